@@ -1,0 +1,19 @@
+//! msgfs presents agent messages as files.
+//!
+//! The layers, from the bottom up; each knows only those below it:
+//! [`model`] (plain data), [`store`] (formats on disk), [`identity`] (keys and trust),
+//! [`index`] (one index over all stores), [`outbox`] (from draft to appended message),
+//! [`view`] (the tree), [`watch`] (what changed), [`fuse`] (the adapter to the kernel).
+//! [`config`] finds out who and where; the command line lives in the binary.
+
+#![warn(missing_docs)]
+
+pub mod config;
+pub mod fuse;
+pub mod identity;
+pub mod index;
+pub mod model;
+pub mod outbox;
+pub mod store;
+pub mod view;
+pub mod watch;

@@ -1,0 +1,101 @@
+//! A message as the mount shows it, and a draft as a person wrote it.
+
+use super::Timestamp;
+
+/// One message, complete, in the terms every store shares.
+///
+/// Absent values are `None` or empty and are left out of the header (contract, section 3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// Who wrote it, in the store's own address form.
+    pub from: Option<String>,
+    /// Whom it is for.
+    pub to: Vec<String>,
+    /// Who else gets it.
+    pub cc: Vec<String>,
+    /// When it was written.
+    pub time: Timestamp,
+    /// One line that says what it is about.
+    pub subject: Option<String>,
+    /// Header lines only some stores have (`Type`, `Priority`, `Task`), in order, after Subject.
+    pub extra: Vec<(&'static str, String)>,
+    /// The store's thread id, verbatim.
+    pub thread: Option<String>,
+    /// The id of the message this answers, verbatim.
+    pub in_reply_to: Option<String>,
+    /// The store's message id, verbatim.
+    pub id: String,
+    /// What comes with it.
+    pub attachments: Vec<Attachment>,
+    /// What the store wants the reader to be warned of.
+    pub warnings: Vec<String>,
+    /// The text.
+    pub body: String,
+}
+
+/// A file that comes with a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// File name, already safe to use as one path component.
+    pub name: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Why it is withheld, if it is.
+    pub withheld: Option<String>,
+}
+
+/// What makes a message unique in its store: the writer and the writer's id.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MessageKey {
+    /// Name of the store in this mount.
+    pub store: String,
+    /// Who wrote the message.
+    pub from: String,
+    /// The message's id, unique for this writer.
+    pub id: String,
+}
+
+/// What a person wants to send, before any store has seen it (contract, section 5).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Draft {
+    /// Recipients, in the order given.
+    pub to: Vec<String>,
+    /// Further recipients.
+    pub cc: Vec<String>,
+    /// Subject line.
+    pub subject: Option<String>,
+    /// Thread to continue, or to start under this id.
+    pub thread: Option<String>,
+    /// Id of the message that is answered, without `<>` and `@store`.
+    pub in_reply_to: Option<String>,
+    /// `Priority:` as written.
+    pub priority: Option<String>,
+    /// `Type:` as written.
+    pub kind: Option<String>,
+    /// `Task:` as written (stores of task records).
+    pub task: Option<String>,
+    /// Absolute paths of files to send along.
+    pub attach: Vec<String>,
+    /// Name of the store that shall carry it.
+    pub via: Option<String>,
+    /// Makes retries of the same send harmless for a week.
+    pub idempotency_key: Option<String>,
+    /// The text, without trailing newlines.
+    pub body: String,
+}
+
+/// Why a text is not a draft. The message says what to change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DraftError {
+    /// The bytes are not UTF-8, from this byte on.
+    #[error("the text is not UTF-8 (byte {0}); convert it with `iconv -t UTF-8` first")]
+    NotUtf8(usize),
+    /// A header line has a value that cannot be used.
+    #[error("{header}: {problem}")]
+    BadHeader {
+        /// The header's name.
+        header: String,
+        /// What is wrong and how to mend it.
+        problem: String,
+    },
+}

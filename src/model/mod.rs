@@ -1,0 +1,14 @@
+//! Messages, addresses, threads, times: plain data without I/O.
+//!
+//! Everything above this module (stores, index, views) speaks in these types; nothing here knows
+//! a storage format, a folder of the mount or the kernel.
+
+mod message;
+mod signature;
+mod text;
+mod time;
+
+pub use message::{Attachment, Draft, DraftError, Message, MessageKey};
+pub use signature::{Claim, Fingerprint, PublicKey, SignatureState};
+pub use text::{one_line, safe_text};
+pub use time::{Day, Timestamp};

@@ -1,0 +1,86 @@
+//! Making foreign text safe to show on a terminal.
+
+use std::borrow::Cow;
+
+/// Shows a body: CRLF becomes a newline, control characters other than tab and newline become
+/// visible pictures (C0, DEL) or U+FFFD (C1), so that no message can drive a terminal
+/// (contract, section 3).
+pub fn safe_text(text: &str) -> Cow<'_, str> {
+    // Only bytes below 0x20, DEL and the lead byte 0xC2 of C1 can start something to replace.
+    let clean = !text
+        .bytes()
+        .any(|b| (b < 0x20 && b != b'\n' && b != b'\t') || b == 0x7f || b == 0xc2)
+        || !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t');
+    if clean {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\r' if chars.peek() == Some(&'\n') => {}
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() => out.push(picture(c)),
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Shows a value on one line: every control character, line and paragraph separators and the
+/// characters that reorder text are replaced, so that a value can neither start a new header line
+/// nor disguise itself.
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    let bad = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.chars().any(bad) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(
+        text.chars()
+            .map(|c| match c {
+                c if c.is_control() => picture(c),
+                c if bad(c) => '\u{fffd}',
+                c => c,
+            })
+            .collect(),
+    )
+}
+
+/// The visible stand-in for a control character.
+fn picture(c: char) -> char {
+    match u32::from(c) {
+        n @ 0..=0x1f => char::from_u32(0x2400 + n).unwrap_or('\u{fffd}'),
+        0x7f => '\u{2421}',
+        _ => '\u{fffd}',
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn bodies_keep_layout_and_lose_control() {
+        assert_eq!(safe_text("a\r\nb\tc\n"), "a\nb\tc\n");
+        assert_eq!(safe_text("\x1b[31m\r\u{9b}\x7f\0"), "\u{241b}[31m\u{240d}\u{fffd}\u{2421}\u{2400}");
+        assert!(matches!(safe_text("plain \u{e9} text"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn values_stay_on_one_line() {
+        assert_eq!(one_line("a\nFrom: x"), "a\u{240a}From: x");
+        assert_eq!(one_line("a\u{202e}b\u{2028}"), "a\u{fffd}b\u{fffd}");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_shown_controls_a_terminal(s in any::<String>()) {
+            prop_assert!(!safe_text(&s).chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
+            prop_assert!(!one_line(&s).chars().any(char::is_control));
+        }
+    }
+}

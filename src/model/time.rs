@@ -1,0 +1,221 @@
+//! Points in time and calendar days, in the three spellings the mount uses.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jiff::civil::Date;
+use jiff::fmt::rfc2822;
+use jiff::tz::TimeZone;
+
+/// A point in time in milliseconds since the Unix epoch, UTC.
+///
+/// Foreign records may carry any integer. Values outside the years 1 to 9999 are kept for ordering
+/// and clamped only where they are written as a calendar date.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+/// 0001-01-01T00:00:00Z in milliseconds.
+const MIN_CALENDAR_MS: i64 = -62_135_596_800_000;
+/// 9999-12-30T22:00:00Z in milliseconds: the last whole hour every calendar routine can print.
+const MAX_CALENDAR_MS: i64 = 253_402_207_200_000;
+const MS_PER_DAY: i64 = 86_400_000;
+
+impl Timestamp {
+    /// From milliseconds since the epoch.
+    pub const fn from_millis(ms: i64) -> Self {
+        Self(ms)
+    }
+
+    /// From whole seconds since the epoch; saturates at the ends of the range.
+    pub const fn from_secs(secs: i64) -> Self {
+        Self(secs.saturating_mul(1000))
+    }
+
+    /// The wall clock.
+    pub fn now() -> Self {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(d) => Self(i64::try_from(d.as_millis()).unwrap_or(i64::MAX)),
+            Err(e) => Self(-i64::try_from(e.duration().as_millis()).unwrap_or(i64::MAX)),
+        }
+    }
+
+    /// Milliseconds since the epoch.
+    pub const fn millis(self) -> i64 {
+        self.0
+    }
+
+    /// Whole seconds since the epoch, rounded down.
+    pub const fn secs(self) -> i64 {
+        self.0.div_euclid(1000)
+    }
+
+    /// This time plus `ms` milliseconds, saturating.
+    pub const fn plus_millis(self, ms: i64) -> Self {
+        Self(self.0.saturating_add(ms))
+    }
+
+    /// The UTC day this time falls on.
+    pub const fn day(self) -> Day {
+        Day(self.clamped().div_euclid(MS_PER_DAY))
+    }
+
+    /// For `stat`: the same instant, clamped to what a calendar can show.
+    pub fn to_system_time(self) -> SystemTime {
+        let ms = self.clamped();
+        let d = Duration::from_millis(ms.unsigned_abs());
+        if ms >= 0 { UNIX_EPOCH + d } else { UNIX_EPOCH - d }
+    }
+
+    /// `20260424T174203.000Z`, the first part of a message's file name (contract, section 3).
+    pub fn stamp(self) -> String {
+        let t = self.zoned();
+        format!(
+            "{:04}{:02}{:02}T{:02}{:02}{:02}.{:03}Z",
+            t.year(),
+            t.month(),
+            t.day(),
+            t.hour(),
+            t.minute(),
+            t.second(),
+            t.millisecond()
+        )
+    }
+
+    /// Parses what [`Timestamp::stamp`] writes; `None` for anything else.
+    pub fn from_stamp(s: &str) -> Option<Self> {
+        let b = s.as_bytes();
+        if b.len() != 20 || b[8] != b'T' || b[15] != b'.' || b[19] != b'Z' {
+            return None;
+        }
+        let num = |r: std::ops::Range<usize>| -> Option<i64> {
+            let part = s.get(r)?;
+            part.bytes().all(|c| c.is_ascii_digit()).then(|| part.parse().ok())?
+        };
+        let date = Date::new(
+            i16::try_from(num(0..4)?).ok()?,
+            i8::try_from(num(4..6)?).ok()?,
+            i8::try_from(num(6..8)?).ok()?,
+        )
+        .ok()?;
+        let (h, m, sec, ms) = (num(9..11)?, num(11..13)?, num(13..15)?, num(16..19)?);
+        if h > 23 || m > 59 || sec > 59 {
+            return None;
+        }
+        let midnight = date.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond();
+        Some(Self(midnight + ((h * 60 + m) * 60 + sec) * 1000 + ms))
+    }
+
+    /// `Fri, 24 Apr 2026 17:42:03 +0000` (RFC 5322 date-time, always UTC).
+    pub fn rfc2822(self) -> String {
+        let zoned = self.zoned();
+        rfc2822::DateTimePrinter::new()
+            .zoned_to_string(&zoned)
+            .unwrap_or_else(|_| self.stamp())
+    }
+
+    const fn clamped(self) -> i64 {
+        if self.0 < MIN_CALENDAR_MS {
+            MIN_CALENDAR_MS
+        } else if self.0 > MAX_CALENDAR_MS {
+            MAX_CALENDAR_MS
+        } else {
+            self.0
+        }
+    }
+
+    fn zoned(self) -> jiff::Zoned {
+        jiff::Timestamp::from_millisecond(self.clamped())
+            .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+            .to_zoned(TimeZone::UTC)
+    }
+}
+
+/// A UTC calendar day, counted from 1970-01-01; shown as `2026-04-24`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Day(i64);
+
+impl Day {
+    /// Midnight at the start of this day.
+    pub const fn start(self) -> Timestamp {
+        Timestamp(self.0 * MS_PER_DAY)
+    }
+
+    /// Days since 1970-01-01.
+    pub const fn number(self) -> i64 {
+        self.0
+    }
+
+    /// The day after this one.
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Day {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let t = self.start().zoned();
+        write!(f, "{:04}-{:02}-{:02}", t.year(), t.month(), t.day())
+    }
+}
+
+/// The text is not a calendar day of the form `YYYY-MM-DD`.
+#[derive(Debug, thiserror::Error)]
+#[error("not a day of the form YYYY-MM-DD")]
+pub struct ParseDayError;
+
+impl FromStr for Day {
+    type Err = ParseDayError;
+
+    fn from_str(s: &str) -> Result<Self, ParseDayError> {
+        let b = s.as_bytes();
+        if b.len() != 10 || b[4] != b'-' || b[7] != b'-' {
+            return Err(ParseDayError);
+        }
+        let compact: String = s.chars().filter(|c| *c != '-').collect();
+        Timestamp::from_stamp(&format!("{compact}T000000.000Z"))
+            .map(Timestamp::day)
+            .filter(|d| d.to_string() == s)
+            .ok_or(ParseDayError)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn spellings_of_one_instant() {
+        let t = Timestamp::from_secs(1_777_052_523);
+        assert_eq!(t.stamp(), "20260424T174203.000Z");
+        assert_eq!(t.rfc2822(), "Fri, 24 Apr 2026 17:42:03 +0000");
+        assert_eq!(t.day().to_string(), "2026-04-24");
+    }
+
+    #[test]
+    fn extremes_are_clamped_not_panicked_on() {
+        for t in [i64::MIN, i64::MAX, MIN_CALENDAR_MS, MAX_CALENDAR_MS, -1, 0] {
+            let t = Timestamp::from_millis(t);
+            assert_eq!(t.stamp().len(), 20);
+            assert_eq!(t.day().to_string().len(), 10);
+            assert!(!t.rfc2822().is_empty());
+            let _ = t.to_system_time();
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn stamp_round_trips(ms in MIN_CALENDAR_MS..MAX_CALENDAR_MS) {
+            let t = Timestamp::from_millis(ms);
+            prop_assert_eq!(Timestamp::from_stamp(&t.stamp()), Some(t));
+            prop_assert_eq!(t.day().to_string().parse::<Day>().unwrap(), t.day());
+        }
+
+        #[test]
+        fn parsing_never_panics(s in "\\PC{0,24}") {
+            let _ = Timestamp::from_stamp(&s);
+            let _ = s.parse::<Day>();
+        }
+    }
+}
