@@ -4,7 +4,8 @@
 //! [`model`] (plain data), [`store`] (formats on disk), [`identity`] (keys and trust),
 //! [`index`] (one index over all stores), [`outbox`] (from draft to appended message),
 //! [`view`] (the tree), [`watch`] (what changed), [`fuse`] (the adapter to the kernel).
-//! [`config`] finds out who and where; the command line lives in the binary.
+//! [`config`] finds out who and where, [`mailbox`] puts it all together; the command line lives in
+//! the binary.
 
 #![warn(missing_docs)]
 
@@ -12,6 +13,7 @@ pub mod config;
 pub mod fuse;
 pub mod identity;
 pub mod index;
+pub mod mailbox;
 pub mod model;
 pub mod outbox;
 pub mod store;

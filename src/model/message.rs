@@ -68,6 +68,8 @@ pub struct Draft {
     pub thread: Option<String>,
     /// Id of the message that is answered, without `<>` and `@store`.
     pub in_reply_to: Option<String>,
+    /// It answers a message, so its thread is inherited and its text is taken as typed.
+    pub is_reply: bool,
     /// `Priority:` as written.
     pub priority: Option<String>,
     /// `Type:` as written.

@@ -4,11 +4,15 @@
 //! a storage format, a folder of the mount or the kernel.
 
 mod message;
+mod nearest;
+mod policy;
 mod signature;
 mod text;
 mod time;
 
 pub use message::{Attachment, Draft, DraftError, Message, MessageKey};
+pub use nearest::nearest;
+pub use policy::{Choice, MarkRead, Scope, UnknownRecipient, Unsigned, Watch};
 pub use signature::{Claim, Fingerprint, PublicKey, SignatureState};
 pub use text::{one_line, safe_text};
 pub use time::{Day, Timestamp};

@@ -7,10 +7,9 @@ use std::borrow::Cow;
 /// (contract, section 3).
 pub fn safe_text(text: &str) -> Cow<'_, str> {
     // Only bytes below 0x20, DEL and the lead byte 0xC2 of C1 can start something to replace.
-    let clean = !text
-        .bytes()
-        .any(|b| (b < 0x20 && b != b'\n' && b != b'\t') || b == 0x7f || b == 0xc2)
-        || !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t');
+    let clean =
+        !text.bytes().any(|b| (b < 0x20 && b != b'\n' && b != b'\t') || b == 0x7f || b == 0xc2)
+            || !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t');
     if clean {
         return Cow::Borrowed(text);
     }
@@ -66,7 +65,10 @@ mod tests {
     #[test]
     fn bodies_keep_layout_and_lose_control() {
         assert_eq!(safe_text("a\r\nb\tc\n"), "a\nb\tc\n");
-        assert_eq!(safe_text("\x1b[31m\r\u{9b}\x7f\0"), "\u{241b}[31m\u{240d}\u{fffd}\u{2421}\u{2400}");
+        assert_eq!(
+            safe_text("\x1b[31m\r\u{9b}\x7f\0"),
+            "\u{241b}[31m\u{240d}\u{fffd}\u{2421}\u{2400}"
+        );
         assert!(matches!(safe_text("plain \u{e9} text"), Cow::Borrowed(_)));
     }
 

@@ -109,9 +109,12 @@ impl Timestamp {
     /// `Fri, 24 Apr 2026 17:42:03 +0000` (RFC 5322 date-time, always UTC).
     pub fn rfc2822(self) -> String {
         let zoned = self.zoned();
-        rfc2822::DateTimePrinter::new()
-            .zoned_to_string(&zoned)
-            .unwrap_or_else(|_| self.stamp())
+        rfc2822::DateTimePrinter::new().zoned_to_string(&zoned).unwrap_or_else(|_| self.stamp())
+    }
+
+    /// The same instant, moved to the nearest one that a calendar can show.
+    pub const fn calendar(self) -> Self {
+        Self(self.clamped())
     }
 
     const fn clamped(self) -> i64 {
@@ -138,7 +141,12 @@ pub struct Day(i64);
 impl Day {
     /// Midnight at the start of this day.
     pub const fn start(self) -> Timestamp {
-        Timestamp(self.0 * MS_PER_DAY)
+        Timestamp(self.0.saturating_mul(MS_PER_DAY))
+    }
+
+    /// From days since 1970-01-01.
+    pub const fn from_number(days: i64) -> Self {
+        Self(days)
     }
 
     /// Days since 1970-01-01.

@@ -24,6 +24,7 @@
 pub mod fs;
 pub mod samp;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -82,14 +83,16 @@ pub struct Location {
 pub struct Found<'a> {
     /// Where it is.
     pub at: Location,
+    /// Line number in a log, counted from 1; 0 where a file is one message.
+    pub line: u64,
     /// Its writer, already unescaped.
-    pub from: &'a str,
+    pub from: Cow<'a, str>,
     /// Its recipients, already unescaped, joined by `", "` if there are several.
-    pub to: &'a str,
+    pub to: Cow<'a, str>,
     /// Its thread id, verbatim.
-    pub thread: &'a str,
+    pub thread: Cow<'a, str>,
     /// Its id, unique for the writer.
-    pub id: &'a str,
+    pub id: Cow<'a, str>,
     /// When it was written.
     pub time: Timestamp,
     /// It is addressed to me.
@@ -133,6 +136,10 @@ pub trait Sink {
 
     /// Ends the rescan of these sources.
     fn end_rescan(&mut self, sources: &[u32]);
+
+    /// The scan goes on in this source where it stopped; what was reported
+    /// [incomplete](Rejected::incomplete) at its end is about to be reported again.
+    fn resume(&mut self, source: u32);
 
     /// Bytes read so far of the bytes to read, for progress bars.
     fn progress(&mut self, done: u64, total: u64);
@@ -335,6 +342,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The path of a source relative to [`Store::dir`].
     fn source_path(&self, source: u32) -> Option<String>;
 
+    /// The same for messages to people; a source that is not known any more is named by number.
+    fn source_path_or_number(&self, source: u32) -> String {
+        self.source_path(source).unwrap_or_else(|| format!("source {source}"))
+    }
+
     /// Reads the message at a location.
     ///
     /// # Errors
@@ -368,11 +380,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The read position the store keeps for me, if it has one and somebody set it.
     fn watermark(&self) -> Option<Watermark>;
 
-    /// Moves that position forward. Implementations never move it back.
+    /// Moves that position forward, never back, and answers with what was written; `None` if the
+    /// position was left alone.
     ///
     /// # Errors
     /// As the system gave it; a read-only store is not an error worth more than a warning.
-    fn set_watermark(&self, mark: &Watermark) -> Result<(), StoreError>;
+    fn set_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError>;
 
     /// The entries of a folder of `raw/<store>/`, `""` being its root; `None` if there is no such
     /// folder. Only message files, never keys or state.
@@ -384,11 +397,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// As the system gave it.
     fn raw_open(&self, path: &str) -> io::Result<File>;
 
-    /// Validates everything (schema, ids, signatures' form) and reports each violation.
+    /// Validates everything (schema, ids, signatures by `verify`, which answers with what is wrong)
+    /// and reports each violation.
     ///
     /// # Errors
     /// Only when the store cannot be read at all.
-    fn check(&self, report: &mut dyn FnMut(Violation)) -> Result<(), StoreError>;
+    fn check(
+        &self,
+        verify: &dyn Fn(&Claim) -> Option<String>,
+        report: &mut dyn FnMut(Violation),
+    ) -> Result<(), StoreError>;
 }
 
 /// Opens the store of a kind in a folder, creating the folder if the format has it created.

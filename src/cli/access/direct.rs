@@ -1,0 +1,72 @@
+//! The tree in this process, without FUSE.
+
+use std::io::Write;
+use std::time::Duration;
+
+use msgfs::mailbox::{Mailbox, Options};
+use msgfs::view::Listed;
+
+use super::super::Global;
+use super::super::failure::Failure;
+use super::super::progress::Progress;
+use super::{Access, Purpose, split};
+
+/// A mailbox opened for one command.
+pub(super) struct Direct {
+    mailbox: Mailbox,
+}
+
+impl Direct {
+    pub(super) fn open(global: &Global, purpose: Purpose) -> Result<Self, Failure> {
+        let options = Options {
+            config: global.config.clone(),
+            me: global.me.clone(),
+            read_only: purpose == Purpose::Look,
+            ..Options::default()
+        };
+        let mut progress = Progress::new();
+        let mailbox = Mailbox::open(&options, &mut |done, total| progress.update(done, total))?;
+        Ok(Self { mailbox })
+    }
+}
+
+impl Access for Direct {
+    fn ls(&self, path: &str) -> Result<Vec<Listed>, Failure> {
+        let tree = self.mailbox.tree();
+        let mut listed = match tree.ls(path) {
+            Ok(listed) => listed,
+            Err(e) => {
+                // A file is listed as itself, as ls(1) does.
+                let (folder, name) = split(path);
+                let beside = tree.ls(folder).unwrap_or_default();
+                match beside.into_iter().find(|entry| entry.name == name && !entry.is_dir) {
+                    Some(file) => vec![file],
+                    None => return Err(e.into()),
+                }
+            }
+        };
+        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(listed)
+    }
+
+    fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
+        Ok(self.mailbox.tree().cat(path, out)?)
+    }
+
+    fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
+        Ok(self.mailbox.tree().write(path, text)?)
+    }
+
+    fn unread(&self) -> Result<Vec<String>, Failure> {
+        let listed = self.ls("inbox")?;
+        Ok(listed.into_iter().filter(|entry| !entry.is_dir).map(|entry| entry.name).collect())
+    }
+
+    fn wait(&self, timeout: Duration) -> Result<Vec<String>, Failure> {
+        Ok(self.mailbox.tree().wait(timeout))
+    }
+
+    fn close(self: Box<Self>) {
+        self.mailbox.close();
+    }
+}

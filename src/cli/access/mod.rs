@@ -1,0 +1,152 @@
+//! The tree, through the mount if there is one and directly if not.
+//!
+//! Only one process at a time may act for one me. If a mount does, its folder is where the tree
+//! is, and plain file operations are the way in; otherwise the command opens the mailbox itself.
+//! Commands see one trait, [`Access`], and do not know which it is.
+
+mod direct;
+mod mounted;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use msgfs::config;
+use msgfs::fuse::mountpoint::{self, MountState};
+use msgfs::mailbox::OpenError;
+use msgfs::view::Listed;
+
+use super::Global;
+use super::context::Context;
+use super::failure::Failure;
+use super::output::Stdout;
+
+use direct::Direct;
+use mounted::Mounted;
+
+/// How long to wait for another command, or for a mount that is starting or ending.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often to look whether it is over.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What a command is going to do with the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Look only: no mark changes and nothing is sent, so no lock is needed.
+    Look,
+    /// Send, or mark as read.
+    Act,
+}
+
+/// The tree by path. Paths are relative to its root (see [`tree_path`]).
+pub(crate) trait Access {
+    /// The entries of a folder by name, or the one file that the path names.
+    fn ls(&self, path: &str) -> Result<Vec<Listed>, Failure>;
+
+    /// Writes a file's bytes to `out`; marks it read where reading marks.
+    fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure>;
+
+    /// Writes one draft, whole. The failure carries the reason of the refusal.
+    fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure>;
+
+    /// Names of the unread messages, oldest first, asked in such a way that a later
+    /// [`Access::cat`] of them still counts as reading.
+    fn unread(&self) -> Result<Vec<String>, Failure>;
+
+    /// Waits until there is unread mail and returns its names; empty if none came in time.
+    fn wait(&self, timeout: Duration) -> Result<Vec<String>, Failure>;
+
+    /// Ends the access. What was read or sent is durable when this returns.
+    fn close(self: Box<Self>);
+}
+
+/// Does `work` with the tree of me.
+pub(crate) fn with<T>(
+    global: &Global,
+    purpose: Purpose,
+    work: impl FnOnce(&dyn Access) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let access = open(global, purpose)?;
+    let outcome = work(access.as_ref());
+    access.close();
+    outcome
+}
+
+/// Copies a file of the tree to standard output.
+pub(crate) fn print(access: &dyn Access, path: &str) -> Result<(), Failure> {
+    let mut out = Stdout::default();
+    let outcome = access.cat(path, &mut out);
+    out.finish(outcome)
+}
+
+fn open(global: &Global, purpose: Purpose) -> Result<Box<dyn Access>, Failure> {
+    let context = Context::find(global)?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(dir) = mount_of(&context) {
+            match mountpoint::state_of(&dir) {
+                Ok(MountState::Alive) => return Ok(Box::new(Mounted::new(dir, global, &context))),
+                // Starting, ending or out of our sight: to look, the mount is not needed.
+                _ if purpose == Purpose::Act && Instant::now() < deadline => {
+                    thread::sleep(PAUSE);
+                    continue;
+                }
+                _ => {}
+            }
+        }
+        match Direct::open(global, purpose) {
+            Err(Failure::Open(OpenError::Held(_))) if Instant::now() < deadline => {
+                thread::sleep(PAUSE);
+            }
+            outcome => return outcome.map(|direct| Box::new(direct) as Box<dyn Access>),
+        }
+    }
+}
+
+fn mount_of(context: &Context) -> Option<PathBuf> {
+    config::holder(&context.paths.state).and_then(|holder| holder.mountpoint)
+}
+
+/// A path as typed (`/inbox/`, `./inbox`, `inbox`) in the form the tree uses: `inbox`, and the
+/// empty path for the root.
+///
+/// # Errors
+/// For `..`: the tree has no outside.
+pub(crate) fn tree_path(typed: &str) -> Result<String, Failure> {
+    let parts: Vec<&str> = typed.split('/').filter(|p| !p.is_empty() && *p != ".").collect();
+    if parts.contains(&"..") || typed.contains('\0') {
+        return Err(Failure::refused(format!(
+            "{typed}: paths start at the root of the mount and cannot leave it; try `msgfs ls`"
+        )));
+    }
+    Ok(parts.join("/"))
+}
+
+/// The last component and what is before it: `inbox/x` is `("inbox", "x")`.
+pub(crate) fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_normalised_and_stay_inside() {
+        for (typed, path) in [
+            ("", ""),
+            ("/", ""),
+            (".", ""),
+            ("inbox", "inbox"),
+            ("/inbox/", "inbox"),
+            ("./threads//t/x.txt", "threads/t/x.txt"),
+            ("threads/..%2F", "threads/..%2F"),
+        ] {
+            assert_eq!(tree_path(typed).unwrap(), path, "{typed}");
+        }
+        for typed in ["..", "inbox/../..", "/../etc/passwd"] {
+            assert!(tree_path(typed).is_err(), "{typed}");
+        }
+    }
+}

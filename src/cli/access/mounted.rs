@@ -1,0 +1,233 @@
+//! The tree as files below a mount point.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::IntoRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use msgfs::model::Timestamp;
+use msgfs::view::Listed;
+use rustix::io::Errno;
+
+use super::super::Global;
+use super::super::context::Context;
+use super::super::failure::{Failure, system_text};
+use super::{Access, PAUSE, split};
+
+/// A file of the tree that is read for its reason is at most this long.
+const REASON_LIMIT: u64 = 64 << 10;
+
+/// The mount that acts for me.
+pub(super) struct Mounted {
+    root: PathBuf,
+    me: String,
+    config: Option<PathBuf>,
+}
+
+impl Mounted {
+    pub(super) fn new(root: PathBuf, global: &Global, context: &Context) -> Self {
+        Self { root, me: context.me.name.clone(), config: global.config.clone() }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        if path.is_empty() { self.root.clone() } else { self.root.join(path) }
+    }
+
+    /// The mount's own sentence about a refused draft, which it leaves beside the draft.
+    fn reason(&self, path: &str) -> Option<String> {
+        let beside = format!("{path}.error");
+        let in_outbox = format!("outbox/{}.error", split(path).1);
+        [beside, in_outbox].iter().find_map(|path| {
+            let mut text = String::new();
+            File::open(self.at(path)).ok()?.take(REASON_LIMIT).read_to_string(&mut text).ok()?;
+            let text = text.trim();
+            (!text.is_empty()).then(|| text.to_owned())
+        })
+    }
+}
+
+impl Access for Mounted {
+    fn ls(&self, path: &str) -> Result<Vec<Listed>, Failure> {
+        let full = self.at(path);
+        let meta = fs::symlink_metadata(&full).map_err(|e| told(path, &e))?;
+        if !meta.is_dir() {
+            return Ok(vec![listed(split(path).1.to_owned(), &meta)]);
+        }
+        let mut all = Vec::new();
+        for entry in fs::read_dir(&full).map_err(|e| told(path, &e))? {
+            let entry = entry.map_err(|e| told(path, &e))?;
+            // What was read or sent since the folder was opened is gone by now.
+            if let Ok(meta) = entry.metadata() {
+                all.push(listed(entry.file_name().to_string_lossy().into_owned(), &meta));
+            }
+        }
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
+        let mut file = File::open(self.at(path)).map_err(|e| told(path, &e))?;
+        let mut written = Ok(());
+        read_to_end(&mut file, |part| {
+            written = out.write_all(part);
+            written.is_ok()
+        })
+        .map_err(|e| told(path, &e))?;
+        written.map_err(|e| Failure::output(&e))
+    }
+
+    fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
+        let opened = OpenOptions::new().write(true).create(true).truncate(true).open(self.at(path));
+        let mut file = opened.map_err(|e| told(path, &e))?;
+        let written = file.write_all(text);
+        // The draft is judged as a whole when it is closed, so the error of close matters.
+        let closed = close(file);
+        written.and(closed).map_err(|e| match self.reason(path) {
+            Some(reason) => Failure::refused(reason),
+            None => told(path, &e),
+        })
+    }
+
+    fn unread(&self) -> Result<Vec<String>, Failure> {
+        // A process that has listed inbox/ reads without marking (contract, section 4: looking
+        // must not consume). So another process does the listing, and this one the reading.
+        let mut ls = Command::new("/proc/self/exe");
+        ls.args(["ls", "inbox", "--me", &self.me]);
+        if let Some(config) = &self.config {
+            ls.arg("--config").arg(config);
+        }
+        let done = ls
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|e| Failure::io("cannot list inbox/ in a process of its own", &e))?;
+        if !done.status.success() {
+            return Err(Failure::Said);
+        }
+        let names = String::from_utf8_lossy(&done.stdout);
+        Ok(names.lines().filter(|n| n.strip_suffix(".txt").is_some()).map(str::to_owned).collect())
+    }
+
+    fn wait(&self, timeout: Duration) -> Result<Vec<String>, Failure> {
+        let deadline = Instant::now() + timeout;
+        let unread = self.ls("inbox")?;
+        let unread: Vec<String> =
+            unread.into_iter().filter(|e| !e.is_dir).map(|e| e.name).collect();
+        if !unread.is_empty() || timeout.is_zero() {
+            return Ok(unread);
+        }
+        // The read blocks in the kernel for as long as the mount likes; a thread may sit there
+        // while this one keeps the time. Ending the process interrupts it.
+        let (answer, answered) = mpsc::channel();
+        let file = self.at(".wait");
+        thread::spawn(move || {
+            while answer.send(read_names(&file)).is_ok() {
+                // A mount with `wait_timeout = "0s"` answers at once; do not spin.
+                thread::sleep(PAUSE);
+            }
+        });
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match answered.recv_timeout(left) {
+                Ok(Ok(names)) if names.is_empty() => {}
+                Ok(Ok(names)) => return Ok(names),
+                Ok(Err(e)) => return Err(told(".wait", &e)),
+                Err(_) => return Ok(Vec::new()),
+            }
+        }
+    }
+
+    fn close(self: Box<Self>) {}
+}
+
+fn read_names(file: &Path) -> io::Result<Vec<String>> {
+    let mut text = Vec::new();
+    read_to_end(&mut File::open(file)?, |part| {
+        text.extend_from_slice(part);
+        true
+    })?;
+    Ok(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
+}
+
+/// Reads to the end or until `take` has had enough. The library's own loops trust the size, and
+/// waiting files have none; then they begin with reads of a few bytes.
+fn read_to_end(file: &mut File, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(n) if take(buffer.get(..n).unwrap_or_default()) => {}
+            Ok(_) => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Closes a file and reports what the file system says to it, which dropping would swallow.
+fn close(file: File) -> io::Result<()> {
+    // SAFETY: `into_raw_fd` gives up ownership, so this is the only close of this descriptor.
+    match unsafe { libc::close(file.into_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn listed(name: String, meta: &fs::Metadata) -> Listed {
+    let millis = |t: SystemTime| match t.duration_since(UNIX_EPOCH) {
+        Ok(d) => i64::try_from(d.as_millis()).unwrap_or(i64::MAX),
+        Err(e) => i64::try_from(e.duration().as_millis()).map_or(i64::MIN, |ms| -ms),
+    };
+    Listed {
+        name,
+        is_dir: meta.is_dir(),
+        size: meta.len(),
+        time: Timestamp::from_millis(meta.modified().map_or(0, millis)),
+        mode: (meta.permissions().mode() & 0o7777) as u16,
+    }
+}
+
+/// A refusal of the mount in words (contract, section 6): the kernel passes on only a number.
+fn told(path: &str, error: &io::Error) -> Failure {
+    let path = if path.is_empty() { "/" } else { path };
+    let number = error.raw_os_error().map(Errno::from_raw_os_error);
+    let hint = match number {
+        Some(Errno::INVAL) => "a name or header is not valid, or two messages tie for newest",
+        Some(Errno::DESTADDRREQ) => "no recipient; add a `To:` line or use the name as file name",
+        Some(Errno::HOSTUNREACH) => {
+            "no store reaches this recipient, or several could; name one with a `Via:` line"
+        }
+        Some(Errno::ILSEQ) => "the text is not UTF-8; convert it with `iconv -t UTF-8` first",
+        Some(Errno::FBIG) => "the text is larger than the store or max_message allows",
+        Some(Errno::PERM) => "this cannot be written; README.txt in the mount says what can",
+        Some(Errno::NOKEY) => "the signing key is missing or not readable; see `msgfs doctor`",
+        Some(Errno::BADMSG) => "the recipient refuses messages from you, or a rule is broken",
+        Some(Errno::ROFS) => "the mount is read-only",
+        _ => return Failure::refused(format!("{path}: {}", system_text(error))),
+    };
+    Failure::refused(format!("{path}: {hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_sentences() {
+        let text = |n| told("outbox/bob", &io::Error::from_raw_os_error(n)).to_string();
+        assert!(text(libc::EDESTADDRREQ).contains("no recipient"));
+        assert!(text(libc::EILSEQ).contains("UTF-8"));
+        assert_eq!(text(libc::ENOENT), "outbox/bob: No such file or directory");
+    }
+
+    #[test]
+    fn the_error_of_close_is_seen() {
+        let file = OpenOptions::new().write(true).open("/dev/null").unwrap();
+        assert!(close(file).is_ok());
+    }
+}

@@ -1,0 +1,44 @@
+//! `msgfs cat`: files of the tree on standard output.
+
+use super::Global;
+use super::access::{self, Purpose};
+use super::failure::Failure;
+
+/// Print files of the tree
+///
+/// Reading a message in inbox/ marks it as read, as it does in a mount; nothing else does.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  msgfs cat README.txt\n  msgfs cat transcripts/2026-04-24-foo-plan.txt\n  \
+    msgfs cat inbox/20260424T174203.000Z-foo-ab12cd34.txt"
+)]
+pub(crate) struct Args {
+    /// Files, from the root of the tree
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<String>,
+}
+
+pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+    let paths = args.paths.iter().map(|p| access::tree_path(p)).collect::<Result<Vec<_>, _>>()?;
+    let purpose = if paths.iter().any(|p| marks(p)) { Purpose::Act } else { Purpose::Look };
+    access::with(global, purpose, |tree| {
+        let mut outcome = Ok(());
+        for path in &paths {
+            match access::print(tree, path) {
+                Ok(()) => {}
+                Err(Failure::Closed) => return Err(Failure::Closed),
+                // Like cat(1): say it, go on with the others, fail at the end.
+                Err(failure) => {
+                    failure.report();
+                    outcome = Err(Failure::Said);
+                }
+            }
+        }
+        outcome
+    })
+}
+
+/// Whether reading this file changes a mark (contract, section 2).
+fn marks(path: &str) -> bool {
+    path.starts_with("inbox/") || path == ".next"
+}

@@ -1,0 +1,108 @@
+//! `msgfs check`: validates stores.
+
+use std::sync::Arc;
+
+use msgfs::identity::verify;
+use msgfs::mailbox::{Mailbox, Options};
+use msgfs::model::one_line;
+use msgfs::store::{Store, Violation};
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::progress::Progress;
+use super::{Global, output};
+
+/// Validate the stores: form, ids, signatures
+///
+/// Prints one line per violation, `file:line: rule: detail`, and exits with 1 if there is any.
+/// Nothing is changed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  msgfs check\n  msgfs check samp\n  msgfs check --json")]
+pub(crate) struct Args {
+    /// Check only the store of this name
+    store: Option<String>,
+    /// Print violations as JSON, one object a line: store, file, line, rule, detail
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+    let options = Options {
+        config: global.config.clone(),
+        me: global.me.clone(),
+        read_only: true,
+        ..Options::default()
+    };
+    let mut progress = Progress::new();
+    let mailbox = Mailbox::open(&options, &mut |done, total| progress.update(done, total))?;
+    progress.finish();
+    let outcome = check(mailbox.stores(), args);
+    mailbox.close();
+    outcome
+}
+
+fn check(stores: &[Arc<dyn Store>], args: &Args) -> Result<(), Failure> {
+    let chosen: Vec<_> = stores
+        .iter()
+        .filter(|store| args.store.as_ref().is_none_or(|name| store.name() == name))
+        .collect();
+    if let (true, Some(name)) = (chosen.is_empty(), &args.store) {
+        let names: Vec<&str> = stores.iter().map(|store| store.name()).collect();
+        return Err(Failure::refused(format!(
+            "there is no store named {}; the stores are: {}",
+            one_line(name),
+            names.join(", ")
+        )));
+    }
+    let mut violations = 0usize;
+    let mut failed = false;
+    for store in &chosen {
+        let mut written = Ok(());
+        let outcome = store.check(&verify::fault, &mut |violation| {
+            violations += 1;
+            if written.is_ok() {
+                written = output::data(&line(store.as_ref(), &violation, args.json));
+            }
+        });
+        written?;
+        if let Err(e) = outcome {
+            failed = true;
+            output::say(&format!("msgfs: {}: {e}", store.name()));
+        }
+    }
+    output::say(&match violations {
+        0 if failed => "some stores could not be checked".to_owned(),
+        0 => format!("{} checked, no violations", count(chosen.len(), "store")),
+        n => format!("{} checked, {}", count(chosen.len(), "store"), count(n, "violation")),
+    });
+    if failed || violations > 0 { Err(Failure::Said) } else { Ok(()) }
+}
+
+fn count(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    store: &'a str,
+    #[serde(flatten)]
+    violation: &'a Violation,
+}
+
+/// One violation as a line. A path is given in full for people, so that editors can open it, and
+/// relative to the store in JSON.
+fn line(store: &dyn Store, violation: &Violation, json: bool) -> String {
+    if json {
+        let line = Line { store: store.name(), violation };
+        // Strings and numbers always serialise.
+        return serde_json::to_string(&line).unwrap_or_default() + "\n";
+    }
+    let file = store.dir().join(&violation.file);
+    format!(
+        "{}:{}: {}: {}\n",
+        one_line(&file.to_string_lossy()),
+        violation.line,
+        violation.rule,
+        one_line(&violation.detail)
+    )
+}

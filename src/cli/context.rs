@@ -1,0 +1,70 @@
+//! Who and where, for commands that need it without opening a mailbox.
+
+use std::path::{Path, PathBuf};
+
+use msgfs::config::{Config, Env, Me, Paths};
+
+use super::Global;
+use super::failure::Failure;
+
+/// What the command line, the environment and the configuration say together.
+pub(crate) struct Context {
+    pub(crate) env: Env,
+    pub(crate) config: Config,
+    pub(crate) me: Me,
+    pub(crate) paths: Paths,
+}
+
+impl Context {
+    /// Finds out who and where. Nothing is created.
+    pub(crate) fn find(global: &Global) -> Result<Self, Failure> {
+        let env = Env::from_process();
+        let config = Config::load(global.config.as_deref(), &env).map_err(refused)?;
+        let me = Me::resolve(global.me.as_deref(), &env, &config).map_err(refused)?;
+        let paths = Paths::new(&env, &me.name).map_err(refused)?;
+        Ok(Self { env, config, me, paths })
+    }
+
+    /// Makes the state folder, if it is missing.
+    pub(crate) fn make_state(&self) -> Result<(), Failure> {
+        self.paths.create_state().map_err(refused)
+    }
+
+    /// Name and folder of each store that would be opened.
+    pub(crate) fn stores(&self) -> Result<Vec<(String, PathBuf)>, Failure> {
+        let specs = self.config.stores(&self.env, &self.me.name).map_err(refused)?;
+        Ok(specs.into_iter().map(|spec| (spec.name, spec.dir)).collect())
+    }
+
+    /// A path as it is shown to people.
+    pub(crate) fn shown(&self, path: &Path) -> String {
+        self.env.display_home(path)
+    }
+
+    /// Where the configuration is, or would be.
+    pub(crate) fn config_file(&self) -> PathBuf {
+        self.config.path.clone().unwrap_or_else(|| self.paths.config.join("config.toml"))
+    }
+}
+
+fn refused(error: impl std::error::Error) -> Failure {
+    Failure::Refused(error.to_string())
+}
+
+/// The home folder.
+pub(crate) fn home() -> Result<PathBuf, Failure> {
+    let env = Env::from_process();
+    let home = env.home().map(Path::to_owned);
+    home.ok_or_else(|| Failure::refused("HOME is not set; name the folder: msgfs mount DIR"))
+}
+
+/// The state folders of everybody I act for or have acted for; whatever the configuration says.
+pub(crate) fn state_folders() -> Vec<PathBuf> {
+    // Any valid name serves to find the folder that all names share.
+    let paths = Paths::new(&Env::from_process(), "x");
+    let Some(all) = paths.ok().and_then(|paths| paths.state.parent().map(Path::to_owned)) else {
+        return Vec::new();
+    };
+    let entries = std::fs::read_dir(all).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+}

@@ -1,0 +1,81 @@
+//! How a command ends when it does not end well.
+
+use std::io;
+use std::process::ExitCode;
+
+use msgfs::mailbox::OpenError;
+use msgfs::model::safe_text;
+
+/// Why a command did not do what was asked. The text is for people.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// Refused or failed; exit code 1.
+    #[error("{0}")]
+    Refused(String),
+    /// The mailbox cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The tree refused.
+    #[error(transparent)]
+    View(#[from] msgfs::view::Error),
+    /// Everything was said already; exit code 1.
+    #[error("failed")]
+    Said,
+    /// Whoever reads our standard output has seen enough, as in `msgfs ls | head`; exit code 0.
+    #[error("standard output is closed")]
+    Closed,
+}
+
+impl Failure {
+    /// A refusal in this sentence.
+    pub(crate) fn refused(sentence: impl Into<String>) -> Self {
+        Self::Refused(sentence.into())
+    }
+
+    /// What failed, and what the system said.
+    pub(crate) fn io(what: impl std::fmt::Display, error: &io::Error) -> Self {
+        Self::Refused(format!("{what}: {}", system_text(error)))
+    }
+
+    /// An error of writing standard output.
+    pub(crate) fn output(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::Closed
+        } else {
+            Self::io("cannot write to standard output", error)
+        }
+    }
+
+    /// Says it on standard error and gives the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        match self {
+            Self::Closed => return ExitCode::SUCCESS,
+            Self::Said => return ExitCode::from(1),
+            _ => super::output::say(&format!("msgfs: {self}")),
+        }
+        ExitCode::from(1)
+    }
+}
+
+/// The system's sentence without Rust's `(os error 2)`.
+pub(crate) fn system_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.rsplit_once(" (os error ").map_or(text.as_str(), |(sentence, _)| sentence);
+    safe_text(text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_pipe_is_no_failure_and_others_are() {
+        let pipe = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert!(matches!(Failure::output(&pipe), Failure::Closed));
+        let full = io::Error::from_raw_os_error(28);
+        assert_eq!(
+            Failure::output(&full).to_string(),
+            "cannot write to standard output: No space left on device"
+        );
+    }
+}

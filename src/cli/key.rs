@@ -1,0 +1,140 @@
+//! `msgfs key`: my key and whom I trust.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::Subcommand;
+use msgfs::identity::{Identity, Keyring};
+use msgfs::model::{PublicKey, one_line};
+use msgfs::store::Signer as _;
+
+use super::context::Context;
+use super::failure::Failure;
+use super::{Global, output};
+
+/// Show my key, and list, trust or forget the keys of others
+///
+/// The first signed message of an address decides which key belongs to it. A message signed by
+/// another key is refused (see rejected/ in the tree) until `msgfs key trust` accepts it. Works
+/// while mounted; the mount takes notice at once.
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:\n  msgfs key show\n  msgfs key list\n  msgfs key trust bob\n  \
+        msgfs key forget bob"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print my fingerprint and my public key (base64), to give to others
+    #[command(after_help = "Example:\n  msgfs key show")]
+    Show,
+    /// List the keys I trust: address, fingerprint, day, how it came, key (base64)
+    #[command(after_help = "Example:\n  msgfs key list")]
+    List,
+    /// Trust a key for an address: the one that was refused last, or the one given
+    #[command(after_help = "Examples:\n  msgfs key trust bob\n  \
+        msgfs key trust bob --key 11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=")]
+    Trust {
+        /// Whose key
+        address: String,
+        /// The public key: base64 of its 32 bytes, as `msgfs key show` prints it
+        #[arg(long, value_name = "BASE64", value_parser = public_key)]
+        key: Option<PublicKey>,
+    },
+    /// Forget the keys of an address; its next signed message decides again
+    #[command(after_help = "Example:\n  msgfs key forget bob")]
+    Forget {
+        /// Whose keys
+        address: String,
+    },
+}
+
+pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+    let context = Context::find(global)?;
+    match &args.command {
+        Command::Show => show(&context),
+        Command::List => list(&context),
+        Command::Trust { address, key } => trust(&context, address, *key),
+        Command::Forget { address } => forget(&context, address),
+    }
+}
+
+fn public_key(text: &str) -> Result<PublicKey, String> {
+    let wrong = "not a public key; it is the base64 of 32 bytes, as `msgfs key show` prints it";
+    let bytes = STANDARD.decode(text.trim()).map_err(|_| wrong.to_owned())?;
+    bytes.try_into().map(PublicKey).map_err(|_| wrong.to_owned())
+}
+
+fn show(context: &Context) -> Result<(), Failure> {
+    let identity = Identity::load_or_create(&context.paths.key_file()).map_err(refused)?;
+    let key = identity.public_key();
+    output::data(&format!(
+        "{}  {}  {}\n",
+        one_line(&context.me.name),
+        key.fingerprint(),
+        STANDARD.encode(key.0)
+    ))
+}
+
+fn list(context: &Context) -> Result<(), Failure> {
+    let keyring = Keyring::open_read_only(&context.paths.keyring_file()).map_err(refused)?;
+    let pins = keyring.list();
+    if pins.is_empty() {
+        output::say("no keys yet: nobody has sent a signed message");
+    }
+    let width = pins.iter().map(|pin| one_line(&pin.address).chars().count()).max().unwrap_or(0);
+    let lines: Vec<String> = pins
+        .iter()
+        .map(|pin| {
+            format!(
+                "{:width$}  {}  {}  {}  {}\n",
+                one_line(&pin.address),
+                pin.fingerprint,
+                pin.since.day(),
+                if pin.by_hand { "by hand  " } else { "first use" },
+                STANDARD.encode(pin.key.0)
+            )
+        })
+        .collect();
+    output::data(&lines.concat())
+}
+
+fn trust(context: &Context, address: &str, key: Option<PublicKey>) -> Result<(), Failure> {
+    let keyring = Keyring::open(&context.paths.keyring_file()).map_err(refused)?;
+    let key = keyring.trust(address, key).map_err(refused)?;
+    output::say(&format!("{} now vouches for {}", key.fingerprint(), one_line(address)));
+    Ok(())
+}
+
+fn forget(context: &Context, address: &str) -> Result<(), Failure> {
+    let keyring = Keyring::open(&context.paths.keyring_file()).map_err(refused)?;
+    if keyring.forget(address).map_err(refused)? {
+        output::say(&format!("the keys of {} are forgotten", one_line(address)));
+        return Ok(());
+    }
+    Err(Failure::refused(format!(
+        "no key is known for {}; `msgfs key list` shows the addresses",
+        one_line(address)
+    )))
+}
+
+fn refused(error: impl std::error::Error) -> Failure {
+    Failure::Refused(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_32_bytes_are_a_key() {
+        assert_eq!(public_key(&STANDARD.encode([7; 32])), Ok(PublicKey([7; 32])));
+        for text in ["", "AAAA", "not base64!", &STANDARD.encode([7; 33])] {
+            assert!(public_key(text).is_err(), "{text}");
+        }
+    }
+}

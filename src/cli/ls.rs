@@ -1,0 +1,83 @@
+//! `msgfs ls`: what is in a folder of the tree.
+
+use std::fmt::Write;
+
+use msgfs::view::Listed;
+
+use super::access::{self, Purpose};
+use super::failure::Failure;
+use super::{Global, output};
+
+/// List a folder of the tree
+///
+/// The tree is the one that `msgfs mount` shows; no mount is needed. Listing changes nothing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  msgfs ls\n  msgfs ls -l inbox\n  msgfs ls threads")]
+pub(crate) struct Args {
+    /// Show mode, size in bytes and time (UTC) too
+    #[arg(short, long)]
+    long: bool,
+    /// Folder or file, from the root of the tree
+    #[arg(default_value = "/", hide_default_value = true)]
+    path: String,
+}
+
+pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+    let path = access::tree_path(&args.path)?;
+    let listed = access::with(global, Purpose::Look, |tree| tree.ls(&path))?;
+    output::data(&if args.long { long(&listed) } else { short(&listed) })
+}
+
+fn short(listed: &[Listed]) -> String {
+    listed.iter().fold(String::new(), |text, entry| text + &entry.name + "\n")
+}
+
+fn long(listed: &[Listed]) -> String {
+    let width = listed.iter().map(|e| e.size.to_string().len()).max().unwrap_or(0);
+    listed.iter().fold(String::new(), |mut text, entry| {
+        let mode = mode(entry.is_dir, entry.mode);
+        let (day, time) = (entry.time.day(), entry.time.stamp());
+        let part = |range| time.get(range).unwrap_or("00");
+        let (h, m, s) = (part(9..11), part(11..13), part(13..15));
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "{mode} {size:>width$} {day}T{h}:{m}:{s}Z {name}",
+            size = entry.size,
+            name = entry.name
+        );
+        text
+    })
+}
+
+/// `-r--------`, as ls(1) writes it.
+fn mode(is_dir: bool, mode: u16) -> String {
+    let bit = |i: u16, c| if mode & (0o400 >> i) == 0 { '-' } else { c };
+    let kind = if is_dir { 'd' } else { '-' };
+    std::iter::once(kind).chain((0..9).zip("rwxrwxrwx".chars()).map(|(i, c)| bit(i, c))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use msgfs::model::Timestamp;
+
+    #[test]
+    fn a_long_line_is_aligned_and_complete() {
+        let entry = |name: &str, is_dir, size, mode| Listed {
+            name: name.to_owned(),
+            is_dir,
+            size,
+            time: Timestamp::from_secs(1_777_052_523),
+            mode,
+        };
+        let listed = [entry("inbox", true, 0, 0o700), entry("README.txt", false, 1234, 0o400)];
+        assert_eq!(
+            long(&listed),
+            "drwx------    0 2026-04-24T17:42:03Z inbox\n\
+             -r-------- 1234 2026-04-24T17:42:03Z README.txt\n"
+        );
+        assert_eq!(short(&listed), "inbox\nREADME.txt\n");
+        assert_eq!(mode(false, 0o200), "--w-------");
+    }
+}

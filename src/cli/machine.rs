@@ -1,0 +1,198 @@
+//! What this machine lacks for a mount, and the command that mends it.
+
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use msgfs::fuse::mountpoint::shell_word;
+use rustix::fs::Access;
+
+const DEVICE: &str = "/dev/fuse";
+const FUSE_CONF: &str = "/etc/fuse.conf";
+/// `CAP_SYS_ADMIN` in the capability sets of `/proc/self/status`.
+const SYS_ADMIN: u64 = 1 << 21;
+
+/// Something that is missing or wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    what: String,
+    mend: Option<String>,
+}
+
+impl Problem {
+    /// A problem and the command that mends it.
+    pub(crate) fn new(what: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { what: what.into(), mend: Some(mend.into()) }
+    }
+
+    /// A problem whose text says already what to do.
+    pub(crate) fn told(what: impl Into<String>) -> Self {
+        Self { what: what.into(), mend: None }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.mend {
+            Some(mend) => write!(f, "{}; mend it with: {mend}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+/// What keeps this process from mounting; `allow_other`: for other users too.
+pub(crate) fn fuse_problems(allow_other: bool) -> Vec<Problem> {
+    let root = rustix::process::geteuid().is_root();
+    let mut problems: Vec<Problem> = device_problem(Path::new(DEVICE), root).into_iter().collect();
+    if root {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        if effective_capabilities(&status).is_some_and(|set| set & SYS_ADMIN == 0) {
+            problems.push(Problem::new(
+                "this container may not mount",
+                "docker run --device /dev/fuse --cap-add SYS_ADMIN \
+                 --security-opt apparmor=unconfined ...",
+            ));
+        }
+        return problems;
+    }
+    problems.extend(helper_problem());
+    if allow_other {
+        let conf = fs::read_to_string(FUSE_CONF).unwrap_or_default();
+        if !allows_others(&conf) {
+            problems.push(Problem::new(
+                format!("{FUSE_CONF} does not let users mount with --allow-other"),
+                format!("echo user_allow_other | sudo tee -a {FUSE_CONF}"),
+            ));
+        }
+    }
+    problems
+}
+
+/// Whether the device can be opened, which the mount itself will have to do.
+fn device_problem(device: &Path, root: bool) -> Option<Problem> {
+    let error = OpenOptions::new().read(true).write(true).open(device).err()?;
+    let sudo = if root { "" } else { "sudo " };
+    let shown = device.display();
+    Some(match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => Problem::new(
+            format!("there is no {shown}"),
+            format!("{sudo}modprobe fuse (in a container: start it with --device /dev/fuse)"),
+        ),
+        Some(libc::EPERM) => Problem::new(
+            format!("this container may not use {shown}"),
+            "docker run --device /dev/fuse --cap-add SYS_ADMIN ...",
+        ),
+        Some(libc::EACCES) => {
+            Problem::new(format!("you may not open {shown}"), format!("sudo chmod 666 {shown}"))
+        }
+        _ => Problem::told(format!("{shown}: {error}")),
+    })
+}
+
+/// Whether the program that mounts for ordinary users is there and may do so.
+fn helper_problem() -> Option<Problem> {
+    let Some(helper) = in_path("fusermount3") else {
+        return Some(Problem::new(
+            "fusermount3 is missing, which mounts for ordinary users",
+            "sudo apt-get install fuse3",
+        ));
+    };
+    let mode = fs::metadata(&helper).map_or(0, |meta| meta.permissions().mode());
+    // Some distributions use a file capability instead of the setuid bit.
+    let capable = rustix::fs::getxattr(&helper, "security.capability", &mut [0u8; 64][..]).is_ok();
+    if mode & 0o4000 != 0 || capable {
+        return None;
+    }
+    let helper = shell_word(helper.as_os_str());
+    Some(Problem::new(
+        format!("{helper} is not setuid root, so it cannot mount"),
+        format!("sudo chmod u+s {helper}"),
+    ))
+}
+
+fn in_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
+}
+
+fn allows_others(conf: &str) -> bool {
+    conf.lines().any(|line| line.trim() == "user_allow_other")
+}
+
+fn effective_capabilities(status: &str) -> Option<u64> {
+    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(set.trim(), 16).ok()
+}
+
+/// Whether changes in these folders can be watched.
+pub(crate) fn watch_problem(folders: &[PathBuf]) -> Option<Problem> {
+    let limit = |name: &str, value: u32| {
+        format!("sudo sysctl -w fs.inotify.{name}={value} (to keep it: /etc/sysctl.d/msgfs.conf)")
+    };
+    let inotify = match inotify::Inotify::init() {
+        Ok(inotify) => inotify,
+        Err(e) if e.raw_os_error() == Some(libc::EMFILE) => {
+            return Some(Problem::new(
+                "no more folders can be watched: all inotify instances are in use",
+                limit("max_user_instances", 512),
+            ));
+        }
+        Err(e) => return Some(Problem::told(format!("folders cannot be watched: {e}"))),
+    };
+    for folder in folders.iter().filter(|folder| folder.is_dir()) {
+        match inotify.watches().add(folder, inotify::WatchMask::CREATE) {
+            Err(e) if e.raw_os_error() == Some(libc::ENOSPC) => {
+                return Some(Problem::new(
+                    "no more folders can be watched: all inotify watches are in use",
+                    limit("max_user_watches", 524_288),
+                ));
+            }
+            // Unreadable folders are reported as such elsewhere.
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Whether files can be made in a folder, or in the nearest parent that exists.
+pub(crate) fn writable(folder: &Path) -> io::Result<()> {
+    let existing = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    if !existing.is_dir() {
+        return Err(rustix::io::Errno::NOTDIR.into());
+    }
+    Ok(rustix::fs::access(existing, Access::WRITE_OK | Access::EXEC_OK)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_device_is_told_with_the_command() {
+        let problem = device_problem(Path::new("/dev/no-such-fuse"), false).unwrap().to_string();
+        assert!(problem.contains("there is no /dev/no-such-fuse"), "{problem}");
+        assert!(problem.contains("sudo modprobe fuse"), "{problem}");
+        assert_eq!(device_problem(Path::new("/dev/null"), false), None);
+    }
+
+    #[test]
+    fn settings_are_read_as_their_programs_do() {
+        assert!(allows_others("# x\nuser_allow_other\n"));
+        assert!(!allows_others("#user_allow_other\nmount_max = 10\n"));
+        assert_eq!(
+            effective_capabilities("Name:\tx\nCapEff:\t0000000000200000\n"),
+            Some(SYS_ADMIN)
+        );
+        assert_eq!(effective_capabilities(""), None);
+    }
+
+    #[test]
+    fn folders_that_can_be_made_are_writable() {
+        let tmp = tempfile::tempdir().unwrap();
+        assert!(writable(&tmp.path().join("a/b")).is_ok());
+        fs::write(tmp.path().join("file"), "").unwrap();
+        assert!(writable(&tmp.path().join("file/b")).is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! `msgfs man`: the manual page, made from the definition of the commands.
+
+use std::io;
+
+use clap::CommandFactory;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
+
+use super::Cli;
+use super::failure::Failure;
+use super::output;
+
+/// Print the manual page, with all commands
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  msgfs man | man -l -\n  \
+    msgfs man > ~/.local/share/man/man1/msgfs.1")]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_args: &Args) -> Result<(), Failure> {
+    let page = page().map_err(|e| Failure::io("cannot write the manual page", &e))?;
+    output::data(&page)
+}
+
+fn page() -> io::Result<String> {
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    let mut page = Vec::new();
+    let man = Man::new(command.clone()).title("msgfs").manual("User Commands");
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    examples(&command, "SH", &mut page)?;
+    for sub in command.get_subcommands().filter(|c| !c.is_hide_set()) {
+        subcommand(sub, &format!("msgfs {}", sub.get_name()), &mut page)?;
+    }
+    fixed_sections(&mut page)?;
+    Ok(String::from_utf8_lossy(&page).into_owned())
+}
+
+/// One command as a section, its own parts as subsections; its own commands follow it.
+fn subcommand(command: &clap::Command, name: &str, page: &mut Vec<u8>) -> io::Result<()> {
+    let mut heading = Roff::new();
+    heading.control("SH", [name.to_uppercase().as_str()]);
+    heading.to_writer(page)?;
+    // Options that go with every command are described once, at the top of the page.
+    let own = command.clone().mut_args(|arg| {
+        let general = arg.is_global_set() || matches!(arg.get_id().as_str(), "help" | "version");
+        let hidden = general || arg.is_hide_set();
+        arg.hide(hidden)
+    });
+    let man = Man::new(own);
+    let mut parts = Vec::new();
+    man.render_synopsis_section(&mut parts)?;
+    man.render_description_section(&mut parts)?;
+    if command.get_arguments().any(|arg| !arg.is_global_set() && arg.get_id() != "help") {
+        man.render_options_section(&mut parts)?;
+    }
+    page.extend(String::from_utf8_lossy(&parts).lines().flat_map(|line| {
+        let line = line.replacen(".SH ", ".SS ", 1) + "\n";
+        line.into_bytes()
+    }));
+    examples(command, "SS", page)?;
+    for sub in command.get_subcommands().filter(|c| c.get_name() != "help") {
+        subcommand(sub, &format!("{name} {}", sub.get_name()), page)?;
+    }
+    Ok(())
+}
+
+/// The examples of a command, as typed: without filling.
+fn examples(command: &clap::Command, level: &str, page: &mut Vec<u8>) -> io::Result<()> {
+    let Some(help) = command.get_after_help() else { return Ok(()) };
+    let help = help.to_string();
+    let mut roff = Roff::new();
+    roff.control(level, ["EXAMPLES"]).control("nf", []);
+    for line in help.lines().skip(1) {
+        roff.text([roman(line.strip_prefix("  ").unwrap_or(line))]);
+    }
+    roff.control("fi", []);
+    roff.to_writer(page)
+}
+
+/// What no option says.
+fn fixed_sections(page: &mut Vec<u8>) -> io::Result<()> {
+    let sections: [(&str, &[(&str, &str)]); 3] = [
+        (
+            "EXIT STATUS",
+            &[
+                ("0", "Done."),
+                ("1", "Refused or failed; the reason is on standard error."),
+                ("2", "The command line is wrong."),
+            ],
+        ),
+        (
+            "ENVIRONMENT",
+            &[
+                ("MSGFS_ME", "The name to act for, unless --me is given."),
+                ("MSGFS_LOG", "What is logged: warn, info, debug, or a filter per module."),
+                ("AGENT_MESSAGE_DIR", "The folder of the default SAMP store."),
+            ],
+        ),
+        (
+            "FILES",
+            &[
+                ("~/.config/msgfs/config.toml", "Configuration; `msgfs init` writes one."),
+                ("~/.local/state/msgfs/NAME/", "Marks, keyring, signing key, spool and log."),
+                ("~/.cache/msgfs/NAME/", "Index snapshot; deleting it loses nothing."),
+            ],
+        ),
+    ];
+    let mut roff = Roff::new();
+    for (heading, items) in sections {
+        roff.control("SH", [heading]);
+        for (term, text) in items {
+            roff.control("TP", []).text([roman(*term)]).text([roman(*text)]);
+        }
+    }
+    roff.to_writer(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_its_section_and_examples() {
+        let page = page().unwrap();
+        for command in Cli::command().get_subcommands() {
+            let heading = format!("MSGFS {}", command.get_name().to_uppercase());
+            assert!(page.contains(&heading), "{heading}");
+        }
+        assert!(page.contains("MSGFS KEY TRUST"));
+        assert!(page.contains("msgfs umount \\-\\-lazy"), "examples are kept as typed");
+        assert!(page.contains("EXIT STATUS"));
+        assert!(!page.contains("as\\-daemon"), "what is hidden in the help is hidden here");
+    }
+}

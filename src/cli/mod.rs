@@ -1,0 +1,163 @@
+//! The command line: what can be typed, and which file does it.
+//!
+//! Each command is one file with its arguments (`Args`) and a function `run`. Data goes to
+//! standard output, everything said to people to standard error. A command reaches the tree
+//! through [`access`], so that it works the same with and without a mount.
+
+mod access;
+mod cat;
+mod check;
+mod completions;
+mod context;
+mod daemon;
+mod doctor;
+mod failure;
+mod inbox;
+mod init;
+mod key;
+mod logging;
+mod ls;
+mod machine;
+mod man;
+mod message;
+mod mount;
+mod mount_options;
+mod output;
+mod progress;
+mod reply;
+mod send;
+mod serve;
+mod status;
+mod umount;
+mod users;
+mod wait;
+mod write;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use failure::Failure;
+
+/// Read and send agent messages as files.
+#[derive(Debug, Parser)]
+#[command(
+    name = "msgfs",
+    version,
+    about = "Read and send agent messages as files",
+    long_about = "Presents agent messages as files: mail is read with ls and cat, and sent by \
+        writing a file. `msgfs mount` makes the folder; every other command works with the mount \
+        and also without one.",
+    after_help = "Examples:\n  \
+        msgfs mount                       mount my mail at ~/mail\n  \
+        cat ~/mail/README.txt             how to use it\n  \
+        msgfs send bob 'tests are green'  send without a mount\n  \
+        msgfs inbox                       read what is new",
+    arg_required_else_help = true,
+    subcommand_required = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options that go with every command.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Global {
+    /// Who to act for; without it, the environment, the configuration and the folder say.
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        help_heading = "Who and where",
+        help = "Act for this name [default: $MSGFS_ME, else the configuration, .agent-message in \
+                this folder, the folder's name]"
+    )]
+    pub(crate) me: Option<String>,
+    /// Use this configuration file instead of ~/.config/msgfs/config.toml
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Who and where")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Mount(mount::Args),
+    Umount(umount::Args),
+    Status(status::Args),
+    Inbox(inbox::Args),
+    Reply(reply::Args),
+    Send(send::Args),
+    Wait(wait::Args),
+    Ls(ls::Args),
+    Cat(cat::Args),
+    Write(write::Args),
+    Check(check::Args),
+    Doctor(doctor::Args),
+    Key(key::Args),
+    Init(init::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+/// Runs the command line. Exit codes: 0 done, 1 refused or failed, 2 usage.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            // A closed terminal must not turn a usage error into a panic.
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+        }
+    };
+    match run(&cli.global, &cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(global: &Global, command: &Command) -> Result<(), Failure> {
+    if !matches!(command, Command::Mount(_)) {
+        logging::to_stderr("warn");
+    }
+    match command {
+        Command::Mount(args) => mount::run(global, args),
+        Command::Umount(args) => umount::run(global, args),
+        Command::Status(args) => status::run(global, args),
+        Command::Inbox(args) => inbox::run(global, args),
+        Command::Reply(args) => reply::run(global, args),
+        Command::Send(args) => send::run(global, args),
+        Command::Wait(args) => wait::run(global, args),
+        Command::Ls(args) => ls::run(global, args),
+        Command::Cat(args) => cat::run(global, args),
+        Command::Write(args) => write::run(global, args),
+        Command::Check(args) => check::run(global, args),
+        Command::Doctor(args) => doctor::run(global, args),
+        Command::Key(args) => key::run(global, args),
+        Command::Init(args) => init::run(global, args),
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("msgfs "), "{} has no example", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! `msgfs mount`: what is asked for, and where it will be.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use msgfs::config::Paths;
+use msgfs::fuse::mountpoint::{self, MountState, Unmount, shell_word};
+
+use super::context;
+use super::failure::Failure;
+use super::mount_options::{self, MountOptions};
+use super::serve::Report;
+use super::{Global, daemon, serve};
+
+/// Mount the tree on a folder
+///
+/// Returns when the mount answers, and prints where it is, as whom it acts and how it knew, my
+/// key, how much is unread and the stores. README.txt in the mount says how to use it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  msgfs mount\n  msgfs mount --me reviewer ~/review-mail\n  \
+    msgfs mount -f --read-only /mnt/mail\n  msgfs mount -o me=foo,ro /mnt/mail   # as in fstab")]
+pub(crate) struct Args {
+    /// Folder to mount on [default: ~/mail]; made if it is missing, and must be empty
+    dir: Option<PathBuf>,
+    /// Stay in the foreground and log to standard error
+    #[arg(short, long)]
+    foreground: bool,
+    /// Show everything, change nothing: no marks, no sending, no lock
+    #[arg(long)]
+    read_only: bool,
+    /// Let other users of this machine in
+    #[arg(long)]
+    allow_other: bool,
+    /// The options of mount(8).
+    #[arg(
+        short = 'o',
+        value_name = "OPTIONS",
+        value_parser = mount_options::parse,
+        help = "Options as in fstab: me=NAME, config=FILE, ro, allow_other; general ones are ignored"
+    )]
+    options: Vec<MountOptions>,
+    /// Serve as the background half of `msgfs mount`, reporting on standard output
+    #[arg(long, hide = true, conflicts_with = "foreground")]
+    as_daemon: bool,
+}
+
+/// A mount that is asked for, from options and `-o` together.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    pub(crate) global: Global,
+    pub(crate) dir: PathBuf,
+    pub(crate) read_only: bool,
+    pub(crate) allow_other: bool,
+}
+
+pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+    if args.as_daemon {
+        let report = daemon::detach().map_err(|e| Failure::io("cannot detach", &e))?;
+        return daemon::serve(order(global, args)?, report);
+    }
+    let order = order(global, args)?;
+    if args.foreground { serve::in_foreground(&order) } else { daemon::start(&order) }
+}
+
+fn order(global: &Global, args: &Args) -> Result<Order, Failure> {
+    let mut global = global.clone();
+    let (mut read_only, mut allow_other) = (args.read_only, args.allow_other);
+    for options in &args.options {
+        global.me = global.me.or_else(|| options.me.clone());
+        global.config = global.config.or_else(|| options.config.clone());
+        read_only |= options.read_only;
+        allow_other |= options.allow_other;
+    }
+    let dir = match &args.dir {
+        Some(dir) => dir.clone(),
+        None => context::home()?.join("mail"),
+    };
+    let absolute =
+        |path: PathBuf| std::path::absolute(&path).map_err(|e| Failure::io(path.display(), &e));
+    global.config = global.config.map(absolute).transpose()?;
+    Ok(Order { global, dir: absolute(dir)?, read_only, allow_other })
+}
+
+/// A folder that can be mounted on.
+pub(crate) struct Target {
+    /// Without symbolic links.
+    pub(crate) dir: PathBuf,
+    made: bool,
+}
+
+impl Target {
+    /// Takes back what [`prepare`] did, after a mount that failed.
+    pub(crate) fn give_up(&self) {
+        if self.made {
+            // Only ever an empty folder; anything else was put there by somebody else.
+            let _ = fs::remove_dir(&self.dir);
+        }
+    }
+}
+
+/// Makes sure that a folder exists, is empty and has nothing mounted on it. A stale mount of ours
+/// is cleared first, for nothing else can be asked of the folder before.
+pub(crate) fn prepare(dir: &Path, report: &mut dyn Report) -> Result<Target, Failure> {
+    let shown = shell_word(dir.as_os_str());
+    let table = |e| Failure::io("cannot read the mount table", &e);
+    match mountpoint::state_of(dir).map_err(table)? {
+        MountState::NotMounted => {}
+        MountState::Hung => {
+            return Err(Failure::refused(format!(
+                "{shown} is mounted already, and its msgfs does not answer; to clear it: \
+                 msgfs umount --lazy {shown}"
+            )));
+        }
+        MountState::Alive => {
+            return Err(Failure::refused(format!(
+                "{shown} is mounted already; to mount it anew: msgfs umount {shown}"
+            )));
+        }
+        MountState::Foreign(kind) => {
+            return Err(Failure::refused(format!(
+                "something else ({kind}) is mounted at {shown}; choose another folder"
+            )));
+        }
+        MountState::Stale => {
+            let stale = mountpoint::resolve(dir).map_err(|e| Failure::io(&shown, &e))?;
+            mountpoint::unmount(&stale, Unmount::Lazy)
+                .map_err(|e| Failure::refused(e.to_string()))?;
+            report.notice(&format!("cleared a stale mount at {shown} (its msgfs had died)"));
+        }
+    }
+    let made = make(dir).map_err(|e| Failure::io(format!("cannot make {shown}"), &e))?;
+    let empty = fs::read_dir(dir).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotADirectory => {
+            Failure::refused(format!("{shown} is not a folder; choose another place"))
+        }
+        _ => Failure::io(&shown, &e),
+    })?;
+    if empty.take(1).count() > 0 {
+        return Err(Failure::refused(format!(
+            "{shown} is not empty, and mounting would hide what is in it; choose another folder"
+        )));
+    }
+    let dir = fs::canonicalize(dir).map_err(|e| Failure::io(&shown, &e))?;
+    Ok(Target { dir, made })
+}
+
+/// Makes a private folder; whether there was none.
+fn make(dir: &Path) -> std::io::Result<bool> {
+    if dir.exists() {
+        return Ok(false);
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map(|()| true)
+}
+
+/// Refuses a mount that would contain its own store or state: reading them would ask the mount,
+/// which would ask itself, for ever. Nor may a mount point lie in a store, where other programs
+/// would take it for part of the store.
+pub(crate) fn refuse_recursion(
+    dir: &Path,
+    paths: &Paths,
+    stores: &[(String, PathBuf)],
+) -> Result<(), Failure> {
+    let shown = shell_word(dir.as_os_str());
+    let own = [("state folder", &paths.state), ("cache folder", &paths.cache)];
+    for (what, path) in own {
+        if mountpoint::contains(dir, &real(path)) {
+            return Err(Failure::refused(format!(
+                "the {what} {} lies below {shown}; mount on another folder",
+                shell_word(path.as_os_str())
+            )));
+        }
+    }
+    for (name, path) in stores {
+        let store = real(path);
+        if mountpoint::contains(dir, &store) || mountpoint::contains(&store, dir) {
+            let (inner, outer) = if mountpoint::contains(dir, &store) {
+                ("the store", "the mount point")
+            } else {
+                ("the mount point", "the store")
+            };
+            return Err(Failure::refused(format!(
+                "{inner} would lie inside {outer} (store {name}: {}, mount point: {shown}); mount \
+                 on another folder",
+                shell_word(path.as_os_str())
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The path without symbolic links, as far as it exists.
+fn real(path: &Path) -> PathBuf {
+    for known in path.ancestors() {
+        if let (Ok(real), Ok(rest)) = (fs::canonicalize(known), path.strip_prefix(known)) {
+            return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
+        }
+    }
+    path.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    struct Silent;
+    impl Report for Silent {
+        fn progress(&mut self, _: u64, _: u64) {}
+        fn notice(&mut self, _: &str) {}
+        fn ready(&mut self, _: &str) -> Result<(), Failure> {
+            Ok(())
+        }
+    }
+
+    fn refusal(dir: &Path) -> String {
+        prepare(dir, &mut Silent).map(|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_missing_folder_is_made_private_and_taken_back() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = tmp.path().join("a/mail");
+        let target = prepare(&dir, &mut Silent).unwrap();
+        assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
+        target.give_up();
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_named() {
+        let tmp = tempfile::tempdir().unwrap();
+        fs::write(tmp.path().join("file"), "x").unwrap();
+        assert!(refusal(&tmp.path().join("file")).contains("not a folder"));
+        assert!(refusal(tmp.path()).contains("not empty"));
+        assert!(refusal(Path::new("/proc")).contains("something else (proc)"));
+        let kept = tmp.path().join("kept");
+        fs::create_dir(&kept).unwrap();
+        prepare(&kept, &mut Silent).unwrap().give_up();
+        assert!(kept.exists(), "a folder that was there stays");
+    }
+
+    #[test]
+    fn recursion_is_refused_through_links_and_for_folders_to_come() {
+        let tmp = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(tmp.path()).unwrap();
+        let mail = base.join("mail");
+        fs::create_dir(&mail).unwrap();
+        symlink(&mail, base.join("link")).unwrap();
+        let paths = Paths {
+            state: base.join("state/foo"),
+            cache: base.join("cache/foo"),
+            config: base.join("config"),
+        };
+        let with = |dir: &Path, store: &str| {
+            let stores = [("samp".to_owned(), base.join(store))];
+            refuse_recursion(dir, &paths, &stores).is_err()
+        };
+        assert!(!with(&mail, "store"));
+        assert!(!with(&mail, "mailbox"));
+        assert!(with(&mail, "mail/store"));
+        assert!(with(&mail, "link/not/yet"));
+        assert!(with(&mail, "."));
+        assert!(with(&base.join("state"), "store"));
+        assert!(with(&base.join("cache"), "store"));
+    }
+}

@@ -1,0 +1,133 @@
+//! `-o` of `msgfs mount`, as mount(8) and fstab give it.
+
+use std::path::PathBuf;
+
+use msgfs::model::nearest;
+
+/// What `-o` can say about our mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MountOptions {
+    pub(crate) me: Option<String>,
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) read_only: bool,
+    pub(crate) allow_other: bool,
+}
+
+/// Options with a meaning for us.
+const KNOWN: &[&str] = &["me=NAME", "config=FILE", "ro", "rw", "allow_other"];
+
+/// Options that mount(8), fstab and systemd handle themselves and pass on all the same. Ours are
+/// always nosuid and nodev, and times of access are never kept, so nothing is lost.
+const GENERIC: &[&str] = &[
+    "async",
+    "atime",
+    "auto",
+    "default_permissions",
+    "defaults",
+    "dev",
+    "diratime",
+    "dirsync",
+    "exec",
+    "group",
+    "iversion",
+    "lazytime",
+    "loud",
+    "mand",
+    "noatime",
+    "noauto",
+    "nodev",
+    "nodiratime",
+    "noexec",
+    "nofail",
+    "noiversion",
+    "nolazytime",
+    "nomand",
+    "norelatime",
+    "nostrictatime",
+    "nosuid",
+    "nouser",
+    "nousers",
+    "owner",
+    "relatime",
+    "silent",
+    "strictatime",
+    "suid",
+    "sync",
+    "user",
+    "users",
+    "_netdev",
+];
+
+/// Parses one comma-separated list.
+///
+/// # Errors
+/// A sentence that names the unknown option and the nearest known one.
+pub(crate) fn parse(list: &str) -> Result<MountOptions, String> {
+    let mut options = MountOptions::default();
+    for option in list.split(',').map(str::trim).filter(|o| !o.is_empty()) {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        match (name, value) {
+            ("me", Some(value)) if !value.is_empty() => options.me = Some(value.to_owned()),
+            ("config", Some(value)) if !value.is_empty() => options.config = Some(value.into()),
+            ("me" | "config", _) => return Err(format!("`{name}` needs a value: {name}=...")),
+            ("ro", None) => options.read_only = true,
+            ("rw", None) => options.read_only = false,
+            ("allow_other", None) => options.allow_other = true,
+            // `user=NAME` and `comment=TEXT` are notes of mount(8) to itself.
+            ("user" | "comment", Some(_)) => {}
+            (name, None) if GENERIC.contains(&name) => {}
+            (name, _) if name.starts_with("x-") || name.starts_with("X-") => {}
+            _ => return Err(unknown(option, name)),
+        }
+    }
+    Ok(options)
+}
+
+fn unknown(option: &str, name: &str) -> String {
+    let words = KNOWN.iter().map(|known| known.split('=').next().unwrap_or(known));
+    let near = nearest(name, words);
+    let hint = near.map(|known| format!("; did you mean `{known}`?")).unwrap_or_default();
+    format!("unknown mount option `{option}`{hint} (known: {})", KNOWN.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_line_of_fstab() {
+        let list = "rw,nosuid,nodev,noauto,user,_netdev,x-systemd.automount,me=foo,allow_other,\
+                    config=/etc/msgfs.toml,user=ada";
+        assert_eq!(
+            parse(list),
+            Ok(MountOptions {
+                me: Some("foo".to_owned()),
+                config: Some("/etc/msgfs.toml".into()),
+                read_only: false,
+                allow_other: true,
+            })
+        );
+        assert!(parse("rw,ro").unwrap().read_only);
+        assert!(!parse("ro,rw").unwrap().read_only);
+        assert_eq!(parse(""), Ok(MountOptions::default()));
+    }
+
+    #[test]
+    fn unknown_options_are_refused_with_the_nearest() {
+        assert!(parse("alow_other").unwrap_err().contains("did you mean `allow_other`"));
+        assert!(parse("uid=0").unwrap_err().contains("unknown mount option `uid=0`"));
+        assert!(parse("me=").unwrap_err().contains("needs a value"));
+        assert!(parse("ro=1").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_is_parsed_without_panic(list in "\\PC{0,60}") {
+            let _ = parse(&list);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! A progress bar for work that takes longer than a person waits without one.
+
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Work shorter than this shows nothing.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Shows how far the index is, on standard error, if that is a terminal.
+pub(crate) struct Progress {
+    started: Instant,
+    terminal: bool,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Self { started: Instant::now(), terminal: io::stderr().is_terminal(), bar: None }
+    }
+
+    /// `done` of `total` bytes are read.
+    pub(crate) fn update(&mut self, done: u64, total: u64) {
+        if !self.terminal || self.started.elapsed() < PATIENCE {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(new_bar);
+        bar.set_length(total.max(done));
+        bar.set_position(done);
+    }
+
+    /// Removes the bar, so that what is said next stands on a clean line.
+    pub(crate) fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+fn new_bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let template = "reading messages {bar:30} {bytes}/{total_bytes} ({eta})";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}

@@ -1,0 +1,134 @@
+//! `msgfs send`: a message without knowing the tree.
+
+use std::fmt::Write;
+use std::process;
+
+use super::access::{self, Purpose};
+use super::failure::Failure;
+use super::message;
+use super::{Global, output};
+
+/// Send a message
+///
+/// The text is what follows the recipients, or standard input if nothing does. It is sent when
+/// the command returns 0; otherwise nothing was sent and the reason is printed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  msgfs send bob 'tests are green'\n  \
+    msgfs send bob,carol --subject 'schema change' < change.txt\n  \
+    msgfs send bob --key deploy-42 'deployed'   # safe to repeat for a week")]
+pub(crate) struct Args {
+    /// Who gets it; several are separated by commas
+    #[arg(value_name = "RECIPIENT[,RECIPIENT...]", value_parser = recipients)]
+    to: Recipients,
+    /// The text; `-` or nothing means standard input
+    #[arg(value_name = "TEXT")]
+    text: Vec<String>,
+    /// Subject line
+    #[arg(long, value_name = "LINE", value_parser = message::header_value)]
+    subject: Option<String>,
+    /// Continue this thread, or start it under this id
+    #[arg(long, value_name = "ID", value_parser = message::header_value)]
+    thread: Option<String>,
+    /// Answer the message with this id (its Message-ID line, with or without <> and @store)
+    #[arg(long, value_name = "ID", value_parser = message::header_value)]
+    re: Option<String>,
+    /// Idempotency key: sending again with the same key within a week sends nothing
+    #[arg(long, value_name = "IDEMPOTENCY-KEY", value_parser = message::header_value)]
+    key: Option<String>,
+    /// Name of the store that shall carry it, if several could
+    #[arg(long, value_name = "STORE", value_parser = message::header_value)]
+    via: Option<String>,
+}
+
+/// One argument's recipients.
+#[derive(Clone, Debug)]
+struct Recipients(Vec<String>);
+
+fn recipients(list: &str) -> Result<Recipients, String> {
+    list.split(',').map(message::header_value).collect::<Result<_, _>>().map(Recipients)
+}
+
+pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+    let text = message::not_empty(message::text(&args.text)?)?;
+    let draft = [head(args).as_bytes(), &text].concat();
+    // The recipients are in the headers, which beat the name; the name only must not be shared
+    // with another draft, for the reason of a refusal is found by it.
+    let name = format!("outbox/send-{}", process::id());
+    access::with(global, Purpose::Act, |tree| {
+        tree.write(&name, &draft).map_err(|failure| {
+            let kept = tree.ls(&name).is_ok();
+            let note = format!("\nthe text is kept in {name}; mend it there or remove it");
+            Failure::refused(format!("{failure}{}", if kept { &note } else { "" }))
+        })
+    })?;
+    output::say(&format!("sent to {}", args.to.0.join(", ")));
+    Ok(())
+}
+
+/// The header block, with the empty line that ends it.
+fn head(args: &Args) -> String {
+    let mut head = format!("To: {}\n", args.to.0.join(", "));
+    let further = [
+        ("Subject", &args.subject),
+        ("Thread", &args.thread),
+        ("In-Reply-To", &args.re),
+        ("Via", &args.via),
+        ("Idempotency-Key", &args.key),
+    ];
+    for (name, value) in further {
+        if let Some(value) = value {
+            // Writing to a String cannot fail.
+            let _ = writeln!(head, "{name}: {value}");
+        }
+    }
+    head.push('\n');
+    head
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &[&str]) -> Result<Args, clap::Error> {
+        Line::try_parse_from(line).map(|l| l.args)
+    }
+
+    #[test]
+    fn options_become_header_lines() {
+        let args = args(&[
+            "send",
+            "bob,carol",
+            "--subject",
+            "plan",
+            "--re",
+            "<ab@samp>",
+            "--key",
+            "k",
+            "--thread",
+            "t",
+            "hi",
+            "there",
+        ])
+        .unwrap();
+        assert_eq!(
+            head(&args),
+            "To: bob, carol\nSubject: plan\nThread: t\nIn-Reply-To: <ab@samp>\n\
+             Idempotency-Key: k\n\n"
+        );
+        assert_eq!(args.text, ["hi", "there"]);
+    }
+
+    #[test]
+    fn an_option_cannot_smuggle_a_header() {
+        assert!(args(&["send", "bob", "--subject", "x\nTo: eve", "hi"]).is_err());
+        assert!(args(&["send", "bob\nVia: y", "hi"]).is_err());
+        assert!(args(&["send", "bob,", "hi"]).is_err());
+    }
+}

@@ -1,0 +1,271 @@
+//! The life of a mount, from the first look at the folder to the last byte written.
+//!
+//! 1. Everything that can be refused is refused before the kernel is asked.
+//! 2. From the moment the mount exists, signals no longer kill: they end it in order.
+//! 3. A mount ends by a signal or because somebody unmounted it. Either way the mount goes first,
+//!    so that nothing new arrives, then the mailbox is closed, which makes all of it durable.
+//! 4. Ending is bounded in time. What uses the mount then finds it gone.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use msgfs::fuse::mountpoint::{self, MountState};
+use msgfs::fuse::{self, Mounted};
+use msgfs::mailbox::{Mailbox, Options};
+use msgfs::model::one_line;
+use sd_notify::NotifyState;
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGIO, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+
+use super::context::Context;
+use super::failure::Failure;
+use super::mount::{self, Order, Target};
+use super::progress::Progress;
+use super::{logging, machine, output};
+
+/// How long a new mount may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// How long a mount that was taken away may take to end, and one that is in use: that ends when
+/// its users let go, and is not waited for.
+const END_WITHIN: Duration = Duration::from_secs(3);
+const DETACHED_WITHIN: Duration = Duration::from_millis(300);
+/// How long everything together may take before the process ends without ceremony.
+const STOP_WITHIN: Duration = Duration::from_secs(15);
+
+/// Says how a mount comes along, to whoever waits for it.
+pub(crate) trait Report {
+    /// Bytes indexed, of how many.
+    fn progress(&mut self, done: u64, total: u64);
+    /// Something a person should know.
+    fn notice(&mut self, text: &str);
+    /// The mount answers; the text describes it.
+    ///
+    /// # Errors
+    /// If nobody wants to know any more.
+    fn ready(&mut self, text: &str) -> Result<(), Failure>;
+}
+
+/// Why a mount ends.
+#[derive(Debug, PartialEq, Eq)]
+enum Stop {
+    Signal(i32),
+    Unmounted,
+}
+
+/// Serves a mount on this terminal.
+pub(crate) fn in_foreground(order: &Order) -> Result<(), Failure> {
+    logging::to_stderr("info");
+    let context = Context::find(&order.global)?;
+    context.make_state()?;
+    run(order, &context, &mut Terminal(Progress::new()), || {})
+}
+
+struct Terminal(Progress);
+
+impl Report for Terminal {
+    fn progress(&mut self, done: u64, total: u64) {
+        self.0.update(done, total);
+    }
+
+    fn notice(&mut self, text: &str) {
+        self.0.finish();
+        output::say(text);
+    }
+
+    fn ready(&mut self, text: &str) -> Result<(), Failure> {
+        self.0.finish();
+        output::data(text)
+    }
+}
+
+/// Mounts, serves until the end, and cleans up. `opened` is called once the mailbox is open and
+/// no relative name matters any more.
+pub(crate) fn run(
+    order: &Order,
+    context: &Context,
+    report: &mut dyn Report,
+    opened: impl FnOnce(),
+) -> Result<(), Failure> {
+    if let Some(problem) = machine::fuse_problems(order.allow_other).into_iter().next() {
+        return Err(Failure::refused(problem.to_string()));
+    }
+    let target = mount::prepare(&order.dir, report)?;
+    let outcome = serve(order, context, &target, report, opened);
+    if outcome.is_err() {
+        target.give_up();
+    }
+    outcome
+}
+
+fn serve(
+    order: &Order,
+    context: &Context,
+    target: &Target,
+    report: &mut dyn Report,
+    opened: impl FnOnce(),
+) -> Result<(), Failure> {
+    // Before the mailbox is opened, which creates folders; and again with what it really opened.
+    mount::refuse_recursion(&target.dir, &context.paths, &context.stores()?)?;
+    let options = Options {
+        config: order.global.config.clone(),
+        me: order.global.me.clone(),
+        read_only: order.read_only,
+        mountpoint: Some(target.dir.clone()),
+        allow_other: order.allow_other,
+    };
+    let mailbox = Mailbox::open(&options, &mut |done, total| report.progress(done, total))?;
+    opened();
+    let outcome = with_mailbox(order, context, target, &mailbox, report);
+    mailbox.close();
+    tracing::info!("closed");
+    outcome
+}
+
+fn with_mailbox(
+    order: &Order,
+    context: &Context,
+    target: &Target,
+    mailbox: &Mailbox,
+    report: &mut dyn Report,
+) -> Result<(), Failure> {
+    let stores: Vec<_> =
+        mailbox.stores().iter().map(|s| (s.name().to_owned(), s.dir().to_owned())).collect();
+    mount::refuse_recursion(&target.dir, &context.paths, &stores)?;
+    let (stop, stopped) = unbounded();
+    watch_signals(stop.clone())?;
+    let options = fuse::Options { allow_other: order.allow_other, read_only: order.read_only };
+    let mounted = fuse::mount(Arc::clone(mailbox.tree()), &target.dir, &options)
+        .map_err(|e| Failure::refused(format!("cannot mount: {e}")))?;
+    let mounted = Arc::new(mounted);
+    let answers = wait_for_answer(&target.dir)
+        .and_then(|()| report.ready(&description(&target.dir, mailbox, order.read_only)));
+    watch_end(Arc::clone(&mounted), stop)?;
+    if answers.is_ok() {
+        tracing::info!(mountpoint = %target.dir.display(), me = %mailbox.me().name, "mounted");
+        let _ = sd_notify::notify(&[NotifyState::Ready]);
+    }
+    // The channel is open as long as the threads that watch hold its other end.
+    let why = if answers.is_ok() { stopped.recv().ok() } else { None };
+    tracing::info!(?why, "stopping");
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    bound_the_end();
+    end(&target.dir, mounted, why.as_ref(), &stopped);
+    answers
+}
+
+/// Signals that ask for the end are passed on; others that would kill are ignored.
+fn watch_signals(stop: Sender<Stop>) -> Result<(), Failure> {
+    let failed = |e| Failure::io("cannot watch for signals", &e);
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGIO])
+        .map_err(failed)?;
+    let watch = move || {
+        for signal in signals.forever() {
+            let asks = matches!(signal, SIGTERM | SIGINT | SIGHUP);
+            if asks && stop.send(Stop::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(watch).map_err(failed)?;
+    Ok(())
+}
+
+/// Reports the end of the connection, whoever ended it.
+fn watch_end(mounted: Arc<Mounted>, stop: Sender<Stop>) -> Result<(), Failure> {
+    let watch = move || {
+        // One wake-up an hour: while nothing happens, nothing is done.
+        while !mounted.wait_end(Duration::from_secs(3600)) {}
+        drop(mounted);
+        let _ = stop.send(Stop::Unmounted);
+    };
+    let spawned = thread::Builder::new().name("mount-end".to_owned()).spawn(watch);
+    spawned.map(|_| ()).map_err(|e| Failure::io("cannot watch the mount", &e))
+}
+
+fn wait_for_answer(dir: &Path) -> Result<(), Failure> {
+    let deadline = Instant::now() + ANSWER_WITHIN;
+    loop {
+        match mountpoint::state_of(dir) {
+            Ok(MountState::Alive) => return Ok(()),
+            Ok(MountState::Foreign(kind)) => {
+                return Err(Failure::refused(format!(
+                    "the mount table shows {kind} at {}; is another program mounting there?",
+                    dir.display()
+                )));
+            }
+            Err(e) => return Err(Failure::io("cannot read the mount table", &e)),
+            Ok(_) if Instant::now() >= deadline => {
+                return Err(Failure::refused(format!(
+                    "the mount at {} does not answer; `msgfs doctor` may know why",
+                    dir.display()
+                )));
+            }
+            Ok(_) => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// Takes the mount away, unless that is what happened, and waits for the last requests.
+fn end(dir: &Path, mounted: Arc<Mounted>, why: Option<&Stop>, stopped: &Receiver<Stop>) {
+    if why != Some(&Stop::Unmounted) {
+        let within = match mountpoint::unmount_now(dir) {
+            Ok(false) => END_WITHIN,
+            Ok(true) => {
+                tracing::warn!("the mount was in use; it is detached");
+                DETACHED_WITHIN
+            }
+            Err(e) => {
+                tracing::warn!("{e}");
+                DETACHED_WITHIN
+            }
+        };
+        let deadline = Instant::now() + within;
+        // Further signals change nothing.
+        while let Ok(Stop::Signal(_)) = stopped.recv_deadline(deadline) {}
+    }
+    // If somebody still uses a detached mount, the other half of this handle is still being
+    // waited on; the end of the process then ends the connection.
+    if let Some(mounted) = Arc::into_inner(mounted)
+        && let Err(e) = mounted.unmount(true)
+    {
+        tracing::debug!("after the end of the mount: {e}");
+    }
+}
+
+/// Ends the process if ending takes too long.
+fn bound_the_end() {
+    let watch = || {
+        thread::sleep(STOP_WITHIN);
+        tracing::error!("stopping took longer than {STOP_WITHIN:?}; giving up");
+        std::process::exit(1);
+    };
+    // Without this thread the end is merely unbounded.
+    let _ = thread::Builder::new().name("stop-limit".to_owned()).spawn(watch);
+}
+
+/// What `msgfs mount` prints: where, as whom and how it knew, the key, what is unread, the stores.
+fn description(dir: &Path, mailbox: &Mailbox, read_only: bool) -> String {
+    let note = if read_only { " (read-only)" } else { "" };
+    let shown = |path: &Path| one_line(&path.to_string_lossy()).into_owned();
+    let key = mailbox.fingerprint().map_or_else(|| "none".to_owned(), |key| key.to_string());
+    let mut text = format!(
+        "mounted at {}{note}\nme: {}\nkey: {key}\nunread: {}\n",
+        shown(dir),
+        me(mailbox),
+        mailbox.unread()
+    );
+    for store in mailbox.stores() {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "store {}: {}", store.name(), shown(store.dir()));
+    }
+    text
+}
+
+fn me(mailbox: &Mailbox) -> String {
+    let me = mailbox.me();
+    format!("{} ({})", one_line(&me.name), me.origin)
+}

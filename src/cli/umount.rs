@@ -1,0 +1,141 @@
+//! `msgfs umount`: ends a mount, whole.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use msgfs::config::{self, Holder};
+use msgfs::fuse::mountpoint::{self, MountState, Unmount, UnmountError, shell_word};
+
+use super::context;
+use super::failure::Failure;
+use super::users::{self, User};
+use super::{Global, output};
+
+/// How long the msgfs behind a mount may take to write everything down and end.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+/// How long a mount may be in use by nobody we can see: a program that is just ending.
+const SETTLE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Unmount a folder and wait until its msgfs has ended
+///
+/// What was sent and read is written down when this returns. A mount whose msgfs has died is
+/// cleared. A mount in use is left alone, and who uses it is named.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  msgfs umount ~/mail\n  \
+    msgfs umount --lazy ~/mail   # although a program still uses it")]
+pub(crate) struct Args {
+    /// The folder it is mounted on
+    dir: PathBuf,
+    /// Take the mount away now, even if it is in use; it ends when the last program lets go
+    #[arg(short, long)]
+    lazy: bool,
+}
+
+pub(crate) fn run(_global: &Global, args: &Args) -> Result<(), Failure> {
+    let shown = shell_word(args.dir.as_os_str());
+    let dir = mountpoint::resolve(&args.dir).map_err(|e| Failure::io(&shown, &e))?;
+    match mountpoint::state_of(&dir).map_err(|e| Failure::io(&shown, &e))? {
+        MountState::NotMounted => Err(Failure::refused(format!("nothing is mounted at {shown}"))),
+        MountState::Foreign(kind) => Err(Failure::refused(format!(
+            "{shown} is not a msgfs but {kind}; to unmount it: umount {shown}"
+        ))),
+        MountState::Stale => {
+            mountpoint::unmount(&dir, Unmount::Lazy).map_err(refused)?;
+            output::say(&format!("cleared a stale mount at {shown} (its msgfs had died)"));
+            Ok(())
+        }
+        MountState::Alive => end(&dir, &shown, args.lazy),
+        MountState::Hung => end_hung(&dir, &shown, args.lazy),
+    }
+}
+
+/// A msgfs that does not answer cannot be waited for either, and having asked it keeps the mount
+/// busy.
+fn end_hung(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
+    if !lazy {
+        return Err(Failure::refused(format!(
+            "{shown} does not answer: its msgfs is starting, stopped or stuck; try again, or take \
+             it away with: msgfs umount --lazy {shown}"
+        )));
+    }
+    let daemon = daemon_of(dir);
+    mountpoint::unmount(dir, Unmount::Lazy).map_err(refused)?;
+    let end = daemon.and_then(|(_, holder)| holder.pid).map_or_else(String::new, |pid| {
+        format!("; its msgfs does not answer, to end it: kill -CONT {pid}; kill {pid}")
+    });
+    output::say(&format!("{shown} is detached{end}"));
+    Ok(())
+}
+
+fn end(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
+    let daemon = daemon_of(dir);
+    let users = if lazy { take_lazily(dir)? } else { take(dir, shown)? };
+    if !users.is_empty() {
+        output::say(&format!("{shown} is detached; it ends when {} let go", names(&users)));
+        return Ok(());
+    }
+    let Some((state, holder)) = daemon else { return Ok(()) };
+    let deadline = Instant::now() + GONE_WITHIN;
+    while config::holder(&state).is_some_and(|now| now.pid == holder.pid) {
+        if Instant::now() >= deadline {
+            return Err(Failure::refused(format!(
+                "{shown} is unmounted, but its msgfs ({holder}) has not ended yet; look into {}",
+                shell_word(state.join("log").as_os_str())
+            )));
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// Unmounts what nobody uses.
+fn take(dir: &Path, shown: &str) -> Result<Vec<User>, Failure> {
+    let deadline = Instant::now() + SETTLE;
+    loop {
+        match mountpoint::unmount(dir, Unmount::IfIdle) {
+            Ok(()) => return Ok(Vec::new()),
+            Err(UnmountError::Busy(_)) => {
+                let users = users::of(dir);
+                if users.is_empty() && Instant::now() < deadline {
+                    thread::sleep(PAUSE);
+                    continue;
+                }
+                return Err(Failure::refused(format!(
+                    "{shown} is in use by {}; end that, or run: msgfs umount --lazy {shown}",
+                    names(&users)
+                )));
+            }
+            Err(e) => return Err(refused(e)),
+        }
+    }
+}
+
+/// Unmounts what anybody uses, and says who.
+fn take_lazily(dir: &Path) -> Result<Vec<User>, Failure> {
+    let users = users::of(dir);
+    mountpoint::unmount(dir, Unmount::Lazy).map_err(refused)?;
+    Ok(users)
+}
+
+fn names(users: &[User]) -> String {
+    if users.is_empty() {
+        // Only root sees what other people's processes have open.
+        return "a process that you cannot see".to_owned();
+    }
+    users.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The state folder of the msgfs that serves a mount, and who holds it. A read-only mount holds
+/// none, and nothing has to wait for its end.
+fn daemon_of(dir: &Path) -> Option<(PathBuf, Holder)> {
+    context::state_folders().into_iter().find_map(|state| {
+        let holder = config::holder(&state)?;
+        (holder.mountpoint.as_deref() == Some(dir)).then_some((state, holder))
+    })
+}
+
+fn refused(error: UnmountError) -> Failure {
+    Failure::Refused(error.to_string())
+}

@@ -1,0 +1,69 @@
+//! Who uses a mount: which processes have their working folder or an open file there.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use msgfs::model::one_line;
+
+/// A process and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct User {
+    pid: u32,
+    name: String,
+    holds: &'static str,
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}, {})", one_line(&self.name), self.pid, self.holds)
+    }
+}
+
+/// The processes that use anything at or below a mount point, by process id. Processes of other
+/// users can only be seen by root and are left out otherwise.
+///
+/// Only links of `/proc` are read, so that a dead mount is never asked.
+pub(crate) fn of(mountpoint: &Path) -> Vec<User> {
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let mut users: Vec<User> = processes
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter_map(|pid| user(pid, mountpoint))
+        .collect();
+    users.sort_by_key(|user| user.pid);
+    users
+}
+
+fn user(pid: u32, mountpoint: &Path) -> Option<User> {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let inside = |link: PathBuf| fs::read_link(link).is_ok_and(|path| path.starts_with(mountpoint));
+    let holds = if inside(process.join("cwd")) {
+        "working folder"
+    } else if inside(process.join("root")) {
+        "root folder"
+    } else if fs::read_dir(process.join("fd")).ok()?.flatten().any(|fd| inside(fd.path())) {
+        "open file"
+    } else {
+        return None;
+    };
+    let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+    Some(User { pid, name: name.trim_end().to_owned(), holds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_file_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = fs::canonicalize(dir.path()).unwrap();
+        let me = std::process::id();
+        assert!(!of(&path).iter().any(|user| user.pid == me));
+        let file = fs::File::create(path.join("x")).unwrap();
+        let found = of(&path).into_iter().find(|user| user.pid == me).unwrap();
+        assert_eq!(found.holds, "open file");
+        drop(file);
+    }
+}

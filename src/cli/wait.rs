@@ -1,0 +1,52 @@
+//! `msgfs wait`: block until there is mail.
+
+use std::time::Duration;
+
+use super::access::{self, Purpose};
+use super::failure::Failure;
+use super::{Global, output};
+
+/// Wait until there is unread mail and print the names of the messages
+///
+/// Returns at once if something is unread already. Exit code 1 if nothing came in time.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  msgfs wait --timeout 10m && msgfs inbox")]
+pub(crate) struct Args {
+    /// How long: 60s, 5m, 1h; a bare number is in seconds, 0 only looks
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = timeout)]
+    timeout: Duration,
+}
+
+/// As in the configuration; a bare number is in seconds.
+fn timeout(text: &str) -> Result<Duration, String> {
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        return msgfs::config::parse_duration(&format!("{text}s"));
+    }
+    msgfs::config::parse_duration(text)
+}
+
+pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+    let names = access::with(global, Purpose::Look, |tree| tree.wait(args.timeout))?;
+    if names.is_empty() {
+        output::say("no new mail");
+        return Err(Failure::Said);
+    }
+    output::data(&(names.join("\n") + "\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_spellings_of_a_time() {
+        for (text, ms) in
+            [("0", 0), ("60", 60_000), ("60s", 60_000), ("500ms", 500), ("5m", 300_000)]
+        {
+            assert_eq!(timeout(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "soon", "-5s", "5 parsecs", "99999999999999999999"] {
+            assert!(timeout(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The part of the process environment that configuration depends on.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use crate::model::one_line;
+
+/// Environment variables and the current folder, taken once, so that everything that depends on
+/// them can be tested without touching the process.
+#[derive(Clone, Debug, Default)]
+pub struct Env {
+    vars: HashMap<OsString, OsString>,
+    cwd: Option<PathBuf>,
+}
+
+impl Env {
+    /// What this process runs in. Without `$HOME` the account's home folder counts.
+    pub fn from_process() -> Self {
+        let mut env =
+            Self { vars: std::env::vars_os().collect(), cwd: std::env::current_dir().ok() };
+        if env.home().is_none()
+            && let Some(home) = std::env::home_dir()
+        {
+            env.vars.insert("HOME".into(), home.into());
+        }
+        env
+    }
+
+    /// An environment of these variables, in this folder.
+    pub fn new<K, V>(cwd: impl Into<PathBuf>, vars: impl IntoIterator<Item = (K, V)>) -> Self
+    where
+        K: Into<OsString>,
+        V: Into<OsString>,
+    {
+        let vars = vars.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+        Self { vars, cwd: Some(cwd.into()) }
+    }
+
+    /// A variable; an empty one counts as unset.
+    pub fn var(&self, name: &str) -> Option<&OsStr> {
+        self.vars.get(OsStr::new(name)).map(OsString::as_os_str).filter(|v| !v.is_empty())
+    }
+
+    /// A variable that holds a folder; a relative one counts as unset (XDG Base Directory
+    /// Specification).
+    pub fn folder(&self, name: &str) -> Option<&Path> {
+        self.var(name).map(Path::new).filter(|p| p.is_absolute())
+    }
+
+    /// The home folder.
+    pub fn home(&self) -> Option<&Path> {
+        self.folder("HOME")
+    }
+
+    /// The physical path of the current folder; `None` if it is gone.
+    pub fn cwd(&self) -> Option<&Path> {
+        self.cwd.as_deref()
+    }
+
+    /// A path made absolute by the current folder.
+    pub fn absolute(&self, path: &Path) -> PathBuf {
+        self.cwd().map_or_else(|| path.to_owned(), |cwd| cwd.join(path))
+    }
+
+    /// A path as people write it: `~/mail` where it lies in the home folder; always on one line.
+    pub fn display_home(&self, path: &Path) -> String {
+        let shown = match self.home().and_then(|home| path.strip_prefix(home).ok()) {
+            Some(rest) if rest.as_os_str().is_empty() => "~".into(),
+            Some(rest) => format!("~/{}", rest.to_string_lossy()),
+            None => path.to_string_lossy().into_owned(),
+        };
+        one_line(&shown).into_owned()
+    }
+
+    /// Expands a leading `~/` and every `$NAME` or `${NAME}`; the error is a phrase that says what
+    /// cannot be expanded.
+    pub(super) fn expand(&self, text: &str) -> Result<PathBuf, String> {
+        let mut out = OsString::new();
+        let mut rest = text;
+        if let Some(after) = text.strip_prefix('~') {
+            if !after.is_empty() && !after.starts_with('/') {
+                return Err(
+                    "only ~/ of the own home folder can be used; write the path in full".into()
+                );
+            }
+            out.push(self.home().ok_or("~ cannot be expanded, because $HOME is not set")?);
+            rest = after;
+        }
+        while let Some((before, after)) = rest.split_once('$') {
+            out.push(before);
+            let (name, after) = match after.strip_prefix('{') {
+                Some(braced) => braced.split_once('}').ok_or("${ without }")?,
+                None => after.split_at(
+                    after
+                        .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+                        .unwrap_or(after.len()),
+                ),
+            };
+            if name.is_empty() {
+                return Err("$ without the name of a variable".into());
+            }
+            out.push(self.var(name).ok_or_else(|| format!("${} is not set", one_line(name)))?);
+            rest = after;
+        }
+        out.push(rest);
+        Ok(out.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn env() -> Env {
+        Env::new("/work", [("HOME", "/home/u"), ("D", "data"), ("EMPTY", ""), ("REL", "x/y")])
+    }
+
+    #[test]
+    fn empty_and_relative_values_count_as_unset() {
+        assert_eq!(env().var("EMPTY"), None);
+        assert_eq!(env().folder("REL"), None);
+        assert_eq!(env().home(), Some(Path::new("/home/u")));
+        assert_eq!(Env::new("/", [("HOME", "u")]).home(), None);
+    }
+
+    #[test]
+    fn paths_are_expanded_like_in_a_shell() {
+        let ok = |text: &str| env().expand(text).unwrap();
+        assert_eq!(ok("~"), Path::new("/home/u"));
+        assert_eq!(ok("~/sync/$D/x"), Path::new("/home/u/sync/data/x"));
+        assert_eq!(ok("/a/${D}b/$D-c"), Path::new("/a/datab/data-c"));
+        assert_eq!(ok("a~b"), Path::new("a~b"));
+        for bad in ["~bob/x", "$", "/a/$", "${D", "${}", "/a/$NOPE", "$EMPTY"] {
+            assert!(env().expand(bad).is_err(), "{bad}");
+        }
+        assert!(Env::default().expand("~/x").unwrap_err().contains("$HOME"));
+    }
+
+    #[test]
+    fn home_is_shown_as_tilde() {
+        let shown = |p: &str| env().display_home(Path::new(p));
+        assert_eq!(shown("/home/u/mail"), "~/mail");
+        assert_eq!(shown("/home/u"), "~");
+        assert_eq!(shown("/home/ursula/mail"), "/home/ursula/mail");
+        assert_eq!(shown("/tmp/a\nb"), "/tmp/a\u{240a}b");
+    }
+
+    proptest! {
+        #[test]
+        fn expanding_never_panics(text in "[~$/{}a-zA-Z_ é]{0,20}") {
+            let _ = env().expand(&text);
+        }
+
+        #[test]
+        fn plain_paths_expand_to_themselves(text in "[a-z/. é]{1,20}") {
+            prop_assert_eq!(env().expand(&text).unwrap(), Path::new(&text));
+        }
+    }
+}

@@ -1,0 +1,535 @@
+//! The configuration file (contract, section 9).
+//!
+//! Every key is optional. What is wrong is reported with file and line and, where a word is
+//! unknown, with the nearest word that is not: all of it at once, so that mending a file takes one
+//! round.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::env::Env;
+use super::me::{ALIAS_RULE, is_alias};
+use super::paths::{PathError, default_config_file, default_dir};
+use super::values::{check_size, parse_duration, parse_size};
+use crate::model::{Choice, MarkRead, Scope, UnknownRecipient, Unsigned, Watch, nearest, one_line};
+use crate::store::{Durability, Kind};
+
+/// Keys at the top of the file.
+const KEYS: &[&str] = &[
+    "me",
+    "mark_read",
+    "scope",
+    "unsigned",
+    "durability",
+    "wait_timeout",
+    "unknown_recipient",
+    "max_message",
+    "watch",
+    "store",
+];
+
+/// Keys of a `[[store]]`.
+const STORE_KEYS: &[&str] = &["name", "kind", "dir", "me"];
+
+/// No configuration is larger.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Longest name of a store, in bytes; it becomes part of names in the mount.
+const MAX_STORE_NAME: usize = 64;
+
+/// What the configuration file says, with defaults for what it does not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The file this was read from; `None` if there was none.
+    pub path: Option<PathBuf>,
+    /// Who to act for; a valid alias.
+    pub me: Option<String>,
+    /// What marks a message as read.
+    pub mark_read: MarkRead,
+    /// Whose conversations are shown.
+    pub scope: Scope,
+    /// What happens to unsigned messages.
+    pub unsigned: Unsigned,
+    /// Whether sending waits for the disk.
+    pub durability: Durability,
+    /// How long a read of `.wait` or `.next` blocks.
+    pub wait_timeout: Duration,
+    /// What happens to drafts for somebody who has never been seen.
+    pub unknown_recipient: UnknownRecipient,
+    /// The largest draft in bytes.
+    pub max_message: u64,
+    /// How changes of the stores are noticed.
+    pub watch: Watch,
+    /// The `[[store]]` entries, in order; [`Config::stores`] gives the effective ones.
+    pub entries: Vec<StoreEntry>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            path: None,
+            me: None,
+            mark_read: MarkRead::default(),
+            scope: Scope::default(),
+            unsigned: Unsigned::default(),
+            durability: Durability::default(),
+            wait_timeout: Duration::from_secs(60),
+            unknown_recipient: UnknownRecipient::default(),
+            max_message: 16 << 20,
+            watch: Watch::default(),
+            entries: Vec::new(),
+        }
+    }
+}
+
+/// A `[[store]]` as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreEntry {
+    /// Its name in the mount; the kind if none is given.
+    pub name: String,
+    /// Its format.
+    pub kind: Kind,
+    /// Its folder, absolute and expanded; `None` for the default place of the kind.
+    pub dir: Option<PathBuf>,
+    /// The address it knows me by; `None` for the mount's me.
+    pub me: Option<String>,
+}
+
+/// A store to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreSpec {
+    /// Its name in the mount; unique, usable as one path component.
+    pub name: String,
+    /// Its format.
+    pub kind: Kind,
+    /// Its folder, absolute; it may not exist.
+    pub dir: PathBuf,
+    /// The address it knows me by.
+    pub me: String,
+}
+
+/// One thing that is wrong in the file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// Line, counted from 1.
+    pub line: usize,
+    /// What is wrong and what would be right.
+    pub text: String,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file was named explicitly and is not there.
+    #[error("{}: there is no such configuration file", shown(path))]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The operating system refused.
+    #[error("{}: the configuration cannot be read: {source}", shown(path))]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file says things that cannot be. One line each, `file:line: …`, in the file's order.
+    #[error("{}", Listed(path, problems))]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// At least one.
+        problems: Vec<Problem>,
+    },
+}
+
+fn shown(path: &Path) -> String {
+    one_line(&path.to_string_lossy()).into_owned()
+}
+
+struct Listed<'a>(&'a Path, &'a [Problem]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, problem) in self.1.iter().enumerate() {
+            if n > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{}:{}: {}", shown(self.0), problem.line, problem.text)?;
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// Reads the file named, or `$XDG_CONFIG_HOME/msgfs/config.toml`, which may be missing.
+    ///
+    /// # Errors
+    /// [`ConfigError`]; every text names the file, and the lines where lines are wrong.
+    pub fn load(explicit: Option<&Path>, env: &Env) -> Result<Self, ConfigError> {
+        let path = match explicit {
+            Some(path) => env.absolute(path),
+            // Without a home there is no configuration; who needs a home will say so.
+            None => match default_config_file(env) {
+                Ok(path) => path,
+                Err(_) => return Ok(Self::default()),
+            },
+        };
+        let mut bytes = Vec::new();
+        let read = File::open(&path).and_then(|f| f.take(MAX_FILE + 1).read_to_end(&mut bytes));
+        match read {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return match explicit {
+                    Some(_) => Err(ConfigError::Missing { path }),
+                    None => Ok(Self::default()),
+                };
+            }
+            Err(source) => return Err(ConfigError::Io { path, source }),
+            Ok(_) if bytes.len() as u64 > MAX_FILE => {
+                let source = io::Error::new(io::ErrorKind::FileTooLarge, "larger than 1 MiB");
+                return Err(ConfigError::Io { path, source });
+            }
+            Ok(_) => {}
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::parse(&text, &path, env),
+            Err(e) => {
+                let good = e.as_bytes().get(..e.utf8_error().valid_up_to()).unwrap_or_default();
+                let line = line_at(good);
+                let text = "this line is not UTF-8".to_owned();
+                Err(ConfigError::Invalid { path, problems: vec![Problem { line, text }] })
+            }
+        }
+    }
+
+    /// Reads the text of a configuration that lies at `path`; relative folders in it start from
+    /// there.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`].
+    pub fn parse(text: &str, path: &Path, env: &Env) -> Result<Self, ConfigError> {
+        let mut reader = Reader { text, path, env, problems: Vec::new() };
+        let mut config = Self { path: Some(path.to_owned()), ..Self::default() };
+        match DeTable::parse(text) {
+            Ok(table) => reader.top(table.get_ref(), &mut config),
+            Err(e) => reader.problem(&e.span().unwrap_or_default(), e.message().to_owned()),
+        }
+        if reader.problems.is_empty() {
+            return Ok(config);
+        }
+        reader.problems.sort();
+        Err(ConfigError::Invalid { path: path.to_owned(), problems: reader.problems })
+    }
+
+    /// The stores to open for this me: the `[[store]]` entries, or SAMP at its default place if
+    /// there are none.
+    ///
+    /// # Errors
+    /// [`PathError::NoHome`] if a store is at its default place and that cannot be told.
+    pub fn stores(&self, env: &Env, me: &str) -> Result<Vec<StoreSpec>, PathError> {
+        let default =
+            [StoreEntry { name: Kind::Samp.to_string(), kind: Kind::Samp, dir: None, me: None }];
+        let entries = if self.entries.is_empty() { &default[..] } else { &self.entries };
+        entries
+            .iter()
+            .map(|entry| {
+                let dir = match &entry.dir {
+                    Some(dir) => dir.clone(),
+                    None => default_dir(entry.kind, env)?,
+                };
+                Ok(StoreSpec {
+                    name: entry.name.clone(),
+                    kind: entry.kind,
+                    dir,
+                    me: entry.me.as_deref().unwrap_or(me).to_owned(),
+                })
+            })
+            .collect()
+    }
+}
+
+type Key<'a> = Spanned<Cow<'a, str>>;
+type Value<'a> = Spanned<DeValue<'a>>;
+
+/// Reads values and collects what is wrong with them.
+struct Reader<'a> {
+    text: &'a str,
+    path: &'a Path,
+    env: &'a Env,
+    problems: Vec<Problem>,
+}
+
+impl Reader<'_> {
+    fn line(&self, span: &Range<usize>) -> usize {
+        line_at(self.text.as_bytes().get(..span.start).unwrap_or_default())
+    }
+
+    fn problem(&mut self, span: &Range<usize>, text: String) {
+        let line = self.line(span);
+        self.problems.push(Problem { line, text: one_line(&text).into_owned() });
+    }
+
+    fn top(&mut self, table: &DeTable<'_>, config: &mut Config) {
+        for (key, value) in table {
+            match key.get_ref().as_ref() {
+                "me" => config.me = self.alias(key, value),
+                "mark_read" => self.choice(key, value, &mut config.mark_read),
+                "scope" => self.choice(key, value, &mut config.scope),
+                "unsigned" => self.choice(key, value, &mut config.unsigned),
+                "durability" => self.choice(key, value, &mut config.durability),
+                "unknown_recipient" => self.choice(key, value, &mut config.unknown_recipient),
+                "watch" => self.choice(key, value, &mut config.watch),
+                "wait_timeout" => {
+                    let parsed = self.string(key, value).map(parse_duration);
+                    self.accept(key, value, parsed, &mut config.wait_timeout);
+                }
+                "max_message" => {
+                    let parsed = match value.get_ref() {
+                        // A plain number is a number of bytes.
+                        DeValue::Integer(n) => Some(
+                            u64::from_str_radix(n.as_str(), n.radix())
+                                .map_err(|_| "it must be from 1B to 512MiB".to_owned())
+                                .and_then(check_size),
+                        ),
+                        _ => self.string(key, value).map(parse_size),
+                    };
+                    self.accept(key, value, parsed, &mut config.max_message);
+                }
+                "store" => self.stores(key, value, config),
+                other => {
+                    let hint = if STORE_KEYS.contains(&other) {
+                        Some(format!("{other:?} is a key of [[store]]"))
+                    } else {
+                        None
+                    };
+                    self.unknown(key, KEYS, hint);
+                }
+            }
+        }
+    }
+
+    fn stores(&mut self, key: &Key<'_>, value: &Value<'_>, config: &mut Config) {
+        let Some(array) = value.get_ref().as_array() else {
+            let text = "a store is written as [[store]], with two brackets".to_owned();
+            return self.problem(&key.span(), text);
+        };
+        let mut named: HashMap<String, usize> = HashMap::new();
+        for item in array {
+            let Some(table) = item.get_ref().as_table() else {
+                let text = "a store is written as [[store]] with its keys below".to_owned();
+                self.problem(&item.span(), text);
+                continue;
+            };
+            let Some((entry, span)) = self.store(item, table) else { continue };
+            let line = self.line(&span);
+            if let Some(first) = named.insert(entry.name.clone(), line) {
+                let text = format!(
+                    "there is already a store named {:?} (line {first}); give this one another \
+                     name = \"…\"",
+                    entry.name
+                );
+                self.problem(&span, text);
+            }
+            config.entries.push(entry);
+        }
+    }
+
+    /// One store, and where its name (or what stands for it) is written.
+    fn store(
+        &mut self,
+        item: &Value<'_>,
+        table: &DeTable<'_>,
+    ) -> Option<(StoreEntry, Range<usize>)> {
+        let before = self.problems.len();
+        let (mut name, mut kind, mut dir, mut me) = (None, None, None, None);
+        let mut span = item.span();
+        for (key, value) in table {
+            match key.get_ref().as_ref() {
+                "name" => {
+                    name = self.string(key, value).map(str::to_owned);
+                    span = key.span();
+                    if let Some(problem) = name.as_deref().and_then(bad_store_name) {
+                        self.bad_value(key, value, problem);
+                    }
+                }
+                "kind" => kind = self.kind(key, value),
+                "dir" => dir = self.folder(key, value),
+                "me" => me = Some((key, value)),
+                other => {
+                    let hint = KEYS
+                        .contains(&other)
+                        .then(|| format!("{other:?} belongs above the first [[store]]"));
+                    self.unknown(key, STORE_KEYS, hint);
+                }
+            }
+        }
+        if !table.contains_key("kind") {
+            let text = format!("this [[store]] needs kind = \"…\", one of {}", listed(&kinds()));
+            self.problem(&item.span(), text);
+        }
+        let me = match (me, kind) {
+            (Some((key, value)), Some(Kind::Samp)) => self.alias(key, value),
+            (Some((key, value)), None) => self.string(key, value).map(str::to_owned),
+            (None, _) => None,
+        };
+        let kind = kind?;
+        let name = name.unwrap_or_else(|| kind.to_string());
+        (self.problems.len() == before).then_some((StoreEntry { name, kind, dir, me }, span))
+    }
+
+    fn kind(&mut self, key: &Key<'_>, value: &Value<'_>) -> Option<Kind> {
+        let word = self.string(key, value)?;
+        let kind = word.parse().ok();
+        if kind.is_none() {
+            self.unknown_word(key, value, word, &kinds());
+        }
+        kind
+    }
+
+    /// A folder, absolute.
+    fn folder(&mut self, key: &Key<'_>, value: &Value<'_>) -> Option<PathBuf> {
+        let text = self.string(key, value)?;
+        let expanded = match text {
+            "" => Err("a folder cannot be empty".to_owned()),
+            _ if text.contains('\0') => Err("a path cannot hold a NUL character".to_owned()),
+            _ => self.env.expand(text),
+        };
+        match expanded {
+            // Not from the current folder: the same file must mean the same wherever it is read.
+            Ok(dir) => {
+                let base = self.path.parent().unwrap_or(Path::new(""));
+                Some(self.env.absolute(&base.join(dir)))
+            }
+            Err(problem) => {
+                self.bad_value(key, value, &problem);
+                None
+            }
+        }
+    }
+
+    fn alias(&mut self, key: &Key<'_>, value: &Value<'_>) -> Option<String> {
+        let name = self.string(key, value)?;
+        if is_alias(name) {
+            return Some(name.to_owned());
+        }
+        self.bad_value(key, value, ALIAS_RULE);
+        None
+    }
+
+    fn string<'v>(&mut self, key: &Key<'_>, value: &'v Value<'_>) -> Option<&'v str> {
+        let text = value.get_ref().as_str();
+        if text.is_none() {
+            let text = format!(
+                "{} must be a text in quotes, not {}",
+                key.get_ref(),
+                type_of(value.get_ref())
+            );
+            self.problem(&value.span(), text);
+        }
+        text
+    }
+
+    fn choice<T: Choice>(&mut self, key: &Key<'_>, value: &Value<'_>, field: &mut T) {
+        let Some(word) = self.string(key, value) else { return };
+        if let Some((_, found)) = T::ALL.iter().find(|(known, _)| *known == word) {
+            *field = *found;
+        } else {
+            let words: Vec<_> = T::ALL.iter().map(|(word, _)| *word).collect();
+            self.unknown_word(key, value, word, &words);
+        }
+    }
+
+    /// Stores a parsed value, or says why it is none.
+    fn accept<T>(
+        &mut self,
+        key: &Key<'_>,
+        value: &Value<'_>,
+        parsed: Option<Result<T, String>>,
+        field: &mut T,
+    ) {
+        match parsed {
+            Some(Ok(parsed)) => *field = parsed,
+            Some(Err(problem)) => self.bad_value(key, value, &problem),
+            None => {}
+        }
+    }
+
+    fn bad_value(&mut self, key: &Key<'_>, value: &Value<'_>, problem: &str) {
+        let written = self.text.get(value.span()).unwrap_or_default();
+        self.problem(&value.span(), format!("{} = {written}: {problem}", key.get_ref()));
+    }
+
+    fn unknown_word(&mut self, key: &Key<'_>, value: &Value<'_>, word: &str, known: &[&str]) {
+        let hint = nearest(word, known.iter().copied())
+            .map(|near| format!("; did you mean {near:?}?"))
+            .unwrap_or_default();
+        let known = listed(known);
+        let text = format!("{} = {word:?}: must be one of {known}{hint}", key.get_ref());
+        self.problem(&value.span(), text);
+    }
+
+    fn unknown(&mut self, key: &Key<'_>, known: &[&str], hint: Option<String>) {
+        let word = key.get_ref();
+        let hint = hint.unwrap_or_else(|| match nearest(word, known.iter().copied()) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("known are {}", listed(known)),
+        });
+        self.problem(&key.span(), format!("unknown key {word:?}; {hint}"));
+    }
+}
+
+/// The number of the line, counted from 1, that begins or goes on after these bytes.
+fn line_at(before: &[u8]) -> usize {
+    1 + memchr::memchr_iter(b'\n', before).count()
+}
+
+fn kinds() -> Vec<&'static str> {
+    Kind::ALL.iter().map(|kind| kind.as_str()).collect()
+}
+
+/// `"a", "b"`
+fn listed(words: &[&str]) -> String {
+    words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ")
+}
+
+fn type_of(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) | DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// Why a text cannot name a store: names become folders below `raw/`.
+fn bad_store_name(name: &str) -> Option<&'static str> {
+    if name.is_empty() {
+        Some("a name cannot be empty")
+    } else if name.starts_with('.') {
+        Some("a name cannot begin with a dot")
+    } else if name.contains('/') {
+        Some("a name cannot hold a slash")
+    } else if name.chars().any(char::is_control) || one_line(name) != name {
+        Some("a name cannot hold control characters")
+    } else if name.len() > MAX_STORE_NAME {
+        Some("a name has at most 64 bytes")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

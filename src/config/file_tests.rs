@@ -1,0 +1,266 @@
+use super::*;
+use proptest::prelude::*;
+use std::fs;
+
+fn env() -> Env {
+    Env::new("/cwd", [("HOME", "/home/u"), ("SYNC", "/sync")])
+}
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(text, Path::new("/etc/msgfs/c.toml"), &env()).map_err(|e| e.to_string())
+}
+
+/// The single line of trouble with this text, without the file.
+fn trouble(text: &str) -> String {
+    let error = parse(text).expect_err(text);
+    assert!(!error.contains('\n'), "{error}");
+    error.strip_prefix("/etc/msgfs/c.toml:").expect("names the file").to_owned()
+}
+
+#[test]
+fn every_key_is_optional() {
+    let config = parse("").unwrap();
+    let path = Some("/etc/msgfs/c.toml".into());
+    assert_eq!(config, Config { path, ..Config::default() });
+    assert_eq!(config.wait_timeout, Duration::from_secs(60));
+    assert_eq!(config.max_message, 16 * 1024 * 1024);
+    assert_eq!(config.durability, Durability::Fsync);
+}
+
+#[test]
+fn every_key_is_read() {
+    let config = parse(
+        r#"
+me = "foo"
+mark_read = "on-remove"
+scope = "all"
+unsigned = "known"
+durability = "none"
+wait_timeout = "5m"
+unknown_recipient = "refuse"
+max_message = "1MiB"
+watch = "poll"
+
+[[store]]
+name = "work"
+kind = "samp"
+dir = "~/sync/agent-message"
+me = "foo2"
+
+[[store]]
+kind = "samp"
+dir = "$SYNC/m"
+"#,
+    )
+    .unwrap();
+    assert_eq!(config.me.as_deref(), Some("foo"));
+    assert_eq!(config.mark_read, MarkRead::OnRemove);
+    assert_eq!(config.scope, Scope::All);
+    assert_eq!(config.unsigned, Unsigned::Known);
+    assert_eq!(config.durability, Durability::None);
+    assert_eq!(config.wait_timeout, Duration::from_secs(300));
+    assert_eq!(config.unknown_recipient, UnknownRecipient::Refuse);
+    assert_eq!(config.max_message, 1 << 20);
+    assert_eq!(config.watch, Watch::Poll);
+    let spec = |name: &str, dir: &str, me: &str| StoreSpec {
+        name: name.into(),
+        kind: Kind::Samp,
+        dir: dir.into(),
+        me: me.into(),
+    };
+    assert_eq!(
+        config.stores(&env(), "foo").unwrap(),
+        [spec("work", "/home/u/sync/agent-message", "foo2"), spec("samp", "/sync/m", "foo")]
+    );
+    assert_eq!(parse("max_message = 0x400").unwrap().max_message, 1024);
+}
+
+#[test]
+fn without_stores_there_is_samp_at_its_default_place() {
+    let stores = Config::default().stores(&env(), "foo").unwrap();
+    assert_eq!(
+        stores,
+        [StoreSpec {
+            name: "samp".into(),
+            kind: Kind::Samp,
+            dir: "/home/u/.local/state/agent-message".into(),
+            me: "foo".into(),
+        }]
+    );
+    let config = parse("[[store]]\nkind = \"samp\"\nname = \"x\"").unwrap();
+    assert_eq!(config.stores(&env(), "foo").unwrap()[0].dir, stores[0].dir);
+    assert!(config.stores(&Env::default(), "foo").is_err());
+}
+
+#[test]
+fn relative_folders_start_at_the_file() {
+    let config = parse("[[store]]\nkind = \"samp\"\ndir = \"mail\"").unwrap();
+    assert_eq!(config.stores(&env(), "f").unwrap()[0].dir, Path::new("/etc/msgfs/mail"));
+}
+
+#[test]
+fn unknown_words_come_with_the_nearest() {
+    assert_eq!(
+        trouble("me = \"a\"\nmark_raed = \"on-read\""),
+        "2: unknown key \"mark_raed\"; did you mean \"mark_read\"?"
+    );
+    assert_eq!(
+        trouble("mark_read = \"onread\""),
+        "1: mark_read = \"onread\": must be one of \"on-read\", \"on-remove\"; did you mean \"on-read\"?"
+    );
+    assert_eq!(
+        trouble("\n\n[[store]]\nkind = \"smap\""),
+        "4: kind = \"smap\": must be one of \"samp\"; did you mean \"samp\"?"
+    );
+    assert_eq!(
+        trouble("[[store]]\nkind = \"samp\"\ndri = \"/x\""),
+        "3: unknown key \"dri\"; did you mean \"dir\"?"
+    );
+    assert!(trouble("zzzzzzzz = 1").contains("known are \"me\", "));
+    assert!(trouble("[[stores]]\nkind = \"samp\"").contains("did you mean \"store\"?"));
+}
+
+#[test]
+fn keys_in_the_wrong_place_are_told_where_they_belong() {
+    assert!(trouble("kind = \"samp\"").contains("is a key of [[store]]"));
+    assert!(
+        trouble("[[store]]\nkind = \"samp\"\nunsigned = \"refuse\"").contains(
+            "3: unknown key \"unsigned\"; \"unsigned\" belongs above the first [[store]]"
+        )
+    );
+}
+
+#[test]
+fn bad_values_are_named_with_their_line() {
+    for (text, line, part) in [
+        ("me = \"a b\"", 1, "me = \"a b\": a name has"),
+        ("\nme = 5", 2, "me must be a text in quotes, not a number"),
+        ("scope = true", 1, "not true or false"),
+        ("wait_timeout = 60", 1, "must be a text"),
+        ("wait_timeout = \"60\"", 1, "units ms, s, m, h"),
+        ("max_message = \"16 Mib\"", 1, "units"),
+        ("max_message = -1", 1, "from 1B to 512MiB"),
+        ("max_message = 0", 1, "from 1B to 512MiB"),
+        ("store = 1", 1, "[[store]], with two brackets"),
+        ("[store]\nkind = \"samp\"", 1, "two brackets"),
+        ("store = [1]", 1, "[[store]]"),
+        ("\n[[store]]\nname = \"x\"", 2, "needs kind"),
+        ("[[store]]\nkind = \"samp\"\ndir = \"$NOPE/x\"", 3, "$NOPE is not set"),
+        ("[[store]]\nkind = \"samp\"\ndir = \"~bob\"", 3, "in full"),
+        ("[[store]]\nkind = \"samp\"\ndir = \"\"", 3, "empty"),
+        ("[[store]]\nkind = \"samp\"\ndir = \"a\\u0000b\"", 3, "NUL"),
+        ("[[store]]\nkind = \"samp\"\nme = \"\"", 3, "a name has"),
+        ("[[store]]\nkind = \"samp\"\nname = \"a/b\"", 3, "slash"),
+        ("[[store]]\nkind = \"samp\"\nname = \"\"", 3, "empty"),
+        ("[[store]]\nkind = \"samp\"\nname = \".a\"", 3, "dot"),
+        ("[[store]]\nkind = \"samp\"\nname = \"a\\nb\"", 3, "control"),
+        ("me = \"a\"\nscope = ", 2, ""),
+        ("me = \"a\"\nme = \"b\"", 2, "duplicate key"),
+        ("[[store]]\nkind = \"samp\"\n\n[[store]]\nkind = \"samp\"", 4, "named \"samp\" (line 1)"),
+        (
+            "[[store]]\nname = \"w\"\nkind = \"samp\"\n[[store]]\nkind = \"samp\"\nname = \"w\"",
+            6,
+            "named \"w\" (line 2)",
+        ),
+    ] {
+        let told = trouble(text);
+        assert!(told.starts_with(&format!("{line}: ")) && told.contains(part), "{text}: {told}");
+    }
+}
+
+#[test]
+fn everything_wrong_is_told_at_once_and_in_order() {
+    let error = parse("watch = \"x\"\nscope = 1\nfoo_bar = 2\nme = \"/\"").unwrap_err();
+    let lines: Vec<_> =
+        error.lines().map(|l| l.split(':').nth(1).unwrap().parse::<u32>().unwrap()).collect();
+    assert_eq!(lines, [1, 2, 3, 4], "{error}");
+}
+
+#[test]
+fn the_default_file_may_be_missing_and_a_named_one_may_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = Env::new(dir.path(), [("XDG_CONFIG_HOME", dir.path())]);
+    assert_eq!(Config::load(None, &env).unwrap(), Config::default());
+    assert_eq!(Config::load(None, &Env::default()).unwrap(), Config::default());
+    let error = Config::load(Some(Path::new("mine.toml")), &env).unwrap_err();
+    assert!(matches!(error, ConfigError::Missing { .. }), "{error}");
+
+    fs::create_dir(dir.path().join("msgfs")).unwrap();
+    let file = dir.path().join("msgfs/config.toml");
+    fs::write(&file, "me = \"one\"").unwrap();
+    let config = Config::load(None, &env).unwrap();
+    assert_eq!((config.me.as_deref(), config.path.as_ref()), (Some("one"), Some(&file)));
+
+    fs::write(dir.path().join("mine.toml"), "me = \"two\"").unwrap();
+    let config = Config::load(Some(Path::new("mine.toml")), &env).unwrap();
+    assert_eq!(config.me.as_deref(), Some("two"));
+    assert_eq!(config.path, Some(dir.path().join("mine.toml")));
+
+    fs::write(&file, b"me = \"a\"\n# \xff\n").unwrap();
+    let error = Config::load(None, &env).unwrap_err().to_string();
+    assert!(error.ends_with("config.toml:2: this line is not UTF-8"), "{error}");
+    let error = Config::load(Some(dir.path()), &env).unwrap_err();
+    assert!(matches!(error, ConfigError::Io { .. }), "{error}");
+    let endless = Config::load(Some(Path::new("/dev/zero")), &env).unwrap_err();
+    assert!(endless.to_string().contains("1 MiB"), "{endless}");
+}
+
+/// Lines that are nearly a configuration.
+fn nearly() -> impl Strategy<Value = String> {
+    let key = prop::sample::select(vec![
+        "me",
+        "mark_read",
+        "scope",
+        "wait_timeout",
+        "max_message",
+        "store",
+        "kind",
+        "dir",
+        "name",
+        "[[store]]",
+        "[store]",
+        "[x]",
+        "é",
+        "\"a.b\"",
+    ]);
+    let value = prop::sample::select(vec![
+        "\"samp\"",
+        "\"on-read\"",
+        "\"$X~\"",
+        "1",
+        "-9e9",
+        "[]",
+        "[[1]]",
+        "{a = 1}",
+        "true",
+        "1979-05-27",
+        "\"\\u0000\"",
+        "'''",
+        "\"é\n",
+        "99999999999999999999",
+        "nan",
+    ]);
+    let line = prop_oneof![
+        (key.clone(), value).prop_map(|(k, v)| format!("{k} = {v}")),
+        key.prop_map(str::to_owned),
+    ];
+    proptest::collection::vec(line, 0..8).prop_map(|lines| lines.join("\n"))
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in prop_oneof![any::<String>(), nearly()]) {
+        match Config::parse(&text, Path::new("c"), &env()) {
+            Ok(config) => prop_assert!(config.stores(&env(), "me").is_ok()),
+            Err(ConfigError::Invalid { problems, .. }) => {
+                let lines = text.bytes().filter(|b| *b == b'\n').count() + 1;
+                prop_assert!(!problems.is_empty());
+                for problem in problems {
+                    prop_assert!((1..=lines).contains(&problem.line));
+                    prop_assert!(!problem.text.chars().any(char::is_control));
+                }
+            }
+            Err(other) => prop_assert!(false, "{}", other),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! One mount at a time acts for one me.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::model::one_line;
+
+/// How long a lock that is held is tried again: a process that is ending may still hold it.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The file's content is a few dozen bytes and a path.
+const MAX_CONTENT: u64 = 64 << 10;
+
+/// Who holds a state folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The process; `None` if it did not say, as in the moment between locking and writing.
+    pub pid: Option<u32>,
+    /// Where it has mounted, if it has.
+    pub mountpoint: Option<PathBuf>,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "process {pid}")?,
+            None => f.write_str("another process")?,
+        }
+        match &self.mountpoint {
+            Some(dir) => write!(f, ", mounted at {}", one_line(&dir.to_string_lossy())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why the state folder could not be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Somebody else has it.
+    #[error("msgfs is already running for this name: {0}; look with --read-only, or end it first{remedy}", remedy = remedy(.0))]
+    Held(Holder),
+    /// The operating system refused.
+    #[error("{}: the lock cannot be taken: {source}", one_line(&path.to_string_lossy()))]
+    Io {
+        /// The lock file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn remedy(holder: &Holder) -> String {
+    match (&holder.mountpoint, holder.pid) {
+        (Some(dir), _) => format!(" with: msgfs umount {}", quoted(dir)),
+        (None, Some(pid)) => format!(" with: kill {pid}"),
+        (None, None) => String::new(),
+    }
+}
+
+/// A path as one word of a shell.
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let text = one_line(&text);
+    if text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+,:@%=".contains(c)) {
+        return text.into_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// The right to act for a me, held until it is dropped or the process ends, however it ends.
+///
+/// It belongs to the open file, so a child made by `fork` shares it and keeps it when its parent
+/// ends; programs started by `exec` never get it. The file itself stays, because removing it would
+/// let two processes lock two files of the same name.
+#[derive(Debug)]
+pub struct StateLock {
+    file: File,
+    path: PathBuf,
+}
+
+impl StateLock {
+    /// Takes the lock of a state folder, waiting up to half a second for a holder that is ending,
+    /// and writes down who holds it.
+    ///
+    /// # Errors
+    /// [`LockError::Held`] with the holder, or [`LockError::Io`].
+    pub fn acquire(state: &Path, mountpoint: Option<&Path>) -> Result<Self, LockError> {
+        let path = file_in(state);
+        let io = |source| LockError::Io { path: path.clone(), source };
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
+        let file = File::from(fd.map_err(|e| io(e.into()))?);
+        let start = Instant::now();
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) if start.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(Errno::WOULDBLOCK) => return Err(LockError::Held(read(&file))),
+                Err(e) => return Err(io(e.into())),
+            }
+        }
+        let lock = Self { file, path };
+        lock.record(mountpoint)?;
+        Ok(lock)
+    }
+
+    /// Writes down again who holds the lock: after `fork`, and when the mount point is known.
+    ///
+    /// # Errors
+    /// [`LockError::Io`].
+    pub fn record(&self, mountpoint: Option<&Path>) -> Result<(), LockError> {
+        let text = serde_json::json!({
+            "pid": std::process::id(),
+            // A path that is not UTF-8 is only shown to people from here, never used.
+            "mountpoint": mountpoint.map(Path::to_string_lossy),
+        });
+        let text = format!("{text}\n");
+        self.file
+            .set_len(0)
+            .and_then(|()| self.file.write_all_at(text.as_bytes(), 0))
+            .map_err(|source| LockError::Io { path: self.path.clone(), source })
+    }
+}
+
+/// Who holds a state folder right now; `None` if nobody does. Takes nothing away from anybody: an
+/// attempt to lock at the same moment waits longer than this look takes.
+pub fn holder(state: &Path) -> Option<Holder> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(file_in(state), flags, Mode::empty()).ok()?);
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(Errno::WOULDBLOCK) => Some(read(&file)),
+        _ => None,
+    }
+}
+
+fn file_in(state: &Path) -> PathBuf {
+    state.join("lock")
+}
+
+/// What the holder wrote; empty if it is not written yet.
+fn read(file: &File) -> Holder {
+    let mut text = Vec::new();
+    // Nothing was read from this descriptor yet, so it is at its start.
+    let read = file.take(MAX_CONTENT).read_to_end(&mut text);
+    read.ok().and_then(|_| serde_json::from_slice(&text).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::{Child, Command, Stdio};
+
+    /// Ends a child also when the test panics.
+    struct Reaped(Child);
+
+    impl Drop for Reaped {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// Nobody holds it, at the latest in a moment: a child that another test is just starting shares
+    /// every descriptor between its `fork` and its `exec`.
+    fn is_free(state: &Path) -> bool {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if holder(state).is_none() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    #[test]
+    fn the_second_is_refused_and_told_who_is_first() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(holder(dir.path()), None);
+        let first = StateLock::acquire(dir.path(), Some(Path::new("/home/u/my mail"))).unwrap();
+        let mode = std::fs::metadata(dir.path().join("lock")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+
+        let start = Instant::now();
+        let error = StateLock::acquire(dir.path(), None).unwrap_err();
+        assert!(start.elapsed() >= PATIENCE, "a holder that is ending is waited for");
+        let text = error.to_string();
+        for part in [
+            &format!("process {}", std::process::id()),
+            "mounted at /home/u/my mail",
+            "--read-only",
+            "msgfs umount '/home/u/my mail'",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        let seen = holder(dir.path()).unwrap();
+        assert_eq!(seen.pid, Some(std::process::id()));
+        first.record(None).unwrap();
+        assert_eq!(holder(dir.path()).unwrap().mountpoint, None);
+
+        drop(first);
+        assert!(is_free(dir.path()), "the file stays, the lock does not");
+        StateLock::acquire(dir.path(), None).unwrap();
+    }
+
+    #[test]
+    fn a_holder_that_is_ending_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = StateLock::acquire(dir.path(), None).unwrap();
+        std::thread::scope(|s| {
+            s.spawn(move || {
+                std::thread::sleep(Duration::from_millis(100));
+                drop(first);
+            });
+            StateLock::acquire(dir.path(), None).unwrap();
+        });
+    }
+
+    #[test]
+    fn looking_does_not_disturb() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(StateLock::acquire(dir.path(), None).unwrap());
+        std::thread::scope(|s| {
+            let looks = s.spawn(|| {
+                let end = Instant::now() + Duration::from_millis(200);
+                while Instant::now() < end {
+                    holder(dir.path());
+                }
+            });
+            while !looks.is_finished() {
+                drop(StateLock::acquire(dir.path(), None).unwrap());
+            }
+        });
+    }
+
+    #[test]
+    fn programs_started_meanwhile_do_not_hold_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = StateLock::acquire(dir.path(), None).unwrap();
+        let flags = rustix::io::fcntl_getfd(&lock.file).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        let _child = Reaped(Command::new("sleep").arg("60").spawn().unwrap());
+        drop(lock);
+        assert!(is_free(dir.path()));
+    }
+
+    /// Not a test of its own: the process that the next test kills.
+    #[test]
+    #[ignore = "run by killed_holders_let_go in a process of its own"]
+    fn hold_until_killed() {
+        let Some(dir) = std::env::var_os("MSGFS_TEST_LOCK") else { return };
+        let _lock = StateLock::acquire(Path::new(&dir), Some(Path::new("/m"))).unwrap();
+        eprintln!("held");
+        std::thread::sleep(Duration::from_secs(60));
+    }
+
+    #[test]
+    fn killed_holders_let_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = Reaped(
+            Command::new(std::env::current_exe().unwrap())
+                .args([
+                    "--exact",
+                    "config::lock::tests::hold_until_killed",
+                    "--ignored",
+                    "--nocapture",
+                ])
+                .env("MSGFS_TEST_LOCK", dir.path())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap(),
+        );
+        let mut lines = BufReader::new(child.0.stderr.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "held"));
+        let expected = Holder { pid: Some(child.0.id()), mountpoint: Some("/m".into()) };
+        assert_eq!(holder(dir.path()), Some(expected.clone()));
+        match StateLock::acquire(dir.path(), None).unwrap_err() {
+            LockError::Held(held) => assert_eq!(held, expected),
+            other @ LockError::Io { .. } => panic!("{other}"),
+        }
+        child.0.kill().unwrap(); // SIGKILL
+        child.0.wait().unwrap();
+        assert!(is_free(dir.path()));
+        StateLock::acquire(dir.path(), None).unwrap();
+    }
+
+    #[test]
+    fn trouble_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = dir.path().join("no");
+        let error = StateLock::acquire(&missing, None).unwrap_err();
+        assert!(error.to_string().contains("no/lock"), "{error}");
+        assert_eq!(holder(&missing), None);
+        std::os::unix::fs::symlink("/nonexistent", dir.path().join("lock")).unwrap();
+        assert!(matches!(StateLock::acquire(dir.path(), None), Err(LockError::Io { .. })));
+        assert_eq!(holder(dir.path()), None);
+    }
+
+    #[test]
+    fn what_a_holder_wrote_can_be_anything() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = StateLock::acquire(dir.path(), None).unwrap();
+        for text in ["", "{", "[1]", "\0\0", r#"{"pid": -1}"#] {
+            std::fs::write(dir.path().join("lock"), text).unwrap();
+            assert_eq!(holder(dir.path()), Some(Holder::default()), "{text}");
+        }
+        drop(lock);
+    }
+}

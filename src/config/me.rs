@@ -1,0 +1,275 @@
+//! Who this process acts for.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::env::Env;
+use super::file::Config;
+use crate::model::one_line;
+
+/// The file in a folder that names the agent working there (formats/samp.md, section 3).
+const FILE: &str = ".agent-message";
+
+/// No such file is larger; the rest of a larger one is not looked at.
+const MAX_FILE: u64 = 64 << 10;
+
+/// Whether a text is a SAMP alias: `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`, nothing before or after.
+pub fn is_alias(text: &str) -> bool {
+    let inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
+    text.len() <= 64
+        && text.bytes().next().is_some_and(|c| c.is_ascii_alphanumeric())
+        && text.bytes().all(inner)
+}
+
+/// What a valid name is, for error texts.
+pub(super) const ALIAS_RULE: &str = "a name has 1 to 64 letters, digits, dots, underscores and hyphens, and begins with a letter \
+     or digit";
+
+/// What decided who me is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The command line.
+    Flag,
+    /// `$MSGFS_ME`.
+    Variable,
+    /// This configuration file.
+    Config(PathBuf),
+    /// `.agent-message` in the current folder.
+    AgentFile,
+    /// The name of the current folder.
+    Folder,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => f.write_str("from --me"),
+            Self::Variable => f.write_str("from $MSGFS_ME"),
+            Self::Config(path) => write!(f, "from {}", one_line(&path.to_string_lossy())),
+            Self::AgentFile => write!(f, "from ./{FILE}"),
+            Self::Folder => f.write_str("the name of this folder"),
+        }
+    }
+}
+
+/// Why nobody is me.
+#[derive(Debug, thiserror::Error)]
+pub enum MeError {
+    /// Somebody said who, but that is no name.
+    #[error("{:?} ({origin}) is not a valid name: {ALIAS_RULE}", one_line(name))]
+    Invalid {
+        /// What was said.
+        name: String,
+        /// Where.
+        origin: Origin,
+    },
+    /// Nobody said who, and the folder's name is no name.
+    #[error(
+        "who are you? Nothing says so, and the name of this folder, {:?}, is not a valid name \
+         ({ALIAS_RULE}); choose one with `--me NAME` or `echo NAME > {FILE}`",
+        one_line(folder)
+    )]
+    Folder {
+        /// The last component of the current folder, empty if it has none.
+        folder: String,
+    },
+    /// The file that may say who cannot be read.
+    #[error(
+        "./{FILE} may say who you are but cannot be read: {source}; mend it or choose with \
+         `--me NAME`"
+    )]
+    Unreadable {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The name this process acts under, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Me {
+    /// A valid alias.
+    pub name: String,
+    /// What decided.
+    pub origin: Origin,
+}
+
+impl Me {
+    /// Finds out who me is: `--me`, `$MSGFS_ME`, the configuration, the first valid line of
+    /// `.agent-message` in the current folder, the folder's name. The first that is there decides,
+    /// also if it is wrong: acting for somebody else would be worse than an error.
+    ///
+    /// # Errors
+    /// [`MeError`]; every text says how to choose a name.
+    pub fn resolve(flag: Option<&str>, env: &Env, config: &Config) -> Result<Self, MeError> {
+        let checked = |name: &str, origin| {
+            if is_alias(name) {
+                Ok(Self { name: name.to_owned(), origin })
+            } else {
+                Err(MeError::Invalid { name: name.to_owned(), origin })
+            }
+        };
+        if let Some(name) = flag {
+            return checked(name, Origin::Flag);
+        }
+        if let Some(name) = env.var("MSGFS_ME") {
+            return checked(&name.to_string_lossy(), Origin::Variable);
+        }
+        if let Some(name) = &config.me {
+            return checked(name, Origin::Config(config.path.clone().unwrap_or_default()));
+        }
+        let cwd = env.cwd().unwrap_or(Path::new(""));
+        if !cwd.as_os_str().is_empty()
+            && let Some(name) = from_file(&cwd.join(FILE))?
+        {
+            return Ok(Self { name, origin: Origin::AgentFile });
+        }
+        let folder = cwd.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        if is_alias(&folder) {
+            Ok(Self { name: folder, origin: Origin::Folder })
+        } else {
+            Err(MeError::Folder { folder })
+        }
+    }
+}
+
+/// The first valid line of the file; `None` if there is none, or no regular file.
+fn from_file(path: &Path) -> Result<Option<String>, MeError> {
+    let unreadable = |source| MeError::Unreadable { source };
+    // A symlink to a file is allowed here; a FIFO must not hold us up.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(fd) => std::fs::File::from(fd),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NXIO) => return Ok(None),
+        Err(e) => return Err(unreadable(e.into())),
+    };
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(first_valid_line(&String::from_utf8_lossy(&bytes)))
+}
+
+/// Lines end and are stripped as in Python, which is what the format's own programs use: U+001C to
+/// U+001E end a line, and these and U+001F count as space.
+fn first_valid_line(text: &str) -> Option<String> {
+    let ends = |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let space = |c: char| c.is_whitespace() || matches!(c, '\u{1c}'..='\u{1f}');
+    text.split(ends).map(|line| line.trim_matches(space)).find(|l| is_alias(l)).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn config(me: Option<&str>) -> Config {
+        Config {
+            me: me.map(str::to_owned),
+            path: me.map(|_| "/etc/c.toml".into()),
+            ..Config::default()
+        }
+    }
+
+    fn resolved(flag: Option<&str>, env: &Env, config: &Config) -> (String, String) {
+        let me = Me::resolve(flag, env, config).unwrap();
+        (me.name, me.origin.to_string())
+    }
+
+    #[test]
+    fn the_first_that_is_there_decides() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = dir.path().join("folder");
+        fs::create_dir(&here).unwrap();
+        let bare = Env::new(&here, [("MSGFS_ME", "")]);
+        let with = Env::new(&here, [("MSGFS_ME", "var")]);
+        let expect = |got: (String, String), name: &str, origin: &str| {
+            assert_eq!((got.0.as_str(), got.1.as_str()), (name, origin));
+        };
+        expect(resolved(None, &bare, &config(None)), "folder", "the name of this folder");
+        fs::write(here.join(FILE), "# who\n\nnot valid\n  filed \nlater\n").unwrap();
+        expect(resolved(None, &bare, &config(None)), "filed", "from ./.agent-message");
+        expect(resolved(None, &bare, &config(Some("conf"))), "conf", "from /etc/c.toml");
+        expect(resolved(None, &with, &config(Some("conf"))), "var", "from $MSGFS_ME");
+        expect(resolved(Some("flag"), &with, &config(Some("conf"))), "flag", "from --me");
+    }
+
+    #[test]
+    fn a_wrong_name_is_not_passed_over() {
+        let env = Env::new("/tmp/folder", [("MSGFS_ME", "a b")]);
+        let error = Me::resolve(None, &env, &config(None)).unwrap_err();
+        assert!(error.to_string().starts_with("\"a b\" (from $MSGFS_ME)"), "{error}");
+        for bad in ["", "a/b", ".x", "-x", "a\n", &"x".repeat(65)] {
+            let error = Me::resolve(Some(bad), &env, &config(None)).unwrap_err();
+            assert!(matches!(error, MeError::Invalid { origin: Origin::Flag, .. }), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_no_name_says_how_to_choose() {
+        for folder in ["/", "/tmp/my project", "/tmp/.hidden", "/tmp/é"] {
+            let env = Env::new(folder, [("A", "b")]);
+            let text = Me::resolve(None, &env, &config(None)).unwrap_err().to_string();
+            assert!(text.contains("--me NAME") && text.contains("echo NAME > .agent-message"));
+        }
+        assert!(Me::resolve(None, &Env::default(), &config(None)).is_err());
+    }
+
+    #[test]
+    fn only_a_readable_regular_file_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = dir.path().join("folder");
+        fs::create_dir(&here).unwrap();
+        let env = Env::new(&here, [("A", "b")]);
+        let file = here.join(FILE);
+        let name = || resolved(None, &env, &config(None)).0;
+
+        fs::create_dir(&file).unwrap();
+        assert_eq!(name(), "folder");
+        fs::remove_dir(&file).unwrap();
+
+        rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, Mode::RUSR, 0)
+            .unwrap();
+        assert_eq!(name(), "folder");
+        fs::remove_file(&file).unwrap();
+
+        fs::write(dir.path().join("target"), "linked").unwrap();
+        symlink("../target", &file).unwrap();
+        assert_eq!(name(), "linked", "a last line without newline counts");
+        fs::remove_file(&file).unwrap();
+
+        fs::write(&file, "no name here\n").unwrap();
+        assert_eq!(name(), "folder");
+        fs::remove_file(&file).unwrap();
+
+        symlink(FILE, &file).unwrap();
+        let error = Me::resolve(None, &env, &config(None)).unwrap_err();
+        assert!(matches!(error, MeError::Unreadable { .. }), "{error}");
+    }
+
+    #[test]
+    fn lines_are_those_of_the_format() {
+        for text in
+            ["a b\x1cfoo\x1f\n", "\r\nfoo\r\n", "!\rfoo", "!\u{2028}\u{3000}foo", "\u{85}foo"]
+        {
+            assert_eq!(first_valid_line(text).as_deref(), Some("foo"), "{text:?}");
+        }
+        assert_eq!(first_valid_line("\u{feff}foo"), None);
+        assert_eq!(first_valid_line(""), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_found_is_a_name(text in any::<String>(), name in "[A-Za-z0-9][A-Za-z0-9._-]{0,63}") {
+            prop_assert!(first_valid_line(&text).is_none_or(|n| is_alias(&n)));
+            prop_assert!(is_alias(&name));
+            let padded = format!("\t{name} \n{text}");
+            prop_assert_eq!(first_valid_line(&padded), Some(name));
+        }
+    }
+}

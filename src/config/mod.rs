@@ -1,0 +1,19 @@
+//! Who I am, where things are, and what the configuration says.
+//!
+//! [`Config`] is the file, [`Me`] the name this process acts under, [`Paths`] where its state lies,
+//! and [`StateLock`] makes sure that one mount at a time acts for one me. All of it sees the
+//! process through [`Env`], never directly. Contract: sections 7 and 9.
+
+mod env;
+mod file;
+mod lock;
+mod me;
+mod paths;
+mod values;
+
+pub use env::Env;
+pub use file::{Config, ConfigError, Problem, StoreEntry, StoreSpec};
+pub use lock::{Holder, LockError, StateLock, holder};
+pub use me::{Me, MeError, Origin, is_alias};
+pub use paths::{PathError, Paths, default_dir};
+pub use values::{parse_duration, parse_size};

@@ -1,0 +1,47 @@
+//! What surrounds every handler: a panic answers EIO instead of leaving the caller hanging, because
+//! fuser's loop does not survive one.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use fuser::Errno;
+
+use crate::view::Error;
+
+/// Runs a handler; its error becomes an errno, its panic EIO.
+pub(super) fn guarded<T>(
+    operation: &'static str,
+    handler: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, Errno> {
+    // State that a panic leaves behind is protected by parking_lot, which does not poison: what was
+    // being changed may be incomplete, but it is readable, and the next scan corrects it.
+    match catch_unwind(AssertUnwindSafe(handler)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => {
+            tracing::debug!(operation, error = %error, "refused");
+            Err(Errno::from_i32(error.errno()))
+        }
+        Err(_) => {
+            tracing::error!(operation, "a handler panicked; answered EIO");
+            Err(Errno::EIO)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panics_and_errors_are_answered() {
+        let quiet = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let answer = guarded("test", || -> Result<(), Error> { panic!("on purpose") });
+        std::panic::set_hook(quiet);
+        assert_eq!(answer.unwrap_err().code(), libc::EIO);
+        assert_eq!(
+            guarded::<()>("test", || Err(Error::NotFound)).unwrap_err().code(),
+            libc::ENOENT
+        );
+        assert_eq!(guarded("test", || Ok(1)).unwrap(), 1);
+    }
+}

@@ -1,0 +1,37 @@
+//! Numbers for what is open.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fuser::FileHandle;
+use parking_lot::RwLock;
+
+/// A table from file handles to what they stand for.
+#[derive(Debug)]
+pub(super) struct Handles<T> {
+    next: AtomicU64,
+    open: RwLock<HashMap<u64, Arc<T>>>,
+}
+
+impl<T> Default for Handles<T> {
+    fn default() -> Self {
+        Self { next: AtomicU64::new(1), open: RwLock::new(HashMap::new()) }
+    }
+}
+
+impl<T> Handles<T> {
+    pub fn add(&self, value: T) -> FileHandle {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.open.write().insert(number, Arc::new(value));
+        FileHandle(number)
+    }
+
+    pub fn get(&self, handle: FileHandle) -> Option<Arc<T>> {
+        self.open.read().get(&handle.0).cloned()
+    }
+
+    pub fn remove(&self, handle: FileHandle) -> Option<Arc<T>> {
+        self.open.write().remove(&handle.0)
+    }
+}

@@ -1,0 +1,327 @@
+//! Mount points as the kernel sees them: what is mounted where, whether it still answers, and how
+//! to take it away.
+//!
+//! 1. The mount table (`/proc/self/mountinfo`) is the only source that can be read while a FUSE
+//!    mount is dead or hangs; nothing here touches a mount before the table said what it is.
+//! 2. A dead daemon leaves a mount on which everything fails with `ENOTCONN`. Only `statfs` shows
+//!    this reliably: attributes may still come from the kernel's cache.
+//! 3. A daemon that lives and does not answer would hang whoever asks, uninterruptibly. So the
+//!    question is asked on a thread of its own, for a bounded time.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+/// The file system type of our mounts in the mount table.
+pub const FSTYPE: &str = "fuse.msgfs";
+
+/// What our mounts are a mount of. Mounts made by root directly have the type `fuse`, because
+/// only `mount(2)` with another type name sets the subtype; this tells them from others.
+pub const SOURCE: &str = "msgfs";
+
+/// How long a mount may take to answer before it counts as [`MountState::Hung`].
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// More symbolic links than this in a row are a loop.
+const MAX_LINKS: usize = 40;
+
+/// One line of `/proc/self/mountinfo`, as far as it matters here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountEntry {
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// The file system type, with its subtype: `ext4`, `fuse.msgfs`.
+    pub fstype: String,
+    /// What is mounted; for FUSE a free text.
+    pub source: OsString,
+    /// Options of this mount (`ro`, `nosuid`), comma separated.
+    pub options: String,
+}
+
+impl MountEntry {
+    /// Whether a msgfs made this mount.
+    pub fn is_ours(&self) -> bool {
+        self.fstype == FSTYPE || (self.fstype == "fuse" && self.source == SOURCE)
+    }
+}
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MountState {
+    /// No mount has this path as its root.
+    NotMounted,
+    /// A msgfs that answers.
+    Alive,
+    /// A msgfs whose daemon is gone ("Transport endpoint is not connected").
+    Stale,
+    /// A msgfs whose daemon exists and has not answered in time: starting, stopped or stuck.
+    Hung,
+    /// Another file system, of this type.
+    Foreign(String),
+}
+
+/// Whether an unmount waits for processes that use the mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmount {
+    /// Refuse if a process has a file open or its working folder there.
+    IfIdle,
+    /// Take it out of the tree now; it ends when the last process lets go.
+    Lazy,
+}
+
+/// Why a mount is still there.
+#[derive(Debug, thiserror::Error)]
+pub enum UnmountError {
+    /// A process has a file open or its working folder there.
+    #[error("{0} is in use")]
+    Busy(PathBuf),
+    /// Nothing is mounted there.
+    #[error("nothing is mounted at {0}")]
+    NotMounted(PathBuf),
+    /// Neither root nor the helper that unmounts for users.
+    #[error(
+        "unmounting {0} as an ordinary user needs fusermount3; install it with \
+         `apt-get install fuse3`, or run `umount {0}` as root"
+    )]
+    NoHelper(PathBuf),
+    /// The helper refused, in its own words.
+    #[error("cannot unmount {path}: {said}")]
+    Refused {
+        /// The mount point.
+        path: PathBuf,
+        /// What `fusermount3` printed.
+        said: String,
+    },
+    /// The system refused.
+    #[error("cannot unmount {path}: {source}")]
+    Io {
+        /// The mount point.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Reads the mount table of this process, in the kernel's order: of two mounts at one path the
+/// later one is on top.
+///
+/// # Errors
+/// If `/proc` is not mounted.
+pub fn mounts() -> io::Result<Vec<MountEntry>> {
+    Ok(parse(&fs::read("/proc/self/mountinfo")?))
+}
+
+/// Parses a mount table. Lines that are not of the documented form (proc(5)) are left out.
+pub fn parse(table: &[u8]) -> Vec<MountEntry> {
+    table.split(|b| *b == b'\n').filter_map(parse_line).collect()
+}
+
+/// One line: `36 35 98:0 /root /mount/point rw,noatime shared:1 - type source superoptions`, with
+/// any number of optional fields before the lone hyphen.
+fn parse_line(line: &[u8]) -> Option<MountEntry> {
+    let mut fields = line.split(|b| *b == b' ');
+    let mountpoint = fields.nth(4)?;
+    let options = fields.next()?;
+    fields.find(|f| *f == b"-")?;
+    let fstype = fields.next()?;
+    let source = fields.next().unwrap_or_default();
+    if mountpoint.first() != Some(&b'/') || fstype.is_empty() {
+        return None;
+    }
+    Some(MountEntry {
+        mountpoint: PathBuf::from(OsString::from_vec(unescape(mountpoint))),
+        fstype: String::from_utf8_lossy(&unescape(fstype)).into_owned(),
+        source: OsString::from_vec(unescape(source)),
+        options: String::from_utf8_lossy(options).into_owned(),
+    })
+}
+
+/// Undoes the kernel's `\ooo` (three octal digits) for space, tab, newline, backslash and `#`.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, tail)) = rest.split_first() {
+        match (byte, tail) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
+                out.push(((a - b'0') << 6) | ((b - b'0') << 3) | (c - b'0'));
+                rest = after;
+            }
+            _ => {
+                out.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+/// The absolute path without symbolic links, found without asking a mount that is at the path
+/// itself: `canonicalize` would ask it, and fail or hang if it is dead.
+///
+/// The path need not exist as long as its parent does.
+///
+/// # Errors
+/// If a parent does not exist, cannot be searched, or links form a loop.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
+    resolve_among(path, &mounts()?)
+}
+
+fn resolve_among(path: &Path, mounts: &[MountEntry]) -> io::Result<PathBuf> {
+    let mut path = std::path::absolute(path)?;
+    for _ in 0..MAX_LINKS {
+        if find(mounts, &path).is_some() {
+            return Ok(path);
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return fs::canonicalize(&path);
+        };
+        let here = resolve_parent(parent, mounts)?.join(name);
+        if find(mounts, &here).is_some() {
+            return Ok(here);
+        }
+        match fs::read_link(&here) {
+            Ok(target) => path = here.parent().unwrap_or(Path::new("/")).join(target),
+            // EINVAL: exists and is no link.
+            Err(_) => return Ok(here),
+        }
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// Parents are real folders or healthy mounts; a dead mount among them is the caller's error.
+fn resolve_parent(parent: &Path, mounts: &[MountEntry]) -> io::Result<PathBuf> {
+    if find(mounts, parent).is_some_and(MountEntry::is_ours) {
+        return Ok(parent.to_owned());
+    }
+    fs::canonicalize(parent)
+}
+
+/// The topmost mount whose root is exactly this path.
+pub fn find<'a>(mounts: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry> {
+    mounts.iter().rev().find(|m| m.mountpoint == path)
+}
+
+/// What is mounted at a path; never hangs. Symbolic links are resolved first; a path that does
+/// not exist is [`MountState::NotMounted`].
+///
+/// # Errors
+/// If the mount table cannot be read.
+pub fn state_of(path: &Path) -> io::Result<MountState> {
+    let mounts = mounts()?;
+    let Ok(path) = resolve_among(path, &mounts) else {
+        return Ok(MountState::NotMounted);
+    };
+    Ok(match find(&mounts, &path) {
+        None => MountState::NotMounted,
+        Some(mount) if !mount.is_ours() => MountState::Foreign(mount.fstype.clone()),
+        Some(_) => ask(&path, ANSWER_WITHIN),
+    })
+}
+
+/// Asks the daemon behind a mount for a sign of life. After [`MountState::Hung`] the question is
+/// still open and keeps the mount busy.
+fn ask(path: &Path, within: Duration) -> MountState {
+    let (answer, answered) = mpsc::channel();
+    let path = path.to_owned();
+    // If the daemon hangs, this thread hangs with it until the connection ends; that is its job.
+    let asking = thread::Builder::new().name("ask-mount".to_owned()).spawn(move || {
+        let _ = answer.send(rustix::fs::statfs(&path).map(|_| ()));
+    });
+    if asking.is_err() {
+        return MountState::Hung;
+    }
+    match answered.recv_timeout(within) {
+        Ok(Err(Errno::NOTCONN | Errno::CONNABORTED)) => MountState::Stale,
+        // Any other answer, even a refusal, comes from a living connection.
+        Ok(_) => MountState::Alive,
+        Err(_) => MountState::Hung,
+    }
+}
+
+/// Unmounts a path: directly if this process may, through `fusermount3` otherwise.
+///
+/// # Errors
+/// [`UnmountError`], whose text says what to do.
+pub fn unmount(path: &Path, how: Unmount) -> Result<(), UnmountError> {
+    let flags = match how {
+        Unmount::IfIdle => UnmountFlags::NOFOLLOW,
+        Unmount::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
+    };
+    match rustix::mount::unmount(path, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => unmount_as_user(path, how),
+        Err(Errno::BUSY) => Err(UnmountError::Busy(path.to_owned())),
+        Err(Errno::INVAL | Errno::NOENT) => Err(UnmountError::NotMounted(path.to_owned())),
+        Err(e) => Err(UnmountError::Io { path: path.to_owned(), source: e.into() }),
+    }
+}
+
+/// Unmounts, lazily if it is in use. Returns whether it was taken away lazily.
+///
+/// # Errors
+/// As [`unmount`], but never [`UnmountError::Busy`].
+pub fn unmount_now(path: &Path) -> Result<bool, UnmountError> {
+    match unmount(path, Unmount::IfIdle) {
+        Ok(()) => Ok(false),
+        Err(UnmountError::Busy(_)) => unmount(path, Unmount::Lazy).map(|()| true),
+        Err(e) => Err(e),
+    }
+}
+
+fn unmount_as_user(path: &Path, how: Unmount) -> Result<(), UnmountError> {
+    let mut command = Command::new("fusermount3");
+    command.arg("-u");
+    if how == Unmount::Lazy {
+        command.arg("-z");
+    }
+    // Its words are compared below, so they must not be translated.
+    command.arg("--").arg(path).env("LC_ALL", "C").stdin(Stdio::null());
+    let done = command.output().map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => UnmountError::NoHelper(path.to_owned()),
+        _ => UnmountError::Io { path: path.to_owned(), source },
+    })?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+    if said.contains("resource busy") {
+        Err(UnmountError::Busy(path.to_owned()))
+    } else {
+        Err(UnmountError::Refused { path: path.to_owned(), said })
+    }
+}
+
+/// Whether `inner` is `outer` or lies below it. Both must be resolved.
+pub fn contains(outer: &Path, inner: &Path) -> bool {
+    inner.starts_with(outer)
+}
+
+/// Every msgfs in a mount table, topmost per path.
+pub fn ours(mounts: &[MountEntry]) -> Vec<&MountEntry> {
+    let on_top = |m: &MountEntry| find(mounts, &m.mountpoint).is_some_and(|top| top == m);
+    mounts.iter().filter(|m| m.is_ours() && on_top(m)).collect()
+}
+
+/// The path as a person would type it in a shell: quoted where the shell would split it.
+pub fn shell_word(path: &OsStr) -> String {
+    let plain =
+        |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'.' | b'_' | b'-' | b'+' | b'@');
+    let text = crate::model::one_line(&path.to_string_lossy()).into_owned();
+    if !path.is_empty() && path.as_bytes().iter().all(plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

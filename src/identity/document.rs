@@ -1,0 +1,292 @@
+//! The keyring's file: `AgentAZAll`'s `.keyring.json` with pins.
+//!
+//! A JSON object whose members are named by fingerprint. Of each key the form has
+//! `public_key_b64`, `fingerprint`, `first_seen`, `last_seen` and `addresses`; msgfs adds two
+//! members that other readers ignore:
+//!
+//! - `pinned`: the addresses this key vouches for, each with `since`, `by` (`first-use` or `hand`)
+//!   and the `stores` it was seen in. Only this member decides; an address in `addresses` alone
+//!   pins nothing.
+//! - `refused`: the addresses for which this key was offered and refused last, each with the time.
+//!
+//! Members of any other name, here and inside an entry, are kept as they are.
+
+use std::collections::{BTreeMap, HashMap};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::model::{Fingerprint, PublicKey, Timestamp};
+
+/// How a pin came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum By {
+    /// The first validly signed message from this address.
+    #[serde(rename = "first-use")]
+    FirstUse,
+    /// A person said so.
+    #[serde(rename = "hand")]
+    Hand,
+}
+
+/// One address a key vouches for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct PinForm {
+    pub(super) since: String,
+    pub(super) by: By,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) stores: Vec<String>,
+    #[serde(flatten)]
+    other: Map<String, Value>,
+}
+
+impl PinForm {
+    pub(super) fn new(by: By, store: Option<&str>, now: Timestamp) -> Self {
+        Self {
+            since: iso(now),
+            by,
+            stores: store.map(str::to_owned).into_iter().collect(),
+            other: Map::new(),
+        }
+    }
+}
+
+/// One key as the file has it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct EntryForm {
+    public_key_b64: String,
+    #[serde(default)]
+    fingerprint: String,
+    #[serde(default)]
+    pub(super) first_seen: String,
+    #[serde(default)]
+    pub(super) last_seen: String,
+    #[serde(default)]
+    addresses: Vec<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) pinned: BTreeMap<String, PinForm>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    refused: BTreeMap<String, String>,
+    #[serde(flatten)]
+    other: Map<String, Value>,
+}
+
+/// One key with its decoded bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub(super) key: PublicKey,
+    pub(super) form: EntryForm,
+}
+
+/// A key trusted for an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Trusted {
+    pub(super) key: PublicKey,
+    pub(super) by: By,
+}
+
+/// Another key with the same fingerprint is already in the file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Collision;
+
+/// The whole file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Document {
+    entries: BTreeMap<Fingerprint, Entry>,
+    other: Map<String, Value>,
+}
+
+impl Document {
+    /// Reads the text of a keyring; the error is a phrase that says what is wrong and where.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let members: Map<String, Value> = serde_json::from_slice(bytes)
+            .map_err(|e| format!("it is not a JSON object (line {}: {e})", e.line()))?;
+        let mut document = Self::default();
+        for (name, value) in members {
+            let Some(fingerprint) = parse_fingerprint(&name) else {
+                document.other.insert(name, value);
+                continue;
+            };
+            let form: EntryForm = serde_json::from_value(value)
+                .map_err(|e| format!("the entry of key {name} is malformed ({e})"))?;
+            let key = STANDARD
+                .decode(form.public_key_b64.trim())
+                .ok()
+                .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
+                .map(PublicKey)
+                .ok_or_else(|| {
+                    format!("public_key_b64 of key {name} is not the base64 of 32 bytes")
+                })?;
+            if key.fingerprint() != fingerprint {
+                return Err(format!("the entry {name} holds the key {}", key.fingerprint()));
+            }
+            document.entries.insert(fingerprint, Entry { key, form });
+        }
+        Ok(document)
+    }
+
+    /// The text of the file.
+    pub(super) fn to_text(&self) -> serde_json::Result<String> {
+        let mut members = self.other.clone();
+        for (fingerprint, entry) in &self.entries {
+            members.insert(fingerprint.to_string(), serde_json::to_value(&entry.form)?);
+        }
+        let mut text = serde_json::to_string_pretty(&members)?;
+        text.push('\n');
+        Ok(text)
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// The keys trusted for each address, the one trusted last at the end.
+    pub(super) fn trusted(&self) -> HashMap<String, Vec<Trusted>> {
+        let mut pins: Vec<_> = self
+            .entries()
+            .flat_map(|e| e.form.pinned.iter().map(move |(address, pin)| (address, pin, e.key)))
+            .collect();
+        pins.sort_by_key(|(_, pin, key)| (parse_time(&pin.since), key.fingerprint()));
+        let mut trusted: HashMap<String, Vec<Trusted>> = HashMap::new();
+        for (address, pin, key) in pins {
+            trusted.entry(address.clone()).or_default().push(Trusted { key, by: pin.by });
+        }
+        trusted
+    }
+
+    /// Pins a key, or turns an existing pin into one made by hand. The key is no longer refused.
+    pub(super) fn pin(
+        &mut self,
+        address: &str,
+        key: PublicKey,
+        pin: PinForm,
+    ) -> Result<(), Collision> {
+        let entry = self.entry(key, &pin.since)?;
+        entry.form.refused.remove(address);
+        if !entry.form.addresses.iter().any(|a| a == address) {
+            entry.form.addresses.push(address.to_owned());
+        }
+        match entry.form.pinned.get_mut(address) {
+            Some(existing) if pin.by == By::Hand => existing.by = By::Hand,
+            Some(_) => {}
+            None => {
+                entry.form.pinned.insert(address.to_owned(), pin);
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers the key refused last for an address, in place of any earlier one.
+    pub(super) fn refuse(
+        &mut self,
+        address: &str,
+        key: PublicKey,
+        when: &str,
+    ) -> Result<(), Collision> {
+        self.entry(key, when)?.form.refused.insert(address.to_owned(), when.to_owned());
+        for entry in self.entries.values_mut().filter(|e| e.key != key) {
+            entry.form.refused.remove(address);
+        }
+        self.sweep();
+        Ok(())
+    }
+
+    /// The key refused last for an address.
+    pub(super) fn refused(&self, address: &str) -> Option<PublicKey> {
+        self.entries().find(|e| e.form.refused.contains_key(address)).map(|e| e.key)
+    }
+
+    /// Removes everything known about an address; whether a pin was among it.
+    pub(super) fn forget(&mut self, address: &str) -> bool {
+        let mut pinned = false;
+        for entry in self.entries.values_mut() {
+            pinned |= entry.form.pinned.remove(address).is_some();
+            entry.form.refused.remove(address);
+            entry.form.addresses.retain(|a| a != address);
+        }
+        self.sweep();
+        pinned
+    }
+
+    /// The entry of a key, made if there is none.
+    fn entry(&mut self, key: PublicKey, now: &str) -> Result<&mut Entry, Collision> {
+        let fingerprint = key.fingerprint();
+        let entry = self.entries.entry(fingerprint).or_insert_with(|| Entry {
+            key,
+            form: EntryForm {
+                public_key_b64: STANDARD.encode(key.0),
+                fingerprint: fingerprint.to_string(),
+                first_seen: now.to_owned(),
+                last_seen: now.to_owned(),
+                ..EntryForm::default()
+            },
+        });
+        // 64 bits of a hash can be made to collide, so equal names do not mean equal keys.
+        if entry.key == key { Ok(entry) } else { Err(Collision) }
+    }
+
+    /// Notes that a pinned key was used, in this store; whether that is worth writing down. Days
+    /// are: the form has times of last use, but each of them would cost a write of the whole file.
+    pub(super) fn used(
+        &mut self,
+        address: &str,
+        key: PublicKey,
+        store: &str,
+        now: Timestamp,
+    ) -> bool {
+        let Some(entry) = self.entries.get_mut(&key.fingerprint()).filter(|e| e.key == key) else {
+            return false;
+        };
+        let mut changed = false;
+        if parse_time(&entry.form.last_seen).is_none_or(|last| last.day() < now.day()) {
+            entry.form.last_seen = iso(now);
+            changed = true;
+        }
+        if let Some(pin) = entry.form.pinned.get_mut(address)
+            && !pin.stores.iter().any(|s| s == store)
+        {
+            pin.stores.push(store.to_owned());
+            changed = true;
+        }
+        changed
+    }
+
+    /// Drops entries that say nothing any more.
+    fn sweep(&mut self) {
+        self.entries.retain(|_, e| {
+            let f = &e.form;
+            !(f.pinned.is_empty()
+                && f.refused.is_empty()
+                && f.addresses.is_empty()
+                && f.other.is_empty())
+        });
+    }
+}
+
+/// 16 lower-case hex digits.
+fn parse_fingerprint(text: &str) -> Option<Fingerprint> {
+    let lower = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+    if text.len() != 16 || !text.bytes().all(lower) {
+        return None;
+    }
+    u64::from_str_radix(text, 16).ok().map(|n| Fingerprint(n.to_be_bytes()))
+}
+
+/// ISO 8601 in UTC.
+pub(super) fn iso(time: Timestamp) -> String {
+    jiff::Timestamp::from_millisecond(time.millis())
+        .map_or_else(|_| time.stamp(), |t| t.to_string())
+}
+
+/// Reads both spellings in use: UTC with a zone, and the local time without one that
+/// `AgentAZAll` writes.
+pub(super) fn parse_time(text: &str) -> Option<Timestamp> {
+    let text = text.trim();
+    let instant = text.parse::<jiff::Timestamp>().or_else(|_| {
+        let local: jiff::civil::DateTime = text.parse()?;
+        local.to_zoned(jiff::tz::TimeZone::system()).map(|z| z.timestamp())
+    });
+    instant.ok().map(|t| Timestamp::from_millis(t.as_millisecond()))
+}

@@ -1,0 +1,228 @@
+//! The key that signs for me.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ed25519_dalek::{Signer as _, SigningKey};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::{disk, shell_path, shown};
+use crate::model::PublicKey;
+use crate::store::Signer;
+
+/// Why my key cannot be used. A key is never repaired, replaced or overwritten.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// There is no key file.
+    #[error(
+        "{}: there is no signing key here; msgfs makes one at the first mount or send that is not \
+         read-only, or restore it from a backup",
+        shown(path)
+    )]
+    Missing {
+        /// Where the key should be.
+        path: PathBuf,
+    },
+    /// Others than the owner can read or change the key file.
+    #[error(
+        "{}: others on this machine can read the signing key (mode {mode:04o}), so it is not used; \
+         close it with: chmod 600 {}",
+        shown(path),
+        shell_path(path)
+    )]
+    Exposed {
+        /// The key file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// What is there is not a key.
+    #[error(
+        "{}: not a usable signing key: {problem}; msgfs never replaces it: restore it from a \
+         backup, or move it away to start with a new key: mv {} {}.bad",
+        shown(path),
+        shell_path(path),
+        shell_path(path)
+    )]
+    Corrupt {
+        /// The key file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The operating system refused.
+    #[error(
+        "{}: the signing key cannot be read or made: {source}; check the folder and its owner",
+        shown(path)
+    )]
+    Io {
+        /// The key file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The key file: the form of `AgentAZAll`'s `.identity_key`, of which only `private_key_hex` counts.
+#[derive(Serialize, Deserialize)]
+struct KeyFile {
+    private_key_hex: String,
+    #[serde(default)]
+    public_key_hex: Option<String>,
+    #[serde(default)]
+    public_key_b64: Option<String>,
+    #[serde(default)]
+    fingerprint: Option<String>,
+    #[serde(default)]
+    created: Option<String>,
+}
+
+/// My Ed25519 key pair.
+pub struct Identity {
+    key: SigningKey,
+    public: PublicKey,
+}
+
+impl Identity {
+    /// Reads the key at `path`, or makes one if there is nothing of that name.
+    ///
+    /// A new key is on disk, complete, with mode 0600, before it appears under its name; of two
+    /// processes that make one at the same time, both get the one that came first. Missing folders
+    /// are made with mode 0700.
+    ///
+    /// # Errors
+    /// As [`Identity::load`], except that a missing key is made.
+    pub fn load_or_create(path: &Path) -> Result<Self, KeyError> {
+        match Self::load(path) {
+            Err(KeyError::Missing { .. }) => {}
+            other => return other,
+        }
+        let io = |source| KeyError::Io { path: path.to_owned(), source };
+        let mut seed = [0u8; 32];
+        getrandom::fill(&mut seed).map_err(|e| io(io::Error::other(e)))?;
+        let identity = Self::from_seed(&seed);
+        match disk::create_new(path, identity.to_file().as_bytes()) {
+            Ok(()) => {
+                tracing::info!(path = %shown(path), key = %identity.public.fingerprint(), "made a signing key");
+                Ok(identity)
+            }
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
+            Err(e) => Err(io(e)),
+        }
+    }
+
+    /// Reads the key at `path`.
+    ///
+    /// # Errors
+    /// [`KeyError::Exposed`] if anybody but the owner has any access, [`KeyError::Corrupt`] if it is
+    /// a symlink, no regular file or not a key, and if its public half does not belong to the
+    /// private one; [`KeyError::Missing`] and [`KeyError::Io`] as they say.
+    pub fn load(path: &Path) -> Result<Self, KeyError> {
+        let corrupt = |problem: String| KeyError::Corrupt { path: path.to_owned(), problem };
+        let io = |source| KeyError::Io { path: path.to_owned(), source };
+        let (file, stat) = disk::open_regular(path).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => KeyError::Missing { path: path.to_owned() },
+            io::ErrorKind::InvalidInput => corrupt("it is not a regular file".into()),
+            _ if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+                corrupt("it is a symbolic link".into())
+            }
+            _ => io(e),
+        })?;
+        let mode = stat.st_mode & 0o7777;
+        if mode & 0o077 != 0 {
+            return Err(KeyError::Exposed { path: path.to_owned(), mode });
+        }
+        Self::parse(&disk::read_all(file).map_err(io)?).map_err(corrupt)
+    }
+
+    /// Reads the content of a key file; the error says what is wrong with it, never what is in it.
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        if bytes.is_empty() {
+            return Err("it is empty".into());
+        }
+        let file: KeyFile = serde_json::from_slice(bytes).map_err(|e| {
+            format!("it is not JSON with a member private_key_hex (line {})", e.line())
+        })?;
+        let seed = unhex(&file.private_key_hex)
+            .ok_or("private_key_hex is not 64 hexadecimal digits (32 bytes)")?;
+        let identity = Self::from_seed(&seed);
+        let public = identity.public;
+        let differs = |member: Option<String>, is: String| {
+            member.is_some_and(|m| !m.trim().eq_ignore_ascii_case(&is))
+        };
+        if differs(file.public_key_hex, hex(&public.0))
+            || file.public_key_b64.is_some_and(|b| b.trim() != STANDARD.encode(public.0))
+            || differs(file.fingerprint, public.fingerprint().to_string())
+        {
+            return Err("its public half does not belong to its private half".into());
+        }
+        Ok(identity)
+    }
+
+    /// The key pair of a 32-byte seed (RFC 8032, section 5.1.5).
+    fn from_seed(seed: &[u8; 32]) -> Self {
+        let key = SigningKey::from_bytes(seed);
+        let public = PublicKey(key.verifying_key().to_bytes());
+        Self { key, public }
+    }
+
+    fn to_file(&self) -> String {
+        let file = KeyFile {
+            private_key_hex: hex(self.key.as_bytes()),
+            public_key_hex: Some(hex(&self.public.0)),
+            public_key_b64: Some(STANDARD.encode(self.public.0)),
+            fingerprint: Some(self.public.fingerprint().to_string()),
+            // The form calls for local time without a zone, to the microsecond.
+            created: Some(jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.6f").to_string()),
+        };
+        // Five strings always serialize; an empty text would be refused as corrupt by the reader.
+        serde_json::to_string_pretty(&file).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({})", self.public.fingerprint())
+    }
+}
+
+impl Signer for Identity {
+    fn public_key(&self) -> PublicKey {
+        self.public
+    }
+
+    fn sign(&self, bytes: &[u8]) -> [u8; 64] {
+        self.key.sign(bytes).to_bytes()
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, b| {
+        let _ = write!(out, "{b:02x}"); // writing to a String cannot fail
+        out
+    })
+}
+
+/// 64 hexadecimal digits of either case.
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let text = text.trim().as_bytes();
+    if text.len() != 64 {
+        return None;
+    }
+    let mut out = [0u8; 32];
+    for (byte, pair) in out.iter_mut().zip(text.chunks_exact(2)) {
+        let [high, low] = pair else { return None };
+        let digit = |c: &u8| char::from(*c).to_digit(16);
+        *byte = u8::try_from(digit(high)? * 16 + digit(low)?).ok()?;
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+#[path = "key_tests.rs"]
+mod tests;

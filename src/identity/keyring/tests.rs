@@ -1,0 +1,451 @@
+use super::*;
+use ed25519_dalek::{Signer as _, SigningKey};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+struct Bench {
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("keyring.json")
+    }
+
+    fn open(&self) -> Keyring {
+        Keyring::open(&self.path()).unwrap()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&fs::read(self.path()).unwrap()).unwrap()
+    }
+
+    fn edit(&self, edit: impl FnOnce(&mut Value)) {
+        let mut json = if self.path().exists() { self.json() } else { json!({}) };
+        edit(&mut json);
+        fs::write(self.path(), json.to_string()).unwrap();
+    }
+}
+
+fn secret(seed: u8) -> SigningKey {
+    SigningKey::from_bytes(&[seed; 32])
+}
+
+fn public(seed: u8) -> PublicKey {
+    PublicKey(secret(seed).verifying_key().to_bytes())
+}
+
+/// Signed by this key and offering it.
+fn by(seed: u8) -> Claim {
+    offering(Some(public(seed)), seed)
+}
+
+fn offering(key: Option<PublicKey>, seed: u8) -> Claim {
+    let text = b"text".to_vec();
+    let signature = secret(seed).sign(&text).to_bytes();
+    Claim::Signed { key, signature, covered: vec![b"another reading".to_vec(), text] }
+}
+
+fn reason(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Rejected(reason) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_first_key_is_trusted_and_the_next_is_not() {
+    let ring = Bench::new();
+    let keys = ring.open();
+    assert!(!keys.is_pinned("bob"));
+    assert_eq!(keys.judge("bob", "samp", &by(1)), Verdict::Valid(public(1)));
+    assert_eq!(keys.judge("bob", "samp", &by(1)), Verdict::Valid(public(1)));
+    assert!(keys.is_pinned("bob") && !keys.pinned_by_hand("bob"));
+
+    let why = reason(keys.judge("bob", "samp", &by(2)));
+    for part in [&public(1).fingerprint().to_string(), &public(2).fingerprint().to_string()] {
+        assert!(why.contains(part), "{why}");
+    }
+    assert!(why.contains("msgfs key trust bob"), "{why}");
+    assert_eq!(keys.pinned("bob"), [public(1)]);
+    assert_eq!(keys.last_refused("bob"), Some(public(2)));
+    // The store does not matter: an address is one person.
+    reason(keys.judge("bob", "work", &by(2)));
+}
+
+#[test]
+fn wrong_signatures_pin_nothing_and_are_not_remembered() {
+    let ring = Bench::new();
+    let keys = ring.open();
+    let forged = offering(Some(public(1)), 2);
+    let why = reason(keys.judge("bob", "samp", &forged));
+    assert!(why.contains(&public(1).fingerprint().to_string()), "{why}");
+    assert!(!keys.is_pinned("bob"));
+
+    keys.judge("bob", "samp", &by(1));
+    reason(keys.judge("bob", "samp", &forged));
+    let why = reason(keys.judge("bob", "samp", &offering(Some(public(3)), 2)));
+    assert!(why.contains(&public(3).fingerprint().to_string()), "{why}");
+    assert!(why.contains(&public(1).fingerprint().to_string()), "{why}");
+    assert_eq!(keys.last_refused("bob"), None);
+    assert!(matches!(keys.trust("bob", None), Err(KeyringError::NothingRefused { .. })));
+
+    let why = reason(keys.judge("bob", "samp", &Claim::Malformed("sig is a \x1b number".into())));
+    assert!(why.contains("sig is a") && !why.contains('\x1b'), "{why}");
+}
+
+#[test]
+fn a_small_order_key_is_never_trusted() {
+    let ring = Bench::new();
+    let keys = ring.open();
+    let mut identity = [0; 32];
+    identity[0] = 1;
+    let mut signature = [0; 64];
+    signature[0] = 1;
+    let weak = PublicKey(identity);
+    let claim = Claim::Signed { key: Some(weak), signature, covered: vec![b"any".to_vec()] };
+    let why = reason(keys.judge("bob", "samp", &claim));
+    assert!(why.contains("small order"), "{why}");
+    assert!(matches!(keys.trust("bob", Some(weak)), Err(KeyringError::BadKey { .. })));
+    assert!(!keys.is_pinned("bob") && !ring.path().exists());
+}
+
+#[test]
+fn a_signature_without_a_key_needs_a_pin() {
+    let ring = Bench::new();
+    let keys = ring.open();
+    assert_eq!(keys.judge("bob", "amp", &offering(None, 1)), Verdict::Unknown);
+    assert!(!keys.is_pinned("bob"));
+    keys.trust("bob", Some(public(1))).unwrap();
+    keys.trust("bob", Some(public(2))).unwrap();
+    assert_eq!(keys.judge("bob", "amp", &offering(None, 1)), Verdict::Valid(public(1)));
+    assert_eq!(keys.judge("bob", "amp", &offering(None, 2)), Verdict::Valid(public(2)));
+    let why = reason(keys.judge("bob", "amp", &offering(None, 3)));
+    assert!(why.contains(&public(2).fingerprint().to_string()), "{why}");
+    // Nobody has no name.
+    assert_eq!(keys.judge("", "amp", &by(1)), Verdict::Unknown);
+    assert!(!keys.is_pinned("") && keys.trust("", Some(public(1))).is_err());
+}
+
+#[test]
+fn trust_adds_and_forget_removes() {
+    let ring = Bench::new();
+    let keys = ring.open();
+    keys.judge("bob", "samp", &by(1));
+    reason(keys.judge("bob", "samp", &by(2)));
+    reason(keys.judge("bob", "samp", &by(3)));
+    assert_eq!(keys.trust("bob", None).unwrap(), public(3), "the one refused last");
+    assert_eq!(keys.last_refused("bob"), None);
+    assert!(keys.pinned_by_hand("bob"));
+    assert_eq!(keys.judge("bob", "samp", &by(3)), Verdict::Valid(public(3)));
+    assert_eq!(
+        keys.judge("bob", "samp", &by(1)),
+        Verdict::Valid(public(1)),
+        "old mail stays valid"
+    );
+    reason(keys.judge("bob", "samp", &by(2)));
+
+    keys.judge("carol", "samp", &by(1));
+    assert_eq!(keys.other_owner(&public(1), "carol").as_deref(), Some("bob"));
+    assert_eq!(keys.other_owner(&public(3), "bob"), None);
+    assert_eq!(keys.other_owner(&public(9), "bob"), None);
+
+    assert!(keys.forget("bob").unwrap());
+    assert!(!keys.forget("bob").unwrap());
+    assert!(!keys.is_pinned("bob") && keys.is_pinned("carol"));
+    assert_eq!(keys.last_refused("bob"), None);
+    assert_eq!(keys.judge("bob", "samp", &by(2)), Verdict::Valid(public(2)));
+}
+
+#[test]
+fn pins_and_refusals_survive_and_are_listed() {
+    let ring = Bench::new();
+    let before = Timestamp::now();
+    let keys = ring.open();
+    keys.judge("bob", "samp", &by(1));
+    reason(keys.judge("bob", "samp", &by(2)));
+    keys.judge("alice", "work", &by(3));
+    keys.judge("alice", "samp", &by(3));
+    assert!(!ring.path().exists(), "nothing is written before flush");
+    keys.flush().unwrap();
+    let mode = fs::metadata(ring.path()).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode, 0o600);
+
+    let again = ring.open();
+    assert_eq!(again.list(), keys.list());
+    let pins = again.list();
+    assert_eq!(pins.iter().map(|p| p.address.as_str()).collect::<Vec<_>>(), ["alice", "bob"]);
+    assert_eq!(pins[0].stores, ["work", "samp"]);
+    assert_eq!((pins[1].key, pins[1].fingerprint), (public(1), public(1).fingerprint()));
+    assert!(pins[1].first_seen >= before && pins[1].first_seen <= Timestamp::now());
+    assert_eq!(again.last_refused("bob"), Some(public(2)));
+    std::thread::sleep(std::time::Duration::from_millis(2)); // pins have a time to the millisecond
+    again.trust("bob", None).unwrap();
+    let third = ring.open();
+    assert_eq!(third.pinned("bob"), [public(1), public(2)], "the newest last");
+    assert!(third.pinned_by_hand("bob") && !third.pinned_by_hand("alice"));
+}
+
+#[test]
+fn the_file_has_the_form_of_the_reference() {
+    let ring = Bench::new();
+    let keys = ring.open();
+    keys.judge("bob@host", "samp", &by(1));
+    reason(keys.judge("bob@host", "samp", &by(2)));
+    keys.flush().unwrap();
+    let json = ring.json();
+    let entry = &json[public(1).fingerprint().to_string()];
+    assert_eq!(entry["fingerprint"], public(1).fingerprint().to_string());
+    assert_eq!(entry["addresses"], json!(["bob@host"]));
+    assert_eq!(entry["public_key_b64"].as_str().unwrap().len(), 44);
+    assert!(entry["first_seen"].is_string() && entry["last_seen"].is_string());
+    assert_eq!(entry["pinned"]["bob@host"]["by"], "first-use");
+    // A reader that takes addresses for trust must not find a refused key there.
+    assert_eq!(json[public(2).fingerprint().to_string()]["addresses"], json!([]));
+}
+
+#[test]
+fn a_keyring_of_the_reference_pins_nothing_by_itself() {
+    let ring = Bench::new();
+    ring.edit(|json| {
+        json["56475aa75463474c"] = json!({
+            "public_key_b64": "A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=",
+            "fingerprint": "56475aa75463474c",
+            "first_seen": "2026-03-11T14:23:55.123456",
+            "last_seen": "2026-03-11T14:23:55.123456",
+            "addresses": ["alice@localhost"],
+        });
+    });
+    let keys = ring.open();
+    assert!(!keys.is_pinned("alice@localhost"));
+    keys.judge("alice@localhost", "mail", &by(1));
+    keys.flush().unwrap();
+    assert_eq!(ring.json()["56475aa75463474c"]["addresses"], json!(["alice@localhost"]));
+}
+
+#[test]
+fn unknown_members_survive_every_write() {
+    let ring = Bench::new();
+    let keys = ring.open();
+    keys.judge("bob", "samp", &by(1));
+    keys.flush().unwrap();
+    let name = public(1).fingerprint().to_string();
+    ring.edit(|json| {
+        json["comment"] = json!(["mine"]);
+        json[&name]["note"] = json!({"a": 1.5});
+        json[&name]["pinned"]["bob"]["why"] = json!("met in person");
+    });
+    let keys = ring.open();
+    keys.judge("carol", "samp", &by(2));
+    keys.flush().unwrap();
+    keys.trust("dave", Some(public(3))).unwrap();
+    let json = ring.json();
+    assert_eq!(json["comment"], json!(["mine"]));
+    assert_eq!(json[&name]["note"], json!({"a": 1.5}));
+    assert_eq!(json[&name]["pinned"]["bob"]["why"], "met in person");
+    keys.forget("bob").unwrap();
+    assert_eq!(ring.json()[&name]["note"], json!({"a": 1.5}), "a note outlives the pin");
+}
+
+#[test]
+fn a_corrupt_keyring_is_named_and_stays() {
+    let ring = Bench::new();
+    let short = json!({"56475aa75463474c": {"public_key_b64": "AAAA"}}).to_string();
+    let renamed = json!({"0000000000000000": {
+        "public_key_b64": "A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg="}});
+    let renamed = renamed.to_string();
+    for text in ["", "{", "[]", "null", r#"{"56475aa75463474c": 5}"#, &short, &renamed] {
+        fs::write(ring.path(), text).unwrap();
+        for open in [Keyring::open, Keyring::open_read_only] {
+            let error = open(&ring.path()).unwrap_err();
+            assert!(matches!(error, KeyringError::Corrupt { .. }), "{text}: {error}");
+            assert!(error.to_string().contains(&ring.path().display().to_string()));
+        }
+        assert_eq!(fs::read_to_string(ring.path()).unwrap(), text);
+    }
+    fs::remove_file(ring.path()).unwrap();
+    symlink("/nonexistent", ring.path()).unwrap();
+    assert!(matches!(Keyring::open(&ring.path()), Err(KeyringError::Corrupt { .. })));
+}
+
+#[test]
+fn corruption_while_open_changes_nothing_and_is_not_overwritten() {
+    let ring = Bench::new();
+    let keys = ring.open();
+    keys.judge("bob", "samp", &by(1));
+    keys.flush().unwrap();
+    let good = fs::read(ring.path()).unwrap();
+    fs::write(ring.path(), "{ half").unwrap();
+    assert!(!keys.reload_if_changed());
+    assert!(keys.trouble().unwrap().contains("keyring.json"));
+    keys.judge("carol", "samp", &by(2));
+    assert!(matches!(keys.flush(), Err(KeyringError::Corrupt { .. })));
+    assert!(keys.trust("bob", Some(public(5))).is_err() && keys.forget("bob").is_err());
+    assert_eq!(fs::read_to_string(ring.path()).unwrap(), "{ half");
+    assert_eq!(keys.pinned("bob"), [public(1)]);
+
+    fs::write(ring.path(), good).unwrap();
+    keys.flush().unwrap();
+    assert_eq!(keys.trouble(), None);
+    assert!(ring.open().is_pinned("carol"));
+}
+
+#[test]
+fn what_another_process_trusts_counts_at_once() {
+    let ring = Bench::new();
+    let mount = ring.open();
+    mount.judge("bob", "samp", &by(1));
+    reason(mount.judge("bob", "samp", &by(2)));
+    mount.flush().unwrap();
+    assert!(!mount.reload_if_changed(), "our own write is no news");
+    mount.judge("carol", "samp", &by(3)); // not flushed
+
+    let command = ring.open();
+    assert_eq!(command.trust("bob", None).unwrap(), public(2));
+    assert!(mount.reload_if_changed());
+    assert!(!mount.reload_if_changed());
+    assert_eq!(mount.judge("bob", "samp", &by(2)), Verdict::Valid(public(2)));
+    assert!(mount.is_pinned("carol"), "a pin that was not written yet stays");
+    mount.flush().unwrap();
+    assert!(ring.open().is_pinned("carol"));
+
+    command.forget("bob").unwrap();
+    assert!(mount.reload_if_changed());
+    assert!(!mount.is_pinned("bob"));
+}
+
+#[test]
+fn a_flush_keeps_what_another_process_wrote() {
+    let ring = Bench::new();
+    let mount = ring.open();
+    mount.judge("bob", "samp", &by(1));
+    mount.judge("carol", "samp", &by(2));
+    // Somebody vouches for another key of bob's before the first-use pin is on disk.
+    ring.open().trust("bob", Some(public(7))).unwrap();
+    mount.flush().unwrap();
+    assert_eq!(mount.pinned("bob"), [public(7)], "the file wins");
+    assert!(mount.reload_if_changed(), "and the caller hears of it");
+    let disk = ring.open();
+    assert_eq!((disk.pinned("bob"), disk.pinned("carol")), (vec![public(7)], vec![public(2)]));
+}
+
+#[test]
+fn processes_that_write_at_once_lose_nothing() {
+    let ring = Bench::new();
+    std::thread::scope(|s| {
+        for n in 0..8u8 {
+            let ring = &ring;
+            s.spawn(move || {
+                let keys = ring.open(); // its own instance, as another process has
+                keys.judge(&format!("first{n}"), "samp", &by(n));
+                keys.flush().unwrap();
+                keys.trust(&format!("hand{n}"), Some(public(n))).unwrap();
+            });
+        }
+    });
+    assert_eq!(ring.open().list().len(), 16);
+}
+
+#[test]
+fn read_only_pins_in_memory() {
+    let ring = Bench::new();
+    let keys = Keyring::open_read_only(&ring.path()).unwrap();
+    assert_eq!(keys.judge("bob", "samp", &by(1)), Verdict::Valid(public(1)));
+    reason(keys.judge("bob", "samp", &by(2)));
+    keys.flush().unwrap();
+    assert!(matches!(keys.trust("bob", None), Err(KeyringError::ReadOnly { .. })));
+    assert!(matches!(keys.forget("bob"), Err(KeyringError::ReadOnly { .. })));
+    assert_eq!(fs::read_dir(ring.dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_flush_with_nothing_new_does_not_touch_the_file() {
+    let ring = Bench::new();
+    let keys = ring.open();
+    keys.judge("bob", "samp", &by(1));
+    keys.flush().unwrap();
+    let stamp = Stamp::at(&ring.path()).unwrap();
+    for _ in 0..3 {
+        keys.judge("bob", "samp", &by(1));
+        keys.flush().unwrap();
+        keys.trust("carol", Some(public(2))).ok();
+    }
+    let after_trust = Stamp::at(&ring.path()).unwrap();
+    assert_ne!(stamp, after_trust);
+    keys.trust("carol", Some(public(2))).unwrap();
+    keys.judge("bob", "samp", &by(1));
+    keys.flush().unwrap();
+    assert_eq!(Stamp::at(&ring.path()).unwrap(), after_trust);
+}
+
+#[test]
+fn hostile_addresses_stay_text() {
+    let ring = Bench::new();
+    let keys = ring.open();
+    let from = "x\n; rm -rf ~ \x1b[2J'";
+    keys.judge(from, "samp", &by(1));
+    let why = reason(keys.judge(from, "samp", &by(2)));
+    assert!(!why.chars().any(char::is_control), "{why}");
+    keys.flush().unwrap();
+    assert!(ring.open().is_pinned(from));
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "\\PC{0,200}") {
+        if let Ok(document) = Document::parse(text.as_bytes()) {
+            let again = Document::parse(document.to_text().unwrap().as_bytes());
+            prop_assert_eq!(again.unwrap(), document);
+        }
+    }
+
+    /// Whatever is done, a keyring opened afterwards agrees with the one in memory, and a key is
+    /// valid for an address only if it was the first there or trusted by hand.
+    #[test]
+    fn memory_and_file_agree(ops in proptest::collection::vec((0u8..5, 0u8..3, 0u8..4), 1..24)) {
+        let ring = Bench::new();
+        let keys = ring.open();
+        let mut model: BTreeMap<String, Vec<PublicKey>> = BTreeMap::new();
+        for (op, who, seed) in ops {
+            let who = format!("agent{who}");
+            match op {
+                0 | 1 => {
+                    let trusted = model.entry(who.clone()).or_default();
+                    if trusted.is_empty() {
+                        trusted.push(public(seed));
+                    }
+                    let expected = trusted.contains(&public(seed));
+                    let verdict = keys.judge(&who, "samp", &by(seed));
+                    prop_assert_eq!(verdict == Verdict::Valid(public(seed)), expected);
+                }
+                2 => {
+                    keys.trust(&who, Some(public(seed))).unwrap();
+                    let trusted = model.entry(who).or_default();
+                    if !trusted.contains(&public(seed)) {
+                        trusted.push(public(seed));
+                    }
+                }
+                3 => {
+                    let had = model.remove(&who).is_some_and(|t| !t.is_empty());
+                    prop_assert_eq!(keys.forget(&who).unwrap(), had);
+                }
+                _ => keys.flush().unwrap(),
+            }
+        }
+        keys.flush().unwrap();
+        let disk = ring.open();
+        prop_assert_eq!(disk.list(), keys.list());
+        for (who, mut trusted) in model {
+            let mut pinned = disk.pinned(&who);
+            pinned.sort();
+            trusted.sort();
+            prop_assert_eq!(pinned, trusted);
+        }
+    }
+}

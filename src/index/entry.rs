@@ -1,0 +1,162 @@
+//! One message in the index: 64 bytes, plain data, written to the snapshot as it stands.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::intern::StrId;
+use crate::model::Timestamp;
+use crate::store::Location;
+
+/// Position of a message in the index. Stays the same for the life of the process; means nothing
+/// outside it.
+pub type MsgIx = u32;
+
+/// No message: the end of a chain.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// What is kept of a message. Texts are interned, the body stays in its store.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct Entry {
+    /// Hash of store, writer and id, 56 bits: the identity behind inode numbers.
+    pub(super) hash: u64,
+    pub(super) time_ms: i64,
+    /// The id: its value if it is 16 lower-case hex digits ([`Flags::ID_HEX`]), else a string.
+    pub(super) id: u64,
+    pub(super) offset: u64,
+    pub(super) len: u32,
+    /// Store in the upper 8 bits, the store's source number below.
+    pub(super) source: u32,
+    pub(super) writer: u32,
+    pub(super) to: StrId,
+    pub(super) thread: u32,
+    /// The next message of the thread, in order of arrival.
+    pub(super) next: u32,
+    /// Length of the rendered file in bytes, 0 while nobody asked for it.
+    pub(super) size: u32,
+    /// Milliseconds added to the time in the name, to keep the store's order within a second.
+    pub(super) seq: u16,
+    pub(super) flags: Flags,
+}
+
+/// Bits of an [`Entry`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(transparent)]
+pub struct Flags(u16);
+
+impl Flags {
+    pub(super) const READ: Self = Self(1);
+    pub(super) const TO_ME: Self = Self(1 << 1);
+    pub(super) const FROM_ME: Self = Self(1 << 2);
+    /// No longer in the store.
+    pub(super) const GONE: Self = Self(1 << 3);
+    /// A rescan has not found it again yet.
+    pub(super) const STALE: Self = Self(1 << 4);
+    pub(super) const ID_HEX: Self = Self(1 << 5);
+    /// Marked by reading while this process runs: its name still opens (contract, section 4).
+    pub(super) const READ_HERE: Self = Self(1 << 6);
+    /// Refused on the way in; shown in `rejected/` only.
+    pub(super) const REJECTED: Self = Self(1 << 7);
+    const SIG_SHIFT: u32 = 8;
+    const KEY_SHIFT: u32 = 12;
+
+    pub(super) fn has(self, bit: Self) -> bool {
+        self.0 & bit.0 != 0
+    }
+
+    pub(super) fn set(&mut self, bit: Self, on: bool) {
+        if on {
+            self.0 |= bit.0;
+        } else {
+            self.0 &= !bit.0;
+        }
+    }
+
+    pub(super) fn signature(self) -> (Sig, usize) {
+        let sig = match (self.0 >> Self::SIG_SHIFT) & 3 {
+            0 => Sig::None,
+            1 => Sig::Valid,
+            2 => Sig::Unknown,
+            _ => Sig::Missing,
+        };
+        (sig, usize::from(self.0 >> Self::KEY_SHIFT))
+    }
+
+    /// `key` is the number of the writer's key; from the 16th on all share the last number.
+    pub(super) fn set_signature(&mut self, sig: Sig, key: usize) {
+        let key = key.min(15) as u16;
+        self.0 &= !(3 << Self::SIG_SHIFT | 15 << Self::KEY_SHIFT);
+        self.0 |= (sig as u16) << Self::SIG_SHIFT | key << Self::KEY_SHIFT;
+    }
+}
+
+/// The kind of a signature state; the fingerprint comes from the writer's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sig {
+    None = 0,
+    Valid = 1,
+    Unknown = 2,
+    Missing = 3,
+}
+
+impl Entry {
+    /// The time in the message.
+    pub fn time(&self) -> Timestamp {
+        Timestamp::from_millis(self.time_ms)
+    }
+
+    /// The time in the file name, which also carries the order within a second.
+    pub fn name_time(&self) -> Timestamp {
+        self.time().plus_millis(i64::from(self.seq))
+    }
+
+    /// The 56-bit identity behind the message's inode numbers.
+    pub fn identity(&self) -> u64 {
+        self.hash
+    }
+
+    /// The store it lies in.
+    pub fn store(&self) -> usize {
+        (self.source >> 24) as usize
+    }
+
+    /// Where in that store.
+    pub fn location(&self) -> Location {
+        Location { source: self.source & 0x00ff_ffff, offset: self.offset, len: self.len }
+    }
+
+    /// Addressed to me and delivered.
+    pub fn is_to_me(&self) -> bool {
+        self.flags.has(Flags::TO_ME) && self.is_live()
+    }
+
+    /// Written by me.
+    pub fn is_from_me(&self) -> bool {
+        self.flags.has(Flags::FROM_ME) && self.is_live()
+    }
+
+    /// In the store and not refused.
+    pub fn is_live(&self) -> bool {
+        !self.flags.has(Flags::GONE) && !self.flags.has(Flags::REJECTED)
+    }
+
+    /// Marked read.
+    pub fn is_read(&self) -> bool {
+        self.flags.has(Flags::READ)
+    }
+
+    /// Marked by reading while this process runs.
+    pub fn is_read_here(&self) -> bool {
+        self.flags.has(Flags::READ_HERE)
+    }
+
+    /// Length of the rendered file, if it was rendered before.
+    pub fn size(&self) -> Option<u64> {
+        (self.size != 0).then_some(u64::from(self.size))
+    }
+}
+
+/// The value of an id that is 16 lower-case hex digits.
+pub(super) fn hex_id(id: &str) -> Option<u64> {
+    let plain = id.len() == 16 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if plain { u64::from_str_radix(id, 16).ok() } else { None }
+}

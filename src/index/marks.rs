@@ -1,0 +1,201 @@
+//! Marks: which messages me has read, durable and by message key (contract, section 4).
+//!
+//! One append-only file of JSON lines in the state folder:
+//! `["r", store, from, id]` marks, `["u", store, from, id]` clears, and
+//! `["w", store, ts, [ids…]]` notes the position of the store's own watermark that was last taken
+//! over, so that a message which arrives late, with a time below it, stays unread.
+//! A line is one `write`; a torn last line loses that mark and no other.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::model::Timestamp;
+use crate::store::{Watermark, fs};
+
+/// One change of a mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub store: String,
+    pub from: String,
+    pub id: String,
+    pub read: bool,
+}
+
+/// The file of marks.
+#[derive(Debug)]
+pub(super) struct Marks {
+    /// `None` when nothing may be written (read-only mounts).
+    file: Option<File>,
+    len: u64,
+    /// Per store, the watermark that was last taken over.
+    pub imported: HashMap<String, Watermark>,
+    pending: Vec<u8>,
+}
+
+impl Marks {
+    /// Opens the file and replays it from `from` on; `from` is 0 or what [`Marks::len`] gave when
+    /// the snapshot was taken. Answers with the changes in order, and whether `from` was usable.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn open(path: &Path, from: u64, read_only: bool) -> io::Result<(Self, Vec<Change>, bool)> {
+        let bytes = match std::fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(e) => return Err(e),
+        };
+        let usable = bytes.len() as u64 >= from
+            && (from == 0 || bytes.get(from as usize - 1) == Some(&b'\n'));
+        let mut imported = HashMap::new();
+        let mut changes = Vec::new();
+        let start = if usable { from as usize } else { 0 };
+        // Watermark lines are few and the snapshot does not keep them: they are always replayed.
+        for (region, wanted) in [(bytes.get(..start), false), (bytes.get(start..), true)] {
+            for line in region.unwrap_or_default().split(|b| *b == b'\n') {
+                if !wanted && !line.starts_with(b"[\"w\"") {
+                    continue;
+                }
+                match parse(line) {
+                    Some(Line::Mark(change)) => changes.push(change),
+                    Some(Line::Imported(store, mark)) => {
+                        imported.insert(store, mark);
+                    }
+                    None => {}
+                }
+            }
+        }
+        let mut marks = Self { file: None, len: bytes.len() as u64, imported, pending: Vec::new() };
+        if !read_only {
+            marks.file = Some(fs::open_append(path, 0o600)?);
+            if bytes.last().is_some_and(|b| *b != b'\n') {
+                marks.pending.push(b'\n');
+            }
+        }
+        Ok((marks, changes, usable))
+    }
+
+    /// Bytes in the file, as far as this process knows.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Notes a change; [`Marks::write`] makes it durable.
+    pub fn push(&mut self, change: &Change) {
+        let kind = if change.read { "r" } else { "u" };
+        self.line(&json!([kind, change.store, change.from, change.id]));
+    }
+
+    /// Notes the store's watermark as taken over.
+    pub fn push_imported(&mut self, store: &str, mark: &Watermark) {
+        let ids: Vec<&String> = mark.ids.iter().collect();
+        self.line(&json!(["w", store, mark.time.secs(), ids]));
+        self.imported.insert(store.to_owned(), mark.clone());
+    }
+
+    fn line(&mut self, value: &Value) {
+        if self.file.is_some() {
+            self.pending.extend_from_slice(value.to_string().as_bytes());
+            self.pending.push(b'\n');
+        }
+    }
+
+    /// Writes what was noted: after this it survives the end of the process.
+    ///
+    /// # Errors
+    /// As the system gave it; what was noted is then still pending.
+    pub fn write(&mut self) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        if !self.pending.is_empty() {
+            file.write_all(&self.pending)?;
+            self.len += self.pending.len() as u64;
+            self.pending.clear();
+        }
+        Ok(())
+    }
+
+    /// Writes, and waits for the disk.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn sync(&mut self) -> io::Result<()> {
+        self.write()?;
+        self.file.as_ref().map_or(Ok(()), File::sync_data)
+    }
+}
+
+enum Line {
+    Mark(Change),
+    Imported(String, Watermark),
+}
+
+fn parse(line: &[u8]) -> Option<Line> {
+    let value: Value = serde_json::from_slice(line).ok()?;
+    let fields = value.as_array()?;
+    let text = |i: usize| fields.get(i).and_then(Value::as_str).map(str::to_owned);
+    let kind = text(0)?;
+    match kind.as_str() {
+        "r" | "u" => Some(Line::Mark(Change {
+            store: text(1)?,
+            from: text(2)?,
+            id: text(3)?,
+            read: kind == "r",
+        })),
+        "w" => {
+            let ids = fields.get(3)?.as_array()?;
+            let ids: HashSet<String> =
+                ids.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect();
+            let time = Timestamp::from_secs(fields.get(2)?.as_i64()?);
+            Some(Line::Imported(text(1)?, Watermark { time, ids }))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(id: &str, read: bool) -> Change {
+        Change { store: "samp".into(), from: "f\n\"".into(), id: id.into(), read }
+    }
+
+    #[test]
+    fn marks_survive_and_a_torn_line_loses_only_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("marks");
+        let (mut marks, none, _) = Marks::open(&path, 0, false).unwrap();
+        assert!(none.is_empty());
+        marks.push(&change("1", true));
+        marks.push(&change("1", false));
+        marks.push_imported(
+            "samp",
+            &Watermark { time: Timestamp::from_secs(7), ..Default::default() },
+        );
+        marks.write().unwrap();
+        let len = marks.len();
+        drop(marks);
+        std::fs::OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .write_all(b"[\"r\",\"sa")
+            .unwrap();
+        let (mut marks, changes, usable) = Marks::open(&path, 0, false).unwrap();
+        assert!(usable);
+        assert_eq!(changes, [change("1", true), change("1", false)]);
+        assert_eq!(marks.imported["samp"].time.secs(), 7);
+        marks.push(&change("2", true));
+        marks.write().unwrap();
+        let (_, changes, usable) = Marks::open(&path, len, false).unwrap();
+        assert!(usable);
+        assert_eq!(changes, [change("2", true)]);
+        let (marks, changes, usable) = Marks::open(&path, 10_000, true).unwrap();
+        assert!(!usable);
+        assert_eq!(changes.len(), 3);
+        assert_eq!(marks.imported.len(), 1);
+    }
+}

@@ -1,0 +1,132 @@
+//! The index on disk, so that a mount costs what is new and not what is there.
+//!
+//! A cache and nothing else: it is checked whole (checksum, version, configuration) and thrown away
+//! on any doubt. Layout: magic, checksum, length of a JSON header, the header, then the tables as
+//! they stand in memory, each preceded by its length in bytes.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
+
+use super::core::{Core, Reject, RejectKey, Writer};
+use super::entry::{Entry, MsgIx};
+use super::intern::Interner;
+use crate::store::fs;
+
+/// Changes with every change of the layout, of [`Entry`] or of how messages are rendered.
+const MAGIC: &[u8; 16] = b"msgfs-index-0001";
+
+/// What is not a table.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    /// Names everything the tables depend on besides the stores' contents.
+    fingerprint: String,
+    /// Each store's own positions, base64.
+    stores: Vec<String>,
+    /// Bytes of the file of marks that are reflected in the entries.
+    marks_len: u64,
+    writers: Vec<Writer>,
+    rejects: Vec<(RejectKey, Reject)>,
+    idempotency: HashMap<String, Vec<MsgIx>>,
+    orphan_marks: HashSet<u64>,
+}
+
+/// What a snapshot gives besides the tables.
+pub(super) struct Restored {
+    pub core: Core,
+    pub stores: Vec<Vec<u8>>,
+    pub marks_len: u64,
+}
+
+/// Writes a snapshot; `fingerprint` must be the same when it is read.
+///
+/// # Errors
+/// As the system gave it.
+pub(super) fn save(
+    path: &Path,
+    fingerprint: &str,
+    core: &Core,
+    stores: &[Vec<u8>],
+    marks_len: u64,
+) -> std::io::Result<()> {
+    let header = Header {
+        fingerprint: fingerprint.to_owned(),
+        stores: stores.iter().map(|s| STANDARD.encode(s)).collect(),
+        marks_len,
+        writers: core.writers.clone(),
+        rejects: core.rejects.iter().map(|(k, r)| (*k, r.clone())).collect(),
+        idempotency: core.idempotency.clone(),
+        orphan_marks: core.orphan_marks.clone(),
+    };
+    let header = serde_json::to_vec(&header)?;
+    let (texts, ends) = core.strings.parts();
+    let tables: [&[u8]; 8] = [
+        &header,
+        bytemuck::cast_slice(&core.entries),
+        texts,
+        bytemuck::cast_slice(ends),
+        bytemuck::cast_slice(&core.threads),
+        bytemuck::cast_slice(&core.to_me),
+        bytemuck::cast_slice(&core.from_me),
+        bytemuck::cast_slice(&core.addressed),
+    ];
+    let total: usize = tables.iter().map(|t| t.len() + 8).sum();
+    let mut out = Vec::with_capacity(total + 24);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&[0; 8]);
+    for table in tables {
+        out.extend_from_slice(&(table.len() as u64).to_le_bytes());
+        out.extend_from_slice(table);
+    }
+    let sum = XxHash3_64::oneshot(out.get(24..).unwrap_or_default());
+    if let Some(slot) = out.get_mut(16..24) {
+        slot.copy_from_slice(&sum.to_le_bytes());
+    }
+    fs::write_atomic(path, &out, 0o600)
+}
+
+/// Reads a snapshot; `None` if there is none that can be trusted.
+pub(super) fn load(path: &Path, fingerprint: &str) -> Option<Restored> {
+    let bytes = std::fs::read(path).ok()?;
+    let (head, rest) = bytes.split_at_checked(24)?;
+    let (magic, sum) = head.split_at_checked(16)?;
+    if magic != MAGIC || sum != XxHash3_64::oneshot(rest).to_le_bytes() {
+        return None;
+    }
+    let mut rest = rest;
+    let mut table = || -> Option<&[u8]> {
+        let (len, after) = rest.split_first_chunk::<8>()?;
+        let (table, after) =
+            after.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
+        rest = after;
+        Some(table)
+    };
+    let header: Header = serde_json::from_slice(table()?).ok()?;
+    if header.fingerprint != fingerprint {
+        return None;
+    }
+    let entries: Vec<Entry> = bytemuck::allocation::pod_collect_to_vec(table()?);
+    let texts = table()?.to_vec();
+    let strings = Interner::from_parts(texts, bytemuck::allocation::pod_collect_to_vec(table()?))?;
+    let mut core = Core {
+        entries,
+        strings,
+        writers: header.writers,
+        threads: bytemuck::allocation::pod_collect_to_vec(table()?),
+        to_me: bytemuck::allocation::pod_collect_to_vec(table()?),
+        from_me: bytemuck::allocation::pod_collect_to_vec(table()?),
+        addressed: bytemuck::allocation::pod_collect_to_vec(table()?),
+        rejects: header.rejects.into_iter().collect::<BTreeMap<_, _>>(),
+        idempotency: header.idempotency,
+        orphan_marks: header.orphan_marks,
+        ..Core::default()
+    };
+    core.unread = core.inbox().count();
+    core.reindex();
+    let stores: Result<Vec<_>, _> = header.stores.iter().map(|s| STANDARD.decode(s)).collect();
+    Some(Restored { core, stores: stores.ok()?, marks_len: header.marks_len })
+}

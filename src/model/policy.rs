@@ -1,0 +1,104 @@
+//! The choices a configuration makes, as plain data.
+
+use std::fmt;
+
+/// A value that is one of a few words.
+pub trait Choice: Copy + 'static {
+    /// Every word and what it means.
+    const ALL: &'static [(&'static str, Self)];
+}
+
+/// Declares an enum whose values are words of the configuration.
+macro_rules! choice {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$variant_doc])* $variant,)+ }
+
+        impl Choice for $name {
+            const ALL: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $word),+ })
+            }
+        }
+    };
+}
+
+choice! {
+    /// What marks a message in `inbox/` as read (key `mark_read`).
+    MarkRead {
+        /// Reading it to the end, or removing it.
+        #[default]
+        OnRead = "on-read",
+        /// Only removing it.
+        OnRemove = "on-remove",
+    }
+}
+
+choice! {
+    /// Whose conversations are shown (key `scope`).
+    Scope {
+        /// Those I take part in.
+        #[default]
+        Mine = "mine",
+        /// Those between others too.
+        All = "all",
+    }
+}
+
+choice! {
+    /// What happens to unsigned messages (key `unsigned`).
+    Unsigned {
+        /// They are delivered.
+        #[default]
+        Accept = "accept",
+        /// They are refused from senders who have a pinned key.
+        Known = "known",
+        /// They are refused.
+        Refuse = "refuse",
+    }
+}
+
+choice! {
+    /// What happens to drafts for somebody who has never been seen (key `unknown_recipient`).
+    UnknownRecipient {
+        /// They are sent.
+        #[default]
+        Accept = "accept",
+        /// They are refused with the nearest known names.
+        Refuse = "refuse",
+    }
+}
+
+choice! {
+    /// How changes of the stores are noticed (key `watch`).
+    Watch {
+        /// inotify; polling where the file system has none.
+        #[default]
+        Auto = "auto",
+        /// Polling.
+        Poll = "poll",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_shown_as_it_is_read() {
+        fn same<T: Choice + fmt::Display>() {
+            for (word, value) in T::ALL {
+                assert_eq!(value.to_string(), *word);
+            }
+        }
+        same::<MarkRead>();
+        same::<Scope>();
+        same::<Unsigned>();
+        same::<UnknownRecipient>();
+        same::<Watch>();
+    }
+}

@@ -1,0 +1,272 @@
+//! From the text of a draft to a [`Draft`] (contract, section 5).
+//!
+//! ```text
+//! To: bob, carol
+//! Subject: schema change
+//!
+//! body
+//! ```
+//!
+//! There is a header block only if the first line is a known header. It ends at an empty line or at
+//! a line `---`. An empty first line means "no headers", and is itself dropped.
+
+use crate::model::{Draft, DraftError};
+
+/// The header lines that make a header block.
+pub const KNOWN_HEADERS: &[&str] = &[
+    "To",
+    "Cc",
+    "Subject",
+    "Thread",
+    "In-Reply-To",
+    "Priority",
+    "Type",
+    "Task",
+    "Attach",
+    "Via",
+    "Idempotency-Key",
+];
+
+/// Parses a complete draft.
+///
+/// # Errors
+/// If the text is not UTF-8 or a header cannot be used.
+pub fn parse(bytes: &[u8]) -> Result<Draft, DraftError> {
+    let text = std::str::from_utf8(bytes).map_err(|e| DraftError::NotUtf8(e.valid_up_to()))?;
+    let (header, body) = split(text);
+    let mut draft = Draft { body: body.trim_end_matches('\n').to_owned(), ..Draft::default() };
+    for (name, value) in header_lines(header)? {
+        set(&mut draft, &name, &value)?;
+    }
+    Ok(draft)
+}
+
+/// Parses what is there of a draft that is still being written; `None` while its header block is
+/// open, so that nothing can be said about it yet.
+///
+/// # Errors
+/// What is already certain to be refused.
+pub fn parse_partial(bytes: &[u8]) -> Result<Option<Draft>, DraftError> {
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        // A character may be cut at the end of a write.
+        Err(e) if e.error_len().is_none() => {
+            std::str::from_utf8(bytes.get(..e.valid_up_to()).unwrap_or_default())
+                .unwrap_or_default()
+        }
+        Err(e) => return Err(DraftError::NotUtf8(e.valid_up_to())),
+    };
+    let Some((first, _)) = text.split_once('\n') else { return Ok(None) };
+    let has_block = header_name(first).is_some();
+    let ended = text.lines().any(|l| l.trim_end_matches('\r').is_empty() || is_rule(l));
+    if has_block && !ended {
+        return Ok(None);
+    }
+    parse(text.as_bytes()).map(Some)
+}
+
+/// Header block and body; the block is empty if there is none.
+fn split(text: &str) -> (&str, &str) {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let first = text.lines().next().unwrap_or_default();
+    if header_name(first).is_none() {
+        // An empty first line says that what follows is no header.
+        let body = text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text);
+        return ("", body);
+    }
+    let mut end = 0;
+    for line in text.split_inclusive('\n') {
+        let bare = line.trim_end_matches(['\n', '\r']);
+        if bare.is_empty() || is_rule(bare) {
+            let header = text.get(..end).unwrap_or_default();
+            let body = text.get(end + line.len()..).unwrap_or_default();
+            // After a rule, AgentAZAll's form has one empty line that is not part of the text.
+            let body = if is_rule(bare) { body.strip_prefix('\n').unwrap_or(body) } else { body };
+            return (header, body);
+        }
+        end += line.len();
+    }
+    (text, "")
+}
+
+fn is_rule(line: &str) -> bool {
+    line.trim_end() == "---"
+}
+
+/// The known header a line begins with, in its canonical spelling, and the rest of the line.
+fn header_name(line: &str) -> Option<(&'static str, &str)> {
+    let (name, value) = line.split_once(':')?;
+    let known = KNOWN_HEADERS.iter().find(|k| k.eq_ignore_ascii_case(name))?;
+    Some((known, value.trim()))
+}
+
+/// The lines of the block, continuation lines joined to the line they continue.
+fn header_lines(header: &str) -> Result<Vec<(&'static str, String)>, DraftError> {
+    let mut out: Vec<(&'static str, String)> = Vec::new();
+    for line in header.lines() {
+        if line.starts_with([' ', '\t'])
+            && let Some((_, value)) = out.last_mut()
+        {
+            value.push(' ');
+            value.push_str(line.trim());
+            continue;
+        }
+        match header_name(line) {
+            Some((name, value)) => out.push((name, value.to_owned())),
+            None => return Err(unknown(line)),
+        }
+    }
+    Ok(out)
+}
+
+fn unknown(line: &str) -> DraftError {
+    let name = line.split(':').next().unwrap_or_default();
+    DraftError::BadHeader {
+        header: crate::model::one_line(name).chars().take(40).collect(),
+        problem: format!(
+            "is not a header that a draft can have ({}); leave an empty line between the header and \
+             the text, or begin the text with an empty line if it has no header",
+            KNOWN_HEADERS.join(", ")
+        ),
+    }
+}
+
+fn set(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftError> {
+    let bad = |problem: &str| {
+        Err(DraftError::BadHeader { header: name.to_owned(), problem: problem.to_owned() })
+    };
+    if value.chars().any(|c| c.is_control() && c != '\t') {
+        return bad("holds a control character");
+    }
+    let single = match name {
+        "To" | "Cc" => {
+            let list = addresses(value);
+            if list.is_empty() {
+                return bad("names nobody; write one address or several separated by commas");
+            }
+            let slot = if name == "To" { &mut draft.to } else { &mut draft.cc };
+            slot.extend(list);
+            return Ok(());
+        }
+        "Attach" => {
+            if !value.starts_with('/') {
+                return bad("takes an absolute path, one a line");
+            }
+            draft.attach.push(value.to_owned());
+            return Ok(());
+        }
+        "Subject" => &mut draft.subject,
+        "Thread" => &mut draft.thread,
+        "In-Reply-To" => &mut draft.in_reply_to,
+        "Priority" => &mut draft.priority,
+        "Type" => &mut draft.kind,
+        "Task" => &mut draft.task,
+        "Via" => &mut draft.via,
+        _ => &mut draft.idempotency_key,
+    };
+    if single.is_some() {
+        return bad("is given twice");
+    }
+    let value = if name == "In-Reply-To" { bare_id(value) } else { value };
+    if value.is_empty() {
+        // An empty subject is a choice; every other empty value is a mistake.
+        return if name == "Subject" { Ok(()) } else { bad("has no value; remove the line") };
+    }
+    if name == "Idempotency-Key" && value.len() > 256 {
+        return bad("is longer than 256 bytes");
+    }
+    *single = Some(value.to_owned());
+    Ok(())
+}
+
+/// `bob, Carol <carol@x>` as bare addresses.
+fn addresses(value: &str) -> Vec<String> {
+    let bare = |part: &str| {
+        let part = part.trim();
+        match (part.rfind('<'), part.ends_with('>')) {
+            (Some(i), true) => part.get(i + 1..part.len() - 1).unwrap_or(part).trim().to_owned(),
+            _ => part.to_owned(),
+        }
+    };
+    value.split(',').map(bare).filter(|a| !a.is_empty()).collect()
+}
+
+/// `<id@samp>` as `id`.
+fn bare_id(value: &str) -> &str {
+    let inner = value.strip_prefix('<').and_then(|v| v.strip_suffix('>'));
+    match inner {
+        Some(inner) => inner.rsplit_once('@').map_or(inner, |(id, _)| id),
+        None => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_block_needs_a_known_first_line() {
+        let d = parse(b"hello\nTo: bob\n\n").unwrap();
+        assert_eq!((d.body.as_str(), d.to.len()), ("hello\nTo: bob", 0));
+        let d = parse(b"\nTo: bob\n").unwrap();
+        assert_eq!((d.body.as_str(), d.to.len()), ("To: bob", 0));
+        let d = parse(b"to: bob, Carol <carol>\nSubject: a\n b\n\n\nx\n\n").unwrap();
+        assert_eq!(d.to, ["bob", "carol"]);
+        assert_eq!(d.subject.as_deref(), Some("a b"));
+        assert_eq!(d.body, "\nx");
+    }
+
+    #[test]
+    fn a_rule_ends_the_block_too() {
+        let d = parse(b"To: bob\nSubject: s\n---\n\nbody\n---\nmore\n").unwrap();
+        assert_eq!(d.body, "body\n---\nmore");
+    }
+
+    #[test]
+    fn message_ids_lose_their_brackets() {
+        let d = parse(b"In-Reply-To: <ab12@samp>\n\nx").unwrap();
+        assert_eq!(d.in_reply_to.as_deref(), Some("ab12"));
+        assert_eq!(parse(b"In-Reply-To: ab12\n\nx").unwrap().in_reply_to.as_deref(), Some("ab12"));
+    }
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        for (text, words) in [
+            (&b"To: bob\nX-Foo: 1\n\nx"[..], "is not a header"),
+            (b"To: ,\n\nx", "names nobody"),
+            (b"To: bob\nThread:\n\nx", "remove the line"),
+            (b"Subject: a\nSubject: b\n\nx", "given twice"),
+            (b"Attach: a.txt\n\nx", "absolute path"),
+            (b"Subject: a\x07b\n\nx", "control"),
+            (b"a\xffb", "iconv"),
+        ] {
+            let e = parse(text).unwrap_err().to_string();
+            assert!(e.contains(words), "{e}");
+        }
+    }
+
+    #[test]
+    fn an_open_block_is_not_judged() {
+        assert_eq!(parse_partial(b"To: bob\nX").unwrap(), None);
+        assert_eq!(parse_partial(b"To: bo").unwrap(), None);
+        assert!(parse_partial(b"To: bob\nX: 1\n\n").is_err());
+        assert!(parse_partial(b"hi\n").unwrap().is_some());
+        assert!(parse_partial(b"hi\n\xc3").unwrap().is_some());
+        assert!(parse_partial(b"hi\n\xff\n").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_parse_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&bytes);
+            let _ = parse_partial(&bytes);
+        }
+
+        #[test]
+        fn a_text_after_an_empty_line_is_kept_as_it_is(text in "[^\n\u{feff}]{0,40}(\n[^\n]{1,20}){0,4}") {
+            let d = parse(format!("\n{text}\n").as_bytes()).unwrap();
+            prop_assert_eq!(d.body, text.trim_end_matches('\n'));
+        }
+    }
+}

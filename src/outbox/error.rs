@@ -1,0 +1,61 @@
+//! Why a draft is refused. One variant a meaning; the errno of each is in `view::error`.
+
+use crate::model::DraftError;
+use crate::store::StoreError;
+
+/// A refusal. Its text is what `<name>.error` says.
+#[derive(Debug, thiserror::Error)]
+pub enum OutboxError {
+    /// A name, a header or a combination of them cannot be used.
+    #[error("{0}")]
+    Invalid(String),
+    /// The text is not UTF-8.
+    #[error("{0}")]
+    NotUtf8(DraftError),
+    /// Nobody is named as recipient.
+    #[error(
+        "nobody is named as recipient; write to outbox/NAME, or begin the text with a line `To: NAME`"
+    )]
+    NoRecipient,
+    /// No store reaches the recipient, or several could.
+    #[error("{0}")]
+    Unreachable(String),
+    /// Too large.
+    #[error("the text is larger than the {0} bytes a message may have")]
+    TooLarge(u64),
+    /// Not a thing that can be done to a draft.
+    #[error("{0}")]
+    NotPermitted(String),
+    /// There is no such draft.
+    #[error("there is no draft of this name")]
+    NotFound,
+    /// A name is taken.
+    #[error("the name is taken")]
+    Exists,
+    /// The key that must sign cannot be used.
+    #[error("{0}")]
+    NoKey(String),
+    /// The mount is read-only.
+    #[error("this mount is read-only; mount without --read-only to send")]
+    ReadOnly,
+    /// A store refused or failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The state folder could not be written.
+    #[error("{what}: {error}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// What the system said.
+        error: std::io::Error,
+    },
+}
+
+impl From<DraftError> for OutboxError {
+    fn from(e: DraftError) -> Self {
+        match e {
+            DraftError::NotUtf8(_) => Self::NotUtf8(e),
+            DraftError::BadHeader { .. } => Self::Invalid(e.to_string()),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! File names in `outbox/`: which are drafts in the making, and whom a name addresses.
+
+/// Names that editors, `sed -i`, `rsync` and file managers use while they work: never sent, until
+/// they are renamed to a plain name (contract, section 5).
+pub fn is_private(name: &str) -> bool {
+    let swap =
+        name.rsplit_once('.').is_some_and(|(_, ext)| ext.len() == 3 && ext.starts_with("sw"));
+    let sed = name
+        .strip_prefix("sed")
+        .is_some_and(|rest| rest.len() == 6 && rest.bytes().all(|b| b.is_ascii_alphanumeric()));
+    let has_extension = |wanted: &str| {
+        name.rsplit_once('.').is_some_and(|(_, ext)| ext.eq_ignore_ascii_case(wanted))
+    };
+    name.starts_with('.')
+        || name.ends_with('~')
+        || has_extension("tmp")
+        || has_extension("part")
+        || swap
+        || name == "4913"
+        || (name.len() > 1 && name.starts_with('#') && name.ends_with('#'))
+        || sed
+}
+
+/// Whether this is the name of the note beside a refused draft.
+pub fn is_error_note(name: &str) -> bool {
+    name.ends_with(".error")
+}
+
+/// The address a file name stands for: the name without `.txt`, `.md` or `.eml`.
+pub fn recipient(name: &str) -> &str {
+    [".txt", ".md", ".eml"].iter().find_map(|ext| name.strip_suffix(ext)).unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn working_files_are_private() {
+        for name in [
+            ".bob.Ab12Cd",
+            "bob~",
+            "bob.tmp",
+            "bob.part",
+            ".bob.swp",
+            "bob.swx",
+            "4913",
+            "#bob#",
+            "sedAb12Cd",
+            ".goutputstream-XYZ",
+        ] {
+            assert!(is_private(name), "{name}");
+        }
+        for name in ["bob", "bob.txt", "sed", "sedan", "sedation", "49130", "#bob", "bob.s", "swp"]
+        {
+            assert!(!is_private(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_address_people() {
+        assert_eq!(recipient("bob.txt"), "bob");
+        assert_eq!(recipient("bob.eml"), "bob");
+        assert_eq!(recipient("host.local.md"), "host.local");
+        assert_eq!(recipient("bob"), "bob");
+    }
+}

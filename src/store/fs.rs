@@ -1,0 +1,178 @@
+//! Touching files in folders that others can write to.
+//!
+//! Everything a store opens goes through here, so that no symlink is followed and no FIFO, device
+//! or folder in the place of a file is ever opened for good (contract, section 7).
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+
+/// Identity and state of a file, to notice that it was replaced or changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Stamp {
+    /// Device number.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Modification time in nanoseconds since the epoch.
+    pub mtime: i128,
+    /// Change time in nanoseconds since the epoch.
+    pub ctime: i128,
+}
+
+impl Stamp {
+    /// The stamp of an open file.
+    ///
+    /// # Errors
+    /// As `fstat` gave it.
+    pub fn of(file: &File) -> io::Result<Self> {
+        Ok(Self::from(&file.metadata()?))
+    }
+
+    /// Whether this is the same file, whatever happened to its contents.
+    pub fn same_file(&self, other: &Self) -> bool {
+        (self.dev, self.ino) == (other.dev, other.ino)
+    }
+}
+
+impl From<&std::fs::Metadata> for Stamp {
+    fn from(m: &std::fs::Metadata) -> Self {
+        let nanos = |secs: i64, ns: i64| i128::from(secs) * 1_000_000_000 + i128::from(ns);
+        Self {
+            dev: m.dev(),
+            ino: m.ino(),
+            size: m.size(),
+            mtime: nanos(m.mtime(), m.mtime_nsec()),
+            ctime: nanos(m.ctime(), m.ctime_nsec()),
+        }
+    }
+}
+
+/// Opens a regular file for reading; a symlink gives `ELOOP`, anything else that is not a regular
+/// file `InvalidInput` with a text that says what it is.
+///
+/// # Errors
+/// As above, or as `open` gave it.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    require_regular(&file)?;
+    Ok(file)
+}
+
+/// Opens (creating if needed, with `mode` less the umask) a regular file for reading and appending.
+///
+/// # Errors
+/// As [`open_regular`].
+pub fn open_append(path: &Path, mode: u32) -> io::Result<File> {
+    let flags = OFlags::RDWR
+        | OFlags::APPEND
+        | OFlags::CREATE
+        | OFlags::NOFOLLOW
+        | OFlags::NONBLOCK
+        | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?);
+    require_regular(&file)?;
+    Ok(file)
+}
+
+fn require_regular(file: &File) -> io::Result<()> {
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("is {}, not a file", describe(kind))))
+}
+
+/// A file type in words.
+pub fn describe(kind: std::fs::FileType) -> &'static str {
+    use std::os::unix::fs::FileTypeExt;
+    if kind.is_dir() {
+        "a folder"
+    } else if kind.is_symlink() {
+        "a symbolic link"
+    } else if kind.is_fifo() {
+        "a FIFO"
+    } else if kind.is_socket() {
+        "a socket"
+    } else if kind.is_block_device() || kind.is_char_device() {
+        "a device"
+    } else {
+        "a file"
+    }
+}
+
+/// Fills `buf` from `offset` as far as the file goes; the number of bytes read.
+///
+/// # Errors
+/// As `pread` gave it.
+pub fn read_at_most(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buf.get_mut(done..).filter(|r| !r.is_empty()) {
+        match file.read_at(rest, offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+/// Reads a small file whole; larger than `limit` is an error.
+///
+/// # Errors
+/// As [`open_regular`] or `read` gave it.
+pub fn read_small(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    open_regular(path)?.take(limit + 1).read_to_end(&mut out)?;
+    if out.len() as u64 > limit {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "is larger than it can be"));
+    }
+    Ok(out)
+}
+
+/// Replaces a file by one with these contents: a new file beside it (`<name>.<pid>.tmp`, never
+/// through a symlink), `fsync`, rename.
+///
+/// # Errors
+/// As the system gave it; the old file is then untouched and no temporary file remains.
+pub fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temp = path.with_file_name(name);
+    let result = write_new(&temp, contents, mode).and_then(|()| std::fs::rename(&temp, path));
+    if result.is_err() {
+        let _ = std::fs::remove_file(&temp);
+    }
+    result
+}
+
+fn write_new(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || rustix::fs::open(path, flags, Mode::from_raw_mode(mode));
+    let fd = match open() {
+        // A leftover of a process with our pid that died: it can be nobody else's.
+        Err(rustix::io::Errno::EXIST) => {
+            std::fs::remove_file(path)?;
+            open()?
+        }
+        other => other?,
+    };
+    let mut file = File::from(fd);
+    file.write_all(contents)?;
+    file.sync_all()
+}
+
+/// Makes new names in a folder survive loss of power.
+///
+/// # Errors
+/// As the system gave it.
+pub fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}

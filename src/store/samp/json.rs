@@ -1,0 +1,505 @@
+//! One line of a log as JSON, exactly as Python's `json` module accepts it.
+//!
+//! # Why not `serde_json`
+//!
+//! Whether a record exists is decided by the programs that already read these logs, and they use
+//! Python's parser. `serde_json` differs where it hurts:
+//!
+//! - a lone surrogate escape (`"\ud800"`) in a member nobody asked for makes it refuse the line;
+//! - so does nesting deeper than 128, which Python reads and a recursive parser must limit;
+//! - `NaN`, `Infinity` and `-Infinity` are refused, and numbers beyond `f64` too;
+//! - integers beyond 64 bits lose digits, and the text of a number is gone, yet the id of a record
+//!   is a hash over the number as Python would print it again;
+//! - derived structs refuse duplicate keys, where Python lets the last one win.
+//!
+//! So this scanner reports the members of one object in order, with the text of each value as it
+//! stands, and leaves meaning to its caller. It keeps no tree, borrows everything and does not
+//! recurse, so no input can exhaust the stack.
+
+use std::borrow::Cow;
+
+use memchr::{memchr, memchr2};
+
+use super::pytext;
+
+/// The longest integer, in digits: Python refuses to convert longer ones, and with them the line.
+const MAX_INT_DIGITS: usize = 4300;
+
+/// Why a line is not a JSON object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JsonError {
+    /// The text breaks the grammar at this byte.
+    #[error("not JSON: at byte {at}, {problem}")]
+    Syntax {
+        /// Offset in the line, in bytes from 0.
+        at: usize,
+        /// What is wrong there.
+        problem: &'static str,
+    },
+    /// An integer has more digits than Python converts.
+    #[error("at byte {at}, an integer has more than 4300 digits")]
+    LongInteger {
+        /// Offset of the number, in bytes from 0.
+        at: usize,
+    },
+    /// It is JSON, but not an object.
+    #[error("JSON, but not an object: a record is written between {{ and }}")]
+    NotAnObject,
+}
+
+/// How the characters of a string are spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Spelling {
+    /// No backslash: the text is the value.
+    Plain,
+    /// Only escapes that Python would write in the same way.
+    Canonical,
+    /// Any escapes.
+    Free,
+}
+
+/// A string as it stands between its quotes, already known to be well formed.
+#[derive(Clone, Copy, Debug)]
+pub struct RawStr<'a> {
+    text: &'a str,
+    spelling: Spelling,
+}
+
+impl<'a> RawStr<'a> {
+    /// The text between the quotes, escapes and all.
+    pub fn raw(&self) -> &'a str {
+        self.text
+    }
+
+    /// Whether it holds a backslash; if not, [`RawStr::raw`] is the value.
+    pub fn has_escapes(&self) -> bool {
+        self.spelling != Spelling::Plain
+    }
+
+    /// Whether Python would print the value again in exactly these bytes.
+    pub fn is_canonical(&self) -> bool {
+        self.spelling != Spelling::Free
+    }
+
+    /// The value, and whether it held a lone surrogate, shown as U+FFFD.
+    pub fn decode(&self) -> (Cow<'a, str>, bool) {
+        if !self.has_escapes() {
+            return (Cow::Borrowed(self.text), false);
+        }
+        let mut out = String::with_capacity(self.text.len());
+        let mut lone = false;
+        let mut rest = self.text;
+        while let Some((before, tail)) =
+            memchr(b'\\', rest.as_bytes()).and_then(|n| rest.split_at_checked(n))
+        {
+            out.push_str(before);
+            let (c, used) = decode_escape(tail);
+            lone |= c.is_none();
+            out.push(c.unwrap_or(char::REPLACEMENT_CHARACTER));
+            rest = tail.get(used..).unwrap_or_default();
+        }
+        out.push_str(rest);
+        (Cow::Owned(out), lone)
+    }
+
+    /// The value, lone surrogates shown as U+FFFD.
+    pub fn to_text(&self) -> Cow<'a, str> {
+        self.decode().0
+    }
+}
+
+/// Decodes the escape at the start: the character (`None` for a lone surrogate) and the bytes it
+/// takes. The text was checked by the scanner, so every escape is complete.
+fn decode_escape(text: &str) -> (Option<char>, usize) {
+    let simple = match text.as_bytes().get(1) {
+        Some(b'u') => {
+            let high = hex4(text, 2);
+            if !(0xd800..0xdc00).contains(&high) {
+                return (char::from_u32(high), 6);
+            }
+            let low = if text.get(6..8) == Some("\\u") { hex4(text, 8) } else { 0 };
+            if !(0xdc00..0xe000).contains(&low) {
+                return (None, 6);
+            }
+            return (char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)), 12);
+        }
+        Some(b'b') => '\u{8}',
+        Some(b'f') => '\u{c}',
+        Some(b'n') => '\n',
+        Some(b'r') => '\r',
+        Some(b't') => '\t',
+        Some(&b) => char::from(b),
+        None => char::REPLACEMENT_CHARACTER,
+    };
+    (Some(simple), 2)
+}
+
+/// The number of four hexadecimal digits at this offset.
+fn hex4(text: &str, at: usize) -> u32 {
+    text.get(at..at + 4).and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or(0)
+}
+
+/// The value of a member.
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    /// A string.
+    String(RawStr<'a>),
+    /// An integer, as written.
+    Int(&'a str),
+    /// A number with a fraction or an exponent, as written.
+    Float(&'a str),
+    /// `true` or `false`.
+    Bool(bool),
+    /// `null`.
+    Null,
+    /// `NaN`, `Infinity` or `-Infinity`, which Python reads and writes although JSON has no such
+    /// values.
+    Constant(&'a str),
+    /// The text of an array or object, checked to be well formed. [`walk`] goes through it.
+    Compound(&'a str),
+}
+
+/// A step of [`walk`].
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// `{`
+    ObjectStart,
+    /// `}`
+    ObjectEnd,
+    /// `[`
+    ArrayStart,
+    /// `]`
+    ArrayEnd,
+    /// The key of the value that follows.
+    Key(RawStr<'a>),
+    /// A value that is neither array nor object.
+    Scalar(Value<'a>),
+}
+
+/// Reports the members of the object on this line, in order, duplicates included.
+///
+/// White space around the object is allowed as far as Python's `str.strip` removes it.
+///
+/// # Errors
+/// If the line is anything but exactly one JSON object. Members before the error were reported.
+pub fn members<'a>(
+    line: &'a str,
+    mut visit: impl FnMut(RawStr<'a>, Value<'a>),
+) -> Result<(), JsonError> {
+    let mut s = Scanner::new(line);
+    if s.peek() != Some(b'{') {
+        s.value(&mut |_| {})?;
+        s.end()?;
+        return Err(JsonError::NotAnObject);
+    }
+    s.at += 1;
+    s.skip_space();
+    if s.peek() == Some(b'}') {
+        s.at += 1;
+        return s.end();
+    }
+    loop {
+        let key = s.key()?;
+        let value = match s.peek() {
+            Some(b'{' | b'[') => {
+                let start = s.at;
+                s.value(&mut |_| {})?;
+                Value::Compound(s.since(start))
+            }
+            _ => s.scalar()?,
+        };
+        visit(key, value);
+        s.skip_space();
+        match s.peek() {
+            Some(b',') => s.at += 1,
+            Some(b'}') => break,
+            _ => return Err(s.error("a comma or } is missing after a value")),
+        }
+        s.skip_space();
+    }
+    s.at += 1;
+    s.end()
+}
+
+/// Goes through one JSON value of any kind and depth.
+///
+/// # Errors
+/// If the text is anything but exactly one JSON value.
+pub fn walk<'a>(text: &'a str, mut visit: impl FnMut(Event<'a>)) -> Result<(), JsonError> {
+    let mut s = Scanner::new(text);
+    s.value(&mut visit)?;
+    s.end()
+}
+
+/// A position in a line.
+struct Scanner<'a> {
+    /// The line up to its last character that is not white space.
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Scanner<'a> {
+    fn new(line: &'a str) -> Self {
+        let text = line.trim_end_matches(pytext::is_space);
+        Self { text, at: text.len() - pytext::strip_start(text).len() }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.text.as_bytes().get(self.at..).unwrap_or_default()
+    }
+
+    fn since(&self, start: usize) -> &'a str {
+        self.text.get(start..self.at).unwrap_or_default()
+    }
+
+    fn error(&self, problem: &'static str) -> JsonError {
+        JsonError::Syntax { at: self.at, problem }
+    }
+
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    fn end(&mut self) -> Result<(), JsonError> {
+        self.skip_space();
+        if self.at == self.text.len() {
+            return Ok(());
+        }
+        Err(self.error("something follows the end of the value"))
+    }
+
+    /// A key and its colon; stops at the value.
+    fn key(&mut self) -> Result<RawStr<'a>, JsonError> {
+        if self.peek() != Some(b'"') {
+            return Err(self.error("a key in double quotes is missing"));
+        }
+        self.at += 1;
+        let key = self.string()?;
+        self.skip_space();
+        if self.peek() != Some(b':') {
+            return Err(self.error("a colon is missing after a key"));
+        }
+        self.at += 1;
+        self.skip_space();
+        Ok(key)
+    }
+
+    /// One value of any kind, with an explicit stack instead of recursion.
+    fn value(&mut self, visit: &mut impl FnMut(Event<'a>)) -> Result<(), JsonError> {
+        // What is open, outermost first; `true` is an object.
+        let mut open: Vec<bool> = Vec::new();
+        loop {
+            match self.peek() {
+                Some(b'{') => {
+                    self.at += 1;
+                    self.skip_space();
+                    visit(Event::ObjectStart);
+                    if self.peek() != Some(b'}') {
+                        open.push(true);
+                        visit(Event::Key(self.key()?));
+                        continue;
+                    }
+                    self.at += 1;
+                    visit(Event::ObjectEnd);
+                }
+                Some(b'[') => {
+                    self.at += 1;
+                    self.skip_space();
+                    visit(Event::ArrayStart);
+                    if self.peek() != Some(b']') {
+                        open.push(false);
+                        continue;
+                    }
+                    self.at += 1;
+                    visit(Event::ArrayEnd);
+                }
+                _ => visit(Event::Scalar(self.scalar()?)),
+            }
+            if !self.after_value(&mut open, visit)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Closes what ends behind a value and stops where the next one starts; `false` if the
+    /// outermost value has ended.
+    fn after_value(
+        &mut self,
+        open: &mut Vec<bool>,
+        visit: &mut impl FnMut(Event<'a>),
+    ) -> Result<bool, JsonError> {
+        while let Some(&in_object) = open.last() {
+            self.skip_space();
+            match (self.peek(), in_object) {
+                (Some(b','), _) => {
+                    self.at += 1;
+                    self.skip_space();
+                    if in_object {
+                        visit(Event::Key(self.key()?));
+                    }
+                    return Ok(true);
+                }
+                (Some(b'}'), true) => visit(Event::ObjectEnd),
+                (Some(b']'), false) => visit(Event::ArrayEnd),
+                (_, true) => return Err(self.error("a comma or } is missing after a value")),
+                (_, false) => return Err(self.error("a comma or ] is missing after a value")),
+            }
+            self.at += 1;
+            open.pop();
+        }
+        Ok(false)
+    }
+
+    fn scalar(&mut self) -> Result<Value<'a>, JsonError> {
+        match self.peek() {
+            Some(b'"') => {
+                self.at += 1;
+                Ok(Value::String(self.string()?))
+            }
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b't') => self.word("true", Value::Bool(true)),
+            Some(b'f') => self.word("false", Value::Bool(false)),
+            Some(b'n') => self.word("null", Value::Null),
+            Some(b'N') => self.word("NaN", Value::Constant("NaN")),
+            Some(b'I') => self.word("Infinity", Value::Constant("Infinity")),
+            Some(_) => Err(self.error("a value is expected")),
+            None => Err(self.error("the text ends where a value is expected")),
+        }
+    }
+
+    fn word(&mut self, word: &str, value: Value<'a>) -> Result<Value<'a>, JsonError> {
+        if !self.rest().starts_with(word.as_bytes()) {
+            return Err(self.error("a value is expected"));
+        }
+        self.at += word.len();
+        Ok(value)
+    }
+
+    fn number(&mut self) -> Result<Value<'a>, JsonError> {
+        let start = self.at;
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+            if self.peek() == Some(b'I') {
+                return self.word("Infinity", Value::Constant("-Infinity"));
+            }
+        }
+        let first_digit = self.at;
+        match self.peek() {
+            Some(b'0') => self.at += 1,
+            Some(b'1'..=b'9') => self.digits(),
+            _ => return Err(self.error("a digit is missing after the minus sign")),
+        }
+        let int_end = self.at;
+        if let [b'.', b'0'..=b'9', ..] = self.rest() {
+            self.at += 1;
+            self.digits();
+        }
+        match self.rest() {
+            [b'e' | b'E', b'+' | b'-', b'0'..=b'9', ..] => {
+                self.at += 2;
+                self.digits();
+            }
+            [b'e' | b'E', b'0'..=b'9', ..] => {
+                self.at += 1;
+                self.digits();
+            }
+            _ => {}
+        }
+        if self.at > int_end {
+            return Ok(Value::Float(self.since(start)));
+        }
+        if int_end - first_digit > MAX_INT_DIGITS {
+            return Err(JsonError::LongInteger { at: start });
+        }
+        Ok(Value::Int(self.since(start)))
+    }
+
+    fn digits(&mut self) {
+        while let Some(b'0'..=b'9') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    /// The string whose opening quote is just behind; stops after the closing one.
+    fn string(&mut self) -> Result<RawStr<'a>, JsonError> {
+        let start = self.at;
+        let mut spelling = Spelling::Plain;
+        loop {
+            self.at += plain_run(self.rest());
+            match self.peek() {
+                Some(b'"') => {
+                    let text = self.since(start);
+                    self.at += 1;
+                    return Ok(RawStr { text, spelling });
+                }
+                Some(b'\\') => {
+                    self.at += 1;
+                    spelling = spelling.max(self.escape()?);
+                }
+                Some(_) => return Err(self.error("a control character in a string is not escaped")),
+                None => return Err(self.error("a string does not end")),
+            }
+        }
+    }
+
+    /// The escape whose backslash is just behind.
+    fn escape(&mut self) -> Result<Spelling, JsonError> {
+        let (spelling, len) = match self.rest() {
+            [b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't', ..] => (Spelling::Canonical, 1),
+            [b'/', ..] => (Spelling::Free, 1),
+            [b'u', hex @ ..] => match hex.first_chunk::<4>() {
+                // Control characters without a short form, the way Python writes them.
+                Some(
+                    [b'0', b'0', b'0', b'0'..=b'7' | b'b' | b'e' | b'f']
+                    | [b'0', b'0', b'1', b'0'..=b'9' | b'a'..=b'f'],
+                ) => (Spelling::Canonical, 5),
+                Some(hex) if hex.iter().all(u8::is_ascii_hexdigit) => (Spelling::Free, 5),
+                _ => return Err(self.error("\\u is not followed by four hexadecimal digits")),
+            },
+            _ => return Err(self.error("a backslash is followed by no known escape")),
+        };
+        self.at += len;
+        Ok(spelling)
+    }
+}
+
+/// The number of bytes before the first `"`, `\` or control character.
+fn plain_run(bytes: &[u8]) -> usize {
+    /// Where long strings are handed over to the vector search, which has a price to start.
+    const SHORT: usize = 4;
+    let (words, _) = bytes.as_chunks::<8>();
+    for (n, word) in words.iter().take(SHORT).enumerate() {
+        let found = special_bytes(u64::from_le_bytes(*word));
+        if found != 0 {
+            return n * 8 + found.trailing_zeros() as usize / 8;
+        }
+    }
+    let done = words.len().min(SHORT) * 8;
+    let rest = bytes.get(done..).unwrap_or_default();
+    let run = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+    let run = rest.get(..run).unwrap_or_default();
+    // Control characters are almost never there: look at all of them without a branch.
+    let clean = run.iter().fold(0xff, |least, b| *b.min(&least)) >= 0x20;
+    let len = if clean { run.len() } else { run.iter().take_while(|b| **b >= 0x20).count() };
+    done + len
+}
+
+/// Marks the first byte of the word that is `"`, `\` or a control character by its highest bit;
+/// bytes behind it may be marked wrongly. 0 if there is none.
+fn special_bytes(word: u64) -> u64 {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = ONES << 7;
+    let below = |x: u64, n: u64| x.wrapping_sub(ONES * n) & !x;
+    let quote = below(word ^ (ONES * u64::from(b'"')), 1);
+    let backslash = below(word ^ (ONES * u64::from(b'\\')), 1);
+    (below(word, 0x20) | quote | backslash) & HIGH
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,318 @@
+//! One record: from a line of a log to a message, and back (SAMP v1, sections 2, 3 and 5).
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use super::canonical::{self, Hashed, Id, SIGNATURE_CONTEXT};
+use super::json::{self, JsonError, RawStr, Value};
+use super::pytext;
+use crate::model::{Claim, PublicKey};
+use crate::store::Signer;
+
+/// Why a line is not delivered as a message. One sentence for a person.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// The line is not a JSON object.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// A member that every record needs is not there.
+    #[error("the record has no member \"{0}\"")]
+    Missing(&'static str),
+    /// A member is there but is not text.
+    #[error("the member \"{0}\" is not a string")]
+    NotAString(&'static str),
+    /// The time is neither an integer nor a float.
+    #[error("the member \"ts\" is not a number")]
+    TimeNotANumber,
+    /// The time is a number without a place in time: NaN, infinite, or a float too large to hold.
+    #[error("the member \"ts\" is not a finite number")]
+    TimeNotFinite,
+    /// There is no id, and none can be made.
+    #[error(
+        "the record has no id, and none can be computed because its text holds half a surrogate pair"
+    )]
+    NoId,
+}
+
+/// Memory to parse with, so that parsing a log does not allocate for each record.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    canonical: String,
+}
+
+/// A record that is delivered. Half surrogate pairs, which no Rust text can hold, are U+FFFD.
+#[derive(Clone, Debug)]
+pub struct Parsed<'a> {
+    /// The stored id, or the computed one if none is stored.
+    pub id: Cow<'a, str>,
+    /// The id is the one that the content hashes to.
+    pub id_verified: bool,
+    /// Time in whole seconds since the epoch, rounded down, saturated to the range.
+    pub secs: i64,
+    /// Who says to have written it, verbatim.
+    pub from: Cow<'a, str>,
+    /// Whom it is for, verbatim.
+    pub to: Cow<'a, str>,
+    /// Its thread, verbatim: any text at all.
+    pub thread: Cow<'a, str>,
+    /// The text as spelled in the log; see [`Parsed::body_text`].
+    pub body: RawStr<'a>,
+    /// What it is about, if that is said in text.
+    pub subject: Option<Cow<'a, str>>,
+    /// The id of the record it answers, if that is said in text.
+    pub re: Option<Cow<'a, str>>,
+    /// Its idempotency key, if that is text.
+    pub idem: Option<Cow<'a, str>>,
+    /// It has a member `sig`, whatever that is; see [`claim`].
+    pub has_sig: bool,
+}
+
+impl<'a> Parsed<'a> {
+    /// The text, as written: not normalised.
+    pub fn body_text(&self) -> Cow<'a, str> {
+        self.body.to_text()
+    }
+}
+
+/// The members that mean something here; the last of equal keys wins.
+#[derive(Default)]
+struct Members<'a> {
+    hashed: Hashed<'a>,
+    id: Option<Value<'a>>,
+    subject: Option<Value<'a>>,
+    re: Option<Value<'a>>,
+    idem: Option<Value<'a>>,
+    has_sig: bool,
+}
+
+/// Reads the record on this line.
+///
+/// The line comes without its newline; white space around the object does not matter. The caller
+/// compares [`Parsed::from`] with the log's alias.
+///
+/// # Errors
+/// If the line is not delivered; other records of the log are not affected.
+pub fn parse<'a>(line: &'a str, scratch: &mut Scratch) -> Result<Parsed<'a>, RecordError> {
+    let mut m = Members::default();
+    json::members(line, |key, value| {
+        let key = if key.has_escapes() { key.to_text() } else { Cow::Borrowed(key.raw()) };
+        let place = match &*key {
+            "id" => &mut m.id,
+            "ts" => &mut m.hashed.ts,
+            "from" => &mut m.hashed.from,
+            "to" => &mut m.hashed.to,
+            "thread" => &mut m.hashed.thread,
+            "body" => &mut m.hashed.body,
+            "re" => &mut m.re,
+            "subject" => &mut m.subject,
+            "idem" => &mut m.idem,
+            "sig" => {
+                m.has_sig = true;
+                return;
+            }
+            _ => return,
+        };
+        *place = Some(value);
+    })?;
+    let secs = seconds(m.hashed.ts)?;
+    let from = required(m.hashed.from, "from")?;
+    let to = required(m.hashed.to, "to")?;
+    let thread = required(m.hashed.thread, "thread")?;
+    let body = required(m.hashed.body, "body")?;
+    let computed = canonical::compute_id(&m.hashed, &mut scratch.canonical);
+    let (id, id_verified) = match (text(m.id).filter(|id| !id.is_empty()), computed) {
+        (Some(stored), computed) => {
+            let verified = computed.is_some_and(|computed| *stored == *computed.as_str());
+            (stored, verified)
+        }
+        (None, Some(computed)) => (Cow::Owned(computed.as_str().to_owned()), true),
+        (None, None) => return Err(RecordError::NoId),
+    };
+    Ok(Parsed {
+        id,
+        id_verified,
+        secs,
+        from: from.to_text(),
+        to: to.to_text(),
+        thread: thread.to_text(),
+        body,
+        subject: text(m.subject),
+        re: text(m.re),
+        idem: text(m.idem),
+        has_sig: m.has_sig,
+    })
+}
+
+fn required<'a>(value: Option<Value<'a>>, name: &'static str) -> Result<RawStr<'a>, RecordError> {
+    match value {
+        Some(Value::String(text)) => Ok(text),
+        Some(_) => Err(RecordError::NotAString(name)),
+        None => Err(RecordError::Missing(name)),
+    }
+}
+
+fn text(value: Option<Value<'_>>) -> Option<Cow<'_, str>> {
+    match value {
+        Some(Value::String(text)) => Some(text.to_text()),
+        _ => None,
+    }
+}
+
+/// Whole seconds of a time: any integer, any finite float. Nobody writes booleans as times, so
+/// they are refused although Python counts them as integers.
+fn seconds(value: Option<Value<'_>>) -> Result<i64, RecordError> {
+    match value {
+        Some(Value::Int(digits)) => Ok(digits.parse().unwrap_or({
+            // The grammar allows nothing but digits, so it can only be out of range.
+            if digits.starts_with('-') { i64::MIN } else { i64::MAX }
+        })),
+        Some(Value::Float(number)) => match number.parse::<f64>() {
+            // The cast saturates.
+            Ok(secs) if secs.is_finite() => Ok(secs.floor() as i64),
+            _ => Err(RecordError::TimeNotFinite),
+        },
+        Some(Value::Constant(_)) => Err(RecordError::TimeNotFinite),
+        Some(_) => Err(RecordError::TimeNotANumber),
+        None => Err(RecordError::Missing("ts")),
+    }
+}
+
+/// The signature the record on this line carries; `None` if it has no member `sig`, or is no
+/// record at all.
+///
+/// `sig` is the base64 of 64 bytes, `pub` that of the 32 bytes of the key; a record without `pub`
+/// names no key, and the one pinned for its sender decides.
+pub fn claim(line: &str) -> Option<Claim> {
+    let (mut sig, mut key) = (None, None);
+    json::members(line, |name, value| match &*name.to_text() {
+        "sig" => sig = Some(value),
+        "pub" => key = Some(value),
+        _ => {}
+    })
+    .ok()?;
+    let sig = sig?;
+    let malformed = |what: &str| Some(Claim::Malformed(what.to_owned()));
+    let Some(signature) = base64_bytes::<64>(sig) else {
+        return malformed("the member \"sig\" is not the base64 of 64 bytes");
+    };
+    let key = match key.map(base64_bytes::<32>) {
+        None => None,
+        Some(Some(bytes)) => Some(PublicKey(bytes)),
+        Some(None) => return malformed("the member \"pub\" is not the base64 of 32 bytes"),
+    };
+    let Some(covered) = canonical::signed_bytes(line) else {
+        return malformed(
+            "the record is signed but holds what no signature can cover: half a surrogate pair, \
+             a body that is not a string, or arrays nested too deeply",
+        );
+    };
+    Some(Claim::Signed { key, signature, covered: vec![covered] })
+}
+
+/// The bytes that a string spells in padded base64, if there are exactly `N`.
+fn base64_bytes<const N: usize>(value: Value<'_>) -> Option<[u8; N]> {
+    let Value::String(text) = value else { return None };
+    BASE64.decode(text.to_text().as_bytes()).ok()?.try_into().ok()
+}
+
+/// A record to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct NewRecord<'a> {
+    /// Seconds since the epoch.
+    pub ts: i64,
+    /// My alias.
+    pub from: &'a str,
+    /// The recipient's alias.
+    pub to: &'a str,
+    /// The thread.
+    pub thread: &'a str,
+    /// The text; it is normalised to NFC.
+    pub body: &'a str,
+    /// The id of the record it answers.
+    pub re: Option<&'a str>,
+    /// What it is about.
+    pub subject: Option<&'a str>,
+    /// The idempotency key.
+    pub idem: Option<&'a str>,
+}
+
+impl NewRecord<'_> {
+    /// The id it will have.
+    pub fn id(&self) -> String {
+        let body = pytext::nfc(self.body);
+        self.id_with(&body).as_str().to_owned()
+    }
+
+    fn id_with(&self, body: &str) -> Id {
+        let mut canonical = String::with_capacity(body.len() + 128);
+        let texts = [("body", body), ("from", self.from), ("thread", self.thread), ("to", self.to)];
+        push_members(&mut canonical, "{", &texts, COMPACT);
+        push_time(&mut canonical, self.ts, COMPACT);
+        canonical.push('}');
+        Id::of(&canonical)
+    }
+}
+
+/// The separators before a member and before its value.
+type Separators = (&'static str, &'static str);
+const COMPACT: Separators = (",", ":");
+const SPACED: Separators = (", ", ": ");
+
+/// Appends members of text; `open` goes before the first of them.
+fn push_members(out: &mut String, open: &str, members: &[(&str, &str)], by: Separators) {
+    for (n, (key, value)) in members.iter().enumerate() {
+        out.push_str(if n == 0 { open } else { by.0 });
+        canonical::push_text(out, key);
+        out.push_str(by.1);
+        canonical::push_text(out, value);
+    }
+}
+
+fn push_time(out: &mut String, ts: i64, by: Separators) {
+    out.push_str(by.0);
+    out.push_str("\"ts\"");
+    out.push_str(by.1);
+    out.push_str(&ts.to_string());
+}
+
+/// The line of a new record, without its newline, and its id.
+///
+/// The first six members are byte for byte what the reference writes; ours follow in the order
+/// `re`, `subject`, `idem`, `pub`, `sig`.
+pub fn build_line(record: &NewRecord<'_>, signer: &dyn Signer) -> (String, String) {
+    let body = pytext::nfc(record.body);
+    let id = record.id_with(&body);
+    let key = BASE64.encode(signer.public_key().0);
+    let optional = [("re", record.re), ("subject", record.subject), ("idem", record.idem)];
+    let mut extra: Vec<(&str, &str)> =
+        optional.iter().filter_map(|(key, value)| value.map(|value| (*key, value))).collect();
+    extra.push(("pub", &key));
+
+    let texts =
+        [("from", record.from), ("to", record.to), ("thread", record.thread), ("body", &*body)];
+    let mut sorted = vec![("id", id.as_str())];
+    sorted.extend(texts);
+    sorted.extend(&extra);
+    sorted.sort_unstable();
+    // No key of ours sorts behind `ts`.
+    let mut signed = String::with_capacity(body.len() + 512);
+    signed.push_str(SIGNATURE_CONTEXT);
+    push_members(&mut signed, "{", &sorted, COMPACT);
+    push_time(&mut signed, record.ts, COMPACT);
+    signed.push('}');
+    let sig = BASE64.encode(signer.sign(signed.as_bytes()));
+    extra.push(("sig", &sig));
+
+    let mut line = String::with_capacity(body.len() + 512);
+    push_members(&mut line, "{", &[("id", id.as_str())], SPACED);
+    push_time(&mut line, record.ts, SPACED);
+    push_members(&mut line, SPACED.0, &texts, SPACED);
+    push_members(&mut line, SPACED.0, &extra, SPACED);
+    line.push('}');
+    (line, id.as_str().to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,420 @@
+use base64::prelude::BASE64_STANDARD;
+use proptest::prelude::*;
+use serde_json::Value as Json;
+
+use super::*;
+use crate::store::samp::alias::{LogName, classify};
+
+/// The id vectors: the line, the expected id and the expected canonical form.
+fn id_vectors() -> Vec<Json> {
+    let all: Json =
+        serde_json::from_str(include_str!("../../../../tests/vectors/samp-ids.json")).unwrap();
+    let all = all.as_array().unwrap().clone();
+    assert!(all.len() >= 61);
+    all
+}
+
+fn store_vectors() -> Vec<Json> {
+    let all: Json =
+        serde_json::from_str(include_str!("../../../../tests/vectors/samp-stores.json")).unwrap();
+    all.as_array().unwrap().clone()
+}
+
+fn hashed_members(line: &str) -> Hashed<'_> {
+    let mut m = Hashed::default();
+    json::members(line, |key, value| match &*key.to_text() {
+        "ts" => m.ts = Some(value),
+        "from" => m.from = Some(value),
+        "to" => m.to = Some(value),
+        "thread" => m.thread = Some(value),
+        "body" => m.body = Some(value),
+        _ => {}
+    })
+    .unwrap();
+    m
+}
+
+/// The vectors too large for the file, by the recipe that they state.
+fn large_line(name: &str) -> String {
+    let body = match name {
+        "large-64KiB-ascii" => "a".repeat(65536),
+        "large-emoji-100k" => "\u{1f600}".repeat(100_000),
+        "large-nfd-50k" => "e\u{301}".repeat(50_000),
+        other => panic!("no recipe for {other}"),
+    };
+    format!(
+        "{{\"ts\": 1700000000, \"from\": \"alice\", \"to\": \"bob\", \"thread\": \"t1\", \"body\": \"{body}\"}}"
+    )
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().concat()
+}
+
+#[test]
+fn id_vectors_hold() {
+    for v in id_vectors() {
+        let name = v["name"].as_str().unwrap();
+        // Two characters that compose only by the tables of Unicode 16, which the program that
+        // made the vectors did not have.
+        if name == "nfc-unicode16-version-dependent" {
+            continue;
+        }
+        let line = v["line"].as_str().map_or_else(
+            || {
+                let line = large_line(name);
+                assert_eq!(sha256(line.as_bytes()), v["line_sha256"], "{name}");
+                line
+            },
+            str::to_owned,
+        );
+        let members = hashed_members(&line);
+        let expected = v["expected_id"].as_str();
+        assert_eq!(canonical::id_of(&members).as_deref(), expected, "{name}");
+        if let Some(canonical) = v["canonical"].as_str() {
+            let mut buffer = String::new();
+            canonical::compute_id(&members, &mut buffer);
+            assert_eq!(buffer, canonical, "{name}");
+        }
+        // Where the record is delivered, it is delivered under this id.
+        match parse(&line, &mut Scratch::default()) {
+            Ok(parsed) => {
+                assert_eq!(Some(&*parsed.id), expected, "{name}");
+                assert!(parsed.id_verified, "{name}");
+            }
+            Err(RecordError::NoId) => assert_eq!(expected, None, "{name}"),
+            Err(e) => {
+                let not_delivered = matches!(
+                    e,
+                    RecordError::TimeNotANumber
+                        | RecordError::TimeNotFinite
+                        | RecordError::Missing("ts")
+                        | RecordError::NotAString("body")
+                );
+                assert!(not_delivered, "{name}: {e}");
+            }
+        }
+    }
+}
+
+/// The files of a store vector, the large ones by the recipe of their records.
+fn files(v: &Json) -> Vec<(String, Vec<u8>)> {
+    let record = |ts: u64, body: &str, id: &Json| {
+        format!(
+            "{{\"id\": {id}, \"ts\": {ts}, \"from\": \"foo\", \"to\": \"bar\", \"thread\": \"t\", \"body\": \"{body}\"}}\n"
+        )
+    };
+    v["files"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(name, content)| {
+            let bytes = content.as_str().map_or_else(
+                || {
+                    let mine =
+                        v["expect"].as_array().unwrap().iter().filter(|e| e["file"] == **name);
+                    let text: String = mine
+                        .map(|e| {
+                            let body = e["body"].as_str().map_or_else(
+                                || "x".repeat(e["body_chars"].as_u64().unwrap() as usize),
+                                str::to_owned,
+                            );
+                            record(e["ts"].as_u64().unwrap(), &body, &e["id"])
+                        })
+                        .collect();
+                    text.into_bytes()
+                },
+                |text| BASE64_STANDARD.decode(text).unwrap(),
+            );
+            if let Some(sum) = v["files_sha256"][name].as_str() {
+                assert_eq!(sha256(&bytes), sum, "{name}");
+            }
+            (name.clone(), bytes)
+        })
+        .collect()
+}
+
+#[test]
+fn store_vectors_hold() {
+    for v in store_vectors() {
+        let name = v["name"].as_str().unwrap();
+        let mut got = Vec::new();
+        let mut scratch = Scratch::default();
+        for (file, bytes) in files(&v) {
+            let (LogName::Main(alias) | LogName::Conflict(alias)) = classify(&file) else {
+                continue;
+            };
+            if v["special"].get(&file).is_some() {
+                continue;
+            }
+            for line in String::from_utf8_lossy(&bytes).split('\n') {
+                let Ok(p) = parse(line, &mut scratch) else { continue };
+                let seen = |g: &Json| g["id"] == *p.id && g["from"] == *p.from;
+                if p.from == alias && p.to == v["me"].as_str().unwrap() && !got.iter().any(seen) {
+                    let body = p.body_text();
+                    got.push(serde_json::json!({
+                        "id": p.id, "from": p.from, "secs": p.secs, "thread": p.thread,
+                        "body_chars": body.chars().count(),
+                        "body": if body.len() > 10_000 { "".into() } else { body },
+                        "file": file,
+                    }));
+                }
+            }
+        }
+        let expected = v["expect"].as_array().unwrap();
+        assert_eq!(got.len(), expected.len(), "{name}");
+        for e in expected {
+            let found = got.iter().find(|g| g["id"] == e["id"] && g["from"] == e["from"]);
+            let found = found.unwrap_or_else(|| panic!("{name}: {e} is missing"));
+            for key in ["thread", "body_chars", "file"] {
+                assert_eq!(found[key], e[key], "{name}: {key}");
+            }
+            if e["body"].is_string() {
+                assert_eq!(found["body"], e["body"], "{name}");
+            }
+            let secs = e["ts"].as_i64().unwrap_or(i64::MAX);
+            assert_eq!(found["secs"], secs, "{name}");
+        }
+    }
+}
+
+const GOOD: &str = r#"{"id":"262b3c8fbec35a2d","ts":1700000000,"from":"alice","to":"bob","thread":"t1","body":"hello"}"#;
+
+fn parsed(line: &str) -> Result<(String, bool), RecordError> {
+    parse(line, &mut Scratch::default()).map(|p| (p.id.into_owned(), p.id_verified))
+}
+
+#[test]
+fn ids_stored_and_computed() {
+    let computed = "262b3c8fbec35a2d";
+    assert_eq!(parsed(GOOD), Ok((computed.to_owned(), true)));
+    // Without a usable id.
+    for id in ["\"\"", "null", "0", "1", "[1]", "{\"a\":1}", "true"] {
+        let line = GOOD.replace("\"262b3c8fbec35a2d\"", id);
+        assert_eq!(parsed(&line), Ok((computed.to_owned(), true)), "{id}");
+    }
+    assert_eq!(parsed(&GOOD.replacen("id", "x", 1)), Ok((computed.to_owned(), true)));
+    // A stored id is kept, whatever it is.
+    for id in ["262B3C8FBEC35A2D", "x", "262b3c8fbec35a2d00", "../x\\n"] {
+        let (got, verified) = parsed(&GOOD.replace(computed, id)).unwrap();
+        assert_eq!((got.as_str(), verified), (id.replace("\\n", "\n").as_str(), false));
+    }
+    // An escape in a stored id does not matter.
+    assert_eq!(
+        parsed(&GOOD.replace(computed, "\\u003262b3c8fbec35a2d")),
+        Ok((computed.to_owned(), true))
+    );
+    // A body nobody can hash: the stored id serves, else there is none.
+    let lone = GOOD.replace("hello", "x\\ud800y");
+    assert_eq!(parsed(&lone), Ok((computed.to_owned(), false)));
+    assert_eq!(parsed(&lone.replacen("id", "x", 1)), Err(RecordError::NoId));
+    // Half a pair where it does not count.
+    let unknown = GOOD.replace("\"ts\"", "\"x\":\"\\ud800\",\"\\udc00\":[[]],\"ts\"");
+    assert_eq!(parsed(&unknown), Ok((computed.to_owned(), true)));
+}
+
+#[test]
+fn members_are_required() {
+    for (name, key) in
+        [("ts", "ts"), ("from", "from"), ("to", "to"), ("thread", "thread"), ("body", "body")]
+    {
+        let without = GOOD.replace(&format!("\"{key}\":"), "\"x\":");
+        assert_eq!(parsed(&without), Err(RecordError::Missing(name)));
+        if key == "ts" {
+            continue;
+        }
+        for value in ["null", "1", "1.5", "true", "[]", "{}", "NaN"] {
+            let line = GOOD.replace('}', &format!(",\"{key}\":{value}}}"));
+            assert_eq!(parsed(&line), Err(RecordError::NotAString(name)), "{value}");
+        }
+    }
+    assert!(matches!(parsed("[]"), Err(RecordError::Json(JsonError::NotAnObject))));
+    assert!(matches!(parsed(""), Err(RecordError::Json(JsonError::Syntax { .. }))));
+}
+
+#[test]
+fn times() {
+    let table = [
+        ("0", Ok(0)),
+        ("-0", Ok(0)),
+        ("-5", Ok(-5)),
+        ("9223372036854775807", Ok(i64::MAX)),
+        ("9223372036854775808", Ok(i64::MAX)),
+        ("1000000000000000000000000000000", Ok(i64::MAX)),
+        ("-9223372036854775809", Ok(i64::MIN)),
+        ("1700000000.9", Ok(1_700_000_000)),
+        ("-0.5", Ok(-1)),
+        ("-0.0", Ok(0)),
+        ("1.7e9", Ok(1_700_000_000)),
+        ("1e300", Ok(i64::MAX)),
+        ("-1e300", Ok(i64::MIN)),
+        ("1e400", Err(RecordError::TimeNotFinite)),
+        ("NaN", Err(RecordError::TimeNotFinite)),
+        ("Infinity", Err(RecordError::TimeNotFinite)),
+        ("-Infinity", Err(RecordError::TimeNotFinite)),
+        ("true", Err(RecordError::TimeNotANumber)),
+        ("null", Err(RecordError::TimeNotANumber)),
+        ("\"1700000000\"", Err(RecordError::TimeNotANumber)),
+        ("[1]", Err(RecordError::TimeNotANumber)),
+    ];
+    for (ts, expected) in table {
+        let line = GOOD.replace("1700000000", ts);
+        assert_eq!(parse(&line, &mut Scratch::default()).map(|p| p.secs), expected, "{ts}");
+    }
+}
+
+#[test]
+fn extra_members_count_only_as_text() {
+    let line =
+        GOOD.replace('}', ",\"re\":\"a\\u0062\",\"subject\":\"s\",\"idem\":\"i\",\"sig\":null}");
+    let mut scratch = Scratch::default();
+    let p = parse(&line, &mut scratch).unwrap();
+    assert_eq!(
+        (p.re.as_deref(), p.subject.as_deref(), p.idem.as_deref()),
+        (Some("ab"), Some("s"), Some("i"))
+    );
+    assert!(p.has_sig);
+    let line = GOOD.replace('}', ",\"re\":1,\"subject\":null,\"idem\":[\"i\"],\"Sig\":1}");
+    let p = parse(&line, &mut scratch).unwrap();
+    assert_eq!((p.re, p.subject, p.idem, p.has_sig), (None, None, None, false));
+}
+
+#[test]
+fn plain_records_are_borrowed() {
+    let p = parse(GOOD, &mut Scratch::default()).unwrap();
+    for field in [&p.id, &p.from, &p.to, &p.thread, &p.body_text()] {
+        assert!(matches!(field, Cow::Borrowed(_)), "{field}");
+    }
+}
+
+/// A signer whose signature says what it was made over.
+struct FakeKey;
+
+impl Signer for FakeKey {
+    fn public_key(&self) -> PublicKey {
+        PublicKey([7; 32])
+    }
+
+    fn sign(&self, bytes: &[u8]) -> [u8; 64] {
+        let mut sig = [0; 64];
+        sig[..32].copy_from_slice(&<sha2::Sha256 as sha2::Digest>::digest(bytes));
+        sig
+    }
+}
+
+#[test]
+fn lines_are_written_as_the_reference_writes_them() {
+    let mut record = NewRecord {
+        ts: 1_700_000_000,
+        from: "alice",
+        to: "bob",
+        thread: "t1",
+        body: "hello",
+        re: None,
+        subject: None,
+        idem: None,
+    };
+    let (line, id) = build_line(&record, &FakeKey);
+    assert_eq!(id, "262b3c8fbec35a2d");
+    assert_eq!(record.id(), id);
+    let reference = r#"{"id": "262b3c8fbec35a2d", "ts": 1700000000, "from": "alice", "to": "bob", "thread": "t1", "body": "hello", "pub": "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=", "sig": ""#;
+    assert!(line.starts_with(reference), "{line}");
+    assert!(line.ends_with("==\"}"));
+
+    record.body = "cafe\u{301}\n\"\\\t\u{1b}\u{7f}\u{85}\u{2028}/<>&";
+    record.re = Some("r");
+    record.subject = Some("s\u{e9}");
+    record.idem = Some("i");
+    let (line, id) = build_line(&record, &FakeKey);
+    let expected = format!(
+        "{{\"id\": \"{id}\", \"ts\": 1700000000, \"from\": \"alice\", \"to\": \"bob\", \"thread\": \"t1\", \
+         \"body\": \"caf\u{e9}\\n\\\"\\\\\\t\\u001b\u{7f}\u{85}\u{2028}/<>&\", \"re\": \"r\", \
+         \"subject\": \"s\u{e9}\", \"idem\": \"i\", \"pub\": \""
+    );
+    assert!(line.starts_with(&expected), "{line}");
+}
+
+#[test]
+fn claims() {
+    let sig = BASE64_STANDARD.encode([1; 64]);
+    let key = BASE64_STANDARD.encode([2; 32]);
+    let with = |more: &str| GOOD.replace('}', &format!(",{more}}}"));
+    assert_eq!(claim(GOOD), None);
+    assert_eq!(claim("not json \"sig\""), None);
+    assert_eq!(claim(&with(&format!("\"pub\":\"{key}\""))), None);
+    let line = with(&format!("\"pub\":\"{key}\",\"sig\":\"{sig}\""));
+    let covered = vec![canonical::signed_bytes(&line).unwrap()];
+    let signed = |key| Some(Claim::Signed { key, signature: [1; 64], covered: covered.clone() });
+    assert_eq!(claim(&line), signed(Some(PublicKey([2; 32]))));
+    // The last of equal members wins, in both readings.
+    let twice = with(&format!("\"pub\":1,\"sig\":2,\"\\u0070ub\":\"{key}\",\"sig\":\"{sig}\""));
+    assert_eq!(claim(&twice), signed(Some(PublicKey([2; 32]))));
+    let no_key = with(&format!("\"sig\":\"{sig}\""));
+    assert!(matches!(claim(&no_key), Some(Claim::Signed { key: None, .. })));
+
+    let short = BASE64_STANDARD.encode([1; 63]);
+    let unpadded = sig.trim_end_matches('=');
+    let url = sig.replace('E', "-");
+    let trailing = sig.replace("Q==", "R==");
+    for bad in ["", "x", &short, unpadded, &url, &trailing, &format!("{sig}\\n"), "\\ud800"] {
+        let line = with(&format!("\"pub\":\"{key}\",\"sig\":\"{bad}\""));
+        assert!(matches!(claim(&line), Some(Claim::Malformed(_))), "{bad}");
+    }
+    for bad in ["null", "1", "[]", "\"\"", "\"AAAA\""] {
+        let line = with(&format!("\"pub\":\"{key}\",\"sig\":{bad}"));
+        assert!(matches!(claim(&line), Some(Claim::Malformed(_))), "{bad}");
+        let line = with(&format!("\"pub\":{bad},\"sig\":\"{sig}\""));
+        assert!(matches!(claim(&line), Some(Claim::Malformed(_))), "{bad}");
+    }
+    let lone = with(&format!("\"x\":\"\\ud800\",\"sig\":\"{sig}\""));
+    assert!(matches!(claim(&lone), Some(Claim::Malformed(_))));
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(
+        ts: i64,
+        texts in prop::array::uniform4(any::<String>()),
+        more in prop::array::uniform3(prop::option::of(any::<String>())),
+    ) {
+        let [from, to, thread, body] = &texts;
+        let [re, subject, idem] = &more;
+        let record = NewRecord {
+            ts, from, to, thread, body, re: re.as_deref(), subject: subject.as_deref(), idem: idem.as_deref(),
+        };
+        let (line, id) = build_line(&record, &FakeKey);
+        prop_assert!(!line.contains(['\n', '\r']));
+        let mut scratch = Scratch::default();
+        let p = parse(&line, &mut scratch).unwrap();
+        prop_assert!(p.id_verified && p.has_sig);
+        prop_assert_eq!(&*p.id, id.as_str());
+        prop_assert_eq!(p.secs, ts);
+        prop_assert_eq!((&*p.from, &*p.to, &*p.thread), (from.as_str(), to.as_str(), thread.as_str()));
+        prop_assert_eq!(p.body_text(), pytext::nfc(body));
+        prop_assert_eq!((p.re.as_deref(), p.subject.as_deref(), p.idem.as_deref()), (re.as_deref(), subject.as_deref(), idem.as_deref()));
+        let covered = canonical::signed_bytes(&line).unwrap();
+        let signature = FakeKey.sign(&covered);
+        let expected = Claim::Signed { key: Some(PublicKey([7; 32])), signature, covered: vec![covered] };
+        prop_assert_eq!(claim(&line), Some(expected));
+    }
+
+    #[test]
+    fn the_fast_way_gives_the_same_id(body in "[a-z\n\"\\\\\u{e9}e\u{301}\u{1161}\u{1100}\u{0}\u{1f600}]{0,12}", thread in any::<String>()) {
+        // Raw slices are hashed where they can be; escapes force the slow way.
+        let plain = serde_json::json!({"ts": 1, "from": "a", "to": "b", "thread": thread, "body": body}).to_string();
+        let escape =
+            |s: &str| s.encode_utf16().map(|u| format!("\\u{u:04x}")).collect::<Vec<_>>().concat();
+        let free = format!(
+            "{{\"ts\":1,\"from\":\"\\u0061\",\"to\":\"\\u0062\",\"thread\":\"{}\",\"body\":\"{}\"}}",
+            escape(&thread), escape(&body),
+        );
+        prop_assert_eq!(parsed(&plain).unwrap(), parsed(&free).unwrap());
+    }
+
+    #[test]
+    fn never_panics(line in any::<String>()) {
+        let _ = parsed(&line);
+        let _ = claim(&line);
+    }
+}

@@ -1,0 +1,628 @@
+//! Following the logs of a SAMP folder.
+//!
+//! What bites here, and how it is met (formats/samp.md, sections 6 and 9):
+//!
+//! 1. Logs grow under us: a line counts when its newline is there, or when it is complete JSON; the
+//!    position never moves past an unterminated line, so the rest of it is read next time.
+//! 2. Logs are replaced by rename (compaction, Syncthing), truncated, or rewritten in place: the
+//!    position is tied to device and inode and to a print of the bytes before it. On any mismatch
+//!    all files of that writer are read again from the start; the index drops what is not found.
+//! 3. Conflict copies belong to the writer of the main log and are read after all main logs, so that
+//!    a record in both is located in the main log.
+//! 4. One bad line, file or folder entry never hides another: it is rejected or named in `trouble`.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::alias::{self, LogName};
+use super::record::{self, Parsed, Scratch};
+use crate::model::Timestamp;
+use crate::store::fs::{self, Stamp};
+use crate::store::{Found, Location, Rejected, Sink, StoreError};
+
+/// Bytes read at once: also the longest an index is locked for one batch.
+const CHUNK: usize = 2 << 20;
+/// A line longer than this is not a message; it is skipped without keeping it in memory.
+const MAX_LINE: usize = 256 << 20;
+/// Bytes before the position that must still be the same for the position to hold.
+const PRINT_LEN: u64 = 4096;
+
+/// One log file and how far it was read.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Source {
+    pub file_name: String,
+    pub alias: String,
+    conflict: bool,
+    pub stamp: Stamp,
+    /// Next byte to read; always at the start of a line.
+    offset: u64,
+    /// Lines before `offset`.
+    lines: u64,
+    print: [u8; 32],
+    last_time: i64,
+    /// The unterminated last line was a message and was delivered.
+    tail_delivered: bool,
+    present: bool,
+}
+
+/// All log files ever seen in this folder; their index is their source number.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    list: Vec<Source>,
+    by_name: HashMap<String, u32>,
+    /// What is wrong in the folder right now, one line each.
+    pub trouble: Vec<String>,
+}
+
+impl Sources {
+    pub fn get(&self, source: u32) -> Option<&Source> {
+        self.list.get(source as usize)
+    }
+
+    pub fn find(&self, file_name: &str) -> Option<u32> {
+        self.by_name.get(file_name).copied()
+    }
+
+    pub fn has_log(&self, alias: &str) -> bool {
+        self.list.iter().any(|s| s.present && s.alias == alias)
+    }
+
+    /// The time of the last record of a file.
+    pub fn last_time(&self, source: u32) -> Option<Timestamp> {
+        self.get(source).filter(|s| s.last_time != 0).map(|s| Timestamp::from_secs(s.last_time))
+    }
+
+    pub fn save(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.list).unwrap_or_default()
+    }
+
+    pub fn restore(saved: &[u8]) -> Option<Self> {
+        let list: Vec<Source> = serde_json::from_slice(saved).ok()?;
+        let number = |(i, s): (usize, &Source)| (s.file_name.clone(), i as u32);
+        let by_name = list.iter().enumerate().map(number).collect();
+        Some(Self { list, by_name, trouble: Vec::new() })
+    }
+
+    fn number(&mut self, file_name: &str, alias: &str, conflict: bool) -> u32 {
+        if let Some(n) = self.find(file_name) {
+            return n;
+        }
+        let n = self.list.len() as u32;
+        self.list.push(Source {
+            file_name: file_name.to_owned(),
+            alias: alias.to_owned(),
+            conflict,
+            stamp: Stamp::default(),
+            offset: 0,
+            lines: 0,
+            print: [0; 32],
+            last_time: 0,
+            tail_delivered: false,
+            present: true,
+        });
+        self.by_name.insert(file_name.to_owned(), n);
+        n
+    }
+
+    /// The numbers of all files of one writer, main log first.
+    fn group(&self, alias: &str) -> Vec<u32> {
+        let mut group: Vec<u32> =
+            (0u32..).zip(&self.list).filter(|(_, s)| s.alias == alias).map(|(n, _)| n).collect();
+        group.sort_by_key(|n| self.get(*n).map(|s| (s.conflict, s.file_name.clone())));
+        group
+    }
+}
+
+/// What has to happen with one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Same,
+    Grown,
+    /// Not what was read before: start over, with all files of this writer.
+    Other,
+    Gone,
+}
+
+/// Reports everything new in the folder. See the module for the rules.
+pub(super) fn scan(
+    dir: &Path,
+    me: &str,
+    sources: &mut Sources,
+    sink: &mut dyn Sink,
+) -> Result<(), StoreError> {
+    let order = list(dir, sources)?;
+    let mut files: HashMap<u32, File> = HashMap::new();
+    let mut changes: HashMap<u32, Change> = HashMap::new();
+    for n in &order {
+        if let Some((file, change)) = examine(dir, *n, sources) {
+            changes.insert(*n, change);
+            files.insert(*n, file);
+        }
+    }
+    for (n, source) in (0u32..).zip(&sources.list) {
+        if source.present && !files.contains_key(&n) {
+            changes.insert(n, Change::Gone);
+        }
+    }
+    let mut redo: Vec<String> = changes
+        .iter()
+        .filter(|(_, c)| matches!(c, Change::Other | Change::Gone))
+        .filter_map(|(n, _)| sources.get(*n).map(|s| s.alias.clone()))
+        .collect();
+    redo.sort_unstable();
+    redo.dedup();
+    let mut reader = Reader::new(me, sink);
+    reader.total = total_bytes(&order, &changes, &redo, sources, &files);
+    for n in order {
+        let Some(file) = files.get(&n) else { continue };
+        let in_redo = sources.get(n).is_some_and(|s| redo.contains(&s.alias));
+        if !in_redo && changes.get(&n) == Some(&Change::Grown) {
+            reader.sink.resume(n);
+            let broken_tail = reader.follow(dir, file, n, sources);
+            if broken_tail && let Some(s) = sources.get(n) {
+                redo.push(s.alias.clone());
+            }
+        }
+    }
+    for alias in redo {
+        reader.redo(dir, &alias, sources, &files);
+    }
+    Ok(())
+}
+
+/// The candidate files in reading order: main logs by name, then conflict copies by name.
+fn list(dir: &Path, sources: &mut Sources) -> Result<Vec<u32>, StoreError> {
+    sources.trouble.clear();
+    let entries = std::fs::read_dir(dir).map_err(|e| StoreError::io(dir, e))?;
+    let mut names: Vec<(bool, String, String)> = Vec::new();
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else {
+            sources.trouble.push(format!(
+                "{} is skipped: its name is not UTF-8",
+                show(&name.to_string_lossy())
+            ));
+            continue;
+        };
+        let (conflict, alias) = match alias::classify(name) {
+            LogName::NotALog => continue,
+            LogName::BadAlias => {
+                sources
+                    .trouble
+                    .push(format!("{} is skipped: its name holds no valid alias", show(name)));
+                continue;
+            }
+            LogName::Main(alias) => (false, alias),
+            LogName::Conflict(alias) => (true, alias),
+        };
+        match entry.file_type() {
+            Ok(kind) if kind.is_file() => {
+                names.push((conflict, name.to_owned(), alias.to_owned()));
+                if conflict {
+                    sources.trouble.push(format!(
+                        "{} is a conflict copy left by a sync program; messages only it holds are shown",
+                        show(name)
+                    ));
+                }
+            }
+            Ok(kind) => sources.trouble.push(format!(
+                "{} is skipped: it is {}, not a file",
+                show(name),
+                fs::describe(kind)
+            )),
+            Err(e) => sources.trouble.push(format!("{} cannot be read: {e}", show(name))),
+        }
+    }
+    names.sort_unstable();
+    sources.trouble.sort_unstable();
+    Ok(names.iter().map(|(conflict, name, alias)| sources.number(name, alias, *conflict)).collect())
+}
+
+fn show(name: &str) -> Cow<'_, str> {
+    crate::model::one_line(name)
+}
+
+/// Opens a file and tells what happened to it since it was last read.
+fn examine(dir: &Path, n: u32, sources: &mut Sources) -> Option<(File, Change)> {
+    let source = sources.list.get(n as usize)?;
+    let opened = fs::open_regular(&dir.join(&source.file_name))
+        .and_then(|file| Stamp::of(&file).map(|stamp| (file, stamp)));
+    let (file, stamp) = match opened {
+        Ok(opened) => opened,
+        Err(e) => {
+            sources.trouble.push(format!("{} cannot be read: {e}", show(&source.file_name)));
+            return None;
+        }
+    };
+    let fresh = source.stamp == Stamp::default();
+    let change = if fresh {
+        Change::Grown
+    } else if source.present && stamp == source.stamp {
+        Change::Same
+    } else if source.present
+        && stamp.same_file(&source.stamp)
+        && stamp.size > source.stamp.size
+        && print(&file, source.offset) == Some(source.print)
+    {
+        Change::Grown
+    } else {
+        Change::Other
+    };
+    let source = sources.list.get_mut(n as usize)?;
+    source.present = true;
+    source.stamp = stamp;
+    Some((file, change))
+}
+
+/// A print of the bytes just before `offset` and of the file's beginning.
+fn print(file: &File, offset: u64) -> Option<[u8; 32]> {
+    let len = offset.min(PRINT_LEN);
+    let mut buf = vec![0; len as usize];
+    let mut hash = Sha256::new();
+    for start in [0, offset - len] {
+        (fs::read_at_most(file, &mut buf, start).ok()? == buf.len()).then_some(())?;
+        hash.update(&buf);
+    }
+    Some(hash.finalize().into())
+}
+
+fn total_bytes(
+    order: &[u32],
+    changes: &HashMap<u32, Change>,
+    redo: &[String],
+    sources: &Sources,
+    files: &HashMap<u32, File>,
+) -> u64 {
+    let bytes = |n: &u32| {
+        let source = sources.get(*n)?;
+        let size = files.get(n)?.metadata().ok()?.len();
+        if redo.contains(&source.alias) {
+            Some(size)
+        } else if changes.get(n) == Some(&Change::Grown) {
+            Some(size.saturating_sub(source.offset))
+        } else {
+            None
+        }
+    };
+    order.iter().filter_map(bytes).sum()
+}
+
+/// Reads files and hands batches to the sink.
+struct Reader<'s> {
+    me: String,
+    sink: &'s mut dyn Sink,
+    scratch: Scratch,
+    done: u64,
+    total: u64,
+}
+
+/// Where a run of lines stands in its file.
+struct Place<'a> {
+    line: u64,
+    alias: &'a str,
+    from_me: bool,
+    last_time: Timestamp,
+}
+
+impl<'s> Reader<'s> {
+    fn new(me: &str, sink: &'s mut dyn Sink) -> Self {
+        Self { me: me.to_owned(), sink, scratch: Scratch::default(), done: 0, total: 0 }
+    }
+
+    /// Reads all files of one writer again from the start.
+    fn redo(&mut self, dir: &Path, alias: &str, sources: &mut Sources, files: &HashMap<u32, File>) {
+        let group = sources.group(alias);
+        self.sink.begin_rescan(&group);
+        for n in &group {
+            let Some(source) = sources.list.get_mut(*n as usize) else { continue };
+            source.offset = 0;
+            source.lines = 0;
+            source.tail_delivered = false;
+            source.present = files.contains_key(n);
+            if let Some(file) = files.get(n) {
+                self.follow(dir, file, *n, sources);
+            } else {
+                source.stamp = Stamp::default();
+            }
+        }
+        self.sink.end_rescan(&group);
+    }
+
+    /// Reads from the source's position to the end. True if an unterminated line that had been
+    /// delivered turned out to be no message: what came after was glued to it.
+    fn follow(&mut self, dir: &Path, file: &File, n: u32, sources: &mut Sources) -> bool {
+        let Some(mut source) = sources.get(n).cloned() else { return false };
+        let result = self.read_lines(file, n, &mut source);
+        let (broken_tail, error) = match result {
+            Ok(broken) => (broken, None),
+            Err(e) => (false, Some(e)),
+        };
+        source.print = print(file, source.offset).unwrap_or_default();
+        if let Some(e) = error {
+            let path = dir.join(&source.file_name);
+            sources
+                .trouble
+                .push(format!("{} cannot be read to its end: {e}", show(&path.to_string_lossy())));
+            // Not the stamp of a file that was read: the next scan tries again.
+            source.stamp.ctime = 0;
+        }
+        if let Some(slot) = sources.list.get_mut(n as usize) {
+            *slot = source;
+        }
+        broken_tail
+    }
+
+    fn read_lines(&mut self, file: &File, n: u32, source: &mut Source) -> std::io::Result<bool> {
+        let mut buf: Vec<u8> = Vec::new();
+        // The file may have grown since it was examined; what is read is what it was then, so that
+        // stamp and position agree.
+        let end = source.stamp.size;
+        let mut carry = 0;
+        let mut broken_tail = false;
+        let mut offset = source.offset;
+        while offset + (carry as u64) < end {
+            let at = offset + carry as u64;
+            let want = (CHUNK as u64).min(end - at) as usize;
+            buf.resize(carry + want, 0);
+            let got = match buf.get_mut(carry..) {
+                Some(free) => fs::read_at_most(file, free, at)?,
+                None => 0,
+            };
+            if got == 0 {
+                break;
+            }
+            buf.truncate(carry + got);
+            let complete = memchr::memrchr(b'\n', &buf).map_or(0, |i| i + 1);
+            let (lines, rest) = buf.split_at(complete);
+            broken_tail |=
+                source.tail_delivered && !lines.is_empty() && !self.first_is_record(lines);
+            if !lines.is_empty() {
+                source.tail_delivered = false;
+            }
+            self.lines(lines, offset, n, source);
+            self.done += got as u64;
+            self.sink.progress(self.done, self.total.max(self.done));
+            let rest_len = rest.len();
+            offset += complete as u64;
+            if rest_len > MAX_LINE {
+                offset = self.skip_line(file, offset, end, n, source)?;
+                carry = 0;
+            } else {
+                buf.copy_within(complete.., 0);
+                carry = rest_len;
+            }
+            source.offset = offset;
+        }
+        buf.truncate(carry);
+        self.tail(&buf, n, source, &mut broken_tail);
+        Ok(broken_tail)
+    }
+
+    fn first_is_record(&mut self, lines: &[u8]) -> bool {
+        let first = lines.split(|b| *b == b'\n').next().unwrap_or_default();
+        record::parse(&String::from_utf8_lossy(first), &mut self.scratch).is_ok()
+    }
+
+    /// Passes over a line that is too long to be a message.
+    fn skip_line(
+        &mut self,
+        file: &File,
+        start: u64,
+        end: u64,
+        n: u32,
+        source: &mut Source,
+    ) -> std::io::Result<u64> {
+        let mut at = start;
+        let mut buf = vec![0; CHUNK];
+        let next = loop {
+            let got = fs::read_at_most(file, &mut buf, at)?;
+            match buf.get(..got).and_then(|b| memchr::memchr(b'\n', b)) {
+                Some(i) => break at + i as u64 + 1,
+                None if got == 0 || at >= end => break at,
+                None => at += got as u64,
+            }
+        };
+        source.lines += 1;
+        let rejected = Rejected {
+            at: Location {
+                source: n,
+                offset: start,
+                len: u32::try_from(next - start).unwrap_or(u32::MAX),
+            },
+            line: source.lines,
+            reason: format!("the line is longer than {} MiB", MAX_LINE >> 20),
+            time: Timestamp::from_secs(source.last_time),
+            incomplete: false,
+        };
+        self.sink.batch(&mut Vec::new(), &mut vec![rejected]);
+        Ok(next)
+    }
+
+    /// An unterminated last line: a message if it is complete, else reported as incomplete.
+    fn tail(&mut self, tail: &[u8], n: u32, source: &mut Source, broken_tail: &mut bool) {
+        if tail.iter().all(u8::is_ascii_whitespace) {
+            source.tail_delivered = false;
+            return;
+        }
+        let text = String::from_utf8_lossy(tail);
+        let is_record =
+            record::parse(text.trim_start_matches('\u{feff}'), &mut self.scratch).is_ok();
+        *broken_tail |= source.tail_delivered && !is_record;
+        let lines = source.lines;
+        self.batch(tail, source.offset, n, source, true);
+        source.lines = lines;
+        source.tail_delivered = is_record;
+    }
+
+    fn lines(&mut self, lines: &[u8], offset: u64, n: u32, source: &mut Source) {
+        if !lines.is_empty() {
+            self.batch(lines, offset, n, source, false);
+        }
+    }
+
+    /// Parses a run of lines and hands it to the sink as one batch.
+    fn batch(&mut self, bytes: &[u8], offset: u64, n: u32, source: &mut Source, incomplete: bool) {
+        // Valid UTF-8 is checked once for the whole run; only a run with a flaw is looked at line by line.
+        let whole = std::str::from_utf8(bytes).ok();
+        let alias = source.alias.clone();
+        let mut place = Place {
+            line: 0,
+            from_me: alias == self.me,
+            alias: &alias,
+            last_time: Timestamp::from_secs(source.last_time),
+        };
+        let lossy: Vec<Cow<'_, str>>;
+        let pieces = line_ranges(bytes);
+        let mut found = Vec::with_capacity(pieces.len());
+        let mut rejected = Vec::new();
+        let texts: &[Cow<'_, str>] = if whole.is_some() {
+            &[]
+        } else {
+            lossy = pieces
+                .iter()
+                .map(|(s, e)| String::from_utf8_lossy(bytes.get(*s..*e).unwrap_or_default()))
+                .collect();
+            &lossy
+        };
+        for (i, (start, end)) in pieces.iter().enumerate() {
+            source.lines += 1;
+            place.line = source.lines;
+            let text = match whole {
+                Some(w) => w.get(*start..*end).unwrap_or_default(),
+                None => texts.get(i).map_or("", |t| t),
+            };
+            let at =
+                Location { source: n, offset: offset + *start as u64, len: (end - start) as u32 };
+            self.line(text, at, incomplete, &mut place, &mut found, &mut rejected);
+        }
+        source.last_time = place.last_time.secs();
+        self.sink.batch(&mut found, &mut rejected);
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn line<'a>(
+        &mut self,
+        text: &'a str,
+        mut at: Location,
+        incomplete: bool,
+        place: &mut Place<'_>,
+        found: &mut Vec<Found<'a>>,
+        rejected: &mut Vec<Rejected>,
+    ) {
+        let mut text = text;
+        if at.offset == 0
+            && let Some(rest) = text.strip_prefix('\u{feff}')
+        {
+            at.offset += 3;
+            at.len = at.len.saturating_sub(3);
+            text = rest;
+        }
+        if text.trim_matches(super::pytext::is_space).is_empty() {
+            return;
+        }
+        let error = match self.accept(text, at, place, found) {
+            Ok(()) => return,
+            Err(reason) => reason,
+        };
+        if self.split_at_cr(text, at, place, found) {
+            return;
+        }
+        let reason = if incomplete {
+            format!("the last line of the log is not complete yet ({error})")
+        } else {
+            error
+        };
+        rejected.push(Rejected { at, line: place.line, reason, time: place.last_time, incomplete });
+    }
+
+    /// Some writers end lines with a bare CR. True if every piece was a message.
+    fn split_at_cr<'a>(
+        &mut self,
+        text: &'a str,
+        at: Location,
+        place: &mut Place<'_>,
+        found: &mut Vec<Found<'a>>,
+    ) -> bool {
+        // Offsets in a text that was repaired are not those of the file.
+        if !text.trim_end().contains('\r') || text.len() != at.len as usize {
+            return false;
+        }
+        let before = found.len();
+        let mut offset = at.offset;
+        for piece in text.split('\r') {
+            let len = piece.len();
+            let blank = piece.trim_matches(super::pytext::is_space).is_empty();
+            let piece_at = Location { offset, len: len as u32, ..at };
+            if !blank && self.accept(piece, piece_at, place, found).is_err() {
+                found.truncate(before);
+                return false;
+            }
+            offset += len as u64 + 1;
+        }
+        true
+    }
+
+    fn accept<'a>(
+        &mut self,
+        text: &'a str,
+        at: Location,
+        place: &mut Place<'_>,
+        found: &mut Vec<Found<'a>>,
+    ) -> Result<(), String> {
+        let parsed = record::parse(text, &mut self.scratch).map_err(|e| e.to_string())?;
+        if parsed.from != place.alias {
+            return Err(format!(
+                "it says it is from {:?}, but it stands in the log of {:?}",
+                show(&parsed.from),
+                place.alias
+            ));
+        }
+        place.last_time = Timestamp::from_secs(parsed.secs);
+        found.push(self.found(text, at, place, parsed));
+        Ok(())
+    }
+
+    fn found<'a>(
+        &self,
+        text: &'a str,
+        at: Location,
+        place: &Place<'_>,
+        parsed: Parsed<'a>,
+    ) -> Found<'a> {
+        let claim = if parsed.has_sig { record::claim(text).map(Box::new) } else { None };
+        Found {
+            at,
+            line: place.line,
+            to_me: parsed.to == self.me.as_str(),
+            from_me: place.from_me,
+            time: Timestamp::from_secs(parsed.secs),
+            id_verified: parsed.id_verified,
+            read: None,
+            claim,
+            idempotency_key: parsed.idem.filter(|_| place.from_me).map(|k| k.into()),
+            from: parsed.from,
+            to: parsed.to,
+            thread: parsed.thread,
+            id: parsed.id,
+        }
+    }
+}
+
+/// Start and end (without the newline) of each line.
+fn line_ranges(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let mut out = Vec::with_capacity(bytes.len() / 256 + 1);
+    let mut start = 0;
+    for end in memchr::memchr_iter(b'\n', bytes) {
+        out.push((start, end));
+        start = end + 1;
+    }
+    if start < bytes.len() {
+        out.push((start, bytes.len()));
+    }
+    out
+}

@@ -1,0 +1,162 @@
+//! From the text of a new message to its thread (SAMP v1, section 4).
+
+use std::borrow::Cow;
+
+use super::pytext;
+
+/// The longest slug, in characters.
+const MAX_SLUG: usize = 40;
+
+/// The thread of a new message and the text that remains as its body, in NFC.
+///
+/// A text that starts with `[thread:<id>]` names its thread itself, and the mark is removed.
+/// Control characters in that id are dropped; if nothing but white space remains, and for every
+/// other text, the thread is `<date>-<from>-<slug>`, the slug being made of the first line.
+///
+/// `date_utc` is the day of sending in UTC, `YYYY-MM-DD`. Replies inherit their thread and do not
+/// come here.
+pub fn derive(body: &str, from: &str, date_utc: &str) -> (String, String) {
+    let text = pytext::nfc(body);
+    let (named, rest) = match split_override(&text) {
+        Some((id, rest)) => (clean_id(id), rest),
+        None => (String::new(), &*text),
+    };
+    let thread = if named.is_empty() { format!("{date_utc}-{from}-{}", slug(rest)) } else { named };
+    let body = if rest.len() == text.len() {
+        match text {
+            Cow::Owned(text) => text,
+            Cow::Borrowed(text) => text.to_owned(),
+        }
+    } else {
+        rest.to_owned()
+    };
+    (thread, body)
+}
+
+/// Splits `\s*\[thread:([^\]]+)\]\s*` off the start: the captured text and what follows.
+fn split_override(text: &str) -> Option<(&str, &str)> {
+    let (id, rest) = pytext::strip_start(text).strip_prefix("[thread:")?.split_once(']')?;
+    (!id.is_empty()).then(|| (id, pytext::strip_start(rest)))
+}
+
+/// The id of an override without control characters and surrounding white space.
+fn clean_id(id: &str) -> String {
+    let kept: String = id.chars().filter(|c| !c.is_ascii_control()).collect();
+    pytext::strip(&kept).to_owned()
+}
+
+/// The first line in lower case, every run of anything but ASCII letters and digits a `-`, none at
+/// the start or end, cut to 40 characters (so the cut may leave one at the end); `msg` if empty.
+fn slug(text: &str) -> String {
+    let mut slug = String::with_capacity(MAX_SLUG);
+    let mut gap = false;
+    // Lower-casing comes first: the Kelvin sign becomes an ASCII letter.
+    for c in pytext::first_line(text).chars().flat_map(char::to_lowercase) {
+        if !c.is_ascii_alphanumeric() {
+            gap = true;
+            continue;
+        }
+        if gap && !slug.is_empty() {
+            slug.push('-');
+        }
+        gap = false;
+        if slug.len() == MAX_SLUG {
+            break;
+        }
+        slug.push(c);
+    }
+    if slug.is_empty() {
+        slug.push_str("msg");
+    }
+    slug.truncate(MAX_SLUG);
+    slug
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    #[test]
+    fn vectors() {
+        let all: Value =
+            serde_json::from_str(include_str!("../../../tests/vectors/samp-threads.json")).unwrap();
+        let all = all.as_array().unwrap();
+        assert!(all.len() >= 26);
+        for v in all {
+            let text = |key: &str| v[key].as_str().unwrap();
+            let (thread, body) = derive(text("body_in"), text("from"), text("date"));
+            assert_eq!(thread, text("spec20260808_thread"), "{}", v["name"]);
+            assert_eq!(body, text("spec20260808_body"), "{}", v["name"]);
+        }
+    }
+
+    #[test]
+    fn overrides() {
+        let table = [
+            ("[thread:[a]] x", "[a", "] x"),
+            ("[thread:a]", "a", ""),
+            ("\u{1c}\u{3000}\n[thread: a ]\u{1f}\n x", "a", "x"),
+            ("[thread:]x", "D-me-thread-x", "[thread:]x"),
+            ("[thread:]]x", "D-me-thread-x", "[thread:]]x"),
+            ("\u{200b}[thread:a] x", "D-me-thread-a-x", "\u{200b}[thread:a] x"),
+            ("\u{feff}[thread:a] x", "D-me-thread-a-x", "\u{feff}[thread:a] x"),
+            ("[thread:a", "D-me-thread-a", "[thread:a"),
+            ("[thread:\u{a0}\u{7f}]", "D-me-msg", ""),
+            ("[thread: ]\nHello", "D-me-hello", "Hello"),
+        ];
+        for (text, thread, body) in table {
+            assert_eq!(derive(text, "me", "D"), (thread.into(), body.into()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn slugs() {
+        assert_eq!(slug("\u{212a}elvin"), "kelvin");
+        assert_eq!(slug(&format!("{}!!b", "a".repeat(39))), format!("{}-", "a".repeat(39)));
+        assert_eq!(slug(&format!("{}!!b", "a".repeat(40))), "a".repeat(40));
+        assert_eq!(slug(&format!("{}!!", "a".repeat(39))), "a".repeat(39));
+        assert_eq!(slug("\nfirst line is empty"), "msg");
+        // Normalised first, so the accented letter is one separator.
+        assert_eq!(derive("cafe\u{301}", "a", "D").0, "D-a-caf");
+    }
+
+    /// The same rule, step by step as it is written down.
+    fn plain_slug(text: &str) -> String {
+        let lower = pytext::first_line(text).to_lowercase();
+        let mut s = String::new();
+        for c in lower.chars() {
+            if c.is_ascii_alphanumeric() {
+                s.push(c);
+            } else if !s.ends_with('-') {
+                s.push('-');
+            }
+        }
+        let cut: String = s.trim_matches('-').chars().take(40).collect();
+        if cut.is_empty() { "msg".to_owned() } else { cut }
+    }
+
+    proptest! {
+        #[test]
+        fn slug_is_the_rule(s in "[ a-zA-Z0-9!\\-\u{130}\u{212a}\u{e9}\n\u{1d}]{0,90}") {
+            prop_assert_eq!(slug(&s), plain_slug(&s));
+        }
+
+        #[test]
+        fn derive_holds_its_promises(s in any::<String>()) {
+            let (thread, body) = derive(&s, "me", "2026-04-25");
+            let slug = thread.strip_prefix("2026-04-25-me-").unwrap();
+            prop_assert!(!slug.is_empty() && slug.len() <= 40);
+            prop_assert!(slug.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase() || b == b'-'));
+            prop_assert_eq!(pytext::nfc(&body).into_owned(), body);
+        }
+
+        #[test]
+        fn derive_with_override(s in "\\s{0,2}\\[thread:(?s:.){0,30}\\](?s:.){0,20}") {
+            let (thread, _) = derive(&s, "me", "2026-04-25");
+            prop_assert!(!thread.is_empty());
+            prop_assert!(!thread.chars().any(|c| c.is_ascii_control()));
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Every error a view can give, and the one place that says which errno it is (contract, section 6).
+
+use crate::outbox::OutboxError;
+use crate::store::StoreError;
+
+/// Why an operation on the tree failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No such name.
+    #[error("no such file or folder")]
+    NotFound,
+    /// A folder where a file was expected.
+    #[error("is a folder")]
+    IsDir,
+    /// A file where a folder was expected.
+    #[error("is not a folder")]
+    NotDir,
+    /// Not allowed by the rules of the tree.
+    #[error("{0}")]
+    NotPermitted(String),
+    /// The mount is read-only.
+    #[error("this mount is read-only; mount without --read-only to write")]
+    ReadOnly,
+    /// A folder that still holds something.
+    #[error("the folder is not empty")]
+    NotEmpty,
+    /// A store could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A draft was refused.
+    #[error(transparent)]
+    Outbox(#[from] OutboxError),
+    /// The system refused.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// A wait ended because the waiting process was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    /// For what only the tree's rules forbid.
+    pub(super) fn not_permitted(why: &str) -> Self {
+        Self::NotPermitted(why.to_owned())
+    }
+
+    /// The errno that the kernel passes on. Exhaustive on purpose: a new meaning has to be placed
+    /// here.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NotFound => libc::ENOENT,
+            Self::IsDir => libc::EISDIR,
+            Self::NotDir => libc::ENOTDIR,
+            Self::NotPermitted(_) => libc::EPERM,
+            Self::ReadOnly => libc::EROFS,
+            Self::NotEmpty => libc::ENOTEMPTY,
+            Self::Store(e) => store_errno(e),
+            Self::Outbox(e) => outbox_errno(e),
+            Self::Io(e) => io_errno(e),
+            Self::Interrupted => libc::EINTR,
+        }
+    }
+}
+
+fn outbox_errno(e: &OutboxError) -> i32 {
+    match e {
+        OutboxError::Invalid(_) => libc::EINVAL,
+        OutboxError::NotUtf8(_) => libc::EILSEQ,
+        OutboxError::NoRecipient => libc::EDESTADDRREQ,
+        OutboxError::Unreachable(_) => libc::EHOSTUNREACH,
+        OutboxError::TooLarge(_) => libc::EFBIG,
+        OutboxError::NotPermitted(_) => libc::EPERM,
+        OutboxError::NotFound => libc::ENOENT,
+        OutboxError::Exists => libc::EEXIST,
+        OutboxError::NoKey(_) => libc::ENOKEY,
+        OutboxError::ReadOnly => libc::EROFS,
+        OutboxError::Store(e) => store_errno(e),
+        OutboxError::Io { error, .. } => io_errno(error),
+    }
+}
+
+fn store_errno(e: &StoreError) -> i32 {
+    match e {
+        StoreError::Io { source, .. } => io_errno(source),
+        StoreError::Invalid(_) => libc::EINVAL,
+        StoreError::Refused(_) => libc::EBADMSG,
+        StoreError::TooLarge(_) => libc::EFBIG,
+        StoreError::Unreachable(_) => libc::EHOSTUNREACH,
+        // The next look at the folder shows what is there now.
+        StoreError::Moved => libc::ENOENT,
+        StoreError::NoKey(_) => libc::ENOKEY,
+    }
+}
+
+fn io_errno(e: &std::io::Error) -> i32 {
+    e.raw_os_error().unwrap_or(libc::EIO)
+}

@@ -1,0 +1,288 @@
+//! Opening and reading, and the marks that reading makes.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::node::{Node, Place};
+use super::transcript::Plan;
+use super::{Error, Reader, Tree};
+use crate::index::{MsgIx, Reject};
+use crate::model::{MarkRead, Timestamp, safe_text};
+use crate::outbox::DraftId;
+use crate::store::{Location, fs};
+
+/// How much of something that could not be read as a message is shown in `rejected/`.
+const SHOWN: usize = 64 << 10;
+
+/// How a file is opened.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// For writing.
+    pub write: bool,
+    /// Every write goes to the end.
+    pub append: bool,
+    /// What is there is thrown away.
+    pub truncate: bool,
+    /// Who opens it.
+    pub reader: Reader,
+}
+
+/// An open file: what was there when it was opened, so that size and bytes agree while things
+/// change around it.
+#[derive(Debug)]
+pub enum OpenFile {
+    /// Bytes, and the message to mark when they were read to the end.
+    Bytes {
+        /// The contents.
+        bytes: Arc<[u8]>,
+        /// What reading them marks.
+        mark: Option<MarkAtEnd>,
+    },
+    /// A file of a store.
+    Raw(File),
+    /// A transcript.
+    Transcript(Arc<Plan>),
+    /// A draft.
+    Draft {
+        /// Its number.
+        id: DraftId,
+        /// Writes go to the end.
+        append: bool,
+        /// Its text can be read.
+        readable: bool,
+    },
+    /// `.wait` and `.next`: what they give once somebody waited.
+    Waiting {
+        /// `.next`: a message and its mark.
+        next: bool,
+        /// What the wait gave.
+        answer: Mutex<Option<Answer>>,
+    },
+    /// A file in a composing folder.
+    Compose {
+        /// The folder.
+        folder: String,
+        /// The file.
+        name: String,
+        /// Its contents.
+        text: Mutex<Vec<u8>>,
+        /// Writes go to the end.
+        append: bool,
+    },
+}
+
+/// What reading a handle to its end marks.
+#[derive(Debug)]
+pub struct MarkAtEnd {
+    message: MsgIx,
+    seen: AtomicBool,
+}
+
+/// What a wait gave.
+#[derive(Debug)]
+pub struct Answer {
+    pub(super) bytes: Arc<[u8]>,
+    pub(super) mark: Option<MarkAtEnd>,
+}
+
+impl MarkAtEnd {
+    pub(super) fn new(message: MsgIx) -> Self {
+        Self { message, seen: AtomicBool::new(false) }
+    }
+
+    /// Notes what a read was given.
+    pub(super) fn given(&self, end: u64, len: usize) {
+        if end >= len as u64 {
+            self.seen.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The part of `bytes` that a read asks for.
+pub(super) fn part(bytes: &[u8], offset: u64, size: usize) -> &[u8] {
+    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+    bytes.get(start..start.saturating_add(size).min(bytes.len())).unwrap_or_default()
+}
+
+impl Tree {
+    /// Notes that a process lists `inbox/`: what it opens there from now on it does not read.
+    pub fn listed_inbox(&self, process: Option<super::reader::Process>) {
+        if let Some(process) = process {
+            self.listers.lock().add(process);
+        }
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// [`Error::IsDir`] for folders, [`Error::NotPermitted`] for writing what cannot be written.
+    pub fn open(&self, node: &Node, access: &Access) -> Result<OpenFile, Error> {
+        let bytes = |bytes: Arc<[u8]>| Ok(OpenFile::Bytes { bytes, mark: None });
+        match node {
+            Node::Draft(_) | Node::ThreadDraft(..) | Node::Reply(..) | Node::ComposeFile(..) => {
+                self.open_draft(node, access)
+            }
+            _ if access.write || access.truncate => Err(self.not_writable(node)),
+            Node::Readme => bytes(self.readme().into_bytes().into()),
+            Node::Status => bytes(self.status().0.into_bytes().into()),
+            Node::Wait | Node::Next => {
+                Ok(OpenFile::Waiting { next: *node == Node::Next, answer: Mutex::new(None) })
+            }
+            Node::Message(place, ix) => {
+                let mark = (*place == Place::Inbox && self.reading_marks(&access.reader))
+                    .then(|| MarkAtEnd::new(*ix));
+                Ok(OpenFile::Bytes { bytes: self.rendered(*ix)?, mark })
+            }
+            Node::Transcript(thread) => Ok(OpenFile::Transcript(self.transcript(*thread)?)),
+            Node::Reject(identity) => bytes(self.reject_text(*identity)?.0.into_bytes().into()),
+            Node::RawFile(number, path) => {
+                let store = self.index.stores().get(*number).ok_or(Error::NotFound)?;
+                Ok(OpenFile::Raw(store.raw_open(path)?))
+            }
+            _ => Err(Error::IsDir),
+        }
+    }
+
+    fn reading_marks(&self, reader: &Reader) -> bool {
+        let looking = reader.nofollow
+            || reader.noatime
+            || reader.process.as_ref().is_some_and(|p| self.listers.lock().has(p));
+        self.settings.mark_read == MarkRead::OnRead && !looking && !self.settings.read_only
+    }
+
+    /// Reads from an open file. `.wait` and `.next` answer from what [`Tree::await_mail`] gave.
+    ///
+    /// # Errors
+    /// Store errors as they come.
+    pub fn read(&self, file: &OpenFile, offset: u64, size: usize) -> Result<Vec<u8>, Error> {
+        match file {
+            OpenFile::Bytes { bytes, mark } => {
+                if let Some(mark) = mark {
+                    mark.given(offset.saturating_add(size as u64), bytes.len());
+                }
+                Ok(part(bytes, offset, size).to_vec())
+            }
+            OpenFile::Raw(file) => {
+                let mut buf = vec![0; size];
+                let n = fs::read_at_most(file, &mut buf, offset)?;
+                buf.truncate(n);
+                Ok(buf)
+            }
+            OpenFile::Transcript(plan) => self.read_transcript(plan, offset, size),
+            OpenFile::Draft { readable: false, .. } => {
+                Err(Error::not_permitted("this file can only be written"))
+            }
+            OpenFile::Draft { id, .. } => {
+                let text = self.outbox()?.open_text(*id).ok_or(Error::NotFound)?;
+                Ok(part(&text, offset, size).to_vec())
+            }
+            OpenFile::Waiting { answer, .. } => Ok(match &*answer.lock() {
+                Some(answer) => {
+                    if let Some(mark) = &answer.mark {
+                        mark.given(offset.saturating_add(size as u64), answer.bytes.len());
+                    }
+                    part(&answer.bytes, offset, size).to_vec()
+                }
+                None => Vec::new(),
+            }),
+            OpenFile::Compose { text, .. } => Ok(part(&text.lock(), offset, size).to_vec()),
+        }
+    }
+
+    /// A descriptor of the file was closed.
+    ///
+    /// # Errors
+    /// Why a draft is refused.
+    pub fn flush(&self, file: &OpenFile) -> Result<(), Error> {
+        let mark = match file {
+            OpenFile::Bytes { mark, .. } => mark.as_ref().map(|m| (m.message, &m.seen)),
+            OpenFile::Waiting { answer, .. } => {
+                let answer = answer.lock();
+                let mark = answer.as_ref().and_then(|a| a.mark.as_ref());
+                if let Some(mark) = mark
+                    && mark.seen.load(Ordering::Relaxed)
+                {
+                    self.index.mark(mark.message, true, true);
+                }
+                None
+            }
+            OpenFile::Draft { id, .. } => return Ok(self.outbox()?.flush(*id)?),
+            OpenFile::Compose { folder, name, text, .. } => {
+                return self.flush_compose(folder, name, &text.lock());
+            }
+            OpenFile::Raw(_) | OpenFile::Transcript(_) => None,
+        };
+        if let Some((message, seen)) = mark
+            && seen.load(Ordering::Relaxed)
+        {
+            self.index.mark(message, true, true);
+        }
+        Ok(())
+    }
+
+    /// The last descriptor of the file was closed.
+    pub fn release(&self, file: &OpenFile) {
+        match file {
+            OpenFile::Draft { id, .. } => {
+                if let Some(outbox) = &self.outbox {
+                    outbox.release(*id);
+                }
+            }
+            OpenFile::Compose { folder, name, .. } if name == "body" => self.send_composed(folder),
+            _ => {
+                if let Err(e) = self.flush(file) {
+                    tracing::warn!(error = %e, "at release");
+                }
+            }
+        }
+    }
+
+    /// The file of something that was refused: reason, source, and what could be read.
+    pub(super) fn reject_text(&self, identity: u64) -> Result<(String, Timestamp), Error> {
+        let (source, offset, reject) = {
+            let core = self.index.read();
+            let (key, reject) = core.reject_by_identity(identity).ok_or(Error::NotFound)?;
+            (key.0, key.1, reject.clone())
+        };
+        let store = self.index.stores().get((source >> 24) as usize).ok_or(Error::NotFound)?;
+        let path = self.source_path(source);
+        let line = if reject.line > 0 { format!(":{}", reject.line) } else { String::new() };
+        let mut text = format!(
+            "Reason: {}\nSource: raw/{}/{}{line}\n",
+            crate::model::one_line(&reject.reason),
+            store.name(),
+            crate::model::one_line(&path),
+        );
+        let at = Location { source: source & 0x00ff_ffff, offset, len: reject.len };
+        text.push_str(&readable(store.as_ref(), &at, &reject));
+        Ok((text, Timestamp::from_millis(reject.time_ms)))
+    }
+}
+
+/// Header and body if it can be read as a message, else its bytes as text.
+fn readable(store: &dyn crate::store::Store, at: &Location, reject: &Reject) -> String {
+    let mut text = String::new();
+    let body = match store.read(at) {
+        Ok(record) => {
+            text.push_str(&super::render::header(&record.message, store.kind(), None));
+            record.message.body
+        }
+        Err(_) => {
+            let bytes = store.read_bytes(at, SHOWN).unwrap_or_default();
+            let mut body = String::from_utf8_lossy(&bytes).into_owned();
+            if u64::from(reject.len) > SHOWN as u64 {
+                body.push_str("\n[only the beginning is shown; the whole is in raw/]");
+            }
+            body
+        }
+    };
+    text.push('\n');
+    text.push_str(&safe_text(&body));
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,313 @@
+//! What a folder holds. A listing is taken once, at `opendir`, and numbered from there, so that
+//! offsets stay true while messages come and go; names are made when they are asked for.
+
+use super::names;
+use super::node::{Node, Place};
+use super::{Error, Tree};
+use crate::index::{Core, Entry, MsgIx, ThreadIx};
+use crate::model::Day;
+
+/// One entry of a [`Listing`].
+#[derive(Clone, Debug)]
+enum Item {
+    Named(String, Node),
+    /// A message; `true` if an earlier one has the short form of its name.
+    Message(MsgIx, bool),
+    Thread(ThreadIx),
+    Transcript(ThreadIx),
+}
+
+/// The entries of a folder at one moment.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    place: Place,
+    items: Vec<Item>,
+}
+
+impl Listing {
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    fn messages(core: &Core, place: Place, list: impl IntoIterator<Item = MsgIx>) -> Self {
+        let mut items = Vec::new();
+        let mut group: Vec<MsgIx> = Vec::new();
+        for ix in list {
+            let same_time = |other: &MsgIx| match (core.entry(*other), core.entry(ix)) {
+                (Some(a), Some(b)) => a.name_time().calendar() == b.name_time().calendar(),
+                _ => false,
+            };
+            if !group.last().is_some_and(same_time) {
+                group.clear();
+            }
+            items.push(Item::Message(ix, is_second(core, &group, ix)));
+            group.push(ix);
+        }
+        Self { place, items }
+    }
+
+    fn named(items: impl IntoIterator<Item = (String, Node)>) -> Self {
+        let items = items.into_iter().map(|(name, node)| Item::Named(name, node)).collect();
+        Self { place: Place::Inbox, items }
+    }
+}
+
+/// Whether one of the messages before `ix` with the same time has the same short name.
+fn is_second(core: &Core, before: &[MsgIx], ix: MsgIx) -> bool {
+    let Some(entry) = core.entry(ix).filter(|_| !before.is_empty()) else { return false };
+    let stem = names::message_stem(core, entry, false);
+    let same = |other: &MsgIx| {
+        core.entry(*other).is_some_and(|e| names::message_stem(core, e, false) == stem)
+    };
+    before.iter().any(same)
+}
+
+/// Finds the message of a name in a list in listing order.
+fn find_named(core: &Core, list: &[MsgIx], stem: &str) -> Option<MsgIx> {
+    let time = crate::model::Timestamp::from_stamp(stem.get(..20)?)?;
+    let of = |ix: &MsgIx| core.entry(*ix).map(|e| e.name_time().calendar());
+    let start = list.partition_point(|ix| of(ix) < Some(time));
+    let mut before: Vec<MsgIx> = Vec::new();
+    for ix in list.get(start..)?.iter().copied().take_while(|ix| of(ix) == Some(time)) {
+        let Some(entry) = core.entry(ix).filter(|e| e.is_live()) else { continue };
+        let full = is_second(core, &before, ix);
+        if names::message_stem(core, entry, full) == stem {
+            return Some(ix);
+        }
+        before.push(ix);
+    }
+    None
+}
+
+impl Tree {
+    /// Takes the listing of a folder.
+    ///
+    /// # Errors
+    /// [`Error::NotDir`] for anything else, [`Error::NotFound`] for a folder that is gone.
+    pub fn list(&self, node: &Node) -> Result<Listing, Error> {
+        if matches!(node, Node::Sent | Node::SentDay(_) | Node::Outbox | Node::Thread(_)) {
+            self.settle();
+        }
+        let fixed = |names: &[(&str, Node)]| {
+            Ok(Listing::named(names.iter().map(|(name, node)| ((*name).to_owned(), node.clone()))))
+        };
+        match node {
+            Node::Root => fixed(ROOT),
+            Node::Outbox => Ok(Listing::named(self.outbox_entries())),
+            Node::Compose(name) => Ok(Listing::named(self.compose_entries(name)?)),
+            Node::Raw => Ok(Listing::named(
+                self.index
+                    .stores()
+                    .iter()
+                    .enumerate()
+                    .map(|(n, s)| (s.name().to_owned(), Node::RawDir(n, String::new()))),
+            )),
+            Node::RawDir(number, folder) => self.list_raw(*number, folder),
+            Node::Rejected => Ok(self.list_rejected()),
+            Node::Archive | Node::Sent => Ok(self.list_days(node)),
+            Node::Threads => Ok(self.list_threads(Item::Thread)),
+            Node::Transcripts => Ok(self.list_threads(Item::Transcript)),
+            Node::Inbox => {
+                let core = self.index.read();
+                Ok(Listing::messages(&core, Place::Inbox, core.inbox()))
+            }
+            Node::ArchiveDay(day) => self.list_day(Place::Archive, *day),
+            Node::SentDay(day) => self.list_day(Place::Sent, *day),
+            Node::Thread(thread) => {
+                let list = self.thread_messages(*thread);
+                if list.is_empty() {
+                    return Err(Error::NotFound);
+                }
+                Ok(Listing::messages(&self.index.read(), Place::Thread, list.iter().copied()))
+            }
+            _ => Err(Error::NotDir),
+        }
+    }
+
+    fn list_raw(&self, number: usize, folder: &str) -> Result<Listing, Error> {
+        let store = self.index.stores().get(number).ok_or(Error::NotFound)?;
+        let entries = store.raw_list(folder).ok_or(Error::NotFound)?;
+        Ok(Listing::named(entries.into_iter().map(|e| {
+            let path = super::join_path(folder, &e.name);
+            let node =
+                if e.is_dir { Node::RawDir(number, path) } else { Node::RawFile(number, path) };
+            (e.name, node)
+        })))
+    }
+
+    fn list_rejected(&self) -> Listing {
+        let rejects: Vec<(u32, u64, u64)> = {
+            let core = self.index.read();
+            core.rejects().map(|(key, r)| (key.0, r.line, r.identity)).collect()
+        };
+        let mut named: Vec<(String, Node)> = rejects
+            .into_iter()
+            .map(|(source, line, identity)| {
+                let path = self.source_path(source);
+                (names::reject_name(&path, line), Node::Reject(identity))
+            })
+            .collect();
+        named.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        Listing::named(named)
+    }
+
+    /// Path of a source in its store, from the number as the index has it.
+    pub(super) fn source_path(&self, source: u32) -> String {
+        let store = self.index.stores().get((source >> 24) as usize);
+        store.map(|s| s.source_path_or_number(source & 0x00ff_ffff)).unwrap_or_default()
+    }
+
+    fn list_threads(&self, item: fn(ThreadIx) -> Item) -> Listing {
+        let core = self.index.read();
+        let mut named: Vec<(&str, ThreadIx)> = core
+            .threads(self.all_conversations())
+            .filter_map(|t| Some((core.thread_id(t)?.0, t)))
+            .collect();
+        named.sort_unstable();
+        let items = named.into_iter().map(|(_, t)| item(t)).collect();
+        Listing { place: Place::Thread, items }
+    }
+
+    /// Runs `f` on the list behind the day folders of `archive/` or `sent/`, in listing order.
+    pub(super) fn with_day_list<T>(&self, place: Place, f: impl FnOnce(&Core, &[MsgIx]) -> T) -> T {
+        if place == Place::Archive && self.all_conversations() {
+            let list = self.every_message();
+            return f(&self.index.read(), &list);
+        }
+        let core = self.index.read();
+        let list = if place == Place::Sent { core.from_me_list() } else { core.to_me_list() };
+        f(&core, list)
+    }
+
+    fn list_days(&self, node: &Node) -> Listing {
+        let (place, folder): (Place, fn(Day) -> Node) = match node {
+            Node::Sent => (Place::Sent, Node::SentDay),
+            _ => (Place::Archive, Node::ArchiveDay),
+        };
+        self.with_day_list(place, |core, list| {
+            let mut days: Vec<(String, Node)> = Vec::new();
+            let mut at = 0;
+            // One step a day, not a message: the list is in order of time.
+            while let Some(entry) = list.get(at).and_then(|ix| core.entry(*ix)) {
+                let day = entry.time().day();
+                let of_day = core.on_day(list, day);
+                if of_day.iter().filter_map(|ix| core.entry(*ix)).any(Entry::is_live) {
+                    days.push((day.to_string(), folder(day)));
+                }
+                at += of_day.len().max(1);
+            }
+            Listing::named(days)
+        })
+    }
+
+    fn list_day(&self, place: Place, day: Day) -> Result<Listing, Error> {
+        self.with_day_list(place, |core, list| {
+            let live = |ix: &MsgIx| core.entry(*ix).is_some_and(Entry::is_live);
+            let of_day: Vec<MsgIx> = core.on_day(list, day).iter().copied().filter(live).collect();
+            if of_day.is_empty() {
+                return Err(Error::NotFound);
+            }
+            Ok(Listing::messages(core, place, of_day))
+        })
+    }
+
+    /// Name and node of an entry.
+    pub fn item(&self, listing: &Listing, number: usize) -> Option<(String, Node)> {
+        match listing.items.get(number)? {
+            Item::Named(name, node) => Some((name.clone(), node.clone())),
+            Item::Message(ix, full) => {
+                let core = self.index.read();
+                let stem = names::message_stem(&core, core.entry(*ix)?, *full);
+                Some((format!("{stem}.txt"), Node::Message(listing.place, *ix)))
+            }
+            Item::Thread(t) => Some((self.thread_folder(*t)?, Node::Thread(*t))),
+            Item::Transcript(t) => {
+                Some((format!("{}.txt", self.thread_folder(*t)?), Node::Transcript(*t)))
+            }
+        }
+    }
+
+    /// The folder name of a thread: with the store's name if another store shows the same.
+    pub(super) fn thread_folder(&self, thread: ThreadIx) -> Option<String> {
+        let core = self.index.read();
+        let (id, number) = core.thread_id(thread)?;
+        let name = names::thread_name(id);
+        if self.stores_with_thread(&core, id).len() > 1 {
+            let store = self.index.stores().get(number)?.name().to_owned();
+            return Some(format!("{name}~{store}"));
+        }
+        Some(name)
+    }
+
+    fn stores_with_thread(&self, core: &Core, id: &str) -> Vec<ThreadIx> {
+        let visible = |t: &ThreadIx| core.thread_visible(*t, self.all_conversations());
+        (0..self.index.stores().len())
+            .filter_map(|number| core.find_thread(number, id))
+            .filter(visible)
+            .collect()
+    }
+
+    /// The thread of a folder name.
+    pub(super) fn thread_named(&self, name: &str) -> Option<ThreadIx> {
+        let found = match names::thread_id(name) {
+            Some(names::ThreadId::Whole(id)) => self.stores_with_thread(&self.index.read(), &id),
+            Some(names::ThreadId::Cut) => {
+                let core = self.index.read();
+                let same = |t: &ThreadIx| {
+                    core.thread_id(*t).is_some_and(|(id, _)| names::thread_name(id) == name)
+                };
+                core.threads(self.all_conversations()).filter(same).collect()
+            }
+            None => match names::thread_id(name.rsplit_once('~')?.0)? {
+                names::ThreadId::Whole(id) => self.stores_with_thread(&self.index.read(), &id),
+                names::ThreadId::Cut => Vec::new(),
+            },
+        };
+        found.into_iter().find(|t| self.thread_folder(*t).as_deref() == Some(name))
+    }
+
+    /// The message of a file name (without `.txt`) in a folder.
+    pub(super) fn message_named(&self, folder: &Node, stem: &str) -> Option<(Place, MsgIx)> {
+        let (place, ix) = match folder {
+            Node::Inbox => {
+                let core = self.index.read();
+                let ix = find_named(&core, core.to_me_list(), stem)?;
+                // A name that a process already has still opens after the message was read.
+                let e = core.entry(ix)?;
+                (!e.is_read() || e.is_read_here()).then_some((Place::Inbox, ix))?
+            }
+            Node::ArchiveDay(day) | Node::SentDay(day) => {
+                let sent = matches!(folder, Node::SentDay(_));
+                let place = if sent { Place::Sent } else { Place::Archive };
+                let find =
+                    |core: &Core, list: &[MsgIx]| find_named(core, core.on_day(list, *day), stem);
+                (place, self.with_day_list(place, find)?)
+            }
+            Node::Thread(thread) => {
+                let list = self.thread_messages(*thread);
+                (Place::Thread, find_named(&self.index.read(), &list, stem)?)
+            }
+            _ => return None,
+        };
+        Some((place, ix))
+    }
+}
+
+const ROOT: &[(&str, Node)] = &[
+    ("README.txt", Node::Readme),
+    ("archive", Node::Archive),
+    ("inbox", Node::Inbox),
+    ("outbox", Node::Outbox),
+    ("raw", Node::Raw),
+    ("rejected", Node::Rejected),
+    ("sent", Node::Sent),
+    ("status.txt", Node::Status),
+    ("threads", Node::Threads),
+    ("transcripts", Node::Transcripts),
+];

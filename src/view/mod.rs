@@ -1,0 +1,238 @@
+//! The tree: nodes, names, rendering. No kernel types; every operation can be tested without a mount.
+//!
+//! - [`node`]: what there is, and the inode number of each. [`listing`]: what a folder holds.
+//! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
+//! - `write`: what may be written where. `path`: the same tree by path, for the command line.
+//! - `render`, `status`, `readme`, `transcript`: the bytes of files. [`reader`]: who is looking.
+//! - [`error`]: every refusal, and its errno.
+
+mod attr;
+mod error;
+mod file;
+mod listing;
+mod names;
+pub mod node;
+mod path;
+pub mod reader;
+mod readme;
+mod render;
+mod status;
+mod transcript;
+mod wait;
+mod write;
+
+pub use attr::{Attr, Caching, Stale};
+pub use error::Error;
+pub use file::{Access, OpenFile};
+pub use listing::Listing;
+pub use node::{Ino, Node, Place};
+pub use path::Listed;
+pub use reader::Reader;
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use crate::index::{Index, MsgIx, ThreadIx};
+use crate::model::{Fingerprint, MarkRead, Scope};
+use crate::outbox::Outbox;
+use reader::Listers;
+
+/// Rendered messages kept for the next reader.
+const RENDERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
+/// A longer message is not kept.
+const RENDERED_MAX: usize = 64 << 10;
+/// Threads whose order or transcript is kept.
+const THREADS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
+/// How long a reader of `sent/` waits for what was just written.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// What a tree needs to know besides the messages.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Who the tree is for.
+    pub me: String,
+    /// Fingerprint of my key; `None` if it cannot be used.
+    pub fingerprint: Option<Fingerprint>,
+    /// What marks a message as read.
+    pub mark_read: MarkRead,
+    /// Whose conversations are shown.
+    pub scope: Scope,
+    /// How long a read of `.wait` or `.next` blocks.
+    pub wait_timeout: Duration,
+    /// Nothing can be written.
+    pub read_only: bool,
+    /// Everybody may read.
+    pub allow_other: bool,
+    /// Shows a path to people (`~/…`).
+    pub home: Option<std::path::PathBuf>,
+    /// Lines for `status.txt` about things that are wrong besides the stores.
+    pub warnings: Vec<String>,
+}
+
+/// Messages of a thread in listing order, as of a generation of the index.
+type ThreadOrder = (u64, Arc<Vec<MsgIx>>);
+
+/// The tree of one mount.
+pub struct Tree {
+    index: Arc<Index>,
+    outbox: Option<Arc<Outbox>>,
+    settings: Settings,
+    rendered: Mutex<LruCache<MsgIx, Arc<[u8]>>>,
+    orders: Mutex<LruCache<ThreadIx, ThreadOrder>>,
+    transcripts: Mutex<LruCache<ThreadIx, (u64, Arc<transcript::Plan>)>>,
+    every: Mutex<ThreadOrder>,
+    /// Nodes whose inode number is the hash of a path.
+    paths: Mutex<HashMap<u64, Node>>,
+    listers: Mutex<Listers>,
+    composing: Mutex<HashMap<String, write::Composing>>,
+}
+
+impl std::fmt::Debug for Tree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Tree {
+    /// A tree over an index; without an outbox nothing can be written.
+    pub fn new(index: Arc<Index>, outbox: Option<Arc<Outbox>>, settings: Settings) -> Self {
+        Self {
+            index,
+            outbox,
+            settings,
+            rendered: Mutex::new(LruCache::new(RENDERED)),
+            orders: Mutex::new(LruCache::new(THREADS)),
+            transcripts: Mutex::new(LruCache::new(THREADS)),
+            every: Mutex::new((u64::MAX, Arc::new(Vec::new()))),
+            paths: Mutex::new(HashMap::new()),
+            listers: Mutex::new(Listers::default()),
+            composing: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// The index below.
+    pub fn index(&self) -> &Arc<Index> {
+        &self.index
+    }
+
+    /// How it was set up.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Grows with every change a folder can show; drafts change without it.
+    pub fn generation(&self) -> u64 {
+        self.index.read().generation()
+    }
+
+    /// Whether a listing may be cached until the [generation](Tree::generation) changes.
+    pub fn is_cacheable(&self, node: &Node) -> bool {
+        !matches!(
+            node,
+            Node::Inbox | Node::Outbox | Node::Compose(_) | Node::Raw | Node::RawDir(..)
+        )
+    }
+
+    fn outbox(&self) -> Result<&Arc<Outbox>, Error> {
+        self.outbox.as_ref().ok_or(Error::ReadOnly)
+    }
+
+    fn all_conversations(&self) -> bool {
+        self.settings.scope == Scope::All
+    }
+
+    /// Waits until what was just sent can be seen.
+    fn settle(&self) {
+        if let Some(outbox) = &self.outbox {
+            outbox.settle(SETTLE);
+        }
+    }
+
+    fn thread_messages(&self, thread: ThreadIx) -> Arc<Vec<MsgIx>> {
+        let core = self.index.read();
+        let generation = core.generation();
+        if let Some((at, order)) = self.orders.lock().get(&thread)
+            && *at == generation
+        {
+            return Arc::clone(order);
+        }
+        let order = Arc::new(core.thread_messages(thread));
+        self.orders.lock().put(thread, (generation, Arc::clone(&order)));
+        order
+    }
+
+    /// All messages in listing order, for `scope = "all"`.
+    fn every_message(&self) -> Arc<Vec<MsgIx>> {
+        let core = self.index.read();
+        let mut cached = self.every.lock();
+        if cached.0 != core.generation() {
+            let mut all: Vec<MsgIx> = core.all().collect();
+            all.sort_by(|a, b| core.order(*a, *b));
+            *cached = (core.generation(), Arc::new(all));
+        }
+        Arc::clone(&cached.1)
+    }
+
+    /// The message as a file.
+    fn rendered(&self, ix: MsgIx) -> Result<Arc<[u8]>, Error> {
+        if let Some(bytes) = self.rendered.lock().get(&ix) {
+            return Ok(Arc::clone(bytes));
+        }
+        let (entry, signature) = {
+            let core = self.index.read();
+            let entry = *core.entry(ix).filter(|e| e.is_live()).ok_or(Error::NotFound)?;
+            (entry, core.signature(&entry))
+        };
+        let store = self.index.store_of(&entry).ok_or(Error::NotFound)?;
+        let record = store.read(&entry.location())?;
+        if !self.is_same(ix, &record.message) {
+            return Err(crate::store::StoreError::Moved.into());
+        }
+        let bytes: Arc<[u8]> =
+            render::message(&record.message, store.kind(), signature).into_bytes().into();
+        if entry.size() != Some(bytes.len() as u64) {
+            self.index.remember_size(ix, bytes.len() as u64);
+        }
+        if bytes.len() <= RENDERED_MAX {
+            self.rendered.lock().put(ix, Arc::clone(&bytes));
+        }
+        Ok(bytes)
+    }
+
+    /// Whether what stands at the message's place is still the message.
+    fn is_same(&self, ix: MsgIx, message: &crate::model::Message) -> bool {
+        let core = self.index.read();
+        core.entry(ix).is_some_and(|e| {
+            core.id(e) == message.id && message.from.as_deref() == Some(core.from(e))
+        })
+    }
+
+    /// Forgets what was rendered of messages that changed or went.
+    pub fn forget(&self, messages: &[MsgIx]) {
+        let mut rendered = self.rendered.lock();
+        for ix in messages {
+            rendered.pop(ix);
+        }
+    }
+
+    /// A path as people know it.
+    fn shown(&self, path: &Path) -> String {
+        let home = self.settings.home.as_deref().and_then(|home| path.strip_prefix(home).ok());
+        let text = match home {
+            Some(rest) => format!("~/{}", rest.display()),
+            None => path.display().to_string(),
+        };
+        crate::model::one_line(&text).into_owned()
+    }
+}
+
+/// Joins a folder (`""` for the root) and a name.
+fn join_path(folder: &str, name: &str) -> String {
+    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
+}

@@ -1,0 +1,176 @@
+//! File names: of messages, threads and rejects (contract, sections 2 and 3).
+
+use sha2::{Digest, Sha256};
+
+use crate::index::{Core, Entry};
+
+/// Longest `<from>` part of a message's name, in bytes.
+const MAX_FROM: usize = 64;
+/// A thread folder's name is cut when it is longer than this …
+const MAX_THREAD: usize = 200;
+/// … to this many bytes, so that the hash still fits.
+const CUT_THREAD: usize = 190;
+
+fn is_plain(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'@' | b'-')
+}
+
+/// The first hex digits of a text's SHA-256.
+pub(super) fn short_hash(text: &str, digits: usize) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    let mut hex: String = digest.iter().map(|b| format!("{b:02x}")).collect();
+    hex.truncate(digits);
+    hex
+}
+
+fn is_lower_hex(text: &str) -> bool {
+    text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The first 8 characters of an id if they are lower hex, else of its hash; with `full`, the whole.
+fn id_part(id: &str, full: bool) -> String {
+    match id.get(..8) {
+        Some(start) if is_lower_hex(start) => {
+            if !full {
+                return start.to_owned();
+            }
+            if is_lower_hex(id) && id.len() <= 64 { id.to_owned() } else { short_hash(id, 64) }
+        }
+        _ => short_hash(id, if full { 64 } else { 8 }),
+    }
+}
+
+/// `<from>` in a name: plain characters stay, everything else is `_`, at most 64 bytes.
+fn from_part(from: &str) -> String {
+    let plain = from.chars().map(|c| if c.is_ascii() && is_plain(c as u8) { c } else { '_' });
+    plain.take(MAX_FROM).collect()
+}
+
+/// The name of a message without its ending; `full` where an earlier message has the short form.
+pub(super) fn message_stem(core: &Core, entry: &Entry, full: bool) -> String {
+    let id = core.id(entry);
+    let from = from_part(core.from(entry));
+    format!("{}-{from}-{}", entry.name_time().stamp(), id_part(&id, full))
+}
+
+/// The folder name of a thread id.
+pub(super) fn thread_name(id: &str) -> String {
+    if id.is_empty() {
+        return format!("~{}", short_hash("", 8));
+    }
+    let mut out = String::with_capacity(id.len());
+    for (i, b) in id.bytes().enumerate() {
+        if is_plain(b) && (i > 0 || b.is_ascii_alphanumeric()) {
+            out.push(b as char);
+        } else {
+            out.push_str(&format!("%{b:02X}"));
+        }
+    }
+    if out.len() > MAX_THREAD {
+        out.truncate(CUT_THREAD);
+        out.push('~');
+        out.push_str(&short_hash(id, 8));
+    }
+    out
+}
+
+/// What a folder name says about the thread id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ThreadId {
+    /// The id.
+    Whole(String),
+    /// The name was cut: the id has to be looked for.
+    Cut,
+}
+
+/// Reads a folder name back; `None` if no thread id gives this name.
+pub(super) fn thread_id(name: &str) -> Option<ThreadId> {
+    if name == thread_name("") {
+        return Some(ThreadId::Whole(String::new()));
+    }
+    if name.len() == CUT_THREAD + 9 && name.as_bytes().get(CUT_THREAD) == Some(&b'~') {
+        return Some(ThreadId::Cut);
+    }
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name.bytes();
+    while let Some(b) = rest.next() {
+        if b == b'%' {
+            let mut digit = || rest.next().and_then(|d| (d as char).to_digit(16));
+            bytes.push((digit()? * 16 + digit()?) as u8);
+        } else {
+            bytes.push(b);
+        }
+    }
+    let id = String::from_utf8(bytes).ok()?;
+    (thread_name(&id) == name).then_some(ThreadId::Whole(id))
+}
+
+/// The name of a file in `rejected/`.
+pub(super) fn reject_name(path: &str, line: u64) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
+    format!("{}-{}.txt", thread_name(stem), short_hash(&format!("{path}:{line}"), 8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn thread_names_are_safe_and_readable() {
+        for (id, name) in [
+            ("2026-04-24-foo-need-your-review", "2026-04-24-foo-need-your-review"),
+            ("../../etc", "%2E.%2F..%2Fetc"),
+            ("a/b", "a%2Fb"),
+            ("", "~e3b0c442"),
+            ("-x", "%2Dx"),
+            ("\u{202e}a", "%E2%80%AEa"),
+            ("a~samp", "a%7Esamp"),
+        ] {
+            assert_eq!(thread_name(id), name);
+            assert_eq!(thread_id(name), Some(ThreadId::Whole(id.to_owned())));
+        }
+        let long = thread_name(&"x".repeat(10_000));
+        assert_eq!(long.len(), 199);
+        assert_eq!(thread_id(&long), Some(ThreadId::Cut));
+        assert_eq!(thread_name(&"x".repeat(200)).len(), 200);
+        for bad in ["a b", "%2e", "%zz", "%4", "a%41", ".", "..", "~x"] {
+            assert_eq!(thread_id(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn id_parts() {
+        assert_eq!(id_part("ab12cd34ef567890", false), "ab12cd34");
+        assert_eq!(id_part("ab12cd34ef567890", true), "ab12cd34ef567890");
+        assert_eq!(id_part("AB12CD34", false), short_hash("AB12CD34", 8));
+        assert_eq!(id_part("abc", false), short_hash("abc", 8));
+        assert_eq!(id_part("ab12cd34/../x", true), short_hash("ab12cd34/../x", 64));
+    }
+
+    proptest! {
+        #[test]
+        fn every_thread_id_is_one_safe_component(id in any::<String>()) {
+            let name = thread_name(&id);
+            prop_assert!(name.len() <= MAX_THREAD && !name.starts_with('.') && !name.contains('/'));
+            prop_assert!(name.bytes().all(|b| is_plain(b) || matches!(b, b'%' | b'~')));
+            match thread_id(&name) {
+                Some(ThreadId::Whole(back)) => prop_assert_eq!(back, id),
+                Some(ThreadId::Cut) => prop_assert_eq!(name.len(), CUT_THREAD + 9),
+                None => prop_assert!(false, "{} does not read back", name),
+            }
+        }
+
+        #[test]
+        fn from_is_one_safe_component(from in any::<String>()) {
+            let part = from_part(&from);
+            prop_assert!(part.len() <= MAX_FROM && part.bytes().all(is_plain));
+        }
+
+        #[test]
+        fn reading_a_name_never_panics(name in any::<String>()) {
+            let _ = thread_id(&name);
+        }
+    }
+}

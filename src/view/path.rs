@@ -1,0 +1,116 @@
+//! The same tree by path, without a mount: `msgfs ls`, `cat` and `write`.
+
+use std::io::Write;
+use std::time::Duration;
+
+use super::file::OpenFile;
+use super::{Access, Error, Node, Tree};
+use crate::model::Timestamp;
+
+/// One line of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// File name.
+    pub name: String,
+    /// A folder.
+    pub is_dir: bool,
+    /// Size in bytes.
+    pub size: u64,
+    /// Modification time.
+    pub time: Timestamp,
+    /// Permission bits.
+    pub mode: u16,
+}
+
+/// Bytes copied at once.
+const CHUNK: usize = 128 << 10;
+/// How long a write waits for its message to be in the store.
+const SENT: Duration = Duration::from_secs(30);
+
+impl Tree {
+    /// The node of a path.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDir`].
+    pub fn resolve(&self, path: &str) -> Result<Node, Error> {
+        let parts = path.split('/').filter(|p| !p.is_empty() && *p != ".");
+        parts.into_iter().try_fold(Node::Root, |node, name| self.lookup(&node, name))
+    }
+
+    /// The entries of a folder, or the file itself.
+    ///
+    /// # Errors
+    /// As [`Tree::resolve`].
+    pub fn ls(&self, path: &str) -> Result<Vec<Listed>, Error> {
+        let node = self.resolve(path)?;
+        let line = |name: String, node: &Node| {
+            let attr = self.attr(node)?;
+            let (size, time) = (attr.size, attr.time);
+            Ok(Listed { name, is_dir: attr.is_dir, size, time, mode: attr.mode })
+        };
+        match self.list(&node) {
+            Ok(listing) => (0..listing.len())
+                .filter_map(|n| self.item(&listing, n))
+                // What went since the listing was taken is not an error of the listing.
+                .filter_map(|(name, node)| match line(name, &node) {
+                    Err(Error::NotFound) => None,
+                    other => Some(other),
+                })
+                .collect(),
+            Err(Error::NotDir) => {
+                let name = path.rsplit('/').next().unwrap_or(path).to_owned();
+                Ok(vec![line(name, &node)?])
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Copies a file to `out`, and marks it read if reading marks.
+    ///
+    /// # Errors
+    /// As [`Tree::open`] and [`Tree::read`]; what `out` gives.
+    pub fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Error> {
+        let file = self.open(&self.resolve(path)?, &Access::default())?;
+        self.await_mail(&file, &|| false)?;
+        let mut offset = 0;
+        loop {
+            let bytes = self.read(&file, offset, CHUNK)?;
+            if bytes.is_empty() {
+                break;
+            }
+            out.write_all(&bytes)?;
+            offset += bytes.len() as u64;
+        }
+        out.flush()?;
+        // Only now: what could not be printed has not been read.
+        let closed = self.flush(&file);
+        self.release(&file);
+        closed
+    }
+
+    /// Writes a file in one go: one draft.
+    ///
+    /// # Errors
+    /// Why it is refused; the draft is then kept with its note, as under a mount.
+    pub fn write(&self, path: &str, text: &[u8]) -> Result<(), Error> {
+        let (folder, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+        let parent = self.resolve(folder)?;
+        let access = Access { write: true, truncate: true, ..Access::default() };
+        let file = match self.lookup(&parent, name) {
+            Ok(node) => self.open(&node, &access)?,
+            Err(Error::NotFound) => self.create(&parent, name, &access)?.1,
+            Err(e) => return Err(e),
+        };
+        let done = self.write_file(&file, 0, text).and_then(|()| self.flush(&file));
+        self.release(&file);
+        done?;
+        self.finish(&file)
+    }
+
+    fn finish(&self, file: &OpenFile) -> Result<(), Error> {
+        if matches!(file, OpenFile::Draft { .. } | OpenFile::Compose { .. }) {
+            self.outbox()?.settle(SENT);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! Who is reading: the difference between reading a message and looking at a folder
+//! (contract, section 4: looking must not consume).
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+/// One program run: a process from one `execve` to the next.
+///
+/// `bash -c 'cat inbox/*'` lists as bash and then becomes cat under the same pid, so the pid alone
+/// says too little. The start of the process, its executable, and the random places the kernel gave
+/// to its code and arguments at `execve` tell the runs apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Process {
+    pid: u32,
+    started: String,
+    exe: Option<(u64, u64)>,
+    /// Start of code, stack, data, and arguments; zeros where the kernel does not tell us.
+    layout: Vec<String>,
+}
+
+/// Fields of `/proc/<pid>/stat`, counted from the one after the command's name.
+const STARTED: usize = 19;
+const LAYOUT: [usize; 4] = [23, 25, 42, 45];
+
+impl Process {
+    /// Looks a process up by the id of any of its threads. `None` if it is gone, or lives in a pid
+    /// namespace that we cannot see into (pid 0).
+    pub fn of(tid: u32) -> Option<Self> {
+        if tid == 0 {
+            return None;
+        }
+        let pid = thread_group(tid)?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The command's name may hold anything, also spaces and parentheses.
+        let (_, rest) = stat.rsplit_once(") ")?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let field = |n: usize| fields.get(n).map_or_else(String::new, |f| (*f).to_owned());
+        let exe = std::fs::metadata(format!("/proc/{pid}/exe")).ok().map(|m| (m.dev(), m.ino()));
+        Some(Self { pid, started: field(STARTED), exe, layout: LAYOUT.map(field).to_vec() })
+    }
+}
+
+fn thread_group(tid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"))?;
+    line.trim().parse().ok()
+}
+
+/// Whether a signal is waiting for this thread that it neither blocks nor ignores: a read that
+/// blocks for it has to end.
+pub fn interrupted(tid: u32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{tid}/status")) else {
+        // The process is gone.
+        return tid != 0;
+    };
+    let mask = |name: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or("0");
+        u64::from_str_radix(line.trim(), 16).unwrap_or(0)
+    };
+    let pending = mask("SigPnd:") | mask("ShdPnd:");
+    pending & !(mask("SigBlk:") | mask("SigIgn:")) != 0
+}
+
+/// How a file was opened, as far as it matters for marks.
+#[derive(Clone, Debug, Default)]
+pub struct Reader {
+    /// `O_NOFOLLOW`: what `grep -r`, `rsync`, `tar` and `cp -a` do and `cat` does not.
+    pub nofollow: bool,
+    /// `O_NOATIME`: the reader asks to leave no trace.
+    pub noatime: bool,
+    /// The process, if it can be known.
+    pub process: Option<Process>,
+}
+
+/// How long a process that listed `inbox/` is remembered at least.
+const REMEMBER: Duration = Duration::from_secs(3600);
+/// Above this many, those who are gone are forgotten.
+const MANY: usize = 256;
+
+/// The processes that have listed `inbox/`.
+#[derive(Debug, Default)]
+pub(super) struct Listers(HashMap<Process, Instant>);
+
+impl Listers {
+    pub fn add(&mut self, process: Process) {
+        if self.0.len() >= MANY {
+            let alive = |p: &Process| Process::of(p.pid).as_ref() == Some(p);
+            self.0.retain(|p, seen| seen.elapsed() < REMEMBER && alive(p));
+        }
+        self.0.insert(process, Instant::now());
+    }
+
+    pub fn has(&self, process: &Process) -> bool {
+        self.0.contains_key(process)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_the_same_until_it_becomes_another_program() {
+        let me = Process::of(std::process::id()).unwrap();
+        assert_eq!(Some(&me), Process::of(std::process::id()).as_ref());
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "read x; exec sh -c 'read y'"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let before = Process::of(child.id()).unwrap();
+        use std::io::Write;
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(b"go\n").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let changed = loop {
+            let now = Process::of(child.id()).unwrap();
+            if now != before || Instant::now() > deadline {
+                break now != before;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        drop(stdin);
+        child.wait().unwrap();
+        assert!(changed, "execve of the same program must be seen");
+        assert!(Process::of(0).is_none());
+    }
+
+    #[test]
+    fn nobody_interrupts_this_test() {
+        assert!(!interrupted(std::process::id()));
+        assert!(!interrupted(0));
+    }
+}

@@ -1,0 +1,54 @@
+//! `README.txt`: all that an agent needs that sees nothing else.
+
+use super::Tree;
+
+impl Tree {
+    /// The text; at most 40 lines.
+    pub(super) fn readme(&self) -> String {
+        let me = &self.settings.me;
+        let can_write = if self.settings.read_only {
+            "\nThis mount is read-only: nothing can be sent or marked.\n"
+        } else {
+            ""
+        };
+        format!(
+            "This folder is the mailbox of \"{me}\". Messages are files; use ls, cat and echo.
+{can_write}
+CHECK MAIL
+  ls inbox                      unread messages, oldest first
+  cat inbox/NAME                read one; it is then marked read and leaves inbox/
+  cat inbox/*                   read all
+  cat .next                     read the oldest unread message, waiting for one if there is none
+  cat .wait                     wait until there is mail, then print its names
+
+REPLY
+  echo \"text\" > inbox/NAME.reply          answers that message (NAME without .txt); works beside
+                                          any message, also after it was read (archive/, threads/)
+  echo \"text\" > threads/THREAD/new        answers the newest message of a conversation
+
+SEND
+  echo \"text\" > outbox/BOB                to the agent called BOB
+  Several lines, a subject, several recipients:
+    cat > outbox/BOB <<'EOF'
+    To: bob, carol
+    Subject: schema change
+
+    text
+    EOF
+  Other headers: Cc, Thread, In-Reply-To, Via, Idempotency-Key (makes a retry harmless).
+  A sent message leaves outbox/ and is in sent/. If it was refused it stays in outbox/, and
+  outbox/BOB.error says why and what to do.
+
+LOOK AROUND (never marks anything read)
+  archive/YYYY-MM-DD/    every message to you, by day       sent/YYYY-MM-DD/    every message from you
+  threads/THREAD/        conversations, oldest first        transcripts/        each as one text
+  rejected/              what was refused on the way in, and why (bad signature, broken file)
+  status.txt             who you are, unread list, health, the last refusal
+  raw/                   the stores' own files, byte for byte
+
+The line Signature: in a message says who vouches for From: \"valid\" is signed by the key known for
+that sender; \"none\", \"unknown\" and \"missing\" are not proof of who wrote it.
+"
+        )
+    }
+}

@@ -1,0 +1,124 @@
+//! A message as a file: header, empty line, body (contract, section 3).
+
+use std::fmt::Write;
+
+use crate::model::{Message, SignatureState, one_line, safe_text};
+use crate::store::Kind;
+
+/// The bytes of the message's file; the same in every view.
+pub(super) fn message(m: &Message, kind: Kind, signature: SignatureState) -> String {
+    let body = safe_text(&m.body);
+    let mut out = header(m, kind, Some(signature));
+    if !out.is_ascii() || !body.is_ascii() {
+        out.push_str(
+            "MIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\n\
+             Content-Transfer-Encoding: 8bit\n",
+        );
+    }
+    out.push('\n');
+    out.push_str(&body);
+    if !body.ends_with('\n') {
+        out.push('\n');
+    }
+    out
+}
+
+/// The header lines in their order; what does not exist is left out.
+pub(super) fn header(m: &Message, kind: Kind, signature: Option<SignatureState>) -> String {
+    let mut out = String::with_capacity(256 + m.body.len());
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(out, "{name}: {}", one_line(value));
+    };
+    let joined = |list: &[String]| list.join(", ");
+    if let Some(from) = &m.from {
+        line("From", from);
+    }
+    if !m.to.is_empty() {
+        line("To", &joined(&m.to));
+    }
+    if !m.cc.is_empty() {
+        line("Cc", &joined(&m.cc));
+    }
+    line("Date", &m.time.rfc2822());
+    if let Some(subject) = &m.subject {
+        line("Subject", subject);
+    }
+    for (name, value) in &m.extra {
+        line(name, value);
+    }
+    if let Some(thread) = &m.thread {
+        line("Thread", thread);
+    }
+    if let Some(id) = &m.in_reply_to {
+        line("In-Reply-To", &format!("<{id}@{kind}>"));
+    }
+    line("Message-ID", &format!("<{}@{kind}>", m.id));
+    if let Some(signature) = signature {
+        line("Signature", &signature.to_string());
+    }
+    if !m.attachments.is_empty() {
+        let list: Vec<String> = m.attachments.iter().map(attachment).collect();
+        line("Attachments", &list.join(", "));
+    }
+    if !m.warnings.is_empty() {
+        line("Warnings", &joined(&m.warnings));
+    }
+    out
+}
+
+fn attachment(a: &crate::model::Attachment) -> String {
+    match &a.withheld {
+        Some(why) => format!("{} (withheld: {why})", a.name),
+        None => format!("{} ({})", a.name, a.size),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Attachment, Fingerprint, Timestamp};
+
+    fn example() -> Message {
+        Message {
+            from: Some("foo".into()),
+            to: vec!["bar".into()],
+            time: Timestamp::from_secs(1_777_052_523),
+            subject: Some("schema change".into()),
+            thread: Some("2026-04-24-foo-need-your-review".into()),
+            id: "ab12cd34ef567890".into(),
+            attachments: vec![Attachment { name: "plan.pdf".into(), size: 32768, withheld: None }],
+            body: "need your review on the schema change".into(),
+            ..Message::default()
+        }
+    }
+
+    #[test]
+    fn looks_as_the_contract_says() {
+        let fp = Fingerprint([0x34, 0x30, 0xf3, 0xe1, 0x27, 0x70, 0x59, 0x37]);
+        assert_eq!(
+            message(&example(), Kind::Samp, SignatureState::Valid(fp)),
+            "From: foo\nTo: bar\nDate: Fri, 24 Apr 2026 17:42:03 +0000\nSubject: schema change\n\
+             Thread: 2026-04-24-foo-need-your-review\nMessage-ID: <ab12cd34ef567890@samp>\n\
+             Signature: valid 3430f3e127705937\nAttachments: plan.pdf (32768)\n\n\
+             need your review on the schema change\n"
+        );
+    }
+
+    #[test]
+    fn values_cannot_forge_lines_and_mime_comes_last() {
+        let m = Message {
+            thread: Some("a\nFrom: root".into()),
+            subject: None,
+            attachments: Vec::new(),
+            body: "x\r\n\x1b[2J\u{e9}\n".into(),
+            ..example()
+        };
+        let text = message(&m, Kind::Samp, SignatureState::None);
+        assert!(text.contains("Thread: a\u{240a}From: root\n"));
+        assert!(text.contains(
+            "Signature: none\nMIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\n\
+             Content-Transfer-Encoding: 8bit\n\nx\n\u{241b}[2J\u{e9}\n"
+        ));
+        assert!(text.ends_with("\u{e9}\n"));
+    }
+}

@@ -1,0 +1,384 @@
+//! What may be written where (contract, sections 2 and 5).
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+
+use super::file::OpenFile;
+use super::node::Node;
+use super::{Access, Error, Tree};
+use crate::index::{MsgIx, ThreadIx};
+use crate::model::Timestamp;
+use crate::outbox::{Listed, Target, names};
+
+/// A composing folder: `outbox/<name>/`.
+#[derive(Debug)]
+pub(super) struct Composing {
+    files: BTreeMap<String, (Vec<u8>, Timestamp)>,
+    time: Timestamp,
+}
+
+impl Tree {
+    /// Why a node cannot be written.
+    pub(super) fn not_writable(&self, node: &Node) -> Error {
+        match node {
+            _ if self.settings.read_only => Error::ReadOnly,
+            Node::Message(..) => Error::not_permitted(
+                "messages cannot be changed; write NAME.reply to answer this one",
+            ),
+            _ => Error::not_permitted("this file cannot be written; drafts go to outbox/"),
+        }
+    }
+
+    pub(super) fn open_draft(&self, node: &Node, access: &Access) -> Result<OpenFile, Error> {
+        if self.settings.read_only && access.write {
+            return Err(Error::ReadOnly);
+        }
+        if let Node::ComposeFile(folder, name) = node {
+            return self.open_composed(folder, name, access);
+        }
+        let outbox = self.outbox()?;
+        if !access.write {
+            let text = match node {
+                Node::Draft(name) | Node::ThreadDraft(_, name) => outbox.text(name),
+                _ => return Err(Error::not_permitted("this file can only be written")),
+            };
+            return Ok(OpenFile::Bytes { bytes: text.ok_or(Error::NotFound)?, mark: None });
+        }
+        let id = match node {
+            Node::Draft(name) if outbox.find(name).is_some_and(|l| l.is_note) => {
+                return Err(Error::not_permitted(
+                    "this note is about a refused draft; write the draft again",
+                ));
+            }
+            Node::Draft(name) => outbox.start(name, Target::Outbox, access.truncate)?,
+            Node::ThreadDraft(thread, name) => {
+                outbox.start(name, self.thread_target(*thread)?, access.truncate)?
+            }
+            Node::Reply(_, ix) => {
+                let name = self.reply_name(*ix)?;
+                outbox.start(&name, self.reply_target(*ix)?, access.truncate)?
+            }
+            _ => return Err(self.not_writable(node)),
+        };
+        Ok(OpenFile::Draft {
+            id,
+            append: access.append,
+            readable: !matches!(node, Node::Reply(..)),
+        })
+    }
+
+    fn reply_name(&self, ix: MsgIx) -> Result<String, Error> {
+        let name = self.message_names(ix).ok_or(Error::NotFound)?;
+        Ok(format!("{}.reply", name.trim_end_matches(".txt")))
+    }
+
+    fn reply_target(&self, ix: MsgIx) -> Result<Target, Error> {
+        let key = self.index.key(ix).ok_or(Error::NotFound)?;
+        Ok(Target::Reply { store: key.store, from: key.from, id: key.id })
+    }
+
+    fn thread_target(&self, thread: ThreadIx) -> Result<Target, Error> {
+        let core = self.index.read();
+        let (id, number) = core.thread_id(thread).ok_or(Error::NotFound)?;
+        let store = self.index.stores().get(number).ok_or(Error::NotFound)?;
+        Ok(Target::Thread { store: store.name().to_owned(), id: id.to_owned() })
+    }
+
+    /// Creates a file and opens it.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] where nothing can be created, outbox errors for names that are no
+    /// address.
+    pub fn create(
+        &self,
+        parent: &Node,
+        name: &str,
+        access: &Access,
+    ) -> Result<(Node, OpenFile), Error> {
+        if self.settings.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let node = match parent {
+            Node::Outbox => {
+                self.outbox()?.check_name(name)?;
+                Node::Draft(name.to_owned())
+            }
+            Node::Thread(_) if name.ends_with(".reply") || name.ends_with(".ack") => {
+                return Err(Error::NotFound);
+            }
+            Node::Thread(thread) => Node::ThreadDraft(*thread, name.to_owned()),
+            Node::Compose(folder) => Node::ComposeFile(folder.clone(), name.to_owned()),
+            Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_)
+                if name.ends_with(".reply") || name.ends_with(".ack") =>
+            {
+                // A message of this name would have been found.
+                return Err(Error::NotFound);
+            }
+            _ => {
+                return Err(Error::not_permitted(
+                    "files cannot be created here; drafts go to outbox/, answers beside a message \
+                     (NAME.reply) or into a thread's folder",
+                ));
+            }
+        };
+        let file = self.open_draft(&node, &Access { write: true, ..access.clone() })?;
+        Ok((node, file))
+    }
+
+    /// Writes to an open file; the number of bytes taken is all of them.
+    ///
+    /// # Errors
+    /// What is already certain to be refused.
+    pub fn write_file(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<(), Error> {
+        match file {
+            OpenFile::Draft { id, append, .. } => {
+                let at = (!append).then_some(offset);
+                Ok(self.outbox()?.write(*id, at, data)?)
+            }
+            OpenFile::Compose { text, append, .. } => {
+                let mut text = text.lock();
+                let at = if *append {
+                    text.len()
+                } else {
+                    usize::try_from(offset).unwrap_or(usize::MAX)
+                };
+                let end = at.saturating_add(data.len());
+                let limit = self.outbox()?.max_message();
+                if end as u64 > limit {
+                    return Err(crate::outbox::OutboxError::TooLarge(limit).into());
+                }
+                if text.len() < end {
+                    text.resize(end, 0);
+                }
+                if let Some(slot) = text.get_mut(at..end) {
+                    slot.copy_from_slice(data);
+                }
+                Ok(())
+            }
+            _ => Err(Error::not_permitted("this file was not opened for writing")),
+        }
+    }
+
+    /// Sets the length of a draft: of the open file if there is one, else of the kept one.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] for everything that is not a draft.
+    pub fn set_len(&self, node: &Node, file: Option<&OpenFile>, len: u64) -> Result<(), Error> {
+        match (file, node) {
+            (Some(OpenFile::Draft { id, .. }), _) => Ok(self.outbox()?.truncate(*id, len)?),
+            (Some(OpenFile::Compose { text, .. }), _) => {
+                text.lock().resize(usize::try_from(len).unwrap_or(0), 0);
+                Ok(())
+            }
+            // `truncate FILE` and `> FILE` on a name that no handle holds.
+            (None, Node::Reply(..)) => Ok(()),
+            (None, Node::Draft(name)) => {
+                let outbox = self.outbox()?;
+                let id = outbox.start(name, Target::Outbox, false)?;
+                let done = outbox.truncate(id, len);
+                outbox.set_aside(id);
+                Ok(done?)
+            }
+            _ => Err(self.not_writable(node)),
+        }
+    }
+
+    /// Makes a composing folder.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] anywhere but in `outbox/`.
+    pub fn mkdir(&self, parent: &Node, name: &str) -> Result<Node, Error> {
+        if self.settings.read_only {
+            return Err(Error::ReadOnly);
+        }
+        if *parent != Node::Outbox {
+            return Err(Error::not_permitted("folders can only be made in outbox/"));
+        }
+        self.outbox()?.check_name(name)?;
+        let time = Timestamp::now();
+        let folder = Composing { files: BTreeMap::new(), time };
+        self.composing.lock().insert(name.to_owned(), folder);
+        Ok(Node::Compose(name.to_owned()))
+    }
+
+    /// Removes a composing folder, which must be empty.
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`], [`Error::NotPermitted`].
+    pub fn rmdir(&self, parent: &Node, name: &str) -> Result<(), Error> {
+        if *parent != Node::Outbox {
+            return Err(Error::not_permitted("this folder cannot be removed"));
+        }
+        let mut composing = self.composing.lock();
+        match composing.get(name) {
+            None => Err(Error::NotFound),
+            Some(folder) if !folder.files.is_empty() => Err(Error::NotEmpty),
+            Some(_) => {
+                composing.remove(name);
+                Ok(())
+            }
+        }
+    }
+
+    /// `rm`: a message of `inbox/` is marked read, a draft is thrown away.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] for everything else.
+    pub fn unlink(&self, parent: &Node, name: &str) -> Result<(), Error> {
+        if self.settings.read_only {
+            return Err(Error::ReadOnly);
+        }
+        match parent {
+            Node::Inbox => match self.lookup(parent, name)? {
+                Node::Message(_, ix) => {
+                    self.index.mark(ix, true, false);
+                    Ok(())
+                }
+                node => Err(self.not_writable(&node)),
+            },
+            Node::Outbox => Ok(self.outbox()?.remove(name)?),
+            Node::Compose(folder) => {
+                let mut composing = self.composing.lock();
+                let removed = composing.get_mut(folder).and_then(|f| f.files.remove(name));
+                removed.map(drop).ok_or(Error::NotFound)
+            }
+            _ => Err(Error::not_permitted(
+                "only messages in inbox/ (which marks them read) and drafts in outbox/ can be removed",
+            )),
+        }
+    }
+
+    /// `mv`: a private draft under a plain name is sent; a message from `archive/` to `inbox/` is
+    /// unread again.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] for everything else, outbox errors for drafts that are refused.
+    pub fn rename(
+        &self,
+        parent: &Node,
+        name: &str,
+        new_parent: &Node,
+        new_name: &str,
+        replace: bool,
+    ) -> Result<(), Error> {
+        if self.settings.read_only {
+            return Err(Error::ReadOnly);
+        }
+        match (parent, new_parent) {
+            (Node::Outbox, Node::Outbox) => Ok(self.outbox()?.rename(name, new_name, replace)?),
+            (Node::ArchiveDay(_) | Node::Inbox, Node::Inbox) => {
+                let Node::Message(_, ix) = self.lookup(parent, name)? else {
+                    return Err(Error::not_permitted("only messages can be moved to inbox/"));
+                };
+                if self.message_names(ix).as_deref() != Some(new_name) {
+                    return Err(Error::not_permitted("messages keep their names"));
+                }
+                let to_me = self.index.read().entry(ix).is_some_and(crate::index::Entry::is_to_me);
+                if !to_me {
+                    return Err(Error::not_permitted("this message is not addressed to you"));
+                }
+                if *parent != Node::Inbox {
+                    self.index.mark(ix, false, false);
+                }
+                Ok(())
+            }
+            _ => Err(Error::not_permitted(
+                "only drafts in outbox/ can be renamed, and messages moved from archive/ to inbox/",
+            )),
+        }
+    }
+
+    pub(super) fn thread_draft(&self, thread: ThreadIx, name: &str) -> Option<Listed> {
+        let target = self.thread_target(thread).ok()?;
+        self.outbox.as_ref()?.find_open(name, &target)
+    }
+
+    pub(super) fn outbox_entries(&self) -> Vec<(String, Node)> {
+        let drafts = self.outbox.as_ref().map(|o| o.list()).unwrap_or_default();
+        let mut out: Vec<(String, Node)> =
+            drafts.into_iter().map(|l| (l.name.clone(), Node::Draft(l.name))).collect();
+        out.extend(self.composing.lock().keys().map(|n| (n.clone(), Node::Compose(n.clone()))));
+        out.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        out
+    }
+
+    pub(super) fn compose_entries(&self, folder: &str) -> Result<Vec<(String, Node)>, Error> {
+        let composing = self.composing.lock();
+        let files = &composing.get(folder).ok_or(Error::NotFound)?.files;
+        let node = |n: &String| (n.clone(), Node::ComposeFile(folder.to_owned(), n.clone()));
+        Ok(files.keys().map(node).collect())
+    }
+
+    pub(super) fn compose_time(&self, folder: &str) -> Option<Timestamp> {
+        self.composing.lock().get(folder).map(|f| f.time)
+    }
+
+    pub(super) fn compose_file(&self, folder: &str, name: &str) -> Option<(u64, Timestamp)> {
+        let composing = self.composing.lock();
+        composing.get(folder)?.files.get(name).map(|(text, time)| (text.len() as u64, *time))
+    }
+
+    fn open_composed(&self, folder: &str, name: &str, access: &Access) -> Result<OpenFile, Error> {
+        let mut composing = self.composing.lock();
+        let files = &mut composing.get_mut(folder).ok_or(Error::NotFound)?.files;
+        let entry = files.entry(name.to_owned()).or_insert_with(|| (Vec::new(), Timestamp::now()));
+        let text = if access.truncate { Vec::new() } else { entry.0.clone() };
+        Ok(OpenFile::Compose {
+            folder: folder.to_owned(),
+            name: name.to_owned(),
+            text: Mutex::new(text),
+            append: access.append,
+        })
+    }
+
+    pub(super) fn flush_compose(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), Error> {
+        let mut composing = self.composing.lock();
+        let folder = composing.get_mut(folder).ok_or(Error::NotFound)?;
+        folder.time = Timestamp::now();
+        folder.files.insert(name.to_owned(), (text.to_vec(), folder.time));
+        Ok(())
+    }
+
+    /// The file `body` of a composing folder was closed: the folder is sent.
+    pub(super) fn send_composed(&self, folder: &str) {
+        let Ok(outbox) = self.outbox() else { return };
+        let files = {
+            let composing = self.composing.lock();
+            composing.get(folder).map(|f| f.files.clone()).unwrap_or_default()
+        };
+        let Some((body, _)) = files.get("body").filter(|(body, _)| !body.is_empty()) else {
+            return;
+        };
+        let attachments: Vec<(String, Vec<u8>)> = files
+            .iter()
+            .filter(|(name, _)| *name != "body" && !names::is_private(name))
+            .map(|(name, (text, _))| (name.clone(), text.clone()))
+            .collect();
+        let sent = outbox.send_folder(folder, body, &attachments);
+        if sent.is_ok() {
+            self.composing.lock().remove(folder);
+        }
+    }
+
+    /// Whether a node is a draft, whose mode and times programs may set to no effect.
+    pub fn is_draft(&self, node: &Node) -> bool {
+        matches!(
+            node,
+            Node::Draft(_)
+                | Node::ThreadDraft(..)
+                | Node::Compose(_)
+                | Node::ComposeFile(..)
+                | Node::Reply(..)
+        )
+    }
+
+    /// Length of an open draft, for `fstat` while it is written.
+    pub fn open_len(&self, file: &OpenFile) -> Option<u64> {
+        match file {
+            OpenFile::Draft { id, .. } => self.outbox.as_ref()?.open_len(*id),
+            OpenFile::Compose { text, .. } => Some(text.lock().len() as u64),
+            _ => None,
+        }
+    }
+}

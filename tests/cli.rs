@@ -1,0 +1,232 @@
+//! What a person sees of the command line without a mailbox: help texts, usage errors, exit codes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use assert_cmd::cargo::cargo_bin_cmd;
+
+/// Runs msgfs with a home of its own, in a folder named `foo` in it.
+fn msgfs(home: &Path, args: &[&str]) -> Output {
+    let cwd = home.join("foo");
+    fs::create_dir_all(&cwd).unwrap();
+    cargo_bin_cmd!("msgfs")
+        .args(args)
+        .current_dir(cwd)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", home)
+        .env("XDG_STATE_HOME", home.join("state"))
+        .env("XDG_CACHE_HOME", home.join("cache"))
+        .env("XDG_CONFIG_HOME", home.join("config"))
+        .env("COLUMNS", "100")
+        .output()
+        .unwrap()
+}
+
+fn run(args: &[&str]) -> Output {
+    let home = tempfile::tempdir().unwrap();
+    msgfs(home.path(), args)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Standard error of a run that has to end with this code and print no data.
+fn error(code: i32, args: &[&str]) -> String {
+    let output = run(args);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "", "{args:?}");
+    text(&output.stderr)
+}
+
+const COMMANDS: &[&str] = &[
+    "mount",
+    "umount",
+    "status",
+    "inbox",
+    "reply",
+    "send",
+    "wait",
+    "ls",
+    "cat",
+    "write",
+    "check",
+    "doctor",
+    "key",
+    "init",
+    "completions",
+    "man",
+];
+
+#[test]
+fn help() {
+    let output = run(&["--help"]);
+    assert!(output.status.success());
+    insta::assert_snapshot!("help", text(&output.stdout));
+}
+
+#[test]
+fn help_of_each_command() {
+    for command in COMMANDS {
+        let output = run(&[command, "--help"]);
+        assert!(output.status.success(), "{command}");
+        insta::assert_snapshot!(format!("help_{command}"), text(&output.stdout));
+    }
+}
+
+#[test]
+fn the_list_of_commands_is_complete() {
+    let help = text(&run(&["--help"]).stdout);
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed: Vec<&str> =
+        listed.map_while(|line| line.split_whitespace().next()).filter(|c| *c != "help").collect();
+    assert_eq!(listed, COMMANDS);
+}
+
+#[test]
+fn usage_errors_end_with_2() {
+    for args in [
+        &["frobnicate"][..],
+        &["cat"],
+        &["umount"],
+        &["send"],
+        &["ls", "--wide"],
+        &["key", "trust"],
+        &["completions", "tcl"],
+    ] {
+        error(2, args);
+    }
+}
+
+#[test]
+fn nothing_to_do_shows_the_help_and_ends_with_2() {
+    assert!(error(2, &[]).contains("Usage: msgfs"));
+}
+
+#[test]
+fn an_unknown_command_is_named_with_the_nearest() {
+    insta::assert_snapshot!(error(2, &["mont"]), @"
+    error: unrecognized subcommand 'mont'
+
+      tip: some similar subcommands exist: 'man', 'umount', 'mount'
+
+    Usage: msgfs [OPTIONS] <COMMAND>
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn an_unknown_mount_option_is_named_with_the_nearest() {
+    insta::assert_snapshot!(error(2, &["mount", "-o", "rw,alow_other", "/nowhere"]), @"
+    error: invalid value 'rw,alow_other' for '-o <OPTIONS>': unknown mount option `alow_other`; did you mean `allow_other`? (known: me=NAME, config=FILE, ro, rw, allow_other)
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn a_wrong_time_is_named() {
+    insta::assert_snapshot!(error(2, &["wait", "--timeout", "soon"]), @"
+    error: invalid value 'soon' for '--timeout <TIME>': it must begin with a whole number
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn a_wrong_key_is_named() {
+    insta::assert_snapshot!(error(2, &["key", "trust", "bob", "--key", "AAAA"]), @"
+    error: invalid value 'AAAA' for '--key <BASE64>': not a public key; it is the base64 of 32 bytes, as `msgfs key show` prints it
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn a_header_cannot_be_smuggled_in() {
+    insta::assert_snapshot!(error(2, &["send", "bob", "--subject", "a\nTo: eve", "x"]), @"
+    error: invalid value 'a
+    To: eve' for '--subject <LINE>': must be one line without control characters
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn an_empty_text_is_not_sent() {
+    insta::assert_snapshot!(error(1, &["send", "bob"]), @"msgfs: nothing was sent: the text is empty; give it as an argument or on standard input");
+}
+
+#[test]
+fn paths_cannot_leave_the_tree() {
+    insta::assert_snapshot!(error(1, &["cat", "inbox/../../etc/passwd"]), @"msgfs: inbox/../../etc/passwd: paths start at the root of the mount and cannot leave it; try `msgfs ls`");
+}
+
+#[test]
+fn what_is_not_mounted_cannot_be_unmounted() {
+    insta::assert_snapshot!(error(1, &["umount", "/proc"]), @"msgfs: /proc is not a msgfs but proc; to unmount it: umount /proc");
+    assert!(error(1, &["umount", "/no/such/folder"]).contains("No such file or directory"));
+}
+
+#[test]
+fn a_folder_that_is_not_empty_is_not_mounted_on() {
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir(home.path().join("mail")).unwrap();
+    fs::write(home.path().join("mail/letter"), "x").unwrap();
+    let output = msgfs(home.path(), &["mount"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(home.path().join("mail/letter").exists());
+    assert!(!home.path().join("state/agent-message").exists(), "nothing was made");
+}
+
+#[test]
+fn a_wrong_configuration_is_told_with_file_and_line() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("c.toml");
+    fs::write(&file, "me = \"foo\"\nmark_raed = \"on-read\"\n").unwrap();
+    for command in ["status", "doctor", "inbox"] {
+        let output = msgfs(home.path(), &[command, "--config", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(said.contains("c.toml:2:") && said.contains("mark_read"), "{command}: {said}");
+    }
+}
+
+#[test]
+fn keys_are_made_shown_and_managed() {
+    let home = tempfile::tempdir().unwrap();
+    let out = |args: &[&str]| {
+        let output = msgfs(home.path(), args);
+        assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let shown = out(&["key", "show"]);
+    assert!(shown.starts_with("foo  "), "{shown}");
+    assert_eq!(shown, out(&["key", "show"]), "a key is made once");
+    let public = shown.split_whitespace().last().unwrap().to_owned();
+    assert_eq!(out(&["key", "list"]), "");
+    out(&["key", "trust", "bob", "--key", &public]);
+    let list = out(&["key", "list"]);
+    assert!(
+        list.starts_with("bob") && list.contains(&public) && list.contains("by hand"),
+        "{list}"
+    );
+    out(&["key", "forget", "bob"]);
+    assert_eq!(out(&["key", "list"]), "");
+    assert_eq!(msgfs(home.path(), &["key", "forget", "bob"]).status.code(), Some(1));
+}
+
+#[test]
+fn the_manual_page_and_completions_are_complete() {
+    let page = text(&run(&["man"]).stdout);
+    let script = text(&run(&["completions", "bash"]).stdout);
+    for command in COMMANDS {
+        assert!(page.contains(&format!("MSGFS {}", command.to_uppercase())), "{command}");
+        assert!(script.contains(&format!("msgfs__subcmd__{command}")), "{command}");
+    }
+}
