@@ -91,7 +91,7 @@ impl From<LockError> for OpenError {
         let text = e.to_string();
         match e {
             LockError::Held(holder) => Self::Held(HeldError { holder, text }),
-            other => Self::Lock(other),
+            other @ LockError::Io { .. } => Self::Lock(other),
         }
     }
 }

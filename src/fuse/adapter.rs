@@ -92,7 +92,7 @@ impl Adapter {
     }
 
     /// Who opens a file, as far as the tree wants to know.
-    fn reader(&self, req: &Request, node: &Node, flags: i32) -> Reader {
+    fn reader(req: &Request, node: &Node, flags: i32) -> Reader {
         let nofollow = flags & libc::O_NOFOLLOW != 0;
         let noatime = flags & libc::O_NOATIME != 0;
         let matters = matches!(node, Node::Message(Place::Inbox, _)) && !nofollow && !noatime;
@@ -100,12 +100,12 @@ impl Adapter {
         Reader { nofollow, noatime, process }
     }
 
-    fn access(&self, req: &Request, node: &Node, flags: i32) -> Access {
+    fn access(req: &Request, node: &Node, flags: i32) -> Access {
         Access {
             write: flags & libc::O_ACCMODE != libc::O_RDONLY,
             append: flags & libc::O_APPEND != 0,
             truncate: flags & libc::O_TRUNC != 0,
-            reader: self.reader(req, node, flags),
+            reader: Self::reader(req, node, flags),
         }
     }
 
@@ -360,7 +360,7 @@ impl Filesystem for Adapter {
                 return Err(Error::NotPermitted("only files can be made here".into()));
             }
             let folder = self.node(parent)?;
-            let access = self.access(req, &folder, libc::O_WRONLY);
+            let access = Self::access(req, &folder, libc::O_WRONLY);
             let (node, file) = self.tree.create(&folder, text(name)?, &access)?;
             self.tree.release(&file);
             self.entry(&node)
@@ -422,7 +422,7 @@ impl Filesystem for Adapter {
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let opened = guarded("open", || {
             let node = self.node(ino)?;
-            let file = self.tree.open(&node, &self.access(req, &node, flags.0))?;
+            let file = self.tree.open(&node, &Self::access(req, &node, flags.0))?;
             let how = open_flags(&node, &file);
             Ok((self.files.add(file), how))
         });
@@ -446,7 +446,7 @@ impl Filesystem for Adapter {
             let folder = self.node(parent)?;
             let name =
                 name.to_str().ok_or_else(|| std::io::Error::from_raw_os_error(libc::EINVAL))?;
-            let access = self.access(req, &folder, flags);
+            let access = Self::access(req, &folder, flags);
             let (node, file) = self.tree.create(&folder, name, &access)?;
             let how = open_flags(&node, &file);
             let handle = self.files.add(file);

@@ -150,15 +150,14 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&byte, tail)) = rest.split_first() {
-        match (byte, tail) {
-            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
-                out.push(((a - b'0') << 6) | ((b - b'0') << 3) | (c - b'0'));
-                rest = after;
-            }
-            _ => {
-                out.push(byte);
-                rest = tail;
-            }
+        if let (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) =
+            (byte, tail)
+        {
+            out.push(((a - b'0') << 6) | ((b - b'0') << 3) | (c - b'0'));
+            rest = after;
+        } else {
+            out.push(byte);
+            rest = tail;
         }
     }
     out

@@ -343,9 +343,12 @@ impl Core {
         (x.time_ms.saturating_add(i64::from(x.seq)))
             .cmp(&y.time_ms.saturating_add(i64::from(y.seq)))
             .then_with(|| self.from(x).cmp(self.from(y)))
-            .then_with(|| match x.flags.has(Flags::ID_HEX) && y.flags.has(Flags::ID_HEX) {
-                true => x.id.cmp(&y.id),
-                false => self.id(x).cmp(&self.id(y)),
+            .then_with(|| {
+                if x.flags.has(Flags::ID_HEX) && y.flags.has(Flags::ID_HEX) {
+                    x.id.cmp(&y.id)
+                } else {
+                    self.id(x).cmp(&self.id(y))
+                }
             })
             .then(a.cmp(&b))
     }

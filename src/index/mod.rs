@@ -22,6 +22,7 @@ pub use core::{Core, IDENTITY_MASK, Reject, RejectKey, ThreadIx};
 pub use entry::{Entry, MsgIx};
 pub use intern::stable_hash;
 
+use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -472,9 +473,9 @@ fn write_marks(marks: &mut Marks) {
 
 /// Names everything besides the stores' contents that the tables depend on.
 fn fingerprint(stores: &[Arc<dyn Store>], settings: &Settings) -> String {
-    let mut text = format!("{:?}", settings.unsigned);
+    let mut text = settings.unsigned.to_string();
     for s in stores {
-        text.push_str(&format!("|{}|{}|{}|{}", s.kind(), s.name(), s.dir().display(), s.me()));
+        let _ = write!(text, "|{}|{}|{}|{}", s.kind(), s.name(), s.dir().display(), s.me());
     }
     text
 }

@@ -11,9 +11,9 @@ pub struct PublicKey(pub [u8; 32]);
 impl PublicKey {
     /// The first 16 hex digits of the SHA-256 of the raw key.
     pub fn fingerprint(&self) -> Fingerprint {
-        let digest = Sha256::digest(self.0);
+        let digest: [u8; 32] = Sha256::digest(self.0).into();
         let mut first = [0u8; 8];
-        first.copy_from_slice(&digest[..8]);
+        first.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
         Fingerprint(first)
     }
 }

@@ -48,6 +48,15 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     )
 }
 
+/// Bytes as lower-case hex digits.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, b| {
+        let _ = write!(out, "{b:02x}");
+        out
+    })
+}
+
 /// The visible stand-in for a control character.
 fn picture(c: char) -> char {
     match u32::from(c) {

@@ -85,7 +85,8 @@ impl Timestamp {
     /// Parses what [`Timestamp::stamp`] writes; `None` for anything else.
     pub fn from_stamp(s: &str) -> Option<Self> {
         let b = s.as_bytes();
-        if b.len() != 20 || b[8] != b'T' || b[15] != b'.' || b[19] != b'Z' {
+        let [.., b'Z'] = b else { return None };
+        if b.len() != 20 || b.get(8) != Some(&b'T') || b.get(15) != Some(&b'.') {
             return None;
         }
         let num = |r: std::ops::Range<usize>| -> Option<i64> {
@@ -177,7 +178,7 @@ impl FromStr for Day {
 
     fn from_str(s: &str) -> Result<Self, ParseDayError> {
         let b = s.as_bytes();
-        if b.len() != 10 || b[4] != b'-' || b[7] != b'-' {
+        if b.len() != 10 || b.get(4) != Some(&b'-') || b.get(7) != Some(&b'-') {
             return Err(ParseDayError);
         }
         let compact: String = s.chars().filter(|c| *c != '-').collect();

@@ -36,7 +36,7 @@ pub fn parse(bytes: &[u8]) -> Result<Draft, DraftError> {
     let (header, body) = split(text);
     let mut draft = Draft { body: body.trim_end_matches('\n').to_owned(), ..Draft::default() };
     for (name, value) in header_lines(header)? {
-        set(&mut draft, &name, &value)?;
+        set(&mut draft, name, &value)?;
     }
     Ok(draft)
 }

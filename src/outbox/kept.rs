@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Target;
-use crate::model::Timestamp;
+use crate::model::{Timestamp, hex};
 use crate::store::fs;
 
 /// A draft that is not open and was not sent.
@@ -98,8 +98,8 @@ impl Shelf {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        let digest = Sha256::digest(name.as_bytes());
-        let hex: String = digest.iter().take(16).map(|b| format!("{b:02x}")).collect();
+        let mut hex = hex(&Sha256::digest(name.as_bytes()));
+        hex.truncate(32);
         self.dir.join(hex)
     }
 }

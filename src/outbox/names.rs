@@ -23,7 +23,7 @@ pub fn is_private(name: &str) -> bool {
 
 /// Whether this is the name of the note beside a refused draft.
 pub fn is_error_note(name: &str) -> bool {
-    name.ends_with(".error")
+    name.strip_suffix(".error").is_some()
 }
 
 /// The address a file name stands for: the name without `.txt`, `.md` or `.eml`.

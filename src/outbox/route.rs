@@ -100,16 +100,16 @@ pub fn not_an_address(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError
 }
 
 fn stranger(core: &Core, recipient: &str) -> String {
-    let hint = match nearest(recipient, core.addresses()) {
-        Some(name) => format!("the nearest known name is {name}"),
-        None => {
-            let mut names: Vec<&str> = core.addresses().collect();
-            names.sort_unstable();
-            names.truncate(10);
-            match names.is_empty() {
-                true => "nobody has written or been written to here yet".to_owned(),
-                false => format!("known are {}", names.join(", ")),
-            }
+    let hint = if let Some(name) = nearest(recipient, core.addresses()) {
+        format!("the nearest known name is {name}")
+    } else {
+        let mut names: Vec<&str> = core.addresses().collect();
+        names.sort_unstable();
+        names.truncate(10);
+        if names.is_empty() {
+            "nobody has written or been written to here yet".to_owned()
+        } else {
+            format!("known are {}", names.join(", "))
         }
     };
     format!("nobody called {recipient} is known; {hint} (unknown_recipient = \"refuse\")")

@@ -282,10 +282,8 @@ impl Tree {
                 let core = self.index.read();
                 core.inbox_rev().find_map(|ix| core.entry(ix).map(Entry::time))
             }
-            Node::Archive => {
-                self.with_day_list(Place::Archive, |core, list| newest_live(core, list))
-            }
-            Node::Sent => self.with_day_list(Place::Sent, |core, list| newest_live(core, list)),
+            Node::Archive => self.with_day_list(Place::Archive, newest_live),
+            Node::Sent => self.with_day_list(Place::Sent, newest_live),
             Node::ArchiveDay(day) => self.with_day_list(Place::Archive, |core, list| {
                 newest_live(core, core.on_day(list, *day))
             }),

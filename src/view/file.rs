@@ -265,19 +265,16 @@ impl Tree {
 /// Header and body if it can be read as a message, else its bytes as text.
 fn readable(store: &dyn crate::store::Store, at: &Location, reject: &Reject) -> String {
     let mut text = String::new();
-    let body = match store.read(at) {
-        Ok(record) => {
-            text.push_str(&super::render::header(&record.message, store.kind(), None));
-            record.message.body
+    let body = if let Ok(record) = store.read(at) {
+        text.push_str(&super::render::header(&record.message, store.kind(), None));
+        record.message.body
+    } else {
+        let bytes = store.read_bytes(at, SHOWN).unwrap_or_default();
+        let mut body = String::from_utf8_lossy(&bytes).into_owned();
+        if u64::from(reject.len) > SHOWN as u64 {
+            body.push_str("\n[only the beginning is shown; the whole is in raw/]");
         }
-        Err(_) => {
-            let bytes = store.read_bytes(at, SHOWN).unwrap_or_default();
-            let mut body = String::from_utf8_lossy(&bytes).into_owned();
-            if u64::from(reject.len) > SHOWN as u64 {
-                body.push_str("\n[only the beginning is shown; the whole is in raw/]");
-            }
-            body
-        }
+        body
     };
     text.push('\n');
     text.push_str(&safe_text(&body));

@@ -1,8 +1,11 @@
 //! File names: of messages, threads and rejects (contract, sections 2 and 3).
 
+use std::fmt::Write;
+
 use sha2::{Digest, Sha256};
 
 use crate::index::{Core, Entry};
+use crate::model::hex;
 
 /// Longest `<from>` part of a message's name, in bytes.
 const MAX_FROM: usize = 64;
@@ -17,8 +20,7 @@ fn is_plain(b: u8) -> bool {
 
 /// The first hex digits of a text's SHA-256.
 pub(super) fn short_hash(text: &str, digits: usize) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    let mut hex: String = digest.iter().map(|b| format!("{b:02x}")).collect();
+    let mut hex = hex(&Sha256::digest(text.as_bytes()));
     hex.truncate(digits);
     hex
 }
@@ -63,7 +65,7 @@ pub(super) fn thread_name(id: &str) -> String {
         if is_plain(b) && (i > 0 || b.is_ascii_alphanumeric()) {
             out.push(b as char);
         } else {
-            out.push_str(&format!("%{b:02X}"));
+            let _ = write!(out, "%{b:02X}");
         }
     }
     if out.len() > MAX_THREAD {

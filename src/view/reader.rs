@@ -99,6 +99,7 @@ impl Listers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     #[test]
     fn a_process_is_the_same_until_it_becomes_another_program() {
@@ -111,7 +112,6 @@ mod tests {
             .unwrap();
         std::thread::sleep(Duration::from_millis(100));
         let before = Process::of(child.id()).unwrap();
-        use std::io::Write;
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(b"go\n").unwrap();
         let deadline = Instant::now() + Duration::from_secs(5);

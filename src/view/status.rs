@@ -44,7 +44,7 @@ impl Tree {
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
         match &refusal {
             Some(r) => {
-                line(format!("last refusal: {}: {}", one_line(&r.name), safe_text(&r.reason)))
+                line(format!("last refusal: {}: {}", one_line(&r.name), safe_text(&r.reason)));
             }
             None => line("last refusal: none".to_owned()),
         }

@@ -99,22 +99,18 @@ impl Tree {
         if self.settings.read_only {
             return Err(Error::ReadOnly);
         }
+        let answers = [".reply", ".ack"].iter().any(|ending| name.ends_with(ending));
         let node = match parent {
+            // What there is to answer or acknowledge would have been found.
+            Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_) if answers => {
+                return Err(Error::NotFound);
+            }
             Node::Outbox => {
                 self.outbox()?.check_name(name)?;
                 Node::Draft(name.to_owned())
             }
-            Node::Thread(_) if name.ends_with(".reply") || name.ends_with(".ack") => {
-                return Err(Error::NotFound);
-            }
             Node::Thread(thread) => Node::ThreadDraft(*thread, name.to_owned()),
             Node::Compose(folder) => Node::ComposeFile(folder.clone(), name.to_owned()),
-            Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_)
-                if name.ends_with(".reply") || name.ends_with(".ack") =>
-            {
-                // A message of this name would have been found.
-                return Err(Error::NotFound);
-            }
             _ => {
                 return Err(Error::not_permitted(
                     "files cannot be created here; drafts go to outbox/, answers beside a message \

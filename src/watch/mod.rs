@@ -76,7 +76,7 @@ impl Drop for Watcher {
 
 /// Whether changes in a folder can be seen by inotify alone.
 fn is_local(dir: &Path) -> bool {
-    rustix::fs::statfs(dir).is_ok_and(|fs| !REMOTE.contains(&(fs.f_type as i64)))
+    rustix::fs::statfs(dir).is_ok_and(|fs| !REMOTE.contains(&fs.f_type))
 }
 
 struct Loop {
@@ -158,8 +158,7 @@ impl Loop {
         match poll(&mut fds, polls.then_some(&limit)) {
             Ok(0) => Wake::Timer,
             Ok(_) if fds.first().is_some_and(|f| !f.revents().is_empty()) => Wake::Stop,
-            Ok(_) => Wake::Events,
-            Err(rustix::io::Errno::INTR) => Wake::Events,
+            Ok(_) | Err(rustix::io::Errno::INTR) => Wake::Events,
             Err(_) => Wake::Stop,
         }
     }
@@ -216,7 +215,9 @@ mod tests {
         let target = Target {
             dir: dir.to_owned(),
             concerns: Box::new(|name| name == "a"),
-            changed: Box::new(move || drop(tx.send(()))),
+            changed: Box::new(move || {
+                let _ = tx.send(());
+            }),
         };
         (Watcher::start(vec![target], how).unwrap(), rx)
     }

@@ -124,7 +124,11 @@ proptest! {
         let path = [b"/".as_slice(), &path].concat();
         let mut line = b"7 1 0:9 / ".to_vec();
         line.extend(escape(&path));
-        let tags: String = optional.iter().map(|o| format!(" {o}")).collect();
+        let mut tags = String::new();
+        for tag in &optional {
+            tags.push(' ');
+            tags.push_str(tag);
+        }
         line.extend(format!(" rw{tags} - fuse.msgfs msgfs rw\n").bytes());
         let mounts = parse(&line);
         prop_assert_eq!(mounts.len(), 1);

@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    fn with<'a>(taken: &'a dyn Fn(&str) -> bool) -> Preparing<'a> {
+    fn with(taken: &dyn Fn(&str) -> bool) -> Preparing<'_> {
         Preparing { now: Timestamp::from_secs(1_700_000_000), signer: &Unsigned, taken }
     }
 

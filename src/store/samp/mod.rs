@@ -53,7 +53,10 @@ pub struct SampStore {
 
 impl std::fmt::Debug for SampStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SampStore").field("dir", &self.dir).field("me", &self.me).finish()
+        f.debug_struct("SampStore")
+            .field("dir", &self.dir)
+            .field("me", &self.me)
+            .finish_non_exhaustive()
     }
 }
 

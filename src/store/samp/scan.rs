@@ -139,13 +139,12 @@ pub(super) fn scan(
     let mut files: HashMap<u32, File> = HashMap::new();
     let mut changes: HashMap<u32, Change> = HashMap::new();
     for n in &order {
-        if let Some((file, change)) = examine(dir, *n, sources) {
-            changes.insert(*n, change);
-            files.insert(*n, file);
-        }
+        let Some((file, change)) = examine(dir, *n, sources) else { continue };
+        changes.insert(*n, change);
+        files.extend(file.map(|file| (*n, file)));
     }
     for (n, source) in (0u32..).zip(&sources.list) {
-        if source.present && !files.contains_key(&n) {
+        if source.present && !changes.contains_key(&n) {
             changes.insert(n, Change::Gone);
         }
     }
@@ -157,7 +156,7 @@ pub(super) fn scan(
     redo.sort_unstable();
     redo.dedup();
     let mut reader = Reader::new(me, sink);
-    reader.total = total_bytes(&order, &changes, &redo, sources, &files);
+    reader.total = total_bytes(&order, &changes, &redo, sources);
     for n in order {
         let Some(file) = files.get(&n) else { continue };
         let in_redo = sources.get(n).is_some_and(|s| redo.contains(&s.alias));
@@ -170,7 +169,7 @@ pub(super) fn scan(
         }
     }
     for alias in redo {
-        reader.redo(dir, &alias, sources, &files);
+        reader.redo(dir, &alias, sources, &mut files);
     }
     Ok(())
 }
@@ -227,36 +226,32 @@ fn show(name: &str) -> Cow<'_, str> {
     crate::model::one_line(name)
 }
 
-/// Opens a file and tells what happened to it since it was last read.
-fn examine(dir: &Path, n: u32, sources: &mut Sources) -> Option<(File, Change)> {
-    let source = sources.list.get(n as usize)?;
-    let opened = fs::open_regular(&dir.join(&source.file_name))
-        .and_then(|file| Stamp::of(&file).map(|stamp| (file, stamp)));
-    let (file, stamp) = match opened {
+/// Tells what happened to a file since it was last read, and opens it if anything did. `None` if it
+/// cannot be read.
+fn examine(dir: &Path, n: u32, sources: &mut Sources) -> Option<(Option<File>, Change)> {
+    let source = sources.list.get_mut(n as usize)?;
+    let path = dir.join(&source.file_name);
+    let seen = std::fs::symlink_metadata(&path).map(|m| Stamp::from(&m));
+    if source.present && seen.is_ok_and(|stamp| stamp == source.stamp) {
+        return Some((None, Change::Same));
+    }
+    let opened = fs::open_regular(&path).and_then(|file| Ok((Stamp::of(&file)?, file)));
+    let (stamp, file) = match opened {
         Ok(opened) => opened,
         Err(e) => {
-            sources.trouble.push(format!("{} cannot be read: {e}", show(&source.file_name)));
+            let text = format!("{} cannot be read: {e}", show(&source.file_name));
+            sources.trouble.push(text);
             return None;
         }
     };
-    let fresh = source.stamp == Stamp::default();
-    let change = if fresh {
-        Change::Grown
-    } else if source.present && stamp == source.stamp {
-        Change::Same
-    } else if source.present
-        && stamp.same_file(&source.stamp)
-        && stamp.size > source.stamp.size
-        && print(&file, source.offset) == Some(source.print)
-    {
-        Change::Grown
-    } else {
-        Change::Other
-    };
-    let source = sources.list.get_mut(n as usize)?;
+    let grown = source.stamp == Stamp::default()
+        || (source.present
+            && stamp.same_file(&source.stamp)
+            && stamp.size > source.stamp.size
+            && print(&file, source.offset) == Some(source.print));
     source.present = true;
     source.stamp = stamp;
-    Some((file, change))
+    Some((Some(file), if grown { Change::Grown } else { Change::Other }))
 }
 
 /// A print of the bytes just before `offset` and of the file's beginning.
@@ -276,15 +271,13 @@ fn total_bytes(
     changes: &HashMap<u32, Change>,
     redo: &[String],
     sources: &Sources,
-    files: &HashMap<u32, File>,
 ) -> u64 {
     let bytes = |n: &u32| {
         let source = sources.get(*n)?;
-        let size = files.get(n)?.metadata().ok()?.len();
         if redo.contains(&source.alias) {
-            Some(size)
+            Some(source.stamp.size)
         } else if changes.get(n) == Some(&Change::Grown) {
-            Some(size.saturating_sub(source.offset))
+            Some(source.stamp.size.saturating_sub(source.offset))
         } else {
             None
         }
@@ -315,7 +308,13 @@ impl<'s> Reader<'s> {
     }
 
     /// Reads all files of one writer again from the start.
-    fn redo(&mut self, dir: &Path, alias: &str, sources: &mut Sources, files: &HashMap<u32, File>) {
+    fn redo(
+        &mut self,
+        dir: &Path,
+        alias: &str,
+        sources: &mut Sources,
+        files: &mut HashMap<u32, File>,
+    ) {
         let group = sources.group(alias);
         self.sink.begin_rescan(&group);
         for n in &group {
@@ -323,11 +322,19 @@ impl<'s> Reader<'s> {
             source.offset = 0;
             source.lines = 0;
             source.tail_delivered = false;
+            if !files.contains_key(n)
+                && let Ok(file) = fs::open_regular(&dir.join(&source.file_name))
+            {
+                // Not changed itself, but another file of this writer was.
+                source.stamp = Stamp::of(&file).unwrap_or_default();
+                files.insert(*n, file);
+            }
             source.present = files.contains_key(n);
-            if let Some(file) = files.get(n) {
-                self.follow(dir, file, *n, sources);
-            } else {
-                source.stamp = Stamp::default();
+            match files.get(n) {
+                Some(file) => {
+                    self.follow(dir, file, *n, sources);
+                }
+                None => source.stamp = Stamp::default(),
             }
         }
         self.sink.end_rescan(&group);
@@ -604,7 +611,7 @@ impl<'s> Reader<'s> {
             id_verified: parsed.id_verified,
             read: None,
             claim,
-            idempotency_key: parsed.idem.filter(|_| place.from_me).map(|k| k.into()),
+            idempotency_key: parsed.idem.filter(|_| place.from_me).map(std::convert::Into::into),
             from: parsed.from,
             to: parsed.to,
             thread: parsed.thread,

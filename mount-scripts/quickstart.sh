@@ -1,0 +1,205 @@
+#!/bin/bash
+# From a fresh Debian with Rust to mail you can `ls` and `cat`.
+#
+#   mount-scripts/quickstart.sh              install what is missing, build, show a demo, mount ~/mail
+#   mount-scripts/quickstart.sh --demo       the same without mounting ~/mail: leaves nothing mounted
+#
+# Options:
+#   --me NAME    who you are in ~/mail (default: $MSGFS_ME, your configuration, else your login name)
+#   --dir DIR    where to mount your mail (default: ~/mail)
+#   --bin FILE   use this msgfs instead of building one
+#
+# It can be run again at any time: what is there already is left as it is. It works as root and as a
+# normal user; a normal user needs sudo only if a package is missing.
+set -euo pipefail
+
+usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; }
+say() { printf '\n== %s\n' "$*"; }
+die() {
+    printf 'quickstart: %s\n' "$*" >&2
+    exit 1
+}
+
+demo_only=false
+me=
+dir=$HOME/mail
+bin=
+while (($#)); do
+    case $1 in
+        --demo) demo_only=true ;;
+        --me | --dir | --bin)
+            (($# > 1)) || die "$1 needs a value"
+            case $1 in
+                --me) me=$2 ;;
+                --dir) dir=$2 ;;
+                --bin) bin=$2 ;;
+            esac
+            shift
+            ;;
+        -h | --help)
+            usage
+            exit 0
+            ;;
+        *) die "unknown option $1; see $0 --help" ;;
+    esac
+    shift
+done
+case $dir in /*) ;; *) dir=$PWD/$dir ;; esac
+case $bin in '' | /*) ;; *) bin=$PWD/$bin ;; esac
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+PATH=$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin
+
+# --- what this machine lacks --------------------------------------------------------------------
+
+as_root() {
+    if ((EUID == 0)); then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        die "this needs root, and there is no sudo; run as root: $*"
+    fi
+}
+
+packages=()
+command -v fusermount3 >/dev/null || packages+=(fuse3)
+if [[ -z $bin ]]; then
+    command -v cc >/dev/null || packages+=(gcc libc6-dev)
+    command -v cargo >/dev/null ||
+        die "there is no cargo; install Rust from https://rustup.rs and run this again"
+fi
+if ((${#packages[@]})); then
+    command -v apt-get >/dev/null ||
+        die "missing: ${packages[*]}, and this is no Debian; install them with your package manager"
+    say "Installing ${packages[*]} with apt-get"
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${packages[@]}"
+fi
+
+[[ -e /dev/fuse ]] || { ((EUID == 0)) && modprobe fuse 2>/dev/null; } || true
+[[ -e /dev/fuse ]] || die "there is no /dev/fuse. Load it with 'modprobe fuse' as root; start a container \
+with '--device /dev/fuse --cap-add SYS_ADMIN'; or use 'msgfs ls', 'msgfs cat' and 'msgfs write', which need no FUSE."
+{ : <>/dev/fuse; } 2>/dev/null ||
+    die "/dev/fuse cannot be opened by $(id -un). Mend it as root with: chmod 666 /dev/fuse"
+
+# --- build --------------------------------------------------------------------------------------
+
+if [[ -z $bin ]]; then
+    say "Building msgfs (a few minutes the first time)"
+    (cd "$here" && cargo build --release --locked)
+    bin=${CARGO_TARGET_DIR:-$here/target}/release/msgfs
+    case $bin in /*) ;; *) bin=$here/$bin ;; esac
+fi
+[[ -x $bin ]] || die "$bin is not a program"
+
+# --- the demo: alice and bob, each with a mount of the same messages ------------------------------
+
+demo=$(mktemp -d "${TMPDIR:-/tmp}/msgfs-demo.XXXXXX")
+mkdir "$demo/bin"
+ln -s "$bin" "$demo/bin/msgfs"
+
+# Everything of the demo lives below $demo: no mail, key or setting of yours is touched.
+in_demo() {
+    env -u AGENT_MESSAGE_DIR -u MSGFS_ME -u XDG_CONFIG_HOME -u XDG_STATE_HOME -u XDG_CACHE_HOME \
+        HOME="$demo" PATH="$demo/bin:$PATH" "$@"
+}
+
+mounted() { findmnt -rn --mountpoint "$1" >/dev/null 2>&1; }
+
+end_demo() {
+    local status=$? who
+    if ((status != 0)); then
+        # What went wrong is in files that are about to go.
+        printf '\nquickstart: the demo failed; what msgfs says about it:\n' >&2
+        for who in alice bob; do
+            timeout 5 tail -n +1 "$demo/$who/status.txt" "$demo/$who"/outbox/*.error 2>/dev/null >&2 || true
+        done
+    fi
+    for who in alice bob; do
+        mounted "$demo/$who" || continue
+        in_demo "$bin" umount "$demo/$who" >/dev/null 2>&1 || fusermount3 -u -z -q "$demo/$who" || true
+    done
+    for who in alice bob; do
+        if mounted "$demo/$who"; then
+            printf 'quickstart: %s is still mounted; end it with: fusermount3 -u -z %s\n' "$demo/$who" "$demo/$who" >&2
+            return
+        fi
+    done
+    rm -rf --one-file-system -- "$demo"
+}
+trap end_demo EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Shows a command as you would type it, then what it prints.
+run() {
+    printf '\n  $ %s\n' "$1"
+    (cd "$demo" && in_demo bash -c "$1" 2>&1) | sed 's/^/  /'
+}
+
+# Waits until a folder of the demo has a file whose name fits; prints the name.
+arrives() {
+    local found try
+    for ((try = 0; try < 100; try++)); do
+        found=$(timeout 5 find "$demo/$1" -maxdepth 1 -name "$2" -printf '%f\n' -quit)
+        [[ -z $found ]] || break
+        sleep 0.05
+    done
+    [[ -n $found ]] || die "nothing arrived in $1 within 5 seconds"
+    printf '%s\n' "$found"
+}
+
+say "Two agents, alice and bob, mount the same messages"
+run "msgfs mount --me alice ~/alice"
+run "msgfs mount --me bob ~/bob"
+
+say "alice writes to bob"
+run "echo hi > alice/outbox/bob"
+first=$(arrives bob/inbox '*-alice-*.txt')
+day=${first:0:4}-${first:4:2}-${first:6:2}
+
+say "bob reads it, and answers exactly this message"
+run "ls bob/inbox"
+run "cat bob/inbox/*"
+run "echo 'hi alice, the tests are green' > bob/archive/$day/${first%.txt}.reply"
+arrives alice/inbox '*-bob-*.txt' >/dev/null
+
+say "alice reads the answer, and the conversation as one text"
+run "cat alice/inbox/*"
+run "ls alice/inbox alice/sent/* alice/archive/*"
+run "cat alice/transcripts/*"
+say "The demo worked; its two mounts and its folder are removed again"
+end_demo
+trap - EXIT
+
+# --- your own mail --------------------------------------------------------------------------------
+
+if $demo_only; then
+    printf '\nTo mount your own mail at %s, run this again without --demo.\n' "$dir"
+    exit 0
+fi
+
+say "Your own mail"
+config=${XDG_CONFIG_HOME:-$HOME/.config}/msgfs/config.toml
+if findmnt -rn --mountpoint "$dir" -t fuse.msgfs,fuse >/dev/null 2>&1 && [[ -r $dir/README.txt ]]; then
+    printf '%s is mounted already.\n' "$dir"
+else
+    who=()
+    if [[ -n $me ]]; then
+        who=(--me "$me")
+    elif [[ -z ${MSGFS_ME:-} ]] && ! grep -Eqs '^[[:space:]]*me[[:space:]]*=' "$config"; then
+        # Without a word from you the name of the current folder would decide, which is nobody's name here.
+        who=(--me "$(id -un)")
+    fi
+    "$bin" mount "${who[@]}" "$dir" ||
+        die "mounting $dir failed (reason above); another place: $0 --dir DIR"
+fi
+cat <<END
+
+  Read how to use it:    cat $dir/README.txt
+  Send a message:        echo hello > $dir/outbox/NAME
+  Read your mail:        cat $dir/inbox/*
+  End it:                $bin umount $dir
+  Have msgfs in PATH:    cargo install --path $here
+  Mount it at log-in:    see mount-scripts/msgfs.service
+END
