@@ -325,9 +325,12 @@ fn keep(index: &Index, stop: &AtomicBool) {
     let mut saved = Instant::now();
     let mut unsaved = true;
     let mut seen = 0;
-    while !stop.load(Ordering::Relaxed) {
+    loop {
         let limit = if unsaved { SAVE_EVERY } else { Duration::from_secs(24 * 3600) };
         let now = index.wait(seen, Instant::now() + limit);
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
         unsaved |= now != seen;
         seen = now;
         std::thread::sleep(TELL_AFTER);

@@ -14,7 +14,8 @@ use tracing_subscriber::EnvFilter;
 const KEEP: u64 = 4 << 20;
 
 fn filter(default: &str) -> EnvFilter {
-    EnvFilter::try_from_env("MSGFS_LOG").unwrap_or_else(|_| EnvFilter::new(default))
+    EnvFilter::try_from_env("MSGFS_LOG")
+        .unwrap_or_else(|_| EnvFilter::new(format!("{default},fuser=error")))
 }
 
 /// Logs to standard error.

@@ -14,6 +14,12 @@ use crate::store::{Found, Rejected};
 /// Identities keep 56 bits; the rest of an inode number names the view.
 pub const IDENTITY_MASK: u64 = (1 << 56) - 1;
 
+/// An identity as a hash for the tables: they pick the bucket by the lowest bits and tell its
+/// entries apart by the highest, so these must not be zero, nor the lowest again.
+fn spread(identity: u64) -> u64 {
+    identity | (identity >> 40) << 56
+}
+
 /// Position of a thread in the index.
 pub type ThreadIx = u32;
 
@@ -232,12 +238,14 @@ impl Core {
     pub fn find_thread(&self, store: usize, id: &str) -> Option<ThreadIx> {
         let identity = self.thread_hash(store, id);
         let same = |ix: &ThreadIx| self.thread_id(*ix).is_some_and(|(i, s)| i == id && s == store);
-        self.thread_of.find(identity, same).copied()
+        self.thread_of.find(spread(identity), same).copied()
     }
 
     /// Finds a thread by the identity behind its inode numbers.
     pub fn thread_by_identity(&self, identity: u64) -> Option<ThreadIx> {
-        self.thread_of.find(identity, |ix| self.thread_identity(*ix) == Some(identity)).copied()
+        self.thread_of
+            .find(spread(identity), |ix| self.thread_identity(*ix) == Some(identity))
+            .copied()
     }
 
     /// The live messages of a thread, oldest first.
@@ -270,7 +278,7 @@ impl Core {
     /// Finds a message by the identity behind its inode numbers.
     pub fn by_identity(&self, identity: u64) -> Option<MsgIx> {
         let same = |ix: &MsgIx| self.entry(*ix).is_some_and(|e| e.hash == identity);
-        self.keys.find(identity, same).copied()
+        self.keys.find(spread(identity), same).copied()
     }
 
     /// Finds a message by its key.
@@ -409,8 +417,9 @@ impl Core {
             mine: 0,
         });
         let threads = &self.threads;
-        self.thread_of
-            .insert_unique(identity, ix, |ix| threads.get(*ix as usize).map_or(0, |t| t.identity));
+        self.thread_of.insert_unique(spread(identity), ix, |ix| {
+            threads.get(*ix as usize).map_or(0, |t| spread(t.identity))
+        });
         ix
     }
 
@@ -452,7 +461,9 @@ impl Core {
             flags,
         });
         let entries = &self.entries;
-        self.keys.insert_unique(hash, ix, |ix| entries.get(*ix as usize).map_or(0, |e| e.hash));
+        self.keys.insert_unique(spread(hash), ix, |ix| {
+            entries.get(*ix as usize).map_or(0, |e| spread(e.hash))
+        });
         if let Some(key) = &found.idempotency_key {
             self.idempotency.entry(key.to_string()).or_default().push(ix);
         }
@@ -675,8 +686,8 @@ impl Core {
         let threads = &self.threads;
         self.thread_of = HashTable::with_capacity(threads.len());
         for (ix, t) in (0u32..).zip(threads) {
-            self.thread_of.insert_unique(t.identity, ix, |ix| {
-                threads.get(*ix as usize).map_or(0, |t| t.identity)
+            self.thread_of.insert_unique(spread(t.identity), ix, |ix| {
+                threads.get(*ix as usize).map_or(0, |t| spread(t.identity))
             });
         }
         self.writer_of = (0u32..).zip(&self.writers).map(|(n, w)| ((w.store, w.name), n)).collect();

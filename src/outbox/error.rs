@@ -1,5 +1,7 @@
 //! Why a draft is refused. One variant a meaning; the errno of each is in `view::error`.
 
+use std::sync::Arc;
+
 use crate::model::DraftError;
 use crate::store::StoreError;
 
@@ -38,6 +40,9 @@ pub enum OutboxError {
     /// The mount is read-only.
     #[error("this mount is read-only; mount without --read-only to send")]
     ReadOnly,
+    /// The draft was refused before, and nothing has changed since.
+    #[error("{0}")]
+    Already(Arc<OutboxError>),
     /// A store refused or failed.
     #[error(transparent)]
     Store(#[from] StoreError),

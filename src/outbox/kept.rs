@@ -3,6 +3,7 @@
 //! They outlive the process: one file each in the state folder.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ impl Shelf {
     /// # Errors
     /// As the system gave it.
     pub fn open(dir: &Path) -> std::io::Result<Self> {
-        std::fs::create_dir_all(dir)?;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let mut drafts = BTreeMap::new();
         for entry in std::fs::read_dir(dir)?.flatten() {
             let draft = fs::read_small(&entry.path(), 1 << 30)

@@ -116,10 +116,19 @@ struct Open {
     touched: bool,
     /// In the spool, ready to be sent at the last close.
     spooled: Option<(u64, Vec<Parcel>)>,
-    refused: Option<String>,
+    refused: Option<Arc<OutboxError>>,
     /// Removed while open: closing it sends nothing.
     unlinked: bool,
     time: Timestamp,
+}
+
+impl Open {
+    /// Notes a refusal and gives it on.
+    fn refuse(&mut self, why: OutboxError) -> OutboxError {
+        let why = Arc::new(why);
+        self.refused = Some(Arc::clone(&why));
+        OutboxError::Already(why)
+    }
 }
 
 /// What is listed in `outbox/`.
@@ -278,7 +287,9 @@ impl Outbox {
     ) -> Result<DraftId, OutboxError> {
         let kept = self.shelf.lock().get(name).cloned();
         if kept.is_none() && target == Target::Outbox {
-            self.check_name(name)?;
+            self.check_name(name).inspect_err(|e| {
+                self.note_refusal(name, &e.to_string(), Timestamp::now());
+            })?;
         }
         let (target, text, touched) = match kept {
             Some(kept) => {
@@ -315,13 +326,16 @@ impl Outbox {
     pub fn write(&self, id: DraftId, offset: Option<u64>, data: &[u8]) -> Result<(), OutboxError> {
         let draft = self.draft(id)?;
         let mut d = draft.lock();
+        if let Some(refused) = &d.refused {
+            // What follows a refused part would stand alone, and be judged as something else.
+            return Err(OutboxError::Already(Arc::clone(refused)));
+        }
         let at = offset.unwrap_or(d.text.len() as u64);
         let end = at.saturating_add(data.len() as u64);
+        d.touched = true;
+        d.time = Timestamp::now();
         if end > self.settings.max_message {
-            let error = OutboxError::TooLarge(self.settings.max_message);
-            d.refused = Some(error.to_string());
-            d.touched = true;
-            return Err(error);
+            return Err(d.refuse(OutboxError::TooLarge(self.settings.max_message)));
         }
         let (at, end) = (at as usize, end as usize);
         if d.text.len() < end {
@@ -331,17 +345,10 @@ impl Outbox {
             slot.copy_from_slice(data);
         }
         d.dirty = true;
-        d.touched = true;
-        d.refused = None;
-        d.time = Timestamp::now();
         if names::is_private(&d.name) || d.text.len() > EARLY_LIMIT {
             return Ok(());
         }
-        let judged = self.judge_early(&d);
-        if let Err(e) = &judged {
-            d.refused = Some(e.to_string());
-        }
-        judged
+        self.judge_early(&d).map_err(|e| d.refuse(e))
     }
 
     /// What can be said of a draft that may not be complete.
@@ -382,21 +389,16 @@ impl Outbox {
         if names::is_private(&d.name) || d.unlinked {
             return Ok(());
         }
+        if let Some(refused) = &d.refused {
+            return Err(OutboxError::Already(Arc::clone(refused)));
+        }
         if !d.dirty {
-            return match &d.refused {
-                Some(reason) if d.touched => Err(OutboxError::Invalid(reason.clone())),
-                _ => Ok(()),
-            };
+            return Ok(());
         }
-        let done = self.spool_draft(&mut d);
-        match &done {
-            Ok(()) => {
-                d.dirty = false;
-                self.sender.closing(id, Instant::now() + CLOSING);
-            }
-            Err(e) => d.refused = Some(e.to_string()),
-        }
-        done
+        self.spool_draft(&mut d).map_err(|e| d.refuse(e))?;
+        d.dirty = false;
+        self.sender.closing(id, Instant::now() + CLOSING);
+        Ok(())
     }
 
     /// Puts the draft as it is now into the spool, in place of an earlier version.
@@ -532,7 +534,7 @@ impl Outbox {
         if d.dirty && !d.unlinked && !names::is_private(&d.name) && d.refused.is_none() {
             // No flush came: the process was killed with a full buffer.
             if let Err(e) = self.spool_draft(&mut d) {
-                d.refused = Some(e.to_string());
+                d.refuse(e);
             }
         }
         match d.spooled.take() {
@@ -561,15 +563,15 @@ impl Outbox {
         if d.refused.is_none() && d.target != Target::Outbox && d.text.is_empty() {
             return;
         }
-        if let Some(reason) = &d.refused {
-            self.note_refusal(&d.name, reason, d.time);
+        if let Some(refused) = &d.refused {
+            self.note_refusal(&d.name, &refused.to_string(), d.time);
         }
         shelf.put(
             &d.name,
             Kept {
                 target: d.target.clone(),
                 text: d.text.clone().into(),
-                error: d.refused.clone(),
+                error: d.refused.as_ref().map(ToString::to_string),
                 time: d.time,
             },
         );
@@ -631,7 +633,7 @@ impl Outbox {
             }
             Err(e) => {
                 // Both: who renamed still has the old name, who looks for the new one finds why.
-                d.refused = Some(e.to_string());
+                let e = d.refuse(e);
                 self.keep(&d);
                 self.shelf.lock().remove(from);
                 Err(e)

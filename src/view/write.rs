@@ -105,10 +105,7 @@ impl Tree {
             Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_) if answers => {
                 return Err(Error::NotFound);
             }
-            Node::Outbox => {
-                self.outbox()?.check_name(name)?;
-                Node::Draft(name.to_owned())
-            }
+            Node::Outbox => Node::Draft(name.to_owned()),
             Node::Thread(thread) => Node::ThreadDraft(*thread, name.to_owned()),
             Node::Compose(folder) => Node::ComposeFile(folder.clone(), name.to_owned()),
             _ => {
