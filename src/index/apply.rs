@@ -95,6 +95,8 @@ pub(super) struct Applier<'a> {
     pub store: &'a dyn Store,
     /// First load: nobody looks yet, so lists are sorted once at the end.
     pub bulk: bool,
+    /// Room was made for a bulk load.
+    pub reserved: bool,
     pub changes: Changes,
     pub progress: &'a mut dyn FnMut(u64, u64),
 }
@@ -135,7 +137,7 @@ impl Sink for Applier<'_> {
             .map(|(ix, _)| ix)
             .collect();
         for ix in &gone {
-            core.dismiss(*ix, Flags::GONE);
+            core.dismiss(*ix);
         }
         let gone_set: HashSet<MsgIx> = gone.iter().copied().collect();
         core.remove_rejects(|_, r| r.message.is_some_and(|ix| gone_set.contains(&ix)));
@@ -150,6 +152,13 @@ impl Sink for Applier<'_> {
     }
 
     fn progress(&mut self, done: u64, total: u64) {
+        if self.bulk && !self.reserved {
+            self.reserved = true;
+            let mut core = self.index.core.write();
+            // What the first piece of the store held says what the rest will hold.
+            let per_byte = core.entries.len() as f64 / done.max(1) as f64;
+            core.reserve((per_byte * total.saturating_sub(done) as f64) as usize);
+        }
         (self.progress)(done, total);
     }
 }

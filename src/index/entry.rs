@@ -1,8 +1,8 @@
-//! One message in the index: 64 bytes, plain data, written to the snapshot as it stands.
+//! One message in the index: 56 bytes, plain data, written to the snapshot as it stands.
 
 use bytemuck::{Pod, Zeroable};
 
-use super::intern::StrId;
+use super::intern::{IDENTITY_MASK, StrId};
 use crate::model::Timestamp;
 use crate::store::Location;
 
@@ -17,11 +17,11 @@ pub(super) const NIL: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Entry {
-    /// Hash of store, writer and id, 56 bits: the identity behind inode numbers.
+    /// Identifies the message. If [`Flags::ID_HEX`], it is the 64-bit value of the id, mixed with the
+    /// writer's salt in a way that can be undone; else a hash. Its lower 56 bits are the identity
+    /// behind inode numbers.
     pub(super) hash: u64,
     pub(super) time_ms: i64,
-    /// The id: its value if it is 16 lower-case hex digits ([`Flags::ID_HEX`]), else a string.
-    pub(super) id: u64,
     pub(super) offset: u64,
     pub(super) len: u32,
     /// Store in the upper 8 bits, the store's source number below.
@@ -111,7 +111,7 @@ impl Entry {
 
     /// The 56-bit identity behind the message's inode numbers.
     pub fn identity(&self) -> u64 {
-        self.hash
+        self.hash & IDENTITY_MASK
     }
 
     /// The store it lies in.
@@ -159,4 +159,47 @@ impl Entry {
 pub(super) fn hex_id(id: &str) -> Option<u64> {
     let plain = id.len() == 16 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if plain { u64::from_str_radix(id, 16).ok() } else { None }
+}
+
+/// Odd, so that multiplying by it can be undone.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Its inverse modulo 2^64.
+const UNMIX: u64 = 0xf1de_83e1_9937_733d;
+
+/// The hash of a message with a hex id: different for each writer, and the id can be had back.
+pub(super) fn mix(id: u64, salt: u64) -> u64 {
+    (id ^ salt).wrapping_mul(MIX).rotate_left(29)
+}
+
+/// The id that [`mix`] was given.
+pub(super) fn unmix(hash: u64, salt: u64) -> u64 {
+    hash.rotate_right(29).wrapping_mul(UNMIX) ^ salt
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_entry_is_small() {
+        assert_eq!(size_of::<Entry>(), 56);
+    }
+
+    proptest! {
+        #[test]
+        fn mixing_can_be_undone(id: u64, salt: u64) {
+            prop_assert_eq!(unmix(mix(id, salt), salt), id);
+        }
+
+        #[test]
+        fn signature_states_are_kept(key in 0usize..40, bits: u16) {
+            let mut flags = Flags(bits);
+            for sig in [Sig::None, Sig::Valid, Sig::Unknown, Sig::Missing] {
+                flags.set_signature(sig, key);
+                prop_assert_eq!(flags.signature(), (sig, key.min(15)));
+                prop_assert_eq!(flags.0 & 0xff, bits & 0xff);
+            }
+        }
+    }
 }

@@ -17,6 +17,21 @@ pub(super) struct Interner {
     last: StrId,
 }
 
+/// Identities keep 56 bits; the rest of an inode number names the view.
+pub const IDENTITY_MASK: u64 = (1 << 56) - 1;
+
+/// An identity as a hash for the tables: they pick the bucket by the lowest bits and tell its
+/// entries apart by the highest, so these must not be zero, nor the lowest again.
+pub(super) fn spread(identity: u64) -> u64 {
+    let identity = identity & IDENTITY_MASK;
+    identity | (identity >> 40) << 56
+}
+
+/// The identity of a text.
+pub(super) fn text_identity(text: &str) -> u64 {
+    stable_hash(0, &[text]) & IDENTITY_MASK
+}
+
 /// A hash that is the same in every process and on every machine.
 pub fn stable_hash(seed: u64, parts: &[&str]) -> u64 {
     let mut hash = seed;
@@ -35,7 +50,7 @@ impl Interner {
         if !self.ends.is_empty() && self.get(self.last) == text {
             return self.last;
         }
-        let hash = stable_hash(0, &[text]);
+        let hash = spread(text_identity(text));
         let Self { bytes, ends, table, .. } = self;
         if let Some(id) = table.find(hash, |id| slice(bytes, ends, *id) == text) {
             self.last = *id;
@@ -44,7 +59,7 @@ impl Interner {
         let id = ends.len() as StrId;
         bytes.push_str(text);
         ends.push(bytes.len() as u32);
-        table.insert_unique(hash, id, |id| stable_hash(0, &[slice(bytes, ends, *id)]));
+        table.insert_unique(hash, id, |id| spread(text_identity(slice(bytes, ends, *id))));
         self.last = id;
         id
     }
@@ -52,7 +67,13 @@ impl Interner {
     /// The text's number, if it is there.
     pub fn find(&self, text: &str) -> Option<StrId> {
         let same = |id: &StrId| slice(&self.bytes, &self.ends, *id) == text;
-        self.table.find(stable_hash(0, &[text]), same).copied()
+        self.table.find(spread(text_identity(text)), same).copied()
+    }
+
+    /// The texts with this identity: one, but for the rarest of chances.
+    pub fn with_identity(&self, identity: u64) -> impl Iterator<Item = StrId> + '_ {
+        let same = move |id: &&StrId| text_identity(self.get(**id)) == identity;
+        self.table.iter_hash(spread(identity)).filter(same).copied()
     }
 
     /// Bytes and ends, for the snapshot.
@@ -71,8 +92,8 @@ impl Interner {
         }
         let mut table = HashTable::with_capacity(ends.len());
         for id in 0..ends.len() as StrId {
-            let hash = stable_hash(0, &[slice(&bytes, &ends, id)]);
-            table.insert_unique(hash, id, |id| stable_hash(0, &[slice(&bytes, &ends, *id)]));
+            let hash = spread(text_identity(slice(&bytes, &ends, id)));
+            table.insert_unique(hash, id, |id| spread(text_identity(slice(&bytes, &ends, *id))));
         }
         Some(Self { bytes, ends, table, last: 0 })
     }

@@ -1,7 +1,7 @@
 //! One index over all stores: which messages there are, in which order, whose, in which thread,
 //! read or not.
 //!
-//! - [`entry`](Entry): what is kept of a message (64 bytes); [`Core`]: the tables.
+//! - [`entry`](Entry): what is kept of a message (56 bytes); [`Core`]: the tables.
 //! - `apply`: from scans to the tables. `marks`: what me has read. `snapshot`: the tables on disk.
 //!
 //! # Locks
@@ -11,6 +11,7 @@
 //! batch, so that views are never kept waiting for a whole log.
 
 mod apply;
+mod change;
 mod core;
 mod entry;
 mod intern;
@@ -18,9 +19,9 @@ mod marks;
 mod snapshot;
 
 pub use apply::Changes;
-pub use core::{Core, IDENTITY_MASK, Reject, RejectKey, ThreadIx};
+pub use core::{Core, Reject, RejectKey, ThreadIx};
 pub use entry::{Entry, MsgIx};
-pub use intern::stable_hash;
+pub use intern::{IDENTITY_MASK, stable_hash};
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -207,6 +208,7 @@ impl Index {
             number,
             store: store.as_ref(),
             bulk,
+            reserved: false,
             changes: Changes::default(),
             progress,
         };

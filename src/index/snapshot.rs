@@ -12,13 +12,13 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use super::core::{Core, Reject, RejectKey, Writer};
+use super::core::{Core, OddId, Reject, RejectKey, Writer};
 use super::entry::{Entry, MsgIx};
 use super::intern::Interner;
 use crate::store::fs;
 
 /// Changes with every change of the layout, of [`Entry`] or of how messages are rendered.
-const MAGIC: &[u8; 16] = b"msgfs-index-0001";
+const MAGIC: &[u8; 16] = b"msgfs-index-0002";
 
 /// What is not a table.
 #[derive(Serialize, Deserialize)]
@@ -33,6 +33,7 @@ struct Header {
     rejects: Vec<(RejectKey, Reject)>,
     idempotency: HashMap<String, Vec<MsgIx>>,
     orphan_marks: HashSet<u64>,
+    odd_ids: Vec<(MsgIx, OddId)>,
 }
 
 /// What a snapshot gives besides the tables.
@@ -61,15 +62,17 @@ pub(super) fn save(
         rejects: core.rejects.iter().map(|(k, r)| (*k, r.clone())).collect(),
         idempotency: core.idempotency.clone(),
         orphan_marks: core.orphan_marks.clone(),
+        odd_ids: core.odd_ids.iter().map(|(ix, id)| (*ix, *id)).collect(),
     };
     let header = serde_json::to_vec(&header)?;
     let (texts, ends) = core.strings.parts();
-    let tables: [&[u8]; 8] = [
+    let tables: [&[u8]; 9] = [
         &header,
         bytemuck::cast_slice(&core.entries),
         texts,
         bytemuck::cast_slice(ends),
         bytemuck::cast_slice(&core.threads),
+        bytemuck::cast_slice(&core.thread_of),
         bytemuck::cast_slice(&core.to_me),
         bytemuck::cast_slice(&core.from_me),
         bytemuck::cast_slice(&core.addressed),
@@ -117,12 +120,14 @@ pub(super) fn load(path: &Path, fingerprint: &str) -> Option<Restored> {
         strings,
         writers: header.writers,
         threads: bytemuck::allocation::pod_collect_to_vec(table()?),
+        thread_of: bytemuck::allocation::pod_collect_to_vec(table()?),
         to_me: bytemuck::allocation::pod_collect_to_vec(table()?),
         from_me: bytemuck::allocation::pod_collect_to_vec(table()?),
         addressed: bytemuck::allocation::pod_collect_to_vec(table()?),
         rejects: header.rejects.into_iter().collect::<BTreeMap<_, _>>(),
         idempotency: header.idempotency,
         orphan_marks: header.orphan_marks,
+        odd_ids: header.odd_ids.into_iter().collect(),
         ..Core::default()
     };
     core.unread = core.inbox().count();
