@@ -21,6 +21,7 @@ mod guard;
 mod handles;
 pub mod mountpoint;
 mod notify;
+mod requests;
 
 use std::io;
 use std::path::Path;

@@ -1,0 +1,92 @@
+//! What is in `outbox/`, and what it says.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{DraftId, Listed, Open, Outbox, Target, note};
+
+impl Outbox {
+    /// Everything in `outbox/`, by name.
+    pub fn list(&self) -> Vec<Listed> {
+        let mut out: HashMap<String, Listed> = HashMap::new();
+        for (name, kept) in self.shelf.lock().iter() {
+            let file = |name: String, len: usize, is_note| {
+                (name.clone(), Listed { name, len: len as u64, time: kept.time, is_note })
+            };
+            out.extend([file(name.clone(), kept.text.len(), false)]);
+            if let Some(error) = &kept.error {
+                out.extend([file(format!("{name}.error"), note(error).len(), true)]);
+            }
+        }
+        for (name, (error, time)) in self.notes.lock().iter() {
+            let name = format!("{name}.error");
+            let len = note(error).len() as u64;
+            out.insert(name.clone(), Listed { name, len, time: *time, is_note: true });
+        }
+        let open: Vec<Arc<Mutex<Open>>> = self.open.lock().values().cloned().collect();
+        for d in open {
+            let d = d.lock();
+            if !d.unlinked && d.target == Target::Outbox {
+                let (name, len) = (d.name.clone(), d.text.len() as u64);
+                out.insert(name.clone(), Listed { name, len, time: d.time, is_note: false });
+            }
+        }
+        let mut list: Vec<Listed> = out.into_values().collect();
+        list.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        list
+    }
+
+    /// One entry of `outbox/`.
+    pub fn find(&self, name: &str) -> Option<Listed> {
+        self.list().into_iter().find(|l| l.name == name)
+    }
+
+    /// An open draft by name and target.
+    pub fn find_open(&self, name: &str, target: &Target) -> Option<Listed> {
+        let open: Vec<Arc<Mutex<Open>>> = self.open.lock().values().cloned().collect();
+        open.iter().find_map(|d| {
+            let d = d.lock();
+            (d.name == name && d.target == *target && !d.unlinked).then(|| Listed {
+                name: name.to_owned(),
+                len: d.text.len() as u64,
+                time: d.time,
+                is_note: false,
+            })
+        })
+    }
+
+    /// Largest text in bytes.
+    pub fn max_message(&self) -> u64 {
+        self.settings.max_message
+    }
+
+    /// The text of a kept draft, of the note beside it, or of the newest open draft of this name.
+    pub fn text(&self, name: &str) -> Option<Arc<[u8]>> {
+        let open = self.open.lock();
+        let newest = open.iter().filter(|(_, d)| d.lock().name == name).max_by_key(|(id, _)| **id);
+        if let Some((_, d)) = newest {
+            return Some(d.lock().text.clone().into());
+        }
+        drop(open);
+        let shelf = self.shelf.lock();
+        if let Some(kept) = shelf.get(name) {
+            return Some(Arc::clone(&kept.text));
+        }
+        let draft = name.strip_suffix(".error")?;
+        let of_folder = self.notes.lock().get(draft).map(|(error, _)| error.clone());
+        let error = of_folder.or_else(|| shelf.get(draft)?.error.clone())?;
+        Some(note(&error).into_bytes().into())
+    }
+
+    /// The text of an open draft.
+    pub fn open_text(&self, id: DraftId) -> Option<Vec<u8>> {
+        self.draft(id).ok().map(|d| d.lock().text.clone())
+    }
+
+    /// Length of an open draft.
+    pub fn open_len(&self, id: DraftId) -> Option<u64> {
+        self.draft(id).ok().map(|d| d.lock().text.len() as u64)
+    }
+}

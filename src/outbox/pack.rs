@@ -1,0 +1,187 @@
+//! From a draft to parcels in the spool: parse, address, route, sign.
+
+use std::path::{Path, PathBuf};
+
+use super::spool::Parcel;
+use super::{IDEMPOTENCY_WINDOW_MS, Open, Outbox, OutboxError, address, draft, route};
+use crate::model::{Draft, Timestamp};
+use crate::store::Preparing;
+
+impl Outbox {
+    /// Puts the draft as it is now into the spool, in place of an earlier version.
+    pub(super) fn spool_draft(&self, d: &mut Open) -> Result<(), OutboxError> {
+        let earlier = d.spooled.take();
+        if d.text.is_empty() {
+            if let Some((n, parcels)) = earlier {
+                self.forget(n, &parcels);
+            }
+            return Ok(());
+        }
+        let made = self.prepare(d, earlier.as_ref().map_or(&[][..], |(_, p)| p));
+        if let Some((n, parcels)) = earlier {
+            self.forget(n, &parcels);
+        }
+        let parcels = made?;
+        if parcels.is_empty() {
+            // Every recipient has it already: a retry under the same idempotency key.
+            d.spooled = Some((0, parcels));
+            return Ok(());
+        }
+        let n = self.spool.put(parcels.clone()).map_err(|error| {
+            self.release_ids(&parcels);
+            OutboxError::Io { what: "the message could not be put into the spool", error }
+        })?;
+        d.spooled = Some((n, parcels));
+        Ok(())
+    }
+
+    pub(super) fn forget(&self, n: u64, parcels: &[Parcel]) {
+        if n != 0 {
+            self.spool.end(n);
+        }
+        self.release_ids(parcels);
+    }
+
+    pub(super) fn release_ids(&self, parcels: &[Parcel]) {
+        let mut reserved = self.reserved.lock();
+        for p in parcels {
+            reserved.remove(&(p.store.clone(), p.message.id.clone()));
+        }
+    }
+
+    /// Parses, routes and signs. The ids of the result are reserved.
+    pub(super) fn prepare(
+        &self,
+        d: &Open,
+        replaced: &[Parcel],
+    ) -> Result<Vec<Parcel>, OutboxError> {
+        let mut draft = draft::parse(&d.text)?;
+        draft.attach.extend(d.attach.iter().cloned());
+        address::complete(&self.index, &mut draft, &d.name, &d.target)?;
+        let signer = self.signer.as_ref().map_err(|e| OutboxError::NoKey(e.clone()))?;
+        let routes = self.routes(&draft)?;
+        let mut parcels = Vec::new();
+        let mut reserved = self.reserved.lock();
+        for p in replaced {
+            reserved.remove(&(p.store.clone(), p.message.id.clone()));
+        }
+        for (number, to) in routes {
+            let Some(store) = self.index.stores().get(number) else { continue };
+            let mut part = Draft { to, cc: Vec::new(), ..draft.clone() };
+            if self.already_sent(number, &mut part)? {
+                continue;
+            }
+            if draft.body.len() as u64 > store.max_body() {
+                return Err(OutboxError::TooLarge(store.max_body()));
+            }
+            let core = self.index.read();
+            let taken = |id: &str| {
+                core.find(number, store.me(), id).is_some()
+                    || reserved.contains(&(store.name().to_owned(), id.to_owned()))
+            };
+            let with = Preparing { now: Timestamp::now(), signer: signer.as_ref(), taken: &taken };
+            for message in store.prepare(&part, &with)? {
+                parcels.push(Parcel { store: store.name().to_owned(), message });
+            }
+        }
+        let bytes: u64 = parcels.iter().map(|p| p.message.bytes.len() as u64 + 2).sum();
+        for p in &parcels {
+            if let Some(store) = self.index.stores().iter().find(|s| s.name() == p.store) {
+                room_for(store.dir(), bytes)?;
+            }
+        }
+        for p in &parcels {
+            reserved.insert((p.store.clone(), p.message.id.clone()));
+        }
+        Ok(parcels)
+    }
+
+    /// Recipients by store, in the order of the stores' first recipients.
+    pub(super) fn routes(&self, draft: &Draft) -> Result<Vec<(usize, Vec<String>)>, OutboxError> {
+        let mut routes: Vec<(usize, Vec<String>)> = Vec::new();
+        for to in draft.to.iter().chain(&draft.cc) {
+            let unknown = self.settings.unknown_recipient;
+            let number = route::route(&self.index, to, draft.via.as_deref(), unknown)?;
+            match routes.iter_mut().find(|(n, _)| *n == number) {
+                Some((_, list)) => list.push(to.clone()),
+                None => routes.push((number, vec![to.clone()])),
+            }
+        }
+        Ok(routes)
+    }
+
+    /// Takes out the recipients who already got this under the same idempotency key; true if nobody
+    /// is left.
+    fn already_sent(&self, number: usize, part: &mut Draft) -> Result<bool, OutboxError> {
+        let Some(key) = &part.idempotency_key else { return Ok(false) };
+        let store = self.index.stores().get(number);
+        let since = Timestamp::now().plus_millis(-IDEMPOTENCY_WINDOW_MS);
+        let earlier: Vec<_> = {
+            let core = self.index.read();
+            let sent = core.with_idempotency_key(key).iter().filter_map(|ix| core.entry(*ix));
+            sent.filter(|e| e.store() == number && e.time() >= since)
+                .map(|e| (core.to(e).to_owned(), e.location()))
+                .collect()
+        };
+        for (to, at) in earlier {
+            let Some(place) = part.to.iter().position(|t| *t == to) else { continue };
+            let record = store.map(|s| s.read(&at)).transpose()?;
+            let same = record.is_some_and(|r| same_text(&r.message.body, &part.body));
+            if !same {
+                return Err(OutboxError::Invalid(format!(
+                    "Idempotency-Key: {key:?} was used for another text to {to}; use a new key for a \
+                     new message"
+                )));
+            }
+            part.to.remove(place);
+        }
+        Ok(part.to.is_empty())
+    }
+
+    /// Where the files of a composing folder lie while it is sent.
+    pub(super) fn composed(&self, name: &str) -> PathBuf {
+        let hash = crate::index::stable_hash(4, &[name]);
+        self.state.join("composing").join(format!("{hash:016x}"))
+    }
+
+    pub(super) fn lay_out(
+        &self,
+        name: &str,
+        files: &[(String, Vec<u8>)],
+    ) -> Result<Vec<String>, OutboxError> {
+        let dir = self.composed(name);
+        let io = |error| OutboxError::Io { what: "the attachments could not be kept", error };
+        let mut paths = Vec::new();
+        for (file, bytes) in files {
+            std::fs::create_dir_all(&dir).map_err(io)?;
+            let path = dir.join(file);
+            std::fs::write(&path, bytes).map_err(io)?;
+            paths.push(path.to_string_lossy().into_owned());
+        }
+        Ok(paths)
+    }
+}
+
+fn same_text(sent: &str, draft: &str) -> bool {
+    use unicode_normalization::UnicodeNormalization;
+    // A thread prefix was taken off when it was sent.
+    let (sent, draft): (String, String) = (sent.nfc().collect(), draft.nfc().collect());
+    sent == draft || draft.ends_with(&sent) && draft.trim_start().starts_with("[thread:")
+}
+
+/// Refuses early what the disk cannot take, so that the writer hears of it.
+fn room_for(dir: &Path, bytes: u64) -> Result<(), OutboxError> {
+    let fail = |errno: i32| OutboxError::Io {
+        what: "the store cannot be written",
+        error: std::io::Error::from_raw_os_error(errno),
+    };
+    let Ok(fs) = rustix::fs::statvfs(dir) else { return Ok(()) };
+    if fs.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
+        return Err(fail(libc::EROFS));
+    }
+    let blocks = if rustix::process::geteuid().is_root() { fs.f_bfree } else { fs.f_bavail };
+    if fs.f_blocks > 0 && blocks.saturating_mul(fs.f_frsize) < bytes {
+        return Err(fail(libc::ENOSPC));
+    }
+    Ok(())
+}
