@@ -15,6 +15,7 @@ pub mod pytext;
 pub mod record;
 mod scan;
 mod seen;
+mod sources;
 pub mod thread;
 
 use std::ffi::OsStr;
@@ -35,7 +36,7 @@ use super::{
 };
 use crate::model::{Claim, Draft, Message, Timestamp};
 use alias::LogName;
-use scan::Sources;
+use sources::Sources;
 
 /// Open files kept for reading messages again.
 const OPEN_FILES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);

@@ -16,11 +16,11 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::alias::{self, LogName};
 use super::record::{self, Parsed, Scratch};
+use super::sources::{Source, Sources};
 use crate::model::Timestamp;
 use crate::store::fs::{self, Stamp};
 use crate::store::{Found, Location, Rejected, Sink, StoreError};
@@ -31,92 +31,6 @@ const CHUNK: usize = 2 << 20;
 const MAX_LINE: usize = 256 << 20;
 /// Bytes before the position that must still be the same for the position to hold.
 const PRINT_LEN: u64 = 4096;
-
-/// One log file and how far it was read.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Source {
-    pub file_name: String,
-    pub alias: String,
-    conflict: bool,
-    pub stamp: Stamp,
-    /// Next byte to read; always at the start of a line.
-    offset: u64,
-    /// Lines before `offset`.
-    lines: u64,
-    print: [u8; 32],
-    last_time: i64,
-    /// The unterminated last line was a message and was delivered.
-    tail_delivered: bool,
-    present: bool,
-}
-
-/// All log files ever seen in this folder; their index is their source number.
-#[derive(Debug, Default)]
-pub(super) struct Sources {
-    list: Vec<Source>,
-    by_name: HashMap<String, u32>,
-    /// What is wrong in the folder right now, one line each.
-    pub trouble: Vec<String>,
-}
-
-impl Sources {
-    pub fn get(&self, source: u32) -> Option<&Source> {
-        self.list.get(source as usize)
-    }
-
-    pub fn find(&self, file_name: &str) -> Option<u32> {
-        self.by_name.get(file_name).copied()
-    }
-
-    pub fn has_log(&self, alias: &str) -> bool {
-        self.list.iter().any(|s| s.present && s.alias == alias)
-    }
-
-    /// The time of the last record of a file.
-    pub fn last_time(&self, source: u32) -> Option<Timestamp> {
-        self.get(source).filter(|s| s.last_time != 0).map(|s| Timestamp::from_secs(s.last_time))
-    }
-
-    pub fn save(&self) -> Vec<u8> {
-        serde_json::to_vec(&self.list).unwrap_or_default()
-    }
-
-    pub fn restore(saved: &[u8]) -> Option<Self> {
-        let list: Vec<Source> = serde_json::from_slice(saved).ok()?;
-        let number = |(i, s): (usize, &Source)| (s.file_name.clone(), i as u32);
-        let by_name = list.iter().enumerate().map(number).collect();
-        Some(Self { list, by_name, trouble: Vec::new() })
-    }
-
-    fn number(&mut self, file_name: &str, alias: &str, conflict: bool) -> u32 {
-        if let Some(n) = self.find(file_name) {
-            return n;
-        }
-        let n = self.list.len() as u32;
-        self.list.push(Source {
-            file_name: file_name.to_owned(),
-            alias: alias.to_owned(),
-            conflict,
-            stamp: Stamp::default(),
-            offset: 0,
-            lines: 0,
-            print: [0; 32],
-            last_time: 0,
-            tail_delivered: false,
-            present: true,
-        });
-        self.by_name.insert(file_name.to_owned(), n);
-        n
-    }
-
-    /// The numbers of all files of one writer, main log first.
-    fn group(&self, alias: &str) -> Vec<u32> {
-        let mut group: Vec<u32> =
-            (0u32..).zip(&self.list).filter(|(_, s)| s.alias == alias).map(|(n, _)| n).collect();
-        group.sort_by_key(|n| self.get(*n).map(|s| (s.conflict, s.file_name.clone())));
-        group
-    }
-}
 
 /// What has to happen with one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

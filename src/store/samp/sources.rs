@@ -1,0 +1,94 @@
+//! The log files of a folder and how far each was read.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::Timestamp;
+use crate::store::fs::Stamp;
+
+/// One log file and how far it was read.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Source {
+    pub file_name: String,
+    pub alias: String,
+    pub conflict: bool,
+    pub stamp: Stamp,
+    /// Next byte to read; always at the start of a line.
+    pub offset: u64,
+    /// Lines before `offset`.
+    pub lines: u64,
+    pub print: [u8; 32],
+    pub last_time: i64,
+    /// The unterminated last line was a message and was delivered.
+    pub tail_delivered: bool,
+    pub present: bool,
+}
+
+/// All log files ever seen in this folder; their index is their source number.
+#[derive(Debug, Default)]
+pub struct Sources {
+    pub list: Vec<Source>,
+    pub by_name: HashMap<String, u32>,
+    /// What is wrong in the folder right now, one line each.
+    pub trouble: Vec<String>,
+}
+
+impl Sources {
+    pub fn get(&self, source: u32) -> Option<&Source> {
+        self.list.get(source as usize)
+    }
+
+    pub fn find(&self, file_name: &str) -> Option<u32> {
+        self.by_name.get(file_name).copied()
+    }
+
+    pub fn has_log(&self, alias: &str) -> bool {
+        self.list.iter().any(|s| s.present && s.alias == alias)
+    }
+
+    /// The time of the last record of a file.
+    pub fn last_time(&self, source: u32) -> Option<Timestamp> {
+        self.get(source).filter(|s| s.last_time != 0).map(|s| Timestamp::from_secs(s.last_time))
+    }
+
+    pub fn save(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.list).unwrap_or_default()
+    }
+
+    pub fn restore(saved: &[u8]) -> Option<Self> {
+        let list: Vec<Source> = serde_json::from_slice(saved).ok()?;
+        let number = |(i, s): (usize, &Source)| (s.file_name.clone(), i as u32);
+        let by_name = list.iter().enumerate().map(number).collect();
+        Some(Self { list, by_name, trouble: Vec::new() })
+    }
+
+    pub fn number(&mut self, file_name: &str, alias: &str, conflict: bool) -> u32 {
+        if let Some(n) = self.find(file_name) {
+            return n;
+        }
+        let n = self.list.len() as u32;
+        self.list.push(Source {
+            file_name: file_name.to_owned(),
+            alias: alias.to_owned(),
+            conflict,
+            stamp: Stamp::default(),
+            offset: 0,
+            lines: 0,
+            print: [0; 32],
+            last_time: 0,
+            tail_delivered: false,
+            present: true,
+        });
+        self.by_name.insert(file_name.to_owned(), n);
+        n
+    }
+
+    /// The numbers of all files of one writer, main log first.
+    pub fn group(&self, alias: &str) -> Vec<u32> {
+        let mut group: Vec<u32> =
+            (0u32..).zip(&self.list).filter(|(_, s)| s.alias == alias).map(|(n, _)| n).collect();
+        group.sort_by_key(|n| self.get(*n).map(|s| (s.conflict, s.file_name.clone())));
+        group
+    }
+}
