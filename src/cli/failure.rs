@@ -18,6 +18,14 @@ pub(crate) enum Failure {
     /// The tree refused.
     #[error(transparent)]
     View(#[from] msgfs::view::Error),
+    /// The tree refused something about a path.
+    #[error("{path}: {error}")]
+    At {
+        /// The path.
+        path: String,
+        /// Why.
+        error: msgfs::view::Error,
+    },
     /// Everything was said already; exit code 1.
     #[error("failed")]
     Said,

@@ -112,12 +112,13 @@ impl Adapter {
         let open = handle.and_then(|h| self.files.get(h)).and_then(|f| self.tree.open_len(&f));
         match (self.tree.attr(node), open) {
             (Ok(attr), Some(size)) => Ok(Attr { size, ..attr }),
-            // A draft that was removed while it is open.
-            (Err(Error::NotFound), Some(size)) => Ok(Attr {
+            // A draft that was sent or removed since its name was looked up: open it, and it is a
+            // new one. An error here would fail whoever writes the same name at the same time.
+            (Err(Error::NotFound), size) if self.tree.is_draft(node) => Ok(Attr {
                 ino: self.tree.ino(node),
                 is_dir: false,
                 mode: 0o600,
-                size,
+                size: size.unwrap_or(0),
                 time: crate::model::Timestamp::now(),
                 caching: Caching::Volatile,
             }),
@@ -246,9 +247,13 @@ pub(super) fn open_flags(node: &Node, file: &OpenFile) -> FopenFlags {
         (Node::Message(..) | Node::Readme, _) => {
             FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH
         }
-        (_, OpenFile::Draft { .. } | OpenFile::Compose { .. } | OpenFile::Waiting { .. }) => {
-            FopenFlags::FOPEN_DIRECT_IO
-        }
+        (
+            _,
+            OpenFile::Draft { .. }
+            | OpenFile::Body { .. }
+            | OpenFile::Compose { .. }
+            | OpenFile::Waiting { .. },
+        ) => FopenFlags::FOPEN_DIRECT_IO,
         (Node::Status | Node::Draft(_), _) => {
             FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH
         }

@@ -305,7 +305,8 @@ impl Filesystem for Adapter {
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let opened = guarded("opendir", || {
             let node = self.node(ino)?;
-            // Before the listing is taken: what comes meanwhile makes the next one fresh.
+            // In this order: what comes while the listing is taken makes the next one fresh.
+            self.tree.settle(&node);
             let keep = self.may_keep(&node);
             let listing = self.tree.list(&node)?;
             Ok((self.dirs.add(OpenDir { node, listing }), keep))

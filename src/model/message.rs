@@ -92,6 +92,9 @@ pub enum DraftError {
     /// The bytes are not UTF-8, from this byte on.
     #[error("the text is not UTF-8 (byte {0}); convert it with `iconv -t UTF-8` first")]
     NotUtf8(usize),
+    /// `To:` or `Cc:` without an address.
+    #[error("{0}: names nobody; write one address or several separated by commas")]
+    NoRecipient(&'static str),
     /// A header line has a value that cannot be used.
     #[error("{header}: {problem}")]
     BadHeader {

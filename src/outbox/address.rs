@@ -57,7 +57,11 @@ pub(super) fn complete(
         draft.to.push(names::recipient(name).to_owned());
     }
     if draft.to.iter().all(String::is_empty) {
-        return Err(OutboxError::NoRecipient);
+        return Err(OutboxError::NoRecipient(
+            "nobody is named as recipient; write to outbox/NAME, or begin the text with a line \
+             `To: NAME`"
+                .into(),
+        ));
     }
     Ok(())
 }

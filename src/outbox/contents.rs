@@ -28,7 +28,7 @@ impl Outbox {
         let open: Vec<Arc<Mutex<Open>>> = self.open.lock().values().cloned().collect();
         for d in open {
             let d = d.lock();
-            if !d.unlinked && d.target == Target::Outbox {
+            if !d.unlinked && !d.composed && d.target == Target::Outbox {
                 let (name, len) = (d.name.clone(), d.text.len() as u64);
                 out.insert(name.clone(), Listed { name, len, time: d.time, is_note: false });
             }

@@ -142,7 +142,7 @@ fn set(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftEr
         "To" | "Cc" => {
             let list = addresses(value);
             if list.is_empty() {
-                return bad("names nobody; write one address or several separated by commas");
+                return Err(DraftError::NoRecipient(name));
             }
             let slot = if name == "To" { &mut draft.to } else { &mut draft.cc };
             slot.extend(list);

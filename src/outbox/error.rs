@@ -15,10 +15,8 @@ pub enum OutboxError {
     #[error("{0}")]
     NotUtf8(DraftError),
     /// Nobody is named as recipient.
-    #[error(
-        "nobody is named as recipient; write to outbox/NAME, or begin the text with a line `To: NAME`"
-    )]
-    NoRecipient,
+    #[error("{0}")]
+    NoRecipient(String),
     /// No store reaches the recipient, or several could.
     #[error("{0}")]
     Unreachable(String),
@@ -60,6 +58,7 @@ impl From<DraftError> for OutboxError {
     fn from(e: DraftError) -> Self {
         match e {
             DraftError::NotUtf8(_) => Self::NotUtf8(e),
+            DraftError::NoRecipient(_) => Self::NoRecipient(e.to_string()),
             DraftError::BadHeader { .. } => Self::Invalid(e.to_string()),
         }
     }

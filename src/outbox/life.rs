@@ -58,25 +58,34 @@ impl Outbox {
             }
             None => (target, Vec::new(), false),
         };
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let open = Open {
-            name: name.to_owned(),
-            target,
-            text,
-            attach: Vec::new(),
-            dirty: false,
-            touched,
-            spooled: None,
-            refused: None,
-            unlinked: false,
-            time: Timestamp::now(),
-        };
-        self.open.lock().insert(id, Arc::new(Mutex::new(open)));
-        Ok(id)
+        Ok(self.add(Open { touched, ..Open::new(name, target, text) }))
     }
 
     pub(super) fn draft(&self, id: DraftId) -> Result<Arc<Mutex<Open>>, OutboxError> {
         self.open.lock().get(&id).cloned().ok_or(OutboxError::NotFound)
+    }
+
+    /// Starts the text of a composing folder.
+    pub fn compose(&self, folder: &str, text: Vec<u8>) -> DraftId {
+        let target = Target::Outbox;
+        self.add(Open { composed: true, ..Open::new(folder, target, text) })
+    }
+
+    /// Sets the files that go along with an open draft.
+    ///
+    /// # Errors
+    /// [`OutboxError::NotFound`]; if the files cannot be kept.
+    pub fn attach(&self, id: DraftId, files: Vec<(String, Vec<u8>)>) -> Result<(), OutboxError> {
+        let draft = self.draft(id)?;
+        let mut d = draft.lock();
+        d.attach = self.lay_out(&d.name, &files)?;
+        Ok(())
+    }
+
+    fn add(&self, draft: Open) -> DraftId {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.open.lock().insert(id, Arc::new(Mutex::new(draft)));
+        id
     }
 
     /// Writes at `offset`, or at the end if `None` (`O_APPEND`).
@@ -161,9 +170,9 @@ impl Outbox {
         Ok(())
     }
 
-    /// The last descriptor was closed: a spooled draft is sent, any other is kept.
-    pub fn release(&self, id: DraftId) {
-        let Some(draft) = self.open.lock().remove(&id) else { return };
+    /// The last descriptor was closed: a spooled draft is sent, any other is kept. Whether it was sent.
+    pub fn release(&self, id: DraftId) -> bool {
+        let Some(draft) = self.open.lock().remove(&id) else { return false };
         let mut d = draft.lock();
         if d.dirty && !d.unlinked && !names::is_private(&d.name) && d.refused.is_none() {
             // No flush came: the process was killed with a full buffer.
@@ -171,22 +180,29 @@ impl Outbox {
                 d.refuse(e);
             }
         }
-        match d.spooled.take() {
-            Some((n, parcels)) if d.unlinked || d.refused.is_some() => self.forget(n, &parcels),
+        let sent = match d.spooled.take() {
+            Some((n, parcels)) if d.unlinked || d.refused.is_some() => {
+                self.forget(n, &parcels);
+                false
+            }
             Some((n, parcels)) => {
                 self.shelf.lock().remove(&d.name);
+                self.notes.lock().remove(&d.name);
                 if n != 0 {
                     self.commit(n, parcels);
                 }
-                self.sender.released(id);
-                return;
+                true
             }
-            None => {}
+            None => false,
+        };
+        if d.composed {
+            let _ = std::fs::remove_dir_all(self.composed(&d.name));
         }
-        self.sender.released(id);
-        if !d.unlinked {
+        if !sent && !d.unlinked {
             self.keep(&d);
         }
+        self.sender.released(id);
+        sent
     }
 
     pub(super) fn keep(&self, d: &Open) {
@@ -199,6 +215,13 @@ impl Outbox {
         }
         if let Some(refused) = &d.refused {
             self.note_refusal(&d.name, &refused.to_string(), d.time);
+            if d.composed {
+                // The folder keeps the text; only the note is ours.
+                self.notes.lock().insert(d.name.clone(), (refused.to_string(), d.time));
+            }
+        }
+        if d.composed {
+            return;
         }
         shelf.put(
             &d.name,
@@ -237,16 +260,10 @@ impl Outbox {
             return Err(OutboxError::NotFound);
         };
         let mut d = Open {
-            name: to.to_owned(),
-            target: kept.target.clone(),
-            text: kept.text.to_vec(),
-            attach: Vec::new(),
             dirty: true,
             touched: true,
-            spooled: None,
-            refused: None,
-            unlinked: false,
             time: kept.time,
+            ..Open::new(to, kept.target.clone(), kept.text.to_vec())
         };
         if names::is_private(to) || d.text.is_empty() {
             let mut shelf = self.shelf.lock();
@@ -308,45 +325,5 @@ impl Outbox {
         if let Some(draft) = self.open.lock().remove(&id) {
             self.keep(&draft.lock());
         }
-    }
-
-    /// Sends a composing folder: its `body` and its other files. What is refused stays on the shelf
-    /// under the folder's name.
-    ///
-    /// # Errors
-    /// The refusal.
-    pub fn send_folder(
-        &self,
-        name: &str,
-        body: &[u8],
-        attachments: &[(String, Vec<u8>)],
-    ) -> Result<(), OutboxError> {
-        let mut d = Open {
-            name: name.to_owned(),
-            target: Target::Outbox,
-            text: body.to_vec(),
-            attach: self.lay_out(name, attachments)?,
-            dirty: true,
-            touched: true,
-            spooled: None,
-            refused: None,
-            unlinked: false,
-            time: Timestamp::now(),
-        };
-        let done = self.spool_draft(&mut d);
-        match &done {
-            Ok(()) => {
-                self.notes.lock().remove(name);
-                if let Some((n, parcels)) = d.spooled.take().filter(|(n, _)| *n != 0) {
-                    self.commit(n, parcels);
-                }
-            }
-            Err(e) => {
-                self.note_refusal(&d.name, &e.to_string(), d.time);
-                self.notes.lock().insert(name.to_owned(), (e.to_string(), d.time));
-            }
-        }
-        let _ = std::fs::remove_dir_all(self.composed(name));
-        done
     }
 }

@@ -122,10 +122,28 @@ struct Open {
     refused: Option<Arc<OutboxError>>,
     /// Removed while open: closing it sends nothing.
     unlinked: bool,
+    /// The text of a composing folder, which keeps it if it is refused.
+    composed: bool,
     time: Timestamp,
 }
 
 impl Open {
+    fn new(name: &str, target: Target, text: Vec<u8>) -> Self {
+        Self {
+            name: name.to_owned(),
+            target,
+            text,
+            attach: Vec::new(),
+            dirty: false,
+            touched: false,
+            spooled: None,
+            refused: None,
+            unlinked: false,
+            composed: false,
+            time: Timestamp::now(),
+        }
+    }
+
     /// Notes a refusal and gives it on.
     fn refuse(&mut self, why: OutboxError) -> OutboxError {
         let why = Arc::new(why);

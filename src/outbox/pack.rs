@@ -1,6 +1,6 @@
 //! From a draft to parcels in the spool: parse, address, route, sign.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::spool::Parcel;
 use super::{IDEMPOTENCY_WINDOW_MS, Open, Outbox, OutboxError, address, draft, route};
@@ -87,7 +87,7 @@ impl Outbox {
         let bytes: u64 = parcels.iter().map(|p| p.message.bytes.len() as u64 + 2).sum();
         for p in &parcels {
             if let Some(store) = self.index.stores().iter().find(|s| s.name() == p.store) {
-                room_for(store.dir(), bytes)?;
+                store.appendable(bytes)?;
             }
         }
         for p in &parcels {
@@ -167,21 +167,4 @@ fn same_text(sent: &str, draft: &str) -> bool {
     // A thread prefix was taken off when it was sent.
     let (sent, draft): (String, String) = (sent.nfc().collect(), draft.nfc().collect());
     sent == draft || draft.ends_with(&sent) && draft.trim_start().starts_with("[thread:")
-}
-
-/// Refuses early what the disk cannot take, so that the writer hears of it.
-fn room_for(dir: &Path, bytes: u64) -> Result<(), OutboxError> {
-    let fail = |errno: i32| OutboxError::Io {
-        what: "the store cannot be written",
-        error: std::io::Error::from_raw_os_error(errno),
-    };
-    let Ok(fs) = rustix::fs::statvfs(dir) else { return Ok(()) };
-    if fs.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
-        return Err(fail(libc::EROFS));
-    }
-    let blocks = if rustix::process::geteuid().is_root() { fs.f_bfree } else { fs.f_bavail };
-    if fs.f_blocks > 0 && blocks.saturating_mul(fs.f_frsize) < bytes {
-        return Err(fail(libc::ENOSPC));
-    }
-    Ok(())
 }

@@ -70,9 +70,21 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open_regular`].
 pub fn open_append(path: &Path, mode: u32) -> io::Result<File> {
-    let flags = OFlags::RDWR
+    append_with(path, OFlags::CREATE, mode)
+}
+
+/// As [`open_append`], but only if the file exists.
+///
+/// # Errors
+/// As [`open_regular`].
+pub fn open_existing_append(path: &Path) -> io::Result<File> {
+    append_with(path, OFlags::empty(), 0)
+}
+
+fn append_with(path: &Path, more: OFlags, mode: u32) -> io::Result<File> {
+    let flags = more
+        | OFlags::RDWR
         | OFlags::APPEND
-        | OFlags::CREATE
         | OFlags::NOFOLLOW
         | OFlags::NONBLOCK
         | OFlags::CLOEXEC;
@@ -167,6 +179,22 @@ fn write_new(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     let mut file = File::from(fd);
     file.write_all(contents)?;
     file.sync_all()
+}
+
+/// Whether a file system takes writes and has this many bytes left.
+///
+/// # Errors
+/// `EROFS` or `ENOSPC`.
+pub fn room_for(dir: &Path, bytes: u64) -> io::Result<()> {
+    let Ok(fs) = rustix::fs::statvfs(dir) else { return Ok(()) };
+    if fs.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
+        return Err(io::Error::from_raw_os_error(libc::EROFS));
+    }
+    let blocks = if rustix::process::geteuid().is_root() { fs.f_bfree } else { fs.f_bavail };
+    if fs.f_blocks > 0 && blocks.saturating_mul(fs.f_frsize) < bytes {
+        return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+    }
+    Ok(())
 }
 
 /// Makes new names in a folder survive loss of power.

@@ -371,6 +371,13 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Whatever breaks a rule of the format.
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError>;
 
+    /// Whether an append of this many bytes could succeed now, as far as can be told without trying:
+    /// so that the writer hears of a full disk, who is gone when the append happens.
+    ///
+    /// # Errors
+    /// What the append would give.
+    fn appendable(&self, bytes: u64) -> Result<(), StoreError>;
+
     /// Appends a prepared message; when this returns it is in the store (and on disk, if asked).
     ///
     /// # Errors

@@ -132,7 +132,7 @@ impl Tree {
 
     fn find_day(&self, place: Place, name: &str) -> Option<crate::model::Day> {
         if place == Place::Sent {
-            self.settle();
+            self.settle(&Node::Sent);
         }
         let day = name.parse().ok()?;
         let live = self.with_day_list(place, |core, list| {

@@ -66,7 +66,7 @@ fn outbox_errno(e: &OutboxError) -> i32 {
     match e {
         OutboxError::Invalid(_) => libc::EINVAL,
         OutboxError::NotUtf8(_) => libc::EILSEQ,
-        OutboxError::NoRecipient => libc::EDESTADDRREQ,
+        OutboxError::NoRecipient(_) => libc::EDESTADDRREQ,
         OutboxError::Unreachable(_) => libc::EHOSTUNREACH,
         OutboxError::TooLarge(_) => libc::EFBIG,
         OutboxError::NotPermitted(_) => libc::EPERM,

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::node::{Node, Place};
 use super::transcript::Plan;
 use super::{Error, Reader, Tree};
-use crate::index::{MsgIx, Reject};
+use crate::index::{MsgIx, Reject, ThreadIx};
 use crate::model::{MarkRead, Timestamp, safe_text};
 use crate::outbox::DraftId;
 use crate::store::{Location, fs};
@@ -43,8 +43,13 @@ pub enum OpenFile {
     },
     /// A file of a store.
     Raw(File),
-    /// A transcript.
-    Transcript(Arc<Plan>),
+    /// A transcript: as it was when it was opened, and what was added since for those who read on.
+    Transcript {
+        /// The thread.
+        thread: ThreadIx,
+        /// Where its messages stand.
+        plan: Mutex<Arc<Plan>>,
+    },
     /// A draft.
     Draft {
         /// Its number.
@@ -53,6 +58,15 @@ pub enum OpenFile {
         append: bool,
         /// Its text can be read.
         readable: bool,
+    },
+    /// The text of a composing folder, which sends it.
+    Body {
+        /// Number of the draft.
+        id: DraftId,
+        /// The folder.
+        folder: String,
+        /// Writes go to the end.
+        append: bool,
     },
     /// `.wait` and `.next`: what they give once somebody waited.
     Waiting {
@@ -72,6 +86,23 @@ pub enum OpenFile {
         /// Writes go to the end.
         append: bool,
     },
+}
+
+impl OpenFile {
+    /// The message that reading this handle has marked: it was given its last byte.
+    fn was_read(&self) -> Option<MsgIx> {
+        let read = |m: &MarkAtEnd| m.seen.load(Ordering::Relaxed).then_some(m.message);
+        match self {
+            Self::Bytes { mark, .. } => mark.as_ref().and_then(read),
+            Self::Waiting { answer, .. } => answer.lock().as_ref()?.mark.as_ref().and_then(read),
+            _ => None,
+        }
+    }
+}
+
+/// Tells open files apart.
+fn address(file: &OpenFile) -> usize {
+    std::ptr::from_ref(file) as usize
 }
 
 /// What reading a handle to its end marks.
@@ -136,7 +167,10 @@ impl Tree {
                     .then(|| MarkAtEnd::new(*ix));
                 Ok(OpenFile::Bytes { bytes: self.rendered(*ix)?, mark })
             }
-            Node::Transcript(thread) => Ok(OpenFile::Transcript(self.transcript(*thread)?)),
+            Node::Transcript(thread) => {
+                let plan = Mutex::new(self.transcript(*thread)?);
+                Ok(OpenFile::Transcript { thread: *thread, plan })
+            }
             Node::Reject(identity) => bytes(self.reject_text(*identity)?.0.into_bytes().into()),
             Node::RawFile(number, path) => {
                 let store = self.index.stores().get(*number).ok_or(Error::NotFound)?;
@@ -171,11 +205,14 @@ impl Tree {
                 buf.truncate(n);
                 Ok(buf)
             }
-            OpenFile::Transcript(plan) => self.read_transcript(plan, offset, size),
+            OpenFile::Transcript { thread, plan } => {
+                let plan = self.follow(*thread, plan, offset.saturating_add(size as u64));
+                self.read_transcript(&plan, offset, size)
+            }
             OpenFile::Draft { readable: false, .. } => {
                 Err(Error::not_permitted("this file can only be written"))
             }
-            OpenFile::Draft { id, .. } => {
+            OpenFile::Draft { id, .. } | OpenFile::Body { id, .. } => {
                 let text = self.outbox()?.open_text(*id).ok_or(Error::NotFound)?;
                 Ok(part(&text, offset, size).to_vec())
             }
@@ -197,30 +234,24 @@ impl Tree {
     /// # Errors
     /// Why a draft is refused.
     pub fn flush(&self, file: &OpenFile) -> Result<(), Error> {
-        let mark = match file {
-            OpenFile::Bytes { mark, .. } => mark.as_ref().map(|m| (m.message, &m.seen)),
-            OpenFile::Waiting { answer, .. } => {
-                let answer = answer.lock();
-                let mark = answer.as_ref().and_then(|a| a.mark.as_ref());
-                if let Some(mark) = mark
-                    && mark.seen.load(Ordering::Relaxed)
-                {
-                    self.index.mark(mark.message, true, true);
-                }
-                None
-            }
-            OpenFile::Draft { id, .. } => return Ok(self.outbox()?.flush(*id)?),
+        match file {
+            OpenFile::Draft { id, .. } => Ok(self.outbox()?.flush(*id)?),
             OpenFile::Compose { folder, name, text, .. } => {
-                return self.flush_compose(folder, name, &text.lock());
+                self.flush_compose(folder, name, &text.lock())
             }
-            OpenFile::Raw(_) | OpenFile::Transcript(_) => None,
-        };
-        if let Some((message, seen)) = mark
-            && seen.load(Ordering::Relaxed)
-        {
-            self.index.mark(message, true, true);
+            OpenFile::Body { id, folder, .. } => {
+                let outbox = self.outbox()?;
+                outbox.attach(*id, self.attachments(folder))?;
+                Ok(outbox.flush(*id)?)
+            }
+            OpenFile::Bytes { .. } | OpenFile::Waiting { .. } => {
+                if file.was_read().is_some() {
+                    self.reading.flushed(address(file));
+                }
+                Ok(())
+            }
+            OpenFile::Raw(_) | OpenFile::Transcript { .. } => Ok(()),
         }
-        Ok(())
     }
 
     /// The last descriptor of the file was closed.
@@ -231,11 +262,12 @@ impl Tree {
                     outbox.release(*id);
                 }
             }
-            OpenFile::Compose { folder, name, .. } if name == "body" => self.send_composed(folder),
+            OpenFile::Body { id, folder, .. } => self.release_body(*id, folder),
             _ => {
-                if let Err(e) = self.flush(file) {
-                    tracing::warn!(error = %e, "at release");
+                if let Some(message) = file.was_read() {
+                    self.index.mark(message, true, true);
                 }
+                self.reading.released(address(file));
             }
         }
     }

@@ -91,9 +91,7 @@ impl Tree {
     /// # Errors
     /// [`Error::NotDir`] for anything else, [`Error::NotFound`] for a folder that is gone.
     pub fn list(&self, node: &Node) -> Result<Listing, Error> {
-        if matches!(node, Node::Sent | Node::SentDay(_) | Node::Outbox | Node::Thread(_)) {
-            self.settle();
-        }
+        self.settle(node);
         let fixed = |names: &[(&str, Node)]| {
             Ok(Listing::named(names.iter().map(|(name, node)| ((*name).to_owned(), node.clone()))))
         };

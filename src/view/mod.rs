@@ -7,6 +7,7 @@
 //! - [`error`]: every refusal, and its errno.
 
 mod attr;
+mod closing;
 mod error;
 mod file;
 mod listing;
@@ -90,6 +91,7 @@ pub struct Tree {
     /// Nodes whose inode number is the hash of a path.
     paths: Mutex<HashMap<u64, Node>>,
     listers: Mutex<Listers>,
+    reading: closing::Closing,
     composing: Mutex<HashMap<String, write::Composing>>,
 }
 
@@ -112,6 +114,7 @@ impl Tree {
             every: Mutex::new((u64::MAX, Arc::new(Vec::new()))),
             paths: Mutex::new(HashMap::new()),
             listers: Mutex::new(Listers::default()),
+            reading: closing::Closing::default(),
             composing: Mutex::new(HashMap::new()),
         }
     }
@@ -147,10 +150,16 @@ impl Tree {
         self.settings.scope == Scope::All
     }
 
-    /// Waits until what was just sent can be seen.
-    fn settle(&self) {
-        if let Some(outbox) = &self.outbox {
-            outbox.settle(SETTLE);
+    /// Waits until what was just sent, or just read, can be seen in a folder.
+    pub fn settle(&self, folder: &Node) {
+        match folder {
+            Node::Inbox => self.reading.wait(),
+            Node::Sent | Node::SentDay(_) | Node::Outbox | Node::Thread(_) => {
+                if let Some(outbox) = &self.outbox {
+                    outbox.settle(SETTLE);
+                }
+            }
+            _ => {}
         }
     }
 

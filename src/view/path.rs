@@ -108,7 +108,7 @@ impl Tree {
     }
 
     fn finish(&self, file: &OpenFile) -> Result<(), Error> {
-        if matches!(file, OpenFile::Draft { .. } | OpenFile::Compose { .. }) {
+        if matches!(file, OpenFile::Draft { .. } | OpenFile::Body { .. }) {
             self.outbox()?.settle(SENT);
         }
         Ok(())

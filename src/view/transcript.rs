@@ -7,6 +7,8 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::{Error, Tree, names};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::Timestamp;
@@ -46,6 +48,13 @@ impl Plan {
         self.time
     }
 
+    fn extends(&self, older: &Self) -> bool {
+        let same = |(a, b): (&Part, &Part)| a.message == b.message && a.start == b.start;
+        self.run == older.run
+            && self.parts.len() > older.parts.len()
+            && self.parts.iter().zip(&older.parts).all(same)
+    }
+
     fn separator(&self, title: &str) -> String {
         let mut line = "=".repeat(self.run);
         let _ = writeln!(line, " {title}");
@@ -77,6 +86,19 @@ impl Tree {
         let plan = Arc::new(self.plan(thread)?);
         self.transcripts.lock().put(thread, (generation, Arc::clone(&plan)));
         Ok(plan)
+    }
+
+    /// The plan for a read up to `end`: the one of the open file, or a newer one if it only adds to
+    /// that. So `tail -f` follows, and a reader never sees the text change under it.
+    pub(super) fn follow(&self, thread: ThreadIx, plan: &Mutex<Arc<Plan>>, end: u64) -> Arc<Plan> {
+        let mut plan = plan.lock();
+        if end > plan.len
+            && let Ok(newer) = self.transcript(thread)
+            && newer.extends(&plan)
+        {
+            *plan = newer;
+        }
+        Arc::clone(&plan)
     }
 
     fn plan(&self, thread: ThreadIx) -> Result<Plan, Error> {

@@ -9,7 +9,10 @@ use super::node::Node;
 use super::{Access, Error, Tree};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::Timestamp;
-use crate::outbox::{Listed, Target, names};
+use crate::outbox::{DraftId, Listed, Target, names};
+
+/// The file of a composing folder that is its text, and sends it.
+const BODY: &str = "body";
 
 /// A composing folder: `outbox/<name>/`.
 #[derive(Debug)]
@@ -125,7 +128,7 @@ impl Tree {
     /// What is already certain to be refused.
     pub fn write_file(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<(), Error> {
         match file {
-            OpenFile::Draft { id, append, .. } => {
+            OpenFile::Draft { id, append, .. } | OpenFile::Body { id, append, .. } => {
                 let at = (!append).then_some(offset);
                 Ok(self.outbox()?.write(*id, at, data)?)
             }
@@ -159,7 +162,9 @@ impl Tree {
     /// [`Error::NotPermitted`] for everything that is not a draft.
     pub fn set_len(&self, node: &Node, file: Option<&OpenFile>, len: u64) -> Result<(), Error> {
         match (file, node) {
-            (Some(OpenFile::Draft { id, .. }), _) => Ok(self.outbox()?.truncate(*id, len)?),
+            (Some(OpenFile::Draft { id, .. } | OpenFile::Body { id, .. }), _) => {
+                Ok(self.outbox()?.truncate(*id, len)?)
+            }
             (Some(OpenFile::Compose { text, .. }), _) => {
                 text.lock().resize(usize::try_from(len).unwrap_or(0), 0);
                 Ok(())
@@ -315,6 +320,12 @@ impl Tree {
     fn open_composed(&self, folder: &str, name: &str, access: &Access) -> Result<OpenFile, Error> {
         let mut composing = self.composing.lock();
         let files = &mut composing.get_mut(folder).ok_or(Error::NotFound)?.files;
+        if name == BODY && access.write {
+            let kept = files.get(BODY).map(|(text, _)| text.clone()).unwrap_or_default();
+            let kept = if access.truncate { Vec::new() } else { kept };
+            let id = self.outbox()?.compose(folder, kept);
+            return Ok(OpenFile::Body { id, folder: folder.to_owned(), append: access.append });
+        }
         let entry = files.entry(name.to_owned()).or_insert_with(|| (Vec::new(), Timestamp::now()));
         let text = if access.truncate { Vec::new() } else { entry.0.clone() };
         Ok(OpenFile::Compose {
@@ -333,24 +344,25 @@ impl Tree {
         Ok(())
     }
 
-    /// The file `body` of a composing folder was closed: the folder is sent.
-    pub(super) fn send_composed(&self, folder: &str) {
+    /// The files of a composing folder that go along with its text.
+    pub(super) fn attachments(&self, folder: &str) -> Vec<(String, Vec<u8>)> {
+        let composing = self.composing.lock();
+        let Some(folder) = composing.get(folder) else { return Vec::new() };
+        let goes_along = |name: &&String| *name != BODY && !names::is_private(name);
+        let files = folder.files.iter().filter(|(name, _)| goes_along(name));
+        files.map(|(name, (text, _))| (name.clone(), text.clone())).collect()
+    }
+
+    /// The text of a composing folder was closed: what was sent goes, what was refused stays.
+    pub(super) fn release_body(&self, id: DraftId, folder: &str) {
         let Ok(outbox) = self.outbox() else { return };
-        let files = {
-            let composing = self.composing.lock();
-            composing.get(folder).map(|f| f.files.clone()).unwrap_or_default()
-        };
-        let Some((body, _)) = files.get("body").filter(|(body, _)| !body.is_empty()) else {
-            return;
-        };
-        let attachments: Vec<(String, Vec<u8>)> = files
-            .iter()
-            .filter(|(name, _)| *name != "body" && !names::is_private(name))
-            .map(|(name, (text, _))| (name.clone(), text.clone()))
-            .collect();
-        let sent = outbox.send_folder(folder, body, &attachments);
-        if sent.is_ok() {
-            self.composing.lock().remove(folder);
+        let text = outbox.open_text(id).unwrap_or_default();
+        let sent = outbox.release(id);
+        let mut composing = self.composing.lock();
+        if sent {
+            composing.remove(folder);
+        } else if let Some(folder) = composing.get_mut(folder) {
+            folder.files.insert(BODY.to_owned(), (text, Timestamp::now()));
         }
     }
 
@@ -369,7 +381,9 @@ impl Tree {
     /// Length of an open draft, for `fstat` while it is written.
     pub fn open_len(&self, file: &OpenFile) -> Option<u64> {
         match file {
-            OpenFile::Draft { id, .. } => self.outbox.as_ref()?.open_len(*id),
+            OpenFile::Draft { id, .. } | OpenFile::Body { id, .. } => {
+                self.outbox.as_ref()?.open_len(*id)
+            }
             OpenFile::Compose { text, .. } => Some(text.lock().len() as u64),
             _ => None,
         }

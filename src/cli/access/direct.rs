@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use msgfs::mailbox::{Mailbox, Options};
+use msgfs::model::one_line;
 use msgfs::view::Listed;
 
 use super::super::Global;
@@ -41,7 +42,7 @@ impl Access for Direct {
                 let beside = tree.ls(folder).unwrap_or_default();
                 match beside.into_iter().find(|entry| entry.name == name && !entry.is_dir) {
                     Some(file) => vec![file],
-                    None => return Err(e.into()),
+                    None => return Err(at(path, e)),
                 }
             }
         };
@@ -50,11 +51,11 @@ impl Access for Direct {
     }
 
     fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
-        Ok(self.mailbox.tree().cat(path, out)?)
+        self.mailbox.tree().cat(path, out).map_err(|e| at(path, e))
     }
 
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
-        Ok(self.mailbox.tree().write(path, text)?)
+        self.mailbox.tree().write(path, text).map_err(|e| at(path, e))
     }
 
     fn unread(&self) -> Result<Vec<String>, Failure> {
@@ -69,4 +70,9 @@ impl Access for Direct {
     fn close(self: Box<Self>) {
         self.mailbox.close();
     }
+}
+
+/// A failure with the path it is about.
+fn at(path: &str, error: msgfs::view::Error) -> Failure {
+    Failure::At { path: one_line(path).into_owned(), error }
 }

@@ -70,6 +70,15 @@ fn one(
     }
 }
 
+/// Whether the log could take this many more bytes now.
+pub(super) fn possible(dir: &Path, log: &Path, bytes: u64) -> Result<(), StoreError> {
+    match fs::open_existing_append(log) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(StoreError::io(log, e)),
+        _ => {}
+    }
+    fs::room_for(dir, bytes).map_err(|e| StoreError::io(dir, e))
+}
+
 /// Appends one line with a single `write`, after a newline if the log does not end in one.
 pub(super) fn append(
     dir: &Path,

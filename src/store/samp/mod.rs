@@ -36,7 +36,7 @@ use super::{
 };
 use crate::model::{Claim, Draft, Message, Timestamp};
 use alias::LogName;
-use sources::Sources;
+use sources::{Directory, Sources};
 
 /// Open files kept for reading messages again.
 const OPEN_FILES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
@@ -47,6 +47,7 @@ pub struct SampStore {
     dir: PathBuf,
     me: String,
     sources: Mutex<Sources>,
+    directory: Directory,
     files: Mutex<LruCache<u32, (Stamp, Arc<File>)>>,
     /// Serialises appends of this process to the one log it owns.
     appending: Mutex<()>,
@@ -72,11 +73,13 @@ impl SampStore {
         }
         std::fs::create_dir_all(dir).map_err(|e| StoreError::io(dir, e))?;
         std::fs::read_dir(dir).map_err(|e| StoreError::io(dir, e))?;
+        let sources = Sources::default();
         Ok(Self {
+            directory: Arc::clone(&sources.directory),
             name: name.to_owned(),
             dir: dir.to_owned(),
             me: me.to_owned(),
-            sources: Mutex::new(Sources::default()),
+            sources: Mutex::new(sources),
             files: Mutex::new(LruCache::new(OPEN_FILES)),
             appending: Mutex::new(()),
         })
@@ -89,8 +92,8 @@ impl SampStore {
     /// The file a source stands for, opened at most once as long as it is not replaced.
     fn open_source(&self, source: u32) -> Result<Arc<File>, StoreError> {
         let (path, scanned) = {
-            let sources = self.sources.lock();
-            let found = sources.get(source).ok_or(StoreError::Moved)?;
+            let directory = self.directory.read();
+            let found = directory.get(source as usize).ok_or(StoreError::Moved)?;
             (self.dir.join(&found.file_name), found.stamp)
         };
         if let Some((stamp, file)) = self.files.lock().get(&source)
@@ -153,7 +156,7 @@ impl Store for SampStore {
     }
 
     fn restore(&self, saved: &[u8]) -> bool {
-        Sources::restore(saved).map(|s| *self.sources.lock() = s).is_some()
+        self.sources.lock().restore(saved)
     }
 
     fn watched(&self) -> Vec<PathBuf> {
@@ -171,7 +174,7 @@ impl Store for SampStore {
     }
 
     fn source_path(&self, source: u32) -> Option<String> {
-        self.sources.lock().get(source).map(|s| s.file_name.clone())
+        self.directory.read().get(source as usize).map(|k| k.file_name.clone())
     }
 
     fn read(&self, at: &Location) -> Result<Record, StoreError> {
@@ -212,11 +215,15 @@ impl Store for SampStore {
     }
 
     fn registered(&self, address: &str) -> bool {
-        self.sources.lock().has_log(address)
+        self.directory.read().iter().any(|k| k.alias == address)
     }
 
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
         append::prepare(&self.me, draft, with)
+    }
+
+    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
+        append::possible(&self.dir, &self.log_path(), bytes)
     }
 
     fn append(&self, message: &Prepared, durability: Durability) -> Result<(), StoreError> {

@@ -163,8 +163,7 @@ fn examine(dir: &Path, n: u32, sources: &mut Sources) -> Option<(Option<File>, C
             && stamp.same_file(&source.stamp)
             && stamp.size > source.stamp.size
             && print(&file, source.offset) == Some(source.print));
-    source.present = true;
-    source.stamp = stamp;
+    sources.examined(n, stamp);
     Some((Some(file), if grown { Change::Grown } else { Change::Other }))
 }
 

@@ -1,7 +1,9 @@
 //! The log files of a folder and how far each was read.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
 use crate::model::Timestamp;
@@ -25,6 +27,24 @@ pub struct Source {
     pub present: bool,
 }
 
+impl Source {
+    fn known(&self) -> Known {
+        Known { file_name: self.file_name.clone(), alias: self.alias.clone(), stamp: self.stamp }
+    }
+}
+
+/// What readers need to know of a file while a scan is under way.
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub file_name: String,
+    pub alias: String,
+    /// The file as it was when last examined.
+    pub stamp: Stamp,
+}
+
+/// The files by source number, apart from the positions: a scan holds those for as long as it takes.
+pub type Directory = Arc<RwLock<Vec<Known>>>;
+
 /// All log files ever seen in this folder; their index is their source number.
 #[derive(Debug, Default)]
 pub struct Sources {
@@ -32,6 +52,8 @@ pub struct Sources {
     pub by_name: HashMap<String, u32>,
     /// What is wrong in the folder right now, one line each.
     pub trouble: Vec<String>,
+    /// Kept in step with the list.
+    pub directory: Directory,
 }
 
 impl Sources {
@@ -43,10 +65,6 @@ impl Sources {
         self.by_name.get(file_name).copied()
     }
 
-    pub fn has_log(&self, alias: &str) -> bool {
-        self.list.iter().any(|s| s.present && s.alias == alias)
-    }
-
     /// The time of the last record of a file.
     pub fn last_time(&self, source: u32) -> Option<Timestamp> {
         self.get(source).filter(|s| s.last_time != 0).map(|s| Timestamp::from_secs(s.last_time))
@@ -56,11 +74,25 @@ impl Sources {
         serde_json::to_vec(&self.list).unwrap_or_default()
     }
 
-    pub fn restore(saved: &[u8]) -> Option<Self> {
-        let list: Vec<Source> = serde_json::from_slice(saved).ok()?;
+    /// Takes over what [`Sources::save`] gave; `false` if it cannot be used.
+    pub fn restore(&mut self, saved: &[u8]) -> bool {
+        let Ok(list) = serde_json::from_slice::<Vec<Source>>(saved) else { return false };
         let number = |(i, s): (usize, &Source)| (s.file_name.clone(), i as u32);
-        let by_name = list.iter().enumerate().map(number).collect();
-        Some(Self { list, by_name, trouble: Vec::new() })
+        self.by_name = list.iter().enumerate().map(number).collect();
+        *self.directory.write() = list.iter().map(Source::known).collect();
+        self.list = list;
+        true
+    }
+
+    /// Notes a file as it was just examined.
+    pub fn examined(&mut self, n: u32, stamp: Stamp) {
+        if let Some(source) = self.list.get_mut(n as usize) {
+            source.present = true;
+            source.stamp = stamp;
+        }
+        if let Some(known) = self.directory.write().get_mut(n as usize) {
+            known.stamp = stamp;
+        }
     }
 
     pub fn number(&mut self, file_name: &str, alias: &str, conflict: bool) -> u32 {
@@ -80,6 +112,7 @@ impl Sources {
             tail_delivered: false,
             present: true,
         });
+        self.directory.write().extend(self.list.last().map(Source::known));
         self.by_name.insert(file_name.to_owned(), n);
         n
     }

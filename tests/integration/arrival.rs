@@ -1,0 +1,108 @@
+//! Mail that arrives while the tree is mounted.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::common::samp::{self, T0};
+use crate::common::{Bed, Mount, wait_for};
+
+/// It is listed within a second, although nothing in the mount was touched in between.
+#[track_caller]
+fn arrives(m: &Mount, name: &str) {
+    wait_for(Duration::from_secs(1), "the message is listed", || {
+        m.ls("inbox").contains(&name.to_owned())
+    });
+    m.ok(&format!("test -s 'inbox/{name}'"));
+}
+
+fn scenario(bed: &Bed, m: &Mount) {
+    assert_eq!(m.ls("inbox"), [""; 0]);
+    // A new log.
+    let a = samp::append(&bed.store, "foo", "bar", "t", "first ever", T0);
+    arrives(m, &a.name(0));
+    // An old log.
+    let b = samp::append(&bed.store, "foo", "bar", "t", "second", T0 + 1);
+    arrives(m, &b.name(0));
+    // By rename.
+    let c = samp::Rec::new("zed", "bar", "other", "by rename", T0 + 2);
+    fs::write(bed.store.join(".tmp"), c.line()).unwrap();
+    fs::rename(bed.store.join(".tmp"), samp::log(&bed.store, "zed")).unwrap();
+    arrives(m, &c.name(0));
+    // All views agree, sizes and times included.
+    assert_eq!(m.ls("threads"), ["other", "t"]);
+    assert_eq!(m.ls("threads/t"), [a.name(0), b.name(0)]);
+    assert_eq!(m.ls("archive/2026-04-24").len(), 3);
+    let text = m.cat("transcripts/t.txt");
+    assert!(text.contains(&a.file("none")) && text.contains(&b.file("none")));
+    assert_eq!(m.ok("stat -c %Y threads/t inbox"), format!("{}\n{}\n", T0 + 1, T0 + 2));
+    // An unfinished record becomes visible with its end.
+    let d = samp::Rec::new("foo", "bar", "t", "in two writes", T0 + 3);
+    let (x, y) = (d.line()[..40].to_owned(), d.line()[40..].to_owned());
+    samp::append_raw(&samp::log(&bed.store, "foo"), x);
+    std::thread::sleep(Duration::from_millis(200));
+    samp::append_raw(&samp::log(&bed.store, "foo"), y);
+    arrives(m, &d.name(0));
+}
+
+/// S76: by inotify.
+#[test]
+fn s76_inotify() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    scenario(&bed, &m);
+}
+
+/// S76: by polling.
+#[test]
+fn s76_polling() {
+    let bed = Bed::new();
+    bed.config("watch = \"poll\"\n");
+    let m = bed.mount("bar");
+    scenario(&bed, &m);
+}
+
+/// S76: a name that was asked for before it existed is found once it does.
+#[test]
+fn s76_negative_names() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let r = samp::Rec::new("foo", "bar", "t", "awaited", T0);
+    for file in [r.archived(0), format!("threads/t/{}", r.name(0)), format!("inbox/{}", r.name(0))]
+    {
+        assert!(!m.sh(&format!("cat '{file}'")).ok());
+    }
+    samp::append_raw(&samp::log(&bed.store, "foo"), r.line());
+    for file in [r.archived(0), format!("threads/t/{}", r.name(0)), format!("inbox/{}", r.name(0))]
+    {
+        wait_for(Duration::from_secs(1), "the name is found", || {
+            m.sh(&format!("cat '{file}'")).ok()
+        });
+    }
+}
+
+/// S76: the store folder may appear, or be replaced, while mounted.
+#[test]
+fn s76_store_appears() {
+    let bed = Bed::new();
+    fs::remove_dir(&bed.store).unwrap();
+    let m = bed.mount("bar");
+    let _ = fs::create_dir(&bed.store);
+    let r = samp::append(&bed.store, "foo", "bar", "t", "first", T0);
+    wait_for(Duration::from_secs(3), "it is listed", || m.ls("inbox") == [r.name(0)]);
+}
+
+/// S76: a hundred lines in one write and a hundred writes of one line.
+#[test]
+fn s76_bursts() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let lines: String = (0..100)
+        .map(|i| samp::Rec::new("foo", "bar", "t", &format!("a{i}"), T0 + i).line())
+        .collect();
+    samp::append_raw(&samp::log(&bed.store, "foo"), lines);
+    for i in 100..200 {
+        samp::append(&bed.store, "foo", "bar", "t", &format!("a{i}"), T0 + i);
+    }
+    wait_for(Duration::from_secs(2), "all are listed", || m.ls("inbox").len() == 200);
+    assert_eq!(m.ls("threads/t").len(), 200);
+}

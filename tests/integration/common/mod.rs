@@ -1,0 +1,484 @@
+//! A bed for one test: a fresh folder with its own HOME, XDG folders and store, real mounts in it,
+//! and guards that take everything down again, also when the test panics or the mount hangs.
+
+pub(crate) mod fixtures;
+pub(crate) mod proc;
+pub(crate) mod samp;
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+pub(crate) use proc::{Out, run, run_for};
+
+/// How long a mount may live before its connection to the kernel is aborted.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The program under test; `MSGFS_TEST_BIN` names another one.
+pub(crate) fn binary() -> PathBuf {
+    std::env::var_os("MSGFS_TEST_BIN")
+        .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_msgfs")), PathBuf::from)
+}
+
+/// Waits until `done` holds; panics with `what` if it does not within `limit`.
+#[track_caller]
+pub(crate) fn wait_for(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// [`wait_for`] with the limit that fits what is asynchronous but should take milliseconds.
+#[track_caller]
+pub(crate) fn soon(what: &str, done: impl FnMut() -> bool) {
+    wait_for(Duration::from_secs(3), what, done);
+}
+
+/// A fresh set of folders.
+pub(crate) struct Bed {
+    root: tempfile::TempDir,
+    /// The SAMP store.
+    pub(crate) store: PathBuf,
+    /// Extra environment for everything started from this bed.
+    pub(crate) env: Vec<(OsString, OsString)>,
+}
+
+impl Bed {
+    /// Makes the folders. Panics if this machine cannot mount.
+    #[track_caller]
+    pub(crate) fn new() -> Self {
+        assert!(
+            Path::new("/dev/fuse").exists(),
+            "/dev/fuse is missing: these tests need FUSE (modprobe fuse, or docker run --device /dev/fuse)"
+        );
+        let root = tempfile::Builder::new().prefix("msgfs-it-").tempdir().expect("tempdir");
+        let bed = Self { store: root.path().join("store"), root, env: Vec::new() };
+        for d in ["home", "state", "cache", "config", "data", "run", "store", "cwd"] {
+            fs::create_dir(bed.path(d)).expect("mkdir");
+        }
+        fs::set_permissions(bed.path("run"), fs::Permissions::from_mode(0o700)).expect("chmod");
+        bed
+    }
+
+    /// A path inside the bed.
+    pub(crate) fn path(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.root.path().join(below)
+    }
+
+    /// Writes the configuration file.
+    pub(crate) fn config(&self, text: &str) {
+        fs::create_dir_all(self.path("config/msgfs")).expect("mkdir");
+        fs::write(self.path("config/msgfs/config.toml"), text).expect("config");
+    }
+
+    /// The state folder of `me`.
+    pub(crate) fn state(&self, me: &str) -> PathBuf {
+        self.path("state/msgfs").join(me)
+    }
+
+    /// A command in this bed's environment. The time zone is far from UTC, so that nothing can
+    /// mistake local days for UTC days.
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut c = Command::new(program);
+        c.current_dir(self.path("cwd"))
+            .env("HOME", self.path("home"))
+            .env("XDG_STATE_HOME", self.path("state"))
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .env("XDG_CONFIG_HOME", self.path("config"))
+            .env("XDG_DATA_HOME", self.path("data"))
+            .env("XDG_RUNTIME_DIR", self.path("run"))
+            .env("AGENT_MESSAGE_DIR", &self.store)
+            .env("TZ", "<+14>-14")
+            .env("LC_ALL", "C.UTF-8")
+            .env_remove("MSGFS_ME")
+            .env_remove("RUST_LOG")
+            .env_remove("NOTIFY_SOCKET");
+        for (k, v) in &self.env {
+            c.env(k, v);
+        }
+        c
+    }
+
+    /// A `msgfs` command in this bed's environment.
+    pub(crate) fn msgfs<S: AsRef<std::ffi::OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = S>,
+    ) -> Command {
+        let mut c = self.command(binary());
+        c.args(args);
+        c
+    }
+
+    /// Runs `msgfs ARGS` to its end.
+    #[track_caller]
+    pub(crate) fn msgfs_out(&self, args: &[&str]) -> Out {
+        run(self.msgfs(args), None)
+    }
+
+    /// Mounts for `me` on `<bed>/mnt-<me>`.
+    #[track_caller]
+    pub(crate) fn mount(&self, me: &str) -> Mount {
+        self.mount_at(&self.path(format!("mnt-{me}")), me, &[])
+    }
+
+    /// Mounts for `me` on `dir` with further arguments.
+    #[track_caller]
+    pub(crate) fn mount_at(&self, dir: &Path, me: &str, extra: &[&str]) -> Mount {
+        let mut c = self.msgfs(["mount"]);
+        c.arg(dir).args(["--me", me]).args(extra);
+        self.mount_by(c, dir, me)
+    }
+
+    /// Runs a mount command that should mount `dir` for `me` and guards the result.
+    #[track_caller]
+    pub(crate) fn mount_by(&self, command: Command, dir: &Path, me: &str) -> Mount {
+        let mut mount = Mount::guard(self, dir, me);
+        let out = run_for(command, None, Duration::from_secs(20));
+        assert!(out.ok(), "msgfs mount failed: {out:?}");
+        mount.said = format!("{}{}", out.stdout, out.stderr);
+        assert!(mounted(dir), "msgfs mount returned 0 but {} is not mounted", dir.display());
+        mount.pid = lock_pid(&mount.lock);
+        mount
+    }
+
+    /// Runs a shell script in the bed's `cwd`, outside any mount.
+    #[track_caller]
+    pub(crate) fn sh(&self, script: &str) -> Out {
+        let mut c = self.command("bash");
+        c.args(["-c", script]);
+        run(c, None)
+    }
+}
+
+impl Drop for Bed {
+    /// Detaches what a failed test left mounted; the folders could not be removed otherwise.
+    fn drop(&mut self) {
+        let Ok(root) = self.root.path().canonicalize() else { return };
+        let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else { return };
+        for place in table.lines().filter_map(|l| l.split(' ').nth(4)) {
+            if Path::new(place).starts_with(&root) {
+                detach(Path::new(place));
+            }
+        }
+    }
+}
+
+/// The pid in a state folder's lock file.
+fn lock_pid(lock: &Path) -> Option<i32> {
+    let text = fs::read_to_string(lock).ok()?;
+    let v: serde_json::Value = serde_json::from_str(&text).ok()?;
+    v.get("pid")?.as_i64()?.try_into().ok()
+}
+
+/// The line of `/proc/self/mountinfo` for a mount point: asking the kernel's table touches no
+/// file system and so cannot hang.
+fn mountinfo(dir: &Path) -> Option<String> {
+    let parent = dir.parent().and_then(|p| p.canonicalize().ok())?;
+    let place = parent.join(dir.file_name()?);
+    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let wanted = place.to_str()?;
+    table.lines().rev().find(|l| l.split(' ').nth(4) == Some(wanted)).map(str::to_owned)
+}
+
+/// Whether something is mounted on `dir`.
+pub(crate) fn mounted(dir: &Path) -> bool {
+    mountinfo(dir).is_some()
+}
+
+/// Aborts the FUSE connection of a mount point: every request, also one in uninterruptible sleep,
+/// ends with an error.
+fn abort_connection(dir: &Path) {
+    let Some(minor) =
+        mountinfo(dir).and_then(|l| l.split(' ').nth(2)?.split(':').nth(1).map(str::to_owned))
+    else {
+        return;
+    };
+    let control = Path::new("/sys/fs/fuse/connections");
+    if !control.join(&minor).exists() {
+        let _ = Command::new("mount").args(["-t", "fusectl", "none"]).arg(control).status();
+    }
+    if fs::write(control.join(&minor).join("abort"), "1").is_err() {
+        let _ = Command::new("fusermount3").arg("-uz").arg(dir).status();
+    }
+}
+
+/// A mounted tree; taken down when dropped.
+pub(crate) struct Mount {
+    /// The mount point.
+    pub(crate) dir: PathBuf,
+    /// What `msgfs mount` printed.
+    pub(crate) said: String,
+    lock: PathBuf,
+    pid: Option<i32>,
+    umount: Option<Command>,
+    bed_cwd: PathBuf,
+    template: Vec<(OsString, Option<OsString>)>,
+    finished: Arc<AtomicBool>,
+    timed_out: Arc<AtomicBool>,
+}
+
+impl Mount {
+    /// Sets up the guard and the watchdog before anything is mounted.
+    fn guard(bed: &Bed, dir: &Path, me: &str) -> Self {
+        let finished = Arc::new(AtomicBool::new(false));
+        let timed_out = Arc::new(AtomicBool::new(false));
+        let (f, t, d) = (finished.clone(), timed_out.clone(), dir.to_owned());
+        let limit = std::env::var("MSGFS_TEST_LIMIT")
+            .ok()
+            .and_then(|s| s.parse().ok())
+            .map_or(LIMIT, Duration::from_secs);
+        std::thread::spawn(move || {
+            let start = Instant::now();
+            while !f.load(Ordering::SeqCst) {
+                if start.elapsed() > limit {
+                    t.store(true, Ordering::SeqCst);
+                    abort_connection(&d);
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let mut umount = bed.msgfs(["umount", "--lazy"]);
+        umount.arg(dir);
+        let template = bed
+            .command("true")
+            .get_envs()
+            .map(|(k, v)| (k.to_owned(), v.map(ToOwned::to_owned)))
+            .collect();
+        Self {
+            dir: dir.to_owned(),
+            said: String::new(),
+            lock: bed.state(me).join("lock"),
+            pid: None,
+            umount: Some(umount),
+            bed_cwd: bed.path("cwd"),
+            template,
+            finished,
+            timed_out,
+        }
+    }
+
+    /// A path inside the mount.
+    pub(crate) fn path(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.dir.join(below)
+    }
+
+    /// The daemon's process id.
+    #[track_caller]
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.or_else(|| lock_pid(&self.lock)).expect("the lock file names the daemon's pid")
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut c = Command::new(program);
+        for (k, v) in &self.template {
+            match v {
+                Some(v) => c.env(k, v),
+                None => c.env_remove(k),
+            };
+        }
+        c.current_dir(&self.bed_cwd);
+        c
+    }
+
+    /// Runs a bash script with the mount as working directory. Nothing in the test process ever
+    /// touches `inbox/` itself, because it is msgfs's business which process lists and reads.
+    #[track_caller]
+    pub(crate) fn sh(&self, script: &str) -> Out {
+        let mut c = self.command("bash");
+        c.args(["-c", &format!("cd {} || exit 99\n{script}", quote(&self.dir))]);
+        let out = run(c, None);
+        self.settle();
+        out
+    }
+
+    /// Looks into `sent/`: from then on, what was closed before is in the store. The kernel tells
+    /// msgfs of the last close only after the program that closed has gone on.
+    fn settle(&self) {
+        for folder in ["sent".to_owned(), format!("sent/{}", samp::today())] {
+            let _ = fs::read_dir(self.path(folder)).map(Iterator::count);
+        }
+    }
+
+    /// Runs a script that must succeed; gives its standard output.
+    #[track_caller]
+    pub(crate) fn ok(&self, script: &str) -> String {
+        let out = self.sh(script);
+        assert!(out.ok(), "{script}\n{out:?}");
+        out.stdout
+    }
+
+    /// Runs Python with the mount as working directory; must succeed.
+    #[track_caller]
+    pub(crate) fn py(&self, program: &str, args: &[&str]) -> String {
+        let mut c = self.command("python3");
+        c.arg("-c")
+            .arg(format!("import os,sys\nos.chdir({:?})\n{program}", self.dir.to_str().unwrap()))
+            .args(args);
+        let out = run(c, None);
+        self.settle();
+        assert!(out.ok(), "{program}\n{out:?}");
+        out.stdout
+    }
+
+    /// The names in a folder, sorted, as a separate `ls` sees them.
+    #[track_caller]
+    pub(crate) fn ls(&self, folder: &str) -> Vec<String> {
+        let out = self.ok(&format!("LC_ALL=C ls -1A -- {}", quote(Path::new(folder))));
+        out.lines().map(str::to_owned).collect()
+    }
+
+    /// The bytes of a file, as a separate `cat` gets them.
+    #[track_caller]
+    pub(crate) fn cat(&self, file: &str) -> String {
+        self.ok(&format!("cat -- {}", quote(Path::new(file))))
+    }
+
+    /// The bytes of a file outside `inbox/`, read directly.
+    #[track_caller]
+    pub(crate) fn bytes(&self, file: &str) -> Vec<u8> {
+        assert!(!file.starts_with("inbox"), "read inbox/ from a process of its own");
+        fs::read(self.path(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+    }
+
+    /// Waits until `inbox/` lists exactly `names`.
+    #[track_caller]
+    pub(crate) fn inbox_becomes(&self, names: &[&str]) {
+        let mut last = Vec::new();
+        let start = Instant::now();
+        loop {
+            let now = self.ls("inbox");
+            if now == names {
+                return;
+            }
+            last.clone_from(&now);
+            assert!(
+                start.elapsed() < Duration::from_secs(3),
+                "inbox stays {last:#?}, wanted {names:#?}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Asserts that `inbox/` lists `names` and still does a moment later: marks are set
+    /// asynchronously, so that one look would prove nothing.
+    #[track_caller]
+    pub(crate) fn inbox_stays(&self, names: &[&str]) {
+        self.inbox_becomes(names);
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(self.ls("inbox"), names, "inbox changed");
+    }
+
+    /// Waits until `file` exists.
+    #[track_caller]
+    pub(crate) fn appears(&self, file: &str) {
+        soon(&format!("{file} appears"), || self.sh(&format!("test -e {file:?}")).ok());
+    }
+
+    /// Sends a signal to the daemon and waits until the process is gone.
+    #[track_caller]
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.pid()).expect("pid");
+        let _ = rustix::process::kill_process(pid, signal);
+        wait_for(Duration::from_secs(10), "the daemon ends", || !alive(pid));
+    }
+
+    /// `kill -9` of the daemon. The dead mount is left for the next mount to clear.
+    #[track_caller]
+    pub(crate) fn kill9(mut self) {
+        self.signal(rustix::process::Signal::KILL);
+        self.pid = None;
+        self.umount = None;
+        self.finished.store(true, Ordering::SeqCst);
+    }
+
+    /// Unmounts properly; panics if that does not work.
+    #[track_caller]
+    pub(crate) fn umount(mut self) {
+        let mut c = self.command(binary().to_str().unwrap());
+        c.arg("umount").arg(&self.dir);
+        let out = run_for(c, None, Duration::from_secs(20));
+        assert!(out.ok(), "msgfs umount failed: {out:?}");
+        assert!(!mounted(&self.dir), "msgfs umount returned 0 but the mount is still there");
+        self.umount = None;
+        self.pid = None;
+        self.finish();
+    }
+
+    /// Stops the watchdog and complains if it had to act.
+    #[track_caller]
+    fn finish(&mut self) {
+        self.finished.store(true, Ordering::SeqCst);
+        let late = self.timed_out.load(Ordering::SeqCst);
+        assert!(
+            !late || std::thread::panicking(),
+            "the test took too long; its connection to the kernel was aborted"
+        );
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let Some(umount) = self.umount.take() else {
+            self.finish();
+            return;
+        };
+        let pid =
+            self.pid.or_else(|| lock_pid(&self.lock)).and_then(rustix::process::Pid::from_raw);
+        if mounted(&self.dir) {
+            let _ = proc::try_run(umount, None, Duration::from_secs(10));
+        }
+        detach(&self.dir);
+        if let Some(pid) = pid.filter(|p| is_msgfs(*p)) {
+            let start = Instant::now();
+            while alive(pid) && start.elapsed() < Duration::from_secs(3) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            if alive(pid) && is_msgfs(pid) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+        self.finish();
+    }
+}
+
+/// Whether a process runs; a zombie that nobody reaps does not.
+pub(crate) fn alive(pid: rustix::process::Pid) -> bool {
+    fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))
+        .is_ok_and(|s| !s.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
+}
+
+/// Whether this process still is a msgfs: pids are reused, and only what this test started may be
+/// ended.
+fn is_msgfs(pid: rustix::process::Pid) -> bool {
+    fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()))
+        .is_ok_and(|c| c.trim() == "msgfs")
+}
+
+/// Detaches a dead mount point that a test left on purpose.
+pub(crate) fn detach(dir: &Path) {
+    while mounted(dir) {
+        if rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH).is_err() {
+            let _ = Command::new("fusermount3").arg("-uz").arg(dir).status();
+            return;
+        }
+    }
+}
+
+/// A path as one shell word.
+pub(crate) fn quote(path: &Path) -> String {
+    format!("'{}'", path.to_str().expect("UTF-8 path").replace('\'', r"'\''"))
+}
+
+/// For tests that need the superuser: says so instead of passing without having tested.
+#[track_caller]
+pub(crate) fn need_root() {
+    assert!(rustix::process::geteuid().is_root(), "this test needs root (mount, setpriv)");
+}

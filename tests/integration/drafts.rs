@@ -1,0 +1,99 @@
+//! Private names and composing folders.
+
+use crate::common::samp::{self, bodies, member, only, read_log};
+use crate::common::{Bed, soon};
+
+const PRIVATE: &[&str] = &[
+    ".hidden",
+    ".bob.AbCdEf",
+    "bob~",
+    "bob.tmp",
+    "bob.swp",
+    "bob.swx",
+    "bob.part",
+    "4913",
+    "#bob#",
+    "sedAbC123",
+];
+
+/// S49: private names are readable and writable like plain files and are never sent.
+#[test]
+fn s49_private_names() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    for name in PRIVATE {
+        m.ok(&format!("echo 'draft text' > 'outbox/{name}'"));
+        assert_eq!(m.cat(&format!("outbox/{name}")), "draft text\n", "{name}");
+        m.ok(&format!("echo more >> 'outbox/{name}'; test $(stat -c %s 'outbox/{name}') = 16"));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(read_log(&bed.store, "bar").is_empty());
+    m.ok("rm outbox/.hidden outbox/bob~");
+    assert!(!m.sh("cat outbox/bob~").ok());
+}
+
+/// S49: renaming a private draft to a plain name sends it, exactly once.
+#[test]
+fn s49_rename_sends() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    for (i, name) in PRIVATE.iter().enumerate() {
+        m.ok(&format!("echo 'number {i}' > 'outbox/{name}'; mv 'outbox/{name}' outbox/bob"));
+        assert_eq!(bodies(&bed.store, "bar").len(), i + 1, "{name}");
+        assert_eq!(bodies(&bed.store, "bar")[i], format!("number {i}"));
+    }
+    assert_eq!(m.ls("outbox"), [""; 0]);
+}
+
+/// S49: renaming between private names sends nothing.
+#[test]
+fn s49_private_to_private() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.ok("echo x > outbox/a.part; mv outbox/a.part outbox/b.part");
+    assert_eq!(m.cat("outbox/b.part"), "x\n");
+    assert!(read_log(&bed.store, "bar").is_empty());
+}
+
+/// S50: a composing folder with only a body sends when the body is closed, and disappears.
+#[test]
+fn s50_composing() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.ok("mkdir outbox/bob");
+    assert!(read_log(&bed.store, "bar").is_empty());
+    m.ok("echo 'the text' > outbox/bob/body");
+    let r = only(&bed.store, "bar");
+    assert_eq!((member(&r, "to"), member(&r, "body")), ("bob", "the text"));
+    soon("the folder disappears", || m.ls("outbox").is_empty());
+}
+
+/// S50: SAMP carries no attachments, so a message with one is refused, not sent without it.
+#[test]
+fn s50_attachments_are_not_dropped() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.sh("mkdir outbox/bob; echo data > outbox/bob/plan.csv");
+    let out = m.sh("echo 'see attachment' | tee outbox/bob/body");
+    assert!(!out.ok(), "a message that lost its attachment must not be accepted: {out:?}");
+    std::fs::write(bed.path("plan.csv"), "data").unwrap();
+    let out = m.sh(&format!(
+        "printf 'Attach: {}\\n\\nsee file\\n' | tee outbox/carol",
+        bed.path("plan.csv").display()
+    ));
+    assert!(!out.ok(), "{out:?}");
+    assert!(read_log(&bed.store, "bar").is_empty());
+}
+
+/// S49, S55: a private draft is not sent by a remount either.
+#[test]
+fn s49_remount() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.ok("echo unfinished > outbox/bob.part");
+    m.kill9();
+    let m = bed.mount("bar");
+    assert!(samp::read_log(&bed.store, "bar").is_empty());
+    m.ok("echo finished > outbox/bob");
+    assert_eq!(bodies(&bed.store, "bar"), ["finished"]);
+}

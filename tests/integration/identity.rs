@@ -1,0 +1,350 @@
+//! Keys, signatures and trust.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ed25519_dalek::Signer as _;
+use serde_json::{Value, json};
+
+use crate::common::samp::{self, Rec, T0, append_signed, fingerprint, key, only, read_log};
+use crate::common::{Bed, Mount, run, soon};
+
+/// The `Signature:` value of a message.
+#[track_caller]
+fn signature(m: &Mount, file: &str) -> String {
+    let text = m.cat(file);
+    let line = text.lines().find_map(|l| l.strip_prefix("Signature: "));
+    line.unwrap_or_else(|| panic!("no Signature in {text}")).to_owned()
+}
+
+/// The only text in rejected/.
+#[track_caller]
+fn one_rejected(m: &Mount) -> String {
+    soon("one file in rejected/", || m.ls("rejected").len() == 1);
+    m.cat(&format!("rejected/{}", m.ls("rejected")[0]))
+}
+
+fn signed(seed: u8, body: &str, ts: i64) -> (String, Rec) {
+    let r = Rec::new("foo", "bar", "t", body, ts);
+    (r.signed_line(&key(seed), &[]), r)
+}
+
+fn put(bed: &Bed, line: &str) {
+    samp::append_raw(&samp::log(&bed.store, "foo"), line);
+}
+
+/// S69: Python's `cryptography` verifies all that we wrote: plain, with subject, reply, key, many
+/// recipients, and text that is neither ASCII nor NFC.
+#[test]
+fn s69_verified_from_outside() {
+    let bed = Bed::new();
+    let r = samp::append(&bed.store, "foo", "bar", "t", "question", T0);
+    let m = bed.mount("bar");
+    m.ok("echo plain > outbox/foo");
+    m.ok("printf 'To: foo, carol\\nSubject: gr\\303\\274n\\nIdempotency-Key: k\\n\\ncafe\\314\\201 \\360\\237\\230\\200\\n' > outbox/x");
+    m.ok(&format!("echo yes > '{}'", r.archived(0).replace(".txt", ".reply")));
+    m.ok("printf '\\ttab \\\\ \"quoted\" / \\177 \\342\\200\\250 end' > outbox/foo");
+    let mut c = bed.command("python3");
+    c.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/verify_samp.py"));
+    c.arg(samp::log(&bed.store, "bar"));
+    let out = run(c, None);
+    assert!(out.ok(), "{out:?}");
+    let lines: Vec<_> = out.stdout.lines().collect();
+    assert_eq!(lines.len(), 5);
+    assert!(lines.iter().all(|l| l.starts_with("valid ")), "{out:?}");
+    let mine = lines[0].split(' ').nth(1).unwrap();
+    assert!(m.cat("status.txt").contains(mine), "status.txt shows the same fingerprint");
+    let sent = format!("sent/{}/", samp::today());
+    assert_eq!(signature(&m, &format!("{sent}{}", m.ls(&sent)[0])), format!("valid {mine}"));
+}
+
+/// S69, S71: two mounts on one store: what alice sends is valid for bob, under alice's fingerprint.
+#[test]
+fn s71_two_mounts() {
+    let bed = Bed::new();
+    let (alice, bob) = (bed.mount("alice"), bed.mount("bob"));
+    alice.ok("echo 'hello bob' > outbox/bob");
+    soon("it arrives", || bob.ls("inbox").len() == 1);
+    let name = bob.ls("inbox")[0].clone();
+    let got = signature(&bob, &format!("inbox/{name}"));
+    assert!(got.starts_with("valid ") && alice.cat("status.txt").contains(&got[6..]), "{got}");
+    let reply = format!("archive/{}/{}", samp::today(), name.replace(".txt", ".reply"));
+    bob.ok(&format!("echo 'hello alice' > '{reply}'"));
+    soon("the reply arrives", || alice.ls("inbox").len() == 1);
+}
+
+/// S70: the key file is 0600 and is the same after a remount.
+#[test]
+fn s70_key_file() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.ok("echo one > outbox/foo");
+    m.umount();
+    let file = key_file(&bed);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let m = bed.mount("bar");
+    m.ok("echo two > outbox/foo");
+    let all = read_log(&bed.store, "bar");
+    assert_eq!(all[0]["pub"], all[1]["pub"]);
+}
+
+/// The private key in the state folder: its only file with "key" in its name that is no keyring.
+#[track_caller]
+fn key_file(bed: &Bed) -> PathBuf {
+    let all: Vec<_> = fs::read_dir(bed.state("bar"))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| {
+            let n = p.file_name().unwrap().to_string_lossy().into_owned();
+            n.contains("key") && !n.contains("ring")
+        })
+        .collect();
+    assert_eq!(all.len(), 1, "{all:?}");
+    all[0].clone()
+}
+
+/// S63, S70: a key that others can read, a corrupt one and an unreadable one give ENOKEY; reading
+/// works; the file is not touched.
+#[test]
+fn s70_bad_keys() {
+    for fault in ["readable", "corrupt", "empty"] {
+        let bed = Bed::new();
+        let r = samp::append(&bed.store, "foo", "bar", "t", "hello", T0);
+        bed.mount("bar").umount();
+        let file = key_file(&bed);
+        match fault {
+            "readable" => fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap(),
+            "corrupt" => fs::write(&file, "garbage\n").unwrap(),
+            _ => fs::write(&file, "").unwrap(),
+        }
+        let before = fs::read(&file).unwrap();
+        let m = bed.mount("bar");
+        assert_eq!(m.cat(&r.archived(0)), r.file("none"), "{fault}: reading works");
+        let out = m.sh("echo hi | tee outbox/foo");
+        assert!(!out.ok() && out.stderr.contains("Required key not available"), "{fault}: {out:?}");
+        assert!(read_log(&bed.store, "bar").is_empty(), "{fault}");
+        let why = m.cat("outbox/foo.error");
+        assert!(why.contains("key"), "{fault}: {why}");
+        m.umount();
+        assert_eq!(fs::read(&file).unwrap(), before, "{fault}");
+    }
+}
+
+/// S71: none, valid, missing.
+#[test]
+fn s71_states() {
+    let bed = Bed::new();
+    let plain = samp::append(&bed.store, "foo", "bar", "t", "before any signature", T0);
+    let (line, first) = signed(1, "signed", T0 + 1);
+    put(&bed, &line);
+    let after = samp::append(&bed.store, "foo", "bar", "t", "unsigned again", T0 + 2);
+    let other = samp::append(&bed.store, "zed", "bar", "t", "never signed", T0 + 3);
+    let m = bed.mount("bar");
+    let fp = fingerprint(&key(1));
+    assert_eq!(signature(&m, &plain.archived(0)), "none");
+    assert_eq!(signature(&m, &first.archived(0)), format!("valid {fp}"));
+    assert_eq!(signature(&m, &after.archived(0)), format!("missing {fp}"));
+    assert_eq!(signature(&m, &other.archived(0)), "none");
+    assert_eq!(m.cat(&first.archived(0)), first.file(&format!("valid {fp}")));
+}
+
+/// S72: a changed body under an old signature.
+#[test]
+fn s72_wrong_signature() {
+    let bed = Bed::new();
+    let (line, _) = signed(1, "pay 10", T0);
+    let forged = Rec::new("foo", "bar", "t", "pay 1000", T0);
+    let mut v: Value = serde_json::from_str(&line).unwrap();
+    v["body"] = json!("pay 1000");
+    v["id"] = json!(forged.id);
+    put(&bed, &format!("{v}\n"));
+    let good = signed(1, "good", T0 + 1);
+    put(&bed, &good.0);
+    let m = bed.mount("bar");
+    let text = one_rejected(&m);
+    assert!(
+        text.starts_with("Reason: ") && text.contains("signature") && text.contains("pay 1000"),
+        "{text}"
+    );
+    assert!(text.lines().nth(1).unwrap().starts_with("Source: raw/samp/log-foo.jsonl"), "{text}");
+    assert_eq!(m.ls("inbox").len(), 1);
+    assert!(m.cat(&good.1.archived(0)).ends_with("\n\ngood\n"));
+}
+
+/// S72: the signature covers unknown members too.
+#[test]
+fn s72_covers_all_members() {
+    let bed = Bed::new();
+    let r = Rec::new("foo", "bar", "t", "text", T0);
+    let line = r.signed_line(
+        &key(1),
+        &[("subject", json!("harmless")), ("x", json!({"b": [1, 2.5], "a": null}))],
+    );
+    put(&bed, &line);
+    put(
+        &bed,
+        &Rec::new("foo", "bar", "t", "second", T0 + 1)
+            .signed_line(&key(1), &[("subject", json!("original"))])
+            .replace("original", "tampered"),
+    );
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox"), [r.name(0)]);
+    assert!(one_rejected(&m).contains("tampered"));
+}
+
+/// S72: malleable (S not reduced) and small-order signatures fail although sloppy verifiers accept
+/// them.
+#[test]
+fn s72_strict() {
+    let bed = Bed::new();
+    // S + L is the same scalar, spelled twice.
+    let r = Rec::new("foo", "bar", "t", "malleable", T0);
+    let members = [("pub", json!(BASE64.encode(key(1).verifying_key().as_bytes())))];
+    let mut sig = key(1).sign(&r.signed_bytes(&members)).to_bytes();
+    add_group_order(&mut sig);
+    let line = r.line_with(&[members[0].clone(), ("sig", json!(BASE64.encode(sig)))]);
+    put(&bed, &line);
+    // The neutral element as key and R, S = 0: holds for every text under the plain equation.
+    let r = Rec::new("eve", "bar", "t", "small order", T0);
+    let mut point = [0u8; 32];
+    point[0] = 1;
+    let mut sig = [0u8; 64];
+    sig[0] = 1;
+    let line =
+        r.line_with(&[("pub", json!(BASE64.encode(point))), ("sig", json!(BASE64.encode(sig)))]);
+    samp::append_raw(&samp::log(&bed.store, "eve"), line);
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox"), [""; 0]);
+    assert_eq!(m.ls("rejected").len(), 2);
+}
+
+/// Adds the order of the Ed25519 group to the scalar in the second half of a signature.
+fn add_group_order(sig: &mut [u8; 64]) {
+    const L: [u8; 32] = [
+        0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde,
+        0x14, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10,
+    ];
+    let mut carry = 0u16;
+    for (byte, order) in sig[32..].iter_mut().zip(L) {
+        let sum = u16::from(*byte) + u16::from(order) + carry;
+        *byte = sum as u8;
+        carry = sum >> 8;
+    }
+}
+
+/// S72: members that cannot be a signature at all.
+#[test]
+fn s72_malformed() {
+    let bed = Bed::new();
+    for (i, (p, s)) in [
+        (json!("AAAA"), json!("AAAA")),
+        (json!("!!"), json!("!!")),
+        (json!(5), json!(null)),
+        (json!(BASE64.encode(key(1).verifying_key().as_bytes())), json!("")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let r = Rec::new("foo", "bar", "t", &format!("broken {i}"), T0 + i as i64);
+        put(&bed, &r.line_with(&[("pub", p), ("sig", s)]));
+    }
+    let good = samp::append(&bed.store, "zed", "bar", "t", "good", T0 + 100);
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox"), [good.name(0)]);
+    assert_eq!(m.ls("rejected").len(), 4);
+}
+
+/// S72, S73: a changed key is rejected until it is trusted, while mounted.
+#[test]
+fn s73_key_trust() {
+    let bed = Bed::new();
+    let (line, first) = signed(1, "old key", T0);
+    put(&bed, &line);
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox"), [first.name(0)]);
+    let (line, second) = signed(2, "new key", T0 + 1);
+    put(&bed, &line);
+    let text = one_rejected(&m);
+    assert!(text.contains("key") && text.contains(&fingerprint(&key(2))), "{text}");
+    assert!(m.ls("inbox").len() == 1 && m.ls("archive/2026-04-24").len() == 1);
+    let list = bed.msgfs_out(&["key", "list", "--me", "bar"]);
+    assert!(list.ok() && list.stdout.contains(&fingerprint(&key(1))), "{list:?}");
+    let out = bed.msgfs_out(&["key", "trust", "foo", "--me", "bar"]);
+    assert!(out.ok(), "{out:?}");
+    m.inbox_becomes(&[&first.name(0), &second.name(0)]);
+    assert_eq!(signature(&m, &second.archived(0)), format!("valid {}", fingerprint(&key(2))));
+    assert_eq!(m.ls("rejected"), [""; 0]);
+    // What nobody trusted stays out; the key trusted first still counts for what it signs.
+    let (line, _) = signed(3, "a third key", T0 + 2);
+    put(&bed, &line);
+    soon("the third key is refused", || m.ls("rejected").len() == 1);
+}
+
+/// S73: the pin survives remounts and the loss of the cache: later mail under another key stays
+/// out.
+#[test]
+fn s73_pins_are_durable() {
+    let bed = Bed::new();
+    put(&bed, &signed(1, "pins key 1", T0).0);
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox").len(), 1);
+    m.kill9();
+    fs::remove_dir_all(bed.path("cache")).unwrap();
+    fs::remove_file(samp::log(&bed.store, "foo")).unwrap();
+    put(&bed, &signed(2, "impostor", T0 - 10).0);
+    let m = bed.mount("bar");
+    assert_eq!((m.ls("inbox").len(), m.ls("rejected").len()), (0, 1));
+}
+
+/// S73: after `key forget` the next signature pins anew.
+#[test]
+fn s73_forget() {
+    let bed = Bed::new();
+    put(&bed, &signed(1, "first", T0).0);
+    let m = bed.mount("bar");
+    m.umount();
+    let out = bed.msgfs_out(&["key", "forget", "foo", "--me", "bar"]);
+    assert!(out.ok(), "{out:?}");
+    fs::remove_file(samp::log(&bed.store, "foo")).unwrap();
+    put(&bed, &signed(2, "new", T0 + 5).0);
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox").len(), 1);
+}
+
+/// S74: `known` refuses unsigned mail of senders with a pinned key only; `refuse` all of it.
+#[test]
+fn s74_unsigned_policy() {
+    for (policy, inbox, rejected) in [("accept", 3, 0), ("known", 2, 1), ("refuse", 1, 2)] {
+        let bed = Bed::new();
+        bed.config(&format!("unsigned = \"{policy}\"\n"));
+        append_signed(&bed.store, &key(1), &Rec::new("foo", "bar", "t", "signed", T0));
+        samp::append(&bed.store, "foo", "bar", "t", "unsigned", T0 + 1);
+        samp::append(&bed.store, "zed", "bar", "t", "stranger", T0 + 2);
+        let m = bed.mount("bar");
+        assert_eq!((m.ls("inbox").len(), m.ls("rejected").len()), (inbox, rejected), "{policy}");
+    }
+}
+
+/// S75: one mount for one me; a second is refused and names the first; read-only is allowed.
+#[test]
+fn s75_one_mount() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let other = bed.path("other");
+    let out = bed.msgfs_out(&["mount", other.to_str().unwrap(), "--me", "bar"]);
+    assert_eq!(out.code(), Some(1), "{out:?}");
+    assert!(out.stderr.contains(m.dir.to_str().unwrap()), "names the first mount: {out:?}");
+    assert!(!crate::common::mounted(&other));
+    m.ok("echo still works > outbox/foo");
+    assert_eq!(only(&bed.store, "bar")["to"], "foo");
+    let ro = bed.msgfs(["mount", other.to_str().unwrap(), "--me", "bar", "--read-only"]);
+    let out = run(ro, None);
+    assert!(out.ok(), "{out:?}");
+    assert!(bed.sh(&format!("ls {}/inbox", other.display())).ok());
+    assert!(bed.msgfs_out(&["umount", other.to_str().unwrap()]).ok());
+    assert!(m.sh("ls inbox").ok(), "the first mount is not disturbed");
+    crate::common::detach(&other);
+}

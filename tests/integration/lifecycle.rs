@@ -1,0 +1,283 @@
+//! Mounting, unmounting, dying.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::common::fixtures::{mounted_three, strs, three};
+use crate::common::proc::Running;
+use crate::common::samp::{self, bodies};
+use crate::common::{Bed, alive, detach, mounted, run, run_for, soon, wait_for};
+
+/// S86: the command returns when the mount answers and says where, as whom, why, and how much is
+/// unread; it holds no pipe open, so that `$(msgfs mount)` ends.
+#[test]
+fn s86_says() {
+    let bed = Bed::new();
+    three(&bed);
+    let m = bed.mount("bar");
+    assert!(m.said.contains(m.dir.to_str().unwrap()), "{}", m.said);
+    assert!(m.said.contains("bar") && m.said.contains("--me"), "{}", m.said);
+    assert!(m.said.contains('3'), "three are unread: {}", m.said);
+    m.umount();
+    let dir = bed.path("mnt-bar");
+    let mut c = bed.command("bash");
+    c.args(["-c", "x=$(\"$0\" mount \"$1\" --me bar 2>&1) && ls \"$1/inbox\" | wc -l"]);
+    c.arg(crate::common::binary()).arg(&dir);
+    let m = bed.mount_by(c, &dir, "bar");
+    assert!(m.said.contains('3'), "{}", m.said);
+}
+
+/// S86: with no arguments at all: `~/mail`, the SAMP store at its default place, me from the
+/// folder; folders and key are made.
+#[test]
+fn s86_defaults() {
+    let mut bed = Bed::new();
+    bed.env.push(("AGENT_MESSAGE_DIR".into(), "".into()));
+    fs::create_dir(bed.path("cwd/worker-7")).unwrap();
+    let mut c = bed.msgfs(["mount"]);
+    c.current_dir(bed.path("cwd/worker-7"));
+    let mail = bed.path("home/mail");
+    let m = bed.mount_by(c, &mail, "worker-7");
+    assert!(m.said.contains("worker-7"), "{}", m.said);
+    m.ok("echo hi > outbox/bob");
+    let store = bed.path("state/agent-message");
+    assert_eq!(bodies(&store, "worker-7"), ["hi"], "an empty AGENT_MESSAGE_DIR counts as unset");
+}
+
+/// S86: `-f` stays in the foreground until the mount ends.
+#[test]
+fn s86_foreground() {
+    let bed = Bed::new();
+    let dir = bed.path("fg");
+    let mut c = bed.msgfs(["mount", "-f", "--me", "bar"]);
+    c.arg(&dir);
+    let mut daemon = Running::start(c, None).unwrap();
+    wait_for(Duration::from_secs(10), "it mounts", || mounted(&dir));
+    assert!(daemon.running());
+    daemon.signal(Signal::INT);
+    let out = daemon.finish(Duration::from_secs(10)).unwrap();
+    detach(&dir);
+    assert!(out.ok(), "Ctrl-C is a proper end: {out:?}");
+}
+
+/// S87: a missing mount point is made; a full one, a mounted one, a file and one above a store are
+/// refused, with the reason.
+#[test]
+fn s87_mount_points() {
+    let bed = Bed::new();
+    let m = bed.mount_at(&bed.path("a/b/c"), "bar", &[]);
+    m.ok("ls inbox");
+    let refuse = |dir: &std::path::Path, me: &str, word: &str| {
+        let out = bed.msgfs_out(&["mount", dir.to_str().unwrap(), "--me", me]);
+        if out.ok() {
+            detach(dir);
+        }
+        assert_eq!(out.code(), Some(1), "{out:?}");
+        assert!(out.stderr.contains(word), "wanted {word}: {out:?}");
+    };
+    refuse(&bed.path("a/b/c"), "other", "mounted");
+    fs::create_dir(bed.path("full")).unwrap();
+    fs::write(bed.path("full/x"), "").unwrap();
+    refuse(&bed.path("full"), "other", "empty");
+    fs::write(bed.path("file"), "").unwrap();
+    refuse(&bed.path("file"), "other", "file");
+    m.ok("ls inbox");
+}
+
+/// S87: the store must not be below the mount point, nor its state, also through a symlink.
+#[test]
+fn s87_store_below() {
+    let mut bed = Bed::new();
+    let dir = bed.path("mail");
+    fs::create_dir(&dir).unwrap();
+    std::os::unix::fs::symlink(&dir, bed.path("link")).unwrap();
+    for store in ["mail", "link", "mail/store", "link/store"] {
+        bed.env = vec![("AGENT_MESSAGE_DIR".into(), bed.path(store).into())];
+        let out = run_for(
+            bed.msgfs(["mount", dir.to_str().unwrap(), "--me", "bar"]),
+            None,
+            Duration::from_secs(10),
+        );
+        if out.ok() {
+            detach(&dir);
+        }
+        assert_eq!(out.code(), Some(1), "{store}: {out:?}");
+        assert!(out.stderr.contains("store"), "{store}: {out:?}");
+        let _ = fs::remove_dir(bed.path("mail/store"));
+    }
+}
+
+/// S88: SIGTERM and SIGINT unmount, finish what was sent, and leave an empty folder.
+#[test]
+fn s88_signals() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let bed = Bed::new();
+        let m = bed.mount("bar");
+        m.ok("echo hi > outbox/foo");
+        m.signal(signal);
+        assert!(!mounted(&m.dir), "{signal:?}");
+        assert_eq!(fs::read_dir(&m.dir).unwrap().count(), 0);
+        assert_eq!(bodies(&bed.store, "bar"), ["hi"]);
+    }
+}
+
+/// S88: `msgfs umount` ends mount and daemon; on a folder that is not mounted it fails with 1.
+#[test]
+fn s88_umount() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let (dir, pid) = (m.dir.clone(), rustix::process::Pid::from_raw(m.pid()).unwrap());
+    m.umount();
+    soon("the daemon is gone", || !alive(pid));
+    let out = bed.msgfs_out(&["umount", dir.to_str().unwrap()]);
+    assert_eq!(out.code(), Some(1), "{out:?}");
+    // And again, at once, ten times.
+    for _ in 0..10 {
+        bed.mount("bar").umount();
+    }
+}
+
+/// S88: somebody stands in the mount. `umount` either says so and everything goes on, or detaches;
+/// `--lazy` detaches; never is a dead mount left.
+#[test]
+fn s88_busy() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let mut c = bed.command("sleep");
+    c.arg("30").current_dir(m.path("inbox"));
+    let shell = Running::start(c, None).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let out = bed.msgfs_out(&["umount", m.dir.to_str().unwrap()]);
+    if out.ok() {
+        assert!(!mounted(&m.dir));
+    } else {
+        assert_eq!(out.code(), Some(1));
+        assert!(out.stderr.contains("busy") || out.stderr.contains("use"), "{out:?}");
+        m.ok("ls inbox");
+        let out = bed.msgfs_out(&["umount", "--lazy", m.dir.to_str().unwrap()]);
+        assert!(out.ok() && !mounted(&m.dir), "{out:?}");
+    }
+    assert_eq!(fs::read_dir(&m.dir).unwrap().count(), 0);
+    drop(shell);
+    bed.mount_at(&bed.path("again"), "bar", &[]).umount();
+}
+
+/// S88: SIGTERM while somebody stands in the mount ends the daemon and leaves no dead mount.
+#[test]
+fn s88_busy_sigterm() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let mut c = bed.command("sleep");
+    c.arg("30").current_dir(m.path("inbox"));
+    let _shell = Running::start(c, None).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    m.signal(Signal::TERM);
+    assert!(!mounted(&m.dir));
+    assert_eq!(fs::read_dir(&m.dir).unwrap().count(), 0);
+}
+
+/// S88: an open draft is not sent half by an unmount that its writer did not ask for, and the
+/// daemon ends although the file is open.
+#[test]
+fn s88_open_draft() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let mut c = bed.command("bash");
+    c.args(["-c", "exec 3>outbox/foo; echo half >&3; sleep 30"]).current_dir(&m.dir);
+    let _writer = Running::start(c, None).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    m.signal(Signal::TERM);
+    assert!(!mounted(&m.dir));
+    let m = bed.mount("bar");
+    assert!(bodies(&bed.store, "bar").len() <= 1);
+    m.ok("echo whole > outbox/foo");
+    assert!(bodies(&bed.store, "bar").contains(&"whole".to_owned()));
+}
+
+/// S89: after `kill -9` the mount point is dead; the next mount of the same place just works.
+#[test]
+fn s89_stale_mount() {
+    let (bed, m, _, names) = mounted_three();
+    let dir = m.dir.clone();
+    m.kill9();
+    let out = bed.sh(&format!("ls {}", dir.display()));
+    assert!(out.stderr.contains("Transport endpoint is not connected"), "{out:?}");
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox"), names);
+    m.umount();
+    assert!(!mounted(&dir), "no dead mount is left underneath");
+}
+
+/// S89: `msgfs umount` clears a dead mount too, and another place can be mounted instead.
+#[test]
+fn s89_umount_stale() {
+    let (bed, m, _, names) = mounted_three();
+    let dir = m.dir.clone();
+    m.kill9();
+    let elsewhere = bed.mount_at(&bed.path("elsewhere"), "bar", &[]);
+    assert_eq!(elsewhere.ls("inbox"), names);
+    let out = bed.msgfs_out(&["umount", dir.to_str().unwrap()]);
+    assert!(out.ok() && !mounted(&dir), "{out:?}");
+    elsewhere.inbox_stays(&strs(&names));
+}
+
+/// S89: a shell that stands in the dead mount does not prevent the next one.
+#[test]
+fn s89_stale_and_busy() {
+    let (bed, m, _, names) = mounted_three();
+    let mut c = bed.command("sleep");
+    c.arg("30").current_dir(m.path("inbox"));
+    let _shell = Running::start(c, None).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    m.kill9();
+    assert_eq!(bed.mount("bar").ls("inbox"), names);
+}
+
+/// S75, S89: a lock file whose process is gone, or whose pid belongs to somebody else, blocks
+/// nothing.
+#[test]
+fn s89_stale_lock() {
+    let bed = Bed::new();
+    bed.mount("bar").umount();
+    let lock = bed.state("bar").join("lock");
+    let ours = std::process::id();
+    fs::write(&lock, format!("{{\"pid\": {ours}, \"mountpoint\": \"/nowhere\"}}")).unwrap();
+    bed.mount("bar").ok("ls inbox");
+    fs::write(&lock, "garbage").unwrap();
+    bed.mount_at(&bed.path("again"), "bar", &[]).ok("ls inbox");
+}
+
+/// S88: two mounts for two identities on one store do not disturb each other.
+#[test]
+fn s88_two_identities() {
+    let bed = Bed::new();
+    let (a, b) = (bed.mount("alice"), bed.mount("bob"));
+    a.ok("echo one > outbox/bob");
+    soon("it arrives", || b.ls("inbox").len() == 1);
+    a.umount();
+    b.ok("cat inbox/*; echo two > outbox/alice");
+    let a = bed.mount("alice");
+    assert_eq!(a.ls("inbox").len(), 1);
+}
+
+/// S35, S88: a proper end is quick, and the cache it leaves is only a cache.
+#[test]
+fn s88_cache_is_disposable() {
+    let (bed, m, _, names) = mounted_three();
+    m.umount();
+    for damage in ["remove", "garbage", "truncate"] {
+        let mut c = bed.command("bash");
+        c.args(["-c", match damage {
+            "remove" => "rm -rf \"$XDG_CACHE_HOME\"/*",
+            "garbage" => "find \"$XDG_CACHE_HOME\" -type f -exec sh -c 'head -c 300 /dev/urandom > \"$1\"' - {} \\;",
+            _ => "find \"$XDG_CACHE_HOME\" -type f -exec sh -c 'truncate -s $(($(stat -c %s \"$1\") / 2)) \"$1\"' - {} \\;",
+        }]);
+        assert!(run(c, None).ok());
+        let new = samp::append(&bed.store, "zed", "zed", "t", damage, samp::T0);
+        let m = bed.mount("bar");
+        assert_eq!(m.ls("inbox"), names, "{damage} {}", new.id);
+        m.umount();
+    }
+}

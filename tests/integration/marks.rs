@@ -1,0 +1,310 @@
+//! What marks a message as read, and what does not.
+
+use std::fs;
+
+use crate::common::fixtures::{mounted_three, strs, three};
+use crate::common::samp::{self, T0};
+use crate::common::{Bed, soon};
+
+/// S25, S27: `cat inbox/*` prints everything once, and then the inbox is empty.
+#[test]
+fn s25_cat_marks() {
+    let (_bed, m, recs, _) = mounted_three();
+    let all = m.ok("cat inbox/*");
+    assert_eq!(all, recs.iter().map(|r| r.file("none")).collect::<String>());
+    m.inbox_becomes(&[]);
+    assert!(!m.cat("status.txt").contains(&recs[0].body), "status.txt lists unread mail only");
+}
+
+/// S25: one message read, the others stay.
+#[test]
+fn s25_one_of_three() {
+    let (_bed, m, _, names) = mounted_three();
+    m.cat(&format!("inbox/{}", names[1]));
+    m.inbox_becomes(&[&names[0], &names[2]]);
+}
+
+/// S25: other readers than cat mark too: Python, cp, a shell redirection by a shell that did not
+/// list, head of a short message.
+#[test]
+fn s25_other_readers() {
+    for reader in [
+        "python3 -c 'import sys;print(open(sys.argv[1]).read())' \"$f\"",
+        "cp \"$f\" /dev/null",
+        "read -r x < \"$f\"; cat < \"$f\" > /dev/null",
+        "tail -n 1 \"$f\"",
+        "sed -n p \"$f\"",
+        "dd if=\"$f\" of=/dev/null status=none",
+    ] {
+        let (_bed, m, _, names) = mounted_three();
+        m.ok(&format!("f='inbox/{}'; {reader}", names[0]));
+        m.inbox_becomes(&[&names[1], &names[2]]);
+    }
+}
+
+/// S26: the start of a long message is not the message.
+#[test]
+fn s26_partial_read() {
+    let bed = Bed::new();
+    let r = samp::append(&bed.store, "foo", "bar", "t", &"long text ".repeat(400_000), T0);
+    let m = bed.mount("bar");
+    let name = r.name(0);
+    m.ok(&format!("head -c 10 'inbox/{name}'"));
+    m.ok(&format!("stat 'inbox/{name}'; : < 'inbox/{name}'"));
+    m.inbox_stays(&[&name]);
+    m.ok(&format!("cat 'inbox/{name}' > /dev/null"));
+    m.inbox_becomes(&[]);
+}
+
+/// S26: an open handle marks nothing until it is closed.
+#[test]
+fn s26_still_open() {
+    let (_bed, m, _, names) = mounted_three();
+    let listed = m.ok(&format!(
+        "exec 3< 'inbox/{}'; cat <&3 > /dev/null; sleep 0.3; ls inbox | wc -l; exec 3<&-",
+        names[0]
+    ));
+    assert_eq!(listed.trim(), "3");
+    m.inbox_becomes(&[&names[1], &names[2]]);
+}
+
+/// S27: a name that is known still opens after the mark, with the same bytes.
+#[test]
+fn s27_known_name_opens() {
+    let (_bed, m, recs, names) = mounted_three();
+    let path = format!("inbox/{}", names[0]);
+    assert_eq!(m.cat(&path), recs[0].file("none"));
+    m.inbox_becomes(&[&names[1], &names[2]]);
+    assert_eq!(m.cat(&path), recs[0].file("none"));
+    assert_eq!(
+        m.ok(&format!("stat -c %s '{path}'")).trim(),
+        recs[0].file("none").len().to_string()
+    );
+    m.inbox_stays(&[&names[1], &names[2]]);
+}
+
+/// S28: `O_NOATIME` and `O_NOFOLLOW` never mark, even when read to the end.
+#[test]
+fn s28_flags() {
+    let (_bed, m, _, names) = mounted_three();
+    for flag in ["O_NOATIME", "O_NOFOLLOW"] {
+        m.py(
+            "fd=os.open(sys.argv[1], os.O_RDONLY|getattr(os,sys.argv[2]))\nassert os.read(fd, 1<<20) and not os.read(fd, 1)\nos.close(fd)",
+            &[&format!("inbox/{}", names[0]), flag],
+        );
+    }
+    m.inbox_stays(&strs(&names));
+}
+
+/// S28: searching, archiving and copying the whole tree consumes nothing.
+#[test]
+fn s28_recursive_tools() {
+    let (bed, m, _, names) = mounted_three();
+    let out = bed.path("out");
+    fs::create_dir(&out).unwrap();
+    let o = out.display();
+    for tool in [
+        "grep -r three . > /dev/null".to_owned(),
+        format!("tar cf {o}/all.tar inbox archive threads"),
+        format!("cp -a inbox {o}/cp"),
+        format!("rsync -a inbox/ {o}/rsync/"),
+        format!("rsync -a . {o}/whole/"),
+        "find . -type f -size +0 -printf '%f\\n' > /dev/null".to_owned(),
+        "ls -laR > /dev/null; du -a . > /dev/null".to_owned(),
+    ] {
+        m.ok(&tool);
+        m.inbox_stays(&strs(&names));
+    }
+    m.ok(&format!("diff -r inbox {o}/cp && diff -r {o}/cp {o}/rsync"));
+}
+
+/// S29: a process that walks does not mark; a shell that lists and then becomes cat does.
+#[test]
+fn s29_listers() {
+    let (_bed, m, recs, names) = mounted_three();
+    m.py("for n in sorted(os.listdir('inbox')): assert open('inbox/'+n).read()", &[]);
+    m.py("for n in os.scandir('inbox'): assert open(n.path).read()", &[]);
+    m.inbox_stays(&strs(&names));
+    // A script that globs and reads by itself is a walker as well.
+    m.ok("for f in inbox/*; do while read -r l; do :; done < \"$f\"; done");
+    m.inbox_stays(&strs(&names));
+    // The shell replaces itself by cat, with the same pid.
+    let out = m.ok("exec bash -c 'cat inbox/*'");
+    assert_eq!(out, recs.iter().map(|r| r.file("none")).collect::<String>());
+    m.inbox_becomes(&[]);
+}
+
+/// S29: `find -exec cat` and `xargs cat` read with programs that did not list.
+#[test]
+fn s29_find_exec() {
+    for script in
+        ["find inbox -type f -exec cat {} \\;", "find inbox -type f -print0 | xargs -0 cat"]
+    {
+        let (_bed, m, ..) = mounted_three();
+        m.ok(script);
+        m.inbox_becomes(&[]);
+    }
+}
+
+/// S29: what counts is the last execve: a lister that executes itself anew reads as a reader.
+#[test]
+fn s29_since_the_last_execve() {
+    let (_bed, m, ..) = mounted_three();
+    m.py(
+        "names=['inbox/'+n for n in os.listdir('inbox')]\nos.execvp('python3',['python3','-c','import sys\\nfor n in sys.argv[1:]: open(n).read()']+names)",
+        &[],
+    );
+    m.inbox_becomes(&[]);
+}
+
+/// S30: the other views are pure, whoever reads.
+#[test]
+fn s30_other_views() {
+    let (_bed, m, recs, names) = mounted_three();
+    for r in &recs {
+        m.cat(&r.archived(0));
+        m.cat(&format!("threads/{}/{}", r.thread, r.name(0)));
+    }
+    m.ok("cat transcripts/* raw/samp/* README.txt status.txt > /dev/null");
+    m.inbox_stays(&strs(&names));
+}
+
+/// S31: bytes that were cached by a reader that does not mark, or through another view, still mark
+/// when `cat` gets them; and a message made unread again is marked again.
+#[test]
+fn s31_cached_bytes_mark() {
+    let (_bed, m, recs, names) = mounted_three();
+    m.ok("grep -r three inbox > /dev/null");
+    m.cat(&recs[1].archived(0));
+    m.inbox_stays(&strs(&names));
+    m.ok("cat inbox/* > /dev/null");
+    m.inbox_becomes(&[]);
+    m.ok(&format!("mv '{}' inbox/", recs[1].archived(0)));
+    m.inbox_becomes(&[&names[1]]);
+    m.cat(&format!("inbox/{}", names[1]));
+    m.inbox_becomes(&[]);
+}
+
+/// S32: with on-remove only `rm` marks.
+#[test]
+fn s32_on_remove() {
+    let bed = Bed::new();
+    bed.config("mark_read = \"on-remove\"\n");
+    let recs = three(&bed);
+    let names: Vec<_> = recs.iter().map(|r| r.name(0)).collect();
+    let m = bed.mount("bar");
+    m.ok("cat inbox/* > /dev/null");
+    m.inbox_stays(&strs(&names));
+    m.ok(&format!("rm 'inbox/{}'", names[0]));
+    m.inbox_becomes(&[&names[1], &names[2]]);
+}
+
+/// S33: `rm inbox/X` marks without reading; log, archive and thread keep the message.
+#[test]
+fn s33_rm() {
+    let (bed, m, recs, names) = mounted_three();
+    let log = fs::read(samp::log(&bed.store, "foo")).unwrap();
+    m.ok(&format!("rm -f 'inbox/{}'", names[0]));
+    assert_eq!(m.ls("inbox"), names[1..], "rm shows at once");
+    assert_eq!(fs::read(samp::log(&bed.store, "foo")).unwrap(), log);
+    assert_eq!(m.cat(&recs[0].archived(0)), recs[0].file("none"));
+    m.ok("rm inbox/*");
+    assert_eq!(m.ls("inbox"), [""; 0]);
+}
+
+/// S34: `mv archive/<day>/X inbox/` makes X unread again; both places have it.
+#[test]
+fn s34_unread_again() {
+    let (bed, m, recs, names) = mounted_three();
+    m.ok("cat inbox/* > /dev/null");
+    m.inbox_becomes(&[]);
+    m.ok(&format!("mv '{}' inbox/", recs[0].archived(0)));
+    m.inbox_becomes(&[&names[0]]);
+    assert_eq!(m.cat(&recs[0].archived(0)), recs[0].file("none"), "X stays in archive/");
+    m.umount();
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox"), [names[0].as_str()], "being unread survives a remount");
+}
+
+/// S35: marks survive a proper remount and the loss of the cache and of `.seen-bar`.
+#[test]
+fn s35_remount() {
+    let (bed, m, _, names) = mounted_three();
+    m.cat(&format!("inbox/{}", names[1]));
+    m.inbox_becomes(&[&names[0], &names[2]]);
+    m.umount();
+    fs::remove_dir_all(bed.path("cache")).unwrap();
+    let _ = fs::remove_file(bed.store.join(".seen-bar"));
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox"), [names[0].as_str(), &names[2]]);
+}
+
+/// S35: a mark that a listing has shown survives `kill -9` at that moment.
+#[test]
+fn s35_kill9() {
+    let bed = Bed::new();
+    let recs = three(&bed);
+    let names: Vec<_> = recs.iter().map(|r| r.name(0)).collect();
+    for read in 0..3 {
+        let m = bed.mount("bar");
+        assert_eq!(m.ls("inbox"), names[read..]);
+        m.cat(&format!("inbox/{}", names[read]));
+        m.inbox_becomes(&strs(&names[read + 1..]));
+        m.kill9();
+        fs::remove_dir_all(bed.path("cache")).unwrap();
+    }
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox"), [""; 0]);
+}
+
+/// S40: one message through two logs, twice in a log, or in a conflict copy, is one.
+#[test]
+fn s40_one_message() {
+    let bed = Bed::new();
+    let r = samp::append(&bed.store, "foo", "bar", "t", "once", T0);
+    samp::append_raw(&samp::log(&bed.store, "foo"), r.line());
+    let copy = bed.store.join("log-foo.sync-conflict-20260413-091523-K3X2R2T.jsonl");
+    samp::append_raw(&copy, r.line());
+    // A sync layer that duplicated the record into another writer's log (SAMP, section 8).
+    samp::append_raw(&samp::log(&bed.store, "zed"), r.line());
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox"), [r.name(0)]);
+    assert_eq!(m.ls("threads/t"), [r.name(0)]);
+    // The duplicate arrives while mounted and after it was read.
+    m.ok("cat inbox/* > /dev/null");
+    m.inbox_becomes(&[]);
+    samp::append_raw(&samp::log(&bed.store, "foo"), r.line());
+    samp::append_raw(&copy, r.line());
+    let probe = samp::append(&bed.store, "foo", "bar", "t", "probe", T0 + 1);
+    m.inbox_becomes(&[&probe.name(0)]);
+}
+
+/// S41: reading, marking, sending and refusing touch no file but my log and my `.seen`.
+#[test]
+fn s41_store_files() {
+    let (bed, m, recs, _) = mounted_three();
+    let mine = [".seen-bar", "log-bar.jsonl"];
+    let rest = || {
+        let mut all: Vec<_> = fs::read_dir(&bed.store)
+            .unwrap()
+            .map(|e| e.unwrap())
+            .filter(|e| !mine.contains(&e.file_name().to_str().unwrap()))
+            .map(|e| {
+                (
+                    e.file_name(),
+                    fs::read(e.path()).unwrap(),
+                    e.metadata().unwrap().modified().unwrap(),
+                )
+            })
+            .collect();
+        all.sort();
+        all
+    };
+    let before = rest();
+    m.ok("cat inbox/* > /dev/null; echo hi > outbox/foo; echo yes > threads/plan/answer");
+    m.sh("echo x > outbox/'bad name'");
+    m.ok(&format!("mv '{}' inbox/; rm inbox/*", recs[0].archived(0)));
+    soon("the watermark is written", || bed.store.join(".seen-bar").exists());
+    m.umount();
+    assert_eq!(rest(), before);
+}

@@ -1,0 +1,97 @@
+//! A normal user mounts through fusermount3.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+
+use crate::common::samp::{self, T0};
+use crate::common::{Bed, Out, binary, need_root, run, soon};
+
+const NOBODY: u32 = 65534;
+
+/// Opens /dev/fuse for everybody while it lives.
+struct OpenFuse(u32);
+
+impl OpenFuse {
+    fn new() -> Self {
+        let mode = fs::metadata("/dev/fuse").unwrap().mode() & 0o7777;
+        fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(0o666)).unwrap();
+        Self(mode)
+    }
+}
+
+impl Drop for OpenFuse {
+    fn drop(&mut self) {
+        let _ = fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(self.0));
+    }
+}
+
+fn give(path: &Path) {
+    chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    if path.is_dir() {
+        for e in fs::read_dir(path).unwrap() {
+            give(&e.unwrap().path());
+        }
+    }
+}
+
+/// S90, S11: the same tree, owned by the user, closed to root, ended by `umount` and SIGTERM; where
+/// /dev/fuse is closed the error says what to do.
+#[test]
+fn s90_normal_user() {
+    need_root();
+    let bed = Bed::new();
+    let r = samp::append(&bed.store, "foo", "bar", "t", "hello", T0);
+    let program = bed.path("msgfs");
+    fs::copy(binary(), &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    give(&bed.path(""));
+    let user = |args: &[&str]| {
+        let mut c = bed.command("setpriv");
+        c.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs"]);
+        c.args(args);
+        c
+    };
+    // Without privileges to gain, fusermount3 cannot help: the refusal must be readable.
+    let dir = bed.path("mnt-bar");
+    let out = run(
+        user(&[program.to_str().unwrap(), "mount", dir.to_str().unwrap(), "--me", "bar"]),
+        None,
+    );
+    assert_eq!(out.code(), Some(1), "{out:?}");
+    assert!(out.stderr.len() > 20 && !out.stderr.contains("panicked"), "{out:?}");
+
+    let fuse = OpenFuse::new();
+    let user = |args: &[&str]| {
+        let mut c = bed.command("setpriv");
+        c.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).args(args);
+        c
+    };
+    let sh = |script: &str| -> Out {
+        run(user(&["bash", "-c", &format!("cd {} && {script}", dir.display())]), None)
+    };
+    let mount =
+        || user(&[program.to_str().unwrap(), "mount", dir.to_str().unwrap(), "--me", "bar"]);
+    let m = bed.mount_by(mount(), &dir, "bar");
+    let out = sh("ls inbox; stat -c '%u %a' inbox");
+    assert_eq!(out.stdout, format!("{}\n{NOBODY} 700\n", r.name(0)), "{out:?}");
+    assert!(!m.sh("ls").ok(), "root has no business in a user's mail");
+    assert!(sh("cat inbox/* && echo answer > threads/t/answer && ls sent/*").ok());
+    assert_eq!(samp::bodies(&bed.store, "bar"), ["answer"]);
+    soon("it is marked", || sh("ls inbox").stdout.is_empty());
+    let out = sh("echo x > inbox/new; echo y > README.txt; rm -f README.txt");
+    assert!(!out.ok(), "{out:?}");
+    let out = run(user(&[program.to_str().unwrap(), "umount", dir.to_str().unwrap()]), None);
+    assert!(out.ok() && !crate::common::mounted(&dir), "{out:?}");
+    drop(m);
+    let m = bed.mount_by(mount(), &dir, "bar");
+    m.signal(rustix::process::Signal::TERM);
+    assert!(!crate::common::mounted(&dir));
+    drop(m);
+    // A dead mount of a normal user is cleared by the user's next mount.
+    bed.mount_by(mount(), &dir, "bar").kill9();
+    let m = bed.mount_by(mount(), &dir, "bar");
+    assert!(sh("ls sent").ok());
+    drop(m);
+    drop(fuse);
+}

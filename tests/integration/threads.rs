@@ -1,0 +1,73 @@
+//! Hostile thread ids are ordinary folders.
+
+use crate::common::Bed;
+use crate::common::samp::{self, T0};
+
+const HOSTILE: &[&str] = &[
+    "../../etc",
+    "a/b",
+    "",
+    ".",
+    "..",
+    "/",
+    "-rf *",
+    "nul\0inside",
+    "line\nbreak\r\n",
+    "\x1b]0;owned\x07",
+    "\u{202e}txt.exe\u{2066}",
+    "caf\u{e9} \u{1f600}",
+    "%2F%00",
+    "~e3b0c442",
+    "$(touch /tmp/x)`id`'\"",
+    "CON",
+    "{}%s%n",
+];
+
+/// S24: each hostile id lists, reads, has a transcript and takes a reply with the id unchanged.
+#[test]
+fn s24_hostile_threads() {
+    let bed = Bed::new();
+    let long = "long ".repeat(2048);
+    let ids: Vec<&str> = HOSTILE.iter().copied().chain([long.as_str()]).collect();
+    let recs: Vec<_> = ids
+        .iter()
+        .enumerate()
+        .map(|(i, id)| {
+            samp::append(&bed.store, "foo", "bar", id, &format!("mail {i}"), T0 + i as i64)
+        })
+        .collect();
+    let m = bed.mount("bar");
+    let mut folders: Vec<String> = ids.iter().map(|id| samp::thread_dir(id)).collect();
+    for (rec, folder) in recs.iter().zip(&folders) {
+        assert_eq!(m.ls(&format!("threads/{folder}")), [rec.name(0)], "{:?}", rec.thread);
+        let text = m.cat(&format!("threads/{folder}/{}", rec.name(0)));
+        assert!(text.ends_with(&format!("\n\n{}\n", rec.body)), "{text}");
+        assert!(m.cat(&format!("transcripts/{folder}.txt")).contains(&text));
+        m.ok(&format!("echo 'answer to {}' > 'threads/{folder}/answer'", rec.body));
+    }
+    folders.sort();
+    assert_eq!(m.ls("threads"), folders);
+    let sent = samp::read_log(&bed.store, "bar");
+    assert_eq!(sent.len(), ids.len(), "one reply in each thread");
+    for id in ids {
+        assert!(sent.iter().any(|r| r["thread"] == id && r["to"] == "foo"), "no reply in {id:?}");
+    }
+}
+
+/// S24: the whole tree can still be copied, searched and archived.
+#[test]
+fn s24_tools_survive_hostile_threads() {
+    let bed = Bed::new();
+    for (i, id) in HOSTILE.iter().enumerate() {
+        samp::append(&bed.store, "foo", "bar", id, &format!("needle {i}"), T0 + i as i64);
+    }
+    let m = bed.mount("bar");
+    let out = bed.path("copy");
+    let hits = m.ok("grep -rl needle threads | wc -l");
+    assert_eq!(hits.trim(), HOSTILE.len().to_string());
+    m.ok(&format!(
+        "mkdir {0} && cp -a threads transcripts {0} && diff -r threads {0}/threads",
+        out.display()
+    ));
+    m.ok("tar c threads | tar t > /dev/null");
+}

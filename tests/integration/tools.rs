@@ -1,0 +1,170 @@
+//! Editors and copy tools write into `outbox/` as they write anywhere else.
+
+use crate::common::samp::{self, T0, bodies, member, only, read_log};
+use crate::common::{Bed, Mount, soon};
+
+fn mounted() -> (Bed, Mount) {
+    let bed = Bed::new();
+    std::fs::write(bed.path("letter"), "from a file\n").unwrap();
+    let m = bed.mount("bar");
+    (bed, m)
+}
+
+/// The script sends exactly one message to bob with this text and leaves outbox/ empty.
+#[track_caller]
+fn sends(script: &str, body: &str) {
+    let (bed, m) = mounted();
+    let out = m.sh(script);
+    assert!(out.ok(), "{script}: {out:?}");
+    soon("outbox/ is empty", || m.ls("outbox").is_empty());
+    let r = only(&bed.store, "bar");
+    assert_eq!((member(&r, "to"), member(&r, "body")), ("bob", body), "{script}");
+}
+
+/// S61: echo, here documents, pipes and tee.
+#[test]
+fn s61_shell() {
+    sends("echo 'tests are green' > outbox/bob", "tests are green");
+    sends("cat > outbox/bob <<EOF\nline one\n\nline three\nEOF", "line one\n\nline three");
+    sends("echo piped | tee outbox/bob > /dev/null", "piped");
+    sends("echo piped | cat > outbox/bob", "piped");
+    sends("printf 'no newline' > outbox/bob", "no newline");
+}
+
+/// S61: Python.
+#[test]
+fn s61_python() {
+    sends("python3 -c \"open('outbox/bob','w').write('from python')\"", "from python");
+    sends(
+        "python3 -c \"import pathlib; pathlib.Path('outbox/bob.txt').write_text('a\\nb\\n')\"",
+        "a\nb",
+    );
+    sends(
+        "python3 -c \"import os; f=os.open('outbox/bob',os.O_WRONLY|os.O_CREAT|os.O_EXCL,0o600); os.write(f,b'x'); os.fsync(f); os.close(f)\"",
+        "x",
+    );
+}
+
+/// S61: cp, cp -a, mv, install, dd.
+#[test]
+fn s61_copies() {
+    sends("cp ../letter outbox/bob", "from a file");
+    sends("cp -a ../letter outbox/bob", "from a file");
+    sends("mv ../letter outbox/bob", "from a file");
+    sends("dd if=../letter of=outbox/bob status=none conv=fsync", "from a file");
+    sends("cp ../letter ../bob.txt; mv ../bob.txt outbox/", "from a file");
+}
+
+/// S61: rsync writes a hidden temporary file and renames it.
+#[test]
+fn s61_rsync() {
+    sends("cp ../letter ../bob; rsync -a ../bob outbox/", "from a file");
+}
+
+/// S61: vim writes a message; its swap file and probes send nothing.
+#[test]
+fn s61_vim() {
+    let (bed, m) = mounted();
+    // What vim says afterwards about the file that was sent and is gone does not matter here.
+    m.sh("vim -es -u NONE -i NONE -c 'normal ifrom vim' -c wq outbox/bob");
+    soon("outbox/ is empty", || m.ls("outbox").is_empty());
+    assert_eq!(bodies(&bed.store, "bar"), ["from vim"]);
+    // With swap file, backup and the usual defaults.
+    m.sh("vim -es -N -u NONE -i NONE --cmd 'set swapfile backup writebackup' -c 'normal isecond' -c 'write' -c 'quit' outbox/carol");
+    soon("the second is sent", || bodies(&bed.store, "bar").contains(&"second".to_owned()));
+    assert_eq!(read_log(&bed.store, "bar").len(), 2);
+}
+
+/// S61: nano in a terminal.
+#[test]
+fn s61_nano() {
+    let (bed, m) = mounted();
+    m.py(
+        r"
+import pty, time, select
+pid, tty = pty.fork()
+if pid == 0:
+    os.environ['TERM'] = 'xterm'
+    os.execvp('nano', ['nano', '--ignorercfiles', 'outbox/bob'])
+def until(text):
+    seen, end = b'', time.time() + 15
+    while text not in seen:
+        assert time.time() < end, seen
+        if select.select([tty], [], [], 0.2)[0]:
+            try: seen += os.read(tty, 65536)
+            except OSError: return
+until(b'Exit')
+os.write(tty, b'from nano')
+until(b'nano')
+os.write(tty, b'\x0f')
+until(b'Write')
+os.write(tty, b'\r')
+time.sleep(0.7)
+os.write(tty, b'\x18')
+end = time.time() + 10
+while os.waitpid(pid, os.WNOHANG) == (0, 0):
+    assert time.time() < end, 'nano does not end'
+    if select.select([tty], [], [], 0.1)[0]:
+        try: os.read(tty, 65536)
+        except OSError: pass
+",
+        &[],
+    );
+    soon("the message is sent", || bodies(&bed.store, "bar") == ["from nano"]);
+    assert_eq!(m.ls("outbox"), [""; 0]);
+}
+
+/// S61, S65: sed -i on a private draft, and on a refused one.
+#[test]
+fn s61_sed() {
+    sends(
+        "echo helo > outbox/bob.part; sed -i s/helo/hello/ outbox/bob.part; mv outbox/bob.part outbox/bob",
+        "hello",
+    );
+    let (bed, m) = mounted();
+    m.sh("printf 'To: b d\\n\\nbody\\n' | tee outbox/bob");
+    assert_eq!(m.ls("outbox"), ["bob", "bob.error"]);
+    m.ok("sed -i 's/To: b d/To: bob/' outbox/bob");
+    let r = only(&bed.store, "bar");
+    assert_eq!((member(&r, "to"), member(&r, "body")), ("bob", "body"));
+    soon("draft and error are gone", || m.ls("outbox").is_empty());
+}
+
+/// S15, S28, S61: a second `rsync -a` of the whole tree transfers nothing, also after a remount.
+#[test]
+fn s15_rsync_twice() {
+    let bed = Bed::new();
+    let recs = crate::common::fixtures::three(&bed);
+    samp::append_raw(&samp::log(&bed.store, "foo"), "garbage\n");
+    samp::append(&bed.store, "bar", "foo", "plan", "mine", T0 + 1);
+    let m = bed.mount("bar");
+    let to = bed.path("backup");
+    m.ok(&format!("rsync -a ./ {}/", to.display()));
+    let again = format!("rsync -ai ./ {}/", to.display());
+    assert_eq!(m.ok(&again), "");
+    m.umount();
+    std::fs::remove_dir_all(bed.path("cache")).unwrap();
+    let m = bed.mount("bar");
+    assert_eq!(m.ok(&again), "");
+    // What arrives is what is transferred.
+    let new = samp::append(&bed.store, "foo", "bar", "plan", "new", T0 + 9000);
+    m.appears(&format!("inbox/{}", new.name(0)));
+    let changed = m.ok(&again);
+    assert!(changed.contains(&new.name(0)) && !changed.contains(&recs[0].name(0)), "{changed}");
+    let copy = std::fs::read_to_string(to.join(recs[0].archived(0))).unwrap();
+    assert_eq!(copy, recs[0].file("none"));
+}
+
+/// S13, S15: tar twice gives the same bytes, and what comes out is what cat shows.
+#[test]
+fn s15_tar() {
+    let (bed, m, recs, _) = crate::common::fixtures::mounted_three();
+    let script = "tar c --sort=name archive threads | sha256sum";
+    assert_eq!(m.ok(script), m.ok(script));
+    let out = bed.path("x");
+    m.ok(&format!("mkdir {0} && tar c archive threads transcripts | tar x -C {0}", out.display()));
+    for r in &recs {
+        assert_eq!(std::fs::read_to_string(out.join(r.archived(0))).unwrap(), r.file("none"));
+    }
+    m.ok(&format!("diff -r transcripts {}/transcripts", out.display()));
+}

@@ -1,0 +1,243 @@
+//! `.seen-<me>`: what other readers of the store see of my marks, and I of theirs.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::common::fixtures::{mounted_three, three};
+use crate::common::samp::{self, Rec, T0};
+use crate::common::{Bed, Mount, run, soon, wait_for};
+
+/// What the other program would show to bar, by the rule of a release; moves nothing.
+#[track_caller]
+fn peer_unread(bed: &Bed, rule: &str) -> Vec<String> {
+    peer(bed, &["inbox", "bar", rule, "--peek"])
+}
+
+#[track_caller]
+fn peer(bed: &Bed, args: &[&str]) -> Vec<String> {
+    let mut c = bed.command("python3");
+    c.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/samp_reference.py")).arg(&bed.store);
+    c.args(args);
+    let out = run(c, None);
+    assert!(out.ok(), "{out:?}");
+    out.stdout.lines().map(str::to_owned).collect()
+}
+
+fn seen(bed: &Bed) -> Option<(i64, Vec<String>)> {
+    let text = fs::read_to_string(bed.store.join(".seen-bar")).ok()?;
+    let v: Value = serde_json::from_str(&text).expect(".seen-bar is JSON at every moment");
+    let ids = v["ids"].as_array().expect("ids").iter().map(|i| i.as_str().unwrap().to_owned());
+    Some((v["ts"].as_i64().expect("ts"), ids.collect()))
+}
+
+fn set_seen(bed: &Bed, ts: i64, ids: &[&str]) {
+    let temporary = bed.store.join(".seen-bar.1.tmp");
+    fs::write(&temporary, json!({"ts": ts, "ids": ids}).to_string()).unwrap();
+    fs::rename(temporary, bed.store.join(".seen-bar")).unwrap();
+}
+
+fn read(m: &Mount, r: &Rec) {
+    m.cat(&format!("inbox/{}", r.name(0)));
+}
+
+/// S36: on the first mount, what the watermark covers is read, in either spelling of the ids.
+#[test]
+fn s36_first_contact() {
+    for spelling in ["bare", "with sender"] {
+        let bed = Bed::new();
+        let old = samp::append(&bed.store, "foo", "bar", "t", "below the mark", T0);
+        let at = samp::append(&bed.store, "foo", "bar", "t", "at the mark, read", T0 + 10);
+        let at_new = samp::append(&bed.store, "zed", "bar", "t", "at the mark, unread", T0 + 10);
+        let above = samp::append(&bed.store, "foo", "bar", "t", "above", T0 + 20);
+        let id = if spelling == "bare" { at.id.clone() } else { format!("foo:{}", at.id) };
+        set_seen(&bed, T0 + 10, &[&id]);
+        let m = bed.mount("bar");
+        assert_eq!(m.ls("inbox"), [at_new.name(0), above.name(0)], "{spelling}");
+        assert_eq!(m.cat(&old.archived(0)), old.file("none"));
+    }
+}
+
+/// S36: while mounted, what the other program reads leaves my inbox.
+#[test]
+fn s36_other_reader_while_mounted() {
+    for rule in ["r111", "r12"] {
+        let (bed, m, ..) = mounted_three();
+        assert_eq!(peer(&bed, &["inbox", "bar", rule]).len(), 3);
+        wait_for(std::time::Duration::from_secs(5), "the other reader's marks count", || {
+            m.ls("inbox").is_empty()
+        });
+    }
+}
+
+/// S36: what the other program read while nothing was mounted is read at the next mount.
+#[test]
+fn s36_other_reader_while_unmounted() {
+    let (bed, m, ..) = mounted_three();
+    m.umount();
+    assert_eq!(peer(&bed, &["inbox", "bar", "r12"]).len(), 3);
+    assert_eq!(bed.mount("bar").ls("inbox"), [""; 0]);
+}
+
+/// S36: a broken `.seen-bar` counts as absent and is no obstacle.
+#[test]
+fn s36_garbage() {
+    for garbage in
+        ["", "garbage", "[]", "null", "{\"ts\": \"x\", \"ids\": null}", "{\"ids\": [[1]]}"]
+    {
+        let bed = Bed::new();
+        let recs = three(&bed);
+        fs::write(bed.store.join(".seen-bar"), garbage).unwrap();
+        let m = bed.mount("bar");
+        assert_eq!(m.ls("inbox").len(), 3, "{garbage:?}");
+        read(&m, &recs[0]);
+        m.inbox_becomes(&[&recs[1].name(0), &recs[2].name(0)]);
+    }
+}
+
+/// S37: the mark waits for the oldest unread message and then covers all that was read; both
+/// spellings are there, on one line without newline.
+#[test]
+fn s37_contiguous_prefix() {
+    let (bed, m, recs, _) = mounted_three();
+    read(&m, &recs[1]);
+    m.inbox_becomes(&[&recs[0].name(0), &recs[2].name(0)]);
+    for rule in ["r111", "r12"] {
+        let shown = peer_unread(&bed, rule);
+        assert!(
+            shown.contains(&recs[0].id) && shown.contains(&recs[2].id),
+            "{rule}: {shown:?} {:?}",
+            seen(&bed)
+        );
+    }
+    read(&m, &recs[0]);
+    soon("the mark moves over the first two", || seen(&bed).is_some_and(|s| s.0 == recs[1].ts));
+    let (_, ids) = seen(&bed).unwrap();
+    for spelled in [recs[1].id.clone(), format!("carol:{}", recs[1].id)] {
+        assert!(ids.contains(&spelled), "{spelled} missing in {ids:?}");
+    }
+    for rule in ["r111", "r12"] {
+        assert_eq!(peer_unread(&bed, rule), [recs[2].id.as_str()], "{rule}");
+    }
+    read(&m, &recs[2]);
+    soon("the mark covers all", || seen(&bed).is_some_and(|s| s.0 == recs[2].ts));
+    for rule in ["r111", "r12"] {
+        assert_eq!(peer_unread(&bed, rule), [""; 0], "{rule}");
+    }
+    let text = fs::read_to_string(bed.store.join(".seen-bar")).unwrap();
+    assert!(!text.contains('\n'), "{text:?}");
+}
+
+/// S37: of two messages in one second, a mark for one does not cover the other.
+#[test]
+fn s37_same_second() {
+    let bed = Bed::new();
+    let a = samp::append(&bed.store, "aaa", "bar", "t", "one", T0);
+    let b = samp::append(&bed.store, "bbb", "bar", "t", "two", T0);
+    let m = bed.mount("bar");
+    read(&m, &a);
+    m.inbox_becomes(&[&b.name(0)]);
+    soon("the mark is written", || seen(&bed).is_some());
+    for rule in ["r111", "r12"] {
+        assert_eq!(peer_unread(&bed, rule), [b.id.as_str()], "{rule}: {:?}", seen(&bed));
+    }
+    read(&m, &b);
+    soon("both are marked for every release", || {
+        ["r111", "r12"].iter().all(|r| peer_unread(&bed, r).is_empty())
+    });
+}
+
+/// S37: making a message unread, and a removed or older state, never move the mark back.
+#[test]
+fn s37_never_back() {
+    let (bed, m, recs, _) = mounted_three();
+    m.ok("cat inbox/* > /dev/null");
+    soon("the mark covers all", || seen(&bed).is_some_and(|s| s.0 == recs[2].ts));
+    let before = seen(&bed).unwrap();
+    m.ok(&format!("mv '{}' inbox/", recs[0].archived(0)));
+    m.inbox_becomes(&[&recs[0].name(0)]);
+    // Another reader is ahead of us; our next mark must not undo that.
+    let later = samp::append(&bed.store, "foo", "bar", "t", "later", T0 + 9000);
+    m.appears(&format!("inbox/{}", later.name(0)));
+    assert_eq!(seen(&bed).unwrap(), before);
+    set_seen(&bed, later.ts, &[&later.id, &format!("foo:{}", later.id)]);
+    m.inbox_becomes(&[&recs[0].name(0)]);
+    read(&m, &recs[0]);
+    m.inbox_becomes(&[]);
+    m.umount();
+    assert_eq!(seen(&bed).unwrap().0, later.ts);
+}
+
+/// S38: mail that arrives late is unread, while mounted, after a remount, and although another
+/// reader moved the mark beyond it.
+#[test]
+fn s38_late_arrival() {
+    let (bed, m, recs, _) = mounted_three();
+    m.ok("cat inbox/* > /dev/null");
+    soon("the mark covers all", || seen(&bed).is_some_and(|s| s.0 == recs[2].ts));
+    let late =
+        samp::append(&bed.store, "foo", "bar", "plan", "written early, synced late", T0 + 60);
+    m.inbox_becomes(&[&late.name(0)]);
+    m.umount();
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox"), [late.name(0)]);
+    read(&m, &late);
+    m.inbox_becomes(&[]);
+    m.umount();
+    let later =
+        samp::append(&bed.store, "zed", "bar", "plan", "while nothing was mounted", T0 + 30);
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox"), [later.name(0)]);
+}
+
+/// S39: a message from the future is shown, read, and then hides nothing, here or elsewhere.
+#[test]
+fn s39_future_message() {
+    let bed = Bed::new();
+    let future = samp::append(&bed.store, "foo", "bar", "t", "tomorrow", samp::now() + 86_400);
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox"), [future.name(0)]);
+    read(&m, &future);
+    m.inbox_becomes(&[]);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    if let Some((ts, _)) = seen(&bed) {
+        assert!(ts <= samp::now(), "the mark is capped at now, not {ts}");
+    }
+    let today = samp::append(&bed.store, "foo", "bar", "t", "today", samp::now() + 1);
+    m.inbox_becomes(&[&today.name(0)]);
+    for rule in ["r111", "r12"] {
+        assert!(peer_unread(&bed, rule).contains(&today.id), "{rule}");
+    }
+}
+
+/// S39: a watermark from the future, written by an older program, does not hide today's mail.
+#[test]
+fn s39_future_watermark() {
+    let bed = Bed::new();
+    let old = samp::append(&bed.store, "foo", "bar", "t", "old", T0);
+    set_seen(&bed, samp::now() + 86_400, &[]);
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox"), [""; 0], "{} is below the mark", old.id);
+    let new = samp::append(&bed.store, "foo", "bar", "t", "new", samp::now() + 1);
+    m.inbox_becomes(&[&new.name(0)]);
+    m.umount();
+    assert_eq!(bed.mount("bar").ls("inbox"), [new.name(0)]);
+}
+
+/// S39: records with absurd times are shown and block nothing.
+#[test]
+fn s39_absurd_times() {
+    let bed = Bed::new();
+    let zero = samp::append(&bed.store, "foo", "bar", "t", "ts 0", 0);
+    let before = samp::append(&bed.store, "foo", "bar", "t", "ts -5", -5);
+    samp::append(&bed.store, "foo", "bar", "t", "year 300 million", 9_999_999_999_999_999);
+    let good = samp::append(&bed.store, "foo", "bar", "t", "good", T0);
+    let m = bed.mount("bar");
+    let names = m.ls("inbox");
+    assert_eq!(names.len(), 4, "{names:?}");
+    for r in [&zero, &before, &good] {
+        assert!(names.contains(&r.name(0)), "{} not in {names:?}", r.name(0));
+    }
+    assert!(m.ok("cat inbox/*").contains("year 300 million"));
+    m.inbox_becomes(&[]);
+}
