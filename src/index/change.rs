@@ -72,6 +72,8 @@ impl Core {
     /// Makes room for about this many more messages.
     pub(super) fn reserve(&mut self, messages: usize) {
         self.entries.reserve(messages);
+        let texts_each = self.strings.len() as f64 / self.entries.len().max(1) as f64;
+        self.strings.reserve((messages as f64 * texts_each) as usize);
         let entries = &self.entries;
         self.keys.reserve(messages, |ix| entries.get(*ix as usize).map_or(0, |e| spread(e.hash)));
     }

@@ -64,6 +64,18 @@ impl Interner {
         id
     }
 
+    /// Number of texts.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Makes room for about this many more texts.
+    pub fn reserve(&mut self, texts: usize) {
+        let Self { bytes, ends, table, .. } = self;
+        ends.reserve(texts);
+        table.reserve(texts, |id| spread(text_identity(slice(bytes, ends, *id))));
+    }
+
     /// The text's number, if it is there.
     pub fn find(&self, text: &str) -> Option<StrId> {
         let same = |id: &StrId| slice(&self.bytes, &self.ends, *id) == text;

@@ -25,8 +25,9 @@ use crate::model::Timestamp;
 use crate::store::fs::{self, Stamp};
 use crate::store::{Found, Location, Rejected, Sink, StoreError};
 
-/// Bytes read at once: also the longest an index is locked for one batch.
-const CHUNK: usize = 2 << 20;
+/// Bytes read at once: they, and what is found in them, fit the processor's cache, and no index is
+/// locked for longer than one batch takes.
+const CHUNK: usize = 256 << 10;
 /// A line longer than this is not a message; it is skipped without keeping it in memory.
 const MAX_LINE: usize = 256 << 20;
 /// Bytes before the position that must still be the same for the position to hold.
