@@ -25,6 +25,7 @@ mod errors;
 mod files;
 mod identity;
 mod lifecycle;
+mod mailtools;
 mod marks;
 mod model;
 mod nonroot;
