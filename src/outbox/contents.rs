@@ -40,7 +40,31 @@ impl Outbox {
 
     /// One entry of `outbox/`.
     pub fn find(&self, name: &str) -> Option<Listed> {
-        self.list().into_iter().find(|l| l.name == name)
+        if let Some(open) = self.find_open(name, &Target::Outbox) {
+            return Some(open);
+        }
+        let file = |len: usize, time, is_note| {
+            Some(Listed { name: name.to_owned(), len: len as u64, time, is_note })
+        };
+        let shelf = self.shelf.lock();
+        if let Some(kept) = shelf.get(name) {
+            return file(kept.text.len(), kept.time, false);
+        }
+        let draft = name.strip_suffix(".error")?;
+        if let Some((error, time)) = self.notes.lock().get(draft) {
+            return file(note(error).len(), *time, true);
+        }
+        let kept = shelf.get(draft)?;
+        file(note(kept.error.as_ref()?).len(), kept.time, true)
+    }
+
+    /// Whether the only thing of this name is a draft whose last close has just returned: to
+    /// everybody else it is sent, though its release is still on the way.
+    pub fn is_leaving(&self, name: &str) -> bool {
+        let open: Vec<(DraftId, Arc<Mutex<Open>>)> =
+            self.open.lock().iter().map(|(id, d)| (*id, Arc::clone(d))).collect();
+        let mut named = open.iter().filter(|(_, d)| d.lock().name == name).peekable();
+        named.peek().is_some() && named.all(|(id, _)| self.sender.is_closing(*id))
     }
 
     /// An open draft by name and target.
@@ -48,7 +72,7 @@ impl Outbox {
         let open: Vec<Arc<Mutex<Open>>> = self.open.lock().values().cloned().collect();
         open.iter().find_map(|d| {
             let d = d.lock();
-            (d.name == name && d.target == *target && !d.unlinked).then(|| Listed {
+            (d.name == name && d.target == *target && !d.unlinked && !d.composed).then(|| Listed {
                 name: name.to_owned(),
                 len: d.text.len() as u64,
                 time: d.time,

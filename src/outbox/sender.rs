@@ -76,6 +76,11 @@ impl Sender {
         self.under.1.notify_all();
     }
 
+    /// Whether the release of a draft is expected at any moment.
+    pub fn is_closing(&self, draft: u64) -> bool {
+        self.under.0.lock().closing.get(&draft).is_some_and(|until| *until > Instant::now())
+    }
+
     pub fn settle(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
         let (under, changed) = &*self.under;

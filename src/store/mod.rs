@@ -398,6 +398,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// folder. Only message files, never keys or state.
     fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>>;
 
+    /// The time of the newest entry of such a folder.
+    fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
+        self.raw_list(folder)?.iter().map(|e| e.modified).max()
+    }
+
     /// Opens a file listed by [`Store::raw_list`].
     ///
     /// # Errors

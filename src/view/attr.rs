@@ -117,9 +117,9 @@ impl Tree {
                 let folder = name.strip_suffix(".txt");
                 folder.and_then(|f| self.thread_named(f)).map(Node::Transcript)
             }
-            Node::Outbox | Node::Compose(_) | Node::Rejected | Node::Raw | Node::RawDir(..) => {
-                self.find_listed(parent, name)?
-            }
+            Node::Outbox => self.find_draft(name),
+            Node::Rejected => self.reject_names().get(name).copied().map(Node::Reject),
+            Node::Compose(_) | Node::Raw | Node::RawDir(..) => self.find_listed(parent, name)?,
             _ => return Err(Error::NotDir),
         })
     }
@@ -246,7 +246,6 @@ impl Tree {
             Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_) => {
                 dir(Some(self.newest(node).ok_or(Error::NotFound)?))
             }
-            Node::Outbox => Attr { caching: Caching::Volatile, ..dir(self.newest(node)) },
             _ => dir(self.newest(node)),
         })
     }
@@ -271,13 +270,7 @@ impl Tree {
             times.into_iter().find(|e| e.is_live()).map(Entry::time)
         };
         match node {
-            Node::Root => {
-                [Node::Archive, Node::Sent, Node::Threads, Node::Rejected, Node::Raw, Node::Outbox]
-                    .iter()
-                    .filter_map(|n| self.newest(n))
-                    .chain([self.status().1, README_TIME])
-                    .max()
-            }
+            Node::Root => self.newest(&Node::Outbox).max(self.newest_below_root()),
             Node::Inbox => {
                 let core = self.index.read();
                 core.inbox_rev().find_map(|ix| core.entry(ix).map(Entry::time))
@@ -302,13 +295,26 @@ impl Tree {
             Node::Raw => (0..self.index.stores().len())
                 .filter_map(|n| self.newest(&Node::RawDir(n, String::new())))
                 .max(),
-            Node::RawDir(number, folder) => {
-                let entries = self.index.stores().get(*number)?.raw_list(folder)?;
-                entries.iter().map(|e| e.modified).max()
-            }
+            Node::RawDir(number, folder) => self.index.stores().get(*number)?.raw_newest(folder),
             Node::Outbox => self.outbox.as_ref()?.list().iter().map(|l| l.time).max(),
             _ => None,
         }
+    }
+
+    /// The newest of everything but drafts. Asked with every `stat` of the mount point, so it is
+    /// found once per change.
+    fn newest_below_root(&self) -> Option<Timestamp> {
+        let generation = self.generation();
+        if let Some((at, time)) = *self.newest_seen.lock()
+            && at == generation
+        {
+            return time;
+        }
+        let folders = [Node::Archive, Node::Sent, Node::Threads, Node::Rejected, Node::Raw];
+        let times = folders.iter().filter_map(|n| self.newest(n));
+        let time = times.chain([self.status_time(), README_TIME]).max();
+        *self.newest_seen.lock() = Some((generation, time));
+        time
     }
 
     pub(super) fn raw_entry(

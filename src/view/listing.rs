@@ -1,6 +1,9 @@
 //! What a folder holds. A listing is taken once, at `opendir`, and numbered from there, so that
 //! offsets stay true while messages come and go; names are made when they are asked for.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use super::names;
 use super::node::{Node, Place};
 use super::{Error, Tree};
@@ -140,19 +143,27 @@ impl Tree {
     }
 
     fn list_rejected(&self) -> Listing {
-        let rejects: Vec<(u32, u64, u64)> = {
-            let core = self.index.read();
-            core.rejects().map(|(key, r)| (key.0, r.line, r.identity)).collect()
-        };
-        let mut named: Vec<(String, Node)> = rejects
-            .into_iter()
-            .map(|(source, line, identity)| {
-                let path = self.source_path(source);
-                (names::reject_name(&path, line), Node::Reject(identity))
-            })
-            .collect();
-        named.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        Listing::named(named)
+        let names = self.reject_names();
+        let mut named: Vec<(&String, &u64)> = names.iter().collect();
+        named.sort_unstable();
+        Listing::named(named.into_iter().map(|(name, id)| (name.clone(), Node::Reject(*id))))
+    }
+
+    /// The files of `rejected/` by name, as of the index's generation.
+    pub(super) fn reject_names(&self) -> Arc<HashMap<String, u64>> {
+        let generation = self.generation();
+        let mut seen = self.rejects_seen.lock();
+        if seen.0 != generation {
+            let rejects: Vec<(u32, u64, u64)> = {
+                let core = self.index.read();
+                core.rejects().map(|(key, r)| (key.0, r.line, r.identity)).collect()
+            };
+            let name = |(source, line, identity)| {
+                (names::reject_name(&self.source_path(source), line), identity)
+            };
+            *seen = (generation, Arc::new(rejects.into_iter().map(name).collect()));
+        }
+        Arc::clone(&seen.1)
     }
 
     /// Path of a source in its store, from the number as the index has it.

@@ -40,7 +40,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 use crate::index::{Index, MsgIx, ThreadIx};
-use crate::model::{Fingerprint, MarkRead, Scope};
+use crate::model::{Fingerprint, MarkRead, Scope, Timestamp};
 use crate::outbox::Outbox;
 use reader::Listers;
 
@@ -88,6 +88,10 @@ pub struct Tree {
     orders: Mutex<LruCache<ThreadIx, ThreadOrder>>,
     transcripts: Mutex<LruCache<ThreadIx, (u64, Arc<transcript::Plan>)>>,
     every: Mutex<ThreadOrder>,
+    /// Time of the newest entry, as of a generation of the index.
+    newest_seen: Mutex<Option<(u64, Option<Timestamp>)>>,
+    /// The files of `rejected/`, as of a generation of the index.
+    rejects_seen: Mutex<(u64, Arc<HashMap<String, u64>>)>,
     /// Nodes whose inode number is the hash of a path.
     paths: Mutex<HashMap<u64, Node>>,
     listers: Mutex<Listers>,
@@ -112,6 +116,8 @@ impl Tree {
             orders: Mutex::new(LruCache::new(THREADS)),
             transcripts: Mutex::new(LruCache::new(THREADS)),
             every: Mutex::new((u64::MAX, Arc::new(Vec::new()))),
+            newest_seen: Mutex::new(None),
+            rejects_seen: Mutex::new((u64::MAX, Arc::default())),
             paths: Mutex::new(HashMap::new()),
             listers: Mutex::new(Listers::default()),
             reading: closing::Closing::default(),

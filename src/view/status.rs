@@ -51,8 +51,14 @@ impl Tree {
         for text in self.notes() {
             line(format!("note: {text}"));
         }
-        let time = [self.index.read().newest(), self.index.marks_time(), refusal.map(|r| r.time)];
-        (out, time.into_iter().flatten().max().unwrap_or_default())
+        (out, self.status_time())
+    }
+
+    /// When anything that `status.txt` tells last changed.
+    pub(super) fn status_time(&self) -> Timestamp {
+        let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal()).map(|r| r.time);
+        let time = [self.index.read().newest(), self.index.marks_time(), refusal];
+        time.into_iter().flatten().max().unwrap_or_default()
     }
 
     /// Name and first line of unread messages, oldest first.

@@ -292,6 +292,15 @@ impl Tree {
         self.outbox.as_ref()?.find_open(name, &target)
     }
 
+    /// A name in `outbox/`.
+    pub(super) fn find_draft(&self, name: &str) -> Option<Node> {
+        if self.composing.lock().contains_key(name) {
+            return Some(Node::Compose(name.to_owned()));
+        }
+        let outbox = self.outbox.as_ref().filter(|o| !o.is_leaving(name))?;
+        outbox.find(name).map(|l| Node::Draft(l.name))
+    }
+
     pub(super) fn outbox_entries(&self) -> Vec<(String, Node)> {
         let drafts = self.outbox.as_ref().map(|o| o.list()).unwrap_or_default();
         let mut out: Vec<(String, Node)> =

@@ -8,7 +8,8 @@ const T0: i64 = 1_777_052_523;
 #[test]
 fn s19_mail_programs_read_messages() {
     let bed = Bed::new();
-    let rec = samp::append(&bed.store, "foo", "bar", "a thread", "first line\n\nFrom: nobody\n", T0);
+    let rec =
+        samp::append(&bed.store, "foo", "bar", "a thread", "first line\n\nFrom: nobody\n", T0);
     let m = bed.mount("bar");
     let file = format!("archive/{}/{}", rec.day(), rec.name(0));
     assert_eq!(m.ok(&format!("mhdr -h from {file}")).trim(), "foo");

@@ -36,7 +36,7 @@ use super::{
 };
 use crate::model::{Claim, Draft, Message, Timestamp};
 use alias::LogName;
-use sources::{Directory, Sources};
+use sources::{Directory, Known, Sources};
 
 /// Open files kept for reading messages again.
 const OPEN_FILES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
@@ -243,11 +243,17 @@ impl Store for SampStore {
         if !folder.is_empty() {
             return None;
         }
-        let sources = self.sources.lock();
+        let directory = self.directory.read();
         let entries = std::fs::read_dir(&self.dir).ok()?.flatten();
-        let mut out: Vec<RawEntry> = entries.filter_map(|e| raw_entry(&e, &sources)).collect();
+        let mut out: Vec<RawEntry> = entries.filter_map(|e| raw_entry(&e, &directory)).collect();
         out.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Some(out)
+    }
+
+    fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
+        let directory = self.directory.read();
+        let known = directory.iter().filter(|k| folder.is_empty() && k.stamp != Stamp::default());
+        known.map(|k| k.last_time.unwrap_or_else(|| on_disk(&k.stamp))).max()
     }
 
     fn raw_open(&self, path: &str) -> io::Result<File> {
@@ -266,17 +272,25 @@ impl Store for SampStore {
     }
 }
 
-fn raw_entry(entry: &std::fs::DirEntry, sources: &Sources) -> Option<RawEntry> {
+fn raw_entry(entry: &std::fs::DirEntry, directory: &[Known]) -> Option<RawEntry> {
     let name = entry.file_name().into_string().ok()?;
     if alias::classify(&name) == LogName::NotALog {
         return None;
     }
     let meta = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
     let stamp = Stamp::from(&meta);
-    // The time of the last record, where there is one, is the same on every machine that has the log.
-    let source = sources.find(&name);
-    let on_disk =
-        || Timestamp::from_millis(i64::try_from(stamp.mtime / 1_000_000).unwrap_or_default());
-    let modified = source.and_then(|n| sources.last_time(n)).unwrap_or_else(on_disk);
-    Some(RawEntry { is_dir: false, size: stamp.size, modified, source, name })
+    let known = (0u32..).zip(directory).find(|(_, k)| k.file_name == name);
+    Some(RawEntry {
+        is_dir: false,
+        size: stamp.size,
+        // The time of the last record, where there is one, is the same on every machine.
+        modified: known.and_then(|(_, k)| k.last_time).unwrap_or_else(|| on_disk(&stamp)),
+        source: known.map(|(n, _)| n),
+        name,
+    })
+}
+
+/// A file's own modification time.
+fn on_disk(stamp: &Stamp) -> Timestamp {
+    Timestamp::from_millis(i64::try_from(stamp.mtime / 1_000_000).unwrap_or_default())
 }

@@ -272,9 +272,7 @@ impl<'s> Reader<'s> {
             // Not the stamp of a file that was read: the next scan tries again.
             source.stamp.ctime = 0;
         }
-        if let Some(slot) = sources.list.get_mut(n as usize) {
-            *slot = source;
-        }
+        sources.put(n, source);
         broken_tail
     }
 

@@ -29,7 +29,12 @@ pub struct Source {
 
 impl Source {
     fn known(&self) -> Known {
-        Known { file_name: self.file_name.clone(), alias: self.alias.clone(), stamp: self.stamp }
+        Known {
+            file_name: self.file_name.clone(),
+            alias: self.alias.clone(),
+            stamp: self.stamp,
+            last_time: (self.last_time != 0).then_some(Timestamp::from_secs(self.last_time)),
+        }
     }
 }
 
@@ -40,6 +45,8 @@ pub struct Known {
     pub alias: String,
     /// The file as it was when last examined.
     pub stamp: Stamp,
+    /// The time of its last record, if it has any.
+    pub last_time: Option<Timestamp>,
 }
 
 /// The files by source number, apart from the positions: a scan holds those for as long as it takes.
@@ -65,9 +72,14 @@ impl Sources {
         self.by_name.get(file_name).copied()
     }
 
-    /// The time of the last record of a file.
-    pub fn last_time(&self, source: u32) -> Option<Timestamp> {
-        self.get(source).filter(|s| s.last_time != 0).map(|s| Timestamp::from_secs(s.last_time))
+    /// Notes how far a file was read.
+    pub fn put(&mut self, n: u32, source: Source) {
+        if let Some(known) = self.directory.write().get_mut(n as usize) {
+            *known = source.known();
+        }
+        if let Some(slot) = self.list.get_mut(n as usize) {
+            *slot = source;
+        }
     }
 
     pub fn save(&self) -> Vec<u8> {
