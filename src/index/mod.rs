@@ -111,8 +111,15 @@ impl Index {
     ) -> Result<Self, IndexError> {
         let restored = snapshot::load(&settings.snapshot, &fingerprint(&stores, &settings));
         let restored = restored.filter(|r| {
-            r.stores.len() == stores.len()
-                && stores.iter().zip(&r.stores).all(|(store, saved)| store.restore(saved))
+            let fits = r.stores.len() == stores.len()
+                && stores.iter().zip(&r.stores).all(|(store, saved)| store.restore(saved));
+            if !fits {
+                // Positions without the tables they belong to would hide messages.
+                for store in &stores {
+                    store.reset();
+                }
+            }
+            fits
         });
         let marks_from = restored.as_ref().map_or(0, |r| r.marks_len);
         let (marks, changes, usable) = Marks::open(&settings.marks, marks_from, settings.read_only)

@@ -67,6 +67,16 @@ impl Outbox {
         named.peek().is_some() && named.all(|(id, _)| self.sender.is_closing(*id))
     }
 
+    /// A draft by name and target: an open one, or a private one that is kept.
+    pub fn find_for(&self, name: &str, target: &Target) -> Option<Listed> {
+        self.find_open(name, target).or_else(|| {
+            let shelf = self.shelf.lock();
+            let kept = shelf.get(name).filter(|k| k.target == *target && k.error.is_none())?;
+            let len = kept.text.len() as u64;
+            Some(Listed { name: name.to_owned(), len, time: kept.time, is_note: false })
+        })
+    }
+
     /// An open draft by name and target.
     pub fn find_open(&self, name: &str, target: &Target) -> Option<Listed> {
         let open: Vec<Arc<Mutex<Open>>> = self.open.lock().values().cloned().collect();
@@ -88,12 +98,13 @@ impl Outbox {
 
     /// The text of a kept draft, of the note beside it, or of the newest open draft of this name.
     pub fn text(&self, name: &str) -> Option<Arc<[u8]>> {
-        let open = self.open.lock();
-        let newest = open.iter().filter(|(_, d)| d.lock().name == name).max_by_key(|(id, _)| **id);
-        if let Some((_, d)) = newest {
+        // Not under the table's lock: a draft is locked while its flush waits for the disk.
+        let open: Vec<(DraftId, Arc<Mutex<Open>>)> =
+            self.open.lock().iter().map(|(id, d)| (*id, Arc::clone(d))).collect();
+        let named = open.iter().filter(|(_, d)| d.lock().name == name);
+        if let Some((_, d)) = named.max_by_key(|(id, _)| *id) {
             return Some(d.lock().text.clone().into());
         }
-        drop(open);
         let shelf = self.shelf.lock();
         if let Some(kept) = shelf.get(name) {
             return Some(Arc::clone(&kept.text));

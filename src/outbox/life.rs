@@ -246,7 +246,10 @@ impl Outbox {
     /// # Errors
     /// The refusal; the draft then stays under its old name and the note stands beside the new one.
     pub fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), OutboxError> {
-        self.check_name(to)?;
+        let kept = self.shelf.lock().get(from).cloned();
+        if kept.as_ref().is_none_or(|k| k.target == Target::Outbox) {
+            self.check_name(to)?;
+        }
         if !replace && self.find(to).is_some() {
             return Err(OutboxError::Exists);
         }
@@ -256,9 +259,7 @@ impl Outbox {
         if renamed.count() > 0 {
             return Ok(());
         }
-        let Some(kept) = self.shelf.lock().get(from).cloned() else {
-            return Err(OutboxError::NotFound);
-        };
+        let kept = kept.ok_or(OutboxError::NotFound)?;
         let mut d = Open {
             dirty: true,
             touched: true,

@@ -330,6 +330,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// was changed and the next scan starts over.
     fn restore(&self, saved: &[u8]) -> bool;
 
+    /// Forgets all positions: the next scan starts over.
+    fn reset(&self);
+
     /// Folders in which any change may mean a new message.
     fn watched(&self) -> Vec<PathBuf>;
 

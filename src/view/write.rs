@@ -236,6 +236,9 @@ impl Tree {
                 node => Err(self.not_writable(&node)),
             },
             Node::Outbox => Ok(self.outbox()?.remove(name)?),
+            Node::Thread(thread) if self.thread_draft(*thread, name).is_some() => {
+                Ok(self.outbox()?.remove(name)?)
+            }
             Node::Compose(folder) => {
                 let mut composing = self.composing.lock();
                 let removed = composing.get_mut(folder).and_then(|f| f.files.remove(name));
@@ -265,6 +268,11 @@ impl Tree {
         }
         match (parent, new_parent) {
             (Node::Outbox, Node::Outbox) => Ok(self.outbox()?.rename(name, new_name, replace)?),
+            (Node::Thread(from), Node::Thread(to))
+                if from == to && self.thread_draft(*from, name).is_some() =>
+            {
+                Ok(self.outbox()?.rename(name, new_name, replace)?)
+            }
             (Node::ArchiveDay(_) | Node::Inbox, Node::Inbox) => {
                 let Node::Message(_, ix) = self.lookup(parent, name)? else {
                     return Err(Error::not_permitted("only messages can be moved to inbox/"));
@@ -289,7 +297,7 @@ impl Tree {
 
     pub(super) fn thread_draft(&self, thread: ThreadIx, name: &str) -> Option<Listed> {
         let target = self.thread_target(thread).ok()?;
-        self.outbox.as_ref()?.find_open(name, &target)
+        self.outbox.as_ref()?.find_for(name, &target)
     }
 
     /// A name in `outbox/`.

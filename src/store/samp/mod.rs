@@ -159,6 +159,10 @@ impl Store for SampStore {
         self.sources.lock().restore(saved)
     }
 
+    fn reset(&self) {
+        self.sources.lock().reset();
+    }
+
     fn watched(&self) -> Vec<PathBuf> {
         vec![self.dir.clone()]
     }

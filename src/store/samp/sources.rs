@@ -96,6 +96,13 @@ impl Sources {
         true
     }
 
+    /// Forgets everything.
+    pub fn reset(&mut self) {
+        self.list.clear();
+        self.by_name.clear();
+        self.directory.write().clear();
+    }
+
     /// Notes a file as it was just examined.
     pub fn examined(&mut self, n: u32, stamp: Stamp) {
         if let Some(source) = self.list.get_mut(n as usize) {

@@ -1,0 +1,46 @@
+//! A whole log that somebody else wrote: every record that is reported can be read again, and
+//! nothing is reported twice.
+#![no_main]
+
+use std::collections::HashSet;
+
+use libfuzzer_sys::fuzz_target;
+use msgfs::store::{self, Found, Kind, Location, Rejected, Sink};
+
+#[derive(Default)]
+struct Seen {
+    found: Vec<(Location, String)>,
+    rejected: usize,
+}
+
+impl Sink for Seen {
+    fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>) {
+        self.found.extend(found.drain(..).map(|f| (f.at, f.id.into_owned())));
+        self.rejected += rejected.len();
+        rejected.clear();
+    }
+    fn begin_rescan(&mut self, _: &[u32]) {}
+    fn end_rescan(&mut self, _: &[u32]) {}
+    fn resume(&mut self, _: u32) {}
+    fn progress(&mut self, _: u64, _: u64) {}
+}
+
+fuzz_target!(|data: &[u8]| {
+    let dir = std::env::temp_dir().join(format!("msgfs-fuzz-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("log-foo.jsonl"), data).unwrap();
+    let store = store::open(Kind::Samp, "samp", &dir, "bar").unwrap();
+    let mut seen = Seen::default();
+    store.scan(&mut seen).unwrap();
+    let places: HashSet<_> = seen.found.iter().map(|(at, _)| at.offset).collect();
+    assert_eq!(places.len(), seen.found.len());
+    for (at, id) in &seen.found {
+        assert_eq!(store.read(at).unwrap().message.id, *id);
+    }
+    let lines = data.split(|b| *b == b'\n' || *b == b'\r').count();
+    assert!(seen.found.len() + seen.rejected <= lines);
+    // A second look at an unchanged folder finds nothing.
+    let mut again = Seen::default();
+    store.scan(&mut again).unwrap();
+    assert!(again.found.is_empty() && again.rejected == 0);
+});
