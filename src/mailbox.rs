@@ -154,7 +154,6 @@ impl Mailbox {
             wait_timeout: config.wait_timeout,
             read_only: options.read_only,
             allow_other: options.allow_other,
-            home: env.home().map(std::path::Path::to_owned),
             warnings: problem.into_iter().collect(),
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), outbox.clone(), settings));

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::Ended;
 use super::guard::guarded;
 use super::handles::Handles;
-use crate::view::reader::{Process, interrupted};
+use crate::view::reader::{Process, interrupted, thread_group};
 use crate::view::{Access, Attr, Caching, Error, Listing, Node, OpenFile, Place, Reader, Tree};
 
 /// Nothing of ours is reused under another identity.
@@ -99,10 +99,12 @@ impl Adapter {
     }
 
     pub fn access(req: &Request, node: &Node, flags: i32) -> Access {
+        let write = flags & libc::O_ACCMODE != libc::O_RDONLY;
         Access {
-            write: flags & libc::O_ACCMODE != libc::O_RDONLY,
+            write,
             append: flags & libc::O_APPEND != 0,
             truncate: flags & libc::O_TRUNC != 0,
+            opener: if write { process_of(req) } else { 0 },
             reader: Self::reader(req, node, flags),
         }
     }
@@ -185,6 +187,11 @@ impl Adapter {
             n => self.tree.item(&dir.listing, usize::try_from(n - 2).ok()?),
         }
     }
+}
+
+/// The process behind a request, which names a thread; 0 if it cannot be seen from here.
+pub(super) fn process_of(req: &Request) -> u32 {
+    thread_group(req.pid()).unwrap_or(0)
 }
 
 /// The folder above a folder.

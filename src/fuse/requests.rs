@@ -10,7 +10,9 @@ use fuser::{
     WriteFlags,
 };
 
-use super::adapter::{Adapter, GENERATION, OpenDir, is_dir, kind, open_flags, text, ttls};
+use super::adapter::{
+    Adapter, GENERATION, OpenDir, is_dir, kind, open_flags, process_of, text, ttls,
+};
 use super::guard::guarded;
 use crate::view::Error;
 
@@ -262,13 +264,18 @@ impl Filesystem for Adapter {
 
     fn flush(
         &self,
-        _req: &Request,
+        req: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        empty(guarded("flush", || self.tree.flush(&*self.file(fh)?)), reply);
+        let done = guarded("flush", || {
+            let file = self.file(fh)?;
+            let by = if self.tree.open_len(&file).is_some() { process_of(req) } else { 0 };
+            self.tree.flush(&file, by)
+        });
+        empty(done, reply);
     }
 
     fn release(

@@ -67,7 +67,7 @@ pub enum KeyringError {
     },
     /// There is no refused key to trust.
     #[error(
-        "no key of {} was refused, so there is none to trust; give the key itself, or see \
+        "no key of {} was refused, so there is none to trust; give the key itself with `--key BASE64`, or see \
          `msgfs key list`",
         one_line(address)
     )]

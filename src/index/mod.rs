@@ -299,6 +299,11 @@ impl Index {
         self.publish(&Changes { marked: vec![ix], ..Changes::default() });
     }
 
+    /// Tells those who cache that a message has another name than they think.
+    pub fn announce(&self, ix: MsgIx) {
+        self.publish(&Changes { marked: vec![ix], ..Changes::default() });
+    }
+
     /// Applies the file of marks to the tables. A snapshot that no longer fits the file is corrected
     /// by starting from unread.
     fn replay(&self, changes: &[marks::Change], usable: bool) {

@@ -74,8 +74,6 @@ pub struct Draft {
     pub priority: Option<String>,
     /// `Type:` as written.
     pub kind: Option<String>,
-    /// `Task:` as written (stores of task records).
-    pub task: Option<String>,
     /// Absolute paths of files to send along.
     pub attach: Vec<String>,
     /// Name of the store that shall carry it.

@@ -11,7 +11,7 @@ impl Outbox {
     /// Everything in `outbox/`, by name.
     pub fn list(&self) -> Vec<Listed> {
         let mut out: HashMap<String, Listed> = HashMap::new();
-        for (name, kept) in self.shelf.lock().iter() {
+        for (name, kept) in self.shelf.lock().iter().filter(|(_, k)| k.is_shown()) {
             let file = |name: String, len: usize, is_note| {
                 (name.clone(), Listed { name, len: len as u64, time: kept.time, is_note })
             };
@@ -47,7 +47,7 @@ impl Outbox {
             Some(Listed { name: name.to_owned(), len: len as u64, time, is_note })
         };
         let shelf = self.shelf.lock();
-        if let Some(kept) = shelf.get(name) {
+        if let Some(kept) = shelf.get(name).filter(|k| k.is_shown()) {
             return file(kept.text.len(), kept.time, false);
         }
         let draft = name.strip_suffix(".error")?;
@@ -63,7 +63,8 @@ impl Outbox {
     pub fn is_leaving(&self, name: &str) -> bool {
         let open: Vec<(DraftId, Arc<Mutex<Open>>)> =
             self.open.lock().iter().map(|(id, d)| (*id, Arc::clone(d))).collect();
-        let mut named = open.iter().filter(|(_, d)| d.lock().name == name).peekable();
+        let in_outbox = |d: &Open| d.name == name && d.target == Target::Outbox;
+        let mut named = open.iter().filter(|(_, d)| in_outbox(&d.lock())).peekable();
         named.peek().is_some() && named.all(|(id, _)| self.sender.is_closing(*id))
     }
 
@@ -71,7 +72,7 @@ impl Outbox {
     pub fn find_for(&self, name: &str, target: &Target) -> Option<Listed> {
         self.find_open(name, target).or_else(|| {
             let shelf = self.shelf.lock();
-            let kept = shelf.get(name).filter(|k| k.target == *target && k.error.is_none())?;
+            let kept = shelf.find(name, target).filter(|k| k.error.is_none())?;
             let len = kept.text.len() as u64;
             Some(Listed { name: name.to_owned(), len, time: kept.time, is_note: false })
         })
@@ -96,16 +97,23 @@ impl Outbox {
         self.settings.max_message
     }
 
-    /// The text of a kept draft, of the note beside it, or of the newest open draft of this name.
-    pub fn text(&self, name: &str) -> Option<Arc<[u8]>> {
+    /// The text of a draft by name and target: of the newest open one, else of a kept one; in
+    /// `outbox/` also of the note beside it.
+    pub fn text(&self, name: &str, target: &Target) -> Option<Arc<[u8]>> {
         // Not under the table's lock: a draft is locked while its flush waits for the disk.
         let open: Vec<(DraftId, Arc<Mutex<Open>>)> =
             self.open.lock().iter().map(|(id, d)| (*id, Arc::clone(d))).collect();
-        let named = open.iter().filter(|(_, d)| d.lock().name == name);
+        let named = open.iter().filter(|(_, d)| {
+            let d = d.lock();
+            d.name == name && d.target == *target && !d.composed
+        });
         if let Some((_, d)) = named.max_by_key(|(id, _)| *id) {
             return Some(d.lock().text.clone().into());
         }
         let shelf = self.shelf.lock();
+        if *target != Target::Outbox {
+            return shelf.find(name, target).map(|k| Arc::clone(&k.text));
+        }
         if let Some(kept) = shelf.get(name) {
             return Some(Arc::clone(&kept.text));
         }

@@ -21,7 +21,6 @@ pub const KNOWN_HEADERS: &[&str] = &[
     "In-Reply-To",
     "Priority",
     "Type",
-    "Task",
     "Attach",
     "Via",
     "Idempotency-Key",
@@ -160,7 +159,6 @@ fn set(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftEr
         "In-Reply-To" => &mut draft.in_reply_to,
         "Priority" => &mut draft.priority,
         "Type" => &mut draft.kind,
-        "Task" => &mut draft.task,
         "Via" => &mut draft.via,
         _ => &mut draft.idempotency_key,
     };

@@ -34,8 +34,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Starts a draft. One that is kept under this name lends its text unless `truncate`, and its
-    /// target.
+    /// Starts a draft. One that is kept under this name, for this target, lends its text unless
+    /// `truncate`; an answer that was refused and lies in `outbox/` can be written again there.
     ///
     /// # Errors
     /// As [`Outbox::check_name`].
@@ -45,7 +45,12 @@ impl Outbox {
         target: Target,
         truncate: bool,
     ) -> Result<DraftId, OutboxError> {
-        let kept = self.shelf.lock().get(name).cloned();
+        let kept = {
+            let shelf = self.shelf.lock();
+            let answer = |k: &&Kept| matches!(k.target, Target::Reply { .. });
+            let retried = shelf.get(name).filter(answer).filter(|_| target == Target::Outbox);
+            shelf.find(name, &target).or(retried).cloned()
+        };
         if kept.is_none() && target == Target::Outbox {
             self.check_name(name).inspect_err(|e| {
                 self.note_refusal(name, &e.to_string(), Timestamp::now());
@@ -91,14 +96,11 @@ impl Outbox {
     /// Writes at `offset`, or at the end if `None` (`O_APPEND`).
     ///
     /// # Errors
-    /// What is already certain to be refused; the draft is then kept with its note.
+    /// What is already certain to be refused; the draft is then kept with its note, and so is what is
+    /// written after it.
     pub fn write(&self, id: DraftId, offset: Option<u64>, data: &[u8]) -> Result<(), OutboxError> {
         let draft = self.draft(id)?;
         let mut d = draft.lock();
-        if let Some(refused) = &d.refused {
-            // What follows a refused part would stand alone, and be judged as something else.
-            return Err(OutboxError::Already(Arc::clone(refused)));
-        }
         let at = offset.unwrap_or(d.text.len() as u64);
         let end = at.saturating_add(data.len() as u64);
         d.touched = true;
@@ -114,6 +116,9 @@ impl Outbox {
             slot.copy_from_slice(data);
         }
         d.dirty = true;
+        if let Some(refused) = &d.refused {
+            return Err(OutboxError::Already(Arc::clone(refused)));
+        }
         if names::is_private(&d.name) || d.text.len() > EARLY_LIMIT {
             return Ok(());
         }
@@ -147,12 +152,14 @@ impl Outbox {
         Ok(())
     }
 
-    /// A descriptor was closed. When this returns `Ok` for a draft with text, the message survives
-    /// whatever happens to this process.
+    /// A descriptor was closed, by the process that opened the draft or by another that shares it.
+    /// When this returns `Ok` to the opener of a draft with text, the message survives whatever
+    /// happens to this process.
     ///
     /// # Errors
-    /// The refusal.
-    pub fn flush(&self, id: DraftId) -> Result<(), OutboxError> {
+    /// The refusal. It is not final: more text may come through another descriptor. To others than
+    /// the opener only what no further text can mend is told.
+    pub fn flush(&self, id: DraftId, by_opener: bool) -> Result<(), OutboxError> {
         let draft = self.draft(id)?;
         let mut d = draft.lock();
         if names::is_private(&d.name) || d.unlinked {
@@ -164,10 +171,15 @@ impl Outbox {
         if !d.dirty {
             return Ok(());
         }
-        self.spool_draft(&mut d).map_err(|e| d.refuse(e))?;
-        d.dirty = false;
-        self.sender.closing(id, Instant::now() + CLOSING);
-        Ok(())
+        match self.spool_draft(&mut d) {
+            Ok(()) => {
+                d.dirty = false;
+                self.sender.closing(id, Instant::now() + CLOSING);
+                Ok(())
+            }
+            Err(e) if by_opener => Err(e),
+            Err(_) => Ok(()),
+        }
     }
 
     /// The last descriptor was closed: a spooled draft is sent, any other is kept. Whether it was sent.
@@ -175,7 +187,7 @@ impl Outbox {
         let Some(draft) = self.open.lock().remove(&id) else { return false };
         let mut d = draft.lock();
         if d.dirty && !d.unlinked && !names::is_private(&d.name) && d.refused.is_none() {
-            // No flush came: the process was killed with a full buffer.
+            // The last flush was refused, or was that of another process, or there was none.
             if let Err(e) = self.spool_draft(&mut d) {
                 d.refuse(e);
             }
@@ -186,7 +198,7 @@ impl Outbox {
                 false
             }
             Some((n, parcels)) => {
-                self.shelf.lock().remove(&d.name);
+                self.shelf.lock().forget(&d.name, &d.target);
                 self.notes.lock().remove(&d.name);
                 if n != 0 {
                     self.commit(n, parcels);
@@ -207,7 +219,7 @@ impl Outbox {
 
     pub(super) fn keep(&self, d: &Open) {
         let mut shelf = self.shelf.lock();
-        if !d.touched && shelf.get(&d.name).is_some() {
+        if !d.touched && shelf.find(&d.name, &d.target).is_some() {
             return;
         }
         if d.refused.is_none() && d.target != Target::Outbox && d.text.is_empty() {
@@ -223,15 +235,13 @@ impl Outbox {
         if d.composed {
             return;
         }
-        shelf.put(
-            &d.name,
-            Kept {
-                target: d.target.clone(),
-                text: d.text.clone().into(),
-                error: d.refused.as_ref().map(ToString::to_string),
-                time: d.time,
-            },
-        );
+        shelf.keep(Kept {
+            name: d.name.clone(),
+            target: d.target.clone(),
+            text: d.text.clone().into(),
+            error: d.refused.as_ref().map(ToString::to_string),
+            time: d.time,
+        });
     }
 
     pub(super) fn note_refusal(&self, name: &str, reason: &str, time: Timestamp) {
@@ -241,65 +251,87 @@ impl Outbox {
             Some(Refusal { name: name.to_owned(), reason: reason.to_owned(), time });
     }
 
-    /// Renames a draft. A private one that gets a plain name is sent.
+    /// Renames a draft in `outbox/` or in a thread's folder. A private one that gets a plain name is
+    /// sent.
     ///
     /// # Errors
-    /// The refusal; the draft then stays under its old name and the note stands beside the new one.
-    pub fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), OutboxError> {
-        let kept = self.shelf.lock().get(from).cloned();
-        if kept.as_ref().is_none_or(|k| k.target == Target::Outbox) {
+    /// The refusal; the draft then lies under its new name, with its note.
+    pub fn rename(
+        &self,
+        from: &str,
+        to: &str,
+        target: &Target,
+        replace: bool,
+    ) -> Result<(), OutboxError> {
+        if *target == Target::Outbox {
             self.check_name(to)?;
         }
-        if !replace && self.find(to).is_some() {
+        if !replace && (self.find_for(to, target).is_some() || self.find(to).is_some()) {
             return Err(OutboxError::Exists);
         }
-        let open: Vec<Arc<Mutex<Open>>> = self.open.lock().values().cloned().collect();
-        let renamed =
-            open.iter().filter(|d| d.lock().name == from).map(|d| d.lock().name = to.into());
-        if renamed.count() > 0 {
+        if self.rename_open(from, to, target) {
             return Ok(());
         }
-        let kept = kept.ok_or(OutboxError::NotFound)?;
+        let kept = {
+            let mut shelf = self.shelf.lock();
+            // In `outbox/` the place counts: what was refused in a thread lies there, too.
+            let place = match target {
+                Target::Outbox => Some(from.to_owned()),
+                _ => shelf.place(from, target).cloned(),
+            };
+            let kept = place.and_then(|p| shelf.remove(&p)).ok_or(OutboxError::NotFound)?;
+            shelf.forget(to, target);
+            Kept { name: to.to_owned(), target: target.clone(), error: None, ..kept }
+        };
+        if names::is_private(to) || kept.text.is_empty() {
+            self.shelf.lock().keep(kept);
+            return Ok(());
+        }
         let mut d = Open {
             dirty: true,
             touched: true,
             time: kept.time,
-            ..Open::new(to, kept.target.clone(), kept.text.to_vec())
+            ..Open::new(to, kept.target, kept.text.to_vec())
         };
-        if names::is_private(to) || d.text.is_empty() {
-            let mut shelf = self.shelf.lock();
-            shelf.remove(from);
-            shelf.put(to, Kept { error: None, ..kept });
-            return Ok(());
+        if let Err(e) = self.spool_draft(&mut d) {
+            let e = d.refuse(e);
+            self.keep(&d);
+            return Err(e);
         }
-        match self.spool_draft(&mut d) {
-            Ok(()) => {
-                let mut shelf = self.shelf.lock();
-                shelf.remove(from);
-                shelf.remove(to);
-                drop(shelf);
-                if let Some((n, parcels)) = d.spooled.take().filter(|(n, _)| *n != 0) {
-                    self.commit(n, parcels);
-                }
-                Ok(())
-            }
-            Err(e) => {
-                // Both: who renamed still has the old name, who looks for the new one finds why.
-                let e = d.refuse(e);
-                self.keep(&d);
-                self.shelf.lock().remove(from);
-                Err(e)
-            }
+        if let Some((n, parcels)) = d.spooled.take().filter(|(n, _)| *n != 0) {
+            self.commit(n, parcels);
         }
+        Ok(())
     }
 
-    /// Removes a draft, or the note beside one.
+    /// Renames drafts that are open. What was spooled under the old name is spooled again under the
+    /// new one, at the last close at the latest.
+    fn rename_open(&self, from: &str, to: &str, target: &Target) -> bool {
+        let open: Vec<Arc<Mutex<Open>>> = self.open.lock().values().cloned().collect();
+        let mut renamed = false;
+        for d in open {
+            let mut d = d.lock();
+            if d.name != from || d.target != *target || d.unlinked || d.composed {
+                continue;
+            }
+            to.clone_into(&mut d.name);
+            d.refused = None;
+            if let Some((n, parcels)) = d.spooled.take() {
+                self.forget(n, &parcels);
+                d.dirty = true;
+            }
+            renamed = true;
+        }
+        renamed
+    }
+
+    /// Removes a draft from `outbox/` or a thread's folder, or the note beside one.
     ///
     /// # Errors
     /// [`OutboxError::NotFound`].
-    pub fn remove(&self, name: &str) -> Result<(), OutboxError> {
+    pub fn remove(&self, name: &str, target: &Target) -> Result<(), OutboxError> {
         if let Some(draft) = name.strip_suffix(".error") {
-            if self.notes.lock().remove(draft).is_some() {
+            if self.forget_note(draft) {
                 return Ok(());
             }
             let mut shelf = self.shelf.lock();
@@ -309,16 +341,28 @@ impl Outbox {
             shelf.put(draft, Kept { error: None, ..kept });
             return Ok(());
         }
-        let mut found = self.shelf.lock().remove(name).is_some();
+        let mut found = {
+            let mut shelf = self.shelf.lock();
+            let place = match target {
+                Target::Outbox => Some(name.to_owned()),
+                _ => shelf.place(name, target).cloned(),
+            };
+            place.and_then(|p| shelf.remove(&p)).is_some()
+        };
         let open: Vec<Arc<Mutex<Open>>> = self.open.lock().values().cloned().collect();
         for d in open {
             let mut d = d.lock();
-            if d.name == name {
+            if d.name == name && d.target == *target {
                 d.unlinked = true;
                 found = true;
             }
         }
         if found { Ok(()) } else { Err(OutboxError::NotFound) }
+    }
+
+    /// Forgets why a composing folder was refused; whether there was a note.
+    pub fn forget_note(&self, folder: &str) -> bool {
+        self.notes.lock().remove(folder).is_some()
     }
 
     /// Ends an open draft without sending it: it is kept as it is.

@@ -382,6 +382,14 @@ impl Tree {
                 }
             }
         }
+        // A name that was moved from `archive/` to `inbox/` stands there with the inode number it had.
+        for ix in &changes.marked {
+            let Some(entry) = self.index.read().entry(*ix).copied() else { continue };
+            let Some(name) = self.message_names(*ix).filter(|_| !entry.is_read()) else { continue };
+            for folder in [Node::Inbox, Node::ArchiveDay(entry.time().day())] {
+                stale.insert(Stale::Name(self.ino(&folder), name.clone()));
+            }
+        }
         stale.extend(nodes.iter().map(|n| Stale::Attributes(self.ino(n))));
         stale
     }

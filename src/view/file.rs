@@ -26,6 +26,8 @@ pub struct Access {
     pub append: bool,
     /// What is there is thrown away.
     pub truncate: bool,
+    /// The process that opens it; 0 if that is not known.
+    pub opener: u32,
     /// Who opens it.
     pub reader: Reader,
 }
@@ -54,6 +56,8 @@ pub enum OpenFile {
     Draft {
         /// Its number.
         id: DraftId,
+        /// The process that opened it.
+        opener: u32,
         /// Writes go to the end.
         append: bool,
         /// Its text can be read.
@@ -63,6 +67,8 @@ pub enum OpenFile {
     Body {
         /// Number of the draft.
         id: DraftId,
+        /// The process that opened it.
+        opener: u32,
         /// The folder.
         folder: String,
         /// Writes go to the end.
@@ -229,20 +235,24 @@ impl Tree {
         }
     }
 
-    /// A descriptor of the file was closed.
+    /// A descriptor of the file was closed, by a process (0 if that is not known).
     ///
     /// # Errors
     /// Why a draft is refused.
-    pub fn flush(&self, file: &OpenFile) -> Result<(), Error> {
+    pub fn flush(&self, file: &OpenFile, by: u32) -> Result<(), Error> {
+        // Who it is only matters while there can be another: unknown counts as the opener.
+        let by_opener = |opener: u32| opener == by || opener == 0 || by == 0;
         match file {
-            OpenFile::Draft { id, .. } => Ok(self.outbox()?.flush(*id)?),
+            OpenFile::Draft { id, opener, .. } => {
+                Ok(self.outbox()?.flush(*id, by_opener(*opener))?)
+            }
             OpenFile::Compose { folder, name, text, .. } => {
                 self.flush_compose(folder, name, &text.lock())
             }
-            OpenFile::Body { id, folder, .. } => {
+            OpenFile::Body { id, opener, folder, .. } => {
                 let outbox = self.outbox()?;
                 outbox.attach(*id, self.attachments(folder))?;
-                Ok(outbox.flush(*id)?)
+                Ok(outbox.flush(*id, by_opener(*opener))?)
             }
             OpenFile::Bytes { .. } | OpenFile::Waiting { .. } => {
                 if file.was_read().is_some() {

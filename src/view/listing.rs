@@ -1,14 +1,14 @@
 //! What a folder holds. A listing is taken once, at `opendir`, and numbered from there, so that
 //! offsets stay true while messages come and go; names are made when they are asked for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::names;
 use super::node::{Node, Place};
 use super::{Error, Tree};
 use crate::index::{Core, Entry, MsgIx, ThreadIx};
-use crate::model::Day;
+use crate::model::{Day, Timestamp};
 
 /// One entry of a [`Listing`].
 #[derive(Clone, Debug)]
@@ -40,17 +40,22 @@ impl Listing {
 
     fn messages(core: &Core, place: Place, list: impl IntoIterator<Item = MsgIx>) -> Self {
         let mut items = Vec::new();
-        let mut group: Vec<MsgIx> = Vec::new();
+        let mut group = SameTime::default();
+        let mut waiting: Option<(MsgIx, Timestamp)> = None;
+        // A name is only made where another message has the same time.
         for ix in list {
-            let same_time = |other: &MsgIx| match (core.entry(*other), core.entry(ix)) {
-                (Some(a), Some(b)) => a.name_time().calendar() == b.name_time().calendar(),
-                _ => false,
-            };
-            if !group.last().is_some_and(same_time) {
+            let Some(time) = core.entry(ix).map(|e| e.name_time().calendar()) else { continue };
+            let same = waiting.as_ref().is_some_and(|(_, before)| *before == time);
+            if same {
+                if let Some((first, _)) = waiting.filter(|_| group.is_empty()) {
+                    group.is_second(core, first);
+                }
+            } else {
                 group.clear();
             }
-            items.push(Item::Message(ix, is_second(core, &group, ix)));
-            group.push(ix);
+            let full = same && group.is_second(core, ix);
+            items.push(Item::Message(ix, full));
+            waiting = Some((ix, time));
         }
         Self { place, items }
     }
@@ -61,29 +66,37 @@ impl Listing {
     }
 }
 
-/// Whether one of the messages before `ix` with the same time has the same short name.
-fn is_second(core: &Core, before: &[MsgIx], ix: MsgIx) -> bool {
-    let Some(entry) = core.entry(ix).filter(|_| !before.is_empty()) else { return false };
-    let stem = names::message_stem(core, entry, false);
-    let same = |other: &MsgIx| {
-        core.entry(*other).is_some_and(|e| names::message_stem(core, e, false) == stem)
-    };
-    before.iter().any(same)
+/// The short names of messages with one time.
+#[derive(Default)]
+struct SameTime(HashSet<String>);
+
+impl SameTime {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Takes in a message; whether an earlier one has its short name.
+    fn is_second(&mut self, core: &Core, ix: MsgIx) -> bool {
+        core.entry(ix).is_some_and(|e| !self.0.insert(names::message_stem(core, e, false)))
+    }
 }
 
 /// Finds the message of a name in a list in listing order.
 fn find_named(core: &Core, list: &[MsgIx], stem: &str) -> Option<MsgIx> {
-    let time = crate::model::Timestamp::from_stamp(stem.get(..20)?)?;
+    let time = Timestamp::from_stamp(stem.get(..20)?)?;
     let of = |ix: &MsgIx| core.entry(*ix).map(|e| e.name_time().calendar());
     let start = list.partition_point(|ix| of(ix) < Some(time));
-    let mut before: Vec<MsgIx> = Vec::new();
+    let mut group = SameTime::default();
     for ix in list.get(start..)?.iter().copied().take_while(|ix| of(ix) == Some(time)) {
         let Some(entry) = core.entry(ix).filter(|e| e.is_live()) else { continue };
-        let full = is_second(core, &before, ix);
+        let full = group.is_second(core, ix);
         if names::message_stem(core, entry, full) == stem {
             return Some(ix);
         }
-        before.push(ix);
     }
     None
 }
@@ -262,20 +275,22 @@ impl Tree {
             .collect()
     }
 
+    /// The threads whose id is too long for a name, and gives this one.
+    fn threads_cut_to(&self, name: &str) -> Vec<ThreadIx> {
+        let core = self.index.read();
+        let same =
+            |t: &ThreadIx| core.thread_id(*t).is_some_and(|(id, _)| names::thread_name(id) == name);
+        core.threads(self.all_conversations()).filter(same).collect()
+    }
+
     /// The thread of a folder name.
     pub(super) fn thread_named(&self, name: &str) -> Option<ThreadIx> {
         let found = match names::thread_id(name) {
             Some(names::ThreadId::Whole(id)) => self.stores_with_thread(&self.index.read(), &id),
-            Some(names::ThreadId::Cut) => {
-                let core = self.index.read();
-                let same = |t: &ThreadIx| {
-                    core.thread_id(*t).is_some_and(|(id, _)| names::thread_name(id) == name)
-                };
-                core.threads(self.all_conversations()).filter(same).collect()
-            }
+            Some(names::ThreadId::Cut) => self.threads_cut_to(name),
             None => match names::thread_id(name.rsplit_once('~')?.0)? {
                 names::ThreadId::Whole(id) => self.stores_with_thread(&self.index.read(), &id),
-                names::ThreadId::Cut => Vec::new(),
+                names::ThreadId::Cut => self.threads_cut_to(name.rsplit_once('~')?.0),
             },
         };
         found.into_iter().find(|t| self.thread_folder(*t).as_deref() == Some(name))

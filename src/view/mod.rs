@@ -32,7 +32,6 @@ pub use reader::Reader;
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,8 +69,6 @@ pub struct Settings {
     pub read_only: bool,
     /// Everybody may read.
     pub allow_other: bool,
-    /// Shows a path to people (`~/…`).
-    pub home: Option<std::path::PathBuf>,
     /// Lines for `status.txt` about things that are wrong besides the stores.
     pub warnings: Vec<String>,
 }
@@ -85,6 +82,8 @@ pub struct Tree {
     outbox: Option<Arc<Outbox>>,
     settings: Settings,
     rendered: Mutex<LruCache<MsgIx, Arc<[u8]>>>,
+    /// The last message that was too long for the cache: who reads it reads on.
+    large: Mutex<Option<(MsgIx, Arc<[u8]>)>>,
     orders: Mutex<LruCache<ThreadIx, ThreadOrder>>,
     transcripts: Mutex<LruCache<ThreadIx, (u64, Arc<transcript::Plan>)>>,
     every: Mutex<ThreadOrder>,
@@ -113,6 +112,7 @@ impl Tree {
             outbox,
             settings,
             rendered: Mutex::new(LruCache::new(RENDERED)),
+            large: Mutex::new(None),
             orders: Mutex::new(LruCache::new(THREADS)),
             transcripts: Mutex::new(LruCache::new(THREADS)),
             every: Mutex::new((u64::MAX, Arc::new(Vec::new()))),
@@ -199,6 +199,9 @@ impl Tree {
         if let Some(bytes) = self.rendered.lock().get(&ix) {
             return Ok(Arc::clone(bytes));
         }
+        if let Some((_, bytes)) = self.large.lock().as_ref().filter(|(of, _)| *of == ix) {
+            return Ok(Arc::clone(bytes));
+        }
         let (entry, signature) = {
             let core = self.index.read();
             let entry = *core.entry(ix).filter(|e| e.is_live()).ok_or(Error::NotFound)?;
@@ -216,6 +219,8 @@ impl Tree {
         }
         if bytes.len() <= RENDERED_MAX {
             self.rendered.lock().put(ix, Arc::clone(&bytes));
+        } else {
+            *self.large.lock() = Some((ix, Arc::clone(&bytes)));
         }
         Ok(bytes)
     }
@@ -234,16 +239,7 @@ impl Tree {
         for ix in messages {
             rendered.pop(ix);
         }
-    }
-
-    /// A path as people know it.
-    fn shown(&self, path: &Path) -> String {
-        let home = self.settings.home.as_deref().and_then(|home| path.strip_prefix(home).ok());
-        let text = match home {
-            Some(rest) => format!("~/{}", rest.display()),
-            None => path.display().to_string(),
-        };
-        crate::model::one_line(&text).into_owned()
+        self.large.lock().take_if(|(ix, _)| messages.contains(ix));
     }
 }
 

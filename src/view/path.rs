@@ -83,7 +83,7 @@ impl Tree {
         }
         out.flush()?;
         // Only now: what could not be printed has not been read.
-        let closed = self.flush(&file);
+        let closed = self.flush(&file, 0);
         self.release(&file);
         closed
     }
@@ -101,7 +101,7 @@ impl Tree {
             Err(Error::NotFound) => self.create(&parent, name, &access)?.1,
             Err(e) => return Err(e),
         };
-        let done = self.write_file(&file, 0, text).and_then(|()| self.flush(&file));
+        let done = self.write_file(&file, 0, text).and_then(|()| self.flush(&file, 0));
         self.release(&file);
         done?;
         self.finish(&file)

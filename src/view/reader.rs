@@ -41,7 +41,8 @@ impl Process {
     }
 }
 
-fn thread_group(tid: u32) -> Option<u32> {
+/// The process a thread belongs to.
+pub fn thread_group(tid: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"))?;
     line.trim().parse().ok()

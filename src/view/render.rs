@@ -46,7 +46,7 @@ pub(super) fn header(m: &Message, kind: Kind, signature: Option<SignatureState>)
     for (name, value) in &m.extra {
         line(name, value);
     }
-    if let Some(thread) = &m.thread {
+    if let Some(thread) = m.thread.as_ref().filter(|t| !t.is_empty()) {
         line("Thread", thread);
     }
     if let Some(id) = &m.in_reply_to {

@@ -99,10 +99,9 @@ impl Tree {
             };
             let health = store.health();
             let mut text = format!(
-                "  {} ({}, {}): {} to me, {} from me, {} rejected; {}",
+                "  {} ({}): {} to me, {} from me, {} rejected; {}",
                 one_line(store.name()),
                 store.kind(),
-                self.shown(store.dir()),
                 counts.0,
                 counts.1,
                 counts.2,

@@ -105,7 +105,8 @@ impl Tree {
         let messages = self.thread_messages(thread);
         let mut parts = Vec::with_capacity(messages.len());
         let mut lens = Vec::with_capacity(messages.len());
-        let mut plan = Plan { parts: Vec::new(), run: RUN, len: 0, time: Timestamp::from_secs(0) };
+        let mut plan =
+            Plan { parts: Vec::new(), run: RUN, len: 0, time: Timestamp::from_millis(i64::MIN) };
         for ix in messages.iter() {
             let text = match self.rendered(*ix) {
                 Ok(text) => text,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::file::{Answer, MarkAtEnd, OpenFile};
 use super::{Error, Tree, names};
 use crate::index::MsgIx;
+use crate::model::MarkRead;
 
 /// How often a waiting process is asked whether it was interrupted.
 const ASK: Duration = Duration::from_millis(100);
@@ -49,7 +50,8 @@ impl Tree {
 
     fn answer(&self, next: bool, oldest: MsgIx) -> Result<Answer, Error> {
         if next {
-            let mark = (!self.settings.read_only).then(|| MarkAtEnd::new(oldest));
+            let marks = self.settings.mark_read == MarkRead::OnRead && !self.settings.read_only;
+            let mark = marks.then(|| MarkAtEnd::new(oldest));
             return Ok(Answer { bytes: self.rendered(oldest)?, mark });
         }
         let mut text = self.unread_names().join("\n");

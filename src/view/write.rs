@@ -43,7 +43,8 @@ impl Tree {
         let outbox = self.outbox()?;
         if !access.write {
             let text = match node {
-                Node::Draft(name) | Node::ThreadDraft(_, name) => outbox.text(name),
+                Node::Draft(name) => outbox.text(name, &Target::Outbox),
+                Node::ThreadDraft(thread, name) => outbox.text(name, &self.thread_target(*thread)?),
                 _ => return Err(Error::not_permitted("this file can only be written")),
             };
             return Ok(OpenFile::Bytes { bytes: text.ok_or(Error::NotFound)?, mark: None });
@@ -66,6 +67,7 @@ impl Tree {
         };
         Ok(OpenFile::Draft {
             id,
+            opener: access.opener,
             append: access.append,
             readable: !matches!(node, Node::Reply(..)),
         })
@@ -214,6 +216,7 @@ impl Tree {
             Some(folder) if !folder.files.is_empty() => Err(Error::NotEmpty),
             Some(_) => {
                 composing.remove(name);
+                self.outbox()?.forget_note(name);
                 Ok(())
             }
         }
@@ -235,9 +238,9 @@ impl Tree {
                 }
                 node => Err(self.not_writable(&node)),
             },
-            Node::Outbox => Ok(self.outbox()?.remove(name)?),
+            Node::Outbox => Ok(self.outbox()?.remove(name, &Target::Outbox)?),
             Node::Thread(thread) if self.thread_draft(*thread, name).is_some() => {
-                Ok(self.outbox()?.remove(name)?)
+                Ok(self.outbox()?.remove(name, &self.thread_target(*thread)?)?)
             }
             Node::Compose(folder) => {
                 let mut composing = self.composing.lock();
@@ -267,11 +270,14 @@ impl Tree {
             return Err(Error::ReadOnly);
         }
         match (parent, new_parent) {
-            (Node::Outbox, Node::Outbox) => Ok(self.outbox()?.rename(name, new_name, replace)?),
+            (Node::Outbox, Node::Outbox) => {
+                Ok(self.outbox()?.rename(name, new_name, &Target::Outbox, replace)?)
+            }
             (Node::Thread(from), Node::Thread(to))
                 if from == to && self.thread_draft(*from, name).is_some() =>
             {
-                Ok(self.outbox()?.rename(name, new_name, replace)?)
+                let target = self.thread_target(*from)?;
+                Ok(self.outbox()?.rename(name, new_name, &target, replace)?)
             }
             (Node::ArchiveDay(_) | Node::Inbox, Node::Inbox) => {
                 let Node::Message(_, ix) = self.lookup(parent, name)? else {
@@ -286,13 +292,44 @@ impl Tree {
                 }
                 if *parent != Node::Inbox {
                     self.index.mark(ix, false, false);
+                    self.index.announce(ix);
                 }
                 Ok(())
             }
+            (Node::Compose(from), Node::Compose(to)) if from == to => {
+                self.rename_composed(from, name, new_name)
+            }
+            // `mv` then copies, which writes the draft where it shall be.
+            (
+                Node::Outbox | Node::Thread(_) | Node::Compose(_),
+                Node::Outbox | Node::Thread(_) | Node::Compose(_),
+            ) => Err(std::io::Error::from_raw_os_error(libc::EXDEV).into()),
             _ => Err(Error::not_permitted(
                 "only drafts in outbox/ can be renamed, and messages moved from archive/ to inbox/",
             )),
         }
+    }
+
+    /// A file of a composing folder gets another name; if that is `body`, the folder is sent.
+    fn rename_composed(&self, folder: &str, from: &str, to: &str) -> Result<(), Error> {
+        let text = {
+            let mut composing = self.composing.lock();
+            let files = &mut composing.get_mut(folder).ok_or(Error::NotFound)?.files;
+            let file = files.remove(from).ok_or(Error::NotFound)?;
+            if to != BODY {
+                files.insert(to.to_owned(), file);
+                return Ok(());
+            }
+            file.0
+        };
+        let outbox = self.outbox()?;
+        let id = outbox.compose(folder, Vec::new());
+        let done = outbox
+            .write(id, None, &text)
+            .and_then(|()| outbox.attach(id, self.attachments(folder)))
+            .and_then(|()| outbox.flush(id, true));
+        self.release_body(id, folder);
+        Ok(done?)
     }
 
     pub(super) fn thread_draft(&self, thread: ThreadIx, name: &str) -> Option<Listed> {
@@ -341,7 +378,8 @@ impl Tree {
             let kept = files.get(BODY).map(|(text, _)| text.clone()).unwrap_or_default();
             let kept = if access.truncate { Vec::new() } else { kept };
             let id = self.outbox()?.compose(folder, kept);
-            return Ok(OpenFile::Body { id, folder: folder.to_owned(), append: access.append });
+            let (folder, opener) = (folder.to_owned(), access.opener);
+            return Ok(OpenFile::Body { id, opener, folder, append: access.append });
         }
         let entry = files.entry(name.to_owned()).or_insert_with(|| (Vec::new(), Timestamp::now()));
         let text = if access.truncate { Vec::new() } else { entry.0.clone() };

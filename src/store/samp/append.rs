@@ -87,6 +87,7 @@ pub(super) fn append(
     durability: Durability,
 ) -> Result<(), StoreError> {
     let io = |e| StoreError::io(log, e);
+    std::fs::create_dir_all(dir).map_err(|e| StoreError::io(dir, e))?;
     let new = !log.exists();
     let mut file = fs::open_append(log, 0o644).map_err(io)?;
     let before = file.metadata().map_err(io)?.len();

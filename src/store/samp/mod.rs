@@ -174,6 +174,9 @@ impl Store for SampStore {
     }
 
     fn health(&self) -> Vec<String> {
+        if !self.dir.is_dir() {
+            return vec!["the folder is gone; a message sent now makes it again".to_owned()];
+        }
         self.sources.lock().trouble.clone()
     }
 
