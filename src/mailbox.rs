@@ -158,6 +158,10 @@ impl Mailbox {
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), outbox.clone(), settings));
         let watcher = Some(follow(&index, &paths, &config).map_err(OpenError::Watch)?);
+        for number in 0..index.stores().len() {
+            // What came after the index was opened and before the folders were watched.
+            index.refresh(number)?;
+        }
         let keeper = Some(Keeper::start(Arc::clone(&index)).map_err(OpenError::Watch)?);
         let fingerprint = my_key.map(|k| k.fingerprint());
         Ok(Self { me, config, fingerprint, index, outbox, tree, watcher, keeper, _lock: lock })

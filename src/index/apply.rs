@@ -238,7 +238,7 @@ fn log_reject(store: &dyn Store, path: &str, line: u64, reason: &str) {
 
 impl Core {
     /// Whether the writer of this message has validly signed one before.
-    fn has_signed(&self, ix: MsgIx) -> bool {
+    pub(super) fn has_signed(&self, ix: MsgIx) -> bool {
         let writer = self.entry(ix).and_then(|e| self.writers.get(e.writer as usize));
         writer.is_some_and(|w| !w.keys.is_empty())
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use hashbrown::HashTable;
 
 use super::core::{Core, Inserted, OddId, Reject, RejectKey, Thread, ThreadIx, Writer};
-use super::entry::{Entry, Flags, MsgIx, NIL, hex_id};
+use super::entry::{Entry, Flags, MsgIx, NIL, hex_id, mix};
 use super::intern::{IDENTITY_MASK, StrId, spread, stable_hash};
 use crate::store::{Found, Rejected};
 
@@ -22,8 +22,7 @@ impl Core {
         let next = self.writers.len() as u32;
         let n = *self.writer_of.entry((store as u8, id)).or_insert(next);
         if n == next {
-            let of_store = self.stores.get(store).map_or("", |s| s.name.as_str());
-            let salt = stable_hash(5, &[of_store, name]);
+            let salt = self.writer_salt(store, name);
             self.writers.push(Writer { store: store as u8, name: id, salt, ..Writer::default() });
             self.address(store, id);
         }
@@ -274,18 +273,30 @@ impl Core {
 
     /// Sets a mark by key; for a message that is in no store at the moment it is kept until it comes.
     pub(super) fn mark_by_key(&mut self, store: usize, from: &str, id: &str, read: bool) {
-        let writer = self.writer(store, from);
-        match self.locate(writer, id) {
-            Ok(ix) => {
+        let writer = self.strings.find(from).and_then(|n| self.writer_of.get(&(store as u8, n)));
+        let hash = match writer.map(|w| self.locate(*w, id)) {
+            Some(Ok(ix)) => {
                 self.set_read(ix, read, false);
+                return;
             }
-            Err((hash, _)) if read => {
-                self.orphan_marks.insert(hash & IDENTITY_MASK);
-            }
-            Err((hash, _)) => {
-                self.orphan_marks.remove(&(hash & IDENTITY_MASK));
-            }
+            Some(Err((hash, _))) => hash,
+            None => self.hash_of(store, from, id),
+        };
+        if read {
+            self.orphan_marks.insert(hash & IDENTITY_MASK);
+        } else {
+            self.orphan_marks.remove(&(hash & IDENTITY_MASK));
         }
+    }
+
+    /// The hash that the first message of a writer nobody knows yet would get.
+    fn hash_of(&self, store: usize, from: &str, id: &str) -> u64 {
+        let salt = self.writer_salt(store, from);
+        hex_id(id).map_or_else(|| stable_hash(salt, &[id]), |value| mix(value, salt))
+    }
+
+    fn writer_salt(&self, store: usize, name: &str) -> u64 {
+        stable_hash(5, &[self.stores.get(store).map_or("", |s| s.name.as_str()), name])
     }
 
     /// Remembers the rendered length of a message, so that `stat` need not render it again.

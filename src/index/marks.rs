@@ -110,7 +110,13 @@ impl Marks {
     pub fn write(&mut self) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         if !self.pending.is_empty() {
-            file.write_all(&self.pending)?;
+            if let Err(e) = file.write_all(&self.pending) {
+                // Half a line would take the next one with it.
+                if file.set_len(self.len).is_err() && self.pending.first() != Some(&b'\n') {
+                    self.pending.insert(0, b'\n');
+                }
+                return Err(e);
+            }
             self.len += self.pending.len() as u64;
             self.pending.clear();
         }

@@ -155,7 +155,7 @@ impl Index {
         for number in 0..index.stores.len() {
             index.import_watermark(number);
         }
-        index.flush_marks();
+        write_marks(&mut index.marks.lock());
         Ok(index)
     }
 
@@ -287,11 +287,12 @@ impl Index {
             return;
         }
         let Some(key) = self.key(ix) else { return };
-        if !self.core.write().set_read(ix, read, here) {
-            return;
-        }
         {
+            // Held around both, so that the file has changes of one message in their order.
             let mut marks = self.marks.lock();
+            if !self.core.write().set_read(ix, read, here) {
+                return;
+            }
             marks.push(&change(key, read));
             write_marks(&mut marks);
         }
@@ -325,8 +326,9 @@ impl Index {
     /// and did not cover when it was last taken over (contract, section 4).
     fn import_watermark(&self, number: usize) -> Vec<MsgIx> {
         let Some(store) = self.stores.get(number) else { return Vec::new() };
-        let Some(mark) = store.watermark() else { return Vec::new() };
+        // Read under the lock: else our own writing of it could pass for somebody else's reading.
         let mut marks = self.marks.lock();
+        let Some(mark) = store.watermark() else { return Vec::new() };
         let last = marks.imported.get(store.name()).cloned();
         if last.as_ref() == Some(&mark) {
             return Vec::new();
@@ -347,12 +349,11 @@ impl Index {
             }
             core.set_read(*ix, true, false);
         }
+        drop(core);
         marks.push_imported(store.name(), &mark);
+        // Now: after a crash, what arrives late meanwhile must not look as if it had been covered.
+        write_marks(&mut marks);
         read
-    }
-
-    fn flush_marks(&self) {
-        write_marks(&mut self.marks.lock());
     }
 
     /// Tells the stores, in their own way, what was read. Does nothing if no mark changed.
@@ -363,10 +364,10 @@ impl Index {
         }
         for (number, store) in self.stores.iter().enumerate() {
             let Some(mark) = self.contiguous(number) else { continue };
+            let mut marks = self.marks.lock();
             match store.set_watermark(&mark) {
                 // What we wrote ourselves must not be taken over as somebody else's reading.
                 Ok(Some(written)) => {
-                    let mut marks = self.marks.lock();
                     marks.push_imported(store.name(), &written);
                     write_marks(&mut marks);
                 }
@@ -418,9 +419,13 @@ impl Index {
             let Some(entry) = self.core.read().entry(ix).copied() else { continue };
             let Some(store) = self.store_of(&entry) else { continue };
             let Ok(record) = store.read(&entry.location()) else { continue };
-            let from = self.core.read().from(&entry).to_owned();
+            let (from, signed_before) = {
+                let core = self.core.read();
+                (core.from(&entry).to_owned(), core.has_signed(ix))
+            };
             let judge = self.judge(entry.store());
-            if let Judgement::Accepted(sig, key) = judge.judge(&from, record.claim.as_ref(), false)
+            if let Judgement::Accepted(sig, key) =
+                judge.judge(&from, record.claim.as_ref(), signed_before)
             {
                 self.core.write().accept_rejected(ix, sig, key);
                 changes.added.push(ix);
@@ -493,3 +498,6 @@ fn fingerprint(stores: &[Arc<dyn Store>], settings: &Settings) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

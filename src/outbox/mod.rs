@@ -13,8 +13,9 @@
 //!
 //! # Locks
 //!
-//! `open` (the table) → one draft → `reserved` → `shelf`; the index locks below all of them. No lock
-//! is held while waiting for the disk but that of the one draft.
+//! One draft → `reserved` → `shelf` → `notes`, `last_refusal`; the locks of the index come after
+//! `reserved`. The table of open drafts is never held while another lock is taken. While a flush
+//! waits for the disk only its draft is locked.
 
 mod address;
 mod contents;
@@ -24,6 +25,7 @@ mod kept;
 mod life;
 pub mod names;
 mod pack;
+mod reserved;
 mod route;
 mod sender;
 pub mod spool;
@@ -32,7 +34,7 @@ pub use error::OutboxError;
 pub use kept::Kept;
 pub use route::not_an_address;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -45,6 +47,7 @@ use crate::index::Index;
 use crate::model::{Timestamp, UnknownRecipient};
 use crate::store::{Durability, Signer};
 use kept::Shelf;
+use reserved::Reserved;
 use sender::Sender;
 use spool::{Parcel, Spool};
 
@@ -176,7 +179,7 @@ pub struct Outbox {
     open: Mutex<HashMap<DraftId, Arc<Mutex<Open>>>>,
     shelf: Mutex<Shelf>,
     /// Ids promised to drafts that are not in the index yet, by store.
-    reserved: Arc<Mutex<HashSet<(String, String)>>>,
+    reserved: Arc<Mutex<Reserved>>,
     last_refusal: Mutex<Option<Refusal>>,
     /// Why composing folders were refused.
     notes: Mutex<BTreeMap<String, (String, Timestamp)>>,
@@ -205,7 +208,7 @@ impl Outbox {
             .map_err(io("the spool cannot be opened"))?;
         let shelf = Shelf::open(&state.join("drafts")).map_err(io("kept drafts cannot be read"))?;
         let spool = Arc::new(spool);
-        let reserved = Arc::new(Mutex::new(HashSet::new()));
+        let reserved = Arc::new(Mutex::new(Reserved::default()));
         let sender = Sender::start(
             Arc::clone(&index),
             Arc::clone(&spool),
@@ -242,7 +245,7 @@ impl Outbox {
     fn recover(&self) {
         for (n, parcels) in self.spool.pending() {
             let missing: Vec<Parcel> =
-                parcels.into_iter().filter(|p| !self.is_in_store(p)).collect();
+                parcels.into_iter().filter(|p| !sender::is_in_store(&self.index, p)).collect();
             if missing.is_empty() {
                 self.spool.end(n);
             } else {
@@ -256,21 +259,7 @@ impl Outbox {
         self.settle(Duration::from_secs(10));
     }
 
-    fn is_in_store(&self, parcel: &Parcel) -> bool {
-        let stores = self.index.stores();
-        let Some(number) = stores.iter().position(|s| s.name() == parcel.store) else {
-            return false;
-        };
-        let me = stores.get(number).map_or("", |s| s.me());
-        self.index.read().find(number, me, &parcel.message.id).is_some()
-    }
-
     pub(super) fn commit(&self, n: u64, parcels: Vec<Parcel>) {
-        let mut reserved = self.reserved.lock();
-        for p in &parcels {
-            reserved.insert((p.store.clone(), p.message.id.clone()));
-        }
-        drop(reserved);
         self.sender.send(n, parcels);
     }
 

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use super::reserved::{Keyed, Reserved};
 use super::spool::Parcel;
 use super::{IDEMPOTENCY_WINDOW_MS, Open, Outbox, OutboxError, address, draft, route};
 use crate::model::{Draft, Timestamp};
-use crate::store::Preparing;
+use crate::store::{Preparing, Signer};
 
 impl Outbox {
     /// Puts the draft as it is now into the spool, in place of an earlier version.
@@ -18,17 +19,29 @@ impl Outbox {
             return Ok(());
         }
         let made = self.prepare(d, earlier.as_ref().map_or(&[][..], |(_, p)| p));
-        if let Some((n, parcels)) = earlier {
-            self.forget(n, &parcels);
-        }
-        let parcels = made?;
-        if parcels.is_empty() {
+        let parcels = match made {
+            Ok(parcels) if !parcels.is_empty() => parcels,
             // Every recipient has it already: a retry under the same idempotency key.
-            d.spooled = Some((0, parcels));
-            return Ok(());
-        }
-        let n = self.spool.put(parcels.clone()).map_err(|error| {
+            Ok(none) => {
+                if let Some((n, parcels)) = earlier {
+                    self.forget(n, &parcels);
+                }
+                d.spooled = Some((0, none));
+                return Ok(());
+            }
+            // More text may come. Until then what an earlier close was told stays true.
+            Err(e) => {
+                d.spooled = earlier;
+                return Err(e);
+            }
+        };
+        // One step, so that a crash leaves one version and not none.
+        let instead = earlier.map(|(n, _)| n).filter(|n| *n != 0);
+        let n = self.spool.put(parcels.clone(), instead).map_err(|error| {
             self.release_ids(&parcels);
+            if let Some(n) = instead {
+                self.spool.end(n);
+            }
             OutboxError::Io { what: "the message could not be put into the spool", error }
         })?;
         d.spooled = Some((n, parcels));
@@ -45,7 +58,7 @@ impl Outbox {
     pub(super) fn release_ids(&self, parcels: &[Parcel]) {
         let mut reserved = self.reserved.lock();
         for p in parcels {
-            reserved.remove(&(p.store.clone(), p.message.id.clone()));
+            reserved.remove(p);
         }
     }
 
@@ -60,15 +73,38 @@ impl Outbox {
         address::complete(&self.index, &mut draft, &d.name, &d.target)?;
         let signer = self.signer.as_ref().map_err(|e| OutboxError::NoKey(e.clone()))?;
         let routes = self.routes(&draft)?;
-        let mut parcels = Vec::new();
         let mut reserved = self.reserved.lock();
-        for p in replaced {
-            reserved.remove(&(p.store.clone(), p.message.id.clone()));
+        let given_up: Vec<_> = replaced.iter().map(|p| reserved.remove(p)).collect();
+        let made = self.sign(&draft, routes, signer.as_ref(), &reserved);
+        match &made {
+            Ok(parcels) => {
+                for p in parcels {
+                    let keyed = draft.idempotency_key.as_ref().map(|key| Keyed {
+                        key: key.clone(),
+                        to: p.message.to.clone(),
+                        body: draft.body.clone(),
+                    });
+                    reserved.add(p, keyed);
+                }
+            }
+            Err(_) => replaced.iter().zip(given_up).for_each(|(p, keyed)| reserved.add(p, keyed)),
         }
+        made
+    }
+
+    /// The records of a draft, in stores that have room for them.
+    fn sign(
+        &self,
+        draft: &Draft,
+        routes: Vec<(usize, Vec<String>)>,
+        signer: &dyn Signer,
+        reserved: &Reserved,
+    ) -> Result<Vec<Parcel>, OutboxError> {
+        let mut parcels = Vec::new();
         for (number, to) in routes {
             let Some(store) = self.index.stores().get(number) else { continue };
             let mut part = Draft { to, cc: Vec::new(), ..draft.clone() };
-            if self.already_sent(number, &mut part)? {
+            if self.already_sent(number, &mut part, reserved)? {
                 continue;
             }
             if draft.body.len() as u64 > store.max_body() {
@@ -76,10 +112,9 @@ impl Outbox {
             }
             let core = self.index.read();
             let taken = |id: &str| {
-                core.find(number, store.me(), id).is_some()
-                    || reserved.contains(&(store.name().to_owned(), id.to_owned()))
+                core.find(number, store.me(), id).is_some() || reserved.has(store.name(), id)
             };
-            let with = Preparing { now: Timestamp::now(), signer: signer.as_ref(), taken: &taken };
+            let with = Preparing { now: Timestamp::now(), signer, taken: &taken };
             for message in store.prepare(&part, &with)? {
                 parcels.push(Parcel { store: store.name().to_owned(), message });
             }
@@ -89,9 +124,6 @@ impl Outbox {
             if let Some(store) = self.index.stores().iter().find(|s| s.name() == p.store) {
                 store.appendable(bytes)?;
             }
-        }
-        for p in &parcels {
-            reserved.insert((p.store.clone(), p.message.id.clone()));
         }
         Ok(parcels)
     }
@@ -110,31 +142,44 @@ impl Outbox {
         Ok(routes)
     }
 
-    /// Takes out the recipients who already got this under the same idempotency key; true if nobody
-    /// is left.
-    fn already_sent(&self, number: usize, part: &mut Draft) -> Result<bool, OutboxError> {
-        let Some(key) = &part.idempotency_key else { return Ok(false) };
-        let store = self.index.stores().get(number);
+    /// Takes out the recipients who already got this under the same idempotency key, or are about to;
+    /// true if nobody is left.
+    fn already_sent(
+        &self,
+        number: usize,
+        part: &mut Draft,
+        reserved: &Reserved,
+    ) -> Result<bool, OutboxError> {
+        let (Some(key), Some(store)) = (&part.idempotency_key, self.index.stores().get(number))
+        else {
+            return Ok(false);
+        };
         let since = Timestamp::now().plus_millis(-IDEMPOTENCY_WINDOW_MS);
-        let earlier: Vec<_> = {
+        let sent: Vec<_> = {
             let core = self.index.read();
             let sent = core.with_idempotency_key(key).iter().filter_map(|ix| core.entry(*ix));
-            sent.filter(|e| e.store() == number && e.time() >= since)
+            sent.filter(|e| e.store() == number && e.is_live() && e.time() >= since)
                 .map(|e| (core.to(e).to_owned(), e.location()))
                 .collect()
         };
-        for (to, at) in earlier {
-            let Some(place) = part.to.iter().position(|t| *t == to) else { continue };
-            let record = store.map(|s| s.read(&at)).transpose()?;
-            let same = record.is_some_and(|r| same_text(&r.message.body, &part.body));
-            if !same {
-                return Err(OutboxError::Invalid(format!(
-                    "Idempotency-Key: {key:?} was used for another text to {to}; use a new key for a \
-                     new message"
-                )));
+        let mut left = Vec::new();
+        for to in std::mem::take(&mut part.to) {
+            let earlier = match sent.iter().find(|(recipient, _)| *recipient == to) {
+                Some((_, at)) => Some(store.read(at)?.message.body),
+                None => reserved.text(store.name(), &to, key).map(str::to_owned),
+            };
+            match earlier {
+                None => left.push(to),
+                Some(body) if same_text(&body, &part.body) => {}
+                Some(_) => {
+                    return Err(OutboxError::Invalid(format!(
+                        "Idempotency-Key: {key:?} was used for another text to {to}; use a new key \
+                         for a new message"
+                    )));
+                }
             }
-            part.to.remove(place);
         }
+        part.to = left;
         Ok(part.to.is_empty())
     }
 

@@ -1,7 +1,8 @@
 //! The one thread that appends to stores.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use parking_lot::{Condvar, Mutex};
 
+use super::reserved::Reserved;
 use super::spool::{Parcel, Spool};
 use crate::index::Index;
 use crate::store::Durability;
@@ -47,7 +49,7 @@ impl Sender {
     pub fn start(
         index: Arc<Index>,
         spool: Arc<Spool>,
-        reserved: Arc<Mutex<HashSet<(String, String)>>>,
+        reserved: Arc<Mutex<Reserved>>,
         durability: Durability,
     ) -> io::Result<Self> {
         let (jobs, inbox) = unbounded();
@@ -118,7 +120,7 @@ impl Sender {
 struct Worker {
     index: Arc<Index>,
     spool: Arc<Spool>,
-    reserved: Arc<Mutex<HashSet<(String, String)>>>,
+    reserved: Arc<Mutex<Reserved>>,
     durability: Durability,
     under: Arc<(Mutex<Under>, Condvar)>,
 }
@@ -126,15 +128,16 @@ struct Worker {
 impl Worker {
     fn run(&self, inbox: &Receiver<Option<Job>>) {
         let mut failed: Vec<Job> = Vec::new();
+        let mut retry = Instant::now();
         loop {
             let first = if failed.is_empty() {
                 inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
-                inbox.recv_timeout(RETRY)
+                inbox.recv_deadline(retry)
             };
             let mut jobs = match first {
                 Ok(Some(job)) => vec![job],
-                Err(RecvTimeoutError::Timeout) => std::mem::take(&mut failed),
+                Err(RecvTimeoutError::Timeout) => Vec::new(),
                 Ok(None) | Err(RecvTimeoutError::Disconnected) => return,
             };
             let mut stop = false;
@@ -144,82 +147,126 @@ impl Worker {
                     None => stop = true,
                 }
             }
-            failed.extend(self.deliver(jobs));
+            let fresh = jobs.len();
+            if Instant::now() >= retry {
+                jobs.splice(0..0, self.still_missing(std::mem::take(&mut failed)));
+                retry = Instant::now() + RETRY;
+            }
+            // What is under way when this panics stays in the spool, for the next process.
+            let delivered = catch_unwind(AssertUnwindSafe(|| self.deliver(jobs)));
+            if let Ok(again) = delivered {
+                failed.extend(again);
+            } else {
+                tracing::error!("sending panicked; the messages stay in the spool");
+            }
+            let mut under = self.under.0.lock();
+            under.committing = under.committing.saturating_sub(fresh);
+            drop(under);
+            self.under.1.notify_all();
             if stop {
                 return;
             }
         }
     }
 
+    /// Jobs that failed, without what has reached its store all the same: an append whose `fsync`
+    /// failed.
+    fn still_missing(&self, mut jobs: Vec<Job>) -> Vec<Job> {
+        for (number, store) in self.index.stores().iter().enumerate() {
+            if jobs.iter().any(|j| j.parcels.iter().any(|p| p.store == store.name())) {
+                self.refresh(number);
+            }
+        }
+        for job in &mut jobs {
+            job.parcels.retain(|p| !is_in_store(&self.index, p));
+        }
+        jobs
+    }
+
+    fn refresh(&self, number: usize) {
+        if let Err(e) = self.index.refresh(number) {
+            tracing::error!(error = %e, "the store could not be read after an append");
+        }
+    }
+
     /// Appends a batch, with one wait for the disk per store; what could not be appended.
-    fn deliver(&self, mut jobs: Vec<Job>) -> Vec<Job> {
+    fn deliver(&self, jobs: Vec<Job>) -> Vec<Job> {
         let mut touched: Vec<usize> = Vec::new();
-        let mut done: Vec<u64> = Vec::new();
+        let mut appended: Vec<Job> = Vec::new();
         let mut failed = Vec::new();
-        let last_of: HashMap<String, (u64, usize)> = jobs
-            .iter()
-            .flat_map(|j| j.parcels.iter().enumerate().map(|(i, p)| (p.store.clone(), (j.n, i))))
-            .collect();
-        let count = jobs.len();
-        for mut job in jobs.drain(..) {
+        for mut job in jobs {
             let mut left = Vec::new();
             let mut reason = None;
-            for (i, parcel) in job.parcels.drain(..).enumerate() {
-                let last = last_of.get(&parcel.store) == Some(&(job.n, i));
-                match self.append(&parcel, last, &mut touched) {
-                    Ok(()) => {}
-                    Err(e) => {
-                        reason = Some((parcel.message.to.clone(), e));
-                        left.push(parcel);
-                    }
+            for parcel in job.parcels.drain(..) {
+                if let Err(e) = self.append(&parcel, &mut touched) {
+                    reason = Some(e);
+                    left.push(parcel);
                 }
             }
             match reason {
-                None => done.push(job.n),
-                Some((to, why)) => {
-                    tracing::error!(to = %to, reason = %why, "a message waits in the spool");
-                    self.under.0.lock().stuck.insert(job.n, (to, why));
-                    failed.push(Job { n: job.n, parcels: left });
-                }
+                None => appended.push(job),
+                Some(why) => failed.push(self.set_aside(Job { n: job.n, parcels: left }, &why)),
             }
         }
         for number in touched {
-            if let Err(e) = self.index.refresh(number) {
-                tracing::error!(error = %e, "the store could not be read after an append");
+            let synced = match (self.durability, self.index.stores().get(number)) {
+                (Durability::Fsync, Some(store)) => store.sync().map_err(|e| e.to_string()),
+                _ => Ok(()),
+            };
+            if let Err(why) = synced {
+                // Nobody knows which of them the disk has: all are looked for again.
+                for job in appended.drain(..) {
+                    let parcels = self.spool.get(job.n);
+                    failed.push(self.set_aside(Job { n: job.n, parcels }, &why));
+                }
             }
+            self.refresh(number);
         }
-        self.finish(count, &done);
+        self.finish(&appended);
         failed
     }
 
-    fn append(&self, parcel: &Parcel, last: bool, touched: &mut Vec<usize>) -> Result<(), String> {
+    fn set_aside(&self, job: Job, why: &str) -> Job {
+        let to = job.parcels.first().map(|p| p.message.to.clone()).unwrap_or_default();
+        tracing::error!(to = %to, reason = %why, "a message waits in the spool");
+        self.under.0.lock().stuck.insert(job.n, (to, why.to_owned()));
+        job
+    }
+
+    fn append(&self, parcel: &Parcel, touched: &mut Vec<usize>) -> Result<(), String> {
         let stores = self.index.stores();
         let Some(number) = stores.iter().position(|s| s.name() == parcel.store) else {
             return Err(format!("the store {:?} is not configured any more", parcel.store));
         };
         let Some(store) = stores.get(number) else { return Ok(()) };
-        let durability = if last { self.durability } else { Durability::None };
-        store.append(&parcel.message, durability).map_err(|e| e.to_string())?;
+        store.append(&parcel.message).map_err(|e| e.to_string())?;
         if !touched.contains(&number) {
             touched.push(number);
         }
         Ok(())
     }
 
-    fn finish(&self, count: usize, done: &[u64]) {
-        for n in done {
-            let parcels = self.spool.take(*n);
+    fn finish(&self, done: &[Job]) {
+        for job in done {
+            let parcels = self.spool.take(job.n);
             let mut reserved = self.reserved.lock();
-            for p in parcels {
-                reserved.remove(&(p.store, p.message.id));
+            for p in &parcels {
+                reserved.remove(p);
             }
+            drop(reserved);
+            self.under.0.lock().stuck.remove(&job.n);
         }
-        let mut under = self.under.0.lock();
-        under.committing = under.committing.saturating_sub(count);
-        for n in done {
-            under.stuck.remove(n);
-        }
-        drop(under);
-        self.under.1.notify_all();
     }
+}
+
+/// Whether the index knows a message of mine.
+pub(super) fn is_in_store(index: &Index, parcel: &Parcel) -> bool {
+    let stores = index.stores();
+    let number = stores.iter().position(|s| s.name() == parcel.store);
+    let found = number.and_then(|n| {
+        let core = index.read();
+        let ix = core.find(n, stores.get(n)?.me(), &parcel.message.id)?;
+        core.entry(ix).copied()
+    });
+    found.is_some_and(|e| e.is_live())
 }

@@ -32,6 +32,10 @@ struct Line {
     n: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     put: Option<Vec<Parcel>>,
+    /// This put takes the place of that one, which is thereby ended: one line, so that at any
+    /// moment one of the two counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    instead: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     end: Option<bool>,
 }
@@ -39,15 +43,36 @@ struct Line {
 /// The spool of one state folder.
 #[derive(Debug)]
 pub struct Spool {
-    file: Mutex<File>,
     durability: Durability,
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    file: File,
+    /// Bytes of whole lines in the file.
+    len: u64,
+    /// Half a line stands at the end of the file.
+    torn: bool,
     next: u64,
     pending: BTreeMap<u64, Vec<Parcel>>,
+}
+
+impl State {
+    /// Writes a line whole or not at all.
+    fn write(&mut self, line: &Line) -> io::Result<()> {
+        let mut text = if self.torn { vec![b'\n'] } else { Vec::new() };
+        serde_json::to_writer(&mut text, line)?;
+        text.push(b'\n');
+        if let Err(e) = self.file.write_all(&text) {
+            // What is left of it would take the next line with it.
+            self.torn = self.file.set_len(self.len).is_err();
+            return Err(e);
+        }
+        self.len += text.len() as u64;
+        self.torn = false;
+        Ok(())
+    }
 }
 
 impl Spool {
@@ -56,25 +81,27 @@ impl Spool {
     /// # Errors
     /// As the system gave it.
     pub fn open(path: &Path, durability: Durability) -> io::Result<Self> {
-        let mut file = fs::open_append(path, 0o600)?;
+        let file = fs::open_append(path, 0o600)?;
         let bytes = std::fs::read(path)?;
-        let mut state = State::default();
+        let (mut next, mut pending) = (0, BTreeMap::new());
         for line in bytes.split(|b| *b == b'\n') {
             // A torn last line is a put whose close has not returned.
             let Ok(line) = serde_json::from_slice::<Line>(line) else { continue };
-            state.next = state.next.max(line.n + 1);
+            next = line.n.max(next);
+            if let Some(earlier) = line.instead {
+                pending.remove(&earlier);
+            }
             match line.put {
-                Some(parcels) => state.pending.insert(line.n, parcels),
-                None => state.pending.remove(&line.n),
+                Some(parcels) => pending.insert(line.n, parcels),
+                None => pending.remove(&line.n),
             };
-        }
-        if bytes.last().is_some_and(|b| *b != b'\n') {
-            file.write_all(b"\n")?;
         }
         if let Some(dir) = path.parent() {
             fs::sync_dir(dir)?;
         }
-        Ok(Self { file: Mutex::new(file), durability, state: Mutex::new(state) })
+        let torn = bytes.last().is_some_and(|b| *b != b'\n');
+        let state = State { file, len: bytes.len() as u64, torn, next, pending };
+        Ok(Self { durability, state: Mutex::new(state) })
     }
 
     /// What was put and not ended, oldest first.
@@ -82,59 +109,54 @@ impl Spool {
         self.state.lock().pending.iter().map(|(n, p)| (*n, p.clone())).collect()
     }
 
-    /// Keeps parcels until [`Spool::end`]; on disk when this returns, if durability asks for it.
+    /// What was put under a number and not ended.
+    pub fn get(&self, n: u64) -> Vec<Parcel> {
+        self.state.lock().pending.get(&n).cloned().unwrap_or_default()
+    }
+
+    /// Keeps parcels until [`Spool::end`], in place of an earlier put if there is one; on disk when
+    /// this returns, if durability asks for it.
     ///
     /// # Errors
-    /// As the system gave it; nothing is kept then.
-    pub fn put(&self, parcels: Vec<Parcel>) -> io::Result<u64> {
-        let n = {
+    /// As the system gave it; these parcels are not kept then.
+    pub fn put(&self, parcels: Vec<Parcel>, instead: Option<u64>) -> io::Result<u64> {
+        let (n, file) = {
             let mut state = self.state.lock();
+            let file = state.file.try_clone()?;
             state.next += 1;
-            state.next
+            let n = state.next;
+            state.write(&Line { n, put: Some(parcels.clone()), instead, end: None })?;
+            if let Some(earlier) = instead {
+                state.pending.remove(&earlier);
+            }
+            // Before the wait for the disk: what is pending keeps the file from being cut back.
+            state.pending.insert(n, parcels);
+            (n, file)
         };
-        self.write(&Line { n, put: Some(parcels.clone()), end: None })?;
         if self.durability == Durability::Fsync {
             // Outside the lock: concurrent senders share one trip to the disk.
-            let file = self.file.lock().try_clone()?;
-            file.sync_data()?;
+            file.sync_data().inspect_err(|_| self.end(n))?;
         }
-        self.state.lock().pending.insert(n, parcels);
         Ok(n)
     }
 
-    /// Forgets parcels: they are in their stores, or were replaced by a newer version of the draft.
+    /// Forgets parcels: they are in their stores, or will not be sent.
     pub fn end(&self, n: u64) {
         self.take(n);
     }
 
     /// As [`Spool::end`], and gives back what was forgotten.
     pub fn take(&self, n: u64) -> Vec<Parcel> {
-        let (parcels, empty) = {
-            let mut state = self.state.lock();
-            (state.pending.remove(&n).unwrap_or_default(), state.pending.is_empty())
-        };
-        if let Err(e) = self.write(&Line { n, put: None, end: Some(true) }) {
+        let mut state = self.state.lock();
+        let parcels = state.pending.remove(&n).unwrap_or_default();
+        let line = Line { n, put: None, instead: None, end: Some(true) };
+        if let Err(e) = state.write(&line) {
             tracing::warn!(error = %e, "the spool could not be written; the message may be looked for again");
         }
-        if empty {
-            self.shrink();
+        if state.pending.is_empty() && state.len > KEEP && state.file.set_len(0).is_ok() {
+            (state.len, state.torn) = (0, false);
         }
         parcels
-    }
-
-    fn write(&self, line: &Line) -> io::Result<()> {
-        let mut text = serde_json::to_vec(line)?;
-        text.push(b'\n');
-        self.file.lock().write_all(&text)
-    }
-
-    fn shrink(&self) {
-        let file = self.file.lock();
-        let state = self.state.lock();
-        let long = file.metadata().is_ok_and(|m| m.len() > KEEP);
-        if long && state.pending.is_empty() {
-            let _ = file.set_len(0);
-        }
     }
 }
 
@@ -157,8 +179,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("spool");
         let spool = Spool::open(&path, Durability::Fsync).unwrap();
-        let a = spool.put(vec![parcel("a")]).unwrap();
-        let b = spool.put(vec![parcel("b"), parcel("c")]).unwrap();
+        let a = spool.put(vec![parcel("a")], None).unwrap();
+        let b = spool.put(vec![parcel("b"), parcel("c")], None).unwrap();
         spool.end(a);
         drop(spool);
         std::fs::OpenOptions::new()
@@ -169,11 +191,48 @@ mod tests {
             .unwrap();
         let spool = Spool::open(&path, Durability::None).unwrap();
         assert_eq!(spool.pending(), [(b, vec![parcel("b"), parcel("c")])]);
-        let d = spool.put(vec![parcel("d")]).unwrap();
+        let d = spool.put(vec![parcel("d")], None).unwrap();
         assert!(d > b);
         spool.end(b);
         spool.end(d);
         drop(spool);
         assert!(Spool::open(&path, Durability::None).unwrap().pending().is_empty());
+    }
+
+    #[test]
+    fn at_any_moment_one_of_two_versions_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("spool");
+        let spool = Spool::open(&path, Durability::None).unwrap();
+        let a = spool.put(vec![parcel("a")], None).unwrap();
+        let b = spool.put(vec![parcel("b")], Some(a)).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        let first = whole.iter().position(|c| *c == b'\n').unwrap() + 1;
+        for cut in first..=whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let pending = Spool::open(&path, Durability::None).unwrap().pending();
+            let expected = if cut + 1 < whole.len() { (a, "a") } else { (b, "b") };
+            assert_eq!(pending, [(expected.0, vec![parcel(expected.1)])], "cut to {cut} bytes");
+        }
+    }
+
+    #[test]
+    fn a_long_file_is_cut_back_only_when_nothing_is_pending() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("spool");
+        let spool = Spool::open(&path, Durability::None).unwrap();
+        let long = Parcel {
+            message: Prepared { bytes: "x".repeat(KEEP as usize), ..parcel("l").message },
+            ..parcel("l")
+        };
+        let l = spool.put(vec![long], None).unwrap();
+        let b = spool.put(vec![parcel("b")], None).unwrap();
+        spool.end(l);
+        assert_eq!(Spool::open(&path, Durability::None).unwrap().pending().len(), 1);
+        spool.end(b);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+        let c = spool.put(vec![parcel("c")], None).unwrap();
+        let again = Spool::open(&path, Durability::None).unwrap();
+        assert_eq!(again.pending(), [(c, vec![parcel("c")])]);
     }
 }

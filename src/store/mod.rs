@@ -310,9 +310,6 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Times are whole seconds, so names count the messages of one second (contract, section 3).
     fn whole_seconds(&self) -> bool;
 
-    /// The store has no list of recipients: one record per recipient.
-    fn single_recipient(&self) -> bool;
-
     /// The largest body it takes, in bytes.
     fn max_body(&self) -> u64;
 
@@ -381,11 +378,17 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// What the append would give.
     fn appendable(&self, bytes: u64) -> Result<(), StoreError>;
 
-    /// Appends a prepared message; when this returns it is in the store (and on disk, if asked).
+    /// Appends a prepared message; when this returns every reader sees it.
     ///
     /// # Errors
     /// As the system gave it. Nothing is half written as far as readers are concerned.
-    fn append(&self, message: &Prepared, durability: Durability) -> Result<(), StoreError>;
+    fn append(&self, message: &Prepared) -> Result<(), StoreError>;
+
+    /// Waits until everything appended is on disk.
+    ///
+    /// # Errors
+    /// As the system gave it; then nobody knows what of it is.
+    fn sync(&self) -> Result<(), StoreError>;
 
     /// The read position the store keeps for me, if it has one and somebody set it.
     fn watermark(&self) -> Option<Watermark>;

@@ -168,7 +168,11 @@ impl Tree {
                 Ok(self.outbox()?.truncate(*id, len)?)
             }
             (Some(OpenFile::Compose { text, .. }), _) => {
-                text.lock().resize(usize::try_from(len).unwrap_or(0), 0);
+                let limit = self.outbox()?.max_message();
+                if len > limit {
+                    return Err(crate::outbox::OutboxError::TooLarge(limit).into());
+                }
+                text.lock().resize(len as usize, 0);
                 Ok(())
             }
             // `truncate FILE` and `> FILE` on a name that no handle holds.

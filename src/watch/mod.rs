@@ -139,11 +139,14 @@ impl Loop {
                 Wake::Stop => return,
                 Wake::Events => self.events(&mut buffer),
                 Wake::Timer => {
-                    for watched in self.targets.iter().filter(|w| w.descriptor.is_none()) {
-                        (watched.target.changed)();
-                    }
-                    // A folder that was replaced, or appeared, can be watched again.
+                    let polled: Vec<bool> =
+                        self.targets.iter().map(|w| w.descriptor.is_none()).collect();
+                    // A folder that was replaced, or appeared, can be watched again: before it is
+                    // looked at, so that nothing happens in between unseen.
                     self.watch_all();
+                    for (watched, _) in self.targets.iter().zip(polled).filter(|(_, p)| *p) {
+                        watched.tell();
+                    }
                 }
             }
         }
@@ -159,7 +162,11 @@ impl Loop {
             Ok(0) => Wake::Timer,
             Ok(_) if fds.first().is_some_and(|f| !f.revents().is_empty()) => Wake::Stop,
             Ok(_) | Err(rustix::io::Errno::INTR) => Wake::Events,
-            Err(_) => Wake::Stop,
+            Err(e) => {
+                tracing::error!(error = %e, "waiting for changes failed; stores are polled");
+                std::thread::sleep(POLL);
+                Wake::Events
+            }
         }
     }
 
@@ -193,8 +200,18 @@ impl Loop {
         }
         for (watched, touched) in self.targets.iter().zip(touched) {
             if touched {
-                (watched.target.changed)();
+                watched.tell();
             }
+        }
+    }
+}
+
+impl Watched {
+    /// Says that something changed. A panic of whoever hears it must not end the watching.
+    fn tell(&self) {
+        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&self.target.changed));
+        if told.is_err() {
+            tracing::error!(dir = %self.target.dir.display(), "taking in a change panicked");
         }
     }
 }

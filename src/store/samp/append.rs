@@ -8,7 +8,7 @@ use std::path::Path;
 use super::record::{NewRecord, build_line};
 use super::{alias, bad_alias, thread};
 use crate::model::Draft;
-use crate::store::{Durability, Prepared, Preparing, StoreError, fs};
+use crate::store::{Prepared, Preparing, StoreError, fs};
 
 /// One record per recipient, signed, with ids that no earlier message of mine has.
 pub(super) fn prepare(
@@ -79,13 +79,9 @@ pub(super) fn possible(dir: &Path, log: &Path, bytes: u64) -> Result<(), StoreEr
     fs::room_for(dir, bytes).map_err(|e| StoreError::io(dir, e))
 }
 
-/// Appends one line with a single `write`, after a newline if the log does not end in one.
-pub(super) fn append(
-    dir: &Path,
-    log: &Path,
-    line: &str,
-    durability: Durability,
-) -> Result<(), StoreError> {
+/// Appends one line with a single `write`, after a newline if the log does not end in one. True if
+/// the log is new.
+pub(super) fn append(dir: &Path, log: &Path, line: &str) -> Result<bool, StoreError> {
     let io = |e| StoreError::io(log, e);
     std::fs::create_dir_all(dir).map_err(|e| StoreError::io(dir, e))?;
     let new = !log.exists();
@@ -98,11 +94,15 @@ pub(super) fn append(
     text.extend_from_slice(line.as_bytes());
     text.push(b'\n');
     write_once(&mut file, &text, before).map_err(io)?;
-    if durability == Durability::Fsync {
-        file.sync_data().map_err(io)?;
-        if new {
-            fs::sync_dir(dir).map_err(|e| StoreError::io(dir, e))?;
-        }
+    Ok(new)
+}
+
+/// Waits until the log, and its name if it is new, are on disk.
+pub(super) fn sync(dir: &Path, log: &Path, new: bool) -> Result<(), StoreError> {
+    let file = fs::open_regular(log).map_err(|e| StoreError::io(log, e))?;
+    file.sync_data().map_err(|e| StoreError::io(log, e))?;
+    if new {
+        fs::sync_dir(dir).map_err(|e| StoreError::io(dir, e))?;
     }
     Ok(())
 }
@@ -193,11 +193,11 @@ mod tests {
     fn a_torn_tail_is_closed_before_appending() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log-me.jsonl");
-        append(dir.path(), &log, "one", Durability::Fsync).unwrap();
-        append(dir.path(), &log, "two", Durability::None).unwrap();
+        append(dir.path(), &log, "one").unwrap();
+        append(dir.path(), &log, "two").unwrap();
         assert_eq!(std::fs::read(&log).unwrap(), b"one\ntwo\n");
         std::fs::write(&log, b"one\ntor").unwrap();
-        append(dir.path(), &log, "three", Durability::None).unwrap();
+        append(dir.path(), &log, "three").unwrap();
         assert_eq!(std::fs::read(&log).unwrap(), b"one\ntor\nthree\n");
     }
 
@@ -206,6 +206,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log-me.jsonl");
         std::os::unix::fs::symlink("/dev/null", &log).unwrap();
-        assert!(append(dir.path(), &log, "x", Durability::None).is_err());
+        assert!(append(dir.path(), &log, "x").is_err());
     }
 }

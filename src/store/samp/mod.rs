@@ -27,12 +27,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lru::LruCache;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::fs::{self, Stamp};
 use super::{
-    Durability, Fit, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Store,
-    StoreError, Violation, Watermark,
+    Fit, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Store, StoreError, Violation,
+    Watermark,
 };
 use crate::model::{Claim, Draft, Message, Timestamp};
 use alias::LogName;
@@ -48,9 +48,12 @@ pub struct SampStore {
     me: String,
     sources: Mutex<Sources>,
     directory: Directory,
+    /// What the last scan found wrong.
+    trouble: RwLock<Vec<String>>,
     files: Mutex<LruCache<u32, (Stamp, Arc<File>)>>,
-    /// Serialises appends of this process to the one log it owns.
-    appending: Mutex<()>,
+    /// Serialises appends of this process to the one log it owns; set while the log is new and its
+    /// name may not be on disk.
+    appending: Mutex<bool>,
 }
 
 impl std::fmt::Debug for SampStore {
@@ -76,12 +79,13 @@ impl SampStore {
         let sources = Sources::default();
         Ok(Self {
             directory: Arc::clone(&sources.directory),
+            trouble: RwLock::default(),
             name: name.to_owned(),
             dir: dir.to_owned(),
             me: me.to_owned(),
             sources: Mutex::new(sources),
             files: Mutex::new(LruCache::new(OPEN_FILES)),
-            appending: Mutex::new(()),
+            appending: Mutex::new(false),
         })
     }
 
@@ -139,16 +143,15 @@ impl Store for SampStore {
         true
     }
 
-    fn single_recipient(&self) -> bool {
-        true
-    }
-
     fn max_body(&self) -> u64 {
         u64::MAX
     }
 
     fn scan(&self, sink: &mut dyn Sink) -> Result<(), StoreError> {
-        scan::scan(&self.dir, &self.me, &mut self.sources.lock(), sink)
+        let mut sources = self.sources.lock();
+        let done = scan::scan(&self.dir, &self.me, &mut sources, sink);
+        self.trouble.write().clone_from(&sources.trouble);
+        done
     }
 
     fn save(&self) -> Vec<u8> {
@@ -177,7 +180,7 @@ impl Store for SampStore {
         if !self.dir.is_dir() {
             return vec!["the folder is gone; a message sent now makes it again".to_owned()];
         }
-        self.sources.lock().trouble.clone()
+        self.trouble.read().clone()
     }
 
     fn source_path(&self, source: u32) -> Option<String> {
@@ -233,9 +236,17 @@ impl Store for SampStore {
         append::possible(&self.dir, &self.log_path(), bytes)
     }
 
-    fn append(&self, message: &Prepared, durability: Durability) -> Result<(), StoreError> {
-        let _one_at_a_time = self.appending.lock();
-        append::append(&self.dir, &self.log_path(), &message.bytes, durability)
+    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
+        let mut new = self.appending.lock();
+        *new |= append::append(&self.dir, &self.log_path(), &message.bytes)?;
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        let mut new = self.appending.lock();
+        append::sync(&self.dir, &self.log_path(), *new)?;
+        *new = false;
+        Ok(())
     }
 
     fn watermark(&self) -> Option<Watermark> {

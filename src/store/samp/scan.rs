@@ -296,7 +296,9 @@ impl<'s> Reader<'s> {
                 break;
             }
             buf.truncate(carry + got);
-            let complete = memchr::memrchr(b'\n', &buf).map_or(0, |i| i + 1);
+            // What was carried over holds no newline.
+            let fresh = buf.get(carry..).unwrap_or_default();
+            let complete = memchr::memrchr(b'\n', fresh).map_or(0, |i| carry + i + 1);
             let (lines, rest) = buf.split_at(complete);
             broken_tail |=
                 source.tail_delivered && !lines.is_empty() && !self.first_is_record(lines);

@@ -1,0 +1,352 @@
+//! The index as a whole: keys, digits, rescans, watermark, snapshot.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use super::core::{Inserted, StoreInfo};
+use super::entry::{mix, unmix};
+use super::*;
+use crate::identity::Keyring;
+use crate::model::PublicKey;
+use crate::store::{Found, Kind, Location, Rejected};
+
+const ID_A: &str = "00112233445566aa";
+const ID_B: &str = "00112233445566bb";
+
+fn found(from: &'static str, id: &str, secs: i64, offset: u64) -> Found<'static> {
+    Found {
+        at: Location { source: 0, offset, len: 100 },
+        line: 1,
+        from: Cow::Borrowed(from),
+        to: "me".into(),
+        thread: "t".into(),
+        id: Cow::Owned(id.to_owned()),
+        time: Timestamp::from_secs(secs),
+        to_me: true,
+        from_me: false,
+        id_verified: true,
+        read: None,
+        claim: None,
+        idempotency_key: None,
+    }
+}
+
+fn core() -> Core {
+    let info = |name: &str| StoreInfo { name: name.into(), whole_seconds: true };
+    Core { stores: vec![info("samp"), info("work")], ..Core::default() }
+}
+
+#[track_caller]
+fn add(core: &mut Core, store: usize, found: &Found<'_>) -> MsgIx {
+    let Inserted::New(ix) = core.insert(store, found) else { panic!("{found:?} is not new") };
+    core.admit(ix, true);
+    ix
+}
+
+#[test]
+fn a_key_is_writer_and_id_of_one_store() {
+    let mut core = core();
+    let a = add(&mut core, 0, &found("foo", ID_A, 5, 0));
+    assert_eq!(core.insert(0, &found("foo", ID_A, 5, 200)), Inserted::Known);
+    let others = [
+        add(&mut core, 0, &found("foo", ID_B, 5, 300)),
+        add(&mut core, 0, &found("zed", ID_A, 5, 400)),
+        add(&mut core, 1, &found("foo", ID_A, 5, 500)),
+        add(&mut core, 0, &found("foo", "not hex", 5, 600)),
+        add(&mut core, 0, &found("foo", "", 5, 700)),
+    ];
+    let mut identities: Vec<u64> =
+        others.iter().chain([&a]).map(|ix| core.entry(*ix).unwrap().identity()).collect();
+    identities.sort_unstable();
+    identities.dedup();
+    assert_eq!(identities.len(), 6);
+    for (store, from, id, ix) in
+        [(0, "foo", ID_A, a), (1, "foo", ID_A, others[2]), (0, "foo", "not hex", others[3])]
+    {
+        assert_eq!(core.find(store, from, id), Some(ix));
+        assert_eq!(core.id(core.entry(ix).unwrap()), id);
+    }
+    assert_eq!(core.find(1, "zed", ID_A), None);
+    assert_eq!(core.unread(), 6);
+}
+
+#[test]
+fn another_text_under_a_known_id_is_refused_unless_it_hashes_to_it() {
+    let mut core = core();
+    add(&mut core, 0, &found("foo", ID_A, 5, 0));
+    let other = |change: fn(&mut Found<'_>)| {
+        let mut f = Found { id_verified: false, ..found("foo", ID_A, 5, 200) };
+        change(&mut f);
+        f
+    };
+    // A copy by a program whose ids do not verify here is still a copy.
+    assert_eq!(core.insert(0, &other(|_| {})), Inserted::Known);
+    for forged in [
+        other(|f| f.time = Timestamp::from_secs(6)),
+        other(|f| f.to = "zed".into()),
+        other(|f| f.thread = "u".into()),
+        other(|f| f.at.len = 101),
+    ] {
+        assert_eq!(core.insert(0, &forged), Inserted::IdTaken, "{forged:?}");
+    }
+    assert_eq!(core.unread(), 1);
+}
+
+#[test]
+fn an_id_crafted_to_look_like_another_message_gets_an_identity_of_its_own() {
+    let mut core = core();
+    let a = add(&mut core, 0, &found("foo", ID_A, 5, 0));
+    let hash = core.entry(a).unwrap().hash;
+    let writer = core.writer(0, "mallory");
+    let crafted = format!("{:016x}", unmix(hash, core.salt(writer)));
+    let b = add(&mut core, 0, &found("mallory", &crafted, 5, 100));
+    assert_ne!(core.entry(a).unwrap().identity(), core.entry(b).unwrap().identity());
+    assert_eq!(core.id(core.entry(b).unwrap()), crafted);
+    assert_eq!(core.find(0, "mallory", &crafted), Some(b));
+    assert_eq!(core.insert(0, &found("mallory", &crafted, 5, 900)), Inserted::Known);
+    assert_ne!(mix(1, 2), mix(1, 3));
+}
+
+#[test]
+fn digits_count_the_earlier_messages_of_a_second_in_log_order() {
+    let mut core = core();
+    let mut digits = |from: &'static str, secs: i64| {
+        let n = core.entries.len() as u64;
+        let ix = add(&mut core, 0, &found(from, &format!("{n:016x}"), secs, n));
+        core.entry(ix).unwrap().seq
+    };
+    let times = [10, 10, 11, 10, 12, 11, 9, 9, 12, 10];
+    assert_eq!(times.map(|secs| digits("foo", secs)), [0, 1, 0, 2, 0, 1, 0, 1, 1, 3]);
+    assert_eq!([10, 10].map(|secs| digits("zed", secs)), [0, 1]);
+    for expected in (0..1000).chain([999, 999]) {
+        assert_eq!(digits("busy", -7), expected);
+    }
+}
+
+#[test]
+fn lists_stay_in_order_whatever_arrives_when() {
+    let mut core = core();
+    for (n, secs) in [5, 3, 9, 3, 7, 1].into_iter().enumerate() {
+        add(&mut core, 0, &found("foo", &format!("{n:016x}"), secs, n as u64));
+    }
+    let times = |list: Vec<MsgIx>| -> Vec<i64> {
+        list.iter().map(|ix| core.entry(*ix).unwrap().time().secs()).collect()
+    };
+    assert_eq!(times(core.to_me().collect()), [1, 3, 3, 5, 7, 9]);
+    assert_eq!(times(core.thread_messages(0)), [1, 3, 3, 5, 7, 9]);
+    assert_eq!(core.thread_newest(0), Some(Timestamp::from_secs(9)));
+}
+
+/// Tables with something in every one of them.
+fn full_core() -> Core {
+    let mut core = core();
+    let a = add(&mut core, 0, &found("foo", ID_A, 5, 0));
+    let b = add(&mut core, 0, &found("foo", "odd \u{e9}", 3, 100));
+    let mine = Found {
+        to: "foo, zed".into(),
+        to_me: false,
+        from_me: true,
+        idempotency_key: Some("k".into()),
+        ..found("me", ID_B, 5, 200)
+    };
+    add(&mut core, 1, &mine);
+    add(&mut core, 1, &Found { thread: "".into(), ..found("zed", ID_A, 2, 300) });
+    core.note_signature(a, super::entry::Sig::Valid, Some(PublicKey([7; 32])));
+    core.set_read(b, true, false);
+    core.mark_by_key(0, "gone", ID_B, true);
+    let at = Location { source: 3, offset: 9, len: 4 };
+    let (reason, time) = ("bad".to_owned(), Timestamp::from_secs(4));
+    let rejected = Rejected { at, line: 2, reason, time, incomplete: true };
+    core.add_reject(1, rejected, "log-x.jsonl", None);
+    core
+}
+
+/// What can be asked of tables.
+fn answers(core: &mut Core) -> Vec<String> {
+    let mut out = Vec::new();
+    for ix in 0..core.entries.len() as MsgIx {
+        let e = core.entries[ix as usize];
+        let (from, id) = (core.from(&e).to_owned(), core.id(&e));
+        let found = core.find(e.store(), &from, &id) == Some(ix);
+        let thread = core.thread_id(core.thread_of(&e)).map(|(id, n)| (id.to_owned(), n));
+        let told = (e.time(), e.name_time(), e.location(), e.is_read(), e.is_to_me());
+        let more = (core.to(&e), core.signature(&e), e.identity(), core.by_identity(e.identity()));
+        out.push(format!("{ix} {from} {id} {found} {thread:?} {told:?} {more:?}"));
+    }
+    for t in core.threads(true).collect::<Vec<_>>() {
+        let identity = core.thread_identity(t).unwrap();
+        assert_eq!(core.thread_by_identity(identity), Some(t));
+        out.push(format!("{t} {:?} {}", core.thread_messages(t), core.thread_visible(t, false)));
+    }
+    out.push(format!("{:?} {:?} {}", core.to_me_list(), core.from_me_list(), core.unread()));
+    out.push(format!("{:?}", core.rejects().collect::<Vec<_>>()));
+    let identities: Vec<u64> = core.rejects().map(|(_, r)| r.identity).collect();
+    assert!(identities.iter().all(|i| core.reject_by_identity(*i).is_some()));
+    out.push(format!("{:?} {:?}", core.with_idempotency_key("k"), core.orphan_marks));
+    out.push(format!("{:?}", core.addresses().collect::<Vec<_>>()));
+    // The state behind the digits, and marks that wait, work on.
+    for from in ["foo", "zed", "gone"] {
+        let ix = add(core, 0, &found(from, ID_B, 5, 1000));
+        let e = core.entries[ix as usize];
+        out.push(format!("{from} {} {}", e.seq, e.is_read()));
+    }
+    out
+}
+
+#[test]
+fn a_snapshot_gives_back_the_same_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    let mut live = full_core();
+    let stores = [b"positions".to_vec(), Vec::new()];
+    snapshot::save(&path, "print", &live, &stores, 42).unwrap();
+    let mut back = snapshot::load(&path, "print").unwrap();
+    assert_eq!((back.stores.as_slice(), back.marks_len), (&stores[..], 42));
+    back.core.stores = live.stores.clone();
+    assert_eq!(answers(&mut back.core), answers(&mut live));
+    assert!(snapshot::load(&path, "another print").is_none());
+    assert!(snapshot::load(&dir.path().join("none"), "print").is_none());
+}
+
+#[test]
+fn a_damaged_snapshot_is_no_snapshot() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    snapshot::save(&path, "print", &full_core(), &[Vec::new(), Vec::new()], 0).unwrap();
+    let good = std::fs::read(&path).unwrap();
+    let refused = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        snapshot::load(&path, "print").is_none()
+    };
+    assert!(!refused(&good));
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        assert!(refused(&bad), "a flipped bit in byte {at}");
+    }
+    for len in (0..good.len()).step_by(7) {
+        assert!(refused(&good[..len]), "cut to {len} bytes");
+    }
+    assert!(refused(&[good.clone(), vec![0]].concat()));
+}
+
+// --- over a real store --------------------------------------------------------------------------
+
+fn open_with(dir: &Path, unsigned: Unsigned) -> Index {
+    let store = crate::store::open(Kind::Samp, "samp", &dir.join("store"), "me").unwrap();
+    let settings = Settings {
+        marks: dir.join("marks"),
+        snapshot: dir.join("snapshot"),
+        unsigned,
+        read_only: false,
+        my_key: None,
+    };
+    let keyring = Arc::new(Keyring::open(&dir.join("keyring.json")).unwrap());
+    Index::open(vec![store], keyring, settings, &mut |_, _| {}).unwrap()
+}
+
+fn open(dir: &Path) -> Index {
+    open_with(dir, Unsigned::Accept)
+}
+
+/// Appends records of `from` to me with these ids and times; the ids are not those of the texts.
+fn append(dir: &Path, from: &str, records: &[(&str, i64)]) {
+    use std::io::Write as _;
+    let path = dir.join("store").join(format!("log-{from}.jsonl"));
+    std::fs::create_dir_all(dir.join("store")).unwrap();
+    let mut log = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    for (id, ts) in records {
+        let line = serde_json::json!(
+            {"id": id, "ts": ts, "from": from, "to": "me", "thread": "t", "body": "x"}
+        );
+        log.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+}
+
+fn find(index: &Index, from: &str, id: &str) -> MsgIx {
+    index.read().find(0, from, id).unwrap()
+}
+
+fn inbox(index: &Index) -> Vec<MsgIx> {
+    index.read().inbox().collect()
+}
+
+#[test]
+fn what_a_rescan_does_not_find_is_gone_and_may_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    append(dir.path(), "foo", &[("a", 5), ("b", 5)]);
+    append(dir.path(), "zed", &[("a", 6)]);
+    let index = open(dir.path());
+    let [a, b, z] = [("foo", "a"), ("foo", "b"), ("zed", "a")].map(|(f, i)| find(&index, f, i));
+    index.mark(a, true, true);
+    assert_eq!(inbox(&index), [b, z]);
+    let changes = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&changes);
+    index.subscribe(move |c| heard.lock().push((c.added.clone(), c.removed.clone())));
+
+    let (log, away) = (dir.path().join("store/log-foo.jsonl"), dir.path().join("away"));
+    std::fs::rename(&log, &away).unwrap();
+    index.refresh(0).unwrap();
+    assert_eq!(changes.lock().pop(), Some((vec![], vec![a, b])));
+    assert_eq!((inbox(&index), index.read().unread()), (vec![z], 1));
+    assert!(index.read().thread_visible(0, false), "zed still writes there");
+    assert_eq!(index.read().thread_messages(0), [z]);
+
+    // Marks and names wait for it, in this process and in the next.
+    std::fs::rename(&away, &log).unwrap();
+    index.refresh(0).unwrap();
+    assert_eq!(changes.lock().pop(), Some((vec![a, b], vec![])));
+    assert_eq!((inbox(&index), index.read().unread()), (vec![b, z], 2));
+    assert_eq!(index.read().entry(b).unwrap().seq, 1);
+    std::fs::rename(&log, &away).unwrap();
+    index.refresh(0).unwrap();
+    index.close();
+    std::fs::remove_file(dir.path().join("snapshot")).unwrap();
+    let index = open(dir.path());
+    assert_eq!(index.read().unread(), 1);
+    std::fs::rename(&away, &log).unwrap();
+    index.refresh(0).unwrap();
+    assert_eq!(inbox(&index), [find(&index, "foo", "b"), find(&index, "zed", "a")]);
+}
+
+#[test]
+fn the_watermark_covers_only_what_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    append(dir.path(), "foo", &[("a", 5), ("b", 5), ("c", 7)]);
+    append(dir.path(), "zed", &[("d", 6)]);
+    let index = open(dir.path());
+    let mark = |from: &str, id: &str, read: bool| {
+        index.mark(find(&index, from, id), read, true);
+        let w = index.contiguous(0)?;
+        let mut ids: Vec<String> = w.ids.into_iter().collect();
+        ids.sort();
+        Some((w.time.secs(), ids.join(" ")))
+    };
+    let at = |secs: i64, ids: &str| Some((secs, ids.to_owned()));
+    assert_eq!(mark("zed", "d", true), None, "nothing is contiguous");
+    assert_eq!(mark("foo", "b", true), at(5, "b foo:b"), "a is unread in the same second");
+    assert_eq!(mark("foo", "c", true), at(5, "b foo:b"));
+    assert_eq!(mark("foo", "a", true), at(7, "c foo:c"));
+    assert_eq!(mark("zed", "d", false), at(5, "a b foo:a foo:b"));
+    assert_eq!(mark("zed", "d", true), at(7, "c foo:c"));
+    // A clock in the future neither moves the mark there nor is shown again.
+    append(dir.path(), "foo", &[("f", i64::from(u32::MAX))]);
+    index.refresh(0).unwrap();
+    assert_eq!(mark("foo", "f", true), at(7, "c f foo:c foo:f"));
+}
+
+#[test]
+fn what_was_refused_as_unsigned_stays_refused_when_keys_change() {
+    let dir = tempfile::tempdir().unwrap();
+    append(dir.path(), "foo", &[("a", 5)]);
+    let index = open_with(dir.path(), Unsigned::Known);
+    let a = find(&index, "foo", "a");
+    index.core.write().note_signature(a, super::entry::Sig::Valid, Some(PublicKey([7; 32])));
+    append(dir.path(), "foo", &[("b", 6)]);
+    index.refresh(0).unwrap();
+    let b = find(&index, "foo", "b");
+    assert!(!index.read().entry(b).unwrap().is_live(), "foo signs, and b is not signed");
+    index.judge_again();
+    assert!(!index.read().entry(b).unwrap().is_live());
+    assert_eq!(index.read().rejects().count(), 1);
+}

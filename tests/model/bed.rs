@@ -1,0 +1,176 @@
+//! The real thing without FUSE: store, keyring, index, outbox and tree over a temporary folder.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use msgfs::identity::{Identity, Keyring};
+use msgfs::index::{self, Index};
+use msgfs::model::{MarkRead, Scope, Timestamp, UnknownRecipient, Unsigned};
+use msgfs::outbox::{self, Outbox};
+use msgfs::store::{self, Durability, Kind, Signer};
+use msgfs::view::{self, Ino, Node, Tree};
+
+use crate::state::ME;
+
+/// The folders, which outlive every mailbox over them.
+pub(crate) struct Bed {
+    root: tempfile::TempDir,
+}
+
+/// An open mailbox.
+pub(crate) struct Mailbox {
+    pub(crate) index: Arc<Index>,
+    outbox: Arc<Outbox>,
+    pub(crate) tree: Arc<Tree>,
+    /// The fingerprint of my key.
+    pub(crate) fingerprint: String,
+}
+
+impl Bed {
+    pub(crate) fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["store", "state", "cache"] {
+            std::fs::create_dir(root.path().join(folder)).unwrap();
+        }
+        Self { root }
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.root.path().join("store")
+    }
+
+    pub(crate) fn log(&self, writer: &str) -> PathBuf {
+        self.store().join(format!("log-{writer}.jsonl"))
+    }
+
+    pub(crate) fn seen(&self) -> PathBuf {
+        self.store().join(format!(".seen-{ME}"))
+    }
+
+    pub(crate) fn drop_cache(&self) {
+        let _ = std::fs::remove_file(self.root.path().join("cache/index"));
+    }
+
+    /// Puts the parts together as a mount does.
+    pub(crate) fn open(&self) -> Mailbox {
+        let state = self.root.path().join("state");
+        let signer = Identity::load_or_create(&state.join("key")).unwrap();
+        let my_key = signer.public_key();
+        let keyring = Keyring::open(&state.join("keyring.json")).unwrap();
+        keyring.trust(ME, Some(my_key)).unwrap();
+        let store = store::open(Kind::Samp, "samp", &self.store(), ME).unwrap();
+        let settings = index::Settings {
+            marks: state.join("marks"),
+            snapshot: self.root.path().join("cache/index"),
+            unsigned: Unsigned::Accept,
+            read_only: false,
+            my_key: Some(my_key),
+        };
+        let index = Index::open(vec![store], Arc::new(keyring), settings, &mut |_, _| {}).unwrap();
+        let index = Arc::new(index);
+        let settings = outbox::Settings {
+            durability: Durability::None,
+            max_message: 1 << 20,
+            unknown_recipient: UnknownRecipient::Accept,
+        };
+        let signer: Arc<dyn Signer> = Arc::new(signer);
+        let outbox = Outbox::open(&state, Arc::clone(&index), Ok(signer), settings).unwrap();
+        let outbox = Arc::new(outbox);
+        let settings = view::Settings {
+            me: ME.into(),
+            fingerprint: Some(my_key.fingerprint()),
+            mark_read: MarkRead::OnRead,
+            scope: Scope::Mine,
+            wait_timeout: Duration::ZERO,
+            read_only: false,
+            allow_other: false,
+            warnings: Vec::new(),
+        };
+        let tree = Arc::new(Tree::new(Arc::clone(&index), Some(Arc::clone(&outbox)), settings));
+        Mailbox { index, outbox, tree, fingerprint: my_key.fingerprint().to_string() }
+    }
+}
+
+impl Mailbox {
+    /// Ends properly: the stores are told, marks and snapshot are written.
+    pub(crate) fn close(self) {
+        self.outbox.close();
+        self.index.close();
+    }
+
+    pub(crate) fn cat(&self, path: &str) -> String {
+        let mut out = Vec::new();
+        self.tree.cat(path, &mut out).unwrap_or_else(|e| panic!("cat {path}: {e}"));
+        String::from_utf8(out).unwrap()
+    }
+
+    pub(crate) fn parent(&self, path: &str) -> (Node, String) {
+        let (folder, name) = path.rsplit_once('/').unwrap();
+        let node = self.tree.resolve(folder).unwrap_or_else(|e| panic!("{folder}: {e}"));
+        (node, name.to_owned())
+    }
+
+    fn names(&self, folder: &Node) -> Vec<(String, Node)> {
+        let listing = self.tree.list(folder).unwrap();
+        (0..listing.len()).filter_map(|n| self.tree.item(&listing, n)).collect()
+    }
+
+    /// Every message file below the four message views, with inode number and time. A name that is
+    /// listed must be found by that name and be the same node.
+    pub(crate) fn walk(&self) -> BTreeMap<String, (Ino, Timestamp)> {
+        let mut out = BTreeMap::new();
+        for (view, node) in [
+            ("inbox", Node::Inbox),
+            ("archive", Node::Archive),
+            ("sent", Node::Sent),
+            ("threads", Node::Threads),
+        ] {
+            let folders = match node {
+                Node::Inbox => vec![(view.to_owned(), node)],
+                _ => {
+                    self.names(&node).into_iter().map(|(n, f)| (format!("{view}/{n}"), f)).collect()
+                }
+            };
+            for (folder, node) in folders {
+                for (name, file) in self.names(&node) {
+                    assert_eq!(self.tree.lookup(&node, &name).unwrap(), file, "{folder}/{name}");
+                    let attr = self.tree.attr(&file).unwrap();
+                    assert_eq!(self.tree.node(attr.ino).as_ref(), Some(&file), "{folder}/{name}");
+                    let twice = out.insert(format!("{folder}/{name}"), (attr.ino, attr.time));
+                    assert!(twice.is_none(), "{folder}/{name} is listed twice");
+                }
+            }
+        }
+        out
+    }
+
+    /// Asks everything of everything listed, while it may change.
+    pub(crate) fn walk_loosely(&self) -> u64 {
+        let mut size = self.tree.attr(&Node::Root).map_or(0, |a| a.size);
+        for view in [Node::Inbox, Node::Archive, Node::Sent, Node::Threads, Node::Transcripts] {
+            for (_, node) in self.names(&view) {
+                let Ok(listing) = self.tree.list(&node) else { continue };
+                for (_, file) in (0..listing.len()).filter_map(|n| self.tree.item(&listing, n)) {
+                    size += self.tree.attr(&file).map_or(0, |a| a.size);
+                }
+            }
+        }
+        let mut out = Vec::new();
+        let _ = self.tree.cat("status.txt", &mut out);
+        size + out.len() as u64
+    }
+
+    pub(crate) fn refused(&self) -> usize {
+        self.names(&Node::Rejected).len()
+    }
+}
+
+/// `.seen-<me>` as a program that knows only the format reads it: time and ids.
+pub(crate) fn read_seen(path: &Path) -> (i64, BTreeSet<String>) {
+    let Ok(text) = std::fs::read_to_string(path) else { return (0, BTreeSet::new()) };
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let ids = value["ids"].as_array().unwrap().iter();
+    (value["ts"].as_i64().unwrap(), ids.map(|id| id.as_str().unwrap().to_owned()).collect())
+}
