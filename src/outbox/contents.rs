@@ -59,13 +59,16 @@ impl Outbox {
     }
 
     /// Whether the only thing of this name is a draft whose last close has just returned: to
-    /// everybody else it is sent, though its release is still on the way.
+    /// everybody else it is sent, though its release is still on the way. Who writes one message
+    /// after the other asks at once and is not kept waiting; who asks later waits until it is clear
+    /// whether that was the last close.
     pub fn is_leaving(&self, name: &str) -> bool {
         let open: Vec<(DraftId, Arc<Mutex<Open>>)> =
             self.open.lock().iter().map(|(id, d)| (*id, Arc::clone(d))).collect();
         let in_outbox = |d: &Open| d.name == name && d.target == Target::Outbox;
-        let mut named = open.iter().filter(|(_, d)| in_outbox(&d.lock())).peekable();
-        named.peek().is_some() && named.all(|(id, _)| self.sender.is_closing(*id))
+        let named: Vec<DraftId> =
+            open.iter().filter(|(_, d)| in_outbox(&d.lock())).map(|(id, _)| *id).collect();
+        !named.is_empty() && named.iter().all(|id| self.sender.leaves(*id))
     }
 
     /// A draft by name and target: an open one, or a private one that is kept.

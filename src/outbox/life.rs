@@ -101,7 +101,9 @@ impl Outbox {
     pub fn write(&self, id: DraftId, offset: Option<u64>, data: &[u8]) -> Result<(), OutboxError> {
         let draft = self.draft(id)?;
         let mut d = draft.lock();
-        let at = offset.unwrap_or(d.text.len() as u64);
+        // A write that failed moves no file offset: what follows a refusal goes to the end, or it
+        // would overwrite what was refused.
+        let at = offset.filter(|_| d.refused.is_none()).unwrap_or(d.text.len() as u64);
         let end = at.saturating_add(data.len() as u64);
         d.touched = true;
         d.time = Timestamp::now();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use parking_lot::{Condvar, Mutex};
 
+use super::CLOSING;
 use super::reserved::Reserved;
 use super::spool::{Parcel, Spool};
 use crate::index::Index;
@@ -17,6 +18,9 @@ use crate::store::Durability;
 
 /// How long a message that could not be appended waits before it is tried again.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// A flush this long ago was the last close, or nobody can tell yet.
+const AT_ONCE: Duration = Duration::from_micros(300);
 
 struct Job {
     n: u64,
@@ -78,9 +82,21 @@ impl Sender {
         self.under.1.notify_all();
     }
 
-    /// Whether the release of a draft is expected at any moment.
-    pub fn is_closing(&self, draft: u64) -> bool {
-        self.under.0.lock().closing.get(&draft).is_some_and(|until| *until > Instant::now())
+    /// Whether a draft is sent as far as others are concerned: it was flushed a moment ago, or is
+    /// released within the time a release can take.
+    pub fn leaves(&self, draft: u64) -> bool {
+        let (under, changed) = &*self.under;
+        let mut under = under.lock();
+        let Some(until) = under.closing.get(&draft).copied() else { return false };
+        if until.saturating_duration_since(Instant::now()) > CLOSING.saturating_sub(AT_ONCE) {
+            return true;
+        }
+        while under.closing.contains_key(&draft) {
+            if changed.wait_until(&mut under, until).timed_out() {
+                return false;
+            }
+        }
+        true
     }
 
     pub fn settle(&self, limit: Duration) {

@@ -34,6 +34,7 @@ mod outbox;
 mod peers;
 mod porcelain;
 mod readers;
+mod regressions;
 mod replies;
 mod robustness;
 mod threads;
