@@ -4,11 +4,11 @@
 //! What bites here, and where it is met:
 //!
 //! 1. A handler that blocks stalls a dispatch thread: reads of `.wait` and `.next` are answered from
-//!    threads of their own ([`adapter`]); appends to stores happen elsewhere.
+//!    threads of their own (`adapter`); appends to stores happen elsewhere.
 //! 2. fuser does not know `FUSE_INTERRUPT`: a waiting read asks `/proc` whether its process was
 //!    signalled ([`crate::view::reader::interrupted`]).
-//! 3. A panic in a handler would leave the mount hanging for ever ([`guard`]).
-//! 4. Notifications deadlock when sent by a thread that serves requests ([`notify`]).
+//! 3. A panic in a handler would leave the mount hanging for ever (`guard`).
+//! 4. Notifications deadlock when sent by a thread that serves requests (`notify`).
 //! 5. Sizes must be exact: `rsync` and `tar` store nothing where `st_size` is 0. Only `.wait`, `.next`
 //!    and `.reply` have size 0, and no listing shows them.
 //! 6. `getxattr` answers ENOSYS once and is never asked again; `open` never does, for the kernel would
@@ -17,6 +17,7 @@
 //!    cleared at the next start ([`mountpoint`]).
 
 mod adapter;
+mod direct;
 mod guard;
 mod handles;
 pub mod mountpoint;
@@ -24,7 +25,7 @@ mod notify;
 mod requests;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::view::Tree;
 use adapter::Adapter;
+use mountpoint::Unmount;
 use notify::Notices;
 
 /// Threads that serve requests: more than one, so that a flush waiting for the disk does not keep
@@ -67,6 +69,7 @@ type Ended = Arc<(Mutex<bool>, Condvar)>;
 pub struct Mounted {
     session: Mutex<Option<BackgroundSession>>,
     ended: Ended,
+    mountpoint: PathBuf,
 }
 
 /// Mounts a tree; the mount answers when this returns.
@@ -93,26 +96,65 @@ pub fn mount(tree: Arc<Tree>, mountpoint: &Path, options: &Options) -> Result<Mo
     config.clone_fd = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
     let ended: Ended = Arc::new((Mutex::new(false), Condvar::new()));
     let adapter = Adapter::new(Arc::clone(&tree), Arc::clone(&ended));
-    let session = Session::new(adapter, mountpoint, &config).map_err(MountError::Refused)?;
+    let session = connect(adapter, mountpoint, config, options).map_err(MountError::Refused)?;
     let session = session.spawn().map_err(MountError::Thread)?;
     let notices =
         Notices::start(Arc::clone(&tree), session.notifier()).map_err(MountError::Thread)?;
     tree.index().subscribe(move |changes| notices.push(changes));
-    Ok(Mounted { session: Mutex::new(Some(session)), ended })
+    Ok(Mounted { session: Mutex::new(Some(session)), ended, mountpoint: mountpoint.to_owned() })
+}
+
+/// Mounts directly where that is allowed, else through `fusermount3`.
+fn connect(
+    adapter: Adapter,
+    mountpoint: &Path,
+    config: fuser::Config,
+    options: &Options,
+) -> io::Result<Session<Adapter>> {
+    if rustix::process::geteuid().is_root() {
+        match direct::mount(mountpoint, options) {
+            Ok(device) => {
+                let session = Session::from_fd(adapter, device, config.acl, config);
+                if session.is_err() {
+                    let _ = mountpoint::unmount_now(mountpoint);
+                }
+                return session;
+            }
+            // Root in a container may not mount, but may have a fusermount3 that can.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Session::new(adapter, mountpoint, &config)
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.session.lock().is_some() && self.is_alive() {
+            let _ = mountpoint::unmount_now(&self.mountpoint);
+        }
+    }
 }
 
 impl Mounted {
-    /// Unmounts and waits for the last request. A mount that is in use is detached if `lazily`.
+    /// Unmounts and waits for the last request. A mount that is in use is detached if `lazily`, and
+    /// then not waited for: it ends when its users let go.
     ///
     /// # Errors
     /// As the system gave it, `EBUSY` among others.
     pub fn unmount(self, lazily: bool) -> io::Result<()> {
         let Some(session) = self.session.lock().take() else { return Ok(()) };
-        if !self.is_alive() {
-            return session.join();
+        if self.is_alive() {
+            match mountpoint::unmount(&self.mountpoint, Unmount::IfIdle) {
+                Ok(()) => {}
+                Err(_) if lazily => {
+                    return mountpoint::unmount(&self.mountpoint, Unmount::Lazy)
+                        .map_err(io::Error::other);
+                }
+                Err(e) => return Err(io::Error::other(e)),
+            }
         }
-        let done = session.umount_and_join();
-        if done.is_err() && lazily { Ok(()) } else { done }
+        session.join()
     }
 
     /// Whether the kernel still talks to us.

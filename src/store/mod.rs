@@ -15,7 +15,7 @@
 //! - **Never write what another writer owns**, never rewrite history, never follow a symlink inside
 //!   the store, never open anything but regular files (`O_NOFOLLOW | O_NONBLOCK`, then `fstat`).
 //! - **Foreign bytes never panic** and never hide other messages: what cannot be read is reported
-//!   with [`Sink::reject`] and the scan goes on.
+//!   with [`Sink::batch`] and the scan goes on.
 //! - **A location stays valid** until the scan that reports its source with [`Sink::begin_rescan`].
 //!   [`Store::read`] checks what it finds there, because files change between scans.
 //! - **The order of reports is the store's own order** (for logs: line order); the digits that tell

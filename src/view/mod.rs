@@ -1,10 +1,10 @@
 //! The tree: nodes, names, rendering. No kernel types; every operation can be tested without a mount.
 //!
-//! - [`node`]: what there is, and the inode number of each. [`listing`]: what a folder holds.
+//! - [`node`]: what there is, and the inode number of each. `listing`: what a folder holds.
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
 //! - `write`: what may be written where. `path`: the same tree by path, for the command line.
 //! - `render`, `status`, `readme`, `transcript`: the bytes of files. [`reader`]: who is looking.
-//! - [`error`]: every refusal, and its errno.
+//! - `error`: every refusal, and its errno.
 
 mod attr;
 mod closing;

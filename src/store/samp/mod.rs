@@ -2,9 +2,9 @@
 //!
 //! - [`json`], [`canonical`], [`record`]: one line, its members, its id.
 //! - [`thread`], [`alias`], [`pytext`]: the rules for names and derived threads.
-//! - [`scan`]: following the logs as they grow, are replaced, truncated and synced.
-//! - [`seen`]: the read position that other readers of the folder share.
-//! - [`append`]: the one write that this module ever makes to a log, its own.
+//! - `scan`: following the logs as they grow, are replaced, truncated and synced.
+//! - `seen`: the read position that other readers of the folder share.
+//! - `append`: the one write that this module ever makes to a log, its own.
 
 pub mod alias;
 mod append;

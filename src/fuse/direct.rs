@@ -1,0 +1,38 @@
+//! Mounting as root, with the type `fuse.msgfs` in the mount table. fuser mounts as plain `fuse` when
+//! it does not go through `fusermount3`, and then neither `findmnt -t` nor `mount -t` knows us.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::MountFlags;
+
+use super::Options;
+use super::mountpoint::{FSTYPE, SOURCE};
+
+/// Mounts and gives the connection to the kernel.
+///
+/// # Errors
+/// As the kernel gave it: `EPERM` without the right to mount.
+pub(super) fn mount(mountpoint: &Path, options: &Options) -> io::Result<OwnedFd> {
+    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        device.as_raw_fd(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    let mut flags =
+        MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOATIME;
+    if options.read_only {
+        flags |= MountFlags::RDONLY;
+    }
+    let data = CString::new(data)?;
+    rustix::mount::mount(SOURCE, mountpoint, FSTYPE, flags, data.as_c_str())?;
+    Ok(device)
+}
