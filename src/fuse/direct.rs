@@ -16,7 +16,7 @@ use super::mountpoint::{FSTYPE, SOURCE};
 ///
 /// # Errors
 /// As the kernel gave it: `EPERM` without the right to mount.
-pub(super) fn mount(mountpoint: &Path, options: &Options) -> io::Result<OwnedFd> {
+pub(super) fn mount(mountpoint: &Path, options: Options) -> io::Result<OwnedFd> {
     let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions",

@@ -96,7 +96,7 @@ pub fn mount(tree: Arc<Tree>, mountpoint: &Path, options: &Options) -> Result<Mo
     config.clone_fd = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
     let ended: Ended = Arc::new((Mutex::new(false), Condvar::new()));
     let adapter = Adapter::new(Arc::clone(&tree), Arc::clone(&ended));
-    let session = connect(adapter, mountpoint, config, options).map_err(MountError::Refused)?;
+    let session = connect(adapter, mountpoint, config, *options).map_err(MountError::Refused)?;
     let session = session.spawn().map_err(MountError::Thread)?;
     let notices =
         Notices::start(Arc::clone(&tree), session.notifier()).map_err(MountError::Thread)?;
@@ -109,7 +109,7 @@ fn connect(
     adapter: Adapter,
     mountpoint: &Path,
     config: fuser::Config,
-    options: &Options,
+    options: Options,
 ) -> io::Result<Session<Adapter>> {
     if rustix::process::geteuid().is_root() {
         match direct::mount(mountpoint, options) {
