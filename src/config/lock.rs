@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::model::one_line;
+use crate::model::{one_line, shell_word};
 
 /// How long a lock that is held is tried again: a process that is ending may still hold it.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -67,12 +67,7 @@ fn remedy(holder: &Holder) -> String {
 
 /// A path as one word of a shell.
 fn quoted(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    let text = one_line(&text);
-    if text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+,:@%=".contains(c)) {
-        return text.into_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
+    shell_word(&path.to_string_lossy())
 }
 
 /// The right to act for a me, held until it is dropped or the process ends, however it ends.

@@ -172,15 +172,28 @@ impl Adapter {
         }
     }
 
-    /// Notes who lists `inbox/`, at the beginning of a listing.
-    pub fn note_lister(&self, req: &Request, dir: &OpenDir, offset: u64) {
+    /// Hands the entries of a folder from `offset` on to `add`, each with the offset of the next, until
+    /// that says the reply is full. Who lists `inbox/` is noted at the beginning of a listing.
+    pub fn list(
+        &self,
+        req: &Request,
+        dir: &OpenDir,
+        offset: u64,
+        mut add: impl FnMut(u64, &str, &Node) -> bool,
+    ) {
         if dir.node == Node::Inbox && offset == 0 {
             self.tree.listed_inbox(Process::of(req.pid()));
+        }
+        for number in offset..dir.listing.len() as u64 + 2 {
+            let Some((name, node)) = self.dir_entry(dir, number) else { continue };
+            if add(number + 1, &name, &node) {
+                return;
+            }
         }
     }
 
     /// Entry `number` of a listing, `.` and `..` first.
-    pub fn dir_entry(&self, dir: &OpenDir, number: u64) -> Option<(String, Node)> {
+    fn dir_entry(&self, dir: &OpenDir, number: u64) -> Option<(String, Node)> {
         match number {
             0 => Some((".".to_owned(), dir.node.clone())),
             1 => Some(("..".to_owned(), parent(&dir.node))),

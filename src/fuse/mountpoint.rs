@@ -11,7 +11,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -312,14 +312,7 @@ pub fn ours(mounts: &[MountEntry]) -> Vec<&MountEntry> {
 
 /// The path as a person would type it in a shell: quoted where the shell would split it.
 pub fn shell_word(path: &OsStr) -> String {
-    let plain =
-        |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'.' | b'_' | b'-' | b'+' | b'@');
-    let text = crate::model::one_line(&path.to_string_lossy()).into_owned();
-    if !path.is_empty() && path.as_bytes().iter().all(plain) {
-        text
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
+    crate::model::shell_word(&path.to_string_lossy())
 }
 
 #[cfg(test)]

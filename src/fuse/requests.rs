@@ -334,14 +334,10 @@ impl Filesystem for Adapter {
     ) {
         let done = guarded("readdir", || {
             let dir = self.dirs.get(fh).ok_or(Error::NotFound)?;
-            self.note_lister(req, &dir, offset);
-            for number in offset..dir.listing.len() as u64 + 2 {
-                let Some((name, node)) = self.dir_entry(&dir, number) else { continue };
-                let ino = INodeNo(self.tree.ino(&node));
-                if reply.add(ino, number + 1, kind(is_dir(&node)), &name) {
-                    break;
-                }
-            }
+            self.list(req, &dir, offset, |next, name, node| {
+                let ino = INodeNo(self.tree.ino(node));
+                reply.add(ino, next, kind(is_dir(node)), name)
+            });
             Ok(())
         });
         match done {
@@ -360,25 +356,14 @@ impl Filesystem for Adapter {
     ) {
         let done = guarded("readdirplus", || {
             let dir = self.dirs.get(fh).ok_or(Error::NotFound)?;
-            self.note_lister(req, &dir, offset);
-            for number in offset..dir.listing.len() as u64 + 2 {
-                let Some((name, node)) = self.dir_entry(&dir, number) else { continue };
+            self.list(req, &dir, offset, |next, name, node| {
                 // What went since the folder was opened is not listed any more.
-                let Ok(attr) = self.entry(&node) else { continue };
+                let Ok(attr) = self.entry(node) else { return false };
                 let ttl = ttls(&attr);
                 let ttl = ttl.0.min(ttl.1);
-                let full = reply.add(
-                    INodeNo(attr.ino),
-                    number + 1,
-                    &name,
-                    &ttl,
-                    &self.kernel_attr(&attr),
-                    GENERATION,
-                );
-                if full {
-                    break;
-                }
-            }
+                let ino = INodeNo(attr.ino);
+                reply.add(ino, next, name, &ttl, &self.kernel_attr(&attr), GENERATION)
+            });
             Ok(())
         });
         match done {

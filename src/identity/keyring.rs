@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use super::disk::{self, Stamp, WriteLock};
 use super::document::{By, Document, PinForm, Trusted, iso, parse_time};
 use super::verify::{BadKey, check_key, verify};
-use super::{shell_path, shell_word, shown};
+use super::{shell_path, shown};
 use crate::model::{Claim, Fingerprint, PublicKey, Timestamp, one_line};
 
 /// Why the keyring could not be read or changed.
@@ -498,7 +498,7 @@ fn changed_key(from: &str, offered: PublicKey, pinned: &[PublicKey]) -> String {
         one_line(from),
         names(pinned),
         one_line(from),
-        shell_word(from)
+        crate::model::shell_word(from)
     )
 }
 

@@ -14,5 +14,5 @@ pub use message::{Attachment, Draft, DraftError, Message, MessageKey};
 pub use nearest::nearest;
 pub use policy::{Choice, MarkRead, Scope, UnknownRecipient, Unsigned, Watch};
 pub use signature::{Claim, Fingerprint, PublicKey, SignatureState};
-pub use text::{hex, one_line, safe_text};
+pub use text::{hex, one_line, safe_text, shell_word};
 pub use time::{Day, Timestamp};

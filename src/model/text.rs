@@ -48,6 +48,16 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     )
 }
 
+/// A word as it has to be typed in a shell, so that a command in an error text can be pasted.
+pub fn shell_word(text: &str) -> String {
+    let text = one_line(text);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.into_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// Bytes as lower-case hex digits.
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
@@ -85,6 +95,15 @@ mod tests {
     fn values_stay_on_one_line() {
         assert_eq!(one_line("a\nFrom: x"), "a\u{240a}From: x");
         assert_eq!(one_line("a\u{202e}b\u{2028}"), "a\u{fffd}b\u{fffd}");
+    }
+
+    #[test]
+    fn commands_can_be_pasted() {
+        assert_eq!(shell_word("bob@host"), "bob@host");
+        assert_eq!(shell_word("my key"), "'my key'");
+        assert_eq!(shell_word("it's $HOME"), r"'it'\''s $HOME'");
+        assert_eq!(shell_word(""), "''");
+        assert_eq!(shell_word("a\nrm"), "'a\u{240a}rm'");
     }
 
     proptest! {

@@ -203,7 +203,7 @@ impl Outbox {
                 self.shelf.lock().forget(&d.name, &d.target);
                 self.notes.lock().remove(&d.name);
                 if n != 0 {
-                    self.commit(n, parcels);
+                    self.sender.send(n, parcels);
                 }
                 true
             }
@@ -301,7 +301,7 @@ impl Outbox {
             return Err(e);
         }
         if let Some((n, parcels)) = d.spooled.take().filter(|(n, _)| *n != 0) {
-            self.commit(n, parcels);
+            self.sender.send(n, parcels);
         }
         Ok(())
     }

@@ -57,7 +57,7 @@ const IDEMPOTENCY_WINDOW_MS: i64 = 7 * 86_400_000;
 const EARLY_LIMIT: usize = 64 << 10;
 /// The kernel sends the release right after the flush of the last close; who reads within this
 /// time waits for it.
-const CLOSING: Duration = Duration::from_millis(60);
+pub const CLOSING: Duration = Duration::from_millis(60);
 
 /// What a draft becomes, from where it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -246,6 +246,11 @@ impl Outbox {
         for (n, parcels) in self.spool.pending() {
             let missing: Vec<Parcel> =
                 parcels.into_iter().filter(|p| !sender::is_in_store(&self.index, p)).collect();
+            let mut reserved = self.reserved.lock();
+            for parcel in &missing {
+                reserved.add(parcel, None);
+            }
+            drop(reserved);
             if missing.is_empty() {
                 self.spool.end(n);
             } else {
@@ -253,14 +258,10 @@ impl Outbox {
                     messages = missing.len(),
                     "sending what an earlier process had promised"
                 );
-                self.commit(n, missing);
+                self.sender.send(n, missing);
             }
         }
         self.settle(Duration::from_secs(10));
-    }
-
-    pub(super) fn commit(&self, n: u64, parcels: Vec<Parcel>) {
-        self.sender.send(n, parcels);
     }
 
     /// Waits until everything whose `close` has returned is in its store and in the index, at most

@@ -328,10 +328,10 @@ impl Tree {
         entries.into_iter().find(|e| e.name == name && !e.is_dir).ok_or(Error::NotFound)
     }
 
-    /// The name under which a thread or message is found, for those who tell caches.
-    pub fn message_names(&self, ix: MsgIx) -> Option<String> {
+    /// The file name of a message in its short form.
+    pub fn message_name(&self, ix: MsgIx) -> Option<String> {
         let core = self.index.read();
-        Some(format!("{}.txt", names::message_stem(&core, core.entry(ix)?, false)))
+        Some(names::message_file(&core, core.entry(ix)?))
     }
 }
 
@@ -376,7 +376,7 @@ impl Tree {
             ];
             for (folder, place) in folders {
                 stale.insert(Stale::Attributes(self.ino(&folder)));
-                if gone && let Some(name) = self.message_names(*ix) {
+                if gone && let Some(name) = self.message_name(*ix) {
                     stale.insert(Stale::Name(self.ino(&folder), name));
                     stale.insert(Stale::Attributes(self.ino(&Node::Message(place, *ix))));
                 }
@@ -385,7 +385,7 @@ impl Tree {
         // A name that was moved from `archive/` to `inbox/` stands there with the inode number it had.
         for ix in &changes.marked {
             let Some(entry) = self.index.read().entry(*ix).copied() else { continue };
-            let Some(name) = self.message_names(*ix).filter(|_| !entry.is_read()) else { continue };
+            let Some(name) = self.message_name(*ix).filter(|_| !entry.is_read()) else { continue };
             for folder in [Node::Inbox, Node::ArchiveDay(entry.time().day())] {
                 stale.insert(Stale::Name(self.ino(&folder), name.clone()));
             }

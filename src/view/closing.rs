@@ -5,12 +5,11 @@
 //! changes waits for it here, for as long as it could take.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// How long after a flush the release can be expected.
-pub(super) const SOON: Duration = Duration::from_millis(60);
+use crate::outbox::CLOSING;
 
 /// The handles that were flushed and not yet released.
 #[derive(Debug, Default)]
@@ -22,7 +21,7 @@ pub(super) struct Closing {
 impl Closing {
     /// A handle was flushed.
     pub fn flushed(&self, handle: usize) {
-        self.until.lock().insert(handle, Instant::now() + SOON);
+        self.until.lock().insert(handle, Instant::now() + CLOSING);
     }
 
     /// A handle was released, and what that changes is changed.

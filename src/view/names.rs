@@ -55,6 +55,11 @@ pub(super) fn message_stem(core: &Core, entry: &Entry, full: bool) -> String {
     format!("{}-{from}-{}", entry.name_time().stamp(), id_part(&id, full))
 }
 
+/// The file name of a message in its short form.
+pub(super) fn message_file(core: &Core, entry: &Entry) -> String {
+    format!("{}.txt", message_stem(core, entry, false))
+}
+
 /// The folder name of a thread id.
 pub(super) fn thread_name(id: &str) -> String {
     if id.is_empty() {

@@ -65,9 +65,7 @@ impl Tree {
     fn unread_lines(&self) -> Vec<String> {
         let unread: Vec<(MsgIx, String)> = {
             let core = self.index.read();
-            let named = |ix: MsgIx| {
-                Some((ix, format!("{}.txt", names::message_stem(&core, core.entry(ix)?, false))))
-            };
+            let named = |ix: MsgIx| Some((ix, names::message_file(&core, core.entry(ix)?)));
             core.inbox().filter_map(named).take(LISTED).collect()
         };
         unread.into_iter().map(|(ix, name)| format!("{name}  {}", self.first_line(ix))).collect()

@@ -118,7 +118,7 @@ impl Tree {
             let core = self.index.read();
             let Some(entry) = core.entry(*ix) else { continue };
             plan.time = plan.time.max(entry.time());
-            let title = format!("{}.txt", names::message_stem(&core, entry, false));
+            let title = names::message_file(&core, entry);
             parts.push(Part { start: 0, message: *ix, title });
             lens.push(text.len() as u64);
         }

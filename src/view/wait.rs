@@ -62,8 +62,7 @@ impl Tree {
     /// Names of the unread messages, oldest first.
     pub(super) fn unread_names(&self) -> Vec<String> {
         let core = self.index.read();
-        let name =
-            |ix: MsgIx| Some(format!("{}.txt", names::message_stem(&core, core.entry(ix)?, false)));
+        let name = |ix: MsgIx| Some(names::message_file(&core, core.entry(ix)?));
         core.inbox().filter_map(name).collect()
     }
 

@@ -74,7 +74,7 @@ impl Tree {
     }
 
     fn reply_name(&self, ix: MsgIx) -> Result<String, Error> {
-        let name = self.message_names(ix).ok_or(Error::NotFound)?;
+        let name = self.message_name(ix).ok_or(Error::NotFound)?;
         Ok(format!("{}.reply", name.trim_end_matches(".txt")))
     }
 
@@ -287,7 +287,7 @@ impl Tree {
                 let Node::Message(_, ix) = self.lookup(parent, name)? else {
                     return Err(Error::not_permitted("only messages can be moved to inbox/"));
                 };
-                if self.message_names(ix).as_deref() != Some(new_name) {
+                if self.message_name(ix).as_deref() != Some(new_name) {
                     return Err(Error::not_permitted("messages keep their names"));
                 }
                 let to_me = self.index.read().entry(ix).is_some_and(crate::index::Entry::is_to_me);

@@ -1,5 +1,7 @@
 //! Tests of the mount table parser and of what may be asked of a path.
 
+use std::os::unix::ffi::OsStrExt;
+
 use super::*;
 use proptest::prelude::*;
 
