@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::{disk, shell_path, shown};
-use crate::model::PublicKey;
+use crate::model::{PublicKey, Seed};
 use crate::store::Signer;
 
 /// Why my key cannot be used. A key is never repaired, replaced or overwritten.
@@ -161,6 +161,17 @@ impl Identity {
             return Err("its public half does not belong to its private half".into());
         }
         Ok(identity)
+    }
+
+    /// The key pair of a seed that somebody else keeps, such as a store.
+    pub fn new(seed: &Seed) -> Self {
+        Self::from_seed(seed.bytes())
+    }
+
+    /// The secret half, for stores that sign with this key too (see
+    /// [`Store::signing_key`](crate::store::Store::signing_key)).
+    pub fn seed(&self) -> Seed {
+        Seed::new(*self.key.as_bytes())
     }
 
     /// The key pair of a 32-byte seed (RFC 8032, section 5.1.5).

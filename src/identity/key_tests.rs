@@ -1,5 +1,5 @@
 use super::*;
-use crate::identity::verify::verify;
+use crate::model::verify::verify;
 use proptest::prelude::*;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -31,6 +31,15 @@ fn signs_as_the_rfc_says() {
     assert_eq!(hex(&identity.public_key().0), PUBLIC);
     assert_eq!(hex(&identity.sign(b"")), SIGNATURE);
     assert!(!format!("{identity:?}").contains("9d61"));
+}
+
+#[test]
+fn a_seed_goes_out_and_comes_back() {
+    let identity = Identity::from_seed(&unhex(SEED).unwrap());
+    let seed = identity.seed();
+    assert_eq!(hex(seed.bytes()), SEED);
+    assert_eq!(hex(&Identity::new(&seed).public_key().0), PUBLIC);
+    assert!(!format!("{seed:?}").contains("9d61"));
 }
 
 #[test]

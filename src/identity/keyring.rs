@@ -5,6 +5,7 @@
 //! 1. The keys pinned for an address decide, whatever key a message offers and in whatever store it
 //!    lies. An address without a pin gets one from the first message whose signature verifies with
 //!    the key it offers (trust on first use).
+//!    A signature over a part of a message, or by nobody, makes no pin.
 //! 2. Another key is refused until a person trusts it. Trusting adds a key: messages signed with the
 //!    older ones stay valid.
 //! 3. Keys are compared as 32 bytes, never by fingerprint: fingerprints are 64 bits of a hash.
@@ -27,9 +28,9 @@ use rustix::io::Errno;
 
 use super::disk::{self, Stamp, WriteLock};
 use super::document::{By, Document, PinForm, Trusted, iso, parse_time};
-use super::verify::{BadKey, check_key, verify};
 use super::{shell_path, shown};
-use crate::model::{Claim, Fingerprint, PublicKey, Timestamp, one_line};
+use crate::model::verify::{BadKey, check_key, verify};
+use crate::model::{Claim, ClaimScope, Fingerprint, PublicKey, Timestamp, one_line};
 
 /// Why the keyring could not be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -150,6 +151,8 @@ struct State {
     touched: bool,
     /// The file as it was read or written last; `None` if there was none.
     stamp: Option<Stamp>,
+    /// Addresses that got their first key and nobody was told yet.
+    first_uses: Vec<String>,
     /// Trust was changed by another process and nobody was told yet.
     changed: bool,
     /// Why the file could not be read again.
@@ -184,24 +187,45 @@ impl Keyring {
     /// Judges the signature of a message from `from`, found in the store named `store`, and pins
     /// the key it offers if `from` has none. Call it in the order of the messages: the first one
     /// decides. Messages without any signature are not for the keyring to judge.
+    ///
+    /// A claim over a [part](ClaimScope::Part) is valid by a key pinned for `from`, and otherwise
+    /// [`Verdict::Unknown`]: it says nothing.
     pub fn judge(&self, from: &str, store: &str, claim: &Claim) -> Verdict {
-        let (offered, signature, covered) = match claim {
+        let (offered, signature, covered, scope) = match claim {
             Claim::Malformed(why) => {
                 return Verdict::Rejected(format!("the signature is malformed: {}", one_line(why)));
             }
-            Claim::Signed { key, signature, covered } => (*key, signature, covered),
+            Claim::Signed { key, signature, covered, scope } => (*key, signature, covered, *scope),
         };
-        let fits = |key: &PublicKey| covered.iter().any(|bytes| verify(key, bytes, signature));
+        let fits = |key: &PublicKey| covered.any(|bytes| verify(key, bytes, signature));
+        if scope == ClaimScope::Part {
+            let asked = |key: &PublicKey| offered.is_none_or(|offered| offered == *key);
+            let key = self.pinned(from).into_iter().rev().find(|key| asked(key) && fits(key));
+            return key.map_or(Verdict::Unknown, |key| self.settle(from, store, key, scope));
+        }
         let Some(offered) = offered else {
+            if scope == ClaimScope::Unpinned {
+                return Verdict::Unknown;
+            }
             let pinned = self.pinned(from);
             if pinned.is_empty() {
                 return Verdict::Unknown;
             }
             return match pinned.iter().rev().find(|key| fits(key)) {
-                Some(key) => self.settle(from, store, *key),
+                Some(key) => self.settle(from, store, *key, scope),
                 None => Verdict::Rejected(wrong_signature(from, None, &pinned)),
             };
         };
+        if scope != ClaimScope::Unpinned {
+            // What a store offers may be another key than the message was signed with: a sender's
+            // key file may have been replaced since.
+            let pinned = self.pinned(from);
+            if !pinned.contains(&offered)
+                && let Some(key) = pinned.iter().rev().find(|key| fits(key))
+            {
+                return self.settle(from, store, *key, scope);
+            }
+        }
         if !fits(&offered) {
             let reason = match check_key(&offered) {
                 Ok(()) => wrong_signature(from, Some(offered), &self.pinned(from)),
@@ -211,42 +235,48 @@ impl Keyring {
             };
             return Verdict::Rejected(reason);
         }
-        if from.is_empty() { Verdict::Unknown } else { self.settle(from, store, offered) }
+        match scope {
+            ClaimScope::Unpinned => Verdict::Valid(offered),
+            _ if from.is_empty() => Verdict::Unknown,
+            _ => self.settle(from, store, offered, scope),
+        }
     }
 
     /// Decides about a key whose signature verified, and remembers what follows.
-    fn settle(&self, from: &str, store: &str, key: PublicKey) -> Verdict {
+    fn settle(&self, from: &str, store: &str, key: PublicKey, scope: ClaimScope) -> Verdict {
         let now = Timestamp::now();
         let state = &mut *self.state.lock();
         match state.trusted.get(from) {
+            None if scope == ClaimScope::Part => Verdict::Unknown,
             None => {
-                let pin = PinForm::new(By::FirstUse, Some(store), now);
-                if state.document.pin(from, key, pin.clone()).is_err() {
-                    return Verdict::Rejected(format!(
-                        "the key {} it offers was made to look like another key in the keyring",
-                        key.fingerprint()
-                    ));
+                let owner = state.owner_but(&key, from).filter(|_| scope == ClaimScope::Renamed);
+                if let Some(owner) = owner {
+                    state.refuse(from, key, now);
+                    return Verdict::Rejected(foreign_key(from, key, &owner));
                 }
-                state.new_pins.insert(from.to_owned(), (key, pin));
-                state.trusted.insert(from.to_owned(), vec![Trusted { key, by: By::FirstUse }]);
-                Verdict::Valid(key)
+                state.first_uses.push(from.to_owned());
+                state.pin_first(from, store, key, now)
             }
             Some(trusted) if trusted.iter().any(|t| t.key == key) => {
                 state.touched |= state.document.used(from, key, store, now);
                 Verdict::Valid(key)
             }
+            Some(_) if scope == ClaimScope::Part => Verdict::Unknown,
             Some(trusted) => {
                 let keys: Vec<_> = trusted.iter().map(|t| t.key).collect();
-                if state.document.refused(from) != Some(key) {
-                    let when = iso(now);
-                    // A key that collides with another cannot be trusted later either.
-                    if state.document.refuse(from, key, &when).is_ok() {
-                        state.new_refusals.insert(from.to_owned(), (key, when));
-                    }
-                }
-                Verdict::Rejected(changed_key(from, key, &keys))
+                let owner = state.owner_but(&key, from).filter(|_| scope == ClaimScope::Renamed);
+                state.refuse(from, key, now);
+                Verdict::Rejected(match owner {
+                    Some(owner) => foreign_key(from, key, &owner),
+                    None => changed_key(from, key, &keys),
+                })
             }
         }
+    }
+
+    /// The addresses that got their first key since this was last asked.
+    pub fn take_first_uses(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.lock().first_uses)
     }
 
     /// The keys trusted for an address, the one trusted last at the end.
@@ -268,9 +298,7 @@ impl Keyring {
 
     /// Another address than this one to which the key is pinned.
     pub fn other_owner(&self, key: &PublicKey, address: &str) -> Option<String> {
-        let state = self.state.lock();
-        let entry = state.document.entries().find(|e| e.key == *key)?;
-        entry.form.pinned.keys().find(|a| *a != address).cloned()
+        self.state.lock().owner_but(key, address)
     }
 
     /// The key that was offered for the address and refused last.
@@ -400,6 +428,38 @@ impl Keyring {
 }
 
 impl State {
+    /// Another address than this one to which the key is pinned.
+    fn owner_but(&self, key: &PublicKey, address: &str) -> Option<String> {
+        let entry = self.document.entries().find(|e| e.key == *key)?;
+        entry.form.pinned.keys().find(|a| *a != address).cloned()
+    }
+
+    /// Trust on first use.
+    fn pin_first(&mut self, from: &str, store: &str, key: PublicKey, now: Timestamp) -> Verdict {
+        let pin = PinForm::new(By::FirstUse, Some(store), now);
+        if self.document.pin(from, key, pin.clone()).is_err() {
+            return Verdict::Rejected(format!(
+                "the key {} it offers was made to look like another key in the keyring",
+                key.fingerprint()
+            ));
+        }
+        self.new_pins.insert(from.to_owned(), (key, pin));
+        self.trusted.insert(from.to_owned(), vec![Trusted { key, by: By::FirstUse }]);
+        Verdict::Valid(key)
+    }
+
+    /// Remembers the key as the one refused last for the address.
+    fn refuse(&mut self, from: &str, key: PublicKey, now: Timestamp) {
+        if self.document.refused(from) == Some(key) {
+            return;
+        }
+        let when = iso(now);
+        // A key that collides with another cannot be trusted later either.
+        if self.document.refuse(from, key, &when).is_ok() {
+            self.new_refusals.insert(from.to_owned(), (key, when));
+        }
+    }
+
     fn dirty(&self) -> bool {
         self.touched || !self.new_pins.is_empty() || !self.new_refusals.is_empty()
     }
@@ -420,7 +480,11 @@ impl State {
         });
         let trusted = document.trusted();
         self.new_refusals.retain(|address, (key, when)| {
-            let still = trusted.get(address).is_some_and(|t| t.iter().all(|t| t.key != *key));
+            // Refused because the address has another key, or the key another address.
+            let still = match trusted.get(address) {
+                Some(keys) => keys.iter().all(|t| t.key != *key),
+                None => trusted.values().flatten().any(|t| t.key == *key),
+            };
             still && document.refuse(address, *key, when).is_ok()
         });
         self.changed |= trusted != self.trusted;
@@ -488,6 +552,17 @@ fn wrong_signature(from: &str, offered: Option<PublicKey>, pinned: &[PublicKey])
             names(pinned)
         ),
     }
+}
+
+fn foreign_key(from: &str, offered: PublicKey, owner: &str) -> String {
+    format!(
+        "its signed text says it is from {}, but it is signed with key {}, which belongs to {}; if \
+         it is the key of both, accept it with: msgfs key trust {}",
+        one_line(from),
+        offered.fingerprint(),
+        one_line(owner),
+        crate::model::shell_word(from)
+    )
 }
 
 fn changed_key(from: &str, offered: PublicKey, pinned: &[PublicKey]) -> String {

@@ -1,14 +1,13 @@
 //! Keys and trust: the key that signs for me, and the keys that vouch for others.
 //!
 //! [`Identity`] is my own Ed25519 key and signs what I send. [`Keyring`] remembers which key
-//! belongs to which address and judges the signatures that stores find on messages. [`verify`]
-//! is the only place where a signature is checked. Contract: section 7.
+//! belongs to which address and judges the signatures that stores find on messages. Signatures are
+//! checked in one place, [`model::verify`](crate::model::verify). Contract: section 7.
 
 mod disk;
 mod document;
 mod key;
 mod keyring;
-pub mod verify;
 
 pub use key::{Identity, KeyError};
 pub use keyring::{Keyring, KeyringError, Pin, Verdict};

@@ -1,5 +1,9 @@
 //! A message as the mount shows it, and a draft as a person wrote it.
 
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
 use super::Timestamp;
 
 /// One message, complete, in the terms every store shares.
@@ -23,7 +27,8 @@ pub struct Message {
     pub thread: Option<String>,
     /// The id of the message this answers, verbatim.
     pub in_reply_to: Option<String>,
-    /// The store's message id, verbatim.
+    /// The store's message id, verbatim; with [`TWIN`] and a hash where another message of the
+    /// same writer has it too.
     pub id: String,
     /// What comes with it.
     pub attachments: Vec<Attachment>,
@@ -33,6 +38,20 @@ pub struct Message {
     pub body: String,
 }
 
+/// Separates an id from the SHA-256 of the message's file, in hex, where a store holds two different
+/// messages under one id. People see the id alone; names take the hash.
+pub const TWIN: &str = "\0sha256:";
+
+/// The id as the store has it.
+pub fn plain_id(id: &str) -> &str {
+    id.split_once(TWIN).map_or(id, |(plain, _)| plain)
+}
+
+/// The hash that tells two messages of one id apart.
+pub fn twin_hash(id: &str) -> Option<&str> {
+    id.split_once(TWIN).map(|(_, hash)| hash)
+}
+
 /// A file that comes with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
@@ -40,8 +59,22 @@ pub struct Attachment {
     pub name: String,
     /// Size in bytes.
     pub size: u64,
-    /// Why it is withheld, if it is.
+    /// Why it is withheld, if it is: what stands in parentheses behind its name where others have
+    /// their size, as in `withheld: digest does not match` or `does not match its signed hash`.
     pub withheld: Option<String>,
+}
+
+/// A file that a message will carry, copied where nobody changes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attached {
+    /// Its file name as the sender called it: one path component.
+    pub name: String,
+    /// The copy.
+    pub path: PathBuf,
+    /// Size in bytes.
+    pub size: u64,
+    /// SHA-256 of its bytes in lower-case hex.
+    pub sha256: String,
 }
 
 /// What makes a message unique in its store: the writer and the writer's id.
@@ -74,8 +107,12 @@ pub struct Draft {
     pub priority: Option<String>,
     /// `Type:` as written.
     pub kind: Option<String>,
-    /// Absolute paths of files to send along.
+    /// `Task:` as written.
+    pub task: Option<String>,
+    /// Absolute paths of files to send along, as written.
     pub attach: Vec<String>,
+    /// The same files once copied to where they stay until the message is sent.
+    pub attached: Vec<Attached>,
     /// Name of the store that shall carry it.
     pub via: Option<String>,
     /// Makes retries of the same send harmless for a week.

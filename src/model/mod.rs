@@ -6,13 +6,18 @@
 mod message;
 mod nearest;
 mod policy;
+mod seed;
 mod signature;
 mod text;
 mod time;
+pub mod verify;
 
-pub use message::{Attachment, Draft, DraftError, Message, MessageKey};
+pub use message::{
+    Attached, Attachment, Draft, DraftError, Message, MessageKey, TWIN, plain_id, twin_hash,
+};
 pub use nearest::nearest;
 pub use policy::{Choice, MarkRead, Scope, UnknownRecipient, Unsigned, Watch};
-pub use signature::{Claim, Fingerprint, PublicKey, SignatureState};
+pub use seed::Seed;
+pub use signature::{Claim, ClaimScope, Covered, Fingerprint, PublicKey, Readings, SignatureState};
 pub use text::{hex, one_line, safe_text, shell_word};
 pub use time::{Day, Timestamp};

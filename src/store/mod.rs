@@ -8,7 +8,7 @@
 //!
 //! 1. A folder `src/store/<kind>/` with a type that implements [`Store`].
 //! 2. A variant of [`Kind`] and its line in [`Kind::ALL`].
-//! 3. A line in the table of [`open`](fn@open).
+//! 3. A line in the table of [`open`](fn@open), and one for its default place in `config::paths`.
 //!
 //! # What an implementation must keep
 //!
@@ -21,7 +21,11 @@
 //! - **The order of reports is the store's own order** (for logs: line order); the digits that tell
 //!   messages of one second apart follow from it.
 
+pub mod agentazall;
+pub mod amp;
 pub mod fs;
+pub mod json;
+pub mod pytext;
 pub mod samp;
 
 use std::borrow::Cow;
@@ -32,23 +36,45 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::model::{Claim, Draft, Message, PublicKey, Timestamp};
+use crate::model::{Attached, Attachment, Claim, Draft, Message, PublicKey, Seed, Timestamp};
 
 /// The formats msgfs speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// SAMP v1: one append-only JSON-lines log per writer in a shared folder.
     Samp,
+    /// AgentAZAll: a mailbox of text files per agent, in folders by day.
+    AgentAzall,
+    /// AMP 0.1: a mailbox of JSON files per agent.
+    Amp,
 }
 
 impl Kind {
     /// Every kind, in the order in which they are listed to people.
-    pub const ALL: &[Self] = &[Self::Samp];
+    pub const ALL: &[Self] = &[Self::Samp, Self::AgentAzall, Self::Amp];
 
     /// The word used in configuration, paths and header lines.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Samp => "samp",
+            Self::AgentAzall => "agentazall",
+            Self::Amp => "amp",
+        }
+    }
+
+    /// What its addresses look like, as a phrase for people.
+    pub const fn grammar(self) -> &'static str {
+        match self {
+            Self::Samp => {
+                "a SAMP alias takes letters, digits, '.', '_' and '-', begins with a letter or \
+                 digit and has at most 64 characters"
+            }
+            Self::AgentAzall => {
+                "an AgentAZAll address is written NAME@HOST, or is the name of a mailbox beside mine"
+            }
+            Self::Amp => {
+                "an AMP address is written NAME@TENANT.PROVIDER, or is the NAME of a local agent"
+            }
         }
     }
 }
@@ -85,24 +111,35 @@ pub struct Found<'a> {
     pub at: Location,
     /// Line number in a log, counted from 1; 0 where a file is one message.
     pub line: u64,
-    /// Its writer, already unescaped.
+    /// Its writer, already unescaped; empty if it names none.
     pub from: Cow<'a, str>,
     /// Its recipients, already unescaped, joined by `", "` if there are several.
     pub to: Cow<'a, str>,
-    /// Its thread id, verbatim.
+    /// Its thread id, verbatim. Where the format has none ([`Store::links`]), the id of the thread
+    /// it begins unless its reply link leads to another.
     pub thread: Cow<'a, str>,
-    /// Its id, unique for the writer.
+    /// Where the format has no thread ids, the id of the message it answers. The link counts only
+    /// if the signature is valid: a thread is never joined on somebody else's word.
+    pub answers: Option<Cow<'a, str>>,
+    /// Its id, unique for the writer (see [`TWIN`](crate::model::TWIN)).
     pub id: Cow<'a, str>,
     /// When it was written.
     pub time: Timestamp,
+    /// The time in its name, where that is another: the order of the store is not that of the times.
+    pub name_time: Option<Timestamp>,
     /// It is addressed to me.
     pub to_me: bool,
     /// I wrote it.
     pub from_me: bool,
-    /// The id is the one the content hashes to (where the format has such ids).
+    /// The store knows that whatever it reports under this key is this very message (the id is a
+    /// hash of the content, or the store compared the texts).
     pub id_verified: bool,
     /// The store's own read mark, where it has one on the message itself.
     pub read: Option<bool>,
+    /// Files come with it ([`Store::open_part`]).
+    pub parts: bool,
+    /// There is a note about it ([`Record::note`]).
+    pub noted: bool,
     /// It carries this signature.
     pub claim: Option<Box<Claim>>,
     /// It carries this idempotency key.
@@ -127,7 +164,9 @@ pub struct Rejected {
 /// Receives what a scan finds.
 pub trait Sink {
     /// These messages and rejects, in the store's order. A message already known by its key is a
-    /// duplicate (or the same one after a rescan) and only its location may be refreshed.
+    /// duplicate (or the same one after a rescan) and only its location may be refreshed; but where a
+    /// file is one message ([`Found::line`] is 0) and [`Found::id_verified`] says it is that very
+    /// message, everything that is said of it now is taken over.
     fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>);
 
     /// Everything reported so far from these sources is about to be reported again; what is not,
@@ -146,12 +185,85 @@ pub trait Sink {
 }
 
 /// One message read in full.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Record {
     /// The message.
     pub message: Message,
+    /// The body to show instead if the signature is valid, where that makes a difference: the text
+    /// it covers first.
+    pub body_if_valid: Option<String>,
     /// The signature it carries, if any.
     pub claim: Option<Claim>,
+    /// What lies in the message's folder besides its attachments: texts too long or too foreign for
+    /// the body.
+    pub parts: Vec<Attachment>,
+    /// It asks for an acknowledgement from me that was not given yet.
+    pub wants_ack: bool,
+    /// What a person should know of a message of mine that is not wrong enough to be refused; shown
+    /// as a file beside it.
+    pub note: Option<String>,
+}
+
+/// A file that comes with a message.
+#[derive(Debug)]
+pub enum Part {
+    /// It lies in the store.
+    File(File),
+    /// It is made from the message.
+    Bytes(Arc<[u8]>),
+}
+
+/// Texts that the store keeps for me beside the messages: notes, memories, who I am. A folder holds
+/// named texts; of each name there is one current text.
+pub trait Notebook: Send + Sync {
+    /// The folders, in the order in which they are listed.
+    fn folders(&self) -> &'static [&'static str];
+
+    /// The current texts of a folder, by name.
+    fn list(&self, folder: &str) -> Vec<Note>;
+
+    /// The current text.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none, else as the system gave it.
+    fn read(&self, folder: &str, name: &str) -> io::Result<Vec<u8>>;
+
+    /// Whether a text can have this name, asked before it is written.
+    ///
+    /// # Errors
+    /// As [`Notebook::write`] for the name.
+    fn check_name(&self, _folder: &str, _name: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Makes this the current text of the name, without touching older ones. On disk when it
+    /// returns.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] for a name that cannot be one, else as the system gave it.
+    fn write(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError>;
+}
+
+/// One text of a [`Notebook`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// File name.
+    pub name: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// When it was written.
+    pub modified: Timestamp,
+}
+
+/// Something about a store that a person should mend, for `msgfs doctor`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// What is wrong, in a sentence.
+    pub problem: String,
+    /// The command that mends it, if one does.
+    pub command: Option<String>,
+    /// Nothing works until it is mended; else it is only a warning.
+    pub serious: bool,
 }
 
 /// How well a recipient's name fits a store's address grammar.
@@ -177,6 +289,8 @@ pub trait Signer: Send + Sync {
 pub struct Preparing<'a> {
     /// The moment of sending.
     pub now: Timestamp,
+    /// The message that is answered, if it is known.
+    pub parent: Option<&'a Message>,
     /// Signs the records.
     pub signer: &'a dyn Signer,
     /// Whether I already have a message with this id, so that a second message with the same text
@@ -196,6 +310,9 @@ pub struct Prepared {
     pub thread: String,
     /// The exact bytes the store appends (for SAMP: the line without its newline).
     pub bytes: String,
+    /// The files that go along.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<Attached>,
 }
 
 /// Whether an append waits for the disk.
@@ -284,6 +401,12 @@ pub enum StoreError {
     /// The key that must sign cannot be used.
     #[error("{0}")]
     NoKey(String),
+    /// The store is not mine to change in this place.
+    #[error("{0}")]
+    NotPermitted(String),
+    /// Somebody else holds a lock; the same again a moment later may work.
+    #[error("{0}")]
+    Busy(String),
 }
 
 impl StoreError {
@@ -313,12 +436,25 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The largest body it takes, in bytes.
     fn max_body(&self) -> u64;
 
-    /// Reports everything that is new or changed since the last scan.
+    /// Whether threads are made of reply links ([`Found::answers`]) because the format has no
+    /// thread ids.
+    fn links(&self) -> bool {
+        false
+    }
+
+    /// A path in the store changed: the next scan must look at it.
+    fn note(&self, _path: &Path) {}
+
+    /// Reports everything that is new or changed since the last scan. Unless `full`, it is enough to
+    /// look at what was [noted](Store::note) and what this process wrote itself.
+    ///
+    /// A message may be reported again at any time with another location, thread, link or mark;
+    /// what it says is then what counts.
     ///
     /// # Errors
     /// Only when the store as a whole cannot be read; trouble with single files is part of
     /// [`Store::health`].
-    fn scan(&self, sink: &mut dyn Sink) -> Result<(), StoreError>;
+    fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError>;
 
     /// The scan's positions, to be kept with the index built from them.
     fn save(&self) -> Vec<u8>;
@@ -330,14 +466,29 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Forgets all positions: the next scan starts over.
     fn reset(&self);
 
-    /// Folders in which any change may mean a new message.
+    /// Folders in which any change may mean a new message, as of the last scan.
     fn watched(&self) -> Vec<PathBuf>;
 
-    /// Whether a change of this file name (in a watched folder) can matter.
-    fn concerns(&self, name: &std::ffi::OsStr) -> bool;
+    /// Whether a change of this file name in a watched folder can matter.
+    fn concerns(&self, folder: &Path, name: &std::ffi::OsStr) -> bool;
 
     /// What is wrong with the store right now, one line each, for `status.txt`; empty if nothing.
     fn health(&self) -> Vec<String>;
+
+    /// What else a person should know, one line each, for `status.txt`: mail that waits for somebody.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What a person should mend, for `msgfs doctor`.
+    fn advice(&self) -> Vec<Advice> {
+        Vec::new()
+    }
+
+    /// The texts it keeps for me, if the format has any.
+    fn notebook(&self) -> Option<&dyn Notebook> {
+        None
+    }
 
     /// The path of a source relative to [`Store::dir`].
     fn source_path(&self, source: u32) -> Option<String>;
@@ -359,13 +510,75 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// I/O errors as they come.
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError>;
 
+    /// Acknowledges the message at a location. Once is enough; again changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] if it asks for no acknowledgement from me, else as the system gave it.
+    fn acknowledge(&self, _at: &Location) -> Result<(), StoreError> {
+        Err(StoreError::Invalid("this message asks for no acknowledgement".into()))
+    }
+
+    /// A command of this kind for people, `msgfs <kind> WORD…`; answers with what to print.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] for a command it does not know, else whatever stands in the way.
+    fn command(&self, _words: &[String]) -> Result<String, StoreError> {
+        Err(StoreError::Invalid(format!("a store of kind {} has no commands", self.kind())))
+    }
+
+    /// Opens a file that comes with the message at a location, by the name under which
+    /// [`Store::read`] lists it. One that is withheld is not found.
+    ///
+    /// # Errors
+    /// `NotFound` as an I/O error if there is none of this name, else as the system gave it.
+    fn open_part(&self, _at: &Location, name: &str) -> Result<Part, StoreError> {
+        Err(StoreError::io(Path::new(name), io::ErrorKind::NotFound.into()))
+    }
+
+    /// An address as messages of this store carry it, for comparing.
+    fn canonical(&self, address: &str) -> String {
+        address.to_owned()
+    }
+
     /// How well a recipient's name fits this store.
     fn fits(&self, address: &str) -> Fit;
 
     /// Whether this address is registered in the store, beyond having written or been written to.
     fn registered(&self, address: &str) -> bool;
 
-    /// Turns a draft into records for each recipient, without writing anything.
+    /// The key that signs what I send here: the store's own key for me, or `mine`, the mount's key,
+    /// where the format keeps none. A store whose format wants a key in it and has none may put
+    /// `mine` there.
+    ///
+    /// # Errors
+    /// [`StoreError::NoKey`] if there is none or it cannot be used.
+    fn signing_key(&self, mine: Option<&Seed>) -> Result<Seed, StoreError> {
+        mine.cloned().ok_or_else(|| StoreError::NoKey("there is no signing key".into()))
+    }
+
+    /// The public half of that key, as far as it can be told without writing anything; `mine` is
+    /// the public half of the mount's key.
+    fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey> {
+        mine
+    }
+
+    /// Whether a message can carry files of these names and sizes.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] if it carries none or not under such a name, [`StoreError::TooLarge`].
+    fn carries(&self, files: &[(String, u64)]) -> Result<(), StoreError> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        Err(StoreError::Invalid(format!(
+            "Attach: a message in the store {} carries text only; put the file where the recipient \
+             can read it and name its path in the text",
+            self.name()
+        )))
+    }
+
+    /// Turns a draft into records for its recipients (one each, or one for all, as the format has
+    /// it), without writing anything.
     ///
     /// # Errors
     /// Whatever breaks a rule of the format.
@@ -384,11 +597,41 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// As the system gave it. Nothing is half written as far as readers are concerned.
     fn append(&self, message: &Prepared) -> Result<(), StoreError>;
 
+    /// Whether an append may be made again and then only does what is still missing. If not, what
+    /// the index knows as mine counts as appended.
+    fn repeats(&self) -> bool {
+        false
+    }
+
+    /// Does what waits and writes: delivers what was appended and could not be delivered, brings
+    /// derived files up to date. Whether anything was done. Asked after every change, and at the start; not where
+    /// nothing may be written.
+    ///
+    /// # Errors
+    /// As the system gave it; the rest has been tried.
+    fn deliver(&self) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    /// Notes on the message itself that I have read it, or not, where the format has a place for
+    /// that; `true` if the store now says so.
+    ///
+    /// # Errors
+    /// As the system gave it, [`StoreError::Moved`].
+    fn tell(&self, _at: &Location, _read: bool) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     /// Waits until everything appended is on disk.
     ///
     /// # Errors
     /// As the system gave it; then nobody knows what of it is.
     fn sync(&self) -> Result<(), StoreError>;
+
+    /// Whether the store may keep one read position for me. If not, nobody computes it.
+    fn has_watermark(&self) -> bool {
+        true
+    }
 
     /// The read position the store keeps for me, if it has one and somebody set it.
     fn watermark(&self) -> Option<Watermark>;
@@ -415,6 +658,14 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// As the system gave it.
     fn raw_open(&self, path: &str) -> io::Result<File>;
 
+    /// Makes anew what is derived from messages and may be wrong; a line for each thing made.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    fn repair(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
     /// Validates everything (schema, ids, signatures by `verify`, which answers with what is wrong)
     /// and reports each violation.
     ///
@@ -427,12 +678,34 @@ pub trait Store: Send + Sync + fmt::Debug {
     ) -> Result<(), StoreError>;
 }
 
-/// Opens the store of a kind in a folder, creating the folder if the format has it created.
+/// What is needed to open a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Its name in the mount; unique, usable as one path component.
+    pub name: String,
+    /// Its format.
+    pub kind: Kind,
+    /// Its folder (or, where the format has one, its configuration file), absolute; it may not exist.
+    pub dir: PathBuf,
+    /// Who the mount acts for.
+    pub me: String,
+    /// The address this store shall know me by, if somebody said so.
+    pub as_me: Option<String>,
+    /// A folder of msgfs's own where the store may keep what would be lost otherwise; `None` where
+    /// nothing may be written.
+    pub state: Option<PathBuf>,
+    /// `$HOME`, for formats whose programs look there whatever else they are told.
+    pub home: Option<PathBuf>,
+}
+
+/// Opens a store, creating its folder if the format has it created.
 ///
 /// # Errors
-/// If the folder cannot be created or read, or `me` is no address of this kind.
-pub fn open(kind: Kind, name: &str, dir: &Path, me: &str) -> Result<Arc<dyn Store>, StoreError> {
-    match kind {
-        Kind::Samp => Ok(Arc::new(samp::SampStore::open(name, dir, me)?)),
-    }
+/// If the folder cannot be created or read, or I am nobody in it.
+pub fn open(spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(match spec.kind {
+        Kind::Samp => Arc::new(samp::SampStore::open(spec)?),
+        Kind::AgentAzall => Arc::new(agentazall::AgentAzall::open(spec)?),
+        Kind::Amp => Arc::new(amp::Amp::open(spec)?),
+    })
 }

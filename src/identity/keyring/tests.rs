@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::{ClaimScope, Covered};
 use ed25519_dalek::{Signer as _, SigningKey};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -49,7 +50,8 @@ fn by(seed: u8) -> Claim {
 fn offering(key: Option<PublicKey>, seed: u8) -> Claim {
     let text = b"text".to_vec();
     let signature = secret(seed).sign(&text).to_bytes();
-    Claim::Signed { key, signature, covered: vec![b"another reading".to_vec(), text] }
+    let covered = Covered::These(vec![b"another reading".to_vec(), text]);
+    Claim::Signed { key, signature, covered, scope: ClaimScope::Whole }
 }
 
 fn reason(verdict: Verdict) -> String {
@@ -109,7 +111,8 @@ fn a_small_order_key_is_never_trusted() {
     let mut signature = [0; 64];
     signature[0] = 1;
     let weak = PublicKey(identity);
-    let claim = Claim::Signed { key: Some(weak), signature, covered: vec![b"any".to_vec()] };
+    let covered = Covered::one(b"any".to_vec());
+    let claim = Claim::Signed { key: Some(weak), signature, covered, scope: ClaimScope::Whole };
     let why = reason(keys.judge("bob", "samp", &claim));
     assert!(why.contains("small order"), "{why}");
     assert!(matches!(keys.trust("bob", Some(weak)), Err(KeyringError::BadKey { .. })));
@@ -448,4 +451,42 @@ proptest! {
             prop_assert_eq!(pinned, trusted);
         }
     }
+}
+
+/// Over something else than the whole message as it was sent.
+fn scoped(seed: u8, scope: ClaimScope) -> Claim {
+    let Claim::Signed { key, signature, covered, .. } = by(seed) else { panic!("it is signed") };
+    Claim::Signed { key, signature, covered, scope }
+}
+
+#[test]
+fn a_part_of_a_message_pins_and_refuses_nothing() {
+    let ring = Bench::new();
+    let keys = ring.open();
+    assert_eq!(keys.judge("bob", "mail", &scoped(1, ClaimScope::Part)), Verdict::Unknown);
+    assert!(!keys.is_pinned("bob"));
+    keys.judge("bob", "mail", &by(1));
+    assert_eq!(keys.judge("bob", "mail", &scoped(1, ClaimScope::Part)), Verdict::Valid(public(1)));
+    assert_eq!(keys.judge("bob", "mail", &scoped(2, ClaimScope::Part)), Verdict::Unknown);
+    assert_eq!(keys.last_refused("bob"), None);
+}
+
+#[test]
+fn a_renamed_sender_does_not_get_the_key_of_another() {
+    let ring = Bench::new();
+    let keys = ring.open();
+    let renamed = |seed| scoped(seed, ClaimScope::Renamed);
+    keys.judge("alice", "mail", &by(1));
+    assert_eq!(keys.judge("alice", "mail", &renamed(1)), Verdict::Valid(public(1)));
+    let why = reason(keys.judge("bob", "mail", &renamed(1)));
+    assert!(why.contains("belongs to alice"), "{why}");
+    assert!(!keys.is_pinned("bob"));
+    // A key nobody has is pinned as ever.
+    assert_eq!(keys.judge("carol", "mail", &renamed(3)), Verdict::Valid(public(3)));
+    // What was refused can be trusted, also after another process wrote the file.
+    ring.open().trust("dave", Some(public(4))).unwrap();
+    keys.flush().unwrap();
+    assert_eq!(ring.open().trust("bob", None).unwrap(), public(1));
+    assert!(keys.reload_if_changed());
+    assert_eq!(keys.judge("bob", "mail", &renamed(1)), Verdict::Valid(public(1)));
 }

@@ -16,13 +16,6 @@ pub(super) fn prepare(
     draft: &Draft,
     with: &Preparing<'_>,
 ) -> Result<Vec<Prepared>, StoreError> {
-    if !draft.attach.is_empty() {
-        return Err(StoreError::Invalid(
-            "Attach: a SAMP message carries text only; put the file where the recipient can read \
-             it and name its path in the text"
-                .into(),
-        ));
-    }
     let (thread, body) = match &draft.thread {
         Some(thread) => (thread.clone(), draft.body.clone()),
         None if draft.is_reply => (String::new(), draft.body.clone()),
@@ -66,7 +59,8 @@ fn one(
             ts += 1;
             continue;
         }
-        return Prepared { to: to.to_owned(), id, thread: thread.to_owned(), bytes };
+        let (to, thread) = (to.to_owned(), thread.to_owned());
+        return Prepared { to, id, thread, bytes, files: Vec::new() };
     }
 }
 
@@ -152,7 +146,8 @@ mod tests {
     }
 
     fn with(taken: &dyn Fn(&str) -> bool) -> Preparing<'_> {
-        Preparing { now: Timestamp::from_secs(1_700_000_000), signer: &Unsigned, taken }
+        let now = Timestamp::from_secs(1_700_000_000);
+        Preparing { now, parent: None, signer: &Unsigned, taken }
     }
 
     fn draft(to: &[&str], body: &str) -> Draft {
@@ -180,13 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn bad_recipients_and_attachments_are_refused_with_reasons() {
+    fn bad_recipients_are_refused_with_reasons() {
         for bad in ["", "../x", "a b", "\u{e9}"] {
             let e = prepare("me", &draft(&[bad], "hi"), &with(&|_| false)).unwrap_err();
             assert!(e.to_string().contains("is not a SAMP alias"), "{e}");
         }
-        let with_file = Draft { attach: vec!["/etc/passwd".into()], ..draft(&["a"], "hi") };
-        assert!(prepare("me", &with_file, &with(&|_| false)).is_err());
     }
 
     #[test]

@@ -10,8 +10,6 @@ pub mod alias;
 mod append;
 pub mod canonical;
 mod check;
-pub mod json;
-pub mod pytext;
 pub mod record;
 mod scan;
 mod seen;
@@ -29,10 +27,12 @@ use std::sync::Arc;
 use lru::LruCache;
 use parking_lot::{Mutex, RwLock};
 
+pub use super::{json, pytext};
+
 use super::fs::{self, Stamp};
 use super::{
-    Fit, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Store, StoreError, Violation,
-    Watermark,
+    Fit, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Spec, Store, StoreError,
+    Violation, Watermark,
 };
 use crate::model::{Claim, Draft, Message, Timestamp};
 use alias::LogName;
@@ -70,7 +70,8 @@ impl SampStore {
     ///
     /// # Errors
     /// If the folder cannot be created or read, or `me` is not a SAMP alias.
-    pub fn open(name: &str, dir: &Path, me: &str) -> Result<Self, StoreError> {
+    pub fn open(spec: &Spec) -> Result<Self, StoreError> {
+        let (dir, me) = (spec.dir.as_path(), spec.as_me.as_ref().unwrap_or(&spec.me));
         if !alias::is_valid(me) {
             return Err(StoreError::Invalid(bad_alias(me)));
         }
@@ -80,9 +81,9 @@ impl SampStore {
         Ok(Self {
             directory: Arc::clone(&sources.directory),
             trouble: RwLock::default(),
-            name: name.to_owned(),
+            name: spec.name.clone(),
             dir: dir.to_owned(),
-            me: me.to_owned(),
+            me: me.clone(),
             sources: Mutex::new(sources),
             files: Mutex::new(LruCache::new(OPEN_FILES)),
             appending: Mutex::new(false),
@@ -147,7 +148,7 @@ impl Store for SampStore {
         u64::MAX
     }
 
-    fn scan(&self, sink: &mut dyn Sink) -> Result<(), StoreError> {
+    fn scan(&self, _full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
         let mut sources = self.sources.lock();
         let done = scan::scan(&self.dir, &self.me, &mut sources, sink);
         self.trouble.write().clone_from(&sources.trouble);
@@ -170,7 +171,7 @@ impl Store for SampStore {
         vec![self.dir.clone()]
     }
 
-    fn concerns(&self, name: &OsStr) -> bool {
+    fn concerns(&self, _folder: &Path, name: &OsStr) -> bool {
         let bytes = name.as_bytes();
         (bytes.starts_with(b"log-") && bytes.ends_with(b".jsonl"))
             || bytes.strip_prefix(b".seen-") == Some(self.me.as_bytes())
@@ -208,7 +209,7 @@ impl Store for SampStore {
             body: parsed.body_text().into_owned(),
             ..Message::default()
         };
-        Ok(Record { message, claim })
+        Ok(Record { message, claim, ..Record::default() })
     }
 
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
@@ -221,7 +222,8 @@ impl Store for SampStore {
     }
 
     fn fits(&self, address: &str) -> Fit {
-        if alias::is_valid(address) { Fit::Plain } else { Fit::No }
+        // No other kind writes addresses without `@` by itself.
+        if alias::is_valid(address) { Fit::Exact } else { Fit::No }
     }
 
     fn registered(&self, address: &str) -> bool {

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use super::canonical::{self, Hashed, Id, SIGNATURE_CONTEXT};
 use super::json::{self, JsonError, RawStr, Value};
 use super::pytext;
-use crate::model::{Claim, PublicKey};
+use crate::model::{Claim, ClaimScope, Covered, PublicKey};
 use crate::store::Signer;
 
 /// Why a line is not delivered as a message. One sentence for a person.
@@ -208,7 +208,8 @@ pub fn claim(line: &str) -> Option<Claim> {
              a body that is not a string, or arrays nested too deeply",
         );
     };
-    Some(Claim::Signed { key, signature, covered: vec![covered] })
+    let covered = Covered::one(covered);
+    Some(Claim::Signed { key, signature, covered, scope: ClaimScope::Whole })
 }
 
 /// The bytes that a string spells in padded base64, if there are exactly `N`.

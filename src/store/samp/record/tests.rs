@@ -344,8 +344,10 @@ fn claims() {
     assert_eq!(claim("not json \"sig\""), None);
     assert_eq!(claim(&with(&format!("\"pub\":\"{key}\""))), None);
     let line = with(&format!("\"pub\":\"{key}\",\"sig\":\"{sig}\""));
-    let covered = vec![canonical::signed_bytes(&line).unwrap()];
-    let signed = |key| Some(Claim::Signed { key, signature: [1; 64], covered: covered.clone() });
+    let covered = Covered::one(canonical::signed_bytes(&line).unwrap());
+    let scope = ClaimScope::Whole;
+    let signed =
+        |key| Some(Claim::Signed { key, signature: [1; 64], covered: covered.clone(), scope });
     assert_eq!(claim(&line), signed(Some(PublicKey([2; 32]))));
     // The last of equal members wins, in both readings.
     let twice = with(&format!("\"pub\":1,\"sig\":2,\"\\u0070ub\":\"{key}\",\"sig\":\"{sig}\""));
@@ -395,7 +397,8 @@ proptest! {
         prop_assert_eq!((p.re.as_deref(), p.subject.as_deref(), p.idem.as_deref()), (re.as_deref(), subject.as_deref(), idem.as_deref()));
         let covered = canonical::signed_bytes(&line).unwrap();
         let signature = FakeKey.sign(&covered);
-        let expected = Claim::Signed { key: Some(PublicKey([7; 32])), signature, covered: vec![covered] };
+        let (key, covered) = (Some(PublicKey([7; 32])), Covered::one(covered));
+        let expected = Claim::Signed { key, signature, covered, scope: ClaimScope::Whole };
         prop_assert_eq!(claim(&line), Some(expected));
     }
 

@@ -1,4 +1,4 @@
-//! One line of a log as JSON, exactly as Python's `json` module accepts it.
+//! JSON with the text of its values at hand: what Python's `json` module accepts.
 //!
 //! # Why not `serde_json`
 //!

@@ -2,7 +2,7 @@
 
 use ed25519_dalek::{Signature, VerifyingKey};
 
-use crate::model::{Claim, PublicKey};
+use super::{Claim, PublicKey};
 
 /// Why 32 bytes cannot serve as a public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +37,7 @@ pub fn verify(key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool {
 pub fn verify_claim(key: &PublicKey, claim: &Claim) -> bool {
     match claim {
         Claim::Signed { signature, covered, .. } => {
-            covered.iter().any(|bytes| verify(key, bytes, signature))
+            covered.any(|bytes| verify(key, bytes, signature))
         }
         Claim::Malformed(_) => false,
     }

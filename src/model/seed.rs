@@ -1,0 +1,35 @@
+//! The secret half of a signing key, on its way from a file to the signer.
+
+use std::fmt;
+
+use ed25519_dalek::SigningKey;
+use zeroize::Zeroizing;
+
+use super::PublicKey;
+
+/// The 32-byte seed of an Ed25519 key (RFC 8032, section 5.1.5). Never printed, wiped when dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Seed(Zeroizing<[u8; 32]>);
+
+impl Seed {
+    /// Takes over the bytes.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// The public half of the key.
+    pub fn public_key(&self) -> PublicKey {
+        PublicKey(SigningKey::from_bytes(&self.0).verifying_key().to_bytes())
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Seed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seed(..)")
+    }
+}
