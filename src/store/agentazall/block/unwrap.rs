@@ -1,0 +1,288 @@
+//! Finding the signed block in a text (format, section 4; differences P1, B4 to B6).
+//!
+//! The reference takes the first BEGIN marker and the first END marker after it, which cuts every
+//! signed reply that quotes a signed message at the wrong place. Here a pair of markers is right if
+//! the block's own key says so:
+//!
+//! - The outermost pair is tried first, so a signed reply verifies as a whole and the message it
+//!   quotes is only text.
+//! - Only what the signature covers is credited. Text before, inside the seam of, or after the block
+//!   makes it a part; it does not matter who wrote that text.
+//! - A text that is one block from end to end, and whose signature fits nothing, is a broken
+//!   signature, not a text that happens to contain markers.
+//!
+//! The work is bounded ([`Budget`]), for anybody can send a text full of markers.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
+
+use crate::model::{PublicKey, verify};
+use crate::store::pytext::{is_space, strip};
+
+/// Opens the signed text.
+pub(in super::super) const BEGIN: &str = "---BEGIN AGENTAZALL SIGNED MESSAGE---";
+/// Closes it.
+pub(in super::super) const END: &str = "---END AGENTAZALL SIGNED MESSAGE---";
+/// Opens the signature.
+pub(in super::super) const SIGNATURE_BEGIN: &str = "---BEGIN AGENTAZALL SIGNATURE---";
+/// Closes it; may be missing.
+pub(in super::super) const SIGNATURE_END: &str = "---END AGENTAZALL SIGNATURE---";
+
+/// Begin markers tried, from the first.
+const MAX_BEGINS: usize = 8;
+/// End markers tried for one begin marker: the last, then from the first.
+const MAX_ENDS: usize = 8;
+/// Metadata lines of one block; more are no metadata.
+const MAX_META: usize = 10_000;
+/// Length of 64 bytes in base64.
+const SIGNATURE_CHARS: usize = 88;
+
+/// Standard base64 with its padding. Bits that the last character has too many are let pass, as the
+/// reference does; characters outside the alphabet, which it skips, are not.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
+
+/// Decodes base64 that may be wrapped over lines; `None` if it does not give `N` bytes.
+pub(super) fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let dense: String = text.chars().filter(|c| !is_space(*c)).collect();
+    BASE64.decode(dense).ok()?.try_into().ok()
+}
+
+/// A text cut at one pair of markers.
+#[derive(Clone, Debug)]
+pub(super) struct Block<'a> {
+    /// The lines before the first blank one: `Fingerprint`, `Public-Key` and others.
+    pub meta: Vec<&'a str>,
+    /// Everything between the markers.
+    pub inside: &'a str,
+    /// The text of the block, as it was before it was wrapped.
+    pub body: &'a str,
+    /// The text in the place of the signature.
+    pub signature: &'a str,
+    /// Text before the block, between its two halves, and after it.
+    pub outside: [&'a str; 3],
+}
+
+impl<'a> Block<'a> {
+    /// Cuts `text` at the markers at these offsets; `None` if no signature follows, or if another
+    /// block begins before this one's text does: then what is between is not metadata.
+    fn cut(text: &'a str, begin: usize, end: usize) -> Option<Self> {
+        let inside = text.get(begin + BEGIN.len()..end)?;
+        let (between, tail) = text.get(end + END.len()..)?.split_once(SIGNATURE_BEGIN)?;
+        let (signature, after) = tail.split_once(SIGNATURE_END).unwrap_or_else(|| loose(tail));
+        let (meta, body) = split_meta(inside)?;
+        if meta.iter().any(|line| line.contains(BEGIN)) {
+            return None;
+        }
+        let outside = [text.get(..begin)?, between, after];
+        Some(Self { meta, inside, body, signature, outside })
+    }
+
+    /// The value of a metadata line; of several the last counts.
+    pub fn value(&self, key: &str) -> Option<&'a str> {
+        self.values(key).next_back()
+    }
+
+    /// The values of all metadata lines of this key.
+    pub fn values(&self, key: &str) -> impl DoubleEndedIterator<Item = &'a str> {
+        self.meta.iter().filter_map(move |line| meta_value(line, key))
+    }
+
+    /// Whether it has both a key and a signature, whatever they are worth. Without either, the
+    /// reference calls the text unsigned.
+    fn is_signed(&self) -> bool {
+        self.value("Public-Key").is_some_and(|key| !key.is_empty())
+            && !strip(self.signature).is_empty()
+    }
+
+    /// Whether the text is nothing but this block.
+    pub fn is_whole(&self) -> bool {
+        self.outside.iter().all(|text| strip(text).is_empty())
+    }
+
+    /// The key it names; `None` if it cannot be one.
+    pub fn key(&self) -> Option<PublicKey> {
+        decode(self.value("Public-Key")?).map(PublicKey)
+    }
+
+    /// Whether the fingerprint it states, if any, is that of `key`.
+    pub fn states(&self, key: &PublicKey) -> bool {
+        let own = key.fingerprint().to_string();
+        self.value("Fingerprint").is_none_or(|stated| stated.eq_ignore_ascii_case(&own))
+    }
+}
+
+/// The value of a metadata line, if it has this key.
+pub(super) fn meta_value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    line.strip_prefix(key)?.strip_prefix(':').map(strip)
+}
+
+/// Splits a signature without its end marker from what follows: whoever lost the marker may have
+/// added a footer.
+fn loose(tail: &str) -> (&str, &str) {
+    let end = tail
+        .char_indices()
+        .filter(|(_, c)| !is_space(*c))
+        .nth(SIGNATURE_CHARS - 1)
+        .map_or(tail.len(), |(at, c)| at + c.len_utf8());
+    tail.split_at_checked(end).unwrap_or((tail, ""))
+}
+
+/// Splits what is between the markers at the first blank line; `None` if that is too far down. The
+/// body loses the newline that wrapping put before the END marker.
+fn split_meta(inside: &str) -> Option<(Vec<&str>, &str)> {
+    let mut rest = inside.trim_start_matches(is_space);
+    let mut meta = Vec::new();
+    while meta.len() <= MAX_META {
+        let (line, tail) = rest.split_once('\n').unwrap_or((rest, ""));
+        if strip(line).is_empty() {
+            return Some((meta, tail.strip_suffix('\n').unwrap_or(tail)));
+        }
+        meta.push(line);
+        rest = tail;
+    }
+    None
+}
+
+/// One reading of what a signature covers.
+pub(super) struct Reading<'a> {
+    /// The signed bytes.
+    pub bytes: Cow<'a, str>,
+    /// The text to show for them, where it is not all of them.
+    pub shown: Option<&'a str>,
+}
+
+impl Reading<'_> {
+    /// The text the signature vouches for.
+    pub fn text(&self) -> &str {
+        self.shown.unwrap_or(&self.bytes)
+    }
+}
+
+/// Calls back with each reading of a block (its body, and all between its markers) until one is
+/// accepted. Most probable first: the body as it is, stripped as the reference does, with the line
+/// ends it may have had; then the paper's, which covers the metadata too.
+pub(super) fn readings<'a>(
+    body: &'a str,
+    inside: &'a str,
+    accept: &mut dyn FnMut(&Reading<'a>) -> bool,
+) -> bool {
+    let mut plain = |bytes: Cow<'a, str>| accept(&Reading { bytes, shown: None });
+    let mut seen: Vec<&str> = Vec::with_capacity(3);
+    for text in [body, body.trim_end_matches(is_space), strip(body)] {
+        if seen.contains(&text) {
+            continue;
+        }
+        seen.push(text);
+        if plain(text.into()) {
+            return true;
+        }
+        if text.contains('\n')
+            && (plain(text.replace('\n', "\r\n").into()) || plain(text.replace('\n', "\r").into()))
+        {
+            return true;
+        }
+    }
+    // A CR at the end of a body became one line end with the newline of the END marker.
+    if plain(format!("{}\r", body.replace('\n', "\r")).into()) {
+        return true;
+    }
+    let open = inside.strip_prefix('\n').unwrap_or(inside);
+    let core = open.strip_suffix('\n').unwrap_or(open);
+    let mut paper = |bytes: &'a str| accept(&Reading { bytes: bytes.into(), shown: Some(body) });
+    paper(core) || paper(open) || paper(inside) || (strip(core) != core && paper(strip(core)))
+}
+
+/// A block whose signature fits.
+pub(super) struct Verified<'a> {
+    /// The block.
+    pub block: Block<'a>,
+    /// The key that signed.
+    pub key: PublicKey,
+    /// The signature.
+    pub signature: [u8; 64],
+    /// The bytes it covers.
+    pub covered: Vec<u8>,
+    /// The text it vouches for, as it was signed.
+    pub text: String,
+}
+
+/// What was found in a text.
+pub(super) enum Found<'a> {
+    /// A block that its own key vouches for.
+    Verified(Box<Verified<'a>>),
+    /// The text is one block, but its signature fits nothing.
+    Broken(Block<'a>),
+    /// Only text.
+    Nothing,
+}
+
+/// How much may still be verified, in bytes. A legitimate text needs its own length about a dozen
+/// times at most; a hostile one gets not much more.
+struct Budget(usize);
+
+impl Budget {
+    /// What one verification costs beside hashing, in bytes hashed in the same time.
+    const EACH: usize = 16 << 10;
+
+    fn of(text: &str) -> Self {
+        Self(text.len().saturating_mul(24) + 96 * Self::EACH)
+    }
+
+    fn take(&mut self, bytes: usize) -> bool {
+        match self.0.checked_sub(bytes + Self::EACH) {
+            Some(rest) => {
+                self.0 = rest;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// Finds the signed block of a text.
+pub(super) fn find(text: &str) -> Found<'_> {
+    let ends: Vec<usize> = text.match_indices(END).map(|(at, _)| at).collect();
+    let Some(last) = ends.last().copied() else { return Found::Nothing };
+    let mut budget = Budget::of(text);
+    for (begin, _) in text.match_indices(BEGIN).take(MAX_BEGINS) {
+        let inner = begin + BEGIN.len();
+        let nearer = ends.iter().copied().filter(|end| (inner..last).contains(end));
+        for end in std::iter::once(last).chain(nearer).take(MAX_ENDS) {
+            let block = Block::cut(text, begin, end).filter(Block::is_signed);
+            if let Some(found) = block.and_then(|block| verified(block, &mut budget)) {
+                return Found::Verified(Box::new(found));
+            }
+        }
+        let whole = |block: &Block<'_>| block.is_signed() && block.is_whole();
+        if let Some(broken) = Block::cut(text, begin, last).filter(whole) {
+            return Found::Broken(broken);
+        }
+    }
+    Found::Nothing
+}
+
+/// The block with what its signature covers, if its own key says that it covers any of it.
+fn verified<'a>(block: Block<'a>, budget: &mut Budget) -> Option<Verified<'a>> {
+    let key = block.key().filter(|key| verify::check_key(key).is_ok())?;
+    let signature = decode::<64>(block.signature)?;
+    let mut found = None;
+    readings(block.body, block.inside, &mut |reading| {
+        let bytes = reading.bytes.as_bytes();
+        if !budget.take(bytes.len()) {
+            return true;
+        }
+        let fits = verify::verify(&key, bytes, &signature);
+        if fits {
+            found = Some((bytes.to_vec(), reading.text().to_owned()));
+        }
+        fits
+    });
+    let (covered, text) = found?;
+    Some(Verified { block, key, signature, covered, text })
+}

@@ -1,0 +1,329 @@
+//! `msgfs check` for a mailbox, and what `msgfs doctor` should say about it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::letter::{self, Parsed, Print};
+use super::place::{self, Folder, Place};
+use super::{AgentAzall, config, date, key, parts};
+use crate::model::{Claim, plain_id, shell_word};
+use crate::store::fs;
+use crate::store::{Advice, StoreError, Violation};
+
+/// Headers that the reference writes on every message (formats/agentazall.md, section 2).
+const HEADERS: [&str; 6] = ["From", "To", "Subject", "Date", "Message-ID", "Status"];
+
+type Say<'a> = dyn FnMut(&str, &'static str, String) + 'a;
+
+/// Texts by writer and id, with the file that had the first.
+type Seen = HashMap<(String, String), (Print, String)>;
+
+impl AgentAzall {
+    /// See [`Store::check`](crate::store::Store::check).
+    ///
+    /// # Errors
+    /// If the mailbox cannot be listed.
+    pub(super) fn check_all(
+        &self,
+        verify: &dyn Fn(&Claim) -> Option<String>,
+        report: &mut dyn FnMut(Violation),
+    ) -> Result<(), StoreError> {
+        let mut say = |file: &str, rule: &'static str, detail: String| {
+            report(Violation { file: file.to_owned(), line: 0, rule, detail });
+        };
+        if std::fs::symlink_metadata(self.base()).is_err() {
+            return Ok(());
+        }
+        self.require_base_if_any()?;
+        let mut odd = Vec::new();
+        let days = place::days(self.base(), &mut |line| odd.push(line))
+            .map_err(|e| StoreError::io(self.base(), e))?;
+        for line in odd {
+            say(line.split(' ').next().unwrap_or_default(), "folder", line.clone());
+        }
+        let mut seen = Seen::new();
+        for day in days {
+            for folder in Folder::ALL {
+                self.check_folder(
+                    &format!("{day}/{}", folder.as_str()),
+                    verify,
+                    &mut seen,
+                    &mut say,
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn check_folder(
+        &self,
+        inside: &str,
+        verify: &dyn Fn(&Claim) -> Option<String>,
+        seen: &mut Seen,
+        say: &mut Say<'_>,
+    ) {
+        let dir = self.base().join(inside);
+        match std::fs::symlink_metadata(&dir) {
+            Ok(meta) if meta.is_dir() => {}
+            Ok(meta) => {
+                let what = fs::describe(meta.file_type());
+                return say(inside, "folder", format!("it is {what}, not a folder"));
+            }
+            Err(_) => return,
+        }
+        let entries = match std::fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(e) => return say(inside, "folder", format!("it cannot be read: {e}")),
+        };
+        let mut names: Vec<_> = entries.flatten().map(|e| e.file_name()).collect();
+        names.sort_unstable();
+        for name in names {
+            let shown = name.to_string_lossy();
+            if !place::is_text(&shown) {
+                continue;
+            }
+            let path = format!("{inside}/{shown}");
+            let Some(place) = Place::parse(&path).filter(|_| name.to_str().is_some()) else {
+                say(&path, "name", "the name is not UTF-8".into());
+                continue;
+            };
+            let full = dir.join(&name);
+            match std::fs::symlink_metadata(&full) {
+                Ok(meta) if !meta.is_file() => {
+                    let what = fs::describe(meta.file_type());
+                    say(&path, "file", format!("it is {what}, not a file"));
+                    continue;
+                }
+                _ => {}
+            }
+            match letter::open(&full, &place, self.zone()) {
+                Ok(parsed) if parsed.len == 0 => say(&path, "file", "the file is empty".into()),
+                Ok(parsed) => {
+                    self.check_letter(&path, &place, &parsed, verify, say);
+                    check_twin(&path, &parsed, seen, say);
+                }
+                Err(e) => say(&path, "file", format!("it cannot be read: {e}")),
+            }
+        }
+    }
+
+    fn check_letter(
+        &self,
+        path: &str,
+        place: &Place<'_>,
+        parsed: &Parsed,
+        verify: &dyn Fn(&Claim) -> Option<String>,
+        say: &mut Say<'_>,
+    ) {
+        let letter = &parsed.letter;
+        for header in HEADERS {
+            if letter.get(header).is_none() {
+                say(path, "header", format!("there is no {header} line"));
+            }
+        }
+        if let Some(text) = letter.get("Date")
+            && date::parse_date(text, self.zone()).is_none()
+        {
+            say(path, "date", format!("{text:?} is not a date in any of the known forms"));
+        }
+        let id =
+            letter.get("Message-ID").map(|id| id.trim_start_matches('<').trim_end_matches('>'));
+        if let Some(id) = id.filter(|id| *id != place.stem) {
+            say(path, "message-id", format!("the file is not named after its Message-ID {id:?}"));
+        }
+        let folder = place::parts_dir(&self.base().join(path));
+        for a in parts::list(&folder, parsed, &self.hashes) {
+            if let Some(why) = a.withheld {
+                say(path, "attachment", format!("{:?}: {why}", a.name));
+            }
+        }
+        if let Some(wrong) = parsed.reading.claim.as_ref().and_then(verify) {
+            say(path, "signature", wrong);
+        }
+    }
+
+    /// See [`Store::advice`](crate::store::Store::advice).
+    pub(super) fn all_advice(&self) -> Vec<Advice> {
+        let mut out = Vec::new();
+        let mut add = |problem: String, command: Option<String>, serious: bool| {
+            out.push(Advice { problem, command, serious });
+        };
+        let word = |path: &Path| shell_word(&path.to_string_lossy());
+        let base = self.base();
+        if let Err(e) = config::read(&self.config_file) {
+            add(e.to_string(), None, true);
+        }
+        match std::fs::symlink_metadata(base) {
+            Err(_) => add(
+                format!(
+                    "there is no mailbox {} yet; it is made by the first message sent",
+                    base.display()
+                ),
+                Some(format!("mkdir -p {}", word(base))),
+                false,
+            ),
+            Ok(meta) if !meta.is_dir() => {
+                let what = fs::describe(meta.file_type());
+                add(format!("the mailbox {} is {what}, not a folder", base.display()), None, true);
+            }
+            Ok(_) => match key::read(base) {
+                Ok(Some(_)) => {}
+                Ok(None) => add(
+                    format!("{} has no signing key yet; mounting writes one", self.me),
+                    None,
+                    false,
+                ),
+                Err(e) => {
+                    let file = key::path(base);
+                    let command = format!("mv -n {} {}", word(&file), word(&away(&file)));
+                    add(e.to_string(), Some(command), true);
+                }
+            },
+        }
+        if key::is_exposed(base) {
+            let path = key::path(base);
+            add(
+                format!("others can read the private key {}", path.display()),
+                Some(format!("chmod 600 {}", word(&path))),
+                false,
+            );
+        }
+        for clash in self.clashes() {
+            add(clash, None, false);
+        }
+        out
+    }
+
+    /// Others who are known by my address.
+    fn clashes(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        for file in config::siblings(&self.config_file) {
+            if config::same_folder(&file, &self.config_file) {
+                continue;
+            }
+            let Ok(theirs) = config::read(&file) else { continue };
+            if theirs.agent.as_ref() != Some(&self.me) {
+                continue;
+            }
+            let shown = file.display();
+            if config::same_folder(&theirs.mailboxes, &self.mailboxes) {
+                out.push(format!(
+                    "{shown} also says agent_name {:?}: two agents share one mailbox",
+                    self.me
+                ));
+            } else if differs(self.base(), &theirs.mailboxes.join(&self.me)) {
+                out.push(format!(
+                    "{shown} also says agent_name {:?}, with another key: who trusts one refuses the other",
+                    self.me
+                ));
+            }
+        }
+        let like_me = |name: &str| name != self.me && name.to_lowercase() == self.me.to_lowercase();
+        for entry in std::fs::read_dir(&self.mailboxes).into_iter().flatten().flatten() {
+            if let Some(name) = entry.file_name().to_str().filter(|name| like_me(name)) {
+                out.push(format!("there is also a mailbox {name:?}, which differs only in case"));
+            }
+        }
+        out.sort_unstable();
+        out
+    }
+}
+
+fn differs(mine: &Path, theirs: &Path) -> bool {
+    match (key::read(mine), key::read(theirs)) {
+        (Ok(Some(mine)), Ok(Some(theirs))) => mine != theirs,
+        _ => false,
+    }
+}
+
+/// A name beside a file that nothing has.
+fn away(file: &Path) -> PathBuf {
+    let name = |n: u32| {
+        let mut name = file.file_name().unwrap_or_default().to_owned();
+        name.push(if n == 0 { ".damaged".to_owned() } else { format!(".damaged{n}") });
+        file.with_file_name(name)
+    };
+    let free = (0..1000).map(name).find(|path| std::fs::symlink_metadata(path).is_err());
+    free.unwrap_or_else(|| name(1000))
+}
+
+/// The same writer and id with another text.
+fn check_twin(path: &str, parsed: &Parsed, seen: &mut Seen, say: &mut Say<'_>) {
+    let head = &parsed.head;
+    let key = (head.from.to_string(), head.id.to_string());
+    let first = seen.entry(key).or_insert_with(|| (head.text, path.to_owned()));
+    if first.0 != head.text {
+        let (id, other) = (plain_id(&head.id), &first.1);
+        say(path, "duplicate", format!("{other} has the id {id:?} too, with another text"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Bed;
+    use crate::store::Store;
+
+    #[test]
+    fn every_broken_rule_is_named_with_its_file() {
+        let bed = Bed::new();
+        bed.letter("2026-03-11/inbox/good.txt", "bob@x", "good", "2026-03-11 10:00:00", "hi");
+        bed.put(
+            "2026-03-11/inbox/b.txt",
+            "From: bob@x\nDate: never\nMessage-ID: good\nAttachments: p.pdf\n---\nother",
+        );
+        std::os::unix::fs::symlink("good.txt", bed.base().join("2026-03-11/inbox/l.txt")).unwrap();
+        bed.put("2026-03-11/inbox/e.txt", "");
+        bed.put("2026-03-11/inbox/d.txt/x", "");
+        let store = bed.scanned();
+        let (mut found, mut details) = (Vec::new(), Vec::new());
+        store
+            .check(&|_| None, &mut |v| {
+                details.push(v.detail);
+                found.push((v.file, v.rule));
+            })
+            .unwrap();
+        found.sort();
+        for text in
+            ["it is a symbolic link, not a file", "it is a folder, not a file", "the file is empty"]
+        {
+            assert_eq!(details.iter().filter(|d| *d == text).count(), 1, "{text} in {details:?}");
+        }
+        let of = |file: &str| -> Vec<&str> {
+            found.iter().filter(|(f, _)| f.ends_with(file)).map(|(_, rule)| *rule).collect()
+        };
+        assert!(of("/b.txt").len() >= 6, "{found:?}");
+        for rule in ["header", "date", "message-id", "attachment", "duplicate"] {
+            assert!(found.iter().any(|(_, r)| *r == rule), "{rule} in {found:?}");
+        }
+        for odd in ["/l.txt", "/d.txt", "/e.txt"] {
+            assert_eq!(of(odd), ["file"], "{odd}");
+        }
+    }
+
+    #[test]
+    fn keys_and_clashes_are_named() {
+        let bed = Bed::new();
+        let store = bed.store();
+        let problems = |store: &dyn Store| -> Vec<String> {
+            store.advice().into_iter().map(|a| format!("{} {:?}", a.problem, a.command)).collect()
+        };
+        assert!(
+            problems(&store).iter().any(|p| p.contains("no signing key")),
+            "{:?}",
+            problems(&store)
+        );
+        bed.put(".identity_key", r#"{"private_key_hex": "0707070707070707070707070707070707070707070707070707070707070707"}"#);
+        std::fs::create_dir(bed.base().parent().unwrap().join("ME@X")).unwrap();
+        let said = problems(&store);
+        assert!(said.iter().any(|p| p.contains("chmod 600")), "{said:?}");
+        assert!(said.iter().any(|p| p.contains("differs only in case")), "{said:?}");
+        bed.put(".identity_key", "{");
+        std::fs::write(bed.base().join(".identity_key.damaged"), "older").unwrap();
+        let advice = store.advice();
+        let damaged = advice.iter().find(|a| a.problem.contains("is damaged")).unwrap();
+        assert!(damaged.serious);
+        let command = damaged.command.as_deref().unwrap();
+        assert!(command.starts_with("mv -n ") && command.ends_with(".damaged1"), "{command}");
+        assert!(store.health().iter().any(|line| line.contains("is damaged")));
+    }
+}

@@ -1,0 +1,218 @@
+//! `config.json`: who I am, where the mailboxes are, whom I do not want to hear
+//! (formats/agentazall.md, sections 1 and 6). Read, never written.
+
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::Value;
+
+use super::filter::Filter;
+use crate::store::StoreError;
+use crate::store::fs::{self, Stamp};
+
+/// Larger than any configuration.
+const LIMIT: u64 = 16 << 20;
+
+/// What msgfs needs of a configuration.
+#[derive(Debug)]
+pub(super) struct Config {
+    /// `agent_name`, if it is a text.
+    pub agent: Option<String>,
+    /// `mailbox_dir`, absolute if the file's path is.
+    pub mailboxes: PathBuf,
+    /// `address_filter` and `filter`.
+    pub filters: Filters,
+}
+
+/// The address filters of a configuration: both spellings of the key count.
+#[derive(Debug, Default)]
+pub(super) struct Filters {
+    text: [Option<Value>; 2],
+    list: Vec<Filter>,
+}
+
+impl Filters {
+    fn of(config: &Value) -> Self {
+        let text = ["address_filter", "filter"].map(|key| config.get(key).cloned());
+        let list = text.iter().flatten().map(|value| Filter::from_config(Some(value))).collect();
+        Self { text, list }
+    }
+
+    /// Why mail from this address is not wanted.
+    pub fn refuses(&self, from: &str) -> Option<String> {
+        let from = (!from.is_empty()).then_some(from);
+        self.list.iter().find_map(|filter| filter.refuses(from))
+    }
+}
+
+impl PartialEq for Filters {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+/// The configuration file that a folder, or the path of the file itself, stands for.
+pub(super) fn locate(dir: &Path) -> PathBuf {
+    let named_as_file = dir.extension().is_some_and(|e| e == "json") && !dir.is_dir();
+    if dir.is_file() || named_as_file { dir.to_owned() } else { dir.join("config.json") }
+}
+
+/// The state of the file, to notice that it changed; `None` if there is none.
+pub(super) fn stamp(file: &Path) -> Option<Stamp> {
+    std::fs::metadata(file).ok().map(|m| Stamp::from(&m))
+}
+
+/// Reads a configuration.
+///
+/// # Errors
+/// [`StoreError::Invalid`] with what to do if there is none or it is not a JSON object.
+pub(super) fn read(file: &Path) -> Result<Config, StoreError> {
+    let shown = file.display();
+    // The file is the user's own, so a link he made is followed; a FIFO is still not opened.
+    let real = std::fs::canonicalize(file).map_err(|e| {
+        StoreError::Invalid(if e.kind() == std::io::ErrorKind::NotFound {
+            format!(
+                "{shown} does not exist and msgfs never makes it; run `agentazall setup`, or set \
+                 $AGENTAZALL_CONFIG (or dir in the configuration of msgfs) to the one you have"
+            )
+        } else {
+            format!("{shown} cannot be read: {e}")
+        })
+    })?;
+    let bytes = fs::read_small(&real, LIMIT)
+        .map_err(|e| StoreError::Invalid(format!("{shown} cannot be read: {e}")))?;
+    let value: Value = serde_json::from_slice(&bytes)
+        .map_err(|e| StoreError::Invalid(format!("{shown} is not JSON ({e}); mend it")))?;
+    if !value.is_object() {
+        return Err(StoreError::Invalid(format!("{shown} is not a JSON object; mend it")));
+    }
+    let text = |key: &str| value.get(key).and_then(Value::as_str).filter(|s| !s.is_empty());
+    let usable = value.get("mailbox_dir").is_none_or(|v| v.is_null() || v.is_string());
+    if !usable || text("mailbox_dir").is_some_and(|text| text.contains('\0')) {
+        let why = format!("mailbox_dir in {shown} is not the path of a folder; mend it");
+        return Err(StoreError::Invalid(why));
+    }
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let written = folder.join(text("mailbox_dir").unwrap_or("./data/mailboxes"));
+    Ok(Config {
+        agent: text("agent_name").map(str::to_owned),
+        mailboxes: without_dots(&written),
+        filters: Filters::of(&value),
+    })
+}
+
+/// The configurations of other agents of this machine that can be found from mine: in the agent's
+/// mailbox, beside the mailboxes, and beside mine.
+pub(super) fn neighbours(mine: &Path, mailboxes: &Path, agent: &str) -> Vec<PathBuf> {
+    let mut out = vec![mailboxes.join(agent).join("config.json")];
+    out.extend(mailboxes.parent().map(|p| p.join("config.json")));
+    out.extend(siblings(mine));
+    out.retain(|file| file != mine && file.is_file());
+    out.sort_unstable();
+    out.dedup();
+    out
+}
+
+/// A path without `.` and `..`, by its text alone: it may come from somebody else's configuration
+/// and lead anywhere.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                out.pop();
+            }
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+/// `../*/config.json`, seen from the folder of my configuration. One of the folders there may be
+/// the mount that asks: only real folders of the same file system are looked into, and which they
+/// are is answered by the kernel without asking the file system of any of them.
+pub(super) fn siblings(mine: &Path) -> Vec<PathBuf> {
+    let Some(above) = mine.parent().and_then(Path::parent) else { return Vec::new() };
+    let Some(home) = device(above) else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir(above) else { return Vec::new() };
+    let folders = entries.flatten().map(|e| e.path()).filter(|p| device(p) == Some(home));
+    let files = folders.map(|p| p.join("config.json"));
+    files.filter(|file| file.symlink_metadata().is_ok_and(|m| m.is_file())).collect()
+}
+
+/// The file system of a real folder, as far as the kernel knows it by itself.
+fn device(folder: &Path) -> Option<(u32, u32)> {
+    use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(CWD, folder, flags, StatxFlags::TYPE).ok()?;
+    let is_dir = FileType::from_raw_mode(stat.stx_mode.into()).is_dir();
+    is_dir.then_some((stat.stx_dev_major, stat.stx_dev_minor))
+}
+
+/// Whether two paths are one folder.
+pub(super) fn same_folder(a: &Path, b: &Path) -> bool {
+    match (std::fs::canonicalize(a), std::fs::canonicalize(b)) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_or_the_file_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.json");
+        assert_eq!(locate(dir.path()), file);
+        assert_eq!(locate(&dir.path().join("my.json")), dir.path().join("my.json"));
+        std::fs::write(dir.path().join("agent.conf"), "{}").unwrap();
+        assert_eq!(locate(&dir.path().join("agent.conf")), dir.path().join("agent.conf"));
+    }
+
+    #[test]
+    fn defaults_and_relative_folders() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.json");
+        std::fs::write(&file, r#"{"agent_name": "bob@x"}"#).unwrap();
+        let config = read(&file).unwrap();
+        assert_eq!(config.agent.as_deref(), Some("bob@x"));
+        assert_eq!(config.mailboxes, dir.path().join("data/mailboxes"));
+        std::fs::write(&file, r#"{"agent_name": 5, "mailbox_dir": "/m"}"#).unwrap();
+        let config = read(&file).unwrap();
+        assert_eq!((config.agent, config.mailboxes), (None, PathBuf::from("/m")));
+    }
+
+    #[test]
+    fn both_names_of_the_filter_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.json");
+        let black =
+            |key: &str| format!(r#"{{"{key}": {{"mode": "blacklist", "blacklist": ["eve@*"]}}}}"#);
+        for key in ["address_filter", "filter"] {
+            std::fs::write(&file, black(key)).unwrap();
+            let filters = read(&file).unwrap().filters;
+            assert!(filters.refuses("eve@x").is_some(), "{key}");
+            assert!(filters.refuses("bob@x").is_none(), "{key}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_says_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.json");
+        let why = |text: Option<&str>| {
+            let _ = std::fs::remove_file(&file);
+            if let Some(text) = text {
+                std::fs::write(&file, text).unwrap();
+            }
+            read(&file).unwrap_err().to_string()
+        };
+        assert!(why(None).contains("agentazall setup"));
+        assert!(why(Some("{")).contains("is not JSON"));
+        assert!(why(Some("[]")).contains("not a JSON object"));
+        assert!(why(Some(r#"{"mailbox_dir": 5}"#)).contains("mailbox_dir in"));
+        assert!(why(Some(r#"{"mailbox_dir": "a\u0000b"}"#)).contains("mailbox_dir in"));
+    }
+}

@@ -1,0 +1,405 @@
+//! Carrying what lies in `outbox/` to mailboxes of this machine, and then to `sent/`
+//! (contract, "Pending mail" and "Filter").
+//!
+//! Only files that msgfs wrote are carried: their block has a Signature-V2 by my key. Others belong to
+//! the program that wrote them. The reference may work on the same tree at the same moment: whatever
+//! appears or vanishes meanwhile is taken as it is, and nothing is ever put under another name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::block::Reading;
+use super::place::{Folder, Place};
+use super::{AgentAzall, block, config, files, key, letter, names, parts, place, text};
+use crate::model::{Claim, Seed, one_line};
+use crate::store::{StoreError, fs};
+
+/// Who has got which file of `outbox/`, by its path.
+pub(super) type Delivered = BTreeMap<String, BTreeSet<String>>;
+
+/// Why somebody could not be given a file of `outbox/`, by its path and his address; no address: why it
+/// could not be moved to `sent/`.
+pub(super) type Failed = BTreeMap<(String, String), String>;
+
+/// What is the matter with one recipient of a waiting message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Way {
+    /// He has it.
+    Done,
+    /// His mailbox is here and has it not yet.
+    Open,
+    /// It cannot be delivered from here, for this reason.
+    Waits(String),
+}
+
+/// A message in `outbox/` and where it stands.
+struct Waiting {
+    path: String,
+    id: String,
+    mine: bool,
+    bytes: Vec<u8>,
+    to: Vec<(String, Way)>,
+}
+
+impl AgentAzall {
+    /// Delivers whatever can be delivered. Whether anything was done.
+    ///
+    /// # Errors
+    /// The first error; the rest has been tried.
+    pub(super) fn deliver_all(&self) -> Result<bool, StoreError> {
+        let _turn = self.delivering.lock();
+        let paths = self.outbox_paths();
+        self.forget_gone(&paths)?;
+        let mut done = false;
+        let mut waiting = BTreeSet::new();
+        let mut failed = None;
+        for path in &paths {
+            match self.deliver_one(path) {
+                Ok(moved) => done |= moved,
+                Err(e) => {
+                    tracing::warn!(file = %one_line(path), error = %e, "could not be delivered");
+                    failed = failed.or(Some(e));
+                }
+            }
+            let names = self.survey(path).map(|w| w.to).unwrap_or_default();
+            waiting
+                .extend(names.into_iter().filter(|(_, way)| *way != Way::Done).map(|(to, _)| to));
+        }
+        *self.waiting.write() = waiting;
+        self.sync_dirs()?;
+        failed.map_or(Ok(done), Err)
+    }
+
+    fn outbox_paths(&self) -> Vec<String> {
+        let table = self.table();
+        let rows = table.outbox().filter_map(|n| table.row(n));
+        rows.map(|row| row.path.to_string()).collect()
+    }
+
+    /// Delivers one file of `outbox/` as far as possible; whether anything was done.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub(super) fn deliver_one(&self, path: &str) -> Result<bool, StoreError> {
+        let Some(waiting) = self.survey(path).filter(|w| w.mine) else { return Ok(false) };
+        let Some(place) = Place::parse(path) else { return Ok(false) };
+        let source = self.base().join(path);
+        let mut done = false;
+        let mut all = true;
+        let mut failed = None;
+        for (to, way) in &waiting.to {
+            let delivered = match way {
+                Way::Done => true,
+                Way::Waits(_) => false,
+                Way::Open => {
+                    let handed = self.hand_over(to, &place, &source, &waiting.bytes);
+                    self.note_failure(path, to, handed.as_ref().err());
+                    done |= *handed.as_ref().unwrap_or(&false);
+                    handed.unwrap_or_else(|e| {
+                        failed = failed.take().or(Some(e));
+                        false
+                    })
+                }
+            };
+            if delivered && let Err(e) = self.note_delivered(path, to, waiting.to.len() > 1) {
+                failed = failed.or(Some(e));
+            }
+            all &= delivered;
+        }
+        if all && !waiting.to.is_empty() {
+            let moved = self.move_to_sent(&place, path, &waiting.bytes);
+            self.note_failure(path, "", moved.as_ref().err());
+            match moved {
+                Ok(moved) => done |= moved,
+                Err(e) => failed = failed.or(Some(e)),
+            }
+        }
+        failed.map_or(Ok(done), Err)
+    }
+
+    /// Notes that somebody has it, on disk if others may wait: from now on he does not get it again, also
+    /// if he throws it away.
+    fn note_delivered(&self, path: &str, to: &str, others: bool) -> Result<(), StoreError> {
+        let mut known = self.delivered.lock();
+        known.entry(path.to_owned()).or_default().insert(to.to_owned());
+        if others { self.state.keep_delivered(&known) } else { Ok(()) }
+    }
+
+    /// Forgets who has got what is not in the outbox any more. What cannot be seen may still be there.
+    fn forget_gone(&self, paths: &[String]) -> Result<(), StoreError> {
+        let stays = |path: &String| {
+            let there = || std::fs::symlink_metadata(self.base().join(path));
+            paths.contains(path)
+                || !place::is_real_dir(self.base())
+                || !there().is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+        };
+        self.failed.lock().retain(|(path, _), _| stays(path));
+        let mut known = self.delivered.lock();
+        known.retain(|path, _| stays(path));
+        self.state.keep_delivered(&known)
+    }
+
+    fn note_failure(&self, path: &str, to: &str, error: Option<&StoreError>) {
+        let key = (path.to_owned(), to.to_owned());
+        let mut failed = self.failed.lock();
+        match error {
+            Some(e) => failed.insert(key, e.to_string()),
+            None => failed.remove(&key),
+        };
+    }
+
+    /// Puts a copy into one mailbox, attachments before the text. `false` if another file has the name.
+    fn hand_over(
+        &self,
+        to: &str,
+        place: &Place<'_>,
+        source: &Path,
+        bytes: &[u8],
+    ) -> Result<bool, StoreError> {
+        let mailbox = self.mailboxes.join(to);
+        let inbox = mailbox.join(place.day).join("inbox");
+        let target = inbox.join(format!("{}.txt", place.stem));
+        let io = |e| StoreError::io(&target, e);
+        let changed = files::make_dirs(&mailbox, &[place.day, "inbox"])?;
+        self.dirty(changed);
+        let attached = parts::paths(&place::parts_dir(source));
+        if !attached.is_empty()
+            && !self.put_parts(&inbox.join(place.stem), &attached).map_err(io)?
+        {
+            return Ok(false);
+        }
+        self.dirty([inbox]);
+        match files::put_bytes(&target, 0o666, bytes) {
+            Ok(()) => {
+                if to == self.me {
+                    self.noted.lock().insert(target);
+                }
+                Ok(true)
+            }
+            // Somebody was faster; it is delivered if what he put there is this.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                Ok(same_but_status(&target, bytes))
+            }
+            Err(e) => Err(io(e)),
+        }
+    }
+
+    /// Puts attachments in place; `false` if other files are there under their names.
+    fn put_parts(&self, folder: &Path, attached: &[(String, PathBuf)]) -> io::Result<bool> {
+        match files::put_folder(folder, attached) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other.map(|()| true),
+        }
+        if !place::is_real_dir(folder) {
+            return Ok(false);
+        }
+        self.dirty([folder.to_owned()]);
+        for (name, source) in attached {
+            let target = folder.join(name);
+            match files::put_copy(&target, source) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                    if self.hashes.of(&target)?.1 != self.hashes.of(source)?.1 {
+                        return Ok(false);
+                    }
+                }
+                other => other?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Moves a message that everybody has to `sent/` of its day: attachments first, so that what is
+    /// left behind by a crash is still in `outbox/` and is moved next time. `false` if another file has
+    /// its name there.
+    fn move_to_sent(
+        &self,
+        place: &Place<'_>,
+        path: &str,
+        bytes: &[u8],
+    ) -> Result<bool, StoreError> {
+        let source = self.base().join(path);
+        let sent = self.base().join(place.day).join(Folder::Sent.as_str());
+        let target = sent.join(format!("{}.txt", place.stem));
+        let io = |e| StoreError::io(&target, e);
+        let changed = files::make_dirs(self.base(), &[place.day, "sent"])?;
+        self.dirty(changed);
+        self.dirty([sent.clone()]);
+        self.dirty(source.parent().map(Path::to_owned));
+        if matches!(at_target(&target, bytes), Way::Waits(_)) {
+            return Ok(false);
+        }
+        let parts = place::parts_dir(&source);
+        match files::move_new(&parts, &sent.join(place.stem)) {
+            Err(e)
+                if !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) =>
+            {
+                return Err(io(e));
+            }
+            _ => {}
+        }
+        match files::move_new(&source, &target) {
+            // Another program moved it.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                if !same_but_status(&target, bytes) {
+                    return Ok(false);
+                }
+                std::fs::remove_file(&source).map_err(io)?;
+            }
+            other => other.map_err(io)?,
+        }
+        self.noted.lock().extend([source, target]);
+        let mut known = self.delivered.lock();
+        known.remove(path);
+        self.state.keep_delivered(&known)?;
+        Ok(true)
+    }
+
+    /// How things stand with a file of `outbox/`; `None` if it is not there (any more).
+    fn survey(&self, path: &str) -> Option<Waiting> {
+        let place = Place::parse(path).filter(|p| p.folder == Folder::Outbox)?;
+        let (_, bytes) = letter::load(&self.base().join(path)).ok()?;
+        let reading = block::read(&text::parse(&bytes));
+        let mine = self.is_mine(&reading);
+        let known = self.delivered.lock().get(path).cloned().unwrap_or_default();
+        let to = letter::recipients(&reading.to, &reading.cc);
+        let way = |to: &String| {
+            if !mine {
+                return Way::Waits("the program that wrote it must deliver it".to_owned());
+            }
+            if known.contains(to) { Way::Done } else { self.way_to(to, &place, &bytes) }
+        };
+        let to = to.iter().map(|to| (to.clone(), way(to))).collect();
+        let id = reading.id.clone().filter(|id| !id.is_empty());
+        let id = id.unwrap_or_else(|| place.stem.to_owned());
+        Some(Waiting { path: path.to_owned(), id, mine, bytes, to })
+    }
+
+    /// Whether msgfs wrote this under my key.
+    fn is_mine(&self, reading: &Reading) -> bool {
+        let Some(Claim::Signed { key: Some(signer), .. }) = &reading.claim else { return false };
+        let mine = key::read(self.base()).ok().flatten().map(|seed| seed.public_key());
+        let mine = mine.or_else(|| self.key_for_later.lock().as_ref().map(Seed::public_key));
+        reading.signed_id.is_some() && mine.as_ref() == Some(signer)
+    }
+
+    fn way_to(&self, to: &str, place: &Place<'_>, bytes: &[u8]) -> Way {
+        if to == self.me {
+            return self.at_mailbox(to, place, bytes);
+        }
+        if !self.has_mailbox(to) {
+            let why = "no mailbox of this name here; a transport must carry it";
+            return Way::Waits(why.to_owned());
+        }
+        match self.at_mailbox(to, place, bytes) {
+            Way::Open => self.refused_by(to).map_or(Way::Open, Way::Waits),
+            other => other,
+        }
+    }
+
+    /// How things stand in a mailbox; where a folder of it is something else, trying will say so.
+    fn at_mailbox(&self, to: &str, place: &Place<'_>, bytes: &[u8]) -> Way {
+        let day = self.mailboxes.join(to).join(place.day);
+        let inbox = day.join("inbox");
+        if files::require_dir(&day).is_err() || files::require_dir(&inbox).is_err() {
+            return Way::Open;
+        }
+        at_target(&inbox.join(format!("{}.txt", place.stem)), bytes)
+    }
+
+    /// Whether there is a mailbox of this name: a folder, not a symbolic link.
+    pub(super) fn has_mailbox(&self, address: &str) -> bool {
+        names::is_mailbox_name(address) && place::is_real_dir(&self.mailboxes.join(address))
+    }
+
+    /// Why a recipient does not want my mail, as far as his configuration can be read here.
+    pub(super) fn refused_by(&self, to: &str) -> Option<String> {
+        if to == self.me {
+            return None;
+        }
+        let files = config::neighbours(&self.config_file, &self.mailboxes, to);
+        let own = self.mailboxes.join(to).join("config.json");
+        files.into_iter().find_map(|file| {
+            let theirs = config::read(&file).ok()?;
+            let his = theirs.agent.as_deref() == Some(to)
+                && (file == own || config::same_folder(&theirs.mailboxes, &self.mailboxes));
+            let why = his.then(|| theirs.filters.refuses(&self.me))??;
+            Some(format!("{to} does not accept mail from {}: {why}", self.me))
+        })
+    }
+
+    /// One line per waiting message and recipient, for people.
+    pub(super) fn waiting_lines(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        let failed = self.failed.lock().clone();
+        for waiting in self.outbox_paths().iter().filter_map(|path| self.survey(path)) {
+            let has: Vec<&str> = waiting
+                .to
+                .iter()
+                .filter(|(_, way)| *way == Way::Done)
+                .map(|(to, _)| to.as_str())
+                .collect();
+            let has = match has.as_slice() {
+                [] => String::new(),
+                list => format!("; delivered to {}", list.join(", ")),
+            };
+            let failure = |to: &str| failed.get(&(waiting.path.clone(), to.to_owned()));
+            for (to, way) in &waiting.to {
+                let why = match way {
+                    Way::Done => continue,
+                    Way::Open => failure(to).map_or("it is being delivered", String::as_str),
+                    Way::Waits(why) => why,
+                };
+                let line = format!("waiting in outbox: {} to {to} ({why}{has})", waiting.id);
+                out.push(one_line(&line).into_owned());
+            }
+            if waiting.to.iter().all(|(_, way)| *way == Way::Done) && !waiting.to.is_empty() {
+                let why = failure("").map_or("sent has another file of its name", String::as_str);
+                let line = format!("{} is delivered and stays in outbox: {why}", waiting.path);
+                out.push(one_line(&line).into_owned());
+            }
+            if waiting.to.is_empty() {
+                let line = format!("waiting in outbox: {} names no recipient", waiting.path);
+                out.push(one_line(&line).into_owned());
+            }
+        }
+        out
+    }
+
+    /// Folders whose new names must reach the disk.
+    pub(super) fn dirty(&self, folders: impl IntoIterator<Item = PathBuf>) {
+        self.unsynced.lock().extend(folders);
+    }
+
+    /// Waits until they have.
+    ///
+    /// # Errors
+    /// As the system gave it; the folders are tried again next time.
+    pub(super) fn sync_dirs(&self) -> Result<(), StoreError> {
+        let mut unsynced = self.unsynced.lock();
+        while let Some(folder) = unsynced.first() {
+            match fs::sync_dir(folder) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    return Err(StoreError::io(folder, e));
+                }
+                _ => unsynced.pop_first(),
+            };
+        }
+        Ok(())
+    }
+}
+
+fn at_target(target: &Path, bytes: &[u8]) -> Way {
+    match std::fs::symlink_metadata(target) {
+        Err(_) => Way::Open,
+        Ok(_) if same_but_status(target, bytes) => Way::Done,
+        Ok(_) => Way::Waits("another file has its name in the recipient's inbox".to_owned()),
+    }
+}
+
+/// Whether a file holds these bytes, read or not.
+pub(super) fn same_but_status(path: &Path, bytes: &[u8]) -> bool {
+    let there = letter::load(path);
+    there.is_ok_and(|(_, there)| letter::unmarked(&there) == letter::unmarked(bytes))
+}

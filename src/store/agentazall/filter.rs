@@ -1,0 +1,300 @@
+//! The address filter (format, section 6; differences P11 to P13).
+//!
+//! It acts where a message is read. Unlike the reference's it looks at the bare address, so that a
+//! display name cannot evade it, and an empty whitelist admits nobody.
+
+use serde_json::Value;
+
+use super::names::bare_address;
+use crate::model::one_line;
+
+/// Who may write to me, from the configuration's `address_filter` (or `filter`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    mode: Mode,
+    blacklist: Vec<Pattern>,
+    whitelist: Vec<Pattern>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Mode {
+    /// Everybody may.
+    #[default]
+    Off,
+    /// Everybody who is not on the blacklist.
+    Blacklist,
+    /// Nobody who is on the blacklist or not on the whitelist.
+    Whitelist,
+}
+
+impl Filter {
+    /// Reads `{"mode": "off" | "blacklist" | "whitelist", "blacklist": […], "whitelist": […]}`.
+    ///
+    /// No value is no filter. A mode that is missing or unknown is `blacklist`, as in the reference.
+    /// Entries that are not text are ignored.
+    pub fn from_config(value: Option<&Value>) -> Self {
+        let Some(Value::Object(filter)) = value else { return Self::default() };
+        let mode = filter.get("mode").and_then(Value::as_str).unwrap_or_default();
+        let mode = match mode.trim().to_ascii_lowercase().as_str() {
+            "off" => Mode::Off,
+            "whitelist" => Mode::Whitelist,
+            _ => Mode::Blacklist,
+        };
+        let list = |key| {
+            let entries = filter.get(key).and_then(Value::as_array).into_iter().flatten();
+            entries.filter_map(Value::as_str).filter_map(Pattern::new).collect()
+        };
+        Self { mode, blacklist: list("blacklist"), whitelist: list("whitelist") }
+    }
+
+    /// Why a message with this `From` is not accepted, in a sentence for a person; `None` if it is.
+    /// Without a sender nothing can be on a whitelist.
+    pub fn refuses(&self, from: Option<&str>) -> Option<String> {
+        if self.mode == Mode::Off {
+            return None;
+        }
+        let address = bare_address(from.unwrap_or_default());
+        let folded = fold(&address);
+        if let Some(pattern) = self.blacklist.iter().find(|p| p.matches(&folded)) {
+            return Some(format!(
+                "the address filter's blacklist refuses {} ({})",
+                named(&address),
+                one_line(&pattern.text)
+            ));
+        }
+        // Nobody is on no list, not even on one that says `*`.
+        let listed = !address.is_empty() && self.whitelist.iter().any(|p| p.matches(&folded));
+        if self.mode == Mode::Whitelist && !listed {
+            return Some(format!(
+                "{} is not on the address filter's whitelist; `agentazall filter` changes it",
+                named(&address)
+            ));
+        }
+        None
+    }
+}
+
+/// Lower case, one character at a time: a letter is the same whatever follows it.
+fn fold(text: &str) -> Vec<char> {
+    text.chars().flat_map(char::to_lowercase).collect()
+}
+
+fn named(address: &str) -> String {
+    if address.is_empty() {
+        "a message without From".into()
+    } else {
+        one_line(address).into_owned()
+    }
+}
+
+/// A shell pattern as Python's `fnmatch` reads it: `*`, `?`, `[abc]`, `[a-z]`, `[!abc]`; upper and
+/// lower case are the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pattern {
+    text: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Any,
+    One,
+    Char(char),
+    Set { negated: bool, ranges: Vec<(char, char)> },
+}
+
+impl Pattern {
+    /// `None` for an empty entry, which is a slip and not a wish to match the empty address.
+    fn new(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let folded = fold(text);
+        let mut parts = Vec::new();
+        let mut rest = folded.as_slice();
+        while let Some((first, tail)) = rest.split_first() {
+            rest = tail;
+            match first {
+                // A run of `*` is one `*`; matching would only be slower.
+                '*' if parts.last() == Some(&Part::Any) => {}
+                '*' => parts.push(Part::Any),
+                '?' => parts.push(Part::One),
+                '[' => match set(tail) {
+                    Some((part, after)) => {
+                        parts.push(part);
+                        rest = after;
+                    }
+                    None => parts.push(Part::Char('[')),
+                },
+                c => parts.push(Part::Char(*c)),
+            }
+        }
+        (!text.is_empty()).then(|| Self { text: text.to_owned(), parts })
+    }
+
+    /// Whether all of the folded address fits. Only the last `*` is ever moved, so the time is at
+    /// most the product of the lengths.
+    fn matches(&self, address: &[char]) -> bool {
+        let (mut part, mut at) = (0, 0);
+        let mut star = None;
+        loop {
+            match (self.parts.get(part), address.get(at)) {
+                (None, None) => return true,
+                (Some(Part::Any), _) => {
+                    part += 1;
+                    star = Some((part, at));
+                    continue;
+                }
+                (Some(p), Some(c)) if p.fits(*c) => {
+                    (part, at) = (part + 1, at + 1);
+                    continue;
+                }
+                _ => {}
+            }
+            match star {
+                Some((after, from)) if from < address.len() => {
+                    star = Some((after, from + 1));
+                    (part, at) = (after, from + 1);
+                }
+                _ => return false,
+            }
+        }
+    }
+}
+
+impl Part {
+    fn fits(&self, c: char) -> bool {
+        match self {
+            Self::Any | Self::One => true,
+            Self::Char(own) => *own == c,
+            Self::Set { negated, ranges } => {
+                ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != *negated
+            }
+        }
+    }
+}
+
+/// The set after a `[`, and what follows its `]`; `None` if it has no end, which makes the `[` an
+/// ordinary character. A `]` right at its start belongs to it.
+fn set(text: &[char]) -> Option<(Part, &[char])> {
+    let (negated, text) = match text.split_first() {
+        Some(('!', tail)) => (true, tail),
+        _ => (false, text),
+    };
+    let end = 1 + text.iter().skip(1).position(|c| *c == ']')?;
+    let (mut inside, after) = (text.get(..end)?, text.get(end + 1..)?);
+    let mut ranges = Vec::new();
+    while let Some((first, tail)) = inside.split_first() {
+        if let ['-', last, after @ ..] = tail {
+            // A range that runs backwards matches nothing, as `(first, last)` does.
+            ranges.push((*first, *last));
+            inside = after;
+        } else {
+            ranges.push((*first, *first));
+            inside = tail;
+        }
+    }
+    Some((Part::Set { negated, ranges }, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn accepts(config: Value, from: &str) -> bool {
+        Filter::from_config(Some(&config)).refuses(Some(from)).is_none()
+    }
+
+    fn fits(pattern: &str, address: &str) -> bool {
+        Pattern::new(pattern).unwrap().matches(&fold(address))
+    }
+
+    #[test]
+    fn patterns_as_python_reads_them() {
+        // Answers of Python 3.11's fnmatch.
+        for (pattern, address, expected) in [
+            ("bob@x", "bob@x", true),
+            ("BOB@*", "bob@x", true),
+            ("*@x", "a@b@x", true),
+            ("*.*.agenttalk", "a.b.agenttalk", true),
+            ("*.*.agenttalk", "a.agenttalk", false),
+            ("b?b", "bob", true),
+            ("b?b", "bb", false),
+            ("[abc]x", "bx", true),
+            ("[!abc]x", "bx", false),
+            ("[!abc]x", "dx", true),
+            ("[a-c]", "b", true),
+            ("[c-a]", "b", false),
+            ("[!c-a]", "b", true),
+            ("[a-c-e]", "-", true),
+            ("[a-c-e]", "d", false),
+            ("[-a]", "-", true),
+            ("[a-]", "-", true),
+            ("[]a]", "]", true),
+            ("[!]a]", "]", false),
+            ("[!]a]", "b", true),
+            ("[", "[", true),
+            ("[a", "[a", true),
+            ("[]", "[]", true),
+            ("[!]", "[!]", true),
+            ("[^a]", "^", true),
+            ("a\\*", "a\\b", true),
+            ("*", "", true),
+            ("a**b", "a-b", true),
+            ("[[]", "[", true),
+        ] {
+            assert_eq!(fits(pattern, address), expected, "{pattern} {address}");
+        }
+    }
+
+    #[test]
+    fn lists_and_modes() {
+        let both = |mode: &str| json!({"mode": mode, "blacklist": ["eve@*"], "whitelist": ["*@x"]});
+        assert!(accepts(both("off"), "eve@x"));
+        assert!(!accepts(both("blacklist"), "eve@x") && accepts(both("blacklist"), "bob@y"));
+        assert!(!accepts(both("whitelist"), "eve@x") && accepts(both("whitelist"), "bob@x"));
+        assert!(!accepts(both("whitelist"), "bob@y") && !accepts(both("Whitelist"), "bob@y"));
+        assert!(!accepts(json!({"blacklist": ["eve@*"]}), "eve@x"));
+        assert!(accepts(json!({"blacklist": ["eve@*", 7, ""]}), ""));
+        assert!(!accepts(json!({"mode": "whitelist", "whitelist": []}), "bob@x"));
+        assert!(!accepts(json!({"mode": "whitelist"}), "bob@x"));
+        assert!(accepts(json!({"mode": "off", "blacklist": ["*"]}), "bob@x"));
+        assert!(accepts(json!("whitelist"), "bob@x") && accepts(json!({}), "bob@x"));
+        assert_eq!(Filter::from_config(None), Filter::default());
+    }
+
+    #[test]
+    fn display_names_do_not_evade_and_nobody_fails_a_whitelist() {
+        let black = json!({"mode": "blacklist", "blacklist": ["bob@x"]});
+        assert!(!accepts(black.clone(), "\"Bob\" <BOB@x>") && !accepts(black.clone(), "bob@x"));
+        assert!(accepts(black, "\"bob@x\" <carol@x>"));
+        let white =
+            Filter::from_config(Some(&json!({"mode": "whitelist", "whitelist": ["bob@x"]})));
+        assert!(white.refuses(None).unwrap().contains("without From"));
+        assert!(white.refuses(Some("")).is_some());
+        assert!(white.refuses(Some("a\nb")).unwrap().contains("a\u{240a}b"));
+    }
+
+    #[test]
+    fn hostile_patterns_take_no_time() {
+        let pattern = Pattern::new(&"*a".repeat(200)).unwrap();
+        assert!(!pattern.matches(&vec!['a'; 199]));
+        assert!(!pattern.matches(&vec!['b'; 5000]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_without_specials_matches_itself(text in "[^\\[*?]{1,20}", tail in "\\PC{0,9}") {
+            prop_assume!(!text.trim().is_empty());
+            prop_assert!(fits(&text, text.trim()));
+            let any = format!("{text}*");
+            let longer = format!("{}{tail}", text.trim_start());
+            prop_assert!(fits(&any, &longer));
+        }
+
+        #[test]
+        fn foreign_patterns_never_panic(pattern in "\\PC{0,12}|[]\\[!*?a-]{0,12}", address in "\\PC{0,12}") {
+            let _ = Pattern::new(&pattern).map(|p| p.matches(&fold(&address)));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `.identity_key`: the agent's own signing key (formats/agentazall.md, section 1). Only
+//! `private_key_hex` is read back, as the reference does; a key that is there is never replaced.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::tz::TimeZone;
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use super::files;
+use crate::model::{Seed, Timestamp, hex};
+use crate::store::{StoreError, fs};
+
+/// Larger than any key file.
+const LIMIT: u64 = 64 << 10;
+
+/// Where an agent's key lies.
+pub(super) fn path(base: &Path) -> PathBuf {
+    base.join(".identity_key")
+}
+
+/// The agent's key, `None` if it has none.
+///
+/// # Errors
+/// [`StoreError::NoKey`] with what to do if there is one that cannot be used.
+pub(super) fn read(base: &Path) -> Result<Option<Seed>, StoreError> {
+    let path = path(base);
+    let shown = path.display();
+    let bytes = match fs::read_small(&path, LIMIT) {
+        Ok(bytes) => Zeroizing::new(bytes),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => {
+            return Err(StoreError::NoKey(format!(
+                "the key {shown} cannot be read ({e}); mend that, msgfs never replaces a key"
+            )));
+        }
+    };
+    parse(&bytes).map(Some).ok_or_else(|| {
+        StoreError::NoKey(format!(
+            "the key {shown} is damaged: it has no private_key_hex of 64 hex digits; restore it \
+             from a backup, or move it away to get a new one (msgfs never replaces a key)"
+        ))
+    })
+}
+
+fn parse(bytes: &[u8]) -> Option<Seed> {
+    let mut value: Value = serde_json::from_slice(bytes).ok()?;
+    let text = match value.get_mut("private_key_hex").map(Value::take) {
+        Some(Value::String(text)) => Zeroizing::new(text),
+        _ => return None,
+    };
+    let digits = text.trim();
+    if digits.len() != 64 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut seed = Zeroizing::new([0u8; 32]);
+    for (i, byte) in seed.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(digits.get(2 * i..2 * i + 2)?, 16).ok()?;
+    }
+    Some(Seed::new(*seed))
+}
+
+/// Writes the agent's first key, in the reference's form, for its owner only.
+///
+/// # Errors
+/// `AlreadyExists` if there is one by now, else as the system gave it.
+pub(super) fn write_first(
+    base: &Path,
+    seed: &Seed,
+    now: Timestamp,
+    zone: &TimeZone,
+) -> io::Result<()> {
+    let public = seed.public_key();
+    let moment = jiff::Timestamp::from_millisecond(now.millis()).unwrap_or_default();
+    let created = moment.to_zoned(zone.clone()).strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string();
+    // By hand, because the members have an order there.
+    let text = Zeroizing::new(format!(
+        "{{\n  \"private_key_hex\": \"{}\",\n  \"public_key_hex\": \"{}\",\n  \
+         \"public_key_b64\": \"{}\",\n  \"fingerprint\": \"{}\",\n  \"created\": \"{created}\"\n}}",
+        *Zeroizing::new(hex(seed.bytes())),
+        hex(&public.0),
+        STANDARD.encode(public.0),
+        public.fingerprint(),
+    ));
+    files::put_bytes(&path(base), 0o600, text.as_bytes())?;
+    fs::sync_dir(base)
+}
+
+/// Whether others than its owner can read the key.
+pub(super) fn is_exposed(base: &Path) -> bool {
+    std::fs::symlink_metadata(path(base)).is_ok_and(|m| m.is_file() && m.mode() & 0o077 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_first_key_is_written_once_and_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(read(dir.path()).unwrap(), None);
+        let seed = Seed::new([7; 32]);
+        write_first(dir.path(), &seed, Timestamp::from_secs(1_700_000_000), &TimeZone::UTC)
+            .unwrap();
+        assert_eq!(read(dir.path()).unwrap(), Some(seed.clone()));
+        assert!(!is_exposed(dir.path()));
+        let text = std::fs::read_to_string(path(dir.path())).unwrap();
+        assert!(text.contains(r#""created": "2023-11-14T22:13:20.000000""#), "{text}");
+        assert!(text.starts_with("{\n  \"private_key_hex\": \"0707"), "{text}");
+        assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text}");
+        let other = Seed::new([8; 32]);
+        let e = write_first(dir.path(), &other, Timestamp::now(), &TimeZone::UTC).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(read(dir.path()).unwrap(), Some(seed));
+        let open = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(path(dir.path()), open).unwrap();
+        assert!(is_exposed(dir.path()) && read(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn damaged_keys_and_links_are_refused_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = path(dir.path());
+        for text in ["", "{}", r#"{"private_key_hex": "ab"}"#, r#"{"private_key_hex": 5}"#, "[1"] {
+            std::fs::write(&file, text).unwrap();
+            assert!(matches!(read(dir.path()), Err(StoreError::NoKey(_))), "{text}");
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        }
+        std::fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", &file).unwrap();
+        assert!(matches!(read(dir.path()), Err(StoreError::NoKey(_))));
+    }
+}

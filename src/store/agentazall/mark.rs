@@ -1,0 +1,202 @@
+//! Setting Status in the files of a message (contract, section 4).
+//!
+//! The reference writes in place and nobody locks. So a file that was touched a moment ago is left for
+//! later, the text must be the one that was marked, and what a writer who was not finished puts into
+//! the file that was replaced is put in place again.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+use super::letter::{self, MAX_FILE, Print};
+use super::place::{Folder, Place};
+use super::table::on_disk;
+use super::{AgentAzall, block, files, text};
+use crate::model::{Timestamp, one_line};
+use crate::store::StoreError;
+use crate::store::fs::Stamp;
+
+/// A file touched less than this ago is not edited.
+pub(super) const STILL_MS: i64 = 1000;
+/// How long, and how many, replaced files are looked after.
+const KEPT: Duration = Duration::from_secs(60);
+const KEPT_AT_MOST: usize = 64;
+
+/// A file that was replaced by its marked copy, still open: its writer may not have finished.
+#[derive(Debug)]
+pub(super) struct Replaced {
+    path: PathBuf,
+    old: File,
+    /// The old file when it was read, and the SHA-256 of what was read.
+    seen: Stamp,
+    read: [u8; 32],
+    /// What was put in its place.
+    ours: Stamp,
+    since: Instant,
+}
+
+/// What [`Replaced::catch_up`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Late {
+    /// Nobody wrote to it.
+    Nothing,
+    /// It grew, and what was added is in place.
+    Grown,
+    /// Its writer writes something else into it, which is in place as far as it goes.
+    Other,
+}
+
+impl AgentAzall {
+    /// Has every copy in the inbox say that the message was read; whether one says so now.
+    ///
+    /// # Errors
+    /// [`StoreError::Moved`] if a file is gone or holds another text by now, [`StoreError::Busy`] if one
+    /// was touched a moment ago, else as the system gave it; the others have been tried.
+    pub(super) fn mark_read(&self, source: u32) -> Result<bool, StoreError> {
+        let copies: Vec<(String, Print)> = {
+            let table = self.table();
+            let message = table.message_of(source).ok_or(StoreError::Moved)?;
+            let rows = message.members.iter().filter_map(|n| table.row(*n));
+            let copy = |row: &super::table::Row| {
+                let place = Place::parse(&row.path)?;
+                let text = row.state.head()?.text;
+                (place.folder == Folder::Inbox).then(|| (row.path.to_string(), text))
+            };
+            rows.filter_map(copy).collect()
+        };
+        self.catch_up();
+        // The mark is by id: from now on no other text may get it, whatever becomes of the files.
+        self.keep_id(source);
+        let mut said = false;
+        let mut failed = None;
+        for (path, text) in copies {
+            match self.mark_file(&path, text) {
+                Ok(done) => said |= done,
+                Err(e) => failed = failed.or(Some(e)),
+            }
+        }
+        failed.map_or(Ok(said), Err)
+    }
+
+    /// Settles that the message of this file has its id for good.
+    fn keep_id(&self, source: u32) {
+        let lines = {
+            let mut table = self.table.write();
+            table.keep_id(source);
+            table.take_lines()
+        };
+        self.state.add_ids(&lines, false);
+    }
+
+    /// Sets Status in one copy of a message, if it still holds this text; whether it says read now.
+    fn mark_file(&self, path: &str, text: Print) -> Result<bool, StoreError> {
+        let place = Place::parse(path).ok_or(StoreError::Moved)?;
+        let path = self.base().join(path);
+        let (old, seen, bytes) = match letter::load_open(&path) {
+            Ok(loaded) => loaded,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(StoreError::Moved),
+            Err(e) => return Err(StoreError::io(&path, e)),
+        };
+        let parsed = letter::take_apart(&bytes, seen, &place, self.zone());
+        if parsed.head.text != text {
+            self.noted.lock().insert(path);
+            return Err(StoreError::Moved);
+        }
+        if parsed.head.read {
+            return Ok(true);
+        }
+        if block::read(&parsed.letter).legacy {
+            return Ok(false);
+        }
+        let Some(marked) = text::set_read(&bytes) else { return Ok(false) };
+        require_still(&path, &seen)?;
+        let ours = files::replace(&path, &seen, &marked).map_err(|e| StoreError::io(&path, e))?;
+        self.noted.lock().insert(path.clone());
+        let ours = ours.ok_or(StoreError::Moved)?;
+        let read = Sha256::digest(&bytes).into();
+        let mut one = Replaced { path, old, seen, read, ours, since: Instant::now() };
+        let late = one.catch_up();
+        let shown = one_line(&one.path.to_string_lossy()).into_owned();
+        let mut replaced = self.replaced.lock();
+        if replaced.len() >= KEPT_AT_MOST {
+            replaced.remove(0);
+        }
+        replaced.push(one);
+        match late {
+            Late::Nothing => Ok(true),
+            Late::Grown | Late::Other => Err(busy(&shown)),
+        }
+    }
+
+    /// Puts in place what was written to replaced files since they were replaced.
+    pub(super) fn catch_up(&self) {
+        self.replaced.lock().retain_mut(|one| {
+            let old = one.since.elapsed() >= KEPT;
+            if one.catch_up() == Late::Nothing {
+                return !old;
+            }
+            self.noted.lock().insert(one.path.clone());
+            true
+        });
+    }
+}
+
+impl Replaced {
+    /// Looks whether the old file changed since it was read, and puts what it holds now in the place of
+    /// the marked copy.
+    fn catch_up(&mut self) -> Late {
+        let Ok(now) = Stamp::of(&self.old) else { return Late::Nothing };
+        if (now.size, now.mtime) == (self.seen.size, self.seen.mtime) {
+            return Late::Nothing;
+        }
+        match self.put_again(now) {
+            Ok(late) => late,
+            Err(error) => {
+                let path = one_line(&self.path.to_string_lossy()).into_owned();
+                tracing::warn!(path, %error, "what was added to a message could not be put in place");
+                Late::Nothing
+            }
+        }
+    }
+
+    fn put_again(&mut self, now: Stamp) -> io::Result<Late> {
+        let mut bytes = Vec::new();
+        self.old.rewind()?;
+        (&mut self.old).take(MAX_FILE).read_to_end(&mut bytes)?;
+        let before = usize::try_from(self.seen.size).ok().and_then(|size| bytes.get(..size));
+        let grown =
+            before.is_some_and(|before| <[u8; 32]>::from(Sha256::digest(before)) == self.read);
+        // Another text was not read by anybody.
+        let marked = if grown { text::set_read(&bytes) } else { None };
+        let whole = marked.as_deref().unwrap_or(&bytes);
+        match files::replace(&self.path, &self.ours, whole) {
+            Ok(Some(ours)) => self.ours = ours,
+            // Somebody replaced, moved or removed the message: that is as he wants it.
+            Ok(None) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        self.seen = Stamp { size: bytes.len() as u64, ..now };
+        self.read = Sha256::digest(&bytes).into();
+        self.since = Instant::now();
+        Ok(if grown { Late::Grown } else { Late::Other })
+    }
+}
+
+fn require_still(path: &Path, stamp: &Stamp) -> Result<(), StoreError> {
+    let age = Timestamp::now().millis().saturating_sub(on_disk(stamp).millis());
+    if (-STILL_MS..STILL_MS).contains(&age) {
+        return Err(busy(&one_line(&path.to_string_lossy())));
+    }
+    Ok(())
+}
+
+fn busy(shown: &str) -> StoreError {
+    StoreError::Busy(format!("{shown} was written a moment ago; it is marked a little later"))
+}
+
+#[cfg(test)]
+mod tests;

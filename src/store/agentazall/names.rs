@@ -1,0 +1,118 @@
+//! Names that come from messages and become, or are compared with, names on disk.
+
+use crate::store::pytext::strip;
+
+/// The longest file name the usual file systems take, in bytes.
+const MAX_NAME: usize = 255;
+
+/// Whether an address can name a mailbox: one folder below `mailbox_dir`, and one item of a `To`
+/// header.
+///
+/// So: not empty, at most 255 bytes, no `/`, no comma, no control character or line separator, no
+/// leading dot (which also rules out `.` and `..`), no white space at either end, for the reader
+/// of the header would strip it.
+pub fn is_mailbox_name(address: &str) -> bool {
+    is_component(address)
+        && !address.starts_with('.')
+        && !address.contains(',')
+        && strip(address) == address
+}
+
+/// The address in a `From` header, without the display name that e-mail adds: of
+/// `"Bob" <bob@x>` it is `bob@x`. The case is kept.
+pub fn bare_address(from: &str) -> String {
+    let from = strip(from);
+    let inner = from
+        .rsplit_once('<')
+        .map(|(_, tail)| strip(tail.split_once('>').map_or(tail, |(inner, _)| inner)))
+        .filter(|inner| !inner.is_empty());
+    inner.unwrap_or(from).to_owned()
+}
+
+/// The name under which an attachment is shown: one path component of at most 255 bytes without
+/// control characters, not `.` or `..`. `None` if it cannot be one.
+pub fn attachment_name(name: &str) -> Option<String> {
+    (is_component(name) && name != "." && name != "..").then(|| name.to_owned())
+}
+
+fn is_component(name: &str) -> bool {
+    let bad = |c: char| c == '/' || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    !name.is_empty() && name.len() <= MAX_NAME && !name.contains(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn mailbox_names() {
+        let longest = "a".repeat(255);
+        for good in
+            ["bob@localhost", "a", "b\u{f6}b@x", "Bob <b@x>", "a..b", "a b", "---", &longest]
+        {
+            assert!(is_mailbox_name(good), "{good}");
+        }
+        let longer = "a".repeat(256);
+        for bad in [
+            "",
+            ".",
+            "..",
+            ".hidden",
+            "../../x",
+            "/abs",
+            "a/b",
+            "a\0",
+            "a\nb",
+            "a\rb",
+            "a\u{85}b",
+            "a\u{2028}b",
+            "\x1b[1m",
+            "a,b",
+            " a",
+            "a\u{a0}",
+            &longer,
+        ] {
+            assert!(!is_mailbox_name(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_without_display_names() {
+        for (from, bare) in [
+            ("bob@x", "bob@x"),
+            (" Bob <bob@x> ", "bob@x"),
+            ("\"Bob <alice@x>\" <bob@x>", "bob@x"),
+            ("<Bob@X>", "Bob@X"),
+            ("Bob < bob@x", "bob@x"),
+            ("Bob <>", "Bob <>"),
+            ("", ""),
+        ] {
+            assert_eq!(bare_address(from), bare, "{from}");
+        }
+    }
+
+    #[test]
+    fn attachment_names() {
+        for good in ["plan.pdf", ".hidden", "a\\b", "a, b", "\u{e9}", "..."] {
+            assert_eq!(attachment_name(good).as_deref(), Some(good));
+        }
+        for bad in ["", ".", "..", "a/b", "/etc/passwd", "a\0b", "a\nb", "\u{9b}", "\u{2029}"] {
+            assert_eq!(attachment_name(bad), None, "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_mailbox_name_is_one_component_and_survives_the_header(name in "\\PC{0,20}|[./a,\\n ]{0,6}") {
+            if is_mailbox_name(&name) {
+                let path = std::path::Path::new(&name);
+                prop_assert_eq!(path.components().count(), 1);
+                prop_assert_eq!(path.file_name(), Some(std::ffi::OsStr::new(&name)));
+                let file = format!("To: {name}\n---\n");
+                let letter = super::super::text::parse(file.as_bytes());
+                prop_assert_eq!(letter.list("To"), vec![name]);
+            }
+        }
+    }
+}

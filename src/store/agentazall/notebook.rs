@@ -1,0 +1,186 @@
+//! `notes/`, `remember/`, `who_am_i/` and `what_am_i_doing/` of all days as one folder each: of every
+//! name the newest text that is not empty (formats/agentazall.md, section 9).
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::letter::MAX_FILE;
+use super::{AgentAzall, date, files, names, place};
+use crate::model::{Timestamp, one_line};
+use crate::store::fs::{self, Stamp};
+use crate::store::{Note, Notebook, StoreError};
+
+const FOLDERS: &[&str] = &["notes", "remember", "who_am_i", "what_am_i_doing"];
+
+impl AgentAzall {
+    /// The folders of this name, newest day first.
+    fn note_folders(&self, folder: &str) -> Vec<PathBuf> {
+        if !FOLDERS.contains(&folder) || !place::is_real_dir(self.base()) {
+            return Vec::new();
+        }
+        let days = place::days(self.base(), &mut |_| {}).unwrap_or_default();
+        let folders = days.into_iter().rev().map(|day| self.base().join(day).join(folder));
+        folders.filter(|path| place::is_real_dir(path)).collect()
+    }
+
+    /// The file with the current text of a name.
+    fn current(&self, folder: &str, name: &str) -> Option<PathBuf> {
+        if !is_shown(name) {
+            return None;
+        }
+        let mut empty = None;
+        for dir in self.note_folders(folder) {
+            let path = dir.join(name);
+            match std::fs::symlink_metadata(&path) {
+                Ok(meta) if meta.is_file() && meta.len() > 0 => return Some(path),
+                Ok(meta) if meta.is_file() => empty = empty.or(Some(path)),
+                _ => {}
+            }
+        }
+        empty
+    }
+}
+
+/// Whether a file in one of the folders is a text: not one of the reference's markers.
+fn is_shown(name: &str) -> bool {
+    let text = name.strip_suffix(".txt").is_some_and(|stem| !stem.is_empty());
+    text && !name.starts_with('.') && names::attachment_name(name).is_some_and(|n| n == name)
+}
+
+impl Notebook for AgentAzall {
+    fn folders(&self) -> &'static [&'static str] {
+        FOLDERS
+    }
+
+    fn list(&self, folder: &str) -> Vec<Note> {
+        let mut notes: std::collections::BTreeMap<String, Note> = std::collections::BTreeMap::new();
+        for dir in self.note_folders(folder) {
+            let Ok(entries) = std::fs::read_dir(&dir) else { continue };
+            for entry in entries.flatten() {
+                let Ok(name) = entry.file_name().into_string() else { continue };
+                if !is_shown(&name) || notes.get(&name).is_some_and(|n| n.size > 0) {
+                    continue;
+                }
+                let Ok(meta) = entry.metadata() else { continue };
+                if meta.is_file() && (meta.len() > 0 || !notes.contains_key(&name)) {
+                    let modified = super::table::on_disk(&Stamp::from(&meta));
+                    notes.insert(name.clone(), Note { name, size: meta.len(), modified });
+                }
+            }
+        }
+        notes.into_values().collect()
+    }
+
+    fn read(&self, folder: &str, name: &str) -> io::Result<Vec<u8>> {
+        let path = self.current(folder, name).ok_or(io::ErrorKind::NotFound)?;
+        fs::read_small(&path, MAX_FILE)
+    }
+
+    fn check_name(&self, folder: &str, name: &str) -> Result<(), StoreError> {
+        if !FOLDERS.contains(&folder) {
+            let why = format!(
+                "there is no folder {:?}; there are {}",
+                one_line(folder),
+                FOLDERS.join(", ")
+            );
+            return Err(StoreError::Invalid(why));
+        }
+        // A text that is there can be written, whatever it is called.
+        if self.current(folder, name).is_some() { Ok(()) } else { check_name(name) }
+    }
+
+    fn write(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError> {
+        Notebook::check_name(self, folder, name)?;
+        self.make_base()?;
+        let day = date::local_day(Timestamp::now(), self.zone());
+        let io = |path: &Path, e| StoreError::io(path, e);
+        let dir = self.base().join(&day).join(folder);
+        let changed = files::make_dirs(self.base(), &[&day, folder])?;
+        let path = dir.join(name);
+        fs::write_atomic(&path, text, 0o666).map_err(|e| io(&path, e))?;
+        for dir in changed.into_iter().chain([dir]) {
+            fs::sync_dir(&dir).map_err(|e| io(&dir, e))?;
+        }
+        Ok(())
+    }
+}
+
+/// The reference replaces other characters, so that two names could become one: better to say so.
+fn check_name(name: &str) -> Result<(), StoreError> {
+    let word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let problem = if !place::is_text(name) || name.len() <= 4 {
+        "it must end in .txt"
+    } else if name.starts_with('.') {
+        "it must not begin with '.'"
+    } else if name.len() > 255 {
+        "it is longer than 255 bytes"
+    } else if !name.chars().all(word) {
+        "it takes letters, digits, '_', '-' and '.'"
+    } else {
+        return Ok(());
+    };
+    let stem = name.trim_end_matches(".txt").trim_start_matches('.');
+    let hint: String = stem.chars().take(60).map(|c| if word(c) { c } else { '_' }).collect();
+    Err(StoreError::Invalid(format!(
+        "{:?} cannot be the name of a text here: {problem}; try {hint}.txt",
+        one_line(name)
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Bed;
+    use super::*;
+
+    #[test]
+    fn the_newest_text_that_is_not_empty_wins() {
+        let bed = Bed::new();
+        bed.put("2026-03-10/notes/a.txt", "old");
+        bed.put("2026-03-11/notes/a.txt", "newer");
+        bed.put("2026-03-12/notes/a.txt", "");
+        bed.put("2026-03-12/notes/a.synced", "x");
+        bed.put("2026-03-12/notes/a.txt.ftp_synced", "x");
+        bed.put("2026-03-12/notes/b.txt", "");
+        std::os::unix::fs::symlink("/etc/passwd", bed.base().join("2026-03-12/notes/c.txt"))
+            .unwrap();
+        let store = bed.store();
+        let names: Vec<(String, u64)> =
+            store.list("notes").into_iter().map(|n| (n.name, n.size)).collect();
+        assert_eq!(names, [("a.txt".to_owned(), 5), ("b.txt".to_owned(), 0)]);
+        assert_eq!(Notebook::read(&store, "notes", "a.txt").unwrap(), b"newer");
+        assert!(Notebook::read(&store, "notes", "c.txt").is_err());
+        assert!(Notebook::read(&store, "notes", "../notes/a.txt").is_err());
+        assert!(Notebook::read(&store, "inbox", "a.txt").is_err());
+    }
+
+    #[test]
+    fn writing_makes_todays_file_and_leaves_the_old_one() {
+        let bed = Bed::new();
+        bed.put("2020-01-01/who_am_i/identity.txt", "old");
+        let store = bed.store();
+        store.write("who_am_i", "identity.txt", b"new").unwrap();
+        assert_eq!(Notebook::read(&store, "who_am_i", "identity.txt").unwrap(), b"new");
+        assert_eq!(bed.get("2020-01-01/who_am_i/identity.txt"), "old");
+        let today = date::local_day(Timestamp::now(), store.zone());
+        assert_eq!(bed.get(&format!("{today}/who_am_i/identity.txt")), "new");
+    }
+
+    #[test]
+    fn odd_names_are_refused_with_a_better_one() {
+        let bed = Bed::new();
+        let store = bed.store();
+        for (bad, hint) in
+            [("a b.txt", "a_b.txt"), ("a", "a.txt"), (".x.txt", "x.txt"), ("../x.txt", "_x.txt")]
+        {
+            let e = store.write("notes", bad, b"x").unwrap_err().to_string();
+            assert!(e.contains(hint), "{e}");
+            let e = Notebook::check_name(&store, "notes", bad).unwrap_err();
+            assert!(matches!(e, StoreError::Invalid(_)), "{e}");
+        }
+        Notebook::check_name(&store, "notes", "new.txt").unwrap();
+        assert!(Notebook::check_name(&store, "inbox", "new.txt").is_err());
+        bed.put("2026-03-11/notes/old name.txt", "x");
+        Notebook::check_name(&store, "notes", "old name.txt").unwrap();
+        assert!(store.write("inbox", "a.txt", b"x").is_err());
+    }
+}

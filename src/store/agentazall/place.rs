@@ -1,0 +1,134 @@
+//! The folders of a mailbox (formats/agentazall.md, section 1) and paths below it.
+
+use std::path::{Path, PathBuf};
+
+use super::date;
+
+/// The folders of a day that hold messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Folder {
+    /// What arrived.
+    Inbox,
+    /// What was sent, for good.
+    Sent,
+    /// What waits to be sent.
+    Outbox,
+}
+
+impl Folder {
+    /// All of them, in the order in which they are looked at.
+    pub const ALL: [Self; 3] = [Self::Inbox, Self::Sent, Self::Outbox];
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Inbox => "inbox",
+            Self::Sent => "sent",
+            Self::Outbox => "outbox",
+        }
+    }
+
+    /// The folder of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|f| f.as_str() == name)
+    }
+}
+
+/// Where a message file lies: `<day>/<folder>/<stem>.txt` below the mailbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place<'a> {
+    /// `YYYY-MM-DD`, the local day of whoever wrote it.
+    pub day: &'a str,
+    /// The folder.
+    pub folder: Folder,
+    /// The file's name without `.txt`.
+    pub stem: &'a str,
+}
+
+impl<'a> Place<'a> {
+    /// Takes a path apart; `None` if it is not that of a message file.
+    pub fn parse(path: &'a str) -> Option<Self> {
+        let (day, rest) = path.split_once('/')?;
+        let (folder, name) = rest.split_once('/')?;
+        let stem = name.strip_suffix(".txt").filter(|_| !name.contains('/'))?;
+        let folder = Folder::from_name(folder)?;
+        date::is_day(day).then_some(Self { day, folder, stem })
+    }
+}
+
+/// Whether a name ends as those of messages and texts do.
+pub(super) fn is_text(name: &str) -> bool {
+    name.strip_suffix(".txt").is_some()
+}
+
+/// The folder of the attachments that belong to a message file.
+pub(super) fn parts_dir(file: &Path) -> PathBuf {
+    file.with_extension("")
+}
+
+/// Whether there is a folder of this name, not a symbolic link to one.
+pub(super) fn is_real_dir(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|m| m.is_dir())
+}
+
+/// The names of the day folders in a mailbox, oldest first. Names that are symbolic links or files are
+/// left out and given to `odd`.
+pub(super) fn days(base: &Path, odd: &mut dyn FnMut(String)) -> std::io::Result<Vec<String>> {
+    let mut days = Vec::new();
+    for entry in std::fs::read_dir(base)?.flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if !date::is_day(&name) {
+            continue;
+        }
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => days.push(name),
+            Ok(kind) => odd(format!(
+                "{name} is skipped: it is {}, not a folder",
+                crate::store::fs::describe(kind)
+            )),
+            Err(e) => odd(format!("{name} cannot be read: {e}")),
+        }
+    }
+    days.sort_unstable();
+    Ok(days)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_messages_and_nothing_else() {
+        let place = Place::parse("2026-03-11/inbox/ab12.txt").unwrap();
+        assert_eq!((place.day, place.folder, place.stem), ("2026-03-11", Folder::Inbox, "ab12"));
+        assert_eq!(Place::parse("2026-03-11/sent/.a.b.txt").unwrap().stem, ".a.b");
+        for bad in [
+            "2026-03-11/notes/a.txt",
+            "2026-03-11/inbox/a.tmp",
+            "2026-03-11/inbox/a/b.txt",
+            "2026-3-11/inbox/a.txt",
+            "inbox/a.txt",
+            "",
+        ] {
+            assert_eq!(Place::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn attachments_lie_under_the_stem() {
+        assert_eq!(parts_dir(Path::new("/m/inbox/ab.cd.txt")), Path::new("/m/inbox/ab.cd"));
+    }
+
+    #[test]
+    fn linked_days_are_named_and_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("2026-03-12")).unwrap();
+        std::fs::create_dir(dir.path().join("2026-03-11")).unwrap();
+        std::fs::create_dir(dir.path().join("skills")).unwrap();
+        std::os::unix::fs::symlink("2026-03-11", dir.path().join("2026-03-13")).unwrap();
+        let mut odd = Vec::new();
+        let found = days(dir.path(), &mut |line| odd.push(line)).unwrap();
+        assert_eq!(found, ["2026-03-11", "2026-03-12"]);
+        assert_eq!(odd, ["2026-03-13 is skipped: it is a symbolic link, not a folder"]);
+    }
+}

@@ -1,0 +1,230 @@
+//! Writing: from a draft to one file in today's `outbox/` (formats/agentazall.md, sections 2 to 4).
+
+use std::io;
+
+use super::place::Folder;
+use super::write::{self, Outgoing};
+use super::{AgentAzall, date, deliver, files, key, letter, names, place};
+use crate::model::{Draft, Timestamp, one_line};
+use crate::store::{Prepared, Preparing, StoreError, fs};
+
+impl AgentAzall {
+    /// One record for all recipients. Writes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] for a recipient or a subject that cannot be one,
+    /// [`StoreError::Refused`] if a recipient's filter refuses me.
+    pub(super) fn make(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Prepared, StoreError> {
+        self.require_base_if_any()?;
+        let everybody = letter::recipients(&draft.to, &draft.cc);
+        if everybody.is_empty() {
+            return Err(StoreError::Invalid("To: names nobody".into()));
+        }
+        everybody.iter().try_for_each(|to| Self::check_recipient(to))?;
+        if let Some(why) = everybody.iter().find_map(|to| self.refused_by(to)) {
+            return Err(StoreError::Refused(why));
+        }
+        let subject = match (&draft.subject, with.parent) {
+            (Some(subject), _) => subject.clone(),
+            (None, Some(parent)) => {
+                write::reply_subject(parent.subject.as_deref().unwrap_or_default())
+            }
+            (None, None) => String::new(),
+        };
+        if subject.chars().any(|c| c.is_control() && c != '\t') {
+            let why = "Subject: holds a line break or another control character; take it out";
+            return Err(StoreError::Invalid(why.into()));
+        }
+        Self::carries_files(draft.attached.iter().map(|a| a.name.as_str()))?;
+        let to = everybody.join(", ");
+        let first = letter::recipients(&draft.to, &[]);
+        let also: Vec<String> = everybody.iter().filter(|a| !first.contains(a)).cloned().collect();
+        let id = self.free_id(&to, &subject, with)?;
+        let bytes = write::compose(
+            &Outgoing {
+                from: &self.me,
+                to: &first,
+                cc: &also,
+                subject: &subject,
+                now: with.now,
+                zone: self.zone(),
+                id: &id,
+                answers: draft.in_reply_to.as_deref().map(crate::model::plain_id),
+                idempotency_key: draft.idempotency_key.as_deref(),
+                body: &draft.body,
+                files: &draft.attached,
+            },
+            with.signer,
+        );
+        let thread = match with.parent.and_then(|p| p.thread.clone()) {
+            Some(thread) if draft.in_reply_to.is_some() => thread,
+            _ => letter::thread_of(&subject, &self.me, &everybody, &self.me),
+        };
+        Ok(Prepared { to, id, thread, bytes, files: draft.attached.clone() })
+    }
+
+    fn check_recipient(to: &str) -> Result<(), StoreError> {
+        if names::is_mailbox_name(to) {
+            return Ok(());
+        }
+        Err(StoreError::Invalid(format!(
+            "{:?} is not an AgentAZAll address: it is the name of a mailbox folder (mostly \
+             name@host), without '/', ',', control characters or a '.' at its beginning",
+            one_line(to)
+        )))
+    }
+
+    /// Whether files of these names can go along.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] naming the first that cannot.
+    pub(super) fn carries_files<'a>(
+        names: impl Iterator<Item = &'a str>,
+    ) -> Result<(), StoreError> {
+        let mut seen: Vec<&str> = Vec::new();
+        for name in names {
+            let shown = one_line(name);
+            if names::attachment_name(name).is_none_or(|n| n != name) || name.trim() != name {
+                let why =
+                    format!("Attach: {shown:?} cannot be the name of an attachment; rename it");
+                return Err(StoreError::Invalid(why));
+            }
+            if seen.contains(&name) {
+                let why = format!("Attach: two files are named {shown:?}; rename one");
+                return Err(StoreError::Invalid(why));
+            }
+            seen.push(name);
+        }
+        Ok(())
+    }
+
+    /// An id that neither a message of mine nor a file has.
+    fn free_id(&self, to: &str, subject: &str, with: &Preparing<'_>) -> Result<String, StoreError> {
+        loop {
+            let mut random = [0; 8];
+            getrandom::fill(&mut random)
+                .map_err(|e| StoreError::io(self.base(), io::Error::other(e.to_string())))?;
+            let id = write::new_id(&self.me, to, subject, with.now, random);
+            if !(with.taken)(&id) && self.holders(&id)?.is_empty() {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// The files of this stem in any `outbox/` or `sent/`, as paths below the mailbox.
+    fn holders(&self, stem: &str) -> Result<Vec<String>, StoreError> {
+        if !place::is_real_dir(self.base()) {
+            return Ok(Vec::new());
+        }
+        let days =
+            place::days(self.base(), &mut |_| {}).map_err(|e| StoreError::io(self.base(), e))?;
+        let mut out = Vec::new();
+        for day in days.iter().rev() {
+            for folder in [Folder::Sent, Folder::Outbox] {
+                let path = format!("{day}/{}/{stem}.txt", folder.as_str());
+                if std::fs::symlink_metadata(self.base().join(&path)).is_ok() {
+                    out.push(path);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// Puts a record into today's `outbox/` unless it is in the mailbox already, and delivers it as far
+    /// as that is possible now.
+    ///
+    /// # Errors
+    /// As the system gave it; nothing is half written.
+    pub(super) fn put(&self, message: &Prepared) -> Result<(), StoreError> {
+        let _turn = self.delivering.lock();
+        self.make_base()?;
+        let path = match self.appended(message)? {
+            Some(path) => path,
+            None => self.put_new(message)?,
+        };
+        // It is in the outbox: what cannot be delivered now is delivered later.
+        if let Err(e) = self.deliver_one(&path) {
+            tracing::warn!(file = %one_line(&path), error = %e, "could not be delivered yet");
+        }
+        Ok(())
+    }
+
+    /// Where a record is if it was appended before.
+    fn appended(&self, message: &Prepared) -> Result<Option<String>, StoreError> {
+        for path in self.holders(&message.id)? {
+            let file = self.base().join(&path);
+            if deliver::same_but_status(&file, message.bytes.as_bytes()) {
+                self.noted.lock().insert(file);
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
+    }
+
+    fn put_new(&self, message: &Prepared) -> Result<String, StoreError> {
+        let day = date::local_day(Timestamp::now(), self.zone());
+        let dir = self.base().join(&day).join(Folder::Outbox.as_str());
+        for folder in Folder::ALL {
+            let changed = files::make_dirs(self.base(), &[&day, folder.as_str()])?;
+            self.dirty(changed);
+        }
+        self.dirty([dir.clone()]);
+        let parts = dir.join(&message.id);
+        if !message.files.is_empty() && !self.parts_are_there(&parts, message) {
+            let list: Vec<_> =
+                message.files.iter().map(|f| (f.name.clone(), f.path.clone())).collect();
+            files::put_folder(&parts, &list).map_err(|e| StoreError::io(&parts, e))?;
+        }
+        let file = dir.join(format!("{}.txt", message.id));
+        files::put_bytes(&file, 0o666, message.bytes.as_bytes())
+            .map_err(|e| StoreError::io(&file, e))?;
+        self.noted.lock().insert(file);
+        Ok(format!("{day}/{}/{}.txt", Folder::Outbox.as_str(), message.id))
+    }
+
+    /// Whether an append that was interrupted has left the attachments already.
+    fn parts_are_there(&self, folder: &std::path::Path, message: &Prepared) -> bool {
+        place::is_real_dir(folder)
+            && message.files.iter().all(|file| {
+                let hash = self.hashes.of(&folder.join(&file.name));
+                hash.is_ok_and(|(_, hash)| hash.eq_ignore_ascii_case(&file.sha256))
+            })
+    }
+
+    /// My mailbox, made if it is missing; and my key in it, if it was waiting for that.
+    ///
+    /// # Errors
+    /// As the system gave it, or if something else is in its place.
+    pub(super) fn make_base(&self) -> Result<(), StoreError> {
+        let base = self.base();
+        self.require_base_if_any()?;
+        if std::fs::symlink_metadata(base).is_err() {
+            std::fs::create_dir_all(base).map_err(|e| StoreError::io(base, e))?;
+            self.dirty(base.parent().map(std::path::Path::to_owned));
+        }
+        if let Some(seed) = self.key_for_later.lock().as_ref() {
+            match key::write_first(base, seed, Timestamp::now(), self.zone()) {
+                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(StoreError::io(&key::path(base), e));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an append could succeed now, as far as can be told.
+    ///
+    /// # Errors
+    /// What it would give.
+    pub(super) fn could_put(&self, bytes: u64) -> Result<(), StoreError> {
+        self.require_base_if_any()?;
+        let mut above = Some(self.base());
+        while let Some(folder) = above.filter(|f| !f.is_dir()) {
+            above = folder.parent();
+        }
+        let Some(folder) = above else { return Ok(()) };
+        // The text goes to the outbox and to each recipient.
+        fs::room_for(folder, bytes.saturating_mul(2)).map_err(|e| StoreError::io(folder, e))
+    }
+}

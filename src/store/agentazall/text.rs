@@ -1,0 +1,286 @@
+//! The file grammar (format, section 2): header lines, a line `---`, the text.
+//!
+//! The reference is a Python program, so "white space" is what `str.strip` removes and a line ends
+//! at LF, CR or CRLF. Every byte string is a letter: nothing is refused here.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::store::pytext::{strip, strip_start};
+
+/// UTF-8's byte order mark. The reference glues it to the first key; it is dropped here.
+const BOM: &str = "\u{feff}";
+/// The line, once stripped, that ends the header.
+const SEPARATOR: &str = "---";
+/// The header that says whether the message was read.
+const STATUS: &str = "Status";
+/// The two headers of the signature form of version 1.0.17.
+const LEGACY: [&str; 2] = ["Public-Key", "Signature"];
+
+/// A message file, split as the reference splits it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Letter {
+    /// Keys and values, stripped, in file order. Of a repeated key the last value counts, at the
+    /// place of the first.
+    pub headers: Vec<(String, String)>,
+    /// The text after the separator, with every line end as LF.
+    ///
+    /// Without a separator it is empty, as in the reference, unless there is no header either: such
+    /// a file is nothing but text, and would be lost.
+    pub body: String,
+}
+
+/// Reads a file. Bytes that are not UTF-8 become U+FFFD, a byte order mark is dropped.
+pub fn parse(bytes: &[u8]) -> Letter {
+    let text = String::from_utf8_lossy(bytes);
+    let text = universal_newlines(text.strip_prefix(BOM).unwrap_or(&text));
+    let mut headers = Headers::default();
+    let mut rest = text.as_ref();
+    loop {
+        let (line, tail) =
+            rest.split_once('\n').map_or((rest, None), |(line, tail)| (line, Some(tail)));
+        if strip(line) == SEPARATOR {
+            return headers.letter(tail.unwrap_or_default());
+        }
+        headers.line(line);
+        let Some(tail) = tail else { break };
+        rest = tail;
+    }
+    let body = if headers.list.is_empty() { text.as_ref() } else { "" };
+    headers.letter(body)
+}
+
+/// Headers while they are collected. The index keeps a file of a million distinct keys linear.
+#[derive(Default)]
+struct Headers {
+    list: Vec<(String, String)>,
+    index: HashMap<String, usize>,
+}
+
+impl Headers {
+    fn line(&mut self, line: &str) {
+        let Some((key, value)) = line.split_once(':') else { return };
+        let (key, value) = (strip(key), strip(value).to_owned());
+        if let Some((_, old)) = self.index.get(key).and_then(|at| self.list.get_mut(*at)) {
+            *old = value;
+        } else {
+            self.index.insert(key.to_owned(), self.list.len());
+            self.list.push((key.to_owned(), value));
+        }
+    }
+
+    fn letter(self, body: &str) -> Letter {
+        Letter { headers: self.list, body: body.to_owned() }
+    }
+}
+
+impl Letter {
+    /// The value of a header. Keys are case-sensitive: `to` is not `To`.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.headers.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether it has no header at all; the reference skips such files.
+    pub fn is_empty(&self) -> bool {
+        self.headers.is_empty()
+    }
+
+    /// The values of a header that is a list (`To`, `Cc`, `Attachments`): separated by commas,
+    /// stripped, empty ones dropped.
+    pub fn list(&self, key: &str) -> Vec<String> {
+        self.get(key).map(comma_list).unwrap_or_default()
+    }
+
+    /// Whether the file itself says that it was read. A missing `Status` is unread.
+    pub fn is_read(&self) -> bool {
+        self.get(STATUS).is_some_and(|status| status.eq_ignore_ascii_case("read"))
+    }
+
+    /// Whether it carries a signature in the headers, which covers `Status`: such a file must never
+    /// be edited.
+    pub fn is_legacy(&self) -> bool {
+        LEGACY.iter().all(|key| self.get(key).is_some_and(|value| !value.is_empty()))
+    }
+}
+
+/// A comma-separated list: items stripped, empty ones dropped.
+pub(super) fn comma_list(value: &str) -> Vec<String> {
+    value.split(',').map(strip).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+}
+
+/// The same bytes, but with the value of the last header line `Status: new` (any case of `new`)
+/// made `read`. Line ends, invalid bytes and everything else stay.
+///
+/// `None` if there is nothing to change: no `Status`, another value, or a signature that covers it
+/// ([`Letter::is_legacy`]).
+pub fn set_read(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut status = None;
+    let mut legacy = [false; LEGACY.len()];
+    let mut at = if bytes.starts_with(BOM.as_bytes()) { BOM.len() } else { 0 };
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let line = rest.split(|b| matches!(b, b'\n' | b'\r')).next().unwrap_or_default();
+        let text = String::from_utf8_lossy(line);
+        if strip(&text) == SEPARATOR {
+            break;
+        }
+        if let Some((key, value)) = text.split_once(':') {
+            let name = strip(key);
+            if name == STATUS {
+                // Offsets hold in the bytes too: a line with bytes that are not UTF-8 in the key
+                // has another key, and in the value another value.
+                let from = at + key.len() + 1 + (value.len() - strip_start(value).len());
+                status = strip(value).eq_ignore_ascii_case("new").then_some(from);
+            }
+            for (slot, key) in legacy.iter_mut().zip(LEGACY) {
+                if name == key {
+                    *slot = !strip(value).is_empty();
+                }
+            }
+        }
+        at += line.len() + 1;
+    }
+    let from = status?;
+    if legacy == [true; LEGACY.len()] {
+        return None;
+    }
+    let (before, after) = (bytes.get(..from)?, bytes.get(from + "new".len()..)?);
+    Some([before, b"read", after].concat())
+}
+
+/// CRLF and CR as LF.
+pub(super) fn universal_newlines(text: &str) -> Cow<'_, str> {
+    if text.contains('\r') {
+        Cow::Owned(text.replace("\r\n", "\n").replace('\r', "\n"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn headers(text: &[u8]) -> Vec<(String, String)> {
+        parse(text).headers
+    }
+
+    fn pair(key: &str, value: &str) -> (String, String) {
+        (key.into(), value.into())
+    }
+
+    #[test]
+    fn lines_are_split_as_the_reference_splits_them() {
+        let letter = parse(b" indented: x\n  From : a:b \nno colon\n\n : v\n---\nz\n---\n");
+        assert_eq!(letter.headers, [pair("indented", "x"), pair("From", "a:b"), pair("", "v")]);
+        assert_eq!(letter.body, "z\n---\n");
+        assert_eq!(headers(b"A: 1\nB: 2\nA: 3"), [pair("A", "3"), pair("B", "2")]);
+        assert_eq!(headers("\u{1c}A\u{a0}:\u{85}v\u{3000}\n".as_bytes()), [pair("A", "v")]);
+        assert_eq!(headers(b"\xff: a\n---\n"), [pair("\u{fffd}", "a")]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_does_not_hide_the_sender() {
+        assert_eq!(parse("\u{feff}From: x\n---\n\u{feff}b".as_bytes()).get("From"), Some("x"));
+        assert_eq!(parse("\u{feff}From: x\n---\n\u{feff}b".as_bytes()).body, "\u{feff}b");
+    }
+
+    #[test]
+    fn text_without_any_structure_is_not_lost() {
+        for (file, body) in [
+            ("hello\rworld\n", "hello\nworld\n"),
+            ("hello\n---\nbody\n", "body\n"),
+            ("", ""),
+            ("A: b\nhello", ""),
+            ("---", ""),
+        ] {
+            assert_eq!(parse(file.as_bytes()).body, body, "{file:?}");
+        }
+    }
+
+    #[test]
+    fn lists_drop_empty_items() {
+        let letter = parse(b"To: b@l, c@l,,d@l ,\nCc:\n");
+        assert_eq!(letter.list("To"), ["b@l", "c@l", "d@l"]);
+        assert!(letter.list("Cc").is_empty() && letter.list("to").is_empty());
+    }
+
+    #[test]
+    fn only_the_last_status_of_the_header_is_edited() {
+        for (before, after) in [
+            ("Status: new\n---\nStatus: new", Some("Status: read\n---\nStatus: new")),
+            (
+                "Subject: Status: new\r\nStatus: NeW \r\n---\r\nx",
+                Some("Subject: Status: new\r\nStatus: read \r\n---\r\nx"),
+            ),
+            ("Status: new\rStatus:new\r---\r", Some("Status: new\rStatus:read\r---\r")),
+            ("\u{feff}Status: new", Some("\u{feff}Status: read")),
+            (" Status\u{a0}:\u{2003}new\n", Some(" Status\u{a0}:\u{2003}read\n")),
+            ("Status: new\nStatus: read\n---\n", None),
+            ("Status: read\nStatus: new\n---\n", Some("Status: read\nStatus: read\n---\n")),
+            ("status: new\n---\nStatus: new", None),
+            ("Status: newer\n", None),
+            ("Status:\n", None),
+            ("From: a\n---\nStatus: new", None),
+            ("Public-Key: k\nSignature: s\nStatus: new\n", None),
+            ("Public-Key: k\nStatus: new\n", Some("Public-Key: k\nStatus: read\n")),
+            ("", None),
+        ] {
+            let got = set_read(before.as_bytes()).map(|b| String::from_utf8(b).unwrap());
+            assert_eq!(got.as_deref(), after, "{before:?}");
+        }
+        let raw = b"X: \xff\xfe\nStatus: new\n---\n\xff".to_vec();
+        assert_eq!(set_read(&raw).unwrap(), b"X: \xff\xfe\nStatus: read\n---\n\xff");
+    }
+
+    /// Files of the pieces that matter, in any order.
+    fn files() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![
+            Just(b"Status: new".to_vec()),
+            Just(b"Status: READ".to_vec()),
+            Just(b"status:new".to_vec()),
+            Just(b"---".to_vec()),
+            Just(b"\n".to_vec()),
+            Just(b"\r".to_vec()),
+            Just(b"\r\n".to_vec()),
+            Just("\u{feff}".as_bytes().to_vec()),
+            Just("\u{1c}\u{a0}".as_bytes().to_vec()),
+            Just(b"Signature: x".to_vec()),
+            Just(b"Public-Key: y".to_vec()),
+            proptest::collection::vec(any::<u8>(), 0..6),
+        ];
+        proptest::collection::vec(piece, 0..16).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let letter = parse(&bytes);
+            prop_assert!(!letter.body.contains('\r'));
+        }
+
+        #[test]
+        fn set_read_changes_the_status_and_nothing_else(file in files()) {
+            let before = parse(&file);
+            let Some(edited) = set_read(&file) else {
+                let new = before.get(STATUS).is_some_and(|s| s.eq_ignore_ascii_case("new"));
+                prop_assert!(!new || before.is_legacy(), "{before:?}");
+                return Ok(());
+            };
+            prop_assert!(!before.is_legacy());
+            prop_assert_eq!(edited.len(), file.len() + 1);
+            let same = file.iter().zip(&edited).take_while(|(a, b)| a == b).count();
+            prop_assert!(file[same..][..3].eq_ignore_ascii_case(b"new"));
+            prop_assert_eq!(&edited[same..][..4], b"read");
+            prop_assert_eq!(&file[same + 3..], &edited[same + 4..]);
+            let mut expected = before;
+            expected.headers.iter_mut().filter(|(k, _)| k == STATUS).for_each(|(_, v)| {
+                *v = "read".into();
+            });
+            let after = parse(&edited);
+            prop_assert!(after.is_read());
+            prop_assert_eq!(after, expected);
+            prop_assert_eq!(set_read(&edited), None);
+        }
+    }
+}

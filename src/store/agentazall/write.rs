@@ -1,0 +1,141 @@
+//! Writing a letter: the reference's exact grammar, signed so that the reference verifies it and
+//! other copies of msgfs can trust the header too (format, sections 2 and 4; differences P1, P2).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::tz::TimeZone;
+use sha2::{Digest, Sha256};
+
+use super::block::unwrap::{BEGIN, END, SIGNATURE_BEGIN, SIGNATURE_END};
+use super::date::local_stamp;
+use super::text::universal_newlines;
+use crate::model::{Attached, Timestamp, hex, one_line};
+use crate::store::Signer;
+use crate::store::pytext::{is_space, strip, strip_start};
+
+/// A message to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// My address.
+    pub from: &'a str,
+    /// Whom it is for.
+    pub to: &'a [String],
+    /// Who else gets it.
+    pub cc: &'a [String],
+    /// The subject; the line is written even if it is empty.
+    pub subject: &'a str,
+    /// The moment of sending.
+    pub now: Timestamp,
+    /// The zone of `Date`, which does not say so.
+    pub zone: &'a TimeZone,
+    /// The message's id ([`new_id`]).
+    pub id: &'a str,
+    /// The id of the message it answers.
+    pub answers: Option<&'a str>,
+    /// The key that makes sending again harmless.
+    pub idempotency_key: Option<&'a str>,
+    /// The text.
+    pub body: &'a str,
+    /// The files that go along.
+    pub files: &'a [Attached],
+}
+
+/// The message file: header, separator, and the text in a signed block.
+///
+/// What is signed is the text as every reader will see it: line ends are LF, white space at the end
+/// is gone (the reference strips it before it verifies), and markers of a signed block get a blank
+/// after their leading dashes (`--- END AGENTAZALL …`), for the reference would take them for the
+/// block's own. Values are one line each, and their markers are broken in the same way.
+pub fn compose(out: &Outgoing<'_>, signer: &dyn Signer) -> String {
+    let body = signable(out.body);
+    let headers = headers(out);
+    let key = signer.public_key();
+    let mut meta = vec![
+        ("Fingerprint", key.fingerprint().to_string()),
+        ("Public-Key", STANDARD.encode(key.0)),
+    ];
+    meta.extend(headers.iter().cloned());
+    let links = [("In-Reply-To", out.answers), ("Idempotency-Key", out.idempotency_key)];
+    meta.extend(links.into_iter().filter_map(|(name, v)| Some((name, value(v?)))));
+    for file in out.files {
+        let line = format!("sha256={}; name={}", value(&file.sha256), value(&file.name));
+        meta.push(("Attachment", line));
+    }
+    let meta = lines(&meta);
+    let envelope = STANDARD.encode(signer.sign(format!("{meta}\n{body}").as_bytes()));
+    let signature = STANDARD.encode(signer.sign(body.as_bytes()));
+
+    let mut headers = headers;
+    headers.push(("Status", "new".into()));
+    if !out.files.is_empty() {
+        let names: Vec<String> = out.files.iter().map(|file| value(&file.name)).collect();
+        headers.push(("Attachments", names.join(", ")));
+    }
+    format!(
+        "{}\n---\n{BEGIN}\n{meta}Signature-V2: {envelope}\n\n{body}\n{END}\n\
+         {SIGNATURE_BEGIN}\n{signature}\n{SIGNATURE_END}",
+        lines(&headers)
+    )
+}
+
+/// The headers that are also signed, in the reference's order.
+fn headers(out: &Outgoing<'_>) -> Vec<(&'static str, String)> {
+    let list = |names: &[String]| names.iter().map(|n| value(n)).collect::<Vec<_>>().join(", ");
+    let mut headers = vec![("From", value(out.from)), ("To", list(out.to))];
+    if !out.cc.is_empty() {
+        headers.push(("Cc", list(out.cc)));
+    }
+    headers.push(("Subject", value(out.subject)));
+    headers.push(("Date", local_stamp(out.now, out.zone)));
+    headers.push(("Message-ID", value(out.id)));
+    headers
+}
+
+fn lines(pairs: &[(&str, String)]) -> String {
+    let line =
+        |(key, value): &(&str, String)| format!("{}\n", format!("{key}: {value}").trim_end());
+    pairs.iter().map(line).collect()
+}
+
+/// A value as it can stand in a line: the reader would strip its ends.
+fn value(text: &str) -> String {
+    break_markers(strip(&one_line(strip(text))).to_owned())
+}
+
+/// The text that is signed for a body.
+fn signable(body: &str) -> String {
+    let body = universal_newlines(body);
+    break_markers(body.trim_end_matches(is_space).to_owned())
+}
+
+/// Puts a blank into every marker of a signed block. Two markers may share dashes, and then it takes
+/// two rounds.
+fn break_markers(mut text: String) -> String {
+    let markers = [BEGIN, END, SIGNATURE_BEGIN, SIGNATURE_END];
+    while let Some(marker) = markers.iter().find(|marker| text.contains(**marker)) {
+        let broken = marker.replacen("---", "--- ", 1);
+        text = text.replace(marker, &broken);
+    }
+    text
+}
+
+/// A new id: the first 12 hex digits of the SHA-256 of sender, recipient, subject, time and random
+/// bytes, as the reference makes them. It is no hash of the content.
+pub fn new_id(from: &str, to: &str, subject: &str, now: Timestamp, random: [u8; 8]) -> String {
+    let random = hex(&random);
+    let text = [from, to, subject, &now.stamp(), &random].join("|");
+    let digest: [u8; 32] = Sha256::digest(text).into();
+    hex(&digest).chars().take(12).collect()
+}
+
+/// The subject of an answer: the parent's with one `Re: ` before it, however many it had.
+pub fn reply_subject(parent: &str) -> String {
+    let mut subject = strip(parent);
+    while let Some(tail) = subject.get(..3).filter(|head| head.eq_ignore_ascii_case("re:")) {
+        subject = strip_start(subject.strip_prefix(tail).unwrap_or_default());
+    }
+    format!("Re: {subject}").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests;
