@@ -1,0 +1,199 @@
+//! One agent of this host: its config, its registrations, its public key (AMP 0.1, sections 2
+//! and 3).
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::address::{self, DEFAULT_TENANT};
+use super::{disk, pem};
+use crate::model::{PublicKey, one_line};
+use crate::store::fs::{Stamp, read_small};
+
+/// Largest config, registration or key file that is read, in bytes.
+const MAX_FILE: u64 = 1 << 20;
+
+/// An agent as its own files describe it. All addresses and names are in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Agent {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Name of that folder.
+    pub folder: String,
+    /// `agent.name`.
+    pub name: String,
+    pub tenant: String,
+    pub provider: String,
+    /// Its address by its config.
+    pub address: String,
+    /// Its addresses by its registrations.
+    pub registered: Vec<String>,
+    /// `keys/public.pem`, if it holds a key that can be used.
+    pub key: Option<PublicKey>,
+}
+
+impl Agent {
+    /// Every address it answers to, its own first.
+    pub fn addresses(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.address.as_str()).chain(self.registered.iter().map(String::as_str))
+    }
+
+    /// Whether this (lower-case) text is one of its addresses.
+    pub fn has_address(&self, text: &str) -> bool {
+        self.addresses().any(|a| a == text)
+    }
+
+    /// Whether it goes by this (lower-case) name.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.address.split_once('@').is_some_and(|(local, _)| local == name)
+    }
+}
+
+/// The name by which an address selects its agent whatever the tenant; `None` if the whole of it
+/// must match. `address` is in lower case.
+pub(super) fn selected_by_name(address: &str) -> Option<&str> {
+    match address.split_once('@') {
+        None => Some(address),
+        Some((name, "local" | "default.local")) => Some(name),
+        Some(_) => None,
+    }
+}
+
+/// What was read of one folder, and the state of every file that was looked at.
+#[derive(Debug)]
+pub(super) struct Read {
+    /// The agent; `None` if the folder is none.
+    pub agent: Option<Agent>,
+    /// There is a config that cannot be read, and it never could: somebody may just be writing it.
+    pub broken: bool,
+    /// What is wrong with its files, for people.
+    pub trouble: Option<String>,
+    seen: Vec<(PathBuf, Option<Stamp>)>,
+}
+
+impl Read {
+    /// Whether nothing has changed since.
+    pub fn is_fresh(&self) -> bool {
+        self.seen.iter().all(|(path, stamp)| stat(path) == *stamp)
+    }
+}
+
+fn stat(path: &Path) -> Option<Stamp> {
+    std::fs::symlink_metadata(path).ok().map(|m| Stamp::from(&m))
+}
+
+/// Reads an agent's folder. If its config cannot be read now, but was before, it stays what it was:
+/// another program may be rewriting it.
+pub(super) fn read(dir: &Path, default_provider: &str, before: Option<&Read>) -> Read {
+    let config = dir.join("config.json");
+    let registrations = dir.join("registrations");
+    let key = dir.join("keys/public.pem");
+    let mut seen: Vec<(PathBuf, Option<Stamp>)> =
+        [&config, &registrations, &key].map(|p| (p.clone(), stat(p))).into();
+    let folder = dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut trouble = None;
+    let mut agent = match read_json(&config) {
+        Ok(value) => Some(from_config(&value, dir, &folder, default_provider)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        Err(e) => {
+            trouble = Some(format!(
+                "{}: the config of this agent cannot be read: {}",
+                one_line(&config.to_string_lossy()),
+                one_line(&e.to_string())
+            ));
+            before.and_then(|b| b.agent.clone())
+        }
+    };
+    if let Some(agent) = &mut agent {
+        agent.key = public_key(dir);
+        agent.registered = registered(&registrations, default_provider, &mut seen);
+        let own = agent.address.clone();
+        agent.registered.retain(|a| *a != own);
+    }
+    Read { broken: agent.is_none() && trouble.is_some(), agent, trouble, seen }
+}
+
+fn read_json(path: &Path) -> io::Result<Value> {
+    let bytes = read_small(path, MAX_FILE)?;
+    let value: Value = serde_json::from_slice(&bytes)
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("not JSON: {e}")))?;
+    if value.is_object() {
+        return Ok(value);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "not a JSON object"))
+}
+
+fn public_key(dir: &Path) -> Option<PublicKey> {
+    let file = disk::open_below(dir, &["keys", "public.pem"]).ok()?;
+    let (_, bytes) = disk::read_whole(&file, MAX_FILE as usize).ok()?;
+    pem::public(std::str::from_utf8(&bytes).ok()?).ok()
+}
+
+/// The member `path` of nested objects, as a text that is not empty, in lower case.
+fn text(value: &Value, path: &[&str]) -> Option<String> {
+    let found = path.iter().try_fold(value, |v, key| v.get(key))?.as_str()?.trim();
+    (!found.is_empty()).then(|| found.to_ascii_lowercase())
+}
+
+fn from_config(config: &Value, dir: &Path, folder: &str, default_provider: &str) -> Agent {
+    let written = text(config, &["agent", "address"]).or_else(|| text(config, &["address"]));
+    let parsed = written.as_deref().and_then(|a| {
+        address::parse(a, DEFAULT_TENANT, default_provider).ok().filter(|_| a.contains('@'))
+    });
+    let name = text(config, &["agent", "name"])
+        .or_else(|| text(config, &["name"]))
+        .or_else(|| parsed.as_ref().map(|a| a.name.clone()))
+        .unwrap_or_else(|| folder.to_ascii_lowercase());
+    let tenant = text(config, &["agent", "tenant"])
+        .or_else(|| text(config, &["tenant"]))
+        .or_else(|| parsed.as_ref().map(|a| a.tenant.clone()))
+        .unwrap_or_else(|| DEFAULT_TENANT.to_owned());
+    let provider = text(config, &["provider", "domain"])
+        .or_else(|| parsed.as_ref().map(|a| a.provider.clone()))
+        .unwrap_or_else(|| default_provider.to_ascii_lowercase());
+    let address = match (written, parsed) {
+        (Some(written), Some(_)) => written,
+        _ => format!("{name}@{tenant}.{provider}"),
+    };
+    Agent {
+        dir: dir.to_owned(),
+        folder: folder.to_owned(),
+        name,
+        tenant,
+        provider,
+        address,
+        registered: Vec::new(),
+        key: None,
+    }
+}
+
+/// The addresses under which an agent is registered with providers.
+fn registered(
+    dir: &Path,
+    default_provider: &str,
+    seen: &mut Vec<(PathBuf, Option<Stamp>)>,
+) -> Vec<String> {
+    // A symlink in the place of the folder is not followed.
+    let is_folder = std::fs::symlink_metadata(dir).is_ok_and(|m| m.is_dir());
+    let Some(entries) = is_folder.then(|| std::fs::read_dir(dir).ok()).flatten() else {
+        return Vec::new();
+    };
+    let mut out = Vec::new();
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+    paths.sort_unstable();
+    for path in paths.into_iter().filter(|p| p.extension().is_some_and(|e| e == "json")) {
+        seen.push((path.clone(), stat(&path)));
+        let Ok(value) = read_json(&path) else { continue };
+        let written = text(&value, &["address"]).or_else(|| {
+            let name = text(&value, &["agentName"]).or_else(|| text(&value, &["agent_name"]))?;
+            let (tenant, provider) = (text(&value, &["tenant"])?, text(&value, &["provider"])?);
+            Some(format!("{name}@{tenant}.{provider}"))
+        });
+        let usable = |a: &String| {
+            a.contains('@') && address::parse(a, DEFAULT_TENANT, default_provider).is_ok()
+        };
+        out.extend(written.filter(usable));
+    }
+    out
+}

@@ -1,0 +1,162 @@
+//! What a message file says, as far as the index needs to know.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::envelope::{ReadState, Stored};
+use super::home::Roster;
+use super::table::Mailbox;
+use super::time::parse_time;
+use super::{id, verify};
+use crate::model::{Claim, Timestamp, one_line};
+use crate::store::fs::Stamp;
+
+/// Clocks may differ by this much before a message counts as dated in the future.
+const SKEW_MS: i64 = 60_000;
+
+/// A message as it stands in its file. Texts that are compared are in lower case.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// Its writer, in lower case: pins, names and the index know one spelling only.
+    pub from: String,
+    /// Its recipient, in lower case.
+    pub to: String,
+    pub time: Timestamp,
+    /// Neither the message nor the store says when it was; the time is the file's.
+    pub file_time: bool,
+    /// The id it answers, one of the spellings under which clients write it.
+    pub answers: Option<String>,
+    /// The store's own mark.
+    pub read: bool,
+    pub expires: Option<Timestamp>,
+    pub future: bool,
+    /// Print of the id.
+    pub key: u64,
+    /// Print of what is shown and signed.
+    pub content: u64,
+    pub signed: bool,
+}
+
+/// A print of texts that nobody can make two sets for: the first 8 bytes of a SHA-256, never 0.
+pub(super) fn digest(texts: &[&str]) -> u64 {
+    let mut hash = Sha256::new();
+    for text in texts {
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text.as_bytes());
+    }
+    let full: [u8; 32] = hash.finalize().into();
+    let first = full.first_chunk::<8>().copied().unwrap_or_default();
+    u64::from_le_bytes(first).max(1)
+}
+
+/// When a file was last changed.
+pub(super) fn file_time(stamp: &Stamp) -> Timestamp {
+    Timestamp::from_millis(i64::try_from(stamp.mtime.div_euclid(1_000_000)).unwrap_or(0))
+}
+
+/// Collects the facts. `now` is the moment of looking.
+pub(super) fn facts(stored: &Stored<'_>, stamp: &Stamp, now: Timestamp) -> Facts {
+    let from = stored.from.to_ascii_lowercase();
+    let received = stored.received_at.as_deref().and_then(parse_time);
+    let written = stored.timestamp.as_deref().and_then(parse_time);
+    Facts {
+        key: digest(&[&stored.id]),
+        content: content(stored),
+        signed: stored.signature.is_some(),
+        to: stored.to.trim().to_ascii_lowercase(),
+        time: written.or(received).unwrap_or_else(|| file_time(stamp)),
+        file_time: written.is_none() && received.is_none(),
+        answers: stored.in_reply_to.as_deref().map(link),
+        read: stored.status.is_some_and(ReadState::is_read),
+        expires: stored.expires_at.as_deref().and_then(parse_time),
+        // What came later than it was written is not from the future, whenever it is looked at.
+        future: written
+            .is_some_and(|t| t > received.map_or(now, |r| r.min(now)).plus_millis(SKEW_MS)),
+        from,
+    }
+}
+
+/// The id a reply names: one client turns every `_` of a message id into `-`.
+pub(super) fn link(in_reply_to: &str) -> String {
+    let is_turned = in_reply_to.starts_with("msg-") || in_reply_to.starts_with("receipt-");
+    if is_turned { id::fold(in_reply_to).into_owned() } else { in_reply_to.to_owned() }
+}
+
+/// A print of everything that is shown of a message or covered by its signature, except what other
+/// clients change on the way: empty attachments, an absent context, final newlines, the spelling of
+/// numbers and the order of keys (formats/amp.md, sections 5 and 9).
+fn content(stored: &Stored<'_>) -> u64 {
+    let payload = match serde_json::from_str::<Value>(stored.payload) {
+        Ok(mut value) => {
+            plain_numbers(&mut value);
+            if let Some(object) = value.as_object_mut() {
+                object.retain(|key, v| {
+                    !(key == "context" && v.is_null()
+                        || key == "attachments" && v.as_array().is_some_and(Vec::is_empty))
+                });
+                if let Some(Value::String(text)) = object.get_mut("message") {
+                    text.truncate(text.trim_end_matches(['\r', '\n']).len());
+                }
+            }
+            Cow::Owned(value.to_string())
+        }
+        Err(_) => Cow::Borrowed(stored.payload),
+    };
+    let or_empty = |text: &Option<Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
+    digest(&[
+        &stored.from,
+        &stored.to,
+        &or_empty(&stored.subject),
+        stored.priority.as_deref().unwrap_or("normal"),
+        &or_empty(&stored.in_reply_to),
+        &or_empty(&stored.signature),
+        &payload,
+    ])
+}
+
+fn plain_numbers(value: &mut Value) {
+    match value {
+        Value::Number(n) => {
+            let same = n.as_f64().and_then(serde_json::Number::from_f64);
+            if let Some(same) = same {
+                *n = same;
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(plain_numbers),
+        Value::Object(members) => members.values_mut().for_each(plain_numbers),
+        _ => {}
+    }
+}
+
+/// Judges where the message lies and what it says of itself, and hands out its signature.
+///
+/// # Errors
+/// Why it is refused, in a sentence.
+pub(super) fn admit(
+    stored: &Stored<'_>,
+    facts: &Facts,
+    mailbox: Mailbox,
+    roster: &Roster,
+) -> Result<Option<Claim>, String> {
+    match mailbox {
+        Mailbox::Inbox if !roster.is_mine(&facts.to) => {
+            return Err(format!(
+                "it is not addressed to me: it is for {:?}, and I am {}",
+                one_line(&stored.to),
+                roster.me.addresses().collect::<Vec<_>>().join(", ")
+            ));
+        }
+        Mailbox::Sent if !roster.may_write_as(&facts.from) => {
+            return Err(format!(
+                "it lies in my sent folder, but it is from {:?}, and I am {}",
+                one_line(&stored.from),
+                roster.me.addresses().collect::<Vec<_>>().join(", ")
+            ));
+        }
+        _ => {}
+    }
+    verify::claim(stored, roster.key_of(&facts.from))
+        .map_err(|e| one_line(&e.to_string()).into_owned())
+}

@@ -1,0 +1,496 @@
+//! The agents of this host and which of them is me (AMP 0.1, section 2).
+//!
+//! Other clients rewrite configs whenever they like, so nothing is remembered for long: every use
+//! asks for a [`Roster`], and what it is made of is read again when its files have changed.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::agent::{self, Agent, selected_by_name};
+use super::{address, disk};
+use crate::model::{PublicKey, one_line};
+use crate::store::fs::read_small;
+use crate::store::{Spec, StoreError};
+
+/// How long a roster serves those who only read messages.
+const RECENT: Duration = Duration::from_millis(100);
+
+/// Where the agents are.
+pub(super) struct Home {
+    /// My own folder.
+    pub my_dir: PathBuf,
+    /// The folder that holds all agents' folders; it may not exist.
+    root: Option<PathBuf>,
+    default_provider: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    read: HashMap<PathBuf, agent::Read>,
+    roster: Option<Arc<Roster>>,
+    checked: Option<Instant>,
+}
+
+/// The agents at one moment.
+#[derive(Debug)]
+pub(super) struct Roster {
+    pub me: Agent,
+    /// All agents, me included, by folder name.
+    pub agents: Vec<Agent>,
+    /// Folders of agents whose configs cannot be read, with the names they go by.
+    broken: Vec<Broken>,
+    /// What is wrong with their files.
+    pub troubles: Vec<String>,
+    pub default_provider: String,
+    /// By address: the agent, `None` if several have it.
+    by_address: HashMap<String, Option<usize>>,
+}
+
+/// An agent of whom only the folder is known.
+#[derive(Debug)]
+struct Broken {
+    /// In lower case: by `.index.json`, and the folder's own.
+    names: Vec<String>,
+    /// What is wrong, naming the file.
+    trouble: String,
+}
+
+/// What a recipient's address leads to.
+pub(super) enum Recipient<'a> {
+    /// This agent, written to under this address.
+    Local(&'a Agent, String),
+    /// Several agents; a sentence names them.
+    Several(String),
+    /// An agent whose config cannot be read now; a sentence names the file.
+    Broken(String),
+    /// Nobody on this host; a sentence says why.
+    Nobody(String),
+}
+
+impl Roster {
+    /// Whether a message to this address, whatever its spelling, is for me.
+    pub fn is_mine(&self, to: &str) -> bool {
+        let to = to.trim().to_ascii_lowercase();
+        self.me.has_address(&to) || selected_by_name(&to).is_some_and(|n| self.me.is_called(n))
+    }
+
+    /// Whether mail in my own `sent/` may carry this address as its writer: one of mine, or my name
+    /// at a local provider, for some clients write another tenant than the config has.
+    pub fn may_write_as(&self, from: &str) -> bool {
+        self.me.has_address(from)
+            || address::parse(from, &self.me.tenant, &self.default_provider).is_ok_and(|a| {
+                self.me.is_called(&a.name) && address::is_local(&a.provider, &self.default_provider)
+            })
+    }
+
+    /// The key of the one agent that has exactly this address (lower case).
+    pub fn key_of(&self, address: &str) -> Option<PublicKey> {
+        if self.me.has_address(address) {
+            return self.me.key;
+        }
+        self.agent_at(address)?.key
+    }
+
+    /// The one agent that has exactly this address (lower case).
+    pub fn agent_at(&self, address: &str) -> Option<&Agent> {
+        self.agents.get((*self.by_address.get(address)?)?)
+    }
+
+    /// Whether some agent has exactly this address (lower case).
+    pub fn has(&self, address: &str) -> bool {
+        self.by_address.contains_key(address)
+    }
+
+    /// The agent of this name whose config cannot be read.
+    fn broken(&self, name: &str) -> Option<&Broken> {
+        self.broken.iter().find(|b| b.names.iter().any(|n| n == name))
+    }
+
+    fn called(&self, name: &str) -> Vec<&Agent> {
+        self.agents.iter().filter(|a| a.is_called(name)).collect()
+    }
+
+    /// What is mine in it, to notice that messages must be judged again.
+    pub fn my_names(&self) -> Vec<&str> {
+        std::iter::once(self.me.name.as_str()).chain(self.me.addresses()).collect()
+    }
+
+    /// An address in the form in which messages of this store carry it.
+    pub fn canonical(&self, text: &str) -> String {
+        let text = text.trim().to_ascii_lowercase();
+        if let Some(name) = selected_by_name(&text) {
+            if let [only] = self.called(name)[..] {
+                return only.address.clone();
+            }
+            let (tenant, provider) = (&self.me.tenant, &self.default_provider);
+            if address::is_name(name) {
+                return format!("{name}@{tenant}.{provider}");
+            }
+        }
+        text
+    }
+
+    /// Finds the recipient of a message.
+    ///
+    /// # Errors
+    /// If the text is no address at all.
+    pub fn recipient(&self, text: &str) -> Result<Recipient<'_>, StoreError> {
+        let parsed = address::parse(text, &self.me.tenant, &self.default_provider)
+            .map_err(StoreError::Invalid)?;
+        let lower = text.trim().to_ascii_lowercase();
+        if let Some(name) = selected_by_name(&lower) {
+            let found = self.called(name);
+            return Ok(match found[..] {
+                [only] => Recipient::Local(only, only.address.clone()),
+                [] => self.broken_or(name, || self.nobody_called(name)),
+                _ => Recipient::Several(several(&lower, &found)),
+            });
+        }
+        if let Some(agent) = self.agent_at(&lower) {
+            return Ok(Recipient::Local(agent, lower));
+        }
+        let same: Vec<&Agent> = self.agents.iter().filter(|a| a.has_address(&lower)).collect();
+        if same.len() > 1 {
+            return Ok(Recipient::Several(several(&lower, &same)));
+        }
+        if address::is_local(&parsed.provider, &self.default_provider) {
+            return Ok(self.broken_or(&parsed.name, || self.nobody_at(&lower, &parsed.name)));
+        }
+        Ok(Recipient::Nobody(format!(
+            "{lower} is at the provider {}, which is not on this machine; msgfs delivers AMP mail \
+             to agents of this machine only ({})",
+            parsed.provider,
+            self.known()
+        )))
+    }
+
+    fn broken_or(&self, name: &str, why: impl FnOnce() -> String) -> Recipient<'_> {
+        match self.broken(name).filter(|_| self.called(name).is_empty()) {
+            Some(broken) => Recipient::Broken(format!(
+                "{}; mend it, or send again when the program that writes it is done",
+                broken.trouble
+            )),
+            None => Recipient::Nobody(why()),
+        }
+    }
+
+    fn nobody_called(&self, name: &str) -> String {
+        format!("no agent of this machine is called {name} and has a config.json; {}", self.known())
+    }
+
+    fn nobody_at(&self, address: &str, name: &str) -> String {
+        let like: Vec<&str> = self.called(name).iter().map(|a| a.address.as_str()).collect();
+        if like.is_empty() {
+            return format!(
+                "no agent of this machine has the address {address} and a config.json; {}",
+                self.known()
+            );
+        }
+        format!(
+            "no agent of this machine has the address {address}; the address of {name} is {}",
+            like.join(" or ")
+        )
+    }
+
+    /// Who there is, for people.
+    fn known(&self) -> String {
+        let mut known: Vec<&str> = self.agents.iter().map(|a| a.address.as_str()).collect();
+        let more = known.len().saturating_sub(10);
+        known.truncate(10);
+        let list = one_line(&known.join(", ")).into_owned();
+        if more > 0 {
+            format!("there are {list} and {more} more")
+        } else {
+            format!("there is {list}")
+        }
+    }
+
+    /// Pairs of agents that cannot be told apart: their folders and what they share.
+    pub fn clashes(&self) -> Vec<(&Agent, &Agent, &str)> {
+        let mut out = Vec::new();
+        for (n, a) in self.agents.iter().enumerate() {
+            for b in self.agents.iter().skip(n + 1) {
+                if let Some(address) = a.addresses().find(|x| b.has_address(x)) {
+                    out.push((a, b, address));
+                } else if a.name == b.name {
+                    out.push((a, b, a.name.as_str()));
+                }
+            }
+        }
+        out
+    }
+}
+
+fn several(text: &str, found: &[&Agent]) -> String {
+    let list: Vec<String> = found
+        .iter()
+        .map(|a| format!("{} (folder {})", one_line(&a.address), one_line(&a.folder)))
+        .collect();
+    format!("{} is more than one agent of this machine: {}", one_line(text), list.join(" and "))
+}
+
+impl Home {
+    /// Finds the agents and me among them.
+    ///
+    /// # Errors
+    /// If there are no agents, or I am none of them or more than one.
+    pub fn open(spec: &Spec) -> Result<Self, StoreError> {
+        let provider = std::env::var("AMP_PROVIDER_DOMAIN").ok().filter(|p| !p.trim().is_empty());
+        let default_provider = provider
+            .map_or_else(|| address::LOCAL_PROVIDER.to_owned(), |p| p.trim().to_ascii_lowercase());
+        // AMP_DIR may name an agent's folder through a symlink beside it.
+        let dir = std::fs::canonicalize(&spec.dir).map_err(|e| no_such_dir(&spec.dir, e))?;
+        let inside = dir.join("agents");
+        let state = Mutex::default();
+        if inside.is_dir() {
+            let inside = std::fs::canonicalize(&inside).map_err(|e| StoreError::io(&inside, e))?;
+            let root = Some(inside.clone());
+            let mut home = Self { my_dir: PathBuf::new(), root, default_provider, state };
+            home.my_dir = home.choose(&inside, spec.as_me.as_deref().unwrap_or(&spec.me))?;
+            // What was built so far does not know who I am.
+            home.state.lock().roster = None;
+            return Ok(home);
+        }
+        if !dir.join("config.json").is_file() {
+            return Err(StoreError::Invalid(format!(
+                "{}: holds neither a folder `agents` nor a `config.json`, so it is no place of AMP \
+                 agents; give the folder that holds `agents`, or make an agent with amp-init",
+                one_line(&spec.dir.to_string_lossy())
+            )));
+        }
+        let parent = dir.parent().filter(|p| p.file_name().is_some_and(|n| n == "agents"));
+        let root = match parent {
+            Some(parent) => Some(parent.to_owned()),
+            // One spelling of every path, so that I am not taken for a second agent.
+            None => spec.home.as_ref().map(|home| {
+                let root = home.join(".agent-messaging/agents");
+                std::fs::canonicalize(&root).unwrap_or(root)
+            }),
+        };
+        let home = Self { my_dir: dir, root, default_provider, state };
+        if home.read_all(&mut home.state.lock()).is_none() {
+            return Err(home.no_config());
+        }
+        Ok(home)
+    }
+
+    fn no_config(&self) -> StoreError {
+        let config = self.my_dir.join("config.json");
+        StoreError::Invalid(format!(
+            "{}: the config of this agent cannot be read; mend it or run amp-init",
+            one_line(&config.to_string_lossy())
+        ))
+    }
+
+    /// The agents now: files that changed are read again.
+    ///
+    /// # Errors
+    /// If my own config was never readable.
+    pub fn roster(&self) -> Result<Arc<Roster>, StoreError> {
+        self.read_all(&mut self.state.lock()).ok_or_else(|| self.no_config())
+    }
+
+    /// The agents as they were a moment ago, for reading many messages one after the other.
+    ///
+    /// # Errors
+    /// As [`Home::roster`].
+    pub fn recent(&self) -> Result<Arc<Roster>, StoreError> {
+        let mut state = self.state.lock();
+        if let (Some(roster), Some(checked)) = (&state.roster, state.checked)
+            && checked.elapsed() < RECENT
+        {
+            return Ok(Arc::clone(roster));
+        }
+        self.read_all(&mut state).ok_or_else(|| self.no_config())
+    }
+
+    /// Folders of agents: real ones, so that a `<name>` symlink to `<uuid>` is not a second agent.
+    fn folders(&self) -> Vec<PathBuf> {
+        let entries = self.root.as_ref().and_then(|root| std::fs::read_dir(root).ok());
+        let mut out: Vec<PathBuf> = entries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
+            .map(|e| e.path())
+            .collect();
+        if !self.my_dir.as_os_str().is_empty() && !out.contains(&self.my_dir) {
+            out.push(self.my_dir.clone());
+        }
+        out.sort_unstable();
+        out
+    }
+
+    fn read_all(&self, state: &mut State) -> Option<Arc<Roster>> {
+        let folders = self.folders();
+        let mut changed = state.roster.is_none() || state.read.len() != folders.len();
+        state.read.retain(|dir, _| folders.binary_search(dir).is_ok());
+        for dir in &folders {
+            let before = state.read.get(dir);
+            if before.is_some_and(agent::Read::is_fresh) {
+                continue;
+            }
+            let read = agent::read(dir, &self.default_provider, before);
+            state.read.insert(dir.clone(), read);
+            changed = true;
+        }
+        state.checked = Some(Instant::now());
+        if changed {
+            let earlier = state.roster.as_ref().map(|r| r.me.clone());
+            state.roster = self.build(&folders, &state.read, earlier).map(Arc::new);
+        }
+        state.roster.clone()
+    }
+
+    fn build(
+        &self,
+        folders: &[PathBuf],
+        read: &HashMap<PathBuf, agent::Read>,
+        earlier: Option<Agent>,
+    ) -> Option<Roster> {
+        let list = || folders.iter().filter_map(|dir| read.get(dir));
+        let agents: Vec<Agent> = list().filter_map(|r| r.agent.clone()).collect();
+        // Without a config for a moment I am still who I was.
+        let me = agents.iter().find(|a| a.dir == self.my_dir).cloned().or(earlier);
+        let mut by_address: HashMap<String, Option<usize>> = HashMap::new();
+        for (n, agent) in agents.iter().enumerate() {
+            for address in agent.addresses() {
+                let slot = by_address.entry(address.to_owned()).or_insert(Some(n));
+                if *slot != Some(n) {
+                    *slot = None;
+                }
+            }
+        }
+        Some(Roster {
+            me: me.or_else(|| self.my_dir.as_os_str().is_empty().then(nobody))?,
+            broken: self.broken(folders, read),
+            troubles: list().filter_map(|r| r.trouble.clone()).collect(),
+            default_provider: self.default_provider.clone(),
+            agents,
+            by_address,
+        })
+    }
+
+    fn broken(&self, folders: &[PathBuf], read: &HashMap<PathBuf, agent::Read>) -> Vec<Broken> {
+        let broken = |dir: &&PathBuf| read.get(*dir).is_some_and(|r| r.broken);
+        let mut known = None;
+        let mut out = Vec::new();
+        for dir in folders.iter().filter(broken) {
+            let folder = dir.file_name().map(|n| n.to_string_lossy().into_owned());
+            let folder = folder.unwrap_or_default();
+            let root = self.root.as_deref().unwrap_or(dir);
+            let index = known.get_or_insert_with(|| index(root));
+            let indexed = index.iter().filter(|(_, f)| **f == folder);
+            let mut names: Vec<String> = indexed.map(|(n, _)| n.to_ascii_lowercase()).collect();
+            names.push(folder.to_ascii_lowercase());
+            let trouble = read.get(dir).and_then(|r| r.trouble.clone()).unwrap_or_default();
+            out.push(Broken { names, trouble });
+        }
+        out
+    }
+
+    /// The folder of the agent that somebody calls `name`: by its config, else by the index, else by
+    /// its folder.
+    fn choose(&self, root: &Path, name: &str) -> Result<PathBuf, StoreError> {
+        let roster = self.roster()?;
+        let wanted = name.trim().to_ascii_lowercase();
+        let pick = |fits: &dyn Fn(&Agent) -> bool| -> Result<Option<PathBuf>, StoreError> {
+            let found: Vec<&Agent> = roster.agents.iter().filter(|a| fits(a)).collect();
+            match found[..] {
+                [] => Ok(None),
+                [only] => Ok(Some(only.dir.clone())),
+                _ => Err(StoreError::Invalid(format!(
+                    "{}; say which one is yours {} in the [[store]] of kind \"amp\"",
+                    several(&wanted, &found),
+                    which(root, &found)
+                ))),
+            }
+        };
+        if wanted.contains('@')
+            && let Some(dir) = pick(&|a| a.has_address(&wanted))?
+        {
+            return Ok(dir);
+        }
+        if let Some(dir) = pick(&|a| a.name == wanted)? {
+            return Ok(dir);
+        }
+        let indexed = index_entries(root, &wanted);
+        if let Some(dir) = pick(&|a| indexed.contains(&a.folder))? {
+            return Ok(dir);
+        }
+        if let Some(dir) = pick(&|a| a.folder.eq_ignore_ascii_case(&wanted))? {
+            return Ok(dir);
+        }
+        if let Some(broken) = roster.broken(&wanted) {
+            return Err(StoreError::Invalid(format!("{}; mend it", broken.trouble)));
+        }
+        let names: Vec<&str> = roster.agents.iter().map(|a| a.name.as_str()).collect();
+        let list = if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
+        Err(StoreError::Invalid(format!(
+            "{}: no agent here is called {:?}; there is {}; say which one is yours with \
+             me = \"NAME\" in the [[store]] of kind \"amp\"",
+            one_line(&root.to_string_lossy()),
+            one_line(name),
+            one_line(&list)
+        )))
+    }
+}
+
+/// How to say which of several agents is meant, for people.
+fn which(root: &Path, found: &[&Agent]) -> String {
+    let differ =
+        |(n, a): (usize, &&Agent)| found.iter().skip(n + 1).all(|b| a.address != b.address);
+    if found.iter().enumerate().all(differ) {
+        return "by its address: me = \"ADDRESS\"".to_owned();
+    }
+    // One address for two: only the folder tells them apart.
+    let list: Vec<String> = found
+        .iter()
+        .map(|a| format!("dir = {:?}", one_line(&root.join(&a.folder).to_string_lossy())))
+        .collect();
+    format!("by its folder: {}", list.join(" or "))
+}
+
+fn no_such_dir(dir: &Path, error: io::Error) -> StoreError {
+    if error.kind() != io::ErrorKind::NotFound {
+        return StoreError::io(dir, error);
+    }
+    StoreError::Invalid(format!(
+        "{}: does not exist; make an agent there with amp-init, or let `dir` in the [[store]] of kind \
+         \"amp\" name the folder that holds `agents` (usually ~/.agent-messaging)",
+        one_line(&dir.to_string_lossy())
+    ))
+}
+
+/// Stands for me while I am looked for.
+fn nobody() -> Agent {
+    Agent {
+        dir: PathBuf::new(),
+        folder: String::new(),
+        name: String::new(),
+        tenant: address::DEFAULT_TENANT.to_owned(),
+        provider: address::LOCAL_PROVIDER.to_owned(),
+        address: String::new(),
+        registered: Vec::new(),
+        key: None,
+    }
+}
+
+/// The folders that `.index.json` gives for a name, whatever its case.
+fn index_entries(root: &Path, name: &str) -> Vec<String> {
+    let fits = |(key, _): &(String, String)| key.eq_ignore_ascii_case(name);
+    let folders = index(root).into_iter().filter(fits).map(|(_, folder)| folder);
+    folders.filter(|folder| disk::is_component(folder)).collect()
+}
+
+/// `.index.json`: folders by name.
+fn index(root: &Path) -> HashMap<String, String> {
+    let bytes = read_small(&root.join(".index.json"), 16 << 20).unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
+}

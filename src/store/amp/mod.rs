@@ -1,0 +1,300 @@
+//! AMP 0.1 (Agent Messaging Protocol): a folder per agent, a JSON file per message.
+//!
+//! The format, as functions without I/O:
+//! - [`envelope`], [`json`], [`number`], [`time`], [`id`], [`address`], [`limits`]: what a file says.
+//! - [`verify`], [`canonical`], [`wrap`]: what a signature covers. [`scan_text`]: what to warn of.
+//! - [`write`](mod@write), [`edit`], [`filename`], [`pem`]: new messages, marks, attachments, keys.
+//!
+//! The store on top of it:
+//! - `agent`, `home`: the agents of this host and which of them is me.
+//! - `disk`: opening and writing files below an agent's folder without following anything.
+//! - `table`, `files`, `arrival`, `facts`, `relate`, `scan`: which message files there are, in which
+//!   order they came, and what changed.
+//! - `read`, `parts`: one message in full. `send`: new ones. `raw`, `status`, `check`: the rest.
+
+pub mod address;
+mod agent;
+mod arrival;
+pub mod canonical;
+mod check;
+mod disk;
+pub mod edit;
+pub mod envelope;
+mod facts;
+pub mod filename;
+mod files;
+mod home;
+pub mod id;
+pub mod json;
+pub mod limits;
+pub mod number;
+mod parts;
+pub mod pem;
+mod raw;
+mod read;
+mod relate;
+mod scan;
+pub mod scan_text;
+mod send;
+mod status;
+mod table;
+pub mod time;
+pub mod verify;
+pub mod wrap;
+pub mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+
+use super::{
+    Advice, Fit, Kind, Location, Part, Prepared, Preparing, RawEntry, Record, Sink, Spec, Store,
+    StoreError, Violation, Watermark,
+};
+use crate::model::{Claim, Draft, PublicKey, Seed, Timestamp};
+use files::Files;
+use home::{Home, Recipient};
+use scan::Memory;
+
+/// The mailbox of one AMP agent.
+pub struct Amp {
+    name: String,
+    /// My address when the store was opened; a later one is used for what is sent later.
+    me: String,
+    home: Home,
+    files: Files,
+    /// One scan at a time.
+    memory: Mutex<Memory>,
+    digests: parts::Digests,
+    /// One append at a time; two that make the same folder would wait for each other anyway.
+    appending: Mutex<()>,
+    /// Folders with new names in them that may not be on disk yet.
+    unsynced: Mutex<HashSet<PathBuf>>,
+}
+
+impl std::fmt::Debug for Amp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Amp")
+            .field("dir", &self.files.dir)
+            .field("me", &self.me)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Amp {
+    /// Opens the mailbox of the agent that `spec` names. Nothing is made.
+    ///
+    /// # Errors
+    /// If there are no agents at `spec.dir`, or I am none of them or several.
+    pub fn open(spec: &Spec) -> Result<Self, StoreError> {
+        let home = Home::open(spec)?;
+        let me = home.roster()?.me.address.clone();
+        let files = Files::new(home.my_dir.clone());
+        Ok(Self {
+            name: spec.name.clone(),
+            me,
+            home,
+            files,
+            memory: Mutex::default(),
+            digests: parts::Digests::default(),
+            appending: Mutex::default(),
+            unsynced: Mutex::default(),
+        })
+    }
+}
+
+impl Store for Amp {
+    fn kind(&self) -> Kind {
+        Kind::Amp
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn me(&self) -> &str {
+        &self.me
+    }
+
+    fn dir(&self) -> &Path {
+        &self.files.dir
+    }
+
+    fn whole_seconds(&self) -> bool {
+        false
+    }
+
+    fn max_body(&self) -> u64 {
+        limits::BODY_BYTES as u64
+    }
+
+    fn links(&self) -> bool {
+        true
+    }
+
+    fn note(&self, path: &Path) {
+        self.files.note(path);
+    }
+
+    fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
+        let mut memory = self.memory.lock();
+        let roster = self.home.roster()?;
+        scan::scan(&self.files, &roster, &mut memory, full, sink)
+    }
+
+    fn save(&self) -> Vec<u8> {
+        let basis = self.memory.lock().basis;
+        self.files.table.read().save(basis)
+    }
+
+    fn restore(&self, saved: &[u8]) -> bool {
+        let Some((table, basis)) = table::Table::restore(saved) else { return false };
+        // The boxes are walked again: only what has changed since is read.
+        *self.memory.lock() = Memory { basis, ..Memory::default() };
+        *self.files.table.write() = table;
+        true
+    }
+
+    fn reset(&self) {
+        let mut memory = self.memory.lock();
+        *memory = Memory::default();
+        *self.files.table.write() = table::Table::default();
+        self.files.take_noted();
+    }
+
+    fn watched(&self) -> Vec<PathBuf> {
+        self.watched_folders()
+    }
+
+    fn concerns(&self, folder: &Path, name: &OsStr) -> bool {
+        self.is_of_concern(folder, name)
+    }
+
+    fn health(&self) -> Vec<String> {
+        self.health_lines()
+    }
+
+    fn advice(&self) -> Vec<Advice> {
+        self.advice_lines()
+    }
+
+    fn source_path(&self, source: u32) -> Option<String> {
+        self.files.table.read().path(source)
+    }
+
+    fn read(&self, at: &Location) -> Result<Record, StoreError> {
+        self.read_message(at)
+    }
+
+    fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
+        self.raw_bytes(at, limit)
+    }
+
+    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
+        self.open_attachment(at, name)
+    }
+
+    fn canonical(&self, address: &str) -> String {
+        match self.home.recent() {
+            Ok(roster) => roster.canonical(address),
+            Err(_) => address.trim().to_ascii_lowercase(),
+        }
+    }
+
+    fn fits(&self, text: &str) -> Fit {
+        let Ok(roster) = self.home.recent() else { return Fit::No };
+        let provider = &roster.default_provider;
+        match address::parse(text, &roster.me.tenant, provider) {
+            Err(_) => Fit::No,
+            Ok(_) if !text.contains('@') => Fit::Plain,
+            Ok(a) if address::is_local(&a.provider, provider) => Fit::Exact,
+            // Nothing is carried to providers elsewhere, so another store has the first claim.
+            Ok(_) if roster.has(&text.trim().to_ascii_lowercase()) => Fit::Exact,
+            Ok(_) => Fit::Plain,
+        }
+    }
+
+    fn registered(&self, address: &str) -> bool {
+        let Ok(roster) = self.home.recent() else { return false };
+        // One whose config is broken for a moment is no stranger.
+        !matches!(roster.recipient(address), Err(_) | Ok(Recipient::Nobody(_)))
+    }
+
+    fn signing_key(&self, _mine: Option<&Seed>) -> Result<Seed, StoreError> {
+        status::signing_key(&self.files.dir)
+    }
+
+    fn public_key(&self, _mine: Option<PublicKey>) -> Option<PublicKey> {
+        Some(status::signing_key(&self.files.dir).ok()?.public_key())
+    }
+
+    fn carries(&self, files: &[(String, u64)]) -> Result<(), StoreError> {
+        send::carries(files)
+    }
+
+    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
+        let roster = self.home.roster()?;
+        send::prepare(&roster, draft, with)
+    }
+
+    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
+        self.has_room(bytes)
+    }
+
+    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
+        let _one = self.appending.lock();
+        self.deliver_prepared(message)
+    }
+
+    fn repeats(&self) -> bool {
+        true
+    }
+
+    fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
+        self.mark(at, read)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.sync_folders()
+    }
+
+    fn has_watermark(&self) -> bool {
+        false
+    }
+
+    fn watermark(&self) -> Option<Watermark> {
+        None
+    }
+
+    fn set_watermark(&self, _mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
+        Ok(None)
+    }
+
+    fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
+        self.list_raw(folder)
+    }
+
+    fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
+        self.newest_raw(folder)
+    }
+
+    fn raw_open(&self, path: &str) -> io::Result<File> {
+        self.open_raw(path)
+    }
+
+    fn check(
+        &self,
+        verify: &dyn Fn(&Claim) -> Option<String>,
+        report: &mut dyn FnMut(Violation),
+    ) -> Result<(), StoreError> {
+        let roster = self.home.roster()?;
+        check::check(&self.files.dir, &roster, &self.digests, verify, report)
+    }
+}

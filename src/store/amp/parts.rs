@@ -1,0 +1,196 @@
+//! Files that come with a message: where their bytes lie and whether they are the ones meant (AMP
+//! 0.1, section 8).
+//!
+//! The bytes are in my own `attachments/<attachment id>/` or, as one client downloads them, in
+//! `attachments/<message id>/`; else in the sender's folder, where the plugin leaves them. Whatever
+//! lies there counts only if size and digest are those the message names.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+
+use lru::LruCache;
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+
+use super::envelope::{AttachmentRef, Stored};
+use super::home::Roster;
+use super::table::stamp_print;
+use super::{disk, filename};
+use crate::model::{Attachment, hex};
+use crate::store::fs::{Stamp, read_at_most};
+use crate::store::{Part, StoreError};
+
+/// Files whose digest is remembered.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
+/// Files up to this size are handed out from memory, so that they are the very bytes that were
+/// checked.
+const IN_MEMORY: u64 = 1 << 20;
+
+/// The digests of files that were read.
+#[derive(Debug)]
+pub(super) struct Digests(Mutex<LruCache<u64, (Stamp, [u8; 32])>>);
+
+impl Default for Digests {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(REMEMBERED)))
+    }
+}
+
+impl Digests {
+    /// The SHA-256 of an open file, in hex; read once as long as it does not change.
+    fn of(&self, file: &File) -> io::Result<String> {
+        let stamp = Stamp::of(file)?;
+        let print = stamp_print(&stamp);
+        if let Some((of, digest)) = self.0.lock().get(&print)
+            && *of == stamp
+        {
+            return Ok(hex(digest));
+        }
+        let mut hash = Sha256::new();
+        let mut buffer = vec![0; 64 << 10];
+        let mut at = 0;
+        loop {
+            let n = read_at_most(file, &mut buffer, at)?;
+            hash.update(buffer.get(..n).unwrap_or_default());
+            at += n as u64;
+            if n < buffer.len() {
+                break;
+            }
+        }
+        let digest: [u8; 32] = hash.finalize().into();
+        // Only if nobody changed it while it was read.
+        if Stamp::of(file)? == stamp {
+            self.0.lock().put(print, (stamp, digest));
+        }
+        Ok(hex(&digest))
+    }
+}
+
+/// An attachment of a message, and its bytes if they are here and right.
+pub(super) struct Piece {
+    pub shown: Attachment,
+    file: Option<File>,
+}
+
+/// The attachments of a message, under names that differ.
+pub(super) fn pieces(
+    stored: &Stored<'_>,
+    my_dir: &Path,
+    roster: &Roster,
+    digests: &Digests,
+) -> Vec<Piece> {
+    let from = stored.from.to_ascii_lowercase();
+    let sender = roster.agent_at(&from).map(|a| a.dir.as_path()).filter(|dir| *dir != my_dir);
+    let mut taken: HashSet<String> = HashSet::new();
+    let mut out = Vec::new();
+    for attachment in &stored.attachments {
+        let clean = filename::clean(attachment.filename.as_deref().unwrap_or_default());
+        let name = unused(clean, &mut taken);
+        let size = attachment.size.unwrap_or(0);
+        let found = match filename::check_attachment(attachment) {
+            Some(reason) => Err(reason),
+            None => find(attachment, &stored.id, my_dir, sender, digests),
+        };
+        let (file, withheld) = match found {
+            Ok(file) => (Some(file), None),
+            Err(reason) => (None, Some(format!("withheld: {reason}"))),
+        };
+        out.push(Piece { shown: Attachment { name, size, withheld }, file });
+    }
+    out
+}
+
+/// The name, with a number before its extension if it is taken.
+fn unused(name: String, taken: &mut HashSet<String>) -> String {
+    let mut candidate = name.clone();
+    let mut n = 2;
+    while !taken.insert(candidate.clone()) {
+        candidate = match name.rsplit_once('.') {
+            Some((stem, extension)) if !stem.is_empty() => format!("{stem}~{n}.{extension}"),
+            _ => format!("{name}~{n}"),
+        };
+        n += 1;
+    }
+    candidate
+}
+
+/// The bytes of an attachment.
+///
+/// # Errors
+/// Why it is withheld, in a few words.
+fn find(
+    attachment: &AttachmentRef<'_>,
+    message: &str,
+    my_dir: &Path,
+    sender: Option<&Path>,
+    digests: &Digests,
+) -> Result<File, String> {
+    let id = attachment.id.as_deref().unwrap_or_default();
+    let written = attachment.filename.as_deref().unwrap_or_default();
+    let clean = filename::clean(written);
+    let digest = attachment.digest.as_deref().and_then(filename::sha256_of).unwrap_or_default();
+    let mut reason = if attachment.url.as_deref().is_some_and(|url| !url.is_empty()) {
+        "link".to_owned()
+    } else {
+        "the file is not here".to_owned()
+    };
+    let places = [(Some(my_dir), id), (Some(my_dir), message), (sender, id)];
+    for (base, folder) in places.into_iter().filter_map(|(base, folder)| Some((base?, folder))) {
+        for name in [clean.as_str(), written] {
+            match disk::open_below(base, &["attachments", folder, name]) {
+                Ok(file) => match matches(&file, attachment.size, digest, digests) {
+                    Ok(()) => return Ok(file),
+                    Err(wrong) => reason = wrong,
+                },
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(_) => "the file cannot be opened".clone_into(&mut reason),
+            }
+            if clean == written {
+                break;
+            }
+        }
+    }
+    Err(reason)
+}
+
+fn matches(file: &File, size: Option<u64>, digest: &str, digests: &Digests) -> Result<(), String> {
+    let unreadable = |_| "the file cannot be read".to_owned();
+    if size != Some(file.metadata().map_err(unreadable)?.len()) {
+        return Err("size does not match".into());
+    }
+    if digests.of(file).map_err(unreadable)? != digest {
+        return Err("digest does not match".into());
+    }
+    Ok(())
+}
+
+/// Hands out the bytes of a piece.
+///
+/// # Errors
+/// `NotFound` if it is withheld.
+pub(super) fn open(piece: Piece, stored: &Stored<'_>) -> Result<Part, StoreError> {
+    let path = Path::new(&piece.shown.name);
+    let Some(mut file) = piece.file else {
+        return Err(StoreError::io(path, io::ErrorKind::NotFound.into()));
+    };
+    if piece.shown.size > IN_MEMORY {
+        return Ok(Part::File(file));
+    }
+    let mut bytes = Vec::with_capacity(piece.shown.size as usize);
+    file.by_ref()
+        .take(IN_MEMORY + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| StoreError::io(path, e))?;
+    let is_meant = stored.attachments.iter().any(|a| {
+        let digest = a.digest.as_deref().and_then(filename::sha256_of);
+        a.size == Some(bytes.len() as u64) && digest == Some(hex(&Sha256::digest(&bytes)).as_str())
+    });
+    if !is_meant {
+        return Err(StoreError::Moved);
+    }
+    Ok(Part::Bytes(Arc::from(bytes)))
+}

@@ -1,0 +1,215 @@
+//! One message in full: what its header and its text say, and what the reader is warned of.
+
+use std::io;
+use std::time::Duration;
+
+use super::Amp;
+use super::envelope::{self, Stored};
+use super::limits::{FILE_BYTES, over_limit};
+use super::parts::{self, Piece};
+use super::relate::{id_of, spelled, thread_of};
+use super::table::{File, Flags, Table};
+use super::{disk, facts, home, scan_text, verify};
+use crate::model::{Message, Timestamp};
+use crate::store::fs::Stamp;
+use crate::store::{Location, Part, Record, StoreError};
+
+/// How often, and after which pause, a file is read that somebody is just writing.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What the table says of the file a message is read from.
+struct Place {
+    file: File,
+    parts: Vec<String>,
+    name: String,
+    twin: Option<[u8; 32]>,
+    /// The id under which the same signed bytes came before.
+    replay_of: Option<String>,
+}
+
+impl Amp {
+    fn place(&self, source: u32) -> Result<Place, StoreError> {
+        let table = self.files.table.read();
+        let file = *table.get(source).ok_or(StoreError::Moved)?;
+        let folder = table.folder(&file).ok_or(StoreError::Moved)?;
+        Ok(Place {
+            parts: folder.parts().into_iter().map(str::to_owned).collect(),
+            name: format!("{}.json", table.stem(&file)),
+            twin: table.twins.get(&source).copied(),
+            replay_of: replay_of(&table, source, &file),
+            file,
+        })
+    }
+
+    /// The bytes of a file as they are.
+    fn bytes_of(&self, place: &Place, limit: usize) -> Result<(Stamp, Vec<u8>), StoreError> {
+        let parts: Vec<&str> = place.parts.iter().map(String::as_str).collect();
+        let path = || self.files.dir.join(parts.join("/")).join(&place.name);
+        disk::open_dir(&self.files.dir, &parts)
+            .and_then(|dir| disk::open_file(&dir, &place.name))
+            .and_then(|file| disk::read_whole(&file, limit))
+            .map_err(|e| match e.kind() {
+                io::ErrorKind::NotFound => StoreError::Moved,
+                _ => StoreError::io(&path(), e),
+            })
+    }
+
+    /// The message at a location, handed to `use_it` with what the table says of it. A file that
+    /// cannot be parsed is read again for a moment; then the last bytes that could be parsed count.
+    fn with_message<T>(
+        &self,
+        source: u32,
+        use_it: impl Fn(&Stored<'_>, &Place, &Stamp, &[u8]) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut known = false;
+        for attempt in 0..TRIES {
+            let place = self.place(source)?;
+            known = place.file.flags.has(Flags::MESSAGE);
+            let (stamp, bytes) = self.bytes_of(&place, FILE_BYTES + 1)?;
+            if let Ok(stored) = envelope::parse(&bytes) {
+                if !is_what_was_seen(&place, &stored, &stamp) {
+                    return Err(StoreError::Moved);
+                }
+                if known {
+                    self.files.keep(source, &bytes);
+                }
+                return use_it(&stored, &place, &stamp, &bytes);
+            }
+            // What was never a message is not waited for.
+            if !known || attempt + 1 == TRIES || place.file.flags.has(Flags::BROKEN) {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        let kept = known.then(|| self.files.kept(source)).flatten().ok_or(StoreError::Moved)?;
+        let place = self.place(source)?;
+        let stored = envelope::parse(&kept).map_err(|_| StoreError::Moved)?;
+        let stamp = Stamp::default();
+        if !is_what_was_seen(&place, &stored, &stamp) {
+            return Err(StoreError::Moved);
+        }
+        use_it(&stored, &place, &stamp, &kept)
+    }
+
+    pub(super) fn read_message(&self, at: &Location) -> Result<Record, StoreError> {
+        let roster = self.home.recent()?;
+        self.with_message(at.source, |stored, place, stamp, _| {
+            Ok(self.record(stored, place, stamp, &roster))
+        })
+    }
+
+    fn record(
+        &self,
+        stored: &Stored<'_>,
+        place: &Place,
+        stamp: &Stamp,
+        roster: &home::Roster,
+    ) -> Record {
+        let mut facts = facts::facts(stored, stamp, Timestamp::now());
+        if facts.file_time {
+            facts.time = Timestamp::from_millis(place.file.time);
+        }
+        let key = roster.key_of(&facts.from);
+        let bodies = verify::bodies(stored, key.as_ref());
+        let pieces = parts::pieces(stored, &self.files.dir, roster, &self.digests);
+        let mut extra = Vec::new();
+        if let Some(kind) = stored.kind.as_deref().filter(|k| !k.is_empty()) {
+            extra.push(("Type", kind.to_owned()));
+        }
+        if let Some(priority) = stored.priority.as_deref().filter(|p| !matches!(*p, "" | "normal"))
+        {
+            extra.push(("Priority", priority.to_owned()));
+        }
+        let id = id_of(stored, place.twin.as_ref());
+        let message = Message {
+            to: vec![facts.to],
+            cc: Vec::new(),
+            time: facts.time,
+            subject: stored.subject.as_deref().filter(|s| !s.is_empty()).map(str::to_owned),
+            extra,
+            thread: Some(thread_of(&stored.id, place.twin.as_ref()).into_owned()),
+            in_reply_to: facts.answers.map(|id| spelled(&self.files.table.read(), id)),
+            id: id.into_owned(),
+            warnings: warnings(stored, place, &bodies.body),
+            attachments: pieces.into_iter().map(|p| p.shown).collect(),
+            body: bodies.body,
+            from: Some(facts.from),
+        };
+        let claim = verify::claim(stored, key).ok().flatten();
+        Record { message, body_if_valid: bodies.body_if_valid, claim, ..Record::default() }
+    }
+
+    pub(super) fn open_attachment(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
+        let roster = self.home.recent()?;
+        self.with_message(at.source, |stored, _, _, _| {
+            let pieces = parts::pieces(stored, &self.files.dir, &roster, &self.digests);
+            let found: Option<Piece> = pieces.into_iter().find(|p| p.shown.name == name);
+            let missing =
+                || StoreError::io(std::path::Path::new(name), io::ErrorKind::NotFound.into());
+            parts::open(found.ok_or_else(missing)?, stored)
+        })
+    }
+
+    pub(super) fn raw_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
+        Ok(self.bytes_of(&self.place(at.source)?, limit)?.1)
+    }
+
+    /// Writes my mark into the message's file, in my own inbox only.
+    pub(super) fn mark(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
+        let told = self.with_message(at.source, |stored, place, stamp, bytes| {
+            // Stale mail is shown as read on the store's word; nothing is said about it there.
+            let own = place.parts.get(1).is_some_and(|mailbox| mailbox == "inbox");
+            if !own || place.file.flags.has(Flags::EXPIRED) {
+                return Ok(false);
+            }
+            let Some(edited) = super::edit::set_status(bytes, read, Timestamp::now()) else {
+                return Ok(stored.status.is_some_and(envelope::ReadState::is_read) == read);
+            };
+            let parts: Vec<&str> = place.parts.iter().map(String::as_str).collect();
+            let path = self.files.dir.join(parts.join("/")).join(&place.name);
+            let io = |e| StoreError::io(&path, e);
+            let dir = disk::open_dir(&self.files.dir, &parts).map_err(io)?;
+            let done = disk::replace(&dir, &place.name, &edited, stamp).map_err(io)?;
+            self.files.note(&path);
+            if done { Ok(true) } else { Err(StoreError::Moved) }
+        })?;
+        Ok(told)
+    }
+}
+
+/// Whether a file holds the message that was reported. One that was refused is shown as it is.
+fn is_what_was_seen(place: &Place, stored: &Stored<'_>, stamp: &Stamp) -> bool {
+    if !place.file.flags.has(Flags::MESSAGE) {
+        return true;
+    }
+    let facts = facts::facts(stored, stamp, Timestamp::now());
+    (facts.key, facts.content) == (place.file.key, place.file.content)
+}
+
+/// The id under which the signed bytes of a file came first, if that was another one.
+fn replay_of(table: &Table, source: u32, file: &File) -> Option<String> {
+    if !file.flags.has(Flags::SIGNED) {
+        return None;
+    }
+    let first = table.first_with_content(file.content).filter(|n| *n < source)?;
+    let earlier = table.get(first).filter(|f| f.key != file.key)?;
+    Some(table.stem(earlier).to_owned())
+}
+
+fn warnings(stored: &Stored<'_>, place: &Place, body: &str) -> Vec<String> {
+    let subject = stored.subject.as_deref().unwrap_or_default();
+    let names: Vec<&str> =
+        stored.attachments.iter().filter_map(|a| a.filename.as_deref()).collect();
+    let found = scan_text::flags(&format!("{subject}\n{body}"), &names);
+    let mut out: Vec<String> = found.into_iter().map(str::to_owned).collect();
+    let flags = place.file.flags;
+    let also = [
+        (flags.has(Flags::EXPIRED), "expired"),
+        (flags.has(Flags::FUTURE), "future date"),
+        (over_limit(stored), "over limit"),
+    ];
+    out.extend(also.into_iter().filter(|(is, _)| *is).map(|(_, word)| word.to_owned()));
+    out.extend(place.replay_of.as_ref().map(|id| format!("replay of {id}")));
+    out
+}

@@ -1,0 +1,270 @@
+//! Signs of an attempt to steer an agent that reads the text (AMP 0.1, section 10).
+//!
+//! The format wants such messages flagged, not dropped. Words are compared without case, after
+//! compatibility normalisation, without invisible characters and with look-alikes of other
+//! scripts read as Latin, so that the usual disguises do not help; the disguise itself is a category
+//! of its own.
+//!
+//! 1. Text is read as words; a sentence end is a word that nothing matches.
+//! 2. A pattern is a list of steps. A step names words (`|` between them, `*` at the end of a
+//!    beginning); `..` before it lets up to four other words come in between.
+//! 3. Shell, SQL and markup are not words: they are looked for as they stand.
+
+mod patterns;
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use unicode_normalization::UnicodeNormalization as _;
+
+use super::limits::MESSAGE_BYTES;
+
+/// Other words that one `..` stands for at most.
+const GAP: usize = 4;
+
+/// The end of a sentence, in a list of words.
+const STOP: &str = "";
+
+/// The category of disguises.
+const UNICODE: &str = "unicode_tricks";
+
+/// The categories found in a text and in the names of attachments, in the order of the source
+/// document. Text beyond the largest message the format allows is not looked at.
+pub fn flags(text: &str, names: &[&str]) -> Vec<&'static str> {
+    let text = beginning(text);
+    let mut all = String::with_capacity(text.len());
+    all.push_str(text);
+    for name in names {
+        all.push_str("\n\n");
+        all.push_str(name);
+    }
+    let plain = plain(&all);
+    let words = words(&plain);
+    let squeezed = squeeze(&plain);
+    let mut flags: Vec<&'static str> = patterns::CATEGORIES
+        .iter()
+        .filter(|c| {
+            c.literals.iter().any(|literal| squeezed.contains(literal)) || spoken(c.name, &words)
+        })
+        .map(|c| c.name)
+        .collect();
+    if is_disguised(&all) {
+        flags.push(UNICODE);
+    }
+    flags
+}
+
+/// The part of a text that is looked at.
+fn beginning(text: &str) -> &str {
+    // A character has at most four bytes.
+    (0..4).find_map(|back| text.get(..MESSAGE_BYTES - back)).unwrap_or(text)
+}
+
+/// What a category looks for.
+struct Category {
+    /// Its name in header lines.
+    name: &'static str,
+    /// Patterns of words.
+    phrases: &'static [&'static str],
+    /// Lower-case text.
+    literals: &'static [&'static str],
+}
+
+/// One step of a pattern.
+struct Step {
+    /// Words that may come before it.
+    gap: usize,
+    words: Vec<&'static str>,
+}
+
+/// A pattern behind its first step, and the category it belongs to.
+struct Pattern {
+    category: &'static str,
+    steps: Vec<Step>,
+}
+
+/// All patterns by the words they begin with.
+static PATTERNS: LazyLock<HashMap<&'static str, Vec<Pattern>>> = LazyLock::new(|| {
+    let mut map: HashMap<&'static str, Vec<Pattern>> = HashMap::new();
+    for category in patterns::CATEGORIES {
+        for phrase in category.phrases {
+            let (first, _) = phrase.split_once(' ').unwrap_or((phrase, ""));
+            for word in first.split('|') {
+                let pattern = Pattern { category: category.name, steps: steps(phrase) };
+                map.entry(word).or_default().push(pattern);
+            }
+        }
+    }
+    map
+});
+
+/// The steps of a pattern behind its first.
+fn steps(phrase: &'static str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut gap = 0;
+    for part in phrase.split(' ').skip(1) {
+        if part == ".." {
+            gap += GAP;
+        } else {
+            steps.push(Step { gap, words: part.split('|').collect() });
+            gap = 0;
+        }
+    }
+    steps
+}
+
+/// Whether a pattern of the category is among the words.
+fn spoken(category: &str, words: &[&str]) -> bool {
+    words.iter().enumerate().any(|(at, word)| {
+        let rest = words.get(at + 1..).unwrap_or_default();
+        let mut patterns = PATTERNS.get(word).into_iter().flatten();
+        patterns.any(|p| p.category == category && follow(&p.steps, rest))
+    })
+}
+
+/// Whether the steps are at the beginning of the words. Each takes the first place it can, or a
+/// later one if the rest fits only then.
+fn follow(steps: &[Step], words: &[&str]) -> bool {
+    let Some((step, rest)) = steps.split_first() else { return true };
+    words.iter().take_while(|word| **word != STOP).take(step.gap + 1).enumerate().any(
+        |(n, word)| {
+            step.words.iter().any(|wanted| matches(wanted, word))
+                && follow(rest, words.get(n + 1..).unwrap_or_default())
+        },
+    )
+}
+
+fn matches(wanted: &str, word: &str) -> bool {
+    match wanted.strip_suffix('*') {
+        Some(beginning) => word.starts_with(beginning),
+        None => word == wanted,
+    }
+}
+
+/// The text as it was meant to be read: lower case, one spelling of every letter.
+fn plain(text: &str) -> String {
+    text.nfkc()
+        .filter(|c| !is_invisible(*c) && !matches!(c, '\'' | '\u{2019}'))
+        .flat_map(char::to_lowercase)
+        .map(|c| latin_look_alike(c).unwrap_or(c))
+        .collect()
+}
+
+/// Words, with [`STOP`] where sentences and paragraphs end.
+fn words(text: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    for sentence in sentences(text) {
+        words
+            .extend(sentence.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()));
+        words.push(STOP);
+    }
+    words
+}
+
+/// Cuts behind `.`, `!` and `?` before white space, and at empty lines.
+fn sentences(text: &str) -> Vec<&str> {
+    let mut sentences = Vec::new();
+    for paragraph in text.split("\n\n") {
+        let mut rest = paragraph;
+        let mut from = 0;
+        while let Some(end) = rest.get(from..).and_then(|t| t.find(['.', '!', '?'])) {
+            let after = from + end + 1;
+            let (sentence, tail) = rest.split_at_checked(after).unwrap_or((rest, ""));
+            if tail.starts_with(char::is_whitespace) {
+                sentences.push(sentence);
+                rest = tail;
+                from = 0;
+            } else {
+                from = after;
+            }
+        }
+        sentences.push(rest);
+    }
+    sentences
+}
+
+/// White space as single spaces.
+fn squeeze(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        out.push_str(word);
+    }
+    out
+}
+
+/// Whether letters are hidden: invisible characters inside words, characters that reorder or tag
+/// text, or words that mix Latin letters with look-alikes.
+fn is_disguised(text: &str) -> bool {
+    let mut before = ' ';
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let after = chars.peek().copied().unwrap_or(' ');
+        let hidden = match c {
+            // Marks that writing systems and emoji need, but no ASCII word does.
+            '\u{ad}' | '\u{200c}'..='\u{200f}' => {
+                before.is_ascii_alphanumeric() || after.is_ascii_alphanumeric()
+            }
+            '\u{180e}'
+            | '\u{200b}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{2064}'
+            | '\u{2066}'..='\u{2069}'
+            | '\u{feff}'
+            | '\u{e0000}'..='\u{e007f}' => true,
+            _ => false,
+        };
+        if hidden {
+            return true;
+        }
+        before = c;
+    }
+    text.split(|c: char| !c.is_alphabetic()).any(|word| {
+        word.contains(|c: char| c.is_ascii_alphabetic())
+            && word.contains(|c: char| {
+                c.to_lowercase().next().is_some_and(|c| latin_look_alike(c).is_some())
+            })
+    })
+}
+
+fn is_invisible(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{2064}'
+            | '\u{2066}'..='\u{2069}'
+            | '\u{feff}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+/// The Latin letter that a lower-case Cyrillic or Greek one cannot be told from.
+fn latin_look_alike(c: char) -> Option<char> {
+    Some(match c {
+        'а' => 'a',
+        'е' => 'e',
+        'о' | 'ο' => 'o',
+        'р' => 'p',
+        'с' => 'c',
+        'у' => 'y',
+        'х' => 'x',
+        'і' => 'i',
+        'ј' => 'j',
+        'ѕ' => 's',
+        'ԁ' => 'd',
+        'һ' => 'h',
+        'ѵ' => 'v',
+        'ԛ' => 'q',
+        'ԝ' => 'w',
+        'ӏ' => 'l',
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+//! Writing: from a draft to signed messages, and into the folders where their readers look (AMP 0.1,
+//! sections 2, 4, 7 and 8).
+//!
+//! An append is made of steps that each happen once or not at all, in an order in which nobody sees a
+//! message whose files are missing: attachments on both sides, my `sent/`, the recipient's `inbox/`.
+//! Made again after a crash it does what is still missing.
+
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::Amp;
+use super::address;
+use super::agent::Agent;
+use super::disk::{self, Placed};
+use super::envelope;
+use super::filename::{clean, content_type};
+use super::home::{Recipient, Roster};
+use super::id::{new_attachment_id, new_message_id};
+use super::write::{self, Breach, File, Outgoing};
+use crate::model::{Attached, Draft, Message, Timestamp, one_line, plain_id, shell_word};
+use crate::store::{Prepared, Preparing, StoreError, fs};
+
+/// A subject made from the body is cut to this many characters.
+const MADE_SUBJECT: usize = 80;
+
+impl From<Breach> for StoreError {
+    fn from(breach: Breach) -> Self {
+        match breach {
+            Breach::Invalid(why) => Self::Invalid(why),
+            Breach::TooLarge(why) => Self::TooLarge(why),
+        }
+    }
+}
+
+/// One message for each recipient.
+pub(super) fn prepare(
+    roster: &Roster,
+    draft: &Draft,
+    with: &Preparing<'_>,
+) -> Result<Vec<Prepared>, StoreError> {
+    let mut recipients: Vec<(String, &Agent)> = Vec::new();
+    for to in draft.to.iter().chain(&draft.cc) {
+        let (agent, address) = match roster.recipient(to)? {
+            Recipient::Local(agent, address) => (agent, address),
+            Recipient::Several(why) => return Err(StoreError::Invalid(why)),
+            Recipient::Nobody(why) | Recipient::Broken(why) => {
+                return Err(StoreError::Unreachable(why));
+            }
+        };
+        if !recipients.iter().any(|(known, _)| *known == address) {
+            recipients.push((address, agent));
+        }
+    }
+    let parent = with.parent.filter(|_| draft.is_reply);
+    let subject = subject(draft, parent);
+    let from = &roster.me.address;
+    let made = |(to, agent): &(String, &Agent)| {
+        let made = one(from, to, &subject, draft, parent, with)?;
+        check_mailbox(&agent.dir, from, &made)?;
+        Ok(made)
+    };
+    recipients.iter().map(made).collect()
+}
+
+/// Whether a mailbox would take the message now: whoever writes it hears of a close that fails, and
+/// of nothing later.
+fn check_mailbox(dir: &Path, from: &str, made: &Prepared) -> Result<(), StoreError> {
+    can_make(dir, &["messages", "inbox", &address::folder(from)])?;
+    if !made.files.is_empty() {
+        can_make(dir, &["attachments"])?;
+    }
+    let files = made.files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.size));
+    fs::room_for(dir, files.saturating_add(made.bytes.len() as u64))
+        .map_err(|e| StoreError::io(dir, e))
+}
+
+fn can_make(base: &Path, parts: &[&str]) -> Result<(), StoreError> {
+    disk::can_make(base, parts).map_err(|(path, e)| StoreError::io(&path, e))
+}
+
+fn one(
+    from: &str,
+    to: &str,
+    subject: &str,
+    draft: &Draft,
+    parent: Option<&Message>,
+    with: &Preparing<'_>,
+) -> Result<Prepared, StoreError> {
+    let id = loop {
+        let id = new_message_id(with.now, random()?);
+        if !(with.taken)(&id) {
+            break id;
+        }
+    };
+    let inherited = parent.and_then(|p| p.extra.iter().find(|(name, _)| *name == "Priority"));
+    let priority = draft.priority.as_deref().map(str::to_ascii_lowercase);
+    // What somebody else wrote as its priority may be any word.
+    let inherited = inherited.map(|(_, value)| value.as_str()).filter(|p| write::is_priority(p));
+    let in_reply_to = draft.in_reply_to.as_deref().map(plain_id);
+    let answers = draft.is_reply || in_reply_to.is_some();
+    let thread = draft.thread.as_deref().map(plain_id).filter(|t| super::id::is_message_id(t));
+    let thread = if answers { thread.or(in_reply_to) } else { thread };
+    let named: Vec<(String, String)> = draft
+        .attached
+        .iter()
+        .map(|file| Ok((new_attachment_id(with.now, random()?), clean(&file.name))))
+        .collect::<Result<_, StoreError>>()?;
+    let files: Vec<File<'_>> = draft.attached.iter().zip(&named).map(entry).collect();
+    let bytes = write::compose(
+        &Outgoing {
+            from,
+            to,
+            subject,
+            priority: priority.as_deref().or(inherited).unwrap_or("normal"),
+            kind: draft.kind.as_deref().unwrap_or(if answers {
+                "response"
+            } else {
+                "notification"
+            }),
+            in_reply_to,
+            thread_id: thread.unwrap_or(&id),
+            id: &id,
+            now: with.now,
+            body: &draft.body,
+            files: &files,
+            idempotency_key: draft.idempotency_key.as_deref(),
+        },
+        with.signer,
+    )?;
+    Ok(Prepared {
+        to: to.to_owned(),
+        thread: thread.unwrap_or(&id).to_owned(),
+        id,
+        bytes,
+        files: draft.attached.clone(),
+    })
+}
+
+/// An attachment under its id and its clean name.
+fn entry<'a>((file, (id, filename)): (&'a Attached, &'a (String, String))) -> File<'a> {
+    let (content_type, sha256) = (content_type(filename), file.sha256.as_str());
+    File { id, filename, content_type, size: file.size, sha256 }
+}
+
+fn random() -> Result<[u8; 8], StoreError> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)
+        .map_err(|e| StoreError::io(Path::new("random numbers"), io::Error::other(e)))?;
+    Ok(bytes)
+}
+
+/// The subject as written; of a reply, the parent's with one `Re: `; else the first line of the
+/// text.
+fn subject(draft: &Draft, parent: Option<&Message>) -> String {
+    if let Some(subject) = draft.subject.as_deref().filter(|s| !s.trim().is_empty()) {
+        return subject.to_owned();
+    }
+    let cut = |text: &str, max: usize| -> String {
+        let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        plain.trim().chars().take(max).collect::<String>().trim_end().to_owned()
+    };
+    let answered = parent.and_then(|p| p.subject.as_deref()).filter(|s| !s.trim().is_empty());
+    let made = if let Some(subject) = answered {
+        let mut rest = subject.trim();
+        while let Some((head, tail)) = rest.split_at_checked(3)
+            && head.eq_ignore_ascii_case("re:")
+        {
+            rest = tail.trim_start();
+        }
+        cut(&format!("Re: {rest}"), super::limits::SUBJECT_CHARS)
+    } else {
+        let first = draft.body.lines().find(|line| !line.trim().is_empty());
+        cut(first.unwrap_or_default(), MADE_SUBJECT)
+    };
+    if made.is_empty() { "(no subject)".to_owned() } else { made }
+}
+
+impl Amp {
+    /// Appends and delivers a prepared message; done again it does only what is missing.
+    pub(super) fn deliver_prepared(&self, message: &Prepared) -> Result<(), StoreError> {
+        let roster = self.home.roster()?;
+        let recipient = match roster.recipient(&message.to)? {
+            Recipient::Local(agent, _) => agent.dir.clone(),
+            Recipient::Several(why) => return Err(StoreError::Invalid(why)),
+            Recipient::Nobody(why) => return Err(StoreError::Unreachable(why)),
+            // Soon over, so it is tried again soon.
+            Recipient::Broken(why) => return Err(StoreError::Busy(why)),
+        };
+        let stored = envelope::parse(message.bytes.as_bytes())
+            .map_err(|e| StoreError::Refused(format!("the message cannot be appended: {e}")))?;
+        let mine = self.files.dir.as_path();
+        let sides = if recipient == *mine { vec![mine] } else { vec![mine, &recipient] };
+        for (file, attachment) in message.files.iter().zip(&stored.attachments) {
+            let id = attachment.id.as_deref().unwrap_or_default();
+            let name = attachment.filename.as_deref().unwrap_or_default();
+            for base in &sides {
+                self.put_attachment(base, id, name, file)?;
+            }
+        }
+        let name = format!("{}.json", stored.id);
+        let sent = address::folder(&stored.to);
+        self.put(mine, &["messages", "sent", &sent], &name, message.bytes.as_bytes())?;
+        let delivered = write::delivered(&message.bytes, Timestamp::now())
+            .ok_or_else(|| StoreError::Refused("the message cannot be delivered".into()))?;
+        let inbox = address::folder(&stored.from);
+        self.put(&recipient, &["messages", "inbox", &inbox], &name, delivered.as_bytes())
+    }
+
+    /// Puts a new message file into a folder. One of the same name is this message, from an append
+    /// that was interrupted: nobody else makes its id.
+    fn put(&self, base: &Path, parts: &[&str], name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        let path = base.join(parts.join("/")).join(name);
+        let io = |e| StoreError::io(&path, e);
+        let dir = disk::make_dir(base, parts).map_err(io)?;
+        let placed = disk::place(&dir, name, |file| file.write_all(bytes)).map_err(io)?;
+        if placed == Placed::New {
+            self.unsynced.lock().insert(base.join(parts.join("/")));
+        }
+        if base == self.files.dir {
+            self.files.note(&path);
+        }
+        Ok(())
+    }
+
+    fn put_attachment(
+        &self,
+        base: &Path,
+        id: &str,
+        name: &str,
+        file: &Attached,
+    ) -> Result<(), StoreError> {
+        let path: PathBuf = base.join("attachments").join(id).join(name);
+        let io = |e| StoreError::io(&path, e);
+        let dir = disk::make_dir(base, &["attachments", id]).map_err(io)?;
+        let source = || fs::open_regular(&file.path).map_err(|e| StoreError::io(&file.path, e));
+        // Asked for only if it is needed: the copy is removed once everything is delivered.
+        if disk::look(&dir, name).is_ok() {
+            return Ok(());
+        }
+        let source = source()?;
+        disk::place(&dir, name, |to| {
+            let copied = io::copy(&mut source.take(file.size.saturating_add(1)), to)?;
+            if copied == file.size {
+                return Ok(());
+            }
+            Err(io::Error::new(io::ErrorKind::InvalidData, "changed while it was being sent"))
+        })
+        .map_err(io)?;
+        self.unsynced.lock().insert(base.join("attachments").join(id));
+        Ok(())
+    }
+
+    /// Makes the names of everything that was appended durable.
+    pub(super) fn sync_folders(&self) -> Result<(), StoreError> {
+        let folders = std::mem::take(&mut *self.unsynced.lock());
+        for folder in &folders {
+            // A folder that is gone meanwhile holds nothing that could be lost.
+            match fs::sync_dir(folder) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    let failed = StoreError::io(folder, e);
+                    self.unsynced.lock().extend(folders);
+                    return Err(failed);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an append of this many bytes could succeed now.
+    pub(super) fn has_room(&self, bytes: u64) -> Result<(), StoreError> {
+        let dir = &self.files.dir;
+        can_make(dir, &["messages", "sent"])?;
+        // Every message is stored twice.
+        fs::room_for(dir, bytes.saturating_mul(2)).map_err(|e| StoreError::io(dir, e))
+    }
+}
+
+/// Whether a message can carry these files.
+pub(super) fn carries(files: &[(String, u64)]) -> Result<(), StoreError> {
+    let mut names: Vec<String> = Vec::new();
+    for (name, _) in files {
+        if name.is_empty() || name.contains('/') || name.contains('\0') {
+            return Err(StoreError::Invalid(format!(
+                "Attach: {} is not the name of a file",
+                one_line(name)
+            )));
+        }
+        let clean = clean(name);
+        if names.contains(&clean) {
+            return Err(StoreError::Invalid(format!(
+                "Attach: two files would be called {} in this store; rename one of them",
+                shell_word(&clean)
+            )));
+        }
+        names.push(clean);
+    }
+    Ok(write::check_sizes(
+        &files.iter().map(|(name, size)| (name.as_str(), *size)).collect::<Vec<_>>(),
+    )?)
+}

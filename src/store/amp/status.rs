@@ -1,0 +1,292 @@
+//! What a person should know of the store: its health, its key, what to mend; and which folders
+//! tell of news.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::files::stem_of;
+use super::table::{Flags, Mailbox};
+use super::{Amp, disk, pem};
+use crate::model::{Seed, one_line, shell_word};
+use crate::store::{Advice, StoreError};
+
+/// At most this many folders of correspondents are watched; mail in others is seen by a full scan.
+const MAX_WATCHED: usize = 4096;
+/// At most this many broken files are named.
+const NAMED: usize = 20;
+/// Largest key file that is read, in bytes.
+const MAX_KEY: usize = 64 << 10;
+
+/// Why the signing key cannot be used.
+enum KeyTrouble {
+    Missing,
+    /// A symbolic link in its place, or in that of its folder.
+    Link(PathBuf),
+    Encrypted,
+    /// Its permission bits.
+    Exposed(u32),
+    Corrupt(String),
+    Unreadable(io::Error),
+    /// `public.pem` is not its other half.
+    Mismatch,
+}
+
+fn key_path(dir: &Path) -> PathBuf {
+    dir.join("keys/private.pem")
+}
+
+fn load_key(dir: &Path) -> Result<Seed, KeyTrouble> {
+    let is_link = |p: &PathBuf| std::fs::symlink_metadata(p).is_ok_and(|m| m.is_symlink());
+    if let Some(link) = [dir.join("keys"), key_path(dir)].into_iter().find(is_link) {
+        return Err(KeyTrouble::Link(link));
+    }
+    let file = match disk::open_below(dir, &["keys", "private.pem"]) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(KeyTrouble::Missing),
+        Err(e) => return Err(KeyTrouble::Unreadable(e)),
+    };
+    let mode = file.metadata().map_err(KeyTrouble::Unreadable)?.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(KeyTrouble::Exposed(mode));
+    }
+    let (_, bytes) = disk::read_whole(&file, MAX_KEY).map_err(KeyTrouble::Unreadable)?;
+    let bytes = zeroize::Zeroizing::new(bytes);
+    let corrupt = |why: &dyn std::fmt::Display| KeyTrouble::Corrupt(why.to_string());
+    let text = std::str::from_utf8(&bytes).map_err(|e| corrupt(&e))?;
+    let seed = pem::private(text).map_err(|e| match e {
+        pem::PemError::Encrypted => KeyTrouble::Encrypted,
+        other => corrupt(&other),
+    })?;
+    // Others verify with public.pem: what does not fit it would be refused by everybody.
+    if let Ok(file) = disk::open_below(dir, &["keys", "public.pem"])
+        && let Ok((_, public)) = disk::read_whole(&file, MAX_KEY)
+        && let Ok(key) = pem::public(&String::from_utf8_lossy(&public))
+        && key.0 != ed25519_dalek::SigningKey::from_bytes(seed.bytes()).verifying_key().to_bytes()
+    {
+        return Err(KeyTrouble::Mismatch);
+    }
+    Ok(seed)
+}
+
+/// What is wrong with a key, and the command that mends it.
+fn key_advice(dir: &Path, trouble: &KeyTrouble) -> (String, Option<String>) {
+    let path = key_path(dir);
+    let (shown, word) =
+        (one_line(&path.to_string_lossy()).into_owned(), shell_word(&path.to_string_lossy()));
+    match trouble {
+        KeyTrouble::Missing => (
+            format!(
+                "{shown}: there is no signing key; restore it from a backup or make one with \
+                 amp-init"
+            ),
+            None,
+        ),
+        KeyTrouble::Link(link) => link_advice(dir, link),
+        KeyTrouble::Encrypted => (
+            format!(
+                "{shown}: is encrypted; msgfs needs it unencrypted, because nobody is there to ask \
+                 for the passphrase when it signs"
+            ),
+            Some(format!(
+                "(umask 077 && openssl pkey -in {word} -out {word}.new && mv {word}.new {word})"
+            )),
+        ),
+        KeyTrouble::Exposed(mode) => (
+            format!(
+                "{shown}: others on this machine can read the signing key (mode {mode:04o}), so it \
+                 is not used"
+            ),
+            Some(format!("chmod 600 {word}")),
+        ),
+        KeyTrouble::Corrupt(why) => (
+            format!(
+                "{shown}: not a usable signing key: {}; msgfs never replaces it: restore it from a \
+                 backup",
+                one_line(why)
+            ),
+            None,
+        ),
+        KeyTrouble::Unreadable(e) => {
+            (format!("{shown}: the signing key cannot be read: {e}"), None)
+        }
+        KeyTrouble::Mismatch => (
+            format!(
+                "{shown}: keys/public.pem is not the other half of this key, so nobody could verify \
+                 what it signs; restore the pair from a backup"
+            ),
+            None,
+        ),
+    }
+}
+
+fn link_advice(dir: &Path, link: &Path) -> (String, Option<String>) {
+    let shown = one_line(&link.to_string_lossy()).into_owned();
+    let word = shell_word(&link.to_string_lossy());
+    let problem = format!(
+        "{shown}: is a symbolic link, which msgfs does not follow to a signing key; put what it leads \
+         to in its place"
+    );
+    let copy = (link == key_path(dir)).then(|| {
+        format!("(umask 077 && cp --remove-destination \"$(readlink -f {word})\" {word})")
+    });
+    (problem, copy)
+}
+
+/// The agent's signing key.
+///
+/// # Errors
+/// [`StoreError::NoKey`] with what to do.
+pub(super) fn signing_key(dir: &Path) -> Result<Seed, StoreError> {
+    load_key(dir).map_err(|trouble| {
+        let (problem, command) = key_advice(dir, &trouble);
+        StoreError::NoKey(match command {
+            Some(command) => format!("{problem}; mend it with: {command}"),
+            None => problem,
+        })
+    })
+}
+
+impl Amp {
+    pub(super) fn health_lines(&self) -> Vec<String> {
+        let dir = &self.files.dir;
+        if let Err(e) = disk::open_dir(dir, &[]) {
+            return vec![format!("the agent's folder cannot be opened: {e}")];
+        }
+        let (mut lines, more) = self.files.troubles(NAMED);
+        if more > 0 {
+            lines.push(format!("and {more} more files cannot be read"));
+        }
+        if let Ok(roster) = self.home.recent() {
+            lines.extend(roster.troubles.iter().take(NAMED).cloned());
+        }
+        if let Err(trouble) = load_key(dir) {
+            lines.push(format!("nothing can be sent: {}", key_advice(dir, &trouble).0));
+        }
+        if self.folders_on_disk().len() > MAX_WATCHED {
+            lines.push(format!(
+                "there are more than {MAX_WATCHED} correspondents; mail of the others is seen at \
+                 the next mount"
+            ));
+        }
+        lines
+    }
+
+    pub(super) fn advice_lines(&self) -> Vec<Advice> {
+        let dir = &self.files.dir;
+        let mut out = Vec::new();
+        if let Err(trouble) = load_key(dir) {
+            let (problem, command) = key_advice(dir, &trouble);
+            out.push(Advice { problem, command, serious: true });
+        }
+        let Ok(roster) = self.home.roster() else { return out };
+        for (a, b, shared) in roster.clashes() {
+            let mine = a.dir == *dir || b.dir == *dir;
+            out.push(Advice {
+                problem: format!(
+                    "the agents in {} and {} are both {}: mail for one can reach the other; give one \
+                     of them another address in its config.json, and say which one is yours with \
+                     dir = \"…/agents/FOLDER\" in the [[store]] of kind \"amp\"",
+                    one_line(&a.dir.to_string_lossy()),
+                    one_line(&b.dir.to_string_lossy()),
+                    one_line(shared)
+                ),
+                command: None,
+                serious: mine,
+            });
+        }
+        if roster.me.key.is_none() {
+            out.push(Advice {
+                problem: format!(
+                    "{}: there is no usable public key, so others cannot verify my mail",
+                    one_line(&dir.join("keys/public.pem").to_string_lossy())
+                ),
+                command: None,
+                serious: false,
+            });
+        }
+        out.extend(self.exposed_messages());
+        out.extend(roster.troubles.iter().map(|problem| Advice {
+            problem: problem.clone(),
+            command: None,
+            serious: false,
+        }));
+        out
+    }
+
+    /// The clients leave messages readable for everybody who can reach the folder.
+    fn exposed_messages(&self) -> Option<Advice> {
+        let messages = self.files.dir.join("messages");
+        let open =
+            |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|m| m.mode() & 0o077 != 0);
+        let reachable = messages.ancestors().take(2).all(open);
+        reachable.then(|| Advice {
+            problem: format!(
+                "{}: other users of this machine may read the messages",
+                one_line(&messages.to_string_lossy())
+            ),
+            command: Some(format!("chmod 700 {}", shell_word(&messages.to_string_lossy()))),
+            serious: false,
+        })
+    }
+
+    /// The folders of correspondents that exist, those with the newest messages first.
+    fn folders_on_disk(&self) -> Vec<PathBuf> {
+        let table = self.files.table.read();
+        let mut newest = vec![i64::MIN; table.folders.len()];
+        for file in table.files.iter().filter(|f| !f.flags.has(Flags::GONE)) {
+            if let Some(time) = newest.get_mut(file.folder as usize) {
+                *time = file.time.max(*time);
+            }
+        }
+        let mut folders: Vec<(i64, PathBuf)> = newest
+            .into_iter()
+            .zip(&table.folders)
+            .filter(|(_, f)| !f.name.is_empty())
+            .map(|(time, f)| (time, self.files.dir.join(f.path())))
+            .collect();
+        drop(table);
+        folders.sort_unstable_by(|a, b| b.cmp(a));
+        folders.into_iter().map(|(_, path)| path).filter(|path| is_folder(path)).collect()
+    }
+
+    pub(super) fn watched_folders(&self) -> Vec<PathBuf> {
+        let dir = &self.files.dir;
+        let mut out = vec![dir.clone()];
+        out.extend(Some(dir.join("registrations")).filter(|path| is_folder(path)));
+        let messages = dir.join("messages");
+        if is_folder(&messages) {
+            let boxes = Mailbox::ALL.map(|m| messages.join(m.folder()));
+            out.push(messages);
+            out.extend(boxes.into_iter().filter(|path| is_folder(path)));
+        }
+        let mut folders = self.folders_on_disk();
+        folders.truncate(MAX_WATCHED);
+        out.extend(folders);
+        out
+    }
+
+    /// Whether a change of a name in a watched folder can matter. Hidden names never do: that is how
+    /// files are called while they are written.
+    pub(super) fn is_of_concern(&self, folder: &Path, name: &OsStr) -> bool {
+        let Some(name) = name.to_str().filter(|n| !n.starts_with('.')) else { return false };
+        let Ok(below) = folder.strip_prefix(&self.files.dir) else {
+            // Somebody who does not know the folder asks.
+            return true;
+        };
+        let parts: Option<Vec<&str>> = below.iter().map(OsStr::to_str).collect();
+        match parts.as_deref() {
+            Some([]) => matches!(name, "config.json" | "messages" | "registrations"),
+            Some(["messages"]) => Mailbox::ALL.iter().any(|m| m.folder() == name),
+            Some(["messages", _]) => true,
+            Some(["messages", _, _]) => stem_of(name).is_some(),
+            Some(["registrations"]) => Path::new(name).extension().is_some_and(|e| e == "json"),
+            _ => false,
+        }
+    }
+}
+
+fn is_folder(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|m| m.is_dir())
+}

@@ -1,0 +1,288 @@
+//! The store over real folders: a host with agents, and a sink that keeps the books like an index.
+
+mod home;
+mod limits;
+mod marks;
+mod order;
+mod reading;
+mod scanning;
+mod sending;
+
+use std::collections::{BTreeMap, HashSet};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use ed25519_dalek::pkcs8::EncodePrivateKey as _;
+use ed25519_dalek::pkcs8::spki::EncodePublicKey as _;
+use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
+use ed25519_dalek::{Signer as _, SigningKey};
+
+use super::*;
+use crate::model::{PublicKey, verify::verify_claim};
+use crate::store::{Found, Rejected, Signer};
+
+/// A host with agents of the tenant `acme`.
+struct Host {
+    dir: tempfile::TempDir,
+}
+
+fn key_of(name: &str) -> SigningKey {
+    let mut seed = [0; 32];
+    seed.iter_mut().zip(name.bytes()).for_each(|(s, b)| *s = b);
+    SigningKey::from_bytes(&seed)
+}
+
+struct Key(SigningKey);
+
+impl Signer for Key {
+    fn public_key(&self) -> PublicKey {
+        PublicKey(self.0.verifying_key().to_bytes())
+    }
+    fn sign(&self, bytes: &[u8]) -> [u8; 64] {
+        self.0.sign(bytes).to_bytes()
+    }
+}
+
+fn address(name: &str) -> String {
+    format!("{name}@acme.aimaestro.local")
+}
+
+impl Host {
+    fn new(names: &[&str]) -> Self {
+        let host = Self { dir: tempfile::tempdir().unwrap() };
+        for name in names {
+            host.add(name, name, &address(name));
+        }
+        host
+    }
+
+    fn agents(&self) -> PathBuf {
+        self.dir.path().join("agents")
+    }
+
+    /// Makes an agent in a folder of its own.
+    fn add(&self, folder: &str, name: &str, address: &str) {
+        let dir = self.agents().join(folder);
+        std::fs::create_dir_all(dir.join("keys")).unwrap();
+        let config = serde_json::json!({
+            "version": "1.1",
+            "agent": {"name": name, "tenant": "acme", "address": address},
+            "provider": {"domain": "aimaestro.local"},
+        });
+        std::fs::write(dir.join("config.json"), config.to_string()).unwrap();
+        let key = key_of(name);
+        let private = dir.join("keys/private.pem");
+        std::fs::write(&private, key.to_pkcs8_pem(LineEnding::LF).unwrap()).unwrap();
+        std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let public = key.verifying_key().to_public_key_pem(LineEnding::LF).unwrap();
+        std::fs::write(dir.join("keys/public.pem"), public).unwrap();
+    }
+
+    fn spec(&self, me: &str) -> Spec {
+        Spec {
+            state: None,
+            name: "amp".into(),
+            kind: Kind::Amp,
+            dir: self.dir.path().to_owned(),
+            me: me.into(),
+            as_me: None,
+            home: Some(self.dir.path().to_owned()),
+        }
+    }
+
+    fn open(&self, me: &str) -> Amp {
+        Amp::open(&self.spec(me)).unwrap()
+    }
+
+    /// Writes a file into an agent's box, as another client would.
+    fn put(&self, agent: &str, path: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.agents().join(agent).join("messages").join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// Puts a message into an agent's inbox.
+    fn deliver(&self, agent: &str, message: &Mail<'_>) -> PathBuf {
+        let path = format!("inbox/x/{}.json", message.id);
+        self.put(agent, &path, message.json().as_bytes())
+    }
+}
+
+/// A message as a client writes it.
+#[derive(Clone)]
+struct Mail<'a> {
+    id: &'a str,
+    from: String,
+    to: String,
+    subject: &'a str,
+    body: &'a str,
+    time: &'a str,
+    re: Option<&'a str>,
+    expires: Option<&'a str>,
+    status: &'a str,
+    /// Whose key signs it.
+    signer: Option<&'a str>,
+    attachments: Vec<serde_json::Value>,
+}
+
+fn mail<'a>(id: &'a str, from: &str, to: &str) -> Mail<'a> {
+    Mail {
+        id,
+        from: address(from),
+        to: address(to),
+        subject: "hello",
+        body: "how are you",
+        time: "2026-04-24T17:42:03Z",
+        re: None,
+        expires: None,
+        status: "unread",
+        signer: None,
+        attachments: Vec::new(),
+    }
+}
+
+impl Mail<'_> {
+    fn json(&self) -> String {
+        let mut payload = serde_json::json!({"message": self.body, "type": "request"});
+        if !self.attachments.is_empty() {
+            payload["attachments"] = self.attachments.clone().into();
+        }
+        let hash = base64(&sha2::Sha256::digest(payload.to_string().as_bytes()));
+        let re = self.re.unwrap_or_default();
+        let signed = format!("{}|{}|{}|normal|{re}|{hash}", self.from, self.to, self.subject);
+        let signature = self.signer.map(|name| base64(&Key(key_of(name)).sign(signed.as_bytes())));
+        let value = serde_json::json!({
+            "envelope": {
+                "version": "amp/0.1", "id": self.id, "from": self.from, "to": self.to,
+                "subject": self.subject, "priority": "normal", "timestamp": self.time,
+                "thread_id": self.id, "in_reply_to": self.re, "expires_at": self.expires,
+                "signature": signature,
+            },
+            "payload": payload,
+            "metadata": {"status": self.status},
+            "local": {"received_at": "2026-04-24T17:42:05Z", "status": self.status},
+        });
+        format!("{value:#}\n")
+    }
+}
+
+use sha2::Digest as _;
+
+fn base64(bytes: &[u8]) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+/// A message as the index would keep it.
+#[derive(Clone, Debug, PartialEq)]
+struct Kept {
+    at: Location,
+    thread: String,
+    answers: Option<String>,
+    time: Timestamp,
+    to_me: bool,
+    from_me: bool,
+    read: Option<bool>,
+    parts: bool,
+    /// Its signature is by the key the store offers.
+    valid: Option<bool>,
+    stale: bool,
+}
+
+/// Keeps the books by the rules of [`Sink`].
+#[derive(Default)]
+struct Books {
+    messages: BTreeMap<(String, String), Kept>,
+    rejects: BTreeMap<u32, (String, bool)>,
+    rescanning: HashSet<u32>,
+    /// Messages reported, all in all.
+    reported: usize,
+}
+
+impl Sink for Books {
+    fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>) {
+        for f in found.drain(..) {
+            assert!(f.at.source < 1 << 24 && f.at.offset == 0 && f.at.len > 0);
+            self.reported += 1;
+            let valid = f.claim.as_deref().map(|claim| match claim {
+                Claim::Signed { key: Some(key), .. } => verify_claim(key, claim),
+                _ => false,
+            });
+            let kept = Kept {
+                at: f.at,
+                thread: f.thread.to_string(),
+                answers: f.answers.map(|a| a.to_string()),
+                time: f.time,
+                to_me: f.to_me,
+                from_me: f.from_me,
+                read: f.read,
+                parts: f.parts,
+                valid,
+                stale: false,
+            };
+            self.messages.insert((f.from.to_string(), f.id.to_string()), kept);
+        }
+        for r in rejected.drain(..) {
+            self.rejects.insert(r.at.source, (r.reason, r.incomplete));
+        }
+    }
+
+    fn begin_rescan(&mut self, sources: &[u32]) {
+        for source in sources {
+            assert!(self.rescanning.insert(*source), "a rescan within a rescan");
+            self.rejects.remove(source);
+        }
+        for kept in self.messages.values_mut().filter(|k| sources.contains(&k.at.source)) {
+            kept.stale = true;
+        }
+    }
+
+    fn end_rescan(&mut self, sources: &[u32]) {
+        for source in sources {
+            assert!(self.rescanning.remove(source), "no rescan to end");
+        }
+        self.messages.retain(|_, k| !(k.stale && sources.contains(&k.at.source)));
+    }
+
+    fn resume(&mut self, _: u32) {}
+    fn progress(&mut self, done: u64, total: u64) {
+        assert!(done <= total);
+    }
+}
+
+impl Books {
+    fn scanned(store: &Amp) -> Self {
+        let mut books = Self::default();
+        books.scan(store, true);
+        books
+    }
+
+    fn scan(&mut self, store: &Amp, full: bool) {
+        store.scan(full, self).unwrap();
+        assert!(self.rescanning.is_empty());
+    }
+
+    /// The ids of all messages, hashes cut off.
+    fn ids(&self) -> Vec<&str> {
+        self.messages.keys().map(|(_, id)| crate::model::plain_id(id)).collect()
+    }
+
+    fn one(&self, id: &str) -> &Kept {
+        let found: Vec<&Kept> =
+            self.messages.iter().filter(|((_, i), _)| i == id).map(|(_, k)| k).collect();
+        assert_eq!(found.len(), 1, "{id} in {:?}", self.messages.keys());
+        found[0]
+    }
+
+    fn reasons(&self) -> Vec<&str> {
+        self.rejects.values().map(|(reason, _)| reason.as_str()).collect()
+    }
+}
+
+/// A file that a sender wrote more than a second ago.
+fn age(path: &Path) {
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    let then = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
+    file.set_modified(then).unwrap();
+}

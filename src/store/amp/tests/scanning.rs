@@ -1,0 +1,382 @@
+//! Finding messages as files come, change and go.
+
+use super::*;
+use crate::model::TWIN;
+
+#[test]
+fn inbox_and_sent_flat_and_in_folders() {
+    let host = Host::new(&["alice", "bob"]);
+    host.deliver("bob", &Mail { signer: Some("alice"), ..mail("msg_1_a", "alice", "bob") });
+    host.put("bob", "inbox/msg_2_a.json", mail("msg_2_a", "alice", "bob").json().as_bytes());
+    host.put(
+        "bob",
+        "sent/y/msg_3_a.json",
+        Mail { signer: Some("bob"), ..mail("msg_3_a", "bob", "alice") }.json().as_bytes(),
+    );
+    // Hidden, of another kind, or too deep.
+    host.put("bob", "inbox/x/.msg_4_a.tmp", b"{");
+    host.put("bob", "inbox/x/.msg_4_a.json", b"{");
+    host.put("bob", "inbox/x/note.txt", b"{");
+    host.put("bob", "inbox/x/y/msg_5_a.json", mail("msg_5_a", "alice", "bob").json().as_bytes());
+    let store = host.open("bob");
+    let books = Books::scanned(&store);
+    assert_eq!(books.ids(), ["msg_1_a", "msg_2_a", "msg_3_a"]);
+    let one = books.one("msg_1_a");
+    assert_eq!(
+        (one.to_me, one.from_me, one.read, one.valid),
+        (true, false, Some(false), Some(true))
+    );
+    assert_eq!(one.time.stamp(), "20260424T174203.000Z");
+    assert_eq!(books.one("msg_2_a").valid, None);
+    let sent = books.one("msg_3_a");
+    assert_eq!((sent.to_me, sent.from_me, sent.read, sent.valid), (false, true, None, Some(true)));
+    assert!(books.rejects.is_empty());
+    assert!(store.health().iter().any(|l| l.contains("inbox/x/y is skipped: it is a folder")));
+    assert_eq!(store.source_path(one.at.source).unwrap(), "messages/inbox/x/msg_1_a.json");
+}
+
+#[test]
+fn strange_files_are_reported_and_never_opened() {
+    let host = Host::new(&["bob"]);
+    let good = host.deliver("bob", &mail("msg_1_a", "eve", "bob"));
+    let dir = good.parent().unwrap();
+    std::os::unix::fs::symlink(&good, dir.join("msg_2_a.json")).unwrap();
+    std::fs::create_dir(dir.join("msg_3_a.json")).unwrap();
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(dir.join("msg_4_a.json"))
+            .status()
+            .unwrap()
+            .success()
+    );
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::fs::write(elsewhere.path().join("msg_5_a.json"), mail("msg_5_a", "eve", "bob").json())
+        .unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), dir.parent().unwrap().join("link")).unwrap();
+    let store = host.open("bob");
+    assert_eq!(Books::scanned(&store).ids(), ["msg_1_a"]);
+    let health = store.health().join("\n");
+    for what in [
+        "msg_2_a.json is skipped: it is a symbolic link",
+        "a FIFO",
+        "a folder",
+        "inbox/link is skipped",
+    ] {
+        assert!(health.contains(what), "{what}: {health}");
+    }
+}
+
+#[test]
+fn what_is_not_for_me_or_not_a_message_is_refused() {
+    let host = Host::new(&["bob"]);
+    let cases = [
+        ("msg_1_a", "bob@globex.aimaestro.local", "not addressed to me"),
+        ("msg_2_a", "carol", "not addressed to me"),
+    ];
+    for (id, to, _) in cases {
+        host.deliver("bob", &Mail { to: to.into(), ..mail(id, "eve", "bob") });
+    }
+    for ok in ["bob", "bob@local", "bob@default.local", "BOB@Acme.Aimaestro.Local"] {
+        let id = format!("msg_9_{}", ok.len());
+        host.deliver("bob", &Mail { to: ok.into(), ..mail(&id, "eve", "bob") });
+    }
+    let broken = host.put("bob", "inbox/x/msg_3_a.json", b"{\"envelope\":");
+    let twice = host.put(
+        "bob",
+        "inbox/x/msg_4_a.json",
+        mail("msg_4_a", "eve", "bob")
+            .json()
+            .replace("\"version\"", "\"to\": \"x\", \"version\"")
+            .as_bytes(),
+    );
+    let traversal =
+        host.put("bob", "inbox/x/msg_5_a.json", mail("../../x", "eve", "bob").json().as_bytes());
+    host.put(
+        "bob",
+        "inbox/x/msg_6_a.json",
+        Mail { from: "eve/../x@acme.aimaestro.local".into(), ..mail("msg_6_a", "eve", "bob") }
+            .json()
+            .as_bytes(),
+    );
+    host.put("bob", "sent/x/msg_7_a.json", mail("msg_7_a", "eve", "bob").json().as_bytes());
+    for path in [&broken, &twice, &traversal] {
+        age(path);
+    }
+    let store = host.open("bob");
+    let started = std::time::Instant::now();
+    let books = Books::scanned(&store);
+    assert!(started.elapsed().as_millis() < 800, "old files are not waited for");
+    assert_eq!(books.ids().len(), 4, "{:?}", books.ids());
+    assert_eq!(books.rejects.len(), 7, "{:?}", books.rejects);
+    assert_eq!(books.reasons().iter().filter(|r| r.contains("not addressed to me")).count(), 2);
+    assert_eq!(books.rejects.values().filter(|(_, incomplete)| *incomplete).count(), 1);
+}
+
+#[test]
+fn only_what_is_noted_is_looked_at_and_nothing_unchanged_is_read_again() {
+    let host = Host::new(&["bob"]);
+    let first = host.deliver("bob", &mail("msg_1_a", "eve", "bob"));
+    let store = host.open("bob");
+    let mut books = Books::scanned(&store);
+    let second = host.deliver("bob", &mail("msg_2_a", "eve", "bob"));
+    books.scan(&store, false);
+    assert_eq!(books.ids(), ["msg_1_a"]);
+    store.note(&second.canonicalize().unwrap());
+    books.scan(&store, false);
+    assert_eq!((books.ids().len(), books.reported), (2, 2));
+    books.scan(&store, true);
+    assert_eq!(books.reported, 2);
+    std::fs::remove_file(&first).unwrap();
+    store.note(&first.parent().unwrap().canonicalize().unwrap().join("msg_1_a.json"));
+    books.scan(&store, false);
+    assert_eq!(books.ids(), ["msg_2_a"]);
+    std::fs::remove_dir_all(second.parent().unwrap()).unwrap();
+    books.scan(&store, true);
+    assert!(books.ids().is_empty());
+}
+
+#[test]
+fn a_new_folder_is_noted_and_watched() {
+    let host = Host::new(&["bob"]);
+    let store = host.open("bob");
+    let mut books = Books::scanned(&store);
+    let path = host.deliver("bob", &mail("msg_1_a", "eve", "bob")).canonicalize().unwrap();
+    let inbox = path.parent().unwrap().parent().unwrap();
+    assert!(store.concerns(inbox.parent().unwrap(), OsStr::new("inbox")));
+    store.note(inbox);
+    books.scan(&store, false);
+    assert_eq!(books.ids(), ["msg_1_a"]);
+    let watched = store.watched();
+    assert!(watched.contains(&inbox.to_owned()) && watched.contains(&inbox.join("x")));
+    assert!(store.concerns(&inbox.join("x"), OsStr::new("msg_2_a.json")));
+    assert!(!store.concerns(&inbox.join("x"), OsStr::new(".msg_2_a.tmp")));
+    assert!(!store.concerns(store.dir(), OsStr::new("keys")));
+}
+
+#[test]
+fn a_half_written_file_is_waited_for_and_delays_nobody() {
+    let host = Host::new(&["bob"]);
+    let store = host.open("bob");
+    let mut books = Books::scanned(&store);
+    let whole = mail("msg_1_a", "eve", "bob").json();
+    let path = host.put("bob", "inbox/x/msg_1_a.json", &whole.as_bytes()[..50]);
+    let other = host.deliver("bob", &mail("msg_2_a", "eve", "bob"));
+    store.note(&path.canonicalize().unwrap());
+    store.note(&other.canonicalize().unwrap());
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            std::fs::write(&path, &whole).unwrap();
+        });
+        books.scan(&store, false);
+    });
+    assert_eq!(books.ids(), ["msg_1_a", "msg_2_a"]);
+    assert!(books.rejects.is_empty());
+}
+
+#[test]
+fn what_stays_broken_is_refused_after_a_second_and_leaves_when_complete() {
+    let host = Host::new(&["bob"]);
+    let store = host.open("bob");
+    let mut books = Books::scanned(&store);
+    let whole = mail("msg_1_a", "eve", "bob").json();
+    let path = host.put("bob", "inbox/x/msg_1_a.json", b"").canonicalize().unwrap();
+    store.note(&path);
+    let started = std::time::Instant::now();
+    books.scan(&store, false);
+    let took = started.elapsed().as_millis();
+    assert!((900..3000).contains(&took), "{took} ms");
+    assert!(books.rejects.values().all(|(_, incomplete)| *incomplete) && books.rejects.len() == 1);
+    std::fs::write(&path, &whole).unwrap();
+    store.note(&path);
+    books.scan(&store, false);
+    assert!(books.rejects.is_empty());
+    assert_eq!(books.ids(), ["msg_1_a"]);
+}
+
+#[test]
+fn a_message_stays_while_its_file_is_broken() {
+    let host = Host::new(&["bob"]);
+    let path = host.deliver("bob", &mail("msg_1_a", "eve", "bob"));
+    let store = host.open("bob");
+    let mut books = Books::scanned(&store);
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..40]).unwrap();
+    books.scan(&store, true);
+    let at = books.one("msg_1_a").at;
+    assert!(books.rejects.is_empty());
+    assert!(store.health()[0].contains("cannot be read as a message now"), "{:?}", store.health());
+    assert_eq!(store.read(&at).unwrap().message.body, "how are you");
+    // Also for a process that has only the table.
+    let again = host.open("bob");
+    assert!(again.restore(&store.save()));
+    books.scan(&again, true);
+    assert!(books.rejects.is_empty() && books.ids() == ["msg_1_a"]);
+    std::fs::write(&path, &whole).unwrap();
+    books.scan(&store, true);
+    assert!(!store.health().iter().any(|l| l.contains("cannot be read as a message now")));
+    std::fs::remove_file(&path).unwrap();
+    books.scan(&store, true);
+    assert!(books.ids().is_empty());
+}
+
+#[test]
+fn a_remount_reads_nothing_that_has_not_changed() {
+    let host = Host::new(&["bob"]);
+    for n in 0..20 {
+        host.deliver("bob", &mail(&format!("msg_{n}_a"), "eve", "bob"));
+    }
+    host.deliver("bob", &Mail { to: "x".into(), ..mail("msg_77_a", "eve", "bob") });
+    let store = host.open("bob");
+    let mut books = Books::scanned(&store);
+    let again = host.open("bob");
+    assert!(again.restore(&store.save()));
+    host.deliver("bob", &mail("msg_99_a", "eve", "bob"));
+    books.scan(&again, true);
+    assert_eq!((books.reported, books.rejects.len()), (21, 1));
+    assert_eq!(again.read(&books.one("msg_7_a").at).unwrap().message.id, "msg_7_a");
+    assert!(!again.restore(b"something else"));
+}
+
+#[test]
+fn mail_to_myself_is_one_message() {
+    let host = Host::new(&["bob"]);
+    let note = Mail { signer: Some("bob"), ..mail("msg_1_a", "bob", "bob") };
+    let sent = host.put("bob", "sent/x/msg_1_a.json", note.json().as_bytes());
+    // As the plugin delivers it.
+    let delivered = note
+        .json()
+        .replace("\"type\": \"request\"", "\"type\": \"request\",\n \"attachments\": []");
+    let inbox = host.put("bob", "inbox/x/msg_1_a.json", delivered.as_bytes());
+    let store = host.open("bob");
+    let mut books = Books::scanned(&store);
+    let both = books.one("msg_1_a");
+    assert!(both.to_me && both.from_me && both.valid == Some(true));
+    std::fs::remove_file(&inbox).unwrap();
+    books.scan(&store, true);
+    let left = books.one("msg_1_a");
+    assert!(!left.to_me && left.from_me);
+    std::fs::write(&inbox, delivered).unwrap();
+    books.scan(&store, true);
+    std::fs::remove_file(&sent).unwrap();
+    books.scan(&store, true);
+    let left = books.one("msg_1_a");
+    assert!(left.to_me && !left.from_me);
+}
+
+#[test]
+fn an_inbox_file_in_my_name_is_not_mine() {
+    let host = Host::new(&["bob"]);
+    host.deliver("bob", &mail("msg_1_a", "bob", "bob"));
+    let store = host.open("bob");
+    let books = Books::scanned(&store);
+    assert!(!books.one("msg_1_a").from_me);
+}
+
+#[test]
+fn another_text_under_the_same_id_is_another_message() {
+    let host = Host::new(&["alice", "bob"]);
+    let first = Mail { signer: Some("alice"), ..mail("msg_1_a", "alice", "bob") };
+    host.put("bob", "inbox/a/msg_1_a.json", first.json().as_bytes());
+    let store = host.open("bob");
+    let mut books = Books::scanned(&store);
+    let forged = Mail { body: "send money", ..first.clone() };
+    let path = host.put("bob", "inbox/b/msg_1_a.json", forged.json().as_bytes());
+    books.scan(&store, true);
+    let twins: Vec<_> =
+        books.messages.keys().filter(|(_, id)| id.contains(TWIN)).cloned().collect();
+    let hash = crate::model::hex(&sha2::Sha256::digest(std::fs::read(&path).unwrap()));
+    assert_eq!(twins, [(address("alice"), format!("msg_1_a{TWIN}{hash}"))]);
+    let twin = books.messages[&twins[0]].clone();
+    assert_ne!(twin.thread, "msg_1_a");
+    let message = store.read(&twin.at).unwrap().message;
+    assert_eq!((message.id, message.body), (twins[0].1.clone(), "send money".to_owned()));
+    // A mark changes the file, and not the id.
+    assert!(store.tell(&twin.at, true).unwrap());
+    books.scan(&store, true);
+    assert_eq!(books.messages[&twins[0]].read, Some(true));
+    assert_eq!(books.messages.len(), 2);
+}
+
+#[test]
+fn a_file_replaced_in_place_does_not_inherit_the_verdict() {
+    let host = Host::new(&["alice", "bob"]);
+    let real = Mail { signer: Some("alice"), ..mail("msg_1_a", "alice", "bob") };
+    let path = host.deliver("bob", &real);
+    let store = host.open("bob");
+    let mut books = Books::scanned(&store);
+    let at = books.one("msg_1_a").at;
+    std::fs::write(&path, real.json().replace("how are you", "pay up now!")).unwrap();
+    assert!(matches!(store.read(&at), Err(StoreError::Moved)));
+    books.scan(&store, true);
+    let (key, kept) = books.messages.first_key_value().unwrap();
+    assert!(books.messages.len() == 1 && key.1.contains(TWIN) && kept.valid == Some(false));
+    // A change that only spells the same otherwise is none.
+    let other =
+        host.deliver("bob", &Mail { signer: Some("alice"), ..mail("msg_2_a", "alice", "bob") });
+    books.scan(&store, true);
+    let value: serde_json::Value = serde_json::from_slice(&std::fs::read(&other).unwrap()).unwrap();
+    std::fs::write(&other, value.to_string()).unwrap();
+    books.scan(&store, true);
+    assert_eq!(books.one("msg_2_a").valid, Some(true));
+}
+
+#[test]
+fn stale_mail_is_reported_as_read_and_left_alone() {
+    let host = Host::new(&["bob"]);
+    let path = host.deliver(
+        "bob",
+        &Mail { expires: Some("2026-04-25T00:00:00Z"), ..mail("msg_1_a", "eve", "bob") },
+    );
+    let soon = crate::store::amp::time::format_time(Timestamp::now().plus_millis(1500));
+    host.deliver("bob", &Mail { expires: Some(&soon), ..mail("msg_2_a", "eve", "bob") });
+    let store = host.open("bob");
+    let mut books = Books::scanned(&store);
+    assert_eq!(books.one("msg_1_a").read, Some(true));
+    let at = books.one("msg_1_a").at;
+    let before = std::fs::read(&path).unwrap();
+    assert!(!store.tell(&at, true).unwrap());
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    assert!(store.read(&at).unwrap().message.warnings.contains(&"expired".to_owned()));
+    let second = books.one("msg_2_a").clone();
+    assert_eq!(second.read, Some(false));
+    assert!(store.read(&second.at).unwrap().message.warnings.is_empty());
+    std::thread::sleep(std::time::Duration::from_millis(2600));
+    books.scan(&store, false);
+    assert_eq!(books.one("msg_2_a").read, Some(true));
+}
+
+#[test]
+fn replies_name_what_they_answer_in_either_spelling() {
+    let host = Host::new(&["bob"]);
+    host.deliver("bob", &Mail { re: Some("msg_1_a"), ..mail("msg_2_a", "eve", "bob") });
+    host.deliver("bob", &Mail { re: Some("msg-1-a"), ..mail("msg_3_a", "eve", "bob") });
+    let books = Books::scanned(&host.open("bob"));
+    for id in ["msg_2_a", "msg_3_a"] {
+        assert_eq!(books.one(id).answers.as_deref(), Some("msg_1_a"));
+        assert_eq!(books.one(id).thread, id);
+    }
+}
+
+#[test]
+fn times_fall_back_to_what_the_store_noted_and_to_the_file() {
+    let host = Host::new(&["bob"]);
+    host.deliver("bob", &Mail { time: "yesterday", ..mail("msg_1_a", "eve", "bob") });
+    let path = host.put(
+        "bob",
+        "inbox/x/msg_2_a.json",
+        Mail { time: "", ..mail("msg_2_a", "eve", "bob") }
+            .json()
+            .replace("received_at", "other")
+            .as_bytes(),
+    );
+    age(&path);
+    let store = host.open("bob");
+    let mut books = Books::scanned(&store);
+    assert_eq!(books.one("msg_1_a").time.stamp(), "20260424T174205.000Z");
+    let by_file = books.one("msg_2_a").clone();
+    assert!(Timestamp::now().millis() - by_file.time.millis() > 9000);
+    assert!(store.tell(&by_file.at, true).unwrap());
+    books.scan(&store, true);
+    assert_eq!(books.one("msg_2_a").time, by_file.time);
+}

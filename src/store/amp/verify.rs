@@ -1,0 +1,242 @@
+//! What a signature covers (AMP 0.1, section 9).
+//!
+//! It is over `from|to|subject|priority|in_reply_to|hash`, the hash being that of the payload as the
+//! signer's program printed it. Programs print differently, and some add or drop members after
+//! signing, so a message has several readings. All of them mean the same: to accept any grants
+//! nothing that the signer did not say.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest as _, Sha256};
+
+use super::address::{is_name, is_wire_address};
+use super::agent::selected_by_name;
+use super::canonical::{Profile, Tape, View};
+use super::envelope::{Problem, Stored, shown};
+use super::id::is_message_id;
+use super::limits::MESSAGE_BYTES;
+use super::wrap;
+use crate::model::{Claim, ClaimScope, Covered, PublicKey, verify};
+
+/// The words for `envelope.priority`.
+pub const PRIORITIES: [&str; 4] = ["urgent", "high", "normal", "low"];
+
+/// What an absent priority is signed as.
+const DEFAULT_PRIORITY: &str = "normal";
+
+/// Checks the members that a signature covers and that end up in names: `from`, `to`, `priority`,
+/// `in_reply_to`. For signed messages by the grammar, so that the six signed fields can be cut in
+/// one way only; for the others strict enough that nothing in them can be taken for a path.
+///
+/// # Errors
+/// The rule that is broken.
+pub fn check(stored: &Stored<'_>) -> Result<(), Problem> {
+    let signed = stored.signature.is_some();
+    for (member, text) in [("from", &stored.from), ("to", &stored.to)] {
+        // A bare name has no `|` either; whom it selects is for the store to say.
+        let selects =
+            member == "to" && selected_by_name(&text.to_ascii_lowercase()).is_some_and(is_name);
+        if !(is_wire_address(text) || selects || (!signed && is_harmless(text))) {
+            let problem = format!("is {}, which is not an address", shown(text));
+            return Err(Problem::Member { member, problem });
+        }
+    }
+    let priority = stored.priority.as_deref();
+    if signed && priority.is_some_and(|priority| !PRIORITIES.contains(&priority)) {
+        let problem = format!("is {}, which is none of the four", shown(priority.unwrap_or("")));
+        return Err(Problem::Member { member: "priority", problem });
+    }
+    let parent = stored.in_reply_to.as_deref();
+    if parent.is_some_and(|id| !is_message_id(id)) {
+        let problem =
+            format!("is {}, which is not the id of a message", shown(parent.unwrap_or("")));
+        return Err(Problem::Member { member: "in_reply_to", problem });
+    }
+    Ok(())
+}
+
+/// Whether an unsigned text in the place of an address can do no harm.
+fn is_harmless(text: &str) -> bool {
+    let bad = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '/' | '\\' | '|');
+    text.len() <= 254 && !text.starts_with('.') && !text.contains("..") && !text.contains(bad)
+}
+
+/// The signature of a message and what it may cover; `None` if it is not signed. Runs [`check`]
+/// first. `key` is the key of exactly this sender, if the store knows it.
+///
+/// # Errors
+/// As [`check`].
+pub fn claim(stored: &Stored<'_>, key: Option<PublicKey>) -> Result<Option<Claim>, Problem> {
+    check(stored)?;
+    let Some(text) = stored.signature.as_deref() else { return Ok(None) };
+    let Some(signature) = decode(text) else {
+        let why = "envelope.signature is not the 64 bytes of a signature in base64 on one line";
+        return Ok(Some(Claim::Malformed(why.into())));
+    };
+    let signed = Arc::new(Signed::of(stored));
+    let covered = Covered::Lazy(Arc::new(move |accept| signed.search(accept).is_some()));
+    Ok(Some(Claim::Signed { key, signature, covered, scope: ClaimScope::Whole }))
+}
+
+/// Strict: the standard alphabet, padding, no line ends, no stray bits.
+fn decode(text: &str) -> Option<[u8; 64]> {
+    STANDARD.decode(text).ok()?.try_into().ok()
+}
+
+/// The texts to show for a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bodies {
+    /// The text as stored.
+    pub body: String,
+    /// The text to show if the signature is valid: there only where a receiver's program framed
+    /// the text and the signature covers what is inside.
+    pub body_if_valid: Option<String>,
+}
+
+/// What to show of a message, given the key its signature is judged by. A text that the sender
+/// signed is never altered, even if it looks framed.
+pub fn bodies(stored: &Stored<'_>, key: Option<&PublicKey>) -> Bodies {
+    let body = stored.message.as_deref().unwrap_or_default().to_owned();
+    let framed = !wrap::unwrap(&body).is_empty();
+    let signature = stored.signature.as_deref().and_then(decode);
+    let body_if_valid = match (framed, key, signature) {
+        (true, Some(key), Some(signature)) => Signed::of(stored)
+            .search(&mut |bytes| verify::verify(key, bytes, &signature))
+            .and_then(|hit| hit.unwrapped),
+        _ => None,
+    };
+    Bodies { body, body_if_valid }
+}
+
+/// The bytes that are signed, for a payload printed in this way.
+pub fn signed_bytes(fields: &Fields<'_>, payload: &str) -> Vec<u8> {
+    let hash = STANDARD.encode(Sha256::digest(payload.as_bytes()));
+    let Fields { from, to, subject, priority, in_reply_to } = fields;
+    format!("{from}|{to}|{subject}|{priority}|{in_reply_to}|{hash}").into_bytes()
+}
+
+/// The signed members of an envelope.
+#[derive(Clone, Copy, Debug)]
+pub struct Fields<'a> {
+    /// Sender.
+    pub from: &'a str,
+    /// Recipient.
+    pub to: &'a str,
+    /// Subject.
+    pub subject: &'a str,
+    /// Priority, `normal` if absent.
+    pub priority: &'a str,
+    /// Id of the parent, empty if there is none.
+    pub in_reply_to: &'a str,
+}
+
+/// All a signature can cover, kept until somebody judges it.
+struct Signed {
+    from: String,
+    to: String,
+    subject: String,
+    priority: String,
+    in_reply_to: String,
+    payload: String,
+    message: String,
+    empty_attachments: bool,
+    context: bool,
+}
+
+/// The reading that was accepted.
+struct Hit {
+    /// The text inside the frame, if the frame is not part of what was signed.
+    unwrapped: Option<String>,
+}
+
+impl Signed {
+    fn of(stored: &Stored<'_>) -> Self {
+        let text = |text: &Option<std::borrow::Cow<'_, str>>, default: &str| {
+            text.as_deref().unwrap_or(default).to_owned()
+        };
+        Self {
+            from: stored.from.clone().into_owned(),
+            to: stored.to.clone().into_owned(),
+            subject: text(&stored.subject, ""),
+            priority: text(&stored.priority, DEFAULT_PRIORITY),
+            in_reply_to: text(&stored.in_reply_to, ""),
+            payload: stored.payload.to_owned(),
+            message: text(&stored.message, ""),
+            empty_attachments: stored.has_empty_attachments,
+            context: stored.context.is_some(),
+        }
+    }
+
+    /// Tries the readings, the most likely first.
+    fn search(&self, accept: &mut dyn FnMut(&[u8]) -> bool) -> Option<Hit> {
+        let tape = Tape::of(&self.payload)?;
+        let raw_subject = tsv(&self.subject);
+        let subjects: Vec<&str> =
+            std::iter::once(self.subject.as_str()).chain(raw_subject.as_deref()).collect();
+        let mut tried: Vec<[u8; 32]> = Vec::new();
+        for view in self.views() {
+            for profile in tape.profiles() {
+                let Some(printed) = tape.print(profile, &view) else { continue };
+                let hash = Sha256::digest(printed.as_bytes()).into();
+                if tried.contains(&hash) {
+                    continue;
+                }
+                tried.push(hash);
+                for subject in &subjects {
+                    if accept(&signed_bytes(&self.fields(subject), &printed)) {
+                        return Some(Hit { unwrapped: view.message.map(str::to_owned) });
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn fields<'a>(&'a self, subject: &'a str) -> Fields<'a> {
+        let Self { from, to, priority, in_reply_to, .. } = self;
+        Fields { from, to, subject, priority, in_reply_to }
+    }
+
+    /// As stored, then without what programs add after signing, then each without a frame.
+    fn views(&self) -> Vec<View<'_>> {
+        let mut views = vec![View::default()];
+        // What is larger than a message may be gets no second look, for that costs time.
+        if self.payload.len() > MESSAGE_BYTES {
+            return views;
+        }
+        if self.empty_attachments {
+            views.push(View { no_attachments: true, ..View::default() });
+        }
+        if !self.context {
+            let others: Vec<_> = views.iter().map(|v| View { other_context: true, ..*v }).collect();
+            views.extend(others);
+        }
+        let plain = views.clone();
+        for inside in wrap::unwrap(&self.message) {
+            views.extend(plain.iter().map(|view| View { message: Some(inside), ..*view }));
+        }
+        views
+    }
+}
+
+/// The subject as the plugin signs it: through jq's `@tsv` and the shell's `read`. `None` if that is
+/// the subject itself.
+fn tsv(subject: &str) -> Option<String> {
+    let escaped = subject
+        .replace('\\', "\\\\")
+        .replace('\t', "\\t")
+        .replace('\n', "\\n")
+        .replace('\r', "\\r");
+    let trimmed = escaped.trim_matches(' ');
+    (trimmed != subject).then(|| trimmed.to_owned())
+}
+
+/// Prints a payload as msgfs signs it; `None` if it is no JSON.
+pub fn own_print(payload: &str) -> Option<String> {
+    Tape::of(payload)?.print(Profile::Jcs, &View::default())
+}
+
+#[cfg(test)]
+mod tests;

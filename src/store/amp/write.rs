@@ -1,0 +1,360 @@
+//! New messages (AMP 0.1, sections 4, 7, 9 and 11).
+//!
+//! What is written is what every known program reads and verifies: no `null`, no empty list, keys of
+//! ASCII letters, no number but the sizes of files.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+
+use super::address::is_wire_address;
+use super::filename::{clean, sha256_of};
+use super::id::{is_attachment_id, is_message_id};
+use super::json;
+use super::limits::{
+    ATTACHMENT_BYTES, ATTACHMENTS, ATTACHMENTS_BYTES, BODY_BYTES, MESSAGE_BYTES, SUBJECT_CHARS,
+};
+use super::time::format_time;
+use super::verify::{Fields, PRIORITIES, own_print, signed_bytes};
+use crate::model::{Timestamp, one_line};
+use crate::store::Signer;
+
+/// The version of the envelope.
+const VERSION: &str = "amp/0.1";
+
+/// How long a message is good for, in milliseconds: as long as relays keep it.
+const LIFETIME_MS: i64 = 7 * 86_400_000;
+
+/// The types that every program knows.
+const KINDS: [&str; 10] = [
+    "request",
+    "response",
+    "notification",
+    "alert",
+    "task",
+    "status",
+    "handoff",
+    "ack",
+    "update",
+    "system",
+];
+
+/// A message to be written.
+#[derive(Clone, Debug)]
+pub struct Outgoing<'a> {
+    /// My address.
+    pub from: &'a str,
+    /// The recipient's address.
+    pub to: &'a str,
+    /// Subject, not empty.
+    pub subject: &'a str,
+    /// `urgent`, `high`, `normal` or `low`.
+    pub priority: &'a str,
+    /// `payload.type`.
+    pub kind: &'a str,
+    /// Id of the message it answers.
+    pub in_reply_to: Option<&'a str>,
+    /// Id of the thread's first message; the own id if it begins one.
+    pub thread_id: &'a str,
+    /// Its id.
+    pub id: &'a str,
+    /// The moment of sending.
+    pub now: Timestamp,
+    /// The text.
+    pub body: &'a str,
+    /// What comes with it.
+    pub files: &'a [File<'a>],
+    /// `idk_<uuid>` or whatever the sender gave.
+    pub idempotency_key: Option<&'a str>,
+}
+
+/// An attachment of a message to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct File<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// Its [clean] name.
+    pub filename: &'a str,
+    /// MIME type.
+    pub content_type: &'a str,
+    /// Size in bytes.
+    pub size: u64,
+    /// SHA-256 in lower-case hex.
+    pub sha256: &'a str,
+}
+
+/// A message that must not be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Breach {
+    /// A value breaks a rule (EINVAL).
+    #[error("{0}")]
+    Invalid(String),
+    /// Something is larger than the format allows (EFBIG).
+    #[error("{0}")]
+    TooLarge(String),
+}
+
+/// Whether a word may be `payload.type`: one of the ten, or one with a name space (`github:push`).
+pub fn is_kind(text: &str) -> bool {
+    let word = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
+    };
+    KINDS.contains(&text)
+        || (text.len() <= 128
+            && text.split_once(':').is_some_and(|(ns, name)| word(ns) && word(name)))
+}
+
+/// Whether a word may be `envelope.priority`.
+pub fn is_priority(text: &str) -> bool {
+    PRIORITIES.contains(&text)
+}
+
+/// Checks what can be checked before the message is written.
+///
+/// # Errors
+/// The first rule that is broken.
+pub fn check_limits(out: &Outgoing<'_>) -> Result<(), Breach> {
+    check_words(out)?;
+    check_subject(out.subject)?;
+    if out.body.contains('\0') {
+        let why = "the text holds the character U+0000, which this store does not carry";
+        return Err(Breach::Invalid(why.into()));
+    }
+    if out.body.contains('\u{7f}') {
+        let why = "the text holds the character U+007F (delete), which the programs of this store sign \
+                   in different ways, so that nobody could verify it; remove it";
+        return Err(Breach::Invalid(why.into()));
+    }
+    if out.body.len() > BODY_BYTES {
+        return Err(Breach::TooLarge(format!(
+            "the text has {} bytes; this store takes at most {BODY_BYTES}: attach it as a file",
+            out.body.len()
+        )));
+    }
+    for file in out.files {
+        let digest = format!("sha256:{}", file.sha256);
+        let good = is_attachment_id(file.id)
+            && clean(file.filename) == file.filename
+            && sha256_of(&digest).is_some();
+        if !good {
+            return Err(Breach::Invalid(format!(
+                "{} cannot be attached under this name",
+                file.filename
+            )));
+        }
+    }
+    check_sizes(&out.files.iter().map(|file| (file.filename, file.size)).collect::<Vec<_>>())
+}
+
+/// Checks a subject.
+///
+/// # Errors
+/// [`Breach::Invalid`] if it is empty, has more than 256 characters or a control character.
+pub fn check_subject(subject: &str) -> Result<(), Breach> {
+    if subject.trim().is_empty() {
+        return Err(Breach::Invalid("Subject: is empty; this store wants one".into()));
+    }
+    if subject.chars().count() > SUBJECT_CHARS {
+        let why = format!("Subject: has more than {SUBJECT_CHARS} characters; shorten it");
+        return Err(Breach::Invalid(why));
+    }
+    if subject.contains(char::is_control) {
+        let why = "Subject: has a control character; write it on one line without tabs";
+        return Err(Breach::Invalid(why.into()));
+    }
+    Ok(())
+}
+
+fn check_words(out: &Outgoing<'_>) -> Result<(), Breach> {
+    let invalid = |why: String| Err(Breach::Invalid(why));
+    if let Some(bad) = [out.from, out.to].into_iter().find(|address| !is_wire_address(address)) {
+        return invalid(format!("{bad:?} is not an AMP address (name@tenant.provider)"));
+    }
+    if !is_priority(out.priority) {
+        return invalid(format!(
+            "Priority: {:?} is none of {}",
+            out.priority,
+            PRIORITIES.join(", ")
+        ));
+    }
+    if !is_kind(out.kind) {
+        return invalid(format!(
+            "Type: {:?} is none of {}, and has no name space like github:push",
+            out.kind,
+            KINDS.join(", ")
+        ));
+    }
+    let ids = [Some(out.id), Some(out.thread_id), out.in_reply_to];
+    if let Some(bad) = ids.into_iter().flatten().find(|id| !is_message_id(id)) {
+        return invalid(format!("{bad:?} is not the id of a message of this store"));
+    }
+    Ok(())
+}
+
+/// Checks the number and sizes of attachments, given by name and size in bytes.
+///
+/// # Errors
+/// [`Breach::TooLarge`].
+pub fn check_sizes(files: &[(&str, u64)]) -> Result<(), Breach> {
+    if files.len() > ATTACHMENTS {
+        let why = format!("{} files are attached; this store takes {ATTACHMENTS}", files.len());
+        return Err(Breach::TooLarge(why));
+    }
+    if let Some((name, size)) = files.iter().find(|(_, size)| *size > ATTACHMENT_BYTES) {
+        return Err(Breach::TooLarge(format!(
+            "Attach: {} has {size} bytes; this store takes files of at most {ATTACHMENT_BYTES} bytes \
+             (25 MiB)",
+            one_line(name)
+        )));
+    }
+    let total = files.iter().fold(0, |sum: u64, (_, size)| sum.saturating_add(*size));
+    if total > ATTACHMENTS_BYTES {
+        return Err(Breach::TooLarge(format!(
+            "the attached files have {total} bytes together; this store takes {ATTACHMENTS_BYTES}"
+        )));
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    version: &'a str,
+    id: &'a str,
+    from: &'a str,
+    to: &'a str,
+    subject: &'a str,
+    priority: &'a str,
+    timestamp: &'a str,
+    expires_at: &'a str,
+    signature: &'a str,
+    // Absent, not null: one verifier signs null as a word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_reply_to: Option<&'a str>,
+    thread_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idempotency_key: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Payload<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    attachments: Vec<Attachment<'a>>,
+}
+
+#[derive(Serialize)]
+struct Attachment<'a> {
+    id: &'a str,
+    filename: &'a str,
+    content_type: &'a str,
+    size: u64,
+    digest: String,
+    // Nothing was scanned, and nothing else is said.
+    scan_status: &'a str,
+    uploaded_at: &'a str,
+    expires_at: &'a str,
+}
+
+#[derive(Serialize)]
+struct SentLocal<'a> {
+    sent_at: &'a str,
+}
+
+#[derive(Serialize)]
+struct Sent<'a> {
+    envelope: Envelope<'a>,
+    payload: Payload<'a>,
+    local: SentLocal<'a>,
+}
+
+/// Writes and signs a message, in the form in which it lies in `sent/`: JSON in two-space
+/// indentation with a final newline.
+///
+/// # Errors
+/// As [`check_limits`].
+pub fn compose(out: &Outgoing<'_>, signer: &dyn Signer) -> Result<String, Breach> {
+    check_limits(out)?;
+    let now = format_time(out.now);
+    let expires = format_time(out.now.plus_millis(LIFETIME_MS));
+    let payload = payload(out, &now, &expires);
+    let fields = Fields {
+        from: out.from,
+        to: out.to,
+        subject: out.subject,
+        priority: out.priority,
+        in_reply_to: out.in_reply_to.unwrap_or_default(),
+    };
+    let printed = serde_json::to_string(&payload).ok().and_then(|text| own_print(&text));
+    let printed = printed.ok_or_else(|| Breach::Invalid("the message has no JSON form".into()))?;
+    let signature = STANDARD.encode(signer.sign(&signed_bytes(&fields, &printed)));
+    let sent = Sent {
+        envelope: envelope(out, &now, &expires, &signature),
+        payload,
+        local: SentLocal { sent_at: &now },
+    };
+    let mut text = serde_json::to_string_pretty(&sent)
+        .map_err(|e| Breach::Invalid(format!("the message has no JSON form: {e}")))?;
+    text.push('\n');
+    if text.len() > MESSAGE_BYTES {
+        return Err(Breach::TooLarge(format!(
+            "the message has {} bytes of JSON; this store takes {MESSAGE_BYTES}: attach the text as a file",
+            text.len()
+        )));
+    }
+    Ok(text)
+}
+
+fn envelope<'a>(
+    out: &Outgoing<'a>,
+    timestamp: &'a str,
+    expires_at: &'a str,
+    signature: &'a str,
+) -> Envelope<'a> {
+    Envelope {
+        version: VERSION,
+        id: out.id,
+        from: out.from,
+        to: out.to,
+        subject: out.subject,
+        priority: out.priority,
+        timestamp,
+        expires_at,
+        signature,
+        in_reply_to: out.in_reply_to,
+        thread_id: out.thread_id,
+        idempotency_key: out.idempotency_key,
+    }
+}
+
+fn payload<'a>(out: &Outgoing<'a>, uploaded_at: &'a str, expires_at: &'a str) -> Payload<'a> {
+    let attachments = out.files.iter().map(|file| Attachment {
+        id: file.id,
+        filename: file.filename,
+        content_type: file.content_type,
+        size: file.size,
+        digest: format!("sha256:{}", file.sha256),
+        scan_status: "unscanned",
+        uploaded_at,
+        expires_at,
+    });
+    Payload { kind: out.kind, message: out.body, attachments: attachments.collect() }
+}
+
+/// The form in which a composed message lies in the recipient's `inbox/`: only `local` is another.
+/// `None` if it is not what [`compose`] gave. It says nothing about trust: that is for the reader to
+/// find out.
+pub fn delivered(sent: &str, received_at: Timestamp) -> Option<String> {
+    let members = json::members(sent).ok()?;
+    let local = members.iter().find(|m| m.key == "local")?;
+    let (before, after) = (sent.get(..local.value_at.start)?, sent.get(local.value_at.end..)?);
+    let received = format_time(received_at);
+    Some(format!(
+        "{before}{{\n    \"received_at\": \"{received}\",\n    \"delivery_method\": \"local\",\n    \"status\": \"unread\"\n  }}{after}"
+    ))
+}
+
+#[cfg(test)]
+mod tests;
