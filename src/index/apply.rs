@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use super::Index;
-use super::core::{Core, Inserted};
+use super::core::{Core, Inserted, ThreadIx};
 use super::entry::{Flags, MsgIx, Sig};
-use crate::identity::{Keyring, Verdict};
-use crate::model::{Claim, PublicKey, Timestamp, Unsigned};
+use super::judge::{Judge, Judged, Judgement};
+use crate::model::{PublicKey, Timestamp, Unsigned};
 use crate::store::{Found, Rejected, Sink, Store};
 
 /// What changed in the tables, for those who cache what a view showed.
@@ -14,10 +14,14 @@ use crate::store::{Found, Rejected, Sink, Store};
 pub struct Changes {
     /// Messages that are new or came back.
     pub added: Vec<MsgIx>,
+    /// Messages that are shown differently: with another time, recipient, attachment or signature.
+    pub redrawn: Vec<MsgIx>,
     /// Messages that are gone or refused.
     pub removed: Vec<MsgIx>,
     /// Messages whose mark changed.
     pub marked: Vec<MsgIx>,
+    /// Messages that are in another thread now, and the thread each of them left.
+    pub moved: Vec<(MsgIx, ThreadIx)>,
     /// Something else that a view shows changed (rejects, raw files).
     pub other: bool,
 }
@@ -25,66 +29,12 @@ pub struct Changes {
 impl Changes {
     /// Nothing changed.
     pub fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.removed.is_empty() && self.marked.is_empty() && !self.other
-    }
-}
-
-/// Trust decisions for one store.
-pub(super) struct Judge<'a> {
-    pub keyring: &'a Keyring,
-    pub unsigned: Unsigned,
-    pub store: &'a str,
-    pub me: &'a str,
-    pub my_key: Option<PublicKey>,
-}
-
-/// What became of a message's signature.
-pub(super) enum Judgement {
-    Accepted(Sig, Option<PublicKey>),
-    Refused(String),
-}
-
-impl Judge<'_> {
-    /// Decides about a message. `signed_before` tells whether its writer had validly signed an
-    /// earlier one.
-    pub fn judge(&self, from: &str, claim: Option<&Claim>, signed_before: bool) -> Judgement {
-        let Some(claim) = claim else {
-            let sig = if signed_before { Sig::Missing } else { Sig::None };
-            return self.unsigned(from, sig, signed_before);
-        };
-        match self.keyring.judge(from, self.store, claim) {
-            Verdict::Valid(key) => Judgement::Accepted(Sig::Valid, Some(key)),
-            Verdict::Unknown => self.unsigned(from, Sig::Unknown, signed_before),
-            // My own key needs no pin: nobody else can have it.
-            Verdict::Rejected(reason) => match self.my_key {
-                Some(key)
-                    if from == self.me && crate::identity::verify::verify_claim(&key, claim) =>
-                {
-                    Judgement::Accepted(Sig::Valid, Some(key))
-                }
-                _ => Judgement::Refused(reason),
-            },
-        }
-    }
-
-    fn unsigned(&self, from: &str, sig: Sig, signed_before: bool) -> Judgement {
-        let pinned = || signed_before || self.keyring.pinned_by_hand(from);
-        let refused = from != self.me
-            && match self.unsigned {
-                Unsigned::Accept => false,
-                Unsigned::Known => pinned(),
-                Unsigned::Refuse => true,
-            };
-        if !refused {
-            return Judgement::Accepted(sig, None);
-        }
-        let what =
-            if sig == Sig::Unknown { "signed by a key nobody vouches for" } else { "not signed" };
-        Judgement::Refused(format!(
-            "it is {what}, and the configuration says unsigned = \"{}\"{}",
-            self.unsigned,
-            if pinned() { "; this sender has a pinned key" } else { "" }
-        ))
+        self.added.is_empty()
+            && self.redrawn.is_empty()
+            && self.removed.is_empty()
+            && self.marked.is_empty()
+            && self.moved.is_empty()
+            && !self.other
     }
 }
 
@@ -97,6 +47,8 @@ pub(super) struct Applier<'a> {
     pub bulk: bool,
     /// Room was made for a bulk load.
     pub reserved: bool,
+    /// Messages that are about to be reported again.
+    pub stale: Vec<MsgIx>,
     pub changes: Changes,
     pub progress: &'a mut dyn FnMut(u64, u64),
 }
@@ -105,6 +57,7 @@ impl Sink for Applier<'_> {
     fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>) {
         let judge = self.index.judge(self.number);
         let mut core = self.index.core.write();
+        let known = self.changes.added.len();
         for f in found.drain(..) {
             self.take_in(&mut core, &judge, &f);
         }
@@ -114,31 +67,41 @@ impl Sink for Applier<'_> {
             core.add_reject(self.number, r, &path, None);
             self.changes.other = true;
         }
+        if !self.bulk {
+            let moved = core.relink();
+            self.note_moved(moved, known);
+        }
     }
 
     fn begin_rescan(&mut self, sources: &[u32]) {
-        let sources = self.global(sources);
+        let sources = Sources::new(self.number, sources);
         let mut core = self.index.core.write();
-        for e in core.entries.iter_mut().filter(|e| sources.contains(&e.source)) {
-            if !e.flags.has(Flags::GONE) {
+        for (ix, e) in (0u32..).zip(&mut core.entries) {
+            if sources.has(e.source) && !e.flags.has(Flags::GONE) {
                 e.flags.set(Flags::STALE, true);
+                self.stale.push(ix);
             }
         }
-        core.remove_rejects(|key, r| sources.contains(&key.0) && r.message.is_none());
+        core.remove_rejects(|key, r| sources.has(key.0) && r.message.is_none());
         self.changes.other = true;
     }
 
     fn end_rescan(&mut self, sources: &[u32]) {
-        let sources = self.global(sources);
+        let sources = Sources::new(self.number, sources);
         let mut core = self.index.core.write();
-        let gone: Vec<MsgIx> = (0u32..)
-            .zip(&core.entries)
-            .filter(|(_, e)| e.flags.has(Flags::STALE) && sources.contains(&e.source))
-            .map(|(ix, _)| ix)
-            .collect();
-        for ix in &gone {
-            core.dismiss(*ix);
-        }
+        let mut gone = Vec::new();
+        self.stale.retain(|ix| {
+            let entry = core.entry(*ix).filter(|e| e.flags.has(Flags::STALE));
+            let lost = entry.is_some_and(|e| sources.has(e.source));
+            if lost {
+                gone.push(*ix);
+            }
+            entry.is_some() && !lost
+        });
+        // A message may have been made stale twice.
+        gone.sort_unstable();
+        gone.dedup();
+        core.dismiss(&gone);
         let gone_set: HashSet<MsgIx> = gone.iter().copied().collect();
         core.remove_rejects(|_, r| r.message.is_some_and(|ix| gone_set.contains(&ix)));
         self.changes.removed.extend(gone);
@@ -163,9 +126,41 @@ impl Sink for Applier<'_> {
     }
 }
 
+/// Some sources of one store, as a set of bits: a rescan asks for every message there is.
+struct Sources {
+    store: u32,
+    bits: Vec<u64>,
+}
+
+impl Sources {
+    fn new(store: usize, sources: &[u32]) -> Self {
+        let words = sources.iter().max().map_or(0, |max| max / 64 + 1);
+        let mut bits = vec![0u64; words as usize];
+        for source in sources {
+            if let Some(word) = bits.get_mut(*source as usize / 64) {
+                *word |= 1 << (source % 64);
+            }
+        }
+        Self { store: store as u32, bits }
+    }
+
+    /// Whether the source of an entry or reject is one of them.
+    fn has(&self, global: u32) -> bool {
+        let (store, source) = (global >> 24, global & 0x00ff_ffff);
+        store == self.store
+            && self.bits.get(source as usize / 64).is_some_and(|w| w & (1 << (source % 64)) != 0)
+    }
+}
+
 impl Applier<'_> {
-    fn global(&self, sources: &[u32]) -> HashSet<u32> {
-        sources.iter().map(|s| (self.number as u32) << 24 | s).collect()
+    /// Notes who changed threads. What is new since `known` was never seen where it was.
+    fn note_moved(&mut self, moved: Vec<(MsgIx, ThreadIx)>, known: usize) {
+        if moved.is_empty() {
+            return;
+        }
+        let new = self.changes.added.get(known..).unwrap_or_default();
+        let new: HashSet<MsgIx> = new.iter().copied().collect();
+        self.changes.moved.extend(moved.into_iter().filter(|(ix, _)| !new.contains(ix)));
     }
 
     fn take_in(&mut self, core: &mut Core, judge: &Judge<'_>, found: &Found<'_>) {
@@ -176,6 +171,15 @@ impl Applier<'_> {
                 core.admit(ix, !self.bulk);
                 if !self.bulk {
                     self.changes.added.push(ix);
+                }
+            }
+            Inserted::Again(ix, what) => {
+                let judged = self.settle_again(core, judge, ix, found);
+                if !self.bulk && (what.shown || judged) {
+                    self.changes.redrawn.push(ix);
+                }
+                if !self.bulk && what.marked {
+                    self.changes.marked.push(ix);
                 }
             }
             Inserted::IdTaken => {
@@ -192,14 +196,63 @@ impl Applier<'_> {
     /// Judges the signature of a new message and notes the result in its entry.
     fn settle(&mut self, core: &mut Core, judge: &Judge<'_>, ix: MsgIx, found: &Found<'_>) {
         let signed_before = core.has_signed(ix);
+        core.set_refused(ix, false);
         if found.claim.is_none() && !signed_before && judge.unsigned == Unsigned::Accept {
             return;
         }
-        match judge.judge(&found.from, found.claim.as_deref(), signed_before) {
-            Judgement::Accepted(sig, key) => core.note_signature(ix, sig, key),
+        match judge.judge(judged(found, signed_before)) {
+            Judgement::Accepted(sig, key) => {
+                core.note_signature(ix, sig, key);
+                core.note_unvouched(ix, found.claim.is_some() && sig != Sig::Valid);
+                core.link_may_differ(ix);
+            }
             Judgement::Refused(reason) => {
-                core.refuse(ix);
+                core.set_refused(ix, true);
+                core.note_unvouched(ix, false);
+                core.link_may_differ(ix);
                 self.reject(core, found, reason, Some(ix));
+            }
+        }
+    }
+
+    /// Judges a message again whose file is not what it was. Whether it is shown differently now.
+    fn settle_again(
+        &mut self,
+        core: &mut Core,
+        judge: &Judge<'_>,
+        ix: MsgIx,
+        found: &Found<'_>,
+    ) -> bool {
+        let Some(entry) = core.entry(ix).copied() else { return false };
+        let refused = entry.flags.has(Flags::REJECTED);
+        let before = entry.flags.signature();
+        let unsigned = matches!(before.0, Sig::None | Sig::Missing);
+        if found.claim.is_none() && unsigned && !refused {
+            // What its writer signed since does not make this one look forged.
+            return false;
+        }
+        // What came before the first signed message of its writer still did.
+        let signed_before = core.has_signed(ix) && (refused || before.0 != Sig::None);
+        match judge.judge(judged(found, signed_before)) {
+            Judgement::Accepted(sig, key) => {
+                core.note_unvouched(ix, found.claim.is_some() && sig != Sig::Valid);
+                if refused {
+                    core.accept_rejected(ix, sig, key);
+                    return true;
+                }
+                core.note_signature(ix, sig, key);
+                core.signature_changed(ix, before)
+            }
+            Judgement::Refused(reason) => {
+                core.note_unvouched(ix, false);
+                if !refused {
+                    core.withhold(ix);
+                    core.link_may_differ(ix);
+                    self.changes.removed.push(ix);
+                }
+                core.remove_rejects(|_, r| r.message == Some(ix));
+                self.reject(core, found, reason, Some(ix));
+                false
             }
         }
     }
@@ -225,8 +278,18 @@ impl Applier<'_> {
     }
 }
 
+/// What trust needs to know of a message.
+fn judged<'a>(found: &'a Found<'_>, signed_before: bool) -> Judged<'a> {
+    Judged {
+        from: &found.from,
+        from_me: found.from_me,
+        claim: found.claim.as_deref(),
+        signed_before,
+    }
+}
+
 /// Every refusal is one line in the log (contract, section 6).
-fn log_reject(store: &dyn Store, path: &str, line: u64, reason: &str) {
+pub(super) fn log_reject(store: &dyn Store, path: &str, line: u64, reason: &str) {
     tracing::warn!(
         store = store.name(),
         file = %crate::model::one_line(path),
@@ -243,11 +306,34 @@ impl Core {
         writer.is_some_and(|w| !w.keys.is_empty())
     }
 
-    /// Keeps a message that was not admitted yet out of every view but `rejected/`.
-    fn refuse(&mut self, ix: MsgIx) {
+    /// Says whether a message that is not admitted yet is kept out of every view but `rejected/`.
+    pub(super) fn set_refused(&mut self, ix: MsgIx, refused: bool) {
         if let Some(entry) = self.entries.get_mut(ix as usize) {
-            entry.flags.set(Flags::REJECTED, true);
+            entry.flags.set(Flags::REJECTED, refused);
         }
+    }
+
+    /// Notes whether a signature would count if somebody vouched for its key.
+    pub(super) fn note_unvouched(&mut self, ix: MsgIx, unvouched: bool) {
+        if unvouched {
+            self.unvouched.insert(ix);
+        } else {
+            self.unvouched.remove(&ix);
+        }
+    }
+
+    /// Draws the consequences if the state of a message's signature is not what it was. Whether it
+    /// is not.
+    pub(super) fn signature_changed(&mut self, ix: MsgIx, before: (Sig, usize)) -> bool {
+        let Some(entry) = self.entries.get_mut(ix as usize) else { return false };
+        if entry.flags.signature() == before {
+            return false;
+        }
+        // It is a line of the rendered message.
+        entry.size = 0;
+        self.generation += 1;
+        self.link_may_differ(ix);
+        true
     }
 
     pub(super) fn note_signature(&mut self, ix: MsgIx, sig: Sig, key: Option<PublicKey>) {
@@ -270,7 +356,8 @@ impl Core {
             entry.flags.set(Flags::REJECTED, false);
         }
         self.remove_rejects(|_, r| r.message == Some(ix));
-        self.admit(ix, true);
+        self.admit(ix, !self.unsorted);
+        self.link_may_differ(ix);
     }
 
     /// The time of the newest message or reject, for folders.

@@ -1,12 +1,12 @@
 //! What changes the tables: messages that come, come back or go, marks, rejects.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use hashbrown::HashTable;
 
 use super::core::{Core, Inserted, OddId, Reject, RejectKey, Thread, ThreadIx, Writer};
-use super::entry::{Entry, Flags, MsgIx, NIL, hex_id, mix};
+use super::entry::{Entry, FAR, Flags, MsgIx, NIL, hex_id, mix};
 use super::intern::{IDENTITY_MASK, StrId, spread, stable_hash};
 use crate::store::{Found, Rejected};
 
@@ -40,7 +40,7 @@ impl Core {
     }
 
     /// The recipients as one text, each of them noted as an address.
-    fn recipients(&mut self, store: usize, to: &str) -> StrId {
+    pub(super) fn recipients(&mut self, store: usize, to: &str) -> StrId {
         let id = self.strings.intern(to);
         if !to.contains(", ") {
             self.address(store, id);
@@ -53,7 +53,7 @@ impl Core {
         id
     }
 
-    fn thread(&mut self, store: usize, id: &str) -> ThreadIx {
+    pub(super) fn thread(&mut self, store: usize, id: &str) -> ThreadIx {
         let id = self.strings.intern(id);
         if let Some(ix) = self.thread_with(store, id) {
             return ix;
@@ -84,16 +84,20 @@ impl Core {
             Err(new) => new,
             Ok(ix) => return self.meet_again(ix, store, found),
         };
-        let whole = self.stores.get(store).is_some_and(|s| s.whole_seconds);
-        let seq = if whole { self.next_in_second(writer, found.time.secs()) } else { 0 };
+        let ix = self.entries.len() as MsgIx;
+        let seq = self.name_offset(store, writer, ix, found);
         let mut flags = Flags::default();
         flags.set(Flags::ID_HEX, plain);
         flags.set(Flags::TO_ME, found.to_me);
         flags.set(Flags::FROM_ME, found.from_me);
-        let orphan =
-            !self.orphan_marks.is_empty() && self.orphan_marks.remove(&(hash & IDENTITY_MASK));
-        flags.set(Flags::READ, orphan || found.read == Some(true));
-        let ix = self.entries.len() as MsgIx;
+        flags.set(Flags::PARTS, found.parts);
+        let own = if self.orphan_marks.is_empty() {
+            None
+        } else {
+            self.orphan_marks.remove(&(hash & IDENTITY_MASK))
+        };
+        flags.set(Flags::OWN, own.is_some());
+        flags.set(Flags::READ, own.unwrap_or(found.read == Some(true)));
         if !plain {
             let odd = match hex_id(&found.id) {
                 Some(value) => OddId::Hex(value),
@@ -128,42 +132,38 @@ impl Core {
         if let Some(key) = &found.idempotency_key {
             self.idempotency.entry(key.to_string()).or_default().push(ix);
         }
+        if found.read.is_some() {
+            self.hear_mark(ix, found.read);
+        }
+        if self.has_links(store) {
+            self.link(store, ix, thread, found);
+        }
         Inserted::New(ix)
     }
 
-    /// The same key again: a duplicate, or the message after a rescan.
-    fn meet_again(&mut self, ix: MsgIx, store: usize, found: &Found<'_>) -> Inserted {
-        let source = (store as u32) << 24 | found.at.source;
-        let to = self.strings.intern(&found.to);
-        let thread = self.find_thread(store, &found.thread);
-        let Some(entry) = self.entries.get_mut(ix as usize) else { return Inserted::Known };
-        let same_place = entry.source == source && entry.offset == found.at.offset;
-        let lost = entry.flags.has(Flags::STALE) || entry.flags.has(Flags::GONE);
-        let same_text = entry.time_ms == found.time.millis()
-            && entry.to == to
-            && Some(entry.thread) == thread
-            && (entry.len == found.at.len || found.id_verified);
-        if !lost && !same_place {
-            return if same_text || found.id_verified {
-                Inserted::Known
-            } else {
-                Inserted::IdTaken
+    /// How far the time in the name of a new message is from its own.
+    pub(super) fn name_offset(
+        &mut self,
+        store: usize,
+        writer: u32,
+        ix: MsgIx,
+        found: &Found<'_>,
+    ) -> u16 {
+        if let Some(name) = found.name_time {
+            let ahead = name.millis().saturating_sub(found.time.millis());
+            let near = u16::try_from(ahead).ok().filter(|seq| *seq != FAR);
+            match near {
+                Some(_) => self.far_names.remove(&ix),
+                None => self.far_names.insert(ix, name.millis()),
             };
+            return near.unwrap_or(FAR);
         }
-        let came_back = entry.flags.has(Flags::GONE);
-        entry.source = source;
-        entry.offset = found.at.offset;
-        if entry.len != found.at.len {
-            entry.len = found.at.len;
-            entry.size = 0;
-        }
-        entry.flags.set(Flags::STALE, false);
-        entry.flags.set(Flags::GONE, false);
-        if came_back { Inserted::New(ix) } else { Inserted::Known }
+        let whole = self.stores.get(store).is_some_and(|s| s.whole_seconds);
+        if whole { self.next_in_second(writer, found.time.secs()) } else { 0 }
     }
 
     /// How many messages this writer already has in this second, at most 999.
-    fn next_in_second(&mut self, writer: u32, secs: i64) -> u16 {
+    pub(super) fn next_in_second(&mut self, writer: u32, secs: i64) -> u16 {
         let Some(w) = self.writers.get_mut(writer as usize) else { return 0 };
         let (newest, count) = w.newest;
         if w.counts.is_none() && (count == 0 || secs >= newest) {
@@ -190,16 +190,22 @@ impl Core {
         if !entry.is_live() {
             return;
         }
-        let mine = entry.flags.has(Flags::TO_ME) || entry.flags.has(Flags::FROM_ME);
+        self.unread += usize::from(entry.is_to_me() && !entry.is_read());
+        self.list(ix, sorted);
+    }
+
+    /// Puts a live message into the lists it belongs to, where it may be already, and tells its
+    /// thread of it.
+    pub(super) fn list(&mut self, ix: MsgIx, sorted: bool) {
+        let Some(entry) = self.entry(ix).copied() else { return };
         if let Some(t) = self.threads.get_mut(entry.thread as usize) {
-            t.info |= Thread::LIVE | if mine { Thread::MINE } else { 0 };
+            t.info |= Thread::bits(&entry);
         }
-        if entry.flags.has(Flags::TO_ME) {
-            self.unread += usize::from(!entry.is_read());
+        if entry.is_to_me() {
             let list = std::mem::take(&mut self.to_me);
             self.to_me = self.enlist(list, ix, sorted);
         }
-        if entry.flags.has(Flags::FROM_ME) {
+        if entry.is_from_me() {
             let list = std::mem::take(&mut self.from_me);
             self.from_me = self.enlist(list, ix, sorted);
         }
@@ -216,77 +222,61 @@ impl Core {
         list
     }
 
-    /// Takes a message that is gone out of the views. Lists keep its place: every reader of a list
-    /// asks the entry.
-    pub(super) fn dismiss(&mut self, ix: MsgIx) {
+    /// Takes messages that are gone out of the views. Lists keep their places: every reader of a
+    /// list asks the entry.
+    pub(super) fn dismiss(&mut self, gone: &[MsgIx]) {
+        for ix in gone {
+            self.hide(*ix, Flags::GONE);
+        }
+        let threads = gone.iter().filter_map(|ix| self.entry(*ix)).map(|e| e.thread);
+        let threads: HashSet<ThreadIx> = threads.collect();
+        for thread in threads {
+            self.weigh(thread);
+        }
+    }
+
+    /// Takes a message that is refused after all out of every view but `rejected/`.
+    pub(super) fn withhold(&mut self, ix: MsgIx) {
+        self.hide(ix, Flags::REJECTED);
+        if let Some(thread) = self.entry(ix).map(|e| e.thread) {
+            self.weigh(thread);
+        }
+    }
+
+    /// Sets a flag that makes a message not live.
+    fn hide(&mut self, ix: MsgIx, why: Flags) {
         self.generation += 1;
-        let Some(entry) = self.entry(ix).copied() else { return };
+        let Some(entry) = self.entries.get_mut(ix as usize) else { return };
         if entry.is_to_me() && !entry.is_read() {
             self.unread = self.unread.saturating_sub(1);
         }
-        if let Some(entry) = self.entries.get_mut(ix as usize) {
-            entry.flags.set(Flags::GONE, true);
-            entry.flags.set(Flags::STALE, false);
-        }
-        let mut info = 0;
-        let mut at = self.threads.get(entry.thread as usize).map_or(NIL, |t| t.head);
-        while let Some(e) = self.entry(at) {
-            if e.is_live() {
-                info |= Thread::LIVE;
-                info |= if e.is_to_me() || e.is_from_me() { Thread::MINE } else { 0 };
-            }
-            at = e.next;
-        }
-        if let Some(t) = self.threads.get_mut(entry.thread as usize) {
-            t.info = t.info & 0xff | info;
-        }
+        entry.flags.set(why, true);
+        entry.flags.set(Flags::STALE, false);
     }
 
     /// Sorts the lists after a bulk load.
     pub(super) fn sort(&mut self) {
         let sorted = |mut list: Vec<MsgIx>| {
             list.sort_by(|a, b| self.order(*a, *b));
+            // What came back during the load was put in again.
+            list.dedup();
             list
         };
         let (to_me, from_me) = (sorted(self.to_me.clone()), sorted(self.from_me.clone()));
         self.to_me = to_me;
         self.from_me = from_me;
+        self.unsorted = false;
     }
 
-    /// Sets or clears a mark. True if that changed anything.
-    pub(super) fn set_read(&mut self, ix: MsgIx, read: bool, here: bool) -> bool {
-        let Some(entry) = self.entries.get_mut(ix as usize) else { return false };
-        let changed = entry.is_read() != read;
-        entry.flags.set(Flags::READ, read);
-        entry.flags.set(Flags::READ_HERE, read && here);
-        let counts = entry.is_to_me();
-        if changed {
-            self.generation += 1;
-            if counts && read {
-                self.unread = self.unread.saturating_sub(1);
-            } else if counts {
-                self.unread += 1;
-            }
-        }
-        changed
-    }
-
-    /// Sets a mark by key; for a message that is in no store at the moment it is kept until it comes.
-    pub(super) fn mark_by_key(&mut self, store: usize, from: &str, id: &str, read: bool) {
+    /// The message with this key, or the identity it will have when it comes.
+    pub(super) fn identity_of(&self, store: usize, from: &str, id: &str) -> Result<MsgIx, u64> {
         let writer = self.strings.find(from).and_then(|n| self.writer_of.get(&(store as u8, n)));
         let hash = match writer.map(|w| self.locate(*w, id)) {
-            Some(Ok(ix)) => {
-                self.set_read(ix, read, false);
-                return;
-            }
+            Some(Ok(ix)) => return Ok(ix),
             Some(Err((hash, _))) => hash,
             None => self.hash_of(store, from, id),
         };
-        if read {
-            self.orphan_marks.insert(hash & IDENTITY_MASK);
-        } else {
-            self.orphan_marks.remove(&(hash & IDENTITY_MASK));
-        }
+        Err(hash & IDENTITY_MASK)
     }
 
     /// The hash that the first message of a writer nobody knows yet would get.
@@ -299,9 +289,10 @@ impl Core {
         stable_hash(5, &[self.stores.get(store).map_or("", |s| s.name.as_str()), name])
     }
 
-    /// Remembers the rendered length of a message, so that `stat` need not render it again.
-    pub fn set_size(&mut self, ix: MsgIx, size: u64) {
-        if let Some(entry) = self.entries.get_mut(ix as usize) {
+    /// Remembers the rendered length of a message, so that `stat` need not render it again, unless
+    /// the message changed since it was rendered from `seen`.
+    pub fn set_size(&mut self, ix: MsgIx, seen: &Entry, size: u64) {
+        if let Some(entry) = self.entries.get_mut(ix as usize).filter(|e| e.looks_like(seen)) {
             entry.size = u32::try_from(size).unwrap_or(0);
         }
     }

@@ -2,13 +2,15 @@
 //! What changes them is in `change`.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, Flags, MsgIx, NIL, Sig, hex_id, mix, unmix};
 use super::intern::{IDENTITY_MASK, Interner, StrId, spread, stable_hash, text_identity};
+use super::links::Links;
+use super::tell::Telling;
 use crate::model::{Day, Fingerprint, PublicKey, SignatureState, Timestamp};
 
 /// Position of a thread in the index.
@@ -55,6 +57,15 @@ impl Thread {
         (self.info & 0xff) as usize
     }
 
+    /// What a message adds to the info of its thread.
+    pub(super) fn bits(entry: &Entry) -> u32 {
+        match entry.is_live() {
+            true if entry.is_to_me() || entry.is_from_me() => Self::LIVE | Self::MINE,
+            true => Self::LIVE,
+            false => 0,
+        }
+    }
+
     fn is_visible(&self, all: bool) -> bool {
         self.info & Self::LIVE != 0 && (all || self.info & Self::MINE != 0)
     }
@@ -93,8 +104,19 @@ pub(super) enum OddId {
 pub(super) enum Inserted {
     New(MsgIx),
     Known,
+    /// It is known, and what the store says of it now was taken over.
+    Again(MsgIx, Restated),
     /// Another message of this writer has the id, and this one does not hash to it.
     IdTaken,
+}
+
+/// What changed in a message that was reported again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Restated {
+    /// Its mark.
+    pub(super) marked: bool,
+    /// Something else that a view shows.
+    pub(super) shown: bool,
 }
 
 /// The tables. All positions are those of this process; the snapshot keeps them.
@@ -116,9 +138,19 @@ pub struct Core {
     pub(super) from_me: Vec<MsgIx>,
     pub(super) rejects: BTreeMap<RejectKey, Reject>,
     pub(super) reject_of: HashMap<u64, RejectKey>,
+    /// Times in names that are too far from those of the messages, in milliseconds.
+    pub(super) far_names: HashMap<MsgIx, i64>,
     pub(super) idempotency: HashMap<String, Vec<MsgIx>>,
-    /// Marks whose message is not in any store at the moment.
-    pub(super) orphan_marks: HashSet<u64>,
+    /// Marks and un-marks whose message is not in any store at the moment.
+    pub(super) orphan_marks: HashMap<u64, bool>,
+    /// Which message answers which, in stores without thread ids.
+    pub(super) links: Links,
+    /// Signed messages whose signature counts for nothing as long as nobody vouches for the key.
+    pub(super) unvouched: BTreeSet<MsgIx>,
+    /// What the stores have to be told about marks.
+    pub(super) telling: Telling,
+    /// A bulk load is under way: the lists are in no order.
+    pub(super) unsorted: bool,
     pub(super) unread: usize,
     pub(super) stores: Vec<StoreInfo>,
     /// The writer asked for last: neighbours in a log share theirs.
@@ -132,6 +164,8 @@ pub struct Core {
 pub(super) struct StoreInfo {
     pub name: String,
     pub whole_seconds: bool,
+    /// Threads are made of reply links.
+    pub links: bool,
 }
 
 impl Core {
@@ -175,11 +209,20 @@ impl Core {
         self.to_me().rev().filter(|ix| self.entry(*ix).is_some_and(|e| !e.is_read()))
     }
 
+    /// The time in the name of a message's file, which carries the store's order: that of the message
+    /// or a later one. Folders by day go by it.
+    pub fn name_time(&self, entry: &Entry) -> Timestamp {
+        entry.near_name_time().unwrap_or_else(|| {
+            let far = self.by_identity(entry.identity()).and_then(|ix| self.far_names.get(&ix));
+            far.map_or(entry.time(), |ms| Timestamp::from_millis(*ms))
+        })
+    }
+
     /// The part of a sorted list whose names fall on a day.
     pub fn on_day<'a>(&self, list: &'a [MsgIx], day: Day) -> &'a [MsgIx] {
-        let time = |ix: &MsgIx| self.entry(*ix).map_or(i64::MIN, |e| e.time_ms);
-        let from = list.partition_point(|ix| Timestamp::from_millis(time(ix)).day() < day);
-        let to = list.partition_point(|ix| Timestamp::from_millis(time(ix)).day() <= day);
+        let of = |ix: &MsgIx| self.entry(*ix).map(|e| self.name_time(e).day());
+        let from = list.partition_point(|ix| of(ix) < Some(day));
+        let to = list.partition_point(|ix| of(ix) <= Some(day));
         list.get(from..to).unwrap_or_default()
     }
 
@@ -395,11 +438,15 @@ impl Core {
         Some((*key, self.rejects.get(key)?))
     }
 
-    /// Listing order: by name, that is by time, order within the second, writer and id.
+    /// Listing order: by time and order within the second, as names are; then by store, writer and id.
     pub fn order(&self, a: MsgIx, b: MsgIx) -> Ordering {
         let (Some(x), Some(y)) = (self.entry(a), self.entry(b)) else { return a.cmp(&b) };
-        (x.time_ms.saturating_add(i64::from(x.seq)))
-            .cmp(&y.time_ms.saturating_add(i64::from(y.seq)))
+        let by_id = self.stores.get(x.store()).is_some_and(|s| s.links);
+        self.name_time(x)
+            .cmp(&self.name_time(y))
+            .then_with(|| x.store().cmp(&y.store()))
+            // Where names have no store order, equal times sort by id.
+            .then_with(|| if by_id { self.id(x).cmp(&self.id(y)) } else { Ordering::Equal })
             .then_with(|| self.from(x).cmp(self.from(y)))
             .then_with(|| {
                 if x.flags.has(Flags::ID_HEX) && y.flags.has(Flags::ID_HEX) {

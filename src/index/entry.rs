@@ -10,6 +10,9 @@ use crate::store::Location;
 /// outside it.
 pub type MsgIx = u32;
 
+/// In [`Entry::seq`]: the time in the name is in a table of its own.
+pub(super) const FAR: u16 = u16::MAX;
+
 /// No message: the end of a chain.
 pub(super) const NIL: u32 = u32::MAX;
 
@@ -33,7 +36,7 @@ pub struct Entry {
     pub(super) next: u32,
     /// Length of the rendered file in bytes, 0 while nobody asked for it.
     pub(super) size: u32,
-    /// Milliseconds added to the time in the name, to keep the store's order within a second.
+    /// Milliseconds added to the time in the name, to keep the store's order; or [`FAR`].
     pub(super) seq: u16,
     pub(super) flags: Flags,
 }
@@ -57,6 +60,10 @@ impl Flags {
     /// Refused on the way in; shown in `rejected/` only.
     pub(super) const REJECTED: Self = Self(1 << 7);
     const SIG_SHIFT: u32 = 8;
+    /// Files come with it.
+    pub(super) const PARTS: Self = Self(1 << 10);
+    /// The mark, or its absence, is msgfs's own word; the store's does not count any more.
+    pub(super) const OWN: Self = Self(1 << 11);
     const KEY_SHIFT: u32 = 12;
 
     pub(super) fn has(self, bit: Self) -> bool {
@@ -104,9 +111,9 @@ impl Entry {
         Timestamp::from_millis(self.time_ms)
     }
 
-    /// The time in the file name, which also carries the order within a second.
-    pub fn name_time(&self) -> Timestamp {
-        self.time().plus_millis(i64::from(self.seq))
+    /// The time in the file name, unless it is too far from that of the message.
+    pub(super) fn near_name_time(&self) -> Option<Timestamp> {
+        (self.seq != FAR).then(|| self.time().plus_millis(i64::from(self.seq)))
     }
 
     /// The 56-bit identity behind the message's inode numbers.
@@ -144,9 +151,23 @@ impl Entry {
         self.flags.has(Flags::READ)
     }
 
+    /// Files come with it ([`Store::open_part`](crate::store::Store::open_part)).
+    pub fn has_parts(&self) -> bool {
+        self.flags.has(Flags::PARTS)
+    }
+
     /// Marked by reading while this process runs.
     pub fn is_read_here(&self) -> bool {
         self.flags.has(Flags::READ_HERE)
+    }
+
+    /// Whether the message looks in a view as it did when `seen` was taken: same place in the
+    /// store, same thread, same signature.
+    pub fn looks_like(&self, seen: &Self) -> bool {
+        self.location() == seen.location()
+            && self.store() == seen.store()
+            && self.thread == seen.thread
+            && self.flags.signature() == seen.flags.signature()
     }
 
     /// Length of the rendered file, if it was rendered before.
@@ -198,7 +219,7 @@ mod tests {
             for sig in [Sig::None, Sig::Valid, Sig::Unknown, Sig::Missing] {
                 flags.set_signature(sig, key);
                 prop_assert_eq!(flags.signature(), (sig, key.min(15)));
-                prop_assert_eq!(flags.0 & 0xff, bits & 0xff);
+                prop_assert_eq!(flags.0 & 0xcff, bits & 0xcff);
             }
         }
     }

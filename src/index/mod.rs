@@ -2,21 +2,27 @@
 //! read or not.
 //!
 //! - [`entry`](Entry): what is kept of a message (56 bytes); [`Core`]: the tables.
-//! - `apply`: from scans to the tables. `marks`: what me has read. `snapshot`: the tables on disk.
+//! - `apply`: from scans to the tables. `judge`: which of it is trusted. `links`: threads made of
+//!   reply links. `snapshot`: the tables on disk.
+//! - `marks`: the file of what me has read. `tell`: marks, and what the stores are told of them.
 //!
 //! # Locks
 //!
-//! In this order, and none is held while a store is read for a view:
+//! In this order, and none is held while a store is read for a view or told of marks:
 //! `scanning` (one per store: one scan at a time) → `marks` → `core`. Scans take `core` once per
 //! batch, so that views are never kept waiting for a whole log.
 
+mod again;
 mod apply;
 mod change;
 mod core;
 mod entry;
 mod intern;
+mod judge;
+mod links;
 mod marks;
 mod snapshot;
+mod tell;
 
 pub use apply::Changes;
 pub use core::{Core, Reject, RejectKey, ThreadIx};
@@ -26,14 +32,16 @@ pub use intern::{IDENTITY_MASK, stable_hash};
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 
 use crate::identity::Keyring;
 use crate::model::{MessageKey, PublicKey, Timestamp, Unsigned};
-use crate::store::{Store, StoreError, Watermark};
-use apply::{Applier, Judge, Judgement};
+use crate::store::{Store, StoreError};
+use apply::Applier;
+use judge::Judge;
 use marks::Marks;
 
 /// Where the index keeps its files, and its policy.
@@ -47,8 +55,8 @@ pub struct Settings {
     pub unsigned: Unsigned,
     /// Nothing is written: no marks, no watermark, no snapshot.
     pub read_only: bool,
-    /// My own key.
-    pub my_key: Option<PublicKey>,
+    /// By store: the key that signs what I send there, if it is known.
+    pub my_keys: Vec<Option<PublicKey>>,
 }
 
 /// Who wants to know what changed. Called without locks.
@@ -66,8 +74,10 @@ pub struct Index {
     /// The generation that waiters have been woken for.
     news: (Mutex<u64>, Condvar),
     /// Marks changed since the stores were told.
-    untold: std::sync::atomic::AtomicBool,
-    unsaved: std::sync::atomic::AtomicBool,
+    untold: AtomicBool,
+    /// By store: it could not note marks, and a person was told so.
+    warned: Vec<AtomicBool>,
+    unsaved: AtomicBool,
 }
 
 impl std::fmt::Debug for Index {
@@ -109,30 +119,9 @@ impl Index {
         settings: Settings,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, IndexError> {
-        let restored = snapshot::load(&settings.snapshot, &fingerprint(&stores, &settings));
-        let restored = restored.filter(|r| {
-            let fits = r.stores.len() == stores.len()
-                && stores.iter().zip(&r.stores).all(|(store, saved)| store.restore(saved));
-            if !fits {
-                // Positions without the tables they belong to would hide messages.
-                for store in &stores {
-                    store.reset();
-                }
-            }
-            fits
-        });
-        let marks_from = restored.as_ref().map_or(0, |r| r.marks_len);
-        let (marks, changes, usable) = Marks::open(&settings.marks, marks_from, settings.read_only)
-            .map_err(|error| IndexError::Marks { path: settings.marks.clone(), error })?;
-        let bulk = restored.is_none();
-        let mut core = restored.map(|r| r.core).unwrap_or_default();
-        core.stores = stores
-            .iter()
-            .map(|s| core::StoreInfo {
-                name: s.name().to_owned(),
-                whole_seconds: s.whole_seconds(),
-            })
-            .collect();
+        let (core, marks, changes) = restore(&stores, &settings)?;
+        let bulk = core.unsorted;
+        let warned = stores.iter().map(|_| AtomicBool::new(false)).collect();
         let index = Self {
             core: RwLock::new(core),
             scanning: stores.iter().map(|_| Mutex::new(())).collect(),
@@ -143,15 +132,19 @@ impl Index {
             listeners: RwLock::new(Vec::new()),
             news: (Mutex::new(0), Condvar::new()),
             untold: true.into(),
+            warned,
             unsaved: bulk.into(),
         };
         for number in 0..index.stores.len() {
-            index.scan(number, bulk, progress)?;
+            index.scan(number, true, bulk, progress)?;
         }
         if bulk {
-            index.core.write().sort();
+            let mut core = index.core.write();
+            core.relink();
+            core.sort();
         }
-        index.replay(&changes, usable);
+        index.judge_first_uses();
+        index.replay(&changes);
         for number in 0..index.stores.len() {
             index.import_watermark(number);
         }
@@ -169,6 +162,11 @@ impl Index {
         self.stores.get(entry.store())
     }
 
+    /// The key that signs what I send in a store, if it is known.
+    pub fn my_key(&self, number: usize) -> Option<PublicKey> {
+        self.settings.my_keys.get(number).copied().flatten()
+    }
+
     /// The pinned keys.
     pub fn keyring(&self) -> &Arc<Keyring> {
         &self.keyring
@@ -184,25 +182,31 @@ impl Index {
         self.listeners.write().push(Box::new(listener));
     }
 
-    /// Remembers the rendered length of a message.
-    pub fn remember_size(&self, ix: MsgIx, size: u64) {
-        self.core.write().set_size(ix, size);
+    /// Remembers the rendered length of a message, as it was in `seen`.
+    pub fn remember_size(&self, ix: MsgIx, seen: &Entry, size: u64) {
+        self.core.write().set_size(ix, seen, size);
     }
 
-    /// Takes in what changed in a store.
+    /// Takes in what changed in a store: with `full` all of it, else what the store was told of
+    /// ([`Store::note`]) or did itself.
     ///
     /// # Errors
     /// If the store as a whole cannot be read.
-    pub fn refresh(&self, number: usize) -> Result<(), IndexError> {
-        let mut changes = self.scan(number, false, &mut |_, _| {})?;
+    pub fn refresh(&self, number: usize, full: bool) -> Result<(), IndexError> {
+        let mut changes = self.scan(number, full, false, &mut |_, _| {})?;
         changes.marked.extend(self.import_watermark(number));
+        if self.core.read().telling.is_due() {
+            self.untold.store(true, Ordering::Relaxed);
+        }
         self.publish(&changes);
+        self.judge_first_uses();
         Ok(())
     }
 
     fn scan(
         &self,
         number: usize,
+        full: bool,
         bulk: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Changes, IndexError> {
@@ -216,11 +220,12 @@ impl Index {
             store: store.as_ref(),
             bulk,
             reserved: false,
+            stale: Vec::new(),
             changes: Changes::default(),
             progress,
         };
         store
-            .scan(&mut applier)
+            .scan(full, &mut applier)
             .map_err(|error| IndexError::Store { store: store.name().to_owned(), error })?;
         self.save_pins();
         Ok(applier.changes)
@@ -239,7 +244,7 @@ impl Index {
             unsigned: self.settings.unsigned,
             store: store.map_or("", |s| s.name()),
             me: store.map_or("", |s| s.me()),
-            my_key: self.settings.my_key,
+            my_key: self.settings.my_keys.get(number).copied().flatten(),
         }
     }
 
@@ -248,7 +253,7 @@ impl Index {
         if changes.is_empty() {
             return;
         }
-        self.unsaved.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.unsaved.store(true, Ordering::Relaxed);
         for listener in self.listeners.read().iter() {
             listener(changes);
         }
@@ -280,164 +285,14 @@ impl Index {
         Some(MessageKey { store, from: core.from(entry).to_owned(), id: core.id(entry) })
     }
 
-    /// Marks a message read (`here`: by reading it) or unread. Durable when this returns, as far
-    /// as the end of this process is concerned.
-    pub fn mark(&self, ix: MsgIx, read: bool, here: bool) {
-        if self.settings.read_only {
-            return;
-        }
-        let Some(key) = self.key(ix) else { return };
-        {
-            // Held around both, so that the file has changes of one message in their order.
-            let mut marks = self.marks.lock();
-            if !self.core.write().set_read(ix, read, here) {
-                return;
-            }
-            marks.push(&change(key, read));
-            write_marks(&mut marks);
-        }
-        self.untold.store(true, std::sync::atomic::Ordering::Relaxed);
-        self.publish(&Changes { marked: vec![ix], ..Changes::default() });
-    }
-
     /// Tells those who cache that a message has another name than they think.
     pub fn announce(&self, ix: MsgIx) {
         self.publish(&Changes { marked: vec![ix], ..Changes::default() });
     }
 
-    /// Applies the file of marks to the tables. A snapshot that no longer fits the file is corrected
-    /// by starting from unread.
-    fn replay(&self, changes: &[marks::Change], usable: bool) {
-        let mut core = self.core.write();
-        if !usable {
-            for ix in 0..core.entries.len() as MsgIx {
-                core.set_read(ix, false, false);
-            }
-            core.orphan_marks.clear();
-        }
-        for c in changes {
-            let number = self.stores.iter().position(|s| s.name() == c.store);
-            let Some(number) = number else { continue };
-            core.mark_by_key(number, &c.from, &c.id, c.read);
-        }
-    }
-
-    /// Takes over what other readers of the store have read: what the store's watermark covers now
-    /// and did not cover when it was last taken over (contract, section 4).
-    fn import_watermark(&self, number: usize) -> Vec<MsgIx> {
-        let Some(store) = self.stores.get(number) else { return Vec::new() };
-        // Read under the lock: else our own writing of it could pass for somebody else's reading.
-        let mut marks = self.marks.lock();
-        let Some(mark) = store.watermark() else { return Vec::new() };
-        let last = marks.imported.get(store.name()).cloned();
-        if last.as_ref() == Some(&mark) {
-            return Vec::new();
-        }
-        let mut core = self.core.write();
-        let newly = |core: &Core, ix: &MsgIx| {
-            core.entry(*ix).filter(|e| e.store() == number && !e.is_read()).is_some_and(|e| {
-                let (from, id) = (core.from(e), core.id(e));
-                mark.covers(e.time(), from, &id)
-                    && !last.as_ref().is_some_and(|l| l.covers(e.time(), from, &id))
-            })
-        };
-        let read: Vec<MsgIx> = core.to_me().filter(|ix| newly(&core, ix)).collect();
-        for ix in &read {
-            if let Some(e) = core.entry(*ix) {
-                let (from, id) = (core.from(e).to_owned(), core.id(e));
-                marks.push(&marks::Change { store: store.name().to_owned(), from, id, read: true });
-            }
-            core.set_read(*ix, true, false);
-        }
-        drop(core);
-        marks.push_imported(store.name(), &mark);
-        // Now: after a crash, what arrives late meanwhile must not look as if it had been covered.
-        write_marks(&mut marks);
-        read
-    }
-
-    /// Tells the stores, in their own way, what was read. Does nothing if no mark changed.
-    pub fn tell_stores(&self) {
-        let untold = self.untold.swap(false, std::sync::atomic::Ordering::Relaxed);
-        if !untold || self.settings.read_only {
-            return;
-        }
-        for (number, store) in self.stores.iter().enumerate() {
-            let Some(mark) = self.contiguous(number) else { continue };
-            let mut marks = self.marks.lock();
-            match store.set_watermark(&mark) {
-                // What we wrote ourselves must not be taken over as somebody else's reading.
-                Ok(Some(written)) => {
-                    marks.push_imported(store.name(), &written);
-                    write_marks(&mut marks);
-                }
-                Ok(None) => {}
-                Err(e) => {
-                    tracing::warn!(store = store.name(), error = %e, "the read position was not saved");
-                }
-            }
-        }
-    }
-
-    /// The watermark that says no more than what was really read: the newest second up to which
-    /// nothing is unread, with the read ids of that second in both spellings.
-    fn contiguous(&self, number: usize) -> Option<Watermark> {
-        let core = self.core.read();
-        let now = Timestamp::now().secs();
-        let mut limit = now;
-        let mut read: Vec<MsgIx> = Vec::new();
-        for ix in core.to_me() {
-            let Some(e) = core.entry(ix).filter(|e| e.store() == number) else { continue };
-            let secs = e.time().secs();
-            if e.is_read() {
-                read.push(ix);
-            } else {
-                limit = limit.min(secs);
-            }
-            if secs > limit && limit < now {
-                break;
-            }
-        }
-        let secs = |ix: &MsgIx| core.entry(*ix).map_or(i64::MAX, |e| e.time().secs());
-        let newest = read.iter().map(secs).filter(|s| *s <= limit).max()?;
-        let ids = read.iter().filter(|ix| secs(ix) == newest || secs(ix) > now).filter_map(|ix| {
-            let e = core.entry(*ix)?;
-            let id = core.id(e);
-            Some([format!("{}:{id}", core.from(e)), id])
-        });
-        Some(Watermark { time: Timestamp::from_secs(newest), ids: ids.flatten().collect() })
-    }
-
-    /// Judges refused messages again after the keyring changed.
-    pub fn judge_again(&self) {
-        let candidates: Vec<MsgIx> = {
-            let core = self.core.read();
-            core.rejects().filter_map(|(_, r)| r.message).collect()
-        };
-        let mut changes = Changes::default();
-        for ix in candidates {
-            let Some(entry) = self.core.read().entry(ix).copied() else { continue };
-            let Some(store) = self.store_of(&entry) else { continue };
-            let Ok(record) = store.read(&entry.location()) else { continue };
-            let (from, signed_before) = {
-                let core = self.core.read();
-                (core.from(&entry).to_owned(), core.has_signed(ix))
-            };
-            let judge = self.judge(entry.store());
-            if let Judgement::Accepted(sig, key) =
-                judge.judge(&from, record.claim.as_ref(), signed_before)
-            {
-                self.core.write().accept_rejected(ix, sig, key);
-                changes.added.push(ix);
-            }
-        }
-        self.save_pins();
-        self.publish(&changes);
-    }
-
     /// Writes the snapshot if anything changed since the last one.
     pub fn save(&self) {
-        let unsaved = self.unsaved.swap(false, std::sync::atomic::Ordering::Relaxed);
+        let unsaved = self.unsaved.swap(false, Ordering::Relaxed);
         if !unsaved || self.settings.read_only {
             return;
         }
@@ -480,6 +335,48 @@ impl Index {
     }
 }
 
+/// The tables of the snapshot, or empty ones if it cannot be used, and the marks made since.
+fn restore(
+    stores: &[Arc<dyn Store>],
+    settings: &Settings,
+) -> Result<(Core, Marks, Vec<marks::Change>), IndexError> {
+    let infos: Vec<core::StoreInfo> = stores.iter().map(|s| info(s.as_ref())).collect();
+    let saved = snapshot::load(&settings.snapshot, &fingerprint(stores, settings));
+    let from = saved.as_ref().map_or(0, |saved| saved.marks_len);
+    let (marks, changes, usable) = Marks::open(&settings.marks, from, settings.read_only)
+        .map_err(|error| IndexError::Marks { path: settings.marks.clone(), error })?;
+    // Marks that the file does not have any more cannot be told from the stores' own words.
+    let saved = saved.filter(|_| usable);
+    let had = saved.is_some();
+    if let Some(saved) = saved {
+        let fits = saved.stores.len() == stores.len()
+            && stores.iter().zip(&saved.stores).all(|(store, saved)| store.restore(saved));
+        if fits {
+            return Ok((Core { stores: infos, ..saved.core }, marks, changes));
+        }
+        // Positions without the tables they belong to would hide messages.
+        for store in stores {
+            store.reset();
+        }
+    }
+    let empty = Core { stores: infos, unsorted: true, ..Core::default() };
+    if !had || from == 0 {
+        return Ok((empty, marks, changes));
+    }
+    drop(marks);
+    let (marks, changes, _) = Marks::open(&settings.marks, 0, settings.read_only)
+        .map_err(|error| IndexError::Marks { path: settings.marks.clone(), error })?;
+    Ok((empty, marks, changes))
+}
+
+fn info(store: &dyn Store) -> core::StoreInfo {
+    core::StoreInfo {
+        name: store.name().to_owned(),
+        whole_seconds: store.whole_seconds(),
+        links: store.links(),
+    }
+}
+
 fn change(key: MessageKey, read: bool) -> marks::Change {
     marks::Change { store: key.store, from: key.from, id: key.id, read }
 }
@@ -499,5 +396,7 @@ fn fingerprint(stores: &[Arc<dyn Store>], settings: &Settings) -> String {
     text
 }
 
+#[cfg(test)]
+mod memory;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 //! on any doubt. Layout: magic, checksum, length of a JSON header, the header, then the tables as
 //! they stand in memory, each preceded by its length in bytes.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use base64::Engine;
@@ -15,10 +15,12 @@ use twox_hash::XxHash3_64;
 use super::core::{Core, OddId, Reject, RejectKey, Writer};
 use super::entry::{Entry, MsgIx};
 use super::intern::Interner;
+use super::links::Links;
+use super::tell::Telling;
 use crate::store::fs;
 
 /// Changes with every change of the layout, of [`Entry`] or of how messages are rendered.
-const MAGIC: &[u8; 16] = b"msgfs-index-0002";
+const MAGIC: &[u8; 16] = b"msgfs-index-0003";
 
 /// What is not a table.
 #[derive(Serialize, Deserialize)]
@@ -32,7 +34,10 @@ struct Header {
     writers: Vec<Writer>,
     rejects: Vec<(RejectKey, Reject)>,
     idempotency: HashMap<String, Vec<MsgIx>>,
-    orphan_marks: HashSet<u64>,
+    far_names: HashMap<MsgIx, i64>,
+    orphan_marks: HashMap<u64, bool>,
+    unvouched: BTreeSet<MsgIx>,
+    telling: Telling,
     odd_ids: Vec<(MsgIx, OddId)>,
 }
 
@@ -61,12 +66,15 @@ pub(super) fn save(
         writers: core.writers.clone(),
         rejects: core.rejects.iter().map(|(k, r)| (*k, r.clone())).collect(),
         idempotency: core.idempotency.clone(),
+        far_names: core.far_names.clone(),
         orphan_marks: core.orphan_marks.clone(),
+        unvouched: core.unvouched.clone(),
+        telling: core.telling.clone(),
         odd_ids: core.odd_ids.iter().map(|(ix, id)| (*ix, *id)).collect(),
     };
     let header = serde_json::to_vec(&header)?;
     let (texts, ends) = core.strings.parts();
-    let tables: [&[u8]; 9] = [
+    let tables: [&[u8]; 10] = [
         &header,
         bytemuck::cast_slice(&core.entries),
         texts,
@@ -76,6 +84,7 @@ pub(super) fn save(
         bytemuck::cast_slice(&core.to_me),
         bytemuck::cast_slice(&core.from_me),
         bytemuck::cast_slice(&core.addressed),
+        bytemuck::cast_slice(core.links.table()),
     ];
     let total: usize = tables.iter().map(|t| t.len() + 8).sum();
     let mut out = Vec::with_capacity(total + 24);
@@ -126,10 +135,15 @@ pub(super) fn load(path: &Path, fingerprint: &str) -> Option<Restored> {
         addressed: bytemuck::allocation::pod_collect_to_vec(table()?),
         rejects: header.rejects.into_iter().collect::<BTreeMap<_, _>>(),
         idempotency: header.idempotency,
+        far_names: header.far_names,
         orphan_marks: header.orphan_marks,
+        unvouched: header.unvouched,
+        telling: header.telling,
         odd_ids: header.odd_ids.into_iter().collect(),
         ..Core::default()
     };
+    let links = bytemuck::allocation::pod_collect_to_vec(table()?);
+    core.links = Links::from_table(links, &core.entries)?;
     core.unread = core.inbox().count();
     core.reindex();
     let stores: Result<Vec<_>, _> = header.stores.iter().map(|s| STANDARD.decode(s)).collect();

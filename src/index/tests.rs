@@ -8,7 +8,7 @@ use super::entry::{mix, unmix};
 use super::*;
 use crate::identity::Keyring;
 use crate::model::PublicKey;
-use crate::store::{Found, Kind, Location, Rejected};
+use crate::store::{Found, Kind, Location, Rejected, Spec};
 
 const ID_A: &str = "00112233445566aa";
 const ID_B: &str = "00112233445566bb";
@@ -26,13 +26,17 @@ fn found(from: &'static str, id: &str, secs: i64, offset: u64) -> Found<'static>
         from_me: false,
         id_verified: true,
         read: None,
+        name_time: None,
+        noted: false,
+        parts: false,
+        answers: None,
         claim: None,
         idempotency_key: None,
     }
 }
 
 fn core() -> Core {
-    let info = |name: &str| StoreInfo { name: name.into(), whole_seconds: true };
+    let info = |name: &str| StoreInfo { name: name.into(), whole_seconds: true, links: false };
     Core { stores: vec![info("samp"), info("work")], ..Core::default() }
 }
 
@@ -152,7 +156,7 @@ fn full_core() -> Core {
     add(&mut core, 1, &mine);
     add(&mut core, 1, &Found { thread: "".into(), ..found("zed", ID_A, 2, 300) });
     core.note_signature(a, super::entry::Sig::Valid, Some(PublicKey([7; 32])));
-    core.set_read(b, true, false);
+    core.set_own(b, true, false);
     core.mark_by_key(0, "gone", ID_B, true);
     let at = Location { source: 3, offset: 9, len: 4 };
     let (reason, time) = ("bad".to_owned(), Timestamp::from_secs(4));
@@ -169,7 +173,7 @@ fn answers(core: &mut Core) -> Vec<String> {
         let (from, id) = (core.from(&e).to_owned(), core.id(&e));
         let found = core.find(e.store(), &from, &id) == Some(ix);
         let thread = core.thread_id(core.thread_of(&e)).map(|(id, n)| (id.to_owned(), n));
-        let told = (e.time(), e.name_time(), e.location(), e.is_read(), e.is_to_me());
+        let told = (e.time(), core.name_time(&e), e.location(), e.is_read(), e.is_to_me());
         let more = (core.to(&e), core.signature(&e), e.identity(), core.by_identity(e.identity()));
         out.push(format!("{ix} {from} {id} {found} {thread:?} {told:?} {more:?}"));
     }
@@ -233,13 +237,22 @@ fn a_damaged_snapshot_is_no_snapshot() {
 // --- over a real store --------------------------------------------------------------------------
 
 fn open_with(dir: &Path, unsigned: Unsigned) -> Index {
-    let store = crate::store::open(Kind::Samp, "samp", &dir.join("store"), "me").unwrap();
+    let store = crate::store::open(&Spec {
+        name: "samp".into(),
+        kind: Kind::Samp,
+        dir: dir.join("store"),
+        me: "me".into(),
+        as_me: None,
+        state: None,
+        home: None,
+    })
+    .unwrap();
     let settings = Settings {
         marks: dir.join("marks"),
         snapshot: dir.join("snapshot"),
         unsigned,
         read_only: false,
-        my_key: None,
+        my_keys: Vec::new(),
     };
     let keyring = Arc::new(Keyring::open(&dir.join("keyring.json")).unwrap());
     Index::open(vec![store], keyring, settings, &mut |_, _| {}).unwrap()
@@ -286,7 +299,7 @@ fn what_a_rescan_does_not_find_is_gone_and_may_come_back() {
 
     let (log, away) = (dir.path().join("store/log-foo.jsonl"), dir.path().join("away"));
     std::fs::rename(&log, &away).unwrap();
-    index.refresh(0).unwrap();
+    index.refresh(0, true).unwrap();
     assert_eq!(changes.lock().pop(), Some((vec![], vec![a, b])));
     assert_eq!((inbox(&index), index.read().unread()), (vec![z], 1));
     assert!(index.read().thread_visible(0, false), "zed still writes there");
@@ -294,18 +307,18 @@ fn what_a_rescan_does_not_find_is_gone_and_may_come_back() {
 
     // Marks and names wait for it, in this process and in the next.
     std::fs::rename(&away, &log).unwrap();
-    index.refresh(0).unwrap();
+    index.refresh(0, true).unwrap();
     assert_eq!(changes.lock().pop(), Some((vec![a, b], vec![])));
     assert_eq!((inbox(&index), index.read().unread()), (vec![b, z], 2));
     assert_eq!(index.read().entry(b).unwrap().seq, 1);
     std::fs::rename(&log, &away).unwrap();
-    index.refresh(0).unwrap();
+    index.refresh(0, true).unwrap();
     index.close();
     std::fs::remove_file(dir.path().join("snapshot")).unwrap();
     let index = open(dir.path());
     assert_eq!(index.read().unread(), 1);
     std::fs::rename(&away, &log).unwrap();
-    index.refresh(0).unwrap();
+    index.refresh(0, true).unwrap();
     assert_eq!(inbox(&index), [find(&index, "foo", "b"), find(&index, "zed", "a")]);
 }
 
@@ -331,7 +344,7 @@ fn the_watermark_covers_only_what_is_read() {
     assert_eq!(mark("zed", "d", true), at(7, "c foo:c"));
     // A clock in the future neither moves the mark there nor is shown again.
     append(dir.path(), "foo", &[("f", i64::from(u32::MAX))]);
-    index.refresh(0).unwrap();
+    index.refresh(0, true).unwrap();
     assert_eq!(mark("foo", "f", true), at(7, "c f foo:c foo:f"));
 }
 
@@ -343,7 +356,7 @@ fn what_was_refused_as_unsigned_stays_refused_when_keys_change() {
     let a = find(&index, "foo", "a");
     index.core.write().note_signature(a, super::entry::Sig::Valid, Some(PublicKey([7; 32])));
     append(dir.path(), "foo", &[("b", 6)]);
-    index.refresh(0).unwrap();
+    index.refresh(0, true).unwrap();
     let b = find(&index, "foo", "b");
     assert!(!index.read().entry(b).unwrap().is_live(), "foo signs, and b is not signed");
     index.judge_again();

@@ -1,14 +1,21 @@
 //! What changed in the stores: inotify where the file system has it, polling where it has not.
 //!
-//! One thread. It tells nobody what changed, only that something did: scans find out themselves, and
-//! many events of one moment become one scan.
+//! One thread. It tells each [`Target`] which paths changed; many events of one moment are told
+//! together. Which folders there are is asked again after everything told: new ones get a watch, and
+//! are told of once more so that nothing which happened before the watch is missed.
+//!
+//! Nothing wakes the thread while nothing happens, unless a folder cannot be watched: because it is
+//! on another machine, does not exist, or the system has no watches left.
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
 use rustix::event::{PollFd, PollFlags, Timespec, eventfd, poll};
@@ -17,6 +24,10 @@ use crate::model::Watch;
 
 /// How often folders are looked at that cannot be watched.
 const POLL: Duration = Duration::from_millis(500);
+/// Buffers of events that are read before they are told.
+const READS_AT_MOST: usize = 64;
+/// How often folders are asked for after one change.
+const ROUNDS_AT_MOST: usize = 32;
 
 /// File systems whose changes may be made on other machines, where inotify sees only our own: NFS,
 /// SMB (three generations), FUSE, 9p, Ceph, AFS, Coda.
@@ -32,42 +43,64 @@ const REMOTE: [i64; 9] = [
     0x7375_7245,
 ];
 
-/// A folder to watch.
+/// What changed in the folders of a [`Target`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// These files, or anything in these folders, without repetition.
+    Paths(Vec<PathBuf>),
+    /// Anything: events were lost, a folder was replaced or cannot be watched.
+    Unknown,
+}
+
+/// Whether a change of a name in a folder matters.
+pub type Concerns = dyn Fn(&Path, &OsStr) -> bool + Send;
+
+/// Folders to watch together, and who wants to know.
 pub struct Target {
-    /// The folder.
-    pub dir: PathBuf,
-    /// Whether a change of this name in it matters.
-    pub concerns: Box<dyn Fn(&OsStr) -> bool + Send>,
+    /// The folders, as of now. One that does not exist is looked for twice a second, so a target
+    /// that expects folders to appear lists the folder they appear in instead.
+    pub dirs: Box<dyn Fn() -> Vec<PathBuf> + Send>,
+    /// Whether a change of this name in this folder matters.
+    pub concerns: Box<Concerns>,
     /// What to do when something changed.
-    pub changed: Box<dyn Fn() + Send>,
+    pub changed: Box<dyn Fn(&Changed) + Send>,
 }
 
 /// A running watch. Ends when dropped.
 #[derive(Debug)]
 pub struct Watcher {
-    stop: OwnedFd,
+    wake: OwnedFd,
+    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watcher {
-    /// Starts watching. Folders that cannot be watched are polled.
+    /// Starts watching. Folders that cannot be watched are polled. When this returns, what happens
+    /// in the folders there are is told.
     ///
     /// # Errors
     /// If the thread or its event descriptor cannot be made.
     pub fn start(targets: Vec<Target>, how: Watch) -> io::Result<Self> {
-        let stop = eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
-        let stopped = stop.try_clone()?;
+        let wake = eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (woken, stopped) = (wake.try_clone()?, Arc::clone(&stop));
         let watch = Loop::new(targets, how);
         let thread = std::thread::Builder::new()
             .name("msgfs-watch".into())
-            .spawn(move || watch.run(&stopped))?;
-        Ok(Self { stop, thread: Some(thread) })
+            .spawn(move || watch.run(&woken, &stopped))?;
+        Ok(Self { wake, stop, thread: Some(thread) })
+    }
+
+    /// Has every target asked for its folders again, because they may have changed without an event.
+    pub fn ask_again(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        let told = rustix::io::write(&self.stop, &1u64.to_ne_bytes()).is_ok();
+        self.stop.store(true, Ordering::Relaxed);
+        let told = rustix::io::write(&self.wake, &1u64.to_ne_bytes()).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| told) {
             let _ = thread.join();
         }
@@ -79,15 +112,52 @@ fn is_local(dir: &Path) -> bool {
     rustix::fs::statfs(dir).is_ok_and(|fs| !REMOTE.contains(&fs.f_type))
 }
 
+/// What a watch reports.
+fn mask() -> WatchMask {
+    WatchMask::MODIFY
+        | WatchMask::CLOSE_WRITE
+        | WatchMask::CREATE
+        | WatchMask::DELETE
+        | WatchMask::MOVED_FROM
+        | WatchMask::MOVED_TO
+        | WatchMask::ATTRIB
+        | WatchMask::DELETE_SELF
+        | WatchMask::MOVE_SELF
+        | WatchMask::ONLYDIR
+}
+
 struct Loop {
     inotify: Option<Inotify>,
     targets: Vec<Watched>,
+    /// What a descriptor stands for: one folder may be listed by several targets, or by two names.
+    watches: HashMap<WatchDescriptor, Vec<(usize, Arc<Path>)>>,
+    /// Time between two looks at what is polled.
+    pause: Duration,
+    /// A person was told that folders cannot be watched.
+    warned: bool,
 }
 
 struct Watched {
     target: Target,
+    /// What the target listed last.
+    listed: Vec<PathBuf>,
+    folders: HashMap<Arc<Path>, Folder>,
+    /// Number of folders without a watch.
+    polled: usize,
+}
+
+struct Folder {
     /// `None` while the folder is polled.
     descriptor: Option<WatchDescriptor>,
+    /// It existed when it was polled last.
+    existed: bool,
+}
+
+/// What the events of one moment say about a target.
+#[derive(Default)]
+struct Touched {
+    paths: HashSet<PathBuf>,
+    unknown: bool,
 }
 
 impl Loop {
@@ -100,67 +170,49 @@ impl Loop {
         if let (Err(e), Watch::Auto) = (&inotify, how) {
             tracing::warn!(error = %e, "inotify cannot be used; stores are polled");
         }
-        let targets =
-            targets.into_iter().map(|target| Watched { target, descriptor: None }).collect();
-        let mut watch = Self { inotify: inotify.ok(), targets };
-        watch.watch_all();
+        let targets = targets.into_iter().map(Watched::new).collect();
+        let mut watch = Self {
+            inotify: inotify.ok(),
+            targets,
+            watches: HashMap::new(),
+            pause: POLL,
+            warned: false,
+        };
+        for n in 0..watch.targets.len() {
+            watch.list_again(n);
+        }
         watch
     }
 
-    /// Adds a watch for every folder that has none and can have one.
-    fn watch_all(&mut self) {
-        let Some(inotify) = &self.inotify else { return };
-        let mask = WatchMask::MODIFY
-            | WatchMask::CREATE
-            | WatchMask::DELETE
-            | WatchMask::MOVED_FROM
-            | WatchMask::MOVED_TO
-            | WatchMask::ATTRIB
-            | WatchMask::DELETE_SELF
-            | WatchMask::MOVE_SELF
-            | WatchMask::ONLYDIR;
-        for watched in self.targets.iter_mut().filter(|w| w.descriptor.is_none()) {
-            let dir = &watched.target.dir;
-            if !is_local(dir) {
-                continue;
-            }
-            match inotify.watches().add(dir, mask) {
-                Ok(descriptor) => watched.descriptor = Some(descriptor),
-                Err(e) => tracing::warn!(dir = %dir.display(), error = %e, "folder is polled"),
-            }
-        }
-    }
-
-    fn run(mut self, stop: &OwnedFd) {
+    fn run(mut self, wake: &OwnedFd, stop: &AtomicBool) {
         let mut buffer = vec![0; 64 << 10];
         loop {
-            let polls = self.targets.iter().any(|w| w.descriptor.is_none());
-            match self.sleep(stop, polls) {
-                Wake::Stop => return,
-                Wake::Events => self.events(&mut buffer),
-                Wake::Timer => {
-                    let polled: Vec<bool> =
-                        self.targets.iter().map(|w| w.descriptor.is_none()).collect();
-                    // A folder that was replaced, or appeared, can be watched again: before it is
-                    // looked at, so that nothing happens in between unseen.
-                    self.watch_all();
-                    for (watched, _) in self.targets.iter().zip(polled).filter(|(_, p)| *p) {
-                        watched.tell();
+            match self.sleep(wake) {
+                Wake::Called => {
+                    let _ = rustix::io::read(wake, &mut [0; 8]);
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    for n in 0..self.targets.len() {
+                        self.settle(n);
                     }
                 }
+                Wake::Events => self.events(&mut buffer),
+                Wake::Timer => self.look(),
             }
         }
     }
 
-    fn sleep(&self, stop: &OwnedFd, polls: bool) -> Wake {
-        let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
+    fn sleep(&self, wake: &OwnedFd) -> Wake {
+        let polls = self.targets.iter().any(|w| w.polled > 0);
+        let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
         if let Some(inotify) = &self.inotify {
             fds.push(PollFd::from_borrowed_fd(inotify.as_fd(), PollFlags::IN));
         }
-        let limit = Timespec { tv_sec: 0, tv_nsec: POLL.as_nanos() as i64 };
-        match poll(&mut fds, polls.then_some(&limit)) {
+        let limit = Timespec::try_from(self.pause).ok().filter(|_| polls);
+        match poll(&mut fds, limit.as_ref()) {
             Ok(0) => Wake::Timer,
-            Ok(_) if fds.first().is_some_and(|f| !f.revents().is_empty()) => Wake::Stop,
+            Ok(_) if fds.first().is_some_and(|f| !f.revents().is_empty()) => Wake::Called,
             Ok(_) | Err(rustix::io::Errno::INTR) => Wake::Events,
             Err(e) => {
                 tracing::error!(error = %e, "waiting for changes failed; stores are polled");
@@ -170,104 +222,243 @@ impl Loop {
         }
     }
 
+    /// Looks at what is polled.
+    fn look(&mut self) {
+        let start = Instant::now();
+        for n in 0..self.targets.len() {
+            let changed = self.targets.get_mut(n).is_some_and(Watched::may_have_changed);
+            // A folder that was replaced, or appeared, can be watched again: before it is looked
+            // at, so that nothing happens in between unseen.
+            let new = self.list_again(n);
+            if changed || !new.is_empty() {
+                self.tell(n, &Changed::Unknown);
+                self.settle(n);
+            }
+        }
+        // Polling takes a tenth of the time at most.
+        self.pause = POLL.max(start.elapsed() * 9);
+    }
+
     fn events(&mut self, buffer: &mut [u8]) {
-        let Some(inotify) = &mut self.inotify else { return };
-        let mut touched = vec![false; self.targets.len()];
-        loop {
-            let events = match inotify.read_events(buffer) {
-                Ok(events) => events,
+        let mut touched: Vec<Touched> = self.targets.iter().map(|_| Touched::default()).collect();
+        for _ in 0..READS_AT_MOST {
+            let Some(inotify) = &mut self.inotify else { return };
+            let mut gone = Vec::new();
+            match inotify.read_events(buffer) {
+                Ok(events) => {
+                    for event in events {
+                        note(&self.targets, &self.watches, &event, &mut touched, &mut gone);
+                    }
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) => {
                     tracing::warn!(error = %e, "inotify failed");
                     break;
                 }
-            };
-            for event in events {
-                let lost = event.mask.contains(EventMask::Q_OVERFLOW);
-                let own = EventMask::DELETE_SELF | EventMask::MOVE_SELF | EventMask::IGNORED;
-                for (watched, touched) in self.targets.iter_mut().zip(&mut touched) {
-                    if !lost && watched.descriptor.as_ref() != Some(&event.wd) {
-                        continue;
-                    }
-                    let gone = event.mask.intersects(own);
-                    let concerns = |name: &OsStr| (watched.target.concerns)(name);
-                    *touched |= lost || gone || event.name.is_none_or(concerns);
-                    if gone {
-                        watched.descriptor = None;
-                    }
+            }
+            for descriptor in &gone {
+                self.lose(descriptor);
+            }
+        }
+        for (n, what) in touched.into_iter().enumerate() {
+            if what.unknown {
+                self.tell(n, &Changed::Unknown);
+            } else if !what.paths.is_empty() {
+                self.tell(n, &Changed::Paths(what.paths.into_iter().collect()));
+            } else {
+                continue;
+            }
+            self.settle(n);
+        }
+    }
+
+    /// A folder is not where it was: what stands for it and for all below it is given up.
+    fn lose(&mut self, descriptor: &WatchDescriptor) {
+        for (n, path) in self.watches.get(descriptor).cloned().unwrap_or_default() {
+            let Some(watched) = self.targets.get(n) else { continue };
+            let below = watched.folders.keys().filter(|p| p.starts_with(&path));
+            for path in below.cloned().collect::<Vec<_>>() {
+                self.unwatch(n, &path);
+            }
+            if let Some(watched) = self.targets.get_mut(n) {
+                // They are new when they are listed again.
+                watched.listed.clear();
+            }
+        }
+    }
+
+    /// Asks for the folders of a target until none is new, and tells of the new ones.
+    fn settle(&mut self, n: usize) {
+        for _ in 0..ROUNDS_AT_MOST {
+            let new = self.list_again(n);
+            if new.is_empty() {
+                return;
+            }
+            self.tell(n, &Changed::Paths(new));
+        }
+        tracing::warn!("folders keep appearing; some of them are looked at with the next change");
+    }
+
+    /// Asks a target for its folders, watches those that have no watch and lets go of the others.
+    /// Answers with those that have a watch now and had none.
+    fn list_again(&mut self, n: usize) -> Vec<PathBuf> {
+        let Some(watched) = self.targets.get_mut(n) else { return Vec::new() };
+        let dirs = watched.dirs();
+        if dirs == watched.listed && watched.polled == 0 {
+            return Vec::new();
+        }
+        let wanted: HashSet<&Path> = dirs.iter().map(PathBuf::as_path).collect();
+        let unwanted = watched.folders.keys().filter(|p| !wanted.contains(p.as_ref()));
+        for path in unwanted.cloned().collect::<Vec<_>>() {
+            self.unwatch(n, &path);
+        }
+        let mut new = Vec::new();
+        let mut full = false;
+        for dir in &dirs {
+            let Some(watched) = self.targets.get(n) else { break };
+            let known = watched.folders.get(dir.as_path());
+            if known.is_some_and(|f| f.descriptor.is_some()) || (full && known.is_some()) {
+                continue;
+            }
+            match self.watch(n, dir, full) {
+                Ok(true) => new.push(dir.clone()),
+                Ok(false) => {}
+                Err(e) => {
+                    full |= e.raw_os_error() == Some(rustix::io::Errno::NOSPC.raw_os_error());
+                    self.warn(dir, &e);
                 }
             }
         }
-        for (watched, touched) in self.targets.iter().zip(touched) {
-            if touched {
-                watched.tell();
+        if let Some(watched) = self.targets.get_mut(n) {
+            watched.listed = dirs;
+            watched.polled = watched.folders.values().filter(|f| f.descriptor.is_none()).count();
+        }
+        new
+    }
+
+    /// Watches a folder if that is possible; whether it is. `full`: there are no watches left.
+    fn watch(&mut self, n: usize, dir: &Path, full: bool) -> io::Result<bool> {
+        let path: Arc<Path> = Arc::from(dir);
+        let result = match &self.inotify {
+            Some(inotify) if !full && is_local(dir) => inotify.watches().add(dir, mask()).map(Some),
+            _ => Ok(None),
+        };
+        let descriptor = result.as_ref().ok().cloned().flatten();
+        if let Some(descriptor) = &descriptor {
+            let stands_for = self.watches.entry(descriptor.clone()).or_default();
+            stands_for.push((n, Arc::clone(&path)));
+        }
+        if let Some(watched) = self.targets.get_mut(n) {
+            let existed = watched.folders.get(&path).map_or_else(|| dir.is_dir(), |f| f.existed);
+            watched.folders.insert(path, Folder { descriptor, existed });
+        }
+        result.map(|watch| watch.is_some())
+    }
+
+    fn unwatch(&mut self, n: usize, path: &Path) {
+        let folder = self.targets.get_mut(n).and_then(|w| w.folders.remove(path));
+        let Some(descriptor) = folder.and_then(|f| f.descriptor) else { return };
+        let Some(stands_for) = self.watches.get_mut(&descriptor) else { return };
+        stands_for.retain(|(target, of)| *target != n || **of != *path);
+        if stands_for.is_empty() {
+            self.watches.remove(&descriptor);
+            if let Some(inotify) = &self.inotify {
+                // An error means that the folder, and the watch with it, is gone.
+                let _ = inotify.watches().remove(descriptor);
             }
+        }
+    }
+
+    /// Once: there may be thousands of folders, and each is tried twice a second.
+    fn warn(&mut self, dir: &Path, error: &io::Error) {
+        if !self.warned && error.kind() != io::ErrorKind::NotFound {
+            self.warned = true;
+            tracing::warn!(
+                dir = %dir.display(),
+                %error,
+                "a folder cannot be watched and is polled; if there are no watches left, raise \
+                 fs.inotify.max_user_watches"
+            );
+        }
+    }
+
+    /// Says that something changed. A panic of whoever hears it must not end the watching.
+    fn tell(&self, n: usize, what: &Changed) {
+        let Some(watched) = self.targets.get(n) else { return };
+        let told = || (watched.target.changed)(what);
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(told)).is_err() {
+            tracing::error!(folders = ?watched.listed.first(), "taking in a change panicked");
+        }
+    }
+}
+
+/// Notes what one event says; `gone` gets the descriptors of folders that are not there any more.
+fn note(
+    targets: &[Watched],
+    watches: &HashMap<WatchDescriptor, Vec<(usize, Arc<Path>)>>,
+    event: &inotify::Event<&OsStr>,
+    touched: &mut [Touched],
+    gone: &mut Vec<WatchDescriptor>,
+) {
+    if event.mask.contains(EventMask::Q_OVERFLOW) {
+        for t in touched {
+            t.unknown = true;
+        }
+        return;
+    }
+    let own = EventMask::DELETE_SELF | EventMask::MOVE_SELF | EventMask::IGNORED;
+    let lost = event.mask.intersects(own);
+    let Some(stands_for) = watches.get(&event.wd) else { return };
+    if lost {
+        gone.push(event.wd.clone());
+    }
+    for (n, folder) in stands_for {
+        let (Some(watched), Some(touched)) = (targets.get(*n), touched.get_mut(*n)) else {
+            continue;
+        };
+        touched.unknown |= lost;
+        match event.name {
+            Some(name) if !touched.unknown && (watched.target.concerns)(folder, name) => {
+                touched.paths.insert(folder.join(name));
+            }
+            None if !touched.unknown => {
+                touched.paths.insert(folder.to_path_buf());
+            }
+            _ => {}
         }
     }
 }
 
 impl Watched {
-    /// Says that something changed. A panic of whoever hears it must not end the watching.
-    fn tell(&self) {
-        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&self.target.changed));
-        if told.is_err() {
-            tracing::error!(dir = %self.target.dir.display(), "taking in a change panicked");
+    fn new(target: Target) -> Self {
+        Self { target, listed: Vec::new(), folders: HashMap::new(), polled: 0 }
+    }
+
+    fn dirs(&self) -> Vec<PathBuf> {
+        let ask = std::panic::AssertUnwindSafe(&self.target.dirs);
+        std::panic::catch_unwind(ask).unwrap_or_else(|_| self.listed.clone())
+    }
+
+    /// Whether any of the folders without a watch is there, or was when it was looked at last.
+    fn may_have_changed(&mut self) -> bool {
+        let mut any = false;
+        for (path, folder) in &mut self.folders {
+            if folder.descriptor.is_none() {
+                let exists = path.is_dir();
+                any |= exists || folder.existed;
+                folder.existed = exists;
+            }
         }
+        any
     }
 }
 
 enum Wake {
-    Stop,
+    /// To end, or to ask for the folders again.
+    Called,
     Events,
     Timer,
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::mpsc::{Receiver, channel};
-
-    fn watch(dir: &Path, how: Watch) -> (Watcher, Receiver<()>) {
-        let (tx, rx) = channel();
-        let target = Target {
-            dir: dir.to_owned(),
-            concerns: Box::new(|name| name == "a"),
-            changed: Box::new(move || {
-                let _ = tx.send(());
-            }),
-        };
-        (Watcher::start(vec![target], how).unwrap(), rx)
-    }
-
-    #[test]
-    fn changes_of_names_that_matter_are_told() {
-        let dir = tempfile::tempdir().unwrap();
-        let (_watcher, rx) = watch(dir.path(), Watch::Auto);
-        std::fs::write(dir.path().join("b"), "x").unwrap();
-        assert!(rx.recv_timeout(Duration::from_millis(300)).is_err());
-        std::fs::write(dir.path().join("a"), "x").unwrap();
-        rx.recv_timeout(Duration::from_secs(5)).unwrap();
-    }
-
-    #[test]
-    fn a_folder_that_is_replaced_is_watched_again() {
-        let base = tempfile::tempdir().unwrap();
-        let dir = base.path().join("d");
-        std::fs::create_dir(&dir).unwrap();
-        let (_watcher, rx) = watch(&dir, Watch::Auto);
-        std::fs::remove_dir(&dir).unwrap();
-        rx.recv_timeout(Duration::from_secs(5)).unwrap();
-        std::fs::create_dir(&dir).unwrap();
-        std::fs::write(dir.join("a"), "x").unwrap();
-        rx.recv_timeout(Duration::from_secs(5)).unwrap();
-    }
-
-    #[test]
-    fn polling_looks_by_itself() {
-        let dir = tempfile::tempdir().unwrap();
-        let (watcher, rx) = watch(dir.path(), Watch::Poll);
-        rx.recv_timeout(Duration::from_secs(5)).unwrap();
-        rx.recv_timeout(Duration::from_secs(5)).unwrap();
-        drop(watcher);
-    }
-}
+mod tests;

@@ -1,0 +1,135 @@
+//! Messages whose files change under the index.
+
+use super::super::memory::{Bed, at, entry, listen, message, public, reply, thread};
+use super::super::{Changes, Index, MsgIx};
+use crate::model::{SignatureState, Timestamp};
+use crate::store::{Found, Location};
+
+fn times(index: &Index, mine: bool) -> Vec<i64> {
+    let core = index.read();
+    let secs = |ix: MsgIx| core.entry(ix).unwrap().time().secs();
+    if mine { core.from_me().map(secs).collect() } else { core.to_me().map(secs).collect() }
+}
+
+#[test]
+fn what_the_store_says_last_counts() {
+    let bed = Bed::new();
+    for (source, secs) in [(1, 10), (2, 20), (3, 30)] {
+        bed.put(source, message("foo", &format!("m{source}"), secs));
+    }
+    let index = bed.open();
+    let heard = listen(&index);
+    let ix = at(&index, "m2");
+    let refresh = |edit: fn(&mut Found<'static>)| -> Changes {
+        bed.folder.lock().edit(2, edit);
+        index.refresh(0, false).unwrap();
+        heard.lock().pop().unwrap()
+    };
+    // Another place only: nothing that a view shows.
+    let changes = refresh(|f| f.at.offset = 7);
+    assert_eq!((changes.added, changes.removed), (vec![], vec![]));
+    assert_eq!(
+        index.read().entry(ix).unwrap().location(),
+        Location { source: 2, offset: 7, len: 100 }
+    );
+    // Another time, also one that is out of order.
+    assert_eq!(refresh(|f| f.time = Timestamp::from_secs(5)).redrawn, [ix]);
+    assert_eq!(times(&index, false), [5, 10, 30]);
+    refresh(|f| f.time = Timestamp::from_secs(40));
+    assert_eq!(times(&index, false), [10, 30, 40]);
+    // From me too, then no longer to me.
+    assert_eq!(refresh(|f| f.from_me = true).redrawn, [ix]);
+    assert_eq!((times(&index, false), times(&index, true)), (vec![10, 30, 40], vec![40]));
+    assert_eq!(refresh(|f| f.to_me = false).redrawn, [ix]);
+    assert_eq!((times(&index, false), times(&index, true)), (vec![10, 30], vec![40]));
+    assert_eq!(index.read().unread(), 2);
+    refresh(|f| (f.to_me, f.from_me) = (true, false));
+    assert_eq!((times(&index, false), times(&index, true)), (vec![10, 30, 40], vec![]));
+    assert_eq!((index.read().unread(), index.read().inbox().count()), (3, 3));
+    // Files, and whom it is for.
+    assert!(!entry(&index, "m2").has_parts());
+    assert_eq!(refresh(|f| f.parts = true).redrawn, [ix]);
+    assert!(entry(&index, "m2").has_parts());
+    assert_eq!(refresh(|f| f.to = "me, bar".into()).redrawn, [ix]);
+    assert!(index.read().knows(0, "bar"));
+    // All of it is in the snapshot.
+    index.close();
+    let index = bed.open();
+    assert!(entry(&index, "m2").has_parts());
+    assert_eq!(times(&index, false), [10, 30, 40]);
+}
+
+#[test]
+fn a_message_that_is_mine_no_longer_takes_its_thread_with_it() {
+    let bed = Bed::new();
+    bed.put(1, message("foo", "a", 10));
+    let index = bed.open();
+    let shown = |all| index.read().thread_visible(entry(&index, "a").thread, all);
+    assert!(shown(false));
+    bed.folder.lock().edit(1, |f| f.to_me = false);
+    index.refresh(0, false).unwrap();
+    assert!(!shown(false) && shown(true));
+}
+
+#[test]
+fn one_file_of_many_goes_and_comes_back_at_another_place() {
+    let bed = Bed::new();
+    for source in 0..1000 {
+        bed.put(source, message("foo", &format!("m{source:04}"), i64::from(source)));
+    }
+    let index = bed.open();
+    let (heard, ix) = (listen(&index), at(&index, "m0500"));
+    bed.folder.lock().remove(500);
+    index.refresh(0, false).unwrap();
+    assert_eq!(heard.lock().pop().unwrap().removed, [ix]);
+    assert_eq!((times(&index, false).len(), index.read().unread()), (999, 999));
+    bed.put(5000, message("foo", "m0500", 2000));
+    index.refresh(0, false).unwrap();
+    assert_eq!(heard.lock().pop().unwrap().added, [ix]);
+    assert_eq!((times(&index, false).len(), index.read().unread()), (1000, 1000));
+    assert_eq!(times(&index, false).last(), Some(&2000));
+    // A new place for a message whose old one is looked at too is no change of the views.
+    bed.folder.lock().remove(5000);
+    bed.put(500, message("foo", "m0500", 2000));
+    index.refresh(0, false).unwrap();
+    let changes = heard.lock().pop().unwrap();
+    assert_eq!((changes.added, changes.removed), (vec![], vec![]));
+    assert_eq!(index.read().entry(ix).unwrap().location().source, 500);
+}
+
+#[test]
+fn replies_join_threads_and_leave_them_as_files_change() {
+    let bed = Bed::new();
+    bed.put(1, message("foo", "a", 10));
+    bed.put(3, reply("bar", "c", 30, "b", 2));
+    bed.put(4, Found { claim: None, ..reply("eve", "d", 40, "a", 3) });
+    let index = bed.open();
+    let heard = listen(&index);
+    assert_eq!((thread(&index, "c"), thread(&index, "d")), ("c".into(), "d".into()));
+    let (c, old) = (at(&index, "c"), entry(&index, "c").thread);
+    // The middle comes last.
+    bed.put(2, reply("foo", "b", 20, "a", 1));
+    index.refresh(0, false).unwrap();
+    let changes = heard.lock().pop().unwrap();
+    assert_eq!((changes.added, changes.moved), (vec![at(&index, "b")], vec![(c, old)]));
+    assert_eq!((thread(&index, "b"), thread(&index, "c")), ("a".into(), "a".into()));
+    assert_eq!(index.read().parent(c), Some(at(&index, "b")));
+    assert!(!index.read().thread_visible(old, true));
+    // It goes, and links on; also from the snapshot.
+    bed.folder.lock().remove(2);
+    index.refresh(0, false).unwrap();
+    assert_eq!(thread(&index, "c"), "a");
+    index.close();
+    let index = bed.open();
+    assert_eq!(thread(&index, "c"), "a");
+    // It says it answers nobody, and takes c with it.
+    bed.put(2, Found { answers: None, ..reply("foo", "b", 20, "a", 1) });
+    index.refresh(0, false).unwrap();
+    assert_eq!((thread(&index, "b"), thread(&index, "c")), ("b".into(), "b".into()));
+    // The signed copy of d comes after the unsigned one.
+    bed.put(4, reply("eve", "d", 40, "a", 3));
+    index.refresh(0, false).unwrap();
+    assert_eq!(thread(&index, "d"), "a");
+    let valid = SignatureState::Valid(public(3).fingerprint());
+    assert_eq!(index.read().signature(&entry(&index, "d")), valid);
+}

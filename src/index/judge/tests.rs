@@ -1,0 +1,167 @@
+//! Whose signature counts, and what follows when trust changes.
+
+use super::super::memory::{Bed, at, entry, listen, message, public, reply, signed, thread};
+use super::*;
+use crate::model::SignatureState;
+use crate::store::Found;
+
+fn with(from: &str, id: &str, claim: Claim) -> Found<'static> {
+    Found { claim: Some(Box::new(claim)), ..message(from, id, 5) }
+}
+
+fn without_key(seed: u8) -> Claim {
+    let Claim::Signed { signature, covered, scope, .. } = signed(seed, ClaimScope::Whole) else {
+        panic!("it is signed")
+    };
+    Claim::Signed { key: None, signature, covered, scope }
+}
+
+fn state(index: &Index, id: &str) -> Option<SignatureState> {
+    let entry = entry(index, id);
+    entry.is_live().then(|| index.read().signature(&entry))
+}
+
+fn valid(seed: u8) -> SignatureState {
+    SignatureState::Valid(public(seed).fingerprint())
+}
+
+#[test]
+fn a_part_counts_only_by_a_pinned_key_and_makes_no_pin() {
+    let bed = Bed::new();
+    bed.put(1, with("foo", "early", signed(1, ClaimScope::Part)));
+    bed.put(2, with("foo", "whole", signed(1, ClaimScope::Whole)));
+    bed.put(3, with("foo", "late", signed(1, ClaimScope::Part)));
+    bed.put(4, with("foo", "other", signed(2, ClaimScope::Part)));
+    let index = bed.open();
+    let missing = Some(SignatureState::Missing(public(1).fingerprint()));
+    // The key counts for what came before it, too.
+    for id in ["early", "whole", "late"] {
+        assert_eq!(state(&index, id), Some(valid(1)), "{id}");
+    }
+    assert_eq!(state(&index, "other"), missing);
+    assert_eq!(index.keyring().pinned("foo"), [public(1)]);
+    index.judge_again();
+    assert_eq!(state(&index, "other"), missing);
+    index.keyring().trust("foo", Some(public(2))).unwrap();
+    index.judge_again();
+    assert_eq!(state(&index, "other"), Some(valid(2)));
+}
+
+#[test]
+fn a_part_is_not_signed_as_far_as_the_policy_asks() {
+    let bed = Bed { unsigned: Unsigned::Refuse, ..Bed::new() };
+    bed.put(1, with("foo", "a", signed(1, ClaimScope::Part)));
+    let index = bed.open();
+    assert_eq!(state(&index, "a"), None);
+    index.keyring().trust("foo", Some(public(1))).unwrap();
+    index.judge_again();
+    assert_eq!((state(&index, "a"), index.read().rejects().count()), (Some(valid(1)), 0));
+}
+
+#[test]
+fn a_key_does_not_become_somebody_elses_by_renaming() {
+    let bed = Bed::new();
+    bed.put(1, with("foo", "a", signed(1, ClaimScope::Whole)));
+    bed.put(2, with("bar", "b", signed(1, ClaimScope::Renamed)));
+    bed.put(3, with("new", "c", signed(2, ClaimScope::Renamed)));
+    bed.put(4, with("", "d", signed(3, ClaimScope::Whole)));
+    let index = bed.open();
+    assert_eq!((state(&index, "a"), state(&index, "b")), (Some(valid(1)), None));
+    assert_eq!(
+        (state(&index, "c"), state(&index, "d")),
+        (Some(valid(2)), Some(SignatureState::Unknown))
+    );
+    let reason = index.read().rejects().next().map(|(_, r)| r.reason.clone()).unwrap();
+    assert!(
+        reason.contains("belongs to foo") && reason.contains("msgfs key trust bar"),
+        "{reason}"
+    );
+    assert!(!index.keyring().is_pinned("bar") && !index.keyring().is_pinned(""));
+    // As the reason says.
+    index.keyring().trust("bar", None).unwrap();
+    index.judge_again();
+    assert_eq!((state(&index, "b"), index.read().rejects().count()), (Some(valid(1)), 0));
+}
+
+#[test]
+fn my_own_key_needs_no_pin() {
+    let bed = Bed { my_key: Some(public(9)), unsigned: Unsigned::Refuse, ..Bed::new() };
+    let mine = |id: &str, claim| Found { from_me: true, to_me: false, ..with("alias", id, claim) };
+    bed.keyring().trust("alias", Some(public(1))).unwrap();
+    bed.put(1, mine("a", signed(9, ClaimScope::Whole)));
+    bed.put(2, mine("b", without_key(9)));
+    bed.put(3, Found { claim: None, ..mine("c", without_key(9)) });
+    bed.put(4, with("alias", "d", signed(9, ClaimScope::Whole)));
+    bed.put(5, message("me", "e", 5));
+    let index = bed.open();
+    assert_eq!((state(&index, "a"), state(&index, "b")), (Some(valid(9)), Some(valid(9))));
+    assert!(state(&index, "c").is_some(), "what I wrote is not refused for want of a signature");
+    assert_eq!(state(&index, "d"), None, "it is signed with a key that is not pinned for alias");
+    assert_eq!(state(&index, "e"), None, "anybody can write my name");
+}
+
+#[test]
+fn trust_in_a_key_joins_and_parts_threads_at_once() {
+    let bed = Bed::new();
+    bed.keyring().trust("bar", Some(public(1))).unwrap();
+    bed.put(1, message("foo", "a", 5));
+    bed.put(2, reply("bar", "b", 6, "a", 2));
+    bed.put(3, reply("zed", "c", 7, "b", 3));
+    bed.put(4, Found { claim: Some(Box::new(without_key(4))), ..reply("amp", "d", 8, "a", 4) });
+    let index = bed.open();
+    assert_eq!((state(&index, "b"), state(&index, "d")), (None, Some(SignatureState::Unknown)));
+    assert_eq!(["c", "d"].map(|id| thread(&index, id)), ["b", "d"]);
+    let heard = listen(&index);
+    index.keyring().trust("bar", Some(public(2))).unwrap();
+    index.keyring().trust("amp", Some(public(4))).unwrap();
+    let old = ["c", "d"].map(|id| (at(&index, id), entry(&index, id).thread));
+    index.judge_again();
+    assert_eq!(["b", "c", "d"].map(|id| thread(&index, id)), ["a", "a", "a"]);
+    assert_eq!((state(&index, "b"), state(&index, "d")), (Some(valid(2)), Some(valid(4))));
+    let changes = heard.lock().pop().unwrap();
+    assert!(old.iter().all(|moved| changes.moved.contains(moved)), "{changes:?}");
+    // Also in the next process.
+    index.close();
+    let index = bed.open();
+    assert_eq!(["b", "c", "d"].map(|id| thread(&index, id)), ["a", "a", "a"]);
+}
+
+#[test]
+fn a_signature_nobody_could_judge_is_refused_once_it_turns_out_wrong() {
+    let bed = Bed::new();
+    bed.put(1, with("amp", "a", without_key(4)));
+    let index = bed.open();
+    assert_eq!(state(&index, "a"), Some(SignatureState::Unknown));
+    index.keyring().trust("amp", Some(public(5))).unwrap();
+    index.judge_again();
+    assert_eq!((state(&index, "a"), index.read().unread()), (None, 0));
+    assert_eq!(index.read().rejects().count(), 1);
+    // The file is mended.
+    bed.put(1, with("amp", "a", without_key(5)));
+    index.refresh(0, false).unwrap();
+    assert_eq!((state(&index, "a"), index.read().unread()), (Some(valid(5)), 1));
+    assert_eq!(index.read().rejects().count(), 0);
+    // And broken again.
+    bed.put(1, with("amp", "a", without_key(4)));
+    index.refresh(0, false).unwrap();
+    assert_eq!((state(&index, "a"), index.read().unread()), (None, 0));
+    assert_eq!(index.read().rejects().count(), 1);
+}
+
+#[test]
+fn an_unsigned_message_is_judged_once() {
+    let bed = Bed { unsigned: Unsigned::Known, ..Bed::new() };
+    bed.put(1, message("foo", "before", 1));
+    bed.put(2, with("foo", "signed", signed(1, ClaimScope::Whole)));
+    bed.put(3, message("foo", "after", 9));
+    let index = bed.open();
+    for _ in 0..2 {
+        assert_eq!(state(&index, "before"), Some(SignatureState::None));
+        assert_eq!(state(&index, "after"), None);
+        assert_eq!(index.read().rejects().count(), 1);
+        for source in [1, 3] {
+            bed.folder.lock().edit(source, |f| f.at.len += 1);
+        }
+        index.refresh(0, false).unwrap();
+    }
+}

@@ -1,0 +1,422 @@
+//! Threads made of reply links, for stores whose format has no thread ids (contract, section 3).
+//!
+//! A message belongs to the thread of the message it answers if its signature is valid and that
+//! message is known; else to the thread it begins. Messages arrive in any order and signatures may be
+//! judged again, so what is below a message moves with it: every change is noted as pending, and
+//! [`Core::relink`] brings all of them to effect at once.
+//!
+//! A link names an id, not a message. Of several messages with that id it means the earliest that
+//! was not refused; those that are gone from the store count, so that a thread does not fall apart
+//! when a message in its middle is deleted.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use bytemuck::{Pod, Zeroable};
+
+use super::core::{Core, Thread, ThreadIx};
+use super::entry::{Entry, Flags, MsgIx, NIL, Sig};
+use super::intern::StrId;
+use crate::model::plain_id;
+use crate::store::Found;
+
+/// What is kept of one message of such a store: 24 bytes.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Link {
+    /// The message.
+    ix: MsgIx,
+    /// Its id, without what tells it from others of the same id.
+    id: StrId,
+    /// The id of the message it answers, or [`NIL`].
+    answers: StrId,
+    /// The thread it begins.
+    own: ThreadIx,
+    /// Position of the next message with the same id.
+    same: u32,
+    /// Position of the next message that answers the same id.
+    sibling: u32,
+}
+
+/// Where the chains of an id begin: positions in [`Links::list`].
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    same: u32,
+    child: u32,
+}
+
+const NOBODY: Head = Head { same: NIL, child: NIL };
+
+/// The reply links of all stores that have them. Empty, and free, for all others.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    /// In the order of the messages' positions.
+    list: Vec<Link>,
+    /// By store and id.
+    heads: HashMap<(u8, StrId), Head>,
+    /// Messages whose thread may have to change.
+    pending: Vec<MsgIx>,
+    /// Messages of stores with thread ids whose store now names another one.
+    renamed: Vec<(MsgIx, ThreadIx)>,
+}
+
+impl Links {
+    fn position(&self, ix: MsgIx) -> Option<usize> {
+        self.list.binary_search_by_key(&ix, |link| link.ix).ok()
+    }
+
+    fn get(&self, ix: MsgIx) -> Option<&Link> {
+        self.list.get(self.position(ix)?)
+    }
+
+    /// The thread a message begins, if it is in a store whose threads are made of links.
+    pub fn own(&self, ix: MsgIx) -> Option<ThreadIx> {
+        Some(self.get(ix)?.own)
+    }
+
+    /// Adds a message, which must be newer in the tables than all others.
+    fn add(&mut self, store: usize, ix: MsgIx, id: StrId, answers: StrId, own: ThreadIx) {
+        let at = self.list.len() as u32;
+        self.list.push(Link { ix, id, answers, own, same: NIL, sibling: NIL });
+        self.chain(store, at);
+    }
+
+    /// Puts the link at a position at the front of its chains.
+    fn chain(&mut self, store: usize, at: u32) {
+        let Some(link) = self.list.get_mut(at as usize) else { return };
+        let same = self.heads.entry((store as u8, link.id)).or_insert(NOBODY);
+        link.same = std::mem::replace(&mut same.same, at);
+        link.sibling = NIL;
+        if link.answers != NIL {
+            let parent = self.heads.entry((store as u8, link.answers)).or_insert(NOBODY);
+            link.sibling = std::mem::replace(&mut parent.child, at);
+        }
+    }
+
+    /// Gives a message another link or thread of its own. Whether that changed anything.
+    fn set(&mut self, store: usize, ix: MsgIx, answers: StrId, own: ThreadIx) -> bool {
+        let Some(at) = self.position(ix) else { return false };
+        let Some(link) = self.list.get_mut(at) else { return false };
+        let (old, next) = (link.answers, link.sibling);
+        let changed = old != answers || link.own != own;
+        link.own = own;
+        if old == answers {
+            return changed;
+        }
+        (link.answers, link.sibling) = (answers, NIL);
+        self.unchain(store, old, at as u32, next);
+        if answers != NIL {
+            let head = self.heads.entry((store as u8, answers)).or_insert(NOBODY);
+            let next = std::mem::replace(&mut head.child, at as u32);
+            if let Some(link) = self.list.get_mut(at) {
+                link.sibling = next;
+            }
+        }
+        changed
+    }
+
+    /// Takes the link at a position, followed by `next`, out of the chain of those who answer `id`.
+    fn unchain(&mut self, store: usize, id: StrId, at: u32, next: u32) {
+        let Some(head) = self.heads.get_mut(&(store as u8, id)) else { return };
+        if head.child == at {
+            head.child = next;
+            return;
+        }
+        let mut before = head.child;
+        while let Some(link) = self.list.get_mut(before as usize) {
+            if link.sibling == at {
+                link.sibling = next;
+                return;
+            }
+            before = link.sibling;
+        }
+    }
+
+    fn head(&self, store: usize, id: StrId) -> Head {
+        self.heads.get(&(store as u8, id)).copied().unwrap_or(NOBODY)
+    }
+
+    /// The messages that have an id.
+    fn with_id(&self, store: usize, id: StrId) -> impl Iterator<Item = MsgIx> + '_ {
+        self.walk(self.head(store, id).same, |link| link.same)
+    }
+
+    /// The messages that say they answer an id.
+    fn answering(&self, store: usize, id: StrId) -> impl Iterator<Item = MsgIx> + '_ {
+        self.walk(self.head(store, id).child, |link| link.sibling)
+    }
+
+    fn walk(&self, from: u32, next: fn(&Link) -> u32) -> impl Iterator<Item = MsgIx> + '_ {
+        let first = self.list.get(from as usize);
+        std::iter::successors(first, move |link| self.list.get(next(link) as usize))
+            .map(|link| link.ix)
+    }
+
+    /// The table, for the snapshot.
+    pub fn table(&self) -> &[Link] {
+        &self.list
+    }
+
+    /// Rebuilds what [`Links::table`] gave; `entries` tell the stores.
+    pub fn from_table(list: Vec<Link>, entries: &[Entry]) -> Option<Self> {
+        if !list.is_sorted_by(|a, b| a.ix < b.ix) {
+            return None;
+        }
+        let mut links = Self { list, ..Self::default() };
+        for at in 0..links.list.len() {
+            let ix = links.list.get(at)?.ix;
+            let store = entries.get(ix as usize)?.store();
+            links.chain(store, at as u32);
+        }
+        Some(links)
+    }
+}
+
+/// How far the search for a message's thread has come.
+#[derive(Clone, Copy)]
+enum Search {
+    Open,
+    /// On the way up from one of its descendants.
+    Walking,
+    Done(ThreadIx),
+}
+
+/// A search for the threads of many messages at once.
+struct Climb {
+    state: HashMap<MsgIx, Search>,
+    /// What ids mean, once asked: many messages may answer an id that many messages have.
+    meant: HashMap<(usize, StrId), Option<MsgIx>>,
+}
+
+impl Core {
+    pub(super) fn has_links(&self, store: usize) -> bool {
+        self.stores.get(store).is_some_and(|s| s.links)
+    }
+
+    fn link_of(&mut self, found: &Found<'_>) -> StrId {
+        match found.answers.as_deref().map(plain_id) {
+            Some(id) if !id.is_empty() => self.strings.intern(id),
+            _ => NIL,
+        }
+    }
+
+    /// Notes the link of a new message whose thread of its own is `own`.
+    pub(super) fn link(&mut self, store: usize, ix: MsgIx, own: ThreadIx, found: &Found<'_>) {
+        let id = self.strings.intern(plain_id(&found.id));
+        let answers = self.link_of(found);
+        self.links.add(store, ix, id, answers, own);
+        self.links.pending.push(ix);
+    }
+
+    /// Takes over what the store now says of a message's thread or link.
+    pub(super) fn link_again(&mut self, store: usize, ix: MsgIx, own: ThreadIx, found: &Found<'_>) {
+        if self.has_links(store) {
+            let answers = self.link_of(found);
+            if self.links.set(store, ix, answers, own) {
+                self.links.pending.push(ix);
+            }
+        } else if self.entry(ix).is_some_and(|e| e.thread != own) {
+            self.links.renamed.push((ix, own));
+        }
+    }
+
+    /// Notes that a link may count now, or no longer.
+    pub(super) fn link_may_differ(&mut self, ix: MsgIx) {
+        if self.entry(ix).is_some_and(|e| self.has_links(e.store())) {
+            self.links.pending.push(ix);
+        }
+    }
+
+    /// The store and id that a message's link names, if it counts.
+    fn names(&self, ix: MsgIx) -> Option<(usize, StrId)> {
+        let entry = self.entry(ix)?;
+        let valid = entry.flags.signature().0 == Sig::Valid && !entry.flags.has(Flags::REJECTED);
+        let answers = self.links.get(ix)?.answers;
+        (valid && answers != NIL).then_some((entry.store(), answers))
+    }
+
+    /// The message a link leads to. Links may form a cycle; [`Core::parent`] cuts it.
+    fn linked_to(&self, ix: MsgIx) -> Option<MsgIx> {
+        let (store, id) = self.names(ix)?;
+        self.meant(store, id).filter(|parent| *parent != ix)
+    }
+
+    /// The message that is meant by an id: the earliest that was not refused, or the earliest.
+    fn meant(&self, store: usize, id: StrId) -> Option<MsgIx> {
+        let refused = |ix: MsgIx| self.entry(ix).is_some_and(|e| e.flags.has(Flags::REJECTED));
+        self.links
+            .with_id(store, id)
+            .min_by(|a, b| refused(*a).cmp(&refused(*b)).then_with(|| self.order(*a, *b)))
+    }
+
+    /// The message that an id means in a store, whoever wrote it: the earliest, if several have
+    /// it. Cheap in stores whose threads are made of links; elsewhere every writer is asked.
+    pub fn find_id(&self, store: usize, id: &str) -> Option<MsgIx> {
+        if self.has_links(store) {
+            return self.meant(store, self.strings.find(plain_id(id))?);
+        }
+        (0u32..)
+            .zip(&self.writers)
+            .filter(|(_, w)| usize::from(w.store) == store)
+            .filter_map(|(writer, _)| self.locate(writer, id).ok())
+            .min_by(|a, b| self.order(*a, *b))
+    }
+
+    /// The id of the message that this one says it answers, in stores whose threads are made of
+    /// links.
+    pub fn answers(&self, entry: &Entry) -> Option<&str> {
+        let link = self.links.get(self.by_identity(entry.identity())?)?;
+        (link.answers != NIL).then(|| self.strings.get(link.answers))
+    }
+
+    /// The message whose thread this one belongs to because it answers it: known, and linked by a
+    /// valid signature. The root of a cycle has none, so that whoever climbs arrives.
+    pub fn parent(&self, ix: MsgIx) -> Option<MsgIx> {
+        let parent = self.linked_to(ix)?;
+        let mut seen = HashSet::from([ix]);
+        let mut path = vec![ix];
+        let mut at = parent;
+        while seen.insert(at) {
+            path.push(at);
+            let Some(next) = self.linked_to(at) else { return Some(parent) };
+            at = next;
+        }
+        (at != ix || self.least(&path) != Some(ix)).then_some(parent)
+    }
+
+    /// The message with the smallest id.
+    fn least(&self, cycle: &[MsgIx]) -> Option<MsgIx> {
+        let id = |ix: &MsgIx| self.links.get(*ix).map_or("", |link| self.strings.get(link.id));
+        cycle.iter().copied().min_by(|a, b| id(a).cmp(id(b)))
+    }
+
+    /// Moves every message whose links or thread changed, and all that is below it, to the thread
+    /// it belongs to now. The messages that moved, with the threads they left.
+    pub(super) fn relink(&mut self) -> Vec<(MsgIx, ThreadIx)> {
+        let pending = std::mem::take(&mut self.links.pending);
+        let mut moves = std::mem::take(&mut self.links.renamed);
+        if !pending.is_empty() {
+            let mut climb = Climb { state: self.below(&pending), meant: HashMap::new() };
+            let mut order: Vec<MsgIx> = climb.state.keys().copied().collect();
+            order.sort_unstable();
+            for ix in order {
+                if let Some(thread) = self.climb(ix, &mut climb) {
+                    moves.push((ix, thread));
+                }
+            }
+        }
+        moves.retain(|(ix, thread)| self.entry(*ix).is_some_and(|e| e.thread != *thread));
+        self.move_to(&moves)
+    }
+
+    /// These messages and all that hang below them.
+    fn below(&self, roots: &[MsgIx]) -> HashMap<MsgIx, Search> {
+        let mut all: HashMap<MsgIx, Search> = HashMap::with_capacity(roots.len());
+        let mut open = roots.to_vec();
+        while let Some(ix) = open.pop() {
+            let (Some(link), Some(entry)) = (self.links.get(ix), self.entry(ix)) else { continue };
+            if all.insert(ix, Search::Open).is_none() {
+                let below = self.links.answering(entry.store(), link.id);
+                open.extend(below.filter(|child| !all.contains_key(child)));
+            }
+        }
+        all
+    }
+
+    /// The thread of a message, found by climbing to its root. What is not part of the search is
+    /// already where it belongs.
+    fn climb(&self, start: MsgIx, climb: &mut Climb) -> Option<ThreadIx> {
+        let mut path = Vec::new();
+        let mut at = start;
+        let own = |ix: MsgIx| self.links.own(ix);
+        let thread = loop {
+            match climb.state.get_mut(&at) {
+                None => break self.entry(at)?.thread,
+                Some(Search::Done(thread)) => break *thread,
+                Some(Search::Walking) => {
+                    let from = path.iter().position(|ix| *ix == at)?;
+                    break own(self.least(path.get(from..)?)?)?;
+                }
+                Some(state) => *state = Search::Walking,
+            }
+            path.push(at);
+            let parent = self.names(at).and_then(|(store, id)| {
+                *climb.meant.entry((store, id)).or_insert_with(|| self.meant(store, id))
+            });
+            match parent.filter(|parent| *parent != at) {
+                Some(parent) => at = parent,
+                None => break own(at)?,
+            }
+        };
+        for ix in path {
+            climb.state.insert(ix, Search::Done(thread));
+        }
+        Some(thread)
+    }
+
+    /// Moves messages from thread to thread. Answers with those that a view can show, and the
+    /// threads they left.
+    fn move_to(&mut self, moves: &[(MsgIx, ThreadIx)]) -> Vec<(MsgIx, ThreadIx)> {
+        if moves.is_empty() {
+            return Vec::new();
+        }
+        self.generation += 1;
+        let leaving: HashSet<MsgIx> = moves.iter().map(|(ix, _)| *ix).collect();
+        let left = moves.iter().filter_map(|(ix, _)| Some((*ix, self.entry(*ix)?.thread)));
+        let left: Vec<(MsgIx, ThreadIx)> = left.collect();
+        let old: BTreeSet<ThreadIx> = left.iter().map(|(_, thread)| *thread).collect();
+        for thread in old {
+            let stay = self.chain_of(thread).filter(|ix| !leaving.contains(ix));
+            let stay: Vec<MsgIx> = stay.collect();
+            self.set_chain(thread, &stay);
+            self.weigh(thread);
+        }
+        for (ix, thread) in moves {
+            self.enter(*ix, *thread);
+        }
+        left.into_iter().filter(|(ix, _)| self.entry(*ix).is_some_and(Entry::is_live)).collect()
+    }
+
+    /// The messages of a thread, live or not.
+    pub(super) fn chain_of(&self, thread: ThreadIx) -> impl Iterator<Item = MsgIx> + '_ {
+        let head = self.threads.get(thread as usize).map_or(NIL, |t| t.head);
+        let exists = |ix: &MsgIx| self.entry(*ix).is_some();
+        std::iter::successors(Some(head).filter(exists), move |ix| {
+            self.entry(*ix).map(|e| e.next).filter(exists)
+        })
+    }
+
+    fn set_chain(&mut self, thread: ThreadIx, messages: &[MsgIx]) {
+        let nexts = messages.iter().skip(1).copied().chain([NIL]);
+        for (ix, next) in messages.iter().zip(nexts) {
+            if let Some(entry) = self.entries.get_mut(*ix as usize) {
+                entry.next = next;
+            }
+        }
+        if let Some(t) = self.threads.get_mut(thread as usize) {
+            t.head = messages.first().copied().unwrap_or(NIL);
+        }
+    }
+
+    /// Puts a message that is in no chain into that of a thread.
+    fn enter(&mut self, ix: MsgIx, thread: ThreadIx) {
+        let Some(entry) = self.entries.get_mut(ix as usize) else { return };
+        let Some(t) = self.threads.get_mut(thread as usize) else { return };
+        entry.thread = thread;
+        entry.next = std::mem::replace(&mut t.head, ix);
+        // The thread is a line of the rendered message.
+        entry.size = 0;
+        t.info |= Thread::bits(entry);
+    }
+
+    /// Finds out anew whether a thread has live messages and whether some of them are mine.
+    pub(super) fn weigh(&mut self, thread: ThreadIx) {
+        let bits = self.chain_of(thread).filter_map(|ix| self.entry(ix));
+        let bits = bits.fold(0, |bits, entry| bits | Thread::bits(entry));
+        if let Some(t) = self.threads.get_mut(thread as usize) {
+            t.info = t.info & 0xff | bits;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

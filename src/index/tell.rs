@@ -1,0 +1,339 @@
+//! Marks: made here, taken over from the stores, and told to them (contract, section 4).
+//!
+//! msgfs's own mark or un-mark of a message beats what its store says, for good. Without one the
+//! store's word counts, and follows it when it changes.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::Ordering;
+
+use serde::{Deserialize, Serialize};
+
+use super::core::Core;
+use super::entry::{Flags, MsgIx};
+use super::{Changes, Index, change, marks, write_marks};
+use crate::model::Timestamp;
+use crate::store::{Location, Store, StoreError, Watermark};
+
+/// A message that is never where the store said is not told of for ever.
+const MOVED_AT_MOST: u8 = 8;
+/// A store that fails this often in a row fails for all.
+const ERRORS_AT_MOST: usize = 16;
+
+/// What the stores that keep marks on the messages have to be told.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Telling {
+    /// Messages whose mark is to be told, and how often they were not where they should be.
+    queue: BTreeMap<MsgIx, u8>,
+    /// Messages told once more because the store contradicted, or that it cannot note: it is left
+    /// alone until it agrees or the mark changes.
+    again: HashSet<MsgIx>,
+    /// A bit per store that has marks on its messages.
+    stores: u32,
+}
+
+impl Telling {
+    fn has_marks(&self, store: usize) -> bool {
+        self.stores & (1 << store.min(31)) != 0
+    }
+
+    /// Whether there is something to tell.
+    pub fn is_due(&self) -> bool {
+        !self.queue.is_empty()
+    }
+}
+
+/// What a mark made here changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Own {
+    /// Nothing: it had been made before.
+    Nothing,
+    /// The store's word was the same, but now it is our own.
+    Noted,
+    /// Read has become unread, or the reverse.
+    Changed,
+}
+
+impl Core {
+    /// Sets or clears a mark of our own; `here`: by reading, in this process.
+    pub(super) fn set_own(&mut self, ix: MsgIx, read: bool, here: bool) -> Own {
+        let changed = self.set_read(ix, read);
+        let Some(entry) = self.entries.get_mut(ix as usize) else { return Own::Nothing };
+        entry.flags.set(Flags::READ_HERE, read && here);
+        let known = entry.flags.has(Flags::OWN);
+        entry.flags.set(Flags::OWN, true);
+        if changed && self.telling.has_marks(entry.store()) {
+            self.telling.queue.insert(ix, 0);
+            self.telling.again.remove(&ix);
+        }
+        match (changed, known) {
+            (true, _) => Own::Changed,
+            (false, false) => Own::Noted,
+            (false, true) => Own::Nothing,
+        }
+    }
+
+    /// Whether a message counts as read. True if that changed anything.
+    pub(super) fn set_read(&mut self, ix: MsgIx, read: bool) -> bool {
+        let Some(entry) = self.entries.get_mut(ix as usize) else { return false };
+        let changed = entry.is_read() != read;
+        entry.flags.set(Flags::READ, read);
+        let counts = entry.is_to_me();
+        if changed {
+            self.generation += 1;
+            if counts && read {
+                self.unread = self.unread.saturating_sub(1);
+            } else if counts {
+                self.unread += 1;
+            }
+        }
+        changed
+    }
+
+    /// Takes in what the store says of a message's mark. True if the mark changed.
+    pub(super) fn hear_mark(&mut self, ix: MsgIx, word: Option<bool>) -> bool {
+        let Some(entry) = self.entry(ix).copied() else { return false };
+        if word.is_some() {
+            self.telling.stores |= 1 << entry.store().min(31);
+        }
+        if !entry.flags.has(Flags::OWN) {
+            return self.set_read(ix, word == Some(true));
+        }
+        if word == Some(entry.is_read()) {
+            self.telling.queue.remove(&ix);
+            self.telling.again.remove(&ix);
+        } else if word == Some(false) && self.telling.again.insert(ix) {
+            self.telling.queue.insert(ix, 0);
+        }
+        false
+    }
+
+    /// Sets a mark by key; for a message that is in no store at the moment it is kept until it comes.
+    pub(super) fn mark_by_key(&mut self, store: usize, from: &str, id: &str, read: bool) {
+        match self.identity_of(store, from, id) {
+            Ok(ix) => {
+                self.set_own(ix, read, false);
+            }
+            Err(identity) => {
+                self.orphan_marks.insert(identity, read);
+            }
+        }
+    }
+
+    /// The marks of a store to be told, and where their messages are.
+    fn due(&self, store: usize) -> Vec<(MsgIx, Location, bool)> {
+        let due = self.telling.queue.keys().filter_map(|ix| {
+            let entry = self.entry(*ix).filter(|e| e.store() == store && e.is_live())?;
+            Some((*ix, entry.location(), entry.is_read()))
+        });
+        due.collect()
+    }
+
+    /// Notes what became of telling a mark.
+    fn told(&mut self, ix: MsgIx, read: bool, result: &Result<bool, StoreError>) {
+        let same = self.entry(ix).is_some_and(|e| e.is_read() == read);
+        match result {
+            // It was changed again meanwhile.
+            _ if !same => {}
+            Ok(noted) => {
+                self.telling.queue.remove(&ix);
+                if !noted {
+                    self.telling.again.insert(ix);
+                }
+            }
+            Err(StoreError::Moved) => {
+                let times = self.telling.queue.entry(ix).or_default();
+                *times += 1;
+                if *times >= MOVED_AT_MOST {
+                    self.telling.queue.remove(&ix);
+                }
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl Index {
+    /// Marks a message read (`here`: by reading it) or unread. Durable when this returns, as far
+    /// as the end of this process is concerned.
+    pub fn mark(&self, ix: MsgIx, read: bool, here: bool) {
+        if self.settings.read_only {
+            return;
+        }
+        let Some(key) = self.key(ix) else { return };
+        let own = {
+            // Held around both, so that the file has changes of one message in their order.
+            let mut marks = self.marks.lock();
+            let own = self.core.write().set_own(ix, read, here);
+            if own == Own::Nothing {
+                return;
+            }
+            marks.push(&change(key, read));
+            write_marks(&mut marks);
+            own
+        };
+        self.untold.store(true, Ordering::Relaxed);
+        if own == Own::Changed {
+            self.publish(&Changes { marked: vec![ix], ..Changes::default() });
+        } else {
+            self.unsaved.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Applies the file of marks to the tables.
+    pub(super) fn replay(&self, changes: &[marks::Change]) {
+        let mut core = self.core.write();
+        for c in changes {
+            let number = self.stores.iter().position(|s| s.name() == c.store);
+            let Some(number) = number else { continue };
+            core.mark_by_key(number, &c.from, &c.id, c.read);
+        }
+    }
+
+    /// Takes over what other readers of the store have read: what the store's watermark covers now
+    /// and did not cover when it was last taken over (contract, section 4).
+    pub(super) fn import_watermark(&self, number: usize) -> Vec<MsgIx> {
+        let Some(store) = self.stores.get(number).filter(|s| s.has_watermark()) else {
+            return Vec::new();
+        };
+        // Read under the lock: else our own writing of it could pass for somebody else's reading.
+        let mut marks = self.marks.lock();
+        let Some(mark) = store.watermark() else { return Vec::new() };
+        let last = marks.imported.get(store.name()).cloned();
+        if last.as_ref() == Some(&mark) {
+            return Vec::new();
+        }
+        let mut core = self.core.write();
+        let newly = |core: &Core, ix: &MsgIx| {
+            core.entry(*ix).filter(|e| e.store() == number && !e.is_read()).is_some_and(|e| {
+                let (from, id) = (core.from(e), core.id(e));
+                mark.covers(e.time(), from, &id)
+                    && !last.as_ref().is_some_and(|l| l.covers(e.time(), from, &id))
+            })
+        };
+        let read: Vec<MsgIx> = core.to_me().filter(|ix| newly(&core, ix)).collect();
+        for ix in &read {
+            if let Some(e) = core.entry(*ix) {
+                let (from, id) = (core.from(e).to_owned(), core.id(e));
+                marks.push(&marks::Change { store: store.name().to_owned(), from, id, read: true });
+            }
+            core.set_own(*ix, true, false);
+        }
+        drop(core);
+        marks.push_imported(store.name(), &mark);
+        // Now: after a crash, what arrives late meanwhile must not look as if it had been covered.
+        write_marks(&mut marks);
+        read
+    }
+
+    /// Tells the stores, in their own way, what was read. Does nothing if no mark changed. Whether
+    /// a store was busy with something of it, so that it should be asked again a moment later.
+    pub fn tell_stores(&self) -> bool {
+        let untold = self.untold.swap(false, Ordering::Relaxed);
+        if !untold || self.settings.read_only {
+            return false;
+        }
+        let mut busy = false;
+        for (number, store) in self.stores.iter().enumerate() {
+            busy |= self.tell_marks(number, store.as_ref());
+            if store.has_watermark() {
+                self.tell_watermark(number, store.as_ref());
+            }
+        }
+        if busy {
+            self.untold.store(true, Ordering::Relaxed);
+        }
+        busy
+    }
+
+    /// Has the store note marks on the messages. No lock is held while it does. Whether it was busy
+    /// with one.
+    fn tell_marks(&self, number: usize, store: &dyn Store) -> bool {
+        let due = self.core.read().due(number);
+        let (mut look, mut busy, mut errors) = (false, false, 0);
+        for (ix, at, read) in due {
+            let result = store.tell(&at, read);
+            self.core.write().told(ix, read, &result);
+            match result {
+                Ok(noted) => look |= noted,
+                Err(StoreError::Moved) => look = true,
+                Err(StoreError::Busy(_)) => busy = true,
+                Err(error) => {
+                    self.warn_once(number, store, &error);
+                    errors += 1;
+                    if errors >= ERRORS_AT_MOST {
+                        break;
+                    }
+                }
+            }
+        }
+        if errors == 0
+            && let Some(warned) = self.warned.get(number)
+        {
+            warned.store(false, Ordering::Relaxed);
+        }
+        // The message may lie elsewhere now, and is as long as it was only by chance.
+        if look && let Err(error) = self.refresh(number, false) {
+            tracing::warn!(%error, "the store cannot be read now");
+        }
+        busy
+    }
+
+    fn warn_once(&self, number: usize, store: &dyn Store, error: &StoreError) {
+        let warned = self.warned.get(number).is_some_and(|w| w.swap(true, Ordering::Relaxed));
+        if !warned {
+            tracing::warn!(
+                store = store.name(),
+                %error,
+                "the store could not note what was read; it is told again with the next mark"
+            );
+        }
+    }
+
+    fn tell_watermark(&self, number: usize, store: &dyn Store) {
+        let Some(mark) = self.contiguous(number) else { return };
+        let mut marks = self.marks.lock();
+        match store.set_watermark(&mark) {
+            // What we wrote ourselves must not be taken over as somebody else's reading.
+            Ok(Some(written)) => {
+                marks.push_imported(store.name(), &written);
+                write_marks(&mut marks);
+            }
+            Ok(None) => {}
+            Err(e) => {
+                tracing::warn!(store = store.name(), error = %e, "the read position was not saved");
+            }
+        }
+    }
+
+    /// The watermark that says no more than what was really read: the newest second up to which
+    /// nothing is unread, with the read ids of that second in both spellings.
+    pub(super) fn contiguous(&self, number: usize) -> Option<Watermark> {
+        let core = self.core.read();
+        let now = Timestamp::now().secs();
+        let mut limit = now;
+        let mut read: Vec<MsgIx> = Vec::new();
+        for ix in core.to_me() {
+            let Some(e) = core.entry(ix).filter(|e| e.store() == number) else { continue };
+            let secs = e.time().secs();
+            if e.is_read() {
+                read.push(ix);
+            } else {
+                limit = limit.min(secs);
+            }
+            if secs > limit && limit < now {
+                break;
+            }
+        }
+        let secs = |ix: &MsgIx| core.entry(*ix).map_or(i64::MAX, |e| e.time().secs());
+        let newest = read.iter().map(secs).filter(|s| *s <= limit).max()?;
+        let ids = read.iter().filter(|ix| secs(ix) == newest || secs(ix) > now).filter_map(|ix| {
+            let e = core.entry(*ix)?;
+            let id = core.id(e);
+            Some([format!("{}:{id}", core.from(e)), id])
+        });
+        Some(Watermark { time: Timestamp::from_secs(newest), ids: ids.flatten().collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests;

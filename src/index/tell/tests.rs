@@ -1,0 +1,251 @@
+//! Marks: whose word counts, and what the stores are told.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use proptest::prelude::*;
+
+use super::super::memory::{Answer, Bed, Memory, at, entry, listen, message};
+use super::*;
+
+/// What can happen to one message's mark.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// The message comes, with this mark of the store, or the store changes it.
+    Store(bool),
+    /// msgfs marks or un-marks it.
+    Own(bool),
+    /// The file goes.
+    Gone,
+    Tell,
+    /// The process ends and another goes on; with its cache or without.
+    Restart(bool),
+    /// It is killed: nothing is saved at the end.
+    Kill,
+    Save,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => any::<bool>().prop_map(Event::Store),
+        3 => any::<bool>().prop_map(Event::Own),
+        1 => Just(Event::Gone),
+        2 => Just(Event::Tell),
+        1 => any::<bool>().prop_map(Event::Restart),
+        1 => Just(Event::Kill),
+        1 => Just(Event::Save),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn our_own_mark_beats_the_stores_whatever_comes_first(
+        events in prop::collection::vec(event(), 0..25),
+        notes in any::<bool>(),
+    ) {
+        let bed = Bed::new();
+        bed.folder.lock().answer = if notes { Answer::Noted } else { Answer::CannotNote };
+        let mut index = bed.open();
+        let (mut own, mut there) = (None, false);
+        for event in events {
+            match event {
+                Event::Store(read) => {
+                    bed.put(1, crate::store::Found { read: Some(read), ..message("foo", "a", 5) });
+                    there = true;
+                    index.refresh(0, false).unwrap();
+                }
+                Event::Own(read) if there => {
+                    index.mark(at(&index, "a"), read, false);
+                    own = Some(read);
+                }
+                Event::Own(_) => {}
+                Event::Gone => {
+                    bed.folder.lock().remove(1);
+                    there = false;
+                    index.refresh(0, false).unwrap();
+                }
+                Event::Tell => {
+                    index.tell_stores();
+                }
+                Event::Restart(cache) => {
+                    index.close();
+                    if !cache {
+                        bed.drop_cache();
+                    }
+                    index = bed.open();
+                }
+                Event::Kill => index = bed.open(),
+                Event::Save => index.save(),
+            }
+            if there {
+                let word = bed.folder.lock().file(1).read;
+                let expected = own.or(word) == Some(true);
+                prop_assert_eq!(entry(&index, "a").is_read(), expected);
+                prop_assert_eq!(index.read().unread(), usize::from(!expected));
+                prop_assert_eq!(index.read().inbox().count(), usize::from(!expected));
+            } else {
+                prop_assert_eq!(index.read().unread(), 0);
+            }
+        }
+        if there && notes {
+            // The store agrees in the end.
+            index.tell_stores();
+            let word = bed.folder.lock().file(1).read;
+            if own == Some(true) {
+                prop_assert_eq!(word, Some(true));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mark_is_told_once_and_again_only_when_the_store_forgets_it() {
+    let bed = Bed::new();
+    bed.put(1, message("foo", "a", 5));
+    bed.put(2, message("foo", "b", 6));
+    let index = bed.open();
+    index.tell_stores();
+    assert_eq!(bed.told(), []);
+    index.mark(at(&index, "a"), true, true);
+    index.tell_stores();
+    index.tell_stores();
+    assert_eq!(bed.told(), [(1, true)]);
+    assert_eq!(bed.folder.lock().file(1).read, Some(true));
+    // Delivered again as new: our mark stands, and the store hears of it.
+    let heard = listen(&index);
+    bed.put(1, message("foo", "a", 5));
+    index.refresh(0, false).unwrap();
+    assert!(entry(&index, "a").is_read());
+    assert!(heard.lock().iter().all(|c| c.marked.is_empty()));
+    index.tell_stores();
+    assert_eq!(bed.told(), [(1, true)]);
+    // Another reader marks b.
+    bed.folder.lock().edit(2, |f| f.read = Some(true));
+    index.refresh(0, false).unwrap();
+    assert_eq!(heard.lock().pop().map(|c| c.marked), Some(vec![at(&index, "b")]));
+    assert_eq!(index.read().unread(), 0);
+    // What I un-mark is unread whatever the store says.
+    index.mark(at(&index, "b"), false, false);
+    index.tell_stores();
+    assert_eq!(bed.told(), [(2, false)]);
+    bed.folder.lock().edit(2, |f| f.read = Some(true));
+    index.refresh(0, false).unwrap();
+    index.tell_stores();
+    assert_eq!((bed.told(), index.read().unread()), (vec![], 1));
+}
+
+#[test]
+fn a_store_that_cannot_note_a_mark_is_left_alone() {
+    let bed = Bed::new();
+    bed.folder.lock().answer = Answer::CannotNote;
+    bed.put(1, message("foo", "a", 5));
+    let index = bed.open();
+    index.mark(at(&index, "a"), true, true);
+    for _ in 0..5 {
+        index.tell_stores();
+        bed.folder.lock().edit(1, |f| f.at.len += 1);
+        index.refresh(0, false).unwrap();
+    }
+    assert_eq!(bed.told(), [(1, true)]);
+    assert!(entry(&index, "a").is_read());
+}
+
+#[test]
+fn a_busy_store_is_told_again_without_another_event() {
+    let bed = Bed::new();
+    for n in 1..=20 {
+        bed.put(n, message("foo", &format!("m{n}"), 5));
+    }
+    let index = bed.open();
+    bed.folder.lock().answer = Answer::Busy;
+    for n in 1..=20 {
+        index.mark(at(&index, &format!("m{n}")), true, true);
+    }
+    assert!(index.tell_stores());
+    assert_eq!(bed.told().len(), 20, "one that is busy says nothing about the others");
+    bed.folder.lock().answer = Answer::Noted;
+    assert!(!index.tell_stores());
+    assert_eq!(bed.told().len(), 20);
+    assert!(!index.tell_stores());
+    assert_eq!(bed.told(), []);
+}
+
+#[test]
+fn what_could_not_be_told_is_told_later_also_by_the_next_process() {
+    let bed = Bed::new();
+    bed.put(1, message("foo", "a", 5));
+    bed.put(2, message("foo", "b", 5));
+    let index = bed.open();
+    index.save();
+    bed.folder.lock().answer = Answer::Fails;
+    index.mark(at(&index, "a"), true, true);
+    index.tell_stores();
+    index.tell_stores();
+    assert_eq!(bed.told(), [(1, true)], "it is not tried again before something is marked");
+    index.close();
+    // Killed before it could tell: only the journal has it.
+    let index = bed.open();
+    index.mark(at(&index, "b"), true, true);
+    drop(index);
+    bed.folder.lock().answer = Answer::Noted;
+    let index = bed.open();
+    bed.told();
+    index.tell_stores();
+    assert_eq!(bed.told(), [(1, true), (2, true)]);
+    index.close();
+    // And from the journal alone.
+    bed.folder.lock().edit(1, |f| f.read = Some(false));
+    bed.drop_cache();
+    let index = bed.open();
+    index.tell_stores();
+    assert_eq!(bed.told(), [(1, true)]);
+}
+
+#[test]
+fn a_message_that_moved_is_looked_for_and_told_again() {
+    let bed = Bed::new();
+    bed.put(1, message("foo", "a", 5));
+    let index = bed.open();
+    bed.folder.lock().answer = Answer::Moves;
+    index.mark(at(&index, "a"), true, true);
+    index.tell_stores();
+    index.tell_stores();
+    assert_eq!(bed.told(), [(1, true), (1, true)]);
+    assert_eq!(bed.folder.lock().file(1).read, Some(true));
+    assert_eq!(entry(&index, "a").location().len, bed.folder.lock().file(1).at.len);
+}
+
+#[test]
+fn no_lock_is_held_while_a_store_is_told() {
+    let bed = Bed::new();
+    bed.put(1, message("foo", "a", 5));
+    let store = Memory::new(&bed.folder);
+    let index = Arc::new(bed.open_with(&store));
+    let (free, weak): (_, Weak<Index>) = (Arc::new(Mutex::new(None)), Arc::downgrade(&index));
+    let into = Arc::clone(&free);
+    *store.on_tell.lock() = Some(Box::new(move || {
+        let index = weak.upgrade().unwrap();
+        let locks = (index.core.try_write().is_some(), index.marks.try_lock().is_some());
+        *into.lock() = Some(locks);
+    }));
+    index.mark(at(&index, "a"), true, true);
+    index.tell_stores();
+    assert_eq!(*free.lock(), Some((true, true)));
+}
+
+#[test]
+fn marks_that_the_journal_lost_are_nobodys() {
+    let bed = Bed::new();
+    bed.put(1, message("foo", "a", 5));
+    bed.put(2, crate::store::Found { read: Some(true), ..message("foo", "b", 5) });
+    let index = bed.open();
+    index.mark(at(&index, "a"), true, true);
+    index.mark(at(&index, "b"), false, false);
+    index.save();
+    drop(index);
+    std::fs::write(bed.dir.path().join("marks"), "").unwrap();
+    let index = bed.open();
+    assert!(!entry(&index, "a").is_read() && entry(&index, "b").is_read());
+    assert_eq!(index.read().unread(), 1);
+}

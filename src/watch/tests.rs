@@ -1,0 +1,189 @@
+use super::*;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+
+const SOON: Duration = Duration::from_secs(5);
+const QUIET: Duration = Duration::from_millis(300);
+
+/// Watches what `dirs` lists for files named `a` and for folders.
+fn watch(
+    dirs: impl Fn() -> Vec<PathBuf> + Send + 'static,
+    how: Watch,
+) -> (Watcher, Receiver<Changed>) {
+    let (tx, rx) = channel();
+    let target = Target {
+        dirs: Box::new(dirs),
+        concerns: Box::new(|folder, name| name == "a" || folder.join(name).is_dir()),
+        changed: Box::new(move |what| {
+            let _ = tx.send(what.clone());
+        }),
+    };
+    (Watcher::start(vec![target], how).unwrap(), rx)
+}
+
+fn watch_one(dir: &Path, how: Watch) -> (Watcher, Receiver<Changed>) {
+    let dir = dir.to_owned();
+    watch(move || vec![dir.clone()], how)
+}
+
+/// The folder and all folders in it.
+fn subfolders(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().flatten();
+    let mut out: Vec<PathBuf> = entries.map(|e| e.path()).filter(|p| p.is_dir()).collect();
+    out.push(dir.to_owned());
+    out
+}
+
+/// Waits until this path was told.
+#[track_caller]
+fn expect(rx: &Receiver<Changed>, path: &Path) {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match rx.recv_timeout(left).expect("the path was not told") {
+            Changed::Paths(paths) if paths.iter().any(|p| p == path) => return,
+            _ => {}
+        }
+    }
+}
+
+#[track_caller]
+fn expect_unknown(rx: &Receiver<Changed>) {
+    while rx.recv_timeout(SOON).expect("nothing was told") != Changed::Unknown {}
+}
+
+#[test]
+fn changes_of_names_that_matter_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_watcher, rx) = watch_one(dir.path(), Watch::Auto);
+    std::fs::write(dir.path().join("b"), "x").unwrap();
+    assert_eq!(rx.recv_timeout(QUIET), Err(RecvTimeoutError::Timeout));
+    std::fs::write(dir.path().join("a"), "x").unwrap();
+    assert_eq!(rx.recv_timeout(SOON), Ok(Changed::Paths(vec![dir.path().join("a")])));
+}
+
+#[test]
+fn a_folder_that_is_replaced_is_watched_again() {
+    let base = tempfile::tempdir().unwrap();
+    let dir = base.path().join("d");
+    std::fs::create_dir(&dir).unwrap();
+    let (_watcher, rx) = watch_one(&dir, Watch::Auto);
+    std::fs::remove_dir(&dir).unwrap();
+    expect_unknown(&rx);
+    std::fs::create_dir(&dir).unwrap();
+    // Found at once or by polling, and from then on watched.
+    rx.recv_timeout(SOON).unwrap();
+    std::fs::write(dir.join("a"), "x").unwrap();
+    expect(&rx, &dir.join("a"));
+}
+
+#[test]
+fn polling_looks_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let (watcher, rx) = watch_one(dir.path(), Watch::Poll);
+    expect_unknown(&rx);
+    expect_unknown(&rx);
+    drop(watcher);
+}
+
+#[test]
+fn a_folder_that_does_not_exist_is_told_of_when_it_appears_and_not_before() {
+    let base = tempfile::tempdir().unwrap();
+    let dir = base.path().join("later");
+    let (_watcher, rx) = watch_one(&dir, Watch::Auto);
+    assert_eq!(rx.recv_timeout(POLL * 3), Err(RecvTimeoutError::Timeout));
+    std::fs::create_dir(&dir).unwrap();
+    expect_unknown(&rx);
+    std::fs::write(dir.join("a"), "x").unwrap();
+    expect(&rx, &dir.join("a"));
+}
+
+#[test]
+fn new_folders_get_a_watch_and_what_was_in_them_before_it_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = dir.path().to_owned();
+    let (_watcher, rx) = watch(move || subfolders(&base), Watch::Auto);
+    let new = dir.path().join("day");
+    std::fs::create_dir(&new).unwrap();
+    std::fs::write(new.join("early"), "x").unwrap();
+    // Once because it came, once because it is watched now.
+    expect(&rx, &new);
+    expect(&rx, &new);
+    std::fs::write(new.join("a"), "x").unwrap();
+    expect(&rx, &new.join("a"));
+    std::fs::rename(&new, dir.path().join("moved")).unwrap();
+    // Told of as a folder before it has its new watch, and after.
+    let file = dir.path().join("moved/a");
+    let deadline = Instant::now() + SOON;
+    let mut told = false;
+    while !told {
+        assert!(Instant::now() < deadline, "the moved folder is not watched");
+        std::fs::write(&file, "x").unwrap();
+        while let Ok(what) = rx.recv_timeout(Duration::from_millis(50)) {
+            told |= what == Changed::Paths(vec![file.clone()]);
+        }
+    }
+}
+
+#[test]
+fn folders_that_are_listed_no_longer_are_let_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+    std::fs::create_dir(&one).unwrap();
+    std::fs::create_dir(&two).unwrap();
+    let both = Arc::new(AtomicBool::new(true));
+    let (ask, paths) = (Arc::clone(&both), (one.clone(), two.clone()));
+    let list = move || {
+        let mut out = vec![paths.0.clone()];
+        out.extend(ask.load(Ordering::Relaxed).then(|| paths.1.clone()));
+        out
+    };
+    let (watcher, rx) = watch(list, Watch::Auto);
+    std::fs::write(two.join("a"), "x").unwrap();
+    expect(&rx, &two.join("a"));
+    both.store(false, Ordering::Relaxed);
+    std::fs::write(one.join("a"), "x").unwrap();
+    expect(&rx, &one.join("a"));
+    std::thread::sleep(QUIET);
+    while rx.try_recv().is_ok() {}
+    std::fs::write(two.join("a"), "y").unwrap();
+    assert_eq!(rx.recv_timeout(QUIET), Err(RecvTimeoutError::Timeout));
+    both.store(true, Ordering::Relaxed);
+    watcher.ask_again();
+    expect(&rx, &two);
+}
+
+#[test]
+fn thousands_of_folders_are_watched() {
+    let dir = tempfile::tempdir().unwrap();
+    for n in 0..3000 {
+        std::fs::create_dir(dir.path().join(n.to_string())).unwrap();
+    }
+    let base = dir.path().to_owned();
+    let (_watcher, rx) = watch(move || subfolders(&base), Watch::Auto);
+    for n in [0, 1234, 2999] {
+        let file = dir.path().join(n.to_string()).join("a");
+        std::fs::write(&file, "x").unwrap();
+        expect(&rx, &file);
+    }
+}
+
+#[test]
+fn two_targets_may_share_a_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tx, rx) = channel();
+    let target = |name: &'static str| {
+        let (dir, tx) = (dir.path().to_owned(), tx.clone());
+        Target {
+            dirs: Box::new(move || vec![dir.clone()]),
+            concerns: Box::new(move |_, changed| changed == name),
+            changed: Box::new(move |_| {
+                let _ = tx.send(name);
+            }),
+        }
+    };
+    let _watcher = Watcher::start(vec![target("a"), target("b")], Watch::Auto).unwrap();
+    std::fs::write(dir.path().join("b"), "x").unwrap();
+    assert_eq!(rx.recv_timeout(SOON), Ok("b"));
+    std::fs::write(dir.path().join("a"), "x").unwrap();
+    while rx.recv_timeout(SOON).unwrap() != "a" {}
+}
