@@ -1,6 +1,6 @@
 //! Puts it all together: configuration, key, stores, index, outbox, tree, watch.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -9,16 +9,18 @@ use std::time::{Duration, Instant};
 use crate::config::{
     Config, ConfigError, Env, Holder, LockError, Me, MeError, PathError, Paths, StateLock,
 };
-use crate::identity::{Identity, Keyring, KeyringError};
+use crate::identity::{Identity, KeyError, Keyring, KeyringError};
 use crate::index::{self, Index, IndexError};
-use crate::model::Fingerprint;
-use crate::outbox::{self, Outbox, OutboxError};
-use crate::store::{self, Signer, Store, StoreError};
+use crate::model::{Fingerprint, PublicKey};
+use crate::outbox::{self, Keys, Outbox, OutboxError};
+use crate::store::{self, Signer as _, Store, StoreError};
 use crate::view::{self, Tree};
-use crate::watch::{Target, Watcher};
+use crate::watch::{Changed, Target, Watcher};
 
 /// Marks of one burst are told to the stores together.
 const TELL_AFTER: Duration = Duration::from_millis(30);
+/// A store that was busy when it was told of marks is told again after this.
+const TELL_AGAIN: Duration = Duration::from_millis(500);
 /// How often the snapshot is written while things change.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
@@ -106,6 +108,7 @@ pub struct Mailbox {
     tree: Arc<Tree>,
     watcher: Option<Watcher>,
     keeper: Option<Keeper>,
+    warnings: Vec<String>,
     _lock: Option<StateLock>,
 }
 
@@ -133,38 +136,57 @@ impl Mailbox {
         } else {
             Some(StateLock::acquire(&paths.state, options.mountpoint.as_deref())?)
         };
-        let (signer, problem) = signer(&paths);
-        let stores = open_stores(&config, &env, &me)?;
-        let keyring = open_keyring(&paths, &me, signer.as_deref(), options.read_only)?;
-        let my_key = signer.as_ref().map(|s| s.public_key());
+        let (mine, problem) = my_key(&paths, options.read_only);
+        let mut warnings: Vec<String> = problem.iter().cloned().collect();
+        let writable = (!options.read_only).then_some(paths.state.as_path());
+        let stores = open_stores(&config, &env, &me, writable, &mut warnings)?;
+        let keyring = open_keyring(&paths, &me, mine.as_ref(), options.read_only)?;
+        let seed = mine.as_ref().map(Identity::seed);
+        let keys = Keys::new(seed.ok_or(problem.unwrap_or_default()), Arc::clone(&keyring));
+        let my_keys = keys_by_store(&stores, &keys, options.read_only);
+        let fingerprint = shown_key(mine.as_ref(), &my_keys).map(|key| key.fingerprint());
         let settings = index::Settings {
             marks: paths.state.join("marks"),
             snapshot: paths.cache.join("index"),
             unsigned: config.unsigned,
             read_only: options.read_only,
-            my_key,
+            my_keys,
         };
         let index = Arc::new(Index::open(stores, keyring, settings, progress)?);
-        let outbox = open_outbox(&paths, &config, &index, signer, problem.as_ref(), options)?;
+        let outbox = open_outbox(&paths, &config, &index, keys, options)?;
         let settings = view::Settings {
             me: me.name.clone(),
-            fingerprint: my_key.map(|k| k.fingerprint()),
+            fingerprint,
             mark_read: config.mark_read,
             scope: config.scope,
             wait_timeout: config.wait_timeout,
             read_only: options.read_only,
             allow_other: options.allow_other,
-            warnings: problem.into_iter().collect(),
+            warnings: warnings.clone(),
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), outbox.clone(), settings));
-        let watcher = Some(follow(&index, &paths, &config).map_err(OpenError::Watch)?);
+        let watcher =
+            Some(follow(&index, outbox.as_ref(), &paths, &config).map_err(OpenError::Watch)?);
         for number in 0..index.stores().len() {
             // What came after the index was opened and before the folders were watched.
-            index.refresh(number)?;
+            index.refresh(number, true)?;
+        }
+        if let Some(watcher) = &watcher {
+            watcher.ask_again();
         }
         let keeper = Some(Keeper::start(Arc::clone(&index)).map_err(OpenError::Watch)?);
-        let fingerprint = my_key.map(|k| k.fingerprint());
-        Ok(Self { me, config, fingerprint, index, outbox, tree, watcher, keeper, _lock: lock })
+        Ok(Self {
+            me,
+            config,
+            fingerprint,
+            index,
+            outbox,
+            tree,
+            watcher,
+            keeper,
+            warnings,
+            _lock: lock,
+        })
     }
 
     /// Who I am, and how it was found out.
@@ -185,6 +207,11 @@ impl Mailbox {
     /// Fingerprint of my key; `None` if it cannot be used.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.fingerprint
+    }
+
+    /// What is wrong and did not stand in the way, one line each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Number of unread messages.
@@ -208,20 +235,48 @@ impl Mailbox {
     }
 }
 
-/// My key, made at first use; or why nothing can be signed.
-fn signer(paths: &Paths) -> (Option<Arc<dyn Signer>>, Option<String>) {
-    match Identity::load_or_create(&paths.key_file()) {
-        Ok(identity) => (Some(Arc::new(identity)), None),
+/// The mount's own key, made at first use; or why nothing can be signed with it. A mount that writes
+/// nothing makes none.
+fn my_key(paths: &Paths, read_only: bool) -> (Option<Identity>, Option<String>) {
+    let file = paths.key_file();
+    let key = if read_only { Identity::load(&file) } else { Identity::load_or_create(&file) };
+    match key {
+        Ok(identity) => (Some(identity), None),
+        Err(KeyError::Missing { .. }) if read_only => (None, None),
         Err(e) => (None, Some(e.to_string())),
     }
 }
 
-fn open_stores(config: &Config, env: &Env, me: &Me) -> Result<Vec<Arc<dyn Store>>, OpenError> {
+/// The stores that are configured, and those found at their default places as far as they can be
+/// opened.
+fn open_stores(
+    config: &Config,
+    env: &Env,
+    me: &Me,
+    state: Option<&Path>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Arc<dyn Store>>, OpenError> {
     let mut stores = Vec::new();
+    let own = |spec: store::Spec| store::Spec {
+        state: state.map(|s| s.join("stores").join(&spec.name)),
+        ..spec
+    };
     for spec in config.stores(env, &me.name)? {
-        let store = store::open(spec.kind, &spec.name, &spec.dir, &spec.me)
+        let store = store::open(&own(spec.clone()))
             .map_err(|error| OpenError::Store { name: spec.name.clone(), error })?;
         stores.push(store);
+    }
+    warnings.extend(config.misled(env));
+    for spec in config.found(env, &me.name) {
+        match store::open(&own(spec.clone())) {
+            Ok(store) => stores.push(store),
+            Err(e) => {
+                let shown = env.display_home(&spec.dir);
+                let text = format!("the {} store at {shown} is left out: {e}", spec.kind);
+                tracing::info!("{}", crate::model::one_line(&text));
+                warnings.push(text);
+            }
+        }
     }
     Ok(stores)
 }
@@ -229,7 +284,7 @@ fn open_stores(config: &Config, env: &Env, me: &Me) -> Result<Vec<Arc<dyn Store>
 fn open_keyring(
     paths: &Paths,
     me: &Me,
-    signer: Option<&dyn Signer>,
+    mine: Option<&Identity>,
     read_only: bool,
 ) -> Result<Arc<Keyring>, OpenError> {
     let file = paths.keyring_file();
@@ -237,57 +292,97 @@ fn open_keyring(
         return Ok(Arc::new(Keyring::open_read_only(&file)?));
     }
     let keyring = Keyring::open(&file)?;
-    if let Some(signer) = signer {
+    if let Some(identity) = mine {
         // Before anything is read: a forged message from me must not be the first to pin a key.
-        keyring.trust(&me.name, Some(signer.public_key()))?;
+        keyring.trust(&me.name, Some(identity.public_key()))?;
     }
     Ok(Arc::new(keyring))
+}
+
+/// My public key in each store. Unless nothing may be written, each of them is pinned to my address
+/// there before anything is read; a store without a usable key can still be read, and says so when
+/// something is sent.
+fn keys_by_store(
+    stores: &[Arc<dyn Store>],
+    keys: &Keys,
+    read_only: bool,
+) -> Vec<Option<PublicKey>> {
+    let key = |store: &Arc<dyn Store>| {
+        if read_only {
+            return store.public_key(keys.mine());
+        }
+        let identity = keys.pinned(store.as_ref());
+        let told = |e: &OutboxError| {
+            let why = e.to_string();
+            tracing::info!(store = store.name(), why = %crate::model::one_line(&why), "no key");
+        };
+        identity.inspect_err(told).ok().map(|identity| identity.public_key())
+    };
+    stores.iter().map(key).collect()
+}
+
+/// The key by which I am known: the mount's own, unless every store has another one.
+fn shown_key(mine: Option<&Identity>, by_store: &[Option<PublicKey>]) -> Option<PublicKey> {
+    let mine = mine.map(Identity::public_key);
+    let others = by_store.iter().flatten();
+    if by_store.contains(&mine) { mine } else { others.copied().next().or(mine) }
 }
 
 fn open_outbox(
     paths: &Paths,
     config: &Config,
     index: &Arc<Index>,
-    signer: Option<Arc<dyn Signer>>,
-    problem: Option<&String>,
+    keys: Keys,
     options: &Options,
 ) -> Result<Option<Arc<Outbox>>, OpenError> {
     if options.read_only {
         return Ok(None);
     }
-    let signer = signer.ok_or_else(|| problem.cloned().unwrap_or_default());
     let settings = outbox::Settings {
         durability: config.durability,
         max_message: config.max_message,
         unknown_recipient: config.unknown_recipient,
     };
-    Ok(Some(Arc::new(Outbox::open(&paths.state, Arc::clone(index), signer, settings)?)))
+    let outbox = Outbox::open(&paths.state, Arc::clone(index), Arc::new(keys), settings)?;
+    Ok(Some(Arc::new(outbox)))
 }
 
 /// Watches the stores, and the keyring for `msgfs key trust` while mounted.
-fn follow(index: &Arc<Index>, paths: &Paths, config: &Config) -> std::io::Result<Watcher> {
+fn follow(
+    index: &Arc<Index>,
+    outbox: Option<&Arc<Outbox>>,
+    paths: &Paths,
+    config: &Config,
+) -> std::io::Result<Watcher> {
     let mut targets = Vec::new();
     for (number, store) in index.stores().iter().enumerate() {
-        for dir in store.watched() {
-            let (watched, index) = (Arc::clone(store), Arc::clone(index));
-            targets.push(Target {
-                dir,
-                concerns: Box::new(move |name| watched.concerns(name)),
-                changed: Box::new(move || {
-                    if let Err(e) = index.refresh(number) {
-                        tracing::warn!(error = %e, "the store cannot be read now");
+        let [listed, asked, told] = [store, store, store].map(Arc::clone);
+        let (index, outbox) = (Arc::clone(index), outbox.cloned());
+        targets.push(Target {
+            dirs: Box::new(move || listed.watched()),
+            concerns: Box::new(move |folder, name| asked.concerns(folder, name)),
+            changed: Box::new(move |what| {
+                if let Changed::Paths(paths) = what {
+                    for path in paths {
+                        told.note(path);
                     }
-                }),
-            });
-        }
+                }
+                if let Err(e) = index.refresh(number, *what == Changed::Unknown) {
+                    tracing::warn!(error = %e, "the store cannot be read now");
+                }
+                if let Some(outbox) = &outbox {
+                    outbox.changed(number);
+                }
+            }),
+        });
     }
     let keyring = paths.keyring_file();
     let name = keyring.file_name().unwrap_or_default().to_owned();
-    let index = Arc::clone(index);
+    let (state, index) = (paths.state.clone(), Arc::clone(index));
     targets.push(Target {
-        dir: paths.state.clone(),
-        concerns: Box::new(move |changed| changed == name),
-        changed: Box::new(move || {
+        dirs: Box::new(move || vec![state.clone()]),
+        concerns: Box::new(move |_, changed| changed == name),
+        changed: Box::new(move |_| {
             if index.keyring().reload_if_changed() {
                 index.judge_again();
             }
@@ -327,9 +422,14 @@ impl Drop for Keeper {
 fn keep(index: &Index, stop: &AtomicBool) {
     let mut saved = Instant::now();
     let mut unsaved = true;
+    let mut busy = false;
     let mut seen = 0;
     loop {
-        let limit = if unsaved { SAVE_EVERY } else { Duration::from_secs(24 * 3600) };
+        let limit = match (busy, unsaved) {
+            (true, _) => TELL_AGAIN,
+            (false, true) => SAVE_EVERY,
+            (false, false) => Duration::from_secs(24 * 3600),
+        };
         let now = index.wait(seen, Instant::now() + limit);
         if stop.load(Ordering::Relaxed) {
             return;
@@ -337,7 +437,7 @@ fn keep(index: &Index, stop: &AtomicBool) {
         unsaved |= now != seen;
         seen = now;
         std::thread::sleep(TELL_AFTER);
-        index.tell_stores();
+        busy = index.tell_stores();
         if unsaved && saved.elapsed() >= SAVE_EVERY {
             index.save();
             saved = Instant::now();

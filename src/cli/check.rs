@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use msgfs::identity::verify;
 use msgfs::mailbox::{Mailbox, Options};
 use msgfs::model::one_line;
+use msgfs::model::verify;
 use msgfs::store::{Store, Violation};
 use serde::Serialize;
 
@@ -98,10 +98,11 @@ fn line(store: &dyn Store, violation: &Violation, json: bool) -> String {
         return serde_json::to_string(&line).unwrap_or_default() + "\n";
     }
     let file = store.dir().join(&violation.file);
+    // 0 stands for the file as a whole.
+    let at = if violation.line == 0 { String::new() } else { format!(":{}", violation.line) };
     format!(
-        "{}:{}: {}: {}\n",
+        "{}{at}: {}: {}\n",
         one_line(&file.to_string_lossy()),
-        violation.line,
         violation.rule,
         one_line(&violation.detail)
     )

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use msgfs::config::{Config, Env, Me, Paths};
+use msgfs::store::Spec;
 
 use super::Global;
 use super::failure::Failure;
@@ -30,10 +31,17 @@ impl Context {
         self.paths.create_state().map_err(refused)
     }
 
+    /// The stores that would be opened: those that are configured, then those that are found.
+    pub(crate) fn specs(&self) -> Result<Vec<Spec>, Failure> {
+        let mut specs = self.config.stores(&self.env, &self.me.name).map_err(refused)?;
+        specs.extend(self.config.found(&self.env, &self.me.name));
+        Ok(specs)
+    }
+
     /// Name and folder of each store that would be opened.
     pub(crate) fn stores(&self) -> Result<Vec<(String, PathBuf)>, Failure> {
-        let specs = self.config.stores(&self.env, &self.me.name).map_err(refused)?;
-        Ok(specs.into_iter().map(|spec| (spec.name, spec.dir)).collect())
+        let named = |spec: Spec| (spec.name.clone(), folder(&spec));
+        Ok(self.specs()?.into_iter().map(named).collect())
     }
 
     /// A path as it is shown to people.
@@ -45,6 +53,12 @@ impl Context {
     pub(crate) fn config_file(&self) -> PathBuf {
         self.config.path.clone().unwrap_or_else(|| self.paths.config.join("config.toml"))
     }
+}
+
+/// The folder of a store, also where it is named by its configuration file.
+pub(crate) fn folder(spec: &Spec) -> PathBuf {
+    let parent = spec.dir.parent().filter(|_| spec.dir.is_file());
+    parent.unwrap_or(&spec.dir).to_owned()
 }
 
 fn refused(error: impl std::error::Error) -> Failure {

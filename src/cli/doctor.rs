@@ -3,18 +3,21 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use msgfs::fuse::mountpoint::{self, MountState, shell_word};
 use msgfs::identity::{Identity, KeyError, Keyring};
+use msgfs::model::{one_line, safe_text};
+use msgfs::store::{self, Advice, Kind, Spec, Store};
 
-use super::context::Context;
+use super::context::{Context, folder};
 use super::failure::{Failure, system_text};
 use super::machine::{self, Problem};
 use super::{Global, output};
 
 /// Find out what is missing, and the commands that mend it
 ///
-/// Looks at FUSE, the configuration, the key, the folders and leftover mounts. Prints one line
+/// Looks at FUSE, the configuration, the keys, the stores and leftover mounts. Prints one line
 /// per problem and exits with 1 if there is any. Nothing is changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs doctor\n  msgfs doctor --allow-other")]
@@ -69,18 +72,73 @@ fn mailbox_problems(context: &Context) -> Vec<Problem> {
     let mut problems = Vec::new();
     problems.extend(state_problems(context));
     problems.extend(key_problems(context));
-    let stores = match context.stores() {
-        Ok(stores) => stores,
-        Err(failure) => {
-            problems.push(Problem::told(failure.to_string()));
-            return problems;
-        }
-    };
-    for (name, dir) in &stores {
-        problems.extend(folder_problem(context, &format!("the store {name}"), dir));
+    match context.specs() {
+        Ok(specs) => problems.extend(store_problems(context, &specs)),
+        Err(failure) => problems.push(Problem::told(failure.to_string())),
     }
-    let folders: Vec<PathBuf> = stores.into_iter().map(|(_, dir)| dir).collect();
+    problems
+}
+
+fn store_problems(context: &Context, specs: &[Spec]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut stores: Vec<Arc<dyn Store>> = Vec::new();
+    for spec in specs {
+        let (name, dir) = (one_line(&spec.name), folder(spec));
+        // SAMP's folder is made at first use; opening the others makes nothing.
+        let is_there = dir.exists();
+        if is_there || spec.kind == Kind::Samp {
+            problems.extend(folder_problem(context, &format!("the store {name}"), &dir));
+        }
+        if !is_there && spec.kind == Kind::Samp {
+            continue;
+        }
+        match store::open(spec) {
+            Ok(store) => {
+                problems.extend(store.advice().into_iter().map(|a| advised(&name, a)));
+                stores.push(store);
+            }
+            Err(e) => problems
+                .push(Problem::told(format!("the store {name}: {}", safe_text(&e.to_string())))),
+        }
+    }
+    problems.extend(clashes(context, &stores));
+    let folders: Vec<PathBuf> = specs.iter().map(folder).collect();
     problems.extend(machine::watch_problem(&folders));
+    problems
+}
+
+/// What a store would have a person mend.
+fn advised(store: &str, advice: Advice) -> Problem {
+    let severity = if advice.serious { "" } else { "warning: " };
+    let what = format!("{severity}the store {store}: {}", one_line(&advice.problem));
+    match advice.command {
+        Some(command) => Problem::new(what, one_line(&command)),
+        None => Problem::told(what),
+    }
+}
+
+/// Two stores that are the same mailbox: each message would be there twice.
+fn clashes(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<Problem> {
+    let place = |store: &Arc<dyn Store>| {
+        fs::canonicalize(store.dir()).unwrap_or_else(|_| store.dir().to_owned())
+    };
+    let same = |a: &Arc<dyn Store>, b: &Arc<dyn Store>| {
+        a.kind() == b.kind() && a.canonical(a.me()) == b.canonical(b.me()) && place(a) == place(b)
+    };
+    let mut problems = Vec::new();
+    for (n, store) in stores.iter().enumerate() {
+        for other in stores.iter().skip(n + 1).filter(|other| same(store, other)) {
+            problems.push(Problem::told(format!(
+                "the stores {} and {} are the same mailbox ({} in {}), so each message is there \
+                 twice; remove one [[store]] from {}",
+                one_line(store.name()),
+                one_line(other.name()),
+                one_line(store.me()),
+                context.shown(store.dir()),
+                context.shown(&context.config_file())
+            )));
+        }
+    }
     problems
 }
 
@@ -127,4 +185,59 @@ fn key_problems(context: &Context) -> Vec<Problem> {
         problems.push(Problem::told(e.to_string()));
     }
     problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use msgfs::config::{Config, Env, Me, Paths};
+
+    fn context(home: &std::path::Path, config: &str) -> Context {
+        let env = Env::new(home.join("foo"), [("HOME", home)]);
+        let config = Config::parse(config, &home.join("c.toml"), &env).unwrap();
+        let me = Me::resolve(Some("foo"), &env, &config).unwrap();
+        let paths = Paths::new(&env, "foo").unwrap();
+        Context { env, config, me, paths }
+    }
+
+    #[test]
+    fn one_mailbox_in_two_stores_is_told() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir_all(home.path().join("m")).unwrap();
+        std::os::unix::fs::symlink("m", home.path().join("link")).unwrap();
+        let store = |name: &str, dir: &str, me: &str| {
+            format!(
+                "[[store]]\nname = \"{name}\"\nkind = \"samp\"\ndir = \"{dir}\"\nme = \"{me}\"\n"
+            )
+        };
+        let text = [store("a", "m", "foo"), store("b", "link", "foo"), store("c", "m", "bar")];
+        let context = context(home.path(), &text.concat());
+        let problems = store_problems(&context, &context.specs().unwrap());
+        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("the stores a and b are the same mailbox (foo in"), "{told:?}");
+    }
+
+    #[test]
+    fn doctor_makes_no_store() {
+        let home = tempfile::tempdir().unwrap();
+        let context = context(home.path(), "");
+        assert!(store_problems(&context, &context.specs().unwrap()).is_empty());
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn advice_comes_with_its_command() {
+        let advice = |serious, command: Option<&str>| Advice {
+            problem: "others can read\nthe key".into(),
+            command: command.map(str::to_owned),
+            serious,
+        };
+        assert_eq!(
+            advised("work", advice(false, Some("chmod 600 k"))).to_string(),
+            "warning: the store work: others can read\u{240a}the key; mend it with: chmod 600 k"
+        );
+        let text = advised("work", advice(true, None)).to_string();
+        assert_eq!(text, "the store work: others can read\u{240a}the key");
+    }
 }

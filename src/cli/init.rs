@@ -1,11 +1,15 @@
 //! `msgfs init`: everything a first mount would make, and a configuration to edit.
 
+use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
+use msgfs::config::{Config, Env};
 use msgfs::mailbox::{Mailbox, OpenError, Options};
+use msgfs::model::one_line;
+use msgfs::store::Spec;
 
 use super::context::Context;
 use super::failure::Failure;
@@ -36,12 +40,43 @@ const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is co
 # Mail to somebody who was never seen: "accept" or "refuse".
 # unknown_recipient = "accept"
 
-# Stores. Without any, the SAMP store at its default place is used.
+# Stores. Without any: the SAMP store at its default place, an AgentAZAll mailbox where
+# $AGENTAZALL_CONFIG or $AGENTAZALL_ROOT says, and an AMP home at $AMP_DIR or ~/.agent-messaging.
 # [[store]]
 # name = "work"                      # default: the kind
 # kind = "samp"
 # dir = "~/sync/agent-message"
+
+# [[store]]
+# kind = "agentazall"
+# dir = "~/agents/bob"               # the folder of config.json
+# me = "bob.agenttalk"               # default: agent_name in config.json
+
+# [[store]]
+# kind = "amp"
+# dir = "~/.agent-messaging"         # the folder of agents/
+# me = "bob"                         # default: who I am
 "#;
+
+/// The configuration to write: with what is found on this machine, commented out, because it is used
+/// as it is.
+fn config_text(found: &[Spec]) -> String {
+    let mut text = CONFIG.to_owned();
+    for spec in found {
+        // TOML cannot hold what is not UTF-8, and a comment only what stays on its line.
+        let plain = |dir: &&str| !dir.chars().any(char::is_control);
+        let Some(dir) = spec.dir.to_str().filter(plain) else { continue };
+        let dir = toml::Value::from(dir);
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "\n# Found on this machine, and used as long as there is no [[store]].\n# [[store]]\n\
+             # kind = \"{}\"\n# dir = {dir}\n",
+            spec.kind
+        );
+    }
+    text
+}
 
 /// Make the configuration, my key and the store's folder, and say what was made
 ///
@@ -74,7 +109,10 @@ fn write_config(file: &Path) -> Result<bool, Failure> {
     }
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
         Ok(mut out) => {
-            let written = out.write_all(CONFIG.as_bytes()).and_then(|()| out.sync_all());
+            // Where stores are by default does not depend on who asks.
+            let found = Config::default().found(&Env::from_process(), "");
+            let written =
+                out.write_all(config_text(&found).as_bytes()).and_then(|()| out.sync_all());
             written.map(|()| true).map_err(|e| failed(&e))
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -105,8 +143,14 @@ fn open_once(global: &Global, context: &Context) -> Result<Vec<String>, Failure>
     for store in mailbox.stores() {
         let made = missing.iter().any(|(name, _)| name == store.name());
         let note = if made { "made" } else { "exists" };
-        lines.push(format!("store {}: {} ({note})", store.name(), context.shown(store.dir())));
+        let me = match store.me() {
+            me if me == mailbox.me().name => String::new(),
+            me => format!(", as {}", one_line(me)),
+        };
+        let dir = context.shown(store.dir());
+        lines.push(format!("store {}: {dir} ({note}{me})", one_line(store.name())));
     }
+    lines.extend(mailbox.warnings().iter().map(|w| format!("warning: {}", one_line(w))));
     mailbox.close();
     Ok(lines)
 }
@@ -114,7 +158,7 @@ fn open_once(global: &Global, context: &Context) -> Result<Vec<String>, Failure>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use msgfs::config::{Config, Env};
+    use msgfs::store::Kind;
 
     fn parsed(text: &str) -> Config {
         let env = Env::new("/", [("HOME", "/home/u")]);
@@ -131,10 +175,33 @@ mod tests {
             CONFIG.lines().filter(key).map(|line| line.trim_start_matches("# ")).collect();
         let said = parsed(&said.join("\n"));
         assert_eq!(said.me.as_deref(), Some("foo"));
-        assert_eq!(said.entries.len(), 1);
+        let kinds: Vec<Kind> = said.entries.iter().map(|e| e.kind).collect();
+        assert_eq!(kinds, Kind::ALL);
         defaults.me.clone_from(&said.me);
         defaults.entries.clone_from(&said.entries);
         assert_eq!(said, defaults);
+    }
+
+    #[test]
+    fn what_is_found_is_written_down() {
+        let spec = |dir: &str| Spec {
+            name: "amp".into(),
+            kind: Kind::Amp,
+            dir: dir.into(),
+            me: String::new(),
+            as_me: None,
+            state: None,
+            home: None,
+        };
+        for odd in ["/home/u/.agent-messaging", "/odd \"dir\"/'x'/\\"] {
+            let text = config_text(&[spec(odd)]);
+            assert_eq!(parsed(&text), parsed(""), "it is only proposed");
+            let (_, found) = text.split_once("there is no [[store]].\n").unwrap();
+            let said = parsed(&found.replace("# ", ""));
+            let dir = said.entries[0].dir.as_deref();
+            assert_eq!((said.entries[0].kind, dir), (Kind::Amp, Some(Path::new(odd))));
+        }
+        assert_eq!(config_text(&[spec("/a\nme = \"eve\"")]), CONFIG);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Subcommand;
 use msgfs::identity::{Identity, Keyring};
 use msgfs::model::{PublicKey, one_line};
+use msgfs::store;
 use msgfs::store::Signer as _;
 
 use super::context::Context;
@@ -77,7 +78,26 @@ fn show(context: &Context) -> Result<(), Failure> {
         one_line(&context.me.name),
         key.fingerprint(),
         STANDARD.encode(key.0)
-    ))
+    ))?;
+    for spec in context.specs()? {
+        let shown = one_line(&spec.name).into_owned();
+        let store = match store::open(&spec) {
+            Ok(store) => store,
+            Err(e) => {
+                output::say(&format!("the key in the store {shown} is not known: {e}"));
+                continue;
+            }
+        };
+        if let Some(other) = store.public_key(Some(key)).filter(|other| *other != key) {
+            output::data(&format!(
+                "{}  {}  {}  (in the store {shown})\n",
+                one_line(store.me()),
+                other.fingerprint(),
+                STANDARD.encode(other.0)
+            ))?;
+        }
+    }
+    Ok(())
 }
 
 fn list(context: &Context) -> Result<(), Failure> {

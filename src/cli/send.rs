@@ -15,6 +15,7 @@ use super::{Global, output};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs send bob 'tests are green'\n  \
     msgfs send bob,carol --subject 'schema change' < change.txt\n  \
+    msgfs send bob@acme.crabmail.ai --attach plan.pdf 'the plan'\n  \
     msgfs send bob --key deploy-42 'deployed'   # safe to repeat for a week")]
 pub(crate) struct Args {
     /// Who gets it; several are separated by commas
@@ -23,15 +24,27 @@ pub(crate) struct Args {
     /// The text; `-` or nothing means standard input
     #[arg(value_name = "TEXT")]
     text: Vec<String>,
+    /// Who else gets it; several are separated by commas
+    #[arg(long, value_name = "RECIPIENT[,RECIPIENT...]", value_parser = recipients)]
+    cc: Option<Recipients>,
     /// Subject line
     #[arg(long, value_name = "LINE", value_parser = message::header_value)]
     subject: Option<String>,
+    /// A file to send along, where the store carries files; can be given several times
+    #[arg(long, value_name = "FILE", value_parser = file)]
+    attach: Vec<String>,
     /// Continue this thread, or start it under this id
     #[arg(long, value_name = "ID", value_parser = message::header_value)]
     thread: Option<String>,
     /// Answer the message with this id (its Message-ID line, with or without <> and @store)
     #[arg(long, value_name = "ID", value_parser = message::header_value)]
     re: Option<String>,
+    /// How urgent it is, in the store's words (AMP: urgent, high, normal, low)
+    #[arg(long, value_name = "WORD", value_parser = message::header_value)]
+    priority: Option<String>,
+    /// What it is, in the store's words (AMP: request, response, notification, ...)
+    #[arg(long = "type", value_name = "WORD", value_parser = message::header_value)]
+    kind: Option<String>,
     /// Idempotency key: sending again with the same key within a week sends nothing
     #[arg(long, value_name = "IDEMPOTENCY-KEY", value_parser = message::header_value)]
     key: Option<String>,
@@ -48,6 +61,17 @@ fn recipients(list: &str) -> Result<Recipients, String> {
     list.split(',').map(message::header_value).collect::<Result<_, _>>().map(Recipients)
 }
 
+/// A file as a header line names it: by its absolute path, whatever folder a mount runs in.
+fn file(name: &str) -> Result<String, String> {
+    let path = std::path::absolute(name).map_err(|e| e.to_string())?;
+    let path = path.to_str().ok_or("the path must be UTF-8")?;
+    // Blanks around a header's value do not count.
+    if message::header_value(path)? != path {
+        return Err("the path must not begin or end with a blank".to_owned());
+    }
+    Ok(path.to_owned())
+}
+
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let text = message::not_empty(message::text(&args.text)?)?;
     let draft = [head(args).as_bytes(), &text].concat();
@@ -61,17 +85,23 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
             Failure::refused(format!("{failure}{}", if kept { &note } else { "" }))
         })
     })?;
-    output::say(&format!("sent to {}", args.to.0.join(", ")));
+    let all: Vec<&str> =
+        args.to.0.iter().chain(args.cc.iter().flat_map(|cc| &cc.0)).map(String::as_str).collect();
+    output::say(&format!("sent to {}", all.join(", ")));
     Ok(())
 }
 
 /// The header block, with the empty line that ends it.
 fn head(args: &Args) -> String {
     let mut head = format!("To: {}\n", args.to.0.join(", "));
+    let cc = args.cc.as_ref().map(|cc| cc.0.join(", "));
     let further = [
+        ("Cc", &cc),
         ("Subject", &args.subject),
         ("Thread", &args.thread),
         ("In-Reply-To", &args.re),
+        ("Priority", &args.priority),
+        ("Type", &args.kind),
         ("Via", &args.via),
         ("Idempotency-Key", &args.key),
     ];
@@ -80,6 +110,9 @@ fn head(args: &Args) -> String {
             // Writing to a String cannot fail.
             let _ = writeln!(head, "{name}: {value}");
         }
+    }
+    for path in &args.attach {
+        let _ = writeln!(head, "Attach: {path}");
     }
     head.push('\n');
     head
@@ -123,6 +156,36 @@ mod tests {
              Idempotency-Key: k\n\n"
         );
         assert_eq!(args.text, ["hi", "there"]);
+    }
+
+    #[test]
+    fn files_and_further_lines_are_written_in_full() {
+        let args = args(&[
+            "send",
+            "bob@acme.crabmail.ai",
+            "--cc",
+            "carol,dave",
+            "--attach",
+            "/a b/plan.pdf",
+            "--attach",
+            "notes",
+            "--priority",
+            "high",
+            "--type",
+            "request",
+            "hi",
+        ])
+        .unwrap();
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(
+            head(&args),
+            format!(
+                "To: bob@acme.crabmail.ai\nCc: carol, dave\nPriority: high\nType: request\n\
+                 Attach: /a b/plan.pdf\nAttach: {}/notes\n\n",
+                here.display()
+            )
+        );
+        assert!(file("/a\nTo: eve").is_err() && file("/a ").is_err() && file("").is_err());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use msgfs::fuse::mountpoint::{self, MountState};
 use msgfs::fuse::{self, Mounted};
 use msgfs::mailbox::{Mailbox, Options};
-use msgfs::model::one_line;
+use msgfs::model::{one_line, safe_text};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGIO, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -119,6 +119,9 @@ fn serve(
     };
     let mailbox = Mailbox::open(&options, &mut |done, total| report.progress(done, total))?;
     opened();
+    for warning in mailbox.warnings() {
+        report.notice(&format!("warning: {}", safe_text(warning)));
+    }
     let outcome = with_mailbox(order, context, target, &mailbox, report);
     mailbox.close();
     tracing::info!("closed");
@@ -259,8 +262,12 @@ fn description(dir: &Path, mailbox: &Mailbox, read_only: bool) -> String {
         mailbox.unread()
     );
     for store in mailbox.stores() {
+        let me = match store.me() {
+            me if me == mailbox.me().name => String::new(),
+            me => format!(" (as {})", one_line(me)),
+        };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "store {}: {}", store.name(), shown(store.dir()));
+        let _ = writeln!(text, "store {}: {}{me}", one_line(store.name()), shown(store.dir()));
     }
     text
 }

@@ -18,7 +18,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::env::Env;
 use super::me::{ALIAS_RULE, is_alias};
-use super::paths::{PathError, default_config_file, default_dir};
+use super::paths::default_config_file;
 use super::values::{check_size, parse_duration, parse_size};
 use crate::model::{Choice, MarkRead, Scope, UnknownRecipient, Unsigned, Watch, nearest, one_line};
 use crate::store::{Durability, Kind};
@@ -102,19 +102,6 @@ pub struct StoreEntry {
     pub dir: Option<PathBuf>,
     /// The address it knows me by; `None` for the mount's me.
     pub me: Option<String>,
-}
-
-/// A store to open.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreSpec {
-    /// Its name in the mount; unique, usable as one path component.
-    pub name: String,
-    /// Its format.
-    pub kind: Kind,
-    /// Its folder, absolute; it may not exist.
-    pub dir: PathBuf,
-    /// The address it knows me by.
-    pub me: String,
 }
 
 /// One thing that is wrong in the file.
@@ -229,32 +216,6 @@ impl Config {
         }
         reader.problems.sort();
         Err(ConfigError::Invalid { path: path.to_owned(), problems: reader.problems })
-    }
-
-    /// The stores to open for this me: the `[[store]]` entries, or SAMP at its default place if
-    /// there are none.
-    ///
-    /// # Errors
-    /// [`PathError::NoHome`] if a store is at its default place and that cannot be told.
-    pub fn stores(&self, env: &Env, me: &str) -> Result<Vec<StoreSpec>, PathError> {
-        let default =
-            [StoreEntry { name: Kind::Samp.to_string(), kind: Kind::Samp, dir: None, me: None }];
-        let entries = if self.entries.is_empty() { &default[..] } else { &self.entries };
-        entries
-            .iter()
-            .map(|entry| {
-                let dir = match &entry.dir {
-                    Some(dir) => dir.clone(),
-                    None => default_dir(entry.kind, env)?,
-                };
-                Ok(StoreSpec {
-                    name: entry.name.clone(),
-                    kind: entry.kind,
-                    dir,
-                    me: entry.me.as_deref().unwrap_or(me).to_owned(),
-                })
-            })
-            .collect()
     }
 }
 
@@ -379,7 +340,7 @@ impl Reader<'_> {
         }
         let me = match (me, kind) {
             (Some((key, value)), Some(Kind::Samp)) => self.alias(key, value),
-            (Some((key, value)), None) => self.string(key, value).map(str::to_owned),
+            (Some((key, value)), _) => self.address(key, value),
             (None, _) => None,
         };
         let kind = kind?;
@@ -424,6 +385,20 @@ impl Reader<'_> {
         }
         self.bad_value(key, value, ALIAS_RULE);
         None
+    }
+
+    /// An address whose form only its store knows.
+    fn address(&mut self, key: &Key<'_>, value: &Value<'_>) -> Option<String> {
+        let name = self.string(key, value)?;
+        if name.trim().is_empty() {
+            self.bad_value(key, value, "an address cannot be empty");
+            return None;
+        }
+        if name.chars().any(char::is_control) || one_line(name) != name {
+            self.bad_value(key, value, "an address cannot hold control characters");
+            return None;
+        }
+        Some(name.to_owned())
     }
 
     fn string<'v>(&mut self, key: &Key<'_>, value: &'v Value<'_>) -> Option<&'v str> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::store::Spec;
 use proptest::prelude::*;
 use std::fs;
 
@@ -62,15 +63,18 @@ dir = "$SYNC/m"
     assert_eq!(config.unknown_recipient, UnknownRecipient::Refuse);
     assert_eq!(config.max_message, 1 << 20);
     assert_eq!(config.watch, Watch::Poll);
-    let spec = |name: &str, dir: &str, me: &str| StoreSpec {
+    let spec = |name: &str, dir: &str, as_me: Option<&str>| Spec {
         name: name.into(),
         kind: Kind::Samp,
         dir: dir.into(),
-        me: me.into(),
+        me: "foo".into(),
+        as_me: as_me.map(Into::into),
+        state: None,
+        home: Some("/home/u".into()),
     };
     assert_eq!(
         config.stores(&env(), "foo").unwrap(),
-        [spec("work", "/home/u/sync/agent-message", "foo2"), spec("samp", "/sync/m", "foo")]
+        [spec("work", "/home/u/sync/agent-message", Some("foo2")), spec("samp", "/sync/m", None)]
     );
     assert_eq!(parse("max_message = 0x400").unwrap().max_message, 1024);
 }
@@ -80,16 +84,102 @@ fn without_stores_there_is_samp_at_its_default_place() {
     let stores = Config::default().stores(&env(), "foo").unwrap();
     assert_eq!(
         stores,
-        [StoreSpec {
+        [Spec {
             name: "samp".into(),
             kind: Kind::Samp,
             dir: "/home/u/.local/state/agent-message".into(),
             me: "foo".into(),
+            as_me: None,
+            state: None,
+            home: Some("/home/u".into()),
         }]
     );
     let config = parse("[[store]]\nkind = \"samp\"\nname = \"x\"").unwrap();
     assert_eq!(config.stores(&env(), "foo").unwrap()[0].dir, stores[0].dir);
     assert!(config.stores(&Env::default(), "foo").is_err());
+}
+
+#[test]
+fn stores_of_every_kind_are_configured() {
+    let config = parse(
+        r#"
+[[store]]
+kind = "agentazall"
+dir = "~/agents/bob"
+me = "bob.agenttalk"
+
+[[store]]
+name = "team"
+kind = "amp"
+dir = "/srv/amp"
+me = "bob@acme.crabmail.ai"
+
+[[store]]
+kind = "amp"
+"#,
+    )
+    .unwrap();
+    let stores = config.stores(&env(), "foo").unwrap();
+    let shown: Vec<_> = stores
+        .iter()
+        .map(|s| (s.name.as_str(), s.kind, s.dir.to_str().unwrap(), s.as_me.as_deref()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("agentazall", Kind::AgentAzall, "/home/u/agents/bob", Some("bob.agenttalk")),
+            ("team", Kind::Amp, "/srv/amp", Some("bob@acme.crabmail.ai")),
+            ("amp", Kind::Amp, "/home/u/.agent-messaging", None),
+        ]
+    );
+    assert!(stores.iter().all(|s| s.me == "foo" && s.home.as_deref() == Some("/home/u".as_ref())));
+}
+
+#[test]
+fn the_agent_of_the_environment_counts_where_the_file_names_none() {
+    let env = Env::new(
+        "/cwd",
+        [("HOME", "/h"), ("AGENTAZALL_CONFIG", "/a/c.json"), ("AGENTAZALL_AGENT", "carol@x")],
+    );
+    let agent = |text: &str| {
+        let config = Config::parse(text, Path::new("/c.toml"), &env).unwrap();
+        let mut stores = config.stores(&env, "foo").unwrap();
+        let spec = stores.remove(0);
+        (spec.dir.to_str().unwrap().to_owned(), spec.as_me)
+    };
+    let entry = "[[store]]\nkind = \"agentazall\"\n";
+    assert_eq!(agent(entry), ("/a/c.json".to_owned(), Some("carol@x".to_owned())));
+    assert_eq!(agent(&format!("{entry}me = \"dave\"")).1.as_deref(), Some("dave"));
+    assert_eq!(agent("[[store]]\nkind = \"amp\"").1, None);
+    assert_eq!(agent("").1, None, "SAMP does not know the variable");
+}
+
+#[test]
+fn a_store_without_a_place_says_what_to_set() {
+    let config = parse("[[store]]\nkind = \"agentazall\"\nname = \"work\"").unwrap();
+    let text = config.stores(&env(), "foo").unwrap_err().to_string();
+    for word in ["\"work\"", "dir = ", "$AGENTAZALL_CONFIG", "$AGENTAZALL_ROOT"] {
+        assert!(text.contains(word), "{text}");
+    }
+}
+
+#[test]
+fn stores_at_their_default_places_are_found_unless_stores_are_configured() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().to_str().unwrap();
+    fs::create_dir_all(dir.path().join(".agent-messaging/agents")).unwrap();
+    fs::write(dir.path().join("c.json"), "{}").unwrap();
+    let file = dir.path().join("c.json");
+    let env = Env::new("/", [("HOME", home), ("AGENTAZALL_CONFIG", file.to_str().unwrap())]);
+    let found = Config::default().found(&env, "foo");
+    let shown: Vec<_> = found.iter().map(|s| (s.name.as_str(), s.dir.as_path())).collect();
+    let amp = dir.path().join(".agent-messaging");
+    assert_eq!(shown, [("agentazall", file.as_path()), ("amp", amp.as_path())]);
+    assert_eq!(Config::default().stores(&env, "foo").unwrap().len(), 1);
+    let text = "[[store]]\nkind = \"samp\"";
+    let config = Config::parse(text, Path::new("/c.toml"), &env).unwrap();
+    assert_eq!(config.found(&env, "foo"), []);
+    assert_eq!(Config::default().found(&self::env(), "foo"), []);
 }
 
 #[test]
@@ -110,7 +200,7 @@ fn unknown_words_come_with_the_nearest() {
     );
     assert_eq!(
         trouble("\n\n[[store]]\nkind = \"smap\""),
-        "4: kind = \"smap\": must be one of \"samp\"; did you mean \"samp\"?"
+        "4: kind = \"smap\": must be one of \"samp\", \"agentazall\", \"amp\"; did you mean \"samp\"?"
     );
     assert_eq!(
         trouble("[[store]]\nkind = \"samp\"\ndri = \"/x\""),
@@ -150,6 +240,9 @@ fn bad_values_are_named_with_their_line() {
         ("[[store]]\nkind = \"samp\"\ndir = \"\"", 3, "empty"),
         ("[[store]]\nkind = \"samp\"\ndir = \"a\\u0000b\"", 3, "NUL"),
         ("[[store]]\nkind = \"samp\"\nme = \"\"", 3, "a name has"),
+        ("[[store]]\nkind = \"amp\"\nme = \" \"", 3, "me = \" \": an address cannot be empty"),
+        ("[[store]]\nkind = \"agentazall\"\nme = \"a\\nb\"", 3, "control"),
+        ("[[store]]\nkind = \"amp\"\nme = 5", 3, "text in quotes"),
         ("[[store]]\nkind = \"samp\"\nname = \"a/b\"", 3, "slash"),
         ("[[store]]\nkind = \"samp\"\nname = \"\"", 3, "empty"),
         ("[[store]]\nkind = \"samp\"\nname = \".a\"", 3, "dot"),

@@ -9,10 +9,11 @@ mod file;
 mod lock;
 mod me;
 mod paths;
+mod stores;
 mod values;
 
 pub use env::Env;
-pub use file::{Config, ConfigError, Problem, StoreEntry, StoreSpec};
+pub use file::{Config, ConfigError, Problem, StoreEntry};
 pub use lock::{Holder, LockError, StateLock, holder};
 pub use me::{Me, MeError, Origin, is_alias};
 pub use paths::{PathError, Paths, default_dir};

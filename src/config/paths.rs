@@ -27,6 +27,17 @@ pub enum PathError {
         /// The name.
         name: String,
     },
+    /// A store of this kind has no place of its own.
+    #[error(
+        "the store {:?} needs a place: give its [[store]] a line dir = \"…\", or set {variables}",
+        one_line(store)
+    )]
+    NoPlace {
+        /// The store's name.
+        store: String,
+        /// The variables that would say where it is.
+        variables: &'static str,
+    },
     /// The folder cannot be made.
     #[error("{}: the folder cannot be made: {source}", one_line(&path.to_string_lossy()))]
     Io {
@@ -114,24 +125,61 @@ pub(super) fn default_config_file(env: &Env) -> Result<PathBuf, PathError> {
     xdg(env, "XDG_CONFIG_HOME", ".config").map(|base| base.join("msgfs/config.toml"))
 }
 
-/// The default place of a store of this kind.
+/// The default place of a store of this kind; for AgentAZAll it may be the configuration file
+/// itself. `None` if the kind has no place unless a variable names one.
 ///
 /// # Errors
 /// [`PathError::NoHome`].
-pub fn default_dir(kind: Kind, env: &Env) -> Result<PathBuf, PathError> {
+pub fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, PathError> {
+    let named = |variable| env.var(variable).map(|place| env.absolute(Path::new(place)));
     match kind {
         // The format takes any non-empty value, also a relative one (formats/samp.md, 1.1); msgfs
         // must look where the format's other programs look.
         Kind::Samp => {
-            if let Some(dir) = env.var("AGENT_MESSAGE_DIR") {
-                return Ok(env.absolute(Path::new(dir)));
+            let of_state = || named("XDG_STATE_HOME").map(|state| state.join("agent-message"));
+            if let Some(dir) = named("AGENT_MESSAGE_DIR").or_else(of_state) {
+                return Ok(Some(dir));
             }
-            if let Some(state) = env.var("XDG_STATE_HOME") {
-                return Ok(env.absolute(&Path::new(state).join("agent-message")));
-            }
-            xdg(env, "XDG_STATE_HOME", ".local/state").map(|state| state.join("agent-message"))
+            let state = xdg(env, "XDG_STATE_HOME", ".local/state")?;
+            Ok(Some(state.join("agent-message")))
         }
+        Kind::AgentAzall => Ok(named("AGENTAZALL_CONFIG").or_else(|| named("AGENTAZALL_ROOT"))),
+        Kind::Amp => match named("AMP_DIR") {
+            Some(dir) => Ok(Some(dir)),
+            None => match env.home() {
+                Some(home) => Ok(Some(home.join(".agent-messaging"))),
+                None => Err(PathError::NoHome { variable: "AMP_DIR" }),
+            },
+        },
     }
+}
+
+/// The variables that name a kind's default place, for people.
+pub(super) fn variables(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Samp => "$AGENT_MESSAGE_DIR",
+        Kind::AgentAzall => "$AGENTAZALL_CONFIG or $AGENTAZALL_ROOT",
+        Kind::Amp => "$AMP_DIR",
+    }
+}
+
+/// Where a store of this kind is that nobody configured: at its default place, if there is one.
+/// SAMP needs nothing to be there and is not looked for.
+pub(super) fn found(kind: Kind, env: &Env) -> Option<PathBuf> {
+    let dir = default_dir(kind, env).ok().flatten()?;
+    let there = match kind {
+        Kind::Samp => false,
+        Kind::AgentAzall => dir.is_file() || dir.join("config.json").is_file(),
+        // Who set the variable may mean one agent's own folder.
+        Kind::Amp => {
+            if env.var("AMP_DIR").is_some() {
+                dir.is_dir()
+            } else {
+                dir.join("agents").is_dir()
+            }
+        }
+    };
+    there.then_some(dir)
 }
 
 #[cfg(test)]
@@ -177,7 +225,7 @@ mod tests {
 
     #[test]
     fn samp_is_where_its_programs_look() {
-        let dir = |vars: &[(&str, &str)]| default_dir(Kind::Samp, &env(vars)).unwrap();
+        let dir = |vars: &[(&str, &str)]| default_dir(Kind::Samp, &env(vars)).unwrap().unwrap();
         let home = ("HOME", "/h");
         assert_eq!(dir(&[home]), Path::new("/h/.local/state/agent-message"));
         assert_eq!(dir(&[home, ("XDG_STATE_HOME", "/s")]), Path::new("/s/agent-message"));
@@ -190,6 +238,47 @@ mod tests {
             Path::new("/h/.local/state/agent-message")
         );
         assert!(default_dir(Kind::Samp, &env(&[])).is_err());
+    }
+
+    #[test]
+    fn the_others_are_where_their_programs_look() {
+        let dir = |kind, vars: &[(&str, &str)]| default_dir(kind, &env(vars)).unwrap();
+        let place = |text: &str| Some(PathBuf::from(text));
+        let (config, root) = (("AGENTAZALL_CONFIG", "a/c.json"), ("AGENTAZALL_ROOT", "/r"));
+        assert_eq!(dir(Kind::AgentAzall, &[]), None);
+        assert_eq!(dir(Kind::AgentAzall, &[root]), place("/r"));
+        assert_eq!(dir(Kind::AgentAzall, &[root, config]), place("/cwd/a/c.json"));
+        let home = ("HOME", "/h");
+        assert_eq!(dir(Kind::Amp, &[home]), place("/h/.agent-messaging"));
+        assert_eq!(dir(Kind::Amp, &[home, ("AMP_DIR", "/x")]), place("/x"));
+        let text = default_dir(Kind::Amp, &env(&[])).unwrap_err().to_string();
+        assert!(text.contains("$AMP_DIR nor $HOME"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        let (home, root) = (at("home"), at("root"));
+        let vars = [("HOME", home.as_str()), ("AGENTAZALL_ROOT", root.as_str())];
+        let look = |kind| found(kind, &env(&vars));
+        for kind in Kind::ALL {
+            assert_eq!(look(*kind), None);
+        }
+        std::fs::create_dir_all(dir.path().join("home/.agent-messaging")).unwrap();
+        std::fs::create_dir(&root).unwrap();
+        assert_eq!((look(Kind::Amp), look(Kind::AgentAzall)), (None, None));
+        std::fs::create_dir(dir.path().join("home/.agent-messaging/agents")).unwrap();
+        std::fs::write(dir.path().join("root/config.json"), "{}").unwrap();
+        assert_eq!(look(Kind::Amp), Some(dir.path().join("home/.agent-messaging")));
+        assert_eq!(look(Kind::AgentAzall), Some(root.clone().into()));
+        let agent = at("home/.agent-messaging/agents");
+        let by = |name: &str, place: &str| env(&[("HOME", home.as_str()), (name, place)]);
+        assert_eq!(found(Kind::Amp, &by("AMP_DIR", &agent)), Some(agent.clone().into()));
+        assert_eq!(found(Kind::Amp, &by("AMP_DIR", &at("none"))), None);
+        let file = at("root/config.json");
+        let named = found(Kind::AgentAzall, &by("AGENTAZALL_CONFIG", &file));
+        assert_eq!(named, Some(file.into()));
     }
 
     #[test]

@@ -1,13 +1,28 @@
 //! Whom a draft goes to and which conversation it belongs to, from its headers, its name and where
 //! it was written (contract, section 5).
 
-use super::{OutboxError, Target, names};
+use super::{OutboxError, Target, draft, names};
 use crate::index::{Core, Entry, Index, MsgIx, ThreadIx};
-use crate::model::Draft;
+use crate::model::{Draft, plain_id};
+use crate::store::Store;
+
+/// The message a draft answers, as far as it is known here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answered {
+    /// Number of the store it lies in.
+    pub store: usize,
+    /// The message.
+    pub ix: MsgIx,
+    /// Its id was put into the draft, not written there.
+    pub gave_id: bool,
+    /// Its thread was put into the draft, not written there.
+    pub gave_thread: bool,
+}
 
 /// What is needed of a message to answer it.
 struct Original {
     store: usize,
+    ix: MsgIx,
     to: Vec<String>,
     thread: String,
     id: String,
@@ -22,7 +37,7 @@ pub(super) fn complete(
     draft: &mut Draft,
     name: &str,
     target: &Target,
-) -> Result<(), OutboxError> {
+) -> Result<Option<Answered>, OutboxError> {
     let core = index.read();
     let original = match target {
         Target::Outbox => None,
@@ -37,12 +52,13 @@ pub(super) fn complete(
             Some(answer_thread(&core, index, thread)?)
         }
     };
-    let original = match (original, &draft.in_reply_to) {
-        (None, Some(id)) => by_id(&core, index, id),
-        (original, _) => original,
-    };
+    let said = draft.in_reply_to.as_ref().and_then(|id| by_id(&core, index, id, draft));
+    let original = original.or_else(|| answer(&core, index, said?));
+    let mut answered = None;
     if let Some(original) = original {
         draft.is_reply = true;
+        let (gave_id, gave_thread) = (draft.in_reply_to.is_none(), draft.thread.is_none());
+        answered = Some(Answered { store: original.store, ix: original.ix, gave_id, gave_thread });
         draft.in_reply_to.get_or_insert(original.id);
         draft.thread.get_or_insert(original.thread);
         if *target != Target::Outbox {
@@ -53,63 +69,97 @@ pub(super) fn complete(
             draft.via = draft.via.take().or(via);
         }
     }
+    if let (Some(answered), Some(ix)) = (&mut answered, said) {
+        // A header that names another message than the one it was written beside wins.
+        answered.ix = ix;
+        answered.store = core.entry(ix).map_or(answered.store, Entry::store);
+    }
     if draft.to.is_empty() && *target == Target::Outbox {
         draft.to.push(names::recipient(name).to_owned());
     }
-    if draft.to.iter().all(String::is_empty) {
-        return Err(OutboxError::NoRecipient(
-            "nobody is named as recipient; write to outbox/NAME, or begin the text with a line \
-             `To: NAME`"
+    draft.to.retain(|to| !to.is_empty());
+    if draft.to.is_empty() {
+        return Err(OutboxError::NoRecipient(match target {
+            Target::Outbox => "nobody is named as recipient; write to outbox/NAME, or begin the \
+                               text with a line `To: NAME`"
                 .into(),
-        ));
+            _ => "the message that is answered names no sender; begin the text with a line \
+                  `To: NAME`"
+                .into(),
+        }));
     }
-    Ok(())
+    Ok(answered)
+}
+
+/// The newest message of a thread, which an answer to the thread answers where threads are made of
+/// links.
+pub(super) fn newest_in_thread(core: &Core, store: usize, id: &str) -> Option<MsgIx> {
+    core.thread_messages(core.find_thread(store, id)?).last().copied()
 }
 
 fn store_number(index: &Index, name: &str) -> Result<usize, OutboxError> {
     index.stores().iter().position(|s| s.name() == name).ok_or(OutboxError::NotFound)
 }
 
-fn original(core: &Core, entry: &Entry, to: Vec<String>) -> Option<Original> {
+fn original(core: &Core, ix: MsgIx, to: Vec<String>) -> Option<Original> {
+    let entry = core.entry(ix)?;
     let (thread, store) = core.thread_id(core.thread_of(entry))?;
-    Some(Original { store, to, thread: thread.to_owned(), id: core.id(entry) })
+    let id = plain_id(&core.id(entry)).to_owned();
+    Some(Original { store, ix, to, thread: thread.to_owned(), id })
+}
+
+/// Those a message was for, as bare addresses.
+fn recipients(core: &Core, entry: &Entry) -> Vec<String> {
+    core.to(entry).split(", ").map(|to| draft::bare_address(to).to_owned()).collect()
 }
 
 /// An answer goes to the writer; to my own message, to those it was for.
 fn answer(core: &Core, index: &Index, ix: MsgIx) -> Option<Original> {
     let entry = core.entry(ix)?;
-    let me = index.store_of(entry)?.me();
-    let from = core.from(entry);
-    let to = if from == me && core.to(entry) != me {
-        core.to(entry).split(", ").map(str::to_owned).collect()
+    let store = index.store_of(entry)?;
+    let to = recipients(core, entry);
+    // A store may know me by several addresses, so it is asked and not compared; only mail to
+    // nobody but me is answered like any other.
+    let others = !entry.is_to_me() || to.iter().any(|to| !is_me(store.as_ref(), to));
+    let to = if entry.is_from_me() && others {
+        to
     } else {
-        vec![from.to_owned()]
+        vec![draft::bare_address(core.from(entry)).to_owned()]
     };
-    original(core, entry, to)
+    original(core, ix, to)
+}
+
+fn is_me(store: &dyn Store, address: &str) -> bool {
+    store.canonical(address) == store.canonical(store.me())
 }
 
 /// An answer to a thread goes to the writer of the newest message to me; with none, to those my
 /// newest one was for.
 fn answer_thread(core: &Core, index: &Index, thread: ThreadIx) -> Result<Original, OutboxError> {
     let messages = core.thread_messages(thread);
+    let store = core.thread_id(thread).and_then(|(_, n)| index.stores().get(n));
+    let store = store.ok_or(OutboxError::NotFound)?;
+    let seconds = store.whole_seconds();
     let newest = |mine: fn(&Entry) -> bool| -> Vec<MsgIx> {
+        let time = |e: &Entry| if seconds { e.time().secs() } else { e.time().millis() };
         let picked: Vec<(MsgIx, i64)> = messages
             .iter()
-            .filter_map(|ix| core.entry(*ix).filter(|e| mine(e)).map(|e| (*ix, e.time().secs())))
+            .filter_map(|ix| core.entry(*ix).filter(|e| mine(e)).map(|e| (*ix, time(e))))
             .collect();
-        let last = picked.iter().map(|(_, secs)| *secs).max();
-        picked.into_iter().filter(|(_, secs)| Some(*secs) == last).map(|(ix, _)| ix).collect()
+        let last = picked.iter().map(|(_, time)| *time).max();
+        picked.into_iter().filter(|(_, time)| Some(*time) == last).map(|(ix, _)| ix).collect()
     };
     let to_me = newest(Entry::is_to_me);
     if let Some(last) = to_me.last() {
-        let mut senders: Vec<&str> =
-            to_me.iter().filter_map(|ix| core.entry(*ix)).map(|e| core.from(e)).collect();
-        senders.sort_unstable();
-        senders.dedup();
+        let from = |ix: &MsgIx| core.entry(*ix).map(|e| draft::bare_address(core.from(e)));
+        let mut senders: Vec<&str> = to_me.iter().filter_map(from).collect();
+        senders.sort_unstable_by_key(|from| store.canonical(from));
+        senders.dedup_by_key(|from| store.canonical(from));
         if senders.len() > 1 {
             return Err(OutboxError::Invalid(format!(
-                "the newest messages of this thread came in the same second from {}; answer one of \
-                 them with its `.reply` file, or begin the text with a line `To: NAME`",
+                "the newest messages of this thread came {} from {}; answer one of them with its \
+                 `.reply` file, or begin the text with a line `To: NAME`",
+                if seconds { "in the same second" } else { "at the same moment" },
                 senders.join(" and ")
             )));
         }
@@ -117,28 +167,28 @@ fn answer_thread(core: &Core, index: &Index, thread: ThreadIx) -> Result<Origina
     }
     let mine = newest(Entry::is_from_me);
     let mut to: Vec<String> = Vec::new();
-    for entry in mine.iter().filter_map(|ix| core.entry(*ix)) {
-        for one in core.to(entry).split(", ") {
-            if !to.iter().any(|t| t == one) {
-                to.push(one.to_owned());
-            }
+    for one in mine.iter().filter_map(|ix| core.entry(*ix)).flat_map(|e| recipients(core, e)) {
+        if !to.contains(&one) {
+            to.push(one);
         }
     }
-    let entry = mine.last().and_then(|ix| core.entry(*ix)).ok_or_else(|| {
+    let last = mine.last().ok_or_else(|| {
         OutboxError::Invalid(
             "this thread has no message to or from you; begin the text with a line `To: NAME`"
                 .into(),
         )
     })?;
-    original(core, entry, to).ok_or(OutboxError::NotFound)
+    original(core, *last, to).ok_or(OutboxError::NotFound)
 }
 
-/// The message a header names by its id; an id nobody knows here is kept as it is, since the
-/// message may only not have been synced yet.
-fn by_id(core: &Core, index: &Index, id: &str) -> Option<Original> {
-    let ix = core
-        .to_me()
-        .chain(core.from_me())
-        .find(|ix| core.entry(*ix).is_some_and(|e| core.id(e) == id))?;
-    answer(core, index, ix)
+/// The message a header names by its id, newest first, in the store the draft names if it names one.
+/// An id nobody knows here is kept as it is, since the message may only not have been synced yet.
+fn by_id(core: &Core, index: &Index, id: &str, draft: &Draft) -> Option<MsgIx> {
+    let via = draft.via.as_deref();
+    let store = via.and_then(|via| index.stores().iter().position(|s| s.name() == via));
+    let fits = |ix: &MsgIx| {
+        core.entry(*ix)
+            .is_some_and(|e| store.is_none_or(|n| n == e.store()) && plain_id(&core.id(e)) == id)
+    };
+    core.to_me().rev().chain(core.from_me().rev()).find(fits)
 }

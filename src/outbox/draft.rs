@@ -33,11 +33,18 @@ pub const KNOWN_HEADERS: &[&str] = &[
 pub fn parse(bytes: &[u8]) -> Result<Draft, DraftError> {
     let text = std::str::from_utf8(bytes).map_err(|e| DraftError::NotUtf8(e.valid_up_to()))?;
     let (header, body) = split(text);
-    let mut draft = Draft { body: body.trim_end_matches('\n').to_owned(), ..Draft::default() };
+    let mut draft = Draft { body: without_final_newlines(body).to_owned(), ..Draft::default() };
     for (name, value) in header_lines(header)? {
         set(&mut draft, name, &value)?;
     }
     Ok(draft)
+}
+
+fn without_final_newlines(mut text: &str) -> &str {
+    while let Some(rest) = text.strip_suffix('\n') {
+        text = rest.strip_suffix('\r').unwrap_or(rest);
+    }
+    text
 }
 
 /// Parses what is there of a draft that is still being written; `None` while its header block is
@@ -179,14 +186,16 @@ fn set(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftEr
 
 /// `bob, Carol <carol@x>` as bare addresses.
 fn addresses(value: &str) -> Vec<String> {
-    let bare = |part: &str| {
-        let part = part.trim();
-        match (part.rfind('<'), part.ends_with('>')) {
-            (Some(i), true) => part.get(i + 1..part.len() - 1).unwrap_or(part).trim().to_owned(),
-            _ => part.to_owned(),
-        }
-    };
-    value.split(',').map(bare).filter(|a| !a.is_empty()).collect()
+    value.split(',').map(bare_address).filter(|a| !a.is_empty()).map(str::to_owned).collect()
+}
+
+/// `Carol <carol@x>` as `carol@x`.
+pub(super) fn bare_address(text: &str) -> &str {
+    let text = text.trim();
+    match (text.rfind('<'), text.strip_suffix('>')) {
+        (Some(at), Some(inner)) => inner.get(at + 1..).unwrap_or(text).trim(),
+        _ => text,
+    }
 }
 
 /// `<id@samp>` as `id`.
@@ -219,6 +228,26 @@ mod tests {
     fn a_rule_ends_the_block_too() {
         let d = parse(b"To: bob\nSubject: s\n---\n\nbody\n---\nmore\n").unwrap();
         assert_eq!(d.body, "body\n---\nmore");
+    }
+
+    #[test]
+    fn addresses_lose_their_names() {
+        for (text, bare) in [
+            ("bob", "bob"),
+            (" Carol <carol@x> ", "carol@x"),
+            ("\"D <e>\" <d@x>", "d@x"),
+            ("<>", ""),
+            ("a>", "a>"),
+            (">", ">"),
+            ("<", "<"),
+        ] {
+            assert_eq!(bare_address(text), bare, "{text}");
+        }
+        let d = parse(b"To: bob@acme.crabmail.ai, B C <b+c@x>\nCc: d\n\nx").unwrap();
+        assert_eq!(
+            (d.to, d.cc),
+            (vec!["bob@acme.crabmail.ai".into(), "b+c@x".into()], vec!["d".into()])
+        );
     }
 
     #[test]
@@ -264,7 +293,8 @@ mod tests {
         #[test]
         fn a_text_after_an_empty_line_is_kept_as_it_is(text in "[^\n\u{feff}]{0,40}(\n[^\n]{1,20}){0,4}") {
             let d = parse(format!("\n{text}\n").as_bytes()).unwrap();
-            prop_assert_eq!(d.body, text.trim_end_matches('\n'));
+            let body = format!("{text}\n");
+            prop_assert_eq!(d.body, without_final_newlines(&body));
         }
     }
 }

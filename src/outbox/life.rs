@@ -7,13 +7,16 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::{
-    CLOSING, DraftId, EARLY_LIMIT, Kept, Open, Outbox, OutboxError, Refusal, Target, address,
-    draft, names, not_an_address,
+    CLOSING, DraftId, EARLY_LIMIT, Kept, Open, Outbox, OutboxError, REFUSING, Refusal, Target,
+    address, draft, names, not_an_address,
 };
 use crate::model::Timestamp;
+use crate::store::{Fit, Store};
 
 impl Outbox {
-    /// Whether a file of this name may be created in `outbox/`.
+    /// Whether a file of this name may be created in `outbox/`. A plain name may, also if no store has
+    /// such addresses: its headers may say whom it is for, and if they do not, the draft is kept
+    /// with its note.
     ///
     /// # Errors
     /// [`OutboxError::Invalid`] if the name is neither an address nor that of a private draft.
@@ -26,12 +29,11 @@ impl Outbox {
                 "names that end in .error are notes about refused drafts".into(),
             ));
         }
-        let stores = self.index.stores();
-        let recipient = names::recipient(name);
-        if stores.iter().all(|s| s.fits(recipient) == crate::store::Fit::No) {
-            return Err(not_an_address(stores, recipient));
+        let (stores, recipient) = (self.index.stores(), names::recipient(name));
+        if is_well_formed(stores, recipient) {
+            return Ok(());
         }
-        Ok(())
+        Err(not_an_address(stores, recipient))
     }
 
     /// Starts a draft. One that is kept under this name, for this target, lends its text unless
@@ -76,14 +78,18 @@ impl Outbox {
         self.add(Open { composed: true, ..Open::new(folder, target, text) })
     }
 
-    /// Sets the files that go along with an open draft.
+    /// Sets the files that go along with an open draft: names and bytes.
     ///
     /// # Errors
-    /// [`OutboxError::NotFound`]; if the files cannot be kept.
+    /// [`OutboxError::NotFound`].
     pub fn attach(&self, id: DraftId, files: Vec<(String, Vec<u8>)>) -> Result<(), OutboxError> {
         let draft = self.draft(id)?;
         let mut d = draft.lock();
-        d.attach = self.lay_out(&d.name, &files)?;
+        let files = files.into_iter().map(|(name, bytes)| (name, bytes.into()));
+        let files: Vec<(String, Arc<[u8]>)> = files.collect();
+        // What an earlier close put into the spool no longer says what the folder holds.
+        d.dirty |= d.spooled.is_some() && files != d.files;
+        d.files = files;
         Ok(())
     }
 
@@ -131,8 +137,11 @@ impl Outbox {
     pub(super) fn judge_early(&self, d: &Open) -> Result<(), OutboxError> {
         let Some(mut draft) = draft::parse_partial(&d.text)? else { return Ok(()) };
         address::complete(&self.index, &mut draft, &d.name, &d.target)?;
-        self.signer.as_ref().map_err(|e| OutboxError::NoKey(e.clone()))?;
-        self.routes(&draft).map(drop)
+        let routes = self.routes(&draft)?;
+        for store in routes.iter().filter_map(|r| self.index.stores().get(r.store)) {
+            self.keys.of(store.as_ref())?;
+        }
+        self.judge_files(&draft, &routes)
     }
 
     /// Cuts or extends the text.
@@ -168,6 +177,7 @@ impl Outbox {
             return Ok(());
         }
         if let Some(refused) = &d.refused {
+            self.sender.refused(id, Instant::now() + REFUSING);
             return Err(OutboxError::Already(Arc::clone(refused)));
         }
         if !d.dirty {
@@ -179,7 +189,10 @@ impl Outbox {
                 self.sender.closing(id, Instant::now() + CLOSING);
                 Ok(())
             }
-            Err(e) if by_opener => Err(e),
+            Err(e) if by_opener => {
+                self.sender.refused(id, Instant::now() + REFUSING);
+                Err(e)
+            }
             Err(_) => Ok(()),
         }
     }
@@ -209,9 +222,6 @@ impl Outbox {
             }
             None => false,
         };
-        if d.composed {
-            let _ = std::fs::remove_dir_all(self.composed(&d.name));
-        }
         if !sent && !d.unlinked {
             self.keep(&d);
         }
@@ -373,4 +383,9 @@ impl Outbox {
             self.keep(&draft.lock());
         }
     }
+}
+
+/// Whether a name is an address of any of the stores, or a plain name.
+pub(super) fn is_well_formed(stores: &[Arc<dyn Store>], name: &str) -> bool {
+    names::is_plain(name) || stores.iter().any(|s| s.fits(name) != Fit::No)
 }

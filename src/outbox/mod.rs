@@ -5,11 +5,14 @@
 //! 1. *Open*: every open for writing has a buffer of its own. Each write is judged as far as it can
 //!    be, because shells never see an error of `close`.
 //! 2. *Flush* (each `close` of a descriptor): a draft with new text is parsed, routed, turned into
-//!    signed records and put into the [spool]. Now `close` may return 0: the message survives
+//!    signed records and put into the [spool], with copies of what goes along. Now `close` may return 0: the message survives
 //!    the end of the process and loss of power. A later flush with more text replaces it.
 //! 3. *Release* (the last `close`): the records go to the one thread that appends to stores; then
 //!    the index takes them in and the spool forgets them.
 //! 4. A refusal at any point keeps the draft on the shelf, with the sentence that says why.
+//!
+//! What a store could not deliver at once, it is asked to deliver again at the start and whenever it
+//! changed, by the same thread.
 //!
 //! # Locks
 //!
@@ -18,11 +21,15 @@
 //! waits for the disk only its draft is locked.
 
 mod address;
+mod attachments;
 mod contents;
 pub mod draft;
 mod error;
 mod kept;
+mod keys;
 mod life;
+#[cfg(test)]
+mod memory;
 pub mod names;
 mod pack;
 mod reserved;
@@ -32,10 +39,11 @@ pub mod spool;
 
 pub use error::OutboxError;
 pub use kept::Kept;
+pub use keys::Keys;
 pub use route::not_an_address;
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -45,10 +53,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::index::Index;
 use crate::model::{Timestamp, UnknownRecipient};
-use crate::store::{Durability, Signer};
+use crate::store::Durability;
+use attachments::Attachments;
 use kept::Shelf;
 use reserved::Reserved;
-use sender::Sender;
+use sender::{Sender, Tools};
 use spool::{Parcel, Spool};
 
 /// A key used again within this time means a retry.
@@ -58,6 +67,9 @@ const EARLY_LIMIT: usize = 64 << 10;
 /// The kernel sends the release right after the flush of the last close; who reads within this
 /// time waits for it.
 pub const CLOSING: Duration = Duration::from_millis(60);
+/// The same after a refused one. Longer, because who was refused looks for the reason and for nothing
+/// else.
+const REFUSING: Duration = Duration::from_millis(500);
 
 /// What a draft becomes, from where it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,8 +126,8 @@ struct Open {
     name: String,
     target: Target,
     text: Vec<u8>,
-    /// Files that go along, by absolute path.
-    attach: Vec<String>,
+    /// The files of a composing folder, which go along: names and bytes.
+    files: Vec<(String, Arc<[u8]>)>,
     /// The text changed since the last flush.
     dirty: bool,
     /// Something was written or cut: otherwise closing it changes nothing.
@@ -136,7 +148,7 @@ impl Open {
             name: name.to_owned(),
             target,
             text,
-            attach: Vec::new(),
+            files: Vec::new(),
             dirty: false,
             touched: false,
             spooled: None,
@@ -172,8 +184,9 @@ pub struct Listed {
 pub struct Outbox {
     index: Arc<Index>,
     settings: Settings,
-    signer: Result<Arc<dyn Signer>, String>,
+    keys: Arc<Keys>,
     spool: Arc<Spool>,
+    attachments: Arc<Attachments>,
     sender: Sender,
     next: AtomicU64,
     open: Mutex<HashMap<DraftId, Arc<Mutex<Open>>>>,
@@ -183,7 +196,6 @@ pub struct Outbox {
     last_refusal: Mutex<Option<Refusal>>,
     /// Why composing folders were refused.
     notes: Mutex<BTreeMap<String, (String, Timestamp)>>,
-    state: PathBuf,
 }
 
 impl std::fmt::Debug for Outbox {
@@ -200,21 +212,26 @@ impl Outbox {
     pub fn open(
         state: &Path,
         index: Arc<Index>,
-        signer: Result<Arc<dyn Signer>, String>,
+        keys: Arc<Keys>,
         settings: Settings,
     ) -> Result<Self, OutboxError> {
         let io = |what| move |error| OutboxError::Io { what, error };
         let spool = Spool::open(&state.join("spool"), settings.durability)
             .map_err(io("the spool cannot be opened"))?;
         let shelf = Shelf::open(&state.join("drafts")).map_err(io("kept drafts cannot be read"))?;
-        let spool = Arc::new(spool);
+        let pending = spool.pending();
+        let parcels = pending.iter().flat_map(|(_, parcels)| parcels);
+        let attachments = Attachments::open(state, settings.durability, parcels)
+            .map_err(io("the copies of attachments cannot be looked at"))?;
+        let (spool, attachments) = (Arc::new(spool), Arc::new(attachments));
         let reserved = Arc::new(Mutex::new(Reserved::default()));
-        let sender = Sender::start(
-            Arc::clone(&index),
-            Arc::clone(&spool),
-            Arc::clone(&reserved),
-            settings.durability,
-        )
+        let sender = Sender::start(Tools {
+            index: Arc::clone(&index),
+            spool: Arc::clone(&spool),
+            reserved: Arc::clone(&reserved),
+            attachments: Arc::clone(&attachments),
+            durability: settings.durability,
+        })
         .map_err(io("the sending thread cannot be started"))?;
         let last_refusal = shelf
             .iter()
@@ -226,8 +243,9 @@ impl Outbox {
         let outbox = Self {
             index,
             settings,
-            signer,
+            keys,
             spool,
+            attachments,
             sender,
             next: AtomicU64::new(1),
             open: Mutex::new(HashMap::new()),
@@ -235,9 +253,11 @@ impl Outbox {
             reserved,
             last_refusal: Mutex::new(last_refusal),
             notes: Mutex::new(BTreeMap::new()),
-            state: state.to_owned(),
         };
         outbox.recover();
+        for number in 0..outbox.index.stores().len() {
+            outbox.changed(number);
+        }
         Ok(outbox)
     }
 
@@ -252,7 +272,8 @@ impl Outbox {
             }
             drop(reserved);
             if missing.is_empty() {
-                self.spool.end(n);
+                let parcels = self.spool.take(n);
+                self.attachments.release(&parcels);
             } else {
                 tracing::info!(
                     messages = missing.len(),
@@ -275,6 +296,29 @@ impl Outbox {
         self.sender.stuck()
     }
 
+    /// A store changed: what waits in it may be delivered now.
+    pub fn changed(&self, number: usize) {
+        // A store that takes an append as final has nothing waiting in it.
+        if self.index.stores().get(number).is_some_and(|s| s.repeats()) {
+            self.sender.deliver(number);
+        }
+    }
+
+    /// What keeps stores from sending or delivering, one line each.
+    pub fn troubles(&self) -> Vec<String> {
+        let stores = self.index.stores();
+        let undelivered = self.sender.undelivered().into_iter().filter_map(|(number, why)| {
+            let name = stores.get(number)?.name();
+            Some(format!(
+                "mail waits in the store {name} and is delivered when this is mended: {why}"
+            ))
+        });
+        let keyless = self.keys.troubles().into_iter();
+        let keyless =
+            keyless.map(|(name, why)| format!("nothing can be sent in the store {name}: {why}"));
+        undelivered.chain(keyless).collect()
+    }
+
     /// The last refusal.
     pub fn last_refusal(&self) -> Option<Refusal> {
         self.last_refusal.lock().clone()
@@ -291,3 +335,6 @@ impl Outbox {
 pub(super) fn note(reason: &str) -> String {
     format!("{}\n", crate::model::safe_text(reason))
 }
+
+#[cfg(test)]
+mod tests;

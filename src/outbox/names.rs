@@ -26,6 +26,15 @@ pub fn is_error_note(name: &str) -> bool {
     name.strip_suffix(".error").is_some()
 }
 
+/// Whether a name is plain: at most 64 letters, digits, dots, underscores and hyphens, from a letter
+/// or digit on. Names that are addresses of a store may hold more.
+pub fn is_plain(name: &str) -> bool {
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    name.len() <= 64
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(inner)
+}
+
 /// The address a file name stands for: the name without `.txt`, `.md` or `.eml`.
 pub fn recipient(name: &str) -> &str {
     [".txt", ".md", ".eml"].iter().find_map(|ext| name.strip_suffix(ext)).unwrap_or(name)
@@ -63,5 +72,11 @@ mod tests {
         assert_eq!(recipient("bob.eml"), "bob");
         assert_eq!(recipient("host.local.md"), "host.local");
         assert_eq!(recipient("bob"), "bob");
+        assert_eq!(recipient("bob@acme.crabmail.ai"), "bob@acme.crabmail.ai");
+        assert_eq!(recipient("bob+x@acme.crabmail.ai.txt"), "bob+x@acme.crabmail.ai");
+        for name in ["bob@acme.crabmail.ai", "bob+tag@localhost", "bob@x.y.txt"] {
+            assert!(!is_private(name) && !is_plain(name), "{name}");
+        }
+        assert!(is_plain("send-123") && !is_plain("") && !is_plain("-x") && !is_plain("a b"));
     }
 }

@@ -1,12 +1,28 @@
-//! From a draft to parcels in the spool: parse, address, route, sign.
+//! From a draft to parcels in the spool: parse, address, route, copy what goes along, sign.
 
-use std::path::PathBuf;
+use std::sync::Arc;
 
+use super::address::{self, Answered};
+use super::attachments::{self, Copies, Source};
 use super::reserved::{Keyed, Reserved};
+use super::route::{self, Route};
 use super::spool::Parcel;
-use super::{IDEMPOTENCY_WINDOW_MS, Open, Outbox, OutboxError, address, draft, route};
-use crate::model::{Draft, Timestamp};
-use crate::store::{Preparing, Signer};
+use super::{IDEMPOTENCY_WINDOW_MS, Open, Outbox, OutboxError, draft};
+use crate::identity::Identity;
+use crate::index::MsgIx;
+use crate::model::{Draft, Message, Timestamp, plain_id};
+use crate::store::{Preparing, Store, StoreError};
+
+/// What one store gets of a draft.
+struct Part {
+    store: usize,
+    draft: Draft,
+    parent: Option<Message>,
+    signer: Arc<Identity>,
+}
+
+/// A signed message and whom it goes to, as its store compares addresses.
+type Signed = (Parcel, Vec<String>);
 
 impl Outbox {
     /// Puts the draft as it is now into the spool, in place of an earlier version.
@@ -36,52 +52,57 @@ impl Outbox {
             }
         };
         // One step, so that a crash leaves one version and not none.
-        let instead = earlier.map(|(n, _)| n).filter(|n| *n != 0);
-        let n = self.spool.put(parcels.clone(), instead).map_err(|error| {
-            self.release_ids(&parcels);
-            if let Some(n) = instead {
-                self.spool.end(n);
-            }
+        let instead = earlier.as_ref().map(|(n, _)| *n).filter(|n| *n != 0);
+        let put = self.spool.put(parcels.clone(), instead);
+        if let Some((_, replaced)) = &earlier {
+            self.attachments.release(replaced);
+        }
+        let n = put.map_err(|error| {
+            self.forget(instead.unwrap_or(0), &parcels);
             OutboxError::Io { what: "the message could not be put into the spool", error }
         })?;
         d.spooled = Some((n, parcels));
         Ok(())
     }
 
+    /// Forgets what was spooled under a number (0: nothing), with its ids and copies.
     pub(super) fn forget(&self, n: u64, parcels: &[Parcel]) {
         if n != 0 {
             self.spool.end(n);
         }
-        self.release_ids(parcels);
-    }
-
-    pub(super) fn release_ids(&self, parcels: &[Parcel]) {
+        self.attachments.release(parcels);
         let mut reserved = self.reserved.lock();
         for p in parcels {
             reserved.remove(p);
         }
     }
 
-    /// Parses, routes and signs. The ids of the result are reserved.
-    pub(super) fn prepare(
-        &self,
-        d: &Open,
-        replaced: &[Parcel],
-    ) -> Result<Vec<Parcel>, OutboxError> {
+    /// Parses, routes, copies and signs. The ids of the result are reserved.
+    fn prepare(&self, d: &Open, replaced: &[Parcel]) -> Result<Vec<Parcel>, OutboxError> {
         let mut draft = draft::parse(&d.text)?;
-        draft.attach.extend(d.attach.iter().cloned());
-        address::complete(&self.index, &mut draft, &d.name, &d.target)?;
-        let signer = self.signer.as_ref().map_err(|e| OutboxError::NoKey(e.clone()))?;
+        let answered = address::complete(&self.index, &mut draft, &d.name, &d.target)?;
         let routes = self.routes(&draft)?;
+        let sources = sources(&draft, &d.files);
+        let copies = if sources.is_empty() {
+            None
+        } else if self.is_sent(&draft, &routes, replaced)? {
+            // A retry, whose files may be gone by now.
+            return Ok(Vec::new());
+        } else {
+            Some(self.copy(&sources, &routes)?)
+        };
+        draft.attached = copies.as_ref().map(|c| c.files.clone()).unwrap_or_default();
+        let parts = routes.into_iter().map(|route| self.part(&draft, route, answered));
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
         let mut reserved = self.reserved.lock();
         let given_up: Vec<_> = replaced.iter().map(|p| reserved.remove(p)).collect();
-        let made = self.sign(&draft, routes, signer.as_ref(), &reserved);
+        let made = self.sign(parts, &reserved);
         match &made {
-            Ok(parcels) => {
-                for p in parcels {
+            Ok(signed) => {
+                for (p, to) in signed {
                     let keyed = draft.idempotency_key.as_ref().map(|key| Keyed {
                         key: key.clone(),
-                        to: p.message.to.clone(),
+                        to: to.clone(),
                         body: draft.body.clone(),
                     });
                     reserved.add(p, keyed);
@@ -89,127 +110,249 @@ impl Outbox {
             }
             Err(_) => replaced.iter().zip(given_up).for_each(|(p, keyed)| reserved.add(p, keyed)),
         }
-        made
-    }
-
-    /// The records of a draft, in stores that have room for them.
-    fn sign(
-        &self,
-        draft: &Draft,
-        routes: Vec<(usize, Vec<String>)>,
-        signer: &dyn Signer,
-        reserved: &Reserved,
-    ) -> Result<Vec<Parcel>, OutboxError> {
-        let mut parcels = Vec::new();
-        for (number, to) in routes {
-            let Some(store) = self.index.stores().get(number) else { continue };
-            let mut part = Draft { to, cc: Vec::new(), ..draft.clone() };
-            if self.already_sent(number, &mut part, reserved)? {
-                continue;
-            }
-            if draft.body.len() as u64 > store.max_body() {
-                return Err(OutboxError::TooLarge(store.max_body()));
-            }
-            let core = self.index.read();
-            let taken = |id: &str| {
-                core.find(number, store.me(), id).is_some() || reserved.has(store.name(), id)
-            };
-            let with = Preparing { now: Timestamp::now(), signer, taken: &taken };
-            for message in store.prepare(&part, &with)? {
-                parcels.push(Parcel { store: store.name().to_owned(), message });
-            }
-        }
-        let bytes: u64 = parcels.iter().map(|p| p.message.bytes.len() as u64 + 2).sum();
-        for p in &parcels {
-            if let Some(store) = self.index.stores().iter().find(|s| s.name() == p.store) {
-                store.appendable(bytes)?;
-            }
+        drop(reserved);
+        let parcels: Vec<Parcel> = made?.into_iter().map(|(p, _)| p).collect();
+        // Copies that no parcel names would never be removed.
+        if let Some(copies) = copies.filter(|_| parcels.iter().any(|p| !p.message.files.is_empty()))
+        {
+            copies.keep();
         }
         Ok(parcels)
     }
 
     /// Recipients by store, in the order of the stores' first recipients.
-    pub(super) fn routes(&self, draft: &Draft) -> Result<Vec<(usize, Vec<String>)>, OutboxError> {
-        let mut routes: Vec<(usize, Vec<String>)> = Vec::new();
-        for to in draft.to.iter().chain(&draft.cc) {
-            let unknown = self.settings.unknown_recipient;
-            let number = route::route(&self.index, to, draft.via.as_deref(), unknown)?;
-            match routes.iter_mut().find(|(n, _)| *n == number) {
-                Some((_, list)) => list.push(to.clone()),
-                None => routes.push((number, vec![to.clone()])),
+    pub(super) fn routes(&self, draft: &Draft) -> Result<Vec<Route>, OutboxError> {
+        route::routes(&self.index, draft, self.settings.unknown_recipient)
+    }
+
+    fn store(&self, number: usize) -> Result<&Arc<dyn Store>, OutboxError> {
+        self.index.stores().get(number).ok_or(OutboxError::NotFound)
+    }
+
+    /// Copies what goes along, if every store takes it.
+    fn copy(&self, sources: &[Source], routes: &[Route]) -> Result<Copies, OutboxError> {
+        let sizes = attachments::sizes(sources)?;
+        for route in routes {
+            self.store(route.store)?.carries(&sizes)?;
+        }
+        self.attachments.copy(sources, &sizes)
+    }
+
+    /// Refuses files that cannot go along, without copying any.
+    pub(super) fn judge_files(&self, draft: &Draft, routes: &[Route]) -> Result<(), OutboxError> {
+        let sources = sources(draft, &[]);
+        if sources.is_empty() {
+            return Ok(());
+        }
+        let sizes = attachments::sizes(&sources)?;
+        routes.iter().try_for_each(|route| Ok(self.store(route.store)?.carries(&sizes)?))
+    }
+
+    /// What one store gets of the draft: its recipients, and what they know of the conversation.
+    fn part(
+        &self,
+        draft: &Draft,
+        route: Route,
+        answered: Option<Answered>,
+    ) -> Result<Part, OutboxError> {
+        let store = self.store(route.store)?;
+        let signer = self.keys.pinned(store.as_ref())?;
+        let mut draft = Draft { to: route.to, cc: route.cc, ..draft.clone() };
+        let mut parent = answered.filter(|a| a.store == route.store).map(|a| a.ix);
+        if let Some(elsewhere) = answered.filter(|a| a.store != route.store) {
+            // Ids of one store mean nothing in another; what the writer wrote is left alone.
+            draft.in_reply_to.take_if(|_| elsewhere.gave_id);
+            draft.thread.take_if(|_| elsewhere.gave_thread && store.links());
+            draft.is_reply = draft.in_reply_to.is_some() || draft.thread.is_some();
+        }
+        if store.links()
+            && draft.in_reply_to.is_none()
+            && let Some(thread) = &draft.thread
+        {
+            let core = self.index.read();
+            parent = address::newest_in_thread(&core, route.store, thread);
+            let id = parent.and_then(|ix| core.entry(ix)).map(|e| core.id(e));
+            draft.in_reply_to = id.map(|id| plain_id(&id).to_owned());
+        }
+        draft.is_reply |= draft.in_reply_to.is_some() && parent.is_some();
+        let parent = parent.and_then(|ix| self.message(ix));
+        Ok(Part { store: route.store, draft, parent, signer })
+    }
+
+    /// Reads a message of the index. That it cannot be read is no reason not to answer it.
+    fn message(&self, ix: MsgIx) -> Option<Message> {
+        for _ in 0..2 {
+            let (entry, id) = {
+                let core = self.index.read();
+                let entry = *core.entry(ix)?;
+                (entry, core.id(&entry))
+            };
+            match self.index.store_of(&entry)?.read(&entry.location()) {
+                Ok(record) if record.message.id == id => return Some(record.message),
+                // It moved since the last scan.
+                Ok(_) | Err(StoreError::Moved) => {
+                    let _ = self.index.refresh(entry.store(), true);
+                }
+                Err(e) => {
+                    tracing::warn!(error = %e, "the message that is answered cannot be read");
+                    return None;
+                }
             }
         }
-        Ok(routes)
+        None
+    }
+
+    /// The signed records of a draft, in stores that have room for them.
+    fn sign(&self, parts: Vec<Part>, reserved: &Reserved) -> Result<Vec<Signed>, OutboxError> {
+        let mut signed: Vec<Signed> = Vec::new();
+        let mut used: Vec<&Arc<dyn Store>> = Vec::new();
+        for mut part in parts {
+            if self.nobody_left(part.store, &mut part.draft, reserved)? {
+                continue;
+            }
+            let store = self.store(part.store)?;
+            if part.draft.body.len() as u64 > store.max_body() {
+                return Err(OutboxError::TooLarge(store.max_body()));
+            }
+            // The store is not kept from the tables: it may wait for a scan that fills them.
+            let taken = |id: &str| {
+                self.index.read().find(part.store, store.me(), id).is_some()
+                    || reserved.has(store.name(), id)
+            };
+            let with = Preparing {
+                now: Timestamp::now(),
+                parent: part.parent.as_ref(),
+                signer: part.signer.as_ref(),
+                taken: &taken,
+            };
+            let made = store.prepare(&part.draft, &with)?;
+            let one_for_all = made.len() == 1;
+            for message in made {
+                let to: Vec<String> = if one_for_all {
+                    let all = part.draft.to.iter().chain(&part.draft.cc);
+                    all.map(|to| store.canonical(to)).collect()
+                } else {
+                    message.to.split(", ").map(|to| store.canonical(to)).collect()
+                };
+                signed.push((Parcel { store: store.name().to_owned(), message }, to));
+            }
+            used.push(store);
+        }
+        let size = |p: &Parcel| {
+            p.message.bytes.len() as u64 + 2 + p.message.files.iter().map(|f| f.size).sum::<u64>()
+        };
+        let bytes: u64 = signed.iter().map(|(p, _)| size(p)).sum();
+        for store in used {
+            store.appendable(bytes)?;
+        }
+        Ok(signed)
+    }
+
+    /// Whether everybody got the draft already under its idempotency key, or is about to; `replaced`
+    /// are earlier versions of this same draft.
+    fn is_sent(
+        &self,
+        draft: &Draft,
+        routes: &[Route],
+        replaced: &[Parcel],
+    ) -> Result<bool, OutboxError> {
+        if draft.idempotency_key.is_none() {
+            return Ok(false);
+        }
+        let mut reserved = self.reserved.lock();
+        let given_up: Vec<_> = replaced.iter().map(|p| reserved.remove(p)).collect();
+        let all = routes.iter().try_fold(true, |all, route| {
+            let (to, cc) = (route.to.clone(), route.cc.clone());
+            let mut part = Draft { to, cc, ..draft.clone() };
+            Ok(self.nobody_left(route.store, &mut part, &reserved)? && all)
+        });
+        replaced.iter().zip(given_up).for_each(|(p, keyed)| reserved.add(p, keyed));
+        all
     }
 
     /// Takes out the recipients who already got this under the same idempotency key, or are about to;
     /// true if nobody is left.
-    fn already_sent(
+    fn nobody_left(
         &self,
         number: usize,
         part: &mut Draft,
         reserved: &Reserved,
     ) -> Result<bool, OutboxError> {
-        let (Some(key), Some(store)) = (&part.idempotency_key, self.index.stores().get(number))
-        else {
-            return Ok(false);
+        let Some(key) = part.idempotency_key.clone() else { return Ok(false) };
+        let store = self.store(number)?;
+        let sent = self.sent_under(number, &key);
+        let left = |to: &String| -> Result<bool, OutboxError> {
+            let to = store.canonical(to);
+            let earlier = match sent.iter().find(|(recipients, _)| recipients.contains(&to)) {
+                Some((_, Ok(body))) => Some(body.clone()),
+                Some((_, Err(why))) => return Err(OutboxError::Unreachable(why.clone())),
+                None => reserved.text(store.name(), &to, &key).map(str::to_owned),
+            };
+            match earlier {
+                None => Ok(true),
+                Some(body) if same_text(&body, &part.body) => Ok(false),
+                Some(_) => Err(OutboxError::Invalid(format!(
+                    "Idempotency-Key: {key:?} was used for another text to {to}; use a new key for \
+                     a new message"
+                ))),
+            }
         };
+        let keep = |list: &[String]| -> Result<Vec<String>, OutboxError> {
+            let mut out = Vec::new();
+            for to in list {
+                if left(to)? {
+                    out.push(to.clone());
+                }
+            }
+            Ok(out)
+        };
+        let (to, cc) = (keep(&part.to)?, keep(&part.cc)?);
+        (part.to, part.cc) = if to.is_empty() { (cc, to) } else { (to, cc) };
+        Ok(part.to.is_empty())
+    }
+
+    /// My recent messages in a store that carry an idempotency key: whom each went to, as the store
+    /// compares addresses, and its text, or why it cannot be read.
+    fn sent_under(&self, number: usize, key: &str) -> Vec<(Vec<String>, Result<String, String>)> {
+        let Ok(store) = self.store(number) else { return Vec::new() };
         let since = Timestamp::now().plus_millis(-IDEMPOTENCY_WINDOW_MS);
         let sent: Vec<_> = {
             let core = self.index.read();
             let sent = core.with_idempotency_key(key).iter().filter_map(|ix| core.entry(*ix));
-            sent.filter(|e| e.store() == number && e.is_live() && e.time() >= since)
+            sent.filter(|e| e.store() == number && e.is_from_me() && e.time() >= since)
                 .map(|e| (core.to(e).to_owned(), e.location()))
                 .collect()
         };
-        let mut left = Vec::new();
-        for to in std::mem::take(&mut part.to) {
-            let earlier = match sent.iter().find(|(recipient, _)| *recipient == to) {
-                Some((_, at)) => Some(store.read(at)?.message.body),
-                None => reserved.text(store.name(), &to, key).map(str::to_owned),
-            };
-            match earlier {
-                None => left.push(to),
-                Some(body) if same_text(&body, &part.body) => {}
-                Some(_) => {
-                    return Err(OutboxError::Invalid(format!(
-                        "Idempotency-Key: {key:?} was used for another text to {to}; use a new key \
-                         for a new message"
-                    )));
-                }
-            }
-        }
-        part.to = left;
-        Ok(part.to.is_empty())
+        let canonical = |to: &str| store.canonical(draft::bare_address(to));
+        sent.into_iter()
+            .map(|(to, at)| {
+                let mut to: Vec<String> = to.split(", ").map(canonical).collect();
+                // The index need not know of those in Cc.
+                let text = store.read(&at).map(|record| {
+                    let m = record.message;
+                    to.extend(m.to.iter().chain(&m.cc).map(|one| canonical(one)));
+                    m.body
+                });
+                (to, text.map_err(|e| format!("a message with this key cannot be read: {e}")))
+            })
+            .collect()
     }
+}
 
-    /// Where the files of a composing folder lie while it is sent.
-    pub(super) fn composed(&self, name: &str) -> PathBuf {
-        let hash = crate::index::stable_hash(4, &[name]);
-        self.state.join("composing").join(format!("{hash:016x}"))
-    }
-
-    pub(super) fn lay_out(
-        &self,
-        name: &str,
-        files: &[(String, Vec<u8>)],
-    ) -> Result<Vec<String>, OutboxError> {
-        let dir = self.composed(name);
-        let io = |error| OutboxError::Io { what: "the attachments could not be kept", error };
-        let mut paths = Vec::new();
-        for (file, bytes) in files {
-            std::fs::create_dir_all(&dir).map_err(io)?;
-            let path = dir.join(file);
-            std::fs::write(&path, bytes).map_err(io)?;
-            paths.push(path.to_string_lossy().into_owned());
-        }
-        Ok(paths)
-    }
+/// The files that go along: those named in the header, then those of a composing folder.
+fn sources(draft: &Draft, files: &[(String, Arc<[u8]>)]) -> Vec<Source> {
+    let named = draft.attach.iter().map(|path| Source::Path(path.into()));
+    let composed = files.iter().map(|(name, bytes)| Source::Bytes(name.clone(), Arc::clone(bytes)));
+    named.chain(composed).collect()
 }
 
 fn same_text(sent: &str, draft: &str) -> bool {
     use unicode_normalization::UnicodeNormalization;
+    // Formats differ in line ends and in blanks around a text.
+    let plain = |text: &str| -> String {
+        text.replace("\r\n", "\n").replace('\r', "\n").trim().nfc().collect()
+    };
+    let (sent, draft) = (plain(sent), plain(draft));
     // A thread prefix was taken off when it was sent.
-    let (sent, draft): (String, String) = (sent.nfc().collect(), draft.nfc().collect());
-    sent == draft || draft.ends_with(&sent) && draft.trim_start().starts_with("[thread:")
+    sent == draft || draft.ends_with(&sent) && draft.starts_with("[thread:")
 }

@@ -9,7 +9,8 @@ use super::spool::Parcel;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Keyed {
     pub key: String,
-    pub to: String,
+    /// Whom the message goes to, as its store compares addresses.
+    pub to: Vec<String>,
     pub body: String,
 }
 
@@ -31,9 +32,9 @@ impl Reserved {
         self.0.remove(&(parcel.store.clone(), parcel.message.id.clone())).flatten()
     }
 
-    /// The text that goes to `to` under a key.
+    /// The text that goes to `to`, an address as its store compares it, under a key.
     pub fn text(&self, store: &str, to: &str, key: &str) -> Option<&str> {
-        let same = |k: &&Keyed| k.key == key && k.to == to;
+        let same = |k: &&Keyed| k.key == key && k.to.iter().any(|t| t == to);
         let of_store = self.0.iter().filter(|((s, _), _)| s == store);
         of_store.filter_map(|(_, k)| k.as_ref()).find(same).map(|k| k.body.as_str())
     }

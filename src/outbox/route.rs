@@ -4,8 +4,54 @@ use std::sync::Arc;
 
 use super::OutboxError;
 use crate::index::{Core, Index};
-use crate::model::{UnknownRecipient, nearest};
-use crate::store::{Fit, Store};
+use crate::model::{Draft, UnknownRecipient, nearest};
+use crate::store::{Fit, Kind, Store};
+
+/// The recipients of a draft that one store carries, in the order given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The store's number.
+    pub store: usize,
+    /// Recipients.
+    pub to: Vec<String>,
+    /// Further recipients.
+    pub cc: Vec<String>,
+}
+
+/// The recipients of a draft by store, in the order of the stores' first recipients. Who is named
+/// twice gets one message.
+///
+/// # Errors
+/// As [`route`].
+pub fn routes(
+    index: &Index,
+    draft: &Draft,
+    unknown: UnknownRecipient,
+) -> Result<Vec<Route>, OutboxError> {
+    let mut routes: Vec<Route> = Vec::new();
+    let mut named: Vec<(usize, String)> = Vec::new();
+    let to = draft.to.iter().map(|to| (to, true));
+    for (address, is_to) in to.chain(draft.cc.iter().map(|cc| (cc, false))) {
+        let store = route(index, address, draft.via.as_deref(), unknown)?;
+        let canonical = index.stores().get(store).map(|s| s.canonical(address)).unwrap_or_default();
+        if named.contains(&(store, canonical.clone())) {
+            continue;
+        }
+        named.push((store, canonical));
+        let at = routes.iter().position(|r| r.store == store).unwrap_or_else(|| {
+            routes.push(Route { store, to: Vec::new(), cc: Vec::new() });
+            routes.len() - 1
+        });
+        if let Some(route) = routes.get_mut(at) {
+            if is_to { &mut route.to } else { &mut route.cc }.push(address.clone());
+        }
+    }
+    for route in routes.iter_mut().filter(|r| r.to.is_empty()) {
+        // No format has messages for nobody; whom the other stores reach is not told here.
+        route.to = std::mem::take(&mut route.cc);
+    }
+    Ok(routes)
+}
 
 /// The number of the store that carries a message to `recipient`.
 ///
@@ -17,15 +63,12 @@ pub fn route(
     via: Option<&str>,
     unknown: UnknownRecipient,
 ) -> Result<usize, OutboxError> {
-    let stores = index.stores();
-    let core = index.read();
     let number = match via {
-        Some(via) => by_name(stores, via, recipient)?,
-        None => by_address(stores, &core, recipient)?,
+        Some(via) => by_name(index.stores(), via, recipient)?,
+        None => by_address(index, recipient)?,
     };
-    let known = knows(stores, &core, number, recipient);
-    if !known && unknown == UnknownRecipient::Refuse {
-        return Err(OutboxError::Unreachable(stranger(&core, recipient)));
+    if unknown == UnknownRecipient::Refuse && !knows(index, number, recipient) {
+        return Err(OutboxError::Unreachable(stranger(&index.read(), recipient)));
     }
     Ok(number)
 }
@@ -40,16 +83,15 @@ fn by_name(stores: &[Arc<dyn Store>], via: &str, recipient: &str) -> Result<usiz
         )));
     };
     match stores.get(number).map(|s| s.fits(recipient)) {
-        Some(Fit::No) | None => Err(not_an_address(stores, recipient)),
+        Some(Fit::No) | None => {
+            Err(not_an_address(stores.get(number..=number).unwrap_or_default(), recipient))
+        }
         Some(_) => Ok(number),
     }
 }
 
-fn by_address(
-    stores: &[Arc<dyn Store>],
-    core: &Core,
-    recipient: &str,
-) -> Result<usize, OutboxError> {
+fn by_address(index: &Index, recipient: &str) -> Result<usize, OutboxError> {
+    let stores = index.stores();
     let fits: Vec<(usize, Fit)> = stores
         .iter()
         .enumerate()
@@ -60,7 +102,7 @@ fn by_address(
         return Err(not_an_address(stores, recipient));
     }
     let known: Vec<usize> =
-        fits.iter().map(|(n, _)| *n).filter(|n| knows(stores, core, *n, recipient)).collect();
+        fits.iter().map(|(n, _)| *n).filter(|n| knows(index, *n, recipient)).collect();
     if let [only] = known[..] {
         return Ok(only);
     }
@@ -84,23 +126,38 @@ fn by_address(
     )))
 }
 
-fn knows(stores: &[Arc<dyn Store>], core: &Core, number: usize, recipient: &str) -> bool {
-    core.knows(number, recipient) || stores.get(number).is_some_and(|s| s.registered(recipient))
+/// Whether the store knows the recipient. The store is asked without the lock of the tables: a scan
+/// takes the two the other way round.
+fn knows(index: &Index, number: usize, recipient: &str) -> bool {
+    index.stores().get(number).is_some_and(|store| {
+        let canonical = store.canonical(recipient);
+        let written = |address: &str| index.read().knows(number, address);
+        written(recipient) || written(&canonical) || store.registered(recipient)
+    })
 }
 
 /// The text for a name that is no address of any store; `EINVAL`.
 pub fn not_an_address(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
-    let kinds: Vec<&str> = stores.iter().map(|s| s.kind().as_str()).collect();
+    let mut kinds: Vec<Kind> = stores.iter().map(|s| s.kind()).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let names: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
+    let grammars: Vec<&str> = kinds.iter().map(|kind| kind.grammar()).collect();
     OutboxError::Invalid(format!(
-        "{:?} is not an address of any store here ({}); a SAMP alias takes letters, digits, '.', '_' \
-         and '-', begins with a letter or digit and has at most 64 characters",
+        "{:?} is not an address of any store here ({}); {}",
         crate::model::one_line(recipient),
-        kinds.join(", ")
+        names.join(", "),
+        grammars.join("; ")
     ))
 }
 
 fn stranger(core: &Core, recipient: &str) -> String {
-    let hint = if let Some(name) = nearest(recipient, core.addresses()) {
+    let name = |address: &str| address.split('@').next().unwrap_or_default().to_owned();
+    let by_name = || {
+        let near = nearest(recipient, core.addresses().map(|a| a.split('@').next().unwrap_or(a)))?;
+        core.addresses().find(|a| name(a) == near)
+    };
+    let hint = if let Some(name) = nearest(recipient, core.addresses()).or_else(by_name) {
         format!("the nearest known name is {name}")
     } else {
         let mut names: Vec<&str> = core.addresses().collect();

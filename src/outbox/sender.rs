@@ -1,6 +1,6 @@
-//! The one thread that appends to stores.
+//! The one thread that appends to stores, and has them deliver what waits in them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,13 +11,16 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use parking_lot::{Condvar, Mutex};
 
 use super::CLOSING;
+use super::attachments::Attachments;
 use super::reserved::Reserved;
 use super::spool::{Parcel, Spool};
-use crate::index::Index;
-use crate::store::Durability;
+use crate::index::{Entry, Index};
+use crate::store::{Durability, StoreError};
 
-/// How long a message that could not be appended waits before it is tried again.
+/// How long a message that could not be appended, or delivered, waits before it is tried again.
 const RETRY: Duration = Duration::from_secs(5);
+/// The same for one the store will not have: only a person can mend that.
+const REFUSED: Duration = Duration::from_secs(300);
 
 /// A flush this long ago was the last close, or nobody can tell yet.
 const AT_ONCE: Duration = Duration::from_micros(300);
@@ -27,6 +30,14 @@ struct Job {
     parcels: Vec<Parcel>,
 }
 
+/// What the thread is asked to do.
+enum Order {
+    Send(Job),
+    /// Have the store of this number deliver what waits in it.
+    Deliver(usize),
+    Stop,
+}
+
 /// What is under way, for those who must see it finished.
 #[derive(Default)]
 struct Under {
@@ -34,13 +45,28 @@ struct Under {
     committing: usize,
     /// Flushed drafts whose release is expected before the instant.
     closing: HashMap<u64, Instant>,
+    /// The same for drafts whose flush was refused: what is said of them appears with the release.
+    refused: HashMap<u64, Instant>,
     /// Parcels that could not be appended, with the reason.
     stuck: HashMap<u64, (String, String)>,
+    /// Stores that were asked to deliver and have not begun.
+    asked: BTreeSet<usize>,
+    /// Stores that could not deliver, with the reason.
+    undelivered: BTreeMap<usize, String>,
+}
+
+/// What the thread works with.
+pub(super) struct Tools {
+    pub index: Arc<Index>,
+    pub spool: Arc<Spool>,
+    pub reserved: Arc<Mutex<Reserved>>,
+    pub attachments: Arc<Attachments>,
+    pub durability: Durability,
 }
 
 /// Handle to the thread.
 pub(super) struct Sender {
-    jobs: crossbeam_channel::Sender<Option<Job>>,
+    orders: crossbeam_channel::Sender<Order>,
     under: Arc<(Mutex<Under>, Condvar)>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -50,27 +76,34 @@ impl Sender {
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn start(
-        index: Arc<Index>,
-        spool: Arc<Spool>,
-        reserved: Arc<Mutex<Reserved>>,
-        durability: Durability,
-    ) -> io::Result<Self> {
-        let (jobs, inbox) = unbounded();
+    pub fn start(tools: Tools) -> io::Result<Self> {
+        let (orders, inbox) = unbounded();
         let under = Arc::new((Mutex::new(Under::default()), Condvar::new()));
-        let worker = Worker { index, spool, reserved, durability, under: Arc::clone(&under) };
+        let worker = Worker { tools, under: Arc::clone(&under) };
         let thread = std::thread::Builder::new()
             .name("msgfs-send".into())
             .spawn(move || worker.run(&inbox))?;
-        Ok(Self { jobs, under, thread: Mutex::new(Some(thread)) })
+        Ok(Self { orders, under, thread: Mutex::new(Some(thread)) })
     }
 
     pub fn send(&self, n: u64, parcels: Vec<Parcel>) {
         self.under.0.lock().committing += 1;
-        if self.jobs.send(Some(Job { n, parcels })).is_err() {
+        if self.orders.send(Order::Send(Job { n, parcels })).is_err() {
             // Stopped: it stays in the spool for the next process.
             self.under.0.lock().committing -= 1;
         }
+    }
+
+    /// Has a store deliver what waits in it; asking twice before it begins is asking once.
+    pub fn deliver(&self, number: usize) {
+        if self.under.0.lock().asked.insert(number) {
+            // Stopped: the next process begins with it.
+            let _ = self.orders.send(Order::Deliver(number));
+        }
+    }
+
+    pub fn refused(&self, draft: u64, until: Instant) {
+        self.under.0.lock().refused.insert(draft, until);
     }
 
     pub fn closing(&self, draft: u64, until: Instant) {
@@ -78,7 +111,10 @@ impl Sender {
     }
 
     pub fn released(&self, draft: u64) {
-        self.under.0.lock().closing.remove(&draft);
+        let mut under = self.under.0.lock();
+        under.closing.remove(&draft);
+        under.refused.remove(&draft);
+        drop(under);
         self.under.1.notify_all();
     }
 
@@ -106,10 +142,11 @@ impl Sender {
         loop {
             let now = Instant::now();
             under.closing.retain(|_, until| *until > now);
+            under.refused.retain(|_, until| *until > now);
             let wake = if under.committing > 0 {
                 deadline
             } else {
-                match under.closing.values().max() {
+                match under.closing.values().chain(under.refused.values()).max() {
                     Some(until) => deadline.min(*until),
                     None => return,
                 }
@@ -125,61 +162,94 @@ impl Sender {
         self.under.0.lock().stuck.values().cloned().collect()
     }
 
+    /// Numbers of stores that could not deliver, with the reason.
+    pub fn undelivered(&self) -> Vec<(usize, String)> {
+        self.under.0.lock().undelivered.iter().map(|(n, why)| (*n, why.clone())).collect()
+    }
+
     pub fn stop(&self) {
-        let _ = self.jobs.send(None);
+        let _ = self.orders.send(Order::Stop);
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
     }
 }
 
+/// A job that could not be done, and when it is tried again.
+struct Failed {
+    job: Job,
+    due: Instant,
+}
+
+/// What the thread does between two waits.
+#[derive(Default)]
+struct Round {
+    jobs: Vec<Job>,
+    deliver: BTreeSet<usize>,
+    stop: bool,
+}
+
+impl Round {
+    fn add(&mut self, order: Order) {
+        match order {
+            Order::Send(job) => self.jobs.push(job),
+            Order::Deliver(number) => {
+                self.deliver.insert(number);
+            }
+            Order::Stop => self.stop = true,
+        }
+    }
+}
+
 struct Worker {
-    index: Arc<Index>,
-    spool: Arc<Spool>,
-    reserved: Arc<Mutex<Reserved>>,
-    durability: Durability,
+    tools: Tools,
     under: Arc<(Mutex<Under>, Condvar)>,
 }
 
 impl Worker {
-    fn run(&self, inbox: &Receiver<Option<Job>>) {
-        let mut failed: Vec<Job> = Vec::new();
-        let mut retry = Instant::now();
+    fn run(&self, inbox: &Receiver<Order>) {
+        let mut failed: Vec<Failed> = Vec::new();
+        let mut undelivered: BTreeMap<usize, Instant> = BTreeMap::new();
         loop {
-            let first = if failed.is_empty() {
-                inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            } else {
-                inbox.recv_deadline(retry)
+            let due = failed.iter().map(|f| f.due).chain(undelivered.values().copied()).min();
+            let first = match due {
+                Some(due) => inbox.recv_deadline(due),
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
-            let mut jobs = match first {
-                Ok(Some(job)) => vec![job],
-                Err(RecvTimeoutError::Timeout) => Vec::new(),
-                Ok(None) | Err(RecvTimeoutError::Disconnected) => return,
-            };
-            let mut stop = false;
-            while let Ok(next) = inbox.try_recv() {
-                match next {
-                    Some(job) => jobs.push(job),
-                    None => stop = true,
-                }
+            let mut round = Round::default();
+            match first {
+                Ok(order) => round.add(order),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
-            let fresh = jobs.len();
-            if Instant::now() >= retry {
-                jobs.splice(0..0, self.still_missing(std::mem::take(&mut failed)));
-                retry = Instant::now() + RETRY;
-            }
+            inbox.try_iter().for_each(|order| round.add(order));
+            let fresh = round.jobs.len();
+            let now = Instant::now();
+            let again: Vec<Job> = failed.extract_if(.., |f| f.due <= now).map(|f| f.job).collect();
+            round.jobs.splice(0..0, self.still_missing(again));
+            round
+                .deliver
+                .extend(undelivered.iter().filter(|(_, due)| **due <= now).map(|(n, _)| *n));
             // What is under way when this panics stays in the spool, for the next process.
-            let delivered = catch_unwind(AssertUnwindSafe(|| self.deliver(jobs)));
-            if let Ok(again) = delivered {
-                failed.extend(again);
-            } else {
-                tracing::error!("sending panicked; the messages stay in the spool");
+            let appended = catch_unwind(AssertUnwindSafe(|| self.append_all(round.jobs)));
+            match appended {
+                Ok(again) => failed.extend(again),
+                Err(_) => {
+                    tracing::error!("sending panicked; the messages stay in the spool");
+                }
             }
             let mut under = self.under.0.lock();
             under.committing = under.committing.saturating_sub(fresh);
             drop(under);
             self.under.1.notify_all();
-            if stop {
+            for number in round.deliver {
+                undelivered.remove(&number);
+                let done = catch_unwind(AssertUnwindSafe(|| self.deliver(number)));
+                if !done.unwrap_or(false) {
+                    undelivered.insert(number, Instant::now() + RETRY);
+                }
+            }
+            if round.stop {
                 return;
             }
         }
@@ -188,34 +258,36 @@ impl Worker {
     /// Jobs that failed, without what has reached its store all the same: an append whose `fsync`
     /// failed.
     fn still_missing(&self, mut jobs: Vec<Job>) -> Vec<Job> {
-        for (number, store) in self.index.stores().iter().enumerate() {
+        let index = &self.tools.index;
+        for (number, store) in index.stores().iter().enumerate() {
             if jobs.iter().any(|j| j.parcels.iter().any(|p| p.store == store.name())) {
                 self.refresh(number);
             }
         }
         for job in &mut jobs {
-            job.parcels.retain(|p| !is_in_store(&self.index, p));
+            job.parcels.retain(|p| !is_in_store(index, p));
         }
         jobs
     }
 
     fn refresh(&self, number: usize) {
-        if let Err(e) = self.index.refresh(number) {
+        if let Err(e) = self.tools.index.refresh(number, false) {
             tracing::error!(error = %e, "the store could not be read after an append");
         }
     }
 
     /// Appends a batch, with one wait for the disk per store; what could not be appended.
-    fn deliver(&self, jobs: Vec<Job>) -> Vec<Job> {
-        let mut touched: Vec<usize> = Vec::new();
+    fn append_all(&self, jobs: Vec<Job>) -> Vec<Failed> {
+        let mut touched: BTreeSet<usize> = BTreeSet::new();
         let mut appended: Vec<Job> = Vec::new();
         let mut failed = Vec::new();
         for mut job in jobs {
             let mut left = Vec::new();
-            let mut reason = None;
+            let mut reason: Option<Trouble> = None;
             for parcel in job.parcels.drain(..) {
                 if let Err(e) = self.append(&parcel, &mut touched) {
-                    reason = Some(e);
+                    // The one that is tried again soonest.
+                    reason = reason.filter(|r| r.wait <= e.wait).or(Some(e));
                     left.push(parcel);
                 }
             }
@@ -225,14 +297,15 @@ impl Worker {
             }
         }
         for number in touched {
-            let synced = match (self.durability, self.index.stores().get(number)) {
-                (Durability::Fsync, Some(store)) => store.sync().map_err(|e| e.to_string()),
+            let synced = match (self.tools.durability, self.tools.index.stores().get(number)) {
+                (Durability::Fsync, Some(store)) => store.sync(),
                 _ => Ok(()),
             };
-            if let Err(why) = synced {
+            if let Err(e) = synced {
+                let why = Trouble { text: e.to_string(), wait: RETRY };
                 // Nobody knows which of them the disk has: all are looked for again.
                 for job in appended.drain(..) {
-                    let parcels = self.spool.get(job.n);
+                    let parcels = self.tools.spool.get(job.n);
                     failed.push(self.set_aside(Job { n: job.n, parcels }, &why));
                 }
             }
@@ -242,30 +315,35 @@ impl Worker {
         failed
     }
 
-    fn set_aside(&self, job: Job, why: &str) -> Job {
+    fn set_aside(&self, job: Job, why: &Trouble) -> Failed {
         let to = job.parcels.first().map(|p| p.message.to.clone()).unwrap_or_default();
-        tracing::error!(to = %to, reason = %why, "a message waits in the spool");
-        self.under.0.lock().stuck.insert(job.n, (to, why.to_owned()));
-        job
+        let said = (to, why.text.clone());
+        let before = self.under.0.lock().stuck.insert(job.n, said.clone());
+        if before.as_ref() != Some(&said) {
+            let (to, why) = (crate::model::one_line(&said.0), crate::model::one_line(&said.1));
+            tracing::error!(to = %to, reason = %why, "a message waits in the spool");
+        }
+        Failed { job, due: Instant::now() + why.wait }
     }
 
-    fn append(&self, parcel: &Parcel, touched: &mut Vec<usize>) -> Result<(), String> {
-        let stores = self.index.stores();
-        let Some(number) = stores.iter().position(|s| s.name() == parcel.store) else {
-            return Err(format!("the store {:?} is not configured any more", parcel.store));
+    fn append(&self, parcel: &Parcel, touched: &mut BTreeSet<usize>) -> Result<(), Trouble> {
+        let stores = self.tools.index.stores();
+        let Some((number, store)) =
+            stores.iter().enumerate().find(|(_, s)| s.name() == parcel.store)
+        else {
+            let text = format!("the store {:?} is not configured any more", parcel.store);
+            return Err(Trouble { text, wait: REFUSED });
         };
-        let Some(store) = stores.get(number) else { return Ok(()) };
-        store.append(&parcel.message).map_err(|e| e.to_string())?;
-        if !touched.contains(&number) {
-            touched.push(number);
-        }
+        store.append(&parcel.message)?;
+        touched.insert(number);
         Ok(())
     }
 
     fn finish(&self, done: &[Job]) {
         for job in done {
-            let parcels = self.spool.take(job.n);
-            let mut reserved = self.reserved.lock();
+            let parcels = self.tools.spool.take(job.n);
+            self.tools.attachments.release(&parcels);
+            let mut reserved = self.tools.reserved.lock();
             for p in &parcels {
                 reserved.remove(p);
             }
@@ -273,16 +351,64 @@ impl Worker {
             self.under.0.lock().stuck.remove(&job.n);
         }
     }
+
+    /// Has a store deliver what waits in it; whether it could.
+    fn deliver(&self, number: usize) -> bool {
+        self.under.0.lock().asked.remove(&number);
+        let Some(store) = self.tools.index.stores().get(number) else { return true };
+        match store.deliver() {
+            Ok(done) => {
+                self.under.0.lock().undelivered.remove(&number);
+                if done {
+                    self.refresh(number);
+                }
+                true
+            }
+            Err(e) => {
+                let why = e.to_string();
+                let before = self.under.0.lock().undelivered.insert(number, why.clone());
+                if before.as_ref() != Some(&why) {
+                    let why = crate::model::one_line(&why);
+                    tracing::error!(store = store.name(), reason = %why, "mail waits for delivery");
+                }
+                // The rest has been tried.
+                self.refresh(number);
+                false
+            }
+        }
+    }
 }
 
-/// Whether the index knows a message of mine.
+/// Why a message could not be appended, and how long it waits.
+struct Trouble {
+    text: String,
+    wait: Duration,
+}
+
+impl From<StoreError> for Trouble {
+    fn from(e: StoreError) -> Self {
+        let wait = match e {
+            StoreError::Io { .. }
+            | StoreError::Moved
+            | StoreError::NoKey(_)
+            | StoreError::Busy(_) => RETRY,
+            StoreError::Invalid(_)
+            | StoreError::Refused(_)
+            | StoreError::TooLarge(_)
+            | StoreError::NotPermitted(_)
+            | StoreError::Unreachable(_) => REFUSED,
+        };
+        Self { text: e.to_string(), wait }
+    }
+}
+
+/// Whether a message of mine need not be appended: the index knows it, in a store where an append
+/// cannot be made again. Elsewhere the append itself finds out what is missing.
 pub(super) fn is_in_store(index: &Index, parcel: &Parcel) -> bool {
     let stores = index.stores();
-    let number = stores.iter().position(|s| s.name() == parcel.store);
-    let found = number.and_then(|n| {
-        let core = index.read();
-        let ix = core.find(n, stores.get(n)?.me(), &parcel.message.id)?;
-        core.entry(ix).copied()
-    });
-    found.is_some_and(|e| e.is_live())
+    let found = stores.iter().enumerate().find(|(_, s)| s.name() == parcel.store);
+    let Some((number, store)) = found.filter(|(_, s)| !s.repeats()) else { return false };
+    let core = index.read();
+    let found = core.find(number, store.me(), &parcel.message.id);
+    found.and_then(|ix| core.entry(ix)).is_some_and(Entry::is_live)
 }

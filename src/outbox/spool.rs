@@ -170,6 +170,7 @@ mod tests {
             id: id.into(),
             thread: "t".into(),
             bytes: format!("{{\"id\": \"{id}\"}}"),
+            files: Vec::new(),
         };
         Parcel { store: "samp".into(), message }
     }

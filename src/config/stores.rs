@@ -1,0 +1,85 @@
+//! Which stores a mount opens: those the configuration names, or those that are found.
+
+use std::path::{Path, PathBuf};
+
+use super::env::Env;
+use super::file::{Config, StoreEntry};
+use super::paths::{PathError, default_dir, found, variables};
+use crate::store::{Kind, Spec};
+
+impl Config {
+    /// The stores to open for this me: the `[[store]]` entries, or SAMP at its default place if
+    /// there are none.
+    ///
+    /// # Errors
+    /// [`PathError`] if a store is at its default place and that cannot be told.
+    pub fn stores(&self, env: &Env, me: &str) -> Result<Vec<Spec>, PathError> {
+        let default = [StoreEntry::of(Kind::Samp)];
+        let entries = if self.entries.is_empty() { &default[..] } else { &self.entries };
+        let spec = |entry: &StoreEntry| {
+            let dir = match &entry.dir {
+                Some(dir) => Some(dir.clone()),
+                None => default_dir(entry.kind, env)?,
+            };
+            let no_place = || PathError::NoPlace {
+                store: entry.name.clone(),
+                variables: variables(entry.kind),
+            };
+            Ok(entry.spec(dir.ok_or_else(no_place)?, env, me))
+        };
+        entries.iter().map(spec).collect()
+    }
+
+    /// Further stores, which are at their default places on this machine and which nobody asked
+    /// for: none if there is any `[[store]]`. That one of them cannot be opened is no error: it may
+    /// be somebody else's.
+    pub fn found(&self, env: &Env, me: &str) -> Vec<Spec> {
+        let kinds = if self.entries.is_empty() { Kind::ALL } else { &[] };
+        let spec = |kind: &Kind| Some(StoreEntry::of(*kind).spec(found(*kind, env)?, env, me));
+        kinds.iter().filter_map(spec).collect()
+    }
+}
+
+impl Config {
+    /// Variables that say where a store is and lead to nothing, a sentence each: whoever set one
+    /// expects a store. None if there is any `[[store]]`.
+    pub fn misled(&self, env: &Env) -> Vec<String> {
+        let variable = |kind: &Kind| {
+            let names = variables(*kind).split([' ', ',']).filter_map(|w| w.strip_prefix('$'));
+            names.into_iter().find(|name| env.var(name).is_some()).map(str::to_owned)
+        };
+        let kinds = if self.entries.is_empty() { Kind::ALL } else { &[] };
+        kinds
+            .iter()
+            .filter(|kind| **kind != Kind::Samp && found(**kind, env).is_none())
+            .filter_map(|kind| Some((kind, variable(kind)?)))
+            .map(|(kind, name)| {
+                format!("${name} is set, but there is no {kind} store where it points; correct it or unset it")
+            })
+            .collect()
+    }
+}
+
+impl StoreEntry {
+    /// A store that is called as its kind and lies at its default place.
+    fn of(kind: Kind) -> Self {
+        Self { name: kind.to_string(), kind, dir: None, me: None }
+    }
+
+    fn spec(&self, dir: PathBuf, env: &Env, me: &str) -> Spec {
+        // The variable by which this format's programs are told who they are.
+        let variable = match self.kind {
+            Kind::AgentAzall => env.var("AGENTAZALL_AGENT"),
+            Kind::Samp | Kind::Amp => None,
+        };
+        Spec {
+            name: self.name.clone(),
+            kind: self.kind,
+            dir,
+            me: me.to_owned(),
+            as_me: self.me.clone().or_else(|| Some(variable?.to_string_lossy().into_owned())),
+            state: None,
+            home: env.home().map(Path::to_owned),
+        }
+    }
+}

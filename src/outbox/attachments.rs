@@ -1,0 +1,434 @@
+//! Files that go along with a message: copied into the state folder, where nobody changes them, until
+//! the message is in its store.
+//!
+//! - One folder below `<state>/attachments/` for each version of a draft, `0700`, its files `0600`
+//!   and named by number. The parcels in the spool name the files; a folder that none names is
+//!   removed, also when the process that made it died.
+//! - A file is judged by `stat` before it is opened, and opened so that it cannot block: a FIFO or a
+//!   device is refused, not waited for. A symbolic link is followed, for the path is the user's own.
+//! - All of it happens on a thread of its own, and who waits gives up when nothing moves any more:
+//!   the path may lead into the mount that is waiting for us, or to a server that is gone.
+
+use std::collections::BTreeSet;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{RecvTimeoutError, bounded};
+use rustix::fs::OFlags;
+use sha2::{Digest, Sha256};
+
+use super::OutboxError;
+use super::spool::Parcel;
+use crate::model::{Attached, hex, one_line};
+use crate::store::{Durability, StoreError, fs};
+
+/// Who waits for files to be read gives up when nothing moved for this long.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes copied at a time.
+const CHUNK: usize = 256 << 10;
+
+/// A file that shall go along.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// It lies at this path.
+    Path(PathBuf),
+    /// A file of a composing folder: its name and its bytes.
+    Bytes(String, Arc<[u8]>),
+}
+
+/// A file that can go along: its name and its size in bytes.
+pub(super) type NamedSize = (String, u64);
+
+/// Where copies lie.
+#[derive(Debug)]
+pub(super) struct Attachments {
+    dir: PathBuf,
+    durability: Durability,
+    next: AtomicU64,
+}
+
+/// The copies for one version of a draft; removed when dropped, unless they were kept.
+#[derive(Debug)]
+pub(super) struct Copies {
+    /// The folder; empty if there is nothing to remove.
+    dir: PathBuf,
+    pub files: Vec<Attached>,
+}
+
+impl Copies {
+    /// Leaves the files to the parcels that name them.
+    pub fn keep(mut self) {
+        self.dir = PathBuf::new();
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        if !self.dir.as_os_str().is_empty() {
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+impl Attachments {
+    /// Opens the folder of a state folder and removes what no pending parcel names.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn open<'a>(
+        state: &Path,
+        durability: Durability,
+        pending: impl Iterator<Item = &'a Parcel>,
+    ) -> io::Result<Self> {
+        let dir = state.join("attachments");
+        let named: BTreeSet<PathBuf> = pending.flat_map(|p| folders(&dir, p)).collect();
+        let mut last = 0;
+        let entries = match std::fs::read_dir(&dir) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            other => Some(other?),
+        };
+        for entry in entries.into_iter().flatten().flatten() {
+            let number = entry.file_name().to_str().and_then(|n| n.parse::<u64>().ok());
+            last = number.unwrap_or(0).max(last);
+            if number.is_some() && !named.contains(&entry.path()) {
+                std::fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(Self { dir, durability, next: AtomicU64::new(last + 1) })
+    }
+
+    /// Copies files of these sizes.
+    ///
+    /// # Errors
+    /// [`OutboxError::Invalid`] if one of them changed since its size was asked; as the system gave
+    /// it.
+    pub fn copy(&self, sources: &[Source], sizes: &[NamedSize]) -> Result<Copies, OutboxError> {
+        let dir = self.dir.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
+        let (sources, sizes) = (sources.to_vec(), sizes.to_vec());
+        let durability = self.durability;
+        patiently(move |moved| copy_all(&dir, &sources, &sizes, durability, moved))
+    }
+
+    /// Removes the copies of parcels that are in their stores or will not be sent.
+    pub fn release(&self, parcels: &[Parcel]) {
+        let done: BTreeSet<PathBuf> = parcels.iter().flat_map(|p| folders(&self.dir, p)).collect();
+        for folder in done {
+            if let Err(e) = std::fs::remove_dir_all(&folder)
+                && e.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(folder = %folder.display(), error = %e, "copies of attachments stay behind");
+            }
+        }
+    }
+}
+
+/// The folders of copies below `dir` that a parcel names.
+fn folders<'a>(dir: &'a Path, parcel: &'a Parcel) -> impl Iterator<Item = PathBuf> + 'a {
+    let of_file = |file: &'a Attached| file.path.parent().filter(|f| f.parent() == Some(dir));
+    parcel.message.files.iter().filter_map(of_file).map(Path::to_owned)
+}
+
+/// Names and sizes of files that shall go along.
+///
+/// # Errors
+/// [`OutboxError::Invalid`] for what is no file that can be read, and for two files of one name; as
+/// the system gave it.
+pub(super) fn sizes(sources: &[Source]) -> Result<Vec<NamedSize>, OutboxError> {
+    let mut seen: Vec<(String, &Source)> = Vec::new();
+    for source in sources {
+        let name = source.name()?;
+        if let Some((_, first)) = seen.iter().find(|(known, _)| *known == name) {
+            return Err(OutboxError::Invalid(format!(
+                "Attach: {} and {} have the same name; rename one of them",
+                first.shown(),
+                source.shown()
+            )));
+        }
+        seen.push((name, source));
+    }
+    if sources.iter().all(|s| matches!(s, Source::Bytes(..))) {
+        return sources.iter().map(Source::sized).collect();
+    }
+    let sources = sources.to_vec();
+    patiently(move |moved| {
+        let sized = |source: &Source| {
+            moved.fetch_add(1, Ordering::Relaxed);
+            source.sized()
+        };
+        sources.iter().map(sized).collect()
+    })
+}
+
+impl Source {
+    /// The name under which it goes along.
+    fn name(&self) -> Result<String, OutboxError> {
+        match self {
+            Self::Bytes(name, _) => Ok(name.clone()),
+            Self::Path(path) => {
+                let name = path.file_name().and_then(|n| n.to_str()).map(str::to_owned);
+                name.ok_or_else(|| self.refuse("does not end in the name of a file"))
+            }
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Self::Bytes(name, _) => format!("the file {}", one_line(name)),
+            Self::Path(path) => one_line(&path.to_string_lossy()).into_owned(),
+        }
+    }
+
+    fn refuse(&self, why: &str) -> OutboxError {
+        OutboxError::Invalid(format!("Attach: {} {why}", self.shown()))
+    }
+
+    fn sized(&self) -> Result<NamedSize, OutboxError> {
+        let size = match self {
+            Self::Bytes(_, bytes) => bytes.len() as u64,
+            Self::Path(path) => self.open(path)?.1,
+        };
+        Ok((self.name()?, size))
+    }
+
+    /// Opens the file at a path and tells its size.
+    fn open(&self, path: &Path) -> Result<(File, u64), OutboxError> {
+        let failed = |e: io::Error| match e.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                self.refuse("does not exist; an attachment is named by its absolute path")
+            }
+            _ => StoreError::io(path, e).into(),
+        };
+        let not_a_file = |kind| self.refuse(&format!("is {}, not a file", fs::describe(kind)));
+        // Before it is opened: opening a device can do something.
+        let kind = std::fs::metadata(path).map_err(failed)?.file_type();
+        if !kind.is_file() {
+            return Err(not_a_file(kind));
+        }
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(flags.bits() as i32);
+        let file = options.open(path).map_err(failed)?;
+        let meta = file.metadata().map_err(failed)?;
+        if !meta.is_file() {
+            return Err(not_a_file(meta.file_type()));
+        }
+        Ok((file, meta.len()))
+    }
+
+    /// A reader of its bytes.
+    fn reader(&self) -> Result<Box<dyn Read + '_>, OutboxError> {
+        Ok(match self {
+            Self::Bytes(_, bytes) => Box::new(&bytes[..]),
+            Self::Path(path) => Box::new(self.open(path)?.0),
+        })
+    }
+}
+
+fn copy_all(
+    dir: &Path,
+    sources: &[Source],
+    sizes: &[NamedSize],
+    durability: Durability,
+    moved: &AtomicU64,
+) -> Result<Copies, OutboxError> {
+    let failed = |error| OutboxError::Io { what: "the attachments could not be kept", error };
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+    let mut copies = Copies { dir: dir.to_owned(), files: Vec::new() };
+    for (number, (source, (name, size))) in sources.iter().zip(sizes).enumerate() {
+        let path = dir.join(number.to_string());
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+        let sha256 = copy_one(source, *size, &file, moved)?;
+        if durability == Durability::Fsync {
+            file.sync_all().map_err(failed)?;
+        }
+        copies.files.push(Attached { name: name.clone(), path, size: *size, sha256 });
+    }
+    if durability == Durability::Fsync {
+        for folder in [Some(dir), dir.parent(), dir.parent().and_then(Path::parent)] {
+            folder.map_or(Ok(()), fs::sync_dir).map_err(failed)?;
+        }
+    }
+    Ok(copies)
+}
+
+/// Copies one file of this size; the SHA-256 of its bytes in hex.
+fn copy_one(
+    source: &Source,
+    size: u64,
+    mut to: &File,
+    moved: &AtomicU64,
+) -> Result<String, OutboxError> {
+    let failed = |error| OutboxError::Io { what: "the attachments could not be copied", error };
+    let mut from = source.reader()?.take(size.saturating_add(1));
+    let (mut buffer, mut hash, mut copied) = (vec![0; CHUNK], Sha256::new(), 0);
+    loop {
+        let part = match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) => buffer.get(..n).unwrap_or_default(),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(failed(e)),
+        };
+        to.write_all(part).map_err(failed)?;
+        hash.update(part);
+        copied += part.len() as u64;
+        moved.fetch_add(1, Ordering::Relaxed);
+    }
+    if copied != size {
+        return Err(source.refuse("changed while it was copied; write the draft again"));
+    }
+    Ok(hex(&hash.finalize()))
+}
+
+/// Does work on a thread of its own for as long as it moves.
+fn patiently<T: Send + 'static>(
+    work: impl FnOnce(&AtomicU64) -> Result<T, OutboxError> + Send + 'static,
+) -> Result<T, OutboxError> {
+    let failed = |error| OutboxError::Io { what: "the files to attach cannot be read", error };
+    let moved = Arc::new(AtomicU64::new(0));
+    let (done, outcome) = bounded(1);
+    let counter = Arc::clone(&moved);
+    let run = move || drop(done.send(work(&counter)));
+    std::thread::Builder::new().name("msgfs-attach".into()).spawn(run).map_err(failed)?;
+    let mut last = 0;
+    loop {
+        match outcome.recv_timeout(PATIENCE) {
+            Ok(outcome) => return outcome,
+            Err(RecvTimeoutError::Timeout) if moved.load(Ordering::Relaxed) != last => {
+                last = moved.load(Ordering::Relaxed);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(failed(io::Error::from_raw_os_error(libc::ETIMEDOUT)));
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(failed(io::Error::other("reading them panicked")));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Prepared;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn path(dir: &Path, name: &str, bytes: &[u8]) -> Source {
+        std::fs::write(dir.join(name), bytes).unwrap();
+        Source::Path(dir.join(name))
+    }
+
+    fn none() -> std::iter::Empty<&'static Parcel> {
+        std::iter::empty()
+    }
+
+    fn parcel(files: Vec<Attached>) -> Parcel {
+        let message = Prepared {
+            to: "bob".into(),
+            id: "1".into(),
+            thread: String::new(),
+            bytes: String::new(),
+            files,
+        };
+        Parcel { store: "s".into(), message }
+    }
+
+    fn folders_in(state: &Path) -> usize {
+        std::fs::read_dir(state.join("attachments")).map_or(0, Iterator::count)
+    }
+
+    #[test]
+    fn copies_are_private_exact_and_removed_with_their_parcels() {
+        let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let kept = Attachments::open(state.path(), Durability::Fsync, none()).unwrap();
+        let sources =
+            [path(home.path(), "a", b"hello"), Source::Bytes("b".into(), vec![7; 600_000].into())];
+        let sized = sizes(&sources).unwrap();
+        assert_eq!(sized, [("a".to_owned(), 5), ("b".to_owned(), 600_000)]);
+        let copies = kept.copy(&sources, &sized).unwrap();
+        let files = copies.files.clone();
+        assert_eq!(
+            files[0].sha256,
+            "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+        );
+        assert_eq!(std::fs::read(&files[1].path).unwrap(), vec![7; 600_000]);
+        let mode = |p: &Path| std::fs::metadata(p).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&files[0].path), 0o600);
+        assert_eq!(mode(files[0].path.parent().unwrap()), 0o700);
+        copies.keep();
+        let parcel = parcel(files);
+        // The next process keeps what a parcel names, and gives no number twice.
+        let kept =
+            Attachments::open(state.path(), Durability::None, [&parcel].into_iter()).unwrap();
+        assert_eq!(folders_in(state.path()), 1);
+        drop(kept.copy(&sources, &sized).unwrap());
+        assert_eq!(folders_in(state.path()), 1, "copies nobody keeps are removed");
+        kept.release(&[parcel]);
+        assert_eq!(folders_in(state.path()), 0);
+    }
+
+    #[test]
+    fn leftovers_are_removed() {
+        let state = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(state.path().join("attachments/7")).unwrap();
+        std::fs::write(state.path().join("attachments/7/0"), "x").unwrap();
+        let kept = Attachments::open(state.path(), Durability::None, none()).unwrap();
+        assert_eq!(folders_in(state.path()), 0);
+        let source = [Source::Bytes("n".into(), b"x".to_vec().into())];
+        let copies = kept.copy(&source, &sizes(&source).unwrap()).unwrap();
+        assert!(copies.files[0].path.ends_with("attachments/8/0"));
+    }
+
+    #[test]
+    fn only_files_go_along() {
+        let home = tempfile::tempdir().unwrap();
+        let fifo = home.path().join("fifo");
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        for (path, words) in [
+            (fifo, "is a FIFO"),
+            ("/dev/null".into(), "is a device"),
+            (home.path().to_owned(), "is a folder"),
+            (home.path().join("none"), "does not exist"),
+            ("/etc/passwd/x".into(), "does not exist"),
+            ("/".into(), "name of a file"),
+            ("/tmp/..".into(), "name of a file"),
+        ] {
+            let e = sizes(&[Source::Path(path)]).unwrap_err();
+            assert!(matches!(e, OutboxError::Invalid(_)) && e.to_string().contains(words), "{e}");
+        }
+        let file = path(home.path(), "a", b"x");
+        let link = home.path().join("link");
+        std::os::unix::fs::symlink("a", &link).unwrap();
+        assert_eq!(sizes(&[file, Source::Path(link)]).unwrap()[1], ("link".to_owned(), 1));
+    }
+
+    #[test]
+    fn two_files_of_one_name_are_both_named() {
+        let home = tempfile::tempdir().unwrap();
+        let file = path(home.path(), "a", b"x");
+        let e = sizes(&[file, Source::Bytes("a".into(), b"y".to_vec().into())]).unwrap_err();
+        let text = e.to_string();
+        assert!(
+            text.contains(home.path().to_str().unwrap()) && text.contains("the file a"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_changes_is_refused_and_leaves_nothing() {
+        let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let kept = Attachments::open(state.path(), Durability::None, none()).unwrap();
+        let sources = [path(home.path(), "a", b"hello")];
+        for size in [4, 6] {
+            let e = kept.copy(&sources, &[("a".to_owned(), size)]).unwrap_err();
+            assert!(e.to_string().contains("changed while"), "{e}");
+        }
+        assert_eq!(folders_in(state.path()), 0);
+    }
+}

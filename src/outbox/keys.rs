@@ -1,0 +1,112 @@
+//! The keys that sign for me, store by store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::OutboxError;
+use crate::identity::{Identity, Keyring, KeyringError};
+use crate::model::{PublicKey, Seed, one_line};
+use crate::store::{Signer as _, Store, StoreError};
+
+/// Asks each store which key signs there, and pins that key to my address in the store.
+///
+/// The store is asked every time, because another program may put its key there or replace it; what
+/// is costly, the key pair made from the seed, is kept.
+#[derive(Debug)]
+pub struct Keys {
+    /// The mount's own key, or why it cannot be used.
+    mine: Result<Seed, String>,
+    keyring: Arc<Keyring>,
+    made: Mutex<BTreeMap<String, Made>>,
+}
+
+/// What a store answered last, by its name.
+#[derive(Debug)]
+enum Made {
+    Key(Seed, Arc<Identity>),
+    Trouble(String),
+}
+
+impl Keys {
+    /// Keys around the mount's own (or why there is none).
+    pub fn new(mine: Result<Seed, String>, keyring: Arc<Keyring>) -> Self {
+        Self { mine, keyring, made: Mutex::default() }
+    }
+
+    /// The key that signs in a store.
+    ///
+    /// # Errors
+    /// [`OutboxError::NoKey`] if there is none or it cannot be used; what the store fails with.
+    pub fn of(&self, store: &dyn Store) -> Result<Arc<Identity>, OutboxError> {
+        let asked = store.signing_key(self.mine.as_ref().ok());
+        let mut made = self.made.lock();
+        let seed = match asked {
+            Ok(seed) => seed,
+            Err(e) => {
+                let e = self.explain(e);
+                made.insert(store.name().to_owned(), Made::Trouble(e.to_string()));
+                return Err(e);
+            }
+        };
+        if let Some(Made::Key(known, identity)) = made.get(store.name())
+            && *known == seed
+        {
+            return Ok(Arc::clone(identity));
+        }
+        let identity = Arc::new(Identity::new(&seed));
+        made.insert(store.name().to_owned(), Made::Key(seed, Arc::clone(&identity)));
+        Ok(identity)
+    }
+
+    /// As [`Keys::of`]; when this returns, the key is pinned to my address in the store, so that no
+    /// forged message from me can be the first to pin another.
+    ///
+    /// # Errors
+    /// As [`Keys::of`], and if the pin cannot be written.
+    pub fn pinned(&self, store: &dyn Store) -> Result<Arc<Identity>, OutboxError> {
+        let identity = self.of(store)?;
+        let key = identity.public_key();
+        if !store.me().is_empty() && !self.keyring.pinned(store.me()).contains(&key) {
+            self.keyring.trust(store.me(), Some(key)).map_err(not_pinned)?;
+        }
+        Ok(identity)
+    }
+
+    /// The mount's own public key, if its key can be used.
+    pub fn mine(&self) -> Option<PublicKey> {
+        self.mine.as_ref().ok().map(|seed| Identity::new(seed).public_key())
+    }
+
+    /// Why nothing can be sent in some stores: name and reason. That the mount's own key cannot be
+    /// used is for the mount to say.
+    pub fn troubles(&self) -> Vec<(String, String)> {
+        let made = self.made.lock();
+        let said = |why: &str| self.mine.as_ref().is_err_and(|mine| why.ends_with(mine.as_str()));
+        let trouble = |(name, made): (&String, &Made)| match made {
+            Made::Trouble(why) if !said(why) => Some((name.clone(), why.clone())),
+            Made::Trouble(_) | Made::Key(..) => None,
+        };
+        made.iter().filter_map(trouble).collect()
+    }
+
+    /// A store that was given no key for want of mine says only that it has none: mine is why.
+    fn explain(&self, error: StoreError) -> OutboxError {
+        match (error, &self.mine) {
+            (StoreError::NoKey(text), Err(why)) => OutboxError::NoKey(format!("{text}: {why}")),
+            (StoreError::NoKey(text), Ok(_)) => OutboxError::NoKey(text),
+            (other, _) => other.into(),
+        }
+    }
+}
+
+fn not_pinned(error: KeyringError) -> OutboxError {
+    match error {
+        KeyringError::Io { path, source } => StoreError::io(&path, source).into(),
+        other => OutboxError::NoKey(format!(
+            "the key that signs for me cannot be noted in the keyring: {}",
+            one_line(&other.to_string())
+        )),
+    }
+}

@@ -1,0 +1,502 @@
+//! The outbox over two stores: SAMP in a folder, and one in memory that can all SAMP cannot.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::memory::{Letter, ME, Memory};
+use super::*;
+use crate::identity::{Identity, Keyring};
+use crate::model::{PublicKey, Seed, Unsigned};
+use crate::store::{Kind, Prepared, Signer as _, Spec, Store, StoreError};
+
+const BOB: &str = "bob@acme.crabmail.ai";
+const SEED: [u8; 32] = [7; 32];
+
+/// The folders, and the store that outlives a process.
+struct Bed {
+    root: tempfile::TempDir,
+    memory: Arc<Memory>,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("state")).unwrap();
+        Self { root, memory: Arc::new(Memory::new("amp")) }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn open(&self) -> Outbox {
+        self.open_as(Ok(Seed::new(SEED)))
+    }
+
+    fn open_as(&self, mine: Result<Seed, String>) -> Outbox {
+        let samp = crate::store::open(&Spec {
+            name: "samp".into(),
+            kind: Kind::Samp,
+            dir: self.path("samp"),
+            me: "me".into(),
+            as_me: None,
+            state: None,
+            home: None,
+        });
+        let memory: Arc<dyn Store> = Arc::clone(&self.memory) as Arc<dyn Store>;
+        memory.reset();
+        let state = self.path("state");
+        let settings = crate::index::Settings {
+            marks: state.join("marks"),
+            snapshot: state.join("snapshot"),
+            unsigned: Unsigned::Accept,
+            read_only: true,
+            my_keys: Vec::new(),
+        };
+        let keyring = Arc::new(Keyring::open(&state.join("keyring.json")).unwrap());
+        let stores = vec![samp.unwrap(), memory];
+        let index = Index::open(stores, Arc::clone(&keyring), settings, &mut |_, _| {}).unwrap();
+        let settings = Settings {
+            durability: Durability::None,
+            max_message: 1 << 20,
+            unknown_recipient: UnknownRecipient::Accept,
+        };
+        let keys = Arc::new(Keys::new(mine, keyring));
+        Outbox::open(&state, Arc::new(index), keys, settings).unwrap()
+    }
+
+    fn copies(&self) -> usize {
+        std::fs::read_dir(self.path("state/attachments")).map_or(0, Iterator::count)
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> String {
+        std::fs::write(self.path(name), bytes).unwrap();
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    fn samp_log(&self) -> String {
+        std::fs::read_to_string(self.path("samp/log-me.jsonl")).unwrap_or_default()
+    }
+}
+
+/// Writes a draft and closes it.
+fn send_as(outbox: &Outbox, name: &str, target: Target, text: &str) -> Result<(), OutboxError> {
+    let id = outbox.start(name, target, true)?;
+    let written = outbox.write(id, Some(0), text.as_bytes());
+    let closed = written.and_then(|()| outbox.flush(id, true));
+    outbox.release(id);
+    outbox.settle(Duration::from_secs(5));
+    closed
+}
+
+fn send(outbox: &Outbox, name: &str, text: &str) -> Result<(), OutboxError> {
+    send_as(outbox, name, Target::Outbox, text)
+}
+
+fn refused(outbox: &Outbox, name: &str, text: &str) -> String {
+    send(outbox, name, text).expect_err(text).to_string()
+}
+
+fn meaning(e: &OutboxError) -> &OutboxError {
+    match e {
+        OutboxError::Already(e) => meaning(e),
+        other => other,
+    }
+}
+
+fn last(bed: &Bed) -> Letter {
+    bed.memory.sent().pop().unwrap()
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_recipient_goes_where_its_address_belongs() {
+    let bed = Bed::new();
+    let outbox = bed.open();
+    send(&outbox, BOB, "to amp\n").unwrap();
+    assert_eq!(last(&bed).message.to, [BOB]);
+    send(&outbox, "bob+x@acme.crabmail.ai.txt", "plus\n").unwrap();
+    assert_eq!(last(&bed).message.to, ["bob+x@acme.crabmail.ai"]);
+    // A bare name nobody knows is an alias before it is anything else.
+    send(&outbox, "carol", "to samp\n").unwrap();
+    assert!(bed.samp_log().contains("to samp"));
+    // Bare names the other store knows, in any of their spellings.
+    send(&outbox, "agent", "registered\n").unwrap();
+    send(&outbox, "bob", "written to before\n").unwrap();
+    assert_eq!((bed.memory.sent().len(), bed.samp_log().lines().count()), (4, 1));
+    // Known to both: the writer has to say.
+    send(&outbox, "x", "To: bob\nVia: samp\n\nfirst\n").unwrap();
+    let text = refused(&outbox, "bob", "which?\n");
+    assert!(text.contains("  Via: samp\n  Via: amp"), "{text}");
+    send(&outbox, "bob", "Via: amp\n\nthat\n").unwrap();
+    assert_eq!(last(&bed).message.body, "that");
+}
+
+#[test]
+fn what_is_no_address_is_told_with_the_grammars() {
+    let bed = Bed::new();
+    let outbox = bed.open();
+    let text = outbox.start("a b!", Target::Outbox, true).unwrap_err().to_string();
+    for words in ["(samp, amp)", "SAMP alias", "NAME@TENANT.PROVIDER"] {
+        assert!(text.contains(words), "{text}");
+    }
+    let e = send(&outbox, "x", "To: bob@nowhere\n\nhi\n").unwrap_err();
+    assert!(matches!(meaning(&e), OutboxError::Invalid(_)), "{e}");
+    assert_eq!(outbox.find("x.error").map(|l| l.is_note), Some(true), "the draft is kept");
+}
+
+#[test]
+fn to_and_cc_stay_apart_and_nobody_gets_it_twice() {
+    let bed = Bed::new();
+    let outbox = bed.open();
+    let text =
+        format!("To: {BOB}, carol\nCc: BOB@ACME.crabmail.ai, dan@acme.crabmail.ai, erin\n\nhi\n");
+    send(&outbox, "x", &text).unwrap();
+    let letter = last(&bed);
+    assert_eq!(letter.message.to, [BOB]);
+    assert_eq!(letter.message.cc, ["dan@acme.crabmail.ai"]);
+    let log = bed.samp_log();
+    assert_eq!(log.lines().count(), 2, "{log}");
+    assert!(log.contains("carol") && log.contains("erin"));
+    // Whoever is left alone with a copy in a store is a recipient there.
+    send(&outbox, "x", &format!("To: carol\nCc: {BOB}\n\nhi\n")).unwrap();
+    assert_eq!((last(&bed).message.to, last(&bed).message.cc.len()), (vec![BOB.to_owned()], 0));
+}
+
+#[test]
+fn a_retry_under_a_key_reaches_only_who_is_missing() {
+    let bed = Bed::new();
+    let outbox = bed.open();
+    let draft = |to: &str, text: &str| format!("To: {to}\nIdempotency-Key: k\n\n{text}\n");
+    send(&outbox, "x", &draft(&format!("{BOB}, dan@acme.crabmail.ai"), "hi")).unwrap();
+    assert_eq!(bed.memory.sent().len(), 1);
+    send(&outbox, "x", &draft("Bob@ACME.crabmail.ai", "hi")).unwrap();
+    assert_eq!(bed.memory.sent().len(), 1, "the same in another spelling");
+    send(&outbox, "x", &draft("dan@acme.crabmail.ai, eve@acme.crabmail.ai", "hi")).unwrap();
+    assert_eq!(last(&bed).message.to, ["eve@acme.crabmail.ai"]);
+    let text = refused(&outbox, "x", &draft(BOB, "other"));
+    assert!(text.contains("another text"), "{text}");
+    // Those in Cc count as well, also in the next process.
+    let cc = format!("To: {BOB}\nCc: fay@acme.crabmail.ai\nIdempotency-Key: k2\n\nhi\n");
+    send(&outbox, "x", &cc).unwrap();
+    drop(outbox);
+    let outbox = bed.open();
+    send(&outbox, "fay@acme.crabmail.ai", "Idempotency-Key: k2\n\nhi\n").unwrap();
+    assert_eq!(bed.memory.sent().len(), 3);
+}
+
+#[test]
+fn a_retry_does_not_need_the_files_again() {
+    let bed = Bed::new();
+    let outbox = bed.open();
+    let path = bed.file("plan", b"the plan");
+    let text = format!("Attach: {path}\nIdempotency-Key: k\n\nsee file\n");
+    send(&outbox, BOB, &text).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    // Not judged early, because it comes in one piece at the close.
+    let id = outbox.start(".x", Target::Outbox, true).unwrap();
+    outbox.write(id, None, text.as_bytes()).unwrap();
+    outbox.release(id);
+    outbox.rename(".x", BOB, &Target::Outbox, true).unwrap();
+    outbox.settle(Duration::from_secs(5));
+    assert_eq!(bed.memory.sent().len(), 1);
+}
+
+#[test]
+fn a_reply_goes_to_the_writer_with_the_message_it_answers() {
+    let bed = Bed::new();
+    bed.memory.receive(BOB, &[ME], "m1", 10, None);
+    bed.memory.receive("alias@of.me", &["dan@acme.crabmail.ai", ME], "m2", 20, None);
+    bed.memory.receive(ME, &[ME], "m3", 30, None);
+    bed.memory.receive("", &[ME], "m4", 40, None);
+    let outbox = bed.open();
+    let reply = |from: &str, id: &str| Target::Reply {
+        store: "amp".into(),
+        from: from.into(),
+        id: id.into(),
+    };
+    send_as(&outbox, "m.reply", reply(BOB, "m1"), "yes\n").unwrap();
+    let letter = last(&bed);
+    assert_eq!(letter.message.to, [BOB]);
+    assert_eq!(letter.message.in_reply_to.as_deref(), Some("m1"));
+    assert_eq!(letter.message.thread.as_deref(), Some("m1"));
+    assert_eq!(letter.parent.as_deref(), Some("about m1"));
+    // My own message under another of my addresses: to those it was for.
+    send_as(&outbox, "m.reply", reply("alias@of.me", "m2"), "more\n").unwrap();
+    assert_eq!(last(&bed).message.to, ["dan@acme.crabmail.ai", ME]);
+    send_as(&outbox, "m.reply", reply(ME, "m3"), "note to self\n").unwrap();
+    assert_eq!(last(&bed).message.to, [ME]);
+    let e = send_as(&outbox, "m.reply", reply("", "m4"), "whom?\n").unwrap_err();
+    assert!(matches!(meaning(&e), OutboxError::NoRecipient(t) if t.contains("names no sender")));
+    // By header, from outbox/: the recipient is the name, the parent is found.
+    send(&outbox, "dan@acme.crabmail.ai", "In-Reply-To: <m1@amp>\n\nfyi\n").unwrap();
+    let letter = last(&bed);
+    assert_eq!(letter.message.to, ["dan@acme.crabmail.ai"]);
+    assert_eq!(
+        (letter.answers.as_deref(), letter.parent.as_deref()),
+        (Some("m1"), Some("about m1"))
+    );
+}
+
+#[test]
+fn a_thread_of_links_is_answered_at_its_newest_message() {
+    let bed = Bed::new();
+    bed.memory.receive(BOB, &[ME], "root", 10, None);
+    let outbox = bed.open();
+    send(&outbox, BOB, "Thread: root\n\none\n").unwrap();
+    let letter = last(&bed);
+    assert_eq!(
+        (letter.answers.as_deref(), letter.parent.as_deref()),
+        (Some("root"), Some("about root"))
+    );
+    // That one is in the thread now, and is the newest.
+    send(&outbox, BOB, "Thread: root\n\ntwo\n").unwrap();
+    assert_eq!(last(&bed).answers.as_deref(), Some(letter.message.id.as_str()));
+    send(&outbox, BOB, "Thread: root\nIn-Reply-To: <root@amp>\n\nthree\n").unwrap();
+    assert_eq!(last(&bed).answers.as_deref(), Some("root"), "a header beats it");
+    send(&outbox, BOB, "Thread: new\n\nfour\n").unwrap();
+    assert_eq!((last(&bed).answers, last(&bed).parent), (None, None));
+    // Ids of one store mean nothing in another.
+    let target = Target::Thread { store: "amp".into(), id: "root".into() };
+    send_as(&outbox, "x", target, "To: carol\nVia: samp\n\nelsewhere\n").unwrap();
+    let log = bed.samp_log();
+    assert!(log.contains("elsewhere") && !log.contains("\"re\""), "{log}");
+    // SAMP has thread ids: there the header says no more than it says.
+    send(&outbox, "carol", "Thread: root\n\nsamp\n").unwrap();
+    assert!(!bed.samp_log().contains("\"re\""));
+}
+
+#[test]
+fn a_tie_is_one_of_milliseconds_where_a_store_has_them() {
+    let bed = Bed::new();
+    bed.memory.receive(BOB, &[ME], "a", 10, None);
+    bed.memory.receive("dan@acme.crabmail.ai", &[ME], "b", 10, Some("a"));
+    for (n, letter) in bed.memory.letters.lock().iter_mut().enumerate() {
+        letter.message.thread = Some("t".into());
+        letter.message.time = letter.message.time.plus_millis(n as i64);
+    }
+    let outbox = bed.open();
+    let target = || Target::Thread { store: "amp".into(), id: "t".into() };
+    send_as(&outbox, "x", target(), "hi\n").unwrap();
+    assert_eq!(last(&bed).message.to, ["dan@acme.crabmail.ai"]);
+    drop(outbox);
+    for letter in bed.memory.letters.lock().iter_mut().take(2) {
+        letter.message.time = Timestamp::from_secs(10);
+    }
+    let outbox = bed.open();
+    let e = send_as(&outbox, "x", target(), "hi\n").unwrap_err().to_string();
+    assert!(e.contains("same moment") && e.contains("bob@") && e.contains("dan@"), "{e}");
+}
+
+#[test]
+fn files_go_along_and_their_copies_go_when_it_is_sent() {
+    let bed = Bed::new();
+    let outbox = bed.open();
+    let (a, b) = (bed.file("plan.pdf", b"the plan"), bed.file("empty", b""));
+    let id = outbox.start(BOB, Target::Outbox, true).unwrap();
+    let text = format!("Attach: {a}\nAttach: {b}\n\nsee files\n");
+    outbox.write(id, Some(0), text.as_bytes()).unwrap();
+    outbox.flush(id, true).unwrap();
+    assert_eq!(bed.copies(), 1);
+    // A later close with more text replaces the copies; the file may have changed.
+    std::fs::write(&a, "the plan, again").unwrap();
+    outbox.write(id, None, b"more\n").unwrap();
+    outbox.flush(id, true).unwrap();
+    assert_eq!(bed.copies(), 1);
+    std::fs::remove_file(&a).unwrap();
+    assert!(outbox.release(id));
+    outbox.settle(Duration::from_secs(5));
+    let letter = last(&bed);
+    assert_eq!(letter.files, [b"the plan, again".to_vec(), Vec::new()]);
+    let names: Vec<&str> = letter.message.attachments.iter().map(|a| a.name.as_str()).collect();
+    assert_eq!(
+        (names, letter.message.body.as_str()),
+        (vec!["plan.pdf", "empty"], "see files\nmore")
+    );
+    assert_eq!(bed.copies(), 0);
+}
+
+#[test]
+fn files_that_cannot_go_are_refused_before_they_are_copied() {
+    let bed = Bed::new();
+    let outbox = bed.open();
+    let (small, large) = (bed.file("small", b"x"), bed.file("large", &[0; 1001]));
+    std::fs::create_dir(bed.path("sub")).unwrap();
+    let twin = bed.file("sub/small", b"y");
+    for (lines, words) in [
+        (vec!["/no/such/file"], "does not exist"),
+        (vec!["/dev/null"], "is a device"),
+        (vec!["/"], "name of a file"),
+        (vec![small.as_str(), twin.as_str()], "the same name"),
+        (vec![large.as_str()], "large is too large"),
+    ] {
+        let header = format!("Attach: {}\n", lines.join("\nAttach: "));
+        // Already the write is refused: a shell does not look at close.
+        let id = outbox.start(BOB, Target::Outbox, true).unwrap();
+        let e = outbox.write(id, None, format!("{header}\nhi\n").as_bytes()).unwrap_err();
+        assert!(e.to_string().contains(words), "{e}");
+        let large = words.contains("too large");
+        assert_eq!(matches!(meaning(&e), OutboxError::Store(StoreError::TooLarge(_))), large);
+        outbox.release(id);
+        assert_eq!(bed.copies(), 0);
+    }
+    let text = refused(&outbox, "carol", &format!("Attach: {small}\n\nsamp has none\n"));
+    assert!(text.contains("text only"), "{text}");
+    assert_eq!((bed.memory.sent().len(), bed.samp_log().as_str()), (0, ""));
+}
+
+#[test]
+fn a_composing_folder_sends_its_files() {
+    let bed = Bed::new();
+    let outbox = bed.open();
+    let id = outbox.compose(BOB, Vec::new());
+    outbox.write(id, None, b"see files\n").unwrap();
+    outbox.attach(id, vec![("a b".into(), b"1".to_vec())]).unwrap();
+    outbox.flush(id, true).unwrap();
+    // Another file came before the last close.
+    let files = vec![("a b".into(), b"1".to_vec()), ("c".into(), b"22".to_vec())];
+    outbox.attach(id, files).unwrap();
+    outbox.flush(id, true).unwrap();
+    assert_eq!(bed.copies(), 1);
+    assert!(outbox.release(id));
+    outbox.settle(Duration::from_secs(5));
+    assert_eq!(last(&bed).files, [b"1".to_vec(), b"22".to_vec()]);
+    assert_eq!((bed.memory.sent().len(), bed.copies()), (1, 0));
+}
+
+#[test]
+fn a_draft_that_is_given_up_leaves_no_copies() {
+    let bed = Bed::new();
+    let outbox = bed.open();
+    let path = bed.file("f", b"x");
+    let text = format!("Attach: {path}\n\nhi\n");
+    let id = outbox.start(BOB, Target::Outbox, true).unwrap();
+    outbox.write(id, None, text.as_bytes()).unwrap();
+    outbox.flush(id, true).unwrap();
+    outbox.remove(BOB, &Target::Outbox).unwrap();
+    assert!(!outbox.release(id));
+    assert_eq!((bed.copies(), bed.memory.sent().len()), (0, 0));
+}
+
+#[test]
+fn a_store_signs_with_its_own_key_which_is_pinned_first() {
+    let bed = Bed::new();
+    let key = |seed: [u8; 32]| Identity::new(&Seed::new(seed)).public_key();
+    let pinned = |bed: &Bed, address: &str| -> Vec<PublicKey> {
+        Keyring::open_read_only(&bed.path("state/keyring.json")).unwrap().pinned(address)
+    };
+    *bed.memory.key.lock() = Some(Seed::new([9; 32]));
+    let outbox = bed.open_as(Err("the key file is open to all".into()));
+    send(&outbox, BOB, "hi\n").unwrap();
+    assert_eq!(pinned(&bed, ME), [key([9; 32])]);
+    // The store's key was replaced: the new one is trusted beside the old.
+    *bed.memory.key.lock() = Some(Seed::new([8; 32]));
+    send(&outbox, BOB, "again\n").unwrap();
+    assert_eq!(pinned(&bed, ME), [key([9; 32]), key([8; 32])]);
+    // SAMP has none of its own.
+    let e = send(&outbox, "carol", "hi\n").unwrap_err();
+    assert!(matches!(meaning(&e), OutboxError::NoKey(t) if t.contains("open to all")), "{e}");
+    assert_eq!(outbox.troubles(), [""; 0], "the mount says that itself");
+    bed.memory.keyless.store(true, Ordering::Relaxed);
+    let e = send(&outbox, BOB, "hi\n").unwrap_err();
+    assert!(matches!(meaning(&e), OutboxError::NoKey(t) if t.contains("private.pem")), "{e}");
+    drop(outbox);
+    let outbox = bed.open();
+    send(&outbox, "carol", "hi\n").unwrap();
+    assert_eq!(pinned(&bed, "me"), [key(SEED)]);
+    refused(&outbox, BOB, "hi\n");
+    let told = outbox.troubles();
+    assert!(told.len() == 1 && told[0].contains("in the store amp: keys/private.pem"), "{told:?}");
+    bed.memory.keyless.store(false, Ordering::Relaxed);
+    send(&outbox, BOB, "mended\n").unwrap();
+    assert_eq!(outbox.troubles(), [""; 0]);
+}
+
+/// Puts a parcel into the spool, as a process that dies before it appends.
+fn promise(bed: &Bed, store: &str, id: &str, files: Vec<crate::model::Attached>) {
+    let spool = Spool::open(&bed.path("state/spool"), Durability::None).unwrap();
+    let message = Prepared {
+        to: BOB.into(),
+        id: id.into(),
+        thread: "t".into(),
+        bytes: "promised".into(),
+        files,
+    };
+    spool.put(vec![Parcel { store: store.into(), message }], None).unwrap();
+}
+
+#[test]
+fn what_was_promised_is_appended_again_where_that_does_no_harm() {
+    let bed = Bed::new();
+    let copy = bed.path("state/attachments/3/0");
+    std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+    std::fs::write(&copy, "kept").unwrap();
+    let file =
+        crate::model::Attached { name: "f".into(), path: copy, size: 4, sha256: String::new() };
+    promise(&bed, "amp", "p1", vec![file]);
+    let outbox = bed.open();
+    assert_eq!(bed.memory.sent().len(), 1);
+    assert_eq!(last(&bed).files, [b"kept".to_vec()]);
+    assert_eq!(bed.copies(), 0);
+    drop(outbox);
+    // It is there already, perhaps only in part: the store is asked all the same, and knows.
+    promise(&bed, "amp", "p1", Vec::new());
+    let before = bed.memory.appends.load(Ordering::Relaxed);
+    let outbox = bed.open();
+    assert_eq!(bed.memory.appends.load(Ordering::Relaxed), before + 1);
+    assert_eq!((bed.memory.sent().len(), outbox.stuck().len()), (1, 0));
+    assert_eq!(outbox.spool.pending(), []);
+}
+
+#[test]
+fn what_a_store_will_not_have_waits_and_says_why() {
+    let bed = Bed::new();
+    let outbox = bed.open();
+    let path = bed.file("f", b"x");
+    *bed.memory.refuses.lock() = Some(|| StoreError::Refused("bob refuses me".into()));
+    send(&outbox, BOB, &format!("Attach: {path}\n\nhi\n")).unwrap();
+    assert_eq!(outbox.stuck(), [(BOB.to_owned(), "bob refuses me".to_owned())]);
+    assert_eq!(bed.copies(), 1);
+    outbox.close();
+    *bed.memory.refuses.lock() = None;
+    let outbox = bed.open();
+    assert_eq!((outbox.stuck(), bed.memory.sent().len(), bed.copies()), (vec![], 1, 0));
+}
+
+#[test]
+fn stores_are_asked_to_deliver_at_the_start_and_when_they_change() {
+    let bed = Bed::new();
+    bed.memory.stuck.store(true, Ordering::Relaxed);
+    let outbox = bed.open();
+    wait_until("the first delivery fails", || !outbox.troubles().is_empty());
+    let told = outbox.troubles();
+    assert!(told[0].contains("in the store amp") && told[0].contains("/x"), "{told:?}");
+    bed.memory.stuck.store(false, Ordering::Relaxed);
+    let before = bed.memory.deliveries.load(Ordering::Relaxed);
+    outbox.changed(1);
+    wait_until("it is tried again", || outbox.troubles().is_empty());
+    assert_eq!(bed.memory.deliveries.load(Ordering::Relaxed), before + 1);
+    outbox.close();
+}
+
+#[test]
+fn plain_names_are_drafts_whatever_the_stores() {
+    let bed = Bed::new();
+    let memory: Arc<dyn Store> = Arc::clone(&bed.memory) as Arc<dyn Store>;
+    assert!(check_name(&[Arc::clone(&memory)], "send-12"), "a name of headers to come");
+    assert!(check_name(&[memory], "Bob@acme.crabmail.ai"));
+    assert!(!check_name(&[], "bob@acme.crabmail.ai"));
+    assert!(check_name(&[], "bob") && !check_name(&[], &"b".repeat(65)));
+}
+
+fn check_name(stores: &[Arc<dyn Store>], name: &str) -> bool {
+    super::life::is_well_formed(stores, name)
+}
