@@ -196,7 +196,7 @@ impl Adapter {
     fn dir_entry(&self, dir: &OpenDir, number: u64) -> Option<(String, Node)> {
         match number {
             0 => Some((".".to_owned(), dir.node.clone())),
-            1 => Some(("..".to_owned(), parent(&dir.node))),
+            1 => Some(("..".to_owned(), self.tree.parent(&dir.node))),
             n => self.tree.item(&dir.listing, usize::try_from(n - 2).ok()?),
         }
     }
@@ -205,40 +205,6 @@ impl Adapter {
 /// The process behind a request, which names a thread; 0 if it cannot be seen from here.
 pub(super) fn process_of(req: &Request) -> u32 {
     thread_group(req.pid()).unwrap_or(0)
-}
-
-/// The folder above a folder.
-fn parent(node: &Node) -> Node {
-    match node {
-        Node::ArchiveDay(_) => Node::Archive,
-        Node::SentDay(_) => Node::Sent,
-        Node::Thread(_) => Node::Threads,
-        Node::Compose(_) => Node::Outbox,
-        Node::RawDir(number, path) => match path.rsplit_once('/') {
-            Some((up, _)) => Node::RawDir(*number, up.to_owned()),
-            None if path.is_empty() => Node::Raw,
-            None => Node::RawDir(*number, String::new()),
-        },
-        _ => Node::Root,
-    }
-}
-
-pub(super) fn is_dir(node: &Node) -> bool {
-    !matches!(
-        node,
-        Node::Readme
-            | Node::Status
-            | Node::Wait
-            | Node::Next
-            | Node::Transcript(_)
-            | Node::Draft(_)
-            | Node::ThreadDraft(..)
-            | Node::ComposeFile(..)
-            | Node::Reject(_)
-            | Node::RawFile(..)
-            | Node::Message(..)
-            | Node::Reply(..)
-    )
 }
 
 pub(super) fn kind(is_dir: bool) -> FileType {
@@ -251,6 +217,7 @@ pub(super) fn ttls(attr: &Attr) -> (Duration, Duration) {
         Caching::Immutable => (LONG, LONG),
         Caching::Folder if attr.is_dir => (SHORT, SHORT),
         Caching::Folder => (SHORT, LONG),
+        Caching::Brief => (SHORT, SHORT),
         Caching::Volatile => (Duration::ZERO, Duration::ZERO),
     }
 }
@@ -260,10 +227,13 @@ pub(super) fn text(name: &OsStr) -> Result<&str, Error> {
 }
 
 /// How the kernel shall treat an open file.
-pub(super) fn open_flags(node: &Node, file: &OpenFile) -> FopenFlags {
+pub(super) fn open_flags(tree: &Tree, node: &Node, file: &OpenFile) -> FopenFlags {
     match (node, file) {
         // Every read has to reach us: it decides whether the message was read to its end.
         (Node::Message(Place::Inbox, _), _) => FopenFlags::FOPEN_DIRECT_IO,
+        (Node::Message(place, ix), _) if !tree.keeps_pages(*place, *ix) => {
+            FopenFlags::FOPEN_NOFLUSH
+        }
         (Node::Message(..) | Node::Readme, _) => {
             FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH
         }
@@ -272,9 +242,10 @@ pub(super) fn open_flags(node: &Node, file: &OpenFile) -> FopenFlags {
             OpenFile::Draft { .. }
             | OpenFile::Body { .. }
             | OpenFile::Compose { .. }
+            | OpenFile::Text(_)
             | OpenFile::Waiting { .. },
         ) => FopenFlags::FOPEN_DIRECT_IO,
-        (Node::Status | Node::Draft(_), _) => {
+        (Node::Status | Node::Draft(_) | Node::Text(..), _) => {
             FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH
         }
         _ => FopenFlags::FOPEN_NOFLUSH,

@@ -42,12 +42,13 @@ fn run(tree: &Tree, notifier: &Notifier, queue: &Receiver<Changes>) {
         // What came meanwhile is told in one go.
         while let Ok(more) = queue.try_recv() {
             changes.added.extend(more.added);
+            changes.redrawn.extend(more.redrawn);
             changes.removed.extend(more.removed);
             changes.marked.extend(more.marked);
+            changes.moved.extend(more.moved);
             changes.other |= more.other;
         }
-        tree.forget(&changes.removed);
-        tree.forget(&changes.added);
+        tree.forget(&changes);
         let stale: HashSet<Stale> = tree.stale(&changes);
         for what in stale {
             // ENOENT: the kernel knows nothing of it. Any other error: the connection is ending.

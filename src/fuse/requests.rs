@@ -10,9 +10,7 @@ use fuser::{
     WriteFlags,
 };
 
-use super::adapter::{
-    Adapter, GENERATION, OpenDir, is_dir, kind, open_flags, process_of, text, ttls,
-};
+use super::adapter::{Adapter, GENERATION, OpenDir, kind, open_flags, process_of, text, ttls};
 use super::guard::guarded;
 use crate::view::Error;
 
@@ -181,7 +179,7 @@ impl Filesystem for Adapter {
         let opened = guarded("open", || {
             let node = self.node(ino)?;
             let file = self.tree.open(&node, &Self::access(req, &node, flags.0))?;
-            let how = open_flags(&node, &file);
+            let how = open_flags(&self.tree, &node, &file);
             Ok((self.files.add(file), how))
         });
         match opened {
@@ -206,7 +204,7 @@ impl Filesystem for Adapter {
                 name.to_str().ok_or_else(|| std::io::Error::from_raw_os_error(libc::EINVAL))?;
             let access = Self::access(req, &folder, flags);
             let (node, file) = self.tree.create(&folder, name, &access)?;
-            let how = open_flags(&node, &file);
+            let how = open_flags(&self.tree, &node, &file);
             let handle = self.files.add(file);
             Ok((self.attr_of(&node, Some(handle))?, handle, how))
         });
@@ -336,7 +334,7 @@ impl Filesystem for Adapter {
             let dir = self.dirs.get(fh).ok_or(Error::NotFound)?;
             self.list(req, &dir, offset, |next, name, node| {
                 let ino = INodeNo(self.tree.ino(node));
-                reply.add(ino, next, kind(is_dir(node)), name)
+                reply.add(ino, next, kind(node.is_dir()), name)
             });
             Ok(())
         });

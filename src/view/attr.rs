@@ -1,7 +1,8 @@
 //! `stat` of every node, and finding a node by name or number.
 
 use super::node::{
-    Decoded, Ino, Node, Place, Tag, day_ino, decode, fixed_ino, join, message_ino, reply_ino,
+    Decoded, Ino, Node, Place, Tag, day_ino, decode, fixed_ino, join, message_ino, parts_ino,
+    reply_ino,
 };
 use super::{Error, Tree, names};
 use crate::index::{Entry, MsgIx};
@@ -14,6 +15,8 @@ pub enum Caching {
     Immutable,
     /// Until it is told otherwise, and not for long.
     Folder,
+    /// For a moment.
+    Brief,
     /// Not at all.
     Volatile,
 }
@@ -57,6 +60,11 @@ impl Tree {
             Node::Reject(identity) => join(Tag::Reject, *identity),
             Node::Message(place, ix) => message_ino(*place, identity(ix)),
             Node::Reply(place, ix) => reply_ino(*place, identity(ix)),
+            Node::Parts(place, ix) => parts_ino(*place, identity(ix)),
+            Node::Part(place, ix, name) => {
+                let parts = parts_ino(*place, identity(ix)).to_string();
+                self.path_ino(&["part", &parts, name], node)
+            }
             Node::Draft(name) => self.path_ino(&["outbox", name], node),
             Node::ThreadDraft(t, name) => {
                 let (id, _) = core.thread_id(*t).unwrap_or(("", 0));
@@ -65,12 +73,22 @@ impl Tree {
             Node::Compose(folder) => self.path_ino(&["compose", folder], node),
             Node::ComposeFile(folder, name) => self.path_ino(&["compose", folder, name], node),
             Node::RawDir(n, path) | Node::RawFile(n, path) => {
-                let store = self.index.stores().get(*n).map_or("", |s| s.name());
-                self.path_ino(&["raw", store, path], node)
+                self.path_ino(&["raw", self.store_name(*n), path], node)
+            }
+            Node::MeStore(n) => self.path_ino(&["me", self.store_name(*n)], node),
+            Node::TextFolder(n, folder) => {
+                self.path_ino(&["me", self.store_name(*n), folder], node)
+            }
+            Node::Text(n, folder, name) => {
+                self.path_ino(&["me", self.store_name(*n), folder, name], node)
             }
             // The fixed ones have been answered above.
             _ => 0,
         }
+    }
+
+    fn store_name(&self, number: usize) -> &str {
+        self.index.stores().get(number).map_or("", |s| s.name())
     }
 
     fn path_ino(&self, parts: &[&str], node: &Node) -> Ino {
@@ -88,6 +106,7 @@ impl Tree {
             Decoded::Transcript(identity) => Node::Transcript(core.thread_by_identity(identity)?),
             Decoded::Message(place, identity) => Node::Message(place, core.by_identity(identity)?),
             Decoded::Reply(place, identity) => Node::Reply(place, core.by_identity(identity)?),
+            Decoded::Parts(place, identity) => Node::Parts(place, core.by_identity(identity)?),
             Decoded::Path(hash) => self.paths.lock().get(&hash)?.clone(),
         })
     }
@@ -119,7 +138,17 @@ impl Tree {
             }
             Node::Outbox => self.find_draft(name),
             Node::Rejected => self.reject_names().get(name).copied().map(Node::Reject),
-            Node::Compose(_) | Node::Raw | Node::RawDir(..) => self.find_listed(parent, name)?,
+            Node::Parts(place, ix) => {
+                self.part(*ix, name)?;
+                Some(Node::Part(*place, *ix, name.to_owned()))
+            }
+            Node::TextFolder(number, folder) => {
+                let found = self.has_text(*number, folder, name);
+                found.then(|| Node::Text(*number, folder, name.to_owned()))
+            }
+            Node::Compose(_) | Node::Raw | Node::RawDir(..) | Node::Me | Node::MeStore(_) => {
+                self.find_listed(parent, name)?
+            }
             _ => return Err(Error::NotDir),
         })
     }
@@ -152,6 +181,12 @@ impl Tree {
         {
             return Some(Node::Reply(place, ix));
         }
+        if let Some(stem) = name.strip_suffix(".d")
+            && let Some((place, ix)) = self.message_named(parent, stem)
+            && self.index.read().entry(ix).is_some_and(Entry::has_parts)
+        {
+            return Some(Node::Parts(place, ix));
+        }
         let Node::Thread(thread) = parent else { return None };
         let draft = Node::ThreadDraft(*thread, name.to_owned());
         self.thread_draft(*thread, name).map(|_| draft)
@@ -162,92 +197,127 @@ impl Tree {
     /// # Errors
     /// [`Error::NotFound`] for what is gone, store errors as they come.
     pub fn attr(&self, node: &Node) -> Result<Attr, Error> {
-        let ino = self.ino(node);
-        let open = |mode: u16| {
-            if self.settings.allow_other {
-                mode | (mode & 0o500) >> 3 | (mode & 0o500) >> 6
-            } else {
-                mode
-            }
-        };
-        let dir = |time: Option<Timestamp>| Attr {
-            ino,
-            is_dir: true,
-            mode: open(0o700),
-            size: 0,
-            time: time.unwrap_or(NO_TIME),
-            caching: Caching::Folder,
-        };
-        let file = |mode: u16, size: u64, time: Timestamp, caching: Caching| Attr {
-            ino,
-            is_dir: false,
-            mode,
-            size,
-            time,
-            caching,
+        let read = |size: u64, time: Timestamp, caching: Caching| {
+            self.file_attr(node, self.shared(0o400), size, time, caching)
         };
         Ok(match node {
-            Node::Readme => {
-                let size = self.readme().len() as u64;
-                file(open(0o400), size, README_TIME, Caching::Immutable)
-            }
+            Node::Readme => read(self.readme().len() as u64, README_TIME, Caching::Immutable),
             Node::Status => {
                 let (text, time) = self.status();
-                file(open(0o400), text.len() as u64, time, Caching::Volatile)
+                read(text.len() as u64, time, Caching::Volatile)
             }
-            Node::Wait | Node::Next => file(open(0o400), 0, NO_TIME, Caching::Volatile),
+            Node::Wait | Node::Next => read(0, NO_TIME, Caching::Volatile),
             Node::Message(place, ix) => {
                 let (size, time) = self.message_size(*ix)?;
                 let caching =
                     if *place == Place::Inbox { Caching::Folder } else { Caching::Immutable };
-                file(open(0o400), size, time, caching)
+                read(size, time, caching)
             }
             Node::Reply(_, ix) => {
                 let time = self.index.read().entry(*ix).map_or(NO_TIME, Entry::time);
-                file(0o200, 0, time, Caching::Volatile)
+                self.file_attr(node, 0o200, 0, time, Caching::Volatile)
+            }
+            Node::Part(_, ix, name) => {
+                let (size, time) = self.part_size(*ix, name)?;
+                read(size, time, Caching::Brief)
             }
             Node::Transcript(thread) => {
                 let plan = self.transcript(*thread)?;
-                file(open(0o400), plan.len(), plan.time(), Caching::Volatile)
+                read(plan.len(), plan.time(), Caching::Volatile)
             }
             Node::Reject(identity) => {
                 let (text, time) = self.reject_text(*identity)?;
-                file(open(0o400), text.len() as u64, time, Caching::Volatile)
+                read(text.len() as u64, time, Caching::Volatile)
             }
             Node::RawFile(number, path) => {
                 let entry = self.raw_entry(*number, path)?;
-                file(open(0o400), entry.size, entry.modified, Caching::Volatile)
+                read(entry.size, entry.modified, Caching::Volatile)
             }
-            Node::RawDir(_, path) if !path.is_empty() => {
-                Attr { caching: Caching::Volatile, ..dir(self.newest(node)) }
-            }
+            Node::Draft(_)
+            | Node::ThreadDraft(..)
+            | Node::Compose(_)
+            | Node::ComposeFile(..)
+            | Node::Text(..) => self.written_attr(node)?,
+            _ => self.folder_attr(node)?,
+        })
+    }
+
+    /// `stat` of what can be written.
+    fn written_attr(&self, node: &Node) -> Result<Attr, Error> {
+        let (mode, len, time) = match node {
             Node::Draft(name) => {
                 let draft =
                     self.outbox.as_ref().and_then(|o| o.find(name)).ok_or(Error::NotFound)?;
-                file(
-                    if draft.is_note { 0o400 } else { 0o600 },
-                    draft.len,
-                    draft.time,
-                    Caching::Volatile,
-                )
+                (if draft.is_note { 0o400 } else { 0o600 }, draft.len, draft.time)
             }
             Node::ThreadDraft(thread, name) => {
                 let draft = self.thread_draft(*thread, name).ok_or(Error::NotFound)?;
-                file(0o600, draft.len, draft.time, Caching::Volatile)
-            }
-            Node::Compose(name) => {
-                let time = self.compose_time(name).ok_or(Error::NotFound)?;
-                Attr { caching: Caching::Volatile, ..dir(Some(time)) }
+                (0o600, draft.len, draft.time)
             }
             Node::ComposeFile(folder, name) => {
                 let (len, time) = self.compose_file(folder, name).ok_or(Error::NotFound)?;
-                file(0o600, len, time, Caching::Volatile)
+                (0o600, len, time)
             }
-            Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_) => {
-                dir(Some(self.newest(node).ok_or(Error::NotFound)?))
+            Node::Text(number, folder, name) => {
+                let (len, time) = self.text_size(*number, folder, name)?;
+                (if self.settings.read_only { 0o400 } else { 0o600 }, len, time)
             }
-            _ => dir(self.newest(node)),
-        })
+            Node::Compose(name) => {
+                let time = self.compose_time(name).ok_or(Error::NotFound)?;
+                return Ok(self.dir_attr(node, Some(time), Caching::Volatile));
+            }
+            _ => return Err(Error::NotFound),
+        };
+        Ok(self.file_attr(node, mode, len, time, Caching::Volatile))
+    }
+
+    /// `stat` of a folder.
+    fn folder_attr(&self, node: &Node) -> Result<Attr, Error> {
+        let newest = self.newest(node);
+        let time = match node {
+            Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_) | Node::Parts(..) => {
+                Some(newest.ok_or(Error::NotFound)?)
+            }
+            _ => newest,
+        };
+        let volatile = match node {
+            Node::RawDir(_, path) => !path.is_empty(),
+            Node::Me | Node::MeStore(_) | Node::TextFolder(..) => true,
+            _ => false,
+        };
+        let caching = if volatile { Caching::Volatile } else { Caching::Folder };
+        Ok(self.dir_attr(node, time, caching))
+    }
+
+    /// A mode with the rights of the owner for everybody, if everybody may look.
+    fn shared(&self, mode: u16) -> u16 {
+        if self.settings.allow_other {
+            mode | (mode & 0o500) >> 3 | (mode & 0o500) >> 6
+        } else {
+            mode
+        }
+    }
+
+    fn dir_attr(&self, node: &Node, time: Option<Timestamp>, caching: Caching) -> Attr {
+        Attr {
+            ino: self.ino(node),
+            is_dir: true,
+            mode: self.shared(0o700),
+            size: 0,
+            time: time.unwrap_or(NO_TIME),
+            caching,
+        }
+    }
+
+    fn file_attr(
+        &self,
+        node: &Node,
+        mode: u16,
+        size: u64,
+        time: Timestamp,
+        caching: Caching,
+    ) -> Attr {
+        Attr { ino: self.ino(node), is_dir: false, mode, size, time, caching }
     }
 
     fn message_size(&self, ix: MsgIx) -> Result<(u64, Timestamp), Error> {
@@ -270,7 +340,10 @@ impl Tree {
             times.into_iter().find(|e| e.is_live()).map(Entry::time)
         };
         match node {
-            Node::Root => self.newest(&Node::Outbox).max(self.newest_below_root()),
+            Node::Root => {
+                let written = self.newest(&Node::Outbox).max(self.newest(&Node::Me));
+                written.max(self.newest_below_root())
+            }
             Node::Inbox => {
                 let core = self.index.read();
                 core.inbox_rev().find_map(|ix| core.entry(ix).map(Entry::time))
@@ -296,12 +369,16 @@ impl Tree {
                 .filter_map(|n| self.newest(&Node::RawDir(n, String::new())))
                 .max(),
             Node::RawDir(number, folder) => self.index.stores().get(*number)?.raw_newest(folder),
+            Node::Parts(_, ix) => {
+                self.index.read().entry(*ix).filter(|e| e.is_live()).map(Entry::time)
+            }
+            Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.newest_text(node),
             Node::Outbox => self.outbox.as_ref()?.list().iter().map(|l| l.time).max(),
             _ => None,
         }
     }
 
-    /// The newest of everything but drafts. Asked with every `stat` of the mount point, so it is
+    /// The newest of everything but drafts and texts. Asked with every `stat` of the mount point, so it is
     /// found once per change.
     fn newest_below_root(&self) -> Option<Timestamp> {
         let generation = self.generation();
@@ -315,6 +392,36 @@ impl Tree {
         let time = times.chain([self.status_time(), README_TIME]).max();
         *self.newest_seen.lock() = Some((generation, time));
         time
+    }
+
+    /// The folder above a folder.
+    pub fn parent(&self, folder: &Node) -> Node {
+        match folder {
+            Node::ArchiveDay(_) => Node::Archive,
+            Node::SentDay(_) => Node::Sent,
+            Node::Thread(_) => Node::Threads,
+            Node::Compose(_) => Node::Outbox,
+            Node::RawDir(number, path) => match path.rsplit_once('/') {
+                Some((up, _)) => Node::RawDir(*number, up.to_owned()),
+                None if path.is_empty() => Node::Raw,
+                None => Node::RawDir(*number, String::new()),
+            },
+            Node::Parts(place, ix) => self.folder_of(*place, *ix),
+            Node::MeStore(_) => Node::Me,
+            Node::TextFolder(number, _) => self.above_texts(*number),
+            _ => Node::Root,
+        }
+    }
+
+    /// The folder of a message.
+    fn folder_of(&self, place: Place, ix: MsgIx) -> Node {
+        let core = self.index.read();
+        match (place, core.entry(ix)) {
+            (Place::Archive, Some(e)) => Node::ArchiveDay(core.name_time(e).day()),
+            (Place::Sent, Some(e)) => Node::SentDay(core.name_time(e).day()),
+            (Place::Thread, Some(e)) => Node::Thread(core.thread_of(e)),
+            _ => Node::Inbox,
+        }
     }
 
     pub(super) fn raw_entry(
@@ -337,60 +444,4 @@ impl Tree {
 
 fn newest_live(core: &crate::index::Core, list: &[MsgIx]) -> Option<Timestamp> {
     list.iter().rev().filter_map(|ix| core.entry(*ix)).find(|e| e.is_live()).map(Entry::time)
-}
-
-/// Something a cache holds that is no longer true.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Stale {
-    /// The attributes of a node.
-    Attributes(Ino),
-    /// A name in a folder.
-    Name(Ino, String),
-}
-
-impl Tree {
-    /// What a change of the index makes stale in a cache of this tree.
-    pub fn stale(&self, changes: &crate::index::Changes) -> std::collections::HashSet<Stale> {
-        let mut nodes = vec![Node::Root, Node::Inbox];
-        if !changes.added.is_empty() || !changes.removed.is_empty() {
-            nodes.extend([Node::Archive, Node::Sent, Node::Threads, Node::Transcripts]);
-        }
-        if changes.other {
-            nodes.extend([Node::Rejected, Node::Raw]);
-        }
-        let mut stale = std::collections::HashSet::new();
-        for (ix, gone) in changes
-            .added
-            .iter()
-            .map(|ix| (ix, false))
-            .chain(changes.removed.iter().map(|ix| (ix, true)))
-        {
-            let Some(entry) = self.index.read().entry(*ix).copied() else { continue };
-            let day = entry.time().day();
-            let thread = self.index.read().thread_of(&entry);
-            let folders = [
-                (Node::Inbox, Place::Inbox),
-                (Node::ArchiveDay(day), Place::Archive),
-                (Node::SentDay(day), Place::Sent),
-                (Node::Thread(thread), Place::Thread),
-            ];
-            for (folder, place) in folders {
-                stale.insert(Stale::Attributes(self.ino(&folder)));
-                if gone && let Some(name) = self.message_name(*ix) {
-                    stale.insert(Stale::Name(self.ino(&folder), name));
-                    stale.insert(Stale::Attributes(self.ino(&Node::Message(place, *ix))));
-                }
-            }
-        }
-        // A name that was moved from `archive/` to `inbox/` stands there with the inode number it had.
-        for ix in &changes.marked {
-            let Some(entry) = self.index.read().entry(*ix).copied() else { continue };
-            let Some(name) = self.message_name(*ix).filter(|_| !entry.is_read()) else { continue };
-            for folder in [Node::Inbox, Node::ArchiveDay(entry.time().day())] {
-                stale.insert(Stale::Name(self.ino(&folder), name.clone()));
-            }
-        }
-        stale.extend(nodes.iter().map(|n| Stale::Attributes(self.ino(n))));
-        stale
-    }
 }

@@ -90,9 +90,48 @@ fn store_errno(e: &StoreError) -> i32 {
         // The next look at the folder shows what is there now.
         StoreError::Moved => libc::ENOENT,
         StoreError::NoKey(_) => libc::ENOKEY,
+        StoreError::NotPermitted(_) => libc::EPERM,
+        StoreError::Busy(_) => libc::EAGAIN,
     }
 }
 
 fn io_errno(e: &std::io::Error) -> i32 {
-    e.raw_os_error().unwrap_or(libc::EIO)
+    use std::io::ErrorKind;
+    if let Some(errno) = e.raw_os_error() {
+        return errno;
+    }
+    // Errors that were made here or in a store, not by the system.
+    match e.kind() {
+        ErrorKind::NotFound => libc::ENOENT,
+        ErrorKind::PermissionDenied => libc::EACCES,
+        ErrorKind::AlreadyExists => libc::EEXIST,
+        ErrorKind::StorageFull => libc::ENOSPC,
+        ErrorKind::ReadOnlyFilesystem => libc::EROFS,
+        ErrorKind::FileTooLarge => libc::EFBIG,
+        _ => libc::EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_of_a_store_has_its_errno() {
+        let text = || "why".to_owned();
+        let io = |e: std::io::Error| StoreError::io(std::path::Path::new("x"), e);
+        for (error, errno) in [
+            (StoreError::Invalid(text()), libc::EINVAL),
+            (StoreError::Refused(text()), libc::EBADMSG),
+            (StoreError::TooLarge(text()), libc::EFBIG),
+            (StoreError::Unreachable(text()), libc::EHOSTUNREACH),
+            (StoreError::NoKey(text()), libc::ENOKEY),
+            (StoreError::Moved, libc::ENOENT),
+            (io(std::io::Error::from_raw_os_error(libc::ENOSPC)), libc::ENOSPC),
+            (io(std::io::ErrorKind::NotFound.into()), libc::ENOENT),
+            (io(std::io::Error::other("odd")), libc::EIO),
+        ] {
+            assert_eq!(Error::Store(error).errno(), errno);
+        }
+    }
 }

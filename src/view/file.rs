@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::node::{Node, Place};
 use super::transcript::Plan;
-use super::{Error, Reader, Tree};
+use super::{Error, Reader, TextFile, Tree};
 use crate::index::{MsgIx, Reject, ThreadIx};
 use crate::model::{MarkRead, Timestamp, safe_text};
 use crate::outbox::DraftId;
@@ -81,6 +81,8 @@ pub enum OpenFile {
         /// What the wait gave.
         answer: Mutex<Option<Answer>>,
     },
+    /// A text that a store keeps, open for writing.
+    Text(TextFile),
     /// A file in a composing folder.
     Compose {
         /// The folder.
@@ -162,7 +164,11 @@ impl Tree {
             Node::Draft(_) | Node::ThreadDraft(..) | Node::Reply(..) | Node::ComposeFile(..) => {
                 self.open_draft(node, access)
             }
+            Node::Text(number, folder, name) => {
+                self.open_text((*number, *folder, name.clone()), access)
+            }
             _ if access.write || access.truncate => Err(self.not_writable(node)),
+            Node::Part(_, ix, name) => self.open_part(*ix, name),
             Node::Readme => bytes(self.readme().into_bytes().into()),
             Node::Status => bytes(self.status().0.into_bytes().into()),
             Node::Wait | Node::Next => {
@@ -232,6 +238,7 @@ impl Tree {
                 None => Vec::new(),
             }),
             OpenFile::Compose { text, .. } => Ok(part(&text.lock(), offset, size).to_vec()),
+            OpenFile::Text(file) => Ok(file.read(offset, size)),
         }
     }
 
@@ -254,13 +261,14 @@ impl Tree {
                 outbox.attach(*id, self.attachments(folder))?;
                 Ok(outbox.flush(*id, by_opener(*opener))?)
             }
+            OpenFile::Text(file) if by_opener(file.opener) => self.flush_text(file),
             OpenFile::Bytes { .. } | OpenFile::Waiting { .. } => {
                 if file.was_read().is_some() {
                     self.reading.flushed(address(file));
                 }
                 Ok(())
             }
-            OpenFile::Raw(_) | OpenFile::Transcript { .. } => Ok(()),
+            OpenFile::Raw(_) | OpenFile::Transcript { .. } | OpenFile::Text(_) => Ok(()),
         }
     }
 
@@ -273,6 +281,7 @@ impl Tree {
                 }
             }
             OpenFile::Body { id, folder, .. } => self.release_body(*id, folder),
+            OpenFile::Text(file) => self.release_text(file),
             _ => {
                 if let Some(message) = file.was_read() {
                     self.index.mark(message, true, true);

@@ -16,6 +16,8 @@ enum Item {
     Named(String, Node),
     /// A message; `true` if an earlier one has the short form of its name.
     Message(MsgIx, bool),
+    /// The folder of what comes with a message, named like it.
+    Parts(MsgIx, bool),
     Thread(ThreadIx),
     Transcript(ThreadIx),
 }
@@ -44,7 +46,8 @@ impl Listing {
         let mut waiting: Option<(MsgIx, Timestamp)> = None;
         // A name is only made where another message has the same time.
         for ix in list {
-            let Some(time) = core.entry(ix).map(|e| e.name_time().calendar()) else { continue };
+            let Some(entry) = core.entry(ix) else { continue };
+            let time = core.name_time(entry).calendar();
             let same = waiting.as_ref().is_some_and(|(_, before)| *before == time);
             if same {
                 if let Some((first, _)) = waiting.filter(|_| group.is_empty()) {
@@ -54,13 +57,16 @@ impl Listing {
                 group.clear();
             }
             let full = same && group.is_second(core, ix);
+            if entry.has_parts() {
+                items.push(Item::Parts(ix, full));
+            }
             items.push(Item::Message(ix, full));
             waiting = Some((ix, time));
         }
         Self { place, items }
     }
 
-    fn named(items: impl IntoIterator<Item = (String, Node)>) -> Self {
+    pub(super) fn named(items: impl IntoIterator<Item = (String, Node)>) -> Self {
         let items = items.into_iter().map(|(name, node)| Item::Named(name, node)).collect();
         Self { place: Place::Inbox, items }
     }
@@ -88,7 +94,7 @@ impl SameTime {
 /// Finds the message of a name in a list in listing order.
 fn find_named(core: &Core, list: &[MsgIx], stem: &str) -> Option<MsgIx> {
     let time = Timestamp::from_stamp(stem.get(..20)?)?;
-    let of = |ix: &MsgIx| core.entry(*ix).map(|e| e.name_time().calendar());
+    let of = |ix: &MsgIx| core.entry(*ix).map(|e| core.name_time(e).calendar());
     let start = list.partition_point(|ix| of(ix) < Some(time));
     let mut group = SameTime::default();
     for ix in list.get(start..)?.iter().copied().take_while(|ix| of(ix) == Some(time)) {
@@ -108,11 +114,14 @@ impl Tree {
     /// [`Error::NotDir`] for anything else, [`Error::NotFound`] for a folder that is gone.
     pub fn list(&self, node: &Node) -> Result<Listing, Error> {
         self.settle(node);
-        let fixed = |names: &[(&str, Node)]| {
-            Ok(Listing::named(names.iter().map(|(name, node)| ((*name).to_owned(), node.clone()))))
-        };
         match node {
-            Node::Root => fixed(ROOT),
+            Node::Root => {
+                let shown = |(_, node): &&(&str, Node)| *node != Node::Me || self.has_texts();
+                let named = |(name, node): &(&str, Node)| ((*name).to_owned(), node.clone());
+                Ok(Listing::named(ROOT.iter().filter(shown).map(named)))
+            }
+            Node::Parts(place, ix) => self.list_parts(*place, *ix),
+            Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.list_texts(node),
             Node::Outbox => Ok(Listing::named(self.outbox_entries())),
             Node::Compose(name) => Ok(Listing::named(self.compose_entries(name)?)),
             Node::Raw => Ok(Listing::named(
@@ -217,7 +226,7 @@ impl Tree {
             let mut at = 0;
             // One step a day, not a message: the list is in order of time.
             while let Some(entry) = list.get(at).and_then(|ix| core.entry(*ix)) {
-                let day = entry.time().day();
+                let day = core.name_time(entry).day();
                 let of_day = core.on_day(list, day);
                 if of_day.iter().filter_map(|ix| core.entry(*ix)).any(Entry::is_live) {
                     days.push((day.to_string(), folder(day)));
@@ -248,11 +257,31 @@ impl Tree {
                 let stem = names::message_stem(&core, core.entry(*ix)?, *full);
                 Some((format!("{stem}.txt"), Node::Message(listing.place, *ix)))
             }
+            Item::Parts(ix, full) => {
+                let core = self.index.read();
+                let stem = names::message_stem(&core, core.entry(*ix)?, *full);
+                Some((format!("{stem}.d"), Node::Parts(listing.place, *ix)))
+            }
             Item::Thread(t) => Some((self.thread_folder(*t)?, Node::Thread(*t))),
             Item::Transcript(t) => {
                 Some((format!("{}.txt", self.thread_folder(*t)?), Node::Transcript(*t)))
             }
         }
+    }
+
+    /// Every folder name that a thread has, or has had while the same id was shown in another store
+    /// too.
+    pub(super) fn thread_names(&self, thread: ThreadIx) -> Vec<String> {
+        let core = self.index.read();
+        let Some((id, _)) = core.thread_id(thread) else { return Vec::new() };
+        let name = names::thread_name(id);
+        let mut all = vec![name.clone()];
+        for (number, store) in self.index.stores().iter().enumerate() {
+            if core.find_thread(number, id).is_some() {
+                all.push(format!("{name}~{}", store.name()));
+            }
+        }
+        all
     }
 
     /// The folder name of a thread: with the store's name if another store shows the same.
@@ -296,6 +325,19 @@ impl Tree {
         found.into_iter().find(|t| self.thread_folder(*t).as_deref() == Some(name))
     }
 
+    /// Unread messages and the names they have in `inbox/`, oldest first, at most `limit`.
+    pub(super) fn unread_files(&self, limit: usize) -> Vec<(MsgIx, String)> {
+        let listing = {
+            let core = self.index.read();
+            Listing::messages(&core, Place::Inbox, core.inbox().take(limit))
+        };
+        let file = |number| match self.item(&listing, number)? {
+            (name, Node::Message(_, ix)) => Some((ix, name)),
+            _ => None,
+        };
+        (0..listing.len()).filter_map(file).collect()
+    }
+
     /// The message of a file name (without `.txt`) in a folder.
     pub(super) fn message_named(&self, folder: &Node, stem: &str) -> Option<(Place, MsgIx)> {
         let (place, ix) = match folder {
@@ -327,6 +369,7 @@ const ROOT: &[(&str, Node)] = &[
     ("README.txt", Node::Readme),
     ("archive", Node::Archive),
     ("inbox", Node::Inbox),
+    ("me", Node::Me),
     ("outbox", Node::Outbox),
     ("raw", Node::Raw),
     ("rejected", Node::Rejected),

@@ -2,6 +2,7 @@
 //!
 //! - [`node`]: what there is, and the inode number of each. `listing`: what a folder holds.
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
+//! - `parts`: the files that come with a message. `me`, `texts`: texts that stores keep.
 //! - `write`: what may be written where. `path`: the same tree by path, for the command line.
 //! - `render`, `status`, `readme`, `transcript`: the bytes of files. [`reader`]: who is looking.
 //! - `error`: every refusal, and its errno.
@@ -11,26 +12,34 @@ mod closing;
 mod error;
 mod file;
 mod listing;
+mod me;
 mod names;
 pub mod node;
+mod parts;
 mod path;
 pub mod reader;
 mod readme;
 mod render;
+mod stale;
 mod status;
+#[cfg(test)]
+mod tests;
+mod texts;
 mod transcript;
 mod wait;
 mod write;
 
-pub use attr::{Attr, Caching, Stale};
+pub use attr::{Attr, Caching};
 pub use error::Error;
 pub use file::{Access, OpenFile};
 pub use listing::Listing;
 pub use node::{Ino, Node, Place};
 pub use path::Listed;
 pub use reader::Reader;
+pub use stale::Stale;
+pub use texts::TextFile;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +47,10 @@ use std::time::Duration;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use crate::index::{Index, MsgIx, ThreadIx};
-use crate::model::{Fingerprint, MarkRead, Scope, Timestamp};
+use crate::index::{Entry, Index, MsgIx, ThreadIx};
+use crate::model::{Fingerprint, MarkRead, Scope, SignatureState, Timestamp};
 use crate::outbox::Outbox;
+use crate::store::Record;
 use reader::Listers;
 
 /// Rendered messages kept for the next reader.
@@ -76,14 +86,20 @@ pub struct Settings {
 /// Messages of a thread in listing order, as of a generation of the index.
 type ThreadOrder = (u64, Arc<Vec<MsgIx>>);
 
+/// A rendered message, and its entry as it was then: it is rendered again once it looks different.
+type Rendered = (Entry, Arc<[u8]>);
+
 /// The tree of one mount.
 pub struct Tree {
     index: Arc<Index>,
     outbox: Option<Arc<Outbox>>,
     settings: Settings,
-    rendered: Mutex<LruCache<MsgIx, Arc<[u8]>>>,
+    rendered: Mutex<LruCache<MsgIx, Rendered>>,
     /// The last message that was too long for the cache: who reads it reads on.
-    large: Mutex<Option<(MsgIx, Arc<[u8]>)>>,
+    large: Mutex<Option<(MsgIx, Rendered)>>,
+    /// Messages whose text changed and whose pages the kernel may still hold.
+    rewritten: Mutex<HashSet<(Place, MsgIx)>>,
+    parts: parts::Seen,
     orders: Mutex<LruCache<ThreadIx, ThreadOrder>>,
     transcripts: Mutex<LruCache<ThreadIx, (u64, Arc<transcript::Plan>)>>,
     every: Mutex<ThreadOrder>,
@@ -96,6 +112,7 @@ pub struct Tree {
     listers: Mutex<Listers>,
     reading: closing::Closing,
     composing: Mutex<HashMap<String, write::Composing>>,
+    texts: texts::Texts,
 }
 
 impl std::fmt::Debug for Tree {
@@ -113,6 +130,8 @@ impl Tree {
             settings,
             rendered: Mutex::new(LruCache::new(RENDERED)),
             large: Mutex::new(None),
+            rewritten: Mutex::default(),
+            parts: parts::Seen::default(),
             orders: Mutex::new(LruCache::new(THREADS)),
             transcripts: Mutex::new(LruCache::new(THREADS)),
             every: Mutex::new((u64::MAX, Arc::new(Vec::new()))),
@@ -122,6 +141,7 @@ impl Tree {
             listers: Mutex::new(Listers::default()),
             reading: closing::Closing::default(),
             composing: Mutex::new(HashMap::new()),
+            texts: texts::Texts::default(),
         }
     }
 
@@ -144,7 +164,15 @@ impl Tree {
     pub fn is_cacheable(&self, node: &Node) -> bool {
         !matches!(
             node,
-            Node::Inbox | Node::Outbox | Node::Compose(_) | Node::Raw | Node::RawDir(..)
+            Node::Inbox
+                | Node::Outbox
+                | Node::Compose(_)
+                | Node::Raw
+                | Node::RawDir(..)
+                | Node::Parts(..)
+                | Node::Me
+                | Node::MeStore(_)
+                | Node::TextFolder(..)
         )
     }
 
@@ -196,50 +224,60 @@ impl Tree {
 
     /// The message as a file.
     fn rendered(&self, ix: MsgIx) -> Result<Arc<[u8]>, Error> {
-        if let Some(bytes) = self.rendered.lock().get(&ix) {
-            return Ok(Arc::clone(bytes));
-        }
-        if let Some((_, bytes)) = self.large.lock().as_ref().filter(|(of, _)| *of == ix) {
-            return Ok(Arc::clone(bytes));
-        }
         let (entry, signature) = {
             let core = self.index.read();
             let entry = *core.entry(ix).filter(|e| e.is_live()).ok_or(Error::NotFound)?;
             (entry, core.signature(&entry))
         };
-        let store = self.index.store_of(&entry).ok_or(Error::NotFound)?;
-        let record = store.read(&entry.location())?;
-        if !self.is_same(ix, &record.message) {
-            return Err(crate::store::StoreError::Moved.into());
+        if let Some((seen, bytes)) = self.rendered.lock().get(&ix)
+            && entry.looks_like(seen)
+        {
+            return Ok(Arc::clone(bytes));
+        }
+        if let Some((_, (seen, bytes))) = self.large.lock().as_ref().filter(|(of, _)| *of == ix)
+            && entry.looks_like(seen)
+        {
+            return Ok(Arc::clone(bytes));
+        }
+        let kind = self.index.store_of(&entry).ok_or(Error::NotFound)?.kind();
+        let mut record = self.record(ix, &entry)?;
+        if let SignatureState::Valid(_) = signature
+            && let Some(body) = record.body_if_valid.take()
+        {
+            record.message.body = body;
         }
         let bytes: Arc<[u8]> =
-            render::message(&record.message, store.kind(), signature).into_bytes().into();
+            render::message(&record.message, kind, signature).into_bytes().into();
         if entry.size() != Some(bytes.len() as u64) {
-            self.index.remember_size(ix, bytes.len() as u64);
+            self.index.remember_size(ix, &entry, bytes.len() as u64);
         }
+        let rendered = (entry, Arc::clone(&bytes));
         if bytes.len() <= RENDERED_MAX {
-            self.rendered.lock().put(ix, Arc::clone(&bytes));
+            self.rendered.lock().put(ix, rendered);
         } else {
-            *self.large.lock() = Some((ix, Arc::clone(&bytes)));
+            *self.large.lock() = Some((ix, rendered));
         }
         Ok(bytes)
     }
 
-    /// Whether what stands at the message's place is still the message.
-    fn is_same(&self, ix: MsgIx, message: &crate::model::Message) -> bool {
+    /// The message as it stands in its store, if it is still there, in the thread it belongs to.
+    fn record(&self, ix: MsgIx, entry: &Entry) -> Result<Record, Error> {
+        let store = self.index.store_of(entry).ok_or(Error::NotFound)?;
+        let mut record = store.read(&entry.location())?;
         let core = self.index.read();
-        core.entry(ix).is_some_and(|e| {
-            core.id(e) == message.id && message.from.as_deref() == Some(core.from(e))
-        })
-    }
-
-    /// Forgets what was rendered of messages that changed or went.
-    pub fn forget(&self, messages: &[MsgIx]) {
-        let mut rendered = self.rendered.lock();
-        for ix in messages {
-            rendered.pop(ix);
+        let same = core.entry(ix).is_some_and(|e| {
+            let from = record.message.from.as_deref().unwrap_or_default();
+            core.id(e) == record.message.id && core.from(e) == from
+        });
+        if !same {
+            return Err(crate::store::StoreError::Moved.into());
         }
-        self.large.lock().take_if(|(ix, _)| messages.contains(ix));
+        if store.links() {
+            // Where threads are made of links, the message alone does not know its own.
+            let thread = core.thread_id(core.thread_of(entry));
+            record.message.thread = thread.map(|(id, _)| id.to_owned());
+        }
+        Ok(record)
     }
 }
 

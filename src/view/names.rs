@@ -5,7 +5,7 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 
 use crate::index::{Core, Entry};
-use crate::model::hex;
+use crate::model::{hex, plain_id, twin_hash};
 
 /// Longest `<from>` part of a message's name, in bytes.
 const MAX_FROM: usize = 64;
@@ -42,8 +42,12 @@ fn id_part(id: &str, full: bool) -> String {
     }
 }
 
-/// `<from>` in a name: plain characters stay, everything else is `_`, at most 64 bytes.
+/// `<from>` in a name: plain characters stay, everything else is `_`, at most 64 bytes; `unknown`
+/// where the message names no writer.
 fn from_part(from: &str) -> String {
+    if from.is_empty() {
+        return "unknown".to_owned();
+    }
     let plain = from.chars().map(|c| if c.is_ascii() && is_plain(c as u8) { c } else { '_' });
     plain.take(MAX_FROM).collect()
 }
@@ -52,7 +56,20 @@ fn from_part(from: &str) -> String {
 pub(super) fn message_stem(core: &Core, entry: &Entry, full: bool) -> String {
     let id = core.id(entry);
     let from = from_part(core.from(entry));
-    format!("{}-{from}-{}", entry.name_time().stamp(), id_part(&id, full))
+    format!("{}-{from}-{}", core.name_time(entry).stamp(), last_part(&id, full))
+}
+
+/// What stands for the id: where two messages have one id, the later one takes the hash of its file.
+fn last_part(id: &str, full: bool) -> String {
+    match twin_hash(id) {
+        Some(hash) if full => hash.to_owned(),
+        _ => id_part(plain_id(id), full),
+    }
+}
+
+/// The names, without ending, that a message can have: short and full.
+pub(super) fn message_stems(core: &Core, entry: &Entry) -> [String; 2] {
+    [message_stem(core, entry, false), message_stem(core, entry, true)]
 }
 
 /// The file name of a message in its short form.
@@ -122,6 +139,7 @@ pub(super) fn reject_name(path: &str, line: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::TWIN;
     use proptest::prelude::*;
 
     #[test]
@@ -154,6 +172,11 @@ mod tests {
         assert_eq!(id_part("AB12CD34", false), short_hash("AB12CD34", 8));
         assert_eq!(id_part("abc", false), short_hash("abc", 8));
         assert_eq!(id_part("ab12cd34/../x", true), short_hash("ab12cd34/../x", 64));
+        let twin = format!("ab12cd34ef56{TWIN}{}", "0f".repeat(32));
+        assert_eq!(last_part(&twin, false), "ab12cd34");
+        assert_eq!(last_part(&twin, true), "0f".repeat(32));
+        assert_eq!(last_part("ab12cd34ef56", true), "ab12cd34ef56");
+        assert_eq!(from_part(""), "unknown");
     }
 
     proptest! {

@@ -77,6 +77,58 @@ pub enum Node {
     Message(Place, MsgIx),
     /// `<name>.reply` beside a message, not listed.
     Reply(Place, MsgIx),
+    /// `<name>.d/` beside a message: the files that come with it.
+    Parts(Place, MsgIx),
+    /// A file that comes with a message.
+    Part(Place, MsgIx, String),
+    /// `me/`: texts that stores keep for me.
+    Me,
+    /// `me/<store>/`, where several stores keep texts.
+    MeStore(usize),
+    /// A folder of texts, of a store.
+    TextFolder(usize, &'static str),
+    /// A text, in a folder of a store.
+    Text(usize, &'static str, String),
+}
+
+impl Node {
+    /// A folder.
+    pub fn is_dir(&self) -> bool {
+        match self {
+            Self::Root
+            | Self::Inbox
+            | Self::Archive
+            | Self::ArchiveDay(_)
+            | Self::Sent
+            | Self::SentDay(_)
+            | Self::Threads
+            | Self::Thread(_)
+            | Self::Transcripts
+            | Self::Outbox
+            | Self::Compose(_)
+            | Self::Rejected
+            | Self::Raw
+            | Self::RawDir(..)
+            | Self::Parts(..)
+            | Self::Me
+            | Self::MeStore(_)
+            | Self::TextFolder(..) => true,
+            Self::Readme
+            | Self::Status
+            | Self::Wait
+            | Self::Next
+            | Self::Transcript(_)
+            | Self::Draft(_)
+            | Self::ThreadDraft(..)
+            | Self::ComposeFile(..)
+            | Self::Reject(_)
+            | Self::RawFile(..)
+            | Self::Message(..)
+            | Self::Reply(..)
+            | Self::Part(..)
+            | Self::Text(..) => false,
+        }
+    }
 }
 
 /// An inode number. Never 0; 1 is the root.
@@ -90,10 +142,11 @@ pub(super) enum Tag {
     Thread = 3,
     Transcript = 4,
     Reject = 5,
-    /// Paths whose text is in the tree's table: drafts, raw files.
+    /// Paths whose text is in the tree's table: drafts, raw files, texts, files of messages.
     Path = 6,
     Message = 16,
     Reply = 24,
+    Parts = 32,
 }
 
 const TAG_SHIFT: u32 = 56;
@@ -102,7 +155,7 @@ const LOW: u64 = (1 << TAG_SHIFT) - 1;
 const DAY_BIAS: i64 = 1 << 40;
 
 /// The nodes that exist once, in the order of their inode numbers from 1 on.
-const FIXED: [Node; 13] = [
+const FIXED: [Node; 14] = [
     Node::Root,
     Node::Readme,
     Node::Status,
@@ -116,6 +169,7 @@ const FIXED: [Node; 13] = [
     Node::Outbox,
     Node::Rejected,
     Node::Raw,
+    Node::Me,
 ];
 
 /// What an inode number says, before identities are looked up.
@@ -127,6 +181,7 @@ pub(super) enum Decoded {
     Path(u64),
     Message(Place, u64),
     Reply(Place, u64),
+    Parts(Place, u64),
 }
 
 pub(super) fn join(tag: Tag, low: u64) -> Ino {
@@ -139,6 +194,10 @@ pub(super) fn message_ino(place: Place, identity: u64) -> Ino {
 
 pub(super) fn reply_ino(place: Place, identity: u64) -> Ino {
     (Tag::Reply as u64 + place as u64) << TAG_SHIFT | identity & LOW
+}
+
+pub(super) fn parts_ino(place: Place, identity: u64) -> Ino {
+    (Tag::Parts as u64 + place as u64) << TAG_SHIFT | identity & LOW
 }
 
 pub(super) fn day_ino(tag: Tag, day: Day) -> Ino {
@@ -167,6 +226,7 @@ pub(super) fn decode(ino: Ino) -> Option<Decoded> {
         6 => Decoded::Path(low),
         16..=19 => Decoded::Message(place(Tag::Message)?, low),
         24..=27 => Decoded::Reply(place(Tag::Reply)?, low),
+        32..=35 => Decoded::Parts(place(Tag::Parts)?, low),
         _ => return None,
     })
 }
@@ -190,6 +250,7 @@ mod tests {
         for place in PLACES {
             assert_eq!(decode(message_ino(place, 7)), Some(Decoded::Message(place, 7)));
             assert_eq!(decode(reply_ino(place, 7)), Some(Decoded::Reply(place, 7)));
+            assert_eq!(decode(parts_ino(place, 7)), Some(Decoded::Parts(place, 7)));
         }
         assert_eq!(decode(0), None);
         assert_eq!(decode(u64::MAX), None);

@@ -2,6 +2,9 @@
 
 use super::Tree;
 
+/// A file that stores which carry files at all would take.
+const SOME_FILE: (&str, u64) = ("file.txt", 1);
+
 impl Tree {
     /// The text; at most 40 lines.
     pub(super) fn readme(&self) -> String {
@@ -11,6 +14,7 @@ impl Tree {
         } else {
             ""
         };
+        let (parts, texts) = (self.about_parts(), self.about_texts());
         format!(
             "This folder is the mailbox of \"{me}\". Messages are files; use ls, cat and echo.
 {can_write}
@@ -45,10 +49,31 @@ LOOK AROUND (never marks anything read)
   rejected/              what was refused on the way in, and why (bad signature, broken file)
   status.txt             who you are, unread list, health, the last refusal
   raw/                   the stores' own files, byte for byte
-
+{parts}{texts}
 The line Signature: in a message says who vouches for From: \"valid\" is signed by the key known for
 that sender; \"none\", \"unknown\" and \"missing\" are not proof of who wrote it.
 "
         )
+    }
+
+    /// The line about `.d/`, if messages here can carry files.
+    fn about_parts(&self) -> &'static str {
+        let file = [(SOME_FILE.0.to_owned(), SOME_FILE.1)];
+        if self.index.stores().iter().any(|s| s.carries(&file).is_ok()) {
+            "  NAME.d/                the files that came with a message, beside its NAME.txt\n"
+        } else {
+            ""
+        }
+    }
+
+    /// The line about `me/`, if there is any.
+    fn about_texts(&self) -> String {
+        let mut keepers =
+            self.index.stores().iter().filter_map(|s| Some((s.name(), s.notebook()?)));
+        let Some((_, first)) = keepers.next() else { return String::new() };
+        let store = if keepers.next().is_some() { "STORE/" } else { "" };
+        let path = format!("me/{store}{{{}}}/", first.folders().join(","));
+        let how = if self.settings.read_only { "" } else { ": > replaces one, >> adds to it" };
+        format!("  {path:<22} your own texts, kept for you{how}\n")
     }
 }

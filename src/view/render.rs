@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::model::{Message, SignatureState, one_line, safe_text};
+use crate::model::{Message, SignatureState, one_line, plain_id, safe_text};
 use crate::store::Kind;
 
 /// The bytes of the message's file; the same in every view.
@@ -50,9 +50,9 @@ pub(super) fn header(m: &Message, kind: Kind, signature: Option<SignatureState>)
         line("Thread", thread);
     }
     if let Some(id) = &m.in_reply_to {
-        line("In-Reply-To", &format!("<{id}@{kind}>"));
+        line("In-Reply-To", &format!("<{}@{kind}>", plain_id(id)));
     }
-    line("Message-ID", &format!("<{}@{kind}>", m.id));
+    line("Message-ID", &format!("<{}@{kind}>", plain_id(&m.id)));
     if let Some(signature) = signature {
         line("Signature", &signature.to_string());
     }
@@ -68,7 +68,7 @@ pub(super) fn header(m: &Message, kind: Kind, signature: Option<SignatureState>)
 
 fn attachment(a: &crate::model::Attachment) -> String {
     match &a.withheld {
-        Some(why) => format!("{} (withheld: {why})", a.name),
+        Some(why) => format!("{} ({why})", a.name),
         None => format!("{} ({})", a.name, a.size),
     }
 }
@@ -76,7 +76,7 @@ fn attachment(a: &crate::model::Attachment) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Attachment, Fingerprint, Timestamp};
+    use crate::model::{Attachment, Fingerprint, TWIN, Timestamp};
 
     fn example() -> Message {
         Message {
@@ -101,6 +101,35 @@ mod tests {
              Thread: 2026-04-24-foo-need-your-review\nMessage-ID: <ab12cd34ef567890@samp>\n\
              Signature: valid 3430f3e127705937\nAttachments: plan.pdf (32768)\n\n\
              need your review on the schema change\n"
+        );
+    }
+
+    #[test]
+    fn ids_are_plain_and_the_store_says_why_a_file_is_withheld() {
+        let withheld = |name: &str, why: &str| Attachment {
+            name: name.into(),
+            size: 5,
+            withheld: Some(why.into()),
+        };
+        let m = Message {
+            from: None,
+            thread: None,
+            in_reply_to: Some(format!("p1{TWIN}00ff")),
+            id: format!("m1{TWIN}00aa"),
+            attachments: vec![
+                withheld("f1.txt", "withheld: digest does not match"),
+                Attachment { name: "ok".into(), size: 7, withheld: None },
+                withheld("f2.txt", "does not match its signed hash"),
+            ],
+            warnings: vec!["expired".into()],
+            ..example()
+        };
+        assert_eq!(
+            header(&m, Kind::Amp, None),
+            "To: bar\nDate: Fri, 24 Apr 2026 17:42:03 +0000\nSubject: schema change\n\
+             In-Reply-To: <p1@amp>\nMessage-ID: <m1@amp>\n\
+             Attachments: f1.txt (withheld: digest does not match), ok (7), \
+             f2.txt (does not match its signed hash)\nWarnings: expired\n"
         );
     }
 

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::{Tree, names};
-use crate::index::{Core, Entry, MsgIx};
-use crate::model::{Timestamp, one_line, safe_text};
+use super::Tree;
+use crate::index::{Entry, MsgIx};
+use crate::model::{Fingerprint, SignatureState, Timestamp, one_line};
 
 /// Unread messages listed with their first line.
 const LISTED: usize = 50;
@@ -44,7 +44,7 @@ impl Tree {
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
         match &refusal {
             Some(r) => {
-                line(format!("last refusal: {}: {}", one_line(&r.name), safe_text(&r.reason)));
+                line(format!("last refusal: {}: {}", one_line(&r.name), one_paragraph(&r.reason)));
             }
             None => line("last refusal: none".to_owned()),
         }
@@ -57,18 +57,17 @@ impl Tree {
     /// When anything that `status.txt` tells last changed.
     pub(super) fn status_time(&self) -> Timestamp {
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal()).map(|r| r.time);
-        let time = [self.index.read().newest(), self.index.marks_time(), refusal];
+        let newest = self.index.read().newest();
+        let time = [newest, self.index.marks_time(), refusal, self.unsaved_time()];
         time.into_iter().flatten().max().unwrap_or_default()
     }
 
     /// Name and first line of unread messages, oldest first.
     fn unread_lines(&self) -> Vec<String> {
-        let unread: Vec<(MsgIx, String)> = {
-            let core = self.index.read();
-            let named = |ix: MsgIx| Some((ix, names::message_file(&core, core.entry(ix)?)));
-            core.inbox().filter_map(named).take(LISTED).collect()
-        };
-        unread.into_iter().map(|(ix, name)| format!("{name}  {}", self.first_line(ix))).collect()
+        self.unread_files(LISTED)
+            .into_iter()
+            .map(|(ix, name)| format!("{name}  {}", self.first_line(ix)))
+            .collect()
     }
 
     fn first_line(&self, ix: MsgIx) -> String {
@@ -105,11 +104,23 @@ impl Tree {
                 counts.2,
                 if health.is_empty() { "healthy" } else { "needs a look:" }
             );
-            if store.me() != self.settings.me {
-                let _ = write!(text, " (known there as {})", one_line(store.me()));
+            let key = self.index.my_key(number).map(|key| key.fingerprint());
+            let other_key = key.filter(|_| key != self.settings.fingerprint);
+            match (store.me() != self.settings.me, other_key) {
+                (true, Some(key)) => {
+                    let _ = write!(text, " (known there as {}, key {key})", one_line(store.me()));
+                }
+                (true, None) => {
+                    let _ = write!(text, " (known there as {})", one_line(store.me()));
+                }
+                (false, Some(key)) => {
+                    let _ = write!(text, " (key there {key})");
+                }
+                (false, None) => {}
             }
             out.push(text);
-            out.extend(health.into_iter().map(|h| format!("    {}", one_line(&h))));
+            let more = health.into_iter().chain(store.remarks());
+            out.extend(more.map(|line| format!("    {}", one_line(&line))));
         }
         out
     }
@@ -127,21 +138,67 @@ impl Tree {
                     one_line(&why)
                 ));
             }
+            out.extend(outbox.troubles().iter().map(|trouble| one_line(trouble).into_owned()));
         }
-        let core = self.index.read();
-        for name in strangers(&core) {
+        out.extend(self.unsaved_lines());
+        out.extend(self.shared_keys());
+        for name in self.strangers() {
             out.push(format!("nobody called {} has written yet", one_line(&name)));
         }
         out
     }
+
+    /// Keys of recent messages to me that are pinned to somebody else too.
+    fn shared_keys(&self) -> Vec<String> {
+        let writers: BTreeSet<(String, Fingerprint)> = {
+            let core = self.index.read();
+            let recent = core.to_me().rev().take(RECENT).filter_map(|ix| core.entry(ix));
+            let others = recent.filter(|e| !e.is_from_me());
+            let signed = others.filter_map(|e| match core.signature(e) {
+                SignatureState::Valid(key) => Some((core.from(e).to_owned(), key)),
+                _ => None,
+            });
+            signed.collect()
+        };
+        let keyring = self.index.keyring();
+        let line = |(from, fingerprint): &(String, Fingerprint)| {
+            let pinned = keyring.pinned(from);
+            let key = pinned.iter().find(|key| key.fingerprint() == *fingerprint)?;
+            let other = keyring.other_owner(key, from)?;
+            let (from, other) = (one_line(from), one_line(&other));
+            Some(format!("the key {fingerprint} of {from} is also pinned to {other}"))
+        };
+        writers.iter().filter_map(line).collect()
+    }
+
+    /// Recipients of recent messages who have never written anything, and have no mailbox that we
+    /// could see.
+    fn strangers(&self) -> BTreeSet<String> {
+        let stores = self.index.stores();
+        let named: BTreeSet<(usize, String)> = {
+            let core = self.index.read();
+            let recent = core.from_me().rev().take(RECENT).filter_map(|ix| core.entry(ix));
+            let to = |e: &Entry| {
+                let store = e.store();
+                let all = core.to(e).split(", ").filter(|to| !to.is_empty());
+                all.map(|to| (store, to.to_owned())).collect::<Vec<_>>()
+            };
+            recent.flat_map(to).collect()
+        };
+        let unheard = |(number, to): &(usize, String)| {
+            let Some(store) = stores.get(*number) else { return false };
+            let written = {
+                let core = self.index.read();
+                core.has_written(*number, to) || core.has_written(*number, &store.canonical(to))
+            };
+            !written && !store.registered(to)
+        };
+        named.into_iter().filter(unheard).map(|(_, to)| to).collect()
+    }
 }
 
-/// Recipients of recent messages who have never written anything.
-fn strangers(core: &Core) -> BTreeSet<String> {
-    let recent = core.from_me().rev().take(RECENT).filter_map(|ix| core.entry(ix));
-    recent
-        .flat_map(|e| core.to(e).split(", ").map(move |to| (e.store(), to)))
-        .filter(|(store, to)| !core.has_written(*store, to))
-        .map(|(_, to)| to.to_owned())
-        .collect()
+/// The lines of a text as one, for a place where each line is one thing.
+fn one_paragraph(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    one_line(&lines.join(" ")).into_owned()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::file::{Answer, MarkAtEnd, OpenFile};
-use super::{Error, Tree, names};
+use super::{Error, Tree};
 use crate::index::MsgIx;
 use crate::model::MarkRead;
 
@@ -61,9 +61,7 @@ impl Tree {
 
     /// Names of the unread messages, oldest first.
     pub(super) fn unread_names(&self) -> Vec<String> {
-        let core = self.index.read();
-        let name = |ix: MsgIx| Some(names::message_file(&core, core.entry(ix)?));
-        core.inbox().filter_map(name).collect()
+        self.unread_files(usize::MAX).into_iter().map(|(_, name)| name).collect()
     }
 
     /// Waits until there is unread mail, at most `timeout`, and gives its names, oldest first.

@@ -21,6 +21,12 @@ pub(super) struct Composing {
     time: Timestamp,
 }
 
+fn parts_are_fixed() -> Error {
+    Error::not_permitted(
+        "the files of a message cannot be changed; copy them to where you want to work on them",
+    )
+}
+
 impl Tree {
     /// Why a node cannot be written.
     pub(super) fn not_writable(&self, node: &Node) -> Error {
@@ -29,6 +35,7 @@ impl Tree {
             Node::Message(..) => Error::not_permitted(
                 "messages cannot be changed; write NAME.reply to answer this one",
             ),
+            Node::Part(..) => parts_are_fixed(),
             _ => Error::not_permitted("this file cannot be written; drafts go to outbox/"),
         }
     }
@@ -113,6 +120,13 @@ impl Tree {
             Node::Outbox => Node::Draft(name.to_owned()),
             Node::Thread(thread) => Node::ThreadDraft(*thread, name.to_owned()),
             Node::Compose(folder) => Node::ComposeFile(folder.clone(), name.to_owned()),
+            Node::TextFolder(number, folder) => {
+                let node = Node::Text(*number, folder, name.to_owned());
+                let access = Access { write: true, ..access.clone() };
+                let file = self.open_text((*number, *folder, name.to_owned()), &access)?;
+                return Ok((node, file));
+            }
+            Node::Parts(..) => return Err(parts_are_fixed()),
             _ => {
                 return Err(Error::not_permitted(
                     "files cannot be created here; drafts go to outbox/, answers beside a message \
@@ -154,14 +168,15 @@ impl Tree {
                 }
                 Ok(())
             }
+            OpenFile::Text(file) => self.write_text(file, offset, data),
             _ => Err(Error::not_permitted("this file was not opened for writing")),
         }
     }
 
-    /// Sets the length of a draft: of the open file if there is one, else of the kept one.
+    /// Sets the length of a draft or text: of the open file if there is one, else of the kept one.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] for everything that is not a draft.
+    /// [`Error::NotPermitted`] for everything else.
     pub fn set_len(&self, node: &Node, file: Option<&OpenFile>, len: u64) -> Result<(), Error> {
         match (file, node) {
             (Some(OpenFile::Draft { id, .. } | OpenFile::Body { id, .. }), _) => {
@@ -174,6 +189,10 @@ impl Tree {
                 }
                 text.lock().resize(len as usize, 0);
                 Ok(())
+            }
+            (Some(OpenFile::Text(file)), _) => self.cut_text(file, len),
+            (None, Node::Text(number, folder, name)) => {
+                self.truncate_text(&(*number, *folder, name.clone()), len)
             }
             // `truncate FILE` and `> FILE` on a name that no handle holds.
             (None, Node::Reply(..)) => Ok(()),
@@ -251,6 +270,10 @@ impl Tree {
                 let removed = composing.get_mut(folder).and_then(|f| f.files.remove(name));
                 removed.map(drop).ok_or(Error::NotFound)
             }
+            Node::TextFolder(number, folder) => {
+                self.remove_text(&(*number, *folder, name.to_owned()))
+            }
+            Node::Parts(..) => Err(parts_are_fixed()),
             _ => Err(Error::not_permitted(
                 "only messages in inbox/ (which marks them read) and drafts in outbox/ can be removed",
             )),
@@ -303,13 +326,20 @@ impl Tree {
             (Node::Compose(from), Node::Compose(to)) if from == to => {
                 self.rename_composed(from, name, new_name)
             }
+            (Node::TextFolder(number, folder), Node::TextFolder(n, f))
+                if (number, folder) == (n, f) =>
+            {
+                let key = |name: &str| (*number, *folder, name.to_owned());
+                self.rename_text(&key(name), &key(new_name), replace)
+            }
             // `mv` then copies, which writes the draft where it shall be.
             (
-                Node::Outbox | Node::Thread(_) | Node::Compose(_),
-                Node::Outbox | Node::Thread(_) | Node::Compose(_),
+                Node::Outbox | Node::Thread(_) | Node::Compose(_) | Node::TextFolder(..),
+                Node::Outbox | Node::Thread(_) | Node::Compose(_) | Node::TextFolder(..),
             ) => Err(std::io::Error::from_raw_os_error(libc::EXDEV).into()),
+            (Node::Parts(..), _) | (_, Node::Parts(..)) => Err(parts_are_fixed()),
             _ => Err(Error::not_permitted(
-                "only drafts in outbox/ can be renamed, and messages moved from archive/ to inbox/",
+                "only drafts in outbox/ and private files in me/ can be renamed, and messages moved from archive/ to inbox/",
             )),
         }
     }
@@ -345,6 +375,9 @@ impl Tree {
     pub(super) fn find_draft(&self, name: &str) -> Option<Node> {
         if self.composing.lock().contains_key(name) {
             return Some(Node::Compose(name.to_owned()));
+        }
+        if name.rsplit_once('.').is_some_and(|(_, ending)| ending == "error") {
+            self.settle(&Node::Outbox);
         }
         let outbox = self.outbox.as_ref().filter(|o| !o.is_leaving(name))?;
         outbox.find(name).map(|l| Node::Draft(l.name))
@@ -425,7 +458,7 @@ impl Tree {
         }
     }
 
-    /// Whether a node is a draft, whose mode and times programs may set to no effect.
+    /// Whether a node is a draft or a text, whose mode and times programs may set to no effect.
     pub fn is_draft(&self, node: &Node) -> bool {
         matches!(
             node,
@@ -434,6 +467,7 @@ impl Tree {
                 | Node::Compose(_)
                 | Node::ComposeFile(..)
                 | Node::Reply(..)
+                | Node::Text(..)
         )
     }
 
@@ -444,6 +478,7 @@ impl Tree {
                 self.outbox.as_ref()?.open_len(*id)
             }
             OpenFile::Compose { text, .. } => Some(text.lock().len() as u64),
+            OpenFile::Text(file) => Some(file.len()),
             _ => None,
         }
     }

@@ -1,0 +1,227 @@
+//! `me/`: the texts that stores keep for me ([`Notebook`]), as files that can be written:
+//! `me/<folder>/<name>`, or `me/<store>/<folder>/<name>` where several stores have some.
+
+use std::collections::BTreeSet;
+
+use super::file::OpenFile;
+use super::listing::Listing;
+use super::node::Node;
+use super::texts::{Here, Key, note};
+use super::{Access, Error, TextFile, Tree};
+use crate::model::{Timestamp, one_line};
+use crate::outbox::names;
+use crate::store::{Notebook, StoreError};
+
+impl Tree {
+    /// The numbers of the stores that keep texts.
+    fn keepers(&self) -> impl Iterator<Item = usize> + '_ {
+        let stores = self.index.stores().iter().enumerate();
+        stores.filter(|(_, s)| s.notebook().is_some()).map(|(number, _)| number)
+    }
+
+    /// Whether any store keeps texts.
+    pub(super) fn has_texts(&self) -> bool {
+        self.keepers().next().is_some()
+    }
+
+    fn book(&self, number: usize) -> Result<&dyn Notebook, Error> {
+        let store = self.index.stores().get(number);
+        store.and_then(|s| s.notebook()).ok_or(Error::NotFound)
+    }
+
+    /// The folder above the folders of texts of a store.
+    pub(super) fn above_texts(&self, number: usize) -> Node {
+        if self.keepers().nth(1).is_some() { Node::MeStore(number) } else { Node::Me }
+    }
+
+    pub(super) fn list_texts(&self, node: &Node) -> Result<Listing, Error> {
+        let folders = |number: usize| {
+            let folders = self.book(number)?.folders().iter();
+            Ok(Listing::named(folders.map(|f| ((*f).to_owned(), Node::TextFolder(number, f)))))
+        };
+        match node {
+            Node::TextFolder(number, folder) => {
+                let names = self.text_names(*number, folder)?;
+                let node = |n: &String| Node::Text(*number, folder, n.clone());
+                Ok(Listing::named(names.into_iter().map(|n| (n.clone(), node(&n)))))
+            }
+            Node::MeStore(number) => folders(*number),
+            _ => match self.keepers().collect::<Vec<_>>()[..] {
+                [] => Err(Error::NotFound),
+                [only] => folders(only),
+                ref all => Ok(Listing::named(all.iter().filter_map(|number| {
+                    let store = self.index.stores().get(*number)?;
+                    Some((store.name().to_owned(), Node::MeStore(*number)))
+                }))),
+            },
+        }
+    }
+
+    fn text_names(&self, number: usize, folder: &'static str) -> Result<BTreeSet<String>, Error> {
+        let notes = self.book(number)?.list(folder);
+        let (here, away) = self.texts.names(number, folder);
+        let mut names: BTreeSet<String> = notes.into_iter().map(|n| n.name).collect();
+        for name in away {
+            names.remove(&name);
+        }
+        names.extend(here);
+        Ok(names)
+    }
+
+    pub(super) fn has_text(&self, number: usize, folder: &'static str, name: &str) -> bool {
+        self.text_size(number, folder, name).is_ok()
+    }
+
+    /// Length and time of a text.
+    pub(super) fn text_size(
+        &self,
+        number: usize,
+        folder: &'static str,
+        name: &str,
+    ) -> Result<(u64, Timestamp), Error> {
+        match self.texts.size(&(number, folder, name.to_owned())) {
+            Ok(size) => Ok(size),
+            Err(Here::Nothing) => {
+                let note = note(self.book(number)?, folder, name).ok_or(Error::NotFound)?;
+                Ok((note.size, note.modified))
+            }
+            Err(_) => Err(Error::NotFound),
+        }
+    }
+
+    /// The time of the newest text in a folder, or below one.
+    pub(super) fn newest_text(&self, node: &Node) -> Option<Timestamp> {
+        let (number, folder) = match node {
+            Node::TextFolder(number, folder) => (*number, *folder),
+            Node::MeStore(number) => {
+                let folders = self.book(*number).ok()?.folders().iter();
+                return folders
+                    .filter_map(|f| self.newest_text(&Node::TextFolder(*number, f)))
+                    .max();
+            }
+            _ => return self.keepers().filter_map(|n| self.newest_text(&Node::MeStore(n))).max(),
+        };
+        let names = self.text_names(number, folder).ok()?;
+        let times = names.iter().filter_map(|name| self.text_size(number, folder, name).ok());
+        times.map(|(_, time)| time).max()
+    }
+
+    /// Opens a text, or makes one.
+    pub(super) fn open_text(&self, key: Key, access: &Access) -> Result<OpenFile, Error> {
+        let book = self.book(key.0)?;
+        if !access.write && !access.truncate {
+            let bytes = match self.texts.look(&key) {
+                Here::Text(bytes) => bytes,
+                Here::Away => return Err(Error::NotFound),
+                Here::Nothing => book.read(key.1, &key.2)?,
+            };
+            return Ok(OpenFile::Bytes { bytes: bytes.into(), mark: None });
+        }
+        if self.settings.read_only {
+            return Err(Error::ReadOnly);
+        }
+        if !names::is_private(&key.2) {
+            // Refused here, every program hears of it; at close, few do.
+            book.check_name(key.1, &key.2).inspect_err(|e| self.log_text(&key, e))?;
+        }
+        let how = (access.append, access.truncate, access.opener);
+        Ok(OpenFile::Text(self.texts.open(key, book, how)?))
+    }
+
+    fn text_limit(&self) -> Result<u64, Error> {
+        Ok(self.outbox()?.max_message())
+    }
+
+    pub(super) fn write_text(&self, file: &TextFile, at: u64, data: &[u8]) -> Result<(), Error> {
+        Ok(file.write(at, data, self.text_limit()?)?)
+    }
+
+    /// Sets the length of a text: of an open one, or of the one that the store has.
+    pub(super) fn cut_text(&self, file: &TextFile, len: u64) -> Result<(), Error> {
+        Ok(file.set_len(len, self.text_limit()?)?)
+    }
+
+    /// `truncate NAME` on a text that the caller does not hold open.
+    pub(super) fn truncate_text(&self, key: &Key, len: u64) -> Result<(), Error> {
+        self.text_size(key.0, key.1, &key.2)?;
+        let access = Access { write: true, ..Access::default() };
+        let OpenFile::Text(file) = self.open_text(key.clone(), &access)? else {
+            return Err(Error::NotFound);
+        };
+        let done = self.cut_text(&file, len).and_then(|()| Ok(file.save(self.book(key.0)?)?));
+        self.release_text(&file);
+        done
+    }
+
+    pub(super) fn flush_text(&self, file: &TextFile) -> Result<(), Error> {
+        Ok(file.flush(self.book(file.key().0)?)?)
+    }
+
+    pub(super) fn release_text(&self, file: &TextFile) {
+        let Ok(book) = self.book(file.key().0) else { return };
+        if let Err(e) = self.texts.release(file, book) {
+            self.log_text(&file.key(), &e);
+        }
+    }
+
+    /// `rm`: what is only here goes; what a store keeps stays.
+    pub(super) fn remove_text(&self, key: &Key) -> Result<(), Error> {
+        self.text_size(key.0, key.1, &key.2)?;
+        if note(self.book(key.0)?, key.1, &key.2).is_none() && self.texts.remove(key) {
+            return Ok(());
+        }
+        Err(Error::not_permitted(
+            "texts in me/ are kept: write a new one in its place (`echo text > NAME`)",
+        ))
+    }
+
+    /// `mv` within a folder of texts: a private text under a plain name replaces that text.
+    pub(super) fn rename_text(&self, from: &Key, to: &Key, replace: bool) -> Result<(), Error> {
+        let book = self.book(from.0)?;
+        self.text_size(from.0, from.1, &from.2)?;
+        if !replace && self.has_text(to.0, to.1, &to.2) {
+            return Err(std::io::Error::from_raw_os_error(libc::EEXIST).into());
+        }
+        match (names::is_private(&from.2), names::is_private(&to.2)) {
+            _ if from == to => Ok(()),
+            (true, _) => {
+                let done = self.texts.rename(from, to, book);
+                Ok(done.inspect_err(|e| self.log_text(to, e))?)
+            }
+            (false, true) => Ok(self.texts.move_away(from, to, book)?),
+            (false, false) => Err(Error::not_permitted(
+                "texts in me/ keep their names; copy it to the new name (`cp OLD NEW`)",
+            )),
+        }
+    }
+
+    /// A text that could not be saved, for the log (contract, section 6).
+    fn log_text(&self, key: &Key, error: &StoreError) {
+        let store = self.index.stores().get(key.0).map_or("", |s| s.name());
+        let (name, reason) = (format!("{}/{}", key.1, key.2), error.to_string());
+        let (name, reason) = (one_line(&name), one_line(&reason));
+        tracing::warn!(store, name = %name, reason = %reason, "text refused");
+    }
+
+    /// What could not be saved, one line each.
+    pub(super) fn unsaved_lines(&self) -> Vec<String> {
+        let several = self.keepers().nth(1).is_some();
+        let line = |u: super::texts::Unsaved| {
+            let store = self.index.stores().get(u.key.0).map_or("", |s| s.name());
+            let store = if several { format!("{store}/") } else { String::new() };
+            let path = |name: &str| format!("me/{store}{}/{}", u.key.1, one_line(name));
+            format!(
+                "{} was not saved: {}; what was written is in {} until it is removed or the mount ends",
+                path(&u.name),
+                one_line(&u.reason),
+                path(&u.key.2),
+            )
+        };
+        self.texts.unsaved().into_iter().map(line).collect()
+    }
+
+    /// When a text last could not be saved.
+    pub(super) fn unsaved_time(&self) -> Option<Timestamp> {
+        self.texts.unsaved().iter().map(|u| u.time).max()
+    }
+}

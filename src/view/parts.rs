@@ -1,0 +1,158 @@
+//! `<name>.d/` beside a message: the files that come with it (contract, section 3).
+
+use std::collections::HashSet;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use super::file::OpenFile;
+use super::listing::Listing;
+use super::node::{Node, Place};
+use super::{Error, Tree};
+use crate::index::{Entry, MsgIx};
+use crate::model::{Attachment, Timestamp};
+use crate::store::Part;
+
+/// Messages whose files are remembered.
+const MESSAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+/// For how long: as long as the kernel keeps what it was told of them. A copy or `ls -l` of a folder
+/// then reads the message once, and a file that changed in the store is seen soon.
+const FRESH: Duration = Duration::from_secs(1);
+/// The longest file name there can be.
+const MAX_NAME: usize = 255;
+
+/// The files of messages read a moment ago.
+#[derive(Debug)]
+pub(super) struct Seen(Mutex<LruCache<MsgIx, SeenParts>>);
+
+#[derive(Debug)]
+struct SeenParts {
+    at: Instant,
+    generation: u64,
+    list: Arc<[Attachment]>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(MESSAGES)))
+    }
+}
+
+impl Seen {
+    fn get(&self, ix: MsgIx, generation: u64) -> Option<Arc<[Attachment]>> {
+        let mut seen = self.0.lock();
+        let fresh = |s: &&SeenParts| s.generation == generation && s.at.elapsed() < FRESH;
+        seen.get(&ix).filter(fresh).map(|s| Arc::clone(&s.list))
+    }
+
+    fn put(&self, ix: MsgIx, generation: u64, list: &Arc<[Attachment]>) {
+        let list = Arc::clone(list);
+        self.0.lock().put(ix, SeenParts { at: Instant::now(), generation, list });
+    }
+
+    /// Forgets what was read of a message.
+    pub fn forget(&self, ix: MsgIx) {
+        self.0.lock().pop(&ix);
+    }
+}
+
+/// Those that are shown: not withheld, each name one path component, and once. Stores see to that;
+/// a mistake there must not become a strange tree here.
+fn shown(attachments: Vec<Attachment>) -> Arc<[Attachment]> {
+    let mut names = HashSet::new();
+    let is_component = |name: &str| {
+        !matches!(name, "" | "." | "..") && name.len() <= MAX_NAME && !name.contains(['/', '\0'])
+    };
+    attachments
+        .into_iter()
+        .filter(|a| a.withheld.is_none() && is_component(&a.name) && names.insert(a.name.clone()))
+        .collect()
+}
+
+impl Tree {
+    /// The files that come with a message and are not withheld.
+    fn parts(&self, ix: MsgIx) -> Result<Arc<[Attachment]>, Error> {
+        let (entry, generation) = {
+            let core = self.index.read();
+            let entry = core.entry(ix).filter(|e| e.is_live() && e.has_parts());
+            (*entry.ok_or(Error::NotFound)?, core.generation())
+        };
+        if let Some(list) = self.parts.get(ix, generation) {
+            return Ok(list);
+        }
+        let record = self.record(ix, &entry)?;
+        let list = shown(record.message.attachments.into_iter().chain(record.parts).collect());
+        self.parts.put(ix, generation, &list);
+        Ok(list)
+    }
+
+    /// One of them.
+    pub(super) fn part(&self, ix: MsgIx, name: &str) -> Result<Attachment, Error> {
+        self.parts(ix)?.iter().find(|a| a.name == name).cloned().ok_or(Error::NotFound)
+    }
+
+    /// Its size, and its time: that of the message.
+    pub(super) fn part_size(&self, ix: MsgIx, name: &str) -> Result<(u64, Timestamp), Error> {
+        let time = self.index.read().entry(ix).map(Entry::time).ok_or(Error::NotFound)?;
+        Ok((self.part(ix, name)?.size, time))
+    }
+
+    pub(super) fn list_parts(&self, place: Place, ix: MsgIx) -> Result<Listing, Error> {
+        let parts = self.parts(ix)?;
+        let node = |a: &Attachment| (a.name.clone(), Node::Part(place, ix, a.name.clone()));
+        Ok(Listing::named(parts.iter().map(node)))
+    }
+
+    /// Opens one of them. Reading it marks nothing.
+    pub(super) fn open_part(&self, ix: MsgIx, name: &str) -> Result<OpenFile, Error> {
+        let listed = self.part(ix, name)?;
+        let entry = *self.index.read().entry(ix).ok_or(Error::NotFound)?;
+        let store = self.index.store_of(&entry).ok_or(Error::NotFound)?;
+        let (file, len) = match store.open_part(&entry.location(), name)? {
+            Part::File(file) => {
+                let len = file.metadata()?.len();
+                (OpenFile::Raw(file), len)
+            }
+            Part::Bytes(bytes) => {
+                let len = bytes.len() as u64;
+                (OpenFile::Bytes { bytes, mark: None }, len)
+            }
+        };
+        if len != listed.size {
+            // It changed in the store: the next look has to read the message again.
+            self.parts.forget(ix);
+        }
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_safe_names_are_shown_and_each_once() {
+        let part = |name: &str, withheld: Option<&str>| Attachment {
+            name: name.to_owned(),
+            size: name.len() as u64,
+            withheld: withheld.map(str::to_owned),
+        };
+        let long = "x".repeat(256);
+        let list = [
+            part("a.txt", None),
+            part("../etc", None),
+            part("..", None),
+            part("", None),
+            part("nul\0", None),
+            part(&long, None),
+            part("bad.txt", Some("withheld: digest does not match")),
+            part("a.txt", None),
+            part("b", None),
+        ];
+        let names: Vec<String> = shown(list.to_vec()).iter().map(|a| a.name.clone()).collect();
+        assert_eq!(names, ["a.txt", "b"]);
+    }
+}

@@ -1,0 +1,138 @@
+//! The tree over stores in memory. `shown`: messages and what comes with them; `texts`: `me/`.
+
+mod shown;
+mod store;
+mod texts;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ed25519_dalek::{Signer, SigningKey};
+
+use super::*;
+use crate::identity::Keyring;
+use crate::index::{self, Changes};
+use crate::model::{
+    Attachment, Claim, ClaimScope, Covered, PublicKey, TWIN, UnknownRecipient, Unsigned,
+};
+use crate::outbox::{self, Keys};
+use crate::store::Durability;
+use store::{Letter, TestBook, TestStore, as_stores, letter};
+
+/// 2026-04-24T17:42:03Z.
+const T0: i64 = 1_777_052_523;
+const DAY: &str = "2026-04-24";
+
+struct Bed {
+    dir: tempfile::TempDir,
+    stores: Vec<Arc<TestStore>>,
+    tree: Tree,
+}
+
+fn store(letters: Vec<Letter>) -> TestStore {
+    let letters = parking_lot::Mutex::new(letters.into_iter().map(Ok).collect());
+    TestStore { name: "amp".into(), letters, ..TestStore::default() }
+}
+
+fn bed(stores: Vec<TestStore>) -> Bed {
+    bed_with(stores, false)
+}
+
+fn bed_with(stores: Vec<TestStore>, read_only: bool) -> Bed {
+    let dir = tempfile::tempdir().unwrap();
+    let stores: Vec<Arc<TestStore>> = stores.into_iter().map(Arc::new).collect();
+    let tree = tree(&dir, &stores, read_only);
+    Bed { dir, stores, tree }
+}
+
+fn tree(dir: &tempfile::TempDir, stores: &[Arc<TestStore>], read_only: bool) -> Tree {
+    let keyring = Arc::new(Keyring::open(&dir.path().join("keyring.json")).unwrap());
+    let settings = index::Settings {
+        marks: dir.path().join("marks"),
+        snapshot: dir.path().join("snapshot"),
+        unsigned: Unsigned::Accept,
+        read_only,
+        my_keys: vec![None; stores.len()],
+    };
+    let keys = Arc::new(Keys::new(Err("no key".into()), Arc::clone(&keyring)));
+    let index = Index::open(as_stores(stores), keyring, settings, &mut |_, _| {}).unwrap();
+    let index = Arc::new(index);
+    let settings = outbox::Settings {
+        durability: Durability::None,
+        max_message: 1000,
+        unknown_recipient: UnknownRecipient::Accept,
+    };
+    let outbox = (!read_only)
+        .then(|| Arc::new(Outbox::open(dir.path(), Arc::clone(&index), keys, settings).unwrap()));
+    let settings = Settings {
+        me: "me".into(),
+        fingerprint: None,
+        mark_read: MarkRead::OnRead,
+        scope: Scope::Mine,
+        wait_timeout: Duration::ZERO,
+        read_only,
+        allow_other: false,
+        warnings: Vec::new(),
+    };
+    Tree::new(index, outbox, settings)
+}
+
+impl Bed {
+    fn names(&self, path: &str) -> Vec<String> {
+        self.tree.ls(path).unwrap().into_iter().map(|l| l.name).collect()
+    }
+
+    fn cat(&self, path: &str) -> String {
+        let mut out = Vec::new();
+        self.tree.cat(path, &mut out).unwrap_or_else(|e| panic!("{path}: {e}"));
+        String::from_utf8(out).unwrap()
+    }
+
+    fn errno(&self, path: &str) -> i32 {
+        self.tree.resolve(path).unwrap_err().errno()
+    }
+
+    fn attr(&self, path: &str) -> Attr {
+        self.tree.attr(&self.tree.resolve(path).unwrap()).unwrap()
+    }
+
+    /// Opens for writing as the kernel does: by name if it is there, else by creating it.
+    fn open(&self, folder: &str, name: &str, append: bool) -> OpenFile {
+        self.try_open(folder, name, append).unwrap()
+    }
+
+    fn try_open(&self, folder: &str, name: &str, append: bool) -> Result<OpenFile, Error> {
+        let access =
+            Access { write: true, append, truncate: !append, opener: 7, ..Access::default() };
+        let parent = self.tree.resolve(folder).unwrap();
+        match self.tree.lookup(&parent, name) {
+            Ok(node) => self.tree.open(&node, &access),
+            Err(_) => Ok(self.tree.create(&parent, name, &access)?.1),
+        }
+    }
+
+    /// `echo -n text > folder/name`, as a shell does it: a flush before the first byte.
+    fn write(&self, folder: &str, name: &str, text: &str, append: bool) -> Result<(), Error> {
+        let file = self.try_open(folder, name, append)?;
+        self.tree.flush(&file, 7)?;
+        let done = self.tree.write_file(&file, 0, text.as_bytes());
+        let done = done.and_then(|()| self.tree.flush(&file, 7));
+        self.tree.release(&file);
+        done
+    }
+
+    fn rename(&self, folder: &str, from: &str, to: &str) -> Result<(), Error> {
+        let folder = self.tree.resolve(folder).unwrap();
+        self.tree.rename(&folder, from, &folder, to, true)
+    }
+
+    fn unlink(&self, folder: &str, name: &str) -> Result<(), Error> {
+        self.tree.unlink(&self.tree.resolve(folder).unwrap(), name)
+    }
+
+    fn book(&self) -> &TestBook {
+        self.stores[0].book.as_ref().unwrap()
+    }
+}
+
+const STEM: &str = "20260424T174203.000Z-bob@x-00000001";

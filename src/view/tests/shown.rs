@@ -1,0 +1,302 @@
+//! Messages, the files that come with them, and what the tree says about them.
+
+use super::*;
+
+#[test]
+fn files_lie_beside_their_message_wherever_it_is() {
+    let mut with = letter("00000001aaaa", T0, &[("plan.pdf", "12345"), ("no.txt", "x")]);
+    with.message.attachments[1].withheld = Some("withheld: digest does not match".into());
+    let bare = letter("00000002aaaa", T0 + 1, &[]);
+    let mut sent = letter("00000003aaaa", T0 + 2, &[("mine", "abc")]);
+    sent.from_me = true;
+    let b = bed(vec![store(vec![with, bare, sent])]);
+    let folder = format!("{STEM}.d");
+    let places = ["inbox".to_owned(), format!("archive/{DAY}"), "threads/00000001aaaa".to_owned()];
+    for place in &places {
+        assert_eq!(b.names(place)[..2], [folder.clone(), format!("{STEM}.txt")]);
+        assert_eq!(b.names(&format!("{place}/{folder}")), ["plan.pdf"]);
+        let dir = b.attr(&format!("{place}/{folder}"));
+        assert!(dir.is_dir && dir.mode == 0o700 && dir.time == Timestamp::from_secs(T0));
+        let path = format!("{place}/{folder}/plan.pdf");
+        let part = b.attr(&path);
+        assert_eq!((part.mode, part.size, part.time), (0o400, 5, Timestamp::from_secs(T0)));
+        assert_eq!(b.cat(&path), "12345");
+        assert_eq!(b.errno(&format!("{place}/{folder}/no.txt")), libc::ENOENT);
+    }
+    assert_eq!(b.names(&format!("sent/{DAY}")).len(), 2);
+    assert_eq!(b.errno(&format!("inbox/{}.d", STEM.replace("0001", "0002"))), libc::ENOENT);
+    let text = b.cat(&format!("archive/{DAY}/{STEM}.txt"));
+    let line = "Attachments: plan.pdf (5), no.txt (withheld: digest does not match)\n";
+    assert!(text.contains(line), "{text}");
+}
+
+#[test]
+fn files_of_a_message_are_read_only_and_reading_them_marks_nothing() {
+    let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[("a", "12"), ("b", "3")])])]);
+    let dir = format!("inbox/{STEM}.d");
+    b.cat(&format!("{dir}/a"));
+    assert_eq!(b.tree.index().read().unread(), 1);
+    let eperm = |done: Result<(), Error>| {
+        let e = done.unwrap_err();
+        assert_eq!(e.errno(), libc::EPERM, "{e}");
+        assert!(e.to_string().contains("copy them"), "{e}");
+    };
+    eperm(b.unlink(&dir, "a"));
+    eperm(b.rename(&dir, "a", "c"));
+    eperm(b.try_open(&dir, "a", true).map(drop));
+    eperm(b.try_open(&dir, "new", false).map(drop));
+    let inbox = b.tree.resolve("inbox").unwrap();
+    assert_eq!(b.tree.rmdir(&inbox, &format!("{STEM}.d")).unwrap_err().errno(), libc::EPERM);
+    assert_eq!(b.tree.mkdir(&b.tree.resolve(&dir).unwrap(), "x").unwrap_err().errno(), libc::EPERM);
+    // Read, the message leaves the inbox, and its folder with it; names known already still open.
+    b.cat(&format!("inbox/{STEM}.txt"));
+    assert!(b.names("inbox").is_empty());
+    assert_eq!(b.cat(&format!("{dir}/b")), "3");
+}
+
+#[test]
+fn looking_at_many_files_reads_the_message_once() {
+    let files: Vec<(String, String)> = (0..50).map(|n| (format!("f{n}"), "x".repeat(n))).collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+    let b = bed(vec![store(vec![letter("00000001aaaa", T0, &files)])]);
+    let dir = format!("archive/{DAY}/{STEM}.d");
+    assert_eq!(b.tree.ls(&dir).unwrap().iter().map(|l| l.size).sum::<u64>(), 49 * 50 / 2);
+    assert_eq!(b.stores[0].reads.load(Ordering::Relaxed), 1);
+    // A file that changed in the store is seen as it is now, at the latest after a moment.
+    b.stores[0].change(0, |l| {
+        l.files[3] = b"longer".to_vec();
+        l.message.attachments[3].size = 6;
+    });
+    assert_eq!(b.cat(&format!("{dir}/f3")), "longer");
+    assert_eq!(b.attr(&format!("{dir}/f3")).size, 6);
+}
+
+#[test]
+fn a_file_on_disk_is_read_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let big = "0123456789".repeat(100_000);
+    let mut s = store(vec![letter("00000001aaaa", T0, &[("big", &big)])]);
+    s.on_disk = Some(dir.path().to_owned());
+    let b = bed(vec![s]);
+    let path = format!("archive/{DAY}/{STEM}.d/big");
+    let node = b.tree.resolve(&path).unwrap();
+    let file = b.tree.open(&node, &Access::default()).unwrap();
+    assert!(matches!(file, OpenFile::Raw(_)), "a large file is not held in memory");
+    assert_eq!(b.tree.read(&file, 999_995, 100).unwrap(), b"56789");
+    assert_eq!(b.cat(&path).len(), 1_000_000);
+}
+
+#[test]
+fn inode_numbers_of_files_are_those_of_the_message_and_the_name() {
+    let letters = vec![
+        letter("00000001aaaa", T0, &[("a", "1"), ("b", "2")]),
+        letter("00000002aaaa", T0 + 1, &[("a", "1")]),
+    ];
+    let mut s = store(letters);
+    s.book = Some(TestBook::default());
+    s.book.as_ref().unwrap().put("notes", "x.txt", "x");
+    let b = bed(vec![s]);
+    let other = STEM.replace("0001", "0002").replace("4203", "4204");
+    let paths = [
+        format!("archive/{DAY}/{STEM}.d"),
+        format!("archive/{DAY}/{STEM}.d/a"),
+        format!("archive/{DAY}/{STEM}.d/b"),
+        format!("inbox/{STEM}.d"),
+        format!("inbox/{STEM}.d/a"),
+        format!("inbox/{other}.d/a"),
+        "me".into(),
+        "me/notes".into(),
+        "me/plans".into(),
+        "me/notes/x.txt".into(),
+    ];
+    let numbers: Vec<u64> = paths.iter().map(|p| b.attr(p).ino).collect();
+    let mut distinct = numbers.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert_eq!(distinct.len(), paths.len());
+    for (path, ino) in paths.iter().zip(&numbers) {
+        assert_eq!(b.tree.node(*ino), Some(b.tree.resolve(path).unwrap()));
+    }
+    let again = tree(&b.dir, &b.stores, true);
+    for (path, ino) in paths.iter().zip(&numbers) {
+        assert_eq!(again.ino(&again.resolve(path).unwrap()), *ino, "{path}");
+    }
+}
+
+#[test]
+fn folders_know_the_folder_above() {
+    let mut s = store(vec![letter("00000001aaaa", T0, &[("a", "1")])]);
+    s.book = Some(TestBook::default());
+    let b = bed(vec![s]);
+    for path in ["inbox", &format!("archive/{DAY}"), "threads/00000001aaaa"]
+        .map(|f| format!("{f}/{STEM}.d"))
+    {
+        let (above, _) = path.rsplit_once('/').unwrap();
+        let parent = b.tree.parent(&b.tree.resolve(&path).unwrap());
+        assert_eq!(parent, b.tree.resolve(above).unwrap());
+    }
+    let notes = b.tree.resolve("me/notes").unwrap();
+    assert_eq!((b.tree.parent(&notes), b.tree.parent(&Node::Me)), (Node::Me, Node::Root));
+}
+
+#[test]
+fn two_messages_of_one_id_are_told_apart_by_the_hash_of_their_files() {
+    let hash = "0f".repeat(32);
+    let mut twin = letter(&format!("00000001aaaa{TWIN}{hash}"), T0, &[("f", "twin")]);
+    twin.message.in_reply_to = Some(format!("p{TWIN}{hash}"));
+    let mut nameless = letter("00000003aaaa", T0 + 1, &[]);
+    nameless.message.from = None;
+    let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[]), twin, nameless])]);
+    let full = format!("20260424T174203.000Z-bob@x-{hash}");
+    let third = "20260424T174204.000Z-unknown-00000003.txt";
+    assert_eq!(
+        b.names("inbox"),
+        [format!("{STEM}.txt"), format!("{full}.d"), format!("{full}.txt"), third.to_owned()]
+    );
+    assert_eq!(b.cat(&format!("inbox/{full}.d/f")), "twin");
+    let text = b.cat(&format!("inbox/{full}.txt"));
+    assert!(text.contains("In-Reply-To: <p@amp>\nMessage-ID: <00000001aaaa@amp>\n"), "{text}");
+    assert!(b.cat(&format!("inbox/{third}")).starts_with("To: me\n"));
+}
+
+fn signed(seed: u8, mut letter: Letter) -> Letter {
+    let key = SigningKey::from_bytes(&[seed; 32]);
+    letter.claim = Some(Claim::Signed {
+        key: Some(PublicKey(key.verifying_key().to_bytes())),
+        signature: key.sign(letter.message.body.as_bytes()).to_bytes(),
+        covered: Covered::one(letter.message.body.clone().into_bytes()),
+        scope: ClaimScope::Whole,
+    });
+    letter
+}
+
+#[test]
+fn what_a_valid_signature_covers_is_shown_first() {
+    let covered = "hello\n--- not covered by the signature ---\nmore\n".to_owned();
+    let part =
+        |id: &str, secs| Letter { body_if_valid: Some(covered.clone()), ..letter(id, secs, &[]) };
+    let b =
+        bed(vec![store(vec![signed(1, part("00000001aaaa", T0)), part("00000002aaaa", T0 + 1)])]);
+    let valid = b.cat(&format!("archive/{DAY}/{STEM}.txt"));
+    assert!(valid.contains("Signature: valid ") && valid.ends_with(&covered), "{valid}");
+    let name = b.names("inbox").pop().unwrap();
+    let unsigned = b.cat(&format!("archive/{DAY}/{name}"));
+    assert!(unsigned.contains("Signature: missing ") && unsigned.ends_with("\n\nhello\n"));
+}
+
+#[test]
+fn status_tells_what_stores_remark_and_whose_keys_are_shared() {
+    let from = |name: &str, id: &str, secs| {
+        let mut l = letter(id, secs, &[]);
+        l.message.from = Some(name.into());
+        signed(1, l)
+    };
+    let to = |name: &str, id: &str| {
+        let mut l = letter(id, T0 + 9, &[]);
+        (l.message.from, l.message.to, l.from_me) = (Some("me".into()), vec![name.into()], true);
+        l
+    };
+    let mut s = store(vec![
+        from("bob@x", "00000001aaaa", T0),
+        from("alice@x", "00000002aaaa", T0 + 1),
+        to("BOB@x", "00000003aaaa"),
+        to("registered", "00000004aaaa"),
+        to("nobody@x", "00000005aaaa"),
+    ]);
+    s.remarks = vec!["waiting in outbox: 5 to carol\nforged: line".into()];
+    let b = bed(vec![s]);
+    let status = b.cat("status.txt");
+    let key = PublicKey(SigningKey::from_bytes(&[1; 32]).verifying_key().to_bytes());
+    let shared =
+        format!("note: the key {} of alice@x is also pinned to bob@x\n", key.fingerprint());
+    assert!(status.contains(&shared), "{status}");
+    assert!(status.contains("; healthy\n    waiting in outbox: 5 to carol\u{240a}forged: line\n"));
+    let strangers: Vec<&str> = status.lines().filter(|l| l.contains("has written yet")).collect();
+    assert_eq!(strangers, ["note: nobody called nobody@x has written yet"]);
+    assert_eq!(b.cat("status.txt"), status, "nothing changes while nothing happens");
+}
+
+#[test]
+fn a_refused_file_is_named_after_itself_and_says_where_it_is() {
+    let s = store(vec![letter("00000001aaaa", T0, &[])]);
+    s.letters.lock().push(Err("is not JSON".into()));
+    let b = bed(vec![s]);
+    let hash = names::short_hash("inbox/letter1.json:0", 8);
+    let name = format!("letter1-{hash}.txt");
+    assert_eq!(b.names("rejected"), std::slice::from_ref(&name));
+    assert_eq!(
+        b.cat(&format!("rejected/{name}")),
+        "Reason: is not JSON\nSource: raw/amp/inbox/letter1.json\n\nhalf a letter\n"
+    );
+}
+
+#[test]
+fn a_message_that_moves_to_another_thread_is_shown_there() {
+    let letters = vec![
+        letter("00000001aaaa", T0, &[]),
+        letter("00000002aaaa", T0 + 1, &[("f", "x")]),
+        letter("00000003aaaa", T0 + 2, &[]),
+    ];
+    let b = bed(vec![store(letters)]);
+    let find = |id: &str| b.tree.index().read().find(0, "bob@x", id).unwrap();
+    let thread = |id: &str| b.tree.index().read().find_thread(0, id).unwrap();
+    let (ix, old) = (find("00000002aaaa"), thread("00000003aaaa"));
+    let name = b.tree.message_name(ix).unwrap();
+    assert!(b.cat(&format!("archive/{DAY}/{name}")).contains("Thread: 00000002aaaa\n"));
+    // As if it had left the thread `old`, which now holds nothing: its only message is gone.
+    b.stores[0].letters.lock()[2] = Err("gone".into());
+    b.tree.index().refresh(0, true).unwrap();
+    let changes = Changes { moved: vec![(ix, old)], ..Changes::default() };
+    b.tree.forget(&changes);
+    let stale = b.tree.stale(&changes);
+    let ino = |node: Node| b.tree.ino(&node);
+    let new = thread("00000002aaaa");
+    let stem = name.trim_end_matches(".txt");
+    for expected in [
+        Stale::Name(ino(Node::Thread(old)), name.clone()),
+        Stale::Name(ino(Node::Thread(old)), format!("{stem}.d")),
+        Stale::Name(ino(Node::Threads), "00000003aaaa".into()),
+        Stale::Name(ino(Node::Transcripts), "00000003aaaa.txt".into()),
+        Stale::Attributes(ino(Node::Thread(old))),
+        Stale::Attributes(ino(Node::Thread(new))),
+        Stale::Attributes(ino(Node::Transcript(new))),
+        Stale::Attributes(ino(Node::Threads)),
+        Stale::Attributes(ino(Node::Message(Place::Archive, ix))),
+        Stale::Attributes(ino(Node::Message(Place::Thread, ix))),
+    ] {
+        assert!(stale.contains(&expected), "{expected:?} missing");
+    }
+    assert!(!stale.contains(&Stale::Name(ino(Node::Threads), "00000002aaaa".into())));
+    // The kernel's pages of it are dropped once, in each place.
+    let places = [Place::Archive, Place::Archive, Place::Thread, Place::Thread];
+    assert_eq!(places.map(|p| b.tree.keeps_pages(p, ix)), [false, true, false, true]);
+    assert!(b.tree.keeps_pages(Place::Archive, find("00000001aaaa")));
+}
+
+#[test]
+fn readme_tells_of_what_there_is_in_forty_lines() {
+    let mut s = store(Vec::new());
+    (s.carries, s.book) = (true, Some(TestBook::default()));
+    for read_only in [false, true] {
+        let mut plain = store(Vec::new());
+        plain.name = "plain".into();
+        let b = bed_with(vec![plain], read_only);
+        let text = b.cat("README.txt");
+        assert!(!text.contains("NAME.d/") && !text.contains("me/{") && text.lines().count() <= 40);
+        assert!(!b.names("").contains(&"me".to_owned()));
+        assert_eq!(b.errno("me"), libc::ENOENT);
+    }
+    let b = bed_with(vec![s], true);
+    let text = b.cat("README.txt");
+    assert!(text.contains("NAME.d/") && text.contains("me/{notes,plans}/"), "{text}");
+    assert!(text.lines().count() <= 40 && text.is_ascii());
+}
+
+#[test]
+fn attachments_that_a_store_names_badly_do_not_become_paths() {
+    let mut l = letter("00000001aaaa", T0, &[("ok", "1")]);
+    let bad = |name: &str| Attachment { name: name.into(), size: 1, withheld: None };
+    l.message.attachments.extend([bad("../x"), bad(".."), bad("ok")]);
+    let b = bed(vec![store(vec![l])]);
+    assert_eq!(b.names(&format!("inbox/{STEM}.d")), ["ok"]);
+}

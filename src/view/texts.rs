@@ -1,0 +1,479 @@
+//! Texts that stores keep, while they are being written: what `>`, `>>`, editors and `mv` do to a
+//! file, turned into one [`Notebook::write`] a change.
+//!
+//! 1. All handles of a text share one buffer, as they would share a file: two programs that append
+//!    lose nothing to each other.
+//! 2. It goes to the store when the process that opened it closes it, and at the latest when a handle
+//!    is released. A cut alone (`: > NAME`, or the flush a shell sends before its first byte) waits
+//!    for the release, so that a text is never empty in the store while it is being replaced.
+//! 3. Somebody else may have written the text in the store meanwhile. What only adds to the text that
+//!    was opened is then added to theirs; anything else replaces it.
+//! 4. Private names (of editors, `sed -i`, `rsync`) live here and nowhere else, until they are renamed
+//!    to a plain name, which replaces that text.
+//! 5. A text that an editor moves away to a private name is not seen under its own until it is written
+//!    anew or the private one is gone. The store keeps it all the while.
+//! 6. A text that could not be saved when nobody was left to be told stays as `.<name>.unsaved`.
+//!
+//! # Locks
+//!
+//! A text, then the table. No two texts at once. While a store writes, only the text is locked.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::model::Timestamp;
+use crate::outbox::names;
+use crate::store::{Note, Notebook, StoreError};
+
+/// Which text: number of the store, folder, name.
+pub(super) type Key = (usize, &'static str, String);
+
+/// One text in the making.
+#[derive(Debug)]
+struct Text {
+    key: Key,
+    bytes: Vec<u8>,
+    /// What the store had when this text began to be written, unless that shall be replaced.
+    base: Option<Vec<u8>>,
+    /// `bytes` is what was asked for, no longer what it was made with.
+    loaded: bool,
+    /// Bytes were written since it was last saved.
+    written: bool,
+    /// It was made or cut since it was last saved.
+    cut: bool,
+    /// Why it is incomplete: then what the store has stays, until the text is cut.
+    too_long: Option<String>,
+    /// Removed while open: closing it saves nothing.
+    gone: bool,
+    time: Timestamp,
+}
+
+/// A text opened for writing.
+#[derive(Debug)]
+pub struct TextFile {
+    text: Arc<Mutex<Text>>,
+    /// The process that opened it; 0 if that is not known.
+    pub(super) opener: u32,
+    /// Writes go to the end.
+    append: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    text: Arc<Mutex<Text>>,
+    handles: usize,
+}
+
+/// A text that could not be saved.
+#[derive(Clone, Debug)]
+pub(super) struct Unsaved {
+    /// Where it lies now.
+    pub key: Key,
+    /// The name it had.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+    /// When.
+    pub time: Timestamp,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    slots: BTreeMap<Key, Slot>,
+    /// Texts that were moved away, and the private name each has.
+    away: HashMap<Key, Key>,
+    unsaved: BTreeMap<Key, Unsaved>,
+}
+
+/// The texts of one mount that are open or private.
+#[derive(Debug, Default)]
+pub(super) struct Texts(Mutex<Table>);
+
+/// What there is under a name here, whatever the store has.
+#[derive(Debug)]
+pub(super) enum Here {
+    /// This text.
+    Text(Vec<u8>),
+    /// Nothing, though the store has one.
+    Away,
+    /// Nothing is known: ask the store.
+    Nothing,
+}
+
+impl Text {
+    fn new(key: Key) -> Self {
+        Self {
+            key,
+            bytes: Vec::new(),
+            base: None,
+            loaded: false,
+            written: false,
+            cut: false,
+            too_long: None,
+            gone: false,
+            time: Timestamp::now(),
+        }
+    }
+
+    fn is_private(&self) -> bool {
+        names::is_private(&self.key.2)
+    }
+
+    /// Whether it is there and still has this name.
+    fn is_at(&self, key: &Key) -> bool {
+        self.loaded && !self.gone && self.key == *key
+    }
+
+    /// Fills it with what the store has. `afresh`: it is to be replaced, or was moved away.
+    fn load(&mut self, book: &dyn Notebook, afresh: bool) -> io::Result<()> {
+        let (_, folder, name) = &self.key;
+        let stored = if afresh || self.is_private() {
+            None
+        } else {
+            match book.read(folder, name) {
+                Ok(bytes) => Some(bytes),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+                Err(e) => return Err(e),
+            }
+        };
+        self.cut = stored.is_none();
+        self.base = if afresh { None } else { Some(stored.clone().unwrap_or_default()) };
+        self.bytes = stored.unwrap_or_default();
+        if let Some(note) = note(book, folder, name).filter(|_| !afresh) {
+            self.time = note.modified;
+        }
+        self.loaded = true;
+        Ok(())
+    }
+
+    /// Refuses what is only the beginning of what somebody wanted to write.
+    fn check_whole(&self) -> Result<(), StoreError> {
+        self.too_long.as_ref().map_or(Ok(()), |why| Err(StoreError::TooLarge(why.clone())))
+    }
+
+    /// Has the store keep it, if there is anything new.
+    fn save(&mut self, book: &dyn Notebook) -> Result<(), StoreError> {
+        if self.gone || self.is_private() || !(self.written || self.cut) {
+            return Ok(());
+        }
+        self.check_whole()?;
+        self.add_to_theirs(book);
+        let (_, folder, name) = &self.key;
+        book.write(folder, name, &self.bytes)?;
+        self.saved(book);
+        Ok(())
+    }
+
+    /// Takes over what somebody else wrote since the text was opened, if this one only adds to it.
+    fn add_to_theirs(&mut self, book: &dyn Notebook) {
+        let (_, folder, name) = &self.key;
+        let Some(base) = &self.base else { return };
+        let Ok(mut theirs) = book.read(folder, name) else { return };
+        if theirs != *base
+            && let Some(added) = self.bytes.strip_prefix(base.as_slice())
+        {
+            theirs.extend_from_slice(added);
+            self.bytes = theirs;
+        }
+    }
+
+    /// The store has it. Its time is the one that the store shows from now on.
+    fn saved(&mut self, book: &dyn Notebook) {
+        let (_, folder, name) = &self.key;
+        self.written = false;
+        self.cut = false;
+        self.base = book.read(folder, name).ok().filter(|now| *now == self.bytes);
+        if let Some(note) = note(book, folder, name) {
+            self.time = note.modified;
+        }
+    }
+
+    fn put(&mut self, at: Option<u64>, data: &[u8], limit: u64) -> Result<(), StoreError> {
+        let at = at.unwrap_or(self.bytes.len() as u64);
+        let end = at.saturating_add(data.len() as u64);
+        if let Err(e) = check_len(end, limit) {
+            self.too_long = Some(e.to_string());
+            return Err(e);
+        }
+        let (at, end) = (at as usize, end as usize);
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        if let Some(slot) = self.bytes.get_mut(at..end) {
+            slot.copy_from_slice(data);
+        }
+        self.written = true;
+        self.time = Timestamp::now();
+        Ok(())
+    }
+
+    fn cut(&mut self, len: u64, limit: u64) -> Result<(), StoreError> {
+        check_len(len, limit)?;
+        self.too_long = None;
+        if self.bytes.len() as u64 != len {
+            self.bytes.resize(len as usize, 0);
+            self.cut = true;
+            self.time = Timestamp::now();
+        }
+        Ok(())
+    }
+}
+
+fn check_len(len: u64, limit: u64) -> Result<(), StoreError> {
+    if len <= limit {
+        return Ok(());
+    }
+    Err(StoreError::TooLarge(format!("a text here may have {limit} bytes (max_message)")))
+}
+
+/// What a store says about one of its texts.
+pub(super) fn note(book: &dyn Notebook, folder: &str, name: &str) -> Option<Note> {
+    book.list(folder).into_iter().find(|n| n.name == name)
+}
+
+impl TextFile {
+    /// Its length in bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.text.lock().bytes.len() as u64
+    }
+
+    pub(super) fn read(&self, offset: u64, size: usize) -> Vec<u8> {
+        super::file::part(&self.text.lock().bytes, offset, size).to_vec()
+    }
+
+    /// Writes at `offset`, or at the end; it can have `limit` bytes.
+    pub(super) fn write(&self, offset: u64, data: &[u8], limit: u64) -> Result<(), StoreError> {
+        self.text.lock().put((!self.append).then_some(offset), data, limit)
+    }
+
+    pub(super) fn set_len(&self, len: u64, limit: u64) -> Result<(), StoreError> {
+        self.text.lock().cut(len, limit)
+    }
+
+    /// Which text it is now: it may have been renamed.
+    pub(super) fn key(&self) -> Key {
+        self.text.lock().key.clone()
+    }
+
+    /// A descriptor was closed by who opened it: what was written is saved.
+    pub(super) fn flush(&self, book: &dyn Notebook) -> Result<(), StoreError> {
+        let mut text = self.text.lock();
+        if text.written { text.save(book) } else { Ok(()) }
+    }
+
+    /// Saves whatever is new.
+    pub(super) fn save(&self, book: &dyn Notebook) -> Result<(), StoreError> {
+        self.text.lock().save(book)
+    }
+}
+
+impl Texts {
+    /// Opens a text for writing.
+    pub fn open(
+        &self,
+        key: Key,
+        book: &dyn Notebook,
+        (append, truncate, opener): (bool, bool, u32),
+    ) -> io::Result<TextFile> {
+        let (text, was_away) = {
+            let mut table = self.0.lock();
+            let was_away = table.away.remove(&key).is_some();
+            let new = || Slot { text: Arc::new(Mutex::new(Text::new(key.clone()))), handles: 0 };
+            let slot = table.slots.entry(key.clone()).or_insert_with(new);
+            slot.handles += 1;
+            (Arc::clone(&slot.text), was_away)
+        };
+        let file = TextFile { text, opener, append };
+        let mut text = file.text.lock();
+        if !text.loaded {
+            if let Err(e) = text.load(book, truncate || was_away) {
+                self.let_go(&file, &text);
+                return Err(e);
+            }
+        } else if truncate {
+            text.bytes.clear();
+            text.too_long = None;
+            text.base = None;
+            text.cut = true;
+        }
+        drop(text);
+        Ok(file)
+    }
+
+    /// The last descriptor of a handle was closed. What cannot be saved now is kept as private.
+    ///
+    /// # Errors
+    /// Why it cannot be saved.
+    pub fn release(&self, file: &TextFile, book: &dyn Notebook) -> Result<(), StoreError> {
+        let mut text = file.text.lock();
+        let saved = text.save(book);
+        if let Err(e) = &saved
+            && self.is_last(file, &text)
+        {
+            self.keep_unsaved(&mut text, &e.to_string());
+        }
+        self.let_go(file, &text);
+        saved
+    }
+
+    /// Whether no other handle will try to save the text again.
+    fn is_last(&self, file: &TextFile, text: &Text) -> bool {
+        let table = self.0.lock();
+        let slot = table.slots.get(&text.key).filter(|s| Arc::ptr_eq(&s.text, &file.text));
+        slot.is_none_or(|s| s.handles <= 1)
+    }
+
+    fn let_go(&self, file: &TextFile, text: &Text) {
+        let table = &mut *self.0.lock();
+        let Some(slot) = table.slots.get_mut(&text.key) else { return };
+        if !Arc::ptr_eq(&slot.text, &file.text) {
+            return;
+        }
+        slot.handles = slot.handles.saturating_sub(1);
+        let keep = text.is_private() && text.loaded && !text.gone;
+        if slot.handles == 0 && !keep {
+            table.slots.remove(&text.key);
+        }
+    }
+
+    fn keep_unsaved(&self, text: &mut Text, reason: &str) {
+        let (number, folder, name) = text.key.clone();
+        (text.written, text.cut) = (false, false);
+        if text.bytes.is_empty() {
+            return;
+        }
+        let time = Timestamp::now();
+        let table = &mut *self.0.lock();
+        let first = format!(".{name}.unsaved");
+        let names = std::iter::once(first.clone()).chain((2..).map(|n| format!("{first}.{n}")));
+        let mut keys = names.map(|name| (number, folder, name));
+        let Some(key) = keys.find(|key| !table.slots.contains_key(key)) else { return };
+        let kept = Text { bytes: text.bytes.clone(), loaded: true, time, ..Text::new(key.clone()) };
+        let unsaved = Unsaved { key: key.clone(), name, reason: reason.to_owned(), time };
+        table.unsaved.insert(key.clone(), unsaved);
+        table.slots.insert(key, Slot { text: Arc::new(Mutex::new(kept)), handles: 0 });
+    }
+
+    /// What there is here under a name.
+    pub fn look(&self, key: &Key) -> Here {
+        match self.slot(key) {
+            Ok(text) => {
+                let text = text.lock();
+                if text.is_at(key) { Here::Text(text.bytes.clone()) } else { Here::Nothing }
+            }
+            Err(here) => here,
+        }
+    }
+
+    /// Its length and time.
+    pub fn size(&self, key: &Key) -> Result<(u64, Timestamp), Here> {
+        let text = self.slot(key)?;
+        let text = text.lock();
+        if text.is_at(key) { Ok((text.bytes.len() as u64, text.time)) } else { Err(Here::Nothing) }
+    }
+
+    fn slot(&self, key: &Key) -> Result<Arc<Mutex<Text>>, Here> {
+        let table = self.0.lock();
+        match table.slots.get(key) {
+            Some(slot) => Ok(Arc::clone(&slot.text)),
+            None if table.away.contains_key(key) => Err(Here::Away),
+            None => Err(Here::Nothing),
+        }
+    }
+
+    /// The names there are here in a folder of a store, and those that are away.
+    pub fn names(&self, number: usize, folder: &str) -> (Vec<String>, Vec<String>) {
+        let table = self.0.lock();
+        let of = |key: &&Key| key.0 == number && key.1 == folder;
+        let name = |key: &Key| key.2.clone();
+        let here = table.slots.keys().filter(of).map(name).collect();
+        (here, table.away.keys().filter(of).map(name).collect())
+    }
+
+    /// What could not be saved and still lies here.
+    pub fn unsaved(&self) -> Vec<Unsaved> {
+        self.0.lock().unsaved.values().cloned().collect()
+    }
+
+    /// Removes what is only here; whether there was anything.
+    pub fn remove(&self, key: &Key) -> bool {
+        let Ok(text) = self.slot(key) else { return false };
+        let mut text = text.lock();
+        if !text.is_at(key) {
+            return false;
+        }
+        text.gone = true;
+        let mut table = self.0.lock();
+        table.slots.remove(key);
+        table.unsaved.remove(key);
+        table.away.retain(|_, private| private != key);
+        true
+    }
+
+    /// Renames a private text; a plain name has the store keep it.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none, else as the store gave it; nothing has changed then.
+    pub fn rename(&self, from: &Key, to: &Key, book: &dyn Notebook) -> Result<(), StoreError> {
+        let text = self.slot(from).map_err(|_| not_found(from))?;
+        let mut text = text.lock();
+        if !text.is_at(from) {
+            return Err(not_found(from));
+        }
+        let plain = !names::is_private(&to.2);
+        if plain {
+            text.check_whole()?;
+            book.write(to.1, &to.2, &text.bytes)?;
+        }
+        text.key.clone_from(to);
+        if plain {
+            text.saved(book);
+        }
+        let table = &mut *self.0.lock();
+        let moved = table.slots.remove(from).filter(|slot| !plain || slot.handles > 0);
+        // Who has the text open that stood there before keeps it: the last one to close wins.
+        table.slots.remove(to);
+        if let Some(slot) = moved {
+            table.slots.insert(to.clone(), slot);
+        }
+        table.unsaved.remove(from);
+        table.away.remove(to);
+        if plain {
+            table.away.retain(|_, private| private != from);
+        } else {
+            table.away.values_mut().filter(|p| *p == from).for_each(|p| p.clone_from(to));
+        }
+        Ok(())
+    }
+
+    /// Moves a text of the store away to a private name.
+    ///
+    /// # Errors
+    /// As the store gave it.
+    pub fn move_away(&self, from: &Key, to: &Key, book: &dyn Notebook) -> Result<(), StoreError> {
+        let file = self.open(from.clone(), book, (false, false, 0)).map_err(|e| failed(from, e))?;
+        let mut text = file.text.lock();
+        let done = text.save(book);
+        if done.is_ok() {
+            text.key.clone_from(to);
+            let table = &mut *self.0.lock();
+            if let Some(slot) = table.slots.remove(from) {
+                table.slots.insert(to.clone(), slot);
+            }
+            table.away.insert(from.clone(), to.clone());
+        }
+        self.let_go(&file, &text);
+        done
+    }
+}
+
+fn not_found(key: &Key) -> StoreError {
+    failed(key, io::ErrorKind::NotFound.into())
+}
+
+fn failed(key: &Key, error: io::Error) -> StoreError {
+    StoreError::io(std::path::Path::new(&key.2), error)
+}
