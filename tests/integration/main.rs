@@ -15,7 +15,10 @@
 // Messages named a, b, c and stores built line by line read better than the fast alternatives.
 #![allow(clippy::many_single_char_names, clippy::format_push_string, clippy::format_collect)]
 
+mod agentazall;
+mod amp;
 mod arrival;
+mod attachments;
 mod commands;
 mod common;
 mod config;
@@ -27,6 +30,7 @@ mod identity;
 mod lifecycle;
 mod mailtools;
 mod marks;
+mod me;
 mod model;
 mod nonroot;
 mod numbers;
@@ -37,6 +41,7 @@ mod readers;
 mod regressions;
 mod replies;
 mod robustness;
+mod several;
 mod threads;
 mod tools;
 mod tree;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use msgfs::identity::{Identity, Keyring};
 use msgfs::index::{self, Index};
 use msgfs::model::{MarkRead, Scope, Timestamp, UnknownRecipient, Unsigned};
-use msgfs::outbox::{self, Outbox};
-use msgfs::store::{self, Durability, Kind, Signer};
+use msgfs::outbox::{self, Keys, Outbox};
+use msgfs::store::{self, Durability, Kind, Signer, Spec};
 use msgfs::view::{self, Ino, Node, Tree};
 
 use crate::state::ME;
@@ -60,13 +60,22 @@ impl Bed {
         let my_key = signer.public_key();
         let keyring = Keyring::open(&state.join("keyring.json")).unwrap();
         keyring.trust(ME, Some(my_key)).unwrap();
-        let store = store::open(Kind::Samp, "samp", &self.store(), ME).unwrap();
+        let store = store::open(&Spec {
+            name: "samp".into(),
+            kind: Kind::Samp,
+            dir: self.store(),
+            me: ME.into(),
+            as_me: None,
+            state: None,
+            home: None,
+        })
+        .unwrap();
         let settings = index::Settings {
             marks: state.join("marks"),
             snapshot: self.root.path().join("cache/index"),
             unsigned: Unsigned::Accept,
             read_only: false,
-            my_key: Some(my_key),
+            my_keys: vec![Some(my_key)],
         };
         let index = Index::open(vec![store], Arc::new(keyring), settings, &mut |_, _| {}).unwrap();
         let index = Arc::new(index);
@@ -75,8 +84,8 @@ impl Bed {
             max_message: 1 << 20,
             unknown_recipient: UnknownRecipient::Accept,
         };
-        let signer: Arc<dyn Signer> = Arc::new(signer);
-        let outbox = Outbox::open(&state, Arc::clone(&index), Ok(signer), settings).unwrap();
+        let keys = Keys::new(Ok(signer.seed()), Arc::clone(index.keyring()));
+        let outbox = Outbox::open(&state, Arc::clone(&index), Arc::new(keys), settings).unwrap();
         let outbox = Arc::new(outbox);
         let settings = view::Settings {
             me: ME.into(),

@@ -206,7 +206,7 @@ impl History {
             _ => self.act(op),
         }
         if let Some(mailbox) = &self.mailbox {
-            mailbox.index.refresh(0).unwrap();
+            mailbox.index.refresh(0, true).unwrap();
         }
     }
 
@@ -464,7 +464,7 @@ fn an_answer_goes_to_its_thread_whatever_drafts_are_kept() {
     let thread = "t0".to_owned();
     history.add("foo", Rec::new("foo", ME, &thread, "hello", T0));
     let mailbox = history.mailbox.take().unwrap();
-    mailbox.index.refresh(0).unwrap();
+    mailbox.index.refresh(0, true).unwrap();
     let refused = mailbox.tree.write("outbox/zed", b"Priority: \xff\n\nto zed\n");
     assert!(refused.is_err(), "not UTF-8");
     mailbox.tree.write("threads/t0/zed", b"to foo\n").unwrap();
@@ -500,7 +500,7 @@ fn nobody_waits_for_ever() {
             let log = bed.log("foo");
             let log = std::fs::OpenOptions::new().create(true).append(true).open(log);
             log.unwrap().write_all(format!("{}\n", rec.line()).as_bytes()).unwrap();
-            mailbox.index.refresh(0).unwrap();
+            mailbox.index.refresh(0, true).unwrap();
         }),
         Box::new(|n| mailbox.tree.write("outbox/bar", format!("mine {n}").as_bytes()).unwrap()),
         Box::new(|_| assert!(mailbox.walk_loosely() > 0)),

@@ -1,9 +1,12 @@
 //! A bed for one test: a fresh folder with its own HOME, XDG folders and store, real mounts in it,
 //! and guards that take everything down again, also when the test panics or the mount hangs.
 
+pub(crate) mod agz;
+pub(crate) mod amp;
 pub(crate) mod fixtures;
 pub(crate) mod proc;
 pub(crate) mod samp;
+pub(crate) mod shown;
 
 use std::ffi::OsString;
 use std::fs;
@@ -98,6 +101,11 @@ impl Bed {
             .env("TZ", "<+14>-14")
             .env("LC_ALL", "C.UTF-8")
             .env_remove("MSGFS_ME")
+            .env_remove("AGENTAZALL_CONFIG")
+            .env_remove("AGENTAZALL_ROOT")
+            .env_remove("AGENTAZALL_AGENT")
+            .env_remove("AMP_DIR")
+            .env_remove("AMP_PROVIDER_DOMAIN")
             .env_remove("RUST_LOG")
             .env_remove("NOTIFY_SOCKET");
         for (k, v) in &self.env {
@@ -346,6 +354,22 @@ impl Mount {
     pub(crate) fn bytes(&self, file: &str) -> Vec<u8> {
         assert!(!file.starts_with("inbox"), "read inbox/ from a process of its own");
         fs::read(self.path(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+    }
+
+    /// The bytes of any file, read without marking: opened with `O_NOFOLLOW`.
+    #[track_caller]
+    pub(crate) fn bytes_quietly(&self, file: &str) -> Vec<u8> {
+        use std::io::Read as _;
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+        let mut bytes = Vec::new();
+        fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(self.path(file))
+            .and_then(|mut f| f.read_to_end(&mut bytes))
+            .unwrap_or_else(|e| panic!("{file}: {e}"));
+        bytes
     }
 
     /// Waits until `inbox/` lists exactly `names`.

@@ -1,0 +1,108 @@
+//! The key that signs.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::Value;
+
+use crate::agentazall::with;
+use crate::common::agz::{self, Letter, ME};
+use crate::common::samp::{fingerprint, hex, key, sha_hex};
+use crate::common::shown::message;
+
+/// S111: the mailbox's own key signs, also with the mode the reference gives it; status and doctor
+/// say what to do about that.
+#[test]
+fn s111_own_key() {
+    let (bed, tree, m) = with(|_, tree| {
+        tree.identity(&key(42));
+        fs::create_dir_all(tree.mailbox("bob@localhost")).unwrap();
+    });
+    m.ok("echo hi > outbox/bob@localhost");
+    let (_, text) = tree.only("bob@localhost", "inbox");
+    assert_eq!(agz::verify(&text).public, key(42).verifying_key());
+    let file = tree.base().join(".identity_key");
+    let out = bed.msgfs_out(&["doctor", "--me", "bar"]);
+    assert!(out.said().contains("chmod 600") && out.said().contains(".identity_key"), "{out:?}");
+    assert_eq!(
+        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o644,
+        "it is not changed"
+    );
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let out = bed.msgfs_out(&["doctor", "--me", "bar"]);
+    assert!(!out.said().contains("chmod 600"), "{out:?}");
+}
+
+/// S111: a corrupt or unreadable key is ENOKEY for sending; reading and marking work, the file stays
+/// as it is.
+#[test]
+fn s111_bad_key() {
+    for text in ["", "{}", "garbage", r#"{"private_key_hex": "00"}"#, r#"{"private_key_hex": 5}"#] {
+        let l = Letter::new("alice@localhost", "s", "hello", 1);
+        let (bed, tree, m) = with(|_, tree| {
+            tree.receive(&l);
+            agz::put(&tree.base().join(".identity_key"), text);
+            fs::create_dir_all(tree.mailbox("bob@localhost")).unwrap();
+        });
+        let out = m.sh("echo hi | tee outbox/bob@localhost");
+        assert!(
+            !out.ok() && out.stderr.contains("Required key not available"),
+            "{text:?}: {out:?}"
+        );
+        assert!(m.cat("outbox/bob@localhost.error").contains("key"), "{text:?}");
+        assert_eq!(tree.list("bob@localhost", "inbox"), []);
+        assert_eq!(tree.list(ME, "outbox"), []);
+        m.cat(&format!("inbox/{}", l.name(1)));
+        m.inbox_becomes(&[]);
+        let out = bed.msgfs_out(&["doctor", "--me", "bar"]);
+        assert!(out.said().contains(".identity_key"), "{out:?}");
+        assert_eq!(fs::read_to_string(tree.base().join(".identity_key")).unwrap(), text);
+    }
+}
+
+/// S111: without a key one is put there, 0600 and in the reference's form; it signs from then on, and
+/// what I sent is valid for me.
+#[test]
+fn s111_new_key() {
+    let (_bed, tree, m) =
+        with(|_, tree| fs::create_dir_all(tree.mailbox("bob@localhost")).unwrap());
+    m.ok("echo hi > outbox/bob@localhost");
+    let file = tree.base().join(".identity_key");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let v: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let sent = agz::verify(&tree.only("bob@localhost", "inbox").1);
+    let public = sent.public.as_bytes();
+    assert_eq!(v["public_key_hex"], hex(public));
+    assert_eq!(v["public_key_b64"], BASE64.encode(public));
+    assert_eq!(v["fingerprint"], sha_hex(public, 16));
+    let seed = v["private_key_hex"].as_str().unwrap();
+    let bytes: Vec<u8> =
+        (0..32).map(|i| u8::from_str_radix(&seed[2 * i..2 * i + 2], 16).unwrap()).collect();
+    let private = ed25519_dalek::SigningKey::from_bytes(&bytes.try_into().unwrap());
+    assert_eq!(private.verifying_key(), sent.public);
+    assert!(v["created"].is_string());
+    let id = sent.get("Message-ID").to_owned();
+    let got = m.ok(&format!("grep -rh -A9 'Message-ID: <{id}@' sent"));
+    assert!(got.contains(&format!("Signature: valid {}", sha_hex(public, 16))), "{got}");
+}
+
+/// S111: a mount that only reads makes no key and no folder.
+#[test]
+fn s111_read_only() {
+    let l = Letter::new("alice@localhost", "s", "hello", 1).signed(&key(3));
+    let bed = crate::common::Bed::new();
+    let tree = agz::Tree::new(&bed);
+    bed.config(&tree.store());
+    let file = tree.receive(&l);
+    let m = bed.mount_at(&bed.path("ro"), "bar", &["--read-only"]);
+    m.ok("cat inbox/* > /dev/null");
+    m.inbox_stays(&[&l.name(1)]);
+    assert_eq!(message(&m, l.id()).must("Signature"), format!("valid {}", fingerprint(&key(3))));
+    let out = m.sh("echo hi | tee outbox/alice@localhost");
+    assert!(!out.ok() && out.stderr.contains("Read-only file system"), "{out:?}");
+    assert!(!tree.base().join(".identity_key").exists());
+    assert_eq!(fs::read_to_string(file).unwrap(), l.text());
+}

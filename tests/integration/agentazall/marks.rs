@@ -1,0 +1,137 @@
+//! Marks, and the one word of a file that tells them.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use crate::agentazall::with;
+use crate::common::agz::{self, DAY, Letter};
+use crate::common::samp::key;
+
+/// S107: reading changes `new` to `read` in the header of the file and no other byte, whatever the
+/// file looks like.
+#[test]
+fn s107_only_the_status() {
+    /// Name, text, and what of it becomes what.
+    type Row<'a> = (&'a str, String, Option<(&'a str, &'a str)>);
+    let l = |n| Letter::new("alice@localhost", "s", "x", n);
+    let signed = l(2).body("Status: new\nis what the file says").signed(&key(2));
+    let table: Vec<Row<'_>> = vec![
+        ("plain", l(1).text(), Some(("Status: new", "Status: read"))),
+        ("body", signed.text(), Some(("\nStatus: new\n\n---", "\nStatus: read\n\n---"))),
+        (
+            "subject",
+            l(3).set("Subject", "Status: new").text(),
+            Some(("\nStatus: new\n", "\nStatus: read\n")),
+        ),
+        ("case", l(4).set("Status", "New").text(), Some(("Status: New", "Status: read"))),
+        ("crlf", l(5).text().replace('\n', "\r\n"), Some(("Status: new", "Status: read"))),
+        ("latin1", l(6).body("caf\u{e9}").text(), Some(("Status: new", "Status: read"))),
+        ("double", l(7).text().replacen("Status: new", "Status: new\nStatus: new", 1), None),
+        ("missing", l(8).unset("Status").text(), None),
+        ("legacy", agz::legacy(l(9), &key(2)).text(), None),
+    ];
+    let (bed, tree, m) = with(|_, tree| {
+        for (name, text, _) in &table {
+            let file = tree.put(DAY, "inbox", name, text);
+            fs::set_permissions(file, fs::Permissions::from_mode(0o640)).unwrap();
+        }
+    });
+    let shown = m.ls("inbox");
+    assert_eq!(shown.len(), table.len(), "{shown:#?} {:#?}", crate::common::shown::rejected(&m));
+    m.ok("cat inbox/* > /dev/null");
+    m.inbox_becomes(&[]);
+    for (name, text, change) in &table {
+        let file = tree.file(DAY, "inbox", &format!("{name}.txt"));
+        let wanted = match change {
+            Some((old, new)) => {
+                let at = if *name == "subject" { text.rfind(old) } else { text.find(old) };
+                let at = at.unwrap();
+                format!("{}{new}{}", &text[..at], &text[at + old.len()..])
+            }
+            None if *name == "double" => text.replacen("Status: new\n\n", "Status: read\n\n", 1),
+            None => text.clone(),
+        };
+        if wanted != *text {
+            agz::says(&file, "Status: read");
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), wanted, "{name}");
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o640, "{name}");
+    }
+    let left = agz::names(tree.file(DAY, "inbox", "").as_path());
+    assert_eq!(left.len(), table.len(), "no temporary file is left: {left:?}");
+    m.umount();
+    bed.mount("bar").inbox_stays(&[]);
+}
+
+/// S107: a message that the store calls read is in archive/ only, and one that another program marks
+/// leaves inbox/.
+#[test]
+fn s107_told_by_the_store() {
+    let read = Letter::new("alice@localhost", "s", "read", 1).set("Status", "read");
+    let new = Letter::new("alice@localhost", "s", "new", 2);
+    let odd = Letter::new("alice@localhost", "s", "odd", 3).set("Status", "archived?");
+    let (_bed, tree, m) = with(|_, tree| {
+        for l in [&read, &new, &odd] {
+            tree.receive(l);
+        }
+    });
+    m.inbox_stays(&[&new.name(2), &odd.name(3)]);
+    // Of several the last counts.
+    let text = Letter::new("alice@localhost", "s", "x", 4).text();
+    tree.put(DAY, "inbox", "last-read", text.replace("Status: new", "Status: new\nStatus: read"));
+    let again = Letter::new("alice@localhost", "s", "x", 5);
+    let text = again.text().replace("Status: new", "Status: read\nStatus: new");
+    tree.put(DAY, "inbox", "last-new", text);
+    m.inbox_stays(&[&new.name(2), &odd.name(3), &again.name(5)]);
+    m.ok(&format!("rm 'inbox/{}'", again.name(5)));
+    assert_eq!(m.ls("archive/2026-04-24").len(), 5);
+    tree.receive(&new.clone().set("Status", "read"));
+    m.inbox_becomes(&[&odd.name(3)]);
+}
+
+/// S108: my own mark and un-mark beat the file's word: redelivery as new does not unread, and `mv`
+/// back to inbox/ lasts although the file goes on saying `read`.
+#[test]
+fn s108_own_marks_win() {
+    let a = Letter::new("alice@localhost", "s", "a", 1);
+    let b = Letter::new("alice@localhost", "s", "b", 2).set("Status", "read");
+    let (bed, tree, m) = with(|_, tree| {
+        tree.receive(&a);
+        tree.receive(&b);
+    });
+    m.cat(&format!("inbox/{}", a.name(1)));
+    m.inbox_becomes(&[]);
+    agz::says(&tree.file(DAY, "inbox", &format!("{}.txt", a.id())), "Status: read");
+    // The reference delivers again over the file, which makes it new.
+    let file = tree.receive(&a);
+    m.inbox_stays(&[]);
+    agz::says(&file, "Status: read");
+    m.ok(&format!("mv 'archive/2026-04-24/{}' inbox/", b.name(2)));
+    m.inbox_becomes(&[&b.name(2)]);
+    let file = tree.file(DAY, "inbox", &format!("{}.txt", b.id()));
+    assert_eq!(fs::read_to_string(&file).unwrap(), b.text(), "never from read to new");
+    m.umount();
+    fs::remove_dir_all(bed.path("cache")).unwrap();
+    let m = bed.mount("bar");
+    m.inbox_stays(&[&b.name(2)]);
+    m.ok(&format!("rm 'inbox/{}'", b.name(2)));
+    m.inbox_becomes(&[]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), b.text(), "removing deletes nothing");
+}
+
+/// S107, S30: looking at a mailbox changes none of its files.
+#[test]
+fn s107_looking_changes_nothing() {
+    let l = Letter::new("alice@localhost", "s", "x", 1).signed(&key(3));
+    let (bed, tree, m) = with(|_, tree| {
+        tree.receive(&l);
+        tree.put(DAY, "sent", "mine", Letter::new("bar@localhost", "s", "mine", 2).text());
+    });
+    let state = || {
+        bed.sh(&format!("find {} -printf '%P %T@ %i %m %s\\n' | sort", tree.root.display())).stdout
+    };
+    let before = state();
+    m.ok("grep -r nothing-like-that . ; tar cf - . | wc -c; cat archive/*/* threads/*/* sent/*/* > /dev/null");
+    m.inbox_stays(&[&l.name(1)]);
+    assert_eq!(state(), before);
+}

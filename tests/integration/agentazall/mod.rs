@@ -1,0 +1,24 @@
+//! AgentAZAll mailboxes in the mount.
+
+mod filter;
+mod identity;
+mod marks;
+mod one_message;
+mod reading;
+mod sending;
+mod signatures;
+mod threads;
+
+use crate::common::agz::Tree;
+use crate::common::{Bed, Mount};
+
+/// A bed whose only store is the mailbox of `bar@localhost`, filled by `fill`, mounted for bar.
+#[track_caller]
+fn with(fill: impl FnOnce(&Bed, &Tree)) -> (Bed, Tree, Mount) {
+    let bed = Bed::new();
+    let tree = Tree::new(&bed);
+    bed.config(&tree.store());
+    fill(&bed, &tree);
+    let m = bed.mount("bar");
+    (bed, tree, m)
+}

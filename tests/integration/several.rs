@@ -1,0 +1,257 @@
+//! Stores of several kinds in one mount.
+
+use std::fs;
+
+use crate::common::agz::{self, Letter, ME, Tree};
+use crate::common::amp::{Home, Msg};
+use crate::common::samp::{self, T0};
+use crate::common::shown;
+use crate::common::{Bed, Mount};
+
+/// A bed with a store of each kind, mounted for bar after `fill`.
+#[track_caller]
+fn three(extra: &str, fill: impl FnOnce(&Bed, &Tree, &Home)) -> (Bed, Tree, Home, Mount) {
+    let bed = Bed::new();
+    let (tree, home) = (Tree::new(&bed), Home::new(&bed));
+    let samp = format!("[[store]]\nkind = \"samp\"\ndir = {:?}\n", bed.store.to_str().unwrap());
+    bed.config(&format!("{extra}{samp}{}{}", tree.store(), home.store()));
+    fill(&bed, &tree, &home);
+    let m = bed.mount("bar");
+    (bed, tree, home, m)
+}
+
+/// S133: one inbox in time order, one archive, one set of threads; raw/ keeps the stores apart.
+#[test]
+fn s133_one_inbox() {
+    let l1 =
+        Letter::new("alice@localhost", "from azall", "second", 1).set("Date", &agz::local(T0 + 60));
+    let a1 = Msg::new("from amp", "third", 2).signed(2);
+    let (_bed, _tree, _home, m) = three("", |bed, tree, home| {
+        samp::append(&bed.store, "foo", "bar", "t", "first", T0);
+        samp::append(&bed.store, "foo", "bar", "t", "fourth", T0 + 180);
+        tree.receive(&l1);
+        home.receive(&a1);
+    });
+    let bodies: Vec<String> =
+        shown::all(&m, "inbox").into_iter().map(|s| s.body.trim().to_owned()).collect();
+    assert_eq!(bodies, ["first", "second", "third", "fourth"]);
+    let kinds: Vec<String> = shown::all(&m, "inbox")
+        .iter()
+        .map(|s| s.must("Message-ID").rsplit('@').next().unwrap().trim_end_matches('>').to_owned())
+        .collect();
+    assert_eq!(kinds, ["samp", "agentazall", "amp", "samp"]);
+    assert_eq!(m.ls("raw"), ["agentazall", "amp", "samp"]);
+    assert_eq!(m.ls("threads").len(), 3);
+    assert_eq!(m.ls("archive"), ["2026-04-24"]);
+    let status = m.cat("status.txt");
+    for word in ["samp", "agentazall", "amp", ME, "bar@acme.aimaestro.local"] {
+        assert!(status.contains(word), "{word} missing in\n{status}");
+    }
+    assert_eq!(m.cat(".wait").lines().count(), 4);
+    assert!(m.cat(".next").ends_with("\n\nfirst\n"));
+    m.ok("cat inbox/* > /dev/null");
+    m.inbox_becomes(&[]);
+}
+
+/// S133: with no configuration the mount has SAMP and whatever is found at its default place.
+#[test]
+fn s133_default_places() {
+    for way in ["home", "AMP_DIR", "agent"] {
+        let mut bed = Bed::new();
+        let (tree, home) = (Tree::new(&bed), Home::new(&bed));
+        tree.receive(&Letter::new("alice@localhost", "s", "x", 1));
+        home.receive(&Msg::new("s", "x", 1).signed(2));
+        samp::append(&bed.store, "foo", "bar", "t", "x", T0);
+        bed.env.push(("AGENTAZALL_ROOT".into(), tree.root.clone().into()));
+        match way {
+            "home" => fs::rename(&home.root, bed.path("home/.agent-messaging")).unwrap(),
+            "AMP_DIR" => {
+                // It wins over the home folder.
+                let other = bed.path("home/.agent-messaging/agents/other");
+                fs::create_dir_all(other.join("messages/inbox")).unwrap();
+                bed.env.push(("AMP_DIR".into(), home.root.clone().into()));
+            }
+            _ => bed.env.push(("AMP_DIR".into(), home.dir("bar").into())),
+        }
+        let m = bed.mount("bar");
+        assert_eq!(m.ls("raw"), ["agentazall", "amp", "samp"], "{way}");
+        assert_eq!(m.ls("inbox").len(), 3, "{way}");
+    }
+    // One that cannot be used is left out with a word, and costs the others nothing.
+    let bed = Bed::new();
+    let home = Home::new(&bed);
+    fs::rename(&home.root, bed.path("home/.agent-messaging")).unwrap();
+    samp::append(&bed.store, "foo", "somebody", "t", "x", T0);
+    let m = bed.mount("somebody");
+    assert_eq!(m.ls("raw"), ["samp"]);
+    assert_eq!(m.ls("inbox").len(), 1);
+    let status = m.cat("status.txt");
+    assert!(status.contains("amp") && status.contains("bar"), "who there is: {status}");
+}
+
+/// S134: each message goes to the store that knows its recipient, else to the one whose form of address
+/// it has.
+#[test]
+fn s134_routing() {
+    let (bed, tree, home, m) = three("", |bed, tree, _| {
+        samp::append(&bed.store, "foo", "bar", "t", "x", T0);
+        tree.receive(&Letter::new("writer@elsewhere", "s", "x", 1));
+        fs::create_dir_all(tree.mailbox("bob@localhost")).unwrap();
+    });
+    let counts = || {
+        (
+            samp::read_log(&bed.store, "bar").len(),
+            tree.list(ME, "sent").len() + tree.list(ME, "outbox").len(),
+            home.list("bar", "sent").len(),
+        )
+    };
+    for (to, after) in [
+        ("foo", (1, 0, 0)),
+        ("bob@localhost", (1, 1, 0)),
+        ("alice", (1, 1, 1)),
+        ("alice@acme.aimaestro.local", (1, 1, 2)),
+        ("writer@elsewhere", (1, 2, 2)),
+        ("stranger", (2, 2, 2)),
+        ("new@relay.agenttalk", (2, 3, 2)),
+    ] {
+        m.ok(&format!("echo hi > outbox/{to}"));
+        assert_eq!(counts(), after, "{to}");
+    }
+    // A reply goes where the message came from, whatever the name would fit.
+    let file = shown::path(&m, "archive", Letter::new("writer@elsewhere", "s", "x", 1).id());
+    m.ok(&format!("echo yes > '{}'", file.replace(".txt", ".reply")));
+    assert_eq!(counts(), (2, 4, 2));
+}
+
+/// S134, S63: a recipient whom several stores know is refused with the choices; `Via` chooses; one
+/// that no store reaches is refused, and the draft is kept.
+#[test]
+fn s134_ambiguous() {
+    let (bed, _tree, home, m) = three("", |bed, _, _| {
+        samp::append(&bed.store, "alice", "bar", "t", "alice is known here, too", T0);
+    });
+    let out = m.sh("echo hi | tee outbox/alice");
+    assert!(!out.ok() && out.stderr.contains("No route to host"), "{out:?}");
+    let why = m.cat("outbox/alice.error");
+    assert!(why.contains("samp") && why.contains("amp") && why.contains("Via"), "{why}");
+    assert_eq!(m.bytes("outbox/alice"), b"hi\n");
+    m.sh("rm -f outbox/*");
+    m.ok("printf 'Via: amp\\n\\nto amp\\n' > outbox/alice");
+    assert_eq!(home.only("alice", "inbox").1["payload"]["message"], "to amp");
+    m.ok("printf 'Via: samp\\n\\nto samp\\n' > outbox/alice");
+    assert_eq!(samp::bodies(&bed.store, "bar"), ["to samp"]);
+    for head in ["Via: nowhere", "Via: sam"] {
+        let out = m.sh(&format!("printf '{head}\\n\\nx\\n' | tee outbox/alice"));
+        assert!(!out.ok(), "{head}: {out:?}");
+        let why = m.cat("outbox/alice.error");
+        assert!(
+            ["samp", "agentazall", "amp"].iter().all(|s| why.contains(s)),
+            "the stores there are: {why}"
+        );
+        m.sh("rm -f outbox/*");
+    }
+    let out = m.sh("echo hi | tee outbox/carol@acme.crabmail.ai");
+    assert!(!out.ok() && out.stderr.contains("No route to host"), "{out:?}");
+    assert_eq!(m.ls("outbox"), ["carol@acme.crabmail.ai", "carol@acme.crabmail.ai.error"]);
+}
+
+/// S134: recipients of several kinds in one draft: each store gets its own, or nothing is sent.
+#[test]
+fn s134_mixed() {
+    let (bed, tree, home, m) = three("", |bed, tree, _| {
+        samp::append(&bed.store, "foo", "bar", "t", "x", T0);
+        fs::create_dir_all(tree.mailbox("bob@localhost")).unwrap();
+    });
+    m.ok("printf 'To: foo, bob@localhost, alice\\nSubject: all\\n\\nto all\\n' > outbox/x");
+    assert_eq!(samp::bodies(&bed.store, "bar"), ["to all"]);
+    assert_eq!(tree.list("bob@localhost", "inbox").len(), 1);
+    assert_eq!(home.only("alice", "inbox").1["payload"]["message"], "to all");
+    let out = m.sh("printf 'To: foo, zed@acme.crabmail.ai\\nVia: amp\\n\\nx\\n' | tee outbox/y");
+    assert!(!out.ok(), "{out:?}");
+    assert_eq!((samp::bodies(&bed.store, "bar").len(), home.list("bar", "sent").len()), (1, 1));
+}
+
+/// S135: `check` names file and rule in both kinds and is silent about good ones; `doctor` finds what a
+/// person must mend.
+#[test]
+fn s135_check_and_doctor() {
+    let (bed, tree, home, m) = three("", |_, tree, home| {
+        tree.receive(&Letter::new("alice@localhost", "s", "good", 1).signed(&samp::key(1)));
+        home.receive(&Msg::new("s", "good", 1).signed(2));
+    });
+    m.umount();
+    for store in ["agentazall", "amp"] {
+        let out = bed.msgfs_out(&["check", store, "--me", "bar"]);
+        assert_eq!(out.code(), Some(0), "{store}: {out:?}");
+    }
+    let bad = Letter::new("alice@localhost", "s", "pay 10", 2)
+        .signed(&samp::key(1))
+        .text()
+        .replace("pay 10", "pay 99");
+    tree.put(agz::DAY, "inbox", "tampered", bad);
+    let mut broken = Msg::new("s", "pay 10", 2).signed(2);
+    broken.payload = broken.payload.replace("10", "99");
+    let file = home.receive(&broken);
+    for (store, name) in
+        [("agentazall", "tampered.txt"), ("amp", file.file_name().unwrap().to_str().unwrap())]
+    {
+        let out = bed.msgfs_out(&["check", store, "--me", "bar"]);
+        assert_eq!(out.code(), Some(1), "{store}: {out:?}");
+        assert!(out.stdout.lines().any(|l| l.contains(name) && l.contains("signature")), "{out:?}");
+        let out = bed.msgfs_out(&["check", store, "--json", "--me", "bar"]);
+        assert!(
+            out.stdout.lines().all(|l| serde_json::from_str::<serde_json::Value>(l).is_ok()),
+            "{out:?}"
+        );
+    }
+    fs::remove_file(home.dir("bar").join("keys/private.pem")).unwrap();
+    tree.identity(&samp::key(5));
+    home.agent_in("second-bar", "bob", "acme", 9);
+    let config = home.root.join("agents/second-bar/config.json");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("bob@acme", "bar@acme")).unwrap();
+    let out = bed.msgfs_out(&["doctor", "--me", "bar"]);
+    let said = out.said();
+    for word in ["private.pem", "chmod 600", "bar@acme.aimaestro.local", "second-bar"] {
+        assert!(said.contains(word), "{word} missing in {out:?}");
+    }
+}
+
+/// S137: in stores of files a rejected file is named after the file and its place, says why and where,
+/// and shows what could be read.
+#[test]
+fn s137_rejected_files() {
+    let (_bed, _tree, home, m) = three("", |_, tree, _| {
+        let l = Letter::new("alice@localhost", "a subject", "pay 10", 1).signed(&samp::key(1));
+        tree.put(agz::DAY, "inbox", "odd name!", l.text().replace("pay 10", "pay 99"));
+    });
+    let path = home.dir("bar").join("messages/inbox/junk.json");
+    agz::put(&path, "{\"envelope\": 5, \"payload\": {}}");
+    crate::common::soon("both are rejected", || m.ls("rejected").len() == 2);
+    let names = m.ls("rejected");
+    for (stem, source) in [
+        ("odd%20name%21", format!("raw/agentazall/{}/inbox/odd name!.txt", agz::DAY)),
+        ("junk", "raw/amp/messages/inbox/junk.json".to_owned()),
+    ] {
+        let name = names
+            .iter()
+            .find(|n| n.starts_with(stem))
+            .unwrap_or_else(|| panic!("{stem} in {names:?}"));
+        let hash =
+            name.strip_prefix(&format!("{stem}-")).and_then(|s| s.strip_suffix(".txt")).unwrap();
+        assert!(hash.len() == 8 && hash.bytes().all(|b| b.is_ascii_hexdigit()), "{name}");
+        let text = m.cat(&format!("rejected/{name}"));
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("Reason: ") && lines[0].len() > 15, "{text}");
+        assert_eq!(lines[1], format!("Source: {source}"));
+        m.ok(&format!("cat '{source}'"));
+        if stem.starts_with("odd") {
+            assert!(
+                text.contains("\nFrom: alice@localhost\n")
+                    && text.contains("\nSubject: a subject\n")
+                    && text.contains("pay 99"),
+                "{text}"
+            );
+        }
+    }
+}

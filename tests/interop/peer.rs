@@ -1,0 +1,139 @@
+//! The real `agentazall` program.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::common::agz::Tree;
+use crate::common::proc::Running;
+use crate::common::{Bed, run_for, wait_for};
+
+/// The version whose behaviour the formats were taken from.
+const VERSION: &str = "1.0.24";
+
+/// A program of the virtual environment.
+#[track_caller]
+pub(crate) fn program(name: &str) -> PathBuf {
+    let venv = std::env::var_os("MSGFS_TEST_VENV").map_or_else(
+        || PathBuf::from(env!("CARGO_TARGET_TMPDIR")).with_file_name("ci-venv"),
+        PathBuf::from,
+    );
+    let path = venv.join("bin").join(name);
+    assert!(
+        venv.join("bin/agentazall").exists(),
+        "the tests need the real AgentAZAll; install it with:\n\n    \
+         python3 -m venv {0} && {0}/bin/pip install 'agentazall[ftp]=={VERSION}'\n\n\
+         or set MSGFS_TEST_VENV to a virtual environment that has it",
+        venv.display()
+    );
+    path
+}
+
+/// The configuration of an agent whose transports reach nobody.
+pub(crate) fn nowhere() -> Value {
+    json!({"transport": "ftp", "ftp": {"host": "127.0.0.1", "port": 9}, "log_file": ""})
+}
+
+/// A command of the peer for the agent of a project.
+#[track_caller]
+pub(crate) fn command(bed: &Bed, tree: &Tree, args: &[&str]) -> Command {
+    let mut c = bed.command(program("agentazall"));
+    c.env("AGENTAZALL_CONFIG", tree.root.join("config.json")).args(args);
+    c
+}
+
+/// Runs a command of the peer, which must succeed; gives what it printed.
+#[track_caller]
+pub(crate) fn ok(bed: &Bed, tree: &Tree, args: &[&str]) -> String {
+    let out = run_for(command(bed, tree, args), Some(b""), Duration::from_secs(40));
+    assert!(out.ok(), "agentazall {args:?}: {out:?}");
+    out.stdout
+}
+
+/// The id that `send` or `reply` printed.
+#[track_caller]
+pub(crate) fn id(printed: &str) -> String {
+    printed
+        .lines()
+        .find_map(|l| l.trim().strip_prefix("ID: "))
+        .unwrap_or_else(|| panic!("no id in {printed}"))
+        .to_owned()
+}
+
+/// What the peer's own functions say about message files, one object for each.
+#[track_caller]
+pub(crate) fn verify(bed: &Bed, files: &[PathBuf]) -> Vec<Value> {
+    let mut c = bed.command(program("python3"));
+    c.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/verify_agentazall.py")).args(files);
+    let out = run_for(c, None, Duration::from_secs(40));
+    assert!(out.ok(), "{out:?}");
+    let all: Vec<Value> =
+        out.stdout.lines().map(|l| serde_json::from_str(l).expect("JSON line")).collect();
+    assert_eq!(all.len(), files.len());
+    all
+}
+
+/// A server of the peer on the loopback; ended when dropped.
+pub(crate) struct Server {
+    _running: Running,
+    /// Where it listens.
+    pub(crate) port: u16,
+}
+
+/// A port that nobody uses now.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    listener.local_addr().expect("address").port()
+}
+
+#[track_caller]
+fn serve(command: Command, port: u16) -> Server {
+    let running = Running::start(command, None).expect("start");
+    wait_for(Duration::from_secs(20), "the server listens", || {
+        TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
+    Server { _running: running, port }
+}
+
+/// The FTP server, over the folder `ftp` of the bed.
+#[track_caller]
+pub(crate) fn ftp_server(bed: &Bed) -> Server {
+    let port = free_port();
+    let config = bed.path("ftp-server.json");
+    let text = json!({"ftp": {"host": "127.0.0.1", "port": port, "root": bed.path("ftp"),
+        "user": "agentoftp", "password": "agentoftp_pass"}});
+    std::fs::write(&config, text.to_string()).expect("config");
+    let mut c = bed.command(program("python3"));
+    c.env("AGENTAZALL_CONFIG", &config).args(["-m", "agentazall.ftp_server", "--port"]);
+    c.arg(port.to_string());
+    serve(c, port)
+}
+
+/// The relay, with its accounts in the folder `relay` of the bed.
+#[track_caller]
+pub(crate) fn relay(bed: &Bed) -> Server {
+    let port = free_port();
+    let mut c = bed.command(program("python3"));
+    c.args(["-m", "agentazall.agenttalk_server", "--host", "127.0.0.1", "--create-accounts", "0"]);
+    c.arg("--port").arg(port.to_string()).arg("--data-dir").arg(bed.path("relay"));
+    serve(c, port)
+}
+
+/// Registers a name at the relay; gives the part of a configuration that uses it.
+#[track_caller]
+pub(crate) fn register(bed: &Bed, relay: &Server, name: &str) -> Value {
+    let url = format!("http://127.0.0.1:{}", relay.port);
+    let mut c = bed.command(program("python3"));
+    c.arg("-c").arg(
+        "import json,sys,urllib.request as u\n\
+         r=u.Request(sys.argv[1]+'/register',json.dumps({'agent_name':sys.argv[2]}).encode(),{'Content-Type':'application/json'})\n\
+         print(json.load(u.urlopen(r))['api_token'])",
+    );
+    c.args([&url, name]);
+    let out = run_for(c, None, Duration::from_secs(20));
+    assert!(out.ok(), "{out:?}");
+    json!({"transport": "agenttalk", "log_file": "", "agenttalk": {"server": url, "token": out.stdout.trim()}})
+}
