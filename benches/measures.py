@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import kinds
 import peers
 import store
 from harness import (BenchError, Place, Row, command, median_seconds, place, proc_field, quantile,
@@ -35,12 +36,15 @@ class Sizes:
     opens: int = 500
     sends: int = 2_000
     appends: int = 200
+    letters: int = 10_000
+    amp_files: int = 100_000
     repeat: int = 5
 
     @classmethod
     def quick(cls) -> "Sizes":
         """Enough to see that every measurement still works, not enough to learn anything."""
-        return cls(records=5_000, folder=1_000, opens=50, sends=50, appends=20, repeat=1)
+        return cls(records=5_000, folder=1_000, opens=50, sends=50, appends=20, letters=200,
+                   amp_files=500, repeat=1)
 
 
 class World:
@@ -324,4 +328,5 @@ def idle(world: World) -> Iterator[Row]:
 ALL: dict[str, Callable[[World], Iterator[Row]]] = {
     "index": index, "remount": remount, "memory": memory, "changed": changed, "folder": folder,
     "open": opening, "send": sending, "latency": latency, "idle": idle,
+    "agentazall": kinds.agentazall, "amp": kinds.amp,
 }

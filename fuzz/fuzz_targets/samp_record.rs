@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
         let _ = record.body_text();
         if let Some(Claim::Signed { covered, .. }) = claimed {
             // What a signature covers is canonical: it is its own canonical form.
-            let covered = covered.concat();
+            let covered = covered.all().concat();
             let json = covered.strip_prefix(b"samp-sig-v1\n").expect("the context comes first");
             let json = std::str::from_utf8(json).expect("canonical JSON is UTF-8");
             assert_eq!(signed_bytes(json).as_deref(), Some(&*covered));

@@ -1,0 +1,26 @@
+//! Files of foreign mailboxes: nothing panics, a mark changes a mark only, and changed text is never
+//! credited to a signer.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use msgfs::model::{Claim, ClaimScope, verify};
+use msgfs::store::agentazall::{block, text};
+
+fuzz_target!(|data: &[u8]| {
+    let letter = text::parse(data);
+    let reading = block::read(&letter);
+    if let Some(claim @ Claim::Signed { scope, .. }) = &reading.claim {
+        assert_eq!(*scope == ClaimScope::Part, reading.body_if_valid.is_some());
+        // What only a key can say is taken from a message only with a signature that fits.
+        if reading.signed_id.is_some() || reading.answers.is_some() {
+            assert_eq!(verify::fault(claim), None);
+        }
+    }
+    if let Some(marked) = text::set_read(data) {
+        assert_eq!(marked.len(), data.len() + 1);
+        let read = text::parse(&marked);
+        assert!(read.is_read() && !letter.is_read());
+        assert_eq!(read.body, letter.body);
+        assert_eq!(text::set_read(&marked), None);
+    }
+});
