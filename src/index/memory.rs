@@ -16,7 +16,7 @@ use crate::identity::Keyring;
 use crate::model::{Claim, ClaimScope, Covered, Draft, Message, PublicKey, Timestamp, Unsigned};
 use crate::store::{
     Fit, Found, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Store, StoreError,
-    Violation, Watermark,
+    Violation,
 };
 
 /// The folder as all processes see it.
@@ -162,10 +162,6 @@ impl Store for Memory {
         true
     }
 
-    fn has_watermark(&self) -> bool {
-        false
-    }
-
     fn scan(&self, _full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
         let files = self.folder.lock().files.clone();
         let mut seen = self.seen.lock();
@@ -278,14 +274,6 @@ impl Store for Memory {
 
     fn sync(&self) -> Result<(), StoreError> {
         Ok(())
-    }
-
-    fn watermark(&self) -> Option<Watermark> {
-        None
-    }
-
-    fn set_watermark(&self, _mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
-        Ok(None)
     }
 
     fn raw_list(&self, _folder: &str) -> Option<Vec<RawEntry>> {

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::model::{Attachment, Claim, Draft, Message, Seed, Timestamp};
 use crate::store::{
     Fit, Found, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Store, StoreError,
-    Violation, Watermark,
+    Violation,
 };
 
 /// My address in it.
@@ -258,12 +258,6 @@ impl Store for Memory {
     }
     fn sync(&self) -> Result<(), StoreError> {
         Ok(())
-    }
-    fn watermark(&self) -> Option<Watermark> {
-        None
-    }
-    fn set_watermark(&self, _mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
-        Ok(None)
     }
     fn raw_list(&self, _folder: &str) -> Option<Vec<RawEntry>> {
         None

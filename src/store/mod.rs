@@ -23,398 +23,28 @@
 
 pub mod agentazall;
 pub mod amp;
+mod aside;
+mod error;
+mod found;
 pub mod fs;
 pub mod json;
+mod kind;
 pub mod pytext;
 pub mod samp;
+mod sending;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::model::{Attached, Attachment, Claim, Draft, Message, PublicKey, Seed, Timestamp};
-
-/// The formats msgfs speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// SAMP v1: one append-only JSON-lines log per writer in a shared folder.
-    Samp,
-    /// AgentAZAll: a mailbox of text files per agent, in folders by day.
-    AgentAzall,
-    /// AMP 0.1: a mailbox of JSON files per agent.
-    Amp,
-}
-
-impl Kind {
-    /// Every kind, in the order in which they are listed to people.
-    pub const ALL: &[Self] = &[Self::Samp, Self::AgentAzall, Self::Amp];
-
-    /// The word used in configuration, paths and header lines.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Samp => "samp",
-            Self::AgentAzall => "agentazall",
-            Self::Amp => "amp",
-        }
-    }
-
-    /// What its addresses look like, as a phrase for people.
-    pub const fn grammar(self) -> &'static str {
-        match self {
-            Self::Samp => {
-                "a SAMP alias takes letters, digits, '.', '_' and '-', begins with a letter or \
-                 digit and has at most 64 characters"
-            }
-            Self::AgentAzall => {
-                "an AgentAZAll address is written NAME@HOST, or is the name of a mailbox beside mine"
-            }
-            Self::Amp => {
-                "an AMP address is written NAME@TENANT.PROVIDER, or is the NAME of a local agent"
-            }
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Kind {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Self, String> {
-        Self::ALL.iter().copied().find(|k| k.as_str() == s).ok_or_else(|| s.to_owned())
-    }
-}
-
-/// Where a message's bytes are: a byte range of one of the store's files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Location {
-    /// The file, by the number the store gave it (see [`Store::source_path`]). At most 2^24 - 1.
-    pub source: u32,
-    /// First byte of the record.
-    pub offset: u64,
-    /// Length of the record in bytes, without a line terminator.
-    pub len: u32,
-}
-
-/// What an index keeps of a message; borrowed from the scan's buffer.
-#[derive(Clone, Debug)]
-pub struct Found<'a> {
-    /// Where it is.
-    pub at: Location,
-    /// Line number in a log, counted from 1; 0 where a file is one message.
-    pub line: u64,
-    /// Its writer, already unescaped; empty if it names none.
-    pub from: Cow<'a, str>,
-    /// Its recipients, already unescaped, joined by `", "` if there are several.
-    pub to: Cow<'a, str>,
-    /// Its thread id, verbatim. Where the format has none ([`Store::links`]), the id of the thread
-    /// it begins unless its reply link leads to another.
-    pub thread: Cow<'a, str>,
-    /// Where the format has no thread ids, the id of the message it answers. The link counts only
-    /// if the signature is valid: a thread is never joined on somebody else's word.
-    pub answers: Option<Cow<'a, str>>,
-    /// Its id, unique for the writer (see [`TWIN`](crate::model::TWIN)).
-    pub id: Cow<'a, str>,
-    /// When it was written.
-    pub time: Timestamp,
-    /// The time in its name, where that is another: the order of the store is not that of the times.
-    pub name_time: Option<Timestamp>,
-    /// It is addressed to me.
-    pub to_me: bool,
-    /// I wrote it.
-    pub from_me: bool,
-    /// The store knows that whatever it reports under this key is this very message (the id is a
-    /// hash of the content, or the store compared the texts).
-    pub id_verified: bool,
-    /// The store's own read mark, where it has one on the message itself.
-    pub read: Option<bool>,
-    /// Files come with it ([`Store::open_part`]).
-    pub parts: bool,
-    /// There is a note about it ([`Record::note`]).
-    pub noted: bool,
-    /// It carries this signature.
-    pub claim: Option<Box<Claim>>,
-    /// It carries this idempotency key.
-    pub idempotency_key: Option<Box<str>>,
-}
-
-/// Something in the store that is not delivered, and why.
-#[derive(Clone, Debug)]
-pub struct Rejected {
-    /// Where it is.
-    pub at: Location,
-    /// Line number in a log, counted from 1; 0 where a file is one message.
-    pub line: u64,
-    /// One sentence for a person.
-    pub reason: String,
-    /// Its time, or that of the last good record before it.
-    pub time: Timestamp,
-    /// The file is still being written: it may become a message.
-    pub incomplete: bool,
-}
-
-/// Receives what a scan finds.
-pub trait Sink {
-    /// These messages and rejects, in the store's order. A message already known by its key is a
-    /// duplicate (or the same one after a rescan) and only its location may be refreshed; but where a
-    /// file is one message ([`Found::line`] is 0) and [`Found::id_verified`] says it is that very
-    /// message, everything that is said of it now is taken over.
-    fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>);
-
-    /// Everything reported so far from these sources is about to be reported again; what is not,
-    /// by the matching [`Sink::end_rescan`], is gone from the store.
-    fn begin_rescan(&mut self, sources: &[u32]);
-
-    /// Ends the rescan of these sources.
-    fn end_rescan(&mut self, sources: &[u32]);
-
-    /// The scan goes on in this source where it stopped; what was reported
-    /// [incomplete](Rejected::incomplete) at its end is about to be reported again.
-    fn resume(&mut self, source: u32);
-
-    /// Bytes read so far of the bytes to read, for progress bars.
-    fn progress(&mut self, done: u64, total: u64);
-}
-
-/// One message read in full.
-#[derive(Clone, Debug, Default)]
-pub struct Record {
-    /// The message.
-    pub message: Message,
-    /// The body to show instead if the signature is valid, where that makes a difference: the text
-    /// it covers first.
-    pub body_if_valid: Option<String>,
-    /// The signature it carries, if any.
-    pub claim: Option<Claim>,
-    /// What lies in the message's folder besides its attachments: texts too long or too foreign for
-    /// the body.
-    pub parts: Vec<Attachment>,
-    /// It asks for an acknowledgement from me that was not given yet.
-    pub wants_ack: bool,
-    /// What a person should know of a message of mine that is not wrong enough to be refused; shown
-    /// as a file beside it.
-    pub note: Option<String>,
-}
-
-/// A file that comes with a message.
-#[derive(Debug)]
-pub enum Part {
-    /// It lies in the store.
-    File(File),
-    /// It is made from the message.
-    Bytes(Arc<[u8]>),
-}
-
-/// Texts that the store keeps for me beside the messages: notes, memories, who I am. A folder holds
-/// named texts; of each name there is one current text.
-pub trait Notebook: Send + Sync {
-    /// The folders, in the order in which they are listed.
-    fn folders(&self) -> &'static [&'static str];
-
-    /// The current texts of a folder, by name.
-    fn list(&self, folder: &str) -> Vec<Note>;
-
-    /// The current text.
-    ///
-    /// # Errors
-    /// `NotFound` if there is none, else as the system gave it.
-    fn read(&self, folder: &str, name: &str) -> io::Result<Vec<u8>>;
-
-    /// Whether a text can have this name, asked before it is written.
-    ///
-    /// # Errors
-    /// As [`Notebook::write`] for the name.
-    fn check_name(&self, _folder: &str, _name: &str) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    /// Makes this the current text of the name, without touching older ones. On disk when it
-    /// returns.
-    ///
-    /// # Errors
-    /// [`StoreError::Invalid`] for a name that cannot be one, else as the system gave it.
-    fn write(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError>;
-}
-
-/// One text of a [`Notebook`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// File name.
-    pub name: String,
-    /// Size in bytes.
-    pub size: u64,
-    /// When it was written.
-    pub modified: Timestamp,
-}
-
-/// Something about a store that a person should mend, for `msgfs doctor`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Advice {
-    /// What is wrong, in a sentence.
-    pub problem: String,
-    /// The command that mends it, if one does.
-    pub command: Option<String>,
-    /// Nothing works until it is mended; else it is only a warning.
-    pub serious: bool,
-}
-
-/// How well a recipient's name fits a store's address grammar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fit {
-    /// Not an address of this store.
-    No,
-    /// A name that could be one among other things.
-    Plain,
-    /// The form that only this kind of store uses.
-    Exact,
-}
-
-/// Signs on behalf of me; implemented by the identity layer.
-pub trait Signer: Send + Sync {
-    /// The public half of the key.
-    fn public_key(&self) -> PublicKey;
-    /// An Ed25519 signature over `bytes`.
-    fn sign(&self, bytes: &[u8]) -> [u8; 64];
-}
-
-/// What [`Store::prepare`] needs besides the draft.
-pub struct Preparing<'a> {
-    /// The moment of sending.
-    pub now: Timestamp,
-    /// The message that is answered, if it is known.
-    pub parent: Option<&'a Message>,
-    /// Signs the records.
-    pub signer: &'a dyn Signer,
-    /// Whether I already have a message with this id, so that a second message with the same text
-    /// in the same second gets another.
-    pub taken: &'a dyn Fn(&str) -> bool,
-}
-
-/// One message ready to be appended, byte for byte. It survives in the spool until it is in the
-/// store.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Prepared {
-    /// Whom it goes to.
-    pub to: String,
-    /// Its id in the store.
-    pub id: String,
-    /// The thread it belongs to.
-    pub thread: String,
-    /// The exact bytes the store appends (for SAMP: the line without its newline).
-    pub bytes: String,
-    /// The files that go along.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub files: Vec<Attached>,
-}
-
-/// Whether an append waits for the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Durability {
-    /// `fdatasync` before the append counts as done.
-    #[default]
-    Fsync,
-    /// The kernel decides when.
-    None,
-}
-
-/// The read position of me as the store keeps it for its other readers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Watermark {
-    /// Everything before this time counts as read.
-    pub time: Timestamp,
-    /// Ids at or after `time` that count as read, in either spelling (`id`, `from:id`).
-    pub ids: std::collections::HashSet<String>,
-}
-
-impl Watermark {
-    /// Whether the mark says that this message was read.
-    pub fn covers(&self, time: Timestamp, from: &str, id: &str) -> bool {
-        time.secs() < self.time.secs()
-            || self.ids.contains(&format!("{from}:{id}"))
-            || (time.secs() == self.time.secs() && self.ids.contains(id))
-    }
-}
-
-/// A file or folder below `raw/<store>/`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RawEntry {
-    /// One path component.
-    pub name: String,
-    /// A folder.
-    pub is_dir: bool,
-    /// Size in bytes (0 for folders).
-    pub size: u64,
-    /// Modification time on disk.
-    pub modified: Timestamp,
-    /// The source number, if the file is one of the sources of messages.
-    pub source: Option<u32>,
-}
-
-/// One broken rule found by `msgfs check`.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Violation {
-    /// Path of the file, relative to the store.
-    pub file: String,
-    /// Line in the file, counted from 1; 0 for the file as a whole.
-    pub line: u64,
-    /// A short word for programs.
-    pub rule: &'static str,
-    /// A sentence for people.
-    pub detail: String,
-}
-
-/// Why a store refused or failed. Mapped to errno in one place, `view::error`.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The operating system refused.
-    #[error("{path}: {source}")]
-    Io {
-        /// What was touched.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The recipient or a header is not valid in this store.
-    #[error("{0}")]
-    Invalid(String),
-    /// The message breaks a rule of the format, or the recipient refuses it.
-    #[error("{0}")]
-    Refused(String),
-    /// Larger than the format allows.
-    #[error("{0}")]
-    TooLarge(String),
-    /// Nobody by this name can be reached.
-    #[error("{0}")]
-    Unreachable(String),
-    /// What was at this location is no longer there: the file was changed by somebody else.
-    #[error("the record is no longer where it was; the file was changed")]
-    Moved,
-    /// The key that must sign cannot be used.
-    #[error("{0}")]
-    NoKey(String),
-    /// The store is not mine to change in this place.
-    #[error("{0}")]
-    NotPermitted(String),
-    /// Somebody else holds a lock; the same again a moment later may work.
-    #[error("{0}")]
-    Busy(String),
-}
-
-impl StoreError {
-    /// Wraps an I/O error with the path it happened on.
-    pub fn io(path: &Path, source: io::Error) -> Self {
-        Self::Io { path: path.to_owned(), source }
-    }
-}
+pub use self::aside::{Advice, Note, Notebook, RawEntry, Violation, Watermark};
+pub use self::error::StoreError;
+pub use self::found::{Found, Location, Part, Record, Rejected, Sink};
+pub use self::kind::Kind;
+pub use self::sending::{Durability, Fit, Prepared, Preparing, Signer};
+use crate::model::{Claim, Draft, PublicKey, Seed, Timestamp};
 
 /// A place on disk that holds messages. See the module for what implementations must keep.
 pub trait Store: Send + Sync + fmt::Debug {
@@ -628,20 +258,25 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// As the system gave it; then nobody knows what of it is.
     fn sync(&self) -> Result<(), StoreError>;
 
-    /// Whether the store may keep one read position for me. If not, nobody computes it.
+    /// Whether the store may keep one read position for me. If not, nobody computes
+    /// it.
     fn has_watermark(&self) -> bool {
-        true
+        false
     }
 
     /// The read position the store keeps for me, if it has one and somebody set it.
-    fn watermark(&self) -> Option<Watermark>;
+    fn watermark(&self) -> Option<Watermark> {
+        None
+    }
 
     /// Moves that position forward, never back, and answers with what was written; `None` if the
     /// position was left alone.
     ///
     /// # Errors
     /// As the system gave it; a read-only store is not an error worth more than a warning.
-    fn set_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError>;
+    fn set_watermark(&self, _mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
+        Ok(None)
+    }
 
     /// The entries of a folder of `raw/<store>/`, `""` being its root; `None` if there is no such
     /// folder. Only message files, never keys or state.

@@ -51,7 +51,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use super::fs::Stamp;
 use super::{
     Advice, Fit, Kind, Location, Notebook, Part, Prepared, Preparing, RawEntry, Record, Sink, Spec,
-    Store, StoreError, Violation, Watermark,
+    Store, StoreError, Violation,
 };
 use crate::model::{Claim, Draft, Message, PublicKey, Seed, Timestamp, one_line};
 use place::{Folder, Place};
@@ -500,18 +500,6 @@ impl Store for AgentAzall {
 
     fn sync(&self) -> Result<(), StoreError> {
         self.sync_dirs()
-    }
-
-    fn has_watermark(&self) -> bool {
-        false
-    }
-
-    fn watermark(&self) -> Option<Watermark> {
-        None
-    }
-
-    fn set_watermark(&self, _mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
-        Ok(None)
     }
 
     fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {

@@ -56,7 +56,7 @@ use parking_lot::Mutex;
 
 use super::{
     Advice, Fit, Kind, Location, Part, Prepared, Preparing, RawEntry, Record, Sink, Spec, Store,
-    StoreError, Violation, Watermark,
+    StoreError, Violation,
 };
 use crate::model::{Claim, Draft, PublicKey, Seed, Timestamp};
 use files::Files;
@@ -263,18 +263,6 @@ impl Store for Amp {
 
     fn sync(&self) -> Result<(), StoreError> {
         self.sync_folders()
-    }
-
-    fn has_watermark(&self) -> bool {
-        false
-    }
-
-    fn watermark(&self) -> Option<Watermark> {
-        None
-    }
-
-    fn set_watermark(&self, _mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
-        Ok(None)
     }
 
     fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {

@@ -251,6 +251,10 @@ impl Store for SampStore {
         Ok(())
     }
 
+    fn has_watermark(&self) -> bool {
+        true
+    }
+
     fn watermark(&self) -> Option<Watermark> {
         seen::read(&self.dir, &self.me)
     }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::model::{Attachment, Claim, Draft, Message, Timestamp};
 use crate::store::{
     Fit, Found, Kind, Location, Note, Notebook, Part, Prepared, Preparing, RawEntry, Record,
-    Rejected, Sink, Store, StoreError, Violation, Watermark,
+    Rejected, Sink, Store, StoreError, Violation,
 };
 
 /// A message, and the bytes of its files in the order of its attachments.
@@ -275,14 +275,6 @@ impl Store for TestStore {
 
     fn sync(&self) -> Result<(), StoreError> {
         Ok(())
-    }
-
-    fn watermark(&self) -> Option<Watermark> {
-        None
-    }
-
-    fn set_watermark(&self, _mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
-        Ok(None)
     }
 
     fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {

@@ -1,0 +1,105 @@
+//! What a store has besides messages: texts of mine, a read position, its files, advice.
+
+use std::io;
+
+use super::StoreError;
+use crate::model::Timestamp;
+
+/// Texts that the store keeps for me beside the messages: notes, memories, who I am. A folder holds
+/// named texts; of each name there is one current text.
+pub trait Notebook: Send + Sync {
+    /// The folders, in the order in which they are listed.
+    fn folders(&self) -> &'static [&'static str];
+
+    /// The current texts of a folder, by name.
+    fn list(&self, folder: &str) -> Vec<Note>;
+
+    /// The current text.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none, else as the system gave it.
+    fn read(&self, folder: &str, name: &str) -> io::Result<Vec<u8>>;
+
+    /// Whether a text can have this name, asked before it is written.
+    ///
+    /// # Errors
+    /// As [`Notebook::write`] for the name.
+    fn check_name(&self, _folder: &str, _name: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Makes this the current text of the name, without touching older ones. On disk when it
+    /// returns.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] for a name that cannot be one, else as the system gave it.
+    fn write(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError>;
+}
+
+/// One text of a [`Notebook`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// File name.
+    pub name: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// When it was written.
+    pub modified: Timestamp,
+}
+
+/// The read position of me as the store keeps it for its other readers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watermark {
+    /// Everything before this time counts as read.
+    pub time: Timestamp,
+    /// Ids at or after `time` that count as read, in either spelling (`id`, `from:id`).
+    pub ids: std::collections::HashSet<String>,
+}
+
+impl Watermark {
+    /// Whether the mark says that this message was read.
+    pub fn covers(&self, time: Timestamp, from: &str, id: &str) -> bool {
+        time.secs() < self.time.secs()
+            || self.ids.contains(&format!("{from}:{id}"))
+            || (time.secs() == self.time.secs() && self.ids.contains(id))
+    }
+}
+
+/// A file or folder below `raw/<store>/`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawEntry {
+    /// One path component.
+    pub name: String,
+    /// A folder.
+    pub is_dir: bool,
+    /// Size in bytes (0 for folders).
+    pub size: u64,
+    /// Modification time on disk.
+    pub modified: Timestamp,
+    /// The source number, if the file is one of the sources of messages.
+    pub source: Option<u32>,
+}
+
+/// One broken rule found by `msgfs check`.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Violation {
+    /// Path of the file, relative to the store.
+    pub file: String,
+    /// Line in the file, counted from 1; 0 for the file as a whole.
+    pub line: u64,
+    /// A short word for programs.
+    pub rule: &'static str,
+    /// A sentence for people.
+    pub detail: String,
+}
+
+/// Something about a store that a person should mend, for `msgfs doctor`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// What is wrong, in a sentence.
+    pub problem: String,
+    /// The command that mends it, if one does.
+    pub command: Option<String>,
+    /// Nothing works until it is mended; else it is only a warning.
+    pub serious: bool,
+}

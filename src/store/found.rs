@@ -1,0 +1,127 @@
+//! What a scan finds, and what one message is when it is read in full.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::sync::Arc;
+
+use crate::model::{Attachment, Claim, Message, Timestamp};
+
+/// Where a message's bytes are: a byte range of one of the store's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Location {
+    /// The file, by the number the store gave it (see [`Store::source_path`]). At most 2^24 - 1.
+    pub source: u32,
+    /// First byte of the record.
+    pub offset: u64,
+    /// Length of the record in bytes, without a line terminator.
+    pub len: u32,
+}
+
+/// What an index keeps of a message; borrowed from the scan's buffer.
+#[derive(Clone, Debug)]
+pub struct Found<'a> {
+    /// Where it is.
+    pub at: Location,
+    /// Line number in a log, counted from 1; 0 where a file is one message.
+    pub line: u64,
+    /// Its writer, already unescaped; empty if it names none.
+    pub from: Cow<'a, str>,
+    /// Its recipients, already unescaped, joined by `", "` if there are several.
+    pub to: Cow<'a, str>,
+    /// Its thread id, verbatim. Where the format has none ([`Store::links`]), the id of the thread
+    /// it begins unless its reply link leads to another.
+    pub thread: Cow<'a, str>,
+    /// Where the format has no thread ids, the id of the message it answers. The link counts only
+    /// if the signature is valid: a thread is never joined on somebody else's word.
+    pub answers: Option<Cow<'a, str>>,
+    /// Its id, unique for the writer (see [`TWIN`](crate::model::TWIN)).
+    pub id: Cow<'a, str>,
+    /// When it was written.
+    pub time: Timestamp,
+    /// The time in its name, where that is another: the order of the store is not that of the times.
+    pub name_time: Option<Timestamp>,
+    /// It is addressed to me.
+    pub to_me: bool,
+    /// I wrote it.
+    pub from_me: bool,
+    /// The store knows that whatever it reports under this key is this very message (the id is a
+    /// hash of the content, or the store compared the texts).
+    pub id_verified: bool,
+    /// The store's own read mark, where it has one on the message itself.
+    pub read: Option<bool>,
+    /// Files come with it ([`Store::open_part`]).
+    pub parts: bool,
+    /// There is a note about it ([`Record::note`]).
+    pub noted: bool,
+    /// It carries this signature.
+    pub claim: Option<Box<Claim>>,
+    /// It carries this idempotency key.
+    pub idempotency_key: Option<Box<str>>,
+}
+
+/// Something in the store that is not delivered, and why.
+#[derive(Clone, Debug)]
+pub struct Rejected {
+    /// Where it is.
+    pub at: Location,
+    /// Line number in a log, counted from 1; 0 where a file is one message.
+    pub line: u64,
+    /// One sentence for a person.
+    pub reason: String,
+    /// Its time, or that of the last good record before it.
+    pub time: Timestamp,
+    /// The file is still being written: it may become a message.
+    pub incomplete: bool,
+}
+
+/// Receives what a scan finds.
+pub trait Sink {
+    /// These messages and rejects, in the store's order. A message already known by its key is a
+    /// duplicate (or the same one after a rescan) and only its location may be refreshed; but where a
+    /// file is one message ([`Found::line`] is 0) and [`Found::id_verified`] says it is that very
+    /// message, everything that is said of it now is taken over.
+    fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>);
+
+    /// Everything reported so far from these sources is about to be reported again; what is not,
+    /// by the matching [`Sink::end_rescan`], is gone from the store.
+    fn begin_rescan(&mut self, sources: &[u32]);
+
+    /// Ends the rescan of these sources.
+    fn end_rescan(&mut self, sources: &[u32]);
+
+    /// The scan goes on in this source where it stopped; what was reported
+    /// [incomplete](Rejected::incomplete) at its end is about to be reported again.
+    fn resume(&mut self, source: u32);
+
+    /// Bytes read so far of the bytes to read, for progress bars.
+    fn progress(&mut self, done: u64, total: u64);
+}
+
+/// One message read in full.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// The message.
+    pub message: Message,
+    /// The body to show instead if the signature is valid, where that makes a difference: the text
+    /// it covers first.
+    pub body_if_valid: Option<String>,
+    /// The signature it carries, if any.
+    pub claim: Option<Claim>,
+    /// What lies in the message's folder besides its attachments: texts too long or too foreign for
+    /// the body.
+    pub parts: Vec<Attachment>,
+    /// It asks for an acknowledgement from me that was not given yet.
+    pub wants_ack: bool,
+    /// What a person should know of a message of mine that is not wrong enough to be refused; shown
+    /// as a file beside it.
+    pub note: Option<String>,
+}
+
+/// A file that comes with a message.
+#[derive(Debug)]
+pub enum Part {
+    /// It lies in the store.
+    File(File),
+    /// It is made from the message.
+    Bytes(Arc<[u8]>),
+}

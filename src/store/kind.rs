@@ -1,0 +1,59 @@
+//! The formats msgfs speaks, by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The formats msgfs speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// SAMP v1: one append-only JSON-lines log per writer in a shared folder.
+    Samp,
+    /// AgentAZAll: a mailbox of text files per agent, in folders by day.
+    AgentAzall,
+    /// AMP 0.1: a mailbox of JSON files per agent.
+    Amp,
+}
+
+impl Kind {
+    /// Every kind, in the order in which they are listed to people.
+    pub const ALL: &[Self] = &[Self::Samp, Self::AgentAzall, Self::Amp];
+
+    /// The word used in configuration, paths and header lines.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Samp => "samp",
+            Self::AgentAzall => "agentazall",
+            Self::Amp => "amp",
+        }
+    }
+
+    /// What its addresses look like, as a phrase for people.
+    pub const fn grammar(self) -> &'static str {
+        match self {
+            Self::Samp => {
+                "a SAMP alias takes letters, digits, '.', '_' and '-', begins with a letter or \
+                 digit and has at most 64 characters"
+            }
+            Self::AgentAzall => {
+                "an AgentAZAll address is written NAME@HOST, or is the name of a mailbox beside mine"
+            }
+            Self::Amp => {
+                "an AMP address is written NAME@TENANT.PROVIDER, or is the NAME of a local agent"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        Self::ALL.iter().copied().find(|k| k.as_str() == s).ok_or_else(|| s.to_owned())
+    }
+}

@@ -1,0 +1,63 @@
+//! What a store needs to write a message, and what it makes of a draft.
+
+use crate::model::{Attached, Message, PublicKey, Timestamp};
+
+/// How well a recipient's name fits a store's address grammar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fit {
+    /// Not an address of this store.
+    No,
+    /// A name that could be one among other things.
+    Plain,
+    /// The form that only this kind of store uses.
+    Exact,
+}
+
+/// Signs on behalf of me; implemented by the identity layer.
+pub trait Signer: Send + Sync {
+    /// The public half of the key.
+    fn public_key(&self) -> PublicKey;
+    /// An Ed25519 signature over `bytes`.
+    fn sign(&self, bytes: &[u8]) -> [u8; 64];
+}
+
+/// What [`Store::prepare`] needs besides the draft.
+pub struct Preparing<'a> {
+    /// The moment of sending.
+    pub now: Timestamp,
+    /// The message that is answered, if it is known.
+    pub parent: Option<&'a Message>,
+    /// Signs the records.
+    pub signer: &'a dyn Signer,
+    /// Whether I already have a message with this id, so that a second message with the same text
+    /// in the same second gets another.
+    pub taken: &'a dyn Fn(&str) -> bool,
+}
+
+/// One message ready to be appended, byte for byte. It survives in the spool until it is in the
+/// store.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Prepared {
+    /// Whom it goes to.
+    pub to: String,
+    /// Its id in the store.
+    pub id: String,
+    /// The thread it belongs to.
+    pub thread: String,
+    /// The exact bytes the store appends (for SAMP: the line without its newline).
+    pub bytes: String,
+    /// The files that go along.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<Attached>,
+}
+
+/// Whether an append waits for the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// `fdatasync` before the append counts as done.
+    #[default]
+    Fsync,
+    /// The kernel decides when.
+    None,
+}
