@@ -17,7 +17,7 @@ use super::entry::{Entry, MsgIx};
 use super::intern::Interner;
 use super::links::Links;
 use super::tell::Telling;
-use crate::store::fs;
+use crate::store::place;
 
 /// Changes with every change of the layout, of [`Entry`] or of how messages are rendered.
 const MAGIC: &[u8; 16] = b"msgfs-index-0003";
@@ -98,7 +98,7 @@ pub(super) fn save(
     if let Some(slot) = out.get_mut(16..24) {
         slot.copy_from_slice(&sum.to_le_bytes());
     }
-    fs::write_atomic(path, &out, 0o600)
+    place::write_atomic(path, &out, 0o600)
 }
 
 /// Reads a snapshot; `None` if there is none that can be trusted.

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::Target;
 use crate::model::{Timestamp, hex};
-use crate::store::fs;
+use crate::store::{fs, place};
 
 /// A draft that is not open and was not sent.
 #[derive(Clone, Debug)]
@@ -130,7 +130,7 @@ impl Shelf {
         };
         let written = serde_json::to_vec(&on_disk)
             .map_err(std::io::Error::from)
-            .and_then(|bytes| fs::write_atomic(&self.path(place), &bytes, 0o600));
+            .and_then(|bytes| place::write_atomic(&self.path(place), &bytes, 0o600));
         if let Err(e) = written {
             tracing::error!(name = %crate::model::one_line(place), error = %e, "draft kept in memory only");
         }

@@ -4,7 +4,7 @@
 //! or folder in the place of a file is ever opened for good (contract, section 7).
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
@@ -53,6 +53,21 @@ impl From<&std::fs::Metadata> for Stamp {
     }
 }
 
+// The widths of these members differ between machines.
+#[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
+impl From<&rustix::fs::Stat> for Stamp {
+    fn from(stat: &rustix::fs::Stat) -> Self {
+        let nanos = |secs: i64, ns: i128| i128::from(secs) * 1_000_000_000 + ns;
+        Self {
+            dev: stat.st_dev as u64,
+            ino: stat.st_ino as u64,
+            size: stat.st_size as u64,
+            mtime: nanos(stat.st_mtime as i64, stat.st_mtime_nsec as i128),
+            ctime: nanos(stat.st_ctime as i64, stat.st_ctime_nsec as i128),
+        }
+    }
+}
+
 /// Opens a regular file for reading; a symlink gives `ELOOP`, anything else that is not a regular
 /// file `InvalidInput` with a text that says what it is.
 ///
@@ -93,7 +108,11 @@ fn append_with(path: &Path, more: OFlags, mode: u32) -> io::Result<File> {
     Ok(file)
 }
 
-fn require_regular(file: &File) -> io::Result<()> {
+/// Fails for anything but a regular file.
+///
+/// # Errors
+/// `InvalidInput` with a text that says what it is, or as `fstat` gave it.
+pub fn require_regular(file: &File) -> io::Result<()> {
     let kind = file.metadata()?.file_type();
     if kind.is_file() {
         return Ok(());
@@ -147,38 +166,6 @@ pub fn read_small(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "is larger than it can be"));
     }
     Ok(out)
-}
-
-/// Replaces a file by one with these contents: a new file beside it (`<name>.<pid>.tmp`, never
-/// through a symlink), `fsync`, rename.
-///
-/// # Errors
-/// As the system gave it; the old file is then untouched and no temporary file remains.
-pub fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temp = path.with_file_name(name);
-    let result = write_new(&temp, contents, mode).and_then(|()| std::fs::rename(&temp, path));
-    if result.is_err() {
-        let _ = std::fs::remove_file(&temp);
-    }
-    result
-}
-
-fn write_new(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let open = || rustix::fs::open(path, flags, Mode::from_raw_mode(mode));
-    let fd = match open() {
-        // A leftover of a process with our pid that died: it can be nobody else's.
-        Err(rustix::io::Errno::EXIST) => {
-            std::fs::remove_file(path)?;
-            open()?
-        }
-        other => other?,
-    };
-    let mut file = File::from(fd);
-    file.write_all(contents)?;
-    file.sync_all()
 }
 
 /// Whether a file system takes writes and has this many bytes left.

@@ -24,11 +24,13 @@
 pub mod agentazall;
 pub mod amp;
 mod aside;
+pub mod below;
 mod error;
 mod found;
 pub mod fs;
 pub mod json;
 mod kind;
+pub mod place;
 pub mod pytext;
 pub mod samp;
 mod sending;

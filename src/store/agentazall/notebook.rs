@@ -8,6 +8,7 @@ use super::letter::MAX_FILE;
 use super::{AgentAzall, date, files, names, place};
 use crate::model::{Timestamp, one_line};
 use crate::store::fs::{self, Stamp};
+use crate::store::place::write_atomic;
 use crate::store::{Note, Notebook, StoreError};
 
 const FOLDERS: &[&str] = &["notes", "remember", "who_am_i", "what_am_i_doing"];
@@ -97,7 +98,7 @@ impl Notebook for AgentAzall {
         let dir = self.base().join(&day).join(folder);
         let changed = files::make_dirs(self.base(), &[&day, folder])?;
         let path = dir.join(name);
-        fs::write_atomic(&path, text, 0o666).map_err(|e| io(&path, e))?;
+        write_atomic(&path, text, 0o666).map_err(|e| io(&path, e))?;
         for dir in changed.into_iter().chain([dir]) {
             fs::sync_dir(&dir).map_err(|e| io(&dir, e))?;
         }

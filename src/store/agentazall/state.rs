@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::deliver::Delivered;
 use super::held::Ledger;
-use crate::store::{StoreError, fs};
+use crate::store::{StoreError, fs, place};
 
 /// Larger than either file becomes.
 const LIMIT: u64 = 1 << 30;
@@ -91,7 +91,7 @@ impl State {
         let path = dir.join("delivered.json");
         let text = serde_json::to_vec(now).unwrap_or_default();
         Self::make_dir(dir)
-            .and_then(|()| fs::write_atomic(&path, &text, 0o600))
+            .and_then(|()| place::write_atomic(&path, &text, 0o600))
             .and_then(|()| fs::sync_dir(dir))
             .map_err(|e| StoreError::io(&path, e))?;
         kept.clone_from(now);

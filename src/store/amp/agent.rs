@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::address::{self, DEFAULT_TENANT};
-use super::{disk, pem};
+use super::pem;
 use crate::model::{PublicKey, one_line};
+use crate::store::below;
 use crate::store::fs::{Stamp, read_small};
 
 /// Largest config, registration or key file that is read, in bytes.
@@ -125,8 +126,8 @@ fn read_json(path: &Path) -> io::Result<Value> {
 }
 
 fn public_key(dir: &Path) -> Option<PublicKey> {
-    let file = disk::open_below(dir, &["keys", "public.pem"]).ok()?;
-    let (_, bytes) = disk::read_whole(&file, MAX_FILE as usize).ok()?;
+    let file = below::open_below(dir, &["keys", "public.pem"]).ok()?;
+    let (_, bytes) = below::read_whole(&file, MAX_FILE as usize).ok()?;
     pem::public(std::str::from_utf8(&bytes).ok()?).ok()
 }
 

@@ -8,10 +8,11 @@
 use std::os::fd::OwnedFd;
 
 use super::envelope;
+use super::facts;
 use super::limits::FILE_BYTES;
 use super::table::Mailbox;
 use super::time::parse_time;
-use super::{disk, facts};
+use crate::store::below;
 use crate::store::fs::Stamp;
 
 /// When a message came: what the store noted, else what its writer says, else the time of its file;
@@ -44,7 +45,7 @@ impl Arrival {
     /// Of a file in an open folder. What cannot be read is no message and comes last.
     pub fn of_file(dir: Option<&OwnedFd>, name: &str, mailbox: Mailbox) -> Self {
         let read = dir.and_then(|dir| {
-            disk::read_whole(&disk::open_file(dir, name).ok()?, FILE_BYTES + 1).ok()
+            below::read_whole(&below::open_file(dir, name).ok()?, FILE_BYTES + 1).ok()
         });
         let Some((stamp, bytes)) = read else {
             return Self { when: i64::MAX, is_got: mailbox == Mailbox::Inbox, mtime: i128::MAX };

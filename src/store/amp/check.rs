@@ -13,8 +13,9 @@ use super::limits::{FILE_BYTES, over_limit};
 use super::parts::{Digests, pieces};
 use super::table::Mailbox;
 use super::time::parse_time;
-use super::{address, arrival::Arrival, disk, files::stem_of};
+use super::{address, arrival::Arrival, files::stem_of};
 use crate::model::{Claim, Timestamp, one_line};
+use crate::store::below;
 use crate::store::fs::Stamp;
 use crate::store::{StoreError, Violation};
 
@@ -45,11 +46,11 @@ pub(super) fn check(
     verify: &dyn Fn(&Claim) -> Option<String>,
     report: &mut dyn FnMut(Violation),
 ) -> Result<(), StoreError> {
-    disk::open_dir(dir, &[]).map_err(|e| StoreError::io(dir, e))?;
+    below::open_dir(dir, &[]).map_err(|e| StoreError::io(dir, e))?;
     let mut checker = Checker { dir, roster, digests, verify, report, seen: Vec::new() };
     for mailbox in Mailbox::ALL {
         let top = ["messages", mailbox.folder()];
-        let Ok(folder) = disk::open_dir(dir, &top) else { continue };
+        let Ok(folder) = below::open_dir(dir, &top) else { continue };
         for (name, kind) in checker.entries(&folder, &top) {
             if stem_of(&name).is_some() {
                 checker.file(&folder, &top, &name, kind, mailbox);
@@ -87,7 +88,7 @@ impl Checker<'_> {
             match entry.file_name().to_str() {
                 Ok(name) if name.starts_with('.') => {}
                 Ok(name) => {
-                    let kind = disk::look(folder, name).map_or(FileType::Unknown, |(k, _)| k);
+                    let kind = below::look(folder, name).map_or(FileType::Unknown, |(k, _)| k);
                     out.push((name.to_owned(), kind));
                 }
                 Err(_) => {
@@ -101,7 +102,7 @@ impl Checker<'_> {
     }
 
     fn folder(&mut self, parts: &[&str], mailbox: Mailbox) {
-        let folder = match disk::open_dir(self.dir, parts) {
+        let folder = match below::open_dir(self.dir, parts) {
             Ok(folder) => folder,
             Err(e) => return self.say(&parts.join("/"), "file", format!("cannot be opened: {e}")),
         };
@@ -109,7 +110,7 @@ impl Checker<'_> {
             if stem_of(&name).is_some() {
                 self.file(&folder, parts, &name, kind, mailbox);
             } else {
-                let what = disk::describe_type(kind);
+                let what = below::describe_type(kind);
                 self.say(&path_of(parts, &name), "file", format!("is {what}, not a message file"));
             }
         }
@@ -125,11 +126,11 @@ impl Checker<'_> {
     ) {
         let path = path_of(parts, name);
         if kind != FileType::RegularFile {
-            let what = disk::describe_type(kind);
+            let what = below::describe_type(kind);
             return self.say(&path, "file", format!("is {what}, not a message file"));
         }
-        let read =
-            disk::open_file(folder, name).and_then(|file| disk::read_whole(&file, FILE_BYTES + 1));
+        let read = below::open_file(folder, name)
+            .and_then(|file| below::read_whole(&file, FILE_BYTES + 1));
         let (stamp, bytes) = match read {
             Ok(read) => read,
             Err(e) => return self.say(&path, "file", format!("cannot be read: {e}")),

@@ -11,9 +11,10 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fs::{Dir, FileType};
 
 use super::arrival::Arrival;
-use super::disk;
 use super::table::{Flags, Mailbox, Table, stamp_print};
 use crate::model::one_line;
+use crate::store::below;
+use crate::store::place::Slot;
 
 /// At most this many broken or strange files are remembered by name.
 const MAX_TROUBLE: usize = 1000;
@@ -115,7 +116,7 @@ impl Files {
     /// # Errors
     /// If the agent's folder cannot be opened; then nothing is known of what is in it.
     pub fn walk(&self) -> io::Result<Work> {
-        disk::open_dir(&self.dir, &[])?;
+        below::open_dir(&self.dir, &[])?;
         self.trouble.write().clear();
         let mut listing = Listing::default();
         for mailbox in Mailbox::ALL {
@@ -184,7 +185,7 @@ impl Files {
         let mut parts = vec!["messages", mailbox.folder()];
         parts.extend((!folder.is_empty()).then_some(folder));
         let path = format!("{}/{file}", parts.join("/"));
-        let found = disk::open_dir(&self.dir, &parts).and_then(|dir| disk::look(&dir, file));
+        let found = below::open_dir(&self.dir, &parts).and_then(|dir| below::look(&dir, file));
         let mut table = self.table.write();
         let known = table.find_folder(mailbox, folder).and_then(|n| table.find(n, stem));
         let lives = |n: &u32| table.get(*n).is_some_and(|f| !f.flags.has(Flags::GONE));
@@ -213,7 +214,7 @@ impl Files {
 
     fn list_box(&self, mailbox: Mailbox, listing: &mut Listing) {
         let path = format!("messages/{}", mailbox.folder());
-        let dir = match disk::open_dir(&self.dir, &["messages", mailbox.folder()]) {
+        let dir = match below::open_dir(&self.dir, &["messages", mailbox.folder()]) {
             Ok(dir) => dir,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return,
             Err(e) => {
@@ -245,7 +246,7 @@ impl Files {
     fn list_folder(&self, mailbox: Mailbox, name: &str, listing: &mut Listing) {
         let path = format!("messages/{}/{name}", mailbox.folder());
         let number = self.table.write().folder_number(mailbox, name);
-        let dir = match disk::open_dir(&self.dir, &["messages", mailbox.folder(), name]) {
+        let dir = match below::open_dir(&self.dir, &["messages", mailbox.folder(), name]) {
             Ok(dir) => dir,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return,
             Err(e) => {
@@ -289,7 +290,7 @@ impl Files {
                 continue;
             }
             let kind = match entry.file_type() {
-                FileType::Unknown => disk::look(dir, name).map_or(FileType::Unknown, |(k, _)| k),
+                FileType::Unknown => below::look(dir, name).map_or(FileType::Unknown, |(k, _)| k),
                 known => known,
             };
             each(name, kind);
@@ -300,7 +301,7 @@ impl Files {
     /// Takes note of one `.json` file of a listing.
     fn meet(&self, dir: &OwnedFd, path: &str, folder: u32, name: &str, listing: &mut Listing) {
         let Some(stem) = stem_of(name) else { return };
-        match disk::look(dir, name) {
+        match below::look(dir, name) {
             Ok((FileType::RegularFile, stamp)) => match self.table.read().find(folder, stem) {
                 Some(source) => listing.known.push((source, stamp_print(&stamp))),
                 None => listing.new.push((stem.to_owned(), folder)),
@@ -378,7 +379,7 @@ impl Files {
         for (stem, number) in new {
             let Some(folder) = folder(number) else { continue };
             if open.as_ref().is_none_or(|(of, _)| *of != number) {
-                open = Some((number, disk::open_dir(&self.dir, &folder.parts()).ok()));
+                open = Some((number, below::open_dir(&self.dir, &folder.parts()).ok()));
             }
             let dir = open.as_ref().and_then(|(_, dir)| dir.as_ref());
             let arrival = Arrival::of_file(dir, &format!("{stem}.json"), folder.mailbox);
@@ -391,5 +392,16 @@ impl Files {
 }
 
 fn skipped(kind: FileType) -> String {
-    format!("is skipped: it is {}, not a message file", disk::describe_type(kind))
+    format!("is skipped: it is {}, not a message file", below::describe_type(kind))
+}
+
+/// A place for a new file in a folder. While it is written its name is hidden from the clients, who
+/// list `*.json`; the id in it is ours, so nobody else writes under that name.
+///
+/// # Errors
+/// `InvalidInput` if the name is no file name.
+pub(super) fn slot<'a>(dir: &'a OwnedFd, name: &str) -> io::Result<Slot<&'a OwnedFd>> {
+    let name = below::component(name)?;
+    let temp = format!(".{}.tmp", name.strip_suffix(".json").unwrap_or(name));
+    Ok(Slot { dir, name: name.into(), temp: temp.into() })
 }

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::address;
 use super::agent::{self, Agent, selected_by_name};
-use super::{address, disk};
 use crate::model::{PublicKey, one_line};
+use crate::store::below;
 use crate::store::fs::read_small;
 use crate::store::{Spec, StoreError};
 
@@ -486,7 +487,7 @@ fn nobody() -> Agent {
 fn index_entries(root: &Path, name: &str) -> Vec<String> {
     let fits = |(key, _): &(String, String)| key.eq_ignore_ascii_case(name);
     let folders = index(root).into_iter().filter(fits).map(|(_, folder)| folder);
-    folders.filter(|folder| disk::is_component(folder)).collect()
+    folders.filter(|folder| below::is_component(folder)).collect()
 }
 
 /// `.index.json`: folders by name.

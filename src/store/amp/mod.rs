@@ -7,7 +7,6 @@
 //!
 //! The store on top of it:
 //! - `agent`, `home`: the agents of this host and which of them is me.
-//! - `disk`: opening and writing files below an agent's folder without following anything.
 //! - `table`, `files`, `arrival`, `facts`, `relate`, `scan`: which message files there are, in which
 //!   order they came, and what changed.
 //! - `read`, `parts`: one message in full. `send`: new ones. `raw`, `status`, `check`: the rest.
@@ -17,7 +16,6 @@ mod agent;
 mod arrival;
 pub mod canonical;
 mod check;
-mod disk;
 pub mod edit;
 pub mod envelope;
 mod facts;

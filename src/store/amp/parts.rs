@@ -17,10 +17,11 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use super::envelope::{AttachmentRef, Stored};
+use super::filename;
 use super::home::Roster;
 use super::table::stamp_print;
-use super::{disk, filename};
 use crate::model::{Attachment, hex};
+use crate::store::below;
 use crate::store::fs::{Stamp, read_at_most};
 use crate::store::{Part, StoreError};
 
@@ -141,7 +142,7 @@ fn find(
     let places = [(Some(my_dir), id), (Some(my_dir), message), (sender, id)];
     for (base, folder) in places.into_iter().filter_map(|(base, folder)| Some((base?, folder))) {
         for name in [clean.as_str(), written] {
-            match disk::open_below(base, &["attachments", folder, name]) {
+            match below::open_below(base, &["attachments", folder, name]) {
                 Ok(file) => match matches(&file, attachment.size, digest, digests) {
                     Ok(()) => return Ok(file),
                     Err(wrong) => reason = wrong,

@@ -6,11 +6,12 @@ use std::io;
 
 use rustix::fs::{Dir, FileType};
 
+use super::Amp;
 use super::files::stem_of;
 use super::table::{Flags, Mailbox, Table};
-use super::{Amp, disk};
 use crate::model::Timestamp;
 use crate::store::RawEntry;
+use crate::store::below;
 
 /// A path below the agent's folder, if it is one that is shown: `messages/<box>[/<folder>][/<file>]`
 /// or `attachments[/<id>][/<file>]`.
@@ -24,7 +25,7 @@ fn parts(path: &str) -> Option<Vec<&str>> {
         ["attachments", rest @ ..] => rest.len() <= 2,
         _ => false,
     };
-    let sound = |part: &&str| disk::is_component(part) && !part.starts_with('.');
+    let sound = |part: &&str| below::is_component(part) && !part.starts_with('.');
     (shown && parts.iter().all(sound)).then_some(parts)
 }
 
@@ -60,11 +61,11 @@ fn folder_number(table: &Table, parts: &[&str]) -> Option<u32> {
 impl Amp {
     pub(super) fn list_raw(&self, folder: &str) -> Option<Vec<RawEntry>> {
         let parts = parts(folder)?;
-        let dir = disk::open_dir(&self.files.dir, &parts).ok()?;
+        let dir = below::open_dir(&self.files.dir, &parts).ok()?;
         let mut found = Vec::new();
         for entry in Dir::read_from(&dir).ok()?.flatten() {
             let Ok(name) = entry.file_name().to_str() else { continue };
-            if let Ok((kind, stamp)) = disk::look(&dir, name)
+            if let Ok((kind, stamp)) = below::look(&dir, name)
                 && is_shown(&parts, name, kind)
             {
                 found.push((name.to_owned(), kind == FileType::Directory, stamp));
@@ -114,7 +115,7 @@ impl Amp {
         if !is_shown(folder, name, FileType::RegularFile) {
             return Err(missing());
         }
-        disk::open_below(&self.files.dir, &parts)
+        below::open_below(&self.files.dir, &parts)
     }
 }
 

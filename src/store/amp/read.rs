@@ -9,8 +9,9 @@ use super::limits::{FILE_BYTES, over_limit};
 use super::parts::{self, Piece};
 use super::relate::{id_of, spelled, thread_of};
 use super::table::{File, Flags, Table};
-use super::{disk, facts, home, scan_text, verify};
+use super::{facts, files, home, scan_text, verify};
 use crate::model::{Message, Timestamp};
+use crate::store::below;
 use crate::store::fs::Stamp;
 use crate::store::{Location, Part, Record, StoreError};
 
@@ -46,9 +47,9 @@ impl Amp {
     fn bytes_of(&self, place: &Place, limit: usize) -> Result<(Stamp, Vec<u8>), StoreError> {
         let parts: Vec<&str> = place.parts.iter().map(String::as_str).collect();
         let path = || self.files.dir.join(parts.join("/")).join(&place.name);
-        disk::open_dir(&self.files.dir, &parts)
-            .and_then(|dir| disk::open_file(&dir, &place.name))
-            .and_then(|file| disk::read_whole(&file, limit))
+        below::open_dir(&self.files.dir, &parts)
+            .and_then(|dir| below::open_file(&dir, &place.name))
+            .and_then(|file| below::read_whole(&file, limit))
             .map_err(|e| match e.kind() {
                 io::ErrorKind::NotFound => StoreError::Moved,
                 _ => StoreError::io(&path(), e),
@@ -169,10 +170,11 @@ impl Amp {
             let parts: Vec<&str> = place.parts.iter().map(String::as_str).collect();
             let path = self.files.dir.join(parts.join("/")).join(&place.name);
             let io = |e| StoreError::io(&path, e);
-            let dir = disk::open_dir(&self.files.dir, &parts).map_err(io)?;
-            let done = disk::replace(&dir, &place.name, &edited, stamp).map_err(io)?;
+            let dir = below::open_dir(&self.files.dir, &parts).map_err(io)?;
+            let slot = files::slot(&dir, &place.name).map_err(io)?;
+            let done = slot.replace(stamp, &edited).map_err(io)?;
             self.files.note(&path);
-            if done { Ok(true) } else { Err(StoreError::Moved) }
+            if done.is_some() { Ok(true) } else { Err(StoreError::Moved) }
         })?;
         Ok(told)
     }

@@ -26,7 +26,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::disk;
 use super::envelope::{self, Fault, Stored};
 use super::facts::{self, Facts, file_time};
 use super::files::{Files, Work};
@@ -35,6 +34,7 @@ use super::limits::FILE_BYTES;
 use super::relate::{mailbox_of, same_message};
 use super::table::{File, Flags, Mailbox, stamp_print};
 use crate::model::{Claim, Timestamp, one_line};
+use crate::store::below;
 use crate::store::fs::Stamp;
 use crate::store::{Found, Location, Rejected, Sink, StoreError};
 
@@ -207,9 +207,9 @@ impl<'s> Scan<'s> {
         let changed = |(source, w): &(&u32, &Waiting)| {
             let place = self.place(**source);
             let print = place.and_then(|(folder, parts, name)| {
-                let dir = disk::open_dir(&self.files.dir, &as_strs(&parts)).ok()?;
+                let dir = below::open_dir(&self.files.dir, &as_strs(&parts)).ok()?;
                 let _ = folder;
-                Some(stamp_print(&disk::look(&dir, &name).ok()?.1))
+                Some(stamp_print(&below::look(&dir, &name).ok()?.1))
             });
             print != Some(w.stamp)
         };
@@ -307,12 +307,12 @@ impl<'s> Scan<'s> {
         let dir = if let Some(dir) = self.dirs.get(&folder) {
             Arc::clone(dir)
         } else {
-            let dir = Arc::new(disk::open_dir(&self.files.dir, &as_strs(&parts))?);
+            let dir = Arc::new(below::open_dir(&self.files.dir, &as_strs(&parts))?);
             self.dirs.put(folder, Arc::clone(&dir));
             dir
         };
         // The format refuses what is longer than its limit, so one byte more is enough.
-        let (stamp, bytes) = disk::read_whole(&disk::open_file(&dir, &name)?, FILE_BYTES + 1)?;
+        let (stamp, bytes) = below::read_whole(&below::open_file(&dir, &name)?, FILE_BYTES + 1)?;
         Ok(Read { source, stamp, bytes })
     }
 

@@ -11,15 +11,20 @@ use std::path::{Path, PathBuf};
 use super::Amp;
 use super::address;
 use super::agent::Agent;
-use super::disk::{self, Placed};
 use super::envelope;
 use super::filename::{clean, content_type};
+use super::files;
 use super::home::{Recipient, Roster};
 use super::id::{new_attachment_id, new_message_id};
 use super::write::{self, Breach, File, Outgoing};
 use crate::model::{Attached, Draft, Message, Timestamp, one_line, plain_id, shell_word};
+use crate::store::below;
 use crate::store::{Prepared, Preparing, StoreError, fs};
 
+/// Mode of folders made here (AMP 0.1, section 2: nothing breaks when they are private).
+const DIR_MODE: u32 = 0o700;
+/// Mode of files made here.
+const FILE_MODE: u32 = 0o600;
 /// A subject made from the body is cut to this many characters.
 const MADE_SUBJECT: usize = 80;
 
@@ -75,7 +80,7 @@ fn check_mailbox(dir: &Path, from: &str, made: &Prepared) -> Result<(), StoreErr
 }
 
 fn can_make(base: &Path, parts: &[&str]) -> Result<(), StoreError> {
-    disk::can_make(base, parts).map_err(|(path, e)| StoreError::io(&path, e))
+    below::can_make(base, parts).map_err(|(path, e)| StoreError::io(&path, e))
 }
 
 fn one(
@@ -211,10 +216,16 @@ impl Amp {
     fn put(&self, base: &Path, parts: &[&str], name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         let path = base.join(parts.join("/")).join(name);
         let io = |e| StoreError::io(&path, e);
-        let dir = disk::make_dir(base, parts).map_err(io)?;
-        let placed = disk::place(&dir, name, |file| file.write_all(bytes)).map_err(io)?;
-        if placed == Placed::New {
-            self.unsynced.lock().insert(base.join(parts.join("/")));
+        let dir = below::make_dir(base, parts, DIR_MODE).map_err(io)?;
+        if below::look(&dir, name).is_err() {
+            let slot = files::slot(&dir, name).map_err(io)?;
+            match slot.fill(FILE_MODE, |file| file.write_all(bytes)) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                done => {
+                    done.map_err(io)?;
+                    self.unsynced.lock().insert(base.join(parts.join("/")));
+                }
+            }
         }
         if base == self.files.dir {
             self.files.note(&path);
@@ -231,21 +242,24 @@ impl Amp {
     ) -> Result<(), StoreError> {
         let path: PathBuf = base.join("attachments").join(id).join(name);
         let io = |e| StoreError::io(&path, e);
-        let dir = disk::make_dir(base, &["attachments", id]).map_err(io)?;
+        let dir = below::make_dir(base, &["attachments", id], DIR_MODE).map_err(io)?;
         let source = || fs::open_regular(&file.path).map_err(|e| StoreError::io(&file.path, e));
         // Asked for only if it is needed: the copy is removed once everything is delivered.
-        if disk::look(&dir, name).is_ok() {
+        if below::look(&dir, name).is_ok() {
             return Ok(());
         }
         let source = source()?;
-        disk::place(&dir, name, |to| {
+        let copied = files::slot(&dir, name).map_err(io)?.fill(FILE_MODE, |to| {
             let copied = io::copy(&mut source.take(file.size.saturating_add(1)), to)?;
             if copied == file.size {
                 return Ok(());
             }
             Err(io::Error::new(io::ErrorKind::InvalidData, "changed while it was being sent"))
-        })
-        .map_err(io)?;
+        });
+        match copied {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            done => done.map_err(io)?,
+        }
         self.unsynced.lock().insert(base.join("attachments").join(id));
         Ok(())
     }

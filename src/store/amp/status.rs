@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use super::files::stem_of;
 use super::table::{Flags, Mailbox};
-use super::{Amp, disk, pem};
+use super::{Amp, pem};
 use crate::model::{Seed, one_line, shell_word};
+use crate::store::below;
 use crate::store::{Advice, StoreError};
 
 /// At most this many folders of correspondents are watched; mail in others is seen by a full scan.
@@ -42,7 +43,7 @@ fn load_key(dir: &Path) -> Result<Seed, KeyTrouble> {
     if let Some(link) = [dir.join("keys"), key_path(dir)].into_iter().find(is_link) {
         return Err(KeyTrouble::Link(link));
     }
-    let file = match disk::open_below(dir, &["keys", "private.pem"]) {
+    let file = match below::open_below(dir, &["keys", "private.pem"]) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(KeyTrouble::Missing),
         Err(e) => return Err(KeyTrouble::Unreadable(e)),
@@ -51,7 +52,7 @@ fn load_key(dir: &Path) -> Result<Seed, KeyTrouble> {
     if mode & 0o077 != 0 {
         return Err(KeyTrouble::Exposed(mode));
     }
-    let (_, bytes) = disk::read_whole(&file, MAX_KEY).map_err(KeyTrouble::Unreadable)?;
+    let (_, bytes) = below::read_whole(&file, MAX_KEY).map_err(KeyTrouble::Unreadable)?;
     let bytes = zeroize::Zeroizing::new(bytes);
     let corrupt = |why: &dyn std::fmt::Display| KeyTrouble::Corrupt(why.to_string());
     let text = std::str::from_utf8(&bytes).map_err(|e| corrupt(&e))?;
@@ -60,8 +61,8 @@ fn load_key(dir: &Path) -> Result<Seed, KeyTrouble> {
         other => corrupt(&other),
     })?;
     // Others verify with public.pem: what does not fit it would be refused by everybody.
-    if let Ok(file) = disk::open_below(dir, &["keys", "public.pem"])
-        && let Ok((_, public)) = disk::read_whole(&file, MAX_KEY)
+    if let Ok(file) = below::open_below(dir, &["keys", "public.pem"])
+        && let Ok((_, public)) = below::read_whole(&file, MAX_KEY)
         && let Ok(key) = pem::public(&String::from_utf8_lossy(&public))
         && key.0 != ed25519_dalek::SigningKey::from_bytes(seed.bytes()).verifying_key().to_bytes()
     {
@@ -151,7 +152,7 @@ pub(super) fn signing_key(dir: &Path) -> Result<Seed, StoreError> {
 impl Amp {
     pub(super) fn health_lines(&self) -> Vec<String> {
         let dir = &self.files.dir;
-        if let Err(e) = disk::open_dir(dir, &[]) {
+        if let Err(e) = below::open_dir(dir, &[]) {
             return vec![format!("the agent's folder cannot be opened: {e}")];
         }
         let (mut lines, more) = self.files.troubles(NAMED);

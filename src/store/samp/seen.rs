@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::model::Timestamp;
-use crate::store::{StoreError, Watermark, fs};
+use crate::store::{StoreError, Watermark, fs, place};
 
 /// More than any reader writes; a larger file is not a watermark.
 const LIMIT: u64 = 64 << 20;
@@ -61,7 +61,7 @@ pub(super) fn advance(
     list.sort_unstable();
     let text = format!("{{\"ts\": {}, \"ids\": [{}]}}", mark.time.secs(), list.join(", "));
     let path = path(dir, me);
-    fs::write_atomic(&path, text.as_bytes(), 0o644).map_err(|e| StoreError::io(&path, e))?;
+    place::write_atomic(&path, text.as_bytes(), 0o644).map_err(|e| StoreError::io(&path, e))?;
     Ok(Some(Watermark { time: mark.time, ids }))
 }
 

@@ -1,0 +1,200 @@
+//! Touching files below a folder, one path component after the other.
+//!
+//! What lies below a store's folder belongs to others, who can put a symlink anywhere in it. Every
+//! step from the store's folder down is taken relative to the folder before it and refuses symlinks,
+//! so no message can make msgfs read or write outside (contract, section 7).
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::fs::{Stamp, require_regular};
+
+/// Whether a text can be used as one path component: nothing that leads elsewhere.
+pub fn is_component(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 255
+        && !matches!(name, "." | "..")
+        && !name.bytes().any(|b| b == b'/' || b == 0)
+}
+
+/// A text as one path component.
+///
+/// # Errors
+/// `InvalidInput` if it cannot be one.
+pub fn component(name: &str) -> io::Result<&str> {
+    if is_component(name) {
+        return Ok(name);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "is not the name of a file"))
+}
+
+const DIR_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
+
+/// Opens the folder `base/parts…`. `base` itself may be reached through symlinks.
+///
+/// # Errors
+/// As the system gave it; `ELOOP` or `ENOTDIR` if one of the parts is a symlink.
+pub fn open_dir(base: &Path, parts: &[&str]) -> io::Result<OwnedFd> {
+    let flags = DIR_FLAGS.difference(OFlags::NOFOLLOW);
+    let mut dir = rustix::fs::open(base, flags, Mode::empty())?;
+    for part in parts {
+        dir = rustix::fs::openat(&dir, component(part)?, DIR_FLAGS, Mode::empty())?;
+    }
+    Ok(dir)
+}
+
+/// The same, making what is missing below `base` with this mode less the umask.
+///
+/// # Errors
+/// As [`open_dir`].
+pub fn make_dir(base: &Path, parts: &[&str], mode: u32) -> io::Result<OwnedFd> {
+    let mut dir = open_dir(base, &[])?;
+    for part in parts {
+        let part = component(part)?;
+        match rustix::fs::mkdirat(&dir, part, Mode::from_raw_mode(mode)) {
+            // The name of a new folder must be as durable as what is put into it.
+            Ok(()) => rustix::fs::fsync(&dir)?,
+            Err(Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+        dir = rustix::fs::openat(&dir, part, DIR_FLAGS, Mode::empty())?;
+    }
+    Ok(dir)
+}
+
+/// Whether a file could be put into the folder `base/parts…`, by [`make_dir`] and
+/// [`Slot`](super::place::Slot), as far as
+/// can be told without making anything.
+///
+/// # Errors
+/// What stands in the way, and where.
+pub fn can_make(base: &Path, parts: &[&str]) -> Result<(), (PathBuf, io::Error)> {
+    let mut path = base.to_owned();
+    let mut dir = open_dir(base, &[]).map_err(|e| (path.clone(), e))?;
+    for part in parts {
+        let next = path.join(part);
+        let opened = component(part)
+            .and_then(|part| Ok(rustix::fs::openat(&dir, part, DIR_FLAGS, Mode::empty())?));
+        match opened {
+            Ok(opened) => (dir, path) = (opened, next),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => break,
+            Err(e) => return Err((next, e)),
+        }
+    }
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    rustix::fs::accessat(&dir, ".", access, AtFlags::empty()).map_err(|e| (path, e.into()))
+}
+
+/// Opens a regular file in a folder for reading.
+///
+/// # Errors
+/// As the system gave it; `InvalidInput` with a text for anything but a regular file.
+pub fn open_file(dir: &OwnedFd, name: &str) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(dir, component(name)?, flags, Mode::empty())?);
+    require_regular(&file)?;
+    Ok(file)
+}
+
+/// Opens the regular file `base/parts…`.
+///
+/// # Errors
+/// As [`open_dir`] and [`open_file`].
+pub fn open_below(base: &Path, parts: &[&str]) -> io::Result<File> {
+    let (name, folders) = parts.split_last().ok_or(io::ErrorKind::NotFound)?;
+    open_file(&open_dir(base, folders)?, name)
+}
+
+/// What lies under a name in a folder, without following it.
+///
+/// # Errors
+/// As the system gave it.
+pub fn look(dir: &OwnedFd, name: &str) -> io::Result<(FileType, Stamp)> {
+    let stat = rustix::fs::statat(dir, component(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok((FileType::from_raw_mode(stat.st_mode), Stamp::from(&stat)))
+}
+
+/// A file type in words.
+pub fn describe_type(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Directory => "a folder",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::BlockDevice | FileType::CharacterDevice => "a device",
+        _ => "a file",
+    }
+}
+
+/// Reads an open file whole, with the stamp it had before; longer than `limit` it is cut there.
+///
+/// # Errors
+/// As the system gave it.
+pub fn read_whole(file: &File, limit: usize) -> io::Result<(Stamp, Vec<u8>)> {
+    let stamp = Stamp::from(&rustix::fs::fstat(file)?);
+    let mut bytes = Vec::with_capacity((stamp.size as usize).min(limit) + 1);
+    file.take(limit as u64).read_to_end(&mut bytes)?;
+    Ok((stamp, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn symlinks_on_the_way_are_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::fs::write(elsewhere.path().join("f"), "secret").unwrap();
+        symlink(elsewhere.path(), base.path().join("link")).unwrap();
+        symlink(elsewhere.path().join("f"), base.path().join("f")).unwrap();
+        assert!(open_dir(base.path(), &["link"]).is_err());
+        assert!(make_dir(base.path(), &["link", "new"], 0o700).is_err());
+        assert!(open_below(base.path(), &["link", "f"]).is_err());
+        assert!(open_below(base.path(), &["f"]).is_err());
+        assert!(open_below(base.path(), &["..", "f"]).is_err());
+        assert!(!elsewhere.path().join("new").exists());
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_told_before() {
+        let base = tempfile::tempdir().unwrap();
+        let can = |parts: &[&str]| can_make(base.path(), parts).map_err(|(path, _)| path);
+        assert_eq!(can(&["messages", "inbox", "x"]), Ok(()));
+        std::fs::create_dir_all(base.path().join("messages/inbox")).unwrap();
+        assert_eq!(can(&["messages", "inbox", "x"]), Ok(()));
+        std::fs::write(base.path().join("messages/inbox/x"), "").unwrap();
+        assert_eq!(can(&["messages", "inbox", "x"]), Err(base.path().join("messages/inbox/x")));
+        symlink("nowhere", base.path().join("messages/sent")).unwrap();
+        assert_eq!(can(&["messages", "sent", "x"]), Err(base.path().join("messages/sent")));
+        assert_eq!(can(&["messages", ".."]), Err(base.path().join("messages/..")));
+        let inbox = base.path().join("messages/inbox");
+        std::fs::set_permissions(&inbox, std::fs::Permissions::from_mode(0o500)).unwrap();
+        if !rustix::process::geteuid().is_root() {
+            assert_eq!(can(&["messages", "inbox", "y"]), Err(inbox.clone()));
+        }
+        std::fs::set_permissions(&inbox, std::fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(can_make(&base.path().join("no"), &[]).unwrap_err().0, base.path().join("no"));
+        assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_fifo_is_never_waited_for() {
+        let base = tempfile::tempdir().unwrap();
+        let fifo = base.path().join("p.json");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+        assert!(made.success());
+        let error = open_below(base.path(), &["p.json"]).unwrap_err();
+        assert!(error.to_string().contains("a FIFO"), "{error}");
+    }
+}

@@ -1,0 +1,261 @@
+//! Putting files in place so that nobody ever sees half of one, and nothing is overwritten unseen:
+//! a temporary name in the same folder, `fsync`, and a rename.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::fs::Stamp;
+
+/// A name that a file is to get, and the temporary one beside it under which it is written.
+///
+/// Both are relative to an open folder, which no symlink can then replace. With [`CWD`] they are
+/// paths.
+#[derive(Debug)]
+pub struct Slot<D> {
+    /// The folder.
+    pub dir: D,
+    /// The name that the file gets.
+    pub name: PathBuf,
+    /// The name while it is written. What a process left there that died is removed, so it must be
+    /// one that nobody else uses.
+    pub temp: PathBuf,
+}
+
+impl<D: AsFd> Slot<D> {
+    /// Makes a new file of what `fill` writes, with `mode` less the umask; on disk when it returns.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if the name is taken, else as the system gave it; then nothing new is there.
+    pub fn fill(
+        &self,
+        mode: u32,
+        fill: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let placed =
+            self.write(mode, fill).and_then(|_| move_new(self.dir.as_fd(), &self.temp, &self.name));
+        if placed.is_err() {
+            self.clean();
+        }
+        placed
+    }
+
+    /// Gives the name to a file with these bytes, whatever had it before.
+    ///
+    /// # Errors
+    /// As the system gave it; the old file is then untouched and no temporary file remains.
+    pub fn overwrite(&self, mode: u32, bytes: &[u8]) -> io::Result<()> {
+        let placed = self.write(mode, |file| file.write_all(bytes)).and_then(|_| self.rename());
+        if placed.is_err() {
+            self.clean();
+        }
+        placed
+    }
+
+    /// Replaces the bytes of a file that still is as `seen` says, keeping owner, mode and time of
+    /// modification: a mark does not make a message look as if it had just been written. Answers with
+    /// the new file's stamp, `None` if somebody changed the file meanwhile.
+    ///
+    /// # Errors
+    /// As the system gave it; then the old file is untouched.
+    pub fn replace(&self, seen: &Stamp, bytes: &[u8]) -> io::Result<Option<Stamp>> {
+        let swapped = self.swap(seen, bytes);
+        if !matches!(swapped, Ok(Some(_))) {
+            self.clean();
+        }
+        swapped
+    }
+
+    fn swap(&self, seen: &Stamp, bytes: &[u8]) -> io::Result<Option<Stamp>> {
+        let was = self.look()?;
+        let file = self.write(0o600, |file| {
+            let (uid, gid) =
+                (rustix::fs::Uid::from_raw(was.st_uid), rustix::fs::Gid::from_raw(was.st_gid));
+            // Only root can give a file away; for everybody else it is his already.
+            let _ = rustix::fs::fchown(&*file, Some(uid), Some(gid));
+            // Not through `open`, where the umask would take some: who can read it must not change.
+            rustix::fs::fchmod(&*file, Mode::from_raw_mode(was.st_mode & 0o7777))?;
+            file.write_all(bytes)?;
+            Ok(rustix::fs::futimens(&*file, &times(&was))?)
+        })?;
+        // As late as possible: what was written in between would be lost.
+        if Stamp::from(&self.look()?) != *seen {
+            return Ok(None);
+        }
+        self.rename()?;
+        // The rename itself changes the time of change.
+        Stamp::of(&file).map(Some)
+    }
+
+    fn look(&self) -> io::Result<rustix::fs::Stat> {
+        Ok(rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    fn write(&self, mode: u32, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<File> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = || rustix::fs::openat(&self.dir, &self.temp, flags, Mode::from_raw_mode(mode));
+        let mut file = File::from(match open() {
+            Err(Errno::EXIST) => {
+                rustix::fs::unlinkat(&self.dir, &self.temp, AtFlags::empty())?;
+                open()?
+            }
+            other => other?,
+        });
+        fill(&mut file)?;
+        file.sync_all()?;
+        Ok(file)
+    }
+
+    fn rename(&self) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.dir, &self.temp, &self.dir, &self.name)?)
+    }
+
+    fn clean(&self) {
+        let _ = rustix::fs::unlinkat(&self.dir, &self.temp, AtFlags::empty());
+    }
+}
+
+/// The time of modification of a file, as it is set on another.
+// The widths of these members differ between machines.
+#[allow(clippy::unnecessary_cast)]
+fn times(stat: &rustix::fs::Stat) -> rustix::fs::Timestamps {
+    rustix::fs::Timestamps {
+        last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+        last_modification: rustix::fs::Timespec {
+            tv_sec: stat.st_mtime as i64,
+            tv_nsec: stat.st_mtime_nsec as _,
+        },
+    }
+}
+
+/// Renames a file or folder to a name that nothing may have.
+///
+/// # Errors
+/// `AlreadyExists` if something has it, else as the system gave it.
+pub fn move_new(dir: impl AsFd, from: &Path, to: &Path) -> io::Result<()> {
+    let dir = dir.as_fd();
+    match rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => move_without_flag(dir, from, to),
+        other => Ok(other?),
+    }
+}
+
+/// The same on file systems that cannot refuse to replace: a second name for a file is exclusive, and
+/// a folder replaces nothing but an empty folder.
+fn move_without_flag(dir: impl AsFd, from: &Path, to: &Path) -> io::Result<()> {
+    let look = |path| rustix::fs::statat(&dir, path, AtFlags::SYMLINK_NOFOLLOW);
+    if FileType::from_raw_mode(look(from)?.st_mode) == FileType::Directory {
+        if look(to).is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        return Ok(rustix::fs::renameat(&dir, from, &dir, to)?);
+    }
+    rustix::fs::linkat(&dir, from, &dir, to, AtFlags::empty())?;
+    Ok(rustix::fs::unlinkat(&dir, from, AtFlags::empty())?)
+}
+
+/// Replaces a file by one with these contents, by way of `<name>.<pid>.tmp` beside it.
+///
+/// # Errors
+/// As [`Slot::overwrite`].
+pub fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
+    let mut temp: OsString = path.file_name().unwrap_or_default().to_owned();
+    temp.push(format!(".{}.tmp", std::process::id()));
+    Slot { dir: CWD, name: path.to_owned(), temp: path.with_file_name(temp) }
+        .overwrite(mode, contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// A slot by its path, or by its name in an open folder.
+    fn slots(dir: &Path, name: &str) -> [Slot<std::os::fd::OwnedFd>; 2] {
+        let open = |path: &Path| rustix::fs::open(path, OFlags::PATH, Mode::empty()).unwrap();
+        let slot = |dir, base: &Path| Slot { dir, name: base.join(name), temp: base.join(".t") };
+        [slot(open(dir), Path::new("")), slot(open(Path::new("/")), dir)]
+    }
+
+    #[test]
+    fn nothing_is_replaced_and_nothing_is_left_behind() {
+        for way in 0..2 {
+            let dir = tempfile::tempdir().unwrap();
+            let slot = &slots(dir.path(), "a.txt")[way];
+            slot.fill(0o600, |f| f.write_all(b"one")).unwrap();
+            let e = slot.fill(0o600, |f| f.write_all(b"two")).unwrap_err();
+            assert_eq!(e.kind(), io::ErrorKind::AlreadyExists);
+            let path = dir.path().join("a.txt");
+            assert_eq!(std::fs::read(&path).unwrap(), b"one");
+            assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+            let other = &slots(dir.path(), "b")[way];
+            assert!(other.fill(0o666, |_| Err(io::ErrorKind::StorageFull.into())).is_err());
+            assert_eq!(names(dir.path()), ["a.txt"]);
+            slot.overwrite(0o600, b"three").unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), b"three");
+            assert_eq!(names(dir.path()), ["a.txt"]);
+        }
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_no_obstacle() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(".t"), "half").unwrap();
+        slots(dir.path(), "a")[0].fill(0o600, |f| f.write_all(b"whole")).unwrap();
+        assert_eq!(std::fs::read(dir.path().join("a")).unwrap(), b"whole");
+        assert_eq!(names(dir.path()), ["a"]);
+    }
+
+    #[test]
+    fn the_way_without_the_flag_refuses_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        std::fs::write(&a, "a").unwrap();
+        std::fs::write(&b, "b").unwrap();
+        assert!(move_without_flag(CWD, &a, &b).is_err());
+        assert_eq!(std::fs::read(&b).unwrap(), b"b");
+        move_without_flag(CWD, &a, &dir.path().join("c")).unwrap();
+        assert_eq!(names(dir.path()), ["b", "c"]);
+        std::fs::create_dir(&a).unwrap();
+        assert!(move_without_flag(CWD, &a, &b).is_err());
+    }
+
+    #[test]
+    fn a_file_is_replaced_only_as_it_was_seen() {
+        for way in 0..2 {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("a.txt");
+            std::fs::write(&path, "old").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o646)).unwrap();
+            let stamp = Stamp::from(&std::fs::symlink_metadata(&path).unwrap());
+            let other = Stamp { size: 9, ..stamp };
+            let slot = &slots(dir.path(), "a.txt")[way];
+            assert_eq!(slot.replace(&other, b"new").unwrap(), None);
+            assert_eq!(std::fs::read(&path).unwrap(), b"old");
+            let now = slot.replace(&stamp, b"new").unwrap().unwrap();
+            assert_eq!(now, Stamp::from(&std::fs::symlink_metadata(&path).unwrap()));
+            assert_eq!(now.mtime, stamp.mtime);
+            // The clock of a file system ticks slowly; the number differs in any case.
+            assert!(now.ino != stamp.ino && now.ctime >= stamp.ctime);
+            assert_eq!(std::fs::read(&path).unwrap(), b"new");
+            assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o646);
+            assert_eq!(slot.replace(&stamp, b"lost").unwrap(), None);
+            assert_eq!(std::fs::read(&path).unwrap(), b"new");
+            assert_eq!(names(dir.path()), ["a.txt"]);
+        }
+    }
+}
