@@ -34,6 +34,8 @@ pub mod place;
 pub mod pytext;
 pub mod samp;
 mod sending;
+#[cfg(test)]
+mod testing;
 
 use std::fmt;
 use std::fs::File;

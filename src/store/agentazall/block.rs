@@ -17,7 +17,7 @@ use unwrap::{Block, Found, Verified, decode};
 pub(super) mod unwrap;
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;
 
 /// The line between the signed text and the rest, where a block is only a part of the text.
 const NOT_COVERED: &str = "--- not covered by the signature ---";

@@ -1,9 +1,9 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::model::{PublicKey, TWIN};
+use crate::model::TWIN;
+use crate::store::testing::Key;
 use crate::store::{Found, Rejected, Signer};
-use ed25519_dalek::{Signer as _, SigningKey};
 
 mod arriving;
 mod ids;
@@ -172,24 +172,6 @@ impl Seen {
 }
 
 /// A writer's key.
-struct Key(SigningKey);
-
-impl Key {
-    fn new(seed: u8) -> Self {
-        Self(SigningKey::from_bytes(&[seed; 32]))
-    }
-}
-
-impl Signer for Key {
-    fn public_key(&self) -> PublicKey {
-        PublicKey(self.0.verifying_key().to_bytes())
-    }
-
-    fn sign(&self, bytes: &[u8]) -> [u8; 64] {
-        self.0.sign(bytes).to_bytes()
-    }
-}
-
 fn draft(to: &[&str], body: &str) -> Draft {
     Draft {
         to: to.iter().map(|s| (*s).to_owned()).collect(),

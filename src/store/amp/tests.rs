@@ -12,13 +12,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use ed25519_dalek::SigningKey;
 use ed25519_dalek::pkcs8::EncodePrivateKey as _;
 use ed25519_dalek::pkcs8::spki::EncodePublicKey as _;
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
-use ed25519_dalek::{Signer as _, SigningKey};
 
 use super::*;
-use crate::model::{PublicKey, verify::verify_claim};
+use crate::model::verify::verify_claim;
+use crate::store::testing::Key;
 use crate::store::{Found, Rejected, Signer};
 
 /// A host with agents of the tenant `acme`.
@@ -30,17 +31,6 @@ fn key_of(name: &str) -> SigningKey {
     let mut seed = [0; 32];
     seed.iter_mut().zip(name.bytes()).for_each(|(s, b)| *s = b);
     SigningKey::from_bytes(&seed)
-}
-
-struct Key(SigningKey);
-
-impl Signer for Key {
-    fn public_key(&self) -> PublicKey {
-        PublicKey(self.0.verifying_key().to_bytes())
-    }
-    fn sign(&self, bytes: &[u8]) -> [u8; 64] {
-        self.0.sign(bytes).to_bytes()
-    }
 }
 
 fn address(name: &str) -> String {
@@ -151,7 +141,8 @@ impl Mail<'_> {
         let hash = base64(&sha2::Sha256::digest(payload.to_string().as_bytes()));
         let re = self.re.unwrap_or_default();
         let signed = format!("{}|{}|{}|normal|{re}|{hash}", self.from, self.to, self.subject);
-        let signature = self.signer.map(|name| base64(&Key(key_of(name)).sign(signed.as_bytes())));
+        let signature =
+            self.signer.map(|name| base64(&Key::from(key_of(name)).sign(signed.as_bytes())));
         let value = serde_json::json!({
             "envelope": {
                 "version": "amp/0.1", "id": self.id, "from": self.from, "to": self.to,

@@ -2,7 +2,6 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ed25519_dalek::{Signer as _, SigningKey};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -10,25 +9,7 @@ use super::super::text::parse;
 use super::unwrap::{BEGIN, END, SIGNATURE_BEGIN, SIGNATURE_END};
 use super::*;
 use crate::store::Signer;
-
-/// A throwaway key.
-pub(in super::super) struct Key(SigningKey);
-
-impl Key {
-    pub fn new(seed: u8) -> Self {
-        Self(SigningKey::from_bytes(&[seed; 32]))
-    }
-}
-
-impl Signer for Key {
-    fn public_key(&self) -> PublicKey {
-        PublicKey(self.0.verifying_key().to_bytes())
-    }
-
-    fn sign(&self, bytes: &[u8]) -> [u8; 64] {
-        self.0.sign(bytes).to_bytes()
-    }
-}
+use crate::store::testing::Key;
 
 /// What the claim of a reading is worth by the key it names.
 fn verdict(reading: &Reading) -> &'static str {

@@ -1,28 +1,6 @@
 use super::*;
-use crate::store::agentazall::letter::Form;
+use crate::store::agentazall::group::tests::head;
 use proptest::prelude::*;
-
-fn head(from: &str, id: &str, text: u8) -> Head {
-    let mut print = [text; 16];
-    for (to, byte) in print.iter_mut().skip(1).zip(from.bytes().chain(id.bytes())) {
-        *to = byte;
-    }
-    Head {
-        from: from.into(),
-        id: id.into(),
-        time: Timestamp::from_secs(5),
-        form: Form::Local,
-        read: false,
-        parts: false,
-        whole: true,
-        key: None,
-        text: print,
-        link: None,
-        copy: None,
-        file: [text; 32],
-        unfinished: false,
-    }
-}
 
 fn letter(path: &str, id: &str, text: u8) -> Change {
     Change {

@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::super::block::tests::Key;
 use super::super::block::{self, SignedFile};
 use super::super::text::parse;
 use super::*;
 use crate::model::{Claim, ClaimScope, verify};
+use crate::store::testing::Key;
 
 fn names(list: &[&str]) -> Vec<String> {
     list.iter().map(|name| (*name).to_owned()).collect()

@@ -51,7 +51,7 @@ fn a_message_says_what_its_file_says() {
     assert_eq!(m.extra, [("Type", "request".to_owned())]);
     assert_eq!((m.thread.as_deref(), m.in_reply_to.as_deref()), (Some("msg_1_a"), Some("msg_0_a")));
     assert!(
-        matches!(record.claim, Some(ref c) if verify_claim(&Key(key_of("alice")).public_key(), c))
+        matches!(record.claim, Some(ref c) if verify_claim(&Key::from(key_of("alice")).public_key(), c))
     );
     let urgent = store.read(&books.one("msg_2_a").at).unwrap().message;
     assert_eq!(urgent.extra[1], ("Priority", "urgent".to_owned()));
@@ -68,7 +68,10 @@ fn the_key_is_that_of_the_agent_with_exactly_this_address() {
     .json();
     let with_key = json.replacen(
         '{',
-        &format!("{{\"sender_public_key\": \"{}\",", hex(&Key(key_of("alice")).public_key().0)),
+        &format!(
+            "{{\"sender_public_key\": \"{}\",",
+            hex(&Key::from(key_of("alice")).public_key().0)
+        ),
         1,
     );
     host.put("bob", "inbox/x/msg_1_a.json", with_key.as_bytes());

@@ -4,7 +4,7 @@ use super::*;
 use crate::model::{Attached, Message, hex};
 
 fn signer() -> Key {
-    Key(key_of("alice"))
+    Key::from(key_of("alice"))
 }
 
 pub(super) fn prepare(

@@ -8,23 +8,10 @@ use super::super::envelope::{self, ReadState, Stored};
 use super::super::limits::over_limit;
 use super::super::verify::claim;
 use super::*;
-use crate::model::PublicKey;
 use crate::model::verify::verify_claim;
+use crate::store::testing::Key;
 
-struct Key(ed25519_dalek::SigningKey);
-
-impl Signer for Key {
-    fn public_key(&self) -> PublicKey {
-        PublicKey(self.0.verifying_key().to_bytes())
-    }
-
-    fn sign(&self, bytes: &[u8]) -> [u8; 64] {
-        use ed25519_dalek::Signer as _;
-        self.0.sign(bytes).to_bytes()
-    }
-}
-
-static KEY: LazyLock<Key> = LazyLock::new(|| Key(ed25519_dalek::SigningKey::from_bytes(&[5; 32])));
+static KEY: LazyLock<Key> = LazyLock::new(|| Key::new(5));
 
 const DIGEST: &str = "8e722e34af271ba626bdbdf618ebf1386eaad27b073b6421d329bf5ffca22637";
 

@@ -1,0 +1,32 @@
+//! What the tests of several kinds need.
+
+use ed25519_dalek::{Signer as _, SigningKey};
+
+use super::Signer;
+use crate::model::PublicKey;
+
+/// A throwaway key.
+pub struct Key(SigningKey);
+
+impl Key {
+    /// The key of a seed of 32 such bytes.
+    pub fn new(seed: u8) -> Self {
+        SigningKey::from_bytes(&[seed; 32]).into()
+    }
+}
+
+impl From<SigningKey> for Key {
+    fn from(key: SigningKey) -> Self {
+        Self(key)
+    }
+}
+
+impl Signer for Key {
+    fn public_key(&self) -> PublicKey {
+        PublicKey(self.0.verifying_key().to_bytes())
+    }
+
+    fn sign(&self, bytes: &[u8]) -> [u8; 64] {
+        self.0.sign(bytes).to_bytes()
+    }
+}
