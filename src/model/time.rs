@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::civil::Date;
-use jiff::fmt::rfc2822;
+use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 
 /// A point in time in milliseconds since the Unix epoch, UTC.
@@ -107,10 +107,11 @@ impl Timestamp {
         Some(Self(midnight + ((h * 60 + m) * 60 + sec) * 1000 + ms))
     }
 
-    /// `Fri, 24 Apr 2026 17:42:03 +0000` (RFC 5322 date-time, always UTC).
+    /// `Fri, 24 Apr 2026 17:42:03 +0000` (RFC 5322 date-time, always UTC). The day has two digits, as
+    /// mail programs and `date -R` write it.
     pub fn rfc2822(self) -> String {
-        let zoned = self.zoned();
-        rfc2822::DateTimePrinter::new().zoned_to_string(&zoned).unwrap_or_else(|_| self.stamp())
+        strtime::format("%a, %d %b %Y %H:%M:%S +0000", &self.zoned())
+            .unwrap_or_else(|_| self.stamp())
     }
 
     /// The same instant, moved to the nearest one that a calendar can show.
@@ -200,6 +201,8 @@ mod tests {
         assert_eq!(t.stamp(), "20260424T174203.000Z");
         assert_eq!(t.rfc2822(), "Fri, 24 Apr 2026 17:42:03 +0000");
         assert_eq!(t.day().to_string(), "2026-04-24");
+        let t = Timestamp::from_secs(1_770_108_003);
+        assert_eq!(t.rfc2822(), "Tue, 03 Feb 2026 08:40:03 +0000");
     }
 
     #[test]
