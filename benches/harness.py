@@ -107,6 +107,15 @@ class Place:
         finally:
             self.force_unmount()
 
+    def mount_seconds(self) -> float:
+        """How long it takes until a mount answers; unmounts again."""
+        try:
+            taken = seconds(lambda: self.run("mount", str(self.mountpoint)))
+            self.unmount()
+            return taken
+        finally:
+            self.force_unmount()
+
     def unmount(self) -> None:
         """Unmounts in the ordinary way and waits until the daemon has ended."""
         self.run("umount", str(self.mountpoint))

@@ -6,8 +6,9 @@ use super::Index;
 use super::core::{Core, Inserted, ThreadIx};
 use super::entry::{Flags, MsgIx, Sig};
 use super::judge::{Judge, Judged, Judgement};
-use crate::model::{PublicKey, Timestamp, Unsigned};
-use crate::store::{Found, Rejected, Sink, Store};
+use crate::model::verify::verify_claim;
+use crate::model::{Claim, PublicKey, Timestamp, Unsigned};
+use crate::store::{Found, Rejected, Sink, Store, parallel};
 
 /// What changed in the tables, for those who cache what a view showed.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +56,7 @@ pub(super) struct Applier<'a> {
 
 impl Sink for Applier<'_> {
     fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>) {
+        check_signatures(found);
         let judge = self.index.judge(self.number);
         let mut core = self.index.core.write();
         let known = self.changes.added.len();
@@ -124,6 +126,16 @@ impl Sink for Applier<'_> {
         }
         (self.progress)(done, total);
     }
+}
+
+/// Checks the signatures by the keys they name, on all cores and while nobody waits for the tables. The
+/// judge then finds the outcomes.
+fn check_signatures(found: &[Found<'_>]) {
+    let claims: Vec<&Claim> = found.iter().filter_map(|f| f.claim.as_deref()).collect();
+    parallel::map(&claims, |claim| match claim {
+        Claim::Signed { key: Some(key), .. } => verify_claim(key, claim),
+        _ => false,
+    });
 }
 
 /// Some sources of one store, as a set of bits: a rescan asks for every message there is.

@@ -1,25 +1,4 @@
-//! The [`Store`] trait: what msgfs needs of a place on disk that holds messages.
-//!
-//! One folder below this module implements one format. A store finds its messages and reports
-//! them to a [`Sink`], reads one message in full by its [`Location`], and appends. It knows its
-//! format and its folder; it does not know who reads it: no view, no mount, no trust.
-//!
-//! # Adding a kind
-//!
-//! 1. A folder `src/store/<kind>/` with a type that implements [`Store`].
-//! 2. A variant of [`Kind`] and its line in [`Kind::ALL`].
-//! 3. A line in the table of [`open`](fn@open), and one for its default place in `config::paths`.
-//!
-//! # What an implementation must keep
-//!
-//! - **Never write what another writer owns**, never rewrite history, never follow a symlink inside
-//!   the store, never open anything but regular files (`O_NOFOLLOW | O_NONBLOCK`, then `fstat`).
-//! - **Foreign bytes never panic** and never hide other messages: what cannot be read is reported
-//!   with [`Sink::batch`] and the scan goes on.
-//! - **A location stays valid** until the scan that reports its source with [`Sink::begin_rescan`].
-//!   [`Store::read`] checks what it finds there, because files change between scans.
-//! - **The order of reports is the store's own order** (for logs: line order); the digits that tell
-//!   messages of one second apart follow from it.
+#![doc = include_str!("../../docs/ADDING-A-KIND.md")]
 
 pub mod agentazall;
 pub mod amp;
@@ -30,6 +9,8 @@ mod found;
 pub mod fs;
 pub mod json;
 mod kind;
+pub mod number;
+pub mod parallel;
 pub mod place;
 pub mod pytext;
 pub mod samp;

@@ -22,6 +22,7 @@ use super::table::{Change, Delta, Row, State, on_disk};
 use super::{AgentAzall, date, key, mark, parts};
 use crate::model::{Timestamp, one_line};
 use crate::store::fs::{self, Stamp};
+use crate::store::parallel;
 use crate::store::{Found, Rejected, Sink, StoreError};
 
 /// A file touched less than this ago may still be being written.
@@ -31,6 +32,8 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(5);
 /// Bytes of message files whose readings are kept until they are reported; what is beyond is read again.
 const KEPT: u64 = 64 << 20;
+/// Files read at once.
+const TOGETHER: usize = 256;
 /// Messages handed over at once, so that no index is locked for long.
 const BATCH: usize = 256;
 
@@ -65,6 +68,18 @@ pub(super) fn scan(store: &AgentAzall, full: bool, sink: &mut dyn Sink) -> Resul
     store.state.add_ids(&lines, true);
     report(store, delta, fresh, sink);
     Ok(())
+}
+
+/// What was seen of one file.
+enum Seen {
+    /// What is known of it.
+    Known,
+    /// It is not there.
+    Gone,
+    /// No message, and why.
+    Problem(Stamp, String),
+    /// A message and the state of its attachments.
+    Letter(u64, Box<Parsed>),
 }
 
 /// What a scan has seen so far.
@@ -137,7 +152,9 @@ impl<'s> Look<'s> {
         }
         // A change of anything that belongs to a message is a change of the message.
         let end = if rest.len() == 1 && place::is_text(name) { "" } else { ".txt" };
-        self.file(&format!("{day}/{}/{name}{end}", folder.as_str()), None);
+        let path = format!("{day}/{}/{name}{end}", folder.as_str());
+        let seen = self.look(&path, None);
+        self.file(&path, seen);
     }
 
     fn everything(&mut self) -> Result<(), StoreError> {
@@ -244,12 +261,18 @@ impl<'s> Look<'s> {
             }
         }
         files.sort_unstable();
-        for name in files {
-            let stem = name.strip_suffix(".txt").unwrap_or_default();
-            let has_parts = others.contains(stem);
-            let path = format!("{inside}/{name}");
-            self.file(&path, Some(has_parts));
-            self.seen.insert(path);
+        for names in files.chunks(TOGETHER) {
+            // Reading and checking signatures is what takes time; what follows from it has an order.
+            let looks = parallel::map(names, |name| {
+                let stem = name.strip_suffix(".txt").unwrap_or_default();
+                let path = format!("{inside}/{name}");
+                let seen = self.look(&path, Some(others.contains(stem)));
+                (path, seen)
+            });
+            for (path, seen) in looks {
+                self.file(&path, seen);
+                self.seen.insert(path);
+            }
         }
     }
 
@@ -262,15 +285,14 @@ impl<'s> Look<'s> {
         self.listed.insert(inside.to_owned());
     }
 
-    /// Looks at one file. `has_parts`: whether there is something that may be its attachments.
-    fn file(&mut self, path: &str, has_parts: Option<bool>) {
+    /// Looks at one file, and reads it if it is not what it was. `has_parts`: whether there is
+    /// something that may be its attachments.
+    fn look(&self, path: &str, has_parts: Option<bool>) -> Seen {
         let full = self.store.base().join(path);
         let meta = match std::fs::symlink_metadata(&full) {
             Ok(meta) => meta,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return self.gone(path),
-            Err(e) => {
-                return self.problem(path, Stamp::default(), format!("it cannot be read: {e}"));
-            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Seen::Gone,
+            Err(e) => return Seen::Problem(Stamp::default(), format!("it cannot be read: {e}")),
         };
         let stamp = Stamp::from(&meta);
         let (parts, any) = if has_parts == Some(false) {
@@ -282,25 +304,37 @@ impl<'s> Look<'s> {
             let table = self.store.table.read();
             let row = table.find(path).and_then(|n| table.row(n));
             if row.is_some_and(|r| r.stamp == stamp && r.parts == parts && r.state != State::Gone) {
-                return;
+                return Seen::Known;
             }
         }
         if !meta.is_file() {
             let what = fs::describe(meta.file_type());
-            return self.problem(path, stamp, format!("it is {what}, not a file"));
+            return Seen::Problem(stamp, format!("it is {what}, not a file"));
         }
         match self.open(path) {
             Ok(Some(mut parsed)) => {
                 parsed.head.parts = any;
+                Seen::Letter(parts, Box::new(parsed))
+            }
+            Ok(None) => Seen::Gone,
+            Err(e) => Seen::Problem(stamp, format!("it cannot be read: {e}")),
+        }
+    }
+
+    /// Notes what was seen of a file.
+    fn file(&mut self, path: &str, seen: Seen) {
+        match seen {
+            Seen::Known => {}
+            Seen::Gone => self.gone(path),
+            Seen::Problem(stamp, why) => self.problem(path, stamp, why),
+            Seen::Letter(parts, parsed) => {
                 let age = Timestamp::now().millis().saturating_sub(on_disk(&parsed.stamp).millis());
                 if parsed.head.unfinished && (-YOUNG_MS..YOUNG_MS).contains(&age) {
                     self.young.insert(path.to_owned());
                 } else {
-                    self.letter(path, parts, parsed);
+                    self.letter(path, parts, *parsed);
                 }
             }
-            Ok(None) => self.gone(path),
-            Err(e) => self.problem(path, stamp, format!("it cannot be read: {e}")),
         }
     }
 

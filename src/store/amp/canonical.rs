@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::json::MAX_DEPTH;
-use super::number::{self, Style};
 use crate::store::json::{self, Event, RawStr, Value};
+use crate::store::number::{self, Style};
 
 /// How a program prints JSON before it signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -36,6 +36,7 @@ use super::table::{File, Flags, Mailbox, stamp_print};
 use crate::model::{Claim, Timestamp, one_line};
 use crate::store::below;
 use crate::store::fs::Stamp;
+use crate::store::parallel;
 use crate::store::{Found, Location, Rejected, Sink, StoreError};
 
 /// How long a file that does not parse is waited for.
@@ -319,14 +320,19 @@ impl<'s> Scan<'s> {
     /// Reports what is in these files; what must be looked at next because of it.
     fn chunk(&mut self, reads: &[Read]) -> Vec<u32> {
         let (mut parsed, mut rejected) = (Vec::new(), Vec::new());
-        for read in reads {
-            match envelope::parse(&read.bytes) {
-                Ok(stored) => {
+        let (files, roster, now) = (self.files, self.roster, self.now);
+        let understood = parallel::map(reads, |read| {
+            let stored = envelope::parse(&read.bytes)?;
+            let facts = facts::facts(&stored, &read.stamp, now);
+            let mailbox = mailbox_of(&files.table.read(), read.source).unwrap_or(Mailbox::Inbox);
+            let admitted = facts::admit(&stored, &facts, mailbox, roster);
+            Ok(Parsed { read, stored, facts, admitted })
+        });
+        for (read, understood) in reads.iter().zip(understood) {
+            match understood {
+                Ok(one) => {
                     self.waiting.remove(&read.source);
-                    let facts = facts::facts(&stored, &read.stamp, self.now);
-                    let mailbox = self.mailbox(read.source);
-                    let admitted = facts::admit(&stored, &facts, mailbox, self.roster);
-                    parsed.push(Parsed { read, stored, facts, admitted });
+                    parsed.push(one);
                 }
                 Err(fault) => self.no_message(read, &fault, &mut rejected),
             }
@@ -360,10 +366,6 @@ impl<'s> Scan<'s> {
         if !found.is_empty() || !rejected.is_empty() {
             self.sink.batch(found, rejected);
         }
-    }
-
-    fn mailbox(&self, source: u32) -> Mailbox {
-        mailbox_of(&self.files.table.read(), source).unwrap_or(Mailbox::Inbox)
     }
 
     /// A file that does not parse: waited for, kept as what it was, or refused.

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::json::{self, Event, RawStr, Value};
 use super::pytext;
+use crate::store::number;
 
 /// What a signature covers starts with this line, so that it can never be mistaken for another
 /// kind of signed text.
@@ -212,57 +213,13 @@ fn push_value(out: &mut String, value: Value<'_>) -> Option<()> {
     Some(())
 }
 
-/// Appends a float as Python's `repr` prints it: the shortest digits that read back as the same
-/// number, with an exponent only below 1e-4 and from 1e16 on.
+/// Appends a float as Python's `json` prints it.
 fn push_float(out: &mut String, value: f64) {
-    if value.is_nan() {
-        return out.push_str("NaN");
+    match value {
+        _ if value.is_finite() => number::push_double(out, value, number::Style::Python),
+        _ if value.is_nan() => out.push_str("NaN"),
+        _ => out.push_str(if value > 0.0 { "Infinity" } else { "-Infinity" }),
     }
-    if value.is_sign_negative() {
-        out.push('-');
-    }
-    if value.is_infinite() {
-        return out.push_str("Infinity");
-    }
-    let shortest = shortest_digits(value.abs());
-    let (mantissa, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let (first, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    match exponent {
-        0..16 => {
-            let whole_digits = exponent.unsigned_abs() as usize;
-            let (whole, rest) = fraction.split_at_checked(whole_digits).unwrap_or((fraction, ""));
-            out.push_str(first);
-            out.push_str(whole);
-            out.extend(std::iter::repeat_n('0', whole_digits - whole.len()));
-            out.push('.');
-            out.push_str(if rest.is_empty() { "0" } else { rest });
-        }
-        -4..0 => {
-            out.push_str("0.");
-            out.extend(std::iter::repeat_n('0', exponent.unsigned_abs() as usize - 1));
-            out.push_str(first);
-            out.push_str(fraction);
-        }
-        _ => {
-            out.push_str(mantissa);
-            // Writing to a string cannot fail.
-            let _ = write!(out, "e{exponent:+03}");
-        }
-    }
-}
-
-/// The shortest decimal digits that read back as this number, as `d.ddde±x`.
-///
-/// Where two of that length are equally near, Python takes the even one and Rust the larger one
-/// (1801514316094494.25 is printed as ….2 and ….3), so the digits are rounded again from the exact
-/// value. Next to a power of two the rounded digits may read back as another number; then
-/// only Rust's are right.
-fn shortest_digits(value: f64) -> String {
-    let shortest = format!("{value:e}");
-    let fraction = shortest.split('e').next().map_or(0, |digits| digits.len().saturating_sub(2));
-    let rounded = format!("{value:.fraction$e}");
-    if rounded.parse() == Ok(value) { rounded } else { shortest }
 }
 
 /// One step of a nested value; containers know where they end.

@@ -1,4 +1,4 @@
-//! How the known signers print a number again (AMP 0.1, section 9).
+//! How the known writers of JSON print a number again (AMP 0.1, section 9; the ids of SAMP).
 //!
 //! All but one read it into a double first, and each prints doubles in its own way.
 
@@ -38,7 +38,8 @@ pub fn is_plain(text: &str) -> bool {
     text != "-0" && digits.len() <= 15 && digits.bytes().all(|b| b.is_ascii_digit())
 }
 
-fn push_double(out: &mut String, value: f64, style: Style) {
+/// Appends a finite double.
+pub fn push_double(out: &mut String, value: f64, style: Style) {
     if value.is_sign_negative() && (value != 0.0 || style != Style::Ecma) {
         out.push('-');
     }
