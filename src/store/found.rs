@@ -9,7 +9,7 @@ use crate::model::{Attachment, Claim, Message, Timestamp};
 /// Where a message's bytes are: a byte range of one of the store's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// The file, by the number the store gave it (see [`Store::source_path`]). At most 2^24 - 1.
+    /// The file, by the number the store gave it (see [`Store::source_path`](super::Store::source_path)). At most 2^24 - 1.
     pub source: u32,
     /// First byte of the record.
     pub offset: u64,
@@ -28,7 +28,7 @@ pub struct Found<'a> {
     pub from: Cow<'a, str>,
     /// Its recipients, already unescaped, joined by `", "` if there are several.
     pub to: Cow<'a, str>,
-    /// Its thread id, verbatim. Where the format has none ([`Store::links`]), the id of the thread
+    /// Its thread id, verbatim. Where the format has none ([`Store::links`](super::Store::links)), the id of the thread
     /// it begins unless its reply link leads to another.
     pub thread: Cow<'a, str>,
     /// Where the format has no thread ids, the id of the message it answers. The link counts only
@@ -49,7 +49,7 @@ pub struct Found<'a> {
     pub id_verified: bool,
     /// The store's own read mark, where it has one on the message itself.
     pub read: Option<bool>,
-    /// Files come with it ([`Store::open_part`]).
+    /// Files come with it ([`Store::open_part`](super::Store::open_part)).
     pub parts: bool,
     /// There is a note about it ([`Record::note`]).
     pub noted: bool,

@@ -22,7 +22,7 @@ pub fn map<'a, T: Sync, R: Send>(items: &'a [T], f: impl Fn(&'a T) -> R + Sync) 
             .chunks(items.len().div_ceil(threads))
             .map(|share| scope.spawn(move || start(share)))
             .collect();
-        let done = running.into_iter().map(|thread| thread.join());
+        let done = running.into_iter().map(std::thread::ScopedJoinHandle::join);
         done.flat_map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     })
