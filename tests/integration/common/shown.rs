@@ -118,7 +118,7 @@ pub(crate) fn has_ending(name: &str, ending: &str) -> bool {
 
 /// A time as message files show it.
 pub(crate) fn date(ts: i64) -> String {
-    samp::strftime(ts, "%a, %-d %b %Y %H:%M:%S +0000")
+    samp::strftime(ts, "%a, %d %b %Y %H:%M:%S +0000")
 }
 
 /// The name of a message file by its parts.
