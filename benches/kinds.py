@@ -1,4 +1,4 @@
-"""Measurements of the stores that keep a file for each message, beside AgentAZAll's own program."""
+"""Measurements of the kinds other than SAMP, beside AgentAZAll's own program and a plain reader."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import mailboxes
@@ -26,19 +27,20 @@ def peer_bin(name: str) -> Path:
     return venv / "bin" / name
 
 
-def generate(kind: str, folder: Path, count: int) -> None:
+def generate(kind: str, folder: Path, count: int, script: str = "mailboxes.py") -> None:
     """Makes a store in a process of its own, whose Python has the peer's libraries."""
-    done = subprocess.run([peer_bin("python3"), "-B", HERE / "mailboxes.py", kind, folder, str(count)],
+    done = subprocess.run([peer_bin("python3"), "-B", HERE / script, kind, folder, str(count)],
                           check=False, stderr=subprocess.PIPE)
     if done.returncode != 0:
-        raise BenchError(f"mailboxes.py {kind}: {done.stderr.decode()}")
+        raise BenchError(f"{script} {kind}: {done.stderr.decode()}")
 
 
-def configured(where: Place, kind: str, folder: Path) -> None:
+def configured(where: Place, kind: str, folder: Path, me: str = "") -> None:
     """Makes this folder the only store of the place."""
     path = where.home / ".config/msgfs/config.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'[[store]]\nkind = "{kind}"\ndir = {json.dumps(str(folder))}\n')
+    said = f"me = {json.dumps(me)}\n" if me else ""
+    path.write_text(f'[[store]]\nkind = "{kind}"\ndir = {json.dumps(str(folder))}\n{said}')
 
 
 class Peer:
@@ -135,45 +137,77 @@ def one_send(where: Place, peer: Peer, root: Path) -> Iterator[Row]:
     yield Row("one send to a local mailbox, durable", ours, "s", "agentazall send", theirs, "10 times faster: 0.1×")
 
 
+@dataclass(frozen=True)
+class Kind:
+    """A store kind whose first index is measured, and how its stores are made and read."""
+
+    name: str
+    script: str
+    read: str
+    what: str
+    me: str = ""
+
+
 def amp(world) -> Iterator[Row]:
     """First index of many AMP files, mounting again, and memory for each message."""
-    where, count, repeat = world.fresh(), world.sizes.amp_files, min(world.sizes.repeat, 3)
-    home, none = where.root / "amp", where.root / "amp-empty"
-    generate("amp", none, 0)
-    generate("amp", home, count)
-    configured(where, "amp", none)
+    kind = Kind("amp", "mailboxes.py", "read-amp", "AMP file")
+    return indexed(world, kind, world.sizes.amp_files, world.sizes.amp_files)
+
+
+def atsf(world) -> Iterator[Row]:
+    """The same for ATSF threads of 200 messages."""
+    # I am the user; what the agent says is to me.
+    kind = Kind("atsf", "records.py", "read", "ATSF message")
+    return indexed(world, kind, world.sizes.atsf_messages, world.sizes.atsf_messages // 2)
+
+
+def ssot(world) -> Iterator[Row]:
+    """The same for the task records of an SSOT folder."""
+    # Results and verdicts go to the coordinator, and all of them were acknowledged.
+    kind = Kind("ssot", "records.py", "read", "SSOT record", "coordinator")
+    return indexed(world, kind, world.sizes.ssot_messages, 0)
+
+
+def indexed(world, kind: Kind, count: int, unread: int) -> Iterator[Row]:
+    """First index, mounting again, and memory."""
+    where, repeat = world.fresh(), min(world.sizes.repeat, 3)
+    full, none = where.root / kind.name, where.root / f"{kind.name}-empty"
+    for folder, size in ((none, 0), (full, count)):
+        folder.mkdir()
+        generate(kind.name, folder, size, kind.script)
+    configured(where, kind.name, none, kind.me)
     with where.mounted() as pid:
         base = resident(pid)
     where.forget_index()
-    configured(where, "amp", home)
-    reader = plain_reader(home)
+    configured(where, kind.name, full, kind.me)
+    reader = plain_reader(kind, full)
     if reader["count"] != count:
         raise BenchError(f"made {reader['count']} messages, expected {count}")
     where.run("status")
     cold = median_seconds(lambda: where.run("status"), repeat, where.forget_index)
     with where.mounted():
         shown = len(os.listdir(where.mountpoint / "inbox"))
-        if shown != count:
-            raise BenchError(f"inbox/ shows {shown} messages, expected {count}")
-    warm = statistics.median(where.mount_seconds() for _ in range(repeat))
+        if shown != unread:
+            raise BenchError(f"inbox/ shows {shown} messages, expected {unread}")
     where.forget_index()
     with where.mounted() as pid:
         after_cold = (resident(pid) - base) / count
+    warm = statistics.median(where.mount_seconds() for _ in range(repeat))
     with where.mounted() as pid:
         from_snapshot = (resident(pid) - base) / count
-    what = "plain Python reader"
-    yield Row(f"first index of {count:,} AMP files", cold, "s", what, reader["seconds"])
+    what, per_message = "plain Python reader", reader["bytes"] / count
+    bytes_of = f"an {kind.what}"
+    yield Row(f"first index of {count:,} {kind.what}s", cold, "s", what, reader["seconds"])
     yield Row("mount from the snapshot", warm, "s", what, reader["seconds"])
-    per_file = reader["bytes"] / count
-    yield Row("memory an AMP message, after the first index", after_cold, "bytes", "size of its file", per_file, "100 bytes")
-    yield Row("memory an AMP message, from the snapshot", from_snapshot, "bytes", "size of its file", per_file, "100 bytes")
+    yield Row(f"memory {bytes_of}, after the first index", after_cold, "bytes", "its bytes on disk", per_message, "100 bytes")
+    yield Row(f"memory {bytes_of}, from the snapshot", from_snapshot, "bytes", "its bytes on disk", per_message, "100 bytes")
 
 
-def plain_reader(home: Path) -> dict[str, float]:
+def plain_reader(kind: Kind, folder: Path) -> dict[str, float]:
     """What a plain Python program needs to read all messages, with the files in the page cache."""
     best: dict[str, float] = {}
     for _ in range(2):
-        out = subprocess.run([sys.executable, "-B", HERE / "mailboxes.py", "read-amp", home], check=True,
+        out = subprocess.run([sys.executable, "-B", HERE / kind.script, kind.read, folder], check=True,
                              stdout=subprocess.PIPE).stdout
         found = json.loads(out)
         if not best or found["seconds"] < best["seconds"]:

@@ -38,13 +38,15 @@ class Sizes:
     appends: int = 200
     letters: int = 10_000
     amp_files: int = 100_000
+    atsf_messages: int = 200_000
+    ssot_messages: int = 10_000
     repeat: int = 5
 
     @classmethod
     def quick(cls) -> "Sizes":
         """Enough to see that every measurement still works, not enough to learn anything."""
         return cls(records=5_000, folder=1_000, opens=50, sends=50, appends=20, letters=200,
-                   amp_files=500, repeat=1)
+                   amp_files=500, atsf_messages=1_000, ssot_messages=400, repeat=1)
 
 
 class World:
@@ -324,5 +326,5 @@ def idle(world: World) -> Iterator[Row]:
 ALL: dict[str, Callable[[World], Iterator[Row]]] = {
     "index": index, "remount": remount, "memory": memory, "changed": changed, "folder": folder,
     "open": opening, "send": sending, "latency": latency, "idle": idle,
-    "agentazall": kinds.agentazall, "amp": kinds.amp,
+    "agentazall": kinds.agentazall, "amp": kinds.amp, "atsf": kinds.atsf, "ssot": kinds.ssot,
 }
