@@ -170,6 +170,9 @@ impl Mailbox {
         for number in 0..index.stores().len() {
             // What came after the index was opened and before the folders were watched.
             index.refresh(number, true)?;
+            if let Some(outbox) = &outbox {
+                outbox.changed(number);
+            }
         }
         if let Some(watcher) = &watcher {
             watcher.ask_again();

@@ -58,6 +58,7 @@ const COMMANDS: &[&str] = &[
     "doctor",
     "key",
     "init",
+    "ssot",
     "completions",
     "man",
 ];
@@ -97,6 +98,7 @@ fn usage_errors_end_with_2() {
         &["ls", "--wide"],
         &["key", "trust"],
         &["completions", "tcl"],
+        &["ssot", "frobnicate"],
     ] {
         error(2, args);
     }

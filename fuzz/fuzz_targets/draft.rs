@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use msgfs::outbox::draft::parse;
+use msgfs::outbox::draft::Headers;
 
-fuzz_target!(|data: &[u8]| match parse(data) {
+fuzz_target!(|data: &[u8]| match Headers::with(["Task"]).parse(data) {
     Ok(draft) => assert!(!draft.body.ends_with('\n')),
     Err(error) => assert!(!error.to_string().is_empty()),
 });

@@ -8,25 +8,75 @@ use msgfs::model::verify;
 use msgfs::store::{Store, Violation};
 use serde::Serialize;
 
+use super::context::Context;
 use super::failure::Failure;
 use super::progress::Progress;
+use super::stores::Opener;
 use super::{Global, output};
 
 /// Validate the stores: form, ids, signatures
 ///
 /// Prints one line per violation, `file:line: rule: detail`, and exits with 1 if there is any.
-/// Nothing is changed.
+/// Nothing is changed, unless `--repair` has files made anew that are derived from messages.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  msgfs check\n  msgfs check samp\n  msgfs check --json")]
+#[command(after_help = "Examples:\n  msgfs check\n  msgfs check samp\n  msgfs check --json\n  \
+    msgfs check --repair")]
 pub(crate) struct Args {
     /// Check only the store of this name
     store: Option<String>,
     /// Print violations as JSON, one object a line: store, file, line, rule, detail
     #[arg(long)]
     json: bool,
+    /// First make anew what is derived from messages and wrong, and say what was made; messages
+    /// are never changed
+    #[arg(long)]
+    repair: bool,
 }
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+    let repaired = if args.repair { repair(global, args) } else { Ok(()) };
+    let checked = check_all(global, args);
+    repaired.and(checked)
+}
+
+/// Has the stores make anew what is derived and wrong. What one cannot do is said, and keeps no other
+/// from it.
+fn repair(global: &Global, args: &Args) -> Result<(), Failure> {
+    let context = Context::find(global)?;
+    let opener = Opener::new(&context)?;
+    let mut outcome = Ok(());
+    for spec in context.specs()? {
+        if args.store.as_ref().is_some_and(|name| *name != spec.name) {
+            continue;
+        }
+        let made = opener.open(&spec).and_then(|store| {
+            let failed = |e| Failure::refused(format!("{}: {e}", one_line(&spec.name)));
+            store.repair().map_err(failed)
+        });
+        match made {
+            Ok(lines) => {
+                lines
+                    .iter()
+                    .try_for_each(|line| output::data(&made_line(&spec.name, line, args)))?;
+            }
+            Err(failure) => {
+                output::say(&format!("msgfs: {failure}"));
+                outcome = Err(Failure::Said);
+            }
+        }
+    }
+    outcome
+}
+
+/// One thing that was made, as a line.
+fn made_line(store: &str, made: &str, args: &Args) -> String {
+    if args.json {
+        return serde_json::json!({ "store": store, "repaired": made }).to_string() + "\n";
+    }
+    format!("{}: {}\n", one_line(store), one_line(made))
+}
+
+fn check_all(global: &Global, args: &Args) -> Result<(), Failure> {
     let options = Options {
         config: global.config.clone(),
         me: global.me.clone(),

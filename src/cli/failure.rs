@@ -12,6 +12,9 @@ pub(crate) enum Failure {
     /// Refused or failed; exit code 1.
     #[error("{0}")]
     Refused(String),
+    /// The command line is wrong in a way that only its command can tell; exit code 2.
+    #[error("{0}")]
+    Usage(String),
     /// The mailbox cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -61,7 +64,7 @@ impl Failure {
             Self::Said => return ExitCode::from(1),
             _ => super::output::say(&format!("msgfs: {self}")),
         }
-        ExitCode::from(1)
+        ExitCode::from(if matches!(self, Self::Usage(_)) { 2 } else { 1 })
     }
 }
 

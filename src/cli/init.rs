@@ -56,6 +56,16 @@ const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is co
 # kind = "amp"
 # dir = "~/.agent-messaging"         # the folder of agents/
 # me = "bob"                         # default: who I am
+
+# [[store]]
+# kind = "atsf"
+# dir = "~/src/project"              # the folder that holds .agent/
+# me = "user"                        # a role; default: user
+
+# [[store]]
+# kind = "ssot"
+# dir = "~/sync/ssot"
+# me = "executor"                    # a role; default: who I am
 "#;
 
 /// The configuration to write: with what is found on this machine, commented out, because it is used

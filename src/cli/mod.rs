@@ -15,6 +15,7 @@ mod failure;
 mod inbox;
 mod init;
 mod key;
+mod kinds;
 mod logging;
 mod ls;
 mod machine;
@@ -28,6 +29,7 @@ mod reply;
 mod send;
 mod serve;
 mod status;
+mod stores;
 mod umount;
 mod users;
 mod wait;
@@ -90,7 +92,7 @@ enum Command {
     Status(status::Args),
     Inbox(inbox::Args),
     Reply(reply::Args),
-    Send(send::Args),
+    Send(Box<send::Args>),
     Wait(wait::Args),
     Ls(ls::Args),
     Cat(cat::Args),
@@ -99,6 +101,8 @@ enum Command {
     Doctor(doctor::Args),
     Key(key::Args),
     Init(init::Args),
+    #[command(flatten)]
+    Kind(kinds::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -138,6 +142,7 @@ fn run(global: &Global, command: &Command) -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(global, args),
         Command::Key(args) => key::run(global, args),
         Command::Init(args) => init::run(global, args),
+        Command::Kind(args) => kinds::run(global, args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     }

@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// What it is, in the store's words (AMP: request, response, notification, ...)
     #[arg(long = "type", value_name = "WORD", value_parser = message::header_value)]
     kind: Option<String>,
+    /// Which task it belongs to, in stores that have tasks (SSOT)
+    #[arg(long, value_name = "ID", value_parser = message::header_value)]
+    task: Option<String>,
     /// Idempotency key: sending again with the same key within a week sends nothing
     #[arg(long, value_name = "IDEMPOTENCY-KEY", value_parser = message::header_value)]
     key: Option<String>,
@@ -102,6 +105,7 @@ fn head(args: &Args) -> String {
         ("In-Reply-To", &args.re),
         ("Priority", &args.priority),
         ("Type", &args.kind),
+        ("Task", &args.task),
         ("Via", &args.via),
         ("Idempotency-Key", &args.key),
     ];

@@ -29,14 +29,15 @@ pub enum PathError {
     },
     /// A store of this kind has no place of its own.
     #[error(
-        "the store {:?} needs a place: give its [[store]] a line dir = \"…\", or set {variables}",
-        one_line(store)
+        "the store {:?} needs a place: give its [[store]] a line dir = \"…\"{}",
+        one_line(store),
+        variables.map(|names| format!(", or set {names}")).unwrap_or_default()
     )]
     NoPlace {
         /// The store's name.
         store: String,
         /// The variables that would say where it is.
-        variables: &'static str,
+        variables: Option<&'static str>,
     },
     /// The folder cannot be made.
     #[error("{}: the folder cannot be made: {source}", one_line(&path.to_string_lossy()))]
@@ -151,15 +152,17 @@ pub fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, PathError> 
                 None => Err(PathError::NoHome { variable: "AMP_DIR" }),
             },
         },
+        Kind::Atsf | Kind::Ssot => Ok(None),
     }
 }
 
 /// The variables that name a kind's default place, for people.
-pub(super) fn variables(kind: Kind) -> &'static str {
+pub(super) fn variables(kind: Kind) -> Option<&'static str> {
     match kind {
-        Kind::Samp => "$AGENT_MESSAGE_DIR",
-        Kind::AgentAzall => "$AGENTAZALL_CONFIG or $AGENTAZALL_ROOT",
-        Kind::Amp => "$AMP_DIR",
+        Kind::Samp => Some("$AGENT_MESSAGE_DIR"),
+        Kind::AgentAzall => Some("$AGENTAZALL_CONFIG or $AGENTAZALL_ROOT"),
+        Kind::Amp => Some("$AMP_DIR"),
+        Kind::Atsf | Kind::Ssot => None,
     }
 }
 
@@ -168,7 +171,7 @@ pub(super) fn variables(kind: Kind) -> &'static str {
 pub(super) fn found(kind: Kind, env: &Env) -> Option<PathBuf> {
     let dir = default_dir(kind, env).ok().flatten()?;
     let there = match kind {
-        Kind::Samp => false,
+        Kind::Samp | Kind::Atsf | Kind::Ssot => false,
         Kind::AgentAzall => dir.is_file() || dir.join("config.json").is_file(),
         // Who set the variable may mean one agent's own folder.
         Kind::Amp => {

@@ -45,7 +45,7 @@ impl Config {
     /// expects a store. None if there is any `[[store]]`.
     pub fn misled(&self, env: &Env) -> Vec<String> {
         let variable = |kind: &Kind| {
-            let names = variables(*kind).split([' ', ',']).filter_map(|w| w.strip_prefix('$'));
+            let names = variables(*kind)?.split([' ', ',']).filter_map(|w| w.strip_prefix('$'));
             names.into_iter().find(|name| env.var(name).is_some()).map(str::to_owned)
         };
         let kinds = if self.entries.is_empty() { Kind::ALL } else { &[] };
@@ -70,7 +70,7 @@ impl StoreEntry {
         // The variable by which this format's programs are told who they are.
         let variable = match self.kind {
             Kind::AgentAzall => env.var("AGENTAZALL_AGENT"),
-            Kind::Samp | Kind::Amp => None,
+            Kind::Samp | Kind::Amp | Kind::Atsf | Kind::Ssot => None,
         };
         Spec {
             name: self.name.clone(),

@@ -243,6 +243,7 @@ pub(super) fn open_flags(tree: &Tree, node: &Node, file: &OpenFile) -> FopenFlag
             | OpenFile::Body { .. }
             | OpenFile::Compose { .. }
             | OpenFile::Text(_)
+            | OpenFile::Ack { .. }
             | OpenFile::Waiting { .. },
         ) => FopenFlags::FOPEN_DIRECT_IO,
         (Node::Status | Node::Draft(_) | Node::Text(..), _) => {

@@ -46,6 +46,7 @@ fn run(tree: &Tree, notifier: &Notifier, queue: &Receiver<Changes>) {
             changes.removed.extend(more.removed);
             changes.marked.extend(more.marked);
             changes.moved.extend(more.moved);
+            changes.emptied.extend(more.emptied);
             changes.other |= more.other;
         }
         tree.forget(&changes);

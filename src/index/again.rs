@@ -7,8 +7,9 @@ use crate::store::Found;
 impl Core {
     /// The same key again: a duplicate, or the message after a rescan.
     pub(super) fn meet_again(&mut self, ix: MsgIx, store: usize, found: &Found<'_>) -> Inserted {
-        // A file that is one message, compared by its store: what the store says now is what counts.
-        if found.id_verified && found.line == 0 {
+        // A file that is one message, compared by its store, or a line of a store that vouches for
+        // what it repeats: what the store says now is what counts.
+        if self.restates(store) || found.id_verified && found.line == 0 {
             return self.restate(ix, store, found);
         }
         let source = (store as u32) << 24 | found.at.source;
@@ -41,6 +42,10 @@ impl Core {
         if came_back { Inserted::New(ix) } else { Inserted::Known }
     }
 
+    fn restates(&self, store: usize) -> bool {
+        self.stores.get(store).is_some_and(|s| s.restates)
+    }
+
     /// The same message again from a store of files: place, thread, link, mark, recipients and time
     /// are now what it says (see [`Store::scan`](crate::store::Store::scan)).
     fn restate(&mut self, ix: MsgIx, store: usize, found: &Found<'_>) -> Inserted {
@@ -53,7 +58,11 @@ impl Core {
             self.delist(ix);
         }
         let after = self.restated(ix, &before, store, found);
+        let noted = self.note(ix, found.noted);
         let shown = moves
+            || noted
+            // Its text may be another in the same place.
+            || self.restates(store)
             || after.to != before.to
             // What lies beside it decides what is said of it.
             || after.flags.has(Flags::PARTS)
@@ -105,6 +114,11 @@ impl Core {
         after.flags.set(Flags::GONE, false);
         after.size = 0;
         after
+    }
+
+    /// Takes over whether there is a note about a message. Whether that is new.
+    pub(super) fn note(&mut self, ix: MsgIx, noted: bool) -> bool {
+        if noted { self.noted.insert(ix) } else { self.noted.remove(&ix) }
     }
 
     /// Takes a message out of the lists, under the time it still has.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::Index;
 use super::core::{Core, Inserted, ThreadIx};
-use super::entry::{Flags, MsgIx, Sig};
+use super::entry::{Flags, MANY_KEYS, MsgIx, Sig};
 use super::judge::{Judge, Judged, Judgement};
 use crate::model::verify::verify_claim;
 use crate::model::{Claim, PublicKey, Timestamp, Unsigned};
@@ -23,6 +23,8 @@ pub struct Changes {
     pub marked: Vec<MsgIx>,
     /// Messages that are in another thread now, and the thread each of them left.
     pub moved: Vec<(MsgIx, ThreadIx)>,
+    /// Threads without messages that came, changed or went.
+    pub emptied: Vec<ThreadIx>,
     /// Something else that a view shows changed (rejects, raw files).
     pub other: bool,
 }
@@ -35,6 +37,7 @@ impl Changes {
             && self.removed.is_empty()
             && self.marked.is_empty()
             && self.moved.is_empty()
+            && self.emptied.is_empty()
             && !self.other
     }
 }
@@ -237,7 +240,7 @@ impl Applier<'_> {
     ) -> bool {
         let Some(entry) = core.entry(ix).copied() else { return false };
         let refused = entry.flags.has(Flags::REJECTED);
-        let before = entry.flags.signature();
+        let before = core.signed_by(ix);
         let unsigned = matches!(before.0, Sig::None | Sig::Missing);
         if found.claim.is_none() && unsigned && !refused {
             // What its writer signed since does not make this one look forged.
@@ -337,10 +340,10 @@ impl Core {
     /// Draws the consequences if the state of a message's signature is not what it was. Whether it
     /// is not.
     pub(super) fn signature_changed(&mut self, ix: MsgIx, before: (Sig, usize)) -> bool {
-        let Some(entry) = self.entries.get_mut(ix as usize) else { return false };
-        if entry.flags.signature() == before {
+        if self.signed_by(ix) == before {
             return false;
         }
+        let Some(entry) = self.entries.get_mut(ix as usize) else { return false };
         // It is a line of the rendered message.
         entry.size = 0;
         self.generation += 1;
@@ -352,13 +355,20 @@ impl Core {
         let Some(entry) = self.entries.get_mut(ix as usize) else { return };
         let Some(writer) = self.writers.get_mut(entry.writer as usize) else { return };
         let number = match key {
-            Some(key) => writer.keys.iter().position(|k| *k == key.0).unwrap_or_else(|| {
+            // From the end: a key that signed a moment ago signs again.
+            Some(key) => writer.keys.iter().rposition(|k| *k == key.0).unwrap_or_else(|| {
                 writer.keys.push(key.0);
                 writer.keys.len() - 1
             }),
-            None => writer.keys.len().saturating_sub(1),
+            None if sig == Sig::Missing => writer.keys.len().saturating_sub(1),
+            None => 0,
         };
         entry.flags.set_signature(sig, number);
+        if number < MANY_KEYS {
+            self.many_keys.remove(&ix);
+        } else {
+            self.many_keys.insert(ix, number as u32);
+        }
     }
 
     /// Lifts the refusal of a message whose signature is now accepted.

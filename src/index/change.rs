@@ -135,6 +135,9 @@ impl Core {
         if found.read.is_some() {
             self.hear_mark(ix, found.read);
         }
+        if found.noted {
+            self.note(ix, true);
+        }
         if self.has_links(store) {
             self.link(store, ix, thread, found);
         }
@@ -290,8 +293,12 @@ impl Core {
     }
 
     /// Remembers the rendered length of a message, so that `stat` need not render it again, unless
-    /// the message changed since it was rendered from `seen`.
-    pub fn set_size(&mut self, ix: MsgIx, seen: &Entry, size: u64) {
+    /// anything changed since `generation`, when it was as in `seen`: a message that is reported again
+    /// may say something else in the same place.
+    pub fn set_size(&mut self, ix: MsgIx, seen: &Entry, generation: u64, size: u64) {
+        if generation != self.generation {
+            return;
+        }
         if let Some(entry) = self.entries.get_mut(ix as usize).filter(|e| e.looks_like(seen)) {
             entry.size = u32::try_from(size).unwrap_or(0);
         }

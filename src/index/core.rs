@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Entry, Flags, MsgIx, NIL, Sig, hex_id, mix, unmix};
+use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, NIL, Sig, hex_id, mix, unmix};
 use super::intern::{IDENTITY_MASK, Interner, StrId, spread, stable_hash, text_identity};
 use super::links::Links;
 use super::tell::Telling;
@@ -140,6 +140,12 @@ pub struct Core {
     pub(super) reject_of: HashMap<u64, RejectKey>,
     /// Times in names that are too far from those of the messages, in milliseconds.
     pub(super) far_names: HashMap<MsgIx, i64>,
+    /// Numbers of writers' keys that do not fit into an entry: of roles, which many may fill.
+    pub(super) many_keys: HashMap<MsgIx, u32>,
+    /// Messages with a note for me.
+    pub(super) noted: BTreeSet<MsgIx>,
+    /// Threads that their stores report without messages.
+    pub(super) empty: BTreeMap<ThreadIx, Timestamp>,
     pub(super) idempotency: HashMap<String, Vec<MsgIx>>,
     /// Marks and un-marks whose message is not in any store at the moment.
     pub(super) orphan_marks: HashMap<u64, bool>,
@@ -160,12 +166,14 @@ pub struct Core {
 }
 
 /// What the tables need to know of a store.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct StoreInfo {
     pub name: String,
     pub whole_seconds: bool,
     /// Threads are made of reply links.
     pub links: bool,
+    /// What it reports again counts, whatever it said before ([`Store::restates`](crate::store::Store::restates)).
+    pub restates: bool,
 }
 
 impl Core {
@@ -260,7 +268,7 @@ impl Core {
 
     /// The `Signature:` line of the message.
     pub fn signature(&self, entry: &Entry) -> SignatureState {
-        let (sig, key) = entry.flags.signature();
+        let (sig, key) = self.signed(entry);
         let keys = self.writers.get(entry.writer as usize).map_or(&[][..], |w| &w.keys);
         let fingerprint =
             keys.get(key).map_or(Fingerprint([0; 8]), |k| PublicKey(*k).fingerprint());
@@ -270,6 +278,28 @@ impl Core {
             Sig::Unknown => SignatureState::Unknown,
             Sig::Missing => SignatureState::Missing(fingerprint),
         }
+    }
+
+    /// The kind of a message's signature state and the number of the writer's key.
+    fn signed(&self, entry: &Entry) -> (Sig, usize) {
+        match entry.flags.signature() {
+            (sig, MANY_KEYS) => {
+                let ix = self.by_identity(entry.identity());
+                let key = ix.and_then(|ix| self.many_keys.get(&ix));
+                (sig, key.map_or(MANY_KEYS, |key| *key as usize))
+            }
+            few => few,
+        }
+    }
+
+    /// The same of the message at a position.
+    pub(super) fn signed_by(&self, ix: MsgIx) -> (Sig, usize) {
+        self.entry(ix).map_or((Sig::None, 0), |entry| self.signed(entry))
+    }
+
+    /// Whether there is a note for me about a message ([`Record::note`](crate::store::Record::note)).
+    pub fn is_noted(&self, ix: MsgIx) -> bool {
+        self.noted.contains(&ix)
     }
 
     /// The thread a message belongs to.

@@ -13,6 +13,9 @@ pub type MsgIx = u32;
 /// In [`Entry::seq`]: the time in the name is in a table of its own.
 pub(super) const FAR: u16 = u16::MAX;
 
+/// In the [flags](Flags::signature): the number of the writer's key is in a table of its own.
+pub(super) const MANY_KEYS: usize = 15;
+
 /// No message: the end of a chain.
 pub(super) const NIL: u32 = u32::MAX;
 
@@ -88,9 +91,9 @@ impl Flags {
         (sig, usize::from(self.0 >> Self::KEY_SHIFT))
     }
 
-    /// `key` is the number of the writer's key; from the 16th on all share the last number.
+    /// `key` is the number of the writer's key; what does not fit is [`MANY_KEYS`].
     pub(super) fn set_signature(&mut self, sig: Sig, key: usize) {
-        let key = key.min(15) as u16;
+        let key = key.min(MANY_KEYS) as u16;
         self.0 &= !(3 << Self::SIG_SHIFT | 15 << Self::KEY_SHIFT);
         self.0 |= (sig as u16) << Self::SIG_SHIFT | key << Self::KEY_SHIFT;
     }
@@ -218,7 +221,7 @@ mod tests {
             let mut flags = Flags(bits);
             for sig in [Sig::None, Sig::Valid, Sig::Unknown, Sig::Missing] {
                 flags.set_signature(sig, key);
-                prop_assert_eq!(flags.signature(), (sig, key.min(15)));
+                prop_assert_eq!(flags.signature(), (sig, key.min(MANY_KEYS)));
                 prop_assert_eq!(flags.0 & 0xcff, bits & 0xcff);
             }
         }

@@ -7,7 +7,7 @@ use super::core::Core;
 use super::entry::{Entry, Flags, MsgIx, Sig};
 use super::{Changes, Index};
 use crate::identity::{Keyring, Verdict};
-use crate::model::{Claim, ClaimScope, PublicKey, Unsigned};
+use crate::model::{Claim, ClaimScope, PublicKey, Unsigned, verify};
 use crate::store::{Rejected, Store};
 
 /// Trust decisions for one store.
@@ -19,6 +19,8 @@ pub(super) struct Judge<'a> {
     pub me: &'a str,
     /// The key that signs what I send there.
     pub my_key: Option<PublicKey>,
+    /// Its addresses are roles ([`Store::roles`]).
+    pub roles: bool,
 }
 
 /// A message as far as trust asks for it.
@@ -41,6 +43,9 @@ pub(super) enum Judgement {
 impl Judge<'_> {
     /// Decides about a message (contract, section 7).
     pub fn judge(&self, message: Judged<'_>) -> Judgement {
+        if self.roles {
+            return self.judge_role(message);
+        }
         let bare = if message.signed_before { Sig::Missing } else { Sig::None };
         let Some(claim) = message.claim else { return self.unsigned(message, bare) };
         match self.keyring.judge(message.from, self.store, claim) {
@@ -55,9 +60,32 @@ impl Judge<'_> {
         }
     }
 
+    /// The same where several may fill a role: whoever holds the key that a signature carries wrote
+    /// the message, that one key says nothing of the next message, and none is pinned.
+    fn judge_role(&self, message: Judged<'_>) -> Judgement {
+        let Some(claim) = message.claim.filter(|claim| !is_part(claim)) else {
+            return self.unsigned_role(message, Sig::None);
+        };
+        match (verify::fault(claim), claim) {
+            (Some(reason), _) => Judgement::Refused(reason),
+            (None, Claim::Signed { key: Some(key), .. }) => {
+                Judgement::Accepted(Sig::Valid, Some(*key))
+            }
+            (None, _) => self.unsigned_role(message, Sig::Unknown),
+        }
+    }
+
+    /// Nobody has a pinned key, so that only a policy against all unsigned mail refuses any.
+    fn unsigned_role(&self, message: Judged<'_>, sig: Sig) -> Judgement {
+        if message.from_me || self.unsigned != Unsigned::Refuse {
+            return Judgement::Accepted(sig, None);
+        }
+        self.refuse_unsigned(sig, false)
+    }
+
     fn is_mine(&self, message: Judged<'_>, claim: &Claim) -> bool {
         let says_so = message.from_me || message.from == self.me;
-        says_so && self.my_key.is_some_and(|key| crate::model::verify::verify_claim(&key, claim))
+        says_so && self.my_key.is_some_and(|key| verify::verify_claim(&key, claim))
     }
 
     fn unsigned(&self, message: Judged<'_>, sig: Sig) -> Judgement {
@@ -71,12 +99,16 @@ impl Judge<'_> {
         if !refused {
             return Judgement::Accepted(sig, None);
         }
+        self.refuse_unsigned(sig, pinned())
+    }
+
+    fn refuse_unsigned(&self, sig: Sig, pinned: bool) -> Judgement {
         let what =
             if sig == Sig::Unknown { "signed by a key nobody vouches for" } else { "not signed" };
         Judgement::Refused(format!(
             "it is {what}, and the configuration says unsigned = \"{}\"{}",
             self.unsigned,
-            if pinned() { "; this sender has a pinned key" } else { "" }
+            if pinned { "; this sender has a pinned key" } else { "" }
         ))
     }
 }
@@ -157,8 +189,9 @@ impl Index {
                     core.accept_rejected(ix, sig, key);
                     changes.added.push(ix);
                 } else {
+                    let before = core.signed_by(ix);
                     core.note_signature(ix, sig, key);
-                    if core.signature_changed(ix, entry.flags.signature()) {
+                    if core.signature_changed(ix, before) {
                         changes.redrawn.push(ix);
                     }
                 }

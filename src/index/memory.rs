@@ -15,8 +15,8 @@ use super::{Changes, Index, Settings};
 use crate::identity::Keyring;
 use crate::model::{Claim, ClaimScope, Covered, Draft, Message, PublicKey, Timestamp, Unsigned};
 use crate::store::{
-    Fit, Found, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Store, StoreError,
-    Violation,
+    EmptyThread, Fit, Found, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Store,
+    StoreError, Violation,
 };
 
 /// The folder as all processes see it.
@@ -27,6 +27,12 @@ pub(super) struct Folder {
     /// What was told, and what is answered to that.
     pub told: Vec<(u32, bool)>,
     pub answer: Answer,
+    /// Addresses are roles.
+    pub roles: bool,
+    /// Files are lines of logs: `Some(true)` if what is said again counts.
+    pub lines: Option<bool>,
+    /// Threads without messages.
+    pub empty: Vec<EmptyThread>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +52,7 @@ impl Folder {
     pub fn put(&mut self, source: u32, mut found: Found<'static>) {
         self.versions += 1;
         found.at.source = source;
-        found.line = 0;
+        found.line = if self.lines.is_some() { u64::from(source) + 1 } else { 0 };
         self.files.insert(source, (self.versions, found));
     }
 
@@ -159,7 +165,19 @@ impl Store for Memory {
     }
 
     fn links(&self) -> bool {
-        true
+        self.folder.lock().lines.is_none()
+    }
+
+    fn roles(&self) -> bool {
+        self.folder.lock().roles
+    }
+
+    fn restates(&self) -> bool {
+        self.folder.lock().lines == Some(true)
+    }
+
+    fn empty_threads(&self) -> Vec<EmptyThread> {
+        self.folder.lock().empty.clone()
     }
 
     fn scan(&self, _full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {

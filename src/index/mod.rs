@@ -3,7 +3,8 @@
 //!
 //! - [`entry`](Entry): what is kept of a message (56 bytes); [`Core`]: the tables.
 //! - `apply`: from scans to the tables. `judge`: which of it is trusted. `links`: threads made of
-//!   reply links. `snapshot`: the tables on disk.
+//!   reply links. `again`: what is reported once more. `empty`: threads without messages.
+//!   `snapshot`: the tables on disk.
 //! - `marks`: the file of what me has read. `tell`: marks, and what the stores are told of them.
 //!
 //! # Locks
@@ -16,6 +17,7 @@ mod again;
 mod apply;
 mod change;
 mod core;
+mod empty;
 mod entry;
 mod intern;
 mod judge;
@@ -137,6 +139,7 @@ impl Index {
         };
         for number in 0..index.stores.len() {
             index.scan(number, true, bulk, progress)?;
+            index.note_empty(number);
         }
         if bulk {
             let mut core = index.core.write();
@@ -182,9 +185,9 @@ impl Index {
         self.listeners.write().push(Box::new(listener));
     }
 
-    /// Remembers the rendered length of a message, as it was in `seen`.
-    pub fn remember_size(&self, ix: MsgIx, seen: &Entry, size: u64) {
-        self.core.write().set_size(ix, seen, size);
+    /// Remembers the rendered length of a message, as it was in `seen` at that generation.
+    pub fn remember_size(&self, ix: MsgIx, seen: &Entry, generation: u64, size: u64) {
+        self.core.write().set_size(ix, seen, generation, size);
     }
 
     /// Takes in what changed in a store: with `full` all of it, else what the store was told of
@@ -194,6 +197,7 @@ impl Index {
     /// If the store as a whole cannot be read.
     pub fn refresh(&self, number: usize, full: bool) -> Result<(), IndexError> {
         let mut changes = self.scan(number, full, false, &mut |_, _| {})?;
+        changes.emptied = self.note_empty(number);
         changes.marked.extend(self.import_watermark(number));
         if self.core.read().telling.is_due() {
             self.untold.store(true, Ordering::Relaxed);
@@ -245,6 +249,7 @@ impl Index {
             store: store.map_or("", |s| s.name()),
             me: store.map_or("", |s| s.me()),
             my_key: self.settings.my_keys.get(number).copied().flatten(),
+            roles: store.is_some_and(|s| s.roles()),
         }
     }
 
@@ -374,6 +379,7 @@ fn info(store: &dyn Store) -> core::StoreInfo {
         name: store.name().to_owned(),
         whole_seconds: store.whole_seconds(),
         links: store.links(),
+        restates: store.restates(),
     }
 }
 

@@ -20,7 +20,7 @@ use super::tell::Telling;
 use crate::store::place;
 
 /// Changes with every change of the layout, of [`Entry`] or of how messages are rendered.
-const MAGIC: &[u8; 16] = b"msgfs-index-0003";
+const MAGIC: &[u8; 16] = b"msgfs-index-0004";
 
 /// What is not a table.
 #[derive(Serialize, Deserialize)]
@@ -35,6 +35,8 @@ struct Header {
     rejects: Vec<(RejectKey, Reject)>,
     idempotency: HashMap<String, Vec<MsgIx>>,
     far_names: HashMap<MsgIx, i64>,
+    many_keys: HashMap<MsgIx, u32>,
+    noted: BTreeSet<MsgIx>,
     orphan_marks: HashMap<u64, bool>,
     unvouched: BTreeSet<MsgIx>,
     telling: Telling,
@@ -67,6 +69,8 @@ pub(super) fn save(
         rejects: core.rejects.iter().map(|(k, r)| (*k, r.clone())).collect(),
         idempotency: core.idempotency.clone(),
         far_names: core.far_names.clone(),
+        many_keys: core.many_keys.clone(),
+        noted: core.noted.clone(),
         orphan_marks: core.orphan_marks.clone(),
         unvouched: core.unvouched.clone(),
         telling: core.telling.clone(),
@@ -136,6 +140,8 @@ pub(super) fn load(path: &Path, fingerprint: &str) -> Option<Restored> {
         rejects: header.rejects.into_iter().collect::<BTreeMap<_, _>>(),
         idempotency: header.idempotency,
         far_names: header.far_names,
+        many_keys: header.many_keys,
+        noted: header.noted,
         orphan_marks: header.orphan_marks,
         unvouched: header.unvouched,
         telling: header.telling,

@@ -36,7 +36,8 @@ fn found(from: &'static str, id: &str, secs: i64, offset: u64) -> Found<'static>
 }
 
 fn core() -> Core {
-    let info = |name: &str| StoreInfo { name: name.into(), whole_seconds: true, links: false };
+    let info =
+        |name: &str| StoreInfo { name: name.into(), whole_seconds: true, ..StoreInfo::default() };
     Core { stores: vec![info("samp"), info("work")], ..Core::default() }
 }
 

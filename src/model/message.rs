@@ -42,6 +42,20 @@ pub struct Message {
 /// messages under one id. People see the id alone; names take the hash.
 pub const TWIN: &str = "\0sha256:";
 
+/// Separates a thread id from the label of the place it comes from, where a store has
+/// several threads of one id.
+pub const ORIGIN: char = '\0';
+
+/// A thread's id without the label of the place it comes from.
+pub fn plain_thread(id: &str) -> &str {
+    id.split_once(ORIGIN).map_or(id, |(plain, _)| plain)
+}
+
+/// The label of the place a thread comes from, if its id carries one.
+pub fn thread_label(id: &str) -> Option<&str> {
+    id.split_once(ORIGIN).map(|(_, label)| label)
+}
+
 /// The id as the store has it.
 pub fn plain_id(id: &str) -> &str {
     id.split_once(TWIN).map_or(id, |(plain, _)| plain)

@@ -13,7 +13,8 @@ mod time;
 pub mod verify;
 
 pub use message::{
-    Attached, Attachment, Draft, DraftError, Message, MessageKey, TWIN, plain_id, twin_hash,
+    Attached, Attachment, Draft, DraftError, Message, MessageKey, ORIGIN, TWIN, plain_id,
+    plain_thread, thread_label, twin_hash,
 };
 pub use nearest::nearest;
 pub use policy::{Choice, MarkRead, Scope, UnknownRecipient, Unsigned, Watch};

@@ -1,9 +1,9 @@
 //! Whom a draft goes to and which conversation it belongs to, from its headers, its name and where
 //! it was written (contract, section 5).
 
-use super::{OutboxError, Target, draft, names};
+use super::{OutboxError, Target, draft, names, whole};
 use crate::index::{Core, Entry, Index, MsgIx, ThreadIx};
-use crate::model::{Draft, plain_id};
+use crate::model::{Draft, ORIGIN, plain_id, plain_thread};
 use crate::store::Store;
 
 /// The message a draft answers, as far as it is known here.
@@ -38,20 +38,9 @@ pub(super) fn complete(
     name: &str,
     target: &Target,
 ) -> Result<Option<Answered>, OutboxError> {
+    whole::address(index.stores(), draft, target);
     let core = index.read();
-    let original = match target {
-        Target::Outbox => None,
-        Target::Reply { store, from, id } => {
-            let number = store_number(index, store)?;
-            let ix = core.find(number, from, id).ok_or(OutboxError::NotFound)?;
-            Some(answer(&core, index, ix).ok_or(OutboxError::NotFound)?)
-        }
-        Target::Thread { store, id } => {
-            let number = store_number(index, store)?;
-            let thread = core.find_thread(number, id).ok_or(OutboxError::NotFound)?;
-            Some(answer_thread(&core, index, thread)?)
-        }
-    };
+    let original = beside(&core, index, draft, target)?;
     let said = draft.in_reply_to.as_ref().and_then(|id| by_id(&core, index, id, draft));
     let original = original.or_else(|| answer(&core, index, said?));
     let mut answered = None;
@@ -60,7 +49,7 @@ pub(super) fn complete(
         let (gave_id, gave_thread) = (draft.in_reply_to.is_none(), draft.thread.is_none());
         answered = Some(Answered { store: original.store, ix: original.ix, gave_id, gave_thread });
         draft.in_reply_to.get_or_insert(original.id);
-        draft.thread.get_or_insert(original.thread);
+        continue_thread(index, draft, original.store, original.thread);
         if *target != Target::Outbox {
             if draft.to.is_empty() {
                 draft.to = original.to;
@@ -83,12 +72,79 @@ pub(super) fn complete(
             Target::Outbox => "nobody is named as recipient; write to outbox/NAME, or begin the \
                                text with a line `To: NAME`"
                 .into(),
-            _ => "the message that is answered names no sender; begin the text with a line \
-                  `To: NAME`"
+            Target::Reply { .. } => "the message that is answered names no sender; begin the text \
+                                     with a line `To: NAME`"
+                .into(),
+            Target::Thread { .. } => "nobody is named who could be answered in this thread; begin \
+                                      the text with a line `To: NAME`"
                 .into(),
         }));
     }
     Ok(answered)
+}
+
+/// What a draft answers because of where it was written; the draft itself is noted to be the first
+/// of a thread that has no messages.
+fn beside(
+    core: &Core,
+    index: &Index,
+    draft: &mut Draft,
+    target: &Target,
+) -> Result<Option<Original>, OutboxError> {
+    Ok(match target {
+        Target::Outbox => None,
+        Target::Reply { store, from, id } => {
+            let number = store_number(index, store)?;
+            let ix = core.find(number, from, id).ok_or(OutboxError::NotFound)?;
+            Some(answer(core, index, ix).ok_or(OutboxError::NotFound)?)
+        }
+        Target::Thread { store, id } => {
+            let number = store_number(index, store)?;
+            let thread = core.find_thread(number, id).ok_or(OutboxError::NotFound)?;
+            if core.empty_thread(thread).is_some() && core.thread_messages(thread).is_empty() {
+                begin(index, draft, number, id);
+                None
+            } else {
+                Some(answer_thread(core, index, thread)?)
+            }
+        }
+    })
+}
+
+/// The draft is the first message of a thread that exists without any.
+fn begin(index: &Index, draft: &mut Draft, number: usize, id: &str) {
+    let Some(store) = index.stores().get(number) else { return };
+    draft.is_reply = true;
+    continue_thread(index, draft, number, id.to_owned());
+    if draft.to.is_empty() {
+        draft.to.extend(store.default_recipient());
+    }
+    draft.via.get_or_insert_with(|| store.name().to_owned());
+}
+
+/// The draft goes on in this thread of a store, unless it names another. People see and write ids
+/// without labels.
+fn continue_thread(index: &Index, draft: &mut Draft, number: usize, id: String) {
+    let origins = index.stores().get(number).is_some_and(|s| s.origins());
+    let same = |said: &String| origins && said == plain_thread(&id);
+    if draft.thread.as_ref().is_none_or(same) {
+        draft.thread = Some(id);
+    }
+}
+
+/// The thread that is meant by an id that people write, in a store whose ids may carry labels: the
+/// one without a label, or the only one with one.
+pub(super) fn labelled(core: &Core, store: usize, id: String) -> String {
+    if id.contains(ORIGIN) || core.find_thread(store, &id).is_some_and(|t| core.has_folder(t, true))
+    {
+        return id;
+    }
+    let all = core.thread_folders(true).filter_map(|thread| core.thread_id(thread));
+    let mut same = all.filter(|(other, number)| *number == store && plain_thread(other) == id);
+    match (same.next(), same.next()) {
+        (Some((only, _)), None) => only.to_owned(),
+        _ => id,
+    }
 }
 
 /// The newest message of a thread, which an answer to the thread answers where threads are made of

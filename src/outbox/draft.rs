@@ -12,8 +12,8 @@
 
 use crate::model::{Draft, DraftError};
 
-/// The header lines that make a header block.
-pub const KNOWN_HEADERS: &[&str] = &[
+/// The header lines that make a header block in every mount.
+const EVERYWHERE: &[&str] = &[
     "To",
     "Cc",
     "Subject",
@@ -26,18 +26,124 @@ pub const KNOWN_HEADERS: &[&str] = &[
     "Idempotency-Key",
 ];
 
-/// Parses a complete draft.
-///
-/// # Errors
-/// If the text is not UTF-8 or a header cannot be used.
-pub fn parse(bytes: &[u8]) -> Result<Draft, DraftError> {
-    let text = std::str::from_utf8(bytes).map_err(|e| DraftError::NotUtf8(e.valid_up_to()))?;
-    let (header, body) = split(text);
-    let mut draft = Draft { body: without_final_newlines(body).to_owned(), ..Draft::default() };
-    for (name, value) in header_lines(header)? {
-        set(&mut draft, name, &value)?;
+/// The header lines that drafts of one mount can have.
+#[derive(Clone, Debug)]
+pub struct Headers(Vec<&'static str>);
+
+impl Headers {
+    /// Those that every draft can have, and these, which only some stores know
+    /// ([`Store::headers`](crate::store::Store::headers)).
+    pub fn with(more: impl IntoIterator<Item = &'static str>) -> Self {
+        let mut all = EVERYWHERE.to_vec();
+        for name in more {
+            if !all.contains(&name) {
+                all.push(name);
+            }
+        }
+        Self(all)
     }
-    Ok(draft)
+
+    /// Parses a complete draft.
+    ///
+    /// # Errors
+    /// If the text is not UTF-8 or a header cannot be used.
+    pub fn parse(&self, bytes: &[u8]) -> Result<Draft, DraftError> {
+        let text = std::str::from_utf8(bytes).map_err(|e| DraftError::NotUtf8(e.valid_up_to()))?;
+        let (header, body) = self.split(text);
+        let mut draft = Draft { body: without_final_newlines(body).to_owned(), ..Draft::default() };
+        for (name, value) in self.lines(header)? {
+            set(&mut draft, name, &value)?;
+        }
+        Ok(draft)
+    }
+
+    /// Parses what is there of a draft that is still being written; `None` while its header block is
+    /// open, so that nothing can be said about it yet.
+    ///
+    /// # Errors
+    /// What is already certain to be refused.
+    pub fn parse_partial(&self, bytes: &[u8]) -> Result<Option<Draft>, DraftError> {
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => text,
+            // A character may be cut at the end of a write.
+            Err(e) if e.error_len().is_none() => {
+                std::str::from_utf8(bytes.get(..e.valid_up_to()).unwrap_or_default())
+                    .unwrap_or_default()
+            }
+            Err(e) => return Err(DraftError::NotUtf8(e.valid_up_to())),
+        };
+        let Some((first, _)) = text.split_once('\n') else { return Ok(None) };
+        let has_block = self.name(first).is_some();
+        let ended = text.lines().any(|l| l.trim_end_matches('\r').is_empty() || is_rule(l));
+        if has_block && !ended {
+            return Ok(None);
+        }
+        self.parse(text.as_bytes()).map(Some)
+    }
+
+    /// Header block and body; the block is empty if there is none.
+    fn split<'t>(&self, text: &'t str) -> (&'t str, &'t str) {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let first = text.lines().next().unwrap_or_default();
+        if self.name(first).is_none() {
+            // An empty first line says that what follows is no header.
+            let body =
+                text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text);
+            return ("", body);
+        }
+        let mut end = 0;
+        for line in text.split_inclusive('\n') {
+            let bare = line.trim_end_matches(['\n', '\r']);
+            if bare.is_empty() || is_rule(bare) {
+                let header = text.get(..end).unwrap_or_default();
+                let body = text.get(end + line.len()..).unwrap_or_default();
+                // After a rule, AgentAZAll's form has one empty line that is not part of the text.
+                let body =
+                    if is_rule(bare) { body.strip_prefix('\n').unwrap_or(body) } else { body };
+                return (header, body);
+            }
+            end += line.len();
+        }
+        (text, "")
+    }
+
+    /// The known header a line begins with, in its canonical spelling, and the rest of the line.
+    fn name<'t>(&self, line: &'t str) -> Option<(&'static str, &'t str)> {
+        let (name, value) = line.split_once(':')?;
+        let known = self.0.iter().find(|k| k.eq_ignore_ascii_case(name))?;
+        Some((known, value.trim()))
+    }
+
+    /// The lines of the block, continuation lines joined to the line they continue.
+    fn lines(&self, header: &str) -> Result<Vec<(&'static str, String)>, DraftError> {
+        let mut out: Vec<(&'static str, String)> = Vec::new();
+        for line in header.lines() {
+            if line.starts_with([' ', '\t'])
+                && let Some((_, value)) = out.last_mut()
+            {
+                value.push(' ');
+                value.push_str(line.trim());
+                continue;
+            }
+            match self.name(line) {
+                Some((name, value)) => out.push((name, value.to_owned())),
+                None => return Err(self.unknown(line)),
+            }
+        }
+        Ok(out)
+    }
+
+    fn unknown(&self, line: &str) -> DraftError {
+        let name = line.split(':').next().unwrap_or_default();
+        DraftError::BadHeader {
+            header: crate::model::one_line(name).chars().take(40).collect(),
+            problem: format!(
+                "is not a header that a draft can have ({}); leave an empty line between the \
+                 header and the text, or begin the text with an empty line if it has no header",
+                self.0.join(", ")
+            ),
+        }
+    }
 }
 
 fn without_final_newlines(mut text: &str) -> &str {
@@ -47,94 +153,8 @@ fn without_final_newlines(mut text: &str) -> &str {
     text
 }
 
-/// Parses what is there of a draft that is still being written; `None` while its header block is
-/// open, so that nothing can be said about it yet.
-///
-/// # Errors
-/// What is already certain to be refused.
-pub fn parse_partial(bytes: &[u8]) -> Result<Option<Draft>, DraftError> {
-    let text = match std::str::from_utf8(bytes) {
-        Ok(text) => text,
-        // A character may be cut at the end of a write.
-        Err(e) if e.error_len().is_none() => {
-            std::str::from_utf8(bytes.get(..e.valid_up_to()).unwrap_or_default())
-                .unwrap_or_default()
-        }
-        Err(e) => return Err(DraftError::NotUtf8(e.valid_up_to())),
-    };
-    let Some((first, _)) = text.split_once('\n') else { return Ok(None) };
-    let has_block = header_name(first).is_some();
-    let ended = text.lines().any(|l| l.trim_end_matches('\r').is_empty() || is_rule(l));
-    if has_block && !ended {
-        return Ok(None);
-    }
-    parse(text.as_bytes()).map(Some)
-}
-
-/// Header block and body; the block is empty if there is none.
-fn split(text: &str) -> (&str, &str) {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let first = text.lines().next().unwrap_or_default();
-    if header_name(first).is_none() {
-        // An empty first line says that what follows is no header.
-        let body = text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text);
-        return ("", body);
-    }
-    let mut end = 0;
-    for line in text.split_inclusive('\n') {
-        let bare = line.trim_end_matches(['\n', '\r']);
-        if bare.is_empty() || is_rule(bare) {
-            let header = text.get(..end).unwrap_or_default();
-            let body = text.get(end + line.len()..).unwrap_or_default();
-            // After a rule, AgentAZAll's form has one empty line that is not part of the text.
-            let body = if is_rule(bare) { body.strip_prefix('\n').unwrap_or(body) } else { body };
-            return (header, body);
-        }
-        end += line.len();
-    }
-    (text, "")
-}
-
 fn is_rule(line: &str) -> bool {
     line.trim_end() == "---"
-}
-
-/// The known header a line begins with, in its canonical spelling, and the rest of the line.
-fn header_name(line: &str) -> Option<(&'static str, &str)> {
-    let (name, value) = line.split_once(':')?;
-    let known = KNOWN_HEADERS.iter().find(|k| k.eq_ignore_ascii_case(name))?;
-    Some((known, value.trim()))
-}
-
-/// The lines of the block, continuation lines joined to the line they continue.
-fn header_lines(header: &str) -> Result<Vec<(&'static str, String)>, DraftError> {
-    let mut out: Vec<(&'static str, String)> = Vec::new();
-    for line in header.lines() {
-        if line.starts_with([' ', '\t'])
-            && let Some((_, value)) = out.last_mut()
-        {
-            value.push(' ');
-            value.push_str(line.trim());
-            continue;
-        }
-        match header_name(line) {
-            Some((name, value)) => out.push((name, value.to_owned())),
-            None => return Err(unknown(line)),
-        }
-    }
-    Ok(out)
-}
-
-fn unknown(line: &str) -> DraftError {
-    let name = line.split(':').next().unwrap_or_default();
-    DraftError::BadHeader {
-        header: crate::model::one_line(name).chars().take(40).collect(),
-        problem: format!(
-            "is not a header that a draft can have ({}); leave an empty line between the header and \
-             the text, or begin the text with an empty line if it has no header",
-            KNOWN_HEADERS.join(", ")
-        ),
-    }
 }
 
 fn set(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftError> {
@@ -167,7 +187,9 @@ fn set(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftEr
         "Priority" => &mut draft.priority,
         "Type" => &mut draft.kind,
         "Via" => &mut draft.via,
-        _ => &mut draft.idempotency_key,
+        "Task" => &mut draft.task,
+        "Idempotency-Key" => &mut draft.idempotency_key,
+        _ => return bad("cannot be sent by this version; remove the line"),
     };
     if single.is_some() {
         return bad("is given twice");
@@ -211,6 +233,27 @@ fn bare_id(value: &str) -> &str {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn parse(bytes: &[u8]) -> Result<Draft, DraftError> {
+        Headers::with([]).parse(bytes)
+    }
+
+    fn parse_partial(bytes: &[u8]) -> Result<Option<Draft>, DraftError> {
+        Headers::with([]).parse_partial(bytes)
+    }
+
+    #[test]
+    fn a_header_of_one_kind_is_known_where_there_is_such_a_store() {
+        let text = b"Task: T1\nTo: bob\n\nx";
+        assert_eq!(parse(text).unwrap().body, "Task: T1\nTo: bob\n\nx");
+        let headers = Headers::with(["Task", "Task", "To"]);
+        let draft = headers.parse(text).unwrap();
+        assert_eq!((draft.task.as_deref(), draft.to), (Some("T1"), vec!["bob".to_owned()]));
+        let e = headers.parse(b"task: T1\nX: y\n\nx").unwrap_err().to_string();
+        assert!(e.contains("Idempotency-Key, Task)"), "{e}");
+        let e = parse(b"To: bob\nTask: T1\n\nx").unwrap_err().to_string();
+        assert!(e.contains("Task: is not a header") && e.contains("Idempotency-Key)"), "{e}");
+    }
 
     #[test]
     fn a_block_needs_a_known_first_line() {

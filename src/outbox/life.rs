@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::{
     CLOSING, DraftId, EARLY_LIMIT, Kept, Open, Outbox, OutboxError, REFUSING, Refusal, Target,
-    address, draft, names, not_an_address,
+    address, names, not_an_address, whole,
 };
 use crate::model::Timestamp;
 use crate::store::{Fit, Store};
@@ -135,7 +135,10 @@ impl Outbox {
 
     /// What can be said of a draft that may not be complete.
     pub(super) fn judge_early(&self, d: &Open) -> Result<(), OutboxError> {
-        let Some(mut draft) = draft::parse_partial(&d.text)? else { return Ok(()) };
+        let Some(mut draft) = self.headers.parse_partial(&d.text)? else { return Ok(()) };
+        if whole::may_come(self.index.stores(), &draft, &d.target) {
+            return Ok(());
+        }
         address::complete(&self.index, &mut draft, &d.name, &d.target)?;
         let routes = self.routes(&draft)?;
         for store in routes.iter().filter_map(|r| self.index.stores().get(r.store)) {

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 
 use crate::model::{Attachment, Claim, Draft, Message, Seed, Timestamp};
 use crate::store::{
-    Fit, Found, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Store, StoreError,
-    Violation,
+    EmptyThread, Fit, Found, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Store,
+    StoreError, Violation,
 };
 
 /// My address in it.
@@ -28,6 +28,25 @@ pub(super) struct Letter {
     pub parent: Option<String>,
     /// Contents of its attachments.
     pub files: Vec<Vec<u8>>,
+    /// The task its draft named.
+    pub task: Option<String>,
+}
+
+/// What sets this store apart from one of mailboxes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Traits {
+    /// Messages carry thread ids, which may carry labels.
+    pub origins: bool,
+    /// Bare names are only meant if the store is named.
+    pub only_via: bool,
+    pub headers: &'static [&'static str],
+    /// A JSON object is a whole message.
+    pub whole: bool,
+    /// Threads without messages.
+    pub empty: Vec<String>,
+    pub whom: Option<String>,
+    /// Threads that somebody else keeps locked.
+    pub locked: Vec<String>,
 }
 
 /// The store. Its switches are public.
@@ -47,6 +66,7 @@ pub(super) struct Memory {
     /// The store's own key; none: what a mount offers.
     pub key: Mutex<Option<Seed>>,
     pub keyless: AtomicBool,
+    pub traits: Mutex<Traits>,
     next: AtomicUsize,
 }
 
@@ -96,7 +116,29 @@ impl Store for Memory {
         1000
     }
     fn links(&self) -> bool {
-        true
+        !self.origins()
+    }
+    fn origins(&self) -> bool {
+        self.traits.lock().origins
+    }
+    fn empty_threads(&self) -> Vec<EmptyThread> {
+        let bare = |id: &String| EmptyThread {
+            id: id.clone(),
+            title: None,
+            time: Timestamp::from_secs(5),
+        };
+        self.traits.lock().empty.iter().map(bare).collect()
+    }
+    fn headers(&self) -> &'static [&'static str] {
+        self.traits.lock().headers
+    }
+    fn default_recipient(&self) -> Option<String> {
+        self.traits.lock().whom.clone()
+    }
+    fn recipient_in(&self, text: &str) -> Option<String> {
+        let whole = self.traits.lock().whole;
+        let text: serde_json::Value = whole.then(|| serde_json::from_str(text).ok())??;
+        Some(text.get("to")?.as_str()?.to_owned())
     }
     fn repeats(&self) -> bool {
         true
@@ -165,6 +207,7 @@ impl Store for Memory {
     fn fits(&self, address: &str) -> Fit {
         match address.split_once('@') {
             Some((_, host)) if host.contains('.') => Fit::Exact,
+            None if self.traits.lock().only_via => Fit::Via,
             None if super::names::is_plain(address) => Fit::Plain,
             _ => Fit::No,
         }
@@ -211,6 +254,7 @@ impl Store for Memory {
             key: draft.idempotency_key.clone(),
             parent: with.parent.and_then(|p| p.subject.clone()),
             files: Vec::new(),
+            task: draft.task.clone(),
         };
         self.prepared.lock().push((id.clone(), letter));
         let thread = draft.thread.clone().unwrap_or_default();
@@ -225,6 +269,9 @@ impl Store for Memory {
         self.appends.fetch_add(1, Ordering::Relaxed);
         if let Some(why) = *self.refuses.lock() {
             return Err(why());
+        }
+        if self.traits.lock().locked.contains(&message.thread) {
+            return Err(StoreError::Busy(format!("thread {} is locked", message.thread)));
         }
         let mut letters = self.letters.lock();
         if letters.iter().any(|l| l.message.id == message.id) {

@@ -11,7 +11,8 @@
 //!    the index takes them in and the spool forgets them.
 //! 4. A refusal at any point keeps the draft on the shelf, with the sentence that says why.
 //!
-//! What a store could not deliver at once, it is asked to deliver again at the start and whenever it
+//! What is for a thread that somebody else keeps locked waits alone, and is tried again with growing
+//! pauses. What a store could not deliver at once, it is asked to deliver again at the start and whenever it
 //! changed, by the same thread.
 //!
 //! # Locks
@@ -22,6 +23,7 @@
 
 mod address;
 mod attachments;
+mod busy;
 mod contents;
 pub mod draft;
 mod error;
@@ -36,6 +38,7 @@ mod reserved;
 mod route;
 mod sender;
 pub mod spool;
+mod whole;
 
 pub use error::OutboxError;
 pub use kept::Kept;
@@ -55,6 +58,7 @@ use crate::index::Index;
 use crate::model::{Timestamp, UnknownRecipient};
 use crate::store::Durability;
 use attachments::Attachments;
+use draft::Headers;
 use kept::Shelf;
 use reserved::Reserved;
 use sender::{Sender, Tools};
@@ -184,6 +188,8 @@ pub struct Listed {
 pub struct Outbox {
     index: Arc<Index>,
     settings: Settings,
+    /// The header lines a draft can have here.
+    headers: Headers,
     keys: Arc<Keys>,
     spool: Arc<Spool>,
     attachments: Arc<Attachments>,
@@ -240,7 +246,9 @@ impl Outbox {
                 Some(Refusal { name: name.clone(), reason, time: kept.time })
             })
             .max_by_key(|r| r.time);
+        let more = index.stores().iter().flat_map(|store| store.headers());
         let outbox = Self {
+            headers: Headers::with(more.copied()),
             index,
             settings,
             keys,
@@ -298,8 +306,7 @@ impl Outbox {
 
     /// A store changed: what waits in it may be delivered now.
     pub fn changed(&self, number: usize) {
-        // A store that takes an append as final has nothing waiting in it.
-        if self.index.stores().get(number).is_some_and(|s| s.repeats()) {
+        if self.index.stores().get(number).is_some_and(|s| s.delivers()) {
             self.sender.deliver(number);
         }
     }

@@ -10,7 +10,7 @@ use super::spool::Parcel;
 use super::{IDEMPOTENCY_WINDOW_MS, Open, Outbox, OutboxError, draft};
 use crate::identity::Identity;
 use crate::index::MsgIx;
-use crate::model::{Draft, Message, Timestamp, plain_id};
+use crate::model::{Draft, Message, Timestamp, plain_id, plain_thread};
 use crate::store::{Preparing, Store, StoreError};
 
 /// What one store gets of a draft.
@@ -79,7 +79,7 @@ impl Outbox {
 
     /// Parses, routes, copies and signs. The ids of the result are reserved.
     fn prepare(&self, d: &Open, replaced: &[Parcel]) -> Result<Vec<Parcel>, OutboxError> {
-        let mut draft = draft::parse(&d.text)?;
+        let mut draft = self.headers.parse(&d.text)?;
         let answered = address::complete(&self.index, &mut draft, &d.name, &d.target)?;
         let routes = self.routes(&draft)?;
         let sources = sources(&draft, &d.files);
@@ -163,7 +163,14 @@ impl Outbox {
             // Ids of one store mean nothing in another; what the writer wrote is left alone.
             draft.in_reply_to.take_if(|_| elsewhere.gave_id);
             draft.thread.take_if(|_| elsewhere.gave_thread && store.links());
+            if self.store(elsewhere.store)?.origins() {
+                draft.thread = draft.thread.map(|id| plain_thread(&id).to_owned());
+            }
             draft.is_reply = draft.in_reply_to.is_some() || draft.thread.is_some();
+        }
+        if store.origins() {
+            let core = self.index.read();
+            draft.thread = draft.thread.map(|id| address::labelled(&core, route.store, id));
         }
         if store.links()
             && draft.in_reply_to.is_none()

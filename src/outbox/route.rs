@@ -30,9 +30,10 @@ pub fn routes(
 ) -> Result<Vec<Route>, OutboxError> {
     let mut routes: Vec<Route> = Vec::new();
     let mut named: Vec<(usize, String)> = Vec::new();
+    let via = draft.via.as_deref().or_else(|| by_header(index.stores(), draft));
     let to = draft.to.iter().map(|to| (to, true));
     for (address, is_to) in to.chain(draft.cc.iter().map(|cc| (cc, false))) {
-        let store = route(index, address, draft.via.as_deref(), unknown)?;
+        let store = route(index, address, via, unknown)?;
         let canonical = index.stores().get(store).map(|s| s.canonical(address)).unwrap_or_default();
         if named.contains(&(store, canonical.clone())) {
             continue;
@@ -50,7 +51,42 @@ pub fn routes(
         // No format has messages for nobody; whom the other stores reach is not told here.
         route.to = std::mem::take(&mut route.cc);
     }
+    for store in routes.iter().filter_map(|r| index.stores().get(r.store)) {
+        takes_headers(index.stores(), store.as_ref(), draft)?;
+    }
     Ok(routes)
+}
+
+/// The header lines that only some stores have, and are set in a draft.
+fn special(draft: &Draft) -> impl Iterator<Item = &'static str> {
+    draft.task.iter().map(|_| "Task")
+}
+
+/// The name of the only store that has a header of this draft.
+fn by_header<'a>(stores: &'a [Arc<dyn Store>], draft: &Draft) -> Option<&'a str> {
+    let header = special(draft).next()?;
+    let mut having = stores.iter().filter(|s| s.headers().contains(&header));
+    let only = having.next()?;
+    having.next().is_none().then(|| only.name())
+}
+
+/// Refuses header lines that a store has not.
+fn takes_headers(
+    stores: &[Arc<dyn Store>],
+    store: &dyn Store,
+    draft: &Draft,
+) -> Result<(), OutboxError> {
+    let Some(header) = special(draft).find(|h| !store.headers().contains(h)) else {
+        return Ok(());
+    };
+    let having = stores.iter().filter(|s| s.headers().contains(&header));
+    let names: Vec<&str> = having.map(|s| s.name()).collect();
+    Err(OutboxError::Invalid(format!(
+        "{header}: messages in the store {} have no such header, only those in {}; remove the \
+         line, or choose another store with a line `Via: NAME`",
+        store.name(),
+        names.join(", ")
+    )))
 }
 
 /// The number of the store that carries a message to `recipient`.
@@ -96,10 +132,10 @@ fn by_address(index: &Index, recipient: &str) -> Result<usize, OutboxError> {
         .iter()
         .enumerate()
         .map(|(n, s)| (n, s.fits(recipient)))
-        .filter(|(_, fit)| *fit != Fit::No)
+        .filter(|(_, fit)| *fit > Fit::Via)
         .collect();
     if fits.is_empty() {
-        return Err(not_an_address(stores, recipient));
+        return Err(only_by_name(stores, recipient));
     }
     let known: Vec<usize> =
         fits.iter().map(|(n, _)| *n).filter(|n| knows(index, *n, recipient)).collect();
@@ -115,15 +151,28 @@ fn by_address(index: &Index, recipient: &str) -> Result<usize, OutboxError> {
     if let [only] = fitting[..] {
         return Ok(only);
     }
-    let lines: Vec<String> = fitting
-        .iter()
-        .filter_map(|n| stores.get(*n))
-        .map(|s| format!("  Via: {}", s.name()))
-        .collect();
     Err(OutboxError::Unreachable(format!(
         "several stores could carry this to {recipient}; choose one by adding a line to the header:\n{}",
-        lines.join("\n")
+        choices(fitting.iter().filter_map(|n| stores.get(*n)))
     )))
+}
+
+/// A header line a store, for a person to choose from.
+fn choices<'a>(stores: impl Iterator<Item = &'a Arc<dyn Store>>) -> String {
+    let lines: Vec<String> = stores.map(|s| format!("  Via: {}", s.name())).collect();
+    lines.join("\n")
+}
+
+/// Why an address that no store takes unasked cannot be reached.
+fn only_by_name(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
+    let lines = choices(stores.iter().filter(|s| s.fits(recipient) == Fit::Via));
+    if lines.is_empty() {
+        return not_an_address(stores, recipient);
+    }
+    OutboxError::Unreachable(format!(
+        "no store carries this to {} unless it is named; add a line to the header:\n{lines}",
+        crate::model::one_line(recipient)
+    ))
 }
 
 /// Whether the store knows the recipient. The store is asked without the lock of the tables: a scan

@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::CLOSING;
 use super::attachments::Attachments;
+use super::busy::Busy;
 use super::reserved::Reserved;
 use super::spool::{Parcel, Spool};
 use crate::index::{Entry, Index};
@@ -210,6 +211,7 @@ impl Worker {
     fn run(&self, inbox: &Receiver<Order>) {
         let mut failed: Vec<Failed> = Vec::new();
         let mut undelivered: BTreeMap<usize, Instant> = BTreeMap::new();
+        let mut busy = Busy::default();
         loop {
             let due = failed.iter().map(|f| f.due).chain(undelivered.values().copied()).min();
             let first = match due {
@@ -231,9 +233,14 @@ impl Worker {
                 .deliver
                 .extend(undelivered.iter().filter(|(_, due)| **due <= now).map(|(n, _)| *n));
             // What is under way when this panics stays in the spool, for the next process.
-            let appended = catch_unwind(AssertUnwindSafe(|| self.append_all(round.jobs)));
+            let jobs = std::mem::take(&mut round.jobs);
+            let appended = catch_unwind(AssertUnwindSafe(|| self.append_all(jobs, &mut busy)));
             match appended {
-                Ok(again) => failed.extend(again),
+                Ok((again, touched)) => {
+                    failed.extend(again);
+                    // What is derived from messages is behind now.
+                    round.deliver.extend(touched);
+                }
                 Err(_) => {
                     tracing::error!("sending panicked; the messages stay in the spool");
                 }
@@ -276,8 +283,9 @@ impl Worker {
         }
     }
 
-    /// Appends a batch, with one wait for the disk per store; what could not be appended.
-    fn append_all(&self, jobs: Vec<Job>) -> Vec<Failed> {
+    /// Appends a batch, with one wait for the disk per store; what could not be appended, and the
+    /// stores that have something to deliver now.
+    fn append_all(&self, jobs: Vec<Job>, busy: &mut Busy) -> (Vec<Failed>, Vec<usize>) {
         let mut touched: BTreeSet<usize> = BTreeSet::new();
         let mut appended: Vec<Job> = Vec::new();
         let mut failed = Vec::new();
@@ -285,9 +293,9 @@ impl Worker {
             let mut left = Vec::new();
             let mut reason: Option<Trouble> = None;
             for parcel in job.parcels.drain(..) {
-                if let Err(e) = self.append(&parcel, &mut touched) {
+                if let Err(e) = self.append(&parcel, &mut touched, busy) {
                     // The one that is tried again soonest.
-                    reason = reason.filter(|r| r.wait <= e.wait).or(Some(e));
+                    reason = reason.filter(|r| r.due <= e.due).or(Some(e));
                     left.push(parcel);
                 }
             }
@@ -296,13 +304,13 @@ impl Worker {
                 Some(why) => failed.push(self.set_aside(Job { n: job.n, parcels: left }, &why)),
             }
         }
-        for number in touched {
+        for number in touched.iter().copied() {
             let synced = match (self.tools.durability, self.tools.index.stores().get(number)) {
                 (Durability::Fsync, Some(store)) => store.sync(),
                 _ => Ok(()),
             };
             if let Err(e) = synced {
-                let why = Trouble { text: e.to_string(), wait: RETRY };
+                let why = Trouble::new(e.to_string(), RETRY);
                 // Nobody knows which of them the disk has: all are looked for again.
                 for job in appended.drain(..) {
                     let parcels = self.tools.spool.get(job.n);
@@ -312,7 +320,9 @@ impl Worker {
             self.refresh(number);
         }
         self.finish(&appended);
-        failed
+        let stores = self.tools.index.stores();
+        touched.retain(|number| stores.get(*number).is_some_and(|s| s.delivers()));
+        (failed, touched.into_iter().collect())
     }
 
     fn set_aside(&self, job: Job, why: &Trouble) -> Failed {
@@ -320,23 +330,44 @@ impl Worker {
         let said = (to, why.text.clone());
         let before = self.under.0.lock().stuck.insert(job.n, said.clone());
         if before.as_ref() != Some(&said) {
-            let (to, why) = (crate::model::one_line(&said.0), crate::model::one_line(&said.1));
-            tracing::error!(to = %to, reason = %why, "a message waits in the spool");
+            let (to, reason) = (crate::model::one_line(&said.0), crate::model::one_line(&said.1));
+            if why.busy {
+                tracing::info!(%to, %reason, "a message waits for its thread");
+            } else {
+                tracing::error!(%to, %reason, "a message waits in the spool");
+            }
         }
-        Failed { job, due: Instant::now() + why.wait }
+        Failed { job, due: why.due }
     }
 
-    fn append(&self, parcel: &Parcel, touched: &mut BTreeSet<usize>) -> Result<(), Trouble> {
+    fn append(
+        &self,
+        parcel: &Parcel,
+        touched: &mut BTreeSet<usize>,
+        busy: &mut Busy,
+    ) -> Result<(), Trouble> {
         let stores = self.tools.index.stores();
         let Some((number, store)) =
             stores.iter().enumerate().find(|(_, s)| s.name() == parcel.store)
         else {
             let text = format!("the store {:?} is not configured any more", parcel.store);
-            return Err(Trouble { text, wait: REFUSED });
+            return Err(Trouble::new(text, REFUSED));
         };
-        store.append(&parcel.message)?;
-        touched.insert(number);
-        Ok(())
+        if let Some((due, why)) = busy.waits(parcel, Instant::now()) {
+            return Err(Trouble { text: why.to_owned(), due, busy: true });
+        }
+        match store.append(&parcel.message) {
+            Err(StoreError::Busy(text)) => {
+                let due = busy.found(parcel, Instant::now(), &text);
+                Err(Trouble { text, due, busy: true })
+            }
+            done => {
+                busy.over(parcel);
+                done?;
+                touched.insert(number);
+                Ok(())
+            }
+        }
     }
 
     fn finish(&self, done: &[Job]) {
@@ -379,10 +410,18 @@ impl Worker {
     }
 }
 
-/// Why a message could not be appended, and how long it waits.
+/// Why a message could not be appended, and until when it waits.
 struct Trouble {
     text: String,
-    wait: Duration,
+    due: Instant,
+    /// Its thread is locked by somebody else: that happens.
+    busy: bool,
+}
+
+impl Trouble {
+    fn new(text: String, wait: Duration) -> Self {
+        Self { text, due: Instant::now() + wait, busy: false }
+    }
 }
 
 impl From<StoreError> for Trouble {
@@ -398,7 +437,7 @@ impl From<StoreError> for Trouble {
             | StoreError::NotPermitted(_)
             | StoreError::Unreachable(_) => REFUSED,
         };
-        Self { text: e.to_string(), wait }
+        Self::new(e.to_string(), wait)
     }
 }
 

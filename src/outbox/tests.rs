@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::memory::{Letter, ME, Memory};
+use super::memory::{Letter, ME, Memory, Traits};
 use super::*;
 use crate::identity::{Identity, Keyring};
 use crate::model::{PublicKey, Seed, Unsigned};
@@ -500,3 +500,5 @@ fn plain_names_are_drafts_whatever_the_stores() {
 fn check_name(stores: &[Arc<dyn Store>], name: &str) -> bool {
     super::life::is_well_formed(stores, name)
 }
+
+mod kinds;

@@ -117,6 +117,17 @@ pub struct Record {
     pub note: Option<String>,
 }
 
+/// A thread without messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmptyThread {
+    /// Its id, as in [`Found::thread`].
+    pub id: String,
+    /// Its title, for the subject.
+    pub title: Option<String>,
+    /// When it was last changed.
+    pub time: Timestamp,
+}
+
 /// A file that comes with a message.
 #[derive(Debug)]
 pub enum Part {

@@ -12,11 +12,15 @@ pub enum Kind {
     AgentAzall,
     /// AMP 0.1: a mailbox of JSON files per agent.
     Amp,
+    /// ATSF 1.1: a log of messages a thread, in the folders of projects.
+    Atsf,
+    /// AMP/1.0: task records between roles, a file a message in a shared folder (SSOT).
+    Ssot,
 }
 
 impl Kind {
     /// Every kind, in the order in which they are listed to people.
-    pub const ALL: &[Self] = &[Self::Samp, Self::AgentAzall, Self::Amp];
+    pub const ALL: &[Self] = &[Self::Samp, Self::AgentAzall, Self::Amp, Self::Atsf, Self::Ssot];
 
     /// The word used in configuration, paths and header lines.
     pub const fn as_str(self) -> &'static str {
@@ -24,6 +28,8 @@ impl Kind {
             Self::Samp => "samp",
             Self::AgentAzall => "agentazall",
             Self::Amp => "amp",
+            Self::Atsf => "atsf",
+            Self::Ssot => "ssot",
         }
     }
 
@@ -39,6 +45,25 @@ impl Kind {
             }
             Self::Amp => {
                 "an AMP address is written NAME@TENANT.PROVIDER, or is the NAME of a local agent"
+            }
+            Self::Atsf => "in an ATSF thread one writes to user or agent",
+            Self::Ssot => "a task record goes to admin, coordinator, executor or reviewer",
+        }
+    }
+
+    /// Whether its messages may ask for an acknowledgement
+    /// ([`Record::wants_ack`](super::Record::wants_ack)).
+    pub const fn acknowledges(self) -> bool {
+        matches!(self, Self::Ssot)
+    }
+
+    /// The commands of this kind, `msgfs <kind> COMMAND…`: usage and what it does. Carried out by
+    /// [`Store::command`](super::Store::command).
+    pub const fn commands(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Samp | Self::AgentAzall | Self::Amp | Self::Atsf => &[],
+            Self::Ssot => {
+                &[("resume TASK", "lift the lock or the suspension of a task; works only as admin")]
             }
         }
     }

@@ -3,6 +3,7 @@
 pub mod agentazall;
 pub mod amp;
 mod aside;
+pub mod atsf;
 pub mod below;
 mod error;
 mod found;
@@ -15,6 +16,7 @@ pub mod place;
 pub mod pytext;
 pub mod samp;
 mod sending;
+pub mod ssot;
 #[cfg(test)]
 mod testing;
 
@@ -26,7 +28,7 @@ use std::sync::Arc;
 
 pub use self::aside::{Advice, Note, Notebook, RawEntry, Violation, Watermark};
 pub use self::error::StoreError;
-pub use self::found::{Found, Location, Part, Record, Rejected, Sink};
+pub use self::found::{EmptyThread, Found, Location, Part, Record, Rejected, Sink};
 pub use self::kind::Kind;
 pub use self::sending::{Durability, Fit, Prepared, Preparing, Signer};
 use crate::model::{Claim, Draft, PublicKey, Seed, Timestamp};
@@ -55,6 +57,29 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// thread ids.
     fn links(&self) -> bool {
         false
+    }
+
+    /// Whether addresses are roles that several may fill: a signature is verified with the key it
+    /// carries, and no key is pinned to an address.
+    fn roles(&self) -> bool {
+        false
+    }
+
+    /// Whether a thread id may carry a label after [`ORIGIN`](crate::model::ORIGIN) that tells
+    /// threads of the same id apart.
+    fn origins(&self) -> bool {
+        false
+    }
+
+    /// Whether a message that is reported again under its key may say something else, although it is
+    /// a line of a log: then everything that is said of it is taken over.
+    fn restates(&self) -> bool {
+        false
+    }
+
+    /// The threads that have no messages, by id.
+    fn empty_threads(&self) -> Vec<EmptyThread> {
+        Vec::new()
     }
 
     /// A path in the store changed: the next scan must look at it.
@@ -155,6 +180,21 @@ pub trait Store: Send + Sync + fmt::Debug {
         address.to_owned()
     }
 
+    /// Header lines that only drafts for this store carry, in their canonical spelling.
+    fn headers(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Whom a text goes to that names nobody: an answer to a thread without messages.
+    fn default_recipient(&self) -> Option<String> {
+        None
+    }
+
+    /// The recipient that a text names itself, if it is a whole message of this format.
+    fn recipient_in(&self, _text: &str) -> Option<String> {
+        None
+    }
+
     /// How well a recipient's name fits this store.
     fn fits(&self, address: &str) -> Fit;
 
@@ -209,13 +249,19 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Appends a prepared message; when this returns every reader sees it.
     ///
     /// # Errors
-    /// As the system gave it. Nothing is half written as far as readers are concerned.
+    /// [`StoreError::Busy`], soon, if somebody else keeps the thread locked: this one is tried again
+    /// in a moment, and messages of other threads must not wait for it. Else as the system gave it. Nothing is half written as far as readers are concerned.
     fn append(&self, message: &Prepared) -> Result<(), StoreError>;
 
     /// Whether an append may be made again and then only does what is still missing. If not, what
     /// the index knows as mine counts as appended.
     fn repeats(&self) -> bool {
         false
+    }
+
+    /// Whether there can be anything for [`Store::deliver`] to do.
+    fn delivers(&self) -> bool {
+        self.repeats()
     }
 
     /// Does what waits and writes: delivers what was appended and could not be delivered, brings
@@ -327,5 +373,7 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
         Kind::Samp => Arc::new(samp::SampStore::open(spec)?),
         Kind::AgentAzall => Arc::new(agentazall::AgentAzall::open(spec)?),
         Kind::Amp => Arc::new(amp::Amp::open(spec)?),
+        Kind::Atsf => Arc::new(atsf::Atsf::open(spec)?),
+        Kind::Ssot => Arc::new(ssot::Ssot::open(spec)?),
     })
 }

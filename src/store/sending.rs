@@ -7,6 +7,8 @@ use crate::model::{Attached, Message, PublicKey, Timestamp};
 pub enum Fit {
     /// Not an address of this store.
     No,
+    /// An address of this store, but one that is never meant unless the store is named.
+    Via,
     /// A name that could be one among other things.
     Plain,
     /// The form that only this kind of store uses.

@@ -1,8 +1,8 @@
 //! `stat` of every node, and finding a node by name or number.
 
 use super::node::{
-    Decoded, Ino, Node, Place, Tag, day_ino, decode, fixed_ino, join, message_ino, parts_ino,
-    reply_ino,
+    Decoded, Ino, Node, Place, Tag, ack_ino, day_ino, decode, fixed_ino, join, message_ino,
+    parts_ino, reply_ino,
 };
 use super::{Error, Tree, names};
 use crate::index::{Entry, MsgIx};
@@ -61,6 +61,8 @@ impl Tree {
             Node::Message(place, ix) => message_ino(*place, identity(ix)),
             Node::Reply(place, ix) => reply_ino(*place, identity(ix)),
             Node::Parts(place, ix) => parts_ino(*place, identity(ix)),
+            Node::Ack(place, ix) => ack_ino(*place, identity(ix)),
+            Node::Warning(ix) => join(Tag::Warning, identity(ix)),
             Node::Part(place, ix, name) => {
                 let parts = parts_ino(*place, identity(ix)).to_string();
                 self.path_ino(&["part", &parts, name], node)
@@ -107,6 +109,8 @@ impl Tree {
             Decoded::Message(place, identity) => Node::Message(place, core.by_identity(identity)?),
             Decoded::Reply(place, identity) => Node::Reply(place, core.by_identity(identity)?),
             Decoded::Parts(place, identity) => Node::Parts(place, core.by_identity(identity)?),
+            Decoded::Ack(place, identity) => Node::Ack(place, core.by_identity(identity)?),
+            Decoded::Warning(identity) => Node::Warning(core.by_identity(identity)?),
             Decoded::Path(hash) => self.paths.lock().get(&hash)?.clone(),
         })
     }
@@ -127,14 +131,15 @@ impl Tree {
                 _ => self.find_listed(parent, name)?,
             },
             Node::Inbox | Node::Thread(_) | Node::ArchiveDay(_) | Node::SentDay(_) => {
-                self.find_message(parent, name)
+                self.find_message(parent, name)?
             }
             Node::Archive => self.find_day(Place::Archive, name).map(Node::ArchiveDay),
             Node::Sent => self.find_day(Place::Sent, name).map(Node::SentDay),
             Node::Threads => self.thread_named(name).map(Node::Thread),
             Node::Transcripts => {
                 let folder = name.strip_suffix(".txt");
-                folder.and_then(|f| self.thread_named(f)).map(Node::Transcript)
+                let thread = folder.and_then(|f| self.thread_named(f));
+                thread.filter(|t| self.has_transcript(*t)).map(Node::Transcript)
             }
             Node::Outbox => self.find_draft(name),
             Node::Rejected => self.reject_names().get(name).copied().map(Node::Reject),
@@ -170,28 +175,6 @@ impl Tree {
         live.then_some(day)
     }
 
-    fn find_message(&self, parent: &Node, name: &str) -> Option<Node> {
-        if let Some(stem) = name.strip_suffix(".txt")
-            && let Some((place, ix)) = self.message_named(parent, stem)
-        {
-            return Some(Node::Message(place, ix));
-        }
-        if let Some(stem) = name.strip_suffix(".reply")
-            && let Some((place, ix)) = self.message_named(parent, stem)
-        {
-            return Some(Node::Reply(place, ix));
-        }
-        if let Some(stem) = name.strip_suffix(".d")
-            && let Some((place, ix)) = self.message_named(parent, stem)
-            && self.index.read().entry(ix).is_some_and(Entry::has_parts)
-        {
-            return Some(Node::Parts(place, ix));
-        }
-        let Node::Thread(thread) = parent else { return None };
-        let draft = Node::ThreadDraft(*thread, name.to_owned());
-        self.thread_draft(*thread, name).map(|_| draft)
-    }
-
     /// `stat` of a node.
     ///
     /// # Errors
@@ -213,9 +196,13 @@ impl Tree {
                     if *place == Place::Inbox { Caching::Folder } else { Caching::Immutable };
                 read(size, time, caching)
             }
-            Node::Reply(_, ix) => {
+            Node::Reply(_, ix) | Node::Ack(_, ix) => {
                 let time = self.index.read().entry(*ix).map_or(NO_TIME, Entry::time);
                 self.file_attr(node, 0o200, 0, time, Caching::Volatile)
+            }
+            Node::Warning(ix) => {
+                let (text, time) = self.warning(*ix)?;
+                read(text.len() as u64, time, Caching::Brief)
             }
             Node::Part(_, ix, name) => {
                 let (size, time) = self.part_size(*ix, name)?;
@@ -356,11 +343,16 @@ impl Tree {
             Node::SentDay(day) => self.with_day_list(Place::Sent, |core, list| {
                 newest_live(core, core.on_day(list, *day))
             }),
-            Node::Thread(t) => last(&self.thread_messages(*t)),
-            Node::Threads | Node::Transcripts if self.all_conversations() => {
-                last(&self.every_message())
+            Node::Thread(t) => {
+                let newest = last(&self.thread_messages(*t));
+                newest.or_else(|| self.index.read().empty_thread(*t))
             }
-            Node::Threads | Node::Transcripts => self.index.read().newest(),
+            Node::Threads => {
+                let newest = self.newest(&Node::Transcripts);
+                newest.max(self.index.read().newest_empty())
+            }
+            Node::Transcripts if self.all_conversations() => last(&self.every_message()),
+            Node::Transcripts => self.index.read().newest(),
             Node::Rejected => {
                 let core = self.index.read();
                 core.rejects().map(|(_, r)| Timestamp::from_millis(r.time_ms)).max()

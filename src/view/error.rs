@@ -9,6 +9,9 @@ pub enum Error {
     /// No such name.
     #[error("no such file or folder")]
     NotFound,
+    /// No such name, and why not.
+    #[error("{0}")]
+    Missing(String),
     /// A folder where a file was expected.
     #[error("is a folder")]
     IsDir,
@@ -48,7 +51,7 @@ impl Error {
     /// here.
     pub fn errno(&self) -> i32 {
         match self {
-            Self::NotFound => libc::ENOENT,
+            Self::NotFound | Self::Missing(_) => libc::ENOENT,
             Self::IsDir => libc::EISDIR,
             Self::NotDir => libc::ENOTDIR,
             Self::NotPermitted(_) => libc::EPERM,

@@ -81,6 +81,13 @@ pub enum OpenFile {
         /// What the wait gave.
         answer: Mutex<Option<Answer>>,
     },
+    /// `<name>.ack`: the first bytes written acknowledge the message.
+    Ack {
+        /// The message.
+        message: MsgIx,
+        /// It was done through this handle.
+        done: Mutex<bool>,
+    },
     /// A text that a store keeps, open for writing.
     Text(TextFile),
     /// A file in a composing folder.
@@ -167,8 +174,10 @@ impl Tree {
             Node::Text(number, folder, name) => {
                 self.open_text((*number, *folder, name.clone()), access)
             }
+            Node::Ack(_, ix) => self.open_ack(*ix, access),
             _ if access.write || access.truncate => Err(self.not_writable(node)),
             Node::Part(_, ix, name) => self.open_part(*ix, name),
+            Node::Warning(ix) => bytes(self.warning(*ix)?.0.into_bytes().into()),
             Node::Readme => bytes(self.readme().into_bytes().into()),
             Node::Status => bytes(self.status().0.into_bytes().into()),
             Node::Wait | Node::Next => {
@@ -221,7 +230,7 @@ impl Tree {
                 let plan = self.follow(*thread, plan, offset.saturating_add(size as u64));
                 self.read_transcript(&plan, offset, size)
             }
-            OpenFile::Draft { readable: false, .. } => {
+            OpenFile::Draft { readable: false, .. } | OpenFile::Ack { .. } => {
                 Err(Error::not_permitted("this file can only be written"))
             }
             OpenFile::Draft { id, .. } | OpenFile::Body { id, .. } => {
@@ -268,7 +277,10 @@ impl Tree {
                 }
                 Ok(())
             }
-            OpenFile::Raw(_) | OpenFile::Transcript { .. } | OpenFile::Text(_) => Ok(()),
+            OpenFile::Raw(_)
+            | OpenFile::Transcript { .. }
+            | OpenFile::Ack { .. }
+            | OpenFile::Text(_) => Ok(()),
         }
     }
 
@@ -316,7 +328,8 @@ impl Tree {
 /// Header and body if it can be read as a message, else its bytes as text.
 fn readable(store: &dyn crate::store::Store, at: &Location, reject: &Reject) -> String {
     let mut text = String::new();
-    let body = if let Ok(record) = store.read(at) {
+    let body = if let Ok(mut record) = store.read(at) {
+        super::without_label(store, &mut record.message);
         text.push_str(&super::render::header(&record.message, store.kind(), None));
         record.message.body
     } else {

@@ -18,6 +18,8 @@ enum Item {
     Message(MsgIx, bool),
     /// The folder of what comes with a message, named like it.
     Parts(MsgIx, bool),
+    /// What I should know of a message of mine, named like it.
+    Warning(MsgIx, bool),
     Thread(ThreadIx),
     Transcript(ThreadIx),
 }
@@ -61,6 +63,9 @@ impl Listing {
                 items.push(Item::Parts(ix, full));
             }
             items.push(Item::Message(ix, full));
+            if place == Place::Sent && core.is_noted(ix) {
+                items.push(Item::Warning(ix, full));
+            }
             waiting = Some((ix, time));
         }
         Self { place, items }
@@ -134,8 +139,7 @@ impl Tree {
             Node::RawDir(number, folder) => self.list_raw(*number, folder),
             Node::Rejected => Ok(self.list_rejected()),
             Node::Archive | Node::Sent => Ok(self.list_days(node)),
-            Node::Threads => Ok(self.list_threads(Item::Thread)),
-            Node::Transcripts => Ok(self.list_threads(Item::Transcript)),
+            Node::Threads | Node::Transcripts => Ok(self.list_threads(node)),
             Node::Inbox => {
                 let core = self.index.read();
                 Ok(Listing::messages(&core, Place::Inbox, core.inbox()))
@@ -144,7 +148,7 @@ impl Tree {
             Node::SentDay(day) => self.list_day(Place::Sent, *day),
             Node::Thread(thread) => {
                 let list = self.thread_messages(*thread);
-                if list.is_empty() {
+                if list.is_empty() && self.index.read().empty_thread(*thread).is_none() {
                     return Err(Error::NotFound);
                 }
                 Ok(Listing::messages(&self.index.read(), Place::Thread, list.iter().copied()))
@@ -194,12 +198,16 @@ impl Tree {
         store.map(|s| s.source_path_or_number(source & 0x00ff_ffff)).unwrap_or_default()
     }
 
-    fn list_threads(&self, item: fn(ThreadIx) -> Item) -> Listing {
+    /// The folders of threads, or their transcripts: one without messages has none.
+    fn list_threads(&self, node: &Node) -> Listing {
         let core = self.index.read();
-        let mut named: Vec<(&str, ThreadIx)> = core
-            .threads(self.all_conversations())
-            .filter_map(|t| Some((core.thread_id(t)?.0, t)))
-            .collect();
+        let all = self.all_conversations();
+        let (item, threads): (fn(ThreadIx) -> Item, Vec<ThreadIx>) = match node {
+            Node::Transcripts => (Item::Transcript, core.threads(all).collect()),
+            _ => (Item::Thread, core.thread_folders(all).collect()),
+        };
+        let named = threads.into_iter().filter_map(|t| Some((core.thread_id(t)?.0, t)));
+        let mut named: Vec<(&str, ThreadIx)> = named.collect();
         named.sort_unstable();
         let items = named.into_iter().map(|(_, t)| item(t)).collect();
         Listing { place: Place::Thread, items }
@@ -262,67 +270,16 @@ impl Tree {
                 let stem = names::message_stem(&core, core.entry(*ix)?, *full);
                 Some((format!("{stem}.d"), Node::Parts(listing.place, *ix)))
             }
+            Item::Warning(ix, full) => {
+                let core = self.index.read();
+                let stem = names::message_stem(&core, core.entry(*ix)?, *full);
+                Some((format!("{stem}.warning"), Node::Warning(*ix)))
+            }
             Item::Thread(t) => Some((self.thread_folder(*t)?, Node::Thread(*t))),
             Item::Transcript(t) => {
                 Some((format!("{}.txt", self.thread_folder(*t)?), Node::Transcript(*t)))
             }
         }
-    }
-
-    /// Every folder name that a thread has, or has had while the same id was shown in another store
-    /// too.
-    pub(super) fn thread_names(&self, thread: ThreadIx) -> Vec<String> {
-        let core = self.index.read();
-        let Some((id, _)) = core.thread_id(thread) else { return Vec::new() };
-        let name = names::thread_name(id);
-        let mut all = vec![name.clone()];
-        for (number, store) in self.index.stores().iter().enumerate() {
-            if core.find_thread(number, id).is_some() {
-                all.push(format!("{name}~{}", store.name()));
-            }
-        }
-        all
-    }
-
-    /// The folder name of a thread: with the store's name if another store shows the same.
-    pub(super) fn thread_folder(&self, thread: ThreadIx) -> Option<String> {
-        let core = self.index.read();
-        let (id, number) = core.thread_id(thread)?;
-        let name = names::thread_name(id);
-        if self.stores_with_thread(&core, id).len() > 1 {
-            let store = self.index.stores().get(number)?.name().to_owned();
-            return Some(format!("{name}~{store}"));
-        }
-        Some(name)
-    }
-
-    fn stores_with_thread(&self, core: &Core, id: &str) -> Vec<ThreadIx> {
-        let visible = |t: &ThreadIx| core.thread_visible(*t, self.all_conversations());
-        (0..self.index.stores().len())
-            .filter_map(|number| core.find_thread(number, id))
-            .filter(visible)
-            .collect()
-    }
-
-    /// The threads whose id is too long for a name, and gives this one.
-    fn threads_cut_to(&self, name: &str) -> Vec<ThreadIx> {
-        let core = self.index.read();
-        let same =
-            |t: &ThreadIx| core.thread_id(*t).is_some_and(|(id, _)| names::thread_name(id) == name);
-        core.threads(self.all_conversations()).filter(same).collect()
-    }
-
-    /// The thread of a folder name.
-    pub(super) fn thread_named(&self, name: &str) -> Option<ThreadIx> {
-        let found = match names::thread_id(name) {
-            Some(names::ThreadId::Whole(id)) => self.stores_with_thread(&self.index.read(), &id),
-            Some(names::ThreadId::Cut) => self.threads_cut_to(name),
-            None => match names::thread_id(name.rsplit_once('~')?.0)? {
-                names::ThreadId::Whole(id) => self.stores_with_thread(&self.index.read(), &id),
-                names::ThreadId::Cut => self.threads_cut_to(name.rsplit_once('~')?.0),
-            },
-        };
-        found.into_iter().find(|t| self.thread_folder(*t).as_deref() == Some(name))
     }
 
     /// Unread messages and the names they have in `inbox/`, oldest first, at most `limit`.
@@ -344,9 +301,11 @@ impl Tree {
             Node::Inbox => {
                 let core = self.index.read();
                 let ix = find_named(&core, core.to_me_list(), stem)?;
-                // A name that a process already has still opens after the message was read.
+                // A name that a process already has still opens after the message was read, or
+                // acknowledged.
                 let e = core.entry(ix)?;
-                (!e.is_read() || e.is_read_here()).then_some((Place::Inbox, ix))?
+                let known = !e.is_read() || e.is_read_here() || self.is_acknowledged(ix);
+                known.then_some((Place::Inbox, ix))?
             }
             Node::ArchiveDay(day) | Node::SentDay(day) => {
                 let sent = matches!(folder, Node::SentDay(_));

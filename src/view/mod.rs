@@ -2,12 +2,13 @@
 //!
 //! - [`node`]: what there is, and the inode number of each. `listing`: what a folder holds.
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
-//! - `parts`: the files that come with a message. `me`, `texts`: texts that stores keep.
+//! - `beside`: what lies beside a message. `threads`: the folders of threads. `parts`: the files that come with a message. `me`, `texts`: texts that stores keep.
 //! - `write`: what may be written where. `path`: the same tree by path, for the command line.
 //! - `render`, `status`, `readme`, `transcript`: the bytes of files. [`reader`]: who is looking.
 //! - `error`: every refusal, and its errno.
 
 mod attr;
+mod beside;
 mod closing;
 mod error;
 mod file;
@@ -25,6 +26,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod texts;
+mod threads;
 mod transcript;
 mod wait;
 mod write;
@@ -48,9 +50,11 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 use crate::index::{Entry, Index, MsgIx, ThreadIx};
-use crate::model::{Fingerprint, MarkRead, Scope, SignatureState, Timestamp};
+use crate::model::{
+    Fingerprint, MarkRead, Message, Scope, SignatureState, Timestamp, plain_thread,
+};
 use crate::outbox::Outbox;
-use crate::store::Record;
+use crate::store::{Record, Store};
 use reader::Listers;
 
 /// Rendered messages kept for the next reader.
@@ -111,6 +115,8 @@ pub struct Tree {
     paths: Mutex<HashMap<u64, Node>>,
     listers: Mutex<Listers>,
     reading: closing::Closing,
+    /// Messages acknowledged through this tree.
+    acknowledged: Mutex<HashSet<MsgIx>>,
     composing: Mutex<HashMap<String, write::Composing>>,
     texts: texts::Texts,
 }
@@ -140,6 +146,7 @@ impl Tree {
             paths: Mutex::new(HashMap::new()),
             listers: Mutex::new(Listers::default()),
             reading: closing::Closing::default(),
+            acknowledged: Mutex::default(),
             composing: Mutex::new(HashMap::new()),
             texts: texts::Texts::default(),
         }
@@ -224,18 +231,22 @@ impl Tree {
 
     /// The message as a file.
     fn rendered(&self, ix: MsgIx) -> Result<Arc<[u8]>, Error> {
-        let (entry, signature) = {
+        let (entry, signature, generation) = {
             let core = self.index.read();
             let entry = *core.entry(ix).filter(|e| e.is_live()).ok_or(Error::NotFound)?;
-            (entry, core.signature(&entry))
+            (entry, core.signature(&entry), core.generation())
+        };
+        // The index forgets the length of what may have become another text in the same place.
+        let holds = |seen: &Entry, bytes: &Arc<[u8]>| {
+            entry.looks_like(seen) && entry.size() == Some(bytes.len() as u64)
         };
         if let Some((seen, bytes)) = self.rendered.lock().get(&ix)
-            && entry.looks_like(seen)
+            && holds(seen, bytes)
         {
             return Ok(Arc::clone(bytes));
         }
         if let Some((_, (seen, bytes))) = self.large.lock().as_ref().filter(|(of, _)| *of == ix)
-            && entry.looks_like(seen)
+            && holds(seen, bytes)
         {
             return Ok(Arc::clone(bytes));
         }
@@ -249,7 +260,7 @@ impl Tree {
         let bytes: Arc<[u8]> =
             render::message(&record.message, kind, signature).into_bytes().into();
         if entry.size() != Some(bytes.len() as u64) {
-            self.index.remember_size(ix, &entry, bytes.len() as u64);
+            self.index.remember_size(ix, &entry, generation, bytes.len() as u64);
         }
         let rendered = (entry, Arc::clone(&bytes));
         if bytes.len() <= RENDERED_MAX {
@@ -277,7 +288,17 @@ impl Tree {
             let thread = core.thread_id(core.thread_of(entry));
             record.message.thread = thread.map(|(id, _)| id.to_owned());
         }
+        without_label(store.as_ref(), &mut record.message);
         Ok(record)
+    }
+}
+
+/// People see thread ids without the label of the place a thread comes from.
+fn without_label(store: &dyn Store, message: &mut Message) {
+    if store.origins()
+        && let Some(thread) = &mut message.thread
+    {
+        thread.truncate(plain_thread(thread).len());
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 
 use crate::index::{Core, Entry};
-use crate::model::{hex, plain_id, twin_hash};
+use crate::model::{ORIGIN, hex, plain_id, twin_hash};
 
 /// Longest `<from>` part of a message's name, in bytes.
 const MAX_FROM: usize = 64;
@@ -90,12 +90,28 @@ pub(super) fn thread_name(id: &str) -> String {
             let _ = write!(out, "%{b:02X}");
         }
     }
-    if out.len() > MAX_THREAD {
-        out.truncate(CUT_THREAD);
-        out.push('~');
-        out.push_str(&short_hash(id, 8));
+    cut_to_length(out, id)
+}
+
+/// The folder name of a thread id that may carry a label: both, escaped, with `~` between them,
+/// which stands in neither.
+pub(super) fn labelled_name(id: &str) -> String {
+    match id.split_once(ORIGIN) {
+        None => thread_name(id),
+        Some((plain, label)) => {
+            cut_to_length(format!("{}~{}", thread_name(plain), thread_name(label)), id)
+        }
     }
-    out
+}
+
+/// A name that is too long is cut, and ends with the hash of the id.
+fn cut_to_length(mut name: String, id: &str) -> String {
+    if name.len() > MAX_THREAD {
+        name.truncate(CUT_THREAD);
+        name.push('~');
+        name.push_str(&short_hash(id, 8));
+    }
+    name
 }
 
 /// What a folder name says about the thread id.
@@ -163,6 +179,18 @@ mod tests {
         for bad in ["a b", "%2e", "%zz", "%4", "a%41", ".", "..", "~x"] {
             assert_eq!(thread_id(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_label_stands_behind_the_id() {
+        assert_eq!(labelled_name("a/b"), thread_name("a/b"));
+        assert_eq!(labelled_name("a/b\0my tree"), "a%2Fb~my%20tree");
+        assert_eq!(labelled_name("t\0~x"), "t~%7Ex");
+        let long = format!("{}\0tree", "x".repeat(198));
+        let name = labelled_name(&long);
+        assert_eq!((name.len(), name.ends_with(&short_hash(&long, 8))), (199, true));
+        assert_ne!(name, labelled_name(&format!("{}\0treetop", "x".repeat(198))));
+        assert_eq!(thread_id(&name), Some(ThreadId::Cut));
     }
 
     #[test]

@@ -77,6 +77,10 @@ pub enum Node {
     Message(Place, MsgIx),
     /// `<name>.reply` beside a message, not listed.
     Reply(Place, MsgIx),
+    /// `<name>.ack` beside a message that asks for an acknowledgement, not listed.
+    Ack(Place, MsgIx),
+    /// `<name>.warning` beside a message in `sent/`: what I should know of it.
+    Warning(MsgIx),
     /// `<name>.d/` beside a message: the files that come with it.
     Parts(Place, MsgIx),
     /// A file that comes with a message.
@@ -125,6 +129,8 @@ impl Node {
             | Self::RawFile(..)
             | Self::Message(..)
             | Self::Reply(..)
+            | Self::Ack(..)
+            | Self::Warning(_)
             | Self::Part(..)
             | Self::Text(..) => false,
         }
@@ -147,6 +153,8 @@ pub(super) enum Tag {
     Message = 16,
     Reply = 24,
     Parts = 32,
+    Ack = 40,
+    Warning = 48,
 }
 
 const TAG_SHIFT: u32 = 56;
@@ -182,6 +190,8 @@ pub(super) enum Decoded {
     Message(Place, u64),
     Reply(Place, u64),
     Parts(Place, u64),
+    Ack(Place, u64),
+    Warning(u64),
 }
 
 pub(super) fn join(tag: Tag, low: u64) -> Ino {
@@ -198,6 +208,10 @@ pub(super) fn reply_ino(place: Place, identity: u64) -> Ino {
 
 pub(super) fn parts_ino(place: Place, identity: u64) -> Ino {
     (Tag::Parts as u64 + place as u64) << TAG_SHIFT | identity & LOW
+}
+
+pub(super) fn ack_ino(place: Place, identity: u64) -> Ino {
+    (Tag::Ack as u64 + place as u64) << TAG_SHIFT | identity & LOW
 }
 
 pub(super) fn day_ino(tag: Tag, day: Day) -> Ino {
@@ -227,6 +241,8 @@ pub(super) fn decode(ino: Ino) -> Option<Decoded> {
         16..=19 => Decoded::Message(place(Tag::Message)?, low),
         24..=27 => Decoded::Reply(place(Tag::Reply)?, low),
         32..=35 => Decoded::Parts(place(Tag::Parts)?, low),
+        40..=43 => Decoded::Ack(place(Tag::Ack)?, low),
+        48 => Decoded::Warning(low),
         _ => return None,
     })
 }
@@ -251,7 +267,9 @@ mod tests {
             assert_eq!(decode(message_ino(place, 7)), Some(Decoded::Message(place, 7)));
             assert_eq!(decode(reply_ino(place, 7)), Some(Decoded::Reply(place, 7)));
             assert_eq!(decode(parts_ino(place, 7)), Some(Decoded::Parts(place, 7)));
+            assert_eq!(decode(ack_ino(place, 7)), Some(Decoded::Ack(place, 7)));
         }
+        assert_eq!(decode(join(Tag::Warning, 7)), Some(Decoded::Warning(7)));
         assert_eq!(decode(0), None);
         assert_eq!(decode(u64::MAX), None);
     }

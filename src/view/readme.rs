@@ -15,6 +15,7 @@ impl Tree {
             ""
         };
         let (parts, texts) = (self.about_parts(), self.about_texts());
+        let (ack, headers) = (self.about_ack(), self.about_headers());
         format!(
             "This folder is the mailbox of \"{me}\". Messages are files; use ls, cat and echo.
 {can_write}
@@ -29,7 +30,7 @@ REPLY
   echo \"text\" > inbox/NAME.reply          answers that message (NAME without .txt); works beside
                                           any message, also after it was read (archive/, threads/)
   echo \"text\" > threads/THREAD/new        answers the newest message of a conversation
-
+{ack}
 SEND
   echo \"text\" > outbox/BOB                to the agent called BOB
   Several lines, a subject, several recipients:
@@ -39,7 +40,7 @@ SEND
 
     text
     EOF
-  Other headers: Cc, Thread, In-Reply-To, Via, Idempotency-Key (makes a retry harmless).
+  Other headers: Cc, Thread, In-Reply-To, Via,{headers} Idempotency-Key (makes a retry harmless).
   A sent message leaves outbox/ and is in sent/. If it was refused it stays in outbox/, and
   outbox/BOB.error says why and what to do.
 
@@ -64,6 +65,25 @@ that sender; \"none\", \"unknown\" and \"missing\" are not proof of who wrote it
         } else {
             ""
         }
+    }
+
+    /// The line about `.ack`, if messages here can ask for one.
+    fn about_ack(&self) -> &'static str {
+        let asked = self.index.stores().iter().any(|s| s.kind().acknowledges());
+        if asked && !self.settings.read_only {
+            "  echo ok > inbox/NAME.ack                acknowledges a message that asks for it\n"
+        } else {
+            ""
+        }
+    }
+
+    /// The header lines that only some stores know.
+    fn about_headers(&self) -> String {
+        let all = self.index.stores().iter().flat_map(|s| s.headers());
+        all.fold(String::new(), |known, name| {
+            let more = format!(" {name},");
+            if known.contains(&more) { known } else { known + &more }
+        })
     }
 
     /// The line about `me/`, if there is any.

@@ -25,7 +25,7 @@ impl Tree {
         let mut nodes = vec![Node::Root, Node::Inbox];
         let listed =
             [&changes.added, &changes.redrawn, &changes.removed].iter().any(|l| !l.is_empty());
-        if listed || !changes.moved.is_empty() {
+        if listed || !changes.moved.is_empty() || !changes.emptied.is_empty() {
             nodes.extend([Node::Archive, Node::Sent, Node::Threads, Node::Transcripts]);
         }
         if changes.other {
@@ -42,6 +42,9 @@ impl Tree {
         }
         for (ix, left) in &changes.moved {
             self.stale_move(*ix, *left, &mut stale);
+        }
+        for thread in &changes.emptied {
+            self.stale_thread(*thread, &mut stale);
         }
         for ix in &changes.marked {
             self.stale_mark(*ix, &mut stale);
@@ -64,7 +67,8 @@ impl Tree {
             stale.insert(Stale::Attributes(self.ino(&folder)));
             if gone {
                 self.stale_names(&folder, ix, stale);
-                for node in [Node::Message(place, ix), Node::Parts(place, ix)] {
+                for node in [Node::Message(place, ix), Node::Parts(place, ix), Node::Ack(place, ix)]
+                {
                     stale.insert(Stale::Attributes(self.ino(&node)));
                 }
             }
@@ -84,6 +88,7 @@ impl Tree {
 
     /// The text of a message changed.
     fn stale_text(&self, ix: MsgIx, stale: &mut HashSet<Stale>) {
+        stale.insert(Stale::Attributes(self.ino(&Node::Warning(ix))));
         stale.insert(Stale::Attributes(self.ino(&Node::Message(Place::Inbox, ix))));
         for place in CACHED {
             stale.insert(Stale::Attributes(self.ino(&Node::Message(place, ix))));
@@ -101,15 +106,18 @@ impl Tree {
 
     /// Every name a message can have in a folder.
     fn stale_names(&self, folder: &Node, ix: MsgIx, stale: &mut HashSet<Stale>) {
-        let (stems, parts) = {
+        let (stems, parts, noted) = {
             let core = self.index.read();
             let Some(entry) = core.entry(ix) else { return };
-            (names::message_stems(&core, entry), entry.has_parts())
+            (names::message_stems(&core, entry), entry.has_parts(), core.is_noted(ix))
         };
         let parent = self.ino(folder);
         for stem in stems {
             if parts {
                 stale.insert(Stale::Name(parent, format!("{stem}.d")));
+            }
+            if noted {
+                stale.insert(Stale::Name(parent, format!("{stem}.warning")));
             }
             stale.insert(Stale::Name(parent, format!("{stem}.txt")));
         }
@@ -121,8 +129,11 @@ impl Tree {
         for node in [Node::Thread(thread), Node::Transcript(thread)] {
             stale.insert(Stale::Attributes(self.ino(&node)));
         }
-        let visible = self.index.read().thread_visible(thread, self.all_conversations());
-        if visible {
+        let (shown, read) = {
+            let (core, all) = (self.index.read(), self.all_conversations());
+            (core.has_folder(thread, all), core.thread_visible(thread, all))
+        };
+        if read {
             // Not touched: somebody may be working in the folder. The kernel asks for its name again
             // after a second.
             return;
@@ -130,7 +141,9 @@ impl Tree {
         let (folders, texts) = (self.ino(&Node::Threads), self.ino(&Node::Transcripts));
         for name in self.thread_names(thread) {
             stale.insert(Stale::Name(texts, format!("{name}.txt")));
-            stale.insert(Stale::Name(folders, name));
+            if !shown {
+                stale.insert(Stale::Name(folders, name));
+            }
         }
     }
 

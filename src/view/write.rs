@@ -36,6 +36,7 @@ impl Tree {
                 "messages cannot be changed; write NAME.reply to answer this one",
             ),
             Node::Part(..) => parts_are_fixed(),
+            Node::Warning(_) => Error::not_permitted("this note about a sent message is fixed"),
             _ => Error::not_permitted("this file cannot be written; drafts go to outbox/"),
         }
     }
@@ -111,11 +112,11 @@ impl Tree {
         if self.settings.read_only {
             return Err(Error::ReadOnly);
         }
-        let answers = [".reply", ".ack"].iter().any(|ending| name.ends_with(ending));
         let node = match parent {
-            // What there is to answer or acknowledge would have been found.
-            Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_) if answers => {
-                return Err(Error::NotFound);
+            Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
+                if let Some(why) = super::beside::missing(name) =>
+            {
+                return Err(Error::Missing(why.to_owned()));
             }
             Node::Outbox => Node::Draft(name.to_owned()),
             Node::Thread(thread) => Node::ThreadDraft(*thread, name.to_owned()),
@@ -169,6 +170,7 @@ impl Tree {
                 Ok(())
             }
             OpenFile::Text(file) => self.write_text(file, offset, data),
+            OpenFile::Ack { message, done } => self.write_ack(*message, done, data),
             _ => Err(Error::not_permitted("this file was not opened for writing")),
         }
     }
@@ -195,7 +197,7 @@ impl Tree {
                 self.truncate_text(&(*number, *folder, name.clone()), len)
             }
             // `truncate FILE` and `> FILE` on a name that no handle holds.
-            (None, Node::Reply(..)) => Ok(()),
+            (Some(OpenFile::Ack { .. }), _) | (None, Node::Reply(..) | Node::Ack(..)) => Ok(()),
             (None, Node::Draft(name)) => {
                 let outbox = self.outbox()?;
                 let id = outbox.start(name, Target::Outbox, false)?;
@@ -467,6 +469,7 @@ impl Tree {
                 | Node::Compose(_)
                 | Node::ComposeFile(..)
                 | Node::Reply(..)
+                | Node::Ack(..)
                 | Node::Text(..)
         )
     }

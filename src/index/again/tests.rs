@@ -133,3 +133,74 @@ fn replies_join_threads_and_leave_them_as_files_change() {
     let valid = SignatureState::Valid(public(3).fingerprint());
     assert_eq!(index.read().signature(&entry(&index, "d")), valid);
 }
+
+fn lines(restates: bool) -> Bed {
+    let bed = Bed::new();
+    bed.folder.lock().lines = Some(restates);
+    for (source, secs) in [(1, 10), (2, 20)] {
+        bed.put(source, message("foo", &format!("m{source}"), secs));
+    }
+    bed
+}
+
+#[test]
+fn a_line_that_is_repeated_says_something_new_only_where_its_store_vouches_for_it() {
+    for restates in [true, false] {
+        let bed = lines(restates);
+        let index = bed.open();
+        let (heard, ix) = (listen(&index), at(&index, "m1"));
+        bed.folder.lock().edit(1, |f| {
+            f.thread = "another".into();
+            f.time = Timestamp::from_secs(30);
+            f.read = Some(true);
+        });
+        index.refresh(0, false).unwrap();
+        let now = (thread(&index, "m1"), times(&index, false), entry(&index, "m1").is_read());
+        let changes = heard.lock().pop().unwrap();
+        if restates {
+            assert_eq!(now, ("another".into(), vec![20, 30], true));
+            assert_eq!((changes.redrawn, changes.marked), (vec![ix], vec![ix]));
+            assert_eq!(changes.moved.len(), 1);
+        } else {
+            assert_eq!(now, ("m1".into(), vec![10, 20], false));
+            assert!(changes.redrawn.is_empty());
+        }
+    }
+}
+
+#[test]
+fn what_is_said_again_in_the_same_place_may_be_another_text() {
+    let bed = lines(true);
+    let index = bed.open();
+    let (heard, ix) = (listen(&index), at(&index, "m2"));
+    let seen = entry(&index, "m2");
+    let generation = index.read().generation();
+    index.remember_size(ix, &seen, generation, 77);
+    assert_eq!(entry(&index, "m2").size(), Some(77));
+    bed.folder.lock().edit(2, |_| {});
+    index.refresh(0, false).unwrap();
+    assert_eq!(heard.lock().pop().unwrap().redrawn, [ix]);
+    assert_eq!(entry(&index, "m2").size(), None);
+    // A length that was found before is not that of what is there now.
+    index.remember_size(ix, &seen, generation, 77);
+    assert_eq!(entry(&index, "m2").size(), None);
+}
+
+#[test]
+fn a_note_comes_and_goes_and_is_in_the_snapshot() {
+    let bed = Bed::new();
+    let mine = |noted| Found { from_me: true, noted, ..message("me", "a", 10) };
+    bed.put(1, mine(true));
+    bed.put(2, message("foo", "b", 20));
+    let index = bed.open();
+    let noted = |index: &Index| ["a", "b"].map(|id| index.read().is_noted(at(index, id)));
+    assert_eq!(noted(&index), [true, false]);
+    index.close();
+    let index = bed.open();
+    assert_eq!(noted(&index), [true, false]);
+    let heard = listen(&index);
+    bed.put(1, mine(false));
+    index.refresh(0, false).unwrap();
+    assert_eq!(noted(&index), [false, false]);
+    assert_eq!(heard.lock().pop().unwrap().redrawn, [at(&index, "a")]);
+}

@@ -165,3 +165,79 @@ fn an_unsigned_message_is_judged_once() {
         index.refresh(0, false).unwrap();
     }
 }
+
+fn roles(unsigned: Unsigned) -> Bed {
+    let bed = Bed { unsigned, ..Bed::new() };
+    bed.folder.lock().roles = true;
+    bed
+}
+
+#[test]
+fn a_role_has_as_many_keys_as_it_has_holders_and_none_is_pinned() {
+    let bed = roles(Unsigned::Known);
+    bed.put(1, with("agent", "a", signed(1, ClaimScope::Whole)));
+    bed.put(2, with("agent", "b", signed(2, ClaimScope::Whole)));
+    bed.put(3, message("agent", "c", 6));
+    bed.put(4, with("agent", "d", without_key(1)));
+    bed.put(5, with("agent", "e", signed(1, ClaimScope::Part)));
+    let Claim::Signed { key, covered, scope, .. } = signed(2, ClaimScope::Whole) else { panic!() };
+    let wrong = Claim::Signed { key, signature: [7; 64], covered, scope };
+    bed.put(6, with("agent", "f", wrong));
+    bed.put(7, with("agent", "g", Claim::Malformed("it has no sig".into())));
+    let index = bed.open();
+    assert_eq!((state(&index, "a"), state(&index, "b")), (Some(valid(1)), Some(valid(2))));
+    assert_eq!(state(&index, "c"), Some(SignatureState::None), "not missing, and not refused");
+    assert_eq!(state(&index, "d"), Some(SignatureState::Unknown));
+    assert_eq!(state(&index, "e"), Some(SignatureState::None));
+    assert_eq!((state(&index, "f"), state(&index, "g")), (None, None));
+    assert_eq!(index.read().rejects().count(), 2);
+    assert!(index.keyring().list().is_empty());
+    index.judge_again();
+    assert_eq!(state(&index, "b"), Some(valid(2)));
+    // A pin of the same name, made for another store, says nothing here.
+    index.keyring().trust("agent", Some(public(9))).unwrap();
+    index.judge_again();
+    assert_eq!((state(&index, "a"), state(&index, "f")), (Some(valid(1)), None));
+}
+
+#[test]
+fn a_policy_against_all_unsigned_mail_holds_for_roles_and_not_for_me() {
+    let bed = roles(Unsigned::Refuse);
+    bed.put(1, message("agent", "a", 5));
+    bed.put(2, with("agent", "b", signed(1, ClaimScope::Whole)));
+    bed.put(3, Found { from_me: true, to_me: false, ..message("user", "c", 7) });
+    let index = bed.open();
+    assert_eq!(state(&index, "a"), None);
+    assert_eq!(state(&index, "b"), Some(valid(1)));
+    assert_eq!(state(&index, "c"), Some(SignatureState::None));
+}
+
+#[test]
+fn every_key_of_a_role_is_told_from_the_others() {
+    let bed = roles(Unsigned::Accept);
+    for seed in 1..=60u8 {
+        let claim = signed(seed, ClaimScope::Whole);
+        bed.put(u32::from(seed), with("agent", &format!("m{seed}"), claim));
+    }
+    let check = |index: &Index| {
+        for seed in 1..=60u8 {
+            assert_eq!(state(index, &format!("m{seed}")), Some(valid(seed)), "{seed}");
+        }
+    };
+    let index = bed.open();
+    check(&index);
+    // Another holder signs what the 40th had signed; then it is not signed at all.
+    let heard = listen(&index);
+    for (claim, expected) in [
+        (Some(signed(50, ClaimScope::Whole)), valid(50)),
+        (None, SignatureState::None),
+        (Some(signed(40, ClaimScope::Whole)), valid(40)),
+    ] {
+        bed.folder.lock().edit(40, |f| f.claim = claim.map(Box::new));
+        index.refresh(0, false).unwrap();
+        assert_eq!(state(&index, "m40"), Some(expected));
+        assert_eq!(heard.lock().pop().unwrap().redrawn, [at(&index, "m40")]);
+    }
+    index.close();
+    check(&bed.open());
+}

@@ -47,7 +47,7 @@ struct State {
 const KEY: PublicKey = PublicKey([7; 32]);
 
 fn core() -> Core {
-    let info = |name: &str, links| StoreInfo { name: name.into(), whole_seconds: false, links };
+    let info = |name: &str, links| StoreInfo { name: name.into(), links, ..StoreInfo::default() };
     Core { stores: vec![info("plain", false), info("linked", true)], ..Core::default() }
 }
 

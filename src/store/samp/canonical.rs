@@ -96,12 +96,19 @@ pub fn compute_id(members: &Hashed<'_>, buffer: &mut String) -> Option<Id> {
 /// What the signature of the record on this line covers: [`SIGNATURE_CONTEXT`] and the canonical
 /// JSON of all members except `sig`. `None` if the line is no object or has no canonical form.
 pub fn signed_bytes(line: &str) -> Option<Vec<u8>> {
+    object_without(SIGNATURE_CONTEXT, line, "sig")
+}
+
+/// What a signature in the member `without` of the object on this line covers: the context it is made
+/// in and the canonical JSON of all other members. `None` if the line is no object or has no canonical
+/// form.
+pub fn object_without(context: &str, line: &str, without: &str) -> Option<Vec<u8>> {
     let mut members: Vec<(Cow<'_, str>, Value<'_>)> = Vec::new();
     let mut lone_key = false;
     json::members(line, |key, value| {
         let (key, lone) = key.decode();
         lone_key |= lone;
-        if key != "sig" {
+        if key != without {
             members.push((key, value));
         }
     })
@@ -110,8 +117,8 @@ pub fn signed_bytes(line: &str) -> Option<Vec<u8>> {
         return None;
     }
     sort_members(&mut members);
-    let mut out = String::with_capacity(line.len() + SIGNATURE_CONTEXT.len());
-    out.push_str(SIGNATURE_CONTEXT);
+    let mut out = String::with_capacity(line.len() + context.len());
+    out.push_str(context);
     out.push('{');
     for (n, (key, value)) in members.iter().enumerate() {
         if n > 0 {

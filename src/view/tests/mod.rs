@@ -1,8 +1,11 @@
-//! The tree over stores in memory. `shown`: messages and what comes with them; `texts`: `me/`.
+//! The tree over stores in memory. `shown`: messages and what comes with them; `beside`: what can be
+//! written beside them; `threads`: their folders; `texts`: `me/`.
 
+mod beside;
 mod shown;
 mod store;
 mod texts;
+mod threads;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

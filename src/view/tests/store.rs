@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 
 use crate::model::{Attachment, Claim, Draft, Message, Timestamp};
 use crate::store::{
-    Fit, Found, Kind, Location, Note, Notebook, Part, Prepared, Preparing, RawEntry, Record,
-    Rejected, Sink, Store, StoreError, Violation,
+    EmptyThread, Fit, Found, Kind, Location, Note, Notebook, Part, Prepared, Preparing, RawEntry,
+    Record, Rejected, Sink, Store, StoreError, Violation,
 };
 
 /// A message, and the bytes of its files in the order of its attachments.
@@ -24,6 +24,10 @@ pub(super) struct Letter {
     pub claim: Option<Claim>,
     pub files: Vec<Vec<u8>>,
     pub from_me: bool,
+    /// The store's own mark.
+    pub read: Option<bool>,
+    pub wants_ack: bool,
+    pub note: Option<String>,
 }
 
 /// One per source number; `Err` holds why something is refused.
@@ -39,6 +43,14 @@ pub(super) struct TestStore {
     pub reads: AtomicUsize,
     pub carries: bool,
     pub remarks: Vec<String>,
+    /// Thread ids may carry labels, and threads are not made of links.
+    pub origins: bool,
+    pub empty: Mutex<Vec<EmptyThread>>,
+    /// Acknowledgements that were given or tried, by number of the letter.
+    pub acks: Mutex<Vec<u32>>,
+    /// What the next acknowledgements give before one succeeds.
+    pub ack_fails: Mutex<Vec<StoreError>>,
+    pub deliveries: AtomicUsize,
 }
 
 /// Texts and their times, by folder and name.
@@ -121,9 +133,9 @@ fn found(n: usize, letter: &Letter) -> Found<'_> {
         to_me: !letter.from_me,
         from_me: letter.from_me,
         id_verified: true,
-        read: None,
+        read: letter.read,
         name_time: None,
-        noted: false,
+        noted: letter.note.is_some(),
         parts: !m.attachments.is_empty(),
         claim: letter.claim.clone().map(Box::new),
         idempotency_key: None,
@@ -167,7 +179,33 @@ impl Store for TestStore {
     }
 
     fn links(&self) -> bool {
+        !self.origins
+    }
+
+    fn origins(&self) -> bool {
+        self.origins
+    }
+
+    fn empty_threads(&self) -> Vec<EmptyThread> {
+        self.empty.lock().clone()
+    }
+
+    fn acknowledge(&self, at: &Location) -> Result<(), StoreError> {
+        self.acks.lock().push(at.source);
+        if let Some(why) = self.ack_fails.lock().pop() {
+            return Err(why);
+        }
+        self.change(at.source as usize, |l| (l.wants_ack, l.read) = (false, Some(true)));
+        Ok(())
+    }
+
+    fn delivers(&self) -> bool {
         true
+    }
+
+    fn deliver(&self) -> Result<bool, StoreError> {
+        self.deliveries.fetch_add(1, Ordering::Relaxed);
+        Ok(false)
     }
 
     fn scan(&self, _full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
@@ -225,8 +263,9 @@ impl Store for TestStore {
 
     fn read(&self, at: &Location) -> Result<Record, StoreError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        let Letter { message, body_if_valid, claim, .. } = self.letter(at.source)?;
-        Ok(Record { message, body_if_valid, claim, ..Record::default() })
+        let Letter { message, body_if_valid, claim, wants_ack, note, .. } =
+            self.letter(at.source)?;
+        Ok(Record { message, body_if_valid, claim, wants_ack, note, ..Record::default() })
     }
 
     fn read_bytes(&self, _at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {

@@ -1,0 +1,142 @@
+//! `msgfs <kind> WORD…`: what only stores of one kind can do.
+
+use std::fmt::Write;
+
+use clap::{ArgMatches, Args as _, Command, FromArgMatches, Subcommand};
+use msgfs::model::safe_text;
+use msgfs::store::Kind;
+
+use super::context::Context;
+use super::failure::Failure;
+use super::stores::{self, Opener};
+use super::{Global, output};
+
+/// A command of one kind of store.
+#[derive(Clone, Debug)]
+pub(crate) struct Args {
+    kind: Kind,
+    options: Options,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Options {
+    /// The command and what it needs; without it the commands are listed
+    #[arg(value_name = "WORD")]
+    words: Vec<String>,
+    /// The store that shall do it, if there are several of this kind
+    #[arg(long, value_name = "NAME")]
+    store: Option<String>,
+}
+
+/// The kinds that have commands.
+fn kinds() -> impl Iterator<Item = Kind> {
+    Kind::ALL.iter().copied().filter(|kind| !kind.commands().is_empty())
+}
+
+/// The subcommand of a kind, with its commands in the help.
+fn subcommand(kind: Kind) -> Command {
+    let mut examples = format!("Examples:\n  msgfs {kind}");
+    for (usage, _) in kind.commands() {
+        let _ = write!(examples, "\n  msgfs {kind} {usage}");
+    }
+    let about = format!("Do what only {kind} stores can");
+    let long = format!("{about}\n\nCommands:\n{}", listed(kind));
+    let command = Command::new(kind.as_str()).about(about).long_about(long).after_help(examples);
+    Options::augment_args(command)
+}
+
+/// The commands of a kind, a line each.
+fn listed(kind: Kind) -> String {
+    let width = kind.commands().iter().map(|(usage, _)| usage.len()).max().unwrap_or_default();
+    let lines = kind.commands().iter().map(|(usage, what)| format!("  {usage:width$}  {what}"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+impl Subcommand for Args {
+    fn augment_subcommands(cmd: Command) -> Command {
+        kinds().fold(cmd, |cmd, kind| cmd.subcommand(subcommand(kind)))
+    }
+
+    fn augment_subcommands_for_update(cmd: Command) -> Command {
+        Self::augment_subcommands(cmd)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        kinds().any(|kind| kind.as_str() == name)
+    }
+}
+
+impl FromArgMatches for Args {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
+        let (name, matches) = matches.subcommand().ok_or_else(missing)?;
+        let kind = name.parse().map_err(|_| missing())?;
+        Ok(Self { kind, options: Options::from_arg_matches(matches)? })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Whether a kind has a command of this name.
+fn knows(kind: Kind, word: &str) -> bool {
+    kind.commands().iter().any(|(usage, _)| usage.split(' ').next() == Some(word))
+}
+
+pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+    let Args { kind, options } = args;
+    let Some(command) = options.words.first() else {
+        return output::data(&format!("{}\n", listed(*kind)));
+    };
+    if !knows(*kind, command) {
+        let command = safe_text(command);
+        return Err(Failure::Usage(format!(
+            "{kind} stores have no command {command}; they have:\n{}",
+            listed(*kind)
+        )));
+    }
+    let context = Context::find(global)?;
+    let mut specs = context.specs()?;
+    specs.retain(|spec| spec.kind == *kind);
+    let spec = stores::pick(&specs, options.store.as_deref(), &format!("{kind} store"))?;
+    let opener = Opener::new(&context)?;
+    let answer = opener.open(spec)?.command(&options.words);
+    let answer = answer.map_err(|e| Failure::refused(e.to_string()))?;
+    output::data(&ended(&answer))
+}
+
+/// The answer as whole lines that cannot drive the terminal.
+fn ended(answer: &str) -> String {
+    let answer = safe_text(answer.trim_end_matches('\n')).into_owned();
+    if answer.is_empty() { answer } else { answer + "\n" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &[&str]) -> Result<Args, clap::Error> {
+        let command = Args::augment_subcommands(Command::new("msgfs"));
+        Args::from_arg_matches(&command.try_get_matches_from(line)?)
+    }
+
+    #[test]
+    fn a_kind_with_commands_is_a_command() {
+        let args = parse(&["msgfs", "ssot", "resume", "T1", "--store", "a"]).unwrap();
+        assert_eq!((args.kind, args.options.store.as_deref()), (Kind::Ssot, Some("a")));
+        assert_eq!(args.options.words, ["resume", "T1"]);
+        assert!(parse(&["msgfs", "ssot"]).unwrap().options.words.is_empty());
+        assert!(parse(&["msgfs", "samp", "x"]).is_err(), "SAMP has none");
+        assert!(Args::has_subcommand("ssot") && !Args::has_subcommand("samp"));
+    }
+
+    #[test]
+    fn commands_are_known_by_their_first_word() {
+        assert!(knows(Kind::Ssot, "resume") && !knows(Kind::Ssot, "TASK"));
+        assert!(listed(Kind::Ssot).starts_with("  resume TASK  lift "));
+        assert_eq!(ended("a\u{1b}\nb\n\n"), "a\u{241b}\nb\n");
+        assert_eq!(ended(""), "");
+    }
+}

@@ -1,0 +1,99 @@
+//! Stores opened for one command that writes to them directly, as other programs do.
+//!
+//! A mount may act for me at the same time: it learns of what is written as of everything that other
+//! programs write. msgfs's own state is its alone then, so the stores get none.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use msgfs::config::{LockError, StateLock};
+use msgfs::model::one_line;
+use msgfs::store::{self, Spec, Store};
+
+use super::context::Context;
+use super::failure::Failure;
+
+/// What the stores are opened with.
+pub(crate) struct Opener {
+    /// Where they may keep what is their own, if nobody else has it.
+    state: Option<PathBuf>,
+    _lock: Option<StateLock>,
+}
+
+impl Opener {
+    /// Takes the state of me, unless a mount or another command has it.
+    pub(crate) fn new(context: &Context) -> Result<Self, Failure> {
+        context.make_state()?;
+        match StateLock::acquire(&context.paths.state, None) {
+            Ok(lock) => Ok(Self { state: Some(context.paths.state.clone()), _lock: Some(lock) }),
+            Err(LockError::Held(_)) => Ok(Self { state: None, _lock: None }),
+            Err(e) => Err(Failure::refused(e.to_string())),
+        }
+    }
+
+    /// Opens a store.
+    pub(crate) fn open(&self, spec: &Spec) -> Result<Arc<dyn Store>, Failure> {
+        let state = self.state.as_ref().map(|s| s.join("stores").join(&spec.name));
+        store::open(&Spec { state, ..spec.clone() })
+            .map_err(|e| Failure::refused(format!("store {}: {e}", one_line(&spec.name))))
+    }
+}
+
+/// The store of this name among those that fit, or the only one.
+///
+/// # Errors
+/// If there is none, or several and no name; the sentence says which there are. `what` names them.
+pub(crate) fn pick<'a>(
+    specs: &'a [Spec],
+    name: Option<&str>,
+    what: &str,
+) -> Result<&'a Spec, Failure> {
+    let names = || specs.iter().map(|s| one_line(&s.name)).collect::<Vec<_>>().join(", ");
+    match (specs, name) {
+        ([], _) => Err(Failure::refused(format!(
+            "there is no {what} here; add a [[store]] to the configuration"
+        ))),
+        (specs, Some(name)) => specs.iter().find(|s| s.name == name).ok_or_else(|| {
+            let name = one_line(name);
+            Failure::refused(format!("there is no {what} named {name}; there is: {}", names()))
+        }),
+        ([only], None) => Ok(only),
+        (_, None) => Err(Failure::refused(format!(
+            "there are several: name one of {} with --store NAME",
+            names()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use msgfs::store::Kind;
+
+    fn spec(name: &str) -> Spec {
+        Spec {
+            name: name.into(),
+            kind: Kind::Ssot,
+            dir: "/x".into(),
+            me: "foo".into(),
+            as_me: None,
+            state: None,
+            home: None,
+        }
+    }
+
+    #[test]
+    fn one_store_needs_no_name_and_several_do() {
+        let (one, two) = ([spec("a")], [spec("a"), spec("b")]);
+        assert_eq!(pick(&one, None, "ssot store").unwrap().name, "a");
+        assert_eq!(pick(&two, Some("b"), "ssot store").unwrap().name, "b");
+        for (specs, name, words) in [
+            (&[][..], None, "there is no ssot store here"),
+            (&two, None, "name one of a, b with --store NAME"),
+            (&two, Some("c"), "no ssot store named c; there is: a, b"),
+        ] {
+            let text = pick(specs, name, "ssot store").unwrap_err().to_string();
+            assert!(text.contains(words), "{text}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Threads of stores that somebody else keeps locked: when what waits for one is tried again.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::spool::Parcel;
+
+/// How long a thread is left alone after it was found locked, at first; then twice as long each time,
+const FIRST: Duration = Duration::from_millis(200);
+/// … up to this.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// A thread that was found locked.
+#[derive(Debug)]
+struct Pause {
+    due: Instant,
+    length: Duration,
+    why: String,
+}
+
+/// The threads that were found locked, by store and id. What comes for one of them waits behind what
+/// is there already, so that the thread gets its messages in the order in which they were sent.
+#[derive(Debug, Default)]
+pub(super) struct Busy(HashMap<(String, String), Pause>);
+
+fn key(parcel: &Parcel) -> (String, String) {
+    (parcel.store.clone(), parcel.message.thread.clone())
+}
+
+impl Busy {
+    /// Whether the parcel's thread is not to be tried `now`: when it is, and why. All that wait for
+    /// one thread are told the same moment, so that they stay in their order.
+    pub fn waits(&self, parcel: &Parcel, now: Instant) -> Option<(Instant, &str)> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let pause = self.0.get(&key(parcel)).filter(|p| p.due > now)?;
+        Some((pause.due, &pause.why))
+    }
+
+    /// Notes that the parcel's thread was found locked; when it is tried again.
+    pub fn found(&mut self, parcel: &Parcel, now: Instant, why: &str) -> Instant {
+        let before = self.0.remove(&key(parcel));
+        let length = before.map_or(FIRST, |p| (p.length * 2).min(LONGEST));
+        let due = now + length;
+        self.0.insert(key(parcel), Pause { due, length, why: why.to_owned() });
+        due
+    }
+
+    /// Notes that the parcel's thread is locked no longer.
+    pub fn over(&mut self, parcel: &Parcel) {
+        if !self.0.is_empty() {
+            self.0.remove(&key(parcel));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Prepared;
+
+    fn parcel(store: &str, thread: &str) -> Parcel {
+        let message = Prepared {
+            to: "agent".into(),
+            id: "id".into(),
+            thread: thread.into(),
+            bytes: String::new(),
+            files: Vec::new(),
+        };
+        Parcel { store: store.into(), message }
+    }
+
+    #[test]
+    fn pauses_grow_and_are_those_of_one_thread() {
+        let (mut busy, now) = (Busy::default(), Instant::now());
+        let t = parcel("atsf", "t");
+        let millis = (0..7).map(|_| (busy.found(&t, now, "locked") - now).as_millis());
+        let millis: Vec<u128> = millis.collect();
+        assert_eq!(millis, [200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(busy.waits(&t, now), Some((now + LONGEST, "locked")));
+        assert_eq!(busy.waits(&t, now + LONGEST), None);
+        assert_eq!(busy.waits(&parcel("atsf", "u"), now), None);
+        assert_eq!(busy.waits(&parcel("other", "t"), now), None);
+        busy.over(&t);
+        assert_eq!(busy.waits(&t, now), None);
+        assert_eq!(busy.found(&t, now, "again"), now + FIRST);
+    }
+}

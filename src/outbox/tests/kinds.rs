@@ -1,0 +1,194 @@
+//! What stores of some kinds have and others have not: headers, whole messages, labels, threads
+//! without messages, locks.
+
+use super::*;
+
+const DAN: &str = "dan@acme.crabmail.ai";
+
+fn bed(traits: Traits) -> Bed {
+    let bed = Bed::new();
+    *bed.memory.traits.lock() = traits;
+    bed
+}
+
+#[test]
+fn a_header_of_one_store_goes_to_that_store_and_no_other() {
+    let bed = bed(Traits { headers: &["Task"], ..Traits::default() });
+    let outbox = bed.open();
+    send(&outbox, BOB, "Task: T1\n\nhi\n").unwrap();
+    assert_eq!(last(&bed).task.as_deref(), Some("T1"));
+    // A bare name would be an alias of the other store, which has no such header.
+    send(&outbox, "dan", "Task: T2\n\nhi\n").unwrap();
+    assert_eq!((last(&bed).task.as_deref(), bed.samp_log().as_str()), (Some("T2"), ""));
+    let e = send(&outbox, "carol", "Task: T3\nVia: samp\n\nhi\n").unwrap_err();
+    assert!(matches!(meaning(&e), OutboxError::Invalid(_)), "{e}");
+    assert!(e.to_string().contains("in the store samp have no such header, only those in amp"));
+    drop(outbox);
+    bed.memory.traits.lock().headers = &[];
+    let outbox = bed.open();
+    send(&outbox, "carol", "Task: T3\n\nhi\n").unwrap();
+    assert!(bed.samp_log().contains("Task: T3"), "elsewhere it is text");
+}
+
+#[test]
+fn a_whole_message_says_itself_whom_it_is_for() {
+    let bed = bed(Traits { whole: true, ..Traits::default() });
+    let outbox = bed.open();
+    let text = format!("{{\n  \"to\": \"{DAN}\"\n}}");
+    send(&outbox, "carol", &text).unwrap();
+    assert_eq!((last(&bed).message.to, last(&bed).message.body), (vec![DAN.to_owned()], text));
+    // Line by line, under a name that nobody has.
+    let id = outbox.start("x.json", Target::Outbox, true).unwrap();
+    for line in ["{\n", "\"to\":\n", &format!("\"{DAN}\"\n"), "}\n"] {
+        outbox.write(id, None, line.as_bytes()).unwrap();
+    }
+    outbox.flush(id, true).unwrap();
+    assert!(outbox.release(id));
+    outbox.settle(Duration::from_secs(5));
+    assert_eq!((bed.memory.sent().len(), bed.samp_log().as_str()), (2, ""));
+    // Headers beat it; another store takes no such text whole; what is none is a text.
+    send(&outbox, "x", &format!("To: {BOB}\n\n{{\"to\": \"{DAN}\"}}\n")).unwrap();
+    assert_eq!(last(&bed).message.to, [BOB]);
+    send(&outbox, "carol", &format!("Via: samp\n\n{{\"to\": \"{DAN}\"}}\n")).unwrap();
+    assert_eq!((bed.samp_log().lines().count(), bed.memory.sent().len()), (1, 3));
+    for text in ["{\"a\": 1}\n", "{ hello\n", "{\n", "{\"to\": 5}\n"] {
+        send(&outbox, "carol", text).unwrap();
+    }
+    assert_eq!((bed.samp_log().lines().count(), bed.memory.sent().len()), (5, 3));
+}
+
+#[test]
+fn an_answer_that_is_a_whole_message_goes_to_whom_it_says() {
+    let bed = bed(Traits { whole: true, ..Traits::default() });
+    bed.memory.receive(BOB, &[ME], "m1", 10, None);
+    let outbox = bed.open();
+    let target = || Target::Thread { store: "amp".into(), id: "m1".into() };
+    send_as(&outbox, "x", target(), &format!("{{\"to\": \"{DAN}\"}}\n")).unwrap();
+    assert_eq!(last(&bed).message.to, [DAN]);
+    send_as(&outbox, "x", target(), "{\"to\": 1}\n").unwrap();
+    assert_eq!(last(&bed).message.to, [BOB]);
+}
+
+#[test]
+fn a_store_that_is_meant_only_by_name_is_named() {
+    let bed = bed(Traits { only_via: true, ..Traits::default() });
+    let outbox = bed.open();
+    // It knows `agent`, and still is not the one.
+    send(&outbox, "agent", "hi\n").unwrap();
+    assert!(bed.samp_log().contains("\"agent\""));
+    send(&outbox, "agent", "Via: amp\nSubject: new\n\nhi\n").unwrap();
+    assert_eq!(last(&bed).message.to, ["agent"]);
+    // The text of a composing folder carries such lines as well.
+    let id = outbox.compose("agent", Vec::new());
+    outbox.write(id, None, b"Via: amp\nSubject: composed\n\nsee file\n").unwrap();
+    outbox.attach(id, vec![("a.png".into(), b"1".to_vec())]).unwrap();
+    outbox.flush(id, true).unwrap();
+    assert!(outbox.release(id));
+    outbox.settle(Duration::from_secs(5));
+    let letter = last(&bed);
+    assert_eq!((letter.message.subject.as_deref(), letter.files.len()), (Some("composed"), 1));
+}
+
+#[test]
+fn an_address_of_nobody_else_is_told_with_the_line_that_names_the_store() {
+    let bed = bed(Traits { only_via: true, ..Traits::default() });
+    let outbox = bed.open();
+    let long = "x".repeat(65);
+    let e = send(&outbox, "x", &format!("To: {long}\n\nhi\n")).unwrap_err();
+    assert!(
+        matches!(meaning(&e), OutboxError::Unreachable(t) if t.ends_with("\n  Via: amp")),
+        "{e}"
+    );
+}
+
+/// Messages to me in threads of these ids.
+fn in_threads(ids: &[&str]) -> Bed {
+    let bed = bed(Traits { origins: true, ..Traits::default() });
+    for (n, id) in ids.iter().enumerate() {
+        bed.memory.receive(BOB, &[ME], &format!("m{n}"), 10 + n as i64, None);
+        bed.memory.letters.lock()[n].message.thread = Some((*id).to_owned());
+    }
+    bed
+}
+
+#[test]
+fn an_answer_goes_to_the_thread_of_its_folder_and_a_header_means_the_one_without_label() {
+    let bed = in_threads(&["t", "t\0tree", "u\0tree", "v\0tree", "v\0other"]);
+    let outbox = bed.open();
+    let thread = || last(&bed).message.thread.unwrap_or_default();
+    let labelled = || Target::Thread { store: "amp".into(), id: "t\0tree".into() };
+    send_as(&outbox, "x", labelled(), "one\n").unwrap();
+    assert_eq!(thread(), "t\0tree");
+    send_as(&outbox, "x", labelled(), "Thread: t\n\nthe same\n").unwrap();
+    assert_eq!(thread(), "t\0tree");
+    let reply = Target::Reply { store: "amp".into(), from: BOB.into(), id: "m1".into() };
+    send_as(&outbox, "x", reply, "two\n").unwrap();
+    assert_eq!(thread(), "t\0tree");
+    for (said, meant) in [("t", "t"), ("u", "u\0tree"), ("v", "v"), ("new", "new")] {
+        send(&outbox, BOB, &format!("Thread: {said}\n\nthree\n")).unwrap();
+        assert_eq!(thread(), meant);
+    }
+    // In another store the label means nothing.
+    send_as(&outbox, "x", labelled(), "To: carol\nVia: samp\n\nelsewhere\n").unwrap();
+    assert!(bed.samp_log().contains("\"thread\": \"t\""), "{}", bed.samp_log());
+}
+
+#[test]
+fn a_thread_without_messages_can_be_begun() {
+    let bed = bed(Traits {
+        origins: true,
+        empty: vec!["bare".into(), "bare\0tree".into()],
+        ..Traits::default()
+    });
+    let outbox = bed.open();
+    let target = |id: &str| Target::Thread { store: "amp".into(), id: id.into() };
+    let e = send_as(&outbox, "x", target("bare"), "whom?\n").unwrap_err();
+    assert!(matches!(meaning(&e), OutboxError::NoRecipient(_)), "{e}");
+    send_as(&outbox, "x", target("bare\0tree"), &format!("To: {BOB}\n\nyou\n")).unwrap();
+    let sent = last(&bed).message;
+    assert_eq!((sent.to, sent.thread.as_deref()), (vec![BOB.to_owned()], Some("bare\0tree")));
+    bed.memory.traits.lock().whom = Some(DAN.into());
+    send_as(&outbox, "x", target("bare"), "whom it concerns\n").unwrap();
+    let sent = last(&bed).message;
+    assert_eq!((sent.to, sent.thread.as_deref()), (vec![DAN.to_owned()], Some("bare")));
+    assert_eq!(sent.in_reply_to, None);
+}
+
+fn bodies(bed: &Bed) -> Vec<String> {
+    bed.memory.sent().into_iter().map(|l| l.message.body).collect()
+}
+
+#[test]
+fn a_locked_thread_delays_nobody_else_and_keeps_its_order() {
+    let bed = in_threads(&["t", "u"]);
+    let outbox = bed.open();
+    bed.memory.traits.lock().locked = vec!["t".into()];
+    let to = |thread: &str, text: &str| {
+        send(&outbox, BOB, &format!("Thread: {thread}\n\n{text}\n")).unwrap();
+    };
+    to("t", "first");
+    to("t", "second");
+    to("u", "other");
+    assert_eq!(bodies(&bed), ["other"]);
+    let stuck = outbox.stuck();
+    assert_eq!(stuck.len(), 2);
+    assert!(stuck.iter().all(|(to, why)| to == BOB && why == "thread t is locked"), "{stuck:?}");
+    let begin = Instant::now();
+    bed.memory.traits.lock().locked.clear();
+    wait_until("it is tried again", || outbox.stuck().is_empty());
+    assert!(begin.elapsed() < Duration::from_secs(2), "in a moment, and not when others are");
+    assert_eq!(bodies(&bed), ["other", "first", "second"]);
+}
+
+#[test]
+fn what_waits_for_a_locked_thread_is_sent_by_the_next_process() {
+    let bed = in_threads(&["t"]);
+    let outbox = bed.open();
+    bed.memory.traits.lock().locked = vec!["t".into()];
+    send(&outbox, BOB, "Thread: t\n\nlate\n").unwrap();
+    outbox.close();
+    assert_eq!(bodies(&bed), [""; 0]);
+    bed.memory.traits.lock().locked.clear();
+    let outbox = bed.open();
+    assert_eq!((bodies(&bed), outbox.stuck()), (vec!["late".to_owned()], vec![]));
+}

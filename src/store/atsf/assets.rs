@@ -1,0 +1,262 @@
+//! `assets/`: files that messages refer to, named by their content (formats/atsf.md, section 10).
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+
+use crate::model::{Attached, hex};
+use crate::store::fs::{Stamp, read_at_most};
+use crate::store::place::Slot;
+use crate::store::{StoreError, below};
+
+/// The folder of a thread that holds them.
+pub(super) const FOLDER: &str = "assets";
+const FILE_MODE: u32 = 0o644;
+/// Files whose digest is remembered.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
+/// Bytes of a file that say what it is.
+const HEAD: usize = 1024;
+const COPY: usize = 64 << 10;
+
+/// The 16 hex digits that an `assetRef` names its content by; `None` if it is no `assetRef`, and so
+/// could lead anywhere.
+pub fn digest_in(reference: &str) -> Option<&str> {
+    let (digest, extension) = reference.strip_prefix("sha256-")?.split_once('.')?;
+    let digits = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+    let sound = digest.len() == 16
+        && digest.bytes().all(digits)
+        && (1..=10).contains(&extension.len())
+        && extension.bytes().all(|b| b.is_ascii_alphanumeric());
+    sound.then_some(digest)
+}
+
+/// Digests of files read before.
+#[derive(Debug)]
+pub(super) struct Digests(Mutex<LruCache<(u64, u64), (Stamp, String)>>);
+
+impl Default for Digests {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(REMEMBERED)))
+    }
+}
+
+impl Digests {
+    /// The SHA-256 of an open file in hex, read once as long as it does not change.
+    fn of(&self, file: &File) -> io::Result<String> {
+        let stamp = Stamp::of(file)?;
+        let key = (stamp.dev, stamp.ino);
+        if let Some((of, digest)) = self.0.lock().get(&key)
+            && *of == stamp
+        {
+            return Ok(digest.clone());
+        }
+        let digest = digest_of(file)?;
+        // Only if nobody changed it while it was read.
+        if Stamp::of(file)? == stamp {
+            self.0.lock().put(key, (stamp, digest.clone()));
+        }
+        Ok(digest)
+    }
+
+    /// Opens a file of a thread if it is there and holds what its name says.
+    ///
+    /// # Errors
+    /// Why it is withheld, in a few words.
+    pub fn open(&self, base: &Path, thread: &[&str], reference: &str) -> Result<File, String> {
+        let meant = digest_in(reference).ok_or("not the name of an asset")?;
+        let parts = [thread, &[FOLDER, reference]].concat();
+        let file = below::open_below(base, &parts).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => "the file is not here".to_owned(),
+            _ => "the file cannot be opened".to_owned(),
+        })?;
+        let digest = self.of(&file).map_err(|_| "the file cannot be read".to_owned())?;
+        if digest.starts_with(meant) {
+            return Ok(file);
+        }
+        Err("digest does not match".to_owned())
+    }
+}
+
+fn digest_of(file: &File) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; COPY];
+    let mut at = 0;
+    loop {
+        let n = read_at_most(file, &mut buffer, at)?;
+        hash.update(buffer.get(..n).unwrap_or_default());
+        at += n as u64;
+        if n < buffer.len() {
+            return Ok(hex(&hash.finalize()));
+        }
+    }
+}
+
+/// A file that goes along with a message, as the message refers to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The file's name in `assets/`.
+    pub reference: String,
+    /// Its media type.
+    pub mime: &'static str,
+    /// It is an image, for which the format has a block of its own.
+    pub image: bool,
+}
+
+/// Names a file that goes along by what is in it. Images keep their kind, whatever they are called; of
+/// others the extension is taken from the name.
+///
+/// # Errors
+/// As the system gave it.
+pub fn name(file: &Attached) -> io::Result<Named> {
+    let mut head = Vec::new();
+    File::open(&file.path)?.take(HEAD as u64).read_to_end(&mut head)?;
+    let (extension, mime, image) = kind_of(&file.name, &head);
+    let digest = file.sha256.get(..16).unwrap_or_default();
+    Ok(Named { reference: format!("sha256-{digest}.{extension}"), mime, image })
+}
+
+/// Extension, media type, and whether it is an image, by name and first bytes.
+fn kind_of(name: &str, head: &[u8]) -> (String, &'static str, bool) {
+    let images: [(&str, &str, bool); 5] = [
+        ("png", "image/png", head.starts_with(b"\x89PNG\r\n\x1a\n")),
+        ("jpg", "image/jpeg", head.starts_with(b"\xff\xd8\xff")),
+        ("gif", "image/gif", head.starts_with(b"GIF87a") || head.starts_with(b"GIF89a")),
+        ("webp", "image/webp", head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WEBP")),
+        ("svg", "image/svg+xml", memchr::memmem::find(head, b"<svg").is_some()),
+    ];
+    let extension = name.rsplit_once('.').map(|(_, ext)| ext.to_ascii_lowercase());
+    let extension = extension.as_deref().unwrap_or_default();
+    for (image, mime, fits) in images {
+        // Other texts hold `<svg` too.
+        if fits && (image != "svg" || extension == "svg") {
+            return (image.to_owned(), mime, true);
+        }
+    }
+    let sound =
+        (1..=10).contains(&extension.len()) && extension.bytes().all(|b| b.is_ascii_alphanumeric());
+    let mime = match extension {
+        "txt" | "md" | "log" => "text/plain",
+        "json" => "application/json",
+        "pdf" => "application/pdf",
+        _ => "application/octet-stream",
+    };
+    (if sound { extension.to_owned() } else { "bin".to_owned() }, mime, false)
+}
+
+/// Whether another file has the name already, whose first 16 digits are the same.
+///
+/// # Errors
+/// `AlreadyExists`, with the path.
+pub(super) fn clash(
+    base: &Path,
+    thread: &[&str],
+    reference: &str,
+    sha256: &str,
+) -> Result<(), StoreError> {
+    let parts = [thread, &[FOLDER, reference]].concat();
+    match below::open_below(base, &parts).and_then(|file| digest_of(&file)) {
+        Ok(digest) if digest == sha256 => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(_) => Err(StoreError::io(&path_of(base, &parts), io::ErrorKind::AlreadyExists.into())),
+        Err(e) => Err(StoreError::io(&path_of(base, &parts), e)),
+    }
+}
+
+fn path_of(base: &Path, parts: &[&str]) -> PathBuf {
+    parts.iter().fold(base.to_owned(), |path, part| path.join(part))
+}
+
+/// Puts a file into a thread's folder, unless it is there.
+///
+/// # Errors
+/// `AlreadyExists` if another file has the name, else as the system gave it.
+pub(super) fn put(
+    base: &Path,
+    thread: &[&str],
+    reference: &str,
+    file: &Attached,
+) -> Result<(), StoreError> {
+    clash(base, thread, reference, &file.sha256)?;
+    let folder = [thread, &[FOLDER]].concat();
+    let path = path_of(base, &folder).join(reference);
+    let io = |e| StoreError::io(&path, e);
+    let dir: OwnedFd = below::make_dir(base, &folder, 0o755).map_err(io)?;
+    if below::look(&dir, reference).is_ok() {
+        return Ok(());
+    }
+    let temp = format!(".{reference}.{}.tmp", std::process::id());
+    let slot = Slot { dir: &dir, name: reference.into(), temp: temp.into() };
+    let placed = slot.fill(FILE_MODE, |out| {
+        let mut from = File::open(&file.path)?;
+        io::copy(&mut from, out)?;
+        out.flush()
+    });
+    match placed {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            clash(base, thread, reference, &file.sha256)
+        }
+        other => {
+            other.map_err(io)?;
+            rustix::fs::fsync(&dir).map_err(|e| io(e.into()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_names_of_assets_are_followed() {
+        for (name, ok) in [
+            ("sha256-0123456789abcdef.png", true),
+            ("sha256-0123456789abcdef.JPEG", true),
+            ("sha256-a1b2c3d4e5f6g7h8.png", false),
+            ("sha256-0123456789ABCDEF.png", false),
+            ("sha256-0123456789abcdef", false),
+            ("sha256-0123456789abcdef.", false),
+            ("sha256-0123456789abcdef.tar.gz", false),
+            ("sha256-0123456789abcdef.abcdefghijk", false),
+            ("../sha256-0123456789abcdef.png", false),
+            ("sha256-0123456789abcdef.p/g", false),
+            ("/etc/passwd", false),
+            ("", false),
+        ] {
+            assert_eq!(digest_in(name).is_some(), ok, "{name}");
+        }
+    }
+
+    #[test]
+    fn content_says_what_a_file_is() {
+        for (name, head, is) in [
+            ("a.jpeg", &b"\xff\xd8\xff\xe0"[..], ("jpg", true)),
+            ("a.txt", b"\x89PNG\r\n\x1a\n...", ("png", true)),
+            ("a.png", b"hello", ("png", false)),
+            ("a.svg", b"<?xml?><svg>", ("svg", true)),
+            ("a.html", b"<svg>", ("html", false)),
+            ("plan.PDF", b"%PDF", ("pdf", false)),
+            ("noext", b"", ("bin", false)),
+            ("a.b/c", b"", ("bin", false)),
+            ("a.webp", b"RIFF\0\0\0\0WEBPVP8 ", ("webp", true)),
+        ] {
+            let (extension, _, image) = kind_of(name, head);
+            assert_eq!((extension.as_str(), image), is, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_named_can_be_referred_to(name in any::<String>(), head in any::<Vec<u8>>()) {
+            let (extension, _, _) = kind_of(&name, &head);
+            let reference = format!("sha256-0123456789abcdef.{extension}");
+            prop_assert!(digest_in(&reference).is_some());
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! A message as text: its blocks in order, and a marked line for everything that is not text
+//! (formats/atsf.md, section 4). What the line stands for is a part of its own, in full.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use super::line::Line;
+use super::values::{elements, pick, text};
+use crate::model::{Attachment, one_line};
+
+/// A title in a marked line is cut to this many characters.
+const TITLE: usize = 120;
+/// A word of the message in the name of a part is cut to this many bytes.
+const WORD: usize = 40;
+
+/// A message as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// Its text.
+    pub body: String,
+    /// Files it refers to, each once.
+    pub assets: Vec<Attachment>,
+    /// What the marked lines stand for.
+    pub parts: Vec<Piece>,
+}
+
+/// Something a marked line stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// File name, unique in its message.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Looks for a file by its `assetRef`: its size, or why it is withheld, in a few words.
+pub type Assets<'a> = dyn Fn(&str) -> Result<u64, String> + 'a;
+
+/// Renders a message.
+pub fn render(line: &Line<'_>, assets: &Assets<'_>) -> Shown {
+    let calls = line.calls.map(elements).unwrap_or_default();
+    let ids: Vec<Option<Cow<'_, str>>> = calls
+        .iter()
+        .map(|call| pick(call, ["toolCallId"]).and_then(|[id]| text(id.as_ref())))
+        .collect();
+    let mut out = Renderer { assets, shown: Shown::default(), told: HashSet::new(), steps: 0 };
+    let mut used = vec![None; calls.len()];
+    for block in elements(line.content) {
+        let Some([kind, id]) = pick(block, ["type", "toolCallId"]) else {
+            out.unknown("block", block);
+            continue;
+        };
+        let kind = text(kind.as_ref()).unwrap_or_default();
+        if kind != "tool_call_ref" {
+            out.block(&kind, block);
+            continue;
+        }
+        let id = text(id.as_ref()).unwrap_or_default();
+        match ids.iter().position(|known| known.as_deref() == Some(&*id)) {
+            Some(n) => out.call_once(&calls, n, &mut used),
+            None => out.mark(&format!("tool call: {} is not in this message", short(&id))),
+        }
+    }
+    for n in 0..calls.len() {
+        if used.get(n).is_some_and(Option::is_none) {
+            out.call_once(&calls, n, &mut used);
+        }
+    }
+    out.shown
+}
+
+struct Renderer<'a> {
+    assets: &'a Assets<'a>,
+    shown: Shown,
+    /// Assets that are listed already.
+    told: HashSet<String>,
+    /// Blocks and tool calls so far: the numbers in the names of parts.
+    steps: usize,
+}
+
+impl Renderer<'_> {
+    fn text(&mut self, text: &str) {
+        let body = &mut self.shown.body;
+        if !body.is_empty() && !body.ends_with('\n') {
+            body.push('\n');
+        }
+        body.push_str(text);
+    }
+
+    /// A line that stands for something.
+    fn mark(&mut self, what: &str) {
+        self.text(&format!("[{what}]"));
+    }
+
+    /// Puts something aside under a numbered name.
+    fn part(&mut self, word: &str, extension: &str, bytes: &[u8]) -> String {
+        let name = format!("{:02}-{}.{extension}", self.steps, safe_word(word));
+        self.shown.parts.push(Piece { name: name.clone(), bytes: bytes.to_vec() });
+        name
+    }
+
+    fn block(&mut self, kind: &str, block: &str) {
+        let names = ["text", "assetRef", "mimeType", "uri", "name", "title"];
+        let Some([value, asset, mime, uri, name, title]) = pick(block, names) else { return };
+        let get = |value| text(value).unwrap_or_default();
+        match (kind, text(value.as_ref())) {
+            ("text", Some(value)) => {
+                self.steps += 1;
+                self.text(&value);
+            }
+            ("thinking", Some(value)) => {
+                self.steps += 1;
+                let part = self.part("thinking", "txt", value.as_bytes());
+                let count = value.chars().count();
+                self.mark(&format!("thinking: {count} characters → {part}"));
+            }
+            ("image" | "audio", _) if asset.is_some() => {
+                self.steps += 1;
+                let place = self.asset(&get(asset.as_ref()));
+                self.mark(&format!("{kind}: {} → {place}", short(&get(mime.as_ref()))));
+            }
+            ("resource", value) if value.is_some() || asset.is_some() => {
+                self.steps += 1;
+                let place = match value {
+                    Some(value) => self.part("resource", "txt", value.as_bytes()),
+                    None => self.asset(&get(asset.as_ref())),
+                };
+                let mime =
+                    text(mime.as_ref()).map_or_else(String::new, |m| format!(" {}", short(&m)));
+                self.mark(&format!("resource: {}{mime} → {place}", short(&get(uri.as_ref()))));
+            }
+            ("resource_link", _) if uri.is_some() => {
+                self.steps += 1;
+                let part = self.part("resource_link", "json", block.as_bytes());
+                let called = text(title.as_ref()).or_else(|| text(name.as_ref()));
+                let called = called.map_or_else(String::new, |name| format!("{:?} ", short(&name)));
+                let uri = get(uri.as_ref());
+                self.mark(&format!("resource link: {called}{} → {part}", short(&uri)));
+            }
+            _ => self.unknown(kind, block),
+        }
+    }
+
+    /// What nobody here knows how to show.
+    fn unknown(&mut self, kind: &str, block: &str) {
+        self.steps += 1;
+        let kind = if kind.is_empty() { "block" } else { kind };
+        let part = self.part(kind, "json", block.as_bytes());
+        self.mark(&format!("{}: not shown here → {part}", short(kind)));
+    }
+
+    /// Lists a file that the message refers to; how a marked line calls it.
+    fn asset(&mut self, reference: &str) -> String {
+        let shown = short(reference).into_owned();
+        let (size, withheld) = match (self.assets)(reference) {
+            Ok(size) => (size, None),
+            Err(why) => (0, Some(format!("withheld: {why}"))),
+        };
+        let place =
+            withheld.as_ref().map_or_else(|| shown.clone(), |why| format!("{shown} ({why})"));
+        if self.told.insert(reference.to_owned()) {
+            self.shown.assets.push(Attachment { name: shown, size, withheld });
+        }
+        place
+    }
+
+    /// A tool call; marked again, its part is the same.
+    fn call_once(&mut self, calls: &[&str], n: usize, used: &mut [Option<String>]) {
+        let Some(call) = calls.get(n) else { return };
+        if let Some(Some(line)) = used.get(n) {
+            let line = line.clone();
+            return self.mark(&line);
+        }
+        self.steps += 1;
+        let names = ["name", "title", "status"];
+        let [name, title, status] = pick(call, names).unwrap_or_default();
+        let name = text(name.as_ref()).unwrap_or_default();
+        let part = self.part(&format!("tool-{name}"), "json", call.as_bytes());
+        let title = text(title.as_ref()).filter(|title| *title != name);
+        let title = title.map_or_else(String::new, |title| format!(" \"{}\"", short(&title)));
+        let status = text(status.as_ref()).map_or_else(String::new, |s| format!(" {}", short(&s)));
+        let line = format!("tool call: {}{title}{status} → {part}", short(&name));
+        self.mark(&line);
+        if let Some(slot) = used.get_mut(n) {
+            *slot = Some(line);
+        }
+    }
+}
+
+/// A foreign word on one line, not too long.
+fn short(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(TITLE) {
+        Some((at, _)) => {
+            let cut = text.get(..at).unwrap_or_default();
+            Cow::Owned(format!("{}…", one_line(cut)))
+        }
+        None => one_line(text),
+    }
+}
+
+/// A foreign word as a part of a file name.
+fn safe_word(word: &str) -> String {
+    let safe = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    word.chars().take(WORD).map(|c| if safe(c) { c } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::line::parse;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shown(content: &str, calls: &str) -> Shown {
+        let text = format!(
+            r#"{{"id":"m","role":"agent","timestamp":"","content":{content},"toolCalls":{calls}}}"#
+        );
+        let assets = |name: &str| match name {
+            "sha256-0123456789abcdef.png" => Ok(7),
+            _ => Err("the file is not here".to_owned()),
+        };
+        render(&parse(&text).unwrap(), &assets)
+    }
+
+    #[test]
+    fn every_block_has_its_line() {
+        let content = r#"[{"type":"thinking","text":"hm\u00e9"},{"type":"text","text":"one"},
+            {"type":"tool_call_ref","toolCallId":"b"},{"type":"image","assetRef":"sha256-0123456789abcdef.png","mimeType":"image/png"},
+            {"type":"image","assetRef":"../../x","mimeType":"image/png"},{"type":"text","text":"two\n"},
+            {"type":"resource","uri":"file:///a","mimeType":"text/plain","text":"A"},
+            {"type":"resource_link","uri":"http://x","name":"X"},{"type":"future","a":[1]},7,
+            {"type":"tool_call_ref","toolCallId":"z"}]"#;
+        let calls = r#"[{"toolCallId":"a","name":"grep","status":"failed"},{"toolCallId":"b","name":"Ba/sh","title":"ls\n-la","status":"completed","output":"x"}]"#;
+        let s = shown(content, calls);
+        assert_eq!(
+            s.body,
+            "[thinking: 3 characters → 01-thinking.txt]\none\n\
+             [tool call: Ba/sh \"ls\u{240a}-la\" completed → 03-tool-Ba_sh.json]\n\
+             [image: image/png → sha256-0123456789abcdef.png]\n\
+             [image: image/png → ../../x (withheld: the file is not here)]\ntwo\n\
+             [resource: file:///a text/plain → 07-resource.txt]\n\
+             [resource link: \"X\" http://x → 08-resource_link.json]\n\
+             [future: not shown here → 09-future.json]\n\
+             [block: not shown here → 10-block.json]\n\
+             [tool call: z is not in this message]\n\
+             [tool call: grep failed → 11-tool-grep.json]"
+        );
+        let part = |name: &str| s.parts.iter().find(|p| p.name == name).unwrap().bytes.clone();
+        assert_eq!(part("01-thinking.txt"), "hm\u{e9}".as_bytes());
+        assert_eq!(part("09-future.json"), br#"{"type":"future","a":[1]}"#);
+        assert!(part("03-tool-Ba_sh.json").ends_with(br#""output":"x"}"#));
+        let assets: Vec<(&str, u64, bool)> =
+            s.assets.iter().map(|a| (a.name.as_str(), a.size, a.withheld.is_some())).collect();
+        assert_eq!(assets, [("sha256-0123456789abcdef.png", 7, false), ("../../x", 0, true)]);
+    }
+
+    #[test]
+    fn a_call_marked_twice_is_one_part() {
+        let r = r#"{"type":"tool_call_ref","toolCallId":"a"}"#;
+        let s =
+            shown(&format!("[{r},{r}]"), r#"[{"toolCallId":"a","name":"x","status":"running"}]"#);
+        assert_eq!(s.parts.len(), 1);
+        assert_eq!(s.body.lines().count(), 2);
+        assert_eq!(shown("[]", "[]"), Shown::default());
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_safe_and_unique(kinds in proptest::collection::vec(any::<String>(), 0..8)) {
+            let blocks: Vec<String> =
+                kinds.iter().map(|k| serde_json::json!({"type": k, "name": k}).to_string()).collect();
+            let array = format!("[{}]", blocks.join(","));
+            let s = shown(&array, &array);
+            let names: HashSet<&str> = s.parts.iter().map(|p| p.name.as_str()).collect();
+            prop_assert_eq!(names.len(), s.parts.len());
+            prop_assert!(names.iter().all(|n| crate::store::below::is_component(n)));
+        }
+    }
+}

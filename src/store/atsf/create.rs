@@ -1,0 +1,63 @@
+//! What a project needs before its first thread: `.agent/config.json` and `.agent/.gitignore`
+//! (formats/atsf.md, sections 12 and 13). What is there is never changed.
+
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use super::append::slot;
+use super::roots::{AGENT, THREADS};
+use super::thread::{VERSION, readable};
+use super::values::{object, pick, text};
+use crate::store::{StoreError, below};
+
+const CONFIG: &str = "config.json";
+const IGNORE: &str = ".gitignore";
+const MAX_CONFIG: usize = 4 << 20;
+
+/// The patterns of the format's own default, which keep conversations out of commits.
+const PATTERNS: &str = "\
+# Agent Thread Storage Format - default .gitignore
+# Conversation threads are not committed by default.
+# They can be large and may contain sensitive content.
+
+# Ignore message logs and binary assets
+threads/*/messages.jsonl
+threads/*/assets/
+";
+
+/// Makes what is missing.
+///
+/// # Errors
+/// As the system gave it.
+pub(super) fn project_files(project: &Path) -> Result<(), StoreError> {
+    let path = project.join(AGENT);
+    let io = |e| StoreError::io(&path, e);
+    below::make_dir(project, &[AGENT, THREADS], 0o755).map_err(io)?;
+    let dir = below::open_dir(project, &[AGENT]).map_err(io)?;
+    let config = format!(
+        "{{\n  \"specVersion\": \"{VERSION}\",\n  \"createdBy\": {{\n    \"name\": \"msgfs\",\n    \
+         \"version\": \"{}\"\n  }}\n}}\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    for (name, contents) in [(CONFIG, config.as_str()), (IGNORE, PATTERNS)] {
+        if below::look(&dir, name).is_ok() {
+            continue;
+        }
+        match slot(&dir, name)?.fill(0o644, |file| file.write_all(contents.as_bytes())) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            other => other.map_err(io)?,
+        }
+    }
+    rustix::fs::fsync(&dir).map_err(|e| io(e.into()))
+}
+
+/// The agent that the project prefers; `None` if it says nothing, or in a version that is not read.
+pub(super) fn preferred_agent(project: &Path) -> Option<String> {
+    let file = below::open_below(project, &[AGENT, CONFIG]).ok()?;
+    let (_, bytes) = below::read_whole(&file, MAX_CONFIG).ok()?;
+    let config = String::from_utf8(bytes).ok()?;
+    let [version, defaults] = pick(&config, ["specVersion", "defaults"])?;
+    readable(&text(version.as_ref())?).ok()?;
+    let [agent] = pick(object(defaults.as_ref())?, ["agentId"])?;
+    text(agent.as_ref()).map(std::borrow::Cow::into_owned).filter(|agent| !agent.is_empty())
+}

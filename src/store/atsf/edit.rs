@@ -1,0 +1,196 @@
+//! The derived members of `thread.json`: four numbers and a time (formats/atsf.md, sections 5 and 6).
+//!
+//! Only the bytes of these values change, and only of those that are wrong: a JSON library that prints
+//! the file again would change the spelling of everything else.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::line::{BOM, format_time, parse_time};
+use super::log::Stats;
+use crate::model::Timestamp;
+use crate::store::amp::json::{Member, members};
+use crate::store::json::Value;
+
+/// The names of the numbers, and what they are.
+pub(super) fn numbers(stats: &Stats) -> [(&'static str, u64); 4] {
+    [
+        ("messageCount", stats.messages),
+        ("userMessageCount", stats.user),
+        ("agentMessageCount", stats.agent),
+        ("toolCallCount", stats.calls),
+    ]
+}
+
+/// The file with its derived members as they must be; `None` if they are.
+///
+/// # Errors
+/// Why the file cannot be changed, in a sentence.
+pub fn set_derived(
+    bytes: &[u8],
+    stats: &Stats,
+    updated: Option<Timestamp>,
+) -> Result<Option<Vec<u8>>, String> {
+    let whole = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
+    let text = whole.strip_prefix(BOM).unwrap_or(whole);
+    let base = whole.len() - text.len();
+    let outer = members(text).map_err(|e| e.to_string())?;
+    let mut edits: Vec<(Range<usize>, String)> = Vec::new();
+    if let (Some(updated), Some(member)) = (updated, last(&outer, "updatedAt"))
+        && time_of(&member.value) != Some(updated)
+    {
+        edits.push((moved(&member.value_at, base), format!("\"{}\"", format_time(updated))));
+    }
+    if let Some(member) = last(&outer, "stats")
+        && let Value::Compound(object) = member.value
+        && let Ok(inner) = members(object)
+    {
+        let at = base + member.value_at.start;
+        for (name, number) in numbers(stats) {
+            if let Some(member) = last(&inner, name)
+                && !says(&member.value, number)
+            {
+                edits.push((moved(&member.value_at, at), number.to_string()));
+            }
+        }
+    }
+    Ok((!edits.is_empty()).then(|| replaced(bytes, edits)))
+}
+
+/// Of equal keys the last counts, as for every reader.
+fn last<'a, 'b>(members: &'b [Member<'a>], name: &str) -> Option<&'b Member<'a>> {
+    members.iter().rev().find(|m| m.key == name)
+}
+
+fn moved(at: &Range<usize>, by: usize) -> Range<usize> {
+    at.start + by..at.end + by
+}
+
+fn time_of(value: &Value<'_>) -> Option<Timestamp> {
+    let Value::String(text) = value else { return None };
+    parse_time(&text.to_text()).time()
+}
+
+/// Whether a value is this number, however it is spelled.
+pub(super) fn says(value: &Value<'_>, number: u64) -> bool {
+    match value {
+        Value::Int(text) | Value::Float(text) => {
+            text.parse() == Ok(number)
+                || text.parse::<f64>().is_ok_and(|f| f.total_cmp(&(number as f64)).is_eq())
+        }
+        _ => false,
+    }
+}
+
+fn replaced(bytes: &[u8], mut edits: Vec<(Range<usize>, String)>) -> Vec<u8> {
+    edits.sort_by_key(|(at, _)| at.start);
+    let mut out = Vec::with_capacity(bytes.len() + 16);
+    let mut done = 0;
+    for (at, with) in edits {
+        out.extend_from_slice(bytes.get(done..at.start).unwrap_or_default());
+        out.extend_from_slice(with.as_bytes());
+        done = at.end;
+    }
+    out.extend_from_slice(bytes.get(done..).unwrap_or_default());
+    out
+}
+
+/// The text of a new `thread.json`.
+pub(super) struct NewThread<'a> {
+    pub id: &'a str,
+    pub title: &'a str,
+    pub created: Timestamp,
+    pub agent: &'a str,
+    pub project: Cow<'a, str>,
+}
+
+impl NewThread<'_> {
+    /// In the order and with the spacing of the known application, without messages yet.
+    pub fn text(&self) -> String {
+        let quoted = |text: &str| {
+            let mut out = String::new();
+            crate::store::samp::canonical::push_text(&mut out, text);
+            out
+        };
+        let (time, agent) = (format_time(self.created), quoted(self.agent));
+        format!(
+            "{{\n  \"specVersion\": \"{}\",\n  \"threadId\": {},\n  \"title\": {},\n  \
+             \"createdAt\": \"{time}\",\n  \"updatedAt\": \"{time}\",\n  \"agent\": {{\n    \
+             \"id\": {agent},\n    \"name\": {agent}\n  }},\n  \"context\": {{\n    \
+             \"workingDir\": {}\n  }},\n  \"stats\": {{\n    \"messageCount\": 0,\n    \
+             \"userMessageCount\": 0,\n    \"agentMessageCount\": 0,\n    \
+             \"toolCallCount\": 0\n  }},\n  \"metadata\": {{}}\n}}\n",
+            super::thread::VERSION,
+            quoted(self.id),
+            quoted(self.title),
+            quoted(&self.project),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const STATS: Stats = Stats { messages: 12, user: 5, agent: 7, system: 0, calls: 23 };
+
+    fn at(text: &str) -> Option<Timestamp> {
+        parse_time(text).time()
+    }
+
+    #[test]
+    fn only_wrong_values_change() {
+        let text = "\u{feff}{ \"stats\" : {\"toolCallCount\":1e2,\"messageCount\":1.2e1,\r\n\"x\":1e2, \"userMessageCount\":-0,\t\"agentMessageCount\":7.0},\"updatedAt\":\"2025-02-14T11:45:00+00:00\",\"\\u0073tats\":\"\\ud800\",\"stats\":{\"messageCount\": 11 ,\"y\":1E2}}\r\n";
+        let out =
+            set_derived(text.as_bytes(), &STATS, at("2025-02-14T11:45:00Z")).unwrap().unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), text.replace(" 11 ", " 12 "));
+        let one = text.replace(
+            ",\"\\u0073tats\":\"\\ud800\",\"stats\":{\"messageCount\": 11 ,\"y\":1E2}",
+            "",
+        );
+        let out = set_derived(one.as_bytes(), &STATS, at("2025-02-14T11:45:00.001Z")).unwrap();
+        let expected = one
+            .replace("toolCallCount\":1e2", "toolCallCount\":23")
+            .replace("\":-0", "\":5")
+            .replace("2025-02-14T11:45:00+00:00", "2025-02-14T11:45:00.001Z");
+        assert_eq!(String::from_utf8(out.unwrap()).unwrap(), expected);
+        assert_eq!(set_derived(expected.as_bytes(), &STATS, None), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_object_is_not_touched() {
+        for bad in [&b"[]"[..], b"{", b"", b"{\"a\":\"\xff\"}"] {
+            assert!(set_derived(bad, &STATS, None).is_err());
+        }
+        assert_eq!(set_derived(b"{\"stats\":7}", &STATS, at("2025-02-14T11:45:00Z")), Ok(None));
+    }
+
+    #[test]
+    fn a_new_thread_is_one() {
+        let new = NewThread {
+            id: "t",
+            title: "a \"b\"\n",
+            created: Timestamp::from_secs(1_739_529_000),
+            agent: "claude-code",
+            project: "/p".into(),
+        };
+        let text = new.text();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["title"], "a \"b\"\n");
+        assert_eq!(value["updatedAt"], "2025-02-14T10:30:00.000Z");
+        assert!(matches!(
+            super::super::thread::read(text.as_bytes()),
+            super::super::thread::Reading::Thread(_)
+        ));
+        let out = set_derived(text.as_bytes(), &STATS, None).unwrap().unwrap();
+        assert!(String::from_utf8(out).unwrap().contains("\"toolCallCount\": 23\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(bytes in "[\\[\\]{}\":,a0.e+ \\\\ustatpdA-]{0,60}") {
+            let _ = set_derived(bytes.as_bytes(), &STATS, Some(Timestamp::default()));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Which worktrees a repository has (formats/atsf.md, section 14).
+//!
+//! `git` is asked, in a way that runs nothing of the repository (no hooks, no file system monitor),
+//! takes no locks and is given up after a moment. Without git, or outside a repository, there are none.
+
+use std::ffi::OsStr;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How long git may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// More than this is no list of worktrees.
+const MAX_ANSWER: u64 = 4 << 20;
+
+/// The folder that the worktrees of a repository share, if `dir` lies in one.
+pub(super) fn common_dir(dir: &Path) -> Option<PathBuf> {
+    let answer = ask(dir, &["rev-parse", "--git-common-dir"])?;
+    let path = answer.strip_suffix(b"\n").unwrap_or(&answer);
+    if path.is_empty() {
+        return None;
+    }
+    // Relative to the folder asked for.
+    std::fs::canonicalize(dir.join(OsStr::from_bytes(path))).ok()
+}
+
+/// The folders of the worktrees of the repository `dir` lies in, the main one first.
+pub(super) fn worktrees(dir: &Path) -> Vec<PathBuf> {
+    if let Some(answer) = ask(dir, &["worktree", "list", "--porcelain", "-z"]) {
+        return parse(&answer, 0);
+    }
+    // Before 2.36 there was no `-z`.
+    ask(dir, &["worktree", "list", "--porcelain"])
+        .map_or_else(Vec::new, |answer| parse(&answer, b'\n'))
+}
+
+/// The folders of a list whose lines end in this byte; bare and prunable ones are left out.
+fn parse(answer: &[u8], end: u8) -> Vec<PathBuf> {
+    let mut out = Vec::new();
+    let mut now: Option<PathBuf> = None;
+    for line in answer.split(|b| *b == end).chain([&b""[..]]) {
+        if let Some(path) = line.strip_prefix(b"worktree ") {
+            now = Some(OsStr::from_bytes(path).into());
+        } else if line == b"bare" || line.starts_with(b"prunable") {
+            now = None;
+        } else if line.is_empty() {
+            out.extend(now.take());
+        }
+    }
+    out
+}
+
+/// What git prints; `None` if it fails or takes too long.
+fn ask(dir: &Path, words: &[&str]) -> Option<Vec<u8>> {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(dir).args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]);
+    git.args(words)
+        .env("GIT_OPTIONAL_LOCKS", "0")
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .env("LC_ALL", "C");
+    // A mount made from a hook or an alias must not answer for that repository.
+    for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_TRACE"] {
+        git.env_remove(name);
+    }
+    git.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = git.spawn().ok()?;
+    let stdout = child.stdout.take()?;
+    let (tell, told) = crossbeam_channel::bounded(1);
+    let reading = std::thread::Builder::new().name("msgfs-git".into()).spawn(move || {
+        let mut answer = Vec::new();
+        let read = stdout.take(MAX_ANSWER).read_to_end(&mut answer);
+        let _ = tell.send(read.ok().map(|_| answer));
+    });
+    let answer = reading.ok().and_then(|_| told.recv_timeout(PATIENCE).ok()).flatten();
+    if answer.is_none() {
+        let _ = child.kill();
+    }
+    let done = child.wait().ok()?;
+    answer.filter(|_| done.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_and_prunable_ones_are_left_out() {
+        let list = "worktree /a b\0HEAD 1\0branch refs/heads/main\0\0worktree /bare\0bare\0\0\
+                    worktree /gone\0HEAD 2\0detached\0prunable gitdir file points to nothing\0\0\
+                    worktree /locked\0HEAD 3\0locked\0\0";
+        assert_eq!(parse(list.as_bytes(), 0), [Path::new("/a b"), Path::new("/locked")]);
+        let lines = list.replace('\0', "\n");
+        assert_eq!(parse(lines.as_bytes(), b'\n'), parse(list.as_bytes(), 0));
+        assert_eq!(parse(b"worktree /cut", 0), [Path::new("/cut")]);
+        assert!(parse(b"", 0).is_empty());
+    }
+
+    #[test]
+    fn outside_a_repository_there_are_none() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(common_dir(dir.path()), None);
+        assert!(worktrees(dir.path()).is_empty());
+    }
+}

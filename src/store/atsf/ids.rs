@@ -1,0 +1,216 @@
+//! Which thread has the message of an id.
+//!
+//! Ids are unique by rule, but logs are copied: a fork holds the messages of the thread it came from,
+//! a worktree may hold a stale copy of a thread, and a broken writer may use an id twice. Each of
+//! them is a message of its own. The first one met keeps the plain id, a later one gets a hash
+//! ([`TWIN`](crate::model::TWIN)), which does not depend on what else there is.
+
+use std::borrow::Cow;
+
+use bytemuck::{Pod, Zeroable};
+use hashbrown::HashTable;
+use sha2::{Digest as _, Sha256};
+use twox_hash::XxHash3_64;
+
+use crate::model::{TWIN, hex};
+
+/// Who has an id: 24 bytes a message.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Holder {
+    /// Print of role and id.
+    hash: u64,
+    /// Print of the content blocks.
+    content: u64,
+    thread: u32,
+    /// The reading of the whole log in which it was seen last.
+    epoch: u32,
+}
+
+/// All ids.
+#[derive(Debug, Default)]
+pub(super) struct Ids(HashTable<Holder>);
+
+/// A log that is being read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading<'a> {
+    pub thread: u32,
+    pub epoch: u32,
+    /// The thread's id as the mount has it.
+    pub key: &'a str,
+}
+
+/// What became of a message's id.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Claimed<'a> {
+    /// It is this one, `new` to the thread. `shared`: another thread has the plain one.
+    Id { id: Cow<'a, str>, new: bool, shared: bool },
+    /// The same message stands in this log before.
+    Duplicate,
+}
+
+/// A message as far as its id goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told<'a> {
+    pub role: &'a str,
+    pub id: &'a str,
+    pub content: &'a str,
+}
+
+impl<'a> Told<'a> {
+    /// The id it can have if earlier ones are taken: its own, one of this thread, one of this text.
+    fn candidate(&self, n: usize, key: &str) -> Cow<'a, str> {
+        let digest = |texts: &[&str]| {
+            let mut hash = Sha256::new();
+            for text in texts {
+                hash.update((text.len() as u64).to_le_bytes());
+                hash.update(text);
+            }
+            hex(&hash.finalize())
+        };
+        match n {
+            0 => Cow::Borrowed(self.id),
+            1 => Cow::Owned(format!("{}{TWIN}{}", self.id, digest(&[key, self.id]))),
+            _ => Cow::Owned(format!("{}{TWIN}{}", self.id, digest(&[key, self.id, self.content]))),
+        }
+    }
+}
+
+/// The print of a role and an id.
+pub(super) fn print(role: &str, id: &str) -> u64 {
+    XxHash3_64::oneshot(format!("{role}\0{id}").as_bytes())
+}
+
+impl Ids {
+    fn find(&self, hash: u64) -> Option<&Holder> {
+        self.0.find(hash, |h| h.hash == hash)
+    }
+
+    /// Whether any thread has it.
+    pub fn has(&self, print: u64) -> bool {
+        self.find(print).is_some()
+    }
+
+    /// Whether this thread has it.
+    pub fn has_in(&self, print: u64, thread: u32) -> bool {
+        self.find(print).is_some_and(|h| h.thread == thread)
+    }
+
+    /// Gives an id to the next message of a log.
+    pub fn claim<'a>(&mut self, told: Told<'a>, by: Reading<'_>) -> Claimed<'a> {
+        let content = XxHash3_64::oneshot(told.content.as_bytes());
+        let mut shared = false;
+        for n in 0..3 {
+            let id = told.candidate(n, by.key);
+            let hash = print(told.role, &id);
+            match self.0.find_mut(hash, |h| h.hash == hash) {
+                None => {
+                    let holder = Holder { hash, content, thread: by.thread, epoch: by.epoch };
+                    self.0.insert_unique(hash, holder, |h| h.hash);
+                    return Claimed::Id { id, new: true, shared };
+                }
+                Some(holder) if holder.thread != by.thread => shared = true,
+                Some(holder) if holder.epoch != by.epoch => {
+                    (holder.epoch, holder.content) = (by.epoch, content);
+                    return Claimed::Id { id, new: false, shared };
+                }
+                Some(holder) if holder.content == content => return Claimed::Duplicate,
+                Some(_) => {}
+            }
+        }
+        Claimed::Duplicate
+    }
+
+    /// The id that a message of this thread was given.
+    pub fn of<'a>(&self, told: Told<'a>, thread: u32, key: &str) -> Cow<'a, str> {
+        let content = XxHash3_64::oneshot(told.content.as_bytes());
+        let held = |n: usize, same: bool| {
+            let id = told.candidate(n, key);
+            let holder = self.find(print(told.role, &id))?;
+            (holder.thread == thread && (!same || holder.content == content)).then_some(id)
+        };
+        let exact = (0..3).find_map(|n| held(n, true));
+        exact.or_else(|| (0..3).find_map(|n| held(n, false))).unwrap_or(Cow::Borrowed(told.id))
+    }
+
+    /// Forgets what a reading of a whole log did not find again; the prints of it.
+    pub fn sweep(&mut self, thread: u32, epoch: u32) -> Vec<u64> {
+        let mut gone = Vec::new();
+        self.0.retain(|h| {
+            let stays = h.thread != thread || h.epoch == epoch;
+            if !stays {
+                gone.push(h.hash);
+            }
+            stays
+        });
+        gone
+    }
+
+    /// As bytes, for [`Ids::restore`].
+    pub fn save(&self) -> Vec<u8> {
+        let all: Vec<Holder> = self.0.iter().copied().collect();
+        bytemuck::cast_slice(&all).to_vec()
+    }
+
+    /// From bytes; `None` if they are not such.
+    pub fn restore(bytes: &[u8]) -> Option<Self> {
+        let (holders, rest) = bytes.as_chunks::<{ size_of::<Holder>() }>();
+        if !rest.is_empty() {
+            return None;
+        }
+        let mut table = HashTable::with_capacity(holders.len());
+        for bytes in holders {
+            let holder: Holder = bytemuck::pod_read_unaligned(bytes);
+            table.insert_unique(holder.hash, holder, |h| h.hash);
+        }
+        Some(Self(table))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::plain_id;
+
+    fn claim(ids: &mut Ids, thread: u32, epoch: u32, id: &str, content: &str) -> Option<String> {
+        let key = format!("t{thread}");
+        let by = Reading { thread, epoch, key: &key };
+        match ids.claim(Told { role: "user", id, content }, by) {
+            Claimed::Id { id, .. } => Some(id.into_owned()),
+            Claimed::Duplicate => None,
+        }
+    }
+
+    #[test]
+    fn the_first_keeps_the_plain_id() {
+        let mut ids = Ids::default();
+        assert_eq!(claim(&mut ids, 1, 1, "a", "x").unwrap(), "a");
+        assert_eq!(claim(&mut ids, 1, 1, "a", "x"), None);
+        let twin = claim(&mut ids, 1, 1, "a", "y").unwrap();
+        assert!(twin != "a" && plain_id(&twin) == "a");
+        let fork = claim(&mut ids, 2, 1, "a", "x").unwrap();
+        assert!(fork != twin && plain_id(&fork) == "a");
+        // Read again, also with another text, they are the same.
+        assert_eq!(claim(&mut ids, 1, 2, "a", "z").unwrap(), "a");
+        assert_eq!(claim(&mut ids, 2, 2, "a", "x").unwrap(), fork);
+        let told = |content| Told { role: "user", id: "a", content };
+        assert_eq!(ids.of(told("x"), 2, "t2"), fork);
+        assert_eq!(ids.of(told("z"), 1, "t1"), "a");
+        // What is not found again is free.
+        assert_eq!(ids.sweep(1, 3).len(), 2);
+        assert!(!ids.has(print("user", "a")));
+        assert_eq!(claim(&mut ids, 2, 3, "a", "x").unwrap(), "a");
+    }
+
+    #[test]
+    fn ids_survive_being_saved() {
+        let mut ids = Ids::default();
+        for n in 0..1000 {
+            claim(&mut ids, n % 7, 1, &n.to_string(), "x").unwrap();
+        }
+        let again = Ids::restore(&ids.save()).unwrap();
+        assert!((0..1000).all(|n| again.has_in(print("user", &n.to_string()), n % 7)));
+        assert!(Ids::restore(&[0; 25]).is_none());
+        assert!(!again.has(print("agent", "1")));
+    }
+}

@@ -1,0 +1,229 @@
+//! One line of a log: a message (ATSF 1.1, "Message Object").
+//!
+//! Whatever is not asked for here may be anything: unknown members, halves of surrogate pairs, deep
+//! nesting, keys that occur twice. A line is never written again, so nothing of it is lost.
+
+use std::borrow::Cow;
+
+use super::values::{array, elements, pick, text};
+use crate::model::Timestamp;
+use crate::store::amp::time as rfc3339;
+use crate::store::json::{JsonError, Value};
+
+/// The byte order mark some editors put before a text.
+pub(super) const BOM: char = '\u{feff}';
+
+/// Why a line is no message. One sentence for a person.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// It is not a JSON object.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// A member that every message needs is not there, or of another type.
+    #[error("the message has no {1} \"{0}\"")]
+    Missing(&'static str, &'static str),
+    /// The id cannot be one.
+    #[error("the id is empty or holds U+0000")]
+    BadId,
+}
+
+/// A message as far as lists need it; texts are borrowed from the line.
+#[derive(Clone, Debug)]
+pub struct Line<'a> {
+    /// Unique in its log, if its writer kept the rule.
+    pub id: Cow<'a, str>,
+    /// Who wrote it: `user`, `agent`, `system`, or any other word.
+    pub role: Cow<'a, str>,
+    /// When, as written.
+    pub timestamp: Cow<'a, str>,
+    /// The array of content blocks, as spelled.
+    pub content: &'a str,
+    /// The array of tool calls, as spelled.
+    pub calls: Option<&'a str>,
+    /// It has a member `signature`, whatever that is.
+    pub signed: bool,
+    /// The idempotency key msgfs put into it.
+    pub idem: Option<Cow<'a, str>>,
+}
+
+/// A time and how well it was spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// With a zone.
+    At(Timestamp),
+    /// Without one; read as UTC.
+    Naive(Timestamp),
+    /// Not a time.
+    Unknown,
+}
+
+impl When {
+    /// The time, if it is one.
+    pub fn time(self) -> Option<Timestamp> {
+        match self {
+            Self::At(time) | Self::Naive(time) => Some(time),
+            Self::Unknown => None,
+        }
+    }
+}
+
+/// Reads the message on this line, which comes without its newline.
+///
+/// # Errors
+/// [`LineError`]; other lines of the log are not affected.
+pub fn parse(line: &str) -> Result<Line<'_>, LineError> {
+    let names = ["id", "role", "timestamp", "content", "toolCalls", "signature", "idem"];
+    let Some([id, role, timestamp, content, calls, signature, idem]) = pick(line, names) else {
+        // Once more for the reason; this is the rare way.
+        crate::store::json::members(line, |_, _| {})?;
+        return Err(JsonError::NotAnObject.into());
+    };
+    let id = string(id, "id")?;
+    if id.is_empty() || id.contains('\0') {
+        return Err(LineError::BadId);
+    }
+    Ok(Line {
+        id,
+        role: string(role, "role")?,
+        timestamp: string(timestamp, "timestamp")?,
+        content: array(content.as_ref()).ok_or(LineError::Missing("content", "array"))?,
+        calls: array(calls.as_ref()),
+        signed: signature.is_some(),
+        idem: text(idem.as_ref()),
+    })
+}
+
+fn string<'a>(value: Option<Value<'a>>, name: &'static str) -> Result<Cow<'a, str>, LineError> {
+    text(value.as_ref()).ok_or(LineError::Missing(name, "string"))
+}
+
+impl Line<'_> {
+    /// When it was written.
+    pub fn when(&self) -> When {
+        parse_time(&self.timestamp)
+    }
+
+    /// The number of its tool calls.
+    pub fn call_count(&self) -> u64 {
+        self.calls.map_or(0, |calls| elements(calls).len() as u64)
+    }
+
+    /// Whether anything comes with it besides text.
+    pub fn has_parts(&self) -> bool {
+        let plain = |block: &str| {
+            pick(block, ["type"])
+                .and_then(|[kind]| text(kind.as_ref()))
+                .is_some_and(|kind| matches!(&*kind, "text" | "tool_call_ref"))
+        };
+        self.calls.is_some_and(|calls| !elements(calls).is_empty())
+            || !elements(self.content).iter().all(|block| plain(block))
+    }
+}
+
+/// Reads a time: RFC 3339, or the same without a zone (formats/atsf.md, section 7).
+pub fn parse_time(text: &str) -> When {
+    if let Some(time) = rfc3339::parse_time(text) {
+        return When::At(time);
+    }
+    rfc3339::parse_time(&format!("{text}Z")).map_or(When::Unknown, When::Naive)
+}
+
+/// Writes a time as every known program does: UTC with milliseconds.
+pub fn format_time(time: Timestamp) -> String {
+    let stamp = time.calendar().stamp();
+    let part = |from: usize, to: usize| stamp.get(from..to).unwrap_or_default();
+    format!(
+        "{}-{}-{}T{}:{}:{}",
+        part(0, 4),
+        part(4, 6),
+        part(6, 8),
+        part(9, 11),
+        part(11, 13),
+        part(13, 20)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PLAIN: &str = r#"{"id":"m1","role":"user","timestamp":"2025-02-14T10:30:00.000Z","content":[{"type":"text","text":"hi"}]}"#;
+
+    #[test]
+    fn what_a_message_needs() {
+        let line = parse(PLAIN).unwrap();
+        assert_eq!((&*line.id, &*line.role, line.call_count()), ("m1", "user", 0));
+        assert_eq!(line.when(), When::At(Timestamp::from_secs(1_739_529_000)));
+        assert!(!line.signed && !line.has_parts());
+        for (from, to, why) in [
+            ("\"id\":\"m1\",", "", "the message has no string \"id\""),
+            ("\"m1\"", "1", "the message has no string \"id\""),
+            ("\"m1\"", "\"\"", "the id is empty or holds U+0000"),
+            ("\"m1\"", "\"a\\u0000b\"", "the id is empty or holds U+0000"),
+            ("\"user\"", "null", "the message has no string \"role\""),
+            ("\"2025-02-14T10:30:00.000Z\"", "0", "the message has no string \"timestamp\""),
+            (
+                "[{\"type\":\"text\",\"text\":\"hi\"}]",
+                "\"hi\"",
+                "the message has no array \"content\"",
+            ),
+        ] {
+            let bad = PLAIN.replacen(from, to, 1);
+            assert_eq!(parse(&bad).unwrap_err().to_string(), why, "{bad}");
+        }
+        for bad in ["", "[]", "null", "{", "{\"id\":}", "12"] {
+            assert!(matches!(parse(bad), Err(LineError::Json(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn odd_members_lose_no_message() {
+        let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
+        for odd in [r#""x":"\ud800""#, r#""id":"m1""#, r#""n":1e2"#, &format!("\"d\":{deep}")] {
+            let line = PLAIN.replacen('{', &format!("{{{odd},"), 1);
+            assert_eq!(parse(&line).unwrap().id, "m1", "{odd}");
+        }
+        assert!(parse(&format!(" \t{PLAIN}\r")).is_ok());
+    }
+
+    #[test]
+    fn times_without_a_zone_are_utc() {
+        let at = Timestamp::from_millis(1_739_529_000_500);
+        assert_eq!(parse_time("2025-02-14T11:30:00.5+01:00"), When::At(at));
+        assert_eq!(parse_time("2025-02-14T10:30:00.500"), When::Naive(at));
+        assert_eq!(parse_time("yesterday"), When::Unknown);
+        assert_eq!(format_time(at), "2025-02-14T10:30:00.500Z");
+    }
+
+    #[test]
+    fn parts_are_what_is_not_text() {
+        for (content, calls, parts) in [
+            ("[]", "[]", false),
+            (r#"[{"type":"tool_call_ref","toolCallId":"x"}]"#, "[]", false),
+            (r#"[{"type":"thinking","text":"x"}]"#, "[]", true),
+            (r#"[{"kind":1}]"#, "[]", true),
+            ("[1]", "[]", true),
+            ("[]", "[{}]", true),
+        ] {
+            let text = format!(
+                r#"{{"id":"m","role":"r","timestamp":"","content":{content},"toolCalls":{calls}}}"#
+            );
+            assert_eq!(parse(&text).unwrap().has_parts(), parts, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in any::<String>()) {
+            let _ = parse(&text);
+            let _ = parse_time(&text);
+        }
+
+        #[test]
+        fn what_is_written_is_read(ms in -62_135_596_800_000i64..253_402_207_200_000) {
+            let at = Timestamp::from_millis(ms);
+            prop_assert_eq!(parse_time(&format_time(at)), When::At(at));
+        }
+    }
+}

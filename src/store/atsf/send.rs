@@ -1,0 +1,190 @@
+//! From a draft to a signed line, and what a new thread needs besides.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use super::edit::NewThread;
+use super::line::{Line, format_time};
+use super::roots::{AGENT, THREADS};
+use super::values::{elements, pick, text};
+use super::{Atsf, assets, create, recipient, sign};
+use crate::model::Draft;
+use crate::store::samp::canonical::push_text;
+use crate::store::{Prepared, Preparing, StoreError, below};
+
+/// Takes apart what a prepared message carries: its line, and for a new thread its `thread.json`.
+pub(super) fn unpack(bytes: &str) -> (&str, Option<&str>) {
+    // A line of JSON holds no newline.
+    bytes.split_once('\n').map_or((bytes, None), |(line, meta)| (line, Some(meta)))
+}
+
+/// The files a message refers to, in the order in which they go along.
+pub(super) fn references(line: &Line<'_>) -> Vec<String> {
+    let reference = |block: &str| {
+        let [reference] = pick(block, ["assetRef"])?;
+        text(reference.as_ref()).map(Cow::into_owned)
+    };
+    elements(line.content).into_iter().filter_map(reference).collect()
+}
+
+impl Atsf {
+    pub(super) fn prepare_draft(
+        &self,
+        draft: &Draft,
+        with: &Preparing<'_>,
+    ) -> Result<Vec<Prepared>, StoreError> {
+        if let Some(me) = draft.to.iter().chain(&draft.cc).find(|to| **to == self.me) {
+            return Err(StoreError::Invalid(format!(
+                "{me:?} is who you are in this store; write to {}",
+                recipient(&self.me)
+            )));
+        }
+        let subject = draft.subject.as_deref().map(str::trim).filter(|s| !s.is_empty());
+        let (thread, meta) = match (&draft.thread, subject) {
+            (Some(thread), _) => (self.continued(thread, draft)?, None),
+            (None, Some(subject)) => {
+                let (id, meta) = self.begun(subject, draft, with)?;
+                (id, Some(meta))
+            }
+            (None, None) => {
+                return Err(StoreError::Invalid(
+                    "begin the text with a line `Subject: …` for a new thread, or with \
+                     `Thread: ID` to continue one, and an empty line after it"
+                        .into(),
+                ));
+            }
+        };
+        let id = loop {
+            let id = uuid()?;
+            if !(with.taken)(&id) {
+                break id;
+            }
+        };
+        let mut bytes = self.line(&id, draft, with)?;
+        if let Some(meta) = meta {
+            bytes.push('\n');
+            bytes.push_str(&meta);
+        }
+        let to = recipient(&self.me).to_owned();
+        Ok(vec![Prepared { to, id, thread, bytes, files: draft.attached.clone() }])
+    }
+
+    /// The thread to append to, if that is possible now: whoever writes hears of it at once.
+    fn continued(&self, thread: &str, draft: &Draft) -> Result<String, StoreError> {
+        let folder = self.known_folder(thread)?;
+        Self::require_thread(&folder)?;
+        for file in &draft.attached {
+            let named = assets::name(file).map_err(|e| StoreError::io(&file.path, e))?;
+            let parts = [AGENT, THREADS, &folder.name];
+            assets::clash(&folder.root, &parts, &named.reference, &file.sha256)?;
+        }
+        Ok(folder.key)
+    }
+
+    /// A new thread: its id and its `thread.json`.
+    fn begun(
+        &self,
+        title: &str,
+        draft: &Draft,
+        with: &Preparing<'_>,
+    ) -> Result<(String, String), StoreError> {
+        let io = |(path, e): (std::path::PathBuf, io::Error)| StoreError::io(&path, e);
+        below::can_make(&self.project, &[AGENT, THREADS]).map_err(io)?;
+        let id = uuid()?;
+        let preferred = create::preferred_agent(&self.project);
+        let named = draft.to.first().map_or("agent", String::as_str);
+        let project = std::path::absolute(&self.project).unwrap_or_else(|_| self.project.clone());
+        let meta = NewThread {
+            id: &id,
+            title,
+            created: with.now,
+            agent: preferred.as_deref().unwrap_or(named),
+            project: project.to_string_lossy(),
+        };
+        let meta = meta.text();
+        Ok((id, meta))
+    }
+
+    fn line(&self, id: &str, draft: &Draft, with: &Preparing<'_>) -> Result<String, StoreError> {
+        let mut out = String::with_capacity(draft.body.len() + 512);
+        let time = format_time(with.now);
+        let _ = write!(out, "{{\"id\":\"{id}\",\"role\":\"{}\",\"timestamp\":\"{time}\"", self.me);
+        out.push_str(",\"content\":[");
+        if !draft.body.is_empty() || draft.attached.is_empty() {
+            out.push_str("{\"type\":\"text\",\"text\":");
+            push_text(&mut out, &draft.body);
+            out.push('}');
+        }
+        for file in &draft.attached {
+            let named = assets::name(file).map_err(|e| StoreError::io(&file.path, e))?;
+            if !out.ends_with('[') {
+                out.push(',');
+            }
+            if named.image {
+                out.push_str("{\"type\":\"image\"");
+            } else {
+                // The format has no block for other files; the application knows this one.
+                let _ = write!(out, "{{\"type\":\"resource\",\"uri\":\"{}\"", uri(&file.name));
+            }
+            let (reference, mime) = (&named.reference, named.mime);
+            let _ = write!(out, ",\"assetRef\":\"{reference}\",\"mimeType\":\"{mime}\"}}");
+        }
+        out.push(']');
+        if let Some(key) = &draft.idempotency_key {
+            out.push_str(",\"idem\":");
+            push_text(&mut out, key);
+        }
+        out.push('}');
+        Ok(sign::signed(out, with.signer))
+    }
+}
+
+/// A file name as a relative URI.
+fn uri(name: &str) -> String {
+    name.bytes().fold(String::new(), |mut out, b| {
+        if b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
+            out.push(char::from(b));
+        } else {
+            let _ = write!(out, "%{b:02X}");
+        }
+        out
+    })
+}
+
+/// A random UUID (RFC 9562, version 4).
+fn uuid() -> Result<String, StoreError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|e| StoreError::io(Path::new("random numbers"), io::Error::other(e)))?;
+    let number = u128::from_be_bytes(bytes) & !(0xf << 76) & !(0x3 << 62) | 4 << 76 | 2 << 62;
+    let hex = format!("{number:032x}");
+    let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+    let parts = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)];
+    Ok(parts.join("-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_are_random_and_of_version_4() {
+        let (a, b) = (uuid().unwrap(), uuid().unwrap());
+        assert_ne!(a, b);
+        for id in [a, b] {
+            let bytes = id.as_bytes();
+            assert_eq!(id.len(), 36);
+            assert!([8, 13, 18, 23].iter().all(|n| bytes[*n] == b'-'), "{id}");
+            assert_eq!(bytes[14], b'4');
+            assert!(matches!(bytes[19], b'8' | b'9' | b'a' | b'b'), "{id}");
+        }
+    }
+
+    #[test]
+    fn names_as_uris() {
+        assert_eq!(uri("plan v2.pdf"), "plan%20v2.pdf");
+        assert_eq!(uri("\u{e9}\"/"), "%C3%A9%22%2F");
+    }
+}

@@ -1,0 +1,96 @@
+//! `msgfs check` and its repair.
+
+use super::*;
+
+fn violations(store: &Atsf) -> Vec<(String, u64, &'static str)> {
+    let mut out = Vec::new();
+    store.check(&verify::fault, &mut |v| out.push((v.file, v.line, v.rule))).unwrap();
+    out.sort();
+    out
+}
+
+#[test]
+fn sound_threads_have_no_violations() {
+    let project = Project::new();
+    let (store, _) = project.opened();
+    assert!(violations(&store).is_empty());
+    let prepared = prepare(&store, &draft(None, Some("s"), "x")).unwrap();
+    store.append(&prepared).unwrap();
+    store.scan(false, &mut Books::default()).unwrap();
+    let next = prepare(&store, &draft(Some(&prepared.thread), None, "y")).unwrap();
+    store.append(&next).unwrap();
+    assert_eq!(violations(&store), []);
+    assert_eq!(violations(&project.open()), []);
+}
+
+#[test]
+fn every_rule_is_checked() {
+    let project = Project::new();
+    let asset = message("e", "user", "x").replace(
+        "\"content\":[",
+        "\"content\":[{\"type\":\"image\",\"assetRef\":\"../x\",\"mimeType\":\"\"},",
+    );
+    let lines = [
+        message("a", "user", "x"),
+        message("a", "bot", "x"),
+        "{".into(),
+        String::new(),
+        message("b", "agent", "x").replace("000Z", "000"),
+        message("c", "agent", "x").replace(TIME, "now"),
+        message("d", "user", "x").replacen('{', "{\"signature\":{\"pub\":\"\",\"sig\":\"\"},", 1),
+        asset,
+    ];
+    project.thread("t", &lines);
+    std::fs::write(project.log("t"), read(&project.log("t")) + "{").unwrap();
+    std::fs::write(project.meta("t"), meta("u", "x").replace("\"id\": \"claude-code\",", ""))
+        .unwrap();
+    project.thread("v", &[]);
+    std::fs::write(project.meta("v"), meta("v", "x").replace("1.1", "3.0")).unwrap();
+    let file = |name: &str| format!(".agent/threads/{name}");
+    let log = file("t/messages.jsonl");
+    let json = file("t/thread.json");
+    let rules: &[(&str, u64, &str)] = &[
+        (&log, 2, "duplicate"),
+        (&log, 2, "role"),
+        (&log, 3, "schema"),
+        (&log, 4, "blank"),
+        (&log, 5, "time"),
+        (&log, 6, "time"),
+        (&log, 7, "signature"),
+        (&log, 8, "asset"),
+        (&log, 9, "unterminated"),
+        (&json, 0, "schema"),
+        (&json, 0, "stats"),
+        (&json, 0, "stats"),
+        (&json, 0, "stats"),
+        (&json, 0, "thread-id"),
+        (&file("v/thread.json"), 0, "version"),
+    ];
+    let found = violations(&project.open());
+    let found: Vec<(&str, u64, &str)> =
+        found.iter().map(|(f, n, r)| (f.as_str(), *n, *r)).collect();
+    assert_eq!(found, rules);
+}
+
+#[test]
+fn a_repair_makes_derived_values_anew() {
+    let project = Project::new();
+    let system = message("s", "system", "x").replace("10:30:00.000Z", "11:30:00+01:00");
+    project.thread("t", &[message("a", "user", "x"), system]);
+    let (store, mut books) = project.opened();
+    assert_eq!(violations(&store).len(), 2);
+    assert_eq!(store.repair().unwrap().len(), 1);
+    assert_eq!(violations(&store), []);
+    assert!(store.repair().unwrap().is_empty());
+    let text = read(&project.meta("t"));
+    assert!(text.contains("\"messageCount\": 2") && text.contains("\"agentMessageCount\": 0"));
+    store.scan(false, &mut books).unwrap();
+    assert_eq!(books.ids(), ["a", "s"]);
+    // Some programs count system messages as the agent's.
+    std::fs::write(
+        project.meta("t"),
+        text.replace("\"agentMessageCount\": 0", "\"agentMessageCount\": 1"),
+    )
+    .unwrap();
+    assert_eq!(violations(&store), []);
+}

@@ -1,0 +1,97 @@
+//! What other programs take away.
+
+use super::*;
+
+fn sent(project: &Project) -> (Atsf, Books, String) {
+    project.thread("t", &[message("a", "agent", "x")]);
+    let (store, mut books) = project.opened();
+    let prepared = prepare(&store, &draft(Some("t"), None, "mine")).unwrap();
+    store.append(&prepared).unwrap();
+    store.scan(false, &mut books).unwrap();
+    assert!(store.remarks().is_empty());
+    (store, books, prepared.id)
+}
+
+/// The application writes what it has in memory, which lacks my message.
+fn overwrite(project: &Project) {
+    let lines = [message("a", "agent", "x"), message("b", "agent", "y")];
+    std::fs::write(project.log("t"), lines.map(|l| l + "\n").concat()).unwrap();
+}
+
+#[test]
+fn a_message_of_mine_stays_when_it_is_overwritten() {
+    let project = Project::new();
+    let (store, mut books, id) = sent(&project);
+    overwrite(&project);
+    follow(&store, &mut books, &project.log("t"));
+    assert!(!books.vanished.contains(&id));
+    let told = |store: &Atsf, books: &Books| {
+        let kept = books.get(&id);
+        assert_eq!((kept.thread.as_str(), kept.from_me, kept.at.source), ("t", true, table::KEPT));
+        let record = store.read(&kept.at).unwrap();
+        assert_eq!(
+            (record.message.body.as_str(), record.message.id.as_str()),
+            ("mine", id.as_str())
+        );
+        assert_eq!(record.message.subject.as_deref(), Some("title of t"));
+        assert_eq!(verify::fault(&record.claim.unwrap()), None);
+        let remarks = store.remarks();
+        assert!(remarks.len() == 1 && remarks[0].contains(&id), "{remarks:?}");
+    };
+    told(&store, &books);
+    // Also across a restart, with or without the cache.
+    let (again, mut fresh) = project.opened();
+    told(&again, &fresh);
+    assert_eq!(fresh.messages.len(), 3);
+    let resumed = project.open();
+    assert!(resumed.restore(&store.save()));
+    resumed.scan(true, &mut books).unwrap();
+    told(&resumed, &books);
+    // A mount that writes nothing knows it too.
+    let reading = Atsf::open(&project.spec()).unwrap();
+    let mut seen = Books::default();
+    reading.scan(true, &mut seen).unwrap();
+    told(&reading, &seen);
+    // It is never appended again, and is no loss once it is back.
+    let before = read(&project.log("t"));
+    let text =
+        String::from_utf8(again.kept.read(0, fresh.get(&id).at.len as usize).unwrap()).unwrap();
+    let line = super::super::lost::record(&text).unwrap().message.to_owned();
+    let prepared = Prepared {
+        to: "agent".into(),
+        id: id.clone(),
+        thread: "t".into(),
+        bytes: line.clone(),
+        files: vec![],
+    };
+    again.append(&prepared).unwrap();
+    assert_eq!(read(&project.log("t")), before);
+    std::fs::write(project.log("t"), format!("{before}{line}\n")).unwrap();
+    follow(&again, &mut fresh, &project.log("t"));
+    assert_ne!(fresh.get(&id).at.source, table::KEPT);
+    assert!(again.remarks().is_empty());
+}
+
+#[test]
+fn a_message_of_mine_stays_when_its_thread_is_removed() {
+    let project = Project::new();
+    let (store, mut books, id) = sent(&project);
+    std::fs::remove_dir_all(thread_dir(&project.root(), "t")).unwrap();
+    follow(&store, &mut books, &thread_dir(&project.root(), "t"));
+    assert_eq!(books.ids(), [id.as_str()]);
+    assert!(books.vanished.contains("a") && !books.vanished.contains(&id));
+    assert_eq!(store.remarks().len(), 1);
+}
+
+#[test]
+fn a_store_without_a_folder_of_its_own_keeps_nothing() {
+    let project = Project::new();
+    project.thread("t", &[]);
+    let store = Atsf::open(&Spec { state: None, ..project.spec() }).unwrap();
+    let mut books = Books::default();
+    store.scan(true, &mut books).unwrap();
+    let prepared = prepare(&store, &draft(Some("t"), None, "x")).unwrap();
+    store.append(&prepared).unwrap();
+    store.append(&prepared).unwrap();
+    assert_eq!(read(&project.log("t")).lines().count(), 1);
+}

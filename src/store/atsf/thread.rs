@@ -1,0 +1,147 @@
+//! `thread.json`: what a thread is (ATSF 1.1, "Thread Metadata Envelope").
+
+use super::line::{BOM, parse_time};
+use super::values::{pick, text};
+use crate::model::Timestamp;
+use crate::store::json;
+
+/// A larger `thread.json` is none.
+pub(super) const MAX_BYTES: usize = 4 << 20;
+/// The version new threads get; the MAJOR is the only one that is read.
+pub const VERSION: &str = "1.1";
+const MAJOR: &str = "1";
+
+/// What a `thread.json` turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// A thread.
+    Thread(Meta),
+    /// Something of another program: not an object, or without `specVersion`.
+    Foreign,
+    /// It does not parse; it may be half written.
+    Broken(String),
+    /// A thread that must not be read: why, in a sentence.
+    Refused(String),
+}
+
+/// The members of a `thread.json` that mean something here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// The thread's own word for its id; the folder's name is what counts.
+    pub id: Option<String>,
+    /// What it is about.
+    pub title: Option<String>,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+    /// When its last message was written, as cached.
+    pub updated: Option<Timestamp>,
+}
+
+/// Reads the bytes of a `thread.json`.
+pub fn read(bytes: &[u8]) -> Reading {
+    let whole = String::from_utf8_lossy(bytes);
+    let content = whole.strip_prefix(BOM).unwrap_or(&whole);
+    let names = ["specVersion", "threadId", "title", "createdAt", "updatedAt"];
+    let Some([version, id, title, created, updated]) = pick(content, names) else {
+        return match json::members(content, |_, _| {}) {
+            Err(json::JsonError::NotAnObject) | Ok(()) => Reading::Foreign,
+            Err(e) => Reading::Broken(e.to_string()),
+        };
+    };
+    let Some(version) = version else { return Reading::Foreign };
+    let Some(version) = text(Some(&version)) else {
+        return Reading::Refused("its specVersion is not a string".into());
+    };
+    if let Err(why) = readable(&version) {
+        return Reading::Refused(why);
+    }
+    let owned = |value| text(value).map(std::borrow::Cow::into_owned);
+    let time = |value| text(value).and_then(|t| parse_time(&t).time());
+    Reading::Thread(Meta {
+        id: owned(id.as_ref()),
+        title: owned(title.as_ref()).filter(|title| !title.is_empty()),
+        created: time(created.as_ref()),
+        updated: time(updated.as_ref()),
+    })
+}
+
+/// Whether a `specVersion` is one whose threads are read (formats/atsf.md, section 2).
+///
+/// # Errors
+/// Why not, in a sentence.
+pub fn readable(version: &str) -> Result<(), String> {
+    let shown = crate::model::one_line(version);
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    match version.split_once('.') {
+        Some((major, minor)) if digits(major) && digits(minor) => {
+            if major == MAJOR {
+                return Ok(());
+            }
+            Err(format!(
+                "the thread is written in version {shown} of the format; only 1.x can be read, so \
+                 it is left alone"
+            ))
+        }
+        _ => Err(format!("its specVersion {shown:?} is not of the form MAJOR.MINOR")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_threads_of_this_major_are_read() {
+        for (version, ok) in [
+            ("\"1.1\"", true),
+            ("\"1.0\"", true),
+            ("\"1.99\"", true),
+            ("\"2.0\"", false),
+            ("\"10.0\"", false),
+            ("\"0.9\"", false),
+            ("\"1\"", false),
+            ("\"1.x\"", false),
+            ("\"v1.1\"", false),
+            ("1.1", false),
+            ("null", false),
+        ] {
+            let reading = read(format!("{{\"specVersion\":{version}}}").as_bytes());
+            assert_eq!(matches!(reading, Reading::Thread(_)), ok, "{version}: {reading:?}");
+            assert_eq!(matches!(reading, Reading::Refused(_)), !ok, "{version}");
+        }
+    }
+
+    #[test]
+    fn threads_of_other_programs_are_not_ours() {
+        for foreign in ["{}", "[]", "1", "{\"id\":\"x\",\"object\":\"thread\"}"] {
+            assert_eq!(read(foreign.as_bytes()), Reading::Foreign, "{foreign}");
+        }
+        for broken in ["", "{", "{\"specVersion\":\"1.1\",", "\u{0}"] {
+            assert!(matches!(read(broken.as_bytes()), Reading::Broken(_)), "{broken}");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_from_it() {
+        let text = r#"{"specVersion":"1.0","threadId":"t","title":"a\nb","createdAt":"2025-02-14T10:30:00.000Z","updatedAt":"2025-02-14T10:30:01Z","context":{"worktree":{"path":"/w","branch":"b"}},"x":"\ud800"}"#;
+        let Reading::Thread(meta) = read(text.as_bytes()) else { panic!() };
+        assert_eq!(
+            meta,
+            Meta {
+                id: Some("t".into()),
+                title: Some("a\nb".into()),
+                created: Some(Timestamp::from_secs(1_739_529_000)),
+                updated: Some(Timestamp::from_secs(1_739_529_001)),
+            }
+        );
+        assert_eq!(read(format!("\u{feff}{text}").as_bytes()), Reading::Thread(meta));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = read(&bytes);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! `errors.log`: one JSON line for each file that is refused, written by the mount of the role that it
+//! is addressed to; where that cannot be told, by any (formats/amp1.md, section 5).
+
+use std::collections::HashSet;
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+
+use sha2::{Digest as _, Sha256};
+
+use super::Ssot;
+use super::envelope::{FILE_BYTES, Fault, Message};
+use super::folder::{self, ERRORS};
+use super::table::Flags;
+use super::tree::{Node, quoted};
+use crate::model::{Timestamp, hex};
+use crate::store::{StoreError, fs};
+
+/// Older lines than the last so many bytes are not looked at for repetitions.
+const LOOK_BACK: u64 = 64 << 20;
+/// A message id is cut to this many characters.
+const MAX_ID: usize = 256;
+
+/// A refused file.
+struct Entry {
+    source: String,
+    sha256: String,
+    bytes: u64,
+    id: Option<String>,
+    rules: Vec<&'static str>,
+}
+
+impl Entry {
+    fn line(&self, receiver: &str, now: Timestamp) -> String {
+        let rules: Vec<String> = self.rules.iter().map(|rule| quoted(rule)).collect();
+        let id = self.id.as_ref().map(|id| id.chars().take(MAX_ID).collect::<String>());
+        format!(
+            "{{\"ts\": \"{}\", \"receiver\": \"{receiver}\", \"source\": {}, \"msg_id\": {}, \
+             \"rules\": [{}], \"sha256\": \"{}\", \"bytes\": {}}}\n",
+            folder::rfc3339(now),
+            quoted(&self.source),
+            id.map_or_else(|| "null".to_owned(), |id| quoted(&id)),
+            rules.join(", "),
+            self.sha256,
+            self.bytes
+        )
+    }
+}
+
+impl Ssot {
+    /// Logs what was refused since, and is mine to log. Whether anything was.
+    pub(super) fn log_errors(&self) -> Result<bool, StoreError> {
+        let pending: Vec<u32> = {
+            let table = self.table.read();
+            let due = (0u32..)
+                .zip(&table.files)
+                .filter(|(_, f)| f.is_rejected() && !f.flags.has(Flags::LOGGED));
+            due.map(|(n, _)| n).collect()
+        };
+        if pending.is_empty() {
+            return Ok(false);
+        }
+        let entries: Vec<Entry> = pending.iter().filter_map(|n| self.log_entry(*n)).collect();
+        let logged = if entries.is_empty() { false } else { self.append_errors(&entries)? };
+        let mut table = self.table.write();
+        for n in pending {
+            if let Some(file) = table.get_mut(n) {
+                file.flags.set(Flags::LOGGED, true);
+            }
+        }
+        Ok(logged)
+    }
+
+    /// What is to be said of a refused file, unless another role says it or it is no more.
+    fn log_entry(&self, number: u32) -> Option<Entry> {
+        let source = self.table.read().path(number)?;
+        let (_, bytes) = self.bytes_at(number, FILE_BYTES + 1).ok()?;
+        let fault = match Message::parse(&bytes) {
+            Err(fault) => fault,
+            Ok(message) => Fault {
+                breaches: vec![self.misplaced(&message, &bytes)?],
+                incomplete: false,
+                to: Some(message.to),
+                id: Some(message.id),
+            },
+        };
+        if fault.to.is_some_and(|to| to != self.role) {
+            return None;
+        }
+        let mut rules: Vec<&'static str> = Vec::new();
+        for breach in &fault.breaches {
+            if !rules.contains(&breach.rule) {
+                rules.push(breach.rule);
+            }
+        }
+        let sha256 = hex(&Sha256::digest(&bytes));
+        Some(Entry { source, sha256, bytes: bytes.len() as u64, id: fault.id, rules })
+    }
+
+    /// Appends the entries that are not there yet, in one write.
+    fn append_errors(&self, entries: &[Entry]) -> Result<bool, StoreError> {
+        folder::ensure(&self.dir)?;
+        let path = self.dir.join(ERRORS);
+        let io = |e| StoreError::io(&path, e);
+        let file = fs::open_append(&path, 0o666).map_err(io)?;
+        let lock = folder::hold(file, &path)?;
+        let known = read_known(&path).map_err(io)?;
+        let now = Timestamp::now();
+        let new =
+            entries.iter().filter(|e| !known.seen.contains(&(e.source.clone(), e.sha256.clone())));
+        let lines: String = new.map(|e| e.line(self.role.as_str(), now)).collect();
+        if lines.is_empty() {
+            return Ok(false);
+        }
+        // What a program left there that died in its line must not swallow ours.
+        let text = if known.ends_in_line { lines } else { format!("\n{lines}") };
+        let mut file = lock.file();
+        file.write_all(text.as_bytes()).map_err(io)?;
+        file.sync_data().map_err(io)?;
+        Ok(true)
+    }
+}
+
+/// What `errors.log` says already.
+struct Known {
+    seen: HashSet<(String, String)>,
+    ends_in_line: bool,
+}
+
+fn read_known(path: &Path) -> std::io::Result<Known> {
+    let file = fs::open_regular(path)?;
+    let len = file.metadata()?.len();
+    let mut bytes = Vec::new();
+    let start = len.saturating_sub(LOOK_BACK);
+    std::io::Seek::seek(&mut &file, std::io::SeekFrom::Start(start))?;
+    (&file).take(LOOK_BACK).read_to_end(&mut bytes)?;
+    let lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+    let key = |line: &[u8]| {
+        let node = Node::parse(line).ok()?;
+        Some((node.text("source")?.to_owned(), node.text("sha256")?.to_owned()))
+    };
+    Ok(Known {
+        seen: lines.filter_map(key).collect(),
+        ends_in_line: bytes.last().is_none_or(|b| *b == b'\n'),
+    })
+}

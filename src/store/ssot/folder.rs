@@ -1,0 +1,363 @@
+//! The folders of an SSOT and what lies in them (formats/amp1.md, section 5), read without following
+//! any link.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Dir, FileType, FlockOperation, Mode, OFlags};
+
+use super::envelope::VERSION;
+use super::state::Resume;
+use super::tree::{Node, quoted};
+use super::words::Role;
+use crate::model::Timestamp;
+use crate::store::amp::time::parse_time;
+use crate::store::below;
+use crate::store::fs::Stamp;
+use crate::store::place::Slot;
+use crate::store::{StoreError, fs};
+
+pub(super) const MESSAGES: &str = "messages";
+pub(super) const ACKS: &str = "acks";
+pub(super) const RESUMES: &str = "resumes";
+pub(super) const TASKS: &str = "tasks";
+pub(super) const LOCKS: &str = ".locks";
+pub(super) const ERRORS: &str = "errors.log";
+
+/// Mode of folders made here, less the umask: several users may fill the roles.
+const DIR_MODE: u32 = 0o777;
+/// Mode of what never changes.
+pub(super) const IMMUTABLE: u32 = 0o444;
+/// How long a lock is waited for.
+const LOCK_WAIT: Duration = Duration::from_secs(3);
+/// Largest acknowledgement, resume or signature that is read, in bytes.
+pub(super) const SMALL: usize = 64 << 10;
+
+/// What lies in a folder.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    /// The folder is there.
+    pub exists: bool,
+    /// Regular files by name.
+    pub files: BTreeMap<String, Stamp>,
+    pub folders: Vec<String>,
+    /// What is skipped, and why.
+    pub strange: Vec<(String, String)>,
+}
+
+/// A time as this format writes it: RFC 3339, UTC, milliseconds.
+pub(super) fn rfc3339(time: Timestamp) -> String {
+    let stamp = time.calendar().stamp();
+    let part = |from: usize, to: usize| stamp.get(from..to).unwrap_or_default();
+    let (date, clock) = ([part(0, 4), part(4, 6), part(6, 8)], [part(9, 11), part(11, 13)]);
+    format!("{}T{}:{}", date.join("-"), clock.join(":"), part(13, 20))
+}
+
+/// Lists a folder; one that is not there is empty.
+///
+/// # Errors
+/// As the system gave it; then nothing is known of what is in it.
+pub(super) fn list(base: &Path, parts: &[&str]) -> io::Result<Listing> {
+    let mut out = Listing::default();
+    let dir = match below::open_dir(base, parts) {
+        Ok(dir) => dir,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(out),
+        Err(e) => return Err(e),
+    };
+    out.exists = true;
+    for entry in Dir::read_from(&dir)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else {
+            let shown = entry.file_name().to_string_lossy().into_owned();
+            out.strange.push((shown, "is skipped: its name is not UTF-8".into()));
+            continue;
+        };
+        if name.starts_with('.') || is_temporary(name) {
+            continue;
+        }
+        match below::look(&dir, name) {
+            Ok((FileType::RegularFile, stamp)) => drop(out.files.insert(name.to_owned(), stamp)),
+            Ok((FileType::Directory, _)) => out.folders.push(name.to_owned()),
+            Ok((kind, _)) => {
+                let what = below::describe_type(kind);
+                out.strange.push((name.to_owned(), format!("is skipped: it is {what}")));
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+    }
+    out.folders.sort_unstable();
+    Ok(out)
+}
+
+/// Names that programs give to files they are still writing.
+pub(super) fn is_temporary(name: &str) -> bool {
+    let end = |end: &str| name.len() > end.len() && name.ends_with(end);
+    end(".tmp") || end(".part") || end("~") || name.starts_with("~syncthing~")
+}
+
+/// The name of a `.json` file without the ending.
+pub(super) fn stem(name: &str) -> Option<&str> {
+    name.strip_suffix(".json").filter(|stem| !stem.is_empty())
+}
+
+/// Whether a name is that of a message, an acknowledgement or the like, or of a signature.
+pub(super) fn is_ours(name: &str) -> bool {
+    let visible = !name.starts_with('.') && !is_temporary(name);
+    visible && (stem(name).is_some() || signed_stem(name).is_some())
+}
+
+/// The name of the message that a signature file is about, without the ending.
+pub(super) fn signed_stem(name: &str) -> Option<&str> {
+    name.strip_suffix(".sig").filter(|stem| !stem.is_empty())
+}
+
+/// Reads a file, at most `limit` bytes of it.
+///
+/// # Errors
+/// As the system gave it; `InvalidInput` for anything but a regular file.
+pub(super) fn read(base: &Path, parts: &[&str], limit: usize) -> io::Result<(Stamp, Vec<u8>)> {
+    below::read_whole(&below::open_below(base, parts)?, limit)
+}
+
+/// Makes the SSOT's folder with what git should know of it, unless it is there.
+///
+/// # Errors
+/// As the system gave it.
+pub(super) fn ensure(base: &Path) -> Result<(), StoreError> {
+    std::fs::create_dir_all(base).map_err(|e| StoreError::io(base, e))?;
+    let dir = below::open_dir(base, &[]).map_err(|e| StoreError::io(base, e))?;
+    if below::look(&dir, MESSAGES).is_ok() {
+        return Ok(());
+    }
+    let files =
+        [(".gitignore", ".locks/\n.*.tmp\n"), (".gitattributes", "errors.log merge=union\n")];
+    for (name, text) in files {
+        match put_new(&dir, name, 0o666, text.as_bytes()) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            done => done.map_err(|e| StoreError::io(&base.join(name), e))?,
+        }
+    }
+    Ok(())
+}
+
+/// Opens a folder, making it if it is missing.
+///
+/// # Errors
+/// As the system gave it.
+pub(super) fn make(base: &Path, parts: &[&str]) -> Result<OwnedFd, StoreError> {
+    ensure(base)?;
+    below::make_dir(base, parts, DIR_MODE)
+        .map_err(|e| StoreError::io(&base.join(parts.join("/")), e))
+}
+
+/// The temporary name beside a file while it is written; git ignores it.
+fn slot<'a>(dir: &'a OwnedFd, name: &str) -> io::Result<Slot<&'a OwnedFd>> {
+    let name = below::component(name)?;
+    let temp = format!(".{}.{}.tmp", name.trim_start_matches('.'), std::process::id());
+    Ok(Slot { dir, name: name.into(), temp: temp.into() })
+}
+
+/// Puts a new file into a folder; on disk with its name when this returns.
+///
+/// # Errors
+/// `AlreadyExists` if the name is taken, else as the system gave it.
+pub(super) fn put_new(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) -> io::Result<()> {
+    slot(dir, name)?.fill(mode, |file| file.write_all(bytes))?;
+    Ok(rustix::fs::fsync(dir)?)
+}
+
+/// Gives a name to a file with these bytes, whatever had it before.
+///
+/// # Errors
+/// As the system gave it.
+pub(super) fn put(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) -> io::Result<()> {
+    slot(dir, name)?.overwrite(mode, bytes)?;
+    Ok(rustix::fs::fsync(dir)?)
+}
+
+/// A lock that is held as long as this lives.
+#[derive(Debug)]
+pub(super) struct Lock(File);
+
+impl Lock {
+    /// The file that is locked.
+    pub fn file(&self) -> &File {
+        &self.0
+    }
+}
+
+/// Takes an exclusive lock of an open file.
+///
+/// # Errors
+/// [`StoreError::Busy`] if somebody holds it for long.
+pub(super) fn hold(file: File, path: &Path) -> Result<Lock, StoreError> {
+    let until = Instant::now() + LOCK_WAIT;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Lock(file)),
+            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(StoreError::io(path, e.into())),
+        }
+        if Instant::now() >= until {
+            let why = format!("{}: another program holds the lock", path.display());
+            return Err(StoreError::Busy(why));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Takes the lock of a task: one program at a time writes into it.
+///
+/// # Errors
+/// [`StoreError::Busy`], else as the system gave it.
+pub(super) fn lock_task(base: &Path, task: &str) -> Result<Lock, StoreError> {
+    let dir = make(base, &[LOCKS])?;
+    let name = format!("{task}.lock");
+    let path = base.join(LOCKS).join(&name);
+    let open = || -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let name = below::component(&name)?;
+        let mode = Mode::from_raw_mode(0o666);
+        let file = File::from(rustix::fs::openat(&dir, name, flags | OFlags::CLOEXEC, mode)?);
+        fs::require_regular(&file)?;
+        Ok(file)
+    };
+    hold(open().map_err(|e| StoreError::io(&path, e))?, &path)
+}
+
+/// Reads the acknowledgement of a message: by whom and when.
+///
+/// # Errors
+/// A sentence that says why it is none.
+pub(super) fn parse_ack(bytes: &[u8], task: &str, id: &str) -> Result<(Role, Timestamp), String> {
+    let node = Node::parse(bytes).map_err(|e| format!("it is no JSON object: {}", e.why))?;
+    if node.text("ack_for") != Some(id) {
+        return Err("its ack_for is not the name of the file".into());
+    }
+    if node.text("task_id").is_some_and(|named| named != task) {
+        return Err("its task_id is not the name of the folder".into());
+    }
+    if node.text("protocol_version").is_some_and(|version| version != VERSION) {
+        return Err(format!("its protocol_version is not {VERSION:?}"));
+    }
+    let by = node.text("from").and_then(Role::named).ok_or("its from is no role")?;
+    let time = node.text("timestamp").and_then(parse_time).ok_or("its timestamp is no time")?;
+    Ok((by, time))
+}
+
+/// The text of an acknowledgement.
+pub(super) fn ack_text(id: &str, from: Role, task: &str, now: Timestamp) -> String {
+    format!(
+        "{{\n  \"ack_for\": {},\n  \"from\": \"{}\",\n  \"task_id\": {},\n  \"timestamp\": \"{}\",\n  \
+         \"protocol_version\": \"{VERSION}\"\n}}\n",
+        quoted(id),
+        from.as_str(),
+        quoted(task),
+        rfc3339(now)
+    )
+}
+
+/// Reads what a resume lifts. Its time is in the name of its file.
+///
+/// # Errors
+/// A sentence that says why it is none.
+pub(super) fn parse_resume(bytes: &[u8], task: &str, stem: &str) -> Result<Resume, String> {
+    let node = Node::parse(bytes).map_err(|e| format!("it is no JSON object: {}", e.why))?;
+    let digits = stem.bytes().all(|b| b.is_ascii_digit());
+    let ms = if digits { stem.parse().ok() } else { None };
+    let time = Timestamp::from_millis(ms.ok_or("its name is not milliseconds since 1970")?);
+    if node.text("task_id") != Some(task) {
+        return Err("its task_id is not the name of the folder".into());
+    }
+    if node.text("from") != Some(Role::Admin.as_str()) {
+        return Err("only the admin resumes a task".into());
+    }
+    let escalations = node.items("escalations").iter().filter_map(Node::as_text);
+    let escalations = escalations.map(str::to_owned).collect();
+    Ok(Resume { time, lock: node.text("lock").map(str::to_owned), escalations })
+}
+
+/// The text of a resume.
+pub(super) fn resume_text(task: &str, resume: &Resume) -> String {
+    let list: Vec<String> =
+        resume.escalations.iter().map(|id| format!("\n    {}", quoted(id))).collect();
+    let end = if list.is_empty() { "" } else { "\n  " };
+    format!(
+        "{{\n  \"task_id\": {},\n  \"from\": \"admin\",\n  \"timestamp\": \"{}\",\n  \
+         \"protocol_version\": \"{VERSION}\",\n  \"lock\": {},\n  \"escalations\": [{}{end}]\n}}\n",
+        quoted(task),
+        rfc3339(resume.time),
+        resume.lock.as_deref().map_or_else(|| "null".to_owned(), quoted),
+        list.join(",")
+    )
+}
+
+/// Reads every resume of a task; those that are none are told to `broken` with the reason.
+///
+/// # Errors
+/// If the folder cannot be listed.
+pub(super) fn resumes(
+    base: &Path,
+    task: &str,
+    broken: &mut dyn FnMut(&str, String),
+) -> io::Result<Vec<Resume>> {
+    let mut out = Vec::new();
+    for name in list(base, &[RESUMES, task])?.files.keys() {
+        let Some(stem) = stem(name) else { continue };
+        let read = read(base, &[RESUMES, task, name], SMALL).map_err(|e| e.to_string());
+        match read.and_then(|(_, bytes)| parse_resume(&bytes, task, stem)) {
+            Ok(resume) => out.push(resume),
+            Err(why) => broken(name, why),
+        }
+    }
+    Ok(out)
+}
+
+/// Reads one acknowledgement file.
+///
+/// # Errors
+/// As [`parse_ack`], or why the file cannot be read.
+pub(super) fn ack(base: &Path, task: &str, id: &str) -> Result<(Role, Timestamp), String> {
+    let name = format!("{id}.json");
+    let (_, bytes) = read(base, &[ACKS, task, &name], SMALL).map_err(|e| e.to_string())?;
+    parse_ack(&bytes, task, id)
+}
+
+/// The nearest folder above a path, or at it, that is there.
+pub(super) fn existing(path: &Path) -> PathBuf {
+    let mut at = path;
+    while !at.is_dir() {
+        let Some(above) = at.parent() else { break };
+        at = above;
+    }
+    at.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acknowledgements_and_resumes_are_read_as_they_are_written() {
+        let now = Timestamp::from_millis(1_772_116_327_001);
+        assert_eq!(rfc3339(now), "2026-02-26T14:32:07.001Z");
+        let text = ack_text("x-1", Role::Executor, "T-2026-007", now);
+        let ack = |task, id| parse_ack(text.as_bytes(), task, id);
+        assert_eq!(ack("T-2026-007", "x-1"), Ok((Role::Executor, now)));
+        assert!(ack("T-2026-007", "x-2").is_err() && ack("T-2026-008", "x-1").is_err());
+        for escalations in [vec![], vec!["e-1".to_owned(), "e-2".into()]] {
+            let resume = Resume { time: now, lock: Some("v-1".into()), escalations };
+            let text = resume_text("T-2026-007", &resume);
+            let back = parse_resume(text.as_bytes(), "T-2026-007", "1772116327001");
+            assert_eq!(back.as_ref(), Ok(&resume));
+            assert!(parse_resume(text.as_bytes(), "T-2026-007", "+1").is_err());
+            let other = text.replace("admin", "executor");
+            assert!(parse_resume(other.as_bytes(), "T-2026-007", "1").is_err());
+        }
+    }
+}

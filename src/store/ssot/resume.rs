@@ -1,0 +1,69 @@
+//! `msgfs ssot resume TASK`: the admin lifts the lock or the suspension of a task. It writes one
+//! immutable file that names what it lifts; `reject_count` stays.
+
+use std::io;
+
+use super::Ssot;
+use super::folder::{self, IMMUTABLE, RESUMES};
+use super::state::Resume;
+use super::words::{Role, is_task_id};
+use crate::model::{Timestamp, one_line};
+use crate::store::StoreError;
+
+impl Ssot {
+    /// Lifts what holds a task up; what was lifted, a line each.
+    pub(super) fn resume_task(&self, task: &str) -> Result<String, StoreError> {
+        if self.role != Role::Admin {
+            return Err(StoreError::NotPermitted(format!(
+                "only the admin resumes a task, and you are {} here; run it with --me admin, or set \
+                 me = \"admin\" in the [[store]]",
+                self.role.as_str()
+            )));
+        }
+        if !is_task_id(task) {
+            let task = one_line(task);
+            return Err(StoreError::Invalid(format!("{task:?} is no task id, T-YYYY-NNN")));
+        }
+        let nothing = || StoreError::Invalid(format!("{task} is neither locked nor suspended"));
+        // Before anything is made: an SSOT is not begun with a command that does nothing.
+        let state = super::task::load(&self.dir, task)?;
+        if state.lock.is_none() && state.suspended.is_empty() {
+            return Err(nothing());
+        }
+        let _lock = folder::lock_task(&self.dir, task)?;
+        let state = super::task::load(&self.dir, task)?;
+        if state.lock.is_none() && state.suspended.is_empty() {
+            return Err(nothing());
+        }
+        let mut resume = Resume {
+            time: Timestamp::now(),
+            lock: state.lock.clone(),
+            escalations: state.suspended.clone(),
+        };
+        self.put_resume(task, &mut resume)?;
+        let mut lines = vec![format!("{task} is resumed")];
+        lines.extend(state.lock.map(|id| {
+            format!("lifted: the lock after {} rejected verdicts, by {id}", state.rejects)
+        }));
+        lines.extend(state.suspended.iter().map(|id| format!("lifted: the suspension by {id}")));
+        Ok(lines.join("\n"))
+    }
+
+    fn put_resume(&self, task: &str, resume: &mut Resume) -> Result<(), StoreError> {
+        let dir = folder::make(&self.dir, &[RESUMES, task])?;
+        loop {
+            let name = format!("{}.json", resume.time.millis());
+            let path = self.dir.join(RESUMES).join(task).join(&name);
+            let text = folder::resume_text(task, resume);
+            match folder::put_new(&dir, &name, IMMUTABLE, text.as_bytes()) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                    resume.time = resume.time.plus_millis(1);
+                }
+                done => {
+                    self.noted.lock().insert(path.clone());
+                    return done.map_err(|e| StoreError::io(&path, e));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Writing: from a draft to a message file and its signature, every rule checked first (formats/amp1.md,
+//! sections 1 to 5).
+//!
+//! A draft is either a whole message, in which nothing but `ack_timeout_sec` is filled in, or a
+//! payload with `To`, `Type` and `Task` beside it.
+
+use std::borrow::Cow;
+
+use super::Ssot;
+use super::envelope::{FILE_BYTES, Fault, Message, VERSION};
+use super::folder::{self, IMMUTABLE, MESSAGES};
+use super::rules::REFS;
+use super::schema::Breach;
+use super::task;
+use super::tree::Node;
+use super::words::{Role, Type, is_task_id};
+use crate::model::{Draft, one_line};
+use crate::store::{Prepared, Preparing, StoreError, fs};
+use crate::store::{below, ssot::sign};
+
+/// The `to` of a draft that is a whole message.
+pub(super) fn recipient_in(text: &str) -> Option<String> {
+    if !text.trim_start().starts_with('{') {
+        return None;
+    }
+    let node = Node::parse(text.as_bytes()).ok()?;
+    node.text("protocol_version")?;
+    Some(node.text("to")?.to_owned())
+}
+
+fn refused(breach: Breach) -> StoreError {
+    StoreError::Refused(one_line(&breach.to_string()).into_owned())
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        Self::Refused(one_line(&fault.to_string()).into_owned())
+    }
+}
+
+impl Ssot {
+    /// See [`Store::prepare`](crate::store::Store::prepare).
+    pub(super) fn prepare_message(
+        &self,
+        draft: &Draft,
+        with: &Preparing<'_>,
+    ) -> Result<Prepared, StoreError> {
+        check_headers(draft)?;
+        let begins = draft.body.trim_start().starts_with('{');
+        let node = if begins && draft.kind.is_none() && draft.task.is_none() {
+            whole(&draft.body)?
+        } else {
+            self.compose(draft, with)?
+        };
+        let text = format!("{}\n", node.pretty());
+        if text.len() > FILE_BYTES {
+            return Err(StoreError::TooLarge("the message is larger than 16 MiB".into()));
+        }
+        let message = Message::parse(text.as_bytes())?;
+        self.check_state(&message, text.as_bytes())?;
+        let line = sign::signature_line(text.as_bytes(), with.signer);
+        Ok(Prepared {
+            to: message.to.as_str().to_owned(),
+            id: message.id.clone(),
+            thread: message.task.clone(),
+            bytes: format!("{line}{text}"),
+            files: Vec::new(),
+        })
+    }
+
+    /// A message around the payload of a draft.
+    fn compose<'a>(&self, draft: &'a Draft, with: &Preparing<'_>) -> Result<Node<'a>, StoreError> {
+        let (to, kind) = self.route(draft)?;
+        let payload = Node::parse(draft.body.trim().as_bytes()).map_err(|e| {
+            refused(Breach::new("not_an_object", "", format!(
+                "the text is no JSON object: {}; a {} is written as its payload, for example {}",
+                e.why,
+                kind.as_str(),
+                example(kind)
+            )))
+        })?;
+        let task = Self::task_of(draft)?;
+        let id = self.free_id(kind, task, with);
+        let text = |text: &str| Node::Text(Cow::Owned(text.to_owned()));
+        let mut members: Vec<(Cow<'a, str>, Node<'a>)> = vec![
+            ("msg_id".into(), text(&id)),
+            ("protocol_version".into(), text(VERSION)),
+            ("type".into(), text(kind.as_str())),
+            ("from".into(), text(self.role.as_str())),
+            ("to".into(), text(to.as_str())),
+            ("task_id".into(), text(task)),
+            ("timestamp".into(), text(&folder::rfc3339(with.now))),
+            ("requires_ack".into(), Node::Bool(kind != Type::Escalation)),
+        ];
+        if let Some(secs) = kind.ack_timeout() {
+            members.push(("ack_timeout_sec".into(), Node::Int(secs.to_string().into())));
+        }
+        members.push(("payload".into(), payload));
+        if let Some(key) = &draft.idempotency_key {
+            members.push(("idem".into(), text(key)));
+        }
+        Ok(Node::Object(members))
+    }
+
+    /// The first id from now on that no message has.
+    fn free_id(&self, kind: Type, task: &str, with: &Preparing<'_>) -> String {
+        let mut ms = with.now.millis().max(0);
+        loop {
+            let id = format!("{}-{task}-{ms}", kind.as_str());
+            let name = format!("{id}.json");
+            let there = || below::open_below(&self.dir, &[MESSAGES, task, &name]).is_ok();
+            if !(with.taken)(&id) && !there() {
+                return id;
+            }
+            ms = ms.saturating_add(1);
+        }
+    }
+
+    /// To whom a draft goes and as which type.
+    fn route(&self, draft: &Draft) -> Result<(Role, Type), StoreError> {
+        let me = self.role;
+        let [to] = draft.to.as_slice() else {
+            return Err(StoreError::Invalid(
+                "route: a message of AMP/1.0 goes to one role; write one message to each".into(),
+            ));
+        };
+        let to = Role::named(to).filter(|role| role.receives()).ok_or_else(|| {
+            let to = one_line(to);
+            StoreError::Invalid(format!("{to:?}: {}", crate::store::Kind::Ssot.grammar()))
+        })?;
+        let kind = match draft.kind.as_deref() {
+            Some(name) => Type::named(name).ok_or_else(|| {
+                let names = Type::ALL.map(Type::as_str).join(", ");
+                StoreError::Invalid(format!(
+                    "Type: unknown_type: {:?} is none of {names}",
+                    one_line(name)
+                ))
+            })?,
+            None => Type::between(me, to).ok_or_else(|| no_route(me, to))?,
+        };
+        Ok((to, kind))
+    }
+
+    /// The task that a draft is about.
+    fn task_of(draft: &Draft) -> Result<&str, StoreError> {
+        let named = draft.task.as_deref().or(draft.thread.as_deref());
+        let task = named.ok_or_else(|| {
+            StoreError::Invalid(
+                "Task: is missing; name the task, as in `Task: T-2026-001`, or write the whole \
+                 message as JSON without header lines"
+                    .into(),
+            )
+        })?;
+        if !is_task_id(task) {
+            let why =
+                format!("Task: task_id_format: {:?} is not of the form T-YYYY-NNN", one_line(task));
+            return Err(StoreError::Invalid(why));
+        }
+        Ok(task)
+    }
+
+    /// The rules that need other messages: unique id, readable references, lock, writer.
+    fn check_state(&self, message: &Message<'_>, text: &[u8]) -> Result<(), StoreError> {
+        let (id, role) = (&message.id, self.role.as_str());
+        if message.from != self.role {
+            let why = format!("is not {role}, which is who you are here");
+            return Err(refused(Breach::new("writer_role", "from", why)));
+        }
+        match task::message_bytes(&self.dir, &message.task, id) {
+            Ok(there) if is_same(&there, text) => return Ok(()),
+            Ok(_) => return Err(duplicate(id)),
+            Err(_) => {}
+        }
+        let state = task::load(&self.dir, &message.task)?;
+        if message.kind == Type::Request {
+            self.check_request(message.payload(), state.rejects)?;
+        }
+        if message.kind == Type::Escalation {
+            return Ok(());
+        }
+        let resume = "until the admin resumes it only escalations can be sent";
+        if let Some(lock) = &state.lock {
+            let why = format!("{} is locked by {lock}; {resume}", message.task);
+            return Err(refused(Breach::new("task_locked", "task_id", why)));
+        }
+        if let Some(by) = state.suspended.first() {
+            let why = format!("{} is suspended by {by}; {resume}", message.task);
+            return Err(refused(Breach::new("task_suspended", "task_id", why)));
+        }
+        Ok(())
+    }
+
+    /// What a review request says of other messages.
+    fn check_request(&self, payload: &Node<'_>, rejects: u32) -> Result<(), StoreError> {
+        for (name, kind) in REFS {
+            let named = payload.text(name).unwrap_or_default();
+            if !task::is_readable(&self.dir, named) {
+                let why = format!("names no {} that can be read here", kind.as_str());
+                return Err(refused(Breach::new("ref_unreadable", format!("payload.{name}"), why)));
+            }
+        }
+        let said = payload.int("reject_count").unwrap_or_default();
+        if said != i64::from(rejects) {
+            let why = format!("is {said}, but the task has {rejects} rejected verdicts");
+            return Err(refused(Breach::new("reject_count_wrong", "payload.reject_count", why)));
+        }
+        Ok(())
+    }
+
+    /// Puts a prepared message into its task, its signature first, so that nobody sees it unsigned.
+    /// Done again it does only what is missing.
+    pub(super) fn append_message(&self, prepared: &Prepared) -> Result<(), StoreError> {
+        let (line, text) = prepared.bytes.split_once('\n').unwrap_or_default();
+        let message = Message::parse(text.as_bytes())?;
+        let (task, id) = (message.task.as_str(), message.id.as_str());
+        let dir = folder::make(&self.dir, &[MESSAGES, task])?;
+        let (json, sig) = (format!("{id}.json"), format!("{id}.sig"));
+        let path = self.dir.join(MESSAGES).join(task).join(&json);
+        let io = |e| StoreError::io(&path, e);
+        let _lock = folder::lock_task(&self.dir, task)?;
+        self.noted.lock().insert(path.clone());
+        match task::message_bytes(&self.dir, task, id) {
+            Ok(there) if is_same(&there, text.as_bytes()) => return Ok(()),
+            Ok(_) => return Err(duplicate(id)),
+            Err(_) => {}
+        }
+        folder::put(&dir, &sig, IMMUTABLE, format!("{line}\n").as_bytes()).map_err(io)?;
+        match folder::put_new(&dir, &json, IMMUTABLE, text.as_bytes()) {
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(duplicate(id)),
+            done => done.map_err(io),
+        }
+    }
+
+    /// Whether an append of this many bytes could succeed now.
+    pub(super) fn has_room(&self, bytes: u64) -> Result<(), StoreError> {
+        let top = folder::existing(&self.dir);
+        let parts: &[&str] = if top == self.dir { &[MESSAGES] } else { &[] };
+        below::can_make(&top, parts).map_err(|(path, e)| StoreError::io(&path, e))?;
+        fs::room_for(&top, bytes).map_err(|e| StoreError::io(&top, e))
+    }
+}
+
+/// Header lines that a task record has no place for.
+fn check_headers(draft: &Draft) -> Result<(), StoreError> {
+    let has = [
+        ("Cc", !draft.cc.is_empty()),
+        ("Subject", draft.subject.is_some()),
+        ("Priority", draft.priority.is_some()),
+    ];
+    match has.iter().find(|(_, has)| *has) {
+        Some((name, _)) => Err(StoreError::Invalid(format!(
+            "{name}: a message of AMP/1.0 has no such member; remove the line"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn no_route(from: Role, to: Role) -> StoreError {
+    let (from, to) = (from.as_str(), to.as_str());
+    let all = Type::ALL.map(|kind| format!("a {} goes {}", kind.as_str(), kind.route()));
+    refused(Breach::new(
+        "route",
+        "from, to:",
+        format!("nothing goes from {from} to {to}; {}", all.join(", ")),
+    ))
+}
+
+fn duplicate(id: &str) -> StoreError {
+    let why = format!("{id} is that of another message in the SSOT; take another one");
+    refused(Breach::new("duplicate_msg_id", "msg_id", why))
+}
+
+/// Whether two files say the same, however they are spaced.
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let pretty = |bytes: &[u8]| Node::parse(bytes).ok().map(|node| node.pretty());
+    a == b || pretty(a).is_some_and(|text| Some(text) == pretty(b))
+}
+
+/// A draft that is a whole message, with the time limit it leaves out.
+fn whole(text: &str) -> Result<Node<'_>, StoreError> {
+    let parsed = Node::parse(text.as_bytes());
+    let mut node = parsed.map_err(|e| {
+        let why = format!("the text is no JSON object: {}", e.why);
+        refused(Breach::new("not_an_object", "", why))
+    })?;
+    let kind = node.text("type").and_then(Type::named);
+    let wants = node.flag("requires_ack") == Some(true) && node.get("ack_timeout_sec").is_none();
+    if let Some(secs) = kind.and_then(Type::ack_timeout).filter(|_| wants)
+        && let Node::Object(members) = &mut node
+    {
+        members.retain(|(key, _)| key != "ack_timeout_sec");
+        let after = members.iter().position(|(key, _)| key == "requires_ack");
+        let at = after.map_or(members.len(), |n| n + 1);
+        members.insert(at, ("ack_timeout_sec".into(), Node::Int(secs.to_string().into())));
+    }
+    Ok(node)
+}
+
+/// The smallest payload of a type, in one line.
+const fn example(kind: Type) -> &'static str {
+    match kind {
+        Type::Dispatch => {
+            r#"{"description": "what to do", "repo": "/path/to/repo", "branch": "feature/x", "subtasks": [{"subtask_id": "T-2026-001-S1", "description": "first step", "estimated_lines": 20}], "acceptance_criteria": ["all tests pass"], "risk_level": "low"}"#
+        }
+        Type::Result => {
+            r#"{"subtask_id": "T-2026-001-S1", "completion_status": "complete", "diff_summary": {"files_changed": ["src/a.rs"], "lines_added": 10, "lines_removed": 2}, "self_assessment": {"criteria_met": [true], "notes": ["tests pass"]}, "work_log": []}"#
+        }
+        Type::Request => {
+            r#"{"original_dispatch_ref": "task_dispatch-T-2026-001-1772116327001", "task_result_ref": "task_result-T-2026-001-1772117000002", "review_scope": "full", "diff_url": "/path/to.diff", "reject_count": 0}"#
+        }
+        Type::Verdict => {
+            r#"{"decision": "approved", "criteria_results": [{"criterion": "all tests pass", "passed": true, "evidence": "CI run 12"}], "confidence": 0.9}"#
+        }
+        Type::Escalation => {
+            r#"{"escalation_type": "unknown", "severity": "info", "triggered_by": "executor", "description": "what happened", "affected_msgs": [], "system_state_snapshot": {"task_status": "in_progress", "reject_count": 0, "last_successful_msg_id": null}, "auto_suspended": false}"#
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::ssot::rules;
+
+    #[test]
+    fn every_example_is_a_payload() {
+        for kind in Type::ALL {
+            let node = Node::parse(example(kind).as_bytes()).unwrap();
+            assert_eq!(rules::payload(kind, &node), [], "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! What the messages of a task add up to: its status, its lock, who waits for whom. The order of
+//! messages is that of the milliseconds in their ids (formats/amp1.md, sections 3 to 5).
+
+use bytemuck::{Pod, Zeroable};
+
+use super::envelope::Message;
+use super::rules::{LOCK_AT, REFS};
+use super::words::{Role, Type};
+use crate::model::Timestamp;
+use twox_hash::XxHash3_64;
+
+/// What is kept of a message to judge its task: few bytes, plain data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Facts {
+    /// The milliseconds in its id.
+    pub order: i64,
+    /// `timestamp` in milliseconds since 1970.
+    pub time: i64,
+    /// Prints of the ids that a review request names.
+    pub refs: [u64; 2],
+    /// Seconds to acknowledge within; 0 for no limit.
+    pub timeout: u32,
+    /// `reject_count` of a review request.
+    pub rejects: u32,
+    /// Number of its type in [`Type::ALL`].
+    kind: u8,
+    /// Numbers of its roles in [`Role::ALL`].
+    from: u8,
+    to: u8,
+    /// Bits of what it says; see below.
+    bits: u8,
+    _pad: [u8; 4],
+}
+
+/// It asks for an acknowledgement.
+const ACK: u8 = 1;
+/// A task completed, or a verdict that approves.
+const GOOD: u8 = 1 << 1;
+/// A verdict that rejects, or a task that failed in part.
+const BAD: u8 = 1 << 2;
+/// An escalation that suspends the task.
+const CRITICAL: u8 = 1 << 3;
+
+/// A print of an id. Used to find ids, never to prove that two are the same.
+pub(super) fn print(id: &str) -> u64 {
+    XxHash3_64::oneshot(id.as_bytes()).max(1)
+}
+
+fn number<T: PartialEq>(all: &[T], one: &T) -> u8 {
+    all.iter().position(|other| other == one).unwrap_or_default() as u8
+}
+
+impl Facts {
+    pub fn of(message: &Message<'_>) -> Self {
+        let payload = message.payload();
+        let bit = |on: bool, bit: u8| if on { bit } else { 0 };
+        let status = payload.text("completion_status").or(payload.text("decision"));
+        let good = matches!(status, Some("complete" | "approved" | "approved_with_fix"));
+        let critical =
+            message.kind == Type::Escalation && payload.text("severity") == Some("critical");
+        let bits = bit(message.requires_ack, ACK)
+            | bit(good, GOOD)
+            | bit(!good && status.is_some(), BAD)
+            | bit(critical, CRITICAL);
+        let named = |name: &str| payload.text(name).map_or(0, print);
+        let is_request = message.kind == Type::Request;
+        let count = payload.int("reject_count").filter(|_| is_request).unwrap_or_default();
+        Self {
+            order: message.order.millis(),
+            time: message.time.millis(),
+            refs: if is_request { REFS.map(|(name, _)| named(name)) } else { [0; 2] },
+            timeout: message.ack_timeout.filter(|_| message.requires_ack).unwrap_or_default(),
+            rejects: u32::try_from(count).unwrap_or(u32::MAX),
+            kind: number(&Type::ALL, &message.kind),
+            from: number(&Role::ALL, &message.from),
+            to: number(&Role::ALL, &message.to),
+            bits,
+            _pad: [0; 4],
+        }
+    }
+
+    pub fn kind(&self) -> Type {
+        Type::ALL.get(usize::from(self.kind)).copied().unwrap_or(Type::Escalation)
+    }
+
+    pub fn from(&self) -> Role {
+        Role::ALL.get(usize::from(self.from)).copied().unwrap_or(Role::System)
+    }
+
+    pub fn to(&self) -> Role {
+        Role::ALL.get(usize::from(self.to)).copied().unwrap_or(Role::Admin)
+    }
+
+    pub fn requires_ack(&self) -> bool {
+        self.bits & ACK != 0
+    }
+
+    fn is_rejection(&self) -> bool {
+        self.kind() == Type::Verdict && self.bits & BAD != 0
+    }
+}
+
+/// A message of a task.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub id: String,
+    pub facts: Facts,
+    /// When its recipient acknowledged it.
+    pub acked: Option<Timestamp>,
+}
+
+/// What the admin lifted, and when.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Resume {
+    pub time: Timestamp,
+    /// The newest of the verdicts that locked the task.
+    pub lock: Option<String>,
+    pub escalations: Vec<String>,
+}
+
+/// A message that waits for its acknowledgement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Waiting {
+    pub id: String,
+    pub from: Role,
+    pub to: Role,
+    pub deadline: Option<Timestamp>,
+}
+
+/// A rule about other messages that a message breaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StateBreach {
+    pub id: String,
+    pub rule: &'static str,
+    pub why: String,
+}
+
+/// The state of a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct State {
+    /// How many messages it has.
+    pub messages: usize,
+    pub status: &'static str,
+    pub rejects: u32,
+    /// The verdict that locks it.
+    pub lock: Option<String>,
+    /// The escalations that suspend it.
+    pub suspended: Vec<String>,
+    /// The newest dispatch.
+    pub dispatch: Option<String>,
+    pub last_successful: Option<String>,
+    pub updated: Timestamp,
+    pub waiting: Vec<Waiting>,
+    pub breaches: Vec<StateBreach>,
+}
+
+/// Adds up a task. `exists` tells whether a message of this print is in the SSOT.
+pub(super) fn derive(
+    mut items: Vec<Item>,
+    resumes: &[Resume],
+    exists: &dyn Fn(u64) -> bool,
+) -> State {
+    items.sort_by(|a, b| {
+        let key = |i: &Item| (i.facts.order, i.facts.time);
+        key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
+    });
+    let times = items.iter().map(|i| Timestamp::from_millis(i.facts.order));
+    let acks = items.iter().filter_map(|i| i.acked);
+    let newest = times.chain(acks).chain(resumes.iter().map(|r| r.time)).max();
+    let mut state = State {
+        status: "escalated",
+        messages: items.len(),
+        updated: newest.unwrap_or_default(),
+        ..State::default()
+    };
+    let mut sum = Sum::default();
+    for item in &items {
+        let at = Timestamp::from_millis(item.facts.order);
+        state.breaches.extend(sum.holds.breach(item, at, resumes));
+        state.breaches.extend(breaches(item, sum.rejects, exists));
+        state.waiting.extend(waiting(item));
+        state.status = sum.add(item).unwrap_or(state.status);
+    }
+    let Sum { holds, rejects, dispatch, successes } = sum;
+    state.rejects = rejects;
+    state.dispatch = dispatch.map(|i| i.id.clone());
+    state.last_successful = successes.last().map(|i| i.id.clone());
+    state.lock = holds.lock(None, resumes).map(|i| i.id.clone());
+    state.suspended = holds.suspended(None, resumes).map(|i| i.id.clone()).collect();
+    if state.lock.is_some() {
+        state.status = "locked";
+    } else if !state.suspended.is_empty() {
+        state.status = "escalated";
+    }
+    state
+}
+
+/// Whom a message waits for.
+fn waiting(item: &Item) -> Option<Waiting> {
+    let facts = &item.facts;
+    let limit = i64::from(facts.timeout) * 1000;
+    let deadline = Timestamp::from_millis(facts.time).plus_millis(limit);
+    (facts.requires_ack() && item.acked.is_none()).then(|| Waiting {
+        id: item.id.clone(),
+        from: facts.from(),
+        to: facts.to(),
+        deadline: (limit > 0).then_some(deadline),
+    })
+}
+
+/// The messages so far.
+#[derive(Default)]
+struct Sum<'a> {
+    holds: Holds<'a>,
+    rejects: u32,
+    dispatch: Option<&'a Item>,
+    /// What succeeded and was not rejected since.
+    successes: Vec<&'a Item>,
+}
+
+impl<'a> Sum<'a> {
+    /// Adds the next message; the status that it gives the task, if it gives one.
+    fn add(&mut self, item: &'a Item) -> Option<&'static str> {
+        let good = item.facts.bits & GOOD != 0;
+        let kind = item.facts.kind();
+        if good || kind == Type::Dispatch {
+            self.successes.push(item);
+        }
+        Some(match kind {
+            Type::Dispatch => {
+                self.dispatch = Some(item);
+                if item.acked.is_some() { "in_progress" } else { "dispatched" }
+            }
+            Type::Result if good => "submitted",
+            Type::Result => "blocked",
+            Type::Request => "in_review",
+            Type::Verdict if item.facts.is_rejection() => {
+                self.rejects += 1;
+                self.successes.retain(|i| i.facts.kind() != Type::Result);
+                if self.rejects >= LOCK_AT {
+                    self.holds.locks.push(item);
+                }
+                "rejected"
+            }
+            Type::Verdict => "approved",
+            Type::Escalation => {
+                if item.facts.bits & CRITICAL != 0 {
+                    self.holds.escalations.push(item);
+                }
+                return None;
+            }
+        })
+    }
+}
+
+/// What held a task up so far.
+#[derive(Default)]
+struct Holds<'a> {
+    /// Rejections at or above the threshold, in order.
+    locks: Vec<&'a Item>,
+    /// Critical escalations, in order.
+    escalations: Vec<&'a Item>,
+}
+
+impl<'a> Holds<'a> {
+    /// The newest rejection that locks, as of a moment.
+    fn lock(&self, at: Option<Timestamp>, resumes: &[Resume]) -> Option<&'a Item> {
+        let last = *self.locks.last()?;
+        let lifted = |r: &Resume| r.lock.as_deref() == Some(&*last.id);
+        let open = !resumes.iter().any(|r| lifted(r) && at.is_none_or(|at| r.time <= at));
+        open.then_some(last)
+    }
+
+    fn suspended<'s>(
+        &'s self,
+        at: Option<Timestamp>,
+        resumes: &'s [Resume],
+    ) -> impl Iterator<Item = &'a Item> + 's {
+        let lifted = move |item: &Item, r: &Resume| {
+            r.escalations.contains(&item.id) && at.is_none_or(|at| r.time <= at)
+        };
+        let open = move |item: &&Item| !resumes.iter().any(|r| lifted(item, r));
+        self.escalations.iter().copied().filter(open)
+    }
+
+    /// Whether a message was written while the task was held up.
+    fn breach(&self, item: &Item, at: Timestamp, resumes: &[Resume]) -> Option<StateBreach> {
+        if item.facts.kind() == Type::Escalation {
+            return None;
+        }
+        let (rule, why) = if let Some(lock) = self.lock(Some(at), resumes) {
+            ("task_locked", format!("the task was locked by {}", lock.id))
+        } else if let Some(by) = self.suspended(Some(at), resumes).next() {
+            ("task_suspended", format!("the task was suspended by {}", by.id))
+        } else {
+            return None;
+        };
+        Some(StateBreach { id: item.id.clone(), rule, why })
+    }
+}
+
+/// What a review request says of other messages and is not so.
+fn breaches(item: &Item, rejects: u32, exists: &dyn Fn(u64) -> bool) -> Vec<StateBreach> {
+    if item.facts.kind() != Type::Request {
+        return Vec::new();
+    }
+    let named = REFS.iter().zip(item.facts.refs).filter(|(_, print)| !exists(*print));
+    let mut out: Vec<StateBreach> = named
+        .map(|((name, kind), _)| StateBreach {
+            id: item.id.clone(),
+            rule: "ref_unreadable",
+            why: format!("payload.{name} names no {} that is here", kind.as_str()),
+        })
+        .collect();
+    if item.facts.rejects != rejects {
+        let said = item.facts.rejects;
+        let why = format!("payload.reject_count is {said}, but {rejects} verdicts rejected");
+        out.push(StateBreach { id: item.id.clone(), rule: "reject_count_wrong", why });
+    }
+    out
+}

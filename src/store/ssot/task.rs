@@ -1,0 +1,109 @@
+//! One task as it is on disk now, for everything that must not trust an index: what may be sent, what
+//! is locked, what `tasks/` says.
+
+use std::io;
+use std::path::Path;
+
+use super::envelope::{FILE_BYTES, Message};
+use super::folder::{self, MESSAGES, TASKS};
+use super::state::{Facts, Item, State, derive, print};
+use super::tree::quoted;
+use super::words::split_id;
+use crate::store::StoreError;
+
+/// The messages of a task that break no hard rule and lie where they belong, and what they add up
+/// to.
+///
+/// # Errors
+/// If its folders cannot be listed: then nobody knows what the task is.
+pub(super) fn load(base: &Path, task: &str) -> Result<State, StoreError> {
+    let here = || base.join(MESSAGES).join(task);
+    let failed = |e: io::Error| StoreError::io(&here(), e);
+    let listing = folder::list(base, &[MESSAGES, task]).map_err(failed)?;
+    let mut items = Vec::new();
+    for name in listing.files.keys() {
+        let Some(stem) = folder::stem(name) else { continue };
+        let Ok(bytes) = message_bytes(base, task, stem) else { continue };
+        let Ok(message) = Message::parse(&bytes) else { continue };
+        if message.id != stem || message.task != task {
+            continue;
+        }
+        let facts = Facts::of(&message);
+        let acked = folder::ack(base, task, stem).ok().filter(|(by, _)| *by == message.to);
+        items.push(Item { id: message.id, facts, acked: acked.map(|(_, time)| time) });
+    }
+    let resumes = folder::resumes(base, task, &mut |_, _| {}).map_err(failed)?;
+    let here: Vec<u64> = items.iter().map(|i| print(&i.id)).collect();
+    Ok(derive(items, &resumes, &|id| here.contains(&id)))
+}
+
+/// The bytes of a message's file.
+///
+/// # Errors
+/// As the system gave it.
+pub(super) fn message_bytes(base: &Path, task: &str, id: &str) -> io::Result<Vec<u8>> {
+    let name = format!("{id}.json");
+    Ok(folder::read(base, &[MESSAGES, task, &name], FILE_BYTES + 1)?.1)
+}
+
+/// Whether a message of this id is in the SSOT and can be read.
+pub(super) fn is_readable(base: &Path, id: &str) -> bool {
+    let Some((_, task, _)) = split_id(id) else { return false };
+    let Ok(bytes) = message_bytes(base, task, id) else { return false };
+    Message::parse(&bytes).is_ok_and(|message| message.id == id)
+}
+
+/// The text of `tasks/<task>.json`.
+pub(super) fn text(base: &Path, task: &str, state: &State) -> String {
+    let bytes = state.dispatch.as_deref().and_then(|id| message_bytes(base, task, id).ok());
+    let dispatch = bytes.as_deref().and_then(|bytes| Message::parse(bytes).ok());
+    let or_null = |text: Option<&str>| text.map_or_else(|| "null".to_owned(), quoted);
+    let said = |name: &str| or_null(dispatch.as_ref().and_then(|d| d.payload().text(name)));
+    format!(
+        "{{\n  \"task_id\": {},\n  \"status\": \"{}\",\n  \"reject_count\": {},\n  \
+         \"risk_level\": {},\n  \"repo\": {},\n  \"branch\": {},\n  \
+         \"last_successful_msg_id\": {},\n  \"locked\": {},\n  \"updated_at\": \"{}\"\n}}\n",
+        quoted(task),
+        state.status,
+        state.rejects,
+        said("risk_level"),
+        said("repo"),
+        said("branch"),
+        or_null(state.last_successful.as_deref()),
+        state.lock.is_some(),
+        folder::rfc3339(state.updated)
+    )
+}
+
+/// Brings `tasks/<task>.json` up to date with the state of the task. Whether it was not.
+///
+/// # Errors
+/// As the system gave it.
+pub(super) fn write(base: &Path, task: &str, state: &State) -> Result<bool, StoreError> {
+    if state.messages == 0 {
+        return Ok(false);
+    }
+    let (name, text) = (format!("{task}.json"), text(base, task, state));
+    let is_current = || {
+        let old = folder::read(base, &[TASKS, &name], text.len() + 1);
+        old.is_ok_and(|(_, bytes)| bytes == text.as_bytes())
+    };
+    if is_current() {
+        return Ok(false);
+    }
+    let _lock = folder::lock_task(base, task)?;
+    let dir = folder::make(base, &[TASKS])?;
+    folder::put(&dir, &name, 0o666, text.as_bytes())
+        .map_err(|e| StoreError::io(&base.join(TASKS).join(&name), e))?;
+    Ok(true)
+}
+
+/// Every task that has messages.
+///
+/// # Errors
+/// As the system gave it.
+pub(super) fn all(base: &Path) -> Result<Vec<String>, StoreError> {
+    let listing =
+        folder::list(base, &[MESSAGES]).map_err(|e| StoreError::io(&base.join(MESSAGES), e))?;
+    Ok(listing.folders.into_iter().filter(|name| super::words::is_task_id(name)).collect())
+}

@@ -1,0 +1,263 @@
+//! The store over real folders: four roles over one SSOT, and a sink that keeps the books like an
+//! index.
+
+mod arriving;
+mod sending;
+mod vectors;
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::model::{Claim, Draft, Message};
+use crate::store::testing::Key;
+use crate::store::{Found, Rejected};
+
+const TASK: &str = "T-2026-007";
+/// 2026-02-26T14:32:07.001Z.
+const START: i64 = 1_772_116_327_001;
+
+/// An SSOT in a folder that is not there yet.
+struct Bed {
+    top: tempfile::TempDir,
+}
+
+impl Bed {
+    fn new() -> Self {
+        Self { top: tempfile::tempdir().unwrap() }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.top.path().join("ssot")
+    }
+
+    fn open(&self, role: &str) -> Ssot {
+        Ssot::open(&self.spec(role)).unwrap()
+    }
+
+    fn spec(&self, role: &str) -> Spec {
+        Spec {
+            name: "ssot".into(),
+            kind: Kind::Ssot,
+            dir: self.dir(),
+            me: role.into(),
+            as_me: None,
+            state: None,
+            home: None,
+        }
+    }
+
+    /// Writes a file below the SSOT, as another program would, long ago.
+    fn put(&self, path: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.dir().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let then = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
+        file.set_modified(then).unwrap();
+        path
+    }
+
+    /// Puts a message where it belongs.
+    fn deliver(&self, message: &Value) -> PathBuf {
+        let (task, id) =
+            (message["task_id"].as_str().unwrap(), message["msg_id"].as_str().unwrap());
+        self.put(&format!("messages/{task}/{id}.json"), format!("{message:#}\n"))
+    }
+
+    fn text(&self, path: &str) -> String {
+        std::fs::read_to_string(self.dir().join(path)).unwrap()
+    }
+}
+
+/// A payload that breaks no rule and follows every recommendation.
+fn payload(kind: Type) -> Value {
+    match kind {
+        Type::Dispatch => json!({
+            "description": "Add a retry budget", "repo": "/srv/git/uploader",
+            "branch": "feature/retry-budget", "risk_level": "medium",
+            "subtasks": [{"subtask_id": "S1", "description": "Count", "estimated_lines": 40}],
+            "acceptance_criteria": ["tried at most 5 times"],
+        }),
+        Type::Result => json!({
+            "subtask_id": "S1", "completion_status": "complete",
+            "diff_summary": {"files_changed": ["a.rs"], "lines_added": 38, "lines_removed": 4},
+            "self_assessment": {"criteria_met": [true], "notes": ["test added"]}, "work_log": [],
+        }),
+        Type::Request => json!({
+            "original_dispatch_ref": id(Type::Dispatch, 0), "task_result_ref": id(Type::Result, 1),
+            "review_scope": "full", "diff_url": "/tmp/d.diff", "reject_count": 0,
+        }),
+        Type::Verdict => json!({
+            "decision": "rejected", "confidence": 0.93,
+            "criteria_results": [{"criterion": "5 times", "passed": false, "evidence": "6 seen"}],
+            "issues": [{"severity": "major", "file": "a.rs", "line": 88, "description": "reset",
+                        "suggested_fix": "persist"}],
+        }),
+        Type::Escalation => json!({
+            "escalation_type": "hallucination_lock", "severity": "critical",
+            "triggered_by": "coordinator", "description": "rejected three times",
+            "affected_msgs": [], "auto_suspended": true,
+            "system_state_snapshot": {"task_status": "locked", "reject_count": 3,
+                                      "last_successful_msg_id": null},
+        }),
+    }
+}
+
+fn id(kind: Type, later: i64) -> String {
+    format!("{}-{TASK}-{}", kind.as_str(), START + later)
+}
+
+/// A message of a type, so many milliseconds after the first.
+fn message(kind: Type, later: i64) -> Value {
+    let (from, to) = match kind {
+        Type::Dispatch => ("coordinator", "executor"),
+        Type::Result => ("executor", "coordinator"),
+        Type::Request => ("coordinator", "reviewer"),
+        Type::Verdict => ("reviewer", "coordinator"),
+        Type::Escalation => ("coordinator", "admin"),
+    };
+    json!({
+        "msg_id": id(kind, later), "protocol_version": "AMP/1.0", "type": kind.as_str(),
+        "from": from, "to": to, "task_id": TASK, "timestamp": "2026-02-26T14:32:07+00:00",
+        "requires_ack": kind != Type::Escalation, "payload": payload(kind),
+    })
+}
+
+use words::Type;
+
+/// A draft with header lines.
+fn draft(to: &str, kind: Type, body: &Value) -> Draft {
+    Draft {
+        to: vec![to.to_owned()],
+        kind: Some(kind.as_str().to_owned()),
+        task: Some(TASK.to_owned()),
+        body: body.to_string(),
+        ..Draft::default()
+    }
+}
+
+fn whole(message: &Value) -> Draft {
+    Draft { to: vec!["x".into()], body: message.to_string(), ..Draft::default() }
+}
+
+fn prepare(store: &Ssot, draft: &Draft) -> Result<Prepared, StoreError> {
+    prepare_at(store, draft, Timestamp::now())
+}
+
+fn prepare_at(store: &Ssot, draft: &Draft, now: Timestamp) -> Result<Prepared, StoreError> {
+    let with = Preparing { now, parent: None::<&Message>, signer: &Key::new(7), taken: &|_| false };
+    Ok(store.prepare(draft, &with)?.remove(0))
+}
+
+/// Sends a draft; its id.
+fn send(store: &Ssot, draft: &Draft) -> Result<String, StoreError> {
+    let made = prepare(store, draft)?;
+    store.append(&made)?;
+    Ok(made.id)
+}
+
+/// A message as the index would keep it.
+#[derive(Clone, Debug)]
+struct Kept {
+    at: Location,
+    thread: String,
+    time: Timestamp,
+    order: Option<Timestamp>,
+    to_me: bool,
+    from_me: bool,
+    read: Option<bool>,
+    noted: bool,
+    claim: Option<Claim>,
+    stale: bool,
+}
+
+/// Keeps the books by the rules of [`Sink`].
+#[derive(Default)]
+struct Books {
+    messages: BTreeMap<String, Kept>,
+    rejects: BTreeMap<u32, (String, bool)>,
+    rescanning: HashSet<u32>,
+    /// Messages reported, all in all.
+    reported: usize,
+}
+
+impl Sink for Books {
+    fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>) {
+        for f in found.drain(..) {
+            assert!(f.id_verified && f.line == 0 && f.at.len > 0);
+            self.reported += 1;
+            let kept = Kept {
+                at: f.at,
+                thread: f.thread.to_string(),
+                time: f.time,
+                order: f.name_time,
+                to_me: f.to_me,
+                from_me: f.from_me,
+                read: f.read,
+                noted: f.noted,
+                claim: f.claim.map(|claim| *claim),
+                stale: false,
+            };
+            self.messages.insert(f.id.to_string(), kept);
+        }
+        for r in rejected.drain(..) {
+            self.rejects.insert(r.at.source, (r.reason, r.incomplete));
+        }
+    }
+
+    fn begin_rescan(&mut self, sources: &[u32]) {
+        for source in sources {
+            assert!(self.rescanning.insert(*source), "a rescan within a rescan");
+            self.rejects.remove(source);
+        }
+        for kept in self.messages.values_mut().filter(|k| sources.contains(&k.at.source)) {
+            kept.stale = true;
+        }
+    }
+
+    fn end_rescan(&mut self, sources: &[u32]) {
+        for source in sources {
+            assert!(self.rescanning.remove(source), "no rescan to end");
+        }
+        self.messages.retain(|_, k| !(k.stale && sources.contains(&k.at.source)));
+    }
+
+    fn resume(&mut self, _: u32) {}
+
+    fn progress(&mut self, done: u64, total: u64) {
+        assert!(done <= total);
+    }
+}
+
+impl Books {
+    fn scanned(store: &Ssot) -> Self {
+        let mut books = Self::default();
+        books.scan(store, true);
+        books
+    }
+
+    fn scan(&mut self, store: &Ssot, full: bool) {
+        store.scan(full, self).unwrap();
+        assert!(self.rescanning.is_empty());
+    }
+
+    /// Looks at what changed at a path.
+    fn noted(&mut self, store: &Ssot, path: &Path) {
+        store.note(path);
+        self.scan(store, false);
+    }
+
+    fn reasons(&self) -> Vec<&str> {
+        self.rejects.values().map(|(reason, _)| reason.as_str()).collect()
+    }
+}
+
+/// What `msgfs check` finds: rule and file.
+fn violations(store: &Ssot) -> Vec<(&'static str, String)> {
+    let mut out = Vec::new();
+    store.check(&crate::model::verify::fault, &mut |v| out.push((v.rule, v.file))).unwrap();
+    out
+}

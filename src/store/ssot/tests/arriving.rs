@@ -1,0 +1,303 @@
+//! What others put into the SSOT: messages, signatures, acknowledgements, rubbish; in any order.
+
+use super::*;
+
+fn path(id: &str) -> String {
+    format!("messages/{TASK}/{id}.json")
+}
+
+fn log(bed: &Bed) -> Vec<Value> {
+    let text = std::fs::read_to_string(bed.dir().join("errors.log")).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_message_is_shown_with_its_payload() {
+    let bed = Bed::new();
+    let mut m = message(Type::Dispatch, 0);
+    m["timestamp"] = json!("2025-02-26T14:32:07+01:00");
+    m["x_trace"] = json!({"span": 7});
+    m["payload"]["subtasks"][0]["description"] = json!("Count\nattempts");
+    bed.deliver(&m);
+    let store = bed.open("executor");
+    let books = Books::scanned(&store);
+    let kept = &books.messages[&id(Type::Dispatch, 0)];
+    assert!(kept.to_me && !kept.from_me && !kept.noted && kept.claim.is_none());
+    assert_eq!(kept.order, Some(Timestamp::from_millis(START)));
+    assert_eq!(kept.time.rfc2822(), "Wed, 26 Feb 2025 13:32:07 +0000");
+    let record = store.read(&kept.at).unwrap();
+    let shown = &record.message;
+    assert_eq!((shown.time, shown.thread.as_deref()), (kept.time, Some(TASK)));
+    assert_eq!(shown.extra, [("Type", "task_dispatch".to_owned())]);
+    assert_eq!((shown.subject.as_deref(), shown.id.as_str()), (None, &*id(Type::Dispatch, 0)));
+    assert!(
+        shown.body.starts_with(
+            "Add a retry budget\n\nRepo: /srv/git/uploader\nBranch: feature/retry-budget\nRisk: \
+         medium\n\nSubtasks:\n1. S1 (about 40 lines): Count\n   attempts\n\nAcceptance criteria:\n\
+         1. tried at most 5 times\n\nAcknowledgement: within 300 seconds\n\nOther members:\n{\n  \
+         \"x_trace\": {\n    \"span\": 7\n  }\n}\n\nPayload:\n{\n  \"acceptance_criteria\": ["
+        ),
+        "{}",
+        shown.body
+    );
+    assert!(shown.body.ends_with("\n}\n"));
+}
+
+#[test]
+fn names_and_copies() {
+    let bed = Bed::new();
+    let m = message(Type::Dispatch, 0);
+    let id = id(Type::Dispatch, 0);
+    let original = bed.deliver(&m);
+    let bytes = std::fs::read(&original).unwrap();
+    let copy = bed.put(&format!("messages/{TASK}/{id}.sync-conflict-20260301-1-A.json"), &bytes);
+    let store = bed.open("executor");
+    let mut books = Books::scanned(&store);
+    assert_eq!((books.messages.len(), books.reasons().len()), (1, 0));
+    // Other bytes under the same id are another message.
+    let mut other = m.clone();
+    other["payload"]["description"] = json!("rm -rf");
+    let copy = bed.put(copy.to_str().unwrap(), other.to_string());
+    books.noted(&store, &copy);
+    assert!(books.reasons()[0].starts_with("duplicate_msg_id: msg_id"), "{:?}", books.reasons());
+    bed.put("messages/T-2026-008/x.json", m.to_string().replace(&id, "task_dispatch-T-2026-007-5"));
+    bed.put("messages/loose.json", m.to_string());
+    for skipped in [".hidden.json", "a.json.tmp", "b.json~", "c.txt"] {
+        bed.put(&format!("messages/{TASK}/{skipped}"), "{");
+    }
+    books.scan(&store, true);
+    assert_eq!(books.messages.len(), 1);
+    let reasons = books.reasons();
+    assert_eq!(reasons.len(), 3, "{reasons:?}");
+    assert!(
+        reasons
+            .iter()
+            .any(|r| r.contains("belongs at messages/T-2026-007/task_dispatch-T-2026-007-5"))
+    );
+    // Without its rival the copy is judged anew.
+    std::fs::remove_file(&copy).unwrap();
+    books.noted(&store, &copy);
+    assert_eq!(books.reasons().len(), 2);
+    std::fs::remove_file(&original).unwrap();
+    books.noted(&store, &original);
+    assert!(books.messages.is_empty());
+}
+
+#[test]
+fn nothing_but_files_is_opened() {
+    let bed = Bed::new();
+    let secret = bed.put("../secret.json", message(Type::Dispatch, 0).to_string());
+    std::fs::create_dir_all(bed.dir().join("messages").join(TASK)).unwrap();
+    std::os::unix::fs::symlink(&secret, bed.dir().join(path(&id(Type::Dispatch, 0)))).unwrap();
+    let fifo = bed.dir().join(path(&id(Type::Dispatch, 1)));
+    assert!(std::process::Command::new("mkfifo").arg(fifo).status().unwrap().success());
+    std::os::unix::fs::symlink(bed.top.path(), bed.dir().join("messages/T-2026-009")).unwrap();
+    std::fs::create_dir(bed.dir().join(path(&id(Type::Dispatch, 2)))).unwrap();
+    let store = bed.open("executor");
+    let books = Books::scanned(&store);
+    assert!(books.messages.is_empty());
+    let health = store.health().join("\n");
+    assert!(health.contains("a symbolic link") && health.contains("a FIFO"), "{health}");
+}
+
+#[test]
+fn what_breaks_a_hard_rule_is_logged_once_by_its_reader() {
+    let bed = Bed::new();
+    let mut bad = message(Type::Dispatch, 0);
+    bad["payload"]["branch"] = json!("main");
+    bed.deliver(&bad);
+    bed.put(&path("rubbish"), "[1]");
+    let reviewer = bed.open("reviewer");
+    Books::scanned(&reviewer);
+    assert!(reviewer.deliver().unwrap());
+    let executor = bed.open("executor");
+    let books = Books::scanned(&executor);
+    assert!(books.reasons().iter().any(|r| r.starts_with("branch_protected: payload.branch")));
+    assert!(books.messages.is_empty());
+    assert!(executor.deliver().unwrap());
+    assert!(!executor.deliver().unwrap());
+    let again = bed.open("executor");
+    Books::scanned(&again);
+    assert!(!again.deliver().unwrap());
+    let lines = log(&bed);
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[0]["msg_id"], Value::Null);
+    assert_eq!(
+        (&lines[0]["receiver"], &lines[0]["rules"]),
+        (&json!("reviewer"), &json!(["not_an_object"]))
+    );
+    assert_eq!(lines[1]["source"], json!(path(&id(Type::Dispatch, 0))));
+    assert_eq!(lines[1]["msg_id"], json!(id(Type::Dispatch, 0)));
+    assert_eq!(lines[1]["receiver"], json!("executor"));
+    assert_eq!(lines[1]["rules"], json!(["branch_protected"]));
+    assert_eq!(lines[1]["bytes"], json!(format!("{bad:#}\n").len()));
+    assert!(violations(&executor).iter().any(|v| v.0 == "branch_protected"));
+}
+
+#[test]
+fn a_half_written_file_is_waited_for() {
+    let bed = Bed::new();
+    let store = bed.open("executor");
+    let text = message(Type::Dispatch, 0).to_string();
+    let target = bed.put(&path(&id(Type::Dispatch, 0)), "");
+    std::fs::write(&target, &text[..100]).unwrap();
+    let writer = std::thread::spawn({
+        let (target, text) = (target.clone(), text.clone());
+        move || {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            std::fs::write(target, text).unwrap();
+        }
+    });
+    let mut books = Books::scanned(&store);
+    writer.join().unwrap();
+    assert_eq!((books.messages.len(), books.reasons().len()), (1, 0));
+    // One that nobody completes is refused, and leaves when somebody does.
+    let late = bed.put(&path(&id(Type::Dispatch, 1)), &text[..100]);
+    books.noted(&store, &late);
+    assert!(books.rejects.values().all(|(_, incomplete)| *incomplete) && books.rejects.len() == 1);
+    bed.deliver(&message(Type::Dispatch, 1));
+    books.noted(&store, &late);
+    assert_eq!((books.messages.len(), books.reasons().len()), (2, 0));
+}
+
+#[test]
+fn signatures_and_acknowledgements_come_later() {
+    let bed = Bed::new();
+    let file = bed.deliver(&message(Type::Dispatch, 0));
+    let id = id(Type::Dispatch, 0);
+    let store = bed.open("executor");
+    let mut books = Books::scanned(&store);
+    assert!(books.messages[&id].claim.is_none());
+    let line = sign::signature_line(&std::fs::read(file).unwrap(), &Key::new(3));
+    let sig = bed.put(&format!("messages/{TASK}/{id}.sig"), &line);
+    books.noted(&store, &sig);
+    let claim = books.messages[&id].claim.clone().unwrap();
+    assert_eq!(crate::model::verify::fault(&claim), None);
+    assert_eq!(store.read(&books.messages[&id].at).unwrap().claim, Some(claim));
+    bed.put(&format!("messages/{TASK}/{id}.sig"), "{}");
+    books.noted(&store, &sig);
+    assert!(matches!(books.messages[&id].claim, Some(Claim::Malformed(_))));
+    assert_eq!(violations(&store)[0].0, "signature");
+    let ack = |by: Role| folder::ack_text(&id, by, TASK, Timestamp::from_millis(START + 5));
+    let path = bed.put(&format!("acks/{TASK}/{id}.json"), ack(Role::Reviewer));
+    books.noted(&store, &path);
+    assert_eq!(books.messages[&id].read, None);
+    assert!(matches!(store.acknowledge(&books.messages[&id].at), Err(StoreError::NotPermitted(_))));
+    assert!(violations(&store).iter().any(|v| v.0 == "ack"));
+    bed.put(&format!("acks/{TASK}/{id}.json"), ack(Role::Executor));
+    books.noted(&store, &path);
+    assert_eq!(books.messages[&id].read, Some(true));
+    assert_eq!(
+        bed.open("coordinator").acknowledge(&books.messages[&id].at).unwrap_err().to_string(),
+        StoreError::Moved.to_string()
+    );
+}
+
+#[test]
+fn what_waits_is_told_to_both_sides() {
+    let bed = Bed::new();
+    bed.deliver(&message(Type::Dispatch, 0));
+    for (role, lines) in [("coordinator", 1), ("executor", 1), ("reviewer", 0), ("admin", 0)] {
+        let store = bed.open(role);
+        Books::scanned(&store);
+        let at = |secs: i64| store.remark_lines(Timestamp::from_secs(1_772_116_327 + secs));
+        assert_eq!(at(10).len(), lines, "{role}");
+        for line in at(10) {
+            assert!(
+                line.contains(&id(Type::Dispatch, 0)) && line.contains("2026-02-26T14:37:07.000Z")
+            );
+            assert!(!line.contains("overdue"));
+        }
+        assert!(at(301).iter().all(|line| line.ends_with("overdue")));
+    }
+}
+
+#[test]
+fn rules_about_other_messages_hold_nothing_back() {
+    let bed = Bed::new();
+    let mut request = message(Type::Request, 3);
+    request["payload"]["reject_count"] = json!(1);
+    bed.deliver(&request);
+    bed.deliver(&message(Type::Escalation, 5));
+    bed.deliver(&message(Type::Dispatch, 7));
+    let store = bed.open("reviewer");
+    let mut books = Books::scanned(&store);
+    assert_eq!((books.messages.len(), books.reasons().len()), (3, 0));
+    let said = store.remarks().join("\n");
+    for rule in ["ref_unreadable", "reject_count_wrong", "task_suspended"] {
+        assert!(said.contains(rule), "{said}");
+    }
+    // What was missing comes by sync.
+    bed.deliver(&message(Type::Dispatch, 0));
+    bed.deliver(&message(Type::Result, 1));
+    let last = bed.deliver(&message(Type::Verdict, 2));
+    books.noted(&store, &last);
+    let said = store.remarks().join("\n");
+    assert!(!said.contains("ref_unreadable") && !said.contains("reject_count_wrong"), "{said}");
+}
+
+#[test]
+fn a_remount_reads_nothing_twice() {
+    let bed = Bed::new();
+    for n in 0..20 {
+        bed.deliver(&message(Type::Dispatch, n));
+    }
+    bed.put(&path("bad"), "[]");
+    let store = bed.open("coordinator");
+    let mut books = Books::scanned(&store);
+    store.deliver().unwrap();
+    let tasks = bed.text(&format!("tasks/{TASK}.json"));
+    assert_eq!(books.reported, 20);
+    let saved = store.save();
+    let next = bed.open("coordinator");
+    assert!(next.restore(&saved) && !bed.open("admin").restore(&saved));
+    books.scan(&next, true);
+    assert_eq!((books.reported, books.messages.len(), books.rejects.len()), (20, 20, 1));
+    assert!(!next.deliver().unwrap());
+    assert_eq!(bed.text(&format!("tasks/{TASK}.json")), tasks);
+    assert_eq!(log(&bed).len(), 1);
+    let new = bed.deliver(&message(Type::Dispatch, 50));
+    books.noted(&next, &new);
+    assert_eq!((books.reported, books.messages.len()), (21, 21));
+    assert!(next.deliver().unwrap());
+    next.reset();
+    books.scan(&next, true);
+    assert_eq!(books.messages.len(), 21);
+}
+
+#[test]
+fn folders_and_raw_files() {
+    let bed = Bed::new();
+    let store = bed.open("executor");
+    assert_eq!(store.watched(), [bed.top.path()]);
+    assert!(store.concerns(bed.top.path(), "ssot".as_ref()));
+    assert!(store.health().is_empty() && store.raw_list("").is_none());
+    let books = Books::scanned(&store);
+    assert!(books.messages.is_empty());
+    bed.deliver(&message(Type::Dispatch, 0));
+    bed.put(&format!("acks/{TASK}/x.json"), "{}");
+    Books::scanned(&store);
+    let names: Vec<_> =
+        store.watched().iter().map(|p| p.strip_prefix(bed.dir()).unwrap().to_owned()).collect();
+    for name in ["", "messages", "acks", "messages/T-2026-007", "acks/T-2026-007"] {
+        assert!(names.contains(&PathBuf::from(name)), "{names:?}");
+    }
+    let concerns =
+        |folder: &str, name: &str| store.concerns(&bed.dir().join(folder), name.as_ref());
+    assert!(concerns("messages", "T-2026-008") && concerns("messages/T-2026-007", "a.sig"));
+    assert!(!concerns("", "errors.log") && !concerns("messages/T-2026-007", ".a.1.tmp"));
+    assert!(!concerns("tasks", "T-2026-007.json"));
+    let list = |folder: &str| -> Vec<String> {
+        store.raw_list(folder).unwrap().into_iter().map(|e| e.name).collect()
+    };
+    assert_eq!((list(""), list("messages")), (vec!["messages".into()], vec![TASK.into()]));
+    assert_eq!(list("messages/T-2026-007"), [format!("{}.json", id(Type::Dispatch, 0))]);
+    assert!(store.raw_list("acks").is_none() && store.raw_list("messages/..").is_none());
+    assert!(store.raw_open(&path(&id(Type::Dispatch, 0))).is_ok());
+    assert!(
+        store.raw_open("acks/T-2026-007/x.json").is_err() && store.raw_open("messages").is_err()
+    );
+    assert!(
+        store.registered("reviewer") && !store.registered("system") && !store.registered("bob")
+    );
+}

@@ -1,0 +1,289 @@
+//! From drafts to files: what is filled in, what is refused, and a task from dispatch to approval.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+/// The text of a refusal.
+fn refusal(result: Result<impl std::fmt::Debug, StoreError>) -> String {
+    match result.unwrap_err() {
+        StoreError::Refused(why) => why,
+        other => panic!("not refused by a rule: {other:?}"),
+    }
+}
+
+fn invalid(result: Result<impl std::fmt::Debug, StoreError>) -> String {
+    match result.unwrap_err() {
+        StoreError::Invalid(why) => why,
+        other => panic!("not invalid: {other:?}"),
+    }
+}
+
+fn rejecting() -> Draft {
+    draft("coordinator", Type::Verdict, &payload(Type::Verdict))
+}
+
+#[test]
+fn a_payload_becomes_a_message() {
+    let bed = Bed::new();
+    let store = bed.open("coordinator");
+    assert!(!bed.dir().exists());
+    let body = "{\"description\": \"Gr\\u00f6\u{df}e\", \"repo\": \"/r\", \"branch\": \"b\", \"subtasks\": \
+                [{\"subtask_id\": \"S1\", \"description\": \"d\", \"estimated_lines\": 1e0, \
+                \"x\": 1e2}], \"acceptance_criteria\": [\"a\"], \"risk_level\": \"low\"}";
+    let bad = Draft { body: body.into(), ..draft("executor", Type::Dispatch, &json!({})) };
+    let now = Timestamp::from_millis(START);
+    assert!(refusal(prepare_at(&store, &bad, now)).contains("wrong_type: payload.subtasks[0]"));
+    assert!(!bed.dir().exists());
+    let good = Draft { body: body.replace("1e0", "1"), idempotency_key: Some("k".into()), ..bad };
+    let made = prepare_at(&store, &good, now).unwrap();
+    assert_eq!(
+        (made.id.as_str(), made.to.as_str(), made.thread.as_str()),
+        ("task_dispatch-T-2026-007-1772116327001", "executor", TASK)
+    );
+    store.append(&made).unwrap();
+    store.append(&made).unwrap();
+    let path = format!("messages/{TASK}/{}", made.id);
+    assert_eq!(
+        bed.text(&format!("{path}.json")),
+        format!(
+            "{{\n  \"msg_id\": \"{}\",\n  \
+        \"protocol_version\": \"AMP/1.0\",\n  \"type\": \"task_dispatch\",\n  \"from\": \
+        \"coordinator\",\n  \"to\": \"executor\",\n  \"task_id\": \"T-2026-007\",\n  \"timestamp\": \
+        \"2026-02-26T14:32:07.001Z\",\n  \"requires_ack\": true,\n  \"ack_timeout_sec\": 300,\n  \
+        \"payload\": {{\n    \"description\": \"Gr\u{f6}\u{df}e\",\n    \"repo\": \"/r\",\n    \"branch\": \
+        \"b\",\n    \"subtasks\": [\n      {{\n        \"subtask_id\": \"S1\",\n        \
+        \"description\": \"d\",\n        \"estimated_lines\": 1,\n        \"x\": 1e2\n      }}\n    \
+        ],\n    \"acceptance_criteria\": [\n      \"a\"\n    ],\n    \"risk_level\": \"low\"\n  \
+        }},\n  \"idem\": \"k\"\n}}\n",
+            made.id
+        )
+    );
+    let mode =
+        |path: &str| std::fs::metadata(bed.dir().join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode(&format!("{path}.json")), mode(&format!("{path}.sig"))], [0o444; 2]);
+    let folder = std::fs::read_dir(bed.dir().join("messages").join(TASK)).unwrap();
+    assert_eq!(folder.count(), 2);
+    assert_eq!(bed.text(".gitignore"), ".locks/\n.*.tmp\n");
+    assert_eq!(bed.text(".gitattributes"), "errors.log merge=union\n");
+    // The same millisecond again.
+    assert!(prepare_at(&store, &good, now).unwrap().id.ends_with("7002"));
+    let books = Books::scanned(&store);
+    let kept = &books.messages[&made.id];
+    assert!(kept.from_me && !kept.to_me && kept.read.is_none() && kept.thread == TASK);
+    assert_eq!(crate::model::verify::fault(kept.claim.as_ref().unwrap()), None);
+    assert_eq!(violations(&store), []);
+}
+
+#[test]
+fn an_ssot_that_is_there_is_not_decorated() {
+    let bed = Bed::new();
+    std::fs::create_dir_all(bed.dir().join("messages")).unwrap();
+    send(&bed.open("coordinator"), &whole(&message(Type::Dispatch, 0))).unwrap();
+    assert!(!bed.dir().join(".gitignore").exists());
+}
+
+#[test]
+fn a_whole_message_is_taken_as_it_is() {
+    let bed = Bed::new();
+    let store = bed.open("coordinator");
+    let made = prepare(&store, &whole(&message(Type::Dispatch, 0))).unwrap();
+    let (_, text) = made.bytes.split_once('\n').unwrap();
+    let mut expected = message(Type::Dispatch, 0);
+    expected["ack_timeout_sec"] = json!(300);
+    assert_eq!(serde_json::from_str::<Value>(text).unwrap(), expected);
+    assert_eq!(store.recipient_in(&expected.to_string()).as_deref(), Some("executor"));
+    assert_eq!(store.recipient_in("{\"to\": \"executor\"}"), None);
+    store.append(&made).unwrap();
+    // Again it is the same; with other words it is a duplicate.
+    assert_eq!(send(&store, &whole(&message(Type::Dispatch, 0))).unwrap(), made.id);
+    let mut other = message(Type::Dispatch, 0);
+    other["payload"]["description"] = json!("something else");
+    assert!(refusal(prepare(&store, &whole(&other))).starts_with("duplicate_msg_id: msg_id"));
+    let said = refusal(prepare(&bed.open("executor"), &whole(&message(Type::Dispatch, 5))));
+    assert!(said.starts_with("writer_role: from is not executor"), "{said}");
+    other["payload"]["branch"] = json!("main");
+    let said = refusal(prepare(&store, &whole(&other)));
+    assert!(said.starts_with("branch_protected: payload.branch"), "{said}");
+    let escalation = message(Type::Escalation, 0);
+    let made = prepare(&store, &whole(&escalation)).unwrap();
+    assert!(!made.bytes.contains("ack_timeout_sec"));
+}
+
+#[test]
+fn drafts_that_are_no_task_records() {
+    let bed = Bed::new();
+    let store = bed.open("coordinator");
+    let plain = Draft { to: vec!["executor".into()], body: "please".into(), ..Draft::default() };
+    let said = refusal(prepare(&store, &plain));
+    assert!(said.contains("not_an_object") && said.contains("acceptance_criteria"), "{said}");
+    let good = draft("executor", Type::Dispatch, &payload(Type::Dispatch));
+    let cases = [
+        (Draft { subject: Some("s".into()), ..good.clone() }, "Subject:"),
+        (Draft { priority: Some("high".into()), ..good.clone() }, "Priority:"),
+        (Draft { cc: vec!["admin".into()], ..good.clone() }, "Cc:"),
+        (Draft { to: vec!["executor".into(), "reviewer".into()], ..good.clone() }, "route:"),
+        (Draft { to: vec!["system".into()], ..good.clone() }, "task record goes to"),
+        (Draft { kind: Some("dispatch".into()), ..good.clone() }, "Type:"),
+        (Draft { task: None, ..good.clone() }, "Task: is missing"),
+        (Draft { task: Some("7".into()), ..good.clone() }, "T-YYYY-NNN"),
+    ];
+    for (draft, words) in cases {
+        let said = invalid(prepare(&store, &draft));
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(store.carries(&[("a.txt".into(), 1)]).is_err());
+    // The type follows from who writes to whom, the task from the thread.
+    let untyped = Draft { kind: None, ..good.clone() };
+    let thread = Draft { task: None, thread: Some(TASK.into()), is_reply: true, ..good };
+    for draft in [untyped, thread] {
+        assert!(prepare(&store, &draft).unwrap().id.starts_with("task_dispatch-T-2026-007-"));
+    }
+    let wrong = draft("executor", Type::Verdict, &payload(Type::Verdict));
+    assert!(refusal(prepare(&store, &wrong)).starts_with("route: from, to:"));
+    let nobody = Draft { kind: None, ..draft("executor", Type::Dispatch, &json!({})) };
+    assert!(refusal(prepare(&bed.open("admin"), &nobody)).starts_with("route:"));
+    let error = Ssot::open(&bed.spec("foo")).unwrap_err().to_string();
+    assert!(error.contains("admin, coordinator, executor, reviewer"), "{error}");
+    assert!(!bed.dir().exists());
+}
+
+#[test]
+fn references_and_counts_are_checked() {
+    let bed = Bed::new();
+    let coordinator = bed.open("coordinator");
+    let request = draft("reviewer", Type::Request, &payload(Type::Request));
+    let said = refusal(prepare(&coordinator, &request));
+    assert!(said.starts_with("ref_unreadable: payload.original_dispatch_ref"), "{said}");
+    bed.deliver(&message(Type::Dispatch, 0));
+    let said = refusal(prepare(&coordinator, &request));
+    assert!(said.starts_with("ref_unreadable: payload.task_result_ref"), "{said}");
+    bed.deliver(&message(Type::Result, 1));
+    prepare(&coordinator, &request).unwrap();
+    bed.deliver(&message(Type::Verdict, 2));
+    let said = refusal(prepare(&coordinator, &request));
+    assert!(said.starts_with("reject_count_wrong: payload.reject_count is 0"), "{said}");
+}
+
+/// What `tasks/` says of the task, brought up to date by the coordinator.
+fn task(bed: &Bed, coordinator: &Ssot) -> Value {
+    Books::scanned(coordinator);
+    coordinator.deliver().unwrap();
+    serde_json::from_str(&bed.text(&format!("tasks/{TASK}.json"))).unwrap()
+}
+
+fn status(bed: &Bed, coordinator: &Ssot) -> String {
+    task(bed, coordinator)["status"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_task_from_dispatch_to_approval() {
+    let bed = Bed::new();
+    let [admin, coordinator, executor, reviewer] =
+        ["admin", "coordinator", "executor", "reviewer"].map(|role| bed.open(role));
+    let body = payload(Type::Dispatch);
+    let dispatch = send(&coordinator, &draft("executor", Type::Dispatch, &body)).unwrap();
+    assert_eq!(status(&bed, &coordinator), "dispatched");
+    let mut books = Books::scanned(&executor);
+    let at = books.messages[&dispatch].at;
+    assert!(executor.read(&at).unwrap().wants_ack);
+    executor.acknowledge(&at).unwrap();
+    executor.acknowledge(&at).unwrap();
+    let ack: Value =
+        serde_json::from_str(&bed.text(&format!("acks/{TASK}/{dispatch}.json"))).unwrap();
+    assert_eq!((&ack["ack_for"], &ack["from"]), (&json!(dispatch), &json!("executor")));
+    books.scan(&executor, false);
+    assert_eq!(books.messages[&dispatch].read, Some(true));
+    assert!(!executor.read(&at).unwrap().wants_ack);
+    assert_eq!(status(&bed, &coordinator), "in_progress");
+    let body = payload(Type::Result);
+    let result = send(&executor, &draft("coordinator", Type::Result, &body)).unwrap();
+    assert_eq!(task(&bed, &coordinator)["last_successful_msg_id"], json!(result));
+    for round in 0..3 {
+        let mut body = payload(Type::Request);
+        body["original_dispatch_ref"] = json!(dispatch);
+        body["task_result_ref"] = json!(result);
+        body["reject_count"] = json!(round);
+        send(&coordinator, &draft("reviewer", Type::Request, &body)).unwrap();
+        assert_eq!(status(&bed, &coordinator), "in_review");
+        send(&reviewer, &rejecting()).unwrap();
+    }
+    let now = task(&bed, &coordinator);
+    assert_eq!(
+        [&now["status"], &now["reject_count"], &now["locked"]],
+        [&json!("locked"), &json!(3), &json!(true)]
+    );
+    assert_eq!(now["last_successful_msg_id"], json!(dispatch));
+    locked(&bed, &coordinator, &reviewer);
+    resumed(&bed, &admin, &coordinator, &reviewer);
+    let before = bed.text(&format!("tasks/{TASK}.json"));
+    std::fs::write(bed.dir().join(format!("tasks/{TASK}.json")), "{}").unwrap();
+    assert_eq!(violations(&admin), [("task_state", format!("tasks/{TASK}.json"))]);
+    assert!(matches!(admin.repair(), Err(StoreError::NotPermitted(_))));
+    assert_eq!(coordinator.repair().unwrap().len(), 1);
+    assert_eq!(coordinator.repair().unwrap().len(), 0);
+    assert_eq!(bed.text(&format!("tasks/{TASK}.json")), before);
+    assert_eq!(violations(&admin), []);
+}
+
+/// Only escalations get through.
+fn locked(bed: &Bed, coordinator: &Ssot, reviewer: &Ssot) {
+    assert!(refusal(send(reviewer, &rejecting())).starts_with("task_locked: task_id"));
+    let dispatch = draft("executor", Type::Dispatch, &payload(Type::Dispatch));
+    assert!(refusal(send(coordinator, &dispatch)).starts_with("task_locked"));
+    assert!(coordinator.remarks()[0].contains("T-2026-007: locked after 3 rejected"));
+    let body = payload(Type::Escalation);
+    send(coordinator, &draft("admin", Type::Escalation, &body)).unwrap();
+    assert_eq!(status(bed, coordinator), "locked");
+    assert!(coordinator.remarks()[0].contains("suspended by escalation-"));
+}
+
+/// The admin lifts the lock and the suspension, and the next rejection locks again.
+fn resumed(bed: &Bed, admin: &Ssot, coordinator: &Ssot, reviewer: &Ssot) {
+    let resume = |store: &Ssot| store.command(&["resume".into(), TASK.into()]);
+    assert!(matches!(resume(coordinator), Err(StoreError::NotPermitted(_))));
+    let said = resume(admin).unwrap();
+    assert_eq!(said.matches("lifted: ").count(), 2, "{said}");
+    assert!(invalid(resume(admin)).contains("neither locked nor suspended"));
+    assert!(invalid(admin.command(&["resume".into(), "x".into()])).contains("T-YYYY-NNN"));
+    let now = task(bed, coordinator);
+    assert_eq!([&now["status"], &now["reject_count"]], [&json!("rejected"), &json!(3)]);
+    assert!(!coordinator.remarks().iter().any(|line| line.contains("locked")));
+    send(reviewer, &rejecting()).unwrap();
+    assert_eq!(task(bed, coordinator)["locked"], json!(true));
+    resume(admin).unwrap();
+    let mut body = payload(Type::Verdict);
+    body["decision"] = json!("approved");
+    body["criteria_results"][0]["passed"] = json!(true);
+    send(reviewer, &draft("coordinator", Type::Verdict, &body)).unwrap();
+    let now = task(bed, coordinator);
+    assert_eq!([&now["status"], &now["reject_count"]], [&json!("approved"), &json!(4)]);
+    let breaches = coordinator.remarks();
+    assert!(!breaches.iter().any(|line| line.contains("task_locked")), "{breaches:?}");
+}
+
+#[test]
+fn two_senders_of_one_id() {
+    let bed = Bed::new();
+    let made: Vec<(Ssot, Prepared)> = (0..8)
+        .map(|n| {
+            let store = bed.open("coordinator");
+            let mut m = message(Type::Dispatch, 0);
+            m["payload"]["description"] = json!(format!("number {n}"));
+            let made = prepare(&store, &whole(&m)).unwrap();
+            (store, made)
+        })
+        .collect();
+    let sent: Vec<bool> = std::thread::scope(|scope| {
+        let append = |(store, made): &'_ (Ssot, Prepared)| store.append(made).is_ok();
+        let threads: Vec<_> = made.iter().map(|m| scope.spawn(move || append(m))).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    assert_eq!(sent.iter().filter(|ok| **ok).count(), 1);
+    assert_eq!(violations(&made[0].0), []);
+    let winner = sent.iter().position(|ok| *ok).unwrap();
+    assert!(
+        bed.text(&format!("messages/{TASK}/{}.json", id(Type::Dispatch, 0)))
+            .contains(&format!("number {winner}"))
+    );
+}

@@ -1,0 +1,176 @@
+//! The words of AMP/1.0: roles, types, and which role sends what to whom (formats/amp1.md, sections 1
+//! and 2).
+
+/// Who writes and is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// Decides; messages to it need no acknowledgement.
+    Admin,
+    /// Dispatches tasks and has results reviewed.
+    Coordinator,
+    /// Carries tasks out.
+    Executor,
+    /// Judges results.
+    Reviewer,
+    /// The machinery itself; it only reports.
+    System,
+}
+
+impl Role {
+    /// Every role, in the order in which they are listed to people.
+    pub const ALL: [Self; 5] =
+        [Self::Admin, Self::Coordinator, Self::Executor, Self::Reviewer, Self::System];
+
+    /// As messages spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Coordinator => "coordinator",
+            Self::Executor => "executor",
+            Self::Reviewer => "reviewer",
+            Self::System => "system",
+        }
+    }
+
+    /// The role of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == name)
+    }
+
+    /// Whether messages can be addressed to it.
+    pub const fn receives(self) -> bool {
+        !matches!(self, Self::System)
+    }
+}
+
+/// The five types of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// A task is issued.
+    Dispatch,
+    /// What became of it.
+    Result,
+    /// A result is handed to the reviewer.
+    Request,
+    /// The reviewer's decision.
+    Verdict,
+    /// Something nobody can solve alone.
+    Escalation,
+}
+
+impl Type {
+    /// Every type.
+    pub const ALL: [Self; 5] =
+        [Self::Dispatch, Self::Result, Self::Request, Self::Verdict, Self::Escalation];
+
+    /// As messages spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Dispatch => "task_dispatch",
+            Self::Result => "task_result",
+            Self::Request => "review_request",
+            Self::Verdict => "review_verdict",
+            Self::Escalation => "escalation",
+        }
+    }
+
+    /// The type of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+
+    /// Whether this role may send it to that one.
+    pub fn goes(self, from: Role, to: Role) -> bool {
+        use Role::{Admin, Coordinator, Executor, Reviewer};
+        match self {
+            Self::Dispatch => (from, to) == (Coordinator, Executor),
+            Self::Result => (from, to) == (Executor, Coordinator),
+            Self::Request => (from, to) == (Coordinator, Reviewer),
+            Self::Verdict => (from, to) == (Reviewer, Coordinator),
+            Self::Escalation => from != Admin && to == Admin,
+        }
+    }
+
+    /// The only type that goes this way, if one does.
+    pub fn between(from: Role, to: Role) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.goes(from, to))
+    }
+
+    /// Its route, for people.
+    pub const fn route(self) -> &'static str {
+        match self {
+            Self::Dispatch => "from coordinator to executor",
+            Self::Result => "from executor to coordinator",
+            Self::Request => "from coordinator to reviewer",
+            Self::Verdict => "from reviewer to coordinator",
+            Self::Escalation => "from coordinator, executor, reviewer or system to admin",
+        }
+    }
+
+    /// Within how many seconds it is to be acknowledged unless it says otherwise.
+    pub const fn ack_timeout(self) -> Option<u32> {
+        match self {
+            Self::Dispatch => Some(300),
+            Self::Result => Some(120),
+            Self::Request => Some(600),
+            Self::Verdict => Some(60),
+            Self::Escalation => None,
+        }
+    }
+}
+
+/// Whether a text is a task id, `T-YYYY-NNN`.
+pub fn is_task_id(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.len() == 10
+        && bytes.iter().enumerate().all(|(n, b)| match n {
+            0 => *b == b'T',
+            1 | 6 => *b == b'-',
+            _ => b.is_ascii_digit(),
+        })
+}
+
+/// The type, the task and the counter that a message id is made of; the counter is not yet known to
+/// be a time.
+pub fn split_id(id: &str) -> Option<(Type, &str, &str)> {
+    Type::ALL.into_iter().find_map(|kind| {
+        let rest = id.strip_prefix(kind.as_str())?.strip_prefix('-')?;
+        let (task, rest) = rest.split_at_checked(10)?;
+        let counter = rest.strip_prefix('-')?;
+        let digits = !counter.is_empty() && counter.bytes().all(|b| b.is_ascii_digit());
+        (is_task_id(task) && digits).then_some((kind, task, counter))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_taken_apart() {
+        let id = "task_dispatch-T-2026-007-1772116327001";
+        assert_eq!(split_id(id), Some((Type::Dispatch, "T-2026-007", "1772116327001")));
+        for bad in [
+            "task_dispatch-T-2026-007-",
+            "task_dispatch-T-2026-007-1\n",
+            "task_dispatch-t-2026-007-1",
+            "task-T-2026-007-1",
+            "task_dispatch-T-2026-0071-1",
+            "task_dispatch-T-2026-007-../1",
+            "",
+            "escalation-T-2026-00\u{e9}-1",
+        ] {
+            assert_eq!(split_id(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn one_type_goes_each_way() {
+        assert_eq!(Type::between(Role::Coordinator, Role::Executor), Some(Type::Dispatch));
+        assert_eq!(Type::between(Role::System, Role::Admin), Some(Type::Escalation));
+        assert_eq!(Type::between(Role::Admin, Role::Executor), None);
+        for (from, to) in Role::ALL.iter().flat_map(|f| Role::ALL.iter().map(move |t| (*f, *t))) {
+            assert!(Type::ALL.iter().filter(|kind| kind.goes(from, to)).count() <= 1);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What lies beside a message, named like it: `.reply` answers it, `.ack` acknowledges it (both can
+//! only be written and are not listed), `.warning` says what I should know of one of mine, `.d/`
+//! holds the files that come with it.
+
+use parking_lot::Mutex;
+
+use super::file::OpenFile;
+use super::node::{Node, Place};
+use super::{Access, Error, Tree};
+use crate::index::{Entry, MsgIx};
+use crate::model::{Timestamp, one_line, safe_text};
+use crate::store::StoreError;
+
+/// Why there is nothing to write under a name beside a message: what there is to answer or
+/// acknowledge would have been found. `None` for any other name.
+pub(super) fn missing(name: &str) -> Option<&'static str> {
+    let (_, ending) = name.rsplit_once('.')?;
+    match ending {
+        "reply" => Some("there is no message of this name to answer"),
+        "ack" => Some("no message of this name asks you for an acknowledgement"),
+        _ => None,
+    }
+}
+
+impl Tree {
+    /// A message, or what lies beside one, by its name in a folder; a draft in a thread's folder.
+    pub(super) fn find_message(&self, parent: &Node, name: &str) -> Result<Option<Node>, Error> {
+        let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ""));
+        let named = || self.message_named(parent, stem);
+        let found = match ending {
+            "txt" => named().map(|(place, ix)| Node::Message(place, ix)),
+            "reply" => named().map(|(place, ix)| Node::Reply(place, ix)),
+            "ack" => match named() {
+                Some((place, ix)) if place != Place::Sent && self.asks_for_ack(ix)? => {
+                    Some(Node::Ack(place, ix))
+                }
+                _ => None,
+            },
+            "warning" if matches!(parent, Node::SentDay(_)) => {
+                let noted = |(_, ix): &(Place, MsgIx)| self.index.read().is_noted(*ix);
+                named().filter(noted).map(|(_, ix)| Node::Warning(ix))
+            }
+            "d" => {
+                let has_parts = |(_, ix): &(Place, MsgIx)| {
+                    self.index.read().entry(*ix).is_some_and(Entry::has_parts)
+                };
+                named().filter(has_parts).map(|(place, ix)| Node::Parts(place, ix))
+            }
+            _ => None,
+        };
+        let Node::Thread(thread) = parent else { return Ok(found) };
+        let draft = || {
+            let draft = Node::ThreadDraft(*thread, name.to_owned());
+            self.thread_draft(*thread, name).map(|_| draft)
+        };
+        Ok(found.or_else(draft))
+    }
+
+    /// Whether a message asks me for an acknowledgement. One that was given through this tree may be
+    /// given again under the name that is known already, and changes nothing.
+    fn asks_for_ack(&self, ix: MsgIx) -> Result<bool, Error> {
+        if self.is_acknowledged(ix) {
+            return Ok(true);
+        }
+        let entry = self.index.read().entry(ix).copied();
+        let Some(entry) = entry.filter(Entry::is_to_me) else { return Ok(false) };
+        Ok(self.record(ix, &entry)?.wants_ack)
+    }
+
+    /// Whether an acknowledgement was given through this tree.
+    pub(super) fn is_acknowledged(&self, ix: MsgIx) -> bool {
+        self.acknowledged.lock().contains(&ix)
+    }
+
+    pub(super) fn open_ack(&self, ix: MsgIx, access: &Access) -> Result<OpenFile, Error> {
+        if !access.write {
+            return Err(Error::not_permitted("this file can only be written"));
+        }
+        self.outbox()?;
+        Ok(OpenFile::Ack { message: ix, done: Mutex::new(false) })
+    }
+
+    /// Takes what is written to `.ack`, whatever it is: the first bytes acknowledge, so that whoever
+    /// writes them hears why it cannot be done.
+    pub(super) fn write_ack(
+        &self,
+        ix: MsgIx,
+        done: &Mutex<bool>,
+        data: &[u8],
+    ) -> Result<(), Error> {
+        let mut done = done.lock();
+        if !*done && !data.is_empty() {
+            self.acknowledge(ix).inspect_err(|e| {
+                let (name, why) = (self.message_name(ix).unwrap_or_default(), e.to_string());
+                tracing::warn!(%name, reason = %one_line(&why), "acknowledgement refused");
+            })?;
+            *done = true;
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&self, ix: MsgIx) -> Result<(), Error> {
+        let at = || {
+            let entry = self.index.read().entry(ix).copied().filter(Entry::is_to_me);
+            entry.ok_or(Error::NotFound)
+        };
+        let entry = at()?;
+        let (number, store) = (entry.store(), self.index.store_of(&entry).ok_or(Error::NotFound)?);
+        match store.acknowledge(&entry.location()) {
+            // It may only lie elsewhere since the last scan.
+            Err(StoreError::Moved) => {
+                self.look_again(number, true);
+                store.acknowledge(&at()?.location())?;
+            }
+            done => done?,
+        }
+        self.acknowledged.lock().insert(ix);
+        self.look_again(number, false);
+        if let Some(outbox) = &self.outbox {
+            outbox.changed(number);
+        }
+        Ok(())
+    }
+
+    fn look_again(&self, number: usize, full: bool) {
+        if let Err(error) = self.index.refresh(number, full) {
+            tracing::warn!(%error, "the store cannot be read now");
+        }
+    }
+
+    /// The text of `.warning`, and its time: that of the message.
+    pub(super) fn warning(&self, ix: MsgIx) -> Result<(String, Timestamp), Error> {
+        let entry = self.index.read().entry(ix).copied().filter(Entry::is_live);
+        let entry = entry.ok_or(Error::NotFound)?;
+        let note = self.record(ix, &entry)?.note.ok_or(Error::NotFound)?;
+        Ok((format!("{}\n", safe_text(note.trim_end_matches('\n'))), entry.time()))
+    }
+}

@@ -1,0 +1,161 @@
+//! `.ack` beside a message to me, `.warning` beside one of mine.
+
+use super::*;
+use crate::store::StoreError;
+
+fn asking(id: &str, secs: i64) -> Letter {
+    Letter { wants_ack: true, read: Some(false), ..letter(id, secs, &[]) }
+}
+
+fn acks(b: &Bed) -> Vec<u32> {
+    std::mem::take(&mut *b.stores[0].acks.lock())
+}
+
+#[test]
+fn writing_beside_a_message_that_asks_acknowledges_it() {
+    for place in ["inbox".to_owned(), format!("archive/{DAY}"), "threads/00000001aaaa".into()] {
+        let b = bed(vec![store(vec![asking("00000001aaaa", T0)])]);
+        let name = format!("{STEM}.ack");
+        assert_eq!(b.names(&place), [format!("{STEM}.txt")], "it is not listed");
+        let attr = b.attr(&format!("{place}/{name}"));
+        assert_eq!((attr.mode, attr.size, attr.is_dir), (0o200, 0, false));
+        assert_eq!(
+            b.tree.node(attr.ino),
+            Some(b.tree.resolve(&format!("{place}/{name}")).unwrap())
+        );
+        b.write(&place, &name, "ok", false).unwrap();
+        assert_eq!(acks(&b), [0], "{place}");
+        assert_eq!((b.names("inbox").len(), b.tree.index().read().unread()), (0, 0));
+        // Who knows the name may say it again.
+        b.write(&place, &name, "ok", true).unwrap_or_else(|e| panic!("{place}: {e}"));
+        b.write(&format!("archive/{DAY}"), &name, "ok", true).unwrap();
+        // The next process has forgotten that there was anything to acknowledge.
+        let again = tree(&b.dir, &b.stores, false);
+        assert!(again.resolve(&format!("archive/{DAY}/{name}")).is_err());
+    }
+}
+
+#[test]
+fn only_bytes_acknowledge_and_once_is_enough() {
+    let b = bed(vec![store(vec![asking("00000001aaaa", T0)])]);
+    let file = b.open("inbox", &format!("{STEM}.ack"), false);
+    b.tree.write_file(&file, 0, b"").unwrap();
+    b.tree.flush(&file, 7).unwrap();
+    assert!(acks(&b).is_empty());
+    let node = b.tree.resolve(&format!("inbox/{STEM}.ack")).unwrap();
+    b.tree.set_len(&node, Some(&file), 0).unwrap();
+    b.tree.set_len(&node, None, 0).unwrap();
+    assert!(b.tree.is_draft(&node) && b.tree.read(&file, 0, 9).is_err());
+    assert!(b.tree.open(&node, &Access::default()).is_err(), "it cannot be read");
+    b.tree.write_file(&file, 0, b"ok").unwrap();
+    b.tree.write_file(&file, 2, b"\n").unwrap();
+    b.tree.flush(&file, 7).unwrap();
+    b.tree.release(&file);
+    assert_eq!(acks(&b), [0]);
+    // Without a mount it is the same.
+    b.stores[0].change(0, |l| (l.wants_ack, l.read) = (true, Some(false)));
+    b.tree.write(&format!("archive/{DAY}/{STEM}.ack"), b"seen").unwrap();
+    assert_eq!(acks(&b), [0]);
+}
+
+#[test]
+fn the_writer_hears_why_it_cannot_be_acknowledged() {
+    let b = bed(vec![store(vec![asking("00000001aaaa", T0)])]);
+    let fails = |list: Vec<StoreError>| *b.stores[0].ack_fails.lock() = list;
+    let write = || b.write("inbox", &format!("{STEM}.ack"), "ok", false);
+    fails(vec![StoreError::Refused("task_locked: it is locked".into())]);
+    let e = write().unwrap_err();
+    assert_eq!((e.errno(), e.to_string().as_str()), (libc::EBADMSG, "task_locked: it is locked"));
+    assert_eq!(b.tree.index().read().unread(), 1);
+    // What only moved is looked for, once.
+    fails(vec![StoreError::Moved, StoreError::Moved]);
+    assert_eq!(write().unwrap_err().errno(), libc::ENOENT);
+    fails(vec![StoreError::Moved]);
+    let before = b.stores[0].deliveries.load(Ordering::Relaxed);
+    write().unwrap();
+    assert_eq!(b.tree.index().read().unread(), 0);
+    let deadline = std::time::Instant::now() + Duration::from_secs(5);
+    while b.stores[0].deliveries.load(Ordering::Relaxed) == before {
+        assert!(std::time::Instant::now() < deadline, "what is derived is brought up to date");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn what_asks_for_nothing_has_no_acknowledgement() {
+    let mut mine = asking("00000002aaaa", T0 + 1);
+    mine.from_me = true;
+    let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[]), mine])]);
+    let sent = b.names(&format!("sent/{DAY}")).pop().unwrap().replace(".txt", ".ack");
+    let day = format!("archive/{DAY}");
+    for (folder, name) in [
+        ("inbox", format!("{STEM}.ack")),
+        (day.as_str(), format!("{STEM}.ack")),
+        ("threads/00000001aaaa", format!("{STEM}.ack")),
+        ("threads/00000002aaaa", sent.clone()),
+        (&format!("sent/{DAY}"), sent),
+        ("inbox", "nothing.ack".into()),
+    ] {
+        assert_eq!(b.errno(&format!("{folder}/{name}")), libc::ENOENT);
+        let e = b.try_open(folder, &name, false).unwrap_err();
+        assert_eq!(e.errno(), libc::ENOENT, "{folder}/{name}");
+        assert!(e.to_string().contains("asks you for an acknowledgement"), "{e}");
+    }
+    let e = b.try_open("inbox", "nothing.reply", false).unwrap_err();
+    assert!(e.errno() == libc::ENOENT && e.to_string().contains("to answer"), "{e}");
+    assert!(acks(&b).is_empty());
+    let b = bed_with(vec![store(vec![asking("00000001aaaa", T0)])], true);
+    assert_eq!(
+        b.try_open("inbox", &format!("{STEM}.ack"), false).unwrap_err().errno(),
+        libc::EROFS
+    );
+}
+
+#[test]
+fn what_i_should_know_of_my_message_lies_beside_it_in_sent() {
+    let note = "summary: is longer than 200 characters\nforged: \u{1b}[2J\n";
+    let noted = |id: &str, from_me, note: Option<&str>| Letter {
+        from_me,
+        note: note.map(str::to_owned),
+        ..letter(id, T0, &[("f", "x")])
+    };
+    let b = bed(vec![store(vec![
+        noted("00000001aaaa", true, Some(note)),
+        noted("00000002aaaa", true, None),
+        noted("00000003aaaa", false, Some(note)),
+    ])]);
+    let (one, two) = (STEM.to_owned(), STEM.replace("0001", "0002"));
+    let sent = format!("sent/{DAY}");
+    assert_eq!(
+        b.names(&sent),
+        [
+            format!("{one}.d"),
+            format!("{one}.txt"),
+            format!("{one}.warning"),
+            format!("{two}.d"),
+            format!("{two}.txt")
+        ]
+    );
+    let path = format!("{sent}/{one}.warning");
+    let text = b.cat(&path);
+    assert_eq!(text, "summary: is longer than 200 characters\nforged: \u{241b}[2J\n");
+    let attr = b.attr(&path);
+    assert_eq!((attr.mode, attr.size), (0o400, text.len() as u64));
+    assert_eq!(attr.time, Timestamp::from_secs(T0));
+    assert_eq!(b.tree.node(attr.ino), Some(b.tree.resolve(&path).unwrap()));
+    assert_eq!(
+        b.try_open(&sent, &format!("{one}.warning"), true).unwrap_err().errno(),
+        libc::EPERM
+    );
+    for place in [format!("{sent}/{two}"), format!("threads/00000001aaaa/{one}")] {
+        assert_eq!(b.errno(&format!("{place}.warning")), libc::ENOENT);
+    }
+    let listed = b.names(&format!("archive/{DAY}"));
+    assert_eq!(listed.len(), 2, "none beside a message to me: {listed:?}");
+    // Whoever looked at it is told when the message goes.
+    let ix = b.tree.index().read().find(0, "bob@x", "00000001aaaa").unwrap();
+    let day = Timestamp::from_secs(T0).day();
+    let stale = b.tree.stale(&Changes { removed: vec![ix], ..Changes::default() });
+    let folder = b.tree.ino(&Node::SentDay(day));
+    assert!(stale.contains(&Stale::Name(folder, format!("{one}.warning"))));
+}

@@ -1,0 +1,131 @@
+//! Folders of threads whose ids carry labels, and of threads without messages.
+
+use super::*;
+use crate::store::EmptyThread;
+
+fn in_thread(id: &str, thread: &str, secs: i64) -> Letter {
+    let mut l = letter(id, secs, &[]);
+    l.message.thread = Some(thread.to_owned());
+    l
+}
+
+fn labelled(letters: Vec<Letter>) -> TestStore {
+    TestStore { origins: true, name: "atsf".into(), ..store(letters) }
+}
+
+fn empty(id: &str, secs: i64) -> EmptyThread {
+    EmptyThread { id: id.into(), title: None, time: Timestamp::from_secs(secs) }
+}
+
+#[test]
+fn a_label_tells_threads_of_one_id_apart() {
+    let b = bed(vec![labelled(vec![
+        in_thread("00000001aaaa", "t", T0),
+        in_thread("00000002aaaa", "t\0my tree", T0 + 1),
+        in_thread("00000003aaaa", "u\0tree", T0 + 2),
+    ])]);
+    let names = ["t", "t~my%20tree", "u~tree"];
+    assert_eq!(b.names("threads"), names);
+    assert_eq!(b.names("transcripts"), names.map(|n| format!("{n}.txt")));
+    for (name, thread) in names.iter().zip(["t", "t", "u"]) {
+        let files = b.names(&format!("threads/{name}"));
+        assert_eq!(files.len(), 1, "{name}");
+        let text = b.cat(&format!("threads/{name}/{}", files[0]));
+        assert!(text.contains(&format!("Thread: {thread}\n")), "{text}");
+        assert!(b.cat(&format!("transcripts/{name}.txt")).contains(&text));
+        let attr = b.attr(&format!("threads/{name}"));
+        assert_eq!(
+            b.tree.node(attr.ino),
+            Some(b.tree.resolve(&format!("threads/{name}")).unwrap())
+        );
+    }
+    for other in ["u", "t~tree", "t~my tree", "t~my%20tree~atsf", "t~", "~tree", "t%00my%20tree"] {
+        assert_eq!(b.errno(&format!("threads/{other}")), libc::ENOENT, "{other}");
+    }
+}
+
+#[test]
+fn a_label_never_passes_for_the_name_of_a_store() {
+    let mut plain = store(vec![in_thread("00000001aaaa", "t", T0)]);
+    plain.name = "work".into();
+    let b = bed(vec![
+        plain,
+        labelled(vec![
+            in_thread("00000002aaaa", "t", T0 + 1),
+            in_thread("00000003aaaa", "t\0work", T0 + 2),
+        ]),
+    ]);
+    let mut names = b.names("threads");
+    names.sort();
+    assert_eq!(names, ["t~atsf", "t~work", "t~work~atsf"]);
+    let of = |name: &str| b.names(&format!("threads/{name}")).pop().unwrap();
+    assert!(of("t~work").contains("00000001") && of("t~atsf").contains("00000002"));
+    assert!(of("t~work~atsf").contains("00000003"));
+}
+
+#[test]
+fn a_label_that_is_too_long_is_cut_with_its_id() {
+    let ids = ["a", "b"].map(|end| format!("{}\0{}{end}", "x".repeat(150), "y".repeat(150)));
+    let b = bed(vec![labelled(vec![
+        in_thread("00000001aaaa", &ids[0], T0),
+        in_thread("00000002aaaa", &ids[1], T0 + 1),
+    ])]);
+    let names = b.names("threads");
+    assert!(names.len() == 2 && names.iter().all(|n| n.len() == 199), "{names:?}");
+    for (name, id) in names.iter().zip(["00000001", "00000002"]) {
+        assert!(b.names(&format!("threads/{name}"))[0].contains(id));
+    }
+}
+
+#[test]
+fn a_thread_without_messages_is_a_folder_that_can_be_written() {
+    let s = labelled(vec![in_thread("00000001aaaa", "full", T0)]);
+    *s.empty.lock() = vec![empty("bare", T0 + 50), empty("bare\0tree", 7)];
+    let b = bed(vec![s]);
+    assert_eq!(b.names("threads"), ["bare", "bare~tree", "full"]);
+    assert_eq!(b.names("transcripts"), ["full.txt"], "there is nothing to read in the others");
+    assert_eq!(b.errno("transcripts/bare.txt"), libc::ENOENT);
+    assert_eq!(b.names("threads/bare"), [""; 0]);
+    let attr = b.attr("threads/bare");
+    assert!(attr.is_dir && attr.time == Timestamp::from_secs(T0 + 50));
+    assert_eq!(b.attr("threads/bare~tree").time, Timestamp::from_secs(7));
+    assert_eq!(b.attr("threads").time, Timestamp::from_secs(T0 + 50));
+    assert_eq!(b.attr("transcripts").time, Timestamp::from_secs(T0));
+    // Whom it goes to has to be said here; then it only fails because this store signs nothing.
+    let e = b.write("threads/bare", "new", "hi\n", false).unwrap_err();
+    assert_eq!(e.errno(), libc::EDESTADDRREQ, "{e}");
+    let e = b.write("threads/bare", "new", "To: bob@x\n\nhi\n", false).unwrap_err();
+    assert_eq!(e.errno(), libc::ENOKEY, "{e}");
+    // The same number in the next process.
+    let again = tree(&b.dir, &b.stores, true);
+    assert_eq!(again.ino(&again.resolve("threads/bare").unwrap()), attr.ino);
+    assert_eq!(again.attr(&again.resolve("threads/bare").unwrap()).unwrap().time, attr.time);
+}
+
+#[test]
+fn a_thread_without_messages_goes_when_it_is_not_reported_and_gets_a_transcript_with_its_first() {
+    let s = labelled(Vec::new());
+    *s.empty.lock() = vec![empty("a", 5), empty("b", 6)];
+    let b = bed(vec![s]);
+    let threads = ["a", "b"].map(|id| b.tree.index().read().find_thread(0, id).unwrap());
+    b.stores[0].letters.lock().push(Ok(in_thread("00000001aaaa", "b", T0)));
+    b.stores[0].empty.lock().clear();
+    b.tree.index().refresh(0, true).unwrap();
+    assert_eq!(
+        (b.names("threads"), b.names("transcripts")),
+        (vec!["b".into()], vec!["b.txt".into()])
+    );
+    assert_eq!(b.errno("threads/a"), libc::ENOENT);
+    let stale = b.tree.stale(&Changes { emptied: threads.to_vec(), ..Changes::default() });
+    let (folders, texts) = (b.tree.ino(&Node::Threads), b.tree.ino(&Node::Transcripts));
+    for expected in [
+        Stale::Attributes(folders),
+        Stale::Attributes(b.tree.ino(&Node::Thread(threads[0]))),
+        Stale::Attributes(b.tree.ino(&Node::Thread(threads[1]))),
+        Stale::Name(folders, "a".into()),
+        Stale::Name(texts, "a.txt".into()),
+    ] {
+        assert!(stale.contains(&expected), "{expected:?} missing");
+    }
+    assert!(!stale.contains(&Stale::Name(folders, "b".into())));
+}
