@@ -1,0 +1,58 @@
+//! Logs that another program rewrites in place.
+
+use std::fs;
+use std::time::Duration;
+
+use super::{ONE, folder, lines, log, message, thread, two, with};
+use crate::common::{soon, wait_for};
+
+/// S159: a log that is written anew under a reader loses no message and shows no half one.
+#[test]
+fn s159_rewrites() {
+    let mut all = two();
+    all.extend((3..40).map(|n| {
+        message(n, "agent", &format!("2026-04-24T18:{n:02}:00.000Z"), &"word ".repeat(200))
+    }));
+    let (_bed, project, m) = with(|p| thread(p, ONE, "busy", &all));
+    let path = folder(&project, ONE).join("messages.jsonl");
+    let writer = std::thread::spawn({
+        let (path, text) = (path, lines(&all));
+        move || {
+            for _ in 0..30 {
+                // Truncate and write, as the application does.
+                fs::write(&path, &text).expect("rewrite");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    });
+    while !writer.is_finished() {
+        let out = m.ok(&format!("cat threads/{ONE}/*.txt"));
+        assert_eq!(out.matches("\nMessage-ID: ").count(), all.len());
+    }
+    writer.join().expect("writer");
+}
+
+/// S160: what I appended and a co-writer overwrote stays in sent/, is told, and is never appended again.
+#[test]
+fn s160_lost_to_a_co_writer() {
+    let (bed, project, m) = with(|p| thread(p, ONE, "co-written", &two()));
+    m.ok(&format!("echo 'mine' > threads/{ONE}/answer"));
+    assert_eq!(log(&project, ONE).len(), 3);
+    let path = folder(&project, ONE).join("messages.jsonl");
+    let mut theirs = two();
+    theirs.push(message(9, "agent", "2026-04-24T19:00:00.000Z", "theirs"));
+    fs::write(&path, lines(&theirs)).expect("rewrite");
+    soon("theirs", || m.ok(&format!("cat threads/{ONE}/*.txt")).contains("theirs"));
+    let told = |m: &crate::common::Mount| {
+        wait_for(Duration::from_secs(5), "told in status.txt", || {
+            m.cat("status.txt").lines().any(|l| l.contains(ONE) && l.contains("rewrote"))
+        });
+        assert!(m.ok("cat sent/*/*.txt").ends_with("\n\nmine\n"));
+    };
+    told(&m);
+    drop(m);
+    fs::remove_dir_all(bed.path("cache/msgfs")).expect("cache");
+    let m = bed.mount("bar");
+    told(&m);
+    assert_eq!(fs::read_to_string(&path).expect("log"), lines(&theirs));
+}

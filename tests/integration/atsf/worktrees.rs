@@ -1,0 +1,37 @@
+//! Threads in git worktrees.
+
+use std::time::Duration;
+
+use super::{ONE, TWO, thread, two, with};
+use crate::common::{Bed, wait_for};
+
+#[track_caller]
+fn git(bed: &Bed, script: &str) {
+    let out = bed.sh(&format!(
+        "set -e; cd ../shop; export GIT_AUTHOR_NAME=t GIT_AUTHOR_EMAIL=t@t GIT_COMMITTER_NAME=t \
+         GIT_COMMITTER_EMAIL=t@t; {script}"
+    ));
+    assert!(out.ok(), "{out:?}");
+}
+
+/// S161: threads of worktrees are there, also of one that is added while mounted; one id in two places is two folders.
+#[test]
+fn s161_worktrees() {
+    let (bed, _project, m) = with(|p| {
+        thread(p, ONE, "main", &two());
+    });
+    git(&bed, "git init -q; git commit -q --allow-empty -m x; git worktree add -q ../fix-upload");
+    thread(&bed.path("fix-upload"), TWO, "in the worktree", &two());
+    thread(&bed.path("fix-upload"), ONE, "the same id", &two());
+    let both = format!("{ONE}~fix-upload");
+    wait_for(Duration::from_secs(10), "the worktree's threads", || m.ls("threads").len() == 3);
+    assert_eq!(m.ls("threads"), [TWO, ONE, both.as_str()]);
+    let text = m.ok(&format!("cat threads/{both}/*.txt"));
+    assert!(
+        text.contains("Subject: the same id\n") && text.contains(&format!("Thread: {ONE}\n")),
+        "{text}"
+    );
+    m.ok(&format!("echo there > threads/{both}/answer"));
+    assert_eq!(super::log(&bed.path("fix-upload"), ONE).len(), 3);
+    assert_eq!(super::log(&bed.path("shop"), ONE).len(), 2);
+}

@@ -1,0 +1,157 @@
+//! Messages and threads made through the mount.
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ed25519_dalek::{Signature, Verifier as _, VerifyingKey};
+use serde_json::{Value, json};
+
+use super::{ONE, TWO, folder, lines, log, manifest, message, thread, two, with};
+use crate::common::agz::put;
+use crate::common::{shown, soon};
+
+/// S154: a reply appends one signed line and brings the four stats and `updatedAt` up to date, changing no other byte.
+#[test]
+fn s154_reply() {
+    // Numbers, spacing, line ends and members that a library would spell in another way.
+    let odd = format!("{:#}\n", manifest(ONE, "odd", &two()))
+        .replace("\"specVersion\"", "\"x\" :  [1e2, 1.50,-0],\r\n \"specVersion\"")
+        .replace("\"workingDir\"", "\"é\\u00e9\": null,   \"workingDir\"");
+    let (_bed, project, m) = with(|p| {
+        put(&folder(p, ONE).join("thread.json"), &odd);
+        put(&folder(p, ONE).join("messages.jsonl"), lines(&two()));
+    });
+    let before = fs::read_to_string(folder(&project, ONE).join("messages.jsonl")).unwrap();
+    m.ok(&format!("echo 'And with a proxy?' > threads/{ONE}/answer"));
+    let after = fs::read_to_string(folder(&project, ONE).join("messages.jsonl")).unwrap();
+    assert!(after.starts_with(&before), "stored lines are never written again");
+    let all = log(&project, ONE);
+    let [_, _, mine] = &all[..] else { panic!("{all:#?}") };
+    assert_eq!(
+        (&mine["role"], &mine["content"]),
+        (&json!("user"), &json!([{"type": "text", "text": "And with a proxy?"}]))
+    );
+    let now = fs::read_to_string(folder(&project, ONE).join("thread.json")).unwrap();
+    let expected = odd
+        .replace("\"messageCount\": 2", "\"messageCount\": 3")
+        .replace("\"userMessageCount\": 1", "\"userMessageCount\": 2")
+        .replace("2026-04-24T17:42:09.250Z", mine["timestamp"].as_str().unwrap());
+    assert_eq!(now, expected);
+    let raw = |name: &str| BASE64.decode(mine["signature"][name].as_str().unwrap()).unwrap();
+    let mut unsigned = mine.clone();
+    unsigned.as_object_mut().unwrap().remove("signature");
+    // Sorted keys and no spaces: what serde_json prints of a map without preserved order.
+    let covered = format!("atsf-sig-v1\n{unsigned}");
+    VerifyingKey::from_bytes(&raw("pub").try_into().unwrap())
+        .unwrap()
+        .verify(covered.as_bytes(), &Signature::from_bytes(&raw("sig").try_into().unwrap()))
+        .expect("the signature fits");
+    let s = shown::all(&m, &format!("threads/{ONE}")).pop().unwrap();
+    assert!(s.must("Signature").starts_with("valid "));
+    assert!(m.ok("cat sent/*/*.txt").contains("And with a proxy?"));
+}
+
+/// S155: `Via: atsf` and a Subject make a new thread each time; an image in a composing folder becomes an asset.
+#[test]
+fn s155_new_threads() {
+    let (_bed, project, m) = with(|p| {
+        put(
+            &p.join(".agent/config.json"),
+            r#"{"specVersion":"1.1","defaults":{"agentId":"codex"}}"#,
+        );
+        put(&p.join(".agent/.gitignore"), "mine\n");
+    });
+    m.ok("printf 'Via: atsf\\nSubject: first\\n\\nhello\\n' > outbox/agent");
+    m.ok("mkdir outbox/agent && printf '\\x89PNG\\r\\n\\x1a\\nx' > outbox/agent/shot.png && \
+          printf 'Via: atsf\\nSubject: second\\n\\nsee\\n' > outbox/agent/body");
+    soon("both threads", || m.ls("threads").len() == 2);
+    let mut titles = Vec::new();
+    for id in m.ls("threads") {
+        let text = fs::read_to_string(folder(&project, &id).join("thread.json")).unwrap();
+        let t: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&t["threadId"], &t["specVersion"]), (&json!(id), &json!("1.1")));
+        assert_eq!(t["agent"]["id"], "codex");
+        assert_eq!(t["context"]["workingDir"], json!(project.to_str().unwrap()));
+        assert_eq!(t["stats"]["messageCount"], 1);
+        assert!(text.starts_with("{\n  \"specVersion\"") && text.ends_with("}\n"), "{text}");
+        titles.push(t["title"].as_str().unwrap().to_owned());
+        if t["title"] == "second" {
+            let [line] = &log(&project, &id)[..] else { panic!("one line") };
+            let image =
+                line["content"].as_array().unwrap().iter().find(|b| b["type"] == "image").unwrap();
+            assert_eq!(image["mimeType"], "image/png");
+            let asset =
+                folder(&project, &id).join("assets").join(image["assetRef"].as_str().unwrap());
+            assert_eq!(fs::read(asset).unwrap(), b"\x89PNG\r\n\x1a\nx");
+        }
+    }
+    titles.sort();
+    assert_eq!(titles, ["first", "second"]);
+    assert_eq!(fs::read_to_string(project.join(".agent/.gitignore")).unwrap(), "mine\n");
+    let out = m.sh("printf 'Via: atsf\\n\\nno subject\\n' > outbox/agent");
+    assert!(m.cat("outbox/agent.error").contains("Subject"), "{out:?}");
+}
+
+/// S156: a torn last line is repaired before the next one is written.
+#[test]
+fn s156_torn_tail() {
+    for (tail, kept) in [
+        ("{\"id\":\"half", 2),
+        (r#"{"id":"w","role":"agent","timestamp":"2026-04-24T18:00:00.000Z","content":[]}"#, 3),
+    ] {
+        let (_bed, project, m) = with(|p| {
+            thread(p, ONE, "torn", &two());
+            put(&folder(p, ONE).join("messages.jsonl"), lines(&two()) + tail);
+        });
+        m.ok(&format!("echo next > threads/{ONE}/answer"));
+        assert_eq!(log(&project, ONE).len(), kept + 1);
+    }
+}
+
+/// S157: a thread that another program locks delays nobody else, and takes the message when it is free.
+#[test]
+fn s157_locked() {
+    let (bed, project, m) = with(|p| {
+        thread(p, ONE, "locked", &two());
+        thread(p, TWO, "free", &two());
+    });
+    let mut lock = Command::new("flock");
+    lock.arg(folder(&project, ONE).join("messages.jsonl")).args(["sleep", "3"]).process_group(0);
+    let mut lock = lock.spawn().expect("flock");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    m.ok(&format!("echo waits > threads/{ONE}/a"));
+    m.ok(&format!("echo at once > threads/{TWO}/a"));
+    soon("the free thread", || log(&project, TWO).len() == 3);
+    assert_eq!(log(&project, ONE).len(), 2);
+    lock.wait().expect("flock ends");
+    crate::common::wait_for(std::time::Duration::from_secs(10), "the locked thread", || {
+        log(&project, ONE).len() == 3
+    });
+    drop(bed);
+}
+
+/// S158: check names wrong stats, missing and wrong assets; repair makes the stats right.
+#[test]
+fn s158_check() {
+    let mut with_image = message(3, "user", "2026-04-24T17:43:00.000Z", "see");
+    with_image["content"] = json!([{"type": "image", "assetRef": "sha256-0123456789abcdef.png", "mimeType": "image/png"}]);
+    let (bed, project, m) = with(|p| {
+        let mut all = two();
+        all.push(with_image);
+        let mut t = manifest(ONE, "t", &all);
+        t["stats"]["messageCount"] = json!(7);
+        put(&folder(p, ONE).join("thread.json"), format!("{t:#}\n"));
+        put(&folder(p, ONE).join("messages.jsonl"), lines(&all));
+    });
+    drop(m);
+    let out = bed.msgfs_out(&["--me", "bar", "check"]);
+    let said = out.said();
+    assert!(!out.ok() && said.contains("thread.json") && said.contains("messageCount"), "{said}");
+    assert!(said.contains("sha256-0123456789abcdef.png"), "{said}");
+    bed.msgfs_out(&["--me", "bar", "check", "--repair"]);
+    let text = fs::read_to_string(folder(&project, ONE).join("thread.json")).unwrap();
+    assert!(text.contains("\"messageCount\": 3"), "{text}");
+}

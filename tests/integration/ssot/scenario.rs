@@ -1,0 +1,135 @@
+//! A task from its dispatch to its approval, with a lock on the way, by four agents who have only
+//! `cat` and `echo`.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::{TASK, bed, draft, only, payload, send};
+use crate::common::{Bed, Mount, soon};
+
+/// The derived state of the task.
+fn task(bed: &Bed) -> Value {
+    let text = fs::read_to_string(bed.path(format!("ssot/tasks/{TASK}.json"))).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// Reads the one new message and acknowledges it, as an agent does.
+#[track_caller]
+fn take(bed: &Bed, m: &Mount, id: &str) -> String {
+    let name = only(m);
+    let text = m.cat(&format!("inbox/{name}"));
+    assert!(text.contains(&format!("Message-ID: <{id}@ssot>\n")), "{text}");
+    let ack = bed.path(format!("ssot/acks/{TASK}/{id}.json"));
+    assert!(!ack.exists(), "reading acknowledged {id}");
+    m.ok(&format!("echo ok > inbox/{}.ack", name.strip_suffix(".txt").expect("name")));
+    let said: Value = serde_json::from_str(&fs::read_to_string(ack).expect("ack")).expect("JSON");
+    assert_eq!((&said["ack_for"], &said["task_id"]), (&json!(id), &json!(TASK)));
+    m.inbox_becomes(&[]);
+    text
+}
+
+fn request(dispatch: &str, result: &str, rejected: u32) -> Value {
+    let mut payload = json!({
+        "original_dispatch_ref": dispatch,
+        "task_result_ref": result,
+        "review_scope": "full",
+        "diff_url": "/srv/shop/upload.diff",
+        "reject_count": rejected
+    });
+    if rejected >= 2 {
+        payload["coordinator_notes"] = json!("Lock is approaching");
+    }
+    payload
+}
+
+fn verdict(decision: &str) -> Value {
+    let mut payload = json!({
+        "decision": decision,
+        "criteria_results": [
+            {"criterion": "an upload survives one lost connection", "passed": decision == "approved",
+             "evidence": "ran it"}
+        ],
+        "confidence": 0.95
+    });
+    if decision == "rejected" {
+        payload["issues"] = json!([
+            {"severity": "major", "file": "src/upload.rs", "line": 12, "description": "no back-off",
+             "suggested_fix": "wait between tries"}
+        ]);
+    }
+    payload
+}
+
+/// S141: dispatch, acknowledgement, result, review, three rejections, lock, escalation, resume, approval.
+#[test]
+fn s141_a_task_from_dispatch_to_approval() {
+    let bed = bed();
+    let (coordinator, executor) = (bed.mount("coordinator"), bed.mount("executor"));
+    let (reviewer, admin) = (bed.mount("reviewer"), bed.mount("admin"));
+
+    let (dispatch, _) =
+        send(&bed, &coordinator, "executor", "task_dispatch", &payload("task_dispatch"));
+    soon("dispatched", || task(&bed)["status"] == "dispatched");
+    let text = take(&bed, &executor, &dispatch);
+    assert!(text.contains("From: coordinator\nTo: executor\n"), "{text}");
+    assert!(text.contains(&format!("Type: task_dispatch\nThread: {TASK}\n")), "{text}");
+    assert!(text.contains("Add a retry to the upload."), "{text}");
+    soon("in progress", || task(&bed)["status"] == "in_progress");
+
+    let mut last = String::new();
+    for round in 0..3 {
+        let (result, _) =
+            send(&bed, &executor, "coordinator", "task_result", &payload("task_result"));
+        take(&bed, &coordinator, &result);
+        let asked = request(&dispatch, &result, round);
+        let (review, _) = send(&bed, &coordinator, "reviewer", "review_request", &asked);
+        take(&bed, &reviewer, &review);
+        let (id, _) = send(&bed, &reviewer, "coordinator", "review_verdict", &verdict("rejected"));
+        take(&bed, &coordinator, &id);
+        soon("counted", || task(&bed)["reject_count"] == round + 1);
+        last = result;
+    }
+    assert_eq!((&task(&bed)["locked"], &task(&bed)["status"]), (&json!(true), &json!("locked")));
+    let status = coordinator.cat("status.txt");
+    assert!(status.lines().any(|l| l.contains(TASK) && l.contains("locked")), "{status}");
+
+    // A locked task takes no further review.
+    let asked = request(&dispatch, &last, 3);
+    let out = coordinator.sh(&format!(
+        "cat > outbox/reviewer <<'EOF'\n{}EOF",
+        draft("reviewer", "review_request", &asked)
+    ));
+    let error = coordinator.cat("outbox/reviewer.error");
+    assert!(error.contains("task_locked"), "{out:?}\n{error}");
+    coordinator.ok("rm outbox/reviewer");
+
+    let (escalation, _) = send(&bed, &coordinator, "admin", "escalation", &payload("escalation"));
+    let name = only(&admin);
+    let text = admin.cat(&format!("inbox/{name}"));
+    assert!(text.contains(&format!("Message-ID: <{escalation}@ssot>\n")), "{text}");
+    assert!(text.contains("Three rejections in a row."), "{text}");
+
+    let out = bed.msgfs_out(&["--me", "executor", "ssot", "resume", TASK]);
+    assert!(!out.ok() && out.stderr.contains("admin"), "{out:?}");
+    let out = bed.msgfs_out(&["--me", "admin", "ssot", "resume", TASK]);
+    assert!(out.ok(), "{out:?}");
+    soon("unlocked", || task(&bed)["locked"] == false);
+    assert_eq!(task(&bed)["reject_count"], 3, "the count is cumulative");
+
+    let (review, _) = send(&bed, &coordinator, "reviewer", "review_request", &asked);
+    take(&bed, &reviewer, &review);
+    let (approved, _) =
+        send(&bed, &reviewer, "coordinator", "review_verdict", &verdict("approved"));
+    take(&bed, &coordinator, &approved);
+    soon("approved", || task(&bed)["status"] == "approved");
+
+    // Everybody who takes part sees the whole task, in order; a rebuild changes nothing.
+    let before = fs::read(bed.path(format!("ssot/tasks/{TASK}.json"))).expect("task");
+    for m in [&coordinator, &executor, &reviewer] {
+        assert_eq!(m.ls(&format!("threads/{TASK}")).len(), 13, "{:?}", m.dir);
+    }
+    let out = bed.msgfs_out(&["--me", "coordinator", "check", "--repair"]);
+    assert!(out.ok(), "{out:?}");
+    assert_eq!(fs::read(bed.path(format!("ssot/tasks/{TASK}.json"))).expect("task"), before);
+}

@@ -1,0 +1,176 @@
+//! Drafts of task records, and what refuses them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ed25519_dalek::{Signature, Verifier as _, VerifyingKey};
+use serde_json::{Value, json};
+
+use super::{TASK, bed, deliver, draft, files, only, payload, record, send};
+use crate::common::shown::has_ending;
+use crate::common::soon;
+
+/// S142: a draft with headers becomes a whole, signed, immutable record.
+#[test]
+fn s142_headers_and_a_payload() {
+    let bed = bed();
+    let m = bed.mount("coordinator");
+    let (id, sent) = send(&bed, &m, "executor", "task_dispatch", &payload("task_dispatch"));
+    assert_eq!(sent["protocol_version"], "AMP/1.0");
+    assert_eq!((&sent["requires_ack"], &sent["ack_timeout_sec"]), (&json!(true), &json!(300)));
+    assert_eq!((&sent["from"], &sent["to"]), (&json!("coordinator"), &json!("executor")));
+    assert_eq!(sent["payload"], payload("task_dispatch"));
+    let file = bed.path(format!("ssot/messages/{TASK}/{id}.json"));
+    let bytes = fs::read(&file).expect("record");
+    assert!(bytes.starts_with(b"{\n  \"msg_id\"") && bytes.ends_with(b"}\n"));
+    assert_eq!(fs::metadata(&file).expect("record").permissions().mode() & 0o777, 0o444);
+
+    let sig = fs::read_to_string(file.with_extension("sig")).expect("signature");
+    let sig: Value = serde_json::from_str(&sig).expect("JSON");
+    let raw = |name: &str| BASE64.decode(sig[name].as_str().expect(name)).expect("base64");
+    let key: [u8; 32] = raw("pub").try_into().expect("32 bytes");
+    let signature: [u8; 64] = raw("sig").try_into().expect("64 bytes");
+    VerifyingKey::from_bytes(&key)
+        .expect("key")
+        .verify(&[b"ssot-sig-v1\n", &bytes[..]].concat(), &Signature::from_bytes(&signature))
+        .expect("the signature fits the bytes of the file");
+
+    let e = bed.mount("executor");
+    let name = only(&e);
+    let text = e.cat(&format!("inbox/{name}"));
+    assert!(text.contains("\nSignature: valid "), "{text}");
+}
+
+/// S142: a draft that is a whole record goes out as it is, to whom it names.
+#[test]
+fn s142_a_whole_record() {
+    let bed = bed();
+    let m = bed.mount("coordinator");
+    let mut whole = record(
+        "task_dispatch",
+        "coordinator",
+        "executor",
+        1_777_052_523_000,
+        &payload("task_dispatch"),
+    );
+    whole["x_trace"] = json!({"n": 1});
+    fs::write(bed.path("cwd/whole.json"), format!("{whole:#}")).expect("draft");
+    m.ok(&format!("cat {:?} > outbox/anything", bed.path("cwd/whole.json")));
+    let [file] = &files(&bed)[..] else { panic!("{:?}", m.sh("cat outbox/*.error")) };
+    let mut sent: Value = serde_json::from_slice(&fs::read(file).expect("record")).expect("JSON");
+    assert_eq!(sent["ack_timeout_sec"], 300);
+    sent.as_object_mut().expect("object").remove("ack_timeout_sec");
+    assert_eq!(sent, whole);
+}
+
+/// S143: what breaks a rule is refused with the rule's name, and nothing is written.
+#[test]
+fn s143_rules_are_named() {
+    let bed = bed();
+    let m = bed.mount("coordinator");
+    let broken = |path: &str, value: Value| {
+        let mut p = payload("task_dispatch");
+        p[path] = value;
+        p
+    };
+    let cases = [
+        (broken("branch", json!("main")), "branch_protected"),
+        (broken("repo", json!("shop")), "repo_not_absolute"),
+        (broken("acceptance_criteria", json!([])), "acceptance_criteria_empty"),
+        (broken("risk_level", json!("none")), "bad_enum"),
+        (broken("description", json!(7)), "wrong_type"),
+    ];
+    for (payload, rule) in cases {
+        let out = m.sh(&format!(
+            "cat > outbox/executor <<'EOF'\n{}EOF",
+            draft("executor", "task_dispatch", &payload)
+        ));
+        let error = m.cat("outbox/executor.error");
+        assert!(error.contains(rule), "{rule}: {error}\n{out:?}");
+        assert_eq!(files(&bed), [] as [std::path::PathBuf; 0]);
+        m.ok("rm outbox/executor");
+    }
+    let out = m.py(
+        "try:\n f = open('outbox/executor', 'w'); f.write(sys.argv[1]); f.close()\n\
+         except OSError as e: print(e.errno)",
+        &[&draft("executor", "task_dispatch", &broken("branch", json!("master")))],
+    );
+    assert_eq!(out.trim(), "74", "EBADMSG");
+}
+
+/// S143: rules that need other records are checked, too.
+#[test]
+fn s143_state_rules_are_named() {
+    let bed = bed();
+    let m = bed.mount("executor");
+    let whole = record(
+        "task_result",
+        "coordinator",
+        "executor",
+        1_777_052_523_000,
+        &payload("task_result"),
+    );
+    fs::write(bed.path("cwd/d"), format!("{whole:#}")).expect("draft");
+    m.sh(&format!("cat {:?} > outbox/x", bed.path("cwd/d")));
+    let error = m.cat("outbox/x.error");
+    assert!(error.contains("route") || error.contains("writer_role"), "{error}");
+
+    let c = bed.mount("coordinator");
+    let asked = json!({
+        "original_dispatch_ref": format!("task_dispatch-{TASK}-1777052523000"),
+        "task_result_ref": format!("task_result-{TASK}-1777052523000"),
+        "review_scope": "full", "diff_url": "/d", "reject_count": 0
+    });
+    c.sh(&format!(
+        "cat > outbox/reviewer <<'EOF'\n{}EOF",
+        draft("reviewer", "review_request", &asked)
+    ));
+    let error = c.cat("outbox/reviewer.error");
+    assert!(error.contains("ref_unreadable"), "{error}");
+}
+
+/// S144: what is only unwise goes out, with a note beside the copy in sent/.
+#[test]
+fn s144_warnings() {
+    let bed = bed();
+    let m = bed.mount("coordinator");
+    let mut p = payload("task_dispatch");
+    p["subtasks"] = json!([]);
+    send(&bed, &m, "executor", "task_dispatch", &p);
+    let names = m.ok("cd sent/*/ && ls");
+    let warning = names.lines().find(|n| n.ends_with(".warning")).expect("a note is listed");
+    let note = m.ok(&format!("cat sent/*/{warning}"));
+    assert!(note.contains("subtasks_empty"), "{note}");
+    // Nobody else is bothered with it.
+    let e = bed.mount("executor");
+    assert!(has_ending(&only(&e), "txt"));
+}
+
+/// S145: a critical escalation stops everything but further escalations.
+#[test]
+fn s145_suspended() {
+    let bed = bed();
+    let m = bed.mount("coordinator");
+    send(&bed, &m, "admin", "escalation", &payload("escalation"));
+    m.sh(&format!(
+        "cat > outbox/executor <<'EOF'\n{}EOF",
+        draft("executor", "task_dispatch", &payload("task_dispatch"))
+    ));
+    let error = m.cat("outbox/executor.error");
+    assert!(error.contains("task_suspended") && error.contains("resume"), "{error}");
+    send(&bed, &m, "admin", "escalation", &payload("escalation"));
+    deliver(
+        &bed,
+        &record(
+            "task_dispatch",
+            "coordinator",
+            "executor",
+            1_777_052_523_000,
+            &payload("task_dispatch"),
+        ),
+    );
+    let e = bed.mount("executor");
+    soon("what others wrote is not held back", || e.ls("inbox").len() == 1);
+}
