@@ -5,6 +5,7 @@ pub mod amp;
 mod aside;
 pub mod atsf;
 pub mod below;
+pub mod digest;
 mod error;
 mod found;
 pub mod fs;

@@ -1,6 +1,9 @@
 //! Stores of several kinds in one mount.
 
 use std::fs;
+use std::path::Path;
+
+use serde_json::json;
 
 use crate::common::agz::{self, Letter, ME, Tree};
 use crate::common::amp::{Home, Msg};
@@ -51,6 +54,80 @@ fn s133_one_inbox() {
     assert!(m.cat(".next").ends_with("\n\nfirst\n"));
     m.ok("cat inbox/* > /dev/null");
     m.inbox_becomes(&[]);
+}
+
+/// S133: all five kinds at once: one inbox, each kind's threads and files, and each draft to its store.
+#[test]
+fn s133_five_kinds() {
+    let atsf = json!({
+        "id": "6a0f8f7e-0000-4000-8000-000000000001", "role": "agent",
+        "timestamp": "2026-04-24T17:45:03.000Z", "content": [{"type": "text", "text": "fourth"}]
+    });
+    let record = json!({
+        "msg_id": "task_dispatch-T-2026-001-1777052763000", "protocol_version": "AMP/1.0",
+        "type": "task_dispatch", "from": "coordinator", "to": "executor", "task_id": "T-2026-001",
+        "timestamp": "2026-04-24T17:46:03.000Z", "requires_ack": true,
+        "payload": {
+            "description": "fifth", "repo": "/srv/shop", "branch": "b", "subtasks": [],
+            "acceptance_criteria": ["done"], "risk_level": "low"
+        }
+    });
+    let bed = Bed::new();
+    let (tree, home) = (Tree::new(&bed), Home::new(&bed));
+    let (project, ssot) = (bed.path("project"), bed.path("ssot"));
+    let store = |kind: &str, dir: &Path, more: &str| {
+        format!("[[store]]\nkind = \"{kind}\"\ndir = {:?}\n{more}", dir.to_str().unwrap())
+    };
+    bed.config(&format!(
+        "{}{}{}{}{}",
+        store("samp", &bed.store, ""),
+        tree.store(),
+        home.store(),
+        store("atsf", &project, ""),
+        store("ssot", &ssot, "me = \"executor\"\n")
+    ));
+    samp::append(&bed.store, "foo", "bar", "t", "first", T0);
+    tree.receive(
+        &Letter::new("alice@localhost", "letter", "second", 1).set("Date", &agz::local(T0 + 60)),
+    );
+    home.receive(&Msg::new("from amp", "third", 2).signed(2));
+    let thread = project.join(".agent/threads/one");
+    agz::put(&thread.join("messages.jsonl"), format!("{atsf}\n"));
+    agz::put(
+        &thread.join("thread.json"),
+        json!({
+            "specVersion": "1.1", "threadId": "one", "title": "a thread",
+            "createdAt": "2026-04-24T17:45:03.000Z", "updatedAt": "2026-04-24T17:45:03.000Z",
+            "agent": {"id": "a", "name": "a"}, "context": {"workingDir": "/srv/shop"},
+            "stats": {"messageCount": 1, "userMessageCount": 0, "agentMessageCount": 1, "toolCallCount": 0}
+        })
+        .to_string(),
+    );
+    let dir = ssot.join("messages/T-2026-001");
+    agz::put(&dir.join("task_dispatch-T-2026-001-1777052763000.json"), record.to_string());
+    let m = bed.mount("bar");
+
+    let shown = shown::all(&m, "inbox");
+    let firsts: Vec<&str> = shown.iter().filter_map(|s| s.body.trim().lines().next()).collect();
+    assert_eq!(firsts, ["first", "second", "third", "fourth", "fifth"]);
+    assert_eq!(m.ls("raw"), ["agentazall", "amp", "atsf", "samp", "ssot"]);
+    assert_eq!(m.ls("threads").len(), 5);
+    assert!(m.ok("cat rejected/* 2>/dev/null; true").is_empty());
+
+    // To nobody who is known: the form of the address, and never a store that must be named.
+    m.ok("echo hello > outbox/foo; echo hello > threads/one/answer; \
+          for f in inbox/*coordinator*.txt; do echo ok > \"${f%.txt}.ack\"; done");
+    assert!(bed.path("store/log-bar.jsonl").exists());
+    let log = fs::read_to_string(thread.join("messages.jsonl")).unwrap();
+    assert_eq!(log.lines().count(), 2, "{log}");
+    assert!(ssot.join("acks/T-2026-001/task_dispatch-T-2026-001-1777052763000.json").exists());
+    let out = m.sh("echo hello > outbox/agent");
+    let sent = fs::read_to_string(bed.path("store/log-bar.jsonl")).unwrap();
+    assert!(out.ok() && sent.contains("\"to\": \"agent\""), "a name without Via is SAMP's: {sent}");
+    let status = m.cat("status.txt");
+    for kind in ["samp", "agentazall", "amp", "atsf", "ssot"] {
+        assert!(status.contains(&format!("({kind})")), "{status}");
+    }
 }
 
 /// S133: with no configuration the mount has SAMP and whatever is found at its default place.

@@ -10,12 +10,13 @@ use super::envelope::{self, Stored};
 use super::facts::{self, facts};
 use super::home::Roster;
 use super::limits::{FILE_BYTES, over_limit};
-use super::parts::{Digests, pieces};
+use super::parts::pieces;
 use super::table::Mailbox;
 use super::time::parse_time;
 use super::{address, arrival::Arrival, files::stem_of};
 use crate::model::{Claim, Timestamp, one_line};
 use crate::store::below;
+use crate::store::digest::Digests;
 use crate::store::fs::Stamp;
 use crate::store::{StoreError, Violation};
 

@@ -56,6 +56,7 @@ use super::{
     StoreError, Violation,
 };
 use crate::model::{Claim, Draft, PublicKey, Seed, Timestamp};
+use crate::store::digest::Digests;
 use files::Files;
 use home::{Home, Recipient};
 use scan::Memory;
@@ -69,7 +70,7 @@ pub struct Amp {
     files: Files,
     /// One scan at a time.
     memory: Mutex<Memory>,
-    digests: parts::Digests,
+    digests: Digests,
     /// One append at a time; two that make the same folder would wait for each other anyway.
     appending: Mutex<()>,
     /// Folders with new names in them that may not be on disk yet.
@@ -100,7 +101,7 @@ impl Amp {
             home,
             files,
             memory: Mutex::default(),
-            digests: parts::Digests::default(),
+            digests: Digests::default(),
             appending: Mutex::default(),
             unsynced: Mutex::default(),
         })

@@ -8,68 +8,22 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
-use lru::LruCache;
-use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use super::envelope::{AttachmentRef, Stored};
 use super::filename;
 use super::home::Roster;
-use super::table::stamp_print;
 use crate::model::{Attachment, hex};
 use crate::store::below;
-use crate::store::fs::{Stamp, read_at_most};
+use crate::store::digest::Digests;
 use crate::store::{Part, StoreError};
 
-/// Files whose digest is remembered.
-const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 /// Files up to this size are handed out from memory, so that they are the very bytes that were
 /// checked.
 const IN_MEMORY: u64 = 1 << 20;
-
-/// The digests of files that were read.
-#[derive(Debug)]
-pub(super) struct Digests(Mutex<LruCache<u64, (Stamp, [u8; 32])>>);
-
-impl Default for Digests {
-    fn default() -> Self {
-        Self(Mutex::new(LruCache::new(REMEMBERED)))
-    }
-}
-
-impl Digests {
-    /// The SHA-256 of an open file, in hex; read once as long as it does not change.
-    fn of(&self, file: &File) -> io::Result<String> {
-        let stamp = Stamp::of(file)?;
-        let print = stamp_print(&stamp);
-        if let Some((of, digest)) = self.0.lock().get(&print)
-            && *of == stamp
-        {
-            return Ok(hex(digest));
-        }
-        let mut hash = Sha256::new();
-        let mut buffer = vec![0; 64 << 10];
-        let mut at = 0;
-        loop {
-            let n = read_at_most(file, &mut buffer, at)?;
-            hash.update(buffer.get(..n).unwrap_or_default());
-            at += n as u64;
-            if n < buffer.len() {
-                break;
-            }
-        }
-        let digest: [u8; 32] = hash.finalize().into();
-        // Only if nobody changed it while it was read.
-        if Stamp::of(file)? == stamp {
-            self.0.lock().put(print, (stamp, digest));
-        }
-        Ok(hex(&digest))
-    }
-}
 
 /// An attachment of a message, and its bytes if they are here and right.
 pub(super) struct Piece {

@@ -2,27 +2,19 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use lru::LruCache;
-use parking_lot::Mutex;
-use sha2::{Digest as _, Sha256};
-
 use crate::model::{Attached, hex};
-use crate::store::fs::{Stamp, read_at_most};
+use crate::store::digest::{self, Digests};
 use crate::store::place::Slot;
 use crate::store::{StoreError, below};
 
 /// The folder of a thread that holds them.
 pub(super) const FOLDER: &str = "assets";
 const FILE_MODE: u32 = 0o644;
-/// Files whose digest is remembered.
-const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 /// Bytes of a file that say what it is.
 const HEAD: usize = 1024;
-const COPY: usize = 64 << 10;
 
 /// The 16 hex digits that an `assetRef` names its content by; `None` if it is no `assetRef`, and so
 /// could lead anywhere.
@@ -36,65 +28,27 @@ pub fn digest_in(reference: &str) -> Option<&str> {
     sound.then_some(digest)
 }
 
-/// Digests of files read before.
-#[derive(Debug)]
-pub(super) struct Digests(Mutex<LruCache<(u64, u64), (Stamp, String)>>);
-
-impl Default for Digests {
-    fn default() -> Self {
-        Self(Mutex::new(LruCache::new(REMEMBERED)))
+/// Opens a file of a thread if it is there and holds what its name says.
+///
+/// # Errors
+/// Why it is withheld, in a few words.
+pub(super) fn open(
+    digests: &Digests,
+    base: &Path,
+    thread: &[&str],
+    reference: &str,
+) -> Result<File, String> {
+    let meant = digest_in(reference).ok_or("not the name of an asset")?;
+    let parts = [thread, &[FOLDER, reference]].concat();
+    let file = below::open_below(base, &parts).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => "the file is not here".to_owned(),
+        _ => "the file cannot be opened".to_owned(),
+    })?;
+    let digest = digests.of(&file).map_err(|_| "the file cannot be read".to_owned())?;
+    if digest.starts_with(meant) {
+        return Ok(file);
     }
-}
-
-impl Digests {
-    /// The SHA-256 of an open file in hex, read once as long as it does not change.
-    fn of(&self, file: &File) -> io::Result<String> {
-        let stamp = Stamp::of(file)?;
-        let key = (stamp.dev, stamp.ino);
-        if let Some((of, digest)) = self.0.lock().get(&key)
-            && *of == stamp
-        {
-            return Ok(digest.clone());
-        }
-        let digest = digest_of(file)?;
-        // Only if nobody changed it while it was read.
-        if Stamp::of(file)? == stamp {
-            self.0.lock().put(key, (stamp, digest.clone()));
-        }
-        Ok(digest)
-    }
-
-    /// Opens a file of a thread if it is there and holds what its name says.
-    ///
-    /// # Errors
-    /// Why it is withheld, in a few words.
-    pub fn open(&self, base: &Path, thread: &[&str], reference: &str) -> Result<File, String> {
-        let meant = digest_in(reference).ok_or("not the name of an asset")?;
-        let parts = [thread, &[FOLDER, reference]].concat();
-        let file = below::open_below(base, &parts).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => "the file is not here".to_owned(),
-            _ => "the file cannot be opened".to_owned(),
-        })?;
-        let digest = self.of(&file).map_err(|_| "the file cannot be read".to_owned())?;
-        if digest.starts_with(meant) {
-            return Ok(file);
-        }
-        Err("digest does not match".to_owned())
-    }
-}
-
-fn digest_of(file: &File) -> io::Result<String> {
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; COPY];
-    let mut at = 0;
-    loop {
-        let n = read_at_most(file, &mut buffer, at)?;
-        hash.update(buffer.get(..n).unwrap_or_default());
-        at += n as u64;
-        if n < buffer.len() {
-            return Ok(hex(&hash.finalize()));
-        }
-    }
+    Err("digest does not match".to_owned())
 }
 
 /// A file that goes along with a message, as the message refers to it.
@@ -160,7 +114,7 @@ pub(super) fn clash(
     sha256: &str,
 ) -> Result<(), StoreError> {
     let parts = [thread, &[FOLDER, reference]].concat();
-    match below::open_below(base, &parts).and_then(|file| digest_of(&file)) {
+    match below::open_below(base, &parts).and_then(|file| digest::of_file(&file)).map(|d| hex(&d)) {
         Ok(digest) if digest == sha256 => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Ok(_) => Err(StoreError::io(&path_of(base, &parts), io::ErrorKind::AlreadyExists.into())),

@@ -112,12 +112,12 @@ impl Renderer<'_> {
                 self.steps += 1;
                 let part = self.part("thinking", "txt", value.as_bytes());
                 let count = value.chars().count();
-                self.mark(&format!("thinking: {count} characters → {part}"));
+                self.mark(&format!("thinking: {count} characters -> {part}"));
             }
             ("image" | "audio", _) if asset.is_some() => {
                 self.steps += 1;
                 let place = self.asset(&get(asset.as_ref()));
-                self.mark(&format!("{kind}: {} → {place}", short(&get(mime.as_ref()))));
+                self.mark(&format!("{kind}: {} -> {place}", short(&get(mime.as_ref()))));
             }
             ("resource", value) if value.is_some() || asset.is_some() => {
                 self.steps += 1;
@@ -127,7 +127,7 @@ impl Renderer<'_> {
                 };
                 let mime =
                     text(mime.as_ref()).map_or_else(String::new, |m| format!(" {}", short(&m)));
-                self.mark(&format!("resource: {}{mime} → {place}", short(&get(uri.as_ref()))));
+                self.mark(&format!("resource: {}{mime} -> {place}", short(&get(uri.as_ref()))));
             }
             ("resource_link", _) if uri.is_some() => {
                 self.steps += 1;
@@ -135,7 +135,7 @@ impl Renderer<'_> {
                 let called = text(title.as_ref()).or_else(|| text(name.as_ref()));
                 let called = called.map_or_else(String::new, |name| format!("{:?} ", short(&name)));
                 let uri = get(uri.as_ref());
-                self.mark(&format!("resource link: {called}{} → {part}", short(&uri)));
+                self.mark(&format!("resource link: {called}{} -> {part}", short(&uri)));
             }
             _ => self.unknown(kind, block),
         }
@@ -146,7 +146,7 @@ impl Renderer<'_> {
         self.steps += 1;
         let kind = if kind.is_empty() { "block" } else { kind };
         let part = self.part(kind, "json", block.as_bytes());
-        self.mark(&format!("{}: not shown here → {part}", short(kind)));
+        self.mark(&format!("{}: not shown here -> {part}", short(kind)));
     }
 
     /// Lists a file that the message refers to; how a marked line calls it.
@@ -179,7 +179,7 @@ impl Renderer<'_> {
         let title = text(title.as_ref()).filter(|title| *title != name);
         let title = title.map_or_else(String::new, |title| format!(" \"{}\"", short(&title)));
         let status = text(status.as_ref()).map_or_else(String::new, |s| format!(" {}", short(&s)));
-        let line = format!("tool call: {}{title}{status} → {part}", short(&name));
+        let line = format!("tool call: {}{title}{status} -> {part}", short(&name));
         self.mark(&line);
         if let Some(slot) = used.get_mut(n) {
             *slot = Some(line);
@@ -233,16 +233,16 @@ mod tests {
         let s = shown(content, calls);
         assert_eq!(
             s.body,
-            "[thinking: 3 characters → 01-thinking.txt]\none\n\
-             [tool call: Ba/sh \"ls\u{240a}-la\" completed → 03-tool-Ba_sh.json]\n\
-             [image: image/png → sha256-0123456789abcdef.png]\n\
-             [image: image/png → ../../x (withheld: the file is not here)]\ntwo\n\
-             [resource: file:///a text/plain → 07-resource.txt]\n\
-             [resource link: \"X\" http://x → 08-resource_link.json]\n\
-             [future: not shown here → 09-future.json]\n\
-             [block: not shown here → 10-block.json]\n\
+            "[thinking: 3 characters -> 01-thinking.txt]\none\n\
+             [tool call: Ba/sh \"ls\u{240a}-la\" completed -> 03-tool-Ba_sh.json]\n\
+             [image: image/png -> sha256-0123456789abcdef.png]\n\
+             [image: image/png -> ../../x (withheld: the file is not here)]\ntwo\n\
+             [resource: file:///a text/plain -> 07-resource.txt]\n\
+             [resource link: \"X\" http://x -> 08-resource_link.json]\n\
+             [future: not shown here -> 09-future.json]\n\
+             [block: not shown here -> 10-block.json]\n\
              [tool call: z is not in this message]\n\
-             [tool call: grep failed → 11-tool-grep.json]"
+             [tool call: grep failed -> 11-tool-grep.json]"
         );
         let part = |name: &str| s.parts.iter().find(|p| p.name == name).unwrap().bytes.clone();
         assert_eq!(part("01-thinking.txt"), "hm\u{e9}".as_bytes());

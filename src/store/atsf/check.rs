@@ -12,7 +12,7 @@ use super::log::{Piece, Stats, Tally, pieces, read_lines};
 use super::roots::{AGENT, Repository, THREADS};
 use super::table::{LOG, META};
 use super::values::{array, elements, object, pick, text};
-use super::{Atsf, sign, thread};
+use super::{Atsf, assets, sign, thread};
 use crate::model::{Claim, Timestamp, one_line};
 use crate::store::fs::Stamp;
 use crate::store::{StoreError, Violation, below};
@@ -202,7 +202,7 @@ impl Atsf {
             let reference = pick(block, ["assetRef"]).and_then(|[r]| text(r.as_ref()));
             let Some(reference) = reference else { continue };
             let parts = [AGENT, THREADS, &folder.name];
-            if let Err(why) = self.digests.open(&folder.root, &parts, &reference) {
+            if let Err(why) = assets::open(&self.digests, &folder.root, &parts, &reference) {
                 say(format!("{}: {why}", one_line(&reference)));
             }
         }

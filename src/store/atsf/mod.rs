@@ -52,6 +52,7 @@ use super::{
     Store, StoreError, Violation,
 };
 use crate::model::{Claim, Draft, Timestamp, one_line};
+use crate::store::digest::Digests;
 pub use log::Stats;
 use lost::Kept;
 use roots::{AGENT, Repository};
@@ -76,7 +77,7 @@ pub struct Atsf {
     /// By path: what is wrong with it, in words.
     trouble: RwLock<BTreeMap<String, String>>,
     kept: Kept,
-    digests: assets::Digests,
+    digests: Digests,
     /// One append at a time.
     appending: Mutex<()>,
     /// Threads whose derived numbers could not be brought up to date after an append.
@@ -125,7 +126,7 @@ impl Atsf {
             noted: Mutex::default(),
             trouble: RwLock::default(),
             kept: Kept::open(spec.state.as_deref())?,
-            digests: assets::Digests::default(),
+            digests: Digests::default(),
             appending: Mutex::default(),
             stale: Mutex::default(),
         })

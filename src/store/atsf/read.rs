@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::blocks::{self, Shown};
 use super::line::{self, Line, When};
 use super::table::{KEPT, LOG, META, Source};
-use super::{Atsf, ids, lost, recipient, sign};
+use super::{Atsf, assets, ids, lost, recipient, sign};
 use crate::model::{Attachment, Message, Timestamp};
 use crate::store::fs::{read_at_most, require_regular};
 use crate::store::{Location, Part, Record, StoreError, below};
@@ -171,7 +171,7 @@ impl Atsf {
         let place = thread.and_then(|n| self.table.read().place(n).ok());
         // What a lost message referred to was lost with it.
         let (root, parts) = place.ok_or("the file is not here")?;
-        self.digests.open(&root, &parts.each_ref().map(String::as_str), reference)
+        assets::open(&self.digests, &root, &parts.each_ref().map(String::as_str), reference)
     }
 
     pub(super) fn open_piece(&self, at: &Location, name: &str) -> Result<Part, StoreError> {

@@ -109,6 +109,8 @@ impl Atsf {
                 out.push(root.path.join(AGENT).join(THREADS).join(&thread.name));
             }
         }
+        out.sort_unstable();
+        out.dedup();
         out
     }
 

@@ -177,11 +177,13 @@ fn folders_in_which_something_may_appear_are_watched() {
     assert!(!store.concerns(&root, OsStr::new("src")));
     std::fs::create_dir_all(root.join(".agent")).unwrap();
     follow(&store, &mut books, &root.join(".agent"));
-    assert_eq!(store.watched(), [root.join(".agent")]);
+    // It may become a repository.
+    assert_eq!(store.watched(), [root.clone(), root.join(".agent")]);
+    assert!(store.concerns(&root, OsStr::new(".git")));
     let threads = root.join(".agent/threads");
     std::fs::create_dir_all(threads.join("t")).unwrap();
     follow(&store, &mut books, &threads);
-    assert_eq!(store.watched(), [threads.clone(), threads.join("t")]);
+    assert_eq!(store.watched(), [root.clone(), threads.clone(), threads.join("t")]);
     assert!(
         store.concerns(&threads, OsStr::new("u")) && !store.concerns(&threads, OsStr::new(".x"))
     );
@@ -193,7 +195,7 @@ fn folders_in_which_something_may_appear_are_watched() {
 }
 
 #[test]
-fn many_threads_are_read_fast() {
+fn many_threads_are_read_in_little_memory() {
     let project = Project::new();
     let (threads, each) = (100, 200);
     for t in 0..threads {
@@ -206,10 +208,7 @@ fn many_threads_are_read_fast() {
     }
     let store = project.open();
     let mut books = Books::default();
-    let start = Instant::now();
     store.scan(true, &mut books).unwrap();
     assert_eq!(books.messages.len(), threads * each);
-    let rate = (threads * each) as f64 / start.elapsed().as_secs_f64();
-    assert!(rate > 20_000.0, "{rate} messages a second, without optimisation");
     assert!(store.save().len() < threads * each * 40);
 }

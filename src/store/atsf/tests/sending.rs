@@ -196,7 +196,7 @@ fn files_that_go_along_are_assets() {
         assert_eq!(
             record.message.body,
             format!(
-                "look\n[image: image/png → {a}]\n[resource: plan%201.pdf application/pdf → {b}]"
+                "look\n[image: image/png -> {a}]\n[resource: plan%201.pdf application/pdf -> {b}]"
             )
         );
     }

@@ -1,0 +1,70 @@
+//! What files hold, told by their SHA-256.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+
+use lru::LruCache;
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+
+use super::fs::{Stamp, read_at_most};
+use crate::model::hex;
+
+/// Files whose digest is remembered.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
+/// Bytes read at once.
+const CHUNK: usize = 64 << 10;
+
+/// A digest, and what the file was when it was made.
+type Known = (Stamp, [u8; 32]);
+
+/// The digests of files that were read, by device and inode number.
+#[derive(Debug)]
+pub struct Digests(Mutex<LruCache<(u64, u64), Known>>);
+
+impl Default for Digests {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(REMEMBERED)))
+    }
+}
+
+impl Digests {
+    /// The SHA-256 of an open file, in hex; read once as long as it does not change.
+    ///
+    /// # Errors
+    /// As [`of_file`].
+    pub fn of(&self, file: &File) -> io::Result<String> {
+        let stamp = Stamp::of(file)?;
+        let key = (stamp.dev, stamp.ino);
+        if let Some((of, digest)) = self.0.lock().get(&key)
+            && *of == stamp
+        {
+            return Ok(hex(digest));
+        }
+        let digest = of_file(file)?;
+        // Only if nobody changed it while it was read.
+        if Stamp::of(file)? == stamp {
+            self.0.lock().put(key, (stamp, digest));
+        }
+        Ok(hex(&digest))
+    }
+}
+
+/// The SHA-256 of an open file, read now.
+///
+/// # Errors
+/// As the system gave it.
+pub fn of_file(file: &File) -> io::Result<[u8; 32]> {
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; CHUNK];
+    let mut at = 0;
+    loop {
+        let n = read_at_most(file, &mut buffer, at)?;
+        hash.update(buffer.get(..n).unwrap_or_default());
+        at += n as u64;
+        if n < buffer.len() {
+            return Ok(hash.finalize().into());
+        }
+    }
+}
