@@ -80,15 +80,8 @@ pub(super) fn text(base: &Path, task: &str, state: &State) -> String {
 /// # Errors
 /// As the system gave it.
 pub(super) fn write(base: &Path, task: &str, state: &State) -> Result<bool, StoreError> {
-    if state.messages == 0 {
-        return Ok(false);
-    }
     let (name, text) = (format!("{task}.json"), text(base, task, state));
-    let is_current = || {
-        let old = folder::read(base, &[TASKS, &name], text.len() + 1);
-        old.is_ok_and(|(_, bytes)| bytes == text.as_bytes())
-    };
-    if is_current() {
+    if holds(base, &name, state, &text) {
         return Ok(false);
     }
     let _lock = folder::lock_task(base, task)?;
@@ -96,6 +89,17 @@ pub(super) fn write(base: &Path, task: &str, state: &State) -> Result<bool, Stor
     folder::put(&dir, &name, 0o666, text.as_bytes())
         .map_err(|e| StoreError::io(&base.join(TASKS).join(&name), e))?;
     Ok(true)
+}
+
+/// Whether `tasks/<task>.json` says what the state of the task is.
+pub(super) fn is_current(base: &Path, task: &str, state: &State) -> bool {
+    holds(base, &format!("{task}.json"), state, &text(base, task, state))
+}
+
+fn holds(base: &Path, name: &str, state: &State, text: &str) -> bool {
+    let old = || folder::read(base, &[TASKS, name], text.len() + 1);
+    // A task without messages has no file.
+    state.messages == 0 || old().is_ok_and(|(_, bytes)| bytes == text.as_bytes())
 }
 
 /// Every task that has messages.
