@@ -83,7 +83,9 @@ impl Headers {
 
     /// Header block and body; the block is empty if there is none.
     fn split<'t>(&self, text: &'t str) -> (&'t str, &'t str) {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        // Editors put a byte order mark before text; before JSON it is a fault that a store must see.
+        let bare = text.strip_prefix('\u{feff}').filter(|rest| !rest.starts_with('{'));
+        let text = bare.unwrap_or(text);
         let first = text.lines().next().unwrap_or_default();
         if self.name(first).is_none() {
             // An empty first line says that what follows is no header.

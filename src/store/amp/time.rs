@@ -8,6 +8,13 @@ pub fn parse_time(text: &str) -> Option<Timestamp> {
     let shaped = (20..=40).contains(&text.len())
         && text.as_bytes().get(10).is_some_and(|b| matches!(b, b'T' | b't'))
         && text.bytes().all(|b| b.is_ascii_digit() || b"TtZz:.+-".contains(&b));
+    // The library takes offsets of up to 25 hours; a day has 24.
+    let offset =
+        text.get(19..).and_then(|end| end.split_once(['+', '-'])).map(|(_, offset)| offset);
+    let hours = offset.and_then(|offset| offset.get(..2)?.parse::<u8>().ok());
+    if hours.is_some_and(|hours| hours > 23) {
+        return None;
+    }
     let instant: jiff::Timestamp = shaped.then(|| text.parse().ok())??;
     let nanos = instant.as_nanosecond().div_euclid(1_000_000);
     i64::try_from(nanos).ok().map(Timestamp::from_millis)
@@ -36,6 +43,10 @@ mod tests {
 
     #[test]
     fn times_of_every_program() {
+        for wrong in ["2026-02-26T14:32:07+25:00", "2026-02-26T14:32:07-24:00"] {
+            assert_eq!(parse_time(wrong), None, "{wrong}");
+        }
+        assert!(parse_time("2026-02-26T14:32:07.5+23:59").is_some());
         let whole = 1_795_291_632_000;
         for (text, ms) in [
             ("2026-11-21T20:07:12Z", whole),

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use super::line::Line;
 use super::values::{elements, pick, text};
-use crate::model::{Attachment, one_line};
+use crate::model::{Attachment, one_line, safe_text};
 
 /// A title in a marked line is cut to this many characters.
 const TITLE: usize = 120;
@@ -95,7 +95,10 @@ impl Renderer<'_> {
     /// Puts something aside under a numbered name.
     fn part(&mut self, word: &str, extension: &str, bytes: &[u8]) -> String {
         let name = format!("{:02}-{}.{extension}", self.steps, safe_word(word));
-        self.shown.parts.push(Piece { name: name.clone(), bytes: bytes.to_vec() });
+        // It is looked at with `cat`, as the body is; raw/ has the bytes.
+        let text = String::from_utf8_lossy(bytes);
+        let safe = safe_text(&text);
+        self.shown.parts.push(Piece { name: name.clone(), bytes: safe.into_owned().into() });
         name
     }
 

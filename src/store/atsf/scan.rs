@@ -51,6 +51,8 @@ pub(super) fn scan(store: &Atsf, listed: &mut bool, full: bool, sink: &mut dyn S
         let mut work = scan.survey(false, &store.take_noted());
         work.extend(scan.waiting.keys().map(|(thread, _)| thread));
         scan.run(work);
+        // What nobody asks for any more, since its whole folder went, is not waited for.
+        scan.waiting.retain(|_, since| since.elapsed() < GRACE * 2);
     }
     if first {
         let missing = {
@@ -242,6 +244,7 @@ impl Scan<'_> {
     /// The messages of a thread are not to be seen any more.
     fn close(&mut self, n: u32, mut thread: Thread) {
         self.waiting.remove(&(n, LOG));
+        self.waiting.remove(&(n, META));
         let source = Source::Log(n).number();
         if thread.log.is_some() {
             self.sink.begin_rescan(&[source]);

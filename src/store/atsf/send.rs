@@ -41,6 +41,7 @@ impl Atsf {
                 recipient(&self.me)
             )));
         }
+        check_headers(draft)?;
         let subject = draft.subject.as_deref().map(str::trim).filter(|s| !s.is_empty());
         let (thread, meta) = match (&draft.thread, subject) {
             (Some(thread), _) => (self.continued(thread, draft)?, None),
@@ -163,6 +164,26 @@ fn uuid() -> Result<String, StoreError> {
     let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
     let parts = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)];
     Ok(parts.join("-"))
+}
+
+/// Refuses header lines that a thread has no place for: what is written is not dropped in silence.
+fn check_headers(draft: &Draft) -> Result<(), StoreError> {
+    if draft.to.len() > 1 {
+        return Err(StoreError::Invalid(
+            "To: a message of a thread goes to its other side only; name one recipient".into(),
+        ));
+    }
+    let has = [
+        ("Cc", !draft.cc.is_empty()),
+        ("Priority", draft.priority.is_some()),
+        ("Type", draft.kind.is_some()),
+    ];
+    match has.iter().find(|(_, has)| *has) {
+        Some((name, _)) => Err(StoreError::Invalid(format!(
+            "{name}: a message of a thread has no such member; remove the line"
+        ))),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -170,6 +170,11 @@ impl Ssot {
                 .iter()
                 .map(|(name, why)| format!("{MESSAGES}/{prefix}{} {why}", one_line(name))),
         );
+        // In `messages/` itself each folder is a task.
+        let odd = messages.folders.iter().filter(|_| !task.is_empty());
+        trouble.extend(odd.map(|name| {
+            format!("{MESSAGES}/{prefix}{} is skipped: it is a folder", one_line(name))
+        }));
         let gone = self.vanished(task, messages);
         if !gone.is_empty() {
             sink.begin_rescan(&gone);
@@ -436,8 +441,8 @@ impl Ssot {
             thread: message.task.clone().into(),
             answers: None,
             id: message.id.clone().into(),
-            time: message.time,
-            name_time: Some(message.order),
+            time: message.order,
+            name_time: None,
             to_me,
             from_me,
             id_verified: true,

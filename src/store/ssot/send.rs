@@ -46,7 +46,9 @@ impl Ssot {
         with: &Preparing<'_>,
     ) -> Result<Prepared, StoreError> {
         check_headers(draft)?;
-        let begins = draft.body.trim_start().starts_with('{');
+        // A byte order mark makes it no JSON, not another kind of draft.
+        let text = draft.body.trim_start();
+        let begins = text.strip_prefix('\u{feff}').unwrap_or(text).starts_with('{');
         let node = if begins && draft.kind.is_none() && draft.task.is_none() {
             whole(&draft.body)?
         } else {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{ONE, TWO, thread, two, with};
+use crate::common::agz;
 use crate::common::{Bed, wait_for};
 
 #[track_caller]
@@ -11,6 +12,29 @@ fn git(bed: &Bed, script: &str) {
         "set -e; cd ../shop; export GIT_AUTHOR_NAME=t GIT_AUTHOR_EMAIL=t@t GIT_COMMITTER_NAME=t \
          GIT_COMMITTER_EMAIL=t@t; {script}"
     ));
+    assert!(out.ok(), "{out:?}");
+}
+
+/// S161: what goes while mounted is no longer shown, and what comes afterwards is seen.
+#[test]
+fn s161_removed() {
+    let (bed, project, m) = with(|p| {
+        thread(p, ONE, "stays", &two());
+        thread(p, TWO, "goes", &two());
+    });
+    m.ok(&format!("echo mine > threads/{TWO}/answer"));
+    std::fs::remove_dir_all(super::folder(&project, TWO)).expect("remove");
+    wait_for(Duration::from_secs(5), "one thread less", || {
+        m.ok("cat threads/*/*.txt").matches("Subject: goes").count() == 1
+    });
+    let mut all = two();
+    all.push(super::message(3, "agent", "2026-04-24T17:50:00.000Z", "afterwards"));
+    agz::put(&super::folder(&project, ONE).join("messages.jsonl"), super::lines(&all));
+    wait_for(Duration::from_secs(5), "what came afterwards", || {
+        m.ok(&format!("cat threads/{ONE}/*.txt")).contains("afterwards")
+    });
+    assert!(m.ok("cat sent/*/*.txt").contains("\n\nmine\n"));
+    let out = bed.msgfs_out(&["umount", m.dir.to_str().expect("UTF-8")]);
     assert!(out.ok(), "{out:?}");
 }
 

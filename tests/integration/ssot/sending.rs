@@ -100,6 +100,20 @@ fn s143_rules_are_named() {
     assert_eq!(out.trim(), "74", "EBADMSG");
 }
 
+/// S143: a byte order mark is no JSON, in a draft as in a file.
+#[test]
+fn s143_a_byte_order_mark() {
+    let bed = bed();
+    let m = bed.mount("coordinator");
+    let p = payload("task_dispatch");
+    let whole = record("task_dispatch", "coordinator", "executor", 1_777_052_523_000, &p);
+    fs::write(bed.path("cwd/bom"), format!("\u{feff}{whole}")).expect("draft");
+    m.sh(&format!("cat {:?} > outbox/executor", bed.path("cwd/bom")));
+    let error = m.cat("outbox/executor.error");
+    assert!(error.contains("not_an_object"), "{error}");
+    assert_eq!(files(&bed), [] as [std::path::PathBuf; 0]);
+}
+
 /// S143: rules that need other records are checked, too.
 #[test]
 fn s143_state_rules_are_named() {
