@@ -249,19 +249,15 @@ impl Store for Atsf {
         self.open_piece(at, name)
     }
 
-    fn canonical(&self, address: &str) -> String {
-        // Everybody else is an agent, whatever its id.
-        if ROLES.contains(&address) { address.to_owned() } else { "agent".to_owned() }
-    }
-
     fn fits(&self, address: &str) -> Fit {
         let word = !address.is_empty() && address.len() <= 255 && one_line(address) == address;
         if word { Fit::Via } else { Fit::No }
     }
 
     fn registered(&self, address: &str) -> bool {
-        // A project always has a user and an agent, also before either has written.
-        address == recipient(&self.me)
+        // A project always has a user and an agent, also before either has written, and the agent
+        // may be called by its id.
+        address != self.me && self.fits(address) != Fit::No
     }
 
     fn carries(&self, _files: &[(String, u64)]) -> Result<(), StoreError> {

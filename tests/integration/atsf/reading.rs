@@ -55,7 +55,7 @@ fn s151_blocks() {
     let mut rich = message(1, "agent", "2026-04-24T17:42:03.100Z", "Look:");
     rich["content"] = json!([
         {"type": "text", "text": "Look:"},
-        {"type": "thinking", "thinking": "secret", "text": "first thought\nsecond thought"},
+        {"type": "thinking", "thinking": "secret", "text": "first thought\nsecond thought \u{1b}[31m"},
         {"type": "tool_call_ref", "toolCallId": "c1"},
         {"type": "hologram", "data": [1, 2, 3]},
         {"type": "image", "assetRef": name, "mimeType": "image/png"},
@@ -84,6 +84,8 @@ fn s151_blocks() {
         grep -rl completed ."
     ));
     assert_eq!(found.lines().count(), 3, "{found}");
+    let thought = m.ok(&format!("cat threads/{ONE}/*.d/*-thinking.txt"));
+    assert_eq!(thought, "first thought\nsecond thought \u{241b}[31m", "no part drives a terminal");
     assert_eq!(m.bytes(m.ok(&format!("ls -d threads/{ONE}/*.d/*{name}")).trim()), png);
     assert!(!m.ok(&format!("cat threads/{ONE}/*.d/*")).contains("root:"), "no path leads outside");
 }

@@ -93,6 +93,14 @@ fn s155_new_threads() {
     assert_eq!(fs::read_to_string(project.join(".agent/.gitignore")).unwrap(), "mine\n");
     let out = m.sh("printf 'Via: atsf\\n\\nno subject\\n' > outbox/agent");
     assert!(m.cat("outbox/agent.error").contains("Subject"), "{out:?}");
+    for line in ["Cc: dave", "Priority: high", "Type: x", "To: bob, carol"] {
+        let out =
+            m.sh(&format!("printf 'Via: atsf\\nSubject: third\\n{line}\\n\\nhi\\n' > outbox/q"));
+        let name = line.split(':').next().unwrap();
+        assert!(m.cat("outbox/q.error").contains(name), "{line}: {out:?}");
+        m.ok("rm outbox/q");
+    }
+    assert_eq!(m.ls("threads").len(), 2);
 }
 
 /// S156: a torn last line is repaired before the next one is written.

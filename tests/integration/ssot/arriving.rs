@@ -92,6 +92,24 @@ fn s148_refused() {
     }
 }
 
+/// S148: what is no file in the place of a record is told, and hides nothing else.
+#[test]
+fn s148_no_files() {
+    let bed = bed();
+    deliver(
+        &bed,
+        &record("task_dispatch", "coordinator", "executor", T0, &payload("task_dispatch")),
+    );
+    let folder = format!("task_dispatch-{TASK}-{}.json", T0 + 1);
+    fs::create_dir(bed.path("ssot/messages").join(TASK).join(&folder)).expect("mkdir");
+    let m = bed.mount("executor");
+    only(&m);
+    let status = m.cat("status.txt");
+    assert!(status.lines().any(|l| l.contains(&folder) && l.contains("a folder")), "{status}");
+    let out = m.ok("stat -c %Y archive/*/*.txt");
+    assert_eq!(out.trim(), (T0 / 1000).to_string(), "the time of a record is that of its id");
+}
+
 /// S149: check names what is wrong, and rebuilds the derived state from the records.
 #[test]
 fn s149_check_and_repair() {
