@@ -1,5 +1,6 @@
 //! Puts it all together: configuration, key, stores, index, outbox, tree, watch.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::config::{
     Config, ConfigError, Env, Holder, LockError, Me, MeError, PathError, Paths, StateLock,
 };
-use crate::identity::{Identity, KeyError, Keyring, KeyringError};
+use crate::identity::{Identity, KeyError, Keyring, KeyringError, Print};
 use crate::index::{self, Index, IndexError};
 use crate::model::{Fingerprint, PublicKey};
 use crate::outbox::{self, Keys, Outbox, OutboxError};
@@ -220,6 +221,11 @@ impl Mailbox {
     /// Number of unread messages.
     pub fn unread(&self) -> usize {
         self.index.read().unread()
+    }
+
+    /// The messages of an address that the stores hold, for [`Keyring::forget`].
+    pub fn prints_of(&self, address: &str) -> BTreeSet<Print> {
+        self.index.prints_of(address)
     }
 
     /// The stores.

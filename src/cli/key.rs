@@ -1,15 +1,19 @@
 //! `msgfs key`: my key and whom I trust.
 
+use std::collections::BTreeSet;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Subcommand;
-use msgfs::identity::{Identity, Keyring};
+use msgfs::identity::{Identity, Keyring, Print};
+use msgfs::mailbox::{Mailbox, Options};
 use msgfs::model::{PublicKey, one_line};
 use msgfs::store;
 use msgfs::store::Signer as _;
 
 use super::context::Context;
 use super::failure::Failure;
+use super::progress::Progress;
 use super::{Global, output};
 
 /// Show my key, and list, trust or forget the keys of others
@@ -46,7 +50,7 @@ enum Command {
         #[arg(long, value_name = "BASE64", value_parser = public_key)]
         key: Option<PublicKey>,
     },
-    /// Forget the keys of an address; its next signed message decides again
+    /// Forget the keys of an address; its next new signed message decides again
     #[command(after_help = "Example:\n  msgfs key forget bob")]
     Forget {
         /// Whose keys
@@ -60,7 +64,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
         Command::Show => show(&context),
         Command::List => list(&context),
         Command::Trust { address, key } => trust(&context, address, *key),
-        Command::Forget { address } => forget(&context, address),
+        Command::Forget { address } => forget(global, &context, address),
     }
 }
 
@@ -130,9 +134,10 @@ fn trust(context: &Context, address: &str, key: Option<PublicKey>) -> Result<(),
     Ok(())
 }
 
-fn forget(context: &Context, address: &str) -> Result<(), Failure> {
+fn forget(global: &Global, context: &Context, address: &str) -> Result<(), Failure> {
     let keyring = Keyring::open(&context.paths.keyring_file()).map_err(refused)?;
-    if keyring.forget(address).map_err(refused)? {
+    let held = if keyring.is_pinned(address) { held(global, address)? } else { BTreeSet::new() };
+    if keyring.forget(address, held).map_err(refused)? {
         output::say(&format!("the keys of {} are forgotten", one_line(address)));
         return Ok(());
     }
@@ -140,6 +145,19 @@ fn forget(context: &Context, address: &str) -> Result<(), Failure> {
         "no key is known for {}; `msgfs key list` shows the addresses",
         one_line(address)
     )))
+}
+
+/// The messages of an address that are there now: none of them may pin a key again.
+fn held(global: &Global, address: &str) -> Result<BTreeSet<Print>, Failure> {
+    let options = Options {
+        config: global.config.clone(),
+        me: global.me.clone(),
+        read_only: true,
+        ..Options::default()
+    };
+    let mut progress = Progress::new();
+    let mailbox = Mailbox::open(&options, &mut |done, total| progress.update(done, total))?;
+    Ok(mailbox.prints_of(address))
 }
 
 fn refused(error: impl std::error::Error) -> Failure {

@@ -9,16 +9,23 @@
 //!   pins nothing.
 //! - `refused`: the addresses for which this key was offered and refused last, each with the time.
 //!
+//! One member of the object is no key: `forgotten` has for each address whose keys were forgotten
+//! the [prints](Print) of the messages that were there then (base64 of 8 bytes each).
+//!
 //! Members of any other name, here and inside an entry, are kept as they are.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::keyring::Print;
 use crate::model::{Fingerprint, PublicKey, Timestamp};
+
+/// The member that is no key.
+const FORGOTTEN: &str = "forgotten";
 
 /// How a pin came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +102,8 @@ pub(super) struct Collision;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Document {
     entries: BTreeMap<Fingerprint, Entry>,
+    /// By address: the messages that were there when its keys were forgotten.
+    pub(super) forgotten: BTreeMap<String, BTreeSet<Print>>,
     other: Map<String, Value>,
 }
 
@@ -105,6 +114,11 @@ impl Document {
             .map_err(|e| format!("it is not a JSON object (line {}: {e})", e.line()))?;
         let mut document = Self::default();
         for (name, value) in members {
+            if name == FORGOTTEN {
+                document.forgotten = parse_forgotten(value)
+                    .map_err(|e| format!("the member {FORGOTTEN} is malformed ({e})"))?;
+                continue;
+            }
             let Some(fingerprint) = parse_fingerprint(&name) else {
                 document.other.insert(name, value);
                 continue;
@@ -132,6 +146,13 @@ impl Document {
         let mut members = self.other.clone();
         for (fingerprint, entry) in &self.entries {
             members.insert(fingerprint.to_string(), serde_json::to_value(&entry.form)?);
+        }
+        if !self.forgotten.is_empty() {
+            let texts = self.forgotten.iter().map(|(address, prints)| {
+                let bytes: Vec<u8> = prints.iter().flat_map(|p| p.0.to_be_bytes()).collect();
+                (address.clone(), Value::String(STANDARD.encode(bytes)))
+            });
+            members.insert(FORGOTTEN.to_owned(), Value::Object(texts.collect()));
         }
         let mut text = serde_json::to_string_pretty(&members)?;
         text.push('\n');
@@ -198,8 +219,9 @@ impl Document {
         self.entries().find(|e| e.form.refused.contains_key(address)).map(|e| e.key)
     }
 
-    /// Removes everything known about an address; whether a pin was among it.
-    pub(super) fn forget(&mut self, address: &str) -> bool {
+    /// Removes every key of an address; `held` are its messages, which pin none. Whether there was
+    /// a pin.
+    pub(super) fn forget(&mut self, address: &str, held: BTreeSet<Print>) -> bool {
         let mut pinned = false;
         for entry in self.entries.values_mut() {
             pinned |= entry.form.pinned.remove(address).is_some();
@@ -207,6 +229,9 @@ impl Document {
             entry.form.addresses.retain(|a| a != address);
         }
         self.sweep();
+        if pinned {
+            self.forgotten.entry(address.to_owned()).or_default().extend(held);
+        }
         pinned
     }
 
@@ -263,6 +288,20 @@ impl Document {
                 && f.other.is_empty())
         });
     }
+}
+
+fn parse_forgotten(value: Value) -> Result<BTreeMap<String, BTreeSet<Print>>, String> {
+    let texts: BTreeMap<String, String> =
+        serde_json::from_value(value).map_err(|e| e.to_string())?;
+    let prints = |text: &String| {
+        let bytes = STANDARD.decode(text).map_err(|e| e.to_string())?;
+        let (prints, rest) = bytes.as_chunks::<8>();
+        if !rest.is_empty() {
+            return Err(format!("{} bytes are no prints of 8 bytes each", bytes.len()));
+        }
+        Ok(prints.iter().map(|p| Print(u64::from_be_bytes(*p))).collect())
+    };
+    texts.iter().map(|(address, text)| Ok((address.clone(), prints(text)?))).collect()
 }
 
 /// 16 lower-case hex digits.

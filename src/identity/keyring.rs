@@ -9,22 +9,27 @@
 //! 2. Another key is refused until a person trusts it. Trusting adds a key: messages signed with the
 //!    older ones stay valid.
 //! 3. Keys are compared as 32 bytes, never by fingerprint: fingerprints are 64 bits of a hash.
-//! 4. The file wins. Another process may change it (`msgfs key trust`); what it says replaces what
+//! 4. Forgetting an address takes all its keys away. What it has written until then pins no key: such a
+//!    message counts by a pinned key or not at all. The next new message pins again.
+//! 5. The file wins. Another process may change it (`msgfs key trust`); what it says replaces what
 //!    is in memory, except for first-use pins that were not written yet and that it says nothing
 //!    about.
-//! 5. A file that cannot be understood is an error and is never replaced.
+//! 6. A file that cannot be understood is an error and is never replaced.
+//!
+//! What a signature is worth follows from the message and the file alone, whatever was judged before.
 //!
 //! # Locks
 //!
 //! One mutex over the state, held while the file is written so that nothing is lost in between, and
 //! never while a signature is verified. The lock on disk is taken after the mutex.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
+use sha2::{Digest, Sha256};
 
 use super::disk::{self, Stamp, WriteLock};
 use super::document::{By, Document, PinForm, Trusted, iso, parse_time};
@@ -98,6 +103,45 @@ pub enum KeyringError {
     NoAddress,
 }
 
+/// Stands for one message in the keyring: 8 bytes of a hash of where it is kept, whose it is and its
+/// id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Print(pub(super) u64);
+
+/// A message whose signature is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Signed<'a> {
+    /// Name of the store it lies in.
+    pub store: &'a str,
+    /// Who it says it is from.
+    pub from: &'a str,
+    /// Its id.
+    pub id: &'a str,
+}
+
+impl Signed<'_> {
+    /// What the keyring remembers of it.
+    pub fn print(&self) -> Print {
+        let mut hash = Sha256::new();
+        for text in [self.store, self.from, self.id] {
+            hash.update((text.len() as u64).to_be_bytes());
+            hash.update(text);
+        }
+        Print(first_8(hash))
+    }
+}
+
+fn first_8(hash: Sha256) -> u64 {
+    let hash: [u8; 32] = hash.finalize().into();
+    hash.first_chunk().map_or(0, |eight| u64::from_be_bytes(*eight))
+}
+
+/// The names for which two tables say different things.
+fn differing(one: &BTreeMap<String, u64>, other: &BTreeMap<String, u64>) -> Vec<String> {
+    let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+    names.into_iter().filter(|name| one.get(*name) != other.get(*name)).cloned().collect()
+}
+
 /// What the keyring says about a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -153,8 +197,8 @@ struct State {
     stamp: Option<Stamp>,
     /// Addresses that got their first key and nobody was told yet.
     first_uses: Vec<String>,
-    /// Trust was changed by another process and nobody was told yet.
-    changed: bool,
+    /// Whose keys were trusted or forgotten since anybody asked.
+    changed: BTreeSet<String>,
     /// Why the file could not be read again.
     trouble: Option<String>,
 }
@@ -180,17 +224,17 @@ impl Keyring {
     fn open_as(path: &Path, read_only: bool) -> Result<Self, KeyringError> {
         let mut state = State::default();
         state.read(path)?;
-        state.changed = false;
+        state.changed.clear();
         Ok(Self { path: path.to_owned(), read_only, state: Mutex::new(state) })
     }
 
-    /// Judges the signature of a message from `from`, found in the store named `store`, and pins
-    /// the key it offers if `from` has none. Call it in the order of the messages: the first one
-    /// decides. Messages without any signature are not for the keyring to judge.
+    /// Judges the signature of a message, and pins the key it offers if its sender has none. Call it
+    /// in the order of the messages: the first one decides. Messages without any signature are not
+    /// for the keyring to judge.
     ///
-    /// A claim over a [part](ClaimScope::Part) is valid by a key pinned for `from`, and otherwise
+    /// A claim over a [part](ClaimScope::Part) is valid by a key pinned for the sender, and otherwise
     /// [`Verdict::Unknown`]: it says nothing.
-    pub fn judge(&self, from: &str, store: &str, claim: &Claim) -> Verdict {
+    pub fn judge(&self, message: Signed<'_>, claim: &Claim) -> Verdict {
         let (offered, signature, covered, scope) = match claim {
             Claim::Malformed(why) => {
                 return Verdict::Rejected(format!("the signature is malformed: {}", one_line(why)));
@@ -198,37 +242,31 @@ impl Keyring {
             Claim::Signed { key, signature, covered, scope } => (*key, signature, covered, *scope),
         };
         let fits = |key: &PublicKey| covered.any(|bytes| verify(key, bytes, signature));
-        if scope == ClaimScope::Part {
-            let asked = |key: &PublicKey| offered.is_none_or(|offered| offered == *key);
-            let key = self.pinned(from).into_iter().rev().find(|key| asked(key) && fits(key));
-            return key.map_or(Verdict::Unknown, |key| self.settle(from, store, key, scope));
+        let pinned = self.pinned(message.from);
+        // What a store offers may be another key than the message was signed with: a sender's key
+        // file may have been replaced since. Only the signed part of a text names its key for sure.
+        let asked = |key: &PublicKey| match scope {
+            ClaimScope::Unpinned => false,
+            ClaimScope::Part => offered.is_none_or(|offered| offered == *key),
+            ClaimScope::Whole | ClaimScope::Renamed => {
+                offered.is_none_or(|offered| offered == *key || !pinned.contains(&offered))
+            }
+        };
+        if let Some(key) = pinned.iter().rev().find(|key| asked(key) && fits(key)) {
+            self.note_use(message, *key);
+            return Verdict::Valid(*key);
         }
-        let Some(offered) = offered else {
-            if scope == ClaimScope::Unpinned {
-                return Verdict::Unknown;
-            }
-            let pinned = self.pinned(from);
-            if pinned.is_empty() {
-                return Verdict::Unknown;
-            }
-            return match pinned.iter().rev().find(|key| fits(key)) {
-                Some(key) => self.settle(from, store, *key, scope),
-                None => Verdict::Rejected(wrong_signature(from, None, &pinned)),
+        let Some(offered) = offered.filter(|_| scope != ClaimScope::Part) else {
+            let wrong = offered.is_none() && scope != ClaimScope::Part && !pinned.is_empty();
+            return if wrong && scope != ClaimScope::Unpinned && !self.is_forgotten(message) {
+                Verdict::Rejected(wrong_signature(message.from, None, &pinned))
+            } else {
+                Verdict::Unknown
             };
         };
-        if scope != ClaimScope::Unpinned {
-            // What a store offers may be another key than the message was signed with: a sender's
-            // key file may have been replaced since.
-            let pinned = self.pinned(from);
-            if !pinned.contains(&offered)
-                && let Some(key) = pinned.iter().rev().find(|key| fits(key))
-            {
-                return self.settle(from, store, *key, scope);
-            }
-        }
         if !fits(&offered) {
             let reason = match check_key(&offered) {
-                Ok(()) => wrong_signature(from, Some(offered), &self.pinned(from)),
+                Ok(()) => wrong_signature(message.from, Some(offered), &pinned),
                 Err(bad) => {
                     format!("the key {} it offers is not usable: {bad}", offered.fingerprint())
                 }
@@ -237,41 +275,44 @@ impl Keyring {
         }
         match scope {
             ClaimScope::Unpinned => Verdict::Valid(offered),
-            _ if from.is_empty() => Verdict::Unknown,
-            _ => self.settle(from, store, offered, scope),
+            _ if message.from.is_empty() || self.is_forgotten(message) => Verdict::Unknown,
+            _ => self.settle(message, offered, scope),
         }
     }
 
-    /// Decides about a key whose signature verified, and remembers what follows.
-    fn settle(&self, from: &str, store: &str, key: PublicKey, scope: ClaimScope) -> Verdict {
-        let now = Timestamp::now();
+    /// Decides about a key that is not pinned for the sender and whose signature verified, and
+    /// remembers what follows.
+    fn settle(&self, message: Signed<'_>, key: PublicKey, scope: ClaimScope) -> Verdict {
+        let (from, now) = (message.from, Timestamp::now());
         let state = &mut *self.state.lock();
-        match state.trusted.get(from) {
-            None if scope == ClaimScope::Part => Verdict::Unknown,
-            None => {
-                let owner = state.owner_but(&key, from).filter(|_| scope == ClaimScope::Renamed);
-                if let Some(owner) = owner {
-                    state.refuse(from, key, now);
-                    return Verdict::Rejected(foreign_key(from, key, &owner));
-                }
-                state.first_uses.push(from.to_owned());
-                state.pin_first(from, store, key, now)
-            }
-            Some(trusted) if trusted.iter().any(|t| t.key == key) => {
-                state.touched |= state.document.used(from, key, store, now);
-                Verdict::Valid(key)
-            }
-            Some(_) if scope == ClaimScope::Part => Verdict::Unknown,
-            Some(trusted) => {
-                let keys: Vec<_> = trusted.iter().map(|t| t.key).collect();
-                let owner = state.owner_but(&key, from).filter(|_| scope == ClaimScope::Renamed);
-                state.refuse(from, key, now);
-                Verdict::Rejected(match owner {
-                    Some(owner) => foreign_key(from, key, &owner),
-                    None => changed_key(from, key, &keys),
-                })
-            }
+        let trusted: Vec<PublicKey> =
+            state.trusted.get(from).map(|t| t.iter().map(|t| t.key).collect()).unwrap_or_default();
+        let owner = state.owner_but(&key, from).filter(|_| scope == ClaimScope::Renamed);
+        if let Some(owner) = owner {
+            state.refuse(from, key, now);
+            return Verdict::Rejected(foreign_key(from, key, &owner));
         }
+        if trusted.is_empty() {
+            state.first_uses.push(from.to_owned());
+            return state.pin_first(from, message.store, key, now);
+        }
+        if trusted.contains(&key) {
+            return Verdict::Valid(key);
+        }
+        state.refuse(from, key, now);
+        Verdict::Rejected(changed_key(from, key, &trusted))
+    }
+
+    fn note_use(&self, message: Signed<'_>, key: PublicKey) {
+        let state = &mut *self.state.lock();
+        state.touched |= state.document.used(message.from, key, message.store, Timestamp::now());
+    }
+
+    /// Whether the message was there when the keys of its sender were forgotten.
+    fn is_forgotten(&self, message: Signed<'_>) -> bool {
+        let state = self.state.lock();
+        let held = state.document.forgotten.get(message.from);
+        held.is_some_and(|held| held.contains(&message.print()))
     }
 
     /// The addresses that got their first key since this was last asked.
@@ -290,10 +331,24 @@ impl Keyring {
         self.state.lock().trusted.contains_key(address)
     }
 
-    /// Whether a person said that a key belongs to this address.
-    pub fn pinned_by_hand(&self, address: &str) -> bool {
-        let state = self.state.lock();
-        state.trusted.get(address).is_some_and(|t| t.iter().any(|t| t.by == By::Hand))
+    /// The addresses whose keys were trusted or forgotten, by whichever process, since this was last
+    /// asked: what they signed has to be judged again.
+    pub fn take_changed(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.state.lock().changed)
+    }
+
+    /// Has [`Keyring::take_changed`] name every address for which `before`, an earlier
+    /// [`Keyring::trust_by_address`], says something else.
+    pub fn note_changed_since(&self, before: &BTreeMap<String, u64>) {
+        let state = &mut *self.state.lock();
+        let now = state.trust_by_address();
+        state.changed.extend(differing(before, &now));
+    }
+
+    /// A hash, by address, of all that decides about signatures: its keys and what it had written
+    /// when they were forgotten.
+    pub fn trust_by_address(&self) -> BTreeMap<String, u64> {
+        self.state.lock().trust_by_address()
     }
 
     /// Another address than this one to which the key is pinned.
@@ -356,13 +411,14 @@ impl Keyring {
         })
     }
 
-    /// Forgets every key of an address, so that its next valid signature is trusted as the first.
-    /// Writes that down before it returns. Whether there was a pin.
+    /// Forgets every key of an address. Its messages that are there (`held`) pin none; the first
+    /// signature of any other is trusted again. Writes that down before it returns. Whether there was
+    /// a pin.
     ///
     /// # Errors
     /// [`KeyringError::ReadOnly`], and what writing the file fails with; then nothing is changed.
-    pub fn forget(&self, address: &str) -> Result<bool, KeyringError> {
-        self.change(|document| Ok(document.forget(address)))
+    pub fn forget(&self, address: &str, held: BTreeSet<Print>) -> Result<bool, KeyringError> {
+        self.change(|document| Ok(document.forget(address, held)))
     }
 
     /// Writes what is new since the last flush: one durable write, or none if there is nothing.
@@ -382,8 +438,8 @@ impl Keyring {
     }
 
     /// Looks whether another process changed the file (one `stat` if not), and reads it if so.
-    /// Returns whether trust is different from when it was last asked about, also if a flush found
-    /// out: messages then have to be judged again. A file that cannot be read changes nothing, see
+    /// Returns whether trust is different from when it was last asked about ([`Keyring::take_changed`]
+    /// names whose), also if a flush found out: messages then have to be judged again. A file that cannot be read changes nothing, see
     /// [`Keyring::trouble`].
     pub fn reload_if_changed(&self) -> bool {
         let state = &mut *self.state.lock();
@@ -394,7 +450,7 @@ impl Keyring {
                 state.trouble = Some(text);
             }
         }
-        std::mem::take(&mut state.changed)
+        !state.changed.is_empty()
     }
 
     /// Why the file could not be read again, for `status.txt`; `None` if all is well.
@@ -475,8 +531,12 @@ impl State {
     fn read(&mut self, path: &Path) -> Result<(), KeyringError> {
         let (mut document, stamp) = read_document(path)?;
         let in_file = document.trusted();
+        let forgotten = &self.document.forgotten;
         self.new_pins.retain(|address, (key, pin)| {
-            !in_file.contains_key(address) && document.pin(address, *key, pin.clone()).is_ok()
+            let is_older = document.forgotten.get(address) != forgotten.get(address);
+            !is_older
+                && !in_file.contains_key(address)
+                && document.pin(address, *key, pin.clone()).is_ok()
         });
         let trusted = document.trusted();
         self.new_refusals.retain(|address, (key, when)| {
@@ -487,11 +547,33 @@ impl State {
             };
             still && document.refuse(address, *key, when).is_ok()
         });
-        self.changed |= trusted != self.trusted;
         self.touched = false;
-        (self.document, self.trusted, self.stamp) = (document, trusted, stamp);
+        self.stamp = stamp;
+        self.take_over(document, trusted);
         self.trouble = None;
         Ok(())
+    }
+
+    /// Makes a document the state and notes whose trust it changes.
+    fn take_over(&mut self, document: Document, trusted: HashMap<String, Vec<Trusted>>) {
+        let before = self.trust_by_address();
+        (self.document, self.trusted) = (document, trusted);
+        self.changed.extend(differing(&before, &self.trust_by_address()));
+    }
+
+    fn trust_by_address(&self) -> BTreeMap<String, u64> {
+        let mut hashes: BTreeMap<&str, Sha256> = BTreeMap::new();
+        for (address, keys) in &self.trusted {
+            let hash = hashes.entry(address).or_default();
+            keys.iter().for_each(|trusted| hash.update(trusted.key.0));
+        }
+        for (address, held) in &self.document.forgotten {
+            let hash = hashes.entry(address).or_default();
+            hash.update("forgotten");
+            held.iter().for_each(|print| hash.update(print.0.to_be_bytes()));
+        }
+        let short = |(address, hash): (&str, Sha256)| (address.to_owned(), first_8(hash));
+        hashes.into_iter().map(short).collect()
     }
 
     /// Replaces the file and makes its content the state.
@@ -499,8 +581,8 @@ impl State {
         let io = |source| KeyringError::Io { path: path.to_owned(), source };
         let text = document.to_text().map_err(|e| io(e.into()))?;
         disk::replace(path, text.as_bytes()).map_err(io)?;
-        self.trusted = document.trusted();
-        self.document = document;
+        let trusted = document.trusted();
+        self.take_over(document, trusted);
         self.new_pins.clear();
         self.new_refusals.clear();
         self.touched = false;

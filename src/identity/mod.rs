@@ -10,7 +10,7 @@ mod key;
 mod keyring;
 
 pub use key::{Identity, KeyError};
-pub use keyring::{Keyring, KeyringError, Pin, Verdict};
+pub use keyring::{Keyring, KeyringError, Pin, Print, Signed, Verdict};
 
 use std::path::Path;
 

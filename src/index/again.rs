@@ -70,6 +70,8 @@ impl Core {
         let was_unread = before.is_to_me() && !before.is_read();
         if moves {
             self.link_may_differ(ix);
+            // Its place before or behind what its writer signed is another.
+            self.resigned.insert(after.writer);
         }
         if let Some(entry) = self.entries.get_mut(ix as usize) {
             *entry = after;

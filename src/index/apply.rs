@@ -75,6 +75,7 @@ impl Sink for Applier<'_> {
         if !self.bulk {
             let moved = core.relink();
             self.note_moved(moved, known);
+            self.changes.redrawn.extend(core.find_missing(false));
         }
     }
 
@@ -107,6 +108,9 @@ impl Sink for Applier<'_> {
         gone.sort_unstable();
         gone.dedup();
         core.dismiss(&gone);
+        if !self.bulk {
+            self.changes.redrawn.extend(core.find_missing(false));
+        }
         let gone_set: HashSet<MsgIx> = gone.iter().copied().collect();
         core.remove_rejects(|_, r| r.message.is_some_and(|ix| gone_set.contains(&ix)));
         self.changes.removed.extend(gone);
@@ -210,12 +214,12 @@ impl Applier<'_> {
 
     /// Judges the signature of a new message and notes the result in its entry.
     fn settle(&mut self, core: &mut Core, judge: &Judge<'_>, ix: MsgIx, found: &Found<'_>) {
-        let signed_before = core.has_signed(ix);
         core.set_refused(ix, false);
-        if found.claim.is_none() && !signed_before && judge.unsigned == Unsigned::Accept {
+        if found.claim.is_none() && judge.unsigned == Unsigned::Accept {
+            core.note_unsigned(ix);
             return;
         }
-        match judge.judge(judged(found, signed_before)) {
+        match judge.judge(judged(found)) {
             Judgement::Accepted(sig, key) => {
                 core.note_signature(ix, sig, key);
                 core.note_unvouched(ix, found.claim.is_some() && sig != Sig::Valid);
@@ -243,12 +247,9 @@ impl Applier<'_> {
         let before = core.signed_by(ix);
         let unsigned = matches!(before.0, Sig::None | Sig::Missing);
         if found.claim.is_none() && unsigned && !refused {
-            // What its writer signed since does not make this one look forged.
             return false;
         }
-        // What came before the first signed message of its writer still did.
-        let signed_before = core.has_signed(ix) && (refused || before.0 != Sig::None);
-        match judge.judge(judged(found, signed_before)) {
+        match judge.judge(judged(found)) {
             Judgement::Accepted(sig, key) => {
                 core.note_unvouched(ix, found.claim.is_some() && sig != Sig::Valid);
                 if refused {
@@ -294,12 +295,12 @@ impl Applier<'_> {
 }
 
 /// What trust needs to know of a message.
-fn judged<'a>(found: &'a Found<'_>, signed_before: bool) -> Judged<'a> {
+fn judged<'a>(found: &'a Found<'_>) -> Judged<'a> {
     Judged {
         from: &found.from,
+        id: &found.id,
         from_me: found.from_me,
         claim: found.claim.as_deref(),
-        signed_before,
     }
 }
 
@@ -315,12 +316,6 @@ pub(super) fn log_reject(store: &dyn Store, path: &str, line: u64, reason: &str)
 }
 
 impl Core {
-    /// Whether the writer of this message has validly signed one before.
-    pub(super) fn has_signed(&self, ix: MsgIx) -> bool {
-        let writer = self.entry(ix).and_then(|e| self.writers.get(e.writer as usize));
-        writer.is_some_and(|w| !w.keys.is_empty())
-    }
-
     /// Says whether a message that is not admitted yet is kept out of every view but `rejected/`.
     pub(super) fn set_refused(&mut self, ix: MsgIx, refused: bool) {
         if let Some(entry) = self.entries.get_mut(ix as usize) {
@@ -343,26 +338,42 @@ impl Core {
         if self.signed_by(ix) == before {
             return false;
         }
-        let Some(entry) = self.entries.get_mut(ix as usize) else { return false };
-        // It is a line of the rendered message.
-        entry.size = 0;
-        self.generation += 1;
+        self.redraw(ix);
         self.link_may_differ(ix);
         true
     }
 
+    /// Notes that the rendered text of a message is another than it was.
+    pub(super) fn redraw(&mut self, ix: MsgIx) {
+        if let Some(entry) = self.entries.get_mut(ix as usize) {
+            entry.size = 0;
+            self.generation += 1;
+        }
+    }
+
     pub(super) fn note_signature(&mut self, ix: MsgIx, sig: Sig, key: Option<PublicKey>) {
+        if sig == Sig::None {
+            self.note_unsigned(ix);
+        } else {
+            let number = key.and_then(|key| self.number_of(ix, key)).unwrap_or(0);
+            self.set_signature(ix, sig, number);
+        }
+        self.first_may_differ(ix);
+    }
+
+    /// The number of a key among those of the message's writer.
+    fn number_of(&mut self, ix: MsgIx, key: PublicKey) -> Option<usize> {
+        let writer = self.entry(ix)?.writer as usize;
+        let keys = &mut self.writers.get_mut(writer)?.keys;
+        // From the end: a key that signed a moment ago signs again.
+        keys.iter().rposition(|k| *k == key.0).or_else(|| {
+            keys.push(key.0);
+            Some(keys.len() - 1)
+        })
+    }
+
+    pub(super) fn set_signature(&mut self, ix: MsgIx, sig: Sig, number: usize) {
         let Some(entry) = self.entries.get_mut(ix as usize) else { return };
-        let Some(writer) = self.writers.get_mut(entry.writer as usize) else { return };
-        let number = match key {
-            // From the end: a key that signed a moment ago signs again.
-            Some(key) => writer.keys.iter().rposition(|k| *k == key.0).unwrap_or_else(|| {
-                writer.keys.push(key.0);
-                writer.keys.len() - 1
-            }),
-            None if sig == Sig::Missing => writer.keys.len().saturating_sub(1),
-            None => 0,
-        };
         entry.flags.set_signature(sig, number);
         if number < MANY_KEYS {
             self.many_keys.remove(&ix);
@@ -373,10 +384,8 @@ impl Core {
 
     /// Lifts the refusal of a message whose signature is now accepted.
     pub(super) fn accept_rejected(&mut self, ix: MsgIx, sig: Sig, key: Option<PublicKey>) {
+        self.set_refused(ix, false);
         self.note_signature(ix, sig, key);
-        if let Some(entry) = self.entries.get_mut(ix as usize) {
-            entry.flags.set(Flags::REJECTED, false);
-        }
         self.remove_rejects(|_, r| r.message == Some(ix));
         self.admit(ix, !self.unsorted);
         self.link_may_differ(ix);

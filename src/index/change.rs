@@ -255,6 +255,7 @@ impl Core {
         }
         entry.flags.set(why, true);
         entry.flags.set(Flags::STALE, false);
+        self.first_may_differ(ix);
     }
 
     /// Sorts the lists after a bulk load.

@@ -2,7 +2,7 @@
 //! What changes them is in `change`.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,8 @@ pub(super) struct Writer {
     pub(super) counts: Option<HashMap<i64, u32>>,
     /// Keys that validly signed a message of this writer, oldest first.
     pub(super) keys: Vec<[u8; 32]>,
+    /// The first of its messages, in listing order, that is validly signed.
+    pub(super) first_signed: Option<MsgIx>,
 }
 
 /// One thread of one store.
@@ -153,6 +155,8 @@ pub struct Core {
     pub(super) links: Links,
     /// Signed messages whose signature counts for nothing as long as nobody vouches for the key.
     pub(super) unvouched: BTreeSet<MsgIx>,
+    /// Writers whose first signed message may be another than is noted.
+    pub(super) resigned: HashSet<u32>,
     /// What the stores have to be told about marks.
     pub(super) telling: Telling,
     /// A bulk load is under way: the lists are in no order.
@@ -172,6 +176,8 @@ pub(super) struct StoreInfo {
     pub whole_seconds: bool,
     /// Threads are made of reply links.
     pub links: bool,
+    /// Its addresses are roles, which many may fill.
+    pub roles: bool,
     /// What it reports again counts, whatever it said before ([`Store::restates`](crate::store::Store::restates)).
     pub restates: bool,
 }

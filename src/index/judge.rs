@@ -1,12 +1,12 @@
 //! Trust: what the signature of a message is worth.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::apply::log_reject;
 use super::core::Core;
 use super::entry::{Entry, Flags, MsgIx, Sig};
 use super::{Changes, Index};
-use crate::identity::{Keyring, Verdict};
+use crate::identity::{Keyring, Print, Signed, Verdict};
 use crate::model::{Claim, ClaimScope, PublicKey, Unsigned, verify};
 use crate::store::{Rejected, Store};
 
@@ -27,11 +27,10 @@ pub(super) struct Judge<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Judged<'a> {
     pub from: &'a str,
+    pub id: &'a str,
     /// The store knows that I wrote it.
     pub from_me: bool,
     pub claim: Option<&'a Claim>,
-    /// Its writer had validly signed an earlier one.
-    pub signed_before: bool,
 }
 
 /// What became of a message's signature.
@@ -41,20 +40,21 @@ pub(super) enum Judgement {
 }
 
 impl Judge<'_> {
-    /// Decides about a message (contract, section 7).
+    /// Decides about a message. What is decided follows from the message, the keyring and the policy
+    /// alone, so that it is the same with and without a snapshot.
     pub fn judge(&self, message: Judged<'_>) -> Judgement {
         if self.roles {
             return self.judge_role(message);
         }
-        let bare = if message.signed_before { Sig::Missing } else { Sig::None };
-        let Some(claim) = message.claim else { return self.unsigned(message, bare) };
-        match self.keyring.judge(message.from, self.store, claim) {
+        let Some(claim) = message.claim else { return self.unsigned(message, Sig::None) };
+        let signed = Signed { store: self.store, from: message.from, id: message.id };
+        match self.keyring.judge(signed, claim) {
             Verdict::Valid(key) => Judgement::Accepted(Sig::Valid, Some(key)),
             // My own key needs no pin: nobody else can have it.
             Verdict::Rejected(_) | Verdict::Unknown if self.is_mine(message, claim) => {
                 Judgement::Accepted(Sig::Valid, self.my_key)
             }
-            Verdict::Unknown if is_part(claim) => self.unsigned(message, bare),
+            Verdict::Unknown if is_part(claim) => self.unsigned(message, Sig::None),
             Verdict::Unknown => self.unsigned(message, Sig::Unknown),
             Verdict::Rejected(reason) => Judgement::Refused(reason),
         }
@@ -89,7 +89,7 @@ impl Judge<'_> {
     }
 
     fn unsigned(&self, message: Judged<'_>, sig: Sig) -> Judgement {
-        let pinned = || message.signed_before || self.keyring.pinned_by_hand(message.from);
+        let pinned = || self.keyring.is_pinned(message.from);
         let refused = !message.from_me
             && match self.unsigned {
                 Unsigned::Accept => false,
@@ -119,34 +119,58 @@ fn is_part(claim: &Claim) -> bool {
 }
 
 impl Index {
-    /// Judges again, after the keyring changed, what was refused and what was signed by a key that
-    /// nobody vouched for.
+    /// Judges again, after the keyring changed, everything of those whose keys did, and what was
+    /// refused from anybody: it may have been for a key that was somebody else's.
     pub fn judge_again(&self) {
-        let refused: Vec<MsgIx> = {
+        let changed = self.keyring.take_changed();
+        if changed.is_empty() {
+            return;
+        }
+        let candidates: Vec<MsgIx> = {
             let core = self.core.read();
-            core.rejects().filter_map(|(_, r)| r.message).collect()
+            let theirs = core.written_by(&changed).filter(|ix| core.is_shown(*ix));
+            core.rejects().filter_map(|(_, r)| r.message).chain(theirs).collect()
         };
-        let unvouched: Vec<MsgIx> = self.core.read().unvouched.iter().copied().collect();
-        self.judge_each_again(refused.into_iter().chain(unvouched));
+        self.judge_each_again(candidates);
     }
 
-    /// Judges again what was signed by those whose first key was pinned a moment ago, and nobody
-    /// vouched for: what is said of a message must not depend on the order in which they came.
+    /// Judges again what waited for a first key of those who got one a moment ago: what is said of a
+    /// message must not depend on the order in which they came.
     pub(super) fn judge_first_uses(&self) {
-        let pinned = self.keyring.take_first_uses();
-        let theirs: Vec<MsgIx> = {
-            let core = self.core.read();
-            if pinned.is_empty() || core.unvouched.is_empty() {
-                return;
-            }
-            let pinned: HashSet<&str> = pinned.iter().map(String::as_str).collect();
-            let by_them =
-                |ix: &MsgIx| core.entry(*ix).is_some_and(|e| pinned.contains(core.from(e)));
-            core.unvouched.iter().copied().filter(by_them).collect()
-        };
-        if !theirs.is_empty() {
-            self.judge_each_again(theirs);
+        let pinned: BTreeSet<String> = self.keyring.take_first_uses().into_iter().collect();
+        if pinned.is_empty() {
+            return;
         }
+        let known = self.settings.unsigned == Unsigned::Known;
+        let waited: Vec<MsgIx> = {
+            let core = self.core.read();
+            let waits = |ix: &MsgIx| {
+                core.unvouched.contains(ix)
+                    || known && matches!(core.signed_by(*ix).0, Sig::None | Sig::Missing)
+                    || core.entry(*ix).is_some_and(|e| e.flags.has(Flags::REJECTED))
+            };
+            if known || !core.unvouched.is_empty() || core.rejects().next().is_some() {
+                core.written_by(&pinned).filter(waits).collect()
+            } else {
+                Vec::new()
+            }
+        };
+        if !waited.is_empty() {
+            self.judge_each_again(waited);
+        }
+    }
+
+    /// Every message of an address that any store holds, also refused ones, as the keyring remembers
+    /// it when the keys of the address are forgotten.
+    pub fn prints_of(&self, address: &str) -> BTreeSet<Print> {
+        let core = self.core.read();
+        let theirs = BTreeSet::from([address.to_owned()]);
+        let prints = core.written_by(&theirs).filter_map(|ix| {
+            let entry = core.entry(ix)?;
+            let store = self.store_of(entry)?.name();
+            Some(Signed { store, from: address, id: &core.id(entry) }.print())
+        });
+        prints.collect()
     }
 
     fn judge_each_again(&self, candidates: impl IntoIterator<Item = MsgIx>) {
@@ -154,14 +178,22 @@ impl Index {
         for ix in candidates {
             self.judge_one_again(ix, &mut changes);
         }
-        let moved = self.core.write().relink();
-        changes.moved.extend(moved);
+        {
+            let mut core = self.core.write();
+            changes.moved.extend(core.relink());
+            changes.redrawn.extend(core.find_missing(false));
+        }
         self.save_pins();
         self.publish(&changes);
     }
 
     fn judge_one_again(&self, ix: MsgIx, changes: &mut Changes) {
         let Some(entry) = self.core.read().entry(ix).copied() else { return };
+        let unsigned = matches!(entry.flags.signature().0, Sig::None | Sig::Missing)
+            && !self.core.read().unvouched.contains(&ix);
+        if unsigned && entry.is_live() && self.settings.unsigned != Unsigned::Known {
+            return;
+        }
         let Some(store) = self.store_of(&entry) else { return };
         let Ok(record) = store.read(&entry.location()) else { return };
         let mut core = self.core.write();
@@ -172,15 +204,14 @@ impl Index {
                 |e: &Entry| (e.location(), e.flags.has(Flags::REJECTED), e.flags.signature());
             state(now) == state(&entry)
         });
-        if !same || entry.flags.has(Flags::GONE) || (!refused && record.claim.is_none()) {
+        if !same || entry.flags.has(Flags::GONE) {
             return;
         }
         let judgement = self.judge(entry.store()).judge(Judged {
             from: core.from(&entry),
+            id: &core.id(&entry),
             from_me: entry.flags.has(Flags::FROM_ME),
             claim: record.claim.as_ref(),
-            signed_before: core.has_signed(ix)
-                && (refused || entry.flags.signature().0 != Sig::None),
         });
         match judgement {
             Judgement::Accepted(sig, key) => {
@@ -203,6 +234,25 @@ impl Index {
             }
             Judgement::Refused(_) => {}
         }
+    }
+}
+
+impl Core {
+    /// The messages of these writers that are not gone, in the order in which they came.
+    fn written_by(&self, addresses: &BTreeSet<String>) -> impl Iterator<Item = MsgIx> {
+        let writers = (0u32..).zip(&self.writers);
+        let theirs: HashSet<u32> = writers
+            .filter(|(_, writer)| addresses.contains(self.strings.get(writer.name)))
+            .map(|(number, _)| number)
+            .collect();
+        (0u32..)
+            .zip(&self.entries)
+            .filter(move |(_, e)| theirs.contains(&e.writer) && !e.flags.has(Flags::GONE))
+            .map(|(ix, _)| ix)
+    }
+
+    fn is_shown(&self, ix: MsgIx) -> bool {
+        self.entry(ix).is_some_and(Entry::is_live)
     }
 }
 

@@ -2,7 +2,8 @@
 //! read or not.
 //!
 //! - [`entry`](Entry): what is kept of a message (56 bytes); [`Core`]: the tables.
-//! - `apply`: from scans to the tables. `judge`: which of it is trusted. `links`: threads made of
+//! - `apply`: from scans to the tables. `judge`: which of it is trusted. `missing`: unsigned messages
+//!   of those who sign. `links`: threads made of
 //!   reply links. `again`: what is reported once more. `empty`: threads without messages.
 //!   `snapshot`: the tables on disk.
 //! - `marks`: the file of what me has read. `tell`: marks, and what the stores are told of them.
@@ -23,6 +24,7 @@ mod intern;
 mod judge;
 mod links;
 mod marks;
+mod missing;
 mod snapshot;
 mod tell;
 
@@ -121,7 +123,7 @@ impl Index {
         settings: Settings,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, IndexError> {
-        let (core, marks, changes) = restore(&stores, &settings)?;
+        let (core, marks, changes) = restore(&stores, &keyring, &settings)?;
         let bulk = core.unsorted;
         let warned = stores.iter().map(|_| AtomicBool::new(false)).collect();
         let index = Self {
@@ -145,8 +147,10 @@ impl Index {
             let mut core = index.core.write();
             core.relink();
             core.sort();
+            core.find_missing(true);
         }
         index.judge_first_uses();
+        index.judge_again();
         index.replay(&changes);
         for number in 0..index.stores.len() {
             index.import_watermark(number);
@@ -311,6 +315,7 @@ impl Index {
             &self.core.read(),
             &stores,
             marks.len(),
+            self.keyring.trust_by_address(),
         );
         if let Err(e) = result {
             tracing::warn!(path = %self.settings.snapshot.display(), error = %e, "the index was not saved");
@@ -343,6 +348,7 @@ impl Index {
 /// The tables of the snapshot, or empty ones if it cannot be used, and the marks made since.
 fn restore(
     stores: &[Arc<dyn Store>],
+    keyring: &Keyring,
     settings: &Settings,
 ) -> Result<(Core, Marks, Vec<marks::Change>), IndexError> {
     let infos: Vec<core::StoreInfo> = stores.iter().map(|s| info(s.as_ref())).collect();
@@ -357,6 +363,7 @@ fn restore(
         let fits = saved.stores.len() == stores.len()
             && stores.iter().zip(&saved.stores).all(|(store, saved)| store.restore(saved));
         if fits {
+            keyring.note_changed_since(&saved.trust);
             return Ok((Core { stores: infos, ..saved.core }, marks, changes));
         }
         // Positions without the tables they belong to would hide messages.
@@ -379,6 +386,7 @@ fn info(store: &dyn Store) -> core::StoreInfo {
         name: store.name().to_owned(),
         whole_seconds: store.whole_seconds(),
         links: store.links(),
+        roles: store.roles(),
         restates: store.restates(),
     }
 }

@@ -20,7 +20,7 @@ use super::tell::Telling;
 use crate::store::place;
 
 /// Changes with every change of the layout, of [`Entry`] or of how messages are rendered.
-const MAGIC: &[u8; 16] = b"msgfs-index-0004";
+const MAGIC: &[u8; 16] = b"msgfs-index-0005";
 
 /// What is not a table.
 #[derive(Serialize, Deserialize)]
@@ -31,6 +31,8 @@ struct Header {
     stores: Vec<String>,
     /// Bytes of the file of marks that are reflected in the entries.
     marks_len: u64,
+    /// The trust that the signatures were judged by ([`Keyring::trust_by_address`](crate::identity::Keyring::trust_by_address)).
+    trust: BTreeMap<String, u64>,
     writers: Vec<Writer>,
     rejects: Vec<(RejectKey, Reject)>,
     idempotency: HashMap<String, Vec<MsgIx>>,
@@ -48,6 +50,7 @@ pub(super) struct Restored {
     pub core: Core,
     pub stores: Vec<Vec<u8>>,
     pub marks_len: u64,
+    pub trust: BTreeMap<String, u64>,
 }
 
 /// Writes a snapshot; `fingerprint` must be the same when it is read.
@@ -60,11 +63,13 @@ pub(super) fn save(
     core: &Core,
     stores: &[Vec<u8>],
     marks_len: u64,
+    trust: BTreeMap<String, u64>,
 ) -> std::io::Result<()> {
     let header = Header {
         fingerprint: fingerprint.to_owned(),
         stores: stores.iter().map(|s| STANDARD.encode(s)).collect(),
         marks_len,
+        trust,
         writers: core.writers.clone(),
         rejects: core.rejects.iter().map(|(k, r)| (*k, r.clone())).collect(),
         idempotency: core.idempotency.clone(),
@@ -153,5 +158,5 @@ pub(super) fn load(path: &Path, fingerprint: &str) -> Option<Restored> {
     core.unread = core.inbox().count();
     core.reindex();
     let stores: Result<Vec<_>, _> = header.stores.iter().map(|s| STANDARD.decode(s)).collect();
-    Some(Restored { core, stores: stores.ok()?, marks_len: header.marks_len })
+    Some(Restored { core, stores: stores.ok()?, marks_len: header.marks_len, trust: header.trust })
 }

@@ -1,6 +1,7 @@
 //! The index as a whole: keys, digits, rescans, watermark, snapshot.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::core::{Inserted, StoreInfo};
@@ -204,7 +205,7 @@ fn a_snapshot_gives_back_the_same_tables() {
     let path = dir.path().join("index");
     let mut live = full_core();
     let stores = [b"positions".to_vec(), Vec::new()];
-    snapshot::save(&path, "print", &live, &stores, 42).unwrap();
+    snapshot::save(&path, "print", &live, &stores, 42, BTreeMap::new()).unwrap();
     let mut back = snapshot::load(&path, "print").unwrap();
     assert_eq!((back.stores.as_slice(), back.marks_len), (&stores[..], 42));
     back.core.stores = live.stores.clone();
@@ -217,7 +218,8 @@ fn a_snapshot_gives_back_the_same_tables() {
 fn a_damaged_snapshot_is_no_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    snapshot::save(&path, "print", &full_core(), &[Vec::new(), Vec::new()], 0).unwrap();
+    snapshot::save(&path, "print", &full_core(), &[Vec::new(), Vec::new()], 0, BTreeMap::new())
+        .unwrap();
     let good = std::fs::read(&path).unwrap();
     let refused = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
@@ -347,20 +349,4 @@ fn the_watermark_covers_only_what_is_read() {
     append(dir.path(), "foo", &[("f", i64::from(u32::MAX))]);
     index.refresh(0, true).unwrap();
     assert_eq!(mark("foo", "f", true), at(7, "c f foo:c foo:f"));
-}
-
-#[test]
-fn what_was_refused_as_unsigned_stays_refused_when_keys_change() {
-    let dir = tempfile::tempdir().unwrap();
-    append(dir.path(), "foo", &[("a", 5)]);
-    let index = open_with(dir.path(), Unsigned::Known);
-    let a = find(&index, "foo", "a");
-    index.core.write().note_signature(a, super::entry::Sig::Valid, Some(PublicKey([7; 32])));
-    append(dir.path(), "foo", &[("b", 6)]);
-    index.refresh(0, true).unwrap();
-    let b = find(&index, "foo", "b");
-    assert!(!index.read().entry(b).unwrap().is_live(), "foo signs, and b is not signed");
-    index.judge_again();
-    assert!(!index.read().entry(b).unwrap().is_live());
-    assert_eq!(index.read().rejects().count(), 1);
 }

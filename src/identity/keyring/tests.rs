@@ -54,6 +54,15 @@ fn offering(key: Option<PublicKey>, seed: u8) -> Claim {
     Claim::Signed { key, signature, covered, scope: ClaimScope::Whole }
 }
 
+fn by_hand(keys: &Keyring, address: &str) -> bool {
+    keys.list().iter().any(|pin| pin.address == address && pin.by_hand)
+}
+
+/// One of the messages of this sender.
+fn signed<'a>(from: &'a str, store: &'a str) -> Signed<'a> {
+    Signed { store, from, id: "id" }
+}
+
 fn reason(verdict: Verdict) -> String {
     match verdict {
         Verdict::Rejected(reason) => reason,
@@ -66,11 +75,11 @@ fn the_first_key_is_trusted_and_the_next_is_not() {
     let ring = Bench::new();
     let keys = ring.open();
     assert!(!keys.is_pinned("bob"));
-    assert_eq!(keys.judge("bob", "samp", &by(1)), Verdict::Valid(public(1)));
-    assert_eq!(keys.judge("bob", "samp", &by(1)), Verdict::Valid(public(1)));
-    assert!(keys.is_pinned("bob") && !keys.pinned_by_hand("bob"));
+    assert_eq!(keys.judge(signed("bob", "samp"), &by(1)), Verdict::Valid(public(1)));
+    assert_eq!(keys.judge(signed("bob", "samp"), &by(1)), Verdict::Valid(public(1)));
+    assert!(keys.is_pinned("bob") && !by_hand(&keys, "bob"));
 
-    let why = reason(keys.judge("bob", "samp", &by(2)));
+    let why = reason(keys.judge(signed("bob", "samp"), &by(2)));
     for part in [&public(1).fingerprint().to_string(), &public(2).fingerprint().to_string()] {
         assert!(why.contains(part), "{why}");
     }
@@ -78,7 +87,7 @@ fn the_first_key_is_trusted_and_the_next_is_not() {
     assert_eq!(keys.pinned("bob"), [public(1)]);
     assert_eq!(keys.last_refused("bob"), Some(public(2)));
     // The store does not matter: an address is one person.
-    reason(keys.judge("bob", "work", &by(2)));
+    reason(keys.judge(signed("bob", "work"), &by(2)));
 }
 
 #[test]
@@ -86,19 +95,20 @@ fn wrong_signatures_pin_nothing_and_are_not_remembered() {
     let ring = Bench::new();
     let keys = ring.open();
     let forged = offering(Some(public(1)), 2);
-    let why = reason(keys.judge("bob", "samp", &forged));
+    let why = reason(keys.judge(signed("bob", "samp"), &forged));
     assert!(why.contains(&public(1).fingerprint().to_string()), "{why}");
     assert!(!keys.is_pinned("bob"));
 
-    keys.judge("bob", "samp", &by(1));
-    reason(keys.judge("bob", "samp", &forged));
-    let why = reason(keys.judge("bob", "samp", &offering(Some(public(3)), 2)));
+    keys.judge(signed("bob", "samp"), &by(1));
+    reason(keys.judge(signed("bob", "samp"), &forged));
+    let why = reason(keys.judge(signed("bob", "samp"), &offering(Some(public(3)), 2)));
     assert!(why.contains(&public(3).fingerprint().to_string()), "{why}");
     assert!(why.contains(&public(1).fingerprint().to_string()), "{why}");
     assert_eq!(keys.last_refused("bob"), None);
     assert!(matches!(keys.trust("bob", None), Err(KeyringError::NothingRefused { .. })));
 
-    let why = reason(keys.judge("bob", "samp", &Claim::Malformed("sig is a \x1b number".into())));
+    let why =
+        reason(keys.judge(signed("bob", "samp"), &Claim::Malformed("sig is a \x1b number".into())));
     assert!(why.contains("sig is a") && !why.contains('\x1b'), "{why}");
 }
 
@@ -113,7 +123,7 @@ fn a_small_order_key_is_never_trusted() {
     let weak = PublicKey(identity);
     let covered = Covered::one(b"any".to_vec());
     let claim = Claim::Signed { key: Some(weak), signature, covered, scope: ClaimScope::Whole };
-    let why = reason(keys.judge("bob", "samp", &claim));
+    let why = reason(keys.judge(signed("bob", "samp"), &claim));
     assert!(why.contains("small order"), "{why}");
     assert!(matches!(keys.trust("bob", Some(weak)), Err(KeyringError::BadKey { .. })));
     assert!(!keys.is_pinned("bob") && !ring.path().exists());
@@ -123,16 +133,16 @@ fn a_small_order_key_is_never_trusted() {
 fn a_signature_without_a_key_needs_a_pin() {
     let ring = Bench::new();
     let keys = ring.open();
-    assert_eq!(keys.judge("bob", "amp", &offering(None, 1)), Verdict::Unknown);
+    assert_eq!(keys.judge(signed("bob", "amp"), &offering(None, 1)), Verdict::Unknown);
     assert!(!keys.is_pinned("bob"));
     keys.trust("bob", Some(public(1))).unwrap();
     keys.trust("bob", Some(public(2))).unwrap();
-    assert_eq!(keys.judge("bob", "amp", &offering(None, 1)), Verdict::Valid(public(1)));
-    assert_eq!(keys.judge("bob", "amp", &offering(None, 2)), Verdict::Valid(public(2)));
-    let why = reason(keys.judge("bob", "amp", &offering(None, 3)));
+    assert_eq!(keys.judge(signed("bob", "amp"), &offering(None, 1)), Verdict::Valid(public(1)));
+    assert_eq!(keys.judge(signed("bob", "amp"), &offering(None, 2)), Verdict::Valid(public(2)));
+    let why = reason(keys.judge(signed("bob", "amp"), &offering(None, 3)));
     assert!(why.contains(&public(2).fingerprint().to_string()), "{why}");
     // Nobody has no name.
-    assert_eq!(keys.judge("", "amp", &by(1)), Verdict::Unknown);
+    assert_eq!(keys.judge(signed("", "amp"), &by(1)), Verdict::Unknown);
     assert!(!keys.is_pinned("") && keys.trust("", Some(public(1))).is_err());
 }
 
@@ -140,30 +150,30 @@ fn a_signature_without_a_key_needs_a_pin() {
 fn trust_adds_and_forget_removes() {
     let ring = Bench::new();
     let keys = ring.open();
-    keys.judge("bob", "samp", &by(1));
-    reason(keys.judge("bob", "samp", &by(2)));
-    reason(keys.judge("bob", "samp", &by(3)));
+    keys.judge(signed("bob", "samp"), &by(1));
+    reason(keys.judge(signed("bob", "samp"), &by(2)));
+    reason(keys.judge(signed("bob", "samp"), &by(3)));
     assert_eq!(keys.trust("bob", None).unwrap(), public(3), "the one refused last");
     assert_eq!(keys.last_refused("bob"), None);
-    assert!(keys.pinned_by_hand("bob"));
-    assert_eq!(keys.judge("bob", "samp", &by(3)), Verdict::Valid(public(3)));
+    assert!(by_hand(&keys, "bob"));
+    assert_eq!(keys.judge(signed("bob", "samp"), &by(3)), Verdict::Valid(public(3)));
     assert_eq!(
-        keys.judge("bob", "samp", &by(1)),
+        keys.judge(signed("bob", "samp"), &by(1)),
         Verdict::Valid(public(1)),
         "old mail stays valid"
     );
-    reason(keys.judge("bob", "samp", &by(2)));
+    reason(keys.judge(signed("bob", "samp"), &by(2)));
 
-    keys.judge("carol", "samp", &by(1));
+    keys.judge(signed("carol", "samp"), &by(1));
     assert_eq!(keys.other_owner(&public(1), "carol").as_deref(), Some("bob"));
     assert_eq!(keys.other_owner(&public(3), "bob"), None);
     assert_eq!(keys.other_owner(&public(9), "bob"), None);
 
-    assert!(keys.forget("bob").unwrap());
-    assert!(!keys.forget("bob").unwrap());
+    assert!(keys.forget("bob", BTreeSet::new()).unwrap());
+    assert!(!keys.forget("bob", BTreeSet::new()).unwrap());
     assert!(!keys.is_pinned("bob") && keys.is_pinned("carol"));
     assert_eq!(keys.last_refused("bob"), None);
-    assert_eq!(keys.judge("bob", "samp", &by(2)), Verdict::Valid(public(2)));
+    assert_eq!(keys.judge(signed("bob", "samp"), &by(2)), Verdict::Valid(public(2)));
 }
 
 #[test]
@@ -171,10 +181,10 @@ fn pins_and_refusals_survive_and_are_listed() {
     let ring = Bench::new();
     let before = Timestamp::now();
     let keys = ring.open();
-    keys.judge("bob", "samp", &by(1));
-    reason(keys.judge("bob", "samp", &by(2)));
-    keys.judge("alice", "work", &by(3));
-    keys.judge("alice", "samp", &by(3));
+    keys.judge(signed("bob", "samp"), &by(1));
+    reason(keys.judge(signed("bob", "samp"), &by(2)));
+    keys.judge(signed("alice", "work"), &by(3));
+    keys.judge(signed("alice", "samp"), &by(3));
     assert!(!ring.path().exists(), "nothing is written before flush");
     keys.flush().unwrap();
     let mode = fs::metadata(ring.path()).unwrap().permissions().mode() & 0o7777;
@@ -192,15 +202,15 @@ fn pins_and_refusals_survive_and_are_listed() {
     again.trust("bob", None).unwrap();
     let third = ring.open();
     assert_eq!(third.pinned("bob"), [public(1), public(2)], "the newest last");
-    assert!(third.pinned_by_hand("bob") && !third.pinned_by_hand("alice"));
+    assert!(by_hand(&third, "bob") && !by_hand(&third, "alice"));
 }
 
 #[test]
 fn the_file_has_the_form_of_the_reference() {
     let ring = Bench::new();
     let keys = ring.open();
-    keys.judge("bob@host", "samp", &by(1));
-    reason(keys.judge("bob@host", "samp", &by(2)));
+    keys.judge(signed("bob@host", "samp"), &by(1));
+    reason(keys.judge(signed("bob@host", "samp"), &by(2)));
     keys.flush().unwrap();
     let json = ring.json();
     let entry = &json[public(1).fingerprint().to_string()];
@@ -227,7 +237,7 @@ fn a_keyring_of_the_reference_pins_nothing_by_itself() {
     });
     let keys = ring.open();
     assert!(!keys.is_pinned("alice@localhost"));
-    keys.judge("alice@localhost", "mail", &by(1));
+    keys.judge(signed("alice@localhost", "mail"), &by(1));
     keys.flush().unwrap();
     assert_eq!(ring.json()["56475aa75463474c"]["addresses"], json!(["alice@localhost"]));
 }
@@ -236,7 +246,7 @@ fn a_keyring_of_the_reference_pins_nothing_by_itself() {
 fn unknown_members_survive_every_write() {
     let ring = Bench::new();
     let keys = ring.open();
-    keys.judge("bob", "samp", &by(1));
+    keys.judge(signed("bob", "samp"), &by(1));
     keys.flush().unwrap();
     let name = public(1).fingerprint().to_string();
     ring.edit(|json| {
@@ -245,14 +255,14 @@ fn unknown_members_survive_every_write() {
         json[&name]["pinned"]["bob"]["why"] = json!("met in person");
     });
     let keys = ring.open();
-    keys.judge("carol", "samp", &by(2));
+    keys.judge(signed("carol", "samp"), &by(2));
     keys.flush().unwrap();
     keys.trust("dave", Some(public(3))).unwrap();
     let json = ring.json();
     assert_eq!(json["comment"], json!(["mine"]));
     assert_eq!(json[&name]["note"], json!({"a": 1.5}));
     assert_eq!(json[&name]["pinned"]["bob"]["why"], "met in person");
-    keys.forget("bob").unwrap();
+    keys.forget("bob", BTreeSet::new()).unwrap();
     assert_eq!(ring.json()[&name]["note"], json!({"a": 1.5}), "a note outlives the pin");
 }
 
@@ -281,15 +291,17 @@ fn a_corrupt_keyring_is_named_and_stays() {
 fn corruption_while_open_changes_nothing_and_is_not_overwritten() {
     let ring = Bench::new();
     let keys = ring.open();
-    keys.judge("bob", "samp", &by(1));
+    keys.judge(signed("bob", "samp"), &by(1));
     keys.flush().unwrap();
     let good = fs::read(ring.path()).unwrap();
     fs::write(ring.path(), "{ half").unwrap();
     assert!(!keys.reload_if_changed());
     assert!(keys.trouble().unwrap().contains("keyring.json"));
-    keys.judge("carol", "samp", &by(2));
+    keys.judge(signed("carol", "samp"), &by(2));
     assert!(matches!(keys.flush(), Err(KeyringError::Corrupt { .. })));
-    assert!(keys.trust("bob", Some(public(5))).is_err() && keys.forget("bob").is_err());
+    assert!(
+        keys.trust("bob", Some(public(5))).is_err() && keys.forget("bob", BTreeSet::new()).is_err()
+    );
     assert_eq!(fs::read_to_string(ring.path()).unwrap(), "{ half");
     assert_eq!(keys.pinned("bob"), [public(1)]);
 
@@ -303,22 +315,23 @@ fn corruption_while_open_changes_nothing_and_is_not_overwritten() {
 fn what_another_process_trusts_counts_at_once() {
     let ring = Bench::new();
     let mount = ring.open();
-    mount.judge("bob", "samp", &by(1));
-    reason(mount.judge("bob", "samp", &by(2)));
+    mount.judge(signed("bob", "samp"), &by(1));
+    reason(mount.judge(signed("bob", "samp"), &by(2)));
     mount.flush().unwrap();
     assert!(!mount.reload_if_changed(), "our own write is no news");
-    mount.judge("carol", "samp", &by(3)); // not flushed
+    mount.judge(signed("carol", "samp"), &by(3)); // not flushed
 
     let command = ring.open();
     assert_eq!(command.trust("bob", None).unwrap(), public(2));
     assert!(mount.reload_if_changed());
+    assert_eq!(mount.take_changed(), BTreeSet::from(["bob".to_owned()]));
     assert!(!mount.reload_if_changed());
-    assert_eq!(mount.judge("bob", "samp", &by(2)), Verdict::Valid(public(2)));
+    assert_eq!(mount.judge(signed("bob", "samp"), &by(2)), Verdict::Valid(public(2)));
     assert!(mount.is_pinned("carol"), "a pin that was not written yet stays");
     mount.flush().unwrap();
     assert!(ring.open().is_pinned("carol"));
 
-    command.forget("bob").unwrap();
+    command.forget("bob", BTreeSet::new()).unwrap();
     assert!(mount.reload_if_changed());
     assert!(!mount.is_pinned("bob"));
 }
@@ -327,8 +340,8 @@ fn what_another_process_trusts_counts_at_once() {
 fn a_flush_keeps_what_another_process_wrote() {
     let ring = Bench::new();
     let mount = ring.open();
-    mount.judge("bob", "samp", &by(1));
-    mount.judge("carol", "samp", &by(2));
+    mount.judge(signed("bob", "samp"), &by(1));
+    mount.judge(signed("carol", "samp"), &by(2));
     // Somebody vouches for another key of bob's before the first-use pin is on disk.
     ring.open().trust("bob", Some(public(7))).unwrap();
     mount.flush().unwrap();
@@ -346,7 +359,7 @@ fn processes_that_write_at_once_lose_nothing() {
             let ring = &ring;
             s.spawn(move || {
                 let keys = ring.open(); // its own instance, as another process has
-                keys.judge(&format!("first{n}"), "samp", &by(n));
+                keys.judge(signed(&format!("first{n}"), "samp"), &by(n));
                 keys.flush().unwrap();
                 keys.trust(&format!("hand{n}"), Some(public(n))).unwrap();
             });
@@ -359,11 +372,11 @@ fn processes_that_write_at_once_lose_nothing() {
 fn read_only_pins_in_memory() {
     let ring = Bench::new();
     let keys = Keyring::open_read_only(&ring.path()).unwrap();
-    assert_eq!(keys.judge("bob", "samp", &by(1)), Verdict::Valid(public(1)));
-    reason(keys.judge("bob", "samp", &by(2)));
+    assert_eq!(keys.judge(signed("bob", "samp"), &by(1)), Verdict::Valid(public(1)));
+    reason(keys.judge(signed("bob", "samp"), &by(2)));
     keys.flush().unwrap();
     assert!(matches!(keys.trust("bob", None), Err(KeyringError::ReadOnly { .. })));
-    assert!(matches!(keys.forget("bob"), Err(KeyringError::ReadOnly { .. })));
+    assert!(matches!(keys.forget("bob", BTreeSet::new()), Err(KeyringError::ReadOnly { .. })));
     assert_eq!(fs::read_dir(ring.dir.path()).unwrap().count(), 0);
 }
 
@@ -371,18 +384,18 @@ fn read_only_pins_in_memory() {
 fn a_flush_with_nothing_new_does_not_touch_the_file() {
     let ring = Bench::new();
     let keys = ring.open();
-    keys.judge("bob", "samp", &by(1));
+    keys.judge(signed("bob", "samp"), &by(1));
     keys.flush().unwrap();
     let stamp = Stamp::at(&ring.path()).unwrap();
     for _ in 0..3 {
-        keys.judge("bob", "samp", &by(1));
+        keys.judge(signed("bob", "samp"), &by(1));
         keys.flush().unwrap();
         keys.trust("carol", Some(public(2))).ok();
     }
     let after_trust = Stamp::at(&ring.path()).unwrap();
     assert_ne!(stamp, after_trust);
     keys.trust("carol", Some(public(2))).unwrap();
-    keys.judge("bob", "samp", &by(1));
+    keys.judge(signed("bob", "samp"), &by(1));
     keys.flush().unwrap();
     assert_eq!(Stamp::at(&ring.path()).unwrap(), after_trust);
 }
@@ -392,8 +405,8 @@ fn hostile_addresses_stay_text() {
     let ring = Bench::new();
     let keys = ring.open();
     let from = "x\n; rm -rf ~ \x1b[2J'";
-    keys.judge(from, "samp", &by(1));
-    let why = reason(keys.judge(from, "samp", &by(2)));
+    keys.judge(signed(from, "samp"), &by(1));
+    let why = reason(keys.judge(signed(from, "samp"), &by(2)));
     assert!(!why.chars().any(char::is_control), "{why}");
     keys.flush().unwrap();
     assert!(ring.open().is_pinned(from));
@@ -424,7 +437,7 @@ proptest! {
                         trusted.push(public(seed));
                     }
                     let expected = trusted.contains(&public(seed));
-                    let verdict = keys.judge(&who, "samp", &by(seed));
+                    let verdict = keys.judge(signed(&who, "samp"), &by(seed));
                     prop_assert_eq!(verdict == Verdict::Valid(public(seed)), expected);
                 }
                 2 => {
@@ -436,7 +449,7 @@ proptest! {
                 }
                 3 => {
                     let had = model.remove(&who).is_some_and(|t| !t.is_empty());
-                    prop_assert_eq!(keys.forget(&who).unwrap(), had);
+                    prop_assert_eq!(keys.forget(&who, BTreeSet::new()).unwrap(), had);
                 }
                 _ => keys.flush().unwrap(),
             }
@@ -463,11 +476,14 @@ fn scoped(seed: u8, scope: ClaimScope) -> Claim {
 fn a_part_of_a_message_pins_and_refuses_nothing() {
     let ring = Bench::new();
     let keys = ring.open();
-    assert_eq!(keys.judge("bob", "mail", &scoped(1, ClaimScope::Part)), Verdict::Unknown);
+    assert_eq!(keys.judge(signed("bob", "mail"), &scoped(1, ClaimScope::Part)), Verdict::Unknown);
     assert!(!keys.is_pinned("bob"));
-    keys.judge("bob", "mail", &by(1));
-    assert_eq!(keys.judge("bob", "mail", &scoped(1, ClaimScope::Part)), Verdict::Valid(public(1)));
-    assert_eq!(keys.judge("bob", "mail", &scoped(2, ClaimScope::Part)), Verdict::Unknown);
+    keys.judge(signed("bob", "mail"), &by(1));
+    assert_eq!(
+        keys.judge(signed("bob", "mail"), &scoped(1, ClaimScope::Part)),
+        Verdict::Valid(public(1))
+    );
+    assert_eq!(keys.judge(signed("bob", "mail"), &scoped(2, ClaimScope::Part)), Verdict::Unknown);
     assert_eq!(keys.last_refused("bob"), None);
 }
 
@@ -476,17 +492,47 @@ fn a_renamed_sender_does_not_get_the_key_of_another() {
     let ring = Bench::new();
     let keys = ring.open();
     let renamed = |seed| scoped(seed, ClaimScope::Renamed);
-    keys.judge("alice", "mail", &by(1));
-    assert_eq!(keys.judge("alice", "mail", &renamed(1)), Verdict::Valid(public(1)));
-    let why = reason(keys.judge("bob", "mail", &renamed(1)));
+    keys.judge(signed("alice", "mail"), &by(1));
+    assert_eq!(keys.judge(signed("alice", "mail"), &renamed(1)), Verdict::Valid(public(1)));
+    let why = reason(keys.judge(signed("bob", "mail"), &renamed(1)));
     assert!(why.contains("belongs to alice"), "{why}");
     assert!(!keys.is_pinned("bob"));
     // A key nobody has is pinned as ever.
-    assert_eq!(keys.judge("carol", "mail", &renamed(3)), Verdict::Valid(public(3)));
+    assert_eq!(keys.judge(signed("carol", "mail"), &renamed(3)), Verdict::Valid(public(3)));
     // What was refused can be trusted, also after another process wrote the file.
     ring.open().trust("dave", Some(public(4))).unwrap();
     keys.flush().unwrap();
     assert_eq!(ring.open().trust("bob", None).unwrap(), public(1));
     assert!(keys.reload_if_changed());
-    assert_eq!(keys.judge("bob", "mail", &renamed(1)), Verdict::Valid(public(1)));
+    assert_eq!(keys.judge(signed("bob", "mail"), &renamed(1)), Verdict::Valid(public(1)));
+}
+
+#[test]
+fn forgetting_takes_the_keys_and_pins_nothing_until_something_new_comes() {
+    let ring = Bench::new();
+    let keys = ring.open();
+    let id = |id| Signed { id, ..signed("bob", "samp") };
+    assert_eq!(keys.judge(id("a"), &by(1)), Verdict::Valid(public(1)));
+    reason(keys.judge(id("b"), &by(2)));
+    keys.take_changed();
+    let held = ["a", "b", "c"].map(|name| id(name).print());
+    assert!(ring.open().forget("bob", BTreeSet::new()).is_ok_and(|pinned| !pinned), "not flushed");
+    assert!(keys.forget("bob", BTreeSet::from(held)).unwrap());
+    assert_eq!(keys.take_changed(), BTreeSet::from(["bob".to_owned()]));
+    for keys in [&keys, &ring.open()] {
+        for (name, seed) in [("a", 1), ("b", 2), ("c", 3)] {
+            assert_eq!(keys.judge(id(name), &by(seed)), Verdict::Unknown, "{name}");
+        }
+        reason(keys.judge(id("a"), &offering(Some(public(1)), 2)));
+        assert!(!keys.is_pinned("bob"));
+    }
+    assert_eq!(keys.judge(id("new"), &by(2)), Verdict::Valid(public(2)));
+    keys.flush().unwrap();
+    let keys = ring.open();
+    assert_eq!(keys.judge(id("a"), &by(1)), Verdict::Unknown, "not refused for the other key");
+    assert_eq!(keys.judge(id("b"), &by(2)), Verdict::Valid(public(2)));
+    reason(keys.judge(id("later"), &by(1)));
+    ring.edit(|json| json["forgotten"] = json!({"bob": "AAAA"}));
+    let error = Keyring::open(&ring.path()).unwrap_err().to_string();
+    assert!(error.contains("forgotten"), "{error}");
 }

@@ -1,6 +1,10 @@
 //! Whose signature counts, and what follows when trust changes.
 
 use super::super::memory::{Bed, at, entry, listen, message, public, reply, signed, thread};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
 use super::*;
 use crate::model::SignatureState;
 use crate::store::Found;
@@ -149,16 +153,15 @@ fn a_signature_nobody_could_judge_is_refused_once_it_turns_out_wrong() {
 }
 
 #[test]
-fn an_unsigned_message_is_judged_once() {
+fn whoever_has_a_pinned_key_signs_everything_if_that_is_the_policy() {
     let bed = Bed { unsigned: Unsigned::Known, ..Bed::new() };
     bed.put(1, message("foo", "before", 1));
     bed.put(2, with("foo", "signed", signed(1, ClaimScope::Whole)));
     bed.put(3, message("foo", "after", 9));
     let index = bed.open();
     for _ in 0..2 {
-        assert_eq!(state(&index, "before"), Some(SignatureState::None));
-        assert_eq!(state(&index, "after"), None);
-        assert_eq!(index.read().rejects().count(), 1);
+        assert_eq!((state(&index, "before"), state(&index, "after")), (None, None));
+        assert_eq!(index.read().rejects().count(), 2);
         for source in [1, 3] {
             bed.folder.lock().edit(source, |f| f.at.len += 1);
         }
@@ -240,4 +243,97 @@ fn every_key_of_a_role_is_told_from_the_others() {
     }
     index.close();
     check(&bed.open());
+}
+
+/// What the index says of every message, refused or not, by id.
+fn judged(index: &Index) -> Vec<(String, Option<SignatureState>)> {
+    let core = index.read();
+    let mut all: Vec<_> = (0u32..)
+        .map_while(|ix| core.entry(ix))
+        .filter(|e| !e.flags.has(Flags::GONE))
+        .map(|e| (core.id(e), e.is_live().then(|| core.signature(e))))
+        .collect();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    all
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put { file: u8, from: usize, secs: i64, claim: u8, seed: u8 },
+    Remove(u8),
+    Trust { who: usize, seed: u8 },
+    Forget(usize),
+    Open { cache: bool },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let put = (0..12u8, 0..2usize, 0..6i64, 0..6u8, 1..4u8);
+    prop_oneof![
+        8 => put.prop_map(|(file, from, secs, claim, seed)| Step::Put { file, from, secs, claim, seed }),
+        1 => (0..12u8).prop_map(Step::Remove),
+        1 => (0..2usize, 1..4u8).prop_map(|(who, seed)| Step::Trust { who, seed }),
+        2 => (0..2usize).prop_map(Step::Forget),
+        1 => any::<bool>().prop_map(|cache| Step::Open { cache }),
+    ]
+}
+
+fn claimed(claim: u8, seed: u8) -> Option<Box<Claim>> {
+    let claim = match claim {
+        0 => return None,
+        1 => without_key(seed),
+        2 => signed(seed, ClaimScope::Part),
+        3 => signed(seed, ClaimScope::Renamed),
+        _ => signed(seed, ClaimScope::Whole),
+    };
+    Some(Box::new(claim))
+}
+
+const WHO: [&str; 2] = ["foo", "bar"];
+
+fn take(bed: &Bed, index: Index, step: &Step) -> Index {
+    match *step {
+        Step::Put { file, from, secs, claim, seed } => {
+            let id = format!("m{file}-{}", WHO[from]);
+            let found = Found { claim: claimed(claim, seed), ..message(WHO[from], &id, secs) };
+            bed.put(u32::from(file), found);
+        }
+        Step::Remove(file) => bed.folder.lock().remove(u32::from(file)),
+        // By another process, as `msgfs key` does it.
+        Step::Trust { who, seed } => drop(bed.keyring().trust(WHO[who], Some(public(seed)))),
+        Step::Forget(who) => drop(bed.keyring().forget(WHO[who], index.prints_of(WHO[who]))),
+        Step::Open { cache } => {
+            index.close();
+            if !cache {
+                bed.drop_cache();
+            }
+            return bed.open();
+        }
+    }
+    if index.keyring().reload_if_changed() {
+        index.judge_again();
+    }
+    index.refresh(0, false).unwrap();
+    index
+}
+
+proptest! {
+    /// In every order of arrival and of commands an index says of each message what one says that
+    /// is made anew from the store and the keyring.
+    #[test]
+    fn the_judgement_follows_from_store_and_keyring(
+        policy in prop_oneof![Just(Unsigned::Accept), Just(Unsigned::Known), Just(Unsigned::Refuse)],
+        steps in proptest::collection::vec(step(), 1..30),
+    ) {
+        let bed = Bed { unsigned: policy, ..Bed::new() };
+        let mut index = bed.open();
+        for (n, step) in steps.iter().enumerate() {
+            index = take(&bed, index, step);
+            let other = Bed { unsigned: policy, folder: Arc::clone(&bed.folder), ..Bed::new() };
+            let keyring = bed.dir.path().join("keyring.json");
+            if keyring.exists() {
+                std::fs::copy(keyring, other.dir.path().join("keyring.json")).unwrap();
+            }
+            prop_assert_eq!(judged(&index), judged(&other.open()), "after step {}", n);
+        }
+    }
 }

@@ -153,7 +153,7 @@ impl World {
     fn reload(&mut self) {
         self.relink();
         let path = self.dir.path().join("index");
-        snapshot::save(&path, "", &self.core, &[], 0).unwrap();
+        snapshot::save(&path, "", &self.core, &[], 0, BTreeMap::new()).unwrap();
         let stores = self.core.stores.clone();
         self.core = Core { stores, ..snapshot::load(&path, "").unwrap().core };
     }
