@@ -4,14 +4,12 @@ use std::fs;
 use std::time::Duration;
 
 use crate::common::samp::{self, T0};
-use crate::common::{Bed, Mount, wait_for};
+use crate::common::{Bed, Mount, soon};
 
 /// It is listed within a second, although nothing in the mount was touched in between.
 #[track_caller]
 fn arrives(m: &Mount, name: &str) {
-    wait_for(Duration::from_secs(1), "the message is listed", || {
-        m.ls("inbox").contains(&name.to_owned())
-    });
+    soon("the message is listed", || m.ls("inbox").contains(&name.to_owned()));
     m.ok(&format!("test -s 'inbox/{name}'"));
 }
 
@@ -74,9 +72,7 @@ fn s76_negative_names() {
     samp::append_raw(&samp::log(&bed.store, "foo"), r.line());
     for file in [r.archived(0), format!("threads/t/{}", r.name(0)), format!("inbox/{}", r.name(0))]
     {
-        wait_for(Duration::from_secs(1), "the name is found", || {
-            m.sh(&format!("cat '{file}'")).ok()
-        });
+        soon("the name is found", || m.sh(&format!("cat '{file}'")).ok());
     }
 }
 
@@ -88,7 +84,7 @@ fn s76_store_appears() {
     let m = bed.mount("bar");
     let _ = fs::create_dir(&bed.store);
     let r = samp::append(&bed.store, "foo", "bar", "t", "first", T0);
-    wait_for(Duration::from_secs(3), "it is listed", || m.ls("inbox") == [r.name(0)]);
+    soon("it is listed", || m.ls("inbox") == [r.name(0)]);
 }
 
 /// S76: a hundred lines in one write and a hundred writes of one line.
@@ -103,6 +99,6 @@ fn s76_bursts() {
     for i in 100..200 {
         samp::append(&bed.store, "foo", "bar", "t", &format!("a{i}"), T0 + i);
     }
-    wait_for(Duration::from_secs(2), "all are listed", || m.ls("inbox").len() == 200);
+    soon("all are listed", || m.ls("inbox").len() == 200);
     assert_eq!(m.ls("threads/t").len(), 200);
 }

@@ -7,7 +7,7 @@
 //!
 //! They need `/dev/fuse`, root (some mount as another user), Python with `cryptography`, and the
 //! usual tools: rsync, tar, vim, nano, setpriv, fusermount3. `MSGFS_TEST_BIN` names another binary,
-//! `MSGFS_TEST_KILLS` the number of kills of the crash test, `MSGFS_TEST_LIMIT` the seconds after
+//! `MSGFS_TEST_KILLS` the number of kills of each kill loop, `MSGFS_TEST_LIMIT` the seconds after
 //! which a hanging mount is aborted.
 
 // A test ends by panicking; clippy knows that of test functions but not of their helpers.
@@ -28,6 +28,7 @@ mod drafts;
 mod errors;
 mod files;
 mod identity;
+mod kills;
 mod kinds;
 mod lifecycle;
 mod mailtools;

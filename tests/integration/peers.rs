@@ -1,12 +1,10 @@
 //! Programs that speak plain SAMP use the store at the same time.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::common::proc::Running;
 use crate::common::samp::{self, member};
-use crate::common::{Bed, Out, run, wait_for};
+use crate::common::{Bed, Out, run, soon};
 
 fn script(bed: &Bed, args: &[&str]) -> std::process::Command {
     let mut c = bed.command("python3");
@@ -30,7 +28,7 @@ fn s44_conversation() {
     let id = peer(&bed, &["send", "foo", "bar"], "is the build green?\n").stdout;
     let day = samp::today();
     let thread = format!("{day}-foo-is-the-build-green");
-    wait_for(Duration::from_secs(2), "the mail arrives", || m.ls("inbox").len() == 1);
+    soon("the mail arrives", || m.ls("inbox").len() == 1);
     assert!(m.ok("cat inbox/*").contains(&format!("Message-ID: <{}@samp>\n", id.trim())));
     m.ok(&format!("echo 'yes, all of it' > 'threads/{thread}/answer'"));
     let all = peer(&bed, &["all", "foo"], "").stdout;
@@ -40,9 +38,7 @@ fn s44_conversation() {
         (&"bar".into(), &thread.into(), &"yes, all of it".into())
     );
     let replied = peer(&bed, &["reply", "foo"], "great").stdout;
-    wait_for(Duration::from_secs(2), "the reply arrives", || {
-        m.sh(&format!("cat inbox/* | grep {}", replied.trim())).ok()
-    });
+    soon("the reply arrives", || m.sh(&format!("cat inbox/* | grep {}", replied.trim())).ok());
 }
 
 /// S41, S55, S76: while both sides send and read as fast as they can, every message is there once on
@@ -59,9 +55,9 @@ fn s55_two_sides_at_once() {
             peer(&bed, &["inbox", "foo", "r12"], "");
         }
     }
-    wait_for(Duration::from_secs(20), "the burst ends", || !burst.running());
+    soon("the burst ends", || !burst.running());
     let archive = format!("archive/{}", samp::today());
-    wait_for(Duration::from_secs(5), "all 100 are in archive/", || {
+    soon("all 100 are in archive/", || {
         m.sh("cat archive/*/* | grep -c '^burst '").stdout.trim() == "100"
     });
     let mut bodies = samp::bodies(&bed.store, "bar");
@@ -104,7 +100,7 @@ fn s77_compaction() {
     expected.push(new.name(0));
     assert_eq!(m.ls("inbox"), expected);
     assert_eq!(m.cat(&r.archived(0)), text);
-    wait_for(Duration::from_secs(3), "the junk is gone", || m.ls("rejected").is_empty());
+    soon("the junk is gone", || m.ls("rejected").is_empty());
 }
 
 /// S60, S80: mail to three hundred strangers while other programs append: nothing waits for

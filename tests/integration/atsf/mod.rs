@@ -14,7 +14,7 @@ use crate::common::agz::put;
 use crate::common::{Bed, Mount};
 
 /// Ids of threads, in no order.
-const ONE: &str = "5f0c2f0a-9a35-4b1e-9d1c-0c6a4a5b7e01";
+pub(crate) const ONE: &str = "5f0c2f0a-9a35-4b1e-9d1c-0c6a4a5b7e01";
 const TWO: &str = "0d3be1b2-77ab-4c55-8f0e-53f8d0c7e902";
 
 /// The text of a thread.json as the real application writes it.
@@ -40,7 +40,7 @@ fn manifest(id: &str, title: &str, messages: &[Value]) -> Value {
 }
 
 /// A message with one text block.
-fn message(n: u32, role: &str, time: &str, text: &str) -> Value {
+pub(crate) fn message(n: u32, role: &str, time: &str, text: &str) -> Value {
     json!({
         "id": format!("6a0f8f7e-0000-4000-8000-{n:012}"),
         "role": role,
@@ -59,7 +59,7 @@ fn folder(project: &Path, id: &str) -> PathBuf {
 }
 
 /// Writes a thread with its log.
-fn thread(project: &Path, id: &str, title: &str, messages: &[Value]) {
+pub(crate) fn thread(project: &Path, id: &str, title: &str, messages: &[Value]) {
     let dir = folder(project, id);
     put(&dir.join("messages.jsonl"), lines(messages));
     put(&dir.join("thread.json"), format!("{:#}\n", manifest(id, title, messages)));
@@ -84,7 +84,7 @@ fn with(fill: impl FnOnce(&Path)) -> (Bed, PathBuf, Mount) {
     (bed, project, m)
 }
 
-fn store(project: &Path) -> String {
+pub(crate) fn store(project: &Path) -> String {
     format!("[[store]]\nkind = \"atsf\"\ndir = {:?}\n", project.to_str().expect("UTF-8"))
 }
 

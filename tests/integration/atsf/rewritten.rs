@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use super::{ONE, folder, lines, log, message, thread, two, with};
-use crate::common::{soon, wait_for};
+use crate::common::soon;
 
 /// S159: a log that is written anew under a reader loses no message and shows no half one.
 #[test]
@@ -44,7 +44,7 @@ fn s160_lost_to_a_co_writer() {
     fs::write(&path, lines(&theirs)).expect("rewrite");
     soon("theirs", || m.ok(&format!("cat threads/{ONE}/*.txt")).contains("theirs"));
     let told = |m: &crate::common::Mount| {
-        wait_for(Duration::from_secs(5), "told in status.txt", || {
+        soon("told in status.txt", || {
             m.cat("status.txt").lines().any(|l| l.contains(ONE) && l.contains("rewrote"))
         });
         assert!(m.ok("cat sent/*/*.txt").ends_with("\n\nmine\n"));

@@ -1,10 +1,8 @@
 //! Threads in git worktrees.
 
-use std::time::Duration;
-
 use super::{ONE, TWO, thread, two, with};
 use crate::common::agz;
-use crate::common::{Bed, wait_for};
+use crate::common::{Bed, soon};
 
 #[track_caller]
 fn git(bed: &Bed, script: &str) {
@@ -24,13 +22,11 @@ fn s161_removed() {
     });
     m.ok(&format!("echo mine > threads/{TWO}/answer"));
     std::fs::remove_dir_all(super::folder(&project, TWO)).expect("remove");
-    wait_for(Duration::from_secs(5), "one thread less", || {
-        m.ok("cat threads/*/*.txt").matches("Subject: goes").count() == 1
-    });
+    soon("one thread less", || m.ok("cat threads/*/*.txt").matches("Subject: goes").count() == 1);
     let mut all = two();
     all.push(super::message(3, "agent", "2026-04-24T17:50:00.000Z", "afterwards"));
     agz::put(&super::folder(&project, ONE).join("messages.jsonl"), super::lines(&all));
-    wait_for(Duration::from_secs(5), "what came afterwards", || {
+    soon("what came afterwards", || {
         m.ok(&format!("cat threads/{ONE}/*.txt")).contains("afterwards")
     });
     assert!(m.ok("cat sent/*/*.txt").contains("\n\nmine\n"));
@@ -48,7 +44,7 @@ fn s161_worktrees() {
     thread(&bed.path("fix-upload"), TWO, "in the worktree", &two());
     thread(&bed.path("fix-upload"), ONE, "the same id", &two());
     let both = format!("{ONE}~fix-upload");
-    wait_for(Duration::from_secs(10), "the worktree's threads", || m.ls("threads").len() == 3);
+    soon("the worktree's threads", || m.ls("threads").len() == 3);
     assert_eq!(m.ls("threads"), [TWO, ONE, both.as_str()]);
     let text = m.ok(&format!("cat threads/{both}/*.txt"));
     assert!(

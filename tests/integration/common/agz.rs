@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -11,7 +10,7 @@ use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde_json::{Value, json};
 
 use super::samp::{self, hex};
-use super::{Bed, wait_for};
+use super::{Bed, soon};
 
 /// Me in most tests.
 pub(crate) const ME: &str = "bar@localhost";
@@ -416,7 +415,7 @@ pub(crate) fn verify(text: &str) -> Sent {
 /// program that is still writing the file.
 #[track_caller]
 pub(crate) fn says(file: &Path, text: &str) {
-    wait_for(Duration::from_secs(15), &format!("{} says {text:?}", file.display()), || {
+    soon(&format!("{} says {text:?}", file.display()), || {
         fs::read_to_string(file).is_ok_and(|t| t.contains(text))
     });
 }

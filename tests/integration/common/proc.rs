@@ -52,7 +52,7 @@ impl fmt::Debug for Out {
 /// Runs a command with the usual limit; panics if it does not end in time.
 #[track_caller]
 pub(crate) fn run(command: Command, input: Option<&[u8]>) -> Out {
-    run_for(command, input, Duration::from_secs(30))
+    run_for(command, input, Duration::from_secs(120))
 }
 
 /// Runs a command; panics if it does not end within `limit`.

@@ -16,7 +16,7 @@ use crate::common::{Bed, Mount};
 const TASK: &str = "T-2026-001";
 
 /// A bed whose only store is an SSOT folder.
-fn bed() -> Bed {
+pub(crate) fn bed() -> Bed {
     let bed = Bed::new();
     bed.config(&format!(
         "[[store]]\nkind = \"ssot\"\ndir = {:?}\n",
@@ -26,7 +26,7 @@ fn bed() -> Bed {
 }
 
 /// A payload of each type that breaks no rule. The refs are those of the first round.
-fn payload(kind: &str) -> Value {
+pub(crate) fn payload(kind: &str) -> Value {
     match kind {
         "task_dispatch" => json!({
             "description": "Add a retry to the upload.",
@@ -84,7 +84,7 @@ fn deliver(bed: &Bed, record: &Value) -> PathBuf {
 }
 
 /// The text of a draft with headers.
-fn draft(to: &str, kind: &str, payload: &Value) -> String {
+pub(crate) fn draft(to: &str, kind: &str, payload: &Value) -> String {
     format!("To: {to}\nType: {kind}\nTask: {TASK}\n\n{payload:#}\n")
 }
 
