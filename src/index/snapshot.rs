@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use super::core::{Core, OddId, Reject, RejectKey, Writer};
+use super::core::{Core, OddId, Reject, RejectKey, ThreadIx, Writer};
 use super::entry::{Entry, MsgIx};
 use super::intern::Interner;
 use super::links::Links;
@@ -20,7 +20,7 @@ use super::tell::Telling;
 use crate::store::place;
 
 /// Changes with every change of the layout, of [`Entry`] or of how messages are rendered.
-const MAGIC: &[u8; 16] = b"msgfs-index-0004";
+const MAGIC: &[u8; 16] = b"msgfs-index-0005";
 
 /// What is not a table.
 #[derive(Serialize, Deserialize)]
@@ -41,6 +41,7 @@ struct Header {
     unvouched: BTreeSet<MsgIx>,
     telling: Telling,
     odd_ids: Vec<(MsgIx, OddId)>,
+    odd_threads: BTreeMap<ThreadIx, u64>,
 }
 
 /// What a snapshot gives besides the tables.
@@ -75,6 +76,7 @@ pub(super) fn save(
         unvouched: core.unvouched.clone(),
         telling: core.telling.clone(),
         odd_ids: core.odd_ids.iter().map(|(ix, id)| (*ix, *id)).collect(),
+        odd_threads: core.odd_threads.clone(),
     };
     let header = serde_json::to_vec(&header)?;
     let (texts, ends) = core.strings.parts();
@@ -146,6 +148,7 @@ pub(super) fn load(path: &Path, fingerprint: &str) -> Option<Restored> {
         unvouched: header.unvouched,
         telling: header.telling,
         odd_ids: header.odd_ids.into_iter().collect(),
+        odd_threads: header.odd_threads,
         ..Core::default()
     };
     let links = bytemuck::allocation::pod_collect_to_vec(table()?);

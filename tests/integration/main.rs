@@ -34,6 +34,7 @@ mod mailtools;
 mod marks;
 mod me;
 mod model;
+mod names;
 mod nonroot;
 mod numbers;
 mod outbox;
