@@ -164,6 +164,7 @@ impl Mailbox {
             read_only: options.read_only,
             allow_other: options.allow_other,
             warnings: warnings.clone(),
+            firsts: paths.state.join("names"),
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), outbox.clone(), settings));
         let watcher =

@@ -53,12 +53,15 @@ impl Core {
         id
     }
 
-    pub(super) fn thread(&mut self, store: usize, id: &str) -> ThreadIx {
-        let id = self.strings.intern(id);
+    pub(super) fn thread(&mut self, store: usize, text: &str) -> ThreadIx {
+        let id = self.strings.intern(text);
         if let Some(ix) = self.thread_with(store, id) {
             return ix;
         }
         let ix = self.threads.len() as ThreadIx;
+        if let Some(odd) = self.odd_identity(store, text) {
+            self.odd_threads.insert(ix, odd);
+        }
         if self.thread_of.len() <= id as usize {
             self.thread_of.resize(id as usize + 1, NIL);
         }
@@ -316,7 +319,11 @@ impl Core {
         let key = ((store as u32) << 24 | rejected.at.source, rejected.at.offset);
         let name = self.stores.get(store).map_or("", |s| s.name.as_str());
         let line = rejected.line.to_string();
-        let identity = stable_hash(2, &[name, path, &line]) & IDENTITY_MASK;
+        let mut identity = stable_hash(2, &[name, path, &line]) & IDENTITY_MASK;
+        // Paths can be made so that two are equal.
+        while self.reject_of.get(&identity).is_some_and(|other| *other != key) {
+            identity = stable_hash(identity, &[path, &line]) & IDENTITY_MASK;
+        }
         let reject = Reject {
             reason: rejected.reason,
             line: rejected.line,

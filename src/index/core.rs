@@ -167,6 +167,10 @@ pub struct Core {
     pub(super) last_writer: u32,
     /// Grows with every change that a view can show.
     pub(super) generation: u64,
+    /// How much of that were marks.
+    pub(super) marked: u64,
+    /// Threads whose identity another one had already.
+    pub(super) odd_threads: BTreeMap<ThreadIx, u64>,
 }
 
 /// What the tables need to know of a store.
@@ -191,6 +195,27 @@ impl Core {
     /// Grows with every change that a view can show.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The same, but for marks: the name of no file depends on them.
+    pub fn names_generation(&self) -> u64 {
+        self.generation - self.marked
+    }
+
+    /// Number of messages there were so far: the position of the next one.
+    pub fn messages_so_far(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Number of threads there were so far: the position of the next one.
+    pub fn threads_so_far(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// What tells a message from every other: its store, writer and id.
+    pub fn key_parts(&self, entry: &Entry) -> [String; 3] {
+        let store = self.stores.get(entry.store()).map_or("", |s| s.name.as_str());
+        [store.to_owned(), self.from(entry).to_owned(), self.id(entry)]
     }
 
     /// Messages to me that are not marked.
@@ -321,8 +346,26 @@ impl Core {
 
     /// The identity behind a thread's inode numbers.
     pub fn thread_identity(&self, thread: ThreadIx) -> Option<u64> {
+        if let Some(odd) = self.odd_threads.get(&thread) {
+            return Some(*odd);
+        }
         let t = self.threads.get(thread as usize)?;
-        Some(text_identity(self.strings.get(t.id)) ^ self.thread_salt(t.store()))
+        Some(self.identity_of_thread(t.store(), self.strings.get(t.id)))
+    }
+
+    /// The identity that a thread has unless another one has it.
+    fn identity_of_thread(&self, store: usize, id: &str) -> u64 {
+        text_identity(id) ^ self.thread_salt(store)
+    }
+
+    /// Another identity for a new thread whose own is taken: ids can be made so that they are equal.
+    pub(super) fn odd_identity(&self, store: usize, id: &str) -> Option<u64> {
+        let own = self.identity_of_thread(store, id);
+        let mut identity = own;
+        while self.thread_by_identity(identity).is_some() {
+            identity = stable_hash(identity.wrapping_add(1), &[id]) & IDENTITY_MASK;
+        }
+        (identity != own).then_some(identity)
     }
 
     fn thread_salt(&self, store: usize) -> u64 {
@@ -357,9 +400,15 @@ impl Core {
 
     /// Finds a thread by the identity behind its inode numbers.
     pub fn thread_by_identity(&self, identity: u64) -> Option<ThreadIx> {
+        let odd = self.odd_threads.iter().find(|(_, odd)| **odd == identity);
+        if let Some((thread, _)) = odd {
+            return Some(*thread);
+        }
         (0..self.stores.len()).find_map(|store| {
             let text = identity ^ self.thread_salt(store);
-            self.strings.with_identity(text).find_map(|id| self.thread_with(store, id))
+            let found =
+                self.strings.with_identity(text).filter_map(|id| self.thread_with(store, id));
+            found.into_iter().find(|t| !self.odd_threads.contains_key(t))
         })
     }
 

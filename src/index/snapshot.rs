@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use super::core::{Core, OddId, Reject, RejectKey, Writer};
+use super::core::{Core, OddId, Reject, RejectKey, ThreadIx, Writer};
 use super::entry::{Entry, MsgIx};
 use super::intern::Interner;
 use super::links::Links;
@@ -43,6 +43,7 @@ struct Header {
     unvouched: BTreeSet<MsgIx>,
     telling: Telling,
     odd_ids: Vec<(MsgIx, OddId)>,
+    odd_threads: BTreeMap<ThreadIx, u64>,
 }
 
 /// What a snapshot gives besides the tables.
@@ -80,6 +81,7 @@ pub(super) fn save(
         unvouched: core.unvouched.clone(),
         telling: core.telling.clone(),
         odd_ids: core.odd_ids.iter().map(|(ix, id)| (*ix, *id)).collect(),
+        odd_threads: core.odd_threads.clone(),
     };
     let header = serde_json::to_vec(&header)?;
     let (texts, ends) = core.strings.parts();
@@ -151,6 +153,7 @@ pub(super) fn load(path: &Path, fingerprint: &str) -> Option<Restored> {
         unvouched: header.unvouched,
         telling: header.telling,
         odd_ids: header.odd_ids.into_iter().collect(),
+        odd_threads: header.odd_threads,
         ..Core::default()
     };
     let links = bytemuck::allocation::pod_collect_to_vec(table()?);

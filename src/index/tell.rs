@@ -80,6 +80,7 @@ impl Core {
         let counts = entry.is_to_me();
         if changed {
             self.generation += 1;
+            self.marked += 1;
             if counts && read {
                 self.unread = self.unread.saturating_sub(1);
             } else if counts {

@@ -4,8 +4,8 @@ use super::node::{
     Decoded, Ino, Node, Place, Tag, ack_ino, day_ino, decode, fixed_ino, join, message_ino,
     parts_ino, reply_ino,
 };
-use super::{Error, Tree, names};
-use crate::index::{Entry, MsgIx};
+use super::{Error, Tree};
+use crate::index::{Entry, IDENTITY_MASK, MsgIx, stable_hash};
 use crate::model::Timestamp;
 
 /// How long a cache may trust what it was told.
@@ -94,8 +94,12 @@ impl Tree {
     }
 
     fn path_ino(&self, parts: &[&str], node: &Node) -> Ino {
-        let hash = crate::index::stable_hash(3, parts) & crate::index::IDENTITY_MASK;
-        self.paths.lock().entry(hash).or_insert_with(|| node.clone());
+        let mut paths = self.paths.lock();
+        let mut hash = stable_hash(3, parts) & IDENTITY_MASK;
+        // Paths can be made so that their hashes are equal.
+        while paths.entry(hash).or_insert_with(|| node.clone()) != node {
+            hash = stable_hash(hash.wrapping_add(1), parts) & IDENTITY_MASK;
+        }
         join(Tag::Path, hash)
     }
 
@@ -321,11 +325,6 @@ impl Tree {
 
     /// The time of a folder: that of its newest entry.
     fn newest(&self, node: &Node) -> Option<Timestamp> {
-        let last = |list: &[MsgIx]| {
-            let core = self.index.read();
-            let times = list.iter().rev().filter_map(|ix| core.entry(*ix));
-            times.into_iter().find(|e| e.is_live()).map(Entry::time)
-        };
         match node {
             Node::Root => {
                 let written = self.newest(&Node::Outbox).max(self.newest(&Node::Me));
@@ -344,14 +343,18 @@ impl Tree {
                 newest_live(core, core.on_day(list, *day))
             }),
             Node::Thread(t) => {
-                let newest = last(&self.thread_messages(*t));
-                newest.or_else(|| self.index.read().empty_thread(*t))
+                let core = self.index.read();
+                let newest = newest_live(&core, &self.thread_messages(&core, *t));
+                newest.or_else(|| core.empty_thread(*t))
             }
             Node::Threads => {
                 let newest = self.newest(&Node::Transcripts);
                 newest.max(self.index.read().newest_empty())
             }
-            Node::Transcripts if self.all_conversations() => last(&self.every_message()),
+            Node::Transcripts if self.all_conversations() => {
+                let core = self.index.read();
+                newest_live(&core, &self.every_message(&core))
+            }
             Node::Transcripts => self.index.read().newest(),
             Node::Rejected => {
                 let core = self.index.read();
@@ -427,10 +430,9 @@ impl Tree {
         entries.into_iter().find(|e| e.name == name && !e.is_dir).ok_or(Error::NotFound)
     }
 
-    /// The file name of a message in its short form.
+    /// The file name of a message.
     pub fn message_name(&self, ix: MsgIx) -> Option<String> {
-        let core = self.index.read();
-        Some(names::message_file(&core, core.entry(ix)?))
+        Some(format!("{}.txt", self.stem(&self.index.read(), ix)?))
     }
 }
 

@@ -1,25 +1,25 @@
 //! What a folder holds. A listing is taken once, at `opendir`, and numbered from there, so that
 //! offsets stay true while messages come and go; names are made when they are asked for.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::names;
+use super::names::{self, Level};
 use super::node::{Node, Place};
 use super::{Error, Tree};
 use crate::index::{Core, Entry, MsgIx, ThreadIx};
-use crate::model::{Day, Timestamp};
+use crate::model::Day;
 
 /// One entry of a [`Listing`].
 #[derive(Clone, Debug)]
 enum Item {
     Named(String, Node),
-    /// A message; `true` if an earlier one has the short form of its name.
-    Message(MsgIx, bool),
+    /// A message, and how much of its id is in its name.
+    Message(MsgIx, Level),
     /// The folder of what comes with a message, named like it.
-    Parts(MsgIx, bool),
+    Parts(MsgIx, Level),
     /// What I should know of a message of mine, named like it.
-    Warning(MsgIx, bool),
+    Warning(MsgIx, Level),
     Thread(ThreadIx),
     Transcript(ThreadIx),
 }
@@ -42,77 +42,34 @@ impl Listing {
         self.items.is_empty()
     }
 
-    fn messages(core: &Core, place: Place, list: impl IntoIterator<Item = MsgIx>) -> Self {
-        let mut items = Vec::new();
-        let mut group = SameTime::default();
-        let mut waiting: Option<(MsgIx, Timestamp)> = None;
-        // A name is only made where another message has the same time.
-        for ix in list {
-            let Some(entry) = core.entry(ix) else { continue };
-            let time = core.name_time(entry).calendar();
-            let same = waiting.as_ref().is_some_and(|(_, before)| *before == time);
-            if same {
-                if let Some((first, _)) = waiting.filter(|_| group.is_empty()) {
-                    group.is_second(core, first);
-                }
-            } else {
-                group.clear();
-            }
-            let full = same && group.is_second(core, ix);
-            if entry.has_parts() {
-                items.push(Item::Parts(ix, full));
-            }
-            items.push(Item::Message(ix, full));
-            if place == Place::Sent && core.is_noted(ix) {
-                items.push(Item::Warning(ix, full));
-            }
-            waiting = Some((ix, time));
-        }
-        Self { place, items }
-    }
-
     pub(super) fn named(items: impl IntoIterator<Item = (String, Node)>) -> Self {
         let items = items.into_iter().map(|(name, node)| Item::Named(name, node)).collect();
         Self { place: Place::Inbox, items }
     }
 }
 
-/// The short names of messages with one time.
-#[derive(Default)]
-struct SameTime(HashSet<String>);
-
-impl SameTime {
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// Takes in a message; whether an earlier one has its short name.
-    fn is_second(&mut self, core: &Core, ix: MsgIx) -> bool {
-        core.entry(ix).is_some_and(|e| !self.0.insert(names::message_stem(core, e, false)))
-    }
-}
-
-/// Finds the message of a name in a list in listing order.
-fn find_named(core: &Core, list: &[MsgIx], stem: &str) -> Option<MsgIx> {
-    let time = Timestamp::from_stamp(stem.get(..20)?)?;
-    let of = |ix: &MsgIx| core.entry(*ix).map(|e| core.name_time(e).calendar());
-    let start = list.partition_point(|ix| of(ix) < Some(time));
-    let mut group = SameTime::default();
-    for ix in list.get(start..)?.iter().copied().take_while(|ix| of(ix) == Some(time)) {
-        let Some(entry) = core.entry(ix).filter(|e| e.is_live()) else { continue };
-        let full = group.is_second(core, ix);
-        if names::message_stem(core, entry, full) == stem {
-            return Some(ix);
-        }
-    }
-    None
-}
-
 impl Tree {
+    /// Messages in listing order, and what lies beside them, as a listing.
+    fn list_messages(
+        &self,
+        core: &Core,
+        place: Place,
+        list: impl IntoIterator<Item = MsgIx>,
+    ) -> Listing {
+        let list: Vec<MsgIx> = list.into_iter().collect();
+        let mut items = Vec::with_capacity(list.len());
+        for (ix, level) in self.levels(core, list) {
+            if core.entry(ix).is_some_and(Entry::has_parts) {
+                items.push(Item::Parts(ix, level));
+            }
+            items.push(Item::Message(ix, level));
+            if place == Place::Sent && core.is_noted(ix) {
+                items.push(Item::Warning(ix, level));
+            }
+        }
+        Listing { place, items }
+    }
+
     /// Takes the listing of a folder.
     ///
     /// # Errors
@@ -142,16 +99,17 @@ impl Tree {
             Node::Threads | Node::Transcripts => Ok(self.list_threads(node)),
             Node::Inbox => {
                 let core = self.index.read();
-                Ok(Listing::messages(&core, Place::Inbox, core.inbox()))
+                Ok(self.list_messages(&core, Place::Inbox, core.inbox()))
             }
             Node::ArchiveDay(day) => self.list_day(Place::Archive, *day),
             Node::SentDay(day) => self.list_day(Place::Sent, *day),
             Node::Thread(thread) => {
-                let list = self.thread_messages(*thread);
-                if list.is_empty() && self.index.read().empty_thread(*thread).is_none() {
+                let core = self.index.read();
+                let list = self.thread_messages(&core, *thread);
+                if list.is_empty() && core.empty_thread(*thread).is_none() {
                     return Err(Error::NotFound);
                 }
-                Ok(Listing::messages(&self.index.read(), Place::Thread, list.iter().copied()))
+                Ok(self.list_messages(&core, Place::Thread, list.iter().copied()))
             }
             _ => Err(Error::NotDir),
         }
@@ -184,12 +142,36 @@ impl Tree {
                 let core = self.index.read();
                 core.rejects().map(|(key, r)| (key.0, r.line, r.identity)).collect()
             };
-            let name = |(source, line, identity)| {
-                (names::reject_name(&self.source_path(source), line), identity)
-            };
-            *seen = (generation, Arc::new(rejects.into_iter().map(name).collect()));
+            *seen = (generation, Arc::new(self.name_rejects(&rejects)));
         }
         Arc::clone(&seen.1)
+    }
+
+    /// The name of each: source, line and identity. Where two would be equal, the later one in order
+    /// of paths and lines takes the whole hash.
+    fn name_rejects(&self, rejects: &[(u32, u64, u64)]) -> HashMap<String, u64> {
+        let mut paths: HashMap<u32, String> = HashMap::new();
+        for (source, ..) in rejects {
+            paths.entry(*source).or_insert_with(|| self.source_path(*source));
+        }
+        let path = |source| paths.get(&source).map_or("", String::as_str);
+        let mut ordered: Vec<(&str, u64, u32, u64)> =
+            rejects.iter().map(|(s, line, id)| (path(*s), *line, s >> 24, *id)).collect();
+        ordered.sort_unstable();
+        let mut named = HashMap::with_capacity(ordered.len());
+        for (path, line, store, identity) in ordered {
+            let what = format!("{path}:{line}");
+            let short = names::reject_name(path, &what, false);
+            // Two stores may have equal paths, and one file several at one place.
+            let longer =
+                (0u32..).map(|n| if n == 0 { what.clone() } else { format!("{what}:{store}:{n}") });
+            let longer = longer.map(|what| names::reject_name(path, &what, true));
+            let mut free = std::iter::once(short).chain(longer).filter(|n| !named.contains_key(n));
+            if let Some(name) = free.next() {
+                named.insert(name, identity);
+            }
+        }
+        named
     }
 
     /// Path of a source in its store, from the number as the index has it.
@@ -216,8 +198,9 @@ impl Tree {
     /// Runs `f` on the list behind the day folders of `archive/` or `sent/`, in listing order.
     pub(super) fn with_day_list<T>(&self, place: Place, f: impl FnOnce(&Core, &[MsgIx]) -> T) -> T {
         if place == Place::Archive && self.all_conversations() {
-            let list = self.every_message();
-            return f(&self.index.read(), &list);
+            let core = self.index.read();
+            let list = self.every_message(&core);
+            return f(&core, &list);
         }
         let core = self.index.read();
         let list = if place == Place::Sent { core.from_me_list() } else { core.to_me_list() };
@@ -252,7 +235,7 @@ impl Tree {
             if of_day.is_empty() {
                 return Err(Error::NotFound);
             }
-            Ok(Listing::messages(core, place, of_day))
+            Ok(self.list_messages(core, place, of_day))
         })
     }
 
@@ -260,19 +243,19 @@ impl Tree {
     pub fn item(&self, listing: &Listing, number: usize) -> Option<(String, Node)> {
         match listing.items.get(number)? {
             Item::Named(name, node) => Some((name.clone(), node.clone())),
-            Item::Message(ix, full) => {
+            Item::Message(ix, level) => {
                 let core = self.index.read();
-                let stem = names::message_stem(&core, core.entry(*ix)?, *full);
+                let stem = names::message_stem(&core, core.entry(*ix)?, *level);
                 Some((format!("{stem}.txt"), Node::Message(listing.place, *ix)))
             }
-            Item::Parts(ix, full) => {
+            Item::Parts(ix, level) => {
                 let core = self.index.read();
-                let stem = names::message_stem(&core, core.entry(*ix)?, *full);
+                let stem = names::message_stem(&core, core.entry(*ix)?, *level);
                 Some((format!("{stem}.d"), Node::Parts(listing.place, *ix)))
             }
-            Item::Warning(ix, full) => {
+            Item::Warning(ix, level) => {
                 let core = self.index.read();
-                let stem = names::message_stem(&core, core.entry(*ix)?, *full);
+                let stem = names::message_stem(&core, core.entry(*ix)?, *level);
                 Some((format!("{stem}.warning"), Node::Warning(*ix)))
             }
             Item::Thread(t) => Some((self.thread_folder(*t)?, Node::Thread(*t))),
@@ -286,7 +269,7 @@ impl Tree {
     pub(super) fn unread_files(&self, limit: usize) -> Vec<(MsgIx, String)> {
         let listing = {
             let core = self.index.read();
-            Listing::messages(&core, Place::Inbox, core.inbox().take(limit))
+            self.list_messages(&core, Place::Inbox, core.inbox().take(limit))
         };
         let file = |number| match self.item(&listing, number)? {
             (name, Node::Message(_, ix)) => Some((ix, name)),
@@ -297,28 +280,19 @@ impl Tree {
 
     /// The message of a file name (without `.txt`) in a folder.
     pub(super) fn message_named(&self, folder: &Node, stem: &str) -> Option<(Place, MsgIx)> {
-        let (place, ix) = match folder {
+        let core = self.index.read();
+        let ix = self.message_called(&core, folder, stem)?;
+        let place = match folder {
             Node::Inbox => {
-                let core = self.index.read();
-                let ix = find_named(&core, core.to_me_list(), stem)?;
                 // A name that a process already has still opens after the message was read, or
                 // acknowledged.
                 let e = core.entry(ix)?;
                 let known = !e.is_read() || e.is_read_here() || self.is_acknowledged(ix);
-                known.then_some((Place::Inbox, ix))?
+                known.then_some(Place::Inbox)?
             }
-            Node::ArchiveDay(day) | Node::SentDay(day) => {
-                let sent = matches!(folder, Node::SentDay(_));
-                let place = if sent { Place::Sent } else { Place::Archive };
-                let find =
-                    |core: &Core, list: &[MsgIx]| find_named(core, core.on_day(list, *day), stem);
-                (place, self.with_day_list(place, find)?)
-            }
-            Node::Thread(thread) => {
-                let list = self.thread_messages(*thread);
-                (Place::Thread, find_named(&self.index.read(), &list, stem)?)
-            }
-            _ => return None,
+            Node::ArchiveDay(_) => Place::Archive,
+            Node::SentDay(_) => Place::Sent,
+            _ => Place::Thread,
         };
         Some((place, ix))
     }

@@ -2,7 +2,8 @@
 //!
 //! - [`node`]: what there is, and the inode number of each. `listing`: what a folder holds.
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
-//! - `beside`: what lies beside a message. `threads`: the folders of threads. `parts`: the files that come with a message. `me`, `texts`: texts that stores keep.
+//! - `beside`: what lies beside a message. `threads`: the folders of threads. `twins`: messages with
+//!   one time, whose names may be equal. `firsts`: who keeps a name that several have. `parts`: the files that come with a message. `me`, `texts`: texts that stores keep.
 //! - `write`: what may be written where. `path`: the same tree by path, for the command line.
 //! - `render`, `status`, `readme`, `transcript`: the bytes of files. [`reader`]: who is looking.
 //! - `error`: every refusal, and its errno.
@@ -12,6 +13,7 @@ mod beside;
 mod closing;
 mod error;
 mod file;
+mod firsts;
 mod listing;
 mod me;
 mod names;
@@ -28,6 +30,7 @@ mod tests;
 mod texts;
 mod threads;
 mod transcript;
+mod twins;
 mod wait;
 mod write;
 
@@ -43,13 +46,14 @@ pub use texts::TextFile;
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use crate::index::{Entry, Index, MsgIx, ThreadIx};
+use crate::index::{Core, Entry, Index, MsgIx, ThreadIx};
 use crate::model::{
     Fingerprint, MarkRead, Message, Scope, SignatureState, Timestamp, plain_thread,
 };
@@ -85,6 +89,15 @@ pub struct Settings {
     pub allow_other: bool,
     /// Lines for `status.txt` about things that are wrong besides the stores.
     pub warnings: Vec<String>,
+    /// Where it is noted who keeps a name that several have.
+    pub firsts: PathBuf,
+}
+
+/// How many there were when the tree was made.
+#[derive(Clone, Copy, Debug)]
+struct AtStart {
+    messages: usize,
+    threads: usize,
 }
 
 /// Messages of a thread in listing order, as of a generation of the index.
@@ -98,6 +111,10 @@ pub struct Tree {
     index: Arc<Index>,
     outbox: Option<Arc<Outbox>>,
     settings: Settings,
+    at_start: AtStart,
+    firsts: firsts::Firsts,
+    long_ids: Mutex<threads::LongIds>,
+    twins: twins::Seen,
     rendered: Mutex<LruCache<MsgIx, Rendered>>,
     /// The last message that was too long for the cache: who reads it reads on.
     large: Mutex<Option<(MsgIx, Rendered)>>,
@@ -130,9 +147,17 @@ impl std::fmt::Debug for Tree {
 impl Tree {
     /// A tree over an index; without an outbox nothing can be written.
     pub fn new(index: Arc<Index>, outbox: Option<Arc<Outbox>>, settings: Settings) -> Self {
+        let at_start = {
+            let core = index.read();
+            AtStart { messages: core.messages_so_far(), threads: core.threads_so_far() }
+        };
         Self {
             index,
             outbox,
+            at_start,
+            firsts: firsts::Firsts::open(settings.firsts.clone(), settings.read_only),
+            long_ids: Mutex::default(),
+            twins: twins::Seen::default(),
             settings,
             rendered: Mutex::new(LruCache::new(RENDERED)),
             large: Mutex::new(None),
@@ -204,8 +229,7 @@ impl Tree {
         }
     }
 
-    fn thread_messages(&self, thread: ThreadIx) -> Arc<Vec<MsgIx>> {
-        let core = self.index.read();
+    fn thread_messages(&self, core: &Core, thread: ThreadIx) -> Arc<Vec<MsgIx>> {
         let generation = core.generation();
         if let Some((at, order)) = self.orders.lock().get(&thread)
             && *at == generation
@@ -218,8 +242,7 @@ impl Tree {
     }
 
     /// All messages in listing order, for `scope = "all"`.
-    fn every_message(&self) -> Arc<Vec<MsgIx>> {
-        let core = self.index.read();
+    fn every_message(&self, core: &Core) -> Arc<Vec<MsgIx>> {
         let mut cached = self.every.lock();
         if cached.0 != core.generation() {
             let mut all: Vec<MsgIx> = core.all().collect();

@@ -11,8 +11,10 @@ use crate::model::{ORIGIN, hex, plain_id, twin_hash};
 const MAX_FROM: usize = 64;
 /// A thread folder's name is cut when it is longer than this …
 const MAX_THREAD: usize = 200;
-/// … to this many bytes, so that the hash still fits.
+/// … to this many bytes, so that the first digits of the hash still fit …
 const CUT_THREAD: usize = 190;
+/// … or to this many, so that all of them do.
+const CUT_FULL: usize = 135;
 
 fn is_plain(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'@' | b'-')
@@ -52,11 +54,27 @@ fn from_part(from: &str) -> String {
     plain.take(MAX_FROM).collect()
 }
 
-/// The name of a message without its ending; `full` where an earlier message has the short form.
-pub(super) fn message_stem(core: &Core, entry: &Entry, full: bool) -> String {
+/// How much of the id a message's name has: as little as tells it from earlier messages.
+pub(super) type Level = u8;
+/// The first digits.
+pub(super) const SHORT: Level = 0;
+/// The id or its hash.
+const FULL: Level = 1;
+
+/// The name of a message without its ending. From the third level on, the hash of everything that
+/// makes the message one stands for the id.
+pub(super) fn message_stem(core: &Core, entry: &Entry, level: Level) -> String {
     let id = core.id(entry);
-    let from = from_part(core.from(entry));
-    format!("{}-{from}-{}", core.name_time(entry).stamp(), last_part(&id, full))
+    let last = match level {
+        SHORT | FULL => last_part(&id, level == FULL),
+        _ => short_hash(&format!("{level}\0{}", core.key_parts(entry).join("\0")), 64),
+    };
+    format!("{}-{}-{last}", core.name_time(entry).stamp(), from_part(core.from(entry)))
+}
+
+/// The hash of what makes a message one.
+pub(super) fn message_digest(core: &Core, entry: &Entry) -> String {
+    short_hash(&core.key_parts(entry).join("\0"), 64)
 }
 
 /// What stands for the id: where two messages have one id, the later one takes the hash of its file.
@@ -67,18 +85,18 @@ fn last_part(id: &str, full: bool) -> String {
     }
 }
 
-/// The names, without ending, that a message can have: short and full.
-pub(super) fn message_stems(core: &Core, entry: &Entry) -> [String; 2] {
-    [message_stem(core, entry, false), message_stem(core, entry, true)]
-}
-
-/// The file name of a message in its short form.
-pub(super) fn message_file(core: &Core, entry: &Entry) -> String {
-    format!("{}.txt", message_stem(core, entry, false))
+/// The names, without ending, that a message can have.
+pub(super) fn message_stems(core: &Core, entry: &Entry) -> [String; 3] {
+    [SHORT, FULL, FULL + 1].map(|level| message_stem(core, entry, level))
 }
 
 /// The folder name of a thread id.
-pub(super) fn thread_name(id: &str) -> String {
+fn thread_name(id: &str) -> String {
+    cut_to_length(escaped(id), id)
+}
+
+/// A thread id as one path component, of any length.
+fn escaped(id: &str) -> String {
     if id.is_empty() {
         return format!("~{}", short_hash("", 8));
     }
@@ -90,28 +108,43 @@ pub(super) fn thread_name(id: &str) -> String {
             let _ = write!(out, "%{b:02X}");
         }
     }
-    cut_to_length(out, id)
+    out
 }
 
 /// The folder name of a thread id that may carry a label: both, escaped, with `~` between them,
 /// which stands in neither.
-pub(super) fn labelled_name(id: &str) -> String {
+fn labelled(id: &str) -> String {
     match id.split_once(ORIGIN) {
-        None => thread_name(id),
-        Some((plain, label)) => {
-            cut_to_length(format!("{}~{}", thread_name(plain), thread_name(label)), id)
-        }
+        None => escaped(id),
+        Some((plain, label)) => format!("{}~{}", thread_name(plain), thread_name(label)),
     }
 }
 
 /// A name that is too long is cut, and ends with the hash of the id.
-fn cut_to_length(mut name: String, id: &str) -> String {
-    if name.len() > MAX_THREAD {
-        name.truncate(CUT_THREAD);
-        name.push('~');
-        name.push_str(&short_hash(id, 8));
-    }
-    name
+fn cut_to_length(name: String, id: &str) -> String {
+    if name.len() > MAX_THREAD { cut(name, CUT_THREAD, short_hash(id, 8)) } else { name }
+}
+
+fn cut(mut name: String, to: usize, hash: String) -> String {
+    name.truncate(to);
+    name.push('~');
+    name + &hash
+}
+
+/// The folder name of a thread, which others have too if it [looks cut](cut_hash).
+pub(super) fn short_folder(id: &str, labels: bool) -> String {
+    cut_to_length(if labels { labelled(id) } else { escaped(id) }, id)
+}
+
+/// The folder name of a thread whose short one another has.
+pub(super) fn full_folder(id: &str, labels: bool) -> String {
+    cut(if labels { labelled(id) } else { escaped(id) }, CUT_FULL, short_hash(id, 64))
+}
+
+/// The first digits of the hash, if a name looks like one that was cut, to either length.
+pub(super) fn cut_hash(name: &str) -> Option<&str> {
+    let (plain, hash) = name.rsplit_once('~')?;
+    matches!((plain.len(), hash.len()), (CUT_THREAD, 8) | (CUT_FULL, 64)).then(|| hash.get(..8))?
 }
 
 /// What a folder name says about the thread id.
@@ -128,7 +161,7 @@ pub(super) fn thread_id(name: &str) -> Option<ThreadId> {
     if name == thread_name("") {
         return Some(ThreadId::Whole(String::new()));
     }
-    if name.len() == CUT_THREAD + 9 && name.as_bytes().get(CUT_THREAD) == Some(&b'~') {
+    if cut_hash(name).is_some() {
         return Some(ThreadId::Cut);
     }
     let mut bytes = Vec::with_capacity(name.len());
@@ -145,11 +178,16 @@ pub(super) fn thread_id(name: &str) -> Option<ThreadId> {
     (thread_name(&id) == name).then_some(ThreadId::Whole(id))
 }
 
-/// The name of a file in `rejected/`.
-pub(super) fn reject_name(path: &str, line: u64) -> String {
+/// The name of a file in `rejected/` that came from this path, with the hash of what identifies it:
+/// all of the hash if another has the short name.
+pub(super) fn reject_name(path: &str, what: &str, full: bool) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
-    format!("{}-{}.txt", thread_name(stem), short_hash(&format!("{path}:{line}"), 8))
+    let hash = short_hash(what, if full { 64 } else { 8 });
+    let mut stem = thread_name(stem);
+    // Names have at most 255 bytes.
+    stem.truncate(if full { CUT_FULL } else { MAX_THREAD });
+    format!("{stem}-{hash}.txt")
 }
 
 #[cfg(test)]
@@ -169,12 +207,15 @@ mod tests {
             ("\u{202e}a", "%E2%80%AEa"),
             ("a~samp", "a%7Esamp"),
         ] {
-            assert_eq!(thread_name(id), name);
+            assert_eq!(short_folder(id, true), name);
             assert_eq!(thread_id(name), Some(ThreadId::Whole(id.to_owned())));
         }
         let long = thread_name(&"x".repeat(10_000));
         assert_eq!(long.len(), 199);
         assert_eq!(thread_id(&long), Some(ThreadId::Cut));
+        let full = full_folder(&"x".repeat(10_000), false);
+        assert_eq!((full.len(), thread_id(&full)), (200, Some(ThreadId::Cut)));
+        assert_eq!(cut_hash(&full), cut_hash(&long));
         assert_eq!(thread_name(&"x".repeat(200)).len(), 200);
         for bad in ["a b", "%2e", "%zz", "%4", "a%41", ".", "..", "~x"] {
             assert_eq!(thread_id(bad), None, "{bad}");
@@ -183,6 +224,7 @@ mod tests {
 
     #[test]
     fn a_label_stands_behind_the_id() {
+        let labelled_name = |id: &str| short_folder(id, true);
         assert_eq!(labelled_name("a/b"), thread_name("a/b"));
         assert_eq!(labelled_name("a/b\0my tree"), "a%2Fb~my%20tree");
         assert_eq!(labelled_name("t\0~x"), "t~%7Ex");

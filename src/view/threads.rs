@@ -3,14 +3,82 @@
 //! A folder is named after the thread's id, and its label if it has one. Where the names of two
 //! stores are equal, the store's name follows.
 
+use std::collections::HashMap;
+
 use super::{Tree, names};
 use crate::index::{Core, ThreadIx};
 use crate::model::{ORIGIN, thread_label};
 
+/// The threads whose names look as if they were cut, by the part of the hash that ends them: only
+/// their names can be equal to others. Threads are only ever added.
+#[derive(Debug, Default)]
+pub(super) struct LongIds {
+    /// Threads looked at so far.
+    upto: usize,
+    by_hash: HashMap<u32, Vec<ThreadIx>>,
+}
+
+/// The key of a name in [`LongIds`]. What follows a `~` may be no hash but a label.
+fn hash_key(name: &str) -> Option<u32> {
+    names::cut_hash(name).map(|hash| u32::from_str_radix(hash, 16).unwrap_or_default())
+}
+
 impl Tree {
     /// The folder name of a thread of a store that no other store shows, too.
-    fn own_name(&self, id: &str, number: usize) -> String {
-        if self.has_labels(number) { names::labelled_name(id) } else { names::thread_name(id) }
+    fn own_name(&self, core: &Core, id: &str, number: usize) -> String {
+        let labels = self.has_labels(number);
+        let short = names::short_folder(id, labels);
+        if self.keeps_short(core, &short, id) { short } else { names::full_folder(id, labels) }
+    }
+
+    /// Whether a thread id is the one that keeps a name, which other ids may have as well.
+    fn keeps_short(&self, core: &Core, short: &str, id: &str) -> bool {
+        if names::cut_hash(short).is_none() {
+            return true;
+        }
+        let digest = names::short_hash(id, 64);
+        if let Some(keeper) = self.firsts.noted(short) {
+            return keeper == digest;
+        }
+        let mut others: Vec<ThreadIx> = self.long_ids(core, short);
+        others.retain(|t| {
+            let known = core.thread_id(*t);
+            known.is_some_and(|(id, n)| names::short_folder(id, self.has_labels(n)) == short)
+        });
+        let id_of = |t: &ThreadIx| core.thread_id(*t).map_or("", |(id, _)| id);
+        if others.iter().all(|t| id_of(t) == id) {
+            return true;
+        }
+        let first = others.iter().min_by_key(|t| self.arrival_of_thread(core, **t));
+        let keeper = first.map_or("", id_of);
+        self.firsts.note(short, &names::short_hash(keeper, 64));
+        keeper == id
+    }
+
+    /// Grows with the time at which a thread was shown first: those that were there when the tree
+    /// was made by their oldest message, the others as they came.
+    fn arrival_of_thread(&self, core: &Core, thread: ThreadIx) -> impl Ord + use<> {
+        let hidden = !core.has_folder(thread, self.all_conversations());
+        let came = if thread as usize >= self.at_start.threads { thread + 1 } else { 0 };
+        let oldest = core.thread_messages(thread).first().and_then(|ix| core.entry(*ix));
+        let id = core.thread_id(thread).map(|(id, _)| id.to_owned());
+        (hidden, came, oldest.map(|e| core.name_time(e)), id)
+    }
+
+    /// The threads whose names end like this one.
+    fn long_ids(&self, core: &Core, name: &str) -> Vec<ThreadIx> {
+        let Some(key) = hash_key(name) else { return Vec::new() };
+        let mut known = self.long_ids.lock();
+        for thread in known.upto as ThreadIx..core.threads_so_far() as ThreadIx {
+            let Some((id, number)) = core.thread_id(thread) else { continue };
+            // What is short stays short: an escaped byte has three.
+            let key = (id.len() > 60).then(|| names::short_folder(id, self.has_labels(number)));
+            if let Some(key) = key.and_then(|name| hash_key(&name)) {
+                known.by_hash.entry(key).or_default().push(thread);
+            }
+        }
+        known.upto = core.threads_so_far();
+        known.by_hash.get(&key).cloned().unwrap_or_default()
     }
 
     fn has_labels(&self, number: usize) -> bool {
@@ -22,10 +90,10 @@ impl Tree {
     pub(super) fn thread_names(&self, thread: ThreadIx) -> Vec<String> {
         let core = self.index.read();
         let Some((id, number)) = core.thread_id(thread) else { return Vec::new() };
-        let mut all = vec![self.own_name(id, number)];
+        let mut all = vec![self.own_name(&core, id, number)];
         for (number, store) in self.index.stores().iter().enumerate() {
             if core.find_thread(number, id).is_some() {
-                all.push(format!("{}~{}", self.own_name(id, number), store.name()));
+                all.push(format!("{}~{}", self.own_name(&core, id, number), store.name()));
             }
         }
         all
@@ -33,13 +101,16 @@ impl Tree {
 
     /// The folder name of a thread: with the store's name if another store shows the same.
     pub(super) fn thread_folder(&self, thread: ThreadIx) -> Option<String> {
-        let core = self.index.read();
+        self.folder_name(&self.index.read(), thread)
+    }
+
+    fn folder_name(&self, core: &Core, thread: ThreadIx) -> Option<String> {
         let (id, number) = core.thread_id(thread)?;
-        let name = self.own_name(id, number);
+        let name = self.own_name(core, id, number);
         // A label that reads like a store's name must not pass for one.
         let like_store = |label: &str| self.index.stores().iter().any(|s| s.name() == label);
         let ambiguous = self.has_labels(number) && thread_label(id).is_some_and(like_store);
-        if ambiguous || self.threads_with_id(&core, id).len() > 1 {
+        if ambiguous || self.threads_with_id(core, id).len() > 1 {
             let store = self.index.stores().get(number)?.name();
             return Some(format!("{name}~{store}"));
         }
@@ -55,40 +126,31 @@ impl Tree {
             .collect()
     }
 
-    /// The threads whose id is too long for a name, and gives this one.
-    fn threads_cut_to(&self, name: &str) -> Vec<ThreadIx> {
-        let core = self.index.read();
-        let named = |t: &ThreadIx| {
-            core.thread_id(*t).is_some_and(|(id, number)| self.own_name(id, number) == name)
-        };
-        core.thread_folders(self.all_conversations()).filter(named).collect()
-    }
-
     /// The threads that have this name, or would have it if no other store showed the same.
-    fn threads_called(&self, name: &str) -> Vec<ThreadIx> {
-        let with_id = |id: &str| self.threads_with_id(&self.index.read(), id);
-        match names::thread_id(name) {
-            Some(names::ThreadId::Whole(id)) => with_id(&id),
-            Some(names::ThreadId::Cut) => self.threads_cut_to(name),
-            None => {
-                let Some((plain, label)) = name.rsplit_once('~') else { return Vec::new() };
-                match (names::thread_id(plain), names::thread_id(label)) {
-                    (Some(names::ThreadId::Whole(plain)), Some(names::ThreadId::Whole(label))) => {
-                        with_id(&format!("{plain}{ORIGIN}{label}"))
-                    }
-                    _ => Vec::new(),
-                }
-            }
+    fn threads_called(&self, core: &Core, name: &str) -> Vec<ThreadIx> {
+        let mut found = match names::thread_id(name) {
+            Some(names::ThreadId::Whole(id)) => return self.threads_with_id(core, &id),
+            Some(names::ThreadId::Cut) => self.long_ids(core, name),
+            None => Vec::new(),
+        };
+        if let Some((plain, label)) = name.rsplit_once('~')
+            && let Some(names::ThreadId::Whole(plain)) = names::thread_id(plain)
+            && let Some(names::ThreadId::Whole(label)) = names::thread_id(label)
+        {
+            found.extend(self.threads_with_id(core, &format!("{plain}{ORIGIN}{label}")));
         }
+        found
     }
 
     /// The thread of a folder name.
     pub(super) fn thread_named(&self, name: &str) -> Option<ThreadIx> {
-        let mut found = self.threads_called(name);
+        let core = self.index.read();
+        let mut found = self.threads_called(&core, name);
         if let Some((own, _store)) = name.rsplit_once('~') {
-            found.extend(self.threads_called(own));
+            found.extend(self.threads_called(&core, own));
         }
-        found.into_iter().find(|t| self.thread_folder(*t).as_deref() == Some(name))
+        found.retain(|t| core.has_folder(*t, self.all_conversations()));
+        found.into_iter().find(|t| self.folder_name(&core, *t).as_deref() == Some(name))
     }
 
     /// Whether there is anything to read in a thread.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Error, Tree, names};
+use super::{Error, Tree};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::Timestamp;
 
@@ -102,7 +102,7 @@ impl Tree {
     }
 
     fn plan(&self, thread: ThreadIx) -> Result<Plan, Error> {
-        let messages = self.thread_messages(thread);
+        let messages = self.thread_messages(&self.index.read(), thread);
         let mut parts = Vec::with_capacity(messages.len());
         let mut lens = Vec::with_capacity(messages.len());
         let mut plan =
@@ -118,7 +118,7 @@ impl Tree {
             let core = self.index.read();
             let Some(entry) = core.entry(*ix) else { continue };
             plan.time = plan.time.max(entry.time());
-            let title = names::message_file(&core, entry);
+            let title = format!("{}.txt", self.stem(&core, *ix).unwrap_or_default());
             parts.push(Part { start: 0, message: *ix, title });
             lens.push(text.len() as u64);
         }

@@ -35,6 +35,7 @@ mod mailtools;
 mod marks;
 mod me;
 mod model;
+mod names;
 mod nonroot;
 mod numbers;
 mod outbox;

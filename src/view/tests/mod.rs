@@ -76,6 +76,7 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<TestStore>], read_only: bool) -> 
         read_only,
         allow_other: false,
         warnings: Vec::new(),
+        firsts: dir.path().join("names"),
     };
     Tree::new(index, outbox, settings)
 }

@@ -300,3 +300,46 @@ fn attachments_that_a_store_names_badly_do_not_become_paths() {
     let b = bed(vec![store(vec![l])]);
     assert_eq!(b.names(&format!("inbox/{STEM}.d")), ["ok"]);
 }
+
+#[test]
+fn messages_of_one_time_have_a_name_each_and_the_same_in_every_folder() {
+    let mut letters: Vec<Letter> = ["00000001aaaa", "00000001bbbb", "00000001cccc"]
+        .map(|id| {
+            let mut l = letter(id, T0, &[]);
+            l.message.thread = Some("t".to_owned());
+            l
+        })
+        .into();
+    // The digest of another id, as an id.
+    let digest = crate::view::names::short_hash("x", 64);
+    for id in ["x", &digest, &digest[..8]] {
+        let mut l = letters[0].clone();
+        l.message.id = id.to_owned();
+        letters.push(l);
+    }
+    let late = letters.remove(0);
+    let mut b = bed(vec![store(letters)]);
+    let before = b.names("inbox");
+    b.stores[0].letters.lock().push(Ok(late));
+    b.tree.index().refresh(0, true).unwrap();
+    for round in ["while it runs", "without a snapshot"] {
+        let names = b.names("inbox");
+        let distinct: std::collections::HashSet<&String> = names.iter().collect();
+        assert_eq!((names.len(), distinct.len()), (6, 6), "{names:?}");
+        assert!(before.iter().all(|n| names.contains(n)), "{round}: {before:?} {names:?}");
+        let mut texts = std::collections::HashSet::new();
+        for name in &names {
+            assert!(texts.insert(b.cat(&format!("threads/t/{name}"))), "{name}");
+        }
+        let day = b.names("archive").remove(0);
+        assert_eq!(b.names(&format!("archive/{day}")), names);
+        b.tree.index().close();
+        std::fs::remove_file(b.dir.path().join("snapshot")).unwrap();
+        b.tree = tree(&b.dir, &b.stores, false);
+    }
+    // Reading one does not give its name to another.
+    let names = b.names("inbox");
+    let text = b.cat(&format!("inbox/{}", names[0]));
+    assert_eq!(b.names("inbox"), names[1..]);
+    assert_eq!(b.cat(&format!("inbox/{}", names[0])), text);
+}

@@ -129,3 +129,46 @@ fn a_thread_without_messages_goes_when_it_is_not_reported_and_gets_a_transcript_
     }
     assert!(!stale.contains(&Stale::Name(folders, "b".into())));
 }
+
+/// Two ids whose names are cut to the same bytes and whose hashes begin alike.
+fn alike() -> [String; 2] {
+    ["739", "3062"].map(|n| format!("{}-{n:0>18}", "x".repeat(190)))
+}
+
+#[test]
+fn the_thread_that_came_first_keeps_the_short_name() {
+    let [first, second] = alike();
+    let mut b = bed(vec![store(vec![in_thread("00000001aaaa", &first, T0)])]);
+    let short = b.names("threads").remove(0);
+    assert_eq!(short.len(), 199);
+    // The later one says that it is older.
+    b.stores[0].letters.lock().push(Ok(in_thread("00000002aaaa", &second, T0 - 9)));
+    b.tree.index().refresh(0, true).unwrap();
+    for round in ["while it runs", "with a snapshot", "without one"] {
+        let names = b.names("threads");
+        assert_eq!(names.len(), 2, "{round}");
+        let long = names.iter().find(|n| **n != short).unwrap();
+        assert_eq!((names.contains(&short), long.len()), (true, 200), "{round}");
+        for (name, id) in [(&short, "00000001"), (long, "00000002")] {
+            assert!(b.names(&format!("threads/{name}"))[0].contains(id), "{round}");
+            assert!(b.cat(&format!("transcripts/{name}.txt")).contains(id), "{round}");
+        }
+        b.tree.index().close();
+        if round == "with a snapshot" {
+            std::fs::remove_file(b.dir.path().join("snapshot")).unwrap();
+        }
+        b.tree = tree(&b.dir, &b.stores, false);
+    }
+}
+
+#[test]
+fn of_threads_that_were_there_the_older_keeps_the_short_name() {
+    let [first, second] = alike();
+    let b = bed(vec![store(vec![
+        in_thread("00000002aaaa", &second, T0 + 1),
+        in_thread("00000001aaaa", &first, T0),
+    ])]);
+    let names = b.names("threads");
+    let short = names.iter().find(|n| n.len() == 199).unwrap();
+    assert!(b.names(&format!("threads/{short}"))[0].contains("00000001"));
+}
