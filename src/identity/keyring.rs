@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
+use crate::model::locks::Mutex;
 use rustix::io::Errno;
 
 use super::disk::{self, Stamp, WriteLock};

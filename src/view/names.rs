@@ -67,11 +67,6 @@ fn last_part(id: &str, full: bool) -> String {
     }
 }
 
-/// The names, without ending, that a message can have: short and full.
-pub(super) fn message_stems(core: &Core, entry: &Entry) -> [String; 2] {
-    [message_stem(core, entry, false), message_stem(core, entry, true)]
-}
-
 /// The file name of a message in its short form.
 pub(super) fn message_file(core: &Core, entry: &Entry) -> String {
     format!("{}.txt", message_stem(core, entry, false))
