@@ -215,14 +215,15 @@ fn wait_for_answer(dir: &Path) -> Result<(), Failure> {
 /// Takes the mount away, unless that is what happened, and waits for the last requests.
 fn end(dir: &Path, mounted: Arc<Mounted>, why: Option<&Stop>, stopped: &Receiver<Stop>) {
     if why != Some(&Stop::Unmounted) {
-        let within = match mountpoint::unmount_now(dir) {
-            Ok(false) => END_WITHIN,
-            Ok(true) => {
-                tracing::warn!("the mount was in use; it is detached");
+        let taken = mounted.is_in_place().then(|| mountpoint::unmount_now(dir));
+        let within = match taken {
+            Some(Ok(false)) => END_WITHIN,
+            Some(Err(e)) => {
+                tracing::warn!("{e}");
                 DETACHED_WITHIN
             }
-            Err(e) => {
-                tracing::warn!("{e}");
+            Some(Ok(true)) | None => {
+                tracing::warn!("the mount was in use; it is detached");
                 DETACHED_WITHIN
             }
         };

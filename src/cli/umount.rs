@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use msgfs::config::{self, Holder};
 use msgfs::fuse::mountpoint::{self, MountState, Unmount, UnmountError, shell_word};
 
+use rustix::process::{Pid, Signal};
+
 use super::context;
 use super::failure::Failure;
 use super::users::{self, User};
@@ -37,7 +39,10 @@ pub(crate) fn run(_global: &Global, args: &Args) -> Result<(), Failure> {
     let shown = shell_word(args.dir.as_os_str());
     let dir = mountpoint::resolve(&args.dir).map_err(|e| Failure::io(&shown, &e))?;
     match mountpoint::state_of(&dir).map_err(|e| Failure::io(&shown, &e))? {
-        MountState::NotMounted => Err(Failure::refused(format!("nothing is mounted at {shown}"))),
+        MountState::NotMounted => match daemon_of(&dir) {
+            Some((state, holder)) => end_detached(&state, &holder, &shown),
+            None => Err(Failure::refused(format!("nothing is mounted at {shown}"))),
+        },
         MountState::Foreign(kind) => Err(Failure::refused(format!(
             "{shown} is not a msgfs but {kind}; to unmount it: umount {shown}"
         ))),
@@ -73,12 +78,32 @@ fn end(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
     let daemon = daemon_of(dir);
     let users = if lazy { take_lazily(dir)? } else { take(dir, shown)? };
     if !users.is_empty() {
-        output::say(&format!("{shown} is detached; it ends when {} let go", names(&users)));
+        output::say(&format!(
+            "{shown} is detached; it ends when {} let go, or at once with: msgfs umount {shown}",
+            names(&users)
+        ));
         return Ok(());
     }
     let Some((state, holder)) = daemon else { return Ok(()) };
+    wait_for_end(&state, &holder, shown)
+}
+
+/// Ends the msgfs of a mount that was taken away lazily and is still used: who uses it gets errors from
+/// now on.
+fn end_detached(state: &Path, holder: &Holder, shown: &str) -> Result<(), Failure> {
+    let pid = holder.pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    let failed = |e: rustix::io::Errno| Failure::io(format!("cannot end {holder}"), &e.into());
+    let pid = pid.ok_or_else(|| Failure::refused(format!("{shown} is just being mounted")))?;
+    rustix::process::kill_process(pid, Signal::TERM).map_err(failed)?;
+    wait_for_end(state, holder, shown)?;
+    output::say(&format!("{shown} was detached already; its msgfs has ended now"));
+    Ok(())
+}
+
+/// Waits until the msgfs that held a state folder has ended.
+fn wait_for_end(state: &Path, holder: &Holder, shown: &str) -> Result<(), Failure> {
     let deadline = Instant::now() + GONE_WITHIN;
-    while config::holder(&state).is_some_and(|now| now.pid == holder.pid) {
+    while config::holder(state).is_some_and(|now| now.pid == holder.pid) {
         if Instant::now() >= deadline {
             return Err(Failure::refused(format!(
                 "{shown} is unmounted, but its msgfs ({holder}) has not ended yet; look into {}",

@@ -3,19 +3,18 @@
 
 use std::ffi::OsStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fuser::{
-    Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, ReplyData, Request,
-};
+use crate::model::locks::Mutex;
+use fuser::{FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, Request};
 use lru::LruCache;
-use parking_lot::Mutex;
 
 use super::Ended;
-use super::guard::guarded;
 use super::handles::Handles;
-use crate::view::reader::{Process, interrupted, thread_group};
+use super::inplace::InPlace;
+use super::moving::Moving;
+use super::waiting::Waiters;
+use crate::view::reader::{Process, thread_group};
 use crate::view::{Access, Attr, Caching, Error, Listing, Node, OpenFile, Place, Reader, Tree};
 
 /// Nothing of ours is reused under another identity.
@@ -24,8 +23,8 @@ pub(super) const GENERATION: Generation = Generation(0);
 const LONG: Duration = Duration::from_secs(3600);
 /// Attributes of folders: told when they change; this bounds the damage if that was lost.
 const SHORT: Duration = Duration::from_secs(1);
-/// Reads that may wait at the same time.
-const MAX_WAITING: usize = 256;
+/// The longest name, in bytes, as `statfs` tells it.
+pub(super) const NAME_MAX: usize = 255;
 /// Folders whose listing the kernel may hold.
 const CACHED_FOLDERS: std::num::NonZeroUsize = std::num::NonZeroUsize::MIN.saturating_add(4095);
 
@@ -42,26 +41,32 @@ pub(super) struct Adapter {
     pub dirs: Handles<OpenDir>,
     /// Generation of the tree when the kernel was last allowed to keep a folder's listing.
     listed: Mutex<LruCache<u64, u64>>,
-    waiting: Arc<AtomicUsize>,
+    pub waiters: Waiters,
+    pub moving: Moving,
+    pub in_place: InPlace,
     pub owner: (u32, u32),
     pub ended: Ended,
 }
 
 impl Adapter {
-    pub fn new(tree: Arc<Tree>, ended: Ended) -> Self {
-        Self {
+    /// # Errors
+    /// If a thread cannot be started.
+    pub fn new(tree: Arc<Tree>, ended: Ended) -> std::io::Result<Self> {
+        Ok(Self {
+            waiters: Waiters::start(&tree)?,
             tree,
             files: Handles::default(),
             dirs: Handles::default(),
             listed: Mutex::new(LruCache::new(CACHED_FOLDERS)),
-            waiting: Arc::new(AtomicUsize::new(0)),
+            moving: Moving::default(),
+            in_place: InPlace::default(),
             owner: (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
             ended,
-        }
+        })
     }
 
     pub fn node(&self, ino: INodeNo) -> Result<Node, Error> {
-        self.tree.node(ino.0).ok_or(Error::NotFound)
+        self.tree.node(ino.0).ok_or(Error::Stale)
     }
 
     pub fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Error> {
@@ -100,11 +105,12 @@ impl Adapter {
 
     pub fn access(req: &Request, node: &Node, flags: i32) -> Access {
         let write = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let may_mark = matches!(node, Node::Message(Place::Inbox, _) | Node::Next);
         Access {
             write,
             append: flags & libc::O_APPEND != 0,
             truncate: flags & libc::O_TRUNC != 0,
-            opener: if write { process_of(req) } else { 0 },
+            opener: if write || may_mark { process_of(req) } else { 0 },
             reader: Self::reader(req, node, flags),
         }
     }
@@ -132,30 +138,48 @@ impl Adapter {
         self.tree.attr(node)
     }
 
-    /// Answers a read that waits for mail, on a thread of its own.
-    pub fn wait(&self, pid: u32, file: Arc<OpenFile>, offset: u64, size: usize, reply: ReplyData) {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return reply.error(Errno::EAGAIN);
+    /// What a name in a folder leads to.
+    pub fn find(&self, who: u32, parent: INodeNo, name: &OsStr) -> Result<Attr, Error> {
+        let (parent, name) = (self.node(parent)?, text(name)?);
+        if parent == Node::Inbox
+            && let Some(from) = self.moving.answer(who, name)
+        {
+            return Ok(Attr { caching: Caching::Volatile, ..self.entry(&from)? });
         }
-        let (tree, waiting) = (Arc::clone(&self.tree), Arc::clone(&self.waiting));
-        let answer = move || {
-            let got = guarded("wait", || {
-                tree.await_mail(&file, &|| interrupted(pid))?;
-                tree.read(&file, offset, size)
-            });
-            waiting.fetch_sub(1, Ordering::Relaxed);
-            match got {
-                Ok(bytes) => reply.data(&bytes),
-                Err(e) => reply.error(e),
-            }
-        };
-        let spawned = std::thread::Builder::new().name("msgfs-wait".into()).spawn(answer);
-        if let Err(e) = spawned {
-            // The reply went with the closure; dropping it has answered EIO.
-            tracing::error!(error = %e, "no thread to wait on");
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        let found = self.tree.lookup(&parent, name).and_then(|node| self.entry(&node));
+        let writer = || thread_group(who).unwrap_or(0);
+        match found {
+            Err(Error::NotFound) => match self.in_place.find(writer, &parent, name) {
+                Some(draft) => self.attr_of(&draft, None),
+                None => found,
+            },
+            found => found,
         }
+    }
+
+    /// `rename`: what only makes a message unread again moves no name.
+    pub fn rename(
+        &self,
+        who: u32,
+        (from, name): (INodeNo, &OsStr),
+        (to, new_name): (INodeNo, &OsStr),
+        replace: bool,
+    ) -> Result<(), Error> {
+        let (from, to) = (self.node(from)?, self.node(to)?);
+        let (name, new_name) = (text(name)?, text(new_name)?);
+        let moving = to == Node::Inbox && from != Node::Inbox;
+        if moving && !replace {
+            // The name may be there by the time the kernel asks again, and that would be EEXIST.
+            // Programs then look for themselves and rename plainly.
+            return Err(std::io::Error::from_raw_os_error(libc::EINVAL).into());
+        }
+        let known = moving && self.tree.lookup(&to, new_name).is_ok();
+        self.tree.rename(&from, name, &to, new_name, replace)?;
+        if moving {
+            self.moving.begin(who, new_name, self.tree.lookup(&from, name)?, known);
+            return Err(Error::Stale);
+        }
+        Ok(())
     }
 
     /// Whether the kernel's copy of a folder's listing is still true, and notes that it gets one.
@@ -164,7 +188,8 @@ impl Adapter {
             return FopenFlags::empty();
         }
         let now = self.tree.generation();
-        let before = self.listed.lock().put(self.tree.ino(node), now);
+        let ino = self.tree.ino(node);
+        let before = self.listed.lock().put(ino, now);
         if before == Some(now) {
             FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE
         } else {
@@ -182,6 +207,7 @@ impl Adapter {
         mut add: impl FnMut(u64, &str, &Node) -> bool,
     ) {
         if dir.node == Node::Inbox && offset == 0 {
+            self.moving.listed();
             self.tree.listed_inbox(Process::of(req.pid()));
         }
         for number in offset..dir.listing.len() as u64 + 2 {
@@ -222,8 +248,17 @@ pub(super) fn ttls(attr: &Attr) -> (Duration, Duration) {
     }
 }
 
+/// A name as the tree has it.
 pub(super) fn text(name: &OsStr) -> Result<&str, Error> {
+    if name.len() > NAME_MAX {
+        return Err(std::io::Error::from_raw_os_error(libc::ENAMETOOLONG).into());
+    }
     name.to_str().ok_or(Error::NotFound)
+}
+
+/// What was looked up before and is gone now: its name is to be looked up again.
+pub(super) fn known<T>(result: Result<T, Error>) -> Result<T, Error> {
+    result.map_err(|e| if matches!(e, Error::NotFound) { Error::Stale } else { e })
 }
 
 /// How the kernel shall treat an open file.

@@ -12,7 +12,7 @@ pub(super) fn guarded<T>(
     operation: &'static str,
     handler: impl FnOnce() -> Result<T, Error>,
 ) -> Result<T, Errno> {
-    // State that a panic leaves behind is protected by parking_lot, which does not poison: what was
+    // State that a panic leaves behind is protected by locks that do not poison: what was
     // being changed may be incomplete, but it is readable, and the next scan corrects it.
     match catch_unwind(AssertUnwindSafe(handler)) {
         Ok(Ok(value)) => Ok(value),

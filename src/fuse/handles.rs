@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::model::locks::RwLock;
 use fuser::FileHandle;
-use parking_lot::RwLock;
 
 /// A table from file handles to what they stand for.
 #[derive(Debug)]

@@ -3,12 +3,13 @@
 //!
 //! What bites here, and where it is met:
 //!
-//! 1. A handler that blocks stalls a dispatch thread: reads of `.wait` and `.next` are answered from
-//!    threads of their own (`adapter`); appends to stores happen elsewhere.
+//! 1. A handler that blocks stalls a dispatch thread: reads of `.wait` and `.next` are parked
+//!    (`waiting`); appends to stores happen elsewhere.
 //! 2. fuser does not know `FUSE_INTERRUPT`: a waiting read asks `/proc` whether its process was
 //!    signalled ([`crate::view::reader::interrupted`]).
 //! 3. A panic in a handler would leave the mount hanging for ever (`guard`).
-//! 4. Notifications deadlock when sent by a thread that serves requests (`notify`).
+//! 4. Notifications deadlock when sent by a thread that serves requests, and those of names for ever when
+//!    we are killed (`notify`, `moving`).
 //! 5. Sizes must be exact: `rsync` and `tar` store nothing where `st_size` is 0. Only `.wait`, `.next`
 //!    and `.reply` have size 0, and no listing shows them.
 //! 6. `getxattr` answers ENOSYS once and is never asked again; `open` never does, for the kernel would
@@ -20,17 +21,20 @@ mod adapter;
 mod direct;
 mod guard;
 mod handles;
+mod inplace;
 pub mod mountpoint;
+mod moving;
 mod notify;
 mod requests;
+mod waiting;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::model::locks::{Condvar, Mutex};
 use fuser::{BackgroundSession, MountOption, Session, SessionACL};
-use parking_lot::{Condvar, Mutex};
 
 use crate::view::Tree;
 use adapter::Adapter;
@@ -70,6 +74,7 @@ pub struct Mounted {
     session: Mutex<Option<BackgroundSession>>,
     ended: Ended,
     mountpoint: PathBuf,
+    device: Option<String>,
 }
 
 /// Mounts a tree; the mount answers when this returns.
@@ -94,14 +99,17 @@ pub fn mount(tree: Arc<Tree>, mountpoint: &Path, options: &Options) -> Result<Mo
     config.n_threads = Some(THREADS);
     // A file descriptor a thread needs /dev/fuse to be openable by this user; fusermount3 does not.
     config.clone_fd = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    let ended: Ended = Arc::new((Mutex::new(false), Condvar::new()));
-    let adapter = Adapter::new(Arc::clone(&tree), Arc::clone(&ended));
+    let ended: Ended = Arc::new((Mutex::new(false), Condvar::default()));
+    let adapter =
+        Adapter::new(Arc::clone(&tree), Arc::clone(&ended)).map_err(MountError::Thread)?;
     let session = connect(adapter, mountpoint, config, *options).map_err(MountError::Refused)?;
     let session = session.spawn().map_err(MountError::Thread)?;
     let notices =
         Notices::start(Arc::clone(&tree), session.notifier()).map_err(MountError::Thread)?;
     tree.index().subscribe(move |changes| notices.push(changes));
-    Ok(Mounted { session: Mutex::new(Some(session)), ended, mountpoint: mountpoint.to_owned() })
+    let device = mountpoint::device_at(mountpoint);
+    let mountpoint = mountpoint.to_owned();
+    Ok(Mounted { session: Mutex::new(Some(session)), ended, mountpoint, device })
 }
 
 /// Mounts directly where that is allowed, else through `fusermount3`.
@@ -130,7 +138,7 @@ fn connect(
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if self.session.lock().is_some() && self.is_alive() {
+        if self.session.lock().is_some() && self.is_alive() && self.is_in_place() {
             let _ = mountpoint::unmount_now(&self.mountpoint);
         }
     }
@@ -144,7 +152,7 @@ impl Mounted {
     /// As the system gave it, `EBUSY` among others.
     pub fn unmount(self, lazily: bool) -> io::Result<()> {
         let Some(session) = self.session.lock().take() else { return Ok(()) };
-        if self.is_alive() {
+        if self.is_alive() && self.is_in_place() {
             match mountpoint::unmount(&self.mountpoint, Unmount::IfIdle) {
                 Ok(()) => {}
                 Err(_) if lazily => {
@@ -157,6 +165,11 @@ impl Mounted {
         session.join()
     }
 
+    /// Whether the mount is where it was made: it may be detached, and another one in its place.
+    pub fn is_in_place(&self) -> bool {
+        self.device.is_some() && mountpoint::device_at(&self.mountpoint) == self.device
+    }
+
     /// Whether the kernel still talks to us.
     pub fn is_alive(&self) -> bool {
         !*self.ended.0.lock()
@@ -167,7 +180,7 @@ impl Mounted {
         let deadline = Instant::now() + limit;
         let mut ended = self.ended.0.lock();
         while !*ended {
-            if self.ended.1.wait_until(&mut ended, deadline).timed_out() {
+            if self.ended.1.wait_until(&mut ended, deadline) {
                 break;
             }
         }

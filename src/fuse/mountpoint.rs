@@ -37,6 +37,8 @@ const MAX_LINKS: usize = 40;
 /// One line of `/proc/self/mountinfo`, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
+    /// The number of what is mounted, `MAJOR:MINOR`.
+    pub device: String,
     /// Where it is mounted.
     pub mountpoint: PathBuf,
     /// The file system type, with its subtype: `ext4`, `fuse.msgfs`.
@@ -129,7 +131,8 @@ pub fn parse(table: &[u8]) -> Vec<MountEntry> {
 /// any number of optional fields before the lone hyphen.
 fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|b| *b == b' ');
-    let mountpoint = fields.nth(4)?;
+    let device = fields.nth(2)?;
+    let mountpoint = fields.nth(1)?;
     let options = fields.next()?;
     fields.find(|f| *f == b"-")?;
     let fstype = fields.next()?;
@@ -138,6 +141,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
         return None;
     }
     Some(MountEntry {
+        device: String::from_utf8_lossy(device).into_owned(),
         mountpoint: PathBuf::from(OsString::from_vec(unescape(mountpoint))),
         fstype: String::from_utf8_lossy(&unescape(fstype)).into_owned(),
         source: OsString::from_vec(unescape(source)),
@@ -302,6 +306,11 @@ fn unmount_as_user(path: &Path, how: Unmount) -> Result<(), UnmountError> {
 /// Whether `inner` is `outer` or lies below it. Both must be resolved.
 pub fn contains(outer: &Path, inner: &Path) -> bool {
     inner.starts_with(outer)
+}
+
+/// The number of what is mounted on a path, as in [`MountEntry::device`].
+pub fn device_at(path: &Path) -> Option<String> {
+    find(&mounts().ok()?, path).map(|m| m.device.clone())
 }
 
 /// Every msgfs in a mount table, topmost per path.

@@ -1,18 +1,17 @@
 //! Telling the kernel what its caches must forget.
 //!
-//! Notifications wait for locks that requests hold while we answer them (the folder's during a
-//! create, a page's during a read), so they are never sent by a thread that answers requests, never
-//! with a lock of ours held, and never for pages of files: those are dropped at open. One thread
-//! sends them all.
+//! Some notifications wait for locks that requests hold while we answer them: the folder's for a name,
+//! a page's for the pages of a file. Those are never sent: if we are killed while one waits, this
+//! process cannot end, and the kernel waits for an answer for ever. Pages are dropped at open; for names
+//! see [`Tree::stale`]. What remains, attributes, is sent by one thread that answers no requests.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use fuser::{INodeNo, Notifier};
 
 use crate::index::Changes;
-use crate::view::{Stale, Tree};
+use crate::view::Tree;
 
 /// Queue to the thread. Dropping it ends the thread.
 #[derive(Clone)]
@@ -50,13 +49,9 @@ fn run(tree: &Tree, notifier: &Notifier, queue: &Receiver<Changes>) {
             changes.other |= more.other;
         }
         tree.forget(&changes);
-        let stale: HashSet<Stale> = tree.stale(&changes);
-        for what in stale {
+        for ino in tree.stale(&changes) {
             // ENOENT: the kernel knows nothing of it. Any other error: the connection is ending.
-            let _ = match what {
-                Stale::Attributes(ino) => notifier.inval_inode(INodeNo(ino), -1, 0),
-                Stale::Name(parent, name) => notifier.inval_entry(INodeNo(parent), name.as_ref()),
-            };
+            let _ = notifier.inval_inode(INodeNo(ino), -1, 0);
         }
     }
 }

@@ -10,8 +10,11 @@ use fuser::{
     WriteFlags,
 };
 
-use super::adapter::{Adapter, GENERATION, OpenDir, kind, open_flags, process_of, text, ttls};
+use super::adapter::{
+    Adapter, GENERATION, NAME_MAX, OpenDir, kind, known, open_flags, process_of, text, ttls,
+};
 use super::guard::guarded;
+use super::waiting::Parked;
 use crate::view::Error;
 
 impl Filesystem for Adapter {
@@ -35,12 +38,8 @@ impl Filesystem for Adapter {
         self.ended.1.notify_all();
     }
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = guarded("lookup", || {
-            let node = self.tree.lookup(&self.node(parent)?, text(name)?)?;
-            self.entry(&node)
-        });
-        match found {
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match guarded("lookup", || self.find(req.pid(), parent, name)) {
             Ok(attr) => {
                 let (entry, attrs) = ttls(&attr);
                 reply.entry_with_ttls(&attrs, &entry, &self.kernel_attr(&attr), GENERATION);
@@ -50,7 +49,7 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        match guarded("getattr", || self.attr_of(&self.node(ino)?, fh)) {
+        match guarded("getattr", || known(self.attr_of(&self.node(ino)?, fh))) {
             Ok(attr) => reply.attr(&ttls(&attr).1, &self.kernel_attr(&attr)),
             Err(e) => reply.error(e),
         }
@@ -93,7 +92,7 @@ impl Filesystem for Adapter {
                     "owner, mode and times cannot be changed here".into(),
                 ));
             }
-            self.attr_of(&node, fh)
+            known(self.attr_of(&node, fh))
         });
         match done {
             Ok(attr) => reply.attr(&ttls(&attr).1, &self.kernel_attr(&attr)),
@@ -156,7 +155,7 @@ impl Filesystem for Adapter {
 
     fn rename(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -169,8 +168,7 @@ impl Filesystem for Adapter {
                 return Err(std::io::Error::from_raw_os_error(libc::EINVAL).into());
             }
             let replace = !flags.contains(RenameFlags::RENAME_NOREPLACE);
-            let (from, to) = (self.node(parent)?, self.node(newparent)?);
-            self.tree.rename(&from, text(name)?, &to, text(newname)?, replace)
+            self.rename(req.pid(), (parent, name), (newparent, newname), replace)
         });
         empty(done, reply);
     }
@@ -178,7 +176,9 @@ impl Filesystem for Adapter {
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let opened = guarded("open", || {
             let node = self.node(ino)?;
-            let file = self.tree.open(&node, &Self::access(req, &node, flags.0))?;
+            let access = Self::access(req, &node, flags.0);
+            let file = known(self.tree.open(&node, &access))?;
+            self.in_place.opened(access.opener, &node);
             let how = open_flags(&self.tree, &node, &file);
             Ok((self.files.add(file), how))
         });
@@ -200,10 +200,14 @@ impl Filesystem for Adapter {
     ) {
         let made = guarded("create", || {
             let folder = self.node(parent)?;
-            let name =
-                name.to_str().ok_or_else(|| std::io::Error::from_raw_os_error(libc::EINVAL))?;
             let access = Self::access(req, &folder, flags);
+            let invalid = || std::io::Error::from_raw_os_error(libc::EINVAL).into();
+            let name = text(name).map_err(|e| match e {
+                Error::NotFound => invalid(),
+                e => e,
+            })?;
             let (node, file) = self.tree.create(&folder, name, &access)?;
+            self.in_place.opened(access.opener, &node);
             let how = open_flags(&self.tree, &node, &file);
             let handle = self.files.add(file);
             Ok((self.attr_of(&node, Some(handle))?, handle, how))
@@ -233,7 +237,7 @@ impl Filesystem for Adapter {
             Err(e) => return reply.error(e),
         };
         if self.tree.would_wait(&file) {
-            return self.wait(req.pid(), file, offset, size, reply);
+            return self.waiters.park(Parked { pid: req.pid(), file, offset, size, reply });
         }
         match guarded("read", || self.tree.read(&file, offset, size)) {
             Ok(bytes) => reply.data(&bytes),
@@ -270,7 +274,7 @@ impl Filesystem for Adapter {
     ) {
         let done = guarded("flush", || {
             let file = self.file(fh)?;
-            let by = if self.tree.open_len(&file).is_some() { process_of(req) } else { 0 };
+            let by = if file.asks_who() { process_of(req) } else { 0 };
             self.tree.flush(&file, by)
         });
         empty(done, reply);
@@ -313,7 +317,7 @@ impl Filesystem for Adapter {
             // In this order: what comes while the listing is taken makes the next one fresh.
             self.tree.settle(&node);
             let keep = self.may_keep(&node);
-            let listing = self.tree.list(&node)?;
+            let listing = known(self.tree.list(&node))?;
             Ok((self.dirs.add(OpenDir { node, listing }), keep))
         });
         match opened {
@@ -403,10 +407,10 @@ impl Filesystem for Adapter {
                 fs.f_files,
                 fs.f_ffree,
                 fs.f_bsize as u32,
-                255,
+                NAME_MAX as u32,
                 fs.f_frsize as u32,
             ),
-            None => reply.statfs(0, 0, 0, 0, 0, 4096, 255, 4096),
+            None => reply.statfs(0, 0, 0, 0, 0, 4096, NAME_MAX as u32, 4096),
         }
     }
 

@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
+use crate::model::locks::Mutex;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 

@@ -7,8 +7,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::model::locks::{Level, Mutex};
 use ed25519_dalek::{Signer as _, SigningKey};
-use parking_lot::Mutex;
 
 use super::entry::{Entry, MsgIx};
 use super::{Changes, Index, Settings};
@@ -91,7 +91,11 @@ impl std::fmt::Debug for Memory {
 impl Memory {
     pub fn new(folder: &Arc<Mutex<Folder>>) -> Arc<Self> {
         let folder = Arc::clone(folder);
-        Arc::new(Self { folder, seen: Mutex::default(), on_tell: Mutex::default() })
+        Arc::new(Self {
+            folder,
+            seen: Mutex::at(Level::Store, BTreeMap::new()),
+            on_tell: Mutex::at(Level::File, None),
+        })
     }
 }
 
@@ -369,7 +373,8 @@ pub(super) fn at(index: &Index, id: &str) -> MsgIx {
 /// Its entry.
 #[track_caller]
 pub(super) fn entry(index: &Index, id: &str) -> Entry {
-    *index.read().entry(at(index, id)).unwrap()
+    let ix = at(index, id);
+    *index.read().entry(ix).unwrap()
 }
 
 /// The id of its thread.
@@ -382,7 +387,7 @@ pub(super) fn thread(index: &Index, id: &str) -> String {
 
 /// Everything that is published from now on.
 pub(super) fn listen(index: &Index) -> Arc<Mutex<Vec<Changes>>> {
-    let heard: Arc<Mutex<Vec<Changes>>> = Arc::default();
+    let heard = Arc::new(Mutex::at(Level::File, Vec::new()));
     let into = Arc::clone(&heard);
     index.subscribe(move |changes| into.lock().push(changes.clone()));
     heard

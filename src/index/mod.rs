@@ -10,9 +10,9 @@
 //!
 //! # Locks
 //!
-//! In this order, and none is held while a store is read for a view or told of marks:
-//! `scanning` (one per store: one scan at a time) → `marks` → `core`. Scans take `core` once per
-//! batch, so that views are never kept waiting for a whole log.
+//! In this order (which [`crate::model::locks`] checks), and none is held while a store is read for a
+//! view or told of marks: `scanning` (one per store: one scan at a time) → `marks` → `core`. Scans
+//! take `core` once per batch, so that views are never kept waiting for a whole log.
 
 mod again;
 mod apply;
@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
+use crate::model::locks::{Condvar, Level, Mutex, RwLock, RwLockReadGuard};
 
 use crate::identity::Keyring;
 use crate::model::{MessageKey, PublicKey, Timestamp, Unsigned};
@@ -64,7 +64,7 @@ pub struct Settings {
 }
 
 /// Who wants to know what changed. Called without locks.
-type Listener = Box<dyn Fn(&Changes) + Send + Sync>;
+type Listener = Arc<dyn Fn(&Changes) + Send + Sync>;
 
 /// The index. Shared by everything above it.
 pub struct Index {
@@ -127,14 +127,14 @@ impl Index {
         let bulk = core.unsorted;
         let warned = stores.iter().map(|_| AtomicBool::new(false)).collect();
         let index = Self {
-            core: RwLock::new(core),
-            scanning: stores.iter().map(|_| Mutex::new(())).collect(),
+            core: RwLock::at(Level::Core, core),
+            scanning: stores.iter().map(|_| Mutex::at(Level::Scanning, ())).collect(),
             stores,
             keyring,
-            marks: Mutex::new(marks),
+            marks: Mutex::at(Level::Marks, marks),
             settings,
             listeners: RwLock::new(Vec::new()),
-            news: (Mutex::new(0), Condvar::new()),
+            news: (Mutex::new(0), Condvar::default()),
             untold: true.into(),
             warned,
             unsaved: bulk.into(),
@@ -180,13 +180,14 @@ impl Index {
     }
 
     /// The tables, for reading. Hold it briefly and read no store while holding it.
+    #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, Core> {
         self.core.read()
     }
 
     /// Calls `listener` after every change, without locks held.
     pub fn subscribe(&self, listener: impl Fn(&Changes) + Send + Sync + 'static) {
-        self.listeners.write().push(Box::new(listener));
+        self.listeners.write().push(Arc::new(listener));
     }
 
     /// Remembers the rendered length of a message, as it was in `seen` at that generation.
@@ -263,7 +264,8 @@ impl Index {
             return;
         }
         self.unsaved.store(true, Ordering::Relaxed);
-        for listener in self.listeners.read().iter() {
+        let listeners = self.listeners.read().clone();
+        for listener in &listeners {
             listener(changes);
         }
         self.wake();
@@ -274,7 +276,7 @@ impl Index {
         let (woken, condvar) = &self.news;
         let mut now = woken.lock();
         while *now == seen {
-            if condvar.wait_until(&mut now, deadline).timed_out() {
+            if condvar.wait_until(&mut now, deadline) {
                 break;
             }
         }
@@ -292,11 +294,6 @@ impl Index {
         let entry = core.entry(ix)?;
         let store = self.store_of(entry)?.name().to_owned();
         Some(MessageKey { store, from: core.from(entry).to_owned(), id: core.id(entry) })
-    }
-
-    /// Tells those who cache that a message has another name than they think.
-    pub fn announce(&self, ix: MsgIx) {
-        self.publish(&Changes { marked: vec![ix], ..Changes::default() });
     }
 
     /// Writes the snapshot if anything changed since the last one.

@@ -3,6 +3,7 @@
 //! Everything above this module (stores, index, views) speaks in these types; nothing here knows
 //! a storage format, a folder of the mount or the kernel.
 
+pub mod locks;
 mod message;
 mod nearest;
 mod policy;

@@ -3,9 +3,9 @@
 use std::num::NonZeroUsize;
 use std::sync::LazyLock;
 
+use crate::model::locks::Mutex;
 use ed25519_dalek::{Signature, VerifyingKey};
 use lru::LruCache;
-use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::{Claim, PublicKey};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::model::locks::Mutex;
 
 use super::{DraftId, Listed, Open, Outbox, Target, note};
 

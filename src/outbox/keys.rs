@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::model::locks::Mutex;
 
 use super::OutboxError;
 use crate::identity::{Identity, Keyring, KeyringError};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use crate::model::locks::{Level, Mutex};
 
 use super::{
     CLOSING, DraftId, EARLY_LIMIT, Kept, Open, Outbox, OutboxError, REFUSING, Refusal, Target,
@@ -95,7 +95,7 @@ impl Outbox {
 
     fn add(&self, draft: Open) -> DraftId {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.open.lock().insert(id, Arc::new(Mutex::new(draft)));
+        self.open.lock().insert(id, Arc::new(Mutex::at(Level::Draft, draft)));
         id
     }
 

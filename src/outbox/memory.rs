@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use crate::model::locks::Mutex;
 
 use crate::model::{Attachment, Claim, Draft, Message, Seed, Timestamp};
 use crate::store::{
@@ -273,12 +273,14 @@ impl Store for Memory {
         if self.traits.lock().locked.contains(&message.thread) {
             return Err(StoreError::Busy(format!("thread {} is locked", message.thread)));
         }
+        let known = {
+            let prepared = self.prepared.lock();
+            prepared.iter().find(|(id, _)| *id == message.id).map(|(_, l)| l.clone())
+        };
         let mut letters = self.letters.lock();
         if letters.iter().any(|l| l.message.id == message.id) {
             return Ok(());
         }
-        let prepared = self.prepared.lock();
-        let known = prepared.iter().find(|(id, _)| *id == message.id).map(|(_, l)| l.clone());
         let mut letter = known.unwrap_or_else(|| Letter {
             message: Message {
                 from: Some(ME.to_owned()),

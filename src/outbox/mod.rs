@@ -51,7 +51,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use crate::model::locks::{Level, Mutex};
 use serde::{Deserialize, Serialize};
 
 use crate::index::Index;
@@ -70,7 +70,7 @@ const IDEMPOTENCY_WINDOW_MS: i64 = 7 * 86_400_000;
 const EARLY_LIMIT: usize = 64 << 10;
 /// The kernel sends the release right after the flush of the last close; who reads within this
 /// time waits for it.
-pub const CLOSING: Duration = Duration::from_millis(60);
+const CLOSING: Duration = Duration::from_millis(60);
 /// The same after a refused one. Longer, because who was refused looks for the reason and for nothing
 /// else.
 const REFUSING: Duration = Duration::from_millis(500);
@@ -230,7 +230,7 @@ impl Outbox {
         let attachments = Attachments::open(state, settings.durability, parcels)
             .map_err(io("the copies of attachments cannot be looked at"))?;
         let (spool, attachments) = (Arc::new(spool), Arc::new(attachments));
-        let reserved = Arc::new(Mutex::new(Reserved::default()));
+        let reserved = Arc::new(Mutex::at(Level::Reserved, Reserved::default()));
         let sender = Sender::start(Tools {
             index: Arc::clone(&index),
             spool: Arc::clone(&spool),
@@ -257,7 +257,7 @@ impl Outbox {
             sender,
             next: AtomicU64::new(1),
             open: Mutex::new(HashMap::new()),
-            shelf: Mutex::new(shelf),
+            shelf: Mutex::at(Level::Shelf, shelf),
             reserved,
             last_refusal: Mutex::new(last_refusal),
             notes: Mutex::new(BTreeMap::new()),

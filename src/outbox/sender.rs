@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::model::locks::{Condvar, Mutex};
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
-use parking_lot::{Condvar, Mutex};
 
 use super::CLOSING;
 use super::attachments::Attachments;
@@ -79,7 +79,7 @@ impl Sender {
     /// As the system gave it.
     pub fn start(tools: Tools) -> io::Result<Self> {
         let (orders, inbox) = unbounded();
-        let under = Arc::new((Mutex::new(Under::default()), Condvar::new()));
+        let under = Arc::new((Mutex::new(Under::default()), Condvar::default()));
         let worker = Worker { tools, under: Arc::clone(&under) };
         let thread = std::thread::Builder::new()
             .name("msgfs-send".into())
@@ -129,7 +129,7 @@ impl Sender {
             return true;
         }
         while under.closing.contains_key(&draft) {
-            if changed.wait_until(&mut under, until).timed_out() {
+            if changed.wait_until(&mut under, until) {
                 return false;
             }
         }

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use parking_lot::Mutex;
+use crate::model::locks::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::store::{Durability, Prepared, fs};

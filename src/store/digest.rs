@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
 
+use crate::model::locks::Mutex;
 use lru::LruCache;
-use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use super::fs::{Stamp, read_at_most};

@@ -97,8 +97,11 @@ impl Tree {
         let mut paths = self.paths.lock();
         let mut hash = stable_hash(3, parts) & IDENTITY_MASK;
         // Paths can be made so that their hashes are equal.
-        while paths.entry(hash).or_insert_with(|| node.clone()) != node {
+        while paths.get_or_insert(hash, || node.clone()) != node {
             hash = stable_hash(hash.wrapping_add(1), parts) & IDENTITY_MASK;
+        }
+        if paths.len() > super::PATHS {
+            paths.pop_lru();
         }
         join(Tag::Path, hash)
     }
@@ -196,9 +199,16 @@ impl Tree {
             Node::Wait | Node::Next => read(0, NO_TIME, Caching::Volatile),
             Node::Message(place, ix) => {
                 let (size, time) = self.message_size(*ix)?;
-                let caching =
-                    if *place == Place::Inbox { Caching::Folder } else { Caching::Immutable };
-                read(size, time, caching)
+                let leaves = match place {
+                    Place::Inbox => true,
+                    // A late parent moves a message to another thread.
+                    Place::Thread => {
+                        let entry = self.index.read().entry(*ix).copied();
+                        entry.and_then(|e| self.index.store_of(&e)).is_some_and(|s| s.links())
+                    }
+                    _ => false,
+                };
+                read(size, time, if leaves { Caching::Folder } else { Caching::Immutable })
             }
             Node::Reply(_, ix) | Node::Ack(_, ix) => {
                 let time = self.index.read().entry(*ix).map_or(NO_TIME, Entry::time);

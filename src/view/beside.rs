@@ -2,7 +2,7 @@
 //! only be written and are not listed), `.warning` says what I should know of one of mine, `.d/`
 //! holds the files that come with it.
 
-use parking_lot::Mutex;
+use crate::model::locks::{Level, Mutex};
 
 use super::file::OpenFile;
 use super::node::{Node, Place};
@@ -77,7 +77,7 @@ impl Tree {
             return Err(Error::not_permitted("this file can only be written"));
         }
         self.outbox()?;
-        Ok(OpenFile::Ack { message: ix, done: Mutex::new(false) })
+        Ok(OpenFile::Ack { message: ix, done: Mutex::at(Level::File, false) })
     }
 
     /// Takes what is written to `.ack`, whatever it is: the first bytes acknowledge, so that whoever

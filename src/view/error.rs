@@ -12,6 +12,9 @@ pub enum Error {
     /// No such name, and why not.
     #[error("{0}")]
     Missing(String),
+    /// A number that stood for something that is gone: its name is to be looked up again.
+    #[error("it is gone")]
+    Stale,
     /// A folder where a file was expected.
     #[error("is a folder")]
     IsDir,
@@ -52,6 +55,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Self::NotFound | Self::Missing(_) => libc::ENOENT,
+            Self::Stale => libc::ESTALE,
             Self::IsDir => libc::EISDIR,
             Self::NotDir => libc::ENOTDIR,
             Self::NotPermitted(_) => libc::EPERM,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use crate::model::locks::{Level, Mutex};
 
 use super::node::{Node, Place};
 use super::transcript::Plan;
@@ -78,6 +78,8 @@ pub enum OpenFile {
     Waiting {
         /// `.next`: a message and its mark.
         next: bool,
+        /// The process that opened it.
+        opener: u32,
         /// What the wait gave.
         answer: Mutex<Option<Answer>>,
     },
@@ -104,39 +106,61 @@ pub enum OpenFile {
 }
 
 impl OpenFile {
-    /// The message that reading this handle has marked: it was given its last byte.
-    fn was_read(&self) -> Option<MsgIx> {
-        let read = |m: &MarkAtEnd| m.seen.load(Ordering::Relaxed).then_some(m.message);
+    /// Whether it matters which process closes it.
+    pub fn asks_who(&self) -> bool {
         match self {
-            Self::Bytes { mark, .. } => mark.as_ref().and_then(read),
-            Self::Waiting { answer, .. } => answer.lock().as_ref()?.mark.as_ref().and_then(read),
+            Self::Bytes { mark, .. } => mark.is_some(),
+            Self::Raw(_) | Self::Transcript { .. } | Self::Ack { .. } => false,
+            Self::Waiting { next, .. } => *next,
+            _ => true,
+        }
+    }
+
+    /// Whether this is `.next`.
+    pub fn is_next(&self) -> bool {
+        matches!(self, Self::Waiting { next: true, .. })
+    }
+
+    /// The message to mark when the handle is closed, as it is when its opener (or, with `by` none, the
+    /// last process) closes: it was given its last byte. Once: who makes it unread again while
+    /// the handle is open is not contradicted.
+    fn was_read(&self, by: Option<u32>) -> Option<MsgIx> {
+        match self {
+            Self::Bytes { mark, .. } => mark.as_ref()?.take(by),
+            Self::Waiting { answer, .. } => answer.lock().as_ref()?.mark.as_ref()?.take(by),
             _ => None,
         }
     }
-}
-
-/// Tells open files apart.
-fn address(file: &OpenFile) -> usize {
-    std::ptr::from_ref(file) as usize
 }
 
 /// What reading a handle to its end marks.
 #[derive(Debug)]
 pub struct MarkAtEnd {
     message: MsgIx,
+    opener: u32,
     seen: AtomicBool,
+    made: AtomicBool,
 }
 
 /// What a wait gave.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Answer {
     pub(super) bytes: Arc<[u8]>,
     pub(super) mark: Option<MarkAtEnd>,
+    /// The message that no other `.next` gets until this one is closed.
+    pub(super) handed: Option<MsgIx>,
 }
 
 impl MarkAtEnd {
-    pub(super) fn new(message: MsgIx) -> Self {
-        Self { message, seen: AtomicBool::new(false) }
+    pub(super) fn new(message: MsgIx, opener: u32) -> Self {
+        Self { message, opener, seen: false.into(), made: false.into() }
+    }
+
+    fn take(&self, by: Option<u32>) -> Option<MsgIx> {
+        let closed = by.is_none_or(|by| is_opener(self.opener, by));
+        let now =
+            closed && self.seen.load(Ordering::Relaxed) && !self.made.swap(true, Ordering::Relaxed);
+        now.then_some(self.message)
     }
 
     /// Notes what a read was given.
@@ -145,6 +169,12 @@ impl MarkAtEnd {
             self.seen.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// Whether who closes is who opened. It only matters while there can be another: unknown counts as the
+/// opener.
+fn is_opener(opener: u32, by: u32) -> bool {
+    opener == by || opener == 0 || by == 0
 }
 
 /// The part of `bytes` that a read asks for.
@@ -181,15 +211,16 @@ impl Tree {
             Node::Readme => bytes(self.readme().into_bytes().into()),
             Node::Status => bytes(self.status().0.into_bytes().into()),
             Node::Wait | Node::Next => {
-                Ok(OpenFile::Waiting { next: *node == Node::Next, answer: Mutex::new(None) })
+                let (next, opener) = (*node == Node::Next, access.opener);
+                Ok(OpenFile::Waiting { next, opener, answer: Mutex::new(None) })
             }
             Node::Message(place, ix) => {
                 let mark = (*place == Place::Inbox && self.reading_marks(&access.reader))
-                    .then(|| MarkAtEnd::new(*ix));
+                    .then(|| MarkAtEnd::new(*ix, access.opener));
                 Ok(OpenFile::Bytes { bytes: self.rendered(*ix)?, mark })
             }
             Node::Transcript(thread) => {
-                let plan = Mutex::new(self.transcript(*thread)?);
+                let plan = Mutex::at(Level::File, self.transcript(*thread)?);
                 Ok(OpenFile::Transcript { thread: *thread, plan })
             }
             Node::Reject(identity) => bytes(self.reject_text(*identity)?.0.into_bytes().into()),
@@ -208,7 +239,7 @@ impl Tree {
         self.settings.mark_read == MarkRead::OnRead && !looking && !self.settings.read_only
     }
 
-    /// Reads from an open file. `.wait` and `.next` answer from what [`Tree::await_mail`] gave.
+    /// Reads from an open file. `.wait` and `.next` answer from what [`Tree::try_answer`] found.
     ///
     /// # Errors
     /// Store errors as they come.
@@ -256,8 +287,7 @@ impl Tree {
     /// # Errors
     /// Why a draft is refused.
     pub fn flush(&self, file: &OpenFile, by: u32) -> Result<(), Error> {
-        // Who it is only matters while there can be another: unknown counts as the opener.
-        let by_opener = |opener: u32| opener == by || opener == 0 || by == 0;
+        let by_opener = |opener: u32| is_opener(opener, by);
         match file {
             OpenFile::Draft { id, opener, .. } => {
                 Ok(self.outbox()?.flush(*id, by_opener(*opener))?)
@@ -272,9 +302,7 @@ impl Tree {
             }
             OpenFile::Text(file) if by_opener(file.opener) => self.flush_text(file),
             OpenFile::Bytes { .. } | OpenFile::Waiting { .. } => {
-                if file.was_read().is_some() {
-                    self.reading.flushed(address(file));
-                }
+                self.mark_read(file, Some(by));
                 Ok(())
             }
             OpenFile::Raw(_)
@@ -294,12 +322,20 @@ impl Tree {
             }
             OpenFile::Body { id, folder, .. } => self.release_body(*id, folder),
             OpenFile::Text(file) => self.release_text(file),
-            _ => {
-                if let Some(message) = file.was_read() {
-                    self.index.mark(message, true, true);
+            OpenFile::Waiting { answer, .. } => {
+                self.mark_read(file, None);
+                let handed = answer.lock().take().and_then(|a| a.handed);
+                if let Some(ix) = handed {
+                    self.take_back(ix);
                 }
-                self.reading.released(address(file));
             }
+            _ => self.mark_read(file, None),
+        }
+    }
+
+    fn mark_read(&self, file: &OpenFile, by: Option<u32>) {
+        if let Some(message) = file.was_read(by) {
+            self.index.mark(message, true, true);
         }
     }
 

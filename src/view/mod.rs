@@ -10,7 +10,6 @@
 
 mod attr;
 mod beside;
-mod closing;
 mod error;
 mod file;
 mod firsts;
@@ -41,7 +40,6 @@ pub use listing::Listing;
 pub use node::{Ino, Node, Place};
 pub use path::Listed;
 pub use reader::Reader;
-pub use stale::Stale;
 pub use texts::TextFile;
 
 use std::collections::{HashMap, HashSet};
@@ -50,8 +48,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::model::locks::{Level, Mutex};
 use lru::LruCache;
-use parking_lot::Mutex;
 
 use crate::index::{Core, Entry, Index, MsgIx, ThreadIx};
 use crate::model::{
@@ -67,6 +65,8 @@ const RENDERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 const RENDERED_MAX: usize = 64 << 10;
 /// Threads whose order or transcript is kept.
 const THREADS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
+/// Nodes that are known by the hash of their path. The kernel looks a forgotten one up again by its name.
+const PATHS: usize = 65_536;
 /// How long a reader of `sent/` waits for what was just written.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -129,9 +129,10 @@ pub struct Tree {
     /// The files of `rejected/`, as of a generation of the index.
     rejects_seen: Mutex<(u64, Arc<HashMap<String, u64>>)>,
     /// Nodes whose inode number is the hash of a path.
-    paths: Mutex<HashMap<u64, Node>>,
+    paths: Mutex<LruCache<u64, Node>>,
     listers: Mutex<Listers>,
-    reading: closing::Closing,
+    /// Messages that an open `.next` has.
+    handed: Mutex<HashSet<MsgIx>>,
     /// Messages acknowledged through this tree.
     acknowledged: Mutex<HashSet<MsgIx>>,
     composing: Mutex<HashMap<String, write::Composing>>,
@@ -167,12 +168,13 @@ impl Tree {
             transcripts: Mutex::new(LruCache::new(THREADS)),
             every: Mutex::new((u64::MAX, Arc::new(Vec::new()))),
             newest_seen: Mutex::new(None),
-            rejects_seen: Mutex::new((u64::MAX, Arc::default())),
-            paths: Mutex::new(HashMap::new()),
+            rejects_seen: Mutex::at(Level::Shown, (u64::MAX, Arc::default())),
+            // Not with room for all of them at once.
+            paths: Mutex::new(LruCache::unbounded()),
             listers: Mutex::new(Listers::default()),
-            reading: closing::Closing::default(),
+            handed: Mutex::at(Level::Shown, HashSet::new()),
             acknowledged: Mutex::default(),
-            composing: Mutex::new(HashMap::new()),
+            composing: Mutex::at(Level::Composing, HashMap::new()),
             texts: texts::Texts::default(),
         }
     }
@@ -216,10 +218,9 @@ impl Tree {
         self.settings.scope == Scope::All
     }
 
-    /// Waits until what was just sent, or just read, can be seen in a folder.
+    /// Waits until what was just sent can be seen in a folder.
     pub fn settle(&self, folder: &Node) {
         match folder {
-            Node::Inbox => self.reading.wait(),
             Node::Sent | Node::SentDay(_) | Node::Outbox | Node::Thread(_) => {
                 if let Some(outbox) = &self.outbox {
                     outbox.settle(SETTLE);

@@ -85,11 +85,6 @@ fn last_part(id: &str, full: bool) -> String {
     }
 }
 
-/// The names, without ending, that a message can have.
-pub(super) fn message_stems(core: &Core, entry: &Entry) -> [String; 3] {
-    [SHORT, FULL, FULL + 1].map(|level| message_stem(core, entry, level))
-}
-
 /// The folder name of a thread id.
 fn thread_name(id: &str) -> String {
     cut_to_length(escaped(id), id)

@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::model::locks::Mutex;
 use lru::LruCache;
-use parking_lot::Mutex;
 
 use super::file::OpenFile;
 use super::listing::Listing;

@@ -71,7 +71,7 @@ impl Tree {
     /// As [`Tree::open`] and [`Tree::read`]; what `out` gives.
     pub fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Error> {
         let file = self.open(&self.resolve(path)?, &Access::default())?;
-        self.await_mail(&file, &|| false)?;
+        self.await_mail(&file)?;
         let mut offset = 0;
         loop {
             let bytes = self.read(&file, offset, CHUNK)?;

@@ -48,6 +48,12 @@ pub fn thread_group(tid: u32) -> Option<u32> {
     line.trim().parse().ok()
 }
 
+/// The name of the program that a process runs.
+pub fn program_of(pid: u32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end_matches('\n').to_owned())
+}
+
 /// Whether a signal is waiting for this thread that it neither blocks nor ignores: a read that
 /// blocks for it has to end.
 pub fn interrupted(tid: u32) -> bool {

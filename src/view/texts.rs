@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::model::locks::{Level, Mutex};
 
 use crate::model::Timestamp;
 use crate::outbox::names;
@@ -281,7 +281,10 @@ impl Texts {
         let (text, was_away) = {
             let mut table = self.0.lock();
             let was_away = table.away.remove(&key).is_some();
-            let new = || Slot { text: Arc::new(Mutex::new(Text::new(key.clone()))), handles: 0 };
+            let new = || Slot {
+                text: Arc::new(Mutex::at(Level::File, Text::new(key.clone()))),
+                handles: 0,
+            };
             let slot = table.slots.entry(key.clone()).or_insert_with(new);
             slot.handles += 1;
             (Arc::clone(&slot.text), was_away)
@@ -354,7 +357,7 @@ impl Texts {
         let kept = Text { bytes: text.bytes.clone(), loaded: true, time, ..Text::new(key.clone()) };
         let unsaved = Unsaved { key: key.clone(), name, reason: reason.to_owned(), time };
         table.unsaved.insert(key.clone(), unsaved);
-        table.slots.insert(key, Slot { text: Arc::new(Mutex::new(kept)), handles: 0 });
+        table.slots.insert(key, Slot { text: Arc::new(Mutex::at(Level::File, kept)), handles: 0 });
     }
 
     /// What there is here under a name.

@@ -85,20 +85,6 @@ impl Tree {
         self.index.stores().get(number).is_some_and(|s| s.origins())
     }
 
-    /// Every folder name that a thread has, or has had while the same id was shown in another store
-    /// too.
-    pub(super) fn thread_names(&self, thread: ThreadIx) -> Vec<String> {
-        let core = self.index.read();
-        let Some((id, number)) = core.thread_id(thread) else { return Vec::new() };
-        let mut all = vec![self.own_name(&core, id, number)];
-        for (number, store) in self.index.stores().iter().enumerate() {
-            if core.find_thread(number, id).is_some() {
-                all.push(format!("{}~{}", self.own_name(&core, id, number), store.name()));
-            }
-        }
-        all
-    }
-
     /// The folder name of a thread: with the store's name if another store shows the same.
     pub(super) fn thread_folder(&self, thread: ThreadIx) -> Option<String> {
         self.folder_name(&self.index.read(), thread)

@@ -7,7 +7,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::model::locks::Mutex;
 
 use super::{Error, Tree};
 use crate::index::{MsgIx, ThreadIx};

@@ -46,9 +46,12 @@ impl Group {
     }
 }
 
-/// The groups looked at last, as of a generation of the names.
+/// A group, as of a generation of the names.
+type Dated = (u64, Arc<Group>);
+
+/// The groups looked at last.
 #[derive(Debug)]
-pub(super) struct Seen(Mutex<LruCache<(Timestamp, Peers), (u64, Arc<Group>)>>);
+pub(super) struct Seen(Mutex<LruCache<(Timestamp, Peers), Dated>>);
 
 impl Default for Seen {
     fn default() -> Self {

@@ -1,6 +1,5 @@
 //! `.wait` and `.next`: reads that block until there is mail.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::file::{Answer, MarkAtEnd, OpenFile};
@@ -8,55 +7,101 @@ use super::{Error, Tree};
 use crate::index::MsgIx;
 use crate::model::MarkRead;
 
-/// How often a waiting process is asked whether it was interrupted.
-const ASK: Duration = Duration::from_millis(100);
-
 impl Tree {
-    /// Whether a read of this file would block: it belongs on a thread of its own.
+    /// Whether a read of this file has to wait for its answer.
     pub fn would_wait(&self, file: &OpenFile) -> bool {
         matches!(file, OpenFile::Waiting { answer, .. } if answer.lock().is_none())
     }
 
-    /// Waits for mail on behalf of a reader; [`Tree::read`] then has the answer. `interrupted` is
-    /// asked every tenth of a second.
-    ///
-    /// # Errors
-    /// [`Error::Interrupted`]; store errors as they come.
-    pub fn await_mail(&self, file: &OpenFile, interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
-        let OpenFile::Waiting { next, answer } = file else { return Ok(()) };
-        let deadline = Instant::now() + self.settings.wait_timeout;
-        let got = loop {
-            let seen = self.index.news();
-            let unread = self.index.read().inbox().next();
-            if let Some(ix) = unread {
-                match self.answer(*next, ix) {
-                    // Gone between the look and the read: look again.
-                    Err(Error::NotFound) => {}
-                    other => break other?,
-                }
-            }
-            if interrupted() {
-                return Err(Error::Interrupted);
-            }
-            let now = Instant::now();
-            if now >= deadline {
-                break Answer { bytes: Arc::from(&[][..]), mark: None };
-            }
-            self.index.wait(seen, deadline.min(now + ASK));
-        };
-        *answer.lock() = Some(got);
-        Ok(())
+    /// How long a read waits at most.
+    pub fn wait_timeout(&self) -> Duration {
+        self.settings.wait_timeout
     }
 
-    fn answer(&self, next: bool, oldest: MsgIx) -> Result<Answer, Error> {
-        if next {
-            let marks = self.settings.mark_read == MarkRead::OnRead && !self.settings.read_only;
-            let mark = marks.then(|| MarkAtEnd::new(oldest));
-            return Ok(Answer { bytes: self.rendered(oldest)?, mark });
+    /// Finds what a waiting file gives; whether there is anything. [`Tree::read`] then has it.
+    ///
+    /// # Errors
+    /// Store errors as they come.
+    pub fn try_answer(&self, file: &OpenFile) -> Result<bool, Error> {
+        let OpenFile::Waiting { next, opener, answer } = file else { return Ok(true) };
+        if answer.lock().is_some() {
+            return Ok(true);
         }
+        let Some(found) = (if *next { self.hand_out(*opener)? } else { self.names_answer() })
+        else {
+            return Ok(false);
+        };
+        *answer.lock() = Some(found);
+        Ok(true)
+    }
+
+    /// Nothing came in time: a waiting file gives nothing.
+    pub fn answer_nothing(&self, file: &OpenFile) {
+        if let OpenFile::Waiting { answer, .. } = file {
+            answer.lock().get_or_insert_default();
+        }
+    }
+
+    /// Waits for mail on behalf of a reader; [`Tree::read`] then has the answer.
+    ///
+    /// # Errors
+    /// Store errors as they come.
+    pub fn await_mail(&self, file: &OpenFile) -> Result<(), Error> {
+        let deadline = Instant::now() + self.settings.wait_timeout;
+        loop {
+            let seen = self.index.news();
+            if self.try_answer(file)? {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                self.answer_nothing(file);
+                return Ok(());
+            }
+            self.index.wait(seen, deadline);
+        }
+    }
+
+    fn names_answer(&self) -> Option<Answer> {
         let mut text = self.unread_names().join("\n");
+        if text.is_empty() {
+            return None;
+        }
         text.push('\n');
-        Ok(Answer { bytes: text.into_bytes().into(), mark: None })
+        Some(Answer { bytes: text.into_bytes().into(), ..Answer::default() })
+    }
+
+    /// The oldest unread message that no other `.next` has, for one that has it until it is closed.
+    fn hand_out(&self, opener: u32) -> Result<Option<Answer>, Error> {
+        loop {
+            let oldest = {
+                let mut handed = self.handed.lock();
+                let oldest = self.index.read().inbox().find(|ix| !handed.contains(ix));
+                handed.extend(oldest);
+                oldest
+            };
+            let Some(ix) = oldest else { return Ok(None) };
+            match self.rendered(ix) {
+                Ok(bytes) => {
+                    let marks =
+                        self.settings.mark_read == MarkRead::OnRead && !self.settings.read_only;
+                    let mark = marks.then(|| MarkAtEnd::new(ix, opener));
+                    return Ok(Some(Answer { bytes, mark, handed: Some(ix) }));
+                }
+                Err(e) => {
+                    self.take_back(ix);
+                    // Gone between the look and the read: look again.
+                    if !matches!(e, Error::NotFound) {
+                        return Err(e);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A `.next` no longer has a message: if it was not read to its end, it is for somebody else.
+    pub(super) fn take_back(&self, ix: MsgIx) {
+        self.handed.lock().remove(&ix);
+        self.index.wake();
     }
 
     /// Names of the unread messages, oldest first.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use parking_lot::Mutex;
+use crate::model::locks::{Level, Mutex};
 
 use super::file::OpenFile;
 use super::node::Node;
@@ -321,7 +321,6 @@ impl Tree {
                 }
                 if *parent != Node::Inbox {
                     self.index.mark(ix, false, false);
-                    self.index.announce(ix);
                 }
                 Ok(())
             }
@@ -425,7 +424,7 @@ impl Tree {
         Ok(OpenFile::Compose {
             folder: folder.to_owned(),
             name: name.to_owned(),
-            text: Mutex::new(text),
+            text: Mutex::at(Level::File, text),
             append: access.append,
         })
     }

@@ -254,3 +254,27 @@ fn s70_state_is_private() {
     let mode = fs::metadata(bed.state("bar")).unwrap().permissions().mode();
     assert_eq!(mode & 0o077, 0, "{mode:o}");
 }
+
+/// S169: names of 256 bytes, in every folder and for every call; 255 are looked for.
+#[test]
+fn s169_names_too_long() {
+    let (_bed, m, recs, names) = mounted_three();
+    let long = "x".repeat(256);
+    let archived = recs[0].archived(0);
+    for folder in ["", "inbox/", "outbox/", "archive/", "threads/plan/", "raw/samp/", "rejected/"] {
+        for call in [
+            format!("stat {folder}{long}"),
+            format!("touch {folder}{long}"),
+            format!("mkdir {folder}{long}"),
+            format!("rm {folder}{long}"),
+            format!("rmdir {folder}{long}"),
+            format!("python3 -c 'import os; os.rename(\"{archived}\", \"{folder}{long}\")'"),
+        ] {
+            let out = m.sh(&call);
+            assert!(out.stderr.contains("File name too long"), "{call}: {out:?}");
+        }
+        let out = m.sh(&format!("stat {folder}{}", &long[1..]));
+        assert!(out.stderr.contains("No such file"), "{out:?}");
+    }
+    m.inbox_becomes(&strs(&names));
+}

@@ -164,6 +164,51 @@ fn s88_busy() {
     bed.mount_at(&bed.path("again"), "bar", &[]).umount();
 }
 
+/// S168: who stands in the mount is named with what to type, which works; so does what the refusal of
+/// a new mount says when the old one was detached.
+#[test]
+fn s168_busy_says_who_and_what_to_type() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let dir = m.dir.to_str().unwrap().to_owned();
+    let mut c = bed.command("sleep");
+    c.arg("600").current_dir(m.path("inbox"));
+    let mut user = Running::start(c, None).unwrap();
+    soon("the mount is in use", || {
+        let out = bed.msgfs_out(&["umount", &dir]);
+        assert_eq!(out.code(), Some(1), "{out:?}");
+        out.stderr.contains("sleep (") && out.stderr.contains(&format!("umount --lazy {dir}"))
+    });
+    let out = bed.msgfs_out(&["umount", "--lazy", &dir]);
+    assert!(out.ok() && out.said().contains("sleep ("), "{out:?}");
+    assert!(out.said().contains(&format!("msgfs umount {dir}")), "{out:?}");
+    let elsewhere = bed.path("elsewhere");
+    let again = ["mount", "--me", "bar", elsewhere.to_str().unwrap()];
+    let out = bed.msgfs_out(&again);
+    assert!(!out.ok() && out.stderr.contains(&format!("msgfs umount {dir}")), "{out:?}");
+    let out = bed.msgfs_out(&["umount", &dir]);
+    assert!(out.ok(), "{out:?}");
+    assert!(user.running());
+    bed.mount_at(&elsewhere, "bar", &[]).umount();
+}
+
+/// S168: the end of a detached mount leaves alone what was mounted in its place since.
+#[test]
+fn s168_a_detached_mount_does_not_end_its_successor() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let mut c = bed.command("sleep");
+    c.arg("600").current_dir(m.path("inbox"));
+    let _user = Running::start(c, None).unwrap();
+    soon("the mount is in use", || !bed.msgfs_out(&["umount", m.dir.to_str().unwrap()]).ok());
+    assert!(bed.msgfs_out(&["umount", "--lazy", m.dir.to_str().unwrap()]).ok());
+    let other = bed.mount_at(&m.dir, "carol", &[]);
+    m.signal(Signal::TERM);
+    assert!(mounted(&other.dir));
+    other.ok("ls inbox");
+    other.umount();
+}
+
 /// S88: SIGTERM while somebody stands in the mount ends the daemon and leaves no dead mount.
 #[test]
 fn s88_busy_sigterm() {

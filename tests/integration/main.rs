@@ -47,6 +47,7 @@ mod replies;
 mod robustness;
 mod several;
 mod ssot;
+mod stress;
 mod threads;
 mod tools;
 mod tree;

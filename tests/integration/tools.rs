@@ -1,5 +1,6 @@
 //! Editors and copy tools write into `outbox/` as they write anywhere else.
 
+use crate::common::fixtures::mounted_three;
 use crate::common::samp::{self, T0, bodies, member, only, read_log};
 use crate::common::{Bed, Mount, soon};
 
@@ -167,4 +168,21 @@ fn s15_tar() {
         assert_eq!(std::fs::read_to_string(out.join(r.archived(0))).unwrap(), r.file("none"));
     }
     m.ok(&format!("diff -r transcripts {}/transcripts", out.display()));
+}
+
+/// S169: rsync that writes in place, as it does with `-a` and alone, into `outbox/` and a thread.
+#[test]
+fn s169_rsync_in_place() {
+    let (bed, m, ..) = mounted_three();
+    std::fs::write(bed.path("cwd/foo"), "in place\n").unwrap();
+    let from = bed.path("cwd/foo");
+    for (n, (options, to)) in
+        [("", "outbox/"), ("-a", "outbox/"), ("-t", "threads/plan/")].into_iter().enumerate()
+    {
+        let out = m.sh(&format!("rsync {options} --inplace {} {to}", from.display()));
+        assert!(out.ok(), "{options} {to}: {out:?}");
+        assert!(!m.ls(to).contains(&"foo".to_owned()));
+        assert_eq!(samp::read_log(&bed.store, "bar").len(), n + 1);
+        assert!(!m.sh(&format!("stat {to}foo")).ok(), "only rsync sees it");
+    }
 }

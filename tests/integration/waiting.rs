@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::common::fixtures::{mounted_three, strs};
 use crate::common::proc::Running;
 use crate::common::samp::{self, T0};
-use crate::common::{Bed, Mount};
+use crate::common::{Bed, Mount, wait_for};
 
 fn reader(bed: &Bed, m: &Mount, script: &str) -> Running {
     let mut c = bed.command("bash");
@@ -131,6 +131,100 @@ fn s80_many() {
         let out = r.finish(Duration::from_secs(5)).unwrap();
         assert_eq!(out.stdout, format!("{}\n", mail.name(0)));
     }
+}
+
+/// S165: a thousand reads wait at once, delay nobody, and all get their answer.
+#[test]
+fn s165_a_thousand() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    // One process with a thread a reader, so that the test's machine is not what fails.
+    let readers = r"
+import threading, sys
+got = []
+def wait():
+    with open('.wait') as f: got.append(f.read())
+all = [threading.Thread(target=wait) for _ in range(1000)]
+[t.start() for t in all]
+open(sys.argv[1], 'w').close()
+[t.join() for t in all]
+print(len(got), len(set(got)), got[0].strip())
+";
+    let mut c = bed.command("python3");
+    let started = bed.path("started");
+    c.args(["-c", readers]).arg(&started).current_dir(&m.dir);
+    let mut r = Running::start(c, None).unwrap();
+    wait_for(Duration::from_secs(60), "all wait", || started.exists());
+    m.ok("ls -la . inbox archive > /dev/null; cat status.txt > /dev/null");
+    assert!(r.running());
+    let threads = std::fs::read_dir(format!("/proc/{}/task", m.pid())).unwrap().count();
+    assert!(threads < 200, "a thread each: {threads}");
+    let mail = samp::append(&bed.store, "foo", "bar", "t", "for all", T0);
+    let out = r.finish(Duration::from_secs(60)).unwrap();
+    assert_eq!(out.stdout, format!("1000 1 {}\n", mail.name(0)));
+}
+
+/// S166: of ten open `.next` each has another message, and what one closes before its end is the next
+/// one's.
+#[test]
+fn s166_one_message_to_one_reader() {
+    let bed = Bed::new();
+    let recs: Vec<_> =
+        (0..10).map(|n| samp::append(&bed.store, "foo", "bar", "t", "text", T0 + n)).collect();
+    let m = bed.mount("bar");
+    let said = m.py(
+        r"
+import os
+fds = [os.open('.next', os.O_RDONLY) for _ in range(10)]
+first = [os.read(fd, 1 << 20) for fd in fds]
+print(len(set(first)))
+print(sorted(os.listdir('inbox')) == [n for n in sorted(os.listdir('archive/' + os.listdir('archive')[0]))])
+[os.close(fd) for fd in fds]
+print(len(os.listdir('inbox')))
+",
+        &[],
+    );
+    assert_eq!(said, "10\nTrue\n0\n");
+    let late = samp::append(&bed.store, "foo", "bar", "t", &"long ".repeat(1000), T0 + 20);
+    m.appears(&format!("inbox/{}", late.name(0)));
+    let said = m.py(
+        r"
+import os
+one = os.open('.next', os.O_RDONLY)
+part = os.read(one, 100)
+other = os.open('.next', os.O_RDONLY)
+import threading
+got = []
+reader = threading.Thread(target=lambda: got.append(os.read(other, 1 << 20)))
+reader.start()
+reader.join(1)
+print(reader.is_alive())
+os.close(one)
+reader.join(60)
+print(got[0].startswith(part))
+",
+        &[],
+    );
+    assert_eq!(said, "True\nTrue\n");
+    assert_eq!(recs.len(), 10);
+    m.inbox_becomes(&[]);
+}
+
+/// S167: when the program that read has ended, the mark is made.
+#[test]
+fn s167_the_mark_is_made_when_close_returns() {
+    let bed = Bed::new();
+    for n in 0..40 {
+        samp::append(&bed.store, "foo", "bar", "t", "text", T0 + n);
+    }
+    let m = bed.mount("bar");
+    let loops = "for i in {1..20}; do cat .next > /dev/null; ls inbox | wc -l; done; \
+                 for i in {1..20}; do cat inbox/$(ls inbox | head -1) > /dev/null; ls inbox | wc -l; done";
+    let left: Vec<u32> = m.ok(loops).lines().map(|l| l.trim().parse().unwrap()).collect();
+    assert_eq!(left, (0..40).rev().collect::<Vec<_>>());
+    // And in the file, whatever comes next.
+    m.kill9();
+    assert!(bed.mount("bar").ls("inbox").is_empty());
 }
 
 /// S80, S88: an unmount does not wait for a blocked reader.

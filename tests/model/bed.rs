@@ -96,6 +96,7 @@ impl Bed {
             read_only: false,
             allow_other: false,
             warnings: Vec::new(),
+            firsts: state.join("names"),
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), Some(Arc::clone(&outbox)), settings));
         Mailbox { index, outbox, tree, fingerprint: my_key.fingerprint().to_string() }

@@ -62,5 +62,6 @@ fn they_have_a_folder_as_long_as_the_store_reports_them() {
     index.close();
     let index = bed.open();
     assert_eq!(folders(&index), ["a", "bare", "next"]);
-    assert_eq!(index.read().thread_identity(find(&index, "bare")), Some(identity));
+    let bare = find(&index, "bare");
+    assert_eq!(index.read().thread_identity(bare), Some(identity));
 }

@@ -45,8 +45,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::model::locks::{Level, Mutex, RwLock, RwLockReadGuard};
 use jiff::tz::TimeZone;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::fs::Stamp;
 use super::{
@@ -148,16 +148,16 @@ impl AgentAzall {
             mailboxes: read.mailboxes,
             zone,
             settings: RwLock::new(settings),
-            scanning: Mutex::default(),
-            delivering: Mutex::default(),
-            table: RwLock::new(Table::new(ledger)),
+            scanning: Mutex::at(Level::Store, ()),
+            delivering: Mutex::at(Level::Store, ()),
+            table: RwLock::at(Level::Table, Table::new(ledger)),
             noted: Mutex::default(),
             trouble: RwLock::default(),
             layout: RwLock::default(),
-            delivered: Mutex::new(state.delivered()),
+            delivered: Mutex::at(Level::Table, state.delivered()),
             failed: Mutex::default(),
             state,
-            replaced: Mutex::default(),
+            replaced: Mutex::at(Level::Table, Vec::new()),
             waiting: RwLock::default(),
             unsynced: Mutex::default(),
             hashes: parts::Hashes::default(),

@@ -6,8 +6,8 @@ use std::num::NonZeroUsize;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::model::locks::Mutex;
 use lru::LruCache;
-use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::block::Reading;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
+use crate::model::locks::Mutex;
 
 use super::deliver::Delivered;
 use super::held::Ledger;

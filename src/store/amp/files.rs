@@ -6,8 +6,8 @@ use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use crate::model::locks::{Level, Mutex, RwLock};
 use lru::LruCache;
-use parking_lot::{Mutex, RwLock};
 use rustix::fs::{Dir, FileType};
 
 use super::arrival::Arrival;
@@ -68,7 +68,8 @@ pub(super) fn stem_of(name: &str) -> Option<&str> {
 
 impl Files {
     pub fn new(dir: PathBuf) -> Self {
-        let (table, noted, trouble) = (RwLock::default(), Mutex::default(), RwLock::default());
+        let (table, noted, trouble) =
+            (RwLock::at(Level::Table, Table::default()), Mutex::default(), RwLock::default());
         Self { dir, table, noted, trouble, good: Mutex::new(LruCache::new(KEPT)) }
     }
 

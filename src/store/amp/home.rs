@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use crate::model::locks::Mutex;
 
 use super::address;
 use super::agent::{self, Agent, selected_by_name};

@@ -49,7 +49,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
+use crate::model::locks::{Level, Mutex};
 
 use super::{
     Advice, Fit, Kind, Location, Part, Prepared, Preparing, RawEntry, Record, Sink, Spec, Store,
@@ -100,9 +100,9 @@ impl Amp {
             me,
             home,
             files,
-            memory: Mutex::default(),
+            memory: Mutex::at(Level::Store, Memory::default()),
             digests: Digests::default(),
-            appending: Mutex::default(),
+            appending: Mutex::at(Level::Store, ()),
             unsynced: Mutex::default(),
         })
     }

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
+use crate::model::locks::Mutex;
 
 use super::ids::print;
 use super::line::{self, Line};

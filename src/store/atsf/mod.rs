@@ -45,7 +45,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use parking_lot::{Mutex, RwLock};
+use crate::model::locks::{Level, Mutex, RwLock};
 
 use super::{
     EmptyThread, Fit, Kind, Location, Part, Prepared, Preparing, RawEntry, Record, Sink, Spec,
@@ -120,14 +120,14 @@ impl Atsf {
             name: spec.name.clone(),
             project: project.to_owned(),
             me: me.to_owned(),
-            table: RwLock::default(),
-            scanning: Mutex::default(),
-            repository: Mutex::default(),
+            table: RwLock::at(Level::Table, Table::default()),
+            scanning: Mutex::at(Level::Store, false),
+            repository: Mutex::at(Level::Around, Repository::default()),
             noted: Mutex::default(),
             trouble: RwLock::default(),
             kept: Kept::open(spec.state.as_deref())?,
             digests: Digests::default(),
-            appending: Mutex::default(),
+            appending: Mutex::at(Level::Store, ()),
             stale: Mutex::default(),
         })
     }

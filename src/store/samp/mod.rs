@@ -24,8 +24,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::model::locks::{Level, Mutex, RwLock};
 use lru::LruCache;
-use parking_lot::{Mutex, RwLock};
 
 pub use super::{json, pytext};
 
@@ -84,9 +84,9 @@ impl SampStore {
             name: spec.name.clone(),
             dir: dir.to_owned(),
             me: me.clone(),
-            sources: Mutex::new(sources),
+            sources: Mutex::at(Level::Store, sources),
             files: Mutex::new(LruCache::new(OPEN_FILES)),
-            appending: Mutex::new(false),
+            appending: Mutex::at(Level::Store, false),
         })
     }
 

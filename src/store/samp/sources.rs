@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use crate::model::locks::RwLock;
 use serde::{Deserialize, Serialize};
 
 use crate::model::Timestamp;

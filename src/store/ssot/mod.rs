@@ -42,7 +42,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use parking_lot::{Mutex, RwLock};
+use crate::model::locks::{Level, Mutex, RwLock};
 
 use super::{
     Fit, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Spec, Store, StoreError,
@@ -119,10 +119,10 @@ impl Ssot {
             name: spec.name.clone(),
             dir: spec.dir.clone(),
             role,
-            table: RwLock::default(),
-            memory: Mutex::default(),
+            table: RwLock::at(Level::Table, Table::default()),
+            memory: Mutex::at(Level::Store, Memory::default()),
             noted: Mutex::default(),
-            seen: RwLock::default(),
+            seen: RwLock::at(Level::Table, Seen::default()),
             stale: Mutex::default(),
         })
     }

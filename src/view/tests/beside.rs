@@ -154,8 +154,6 @@ fn what_i_should_know_of_my_message_lies_beside_it_in_sent() {
     assert_eq!(listed.len(), 2, "none beside a message to me: {listed:?}");
     // Whoever looked at it is told when the message goes.
     let ix = b.tree.index().read().find(0, "bob@x", "00000001aaaa").unwrap();
-    let day = Timestamp::from_secs(T0).day();
     let stale = b.tree.stale(&Changes { removed: vec![ix], ..Changes::default() });
-    let folder = b.tree.ino(&Node::SentDay(day));
-    assert!(stale.contains(&Stale::Name(folder, format!("{one}.warning"))));
+    assert!(stale.contains(&b.tree.ino(&Node::Warning(ix))));
 }

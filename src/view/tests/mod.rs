@@ -33,7 +33,7 @@ struct Bed {
 }
 
 fn store(letters: Vec<Letter>) -> TestStore {
-    let letters = parking_lot::Mutex::new(letters.into_iter().map(Ok).collect());
+    let letters = crate::model::locks::Mutex::new(letters.into_iter().map(Ok).collect());
     TestStore { name: "amp".into(), letters, ..TestStore::default() }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use crate::model::locks::Mutex;
 
 use crate::model::{Attachment, Claim, Draft, Message, Timestamp};
 use crate::store::{

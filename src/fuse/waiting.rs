@@ -1,0 +1,120 @@
+//! Reads that wait for mail: `.wait` and `.next`. Their replies are parked here, and one thread
+//! answers them all: when mail comes, when their time is over, and when their process was signalled,
+//! which fuser does not tell us. While nobody waits it sleeps.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use fuser::{Errno, ReplyData};
+
+use super::guard::guarded;
+use crate::view::reader::interrupted;
+use crate::view::{OpenFile, Tree};
+
+/// How often the processes of waiting readers are looked at, …
+const LOOK: Duration = Duration::from_millis(100);
+/// … and how often where there are more than a few.
+const LOOK_AT_MANY: Duration = Duration::from_millis(400);
+const FEW: usize = 64;
+
+/// A read that waits.
+pub(super) struct Parked {
+    pub pid: u32,
+    pub file: Arc<OpenFile>,
+    pub offset: u64,
+    pub size: usize,
+    pub reply: ReplyData,
+}
+
+/// Queue to the thread. Dropping it ends the thread.
+pub(super) struct Waiters {
+    tree: Arc<Tree>,
+    queue: Sender<(Parked, Instant)>,
+}
+
+impl Waiters {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn start(tree: &Arc<Tree>) -> std::io::Result<Self> {
+        let (queue, parked) = unbounded();
+        let of = Arc::clone(tree);
+        let thread = std::thread::Builder::new().name("msgfs-wait".into());
+        thread.spawn(move || run(&of, &parked))?;
+        Ok(Self { tree: Arc::clone(tree), queue })
+    }
+
+    /// Answers a read as soon as there is something to say.
+    pub fn park(&self, read: Parked) {
+        let until = Instant::now() + self.tree.wait_timeout();
+        match self.queue.send((read, until)) {
+            Ok(()) => self.tree.index().wake(),
+            Err(e) => e.into_inner().0.reply.error(Errno::EIO),
+        }
+    }
+}
+
+fn run(tree: &Tree, queue: &Receiver<(Parked, Instant)>) {
+    let mut waiting: Vec<(Parked, Instant)> = Vec::new();
+    let mut looked = Instant::now();
+    loop {
+        if waiting.is_empty() {
+            let Ok(first) = queue.recv() else { return };
+            waiting.push(first);
+        }
+        // In this order: what comes from here on ends the wait below at once.
+        let seen = tree.index().news();
+        waiting.extend(queue.try_iter());
+        let every = if waiting.len() > FEW { LOOK_AT_MANY } else { LOOK };
+        let look = looked.elapsed() >= every;
+        if look {
+            looked = Instant::now();
+        }
+        waiting = answer(tree, waiting, look);
+        if let Some(next) = waiting.iter().map(|(_, until)| *until).min() {
+            tree.index().wait(seen, next.min(looked + every));
+        }
+    }
+}
+
+/// Answers those to whom there is something to say; gives the others back.
+fn answer(tree: &Tree, waiting: Vec<(Parked, Instant)>, look: bool) -> Vec<(Parked, Instant)> {
+    let mut left = Vec::new();
+    // By kind of file: there is nothing for anybody else who waits for the same.
+    let mut dry = [false; 2];
+    for (read, until) in waiting {
+        if look && interrupted(read.pid) {
+            read.reply.error(Errno::EINTR);
+            continue;
+        }
+        let [wait_dry, next_dry] = &mut dry;
+        let dry = if read.file.is_next() { next_dry } else { wait_dry };
+        let found = if *dry { Ok(false) } else { guarded("wait", || tree.try_answer(&read.file)) };
+        match found {
+            Ok(true) => give(tree, read),
+            Ok(false) if Instant::now() >= until => {
+                tree.answer_nothing(&read.file);
+                give(tree, read);
+            }
+            Ok(false) => {
+                *dry = true;
+                left.push((read, until));
+            }
+            Err(e) => read.reply.error(e),
+        }
+    }
+    left
+}
+
+fn give(tree: &Tree, read: Parked) {
+    // Who was just killed has read nothing: what was found is for the next one.
+    if interrupted(read.pid) {
+        return read.reply.error(Errno::EINTR);
+    }
+    match guarded("wait", || tree.read(&read.file, read.offset, read.size)) {
+        Ok(bytes) => read.reply.data(&bytes),
+        Err(e) => read.reply.error(e),
+    }
+}

@@ -1,0 +1,331 @@
+//! Locks that know their place in the one order in which locks are taken.
+//!
+//! A thread that waits for a lock it holds, or two threads that take two locks in different order,
+//! hang for ever, and only under load. So every lock has a [`Level`], and in builds with debug
+//! assertions (all tests) taking one panics at once if this thread holds it already or holds one of a later
+//! level. Most locks are a [`Level::Leaf`]: while it is held nothing else is locked. Several locks of
+//! another level are taken in the order of their addresses, as of a list. In release builds these are
+//! the locks of `parking_lot` and nothing more.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::time::Instant;
+
+/// The order in which locks are taken, the first one first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// One open file of the tree: its text, or what it shows.
+    File,
+    /// The composing folders.
+    Composing,
+    /// One draft of the outbox.
+    Draft,
+    /// The ids promised to drafts.
+    Reserved,
+    /// The kept drafts.
+    Shelf,
+    /// The scan of a store, as the index orders it.
+    Scanning,
+    /// The file of marks.
+    Marks,
+    /// What a store does once at a time: scanning, appending, delivering.
+    Store,
+    /// What a store knows of its surroundings.
+    Around,
+    /// What the tree keeps of a generation of the index.
+    Shown,
+    /// The tables of the index.
+    Core,
+    /// The tables of a store.
+    Table,
+    /// Nothing is locked while it is held.
+    Leaf,
+}
+
+/// `parking_lot::Mutex` with a level.
+#[derive(Default)]
+pub struct Mutex<T: ?Sized> {
+    place: Place,
+    inner: parking_lot::Mutex<T>,
+}
+
+/// What [`Mutex::lock`] gives.
+#[derive(Debug)]
+pub struct MutexGuard<'a, T: ?Sized> {
+    inner: parking_lot::MutexGuard<'a, T>,
+    _held: Held,
+}
+
+/// `parking_lot::RwLock` with a level.
+#[derive(Default)]
+pub struct RwLock<T: ?Sized> {
+    place: Place,
+    inner: parking_lot::RwLock<T>,
+}
+
+/// What [`RwLock::read`] gives.
+#[derive(Debug)]
+pub struct RwLockReadGuard<'a, T: ?Sized> {
+    inner: parking_lot::RwLockReadGuard<'a, T>,
+    _held: Held,
+}
+
+/// What [`RwLock::write`] gives.
+#[derive(Debug)]
+pub struct RwLockWriteGuard<'a, T: ?Sized> {
+    inner: parking_lot::RwLockWriteGuard<'a, T>,
+    _held: Held,
+}
+
+/// `parking_lot::Condvar`. Who waits holds no other lock.
+#[derive(Debug, Default)]
+pub struct Condvar(parking_lot::Condvar);
+
+impl<T> Mutex<T> {
+    /// A lock under which nothing else is locked.
+    pub fn new(value: T) -> Self {
+        Self::at(Level::Leaf, value)
+    }
+
+    /// A lock of a level.
+    pub fn at(level: Level, value: T) -> Self {
+        Self { place: Place::at(level), inner: parking_lot::Mutex::new(value) }
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Waits for the lock.
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let held = self.place.take();
+        MutexGuard { inner: self.inner.lock(), _held: held }
+    }
+
+    /// The lock if it is free. Nobody waits, so it may be of any level.
+    #[track_caller]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let inner = self.inner.try_lock()?;
+        Some(MutexGuard { inner, _held: self.place.note() })
+    }
+}
+
+impl<T> RwLock<T> {
+    /// A lock under which nothing else is locked.
+    pub fn new(value: T) -> Self {
+        Self::at(Level::Leaf, value)
+    }
+
+    /// A lock of a level.
+    pub fn at(level: Level, value: T) -> Self {
+        Self { place: Place::at(level), inner: parking_lot::RwLock::new(value) }
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// Waits for the lock, for reading. Never twice in one thread: a writer may wait in between.
+    #[track_caller]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        let held = self.place.take();
+        RwLockReadGuard { inner: self.inner.read(), _held: held }
+    }
+
+    /// Waits for the lock, for writing.
+    #[track_caller]
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        let held = self.place.take();
+        RwLockWriteGuard { inner: self.inner.write(), _held: held }
+    }
+}
+
+impl Condvar {
+    /// Waits to be notified; the lock is free meanwhile.
+    #[track_caller]
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        alone();
+        self.0.wait(&mut guard.inner);
+    }
+
+    /// The same until a moment; whether it came first.
+    #[track_caller]
+    pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Instant) -> bool {
+        alone();
+        self.0.wait_until(&mut guard.inner, deadline).timed_out()
+    }
+
+    /// Wakes all who wait.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+macro_rules! points_to_its_value {
+    ($($guard:ident $($mutable:ident)?),*) => {$(
+        impl<T: ?Sized> Deref for $guard<'_, T> {
+            type Target = T;
+
+            fn deref(&self) -> &T {
+                &self.inner
+            }
+        }
+
+        $(impl<T: ?Sized> DerefMut for $guard<'_, T> {
+            fn deref_mut(&$mutable self) -> &mut T {
+                &mut self.inner
+            }
+        })?
+    )*};
+}
+points_to_its_value!(MutexGuard mut, RwLockReadGuard, RwLockWriteGuard mut);
+
+#[cfg(debug_assertions)]
+use checked::{Held, Place, alone};
+#[cfg(not(debug_assertions))]
+use unchecked::{Held, Place, alone};
+
+#[cfg(not(debug_assertions))]
+mod unchecked {
+    #[derive(Default)]
+    pub(super) struct Place;
+
+    #[derive(Debug)]
+    pub(super) struct Held;
+
+    impl Place {
+        pub fn at(_: super::Level) -> Self {
+            Self
+        }
+
+        pub fn take(&self) -> Held {
+            Held
+        }
+
+        pub fn note(&self) -> Held {
+            Held
+        }
+    }
+
+    pub(super) fn alone() {}
+}
+
+#[cfg(debug_assertions)]
+mod checked {
+    use std::cell::RefCell;
+    use std::panic::Location;
+
+    use super::Level;
+
+    thread_local! {
+        /// What this thread holds: level, address, and where it was locked.
+        static HELD: RefCell<Vec<(Level, usize, &'static Location<'static>)>> =
+            const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) struct Place(Level);
+
+    impl Default for Place {
+        fn default() -> Self {
+            Self(Level::Leaf)
+        }
+    }
+
+    #[derive(Debug)]
+    pub(super) struct Held(usize);
+
+    impl Place {
+        pub fn at(level: Level) -> Self {
+            Self(level)
+        }
+
+        #[track_caller]
+        pub fn take(&self) -> Held {
+            let (level, address) = (self.0, std::ptr::from_ref(self) as usize);
+            let early = |(other, at, _): &&(Level, usize, _)| {
+                *other > level || *other == level && (level == Level::Leaf || *at >= address)
+            };
+            HELD.with_borrow(|held| {
+                if let Some((other, at, site)) = held.iter().find(early)
+                    && !std::thread::panicking()
+                {
+                    let same = if *at == address { "the same lock" } else { "another" };
+                    panic!("locks out of order: {level:?} while {same} ({other:?}) is held since {site}");
+                }
+            });
+            self.note()
+        }
+
+        #[track_caller]
+        pub fn note(&self) -> Held {
+            let (address, site) = (std::ptr::from_ref(self) as usize, Location::caller());
+            HELD.with_borrow_mut(|held| held.push((self.0, address, site)));
+            Held(address)
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            let _ = HELD.try_with(|held| held.borrow_mut().retain(|(_, at, _)| *at != self.0));
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn alone() {
+        HELD.with_borrow(|held| {
+            assert!(held.len() <= 1, "waiting while other locks are held: {held:?}");
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    fn panics(what: impl FnOnce()) -> String {
+        let panic = catch_unwind(AssertUnwindSafe(what)).unwrap_err();
+        panic.downcast_ref::<String>().unwrap().clone()
+    }
+
+    #[test]
+    fn what_could_hang_panics() {
+        let core = RwLock::at(Level::Core, 1);
+        let (leaf, other) = (Mutex::new(2), Mutex::<u8>::default());
+        let both = {
+            let (one, two) = (core.read(), leaf.lock());
+            *one + *two
+        };
+        assert_eq!(both, 3);
+        // Twice for reading: a writer that waits in between makes it hang.
+        assert!(panics(|| drop((core.read(), core.read()))).contains("the same lock (Core)"));
+        assert!(panics(|| drop((leaf.lock(), core.write()))).contains("Core while another (Leaf)"));
+        assert!(panics(|| drop((leaf.lock(), other.lock()))).contains("Leaf while another"));
+        // And nothing is held after a panic.
+        drop((core.write(), other.lock()));
+    }
+
+    #[test]
+    fn a_list_is_locked_in_its_order() {
+        let list = [Mutex::at(Level::Scanning, ()), Mutex::at(Level::Scanning, ())];
+        let all: Vec<_> = list.iter().map(Mutex::lock).collect();
+        drop(all);
+        assert!(panics(|| drop((list[1].lock(), list[0].lock()))).contains("Scanning"));
+        let core = RwLock::at(Level::Core, ());
+        let waits = || {
+            let _core = core.read();
+            Condvar::default().wait_until(&mut Mutex::new(()).lock(), Instant::now());
+        };
+        assert!(panics(waits).contains("waiting while"));
+    }
+}
