@@ -30,6 +30,7 @@ mod threads;
 mod transcript;
 mod wait;
 mod write;
+mod writers;
 
 pub use attr::{Attr, Caching};
 pub use error::Error;
@@ -40,6 +41,7 @@ pub use path::Listed;
 pub use reader::Reader;
 pub use stale::Stale;
 pub use texts::TextFile;
+pub use writers::Writers;
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
