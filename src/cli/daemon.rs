@@ -145,7 +145,11 @@ impl Pipe {
     fn log_to(&mut self, context: &Context) -> Result<(), Failure> {
         context.make_state()?;
         let path = context.paths.state.join("log");
-        let log = logging::to_file(&path, "info");
+        let log = logging::to_file(&path, "info").or_else(|e| {
+            let shown = context.shown(&path);
+            self.notice(&format!("warning: there is no log: {shown}: {e}"));
+            OpenOptions::new().append(true).open("/dev/null")
+        });
         self.log = Some(log.map_err(|e| Failure::io(path.display(), &e))?);
         Ok(())
     }

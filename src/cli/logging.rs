@@ -1,12 +1,17 @@
 //! Where the log goes: standard error, or a file for a daemon. `$MSGFS_LOG` sets what is logged
 //! (`debug`, `msgfs=trace`, ...).
+//!
+//! A log that cannot be written is nobody's failure: a full disk, a closed standard error, a reader that
+//! is gone or does not read. Lines are dropped then, and nothing waits.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use tracing_subscriber::EnvFilter;
 
@@ -23,7 +28,8 @@ pub(crate) fn to_stderr(default: &str) {
     // An error means that a log is set up already, which is as good.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter(default))
-        .with_writer(io::stderr)
+        .with_writer(|| Lossy(io::stderr()))
+        .log_internal_errors(false)
         .with_ansi(false)
         .with_target(false)
         .try_init();
@@ -35,7 +41,8 @@ pub(crate) fn to_stderr(default: &str) {
 /// If the file cannot be opened for appending, or is a symbolic link.
 pub(crate) fn to_file(path: &Path, default: &str) -> io::Result<File> {
     if fs::symlink_metadata(path).is_ok_and(|m| m.len() > KEEP) {
-        fs::rename(path, path.with_extension("old"))?;
+        // If it cannot be set aside, it grows.
+        let _ = fs::rename(path, path.with_extension("old"));
     }
     let file = OpenOptions::new()
         .append(true)
@@ -43,10 +50,54 @@ pub(crate) fn to_file(path: &Path, default: &str) -> io::Result<File> {
         .mode(0o600)
         .custom_flags(OFlags::NOFOLLOW.bits() as i32)
         .open(path)?;
+    let log = Arc::new(file.try_clone()?);
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter(default))
-        .with_writer(Mutex::new(file.try_clone()?))
+        .with_writer(move || Lossy(Arc::clone(&log)))
+        .log_internal_errors(false)
         .with_ansi(false)
         .try_init();
     Ok(file)
+}
+
+/// What a pipe that has room takes at once.
+const ATOMIC: usize = 4096;
+
+/// Takes everything, and hands on what can be written without waiting.
+struct Lossy<W>(W);
+
+impl<W: Write + AsFd> Write for Lossy<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for part in bytes.chunks(ATOMIC) {
+            let mut fds = [PollFd::new(&self.0, PollFlags::OUT)];
+            let ready = poll(&mut fds, Some(&Timespec::default()));
+            if ready != Ok(1) || self.0.write_all(part).is_err() {
+                break;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_is_dropped_and_nothing_waits() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut log = Lossy(writer);
+        // Far more than the pipe holds, and nobody reads.
+        assert_eq!(log.write(&vec![b'x'; 1 << 20]).unwrap(), 1 << 20);
+        let mut some = [0; 10];
+        io::Read::read_exact(&mut reader, &mut some).unwrap();
+        drop(reader);
+        log.write_all(b"nobody is there\n").unwrap();
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        Lossy(full).write_all(b"no room\n").unwrap();
+    }
 }

@@ -1,14 +1,12 @@
 //! Where msgfs keeps its own files, and where stores are by default.
 
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::env::Env;
 use super::me::is_alias;
 use crate::model::one_line;
-use crate::store::Kind;
+use crate::store::{Kind, fs};
 
 /// Why there is no place for msgfs's files.
 #[derive(Debug, thiserror::Error)]
@@ -106,11 +104,7 @@ impl Paths {
 }
 
 fn create(path: &Path) -> Result<(), PathError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(|source| PathError::Io { path: path.to_owned(), source })
+    fs::make_dirs(path, 0o700).map_err(|source| PathError::Io { path: path.to_owned(), source })
 }
 
 /// A base folder of the XDG specification.

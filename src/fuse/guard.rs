@@ -14,16 +14,17 @@ pub(super) fn guarded<T>(
 ) -> Result<T, Errno> {
     // State that a panic leaves behind is protected by locks that do not poison: what was
     // being changed may be incomplete, but it is readable, and the next scan corrects it.
-    match catch_unwind(AssertUnwindSafe(handler)) {
+    let outcome = catch_unwind(AssertUnwindSafe(handler));
+    // What is logged is formatted and written by others; the answer does not depend on it.
+    let _ = catch_unwind(AssertUnwindSafe(|| match &outcome {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => tracing::debug!(operation, error = %error, "refused"),
+        Err(_) => tracing::error!(operation, "a handler panicked; answered EIO"),
+    }));
+    match outcome {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => {
-            tracing::debug!(operation, error = %error, "refused");
-            Err(Errno::from_i32(error.errno()))
-        }
-        Err(_) => {
-            tracing::error!(operation, "a handler panicked; answered EIO");
-            Err(Errno::EIO)
-        }
+        Ok(Err(error)) => Err(Errno::from_i32(error.errno())),
+        Err(_) => Err(Errno::EIO),
     }
 }
 

@@ -247,7 +247,7 @@ impl Filesystem for Adapter {
 
     fn write(
         &self,
-        _req: &Request,
+        req: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -257,7 +257,11 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let done = guarded("write", || self.tree.write_file(&*self.file(fh)?, offset, data));
+        let done = guarded("write", || {
+            let file = self.file(fh)?;
+            self.tree.writes(&file, req.pid());
+            self.tree.write_file(&file, offset, data)
+        });
         match done {
             Ok(()) => reply.written(data.len() as u32),
             Err(e) => reply.error(e),
@@ -275,6 +279,7 @@ impl Filesystem for Adapter {
         let done = guarded("flush", || {
             let file = self.file(fh)?;
             let by = if file.asks_who() { process_of(req) } else { 0 };
+            self.tree.closes(&file, req.pid());
             self.tree.flush(&file, by)
         });
         empty(done, reply);

@@ -1,14 +1,15 @@
 //! Files that must never be seen half written: keys and the keyring.
 
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
+
+use crate::store::fs;
 
 /// No key and no keyring is larger; what is, is not read.
 const MAX_BYTES: u64 = 64 << 20;
@@ -51,14 +52,14 @@ pub(super) fn create_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(e) => return Err(e.into()),
     }
     drop(temp);
-    sync_folder(path)
+    fs::sync_dir(folder_of(path))
 }
 
 /// Replaces a file, or creates it, durably. Readers see the old content or the new one.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temp = Temp::write(path, bytes)?;
     rustix::fs::rename(&temp.path, path)?;
-    sync_folder(path)
+    fs::sync_dir(folder_of(path))
 }
 
 /// A file beside the final one, removed again unless it was renamed away.
@@ -69,7 +70,7 @@ struct Temp {
 impl Temp {
     fn write(target: &Path, bytes: &[u8]) -> io::Result<Self> {
         let folder = folder_of(target);
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        fs::make_dirs(folder, 0o700)?;
         let mut random = [0u8; 8];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
         let mut name = OsString::from(".");
@@ -93,11 +94,6 @@ impl Drop for Temp {
     }
 }
 
-/// Makes the names in the folder of `path` durable.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    File::open(folder_of(path))?.sync_all()
-}
-
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -116,7 +112,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 impl WriteLock {
     pub(super) fn take(path: &Path) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder_of(path))?;
+        fs::make_dirs(folder_of(path), 0o700)?;
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -71,6 +71,7 @@ impl Marks {
         let mut marks = Self { file: None, len: bytes.len() as u64, imported, pending: Vec::new() };
         if !read_only {
             marks.file = Some(fs::open_append(path, 0o600)?);
+            fs::sync_dir(path.parent().unwrap_or(Path::new("")))?;
             if bytes.last().is_some_and(|b| *b != b'\n') {
                 marks.pending.push(b'\n');
             }
@@ -123,13 +124,13 @@ impl Marks {
         Ok(())
     }
 
-    /// Writes, and waits for the disk.
+    /// What makes all that was written durable, to be done when nobody waits for the marks.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn sync(&mut self) -> io::Result<()> {
-        self.write()?;
-        self.file.as_ref().map_or(Ok(()), File::sync_data)
+    pub fn to_sync(&self) -> io::Result<impl FnOnce() -> io::Result<()> + use<>> {
+        let file = self.file.as_ref().map(File::try_clone).transpose()?;
+        Ok(move || file.map_or(Ok(()), |file| file.sync_data()))
     }
 }
 

@@ -302,6 +302,7 @@ impl Index {
         if !unsaved || self.settings.read_only {
             return;
         }
+        self.sync_marks();
         let _turns: Vec<_> = self.scanning.iter().map(Mutex::lock).collect();
         let mut marks = self.marks.lock();
         write_marks(&mut marks);
@@ -329,10 +330,19 @@ impl Index {
     /// Ends: marks on disk, stores told, snapshot written.
     pub fn close(&self) {
         self.tell_stores();
-        if let Err(e) = self.marks.lock().sync() {
+        self.sync_marks();
+        self.save();
+    }
+
+    /// Brings the marks to the disk. Nobody who marks waits for it.
+    fn sync_marks(&self) {
+        let sync = {
+            let mut marks = self.marks.lock();
+            marks.write().and_then(|()| marks.to_sync())
+        };
+        if let Err(e) = sync.and_then(|sync| sync()) {
             tracing::error!(path = %self.settings.marks.display(), error = %e, "marks were not saved");
         }
-        self.save();
     }
 
     /// Wakes everybody who waits, though nothing changed.

@@ -233,6 +233,8 @@ impl Index {
         if !untold || self.settings.read_only {
             return false;
         }
+        // First, so that no store knows of a mark that we may forget.
+        self.sync_marks();
         let mut busy = false;
         for (number, store) in self.stores.iter().enumerate() {
             busy |= self.tell_marks(number, store.as_ref());

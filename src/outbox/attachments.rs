@@ -10,9 +10,9 @@
 //!   the path may lead into the mount that is waiting for us, or to a server that is gone.
 
 use std::collections::BTreeSet;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -237,7 +237,7 @@ fn copy_all(
     moved: &AtomicU64,
 ) -> Result<Copies, OutboxError> {
     let failed = |error| OutboxError::Io { what: "the attachments could not be kept", error };
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+    fs::make_dirs(dir, 0o700).map_err(failed)?;
     let mut copies = Copies { dir: dir.to_owned(), files: Vec::new() };
     for (number, (source, (name, size))) in sources.iter().zip(sizes).enumerate() {
         let path = dir.join(number.to_string());
@@ -250,9 +250,7 @@ fn copy_all(
         copies.files.push(Attached { name: name.clone(), path, size: *size, sha256 });
     }
     if durability == Durability::Fsync {
-        for folder in [Some(dir), dir.parent(), dir.parent().and_then(Path::parent)] {
-            folder.map_or(Ok(()), fs::sync_dir).map_err(failed)?;
-        }
+        fs::sync_dir(dir).map_err(failed)?;
     }
     Ok(copies)
 }

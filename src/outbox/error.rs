@@ -41,6 +41,9 @@ pub enum OutboxError {
     /// The draft was refused before, and nothing has changed since.
     #[error("{0}")]
     Already(Arc<OutboxError>),
+    /// The program that wrote the draft was ended before it was done.
+    #[error("{0}")]
+    CutOff(String),
     /// A store refused or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -52,6 +55,13 @@ pub enum OutboxError {
         /// What the system said.
         error: std::io::Error,
     },
+}
+
+impl OutboxError {
+    /// Whether the system failed, rather than something in the draft: no further text mends that.
+    pub(super) fn is_fault(&self) -> bool {
+        matches!(self, Self::Io { .. } | Self::Store(StoreError::Io { .. }))
+    }
 }
 
 impl From<DraftError> for OutboxError {

@@ -1,9 +1,9 @@
 //! Drafts that stay: refused ones with the note that says why, and private ones in the making.
 //!
-//! They outlive the process: one file each in the state folder.
+//! They outlive the process: one file each in the state folder. While that takes nothing, they are kept in
+//! memory, their notes say so, and they are saved as soon as it does.
 
-use std::collections::BTreeMap;
-use std::os::unix::fs::DirBuilderExt;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -46,7 +46,13 @@ struct OnDisk {
 pub(super) struct Shelf {
     dir: PathBuf,
     drafts: BTreeMap<String, Kept>,
+    /// Places of drafts that are in memory only.
+    unsaved: BTreeSet<String>,
 }
+
+/// What the note of a draft says that could not be saved.
+const UNSAVED: &str = "the state folder takes no drafts at present, so this one lasts only until the \
+                       mount ends; make room there, or copy it to another place";
 
 impl Kept {
     /// Whether it is shown in `outbox/`: everything but drafts in the making in a thread's folder.
@@ -61,7 +67,7 @@ impl Shelf {
     /// # Errors
     /// As the system gave it.
     pub fn open(dir: &Path) -> std::io::Result<Self> {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        fs::make_dirs(dir, 0o700)?;
         let mut drafts = BTreeMap::new();
         for entry in std::fs::read_dir(dir)?.flatten() {
             let draft = fs::read_small(&entry.path(), 1 << 30)
@@ -74,7 +80,7 @@ impl Shelf {
             let kept = Kept { name, target, text: text.into(), error: d.error, time };
             drafts.insert(d.place, kept);
         }
-        Ok(Self { dir: dir.to_owned(), drafts })
+        Ok(Self { dir: dir.to_owned(), drafts, unsaved: BTreeSet::new() })
     }
 
     pub fn get(&self, name: &str) -> Option<&Kept> {
@@ -112,14 +118,47 @@ impl Shelf {
         if let Some(place) = self.place(name, target).cloned() {
             self.remove(&place);
         }
+        // Something was sent, so there is room again.
+        self.save_rest();
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&String, &Kept)> {
         self.drafts.iter()
     }
 
-    /// Keeps a draft. That it may not reach the disk is logged and no reason to lose it from memory.
-    pub fn put(&mut self, place: &str, kept: Kept) {
+    /// Keeps a draft. That it may not reach the disk is told in its note and no reason to lose it from
+    /// memory.
+    pub fn put(&mut self, place: &str, mut kept: Kept) {
+        match self.write(place, &kept) {
+            Ok(()) => {
+                self.unsaved.remove(place);
+                self.drafts.insert(place.to_owned(), kept);
+                self.save_rest();
+            }
+            Err(e) => {
+                tracing::error!(name = %crate::model::one_line(place), error = %e, "draft kept in memory only");
+                let said = |error: String| format!("{}\n{UNSAVED}", without_unsaved(&error));
+                kept.error = kept.error.map(said);
+                self.unsaved.insert(place.to_owned());
+                self.drafts.insert(place.to_owned(), kept);
+            }
+        }
+    }
+
+    /// Saves what is in memory only, if that can be done now.
+    pub fn save_rest(&mut self) {
+        while let Some(place) = self.unsaved.pop_first() {
+            let Some(mut kept) = self.drafts.get(&place).cloned() else { continue };
+            kept.error = kept.error.map(|error| without_unsaved(&error).to_owned());
+            if self.write(&place, &kept).is_err() {
+                self.unsaved.insert(place);
+                return;
+            }
+            self.drafts.insert(place, kept);
+        }
+    }
+
+    fn write(&self, place: &str, kept: &Kept) -> std::io::Result<()> {
         let on_disk = OnDisk {
             place: place.to_owned(),
             name: kept.name.clone(),
@@ -128,13 +167,8 @@ impl Shelf {
             error: kept.error.clone(),
             time_ms: kept.time.millis(),
         };
-        let written = serde_json::to_vec(&on_disk)
-            .map_err(std::io::Error::from)
-            .and_then(|bytes| place::write_atomic(&self.path(place), &bytes, 0o600));
-        if let Err(e) = written {
-            tracing::error!(name = %crate::model::one_line(place), error = %e, "draft kept in memory only");
-        }
-        self.drafts.insert(place.to_owned(), kept);
+        let bytes = serde_json::to_vec(&on_disk)?;
+        place::write_atomic(&self.path(place), &bytes, 0o600)
     }
 
     pub fn remove(&mut self, name: &str) -> Option<Kept> {
@@ -148,6 +182,11 @@ impl Shelf {
         hex.truncate(32);
         self.dir.join(hex)
     }
+}
+
+/// A note without what is true only for now.
+fn without_unsaved(error: &str) -> &str {
+    error.strip_suffix(UNSAVED).map_or(error, |error| error.trim_end_matches('\n'))
 }
 
 #[cfg(test)]
@@ -198,5 +237,31 @@ mod tests {
         assert_eq!(names, ["../bob"]);
         let back = shelf.get("../bob").unwrap();
         assert_eq!((&back.text[..], back.error.as_deref()), (&b"hi\xff"[..], Some("why")));
+    }
+
+    #[test]
+    fn a_draft_that_cannot_be_saved_says_so_and_is_saved_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("drafts");
+        let mut shelf = Shelf::open(&at).unwrap();
+        let kept = Kept {
+            name: "bob".into(),
+            target: Target::Outbox,
+            text: b"hi".to_vec().into(),
+            error: Some("why".into()),
+            time: Timestamp::from_secs(5),
+        };
+        std::fs::remove_dir(&at).unwrap();
+        std::fs::write(&at, "in the way").unwrap();
+        for _ in 0..2 {
+            shelf.keep(kept.clone());
+            let error = shelf.get("bob").unwrap().error.clone().unwrap();
+            assert_eq!(error, format!("why\n{UNSAVED}"));
+        }
+        std::fs::remove_file(&at).unwrap();
+        std::fs::create_dir(&at).unwrap();
+        shelf.save_rest();
+        assert_eq!(shelf.get("bob").unwrap().error.as_deref(), Some("why"));
+        assert_eq!(Shelf::open(&at).unwrap().get("bob").unwrap().error.as_deref(), Some("why"));
     }
 }

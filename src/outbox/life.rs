@@ -107,6 +107,9 @@ impl Outbox {
     pub fn write(&self, id: DraftId, offset: Option<u64>, data: &[u8]) -> Result<(), OutboxError> {
         let draft = self.draft(id)?;
         let mut d = draft.lock();
+        if d.at_close {
+            d.try_again();
+        }
         // A write that failed moves no file offset: what follows a refusal goes to the end, or it
         // would overwrite what was refused.
         let at = offset.filter(|_| d.refused.is_none()).unwrap_or(d.text.len() as u64);
@@ -161,7 +164,7 @@ impl Outbox {
             d.text.resize(len as usize, 0);
             d.dirty = true;
             d.touched = true;
-            d.refused = None;
+            d.try_again();
         }
         Ok(())
     }
@@ -171,8 +174,8 @@ impl Outbox {
     /// happens to this process.
     ///
     /// # Errors
-    /// The refusal. It is not final: more text may come through another descriptor. To others than
-    /// the opener only what no further text can mend is told.
+    /// The refusal. It stands, also at the last close, until more text comes. To others than the opener
+    /// only what no further text can mend is told; what is not told is tried again at the last close.
     pub fn flush(&self, id: DraftId, by_opener: bool) -> Result<(), OutboxError> {
         let draft = self.draft(id)?;
         let mut d = draft.lock();
@@ -192,11 +195,27 @@ impl Outbox {
                 self.sender.closing(id, Instant::now() + CLOSING);
                 Ok(())
             }
-            Err(e) if by_opener => {
+            Err(e) if by_opener || e.is_fault() => {
                 self.sender.refused(id, Instant::now() + REFUSING);
-                Err(e)
+                Err(d.refuse_close(e))
             }
             Err(_) => Ok(()),
+        }
+    }
+
+    /// A program that wrote the draft was ended by a signal before it was done: what is there is not
+    /// sent unless somebody writes on or renames it.
+    pub fn cut_off(&self, id: DraftId, signal: u32) {
+        let Ok(draft) = self.draft(id) else { return };
+        let mut d = draft.lock();
+        if !d.text.is_empty() && d.touched && d.refused.is_none() && !names::is_private(&d.name) {
+            // Now, and not at the last close: the next process must not send it either.
+            if let Some((n, parcels)) = d.spooled.take() {
+                self.forget(n, &parcels);
+                d.dirty = true;
+            }
+            let why = cut_off(&d, signal);
+            d.refuse_close(why);
         }
     }
 
@@ -205,7 +224,7 @@ impl Outbox {
         let Some(draft) = self.open.lock().remove(&id) else { return false };
         let mut d = draft.lock();
         if d.dirty && !d.unlinked && !names::is_private(&d.name) && d.refused.is_none() {
-            // The last flush was refused, or was that of another process, or there was none.
+            // The last flush was that of another process, which was told nothing, or there was none.
             if let Err(e) = self.spool_draft(&mut d) {
                 d.refuse(e);
             }
@@ -330,7 +349,7 @@ impl Outbox {
                 continue;
             }
             to.clone_into(&mut d.name);
-            d.refused = None;
+            d.try_again();
             if let Some((n, parcels)) = d.spooled.take() {
                 self.forget(n, &parcels);
                 d.dirty = true;
@@ -386,6 +405,27 @@ impl Outbox {
             self.keep(&draft.lock());
         }
     }
+}
+
+/// Why what a program wrote that was ended by a signal is not sent, and how it is.
+fn cut_off(d: &Open, signal: u32) -> OutboxError {
+    let name = &d.name;
+    let how = match &d.target {
+        // A rename sends what is there; the new name must say the same.
+        Target::Outbox if d.composed => {
+            format!("cd outbox/{name}; mv body body.part; mv body.part body")
+        }
+        Target::Outbox => match names::recipient(name) {
+            bare if bare == name => format!("mv outbox/{name} outbox/{name}.txt"),
+            bare => format!("mv outbox/{name} outbox/{bare}"),
+        },
+        Target::Reply { .. } => format!("cp outbox/{name} /tmp/x; cat /tmp/x > outbox/{name}"),
+        Target::Thread { .. } => format!("cp outbox/{name} to a new name in the thread's folder"),
+    };
+    OutboxError::CutOff(format!(
+        "the program that wrote this was ended by signal {signal}, so it may be half a message and was \
+         not sent; write it again, or send what is here: {how}"
+    ))
 }
 
 /// Whether a name is an address of any of the stores, or a plain name.

@@ -66,6 +66,8 @@ pub(super) struct Memory {
     /// The store's own key; none: what a mount offers.
     pub key: Mutex<Option<Seed>>,
     pub keyless: AtomicBool,
+    /// There is no room for another message.
+    pub full: AtomicBool,
     pub traits: Mutex<Traits>,
     next: AtomicUsize,
 }
@@ -263,7 +265,8 @@ impl Store for Memory {
         Ok(vec![Prepared { to, id, thread, bytes, files: draft.attached.clone() }])
     }
     fn appendable(&self, _bytes: u64) -> Result<(), StoreError> {
-        Ok(())
+        let full = || StoreError::io(self.dir(), io::Error::from_raw_os_error(libc::ENOSPC));
+        if self.full.load(Ordering::Relaxed) { Err(full()) } else { Ok(()) }
     }
     fn append(&self, message: &Prepared) -> Result<(), StoreError> {
         self.appends.fetch_add(1, Ordering::Relaxed);

@@ -139,6 +139,8 @@ struct Open {
     /// In the spool, ready to be sent at the last close.
     spooled: Option<(u64, Vec<Parcel>)>,
     refused: Option<Arc<OutboxError>>,
+    /// It was a close that was refused, and not a write: more text is a new attempt.
+    at_close: bool,
     /// Removed while open: closing it sends nothing.
     unlinked: bool,
     /// The text of a composing folder, which keeps it if it is refused.
@@ -157,6 +159,7 @@ impl Open {
             touched: false,
             spooled: None,
             refused: None,
+            at_close: false,
             unlinked: false,
             composed: false,
             time: Timestamp::now(),
@@ -168,6 +171,18 @@ impl Open {
         let why = Arc::new(why);
         self.refused = Some(Arc::clone(&why));
         OutboxError::Already(why)
+    }
+
+    /// Notes that a close was refused, which stands until somebody writes again.
+    fn refuse_close(&mut self, why: OutboxError) -> OutboxError {
+        self.at_close = true;
+        self.refuse(why)
+    }
+
+    /// Something was written or renamed: what was refused counts no more.
+    fn try_again(&mut self) {
+        self.refused = None;
+        self.at_close = false;
     }
 }
 
@@ -269,26 +284,20 @@ impl Outbox {
         Ok(outbox)
     }
 
-    /// Sends what is in the spool from an earlier process and not in its store.
+    /// Sends what is in the spool from an earlier process, as far as it is not in its store, and ends it
+    /// when the disk has it.
     fn recover(&self) {
         for (n, parcels) in self.spool.pending() {
-            let missing: Vec<Parcel> =
-                parcels.into_iter().filter(|p| !sender::is_in_store(&self.index, p)).collect();
+            let messages = parcels.iter().filter(|p| !sender::is_in_store(&self.index, p)).count();
+            if messages > 0 {
+                tracing::info!(messages, "sending what an earlier process had promised");
+            }
             let mut reserved = self.reserved.lock();
-            for parcel in &missing {
+            for parcel in &parcels {
                 reserved.add(parcel, None);
             }
             drop(reserved);
-            if missing.is_empty() {
-                let parcels = self.spool.take(n);
-                self.attachments.release(&parcels);
-            } else {
-                tracing::info!(
-                    messages = missing.len(),
-                    "sending what an earlier process had promised"
-                );
-                self.sender.send(n, missing);
-            }
+            self.sender.send_again(n, parcels);
         }
         self.settle(Duration::from_secs(10));
     }
@@ -335,6 +344,7 @@ impl Outbox {
     pub fn close(&self) {
         self.settle(Duration::from_secs(5));
         self.sender.stop();
+        self.shelf.lock().save_rest();
     }
 }
 

@@ -29,6 +29,8 @@ const AT_ONCE: Duration = Duration::from_micros(300);
 struct Job {
     n: u64,
     parcels: Vec<Parcel>,
+    /// Some of them may be in their stores already.
+    doubtful: bool,
 }
 
 /// What the thread is asked to do.
@@ -88,8 +90,17 @@ impl Sender {
     }
 
     pub fn send(&self, n: u64, parcels: Vec<Parcel>) {
+        self.order(Job { n, parcels, doubtful: false });
+    }
+
+    /// Sends what an earlier process had promised and may have sent.
+    pub fn send_again(&self, n: u64, parcels: Vec<Parcel>) {
+        self.order(Job { n, parcels, doubtful: true });
+    }
+
+    fn order(&self, job: Job) {
         self.under.0.lock().committing += 1;
-        if self.orders.send(Order::Send(Job { n, parcels })).is_err() {
+        if self.orders.send(Order::Send(job)).is_err() {
             // Stopped: it stays in the spool for the next process.
             self.under.0.lock().committing -= 1;
         }
@@ -228,7 +239,7 @@ impl Worker {
             let fresh = round.jobs.len();
             let now = Instant::now();
             let again: Vec<Job> = failed.extract_if(.., |f| f.due <= now).map(|f| f.job).collect();
-            round.jobs.splice(0..0, self.still_missing(again));
+            round.jobs.splice(0..0, again);
             round
                 .deliver
                 .extend(undelivered.iter().filter(|(_, due)| **due <= now).map(|(n, _)| *n));
@@ -262,30 +273,27 @@ impl Worker {
         }
     }
 
-    /// Jobs that failed, without what has reached its store all the same: an append whose `fsync`
-    /// failed.
-    fn still_missing(&self, mut jobs: Vec<Job>) -> Vec<Job> {
-        let index = &self.tools.index;
-        for (number, store) in index.stores().iter().enumerate() {
-            if jobs.iter().any(|j| j.parcels.iter().any(|p| p.store == store.name())) {
-                self.refresh(number);
-            }
-        }
-        for job in &mut jobs {
-            job.parcels.retain(|p| !is_in_store(index, p));
-        }
-        jobs
+    /// Brings the index up to date on the stores of doubtful jobs; those that cannot be read now.
+    fn look_at_stores(&self, jobs: &[Job]) -> BTreeSet<String> {
+        let doubtful = || jobs.iter().filter(|j| j.doubtful).flat_map(|j| &j.parcels);
+        let stores = self.tools.index.stores().iter().enumerate();
+        let asked = stores.filter(|(_, s)| doubtful().any(|p| p.store == s.name()));
+        asked.filter(|(n, _)| !self.refresh(*n)).map(|(_, s)| s.name().to_owned()).collect()
     }
 
-    fn refresh(&self, number: usize) {
-        if let Err(e) = self.tools.index.refresh(number, false) {
+    /// Takes in what is new in a store; whether that could be done.
+    fn refresh(&self, number: usize) -> bool {
+        let done = self.tools.index.refresh(number, false);
+        if let Err(e) = &done {
             tracing::error!(error = %e, "the store could not be read after an append");
         }
+        done.is_ok()
     }
 
     /// Appends a batch, with one wait for the disk per store; what could not be appended, and the
     /// stores that have something to deliver now.
     fn append_all(&self, jobs: Vec<Job>, busy: &mut Busy) -> (Vec<Failed>, Vec<usize>) {
+        let unseen = self.look_at_stores(&jobs);
         let mut touched: BTreeSet<usize> = BTreeSet::new();
         let mut appended: Vec<Job> = Vec::new();
         let mut failed = Vec::new();
@@ -293,7 +301,13 @@ impl Worker {
             let mut left = Vec::new();
             let mut reason: Option<Trouble> = None;
             for parcel in job.parcels.drain(..) {
-                if let Err(e) = self.append(&parcel, &mut touched, busy) {
+                let done = if job.doubtful && unseen.contains(&parcel.store) {
+                    // Appended blindly, it could be there twice.
+                    Err(Trouble::new(format!("the store {} cannot be read", parcel.store), RETRY))
+                } else {
+                    self.append(&parcel, job.doubtful, &mut touched, busy)
+                };
+                if let Err(e) = done {
                     // The one that is tried again soonest.
                     reason = reason.filter(|r| r.due <= e.due).or(Some(e));
                     left.push(parcel);
@@ -301,21 +315,16 @@ impl Worker {
             }
             match reason {
                 None => appended.push(job),
-                Some(why) => failed.push(self.set_aside(Job { n: job.n, parcels: left }, &why)),
+                Some(why) => failed.push(self.set_aside(job.n, left, &why)),
             }
         }
         for number in touched.iter().copied() {
-            let synced = match (self.tools.durability, self.tools.index.stores().get(number)) {
-                (Durability::Fsync, Some(store)) => store.sync(),
-                _ => Ok(()),
-            };
-            if let Err(e) = synced {
-                let why = Trouble::new(e.to_string(), RETRY);
+            if let Err(why) = self.sync(number) {
                 // Nobody knows which of them the disk has: all are looked for again.
                 for job in appended.drain(..) {
-                    let parcels = self.tools.spool.get(job.n);
-                    failed.push(self.set_aside(Job { n: job.n, parcels }, &why));
+                    failed.push(self.set_aside(job.n, self.tools.spool.get(job.n), &why));
                 }
+                self.doubt(number, &mut failed);
             }
             self.refresh(number);
         }
@@ -325,7 +334,31 @@ impl Worker {
         (failed, touched.into_iter().collect())
     }
 
-    fn set_aside(&self, job: Job, why: &Trouble) -> Failed {
+    /// Waits until what a store has is on disk, if that is asked for.
+    fn sync(&self, number: usize) -> Result<(), Trouble> {
+        match (self.tools.durability, self.tools.index.stores().get(number)) {
+            (Durability::Fsync, Some(store)) => {
+                store.sync().map_err(|e| Trouble::new(e.to_string(), RETRY))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The disk of a store failed: what jobs that wait for other stores have put there is looked for
+    /// again, too.
+    fn doubt(&self, number: usize, failed: &mut [Failed]) {
+        let Some(store) = self.tools.index.stores().get(number) else { return };
+        for Failed { job, .. } in failed {
+            for parcel in self.tools.spool.get(job.n) {
+                if parcel.store == store.name() && !job.parcels.contains(&parcel) {
+                    job.parcels.push(parcel);
+                }
+            }
+        }
+    }
+
+    fn set_aside(&self, n: u64, parcels: Vec<Parcel>, why: &Trouble) -> Failed {
+        let job = Job { n, parcels, doubtful: true };
         let to = job.parcels.first().map(|p| p.message.to.clone()).unwrap_or_default();
         let said = (to, why.text.clone());
         let before = self.under.0.lock().stuck.insert(job.n, said.clone());
@@ -343,6 +376,7 @@ impl Worker {
     fn append(
         &self,
         parcel: &Parcel,
+        doubtful: bool,
         touched: &mut BTreeSet<usize>,
         busy: &mut Busy,
     ) -> Result<(), Trouble> {
@@ -353,6 +387,11 @@ impl Worker {
             let text = format!("the store {:?} is not configured any more", parcel.store);
             return Err(Trouble::new(text, REFUSED));
         };
+        if doubtful && is_in_store(&self.tools.index, parcel) {
+            // What another process wrote, or the disk failed to take, need not be on disk yet.
+            touched.insert(number);
+            return Ok(());
+        }
         if let Some((due, why)) = busy.waits(parcel, Instant::now()) {
             return Err(Trouble { text: why.to_owned(), due, busy: true });
         }

@@ -1,14 +1,19 @@
 //! The spool: messages whose sender was told that they are sent and that may not be in their store yet.
 //!
-//! An append-only file of JSON lines, `{"n":1,"put":[…]}` and `{"n":1,"end":true}`. A put is on disk
-//! before the sender's `close` returns; the end is written after the append and need not reach the
-//! disk, because whoever finds a put without an end asks the index whether the message is already
-//! there. So each message is appended exactly once, whenever the process dies.
+//! A file of JSON lines, `{"n":1,"put":[…]}` and `{"n":1,"end":true}`. A put is on disk before the
+//! sender's `close` returns; the end is written after the store has the message on disk, and need not reach
+//! the disk itself, because whoever finds a put without an end looks whether the message is already there.
+//! So each message is appended exactly once, whenever the process dies.
+//!
+//! A put that did not reach the disk was refused, and is struck out where it stands, which takes no room.
+//! What has no newline at its end was never whole, and the next line takes its place.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::model::locks::Mutex;
 use serde::{Deserialize, Serialize};
@@ -45,33 +50,67 @@ struct Line {
 pub struct Spool {
     durability: Durability,
     state: Mutex<State>,
+    disk: Mutex<Disk>,
+    /// How often the disk has failed. Which of the lines of that moment it has nobody knows.
+    failures: AtomicU64,
+}
+
+/// What is on disk, counted as [`State::written`].
+#[derive(Debug, Default)]
+struct Disk {
+    has: u64,
+}
+
+/// A put that has no end.
+#[derive(Debug)]
+struct Put {
+    /// Where its line begins.
+    at: u64,
+    parcels: Vec<Parcel>,
 }
 
 #[derive(Debug)]
 struct State {
     file: File,
-    /// Bytes of whole lines in the file.
+    /// Bytes of whole lines in the file; the next one is written there.
     len: u64,
-    /// Half a line stands at the end of the file.
-    torn: bool,
+    /// Bytes ever written, also those that were cut back since.
+    written: u64,
     next: u64,
-    pending: BTreeMap<u64, Vec<Parcel>>,
+    pending: BTreeMap<u64, Put>,
 }
 
 impl State {
-    /// Writes a line whole or not at all.
-    fn write(&mut self, line: &Line) -> io::Result<()> {
-        let mut text = if self.torn { vec![b'\n'] } else { Vec::new() };
-        serde_json::to_writer(&mut text, line)?;
+    /// Writes a line whole or not at all; where it begins.
+    fn write(&mut self, line: &Line) -> io::Result<u64> {
+        let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
-        if let Err(e) = self.file.write_all(&text) {
-            // What is left of it would take the next line with it.
-            self.torn = self.file.set_len(self.len).is_err();
+        let at = self.len;
+        if let Err(e) = self.file.write_all_at(&text, at) {
+            // If this fails too, the next line is written over it, and no reader takes half a line.
+            let _ = self.file.set_len(at);
             return Err(e);
         }
         self.len += text.len() as u64;
-        self.torn = false;
-        Ok(())
+        self.written += text.len() as u64;
+        Ok(at)
+    }
+
+    /// Makes the line of a put unreadable.
+    fn strike(&mut self, put: &Put) -> io::Result<()> {
+        self.written += 1;
+        self.file.write_all_at(b"-", put.at)
+    }
+
+    /// Ends a put, whatever room there is.
+    fn end(&mut self, n: u64) -> Option<Put> {
+        let put = self.pending.remove(&n)?;
+        let line = Line { n, put: None, instead: None, end: Some(true) };
+        let ended = self.write(&line).map(drop).or_else(|_| self.strike(&put));
+        if let Err(e) = ended {
+            tracing::warn!(error = %e, "the spool could not be written; the message may be looked for again");
+        }
+        Some(put)
     }
 }
 
@@ -81,63 +120,106 @@ impl Spool {
     /// # Errors
     /// As the system gave it.
     pub fn open(path: &Path, durability: Durability) -> io::Result<Self> {
-        let file = fs::open_append(path, 0o600)?;
+        let file = fs::open_own(path, 0o600)?;
         let bytes = std::fs::read(path)?;
         let (mut next, mut pending) = (0, BTreeMap::new());
-        for line in bytes.split(|b| *b == b'\n') {
-            // A torn last line is a put whose close has not returned.
-            let Ok(line) = serde_json::from_slice::<Line>(line) else { continue };
+        let mut len = 0;
+        for text in bytes.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {
+            let at = len;
+            len += text.len() as u64;
+            let Ok(line) = serde_json::from_slice::<Line>(text) else { continue };
             next = line.n.max(next);
             if let Some(earlier) = line.instead {
                 pending.remove(&earlier);
             }
             match line.put {
-                Some(parcels) => pending.insert(line.n, parcels),
+                Some(parcels) => pending.insert(line.n, Put { at, parcels }),
                 None => pending.remove(&line.n),
             };
         }
         if let Some(dir) = path.parent() {
             fs::sync_dir(dir)?;
         }
-        let torn = bytes.last().is_some_and(|b| *b != b'\n');
-        let state = State { file, len: bytes.len() as u64, torn, next, pending };
-        Ok(Self { durability, state: Mutex::new(state) })
+        let state = State { file, len, written: len, next, pending };
+        let (disk, failures) = (Mutex::default(), AtomicU64::new(0));
+        Ok(Self { durability, state: Mutex::new(state), disk, failures })
     }
 
     /// What was put and not ended, oldest first.
     pub fn pending(&self) -> Vec<(u64, Vec<Parcel>)> {
-        self.state.lock().pending.iter().map(|(n, p)| (*n, p.clone())).collect()
+        self.state.lock().pending.iter().map(|(n, p)| (*n, p.parcels.clone())).collect()
     }
 
     /// What was put under a number and not ended.
     pub fn get(&self, n: u64) -> Vec<Parcel> {
-        self.state.lock().pending.get(&n).cloned().unwrap_or_default()
+        let state = self.state.lock();
+        state.pending.get(&n).map(|p| p.parcels.clone()).unwrap_or_default()
     }
 
     /// Keeps parcels until [`Spool::end`], in place of an earlier put if there is one; on disk when
     /// this returns, if durability asks for it.
     ///
     /// # Errors
-    /// As the system gave it; these parcels are not kept then.
+    /// As the system gave it; neither these parcels nor the earlier ones are kept then.
     pub fn put(&self, parcels: Vec<Parcel>, instead: Option<u64>) -> io::Result<u64> {
-        let (n, file) = {
-            let mut state = self.state.lock();
-            let file = state.file.try_clone()?;
-            state.next += 1;
-            let n = state.next;
-            state.write(&Line { n, put: Some(parcels.clone()), instead, end: None })?;
-            if let Some(earlier) = instead {
-                state.pending.remove(&earlier);
+        let failures = self.failures.load(Ordering::SeqCst);
+        let mut state = self.state.lock();
+        state.next += 1;
+        let n = state.next;
+        let line = Line { n, put: Some(parcels.clone()), instead, end: None };
+        let at = match state.write(&line) {
+            Ok(at) => at,
+            Err(e) => {
+                instead.map(|earlier| state.end(earlier));
+                return Err(e);
             }
-            // Before the wait for the disk: what is pending keeps the file from being cut back.
-            state.pending.insert(n, parcels);
-            (n, file)
         };
-        if self.durability == Durability::Fsync {
-            // Outside the lock: concurrent senders share one trip to the disk.
-            file.sync_data().inspect_err(|_| self.end(n))?;
+        let replaced = instead.and_then(|earlier| state.pending.remove(&earlier));
+        // Before the wait for the disk: what is pending keeps the file from being cut back.
+        state.pending.insert(n, Put { at, parcels });
+        let written = state.written;
+        drop(state);
+        if self.durability == Durability::Fsync
+            && let Err(e) = self.sync(written, failures)
+        {
+            self.refuse(n, replaced);
+            return Err(e);
         }
         Ok(n)
+    }
+
+    /// Takes back a put, and the one in whose place it was.
+    fn refuse(&self, n: u64, replaced: Option<Put>) {
+        let mut state = self.state.lock();
+        let put = state.pending.remove(&n);
+        for put in [put, replaced].iter().flatten() {
+            if let Err(e) = state.strike(put) {
+                tracing::error!(error = %e, "a refused message could not be taken out of the spool");
+            }
+        }
+        // If it fails once more, no harm is done that was not done.
+        let _ = state.file.sync_data();
+    }
+
+    /// Waits until everything up to `written` is on disk. Those who wait at the same time share one
+    /// trip; if it fails, it fails for all of them, though the system tells only one.
+    fn sync(&self, written: u64, failures: u64) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        if self.failures.load(Ordering::SeqCst) != failures {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        if disk.has >= written {
+            return Ok(());
+        }
+        let (upto, file) = {
+            let state = self.state.lock();
+            (state.written, state.file.try_clone()?)
+        };
+        file.sync_data().inspect_err(|_| {
+            self.failures.fetch_add(1, Ordering::SeqCst);
+        })?;
+        disk.has = upto;
+        Ok(())
     }
 
     /// Forgets parcels: they are in their stores, or will not be sent.
@@ -148,21 +230,18 @@ impl Spool {
     /// As [`Spool::end`], and gives back what was forgotten.
     pub fn take(&self, n: u64) -> Vec<Parcel> {
         let mut state = self.state.lock();
-        let parcels = state.pending.remove(&n).unwrap_or_default();
-        let line = Line { n, put: None, instead: None, end: Some(true) };
-        if let Err(e) = state.write(&line) {
-            tracing::warn!(error = %e, "the spool could not be written; the message may be looked for again");
-        }
+        let put = state.end(n);
         if state.pending.is_empty() && state.len > KEEP && state.file.set_len(0).is_ok() {
-            (state.len, state.torn) = (0, false);
+            state.len = 0;
         }
-        parcels
+        put.map(|p| p.parcels).unwrap_or_default()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     fn parcel(id: &str) -> Parcel {
         let message = Prepared {
@@ -212,9 +291,32 @@ mod tests {
         for cut in first..=whole.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();
             let pending = Spool::open(&path, Durability::None).unwrap().pending();
-            let expected = if cut + 1 < whole.len() { (a, "a") } else { (b, "b") };
+            let expected = if cut < whole.len() { (a, "a") } else { (b, "b") };
             assert_eq!(pending, [(expected.0, vec![parcel(expected.1)])], "cut to {cut} bytes");
         }
+    }
+
+    #[test]
+    fn what_did_not_reach_the_disk_is_struck_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("spool");
+        let spool = Spool::open(&path, Durability::Fsync).unwrap();
+        let a = spool.put(vec![parcel("a")], None).unwrap();
+        let b = spool.put(vec![parcel("b")], None).unwrap();
+        let (upto, failures) = (spool.state.lock().written, 0);
+        // It takes everything and cannot be synced.
+        let null = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
+        let file = std::mem::replace(&mut spool.state.lock().file, null);
+        spool.put(vec![parcel("c")], None).unwrap_err();
+        assert_eq!(spool.pending().len(), 2);
+        spool.state.lock().file = file;
+        assert!(spool.sync(upto, failures).is_err(), "nobody knows which lines the disk has");
+        assert!(spool.sync(upto, 1).is_ok(), "it had these before");
+        let put = spool.state.lock().pending.remove(&b);
+        spool.refuse(a, put);
+        assert_eq!(spool.pending(), []);
+        let again = Spool::open(&path, Durability::None).unwrap();
+        assert_eq!(again.pending(), []);
     }
 
     #[test]

@@ -373,6 +373,80 @@ fn a_composing_folder_sends_its_files() {
 }
 
 #[test]
+fn what_a_close_refused_is_sent_only_when_it_is_tried_again() {
+    let bed = Bed::new();
+    let outbox = bed.open();
+    // To others than the opener a fault is told as well: no further text mends it.
+    for by_opener in [true, false] {
+        let start = || {
+            bed.memory.full.store(true, Ordering::Relaxed);
+            let id = outbox.start(BOB, Target::Outbox, true).unwrap();
+            outbox.write(id, Some(0), b"hi\n").unwrap();
+            let e = outbox.flush(id, by_opener).unwrap_err();
+            assert!(e.to_string().contains("No space"), "{e}");
+            bed.memory.full.store(false, Ordering::Relaxed);
+            id
+        };
+        let sent = bed.memory.sent().len();
+        let id = start();
+        outbox.flush(id, true).unwrap_err();
+        assert!(!outbox.release(id) && outbox.find(&format!("{BOB}.error")).is_some());
+        outbox.settle(Duration::from_secs(5));
+        assert_eq!(bed.memory.sent().len(), sent);
+        outbox.rename(BOB, &format!("{BOB}.txt"), &Target::Outbox, true).unwrap();
+        let id = start();
+        outbox.write(id, None, b"more\n").unwrap();
+        outbox.flush(id, by_opener).unwrap();
+        assert!(outbox.release(id));
+        let id = start();
+        outbox.rename(BOB, &format!("{BOB}.txt"), &Target::Outbox, true).unwrap();
+        assert!(outbox.release(id));
+        outbox.settle(Duration::from_secs(5));
+        assert_eq!(bed.memory.sent().len(), sent + 3);
+        assert!(outbox.list().is_empty(), "{:?}", outbox.list());
+    }
+}
+
+#[test]
+fn a_writer_that_was_killed_has_sent_nothing() {
+    let bed = Bed::new();
+    let outbox = bed.open();
+    let id = outbox.start(BOB, Target::Outbox, true).unwrap();
+    outbox.write(id, None, b"half ").unwrap();
+    outbox.flush(id, false).unwrap();
+    outbox.cut_off(id, 9);
+    outbox.flush(id, true).unwrap_err();
+    // Another writer goes on: then the message is what all of them wrote.
+    outbox.write(id, None, b"and half\n").unwrap();
+    outbox.flush(id, true).unwrap();
+    assert!(outbox.release(id));
+    outbox.settle(Duration::from_secs(5));
+    let id = outbox.start(BOB, Target::Outbox, true).unwrap();
+    outbox.write(id, None, b"half").unwrap();
+    outbox.flush(id, true).unwrap();
+    outbox.cut_off(id, 15);
+    assert!(outbox.spool.pending().is_empty(), "the next process must not send it either");
+    assert!(!outbox.release(id));
+    outbox.settle(Duration::from_secs(5));
+    let why = outbox.text(&format!("{BOB}.error"), &Target::Outbox).unwrap();
+    let why = String::from_utf8_lossy(&why).into_owned();
+    assert!(why.contains("signal 15") && why.contains(&format!("mv outbox/{BOB} ")), "{why}");
+    // Nothing was written: nothing is refused.
+    let id = outbox.start("carol", Target::Outbox, true).unwrap();
+    outbox.cut_off(id, 15);
+    outbox.flush(id, true).unwrap();
+    outbox.release(id);
+    assert!(outbox.find("carol.error").is_none());
+    drop(outbox);
+    let outbox = bed.open();
+    assert_eq!(bed.memory.sent().len(), 1, "neither does the next process send it");
+    assert_eq!(last(&bed).message.body, "half and half");
+    outbox.rename(BOB, &format!("{BOB}.txt"), &Target::Outbox, true).unwrap();
+    outbox.settle(Duration::from_secs(5));
+    assert_eq!(last(&bed).message.body, "half");
+}
+
+#[test]
 fn a_draft_that_is_given_up_leaves_no_copies() {
     let bed = Bed::new();
     let outbox = bed.open();

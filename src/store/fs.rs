@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -85,7 +85,23 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open_regular`].
 pub fn open_append(path: &Path, mode: u32) -> io::Result<File> {
-    append_with(path, OFlags::CREATE, mode)
+    open_to_write(path, OFlags::CREATE | OFlags::APPEND, mode)
+}
+
+/// As [`open_append`], for a file that this process alone writes, wherever it likes.
+///
+/// # Errors
+/// As [`open_regular`].
+pub fn open_own(path: &Path, mode: u32) -> io::Result<File> {
+    open_to_write(path, OFlags::CREATE, mode)
+}
+
+/// As [`open_own`], but only if the file exists.
+///
+/// # Errors
+/// As [`open_regular`].
+pub fn open_existing(path: &Path) -> io::Result<File> {
+    open_to_write(path, OFlags::empty(), 0)
 }
 
 /// As [`open_append`], but only if the file exists.
@@ -93,16 +109,11 @@ pub fn open_append(path: &Path, mode: u32) -> io::Result<File> {
 /// # Errors
 /// As [`open_regular`].
 pub fn open_existing_append(path: &Path) -> io::Result<File> {
-    append_with(path, OFlags::empty(), 0)
+    open_to_write(path, OFlags::APPEND, 0)
 }
 
-fn append_with(path: &Path, more: OFlags, mode: u32) -> io::Result<File> {
-    let flags = more
-        | OFlags::RDWR
-        | OFlags::APPEND
-        | OFlags::NOFOLLOW
-        | OFlags::NONBLOCK
-        | OFlags::CLOEXEC;
+fn open_to_write(path: &Path, more: OFlags, mode: u32) -> io::Result<File> {
+    let flags = more | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?);
     require_regular(&file)?;
     Ok(file)
@@ -184,10 +195,52 @@ pub fn room_for(dir: &Path, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes the end of a file once more as it is, from an offset on. After a failed `fsync` the system takes
+/// for written what the disk does not have, and the next one succeeds without it; so it is made new. The file
+/// is not open for appending.
+///
+/// # Errors
+/// As the system gave it.
+pub fn write_again(file: &File, from: u64) -> io::Result<()> {
+    // As far as the system lets us, what is read back is what the disk has.
+    let _ = rustix::fs::fadvise(file, from, None, rustix::fs::Advice::DontNeed);
+    let mut bytes = vec![0; file.metadata()?.len().saturating_sub(from) as usize];
+    let read = read_at_most(file, &mut bytes, from)?;
+    file.write_all_at(bytes.get(..read).unwrap_or_default(), from)
+}
+
+/// Makes a folder and what is missing above it, with this mode less the umask; its name survives loss of
+/// power when this returns.
+///
+/// # Errors
+/// As the system gave it.
+pub fn make_dirs(dir: &Path, mode: u32) -> io::Result<()> {
+    if dir.as_os_str().is_empty() || dir.is_dir() {
+        return Ok(());
+    }
+    let above = dir.parent().unwrap_or(Path::new(""));
+    make_dirs(above, mode)?;
+    match std::fs::DirBuilder::new().mode(mode).create(dir) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Err(e) => Err(e),
+        Ok(()) => match sync_dir(above) {
+            // It can be written and not read.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            done => done,
+        },
+    }
+}
+
 /// Makes new names in a folder survive loss of power.
 ///
 /// # Errors
 /// As the system gave it.
 pub fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+    // The parent of a bare name.
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    match File::open(dir)?.sync_all() {
+        // A file system that knows no such thing.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(()),
+        done => done,
+    }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::fs::Stamp;
+use super::fs::{self, Stamp};
 
 /// A name that a file is to get, and the temporary one beside it under which it is written.
 ///
@@ -160,7 +160,8 @@ fn move_without_flag(dir: impl AsFd, from: &Path, to: &Path) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(&dir, from, AtFlags::empty())?)
 }
 
-/// Replaces a file by one with these contents, by way of `<name>.<pid>.tmp` beside it.
+/// Replaces a file by one with these contents, by way of `<name>.<pid>.tmp` beside it; on disk, with its
+/// name, when it returns.
 ///
 /// # Errors
 /// As [`Slot::overwrite`].
@@ -168,7 +169,8 @@ pub fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     let mut temp: OsString = path.file_name().unwrap_or_default().to_owned();
     temp.push(format!(".{}.tmp", std::process::id()));
     Slot { dir: CWD, name: path.to_owned(), temp: path.with_file_name(temp) }
-        .overwrite(mode, contents)
+        .overwrite(mode, contents)?;
+    path.parent().map_or(Ok(()), fs::sync_dir)
 }
 
 #[cfg(test)]

@@ -81,6 +81,7 @@ fn outbox_errno(e: &OutboxError) -> i32 {
         OutboxError::Exists => libc::EEXIST,
         OutboxError::NoKey(_) => libc::ENOKEY,
         OutboxError::ReadOnly => libc::EROFS,
+        OutboxError::CutOff(_) => libc::ECANCELED,
         OutboxError::Already(e) => outbox_errno(e),
         OutboxError::Store(e) => store_errno(e),
         OutboxError::Io { error, .. } => io_errno(error),

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::model::locks::{Level, Mutex};
 
 use super::node::{Node, Place};
+use super::reader::{ended_by, thread_group};
 use super::transcript::Plan;
-use super::{Error, Reader, TextFile, Tree};
+use super::{Error, Reader, TextFile, Tree, Writers};
 use crate::index::{MsgIx, Reject, ThreadIx};
 use crate::model::{MarkRead, Timestamp, safe_text};
 use crate::outbox::DraftId;
@@ -56,8 +57,8 @@ pub enum OpenFile {
     Draft {
         /// Its number.
         id: DraftId,
-        /// The process that opened it.
-        opener: u32,
+        /// The processes that write it.
+        writers: Writers,
         /// Writes go to the end.
         append: bool,
         /// Its text can be read.
@@ -67,8 +68,8 @@ pub enum OpenFile {
     Body {
         /// Number of the draft.
         id: DraftId,
-        /// The process that opened it.
-        opener: u32,
+        /// The processes that write it.
+        writers: Writers,
         /// The folder.
         folder: String,
         /// Writes go to the end.
@@ -157,7 +158,7 @@ impl MarkAtEnd {
     }
 
     fn take(&self, by: Option<u32>) -> Option<MsgIx> {
-        let closed = by.is_none_or(|by| is_opener(self.opener, by));
+        let closed = by.is_none_or(|by| super::writers::is_opener(self.opener, by));
         let now =
             closed && self.seen.load(Ordering::Relaxed) && !self.made.swap(true, Ordering::Relaxed);
         now.then_some(self.message)
@@ -169,12 +170,6 @@ impl MarkAtEnd {
             self.seen.store(true, Ordering::Relaxed);
         }
     }
-}
-
-/// Whether who closes is who opened. It only matters while there can be another: unknown counts as the
-/// opener.
-fn is_opener(opener: u32, by: u32) -> bool {
-    opener == by || opener == 0 || by == 0
 }
 
 /// The part of `bytes` that a read asks for.
@@ -282,25 +277,48 @@ impl Tree {
         }
     }
 
+    /// A thread is about to write to the file (0 if it cannot be seen from here).
+    pub fn writes(&self, file: &OpenFile, thread: u32) {
+        if let OpenFile::Draft { writers, .. } | OpenFile::Body { writers, .. } = file {
+            writers.wrote(thread);
+        }
+    }
+
+    /// A thread closes a descriptor of the file, perhaps because a signal ends it: then what it was
+    /// writing is not complete, and [`Tree::flush`] refuses it.
+    pub fn closes(&self, file: &OpenFile, thread: u32) {
+        let (OpenFile::Draft { id, writers, .. } | OpenFile::Body { id, writers, .. }) = file
+        else {
+            return;
+        };
+        let Some(signal) = ended_by(thread) else { return };
+        if let Some(outbox) = &self.outbox
+            && thread_group(thread).is_some_and(|process| writers.needs(process))
+        {
+            outbox.cut_off(*id, signal);
+        }
+    }
+
     /// A descriptor of the file was closed, by a process (0 if that is not known).
     ///
     /// # Errors
     /// Why a draft is refused.
     pub fn flush(&self, file: &OpenFile, by: u32) -> Result<(), Error> {
-        let by_opener = |opener: u32| is_opener(opener, by);
         match file {
-            OpenFile::Draft { id, opener, .. } => {
-                Ok(self.outbox()?.flush(*id, by_opener(*opener))?)
+            OpenFile::Draft { id, writers, .. } => {
+                Ok(self.outbox()?.flush(*id, writers.opened_by(by))?)
             }
             OpenFile::Compose { folder, name, text, .. } => {
                 self.flush_compose(folder, name, &text.lock())
             }
-            OpenFile::Body { id, opener, folder, .. } => {
+            OpenFile::Body { id, writers, folder, .. } => {
                 let outbox = self.outbox()?;
                 outbox.attach(*id, self.attachments(folder))?;
-                Ok(outbox.flush(*id, by_opener(*opener))?)
+                Ok(outbox.flush(*id, writers.opened_by(by))?)
             }
-            OpenFile::Text(file) if by_opener(file.opener) => self.flush_text(file),
+            OpenFile::Text(file) if Writers::new(file.opener).opened_by(by) => {
+                self.flush_text(file)
+            }
             OpenFile::Bytes { .. } | OpenFile::Waiting { .. } => {
                 self.mark_read(file, Some(by));
                 Ok(())

@@ -32,6 +32,7 @@ mod transcript;
 mod twins;
 mod wait;
 mod write;
+mod writers;
 
 pub use attr::{Attr, Caching};
 pub use error::Error;
@@ -41,6 +42,7 @@ pub use node::{Ino, Node, Place};
 pub use path::Listed;
 pub use reader::Reader;
 pub use texts::TextFile;
+pub use writers::Writers;
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;

@@ -20,6 +20,9 @@ pub struct Process {
 }
 
 /// Fields of `/proc/<pid>/stat`, counted from the one after the command's name.
+const PARENT: usize = 1;
+const FLAGS: usize = 6;
+const EXIT_CODE: usize = 49;
 const STARTED: usize = 19;
 const LAYOUT: [usize; 4] = [23, 25, 42, 45];
 
@@ -31,14 +34,41 @@ impl Process {
             return None;
         }
         let pid = thread_group(tid)?;
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The command's name may hold anything, also spaces and parentheses.
-        let (_, rest) = stat.rsplit_once(") ")?;
-        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let stat = stat_of(pid)?;
+        let fields: Vec<&str> = stat.split_ascii_whitespace().collect();
         let field = |n: usize| fields.get(n).map_or_else(String::new, |f| (*f).to_owned());
         let exe = std::fs::metadata(format!("/proc/{pid}/exe")).ok().map(|m| (m.dev(), m.ino()));
         Some(Self { pid, started: field(STARTED), exe, layout: LAYOUT.map(field).to_vec() })
     }
+}
+
+/// `/proc/<pid>/stat` from the field after the command's name on.
+fn stat_of(tid: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    // The command's name may hold anything, also spaces and parentheses.
+    stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned())
+}
+
+fn stat_field(tid: u32, field: usize) -> Option<u32> {
+    stat_of(tid)?.split_ascii_whitespace().nth(field)?.parse().ok()
+}
+
+/// The process that a process was started by, or inherited by.
+pub(super) fn parent_of(pid: u32) -> Option<u32> {
+    stat_field(pid, PARENT)
+}
+
+/// The kernel's flag for a thread that is ending.
+const ENDING: u32 = 4;
+
+/// The signal that is ending a thread at this moment. `None` if it lives on, ends of itself, or cannot
+/// be seen from here.
+pub(super) fn ended_by(tid: u32) -> Option<u32> {
+    if tid == 0 || stat_field(tid, FLAGS)? & ENDING == 0 {
+        return None;
+    }
+    // As `wait` gives it: the low bits are the signal.
+    Some(stat_field(tid, EXIT_CODE)? & 0x7f).filter(|signal| *signal != 0)
 }
 
 /// The process a thread belongs to.

@@ -6,7 +6,7 @@ use crate::model::locks::{Level, Mutex};
 
 use super::file::OpenFile;
 use super::node::Node;
-use super::{Access, Error, Tree};
+use super::{Access, Error, Tree, Writers};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::Timestamp;
 use crate::outbox::{DraftId, Listed, Target, names};
@@ -75,7 +75,7 @@ impl Tree {
         };
         Ok(OpenFile::Draft {
             id,
-            opener: access.opener,
+            writers: Writers::new(access.opener),
             append: access.append,
             readable: !matches!(node, Node::Reply(..)),
         })
@@ -416,8 +416,8 @@ impl Tree {
             let kept = files.get(BODY).map(|(text, _)| text.clone()).unwrap_or_default();
             let kept = if access.truncate { Vec::new() } else { kept };
             let id = self.outbox()?.compose(folder, kept);
-            let (folder, opener) = (folder.to_owned(), access.opener);
-            return Ok(OpenFile::Body { id, opener, folder, append: access.append });
+            let (folder, writers) = (folder.to_owned(), Writers::new(access.opener));
+            return Ok(OpenFile::Body { id, writers, folder, append: access.append });
         }
         let entry = files.entry(name.to_owned()).or_insert_with(|| (Vec::new(), Timestamp::now()));
         let text = if access.truncate { Vec::new() } else { entry.0.clone() };

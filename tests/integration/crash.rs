@@ -3,7 +3,6 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::common::proc::Running;
 use crate::common::{Bed, samp, soon};
 
 /// The bodies in my log, torn lines left out.
@@ -34,27 +33,9 @@ fn s55_death_at_each_call() {
             let bed = Bed::new();
             let m = bed.mount("bar");
             m.ok("echo first > outbox/foo");
-            let mut c = bed.command("strace");
-            let inject = format!("inject={call}:signal=KILL:when={nth}");
-            c.args([
-                "-f",
-                "-qq",
-                "-o",
-                "/dev/null",
-                "-e",
-                &format!("trace={call}"),
-                "-e",
-                &inject,
-                "-p",
-            ]);
-            c.arg(m.pid().to_string());
-            let tracer = Running::start(c, None).unwrap();
-            soon("strace is attached", || {
-                let status =
-                    fs::read_to_string(format!("/proc/{}/status", m.pid())).unwrap_or_default();
-                status.lines().any(|l| l.starts_with("TracerPid:") && !l.ends_with("\t0"))
-            });
-            std::thread::sleep(Duration::from_millis(50));
+            let how = format!("signal=KILL:when={nth}");
+            let tracer = m.meddle(call, &how);
+            let inject = format!("{call}:{how}");
             let sent = m.sh("/bin/echo second > outbox/foo");
             let again = m.sh("sleep 0.05; /bin/echo third > outbox/foo");
             std::thread::sleep(Duration::from_millis(50));

@@ -99,7 +99,7 @@ impl Notebook for AgentAzall {
         let changed = files::make_dirs(self.base(), &[&day, folder])?;
         let path = dir.join(name);
         write_atomic(&path, text, 0o666).map_err(|e| io(&path, e))?;
-        for dir in changed.into_iter().chain([dir]) {
+        for dir in changed {
             fs::sync_dir(&dir).map_err(|e| io(&dir, e))?;
         }
         Ok(())

@@ -199,8 +199,7 @@ impl AgentAzall {
         let base = self.base();
         self.require_base_if_any()?;
         if std::fs::symlink_metadata(base).is_err() {
-            std::fs::create_dir_all(base).map_err(|e| StoreError::io(base, e))?;
-            self.dirty(base.parent().map(std::path::Path::to_owned));
+            fs::make_dirs(base, 0o777).map_err(|e| StoreError::io(base, e))?;
         }
         if let Some(seed) = self.key_for_later.lock().as_ref() {
             match key::write_first(base, seed, Timestamp::now(), self.zone()) {

@@ -1,9 +1,8 @@
 //! What is kept in the folder of msgfs's own state, because the cache may be lost: by what ids messages
 //! are known ([`held`](super::held)), and who has got mail that waits for others.
 
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::model::locks::Mutex;
@@ -56,14 +55,6 @@ impl State {
         self.delivered.lock().clone()
     }
 
-    fn make_dir(dir: &Path) -> io::Result<()> {
-        if dir.is_dir() {
-            return Ok(());
-        }
-        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        dir.parent().map_or(Ok(()), fs::sync_dir)
-    }
-
     /// Adds lines to the file of ids; `sync` waits for the disk. What cannot be written is written
     /// the next time.
     pub fn add_ids(&self, lines: &[u8], sync: bool) {
@@ -90,9 +81,8 @@ impl State {
         }
         let path = dir.join("delivered.json");
         let text = serde_json::to_vec(now).unwrap_or_default();
-        Self::make_dir(dir)
+        fs::make_dirs(dir, 0o700)
             .and_then(|()| place::write_atomic(&path, &text, 0o600))
-            .and_then(|()| fs::sync_dir(dir))
             .map_err(|e| StoreError::io(&path, e))?;
         kept.clone_from(now);
         Ok(())
@@ -102,7 +92,7 @@ impl State {
 impl Ids {
     fn write(&mut self, dir: &Path, sync: bool) -> io::Result<()> {
         if self.file.is_none() {
-            State::make_dir(dir)?;
+            fs::make_dirs(dir, 0o700)?;
             let mut file = fs::open_append(&dir.join("ids"), 0o600)?;
             // A line that was torn off takes no other with it.
             file.write_all(b"\n")?;

@@ -4,6 +4,7 @@
 //! has it, `thread.json` gets its numbers, and msgfs keeps a copy. Each step happens once or not at
 //! all, so an append made again after a crash does what is missing.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -21,7 +22,7 @@ use super::{Atsf, assets, create, edit, send, thread};
 use crate::model::{Timestamp, hex, one_line};
 use crate::store::fs::{Stamp, require_regular};
 use crate::store::place::Slot;
-use crate::store::{Prepared, StoreError, below, json};
+use crate::store::{Prepared, StoreError, below, fs, json};
 
 /// How long a lock is waited for: others have messages to send too.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -55,7 +56,11 @@ impl Folder {
 }
 
 impl Atsf {
-    pub(super) fn append_prepared(&self, message: &Prepared) -> Result<(), StoreError> {
+    pub(super) fn append_prepared(
+        &self,
+        message: &Prepared,
+        refused: &mut HashMap<PathBuf, u64>,
+    ) -> Result<(), StoreError> {
         let (text, meta) = send::unpack(&message.bytes);
         let told = line::parse(text)
             .map_err(|e| StoreError::Refused(format!("the message cannot be appended: {e}")))?;
@@ -74,11 +79,12 @@ impl Atsf {
             assets::put(&folder.root, &folder.parts(), &name, file)?;
         }
         let file = lock(&folder, meta.is_some())?;
+        let before = file.metadata().map_err(folder.failed(LOG))?.len();
         let mut tally = self.count(&folder, &file, Some((text, &told)))?;
         if !tally.seen {
             tally.append(&file, text, &told).map_err(folder.failed(LOG))?;
         }
-        file.sync_data().map_err(folder.failed(LOG))?;
+        sync(&folder, &file, before, refused)?;
         rustix::fs::fsync(&folder.dir).map_err(|e| folder.failed(LOG)(e.into()))?;
         self.remember(&folder.path(LOG));
         self.remember(&folder.path(META));
@@ -300,6 +306,28 @@ impl Counted {
         self.tally.count(line, Timestamp::default());
         Ok(())
     }
+}
+
+/// Waits until what was appended behind `before` is on disk, and what it had refused earlier.
+fn sync(
+    folder: &Folder,
+    file: &File,
+    before: u64,
+    refused: &mut HashMap<PathBuf, u64>,
+) -> Result<(), StoreError> {
+    let (path, io) = (folder.path(LOG), folder.failed(LOG));
+    if let Some(from) = refused.get(&path) {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let again = rustix::fs::openat(&folder.dir, LOG, flags, Mode::empty());
+        let again = File::from(again.map_err(|e| io(e.into()))?);
+        require_regular(&again).and_then(|()| fs::write_again(&again, *from)).map_err(&io)?;
+    }
+    if let Err(e) = file.sync_data() {
+        refused.entry(path).or_insert(before);
+        return Err(io(e));
+    }
+    refused.remove(&path);
+    Ok(())
 }
 
 /// Opens and locks the log of a thread.

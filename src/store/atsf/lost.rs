@@ -108,7 +108,7 @@ impl Kept {
         let folder = path.parent().unwrap_or(Path::new("/"));
         let new = !path.exists();
         if new {
-            std::fs::create_dir_all(folder).map_err(io)?;
+            fs::make_dirs(folder, 0o777).map_err(io)?;
         }
         let mut file = fs::open_append(path, 0o600).map_err(io)?;
         let mut offset = file.metadata().map_err(io)?.len();

@@ -39,7 +39,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -78,8 +78,8 @@ pub struct Atsf {
     trouble: RwLock<BTreeMap<String, String>>,
     kept: Kept,
     digests: Digests,
-    /// One append at a time.
-    appending: Mutex<()>,
+    /// One append at a time. By log: from where on the disk has refused it.
+    appending: Mutex<HashMap<PathBuf, u64>>,
     /// Threads whose derived numbers could not be brought up to date after an append.
     stale: Mutex<BTreeSet<u32>>,
 }
@@ -274,8 +274,8 @@ impl Store for Atsf {
     }
 
     fn append(&self, message: &Prepared) -> Result<(), StoreError> {
-        let _one = self.appending.lock();
-        self.append_prepared(message)
+        let mut refused = self.appending.lock();
+        self.append_prepared(message, &mut refused)
     }
 
     fn repeats(&self) -> bool {

@@ -8,6 +8,7 @@ use std::path::Path;
 use super::record::{NewRecord, build_line};
 use super::{alias, bad_alias, thread};
 use crate::model::Draft;
+use crate::store::fs::Stamp;
 use crate::store::{Prepared, Preparing, StoreError, fs};
 
 /// One record per recipient, signed, with ids that no earlier message of mine has.
@@ -73,14 +74,60 @@ pub(super) fn possible(dir: &Path, log: &Path, bytes: u64) -> Result<(), StoreEr
     fs::room_for(dir, bytes).map_err(|e| StoreError::io(dir, e))
 }
 
-/// Appends one line with a single `write`, after a newline if the log does not end in one. True if
-/// the log is new.
-pub(super) fn append(dir: &Path, log: &Path, line: &str) -> Result<bool, StoreError> {
+/// What was appended and may not be on disk.
+#[derive(Debug, Default)]
+pub(super) struct Unsynced {
+    /// The log is new, and so is its name.
+    new: bool,
+    /// Where it begins, and in which file.
+    from: Option<(u64, Stamp)>,
+    /// The disk has failed to take it.
+    failed: bool,
+}
+
+impl Unsynced {
+    fn add(&mut self, new: bool, before: u64, file: Stamp) {
+        self.new |= new;
+        if !self.from.is_some_and(|(_, first)| first.same_file(&file)) {
+            (self.from, self.failed) = (Some((before, file)), false);
+        }
+    }
+
+    /// Waits until the log, and its name if it is new, are on disk.
+    pub fn sync(&mut self, dir: &Path, log: &Path) -> Result<(), StoreError> {
+        let io = |e| StoreError::io(log, e);
+        let mut file = fs::open_regular(log).map_err(io)?;
+        if let Some((from, first)) = self.from.filter(|_| self.failed)
+            && first.same_file(&Stamp::of(&file).map_err(io)?)
+        {
+            file = fs::open_existing(log).map_err(io)?;
+            fs::write_again(&file, from).map_err(io)?;
+        }
+        if let Err(e) = file.sync_data() {
+            self.failed = true;
+            return Err(io(e));
+        }
+        if self.new {
+            fs::sync_dir(dir).map_err(|e| StoreError::io(dir, e))?;
+        }
+        *self = Self::default();
+        Ok(())
+    }
+}
+
+/// Appends one line with a single `write`, after a newline if the log does not end in one.
+pub(super) fn append(
+    dir: &Path,
+    log: &Path,
+    line: &str,
+    unsynced: &mut Unsynced,
+) -> Result<(), StoreError> {
     let io = |e| StoreError::io(log, e);
-    std::fs::create_dir_all(dir).map_err(|e| StoreError::io(dir, e))?;
+    fs::make_dirs(dir, 0o777).map_err(|e| StoreError::io(dir, e))?;
     let new = !log.exists();
     let mut file = fs::open_append(log, 0o644).map_err(io)?;
-    let before = file.metadata().map_err(io)?.len();
+    let stamp = Stamp::of(&file).map_err(io)?;
+    let before = stamp.size;
     let mut text = Vec::with_capacity(line.len() + 2);
     if !ends_in_newline(&file, before).map_err(io)? {
         text.push(b'\n');
@@ -88,16 +135,7 @@ pub(super) fn append(dir: &Path, log: &Path, line: &str) -> Result<bool, StoreEr
     text.extend_from_slice(line.as_bytes());
     text.push(b'\n');
     write_once(&mut file, &text, before).map_err(io)?;
-    Ok(new)
-}
-
-/// Waits until the log, and its name if it is new, are on disk.
-pub(super) fn sync(dir: &Path, log: &Path, new: bool) -> Result<(), StoreError> {
-    let file = fs::open_regular(log).map_err(|e| StoreError::io(log, e))?;
-    file.sync_data().map_err(|e| StoreError::io(log, e))?;
-    if new {
-        fs::sync_dir(dir).map_err(|e| StoreError::io(dir, e))?;
-    }
+    unsynced.add(new, before, stamp);
     Ok(())
 }
 
@@ -186,11 +224,12 @@ mod tests {
     fn a_torn_tail_is_closed_before_appending() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log-me.jsonl");
-        append(dir.path(), &log, "one").unwrap();
-        append(dir.path(), &log, "two").unwrap();
+        let append = |text| append(dir.path(), &log, text, &mut Unsynced::default()).unwrap();
+        append("one");
+        append("two");
         assert_eq!(std::fs::read(&log).unwrap(), b"one\ntwo\n");
         std::fs::write(&log, b"one\ntor").unwrap();
-        append(dir.path(), &log, "three").unwrap();
+        append("three");
         assert_eq!(std::fs::read(&log).unwrap(), b"one\ntor\nthree\n");
     }
 
@@ -199,6 +238,31 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log-me.jsonl");
         std::os::unix::fs::symlink("/dev/null", &log).unwrap();
-        assert!(append(dir.path(), &log, "x").is_err());
+        assert!(append(dir.path(), &log, "x", &mut Unsynced::default()).is_err());
+    }
+
+    #[test]
+    fn what_the_disk_did_not_take_is_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log-me.jsonl");
+        let mut unsynced = Unsynced::default();
+        for line in ["one", "two"] {
+            append(dir.path(), &log, line, &mut unsynced).unwrap();
+        }
+        unsynced.failed = true;
+        let before = Stamp::of(&File::open(&log).unwrap()).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        unsynced.sync(dir.path(), &log).unwrap();
+        let after = Stamp::of(&File::open(&log).unwrap()).unwrap();
+        assert!(after.same_file(&before) && after.mtime > before.mtime, "written");
+        assert_eq!(std::fs::read(&log).unwrap(), b"one\ntwo\n");
+        assert!(unsynced.from.is_none() && !unsynced.failed);
+        // A file that was put in its place is left alone.
+        append(dir.path(), &log, "three", &mut unsynced).unwrap();
+        unsynced.failed = true;
+        std::fs::remove_file(&log).unwrap();
+        std::fs::write(&log, b"other\n").unwrap();
+        unsynced.sync(dir.path(), &log).unwrap();
+        assert_eq!(std::fs::read(&log).unwrap(), b"other\n");
     }
 }

@@ -53,7 +53,7 @@ pub struct SampStore {
     files: Mutex<LruCache<u32, (Stamp, Arc<File>)>>,
     /// Serialises appends of this process to the one log it owns; set while the log is new and its
     /// name may not be on disk.
-    appending: Mutex<bool>,
+    appending: Mutex<append::Unsynced>,
 }
 
 impl std::fmt::Debug for SampStore {
@@ -75,7 +75,7 @@ impl SampStore {
         if !alias::is_valid(me) {
             return Err(StoreError::Invalid(bad_alias(me)));
         }
-        std::fs::create_dir_all(dir).map_err(|e| StoreError::io(dir, e))?;
+        fs::make_dirs(dir, 0o777).map_err(|e| StoreError::io(dir, e))?;
         std::fs::read_dir(dir).map_err(|e| StoreError::io(dir, e))?;
         let sources = Sources::default();
         Ok(Self {
@@ -86,7 +86,7 @@ impl SampStore {
             me: me.clone(),
             sources: Mutex::at(Level::Store, sources),
             files: Mutex::new(LruCache::new(OPEN_FILES)),
-            appending: Mutex::at(Level::Store, false),
+            appending: Mutex::at(Level::Store, append::Unsynced::default()),
         })
     }
 
@@ -239,16 +239,12 @@ impl Store for SampStore {
     }
 
     fn append(&self, message: &Prepared) -> Result<(), StoreError> {
-        let mut new = self.appending.lock();
-        *new |= append::append(&self.dir, &self.log_path(), &message.bytes)?;
-        Ok(())
+        let mut unsynced = self.appending.lock();
+        append::append(&self.dir, &self.log_path(), &message.bytes, &mut unsynced)
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        let mut new = self.appending.lock();
-        append::sync(&self.dir, &self.log_path(), *new)?;
-        *new = false;
-        Ok(())
+        self.appending.lock().sync(&self.dir, &self.log_path())
     }
 
     fn has_watermark(&self) -> bool {

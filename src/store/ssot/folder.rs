@@ -129,7 +129,7 @@ pub(super) fn read(base: &Path, parts: &[&str], limit: usize) -> io::Result<(Sta
 /// # Errors
 /// As the system gave it.
 pub(super) fn ensure(base: &Path) -> Result<(), StoreError> {
-    std::fs::create_dir_all(base).map_err(|e| StoreError::io(base, e))?;
+    fs::make_dirs(base, 0o777).map_err(|e| StoreError::io(base, e))?;
     let dir = below::open_dir(base, &[]).map_err(|e| StoreError::io(base, e))?;
     if below::look(&dir, MESSAGES).is_ok() {
         return Ok(());

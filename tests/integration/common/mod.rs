@@ -424,6 +424,26 @@ impl Mount {
         self.finished.store(true, Ordering::SeqCst);
     }
 
+    /// Lets strace meddle with the daemon's system calls of this name until what is given back is
+    /// dropped.
+    #[track_caller]
+    pub(crate) fn meddle(&self, call: &str, how: &str) -> proc::Running {
+        let mut c = self.command("strace");
+        c.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e"]);
+        c.arg(format!("inject={call}:{how}")).arg("-p").arg(self.pid().to_string());
+        let tracer = proc::Running::start(c, None).expect("strace");
+        wait_for(Duration::from_secs(30), "strace is attached to every thread", || {
+            let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.pid())) else {
+                return true;
+            };
+            threads.flatten().all(|thread| {
+                let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+                !status.lines().any(|l| l == "TracerPid:\t0")
+            })
+        });
+        tracer
+    }
+
     /// Unmounts properly; panics if that does not work.
     #[track_caller]
     pub(crate) fn umount(mut self) {

@@ -1,0 +1,85 @@
+//! Loss of power: what `close` accepted is in the store exactly once, whatever the disk had not taken yet.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::common::proc::Running;
+use crate::common::{Bed, binary, mounted, run_for, wait_for};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Threads that send and note what was accepted, and when; then the mount is killed, if asked for.
+const SENDER: &str = r"
+import os, sys, threading, time
+mount, notes, writers, each, pid = sys.argv[1:]
+log = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+def work(writer):
+    for number in range(int(each)):
+        text = f'{writer}-{number}'
+        f = os.open(mount + '/outbox/foo', os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.write(f, (text + '\n').encode())
+        os.close(f)
+        os.write(log, f'{time.time():.6f} {text}\n'.encode())
+all = [threading.Thread(target=work, args=(w,)) for w in writers]
+[t.start() for t in all]
+[t.join() for t in all]
+if pid:
+    time.sleep(0.02)
+    os.kill(int(pid), 9)
+";
+
+/// The calls that change what a disk has, and those that say of which file.
+const CALLS: &str = "trace=openat,open,creat,close,fcntl,dup,write,pwrite64,ftruncate,fsync,fdatasync,\
+                     rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir";
+
+/// Mounts under strace and sends.
+fn record(bed: &Bed, writers: &str, each: usize, kill: bool) {
+    let dir = bed.path("mnt-bar");
+    let mut c = bed.command("strace");
+    c.args(["-f", "-qq", "-y", "-xx", "-ttt", "-s", "1000000", "-e", CALLS]);
+    if kill {
+        // So that the end comes between an append and its way to the disk.
+        c.args(["-e", "inject=fdatasync:delay_enter=60000"]);
+    }
+    c.args(["-A", "-o"]).arg(bed.path("trace")).arg(binary());
+    c.args(["mount", "-f", "--me", "bar"]).arg(&dir);
+    let daemon = Running::start(c, None).unwrap();
+    let lock = || fs::read_to_string(bed.state("bar").join("lock")).unwrap_or_default();
+    let pid = || serde_json::from_str::<serde_json::Value>(&lock()).ok()?["pid"].as_i64();
+    let child = |pid: &i64| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.contains(&format!("TracerPid:\t{}\n", daemon.pid()))
+    };
+    wait_for(LONG, "it mounts", || pid().as_ref().is_some_and(child) && mounted(&dir));
+    wait_for(LONG, "it answers", || bed.sh(&format!("ls {}", dir.display())).ok());
+    let pid = pid().filter(|_| kill).map(|pid| pid.to_string()).unwrap_or_default();
+    let mut c = bed.command("python3");
+    c.args(["-c", SENDER]).arg(&dir).arg(bed.path("notes")).args([
+        writers,
+        &each.to_string(),
+        &pid,
+    ]);
+    let out = run_for(c, None, LONG);
+    assert!(out.ok(), "{out:?}");
+    if !kill {
+        assert!(bed.msgfs_out(&["umount", dir.to_str().unwrap()]).ok());
+    }
+    daemon.finish(LONG).unwrap();
+}
+
+/// S183: a first mount of all that is killed, and the next one, cut before their system calls (as many as fit
+/// in `MSGFS_TEST_POWER` seconds), with only what was synced, and with all of one folder besides.
+#[test]
+fn s183_loss_of_power() {
+    let seconds = std::env::var("MSGFS_TEST_POWER").unwrap_or_else(|_| "20".into());
+    let bed = Bed::new();
+    record(&bed, "a", 4, true);
+    record(&bed, "bc", 5, false);
+    let mut c = bed.command("python3");
+    c.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/power/replay.py"));
+    c.args([bed.path("trace"), bed.path(""), bed.path("notes"), binary()]).arg(&seconds);
+    let limit = Duration::from_secs(120 + seconds.parse::<u64>().unwrap() * 3);
+    let out = run_for(c, None, limit);
+    println!("{}", out.said());
+    assert!(out.ok(), "{out:?}");
+}
