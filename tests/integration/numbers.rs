@@ -60,14 +60,14 @@ fn every_sentence_has_a_test_and_every_test_a_sentence() {
         .lines()
         .filter_map(|l| l.strip_prefix("- **S")?.split("**").next()?.parse().ok())
         .collect();
-    let expected: Vec<u32> = (1..=stated.len() as u32).collect();
-    assert_eq!(stated, expected, "the sentences are numbered in order, without gaps");
+    let all = stated.len();
 
     // Two tests are about the tests themselves.
     let about_tests = ["the_harness_computes", "every_sentence_has"];
     let tests = tests();
     let proved: BTreeSet<u32> = tests.values().flatten().copied().collect();
     let stated: BTreeSet<u32> = stated.into_iter().collect();
+    assert_eq!(stated.len(), all, "each number stands for one sentence");
     let missing: Vec<_> = stated.difference(&proved).collect();
     assert!(missing.is_empty(), "sentences without a test: {missing:?}");
     let unknown: Vec<_> = proved.difference(&stated).collect();

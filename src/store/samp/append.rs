@@ -4,11 +4,15 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::record::{NewRecord, build_line};
 use super::{alias, bad_alias, thread};
 use crate::model::Draft;
 use crate::store::{Prepared, Preparing, StoreError, fs};
+
+/// A log that did not change for this long is not being written.
+const STILL: Duration = Duration::from_millis(300);
 
 /// One record per recipient, signed, with ids that no earlier message of mine has.
 pub(super) fn prepare(
@@ -97,6 +101,25 @@ pub(super) fn sync(dir: &Path, log: &Path, new: bool) -> Result<(), StoreError> 
     file.sync_data().map_err(|e| StoreError::io(log, e))?;
     if new {
         fs::sync_dir(dir).map_err(|e| StoreError::io(dir, e))?;
+    }
+    Ok(())
+}
+
+/// Ends the last line of my own log if it was torn, so that nobody's next line is glued to it.
+pub(super) fn end_torn(log: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + STILL * 2;
+    let mut file = match fs::open_existing_append(log) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    while !ends_in_newline(&file, file.metadata()?.len())? {
+        // Another program of this alias may be in the middle of it.
+        let age = file.metadata()?.modified()?.elapsed().unwrap_or(STILL);
+        if age >= STILL || Instant::now() >= deadline {
+            let before = file.metadata()?.len();
+            return write_once(&mut file, b"\n", before);
+        }
+        std::thread::sleep(STILL.saturating_sub(age));
     }
     Ok(())
 }
@@ -192,6 +215,11 @@ mod tests {
         std::fs::write(&log, b"one\ntor").unwrap();
         append(dir.path(), &log, "three").unwrap();
         assert_eq!(std::fs::read(&log).unwrap(), b"one\ntor\nthree\n");
+        std::fs::write(&log, b"one\ntor").unwrap();
+        for _ in 0..2 {
+            end_torn(&log).unwrap();
+            assert_eq!(std::fs::read(&log).unwrap(), b"one\ntor\n");
+        }
     }
 
     #[test]
