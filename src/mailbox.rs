@@ -14,7 +14,7 @@ use crate::identity::{Identity, KeyError, Keyring, KeyringError, Print};
 use crate::index::{self, Index, IndexError};
 use crate::model::{Fingerprint, PublicKey};
 use crate::outbox::{self, Keys, Outbox, OutboxError};
-use crate::store::{self, Signer as _, Store, StoreError};
+use crate::store::{self, Signer as _, Store, StoreError, place};
 use crate::view::{self, Tree};
 use crate::watch::{Changed, Target, Watcher};
 
@@ -170,8 +170,11 @@ impl Mailbox {
         let watcher =
             Some(follow(&index, outbox.as_ref(), &paths, &config).map_err(OpenError::Watch)?);
         for number in 0..index.stores().len() {
-            // What came after the index was opened and before the folders were watched.
-            index.refresh(number, true)?;
+            // What came after the index was opened and before the folders were watched. What cannot
+            // be read now is told in status.txt and tried again.
+            if let Err(e) = index.refresh(number, true) {
+                tracing::warn!(error = %e, "the store cannot be read now");
+            }
             if let Some(outbox) = &outbox {
                 outbox.changed(number);
             }
@@ -179,7 +182,9 @@ impl Mailbox {
         if let Some(watcher) = &watcher {
             watcher.ask_again();
         }
-        let keeper = Some(Keeper::start(Arc::clone(&index)).map_err(OpenError::Watch)?);
+        let swept = if options.read_only { Vec::new() } else { vec![paths.state, paths.cache] };
+        let keeper = Keeper::start(Arc::clone(&index), swept).map_err(OpenError::Watch)?;
+        let keeper = Some(keeper);
         Ok(Self {
             me,
             config,
@@ -367,7 +372,7 @@ fn follow(
     let mut targets = Vec::new();
     for (number, store) in index.stores().iter().enumerate() {
         let [listed, asked, told] = [store, store, store].map(Arc::clone);
-        let (index, outbox) = (Arc::clone(index), outbox.cloned());
+        let (index, read, outbox) = (Arc::clone(index), Arc::clone(index), outbox.cloned());
         targets.push(Target {
             dirs: Box::new(move || listed.watched()),
             concerns: Box::new(move |folder, name| asked.concerns(folder, name)),
@@ -384,6 +389,7 @@ fn follow(
                     outbox.changed(number);
                 }
             }),
+            failing: Box::new(move || read.is_failing(number)),
         });
     }
     let keyring = paths.keyring_file();
@@ -397,6 +403,7 @@ fn follow(
                 index.judge_again();
             }
         }),
+        failing: Box::new(|| false),
     });
     Watcher::start(targets, config.watch)
 }
@@ -409,12 +416,14 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn start(index: Arc<Index>) -> std::io::Result<Self> {
+    /// `own`: msgfs's folders, if anything may be written.
+    fn start(index: Arc<Index>, own: Vec<PathBuf>) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (of_thread, stopped) = (Arc::clone(&index), Arc::clone(&stop));
-        let thread = std::thread::Builder::new()
-            .name("msgfs-keep".into())
-            .spawn(move || keep(&of_thread, &stopped))?;
+        let thread = std::thread::Builder::new().name("msgfs-keep".into()).spawn(move || {
+            sweep(&of_thread, &own);
+            keep(&of_thread, &stopped);
+        })?;
         Ok(Self { index, stop, thread: Some(thread) })
     }
 }
@@ -425,6 +434,22 @@ impl Drop for Keeper {
         self.index.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+    }
+}
+
+/// Removes what a killed msgfs left in its own folders and in those of the stores. In folders of
+/// others that is done before something is delivered there.
+fn sweep(index: &Index, own: &[PathBuf]) {
+    for folder in own {
+        place::sweep(folder, Path::new(""));
+    }
+    for store in index.stores().iter().filter(|_| !own.is_empty()) {
+        let folders = store.watched().into_iter().chain(store.written());
+        for folder in folders.chain([store.dir().to_owned()]) {
+            if let Ok(below) = folder.strip_prefix(store.dir()) {
+                place::sweep(store.dir(), below);
+            }
         }
     }
 }

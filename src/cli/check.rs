@@ -16,7 +16,8 @@ use super::{Global, output};
 
 /// Validate the stores: form, ids, signatures
 ///
-/// Prints one line per violation, `file:line: rule: detail`, and exits with 1 if there is any.
+/// Prints one line per violation, `file:line: rule: detail`, and exits with 1 if there is any. A line
+/// that was torn when its writer was stopped is printed too, as `torn`, and is no violation.
 /// Nothing is changed, unless `--repair` has files made anew that are derived from messages.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs check\n  msgfs check samp\n  msgfs check --json\n  \
@@ -104,12 +105,12 @@ fn check(stores: &[Arc<dyn Store>], args: &Args) -> Result<(), Failure> {
             names.join(", ")
         )));
     }
-    let mut violations = 0usize;
+    let (mut violations, mut torn) = (0usize, 0usize);
     let mut failed = false;
     for store in &chosen {
         let mut written = Ok(());
         let outcome = store.check(&verify::fault, &mut |violation| {
-            violations += 1;
+            *if violation.is_wrong() { &mut violations } else { &mut torn } += 1;
             if written.is_ok() {
                 written = output::data(&line(store.as_ref(), &violation, args.json));
             }
@@ -122,6 +123,10 @@ fn check(stores: &[Arc<dyn Store>], args: &Args) -> Result<(), Failure> {
     }
     output::say(&match violations {
         0 if failed => "some stores could not be checked".to_owned(),
+        0 if torn > 0 => {
+            let (stores, torn) = (count(chosen.len(), "store"), count(torn, "torn line"));
+            format!("{stores} checked, no violations; {torn}, which readers skip")
+        }
         0 => format!("{} checked, no violations", count(chosen.len(), "store")),
         n => format!("{} checked, {}", count(chosen.len(), "store"), count(n, "violation")),
     });

@@ -116,6 +116,11 @@ impl Sink for Applier<'_> {
         self.changes.removed.extend(gone);
     }
 
+    fn keep(&mut self, sources: &[u32]) {
+        let sources = Sources::new(self.number, sources);
+        self.keep_those(|source| sources.has(source));
+    }
+
     fn resume(&mut self, source: u32) {
         let source = (self.number as u32) << 24 | source;
         let mut core = self.index.core.write();
@@ -172,6 +177,19 @@ impl Sources {
 }
 
 impl Applier<'_> {
+    /// What was about to be reported again and cannot be read now stays.
+    pub fn keep_all(&mut self) {
+        self.keep_those(|_| true);
+    }
+
+    fn keep_those(&mut self, which: impl Fn(u32) -> bool) {
+        let mut core = self.index.core.write();
+        self.stale.retain(|ix| {
+            let entry = core.entries.get_mut(*ix as usize).filter(|e| which(e.source));
+            entry.map(|e| e.flags.set(Flags::STALE, false)).is_none()
+        });
+    }
+
     /// Notes who changed threads. What is new since `known` was never seen where it was.
     fn note_moved(&mut self, moved: Vec<(MsgIx, ThreadIx)>, known: usize) {
         if moved.is_empty() {

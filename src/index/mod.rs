@@ -73,6 +73,8 @@ pub struct Index {
     keyring: Arc<Keyring>,
     marks: Mutex<Marks>,
     scanning: Vec<Mutex<()>>,
+    /// By store: why the last scan could not read it as a whole.
+    failures: Vec<Mutex<Option<StoreError>>>,
     settings: Settings,
     listeners: RwLock<Vec<Listener>>,
     /// The generation that waiters have been woken for.
@@ -99,7 +101,7 @@ pub enum IndexError {
         /// Its name.
         store: String,
         /// What is wrong.
-        error: StoreError,
+        error: String,
     },
     /// The file of marks cannot be used.
     #[error("{path}: {error}")]
@@ -116,7 +118,7 @@ impl Index {
     /// bytes in all, per store.
     ///
     /// # Errors
-    /// If a store or the file of marks cannot be read.
+    /// If the file of marks cannot be read.
     pub fn open(
         stores: Vec<Arc<dyn Store>>,
         keyring: Arc<Keyring>,
@@ -129,6 +131,7 @@ impl Index {
         let index = Self {
             core: RwLock::at(Level::Core, core),
             scanning: stores.iter().map(|_| Mutex::at(Level::Scanning, ())).collect(),
+            failures: stores.iter().map(|_| Mutex::default()).collect(),
             stores,
             keyring,
             marks: Mutex::at(Level::Marks, marks),
@@ -140,7 +143,8 @@ impl Index {
             unsaved: bulk.into(),
         };
         for number in 0..index.stores.len() {
-            index.scan(number, true, bulk, progress)?;
+            // A store that cannot be read now keeps no other from being shown.
+            index.scan(number, true, bulk, progress);
             index.note_empty(number);
         }
         if bulk {
@@ -201,7 +205,7 @@ impl Index {
     /// # Errors
     /// If the store as a whole cannot be read.
     pub fn refresh(&self, number: usize, full: bool) -> Result<(), IndexError> {
-        let mut changes = self.scan(number, full, false, &mut |_, _| {})?;
+        let mut changes = self.scan(number, full, false, &mut |_, _| {});
         changes.emptied = self.note_empty(number);
         changes.marked.extend(self.import_watermark(number));
         if self.core.read().telling.is_due() {
@@ -209,7 +213,21 @@ impl Index {
         }
         self.publish(&changes);
         self.judge_first_uses();
-        Ok(())
+        self.failure(number).map_or(Ok(()), Err)
+    }
+
+    /// Why the last scan could not read a store as a whole.
+    pub fn failure(&self, number: usize) -> Option<IndexError> {
+        let error = self.failures.get(number)?.lock().as_ref()?.to_string();
+        let store = self.stores.get(number)?.name().to_owned();
+        Some(IndexError::Store { store, error })
+    }
+
+    /// Whether something in a store could not be read for a reason that may pass by itself.
+    pub fn is_failing(&self, number: usize) -> bool {
+        let failure = self.failures.get(number).map(Mutex::lock);
+        let passes = failure.is_some_and(|e| e.as_ref().is_some_and(StoreError::may_pass));
+        passes || self.stores.get(number).is_some_and(|store| store.is_failing())
     }
 
     fn scan(
@@ -218,9 +236,9 @@ impl Index {
         full: bool,
         bulk: bool,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Changes, IndexError> {
+    ) -> Changes {
         let (Some(store), Some(turn)) = (self.stores.get(number), self.scanning.get(number)) else {
-            return Ok(Changes::default());
+            return Changes::default();
         };
         let _turn = turn.lock();
         let mut applier = Applier {
@@ -233,11 +251,16 @@ impl Index {
             changes: Changes::default(),
             progress,
         };
-        store
-            .scan(full, &mut applier)
-            .map_err(|error| IndexError::Store { store: store.name().to_owned(), error })?;
+        let failure = store.scan(full, &mut applier).err();
+        if failure.is_some() {
+            applier.keep_all();
+        }
+        let changes = applier.changes;
+        if let Some(last) = self.failures.get(number) {
+            *last.lock() = failure;
+        }
         self.save_pins();
-        Ok(applier.changes)
+        changes
     }
 
     fn save_pins(&self) {

@@ -93,6 +93,26 @@ pub struct Violation {
     pub detail: String,
 }
 
+impl Violation {
+    /// The rule of a line that ends in its middle: its writer was stopped while it wrote, readers skip
+    /// it, and nothing has to be mended.
+    pub const TORN: &'static str = "torn";
+
+    /// Whether something is wrong, and not only torn.
+    pub fn is_wrong(&self) -> bool {
+        self.rule != Self::TORN
+    }
+
+    /// What is said of a torn line, if this is one: an object that begins and does not end.
+    pub fn torn(line: &[u8]) -> Option<String> {
+        let cut = serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err_and(|e| e.is_eof());
+        (cut && line.trim_ascii_start().starts_with(b"{")).then(|| {
+            "the line ends in its middle, because its writer was stopped; readers skip it"
+                .to_owned()
+        })
+    }
+}
+
 /// Something about a store that a person should mend, for `msgfs doctor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {

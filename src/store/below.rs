@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::fs::{Stamp, require_regular};
 
@@ -45,11 +45,16 @@ const DIR_FLAGS: OFlags = OFlags::RDONLY
 /// As the system gave it; `ELOOP` or `ENOTDIR` if one of the parts is a symlink.
 pub fn open_dir(base: &Path, parts: &[&str]) -> io::Result<OwnedFd> {
     let flags = DIR_FLAGS.difference(OFlags::NOFOLLOW);
-    let mut dir = rustix::fs::open(base, flags, Mode::empty())?;
+    let mut dir = retry_on_intr(|| rustix::fs::open(base, flags, Mode::empty()))?;
     for part in parts {
-        dir = rustix::fs::openat(&dir, component(part)?, DIR_FLAGS, Mode::empty())?;
+        dir = step(&dir, part)?;
     }
     Ok(dir)
+}
+
+fn step(dir: &OwnedFd, part: &str) -> io::Result<OwnedFd> {
+    let part = component(part)?;
+    Ok(retry_on_intr(|| rustix::fs::openat(dir, part, DIR_FLAGS, Mode::empty()))?)
 }
 
 /// The same, making what is missing below `base` with this mode less the umask.
@@ -60,13 +65,13 @@ pub fn make_dir(base: &Path, parts: &[&str], mode: u32) -> io::Result<OwnedFd> {
     let mut dir = open_dir(base, &[])?;
     for part in parts {
         let part = component(part)?;
-        match rustix::fs::mkdirat(&dir, part, Mode::from_raw_mode(mode)) {
+        match retry_on_intr(|| rustix::fs::mkdirat(&dir, part, Mode::from_raw_mode(mode))) {
             // The name of a new folder must be as durable as what is put into it.
-            Ok(()) => rustix::fs::fsync(&dir)?,
+            Ok(()) => super::fs::sync(&dir)?,
             Err(Errno::EXIST) => {}
             Err(e) => return Err(e.into()),
         }
-        dir = rustix::fs::openat(&dir, part, DIR_FLAGS, Mode::empty())?;
+        dir = step(&dir, part)?;
     }
     Ok(dir)
 }
@@ -82,9 +87,7 @@ pub fn can_make(base: &Path, parts: &[&str]) -> Result<(), (PathBuf, io::Error)>
     let mut dir = open_dir(base, &[]).map_err(|e| (path.clone(), e))?;
     for part in parts {
         let next = path.join(part);
-        let opened = component(part)
-            .and_then(|part| Ok(rustix::fs::openat(&dir, part, DIR_FLAGS, Mode::empty())?));
-        match opened {
+        match step(&dir, part) {
             Ok(opened) => (dir, path) = (opened, next),
             Err(e) if e.kind() == io::ErrorKind::NotFound => break,
             Err(e) => return Err((next, e)),
@@ -100,7 +103,8 @@ pub fn can_make(base: &Path, parts: &[&str]) -> Result<(), (PathBuf, io::Error)>
 /// As the system gave it; `InvalidInput` with a text for anything but a regular file.
 pub fn open_file(dir: &OwnedFd, name: &str) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::openat(dir, component(name)?, flags, Mode::empty())?);
+    let name = component(name)?;
+    let file = File::from(retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()))?);
     require_regular(&file)?;
     Ok(file)
 }

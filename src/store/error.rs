@@ -45,4 +45,9 @@ impl StoreError {
     pub fn io(path: &Path, source: io::Error) -> Self {
         Self::Io { path: path.to_owned(), source }
     }
+
+    /// Whether the same may work later although nothing in the store changes.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if super::fs::may_pass(source))
+    }
 }

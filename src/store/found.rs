@@ -89,6 +89,10 @@ pub trait Sink {
     /// Ends the rescan of these sources.
     fn end_rescan(&mut self, sources: &[u32]);
 
+    /// Ends the rescan of these sources, which could not be read to their end: what was not reported
+    /// again stays.
+    fn keep(&mut self, _sources: &[u32]) {}
+
     /// The scan goes on in this source where it stopped; what was reported
     /// [incomplete](Rejected::incomplete) at its end is about to be reported again.
     fn resume(&mut self, source: u32);

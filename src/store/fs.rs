@@ -7,8 +7,10 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::retry_on_intr;
 
 /// Identity and state of a file, to notice that it was replaced or changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -68,6 +70,65 @@ impl From<&rustix::fs::Stat> for Stamp {
     }
 }
 
+/// Whether an error says that there is no such file, or something else in its place. Any other says
+/// nothing of the file: what it was is kept.
+pub fn is_absent(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, NotADirectory, NotFound};
+    let linked = error.raw_os_error() == Some(libc::ELOOP);
+    linked || matches!(error.kind(), NotFound | NotADirectory | InvalidInput)
+}
+
+/// Whether an error may pass without a change of the file, which would be told of: a failing disk or
+/// network, no more memory or descriptors.
+pub fn may_pass(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, PermissionDenied, UnexpectedEof};
+    !is_absent(error) && !matches!(error.kind(), PermissionDenied | InvalidData | UnexpectedEof)
+}
+
+/// Notes that something could not be read, until all has been read again.
+#[derive(Debug, Default)]
+pub struct Fault(AtomicBool);
+
+impl Fault {
+    /// Notes it, if it may pass.
+    pub fn note(&self, error: &io::Error) {
+        self.0.fetch_or(may_pass(error), Ordering::Relaxed);
+    }
+
+    /// Notes it as one that passes.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// All is about to be read again.
+    pub fn clear(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether it was noted.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether a folder is not there at all: moved away, removed, or its disk unmounted. What is missing
+/// in it then is not gone.
+pub fn is_away(dir: &Path) -> bool {
+    std::fs::metadata(dir).is_err_and(|e| is_absent(&e))
+}
+
+/// Says that a store's folder is not there, if it is not.
+pub fn away_line(dir: &Path) -> Option<String> {
+    let shown = dir.to_string_lossy();
+    is_away(dir).then(|| {
+        format!(
+            "the folder {} is gone; what was read of it stays listed, and it is followed again when \
+             it is back",
+            crate::model::one_line(&shown)
+        )
+    })
+}
+
 /// Opens a regular file for reading; a symlink gives `ELOOP`, anything else that is not a regular
 /// file `InvalidInput` with a text that says what it is.
 ///
@@ -75,7 +136,7 @@ impl From<&rustix::fs::Stat> for Stamp {
 /// As above, or as `open` gave it.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let file = File::from(retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?);
     require_regular(&file)?;
     Ok(file)
 }
@@ -114,7 +175,8 @@ pub fn open_existing_append(path: &Path) -> io::Result<File> {
 
 fn open_to_write(path: &Path, more: OFlags, mode: u32) -> io::Result<File> {
     let flags = more | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?);
+    let mode = Mode::from_raw_mode(mode);
+    let file = File::from(retry_on_intr(|| rustix::fs::open(path, flags, mode))?);
     require_regular(&file)?;
     Ok(file)
 }
@@ -229,6 +291,14 @@ pub fn make_dirs(dir: &Path, mode: u32) -> io::Result<()> {
             done => done,
         },
     }
+}
+
+/// Waits until what was written to an open file, or named in an open folder, is on disk.
+///
+/// # Errors
+/// As the system gave it, but never that it was interrupted.
+pub fn sync(of: impl std::os::fd::AsFd) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::fsync(&of))?)
 }
 
 /// Makes new names in a folder survive loss of power.

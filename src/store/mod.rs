@@ -86,7 +86,14 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// A path in the store changed: the next scan must look at it.
     fn note(&self, _path: &Path) {}
 
-    /// Reports everything that is new or changed since the last scan. Unless `full`, it is enough to
+    /// Whether something could not be read for a reason that may pass by itself, and was not read
+    /// since: then a full scan follows in a while.
+    fn is_failing(&self) -> bool {
+        false
+    }
+
+    /// Reports everything that is new or changed since the last scan. What cannot be read now stays
+    /// what it was. Unless `full`, it is enough to
     /// look at what was [noted](Store::note) and what this process wrote itself.
     ///
     /// A message may be reported again at any time with another location, thread, link or mark;
@@ -109,6 +116,11 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Folders in which any change may mean a new message, as of the last scan.
     fn watched(&self) -> Vec<PathBuf>;
+
+    /// Folders besides the watched ones in which a killed msgfs may have left temporary files.
+    fn written(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
 
     /// Whether a change of this file name in a watched folder can matter.
     fn concerns(&self, folder: &Path, name: &std::ffi::OsStr) -> bool;

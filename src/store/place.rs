@@ -1,16 +1,21 @@
 //! Putting files in place so that nobody ever sees half of one, and nothing is overwritten unseen:
 //! a temporary name in the same folder, `fsync`, and a rename.
+//!
+//! What a killed msgfs left under such names is removed: by [`sweep`], and in each folder before the
+//! first file is put there.
 
-use std::ffi::OsString;
+mod left;
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::fs::{self, Stamp};
+pub use left::{TEMP_END, beside, sweep};
 
 /// A name that a file is to get, and the temporary one beside it under which it is written.
 ///
@@ -22,12 +27,18 @@ pub struct Slot<D> {
     pub dir: D,
     /// The name that the file gets.
     pub name: PathBuf,
-    /// The name while it is written. What a process left there that died is removed, so it must be
-    /// one that nobody else uses.
-    pub temp: PathBuf,
+    /// The name while it is written.
+    temp: PathBuf,
 }
 
 impl<D: AsFd> Slot<D> {
+    /// A place for a file of this name.
+    pub fn new(dir: D, name: impl Into<PathBuf>) -> Self {
+        let name = name.into();
+        let temp = name.with_file_name(left::name_for(name.file_name().unwrap_or_default()));
+        Self { dir, name, temp }
+    }
+
     /// Makes a new file of what `fill` writes, with `mode` less the umask; on disk when it returns.
     ///
     /// # Errors
@@ -99,21 +110,18 @@ impl<D: AsFd> Slot<D> {
     fn write(&self, mode: u32, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<File> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open = || rustix::fs::openat(&self.dir, &self.temp, flags, Mode::from_raw_mode(mode));
-        let mut file = File::from(match open() {
-            Err(Errno::EXIST) => {
-                rustix::fs::unlinkat(&self.dir, &self.temp, AtFlags::empty())?;
-                open()?
-            }
-            other => other?,
-        });
+        left::sweep_once(self.dir.as_fd(), &self.temp);
+        let mode = Mode::from_raw_mode(mode);
+        let open = || rustix::fs::openat(&self.dir, &self.temp, flags, mode);
+        let mut file = File::from(retry_on_intr(open)?);
         fill(&mut file)?;
         file.sync_all()?;
         Ok(file)
     }
 
     fn rename(&self) -> io::Result<()> {
-        Ok(rustix::fs::renameat(&self.dir, &self.temp, &self.dir, &self.name)?)
+        let rename = || rustix::fs::renameat(&self.dir, &self.temp, &self.dir, &self.name);
+        Ok(retry_on_intr(rename)?)
     }
 
     fn clean(&self) {
@@ -140,7 +148,8 @@ fn times(stat: &rustix::fs::Stat) -> rustix::fs::Timestamps {
 /// `AlreadyExists` if something has it, else as the system gave it.
 pub fn move_new(dir: impl AsFd, from: &Path, to: &Path) -> io::Result<()> {
     let dir = dir.as_fd();
-    match rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
+    let rename = || rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE);
+    match retry_on_intr(rename) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => move_without_flag(dir, from, to),
         other => Ok(other?),
     }
@@ -160,16 +169,12 @@ fn move_without_flag(dir: impl AsFd, from: &Path, to: &Path) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(&dir, from, AtFlags::empty())?)
 }
 
-/// Replaces a file by one with these contents, by way of `<name>.<pid>.tmp` beside it; on disk, with its
-/// name, when it returns.
+/// Replaces a file by one with these contents; on disk, with its name, when it returns.
 ///
 /// # Errors
 /// As [`Slot::overwrite`].
 pub fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
-    let mut temp: OsString = path.file_name().unwrap_or_default().to_owned();
-    temp.push(format!(".{}.tmp", std::process::id()));
-    Slot { dir: CWD, name: path.to_owned(), temp: path.with_file_name(temp) }
-        .overwrite(mode, contents)?;
+    Slot::new(CWD, path).overwrite(mode, contents)?;
     path.parent().map_or(Ok(()), fs::sync_dir)
 }
 
@@ -189,7 +194,7 @@ mod tests {
     /// A slot by its path, or by its name in an open folder.
     fn slots(dir: &Path, name: &str) -> [Slot<std::os::fd::OwnedFd>; 2] {
         let open = |path: &Path| rustix::fs::open(path, OFlags::PATH, Mode::empty()).unwrap();
-        let slot = |dir, base: &Path| Slot { dir, name: base.join(name), temp: base.join(".t") };
+        let slot = |dir, base: &Path| Slot::new(dir, base.join(name));
         [slot(open(dir), Path::new("")), slot(open(Path::new("/")), dir)]
     }
 
@@ -211,15 +216,6 @@ mod tests {
             assert_eq!(std::fs::read(&path).unwrap(), b"three");
             assert_eq!(names(dir.path()), ["a.txt"]);
         }
-    }
-
-    #[test]
-    fn what_a_dead_process_left_is_no_obstacle() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join(".t"), "half").unwrap();
-        slots(dir.path(), "a")[0].fill(0o600, |f| f.write_all(b"whole")).unwrap();
-        assert_eq!(std::fs::read(dir.path().join("a")).unwrap(), b"whole");
-        assert_eq!(names(dir.path()), ["a"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-use parking_lot::Mutex;
+use crate::model::locks::Mutex;
 
 /// The names that several ids have, and who keeps each.
 #[derive(Debug, Default)]

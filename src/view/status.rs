@@ -94,7 +94,10 @@ impl Tree {
                     core.rejects().filter(|(k, _)| (k.0 >> 24) as usize == number).count();
                 (to_me, from_me, rejected)
             };
-            let health = store.health();
+            let mut health = store.health();
+            if let Some(e) = self.index.failure(number).filter(|_| health.is_empty()) {
+                health.push(format!("cannot be read now and is tried again: {e}"));
+            }
             let mut text = format!(
                 "  {} ({}): {} to me, {} from me, {} rejected; {}",
                 one_line(store.name()),

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use crate::model::locks::Mutex;
 use lru::LruCache;
-use parking_lot::Mutex;
 
 use super::Tree;
 use super::names::{self, Level, SHORT};

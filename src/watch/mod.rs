@@ -4,8 +4,14 @@
 //! together. Which folders there are is asked again after everything told: new ones get a watch, and
 //! are told of once more so that nothing which happened before the watch is missed.
 //!
-//! Nothing wakes the thread while nothing happens, unless a folder cannot be watched: because it is
-//! on another machine, does not exist, or the system has no watches left.
+//! A folder is followed by its path: removed and made anew, moved away and back, unmounted and mounted,
+//! it is the one that the path leads to which is watched ([`above`]).
+//!
+//! While nothing happens the thread wakes once a minute, to look at each folder; more often only if
+//! a folder cannot be watched (it is on another machine, does not exist, or the system has no watches
+//! left), or if something could not be read for a reason that may pass.
+
+mod above;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -20,10 +26,15 @@ use std::time::{Duration, Instant};
 use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
 use rustix::event::{PollFd, PollFlags, Timespec, eventfd, poll};
 
+use self::above::{Above, Identity, identity};
 use crate::model::Watch;
 
 /// How often folders are looked at that cannot be watched.
 const POLL: Duration = Duration::from_millis(500);
+/// How often the folders that are watched are compared with what their paths lead to.
+const COMPARE: Duration = Duration::from_secs(60);
+/// After how long a target is told again that asked for it: first, and at most.
+const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// Buffers of events that are read before they are told.
 const READS_AT_MOST: usize = 64;
 /// How often folders are asked for after one change.
@@ -64,6 +75,9 @@ pub struct Target {
     pub concerns: Box<Concerns>,
     /// What to do when something changed.
     pub changed: Box<dyn Fn(&Changed) + Send>,
+    /// Whether something could not be read for a reason that may pass without any event: then
+    /// [`Changed::Unknown`] is told after 1, 2, 4 … 30 seconds, until it could.
+    pub failing: Box<dyn Fn() -> bool + Send>,
 }
 
 /// A running watch. Ends when dropped.
@@ -131,8 +145,12 @@ struct Loop {
     targets: Vec<Watched>,
     /// What a descriptor stands for: one folder may be listed by several targets, or by two names.
     watches: HashMap<WatchDescriptor, Vec<(usize, Arc<Path>)>>,
-    /// Time between two looks at what is polled.
-    pause: Duration,
+    above: Above,
+    mounts: Option<std::fs::File>,
+    /// When the folders are compared.
+    compare: Instant,
+    /// When what is polled is looked at.
+    look: Instant,
     /// A person was told that folders cannot be watched.
     warned: bool,
 }
@@ -144,11 +162,15 @@ struct Watched {
     folders: HashMap<Arc<Path>, Folder>,
     /// Number of folders without a watch.
     polled: usize,
+    /// When it is told again, and how long it has waited for that.
+    again: Option<(Instant, Duration)>,
 }
 
 struct Folder {
     /// `None` while the folder is polled.
     descriptor: Option<WatchDescriptor>,
+    /// What is watched.
+    identity: Option<Identity>,
     /// It existed when it was polled last.
     existed: bool,
 }
@@ -175,7 +197,10 @@ impl Loop {
             inotify: inotify.ok(),
             targets,
             watches: HashMap::new(),
-            pause: POLL,
+            above: Above::default(),
+            mounts: above::mounts(),
+            compare: Instant::now() + COMPARE,
+            look: Instant::now() + POLL,
             warned: false,
         };
         for n in 0..watch.targets.len() {
@@ -187,37 +212,72 @@ impl Loop {
     fn run(mut self, wake: &OwnedFd, stop: &AtomicBool) {
         let mut buffer = vec![0; 64 << 10];
         loop {
-            match self.sleep(wake) {
-                Wake::Called => {
-                    let _ = rustix::io::read(wake, &mut [0; 8]);
-                    if stop.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    for n in 0..self.targets.len() {
-                        self.settle(n);
-                    }
+            let woken = self.sleep(wake);
+            if woken.called {
+                let _ = rustix::io::read(wake, &mut [0; 8]);
+                if stop.load(Ordering::Relaxed) {
+                    return;
                 }
-                Wake::Events => self.events(&mut buffer),
-                Wake::Timer => self.look(),
+                for n in 0..self.targets.len() {
+                    self.settle(n);
+                }
             }
+            if woken.events {
+                self.events(&mut buffer);
+            }
+            if woken.mounts {
+                self.compare();
+            }
+            self.timer();
         }
     }
 
     fn sleep(&self, wake: &OwnedFd) -> Wake {
-        let polls = self.targets.iter().any(|w| w.polled > 0);
         let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
         if let Some(inotify) = &self.inotify {
             fds.push(PollFd::from_borrowed_fd(inotify.as_fd(), PollFlags::IN));
+            fds.extend(self.mounts.as_ref().map(|mounts| PollFd::new(mounts, PollFlags::PRI)));
         }
-        let limit = Timespec::try_from(self.pause).ok().filter(|_| polls);
+        let limit = self.next().map(|at| at.saturating_duration_since(Instant::now()));
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         match poll(&mut fds, limit.as_ref()) {
-            Ok(0) => Wake::Timer,
-            Ok(_) if fds.first().is_some_and(|f| !f.revents().is_empty()) => Wake::Called,
-            Ok(_) | Err(rustix::io::Errno::INTR) => Wake::Events,
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => {
                 tracing::error!(error = %e, "waiting for changes failed; stores are polled");
                 std::thread::sleep(POLL);
-                Wake::Events
+                return Wake { events: true, ..Wake::default() };
+            }
+        }
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        let mut next = || ready.next().unwrap_or_default();
+        Wake { called: next(), events: next(), mounts: next() }
+    }
+
+    fn polls(&self) -> bool {
+        self.targets.iter().any(|w| w.polled > 0)
+    }
+
+    /// When something is due though nothing happens.
+    fn next(&self) -> Option<Instant> {
+        let again = self.targets.iter().filter_map(|w| Some(w.again?.0)).min();
+        let look = self.polls().then_some(self.look);
+        let compare = (!self.watches.is_empty()).then_some(self.compare);
+        [again, look, compare].into_iter().flatten().min()
+    }
+
+    fn timer(&mut self) {
+        let now = Instant::now();
+        if self.look <= now && self.polls() {
+            self.look();
+        }
+        if self.compare <= now {
+            self.compare();
+        }
+        for n in 0..self.targets.len() {
+            let due = |w: &mut Watched| w.again.take_if(|(at, _)| *at <= now);
+            if let Some((_, waited)) = self.targets.get_mut(n).and_then(due) {
+                self.tell(n, &Changed::Unknown);
+                self.settle_after(n, waited * 2);
             }
         }
     }
@@ -236,17 +296,63 @@ impl Loop {
             }
         }
         // Polling takes a tenth of the time at most.
-        self.pause = POLL.max(start.elapsed() * 9);
+        self.look = Instant::now() + POLL.max(start.elapsed() * 9);
+    }
+
+    /// Compares what is watched with what the paths lead to, and tells of the differences.
+    fn compare(&mut self) {
+        self.compare = Instant::now() + COMPARE;
+        let moved: Vec<usize> = (0..self.targets.len()).filter(|n| self.lose_moved(*n)).collect();
+        for n in moved {
+            self.tell(n, &Changed::Unknown);
+            self.settle(n);
+        }
+        self.follow_above();
+    }
+
+    /// Gives up the watches of paths that lead to another folder now, or to none. Whether there were
+    /// any.
+    fn lose_moved(&mut self, n: usize) -> bool {
+        let Some(watched) = self.targets.get_mut(n) else { return false };
+        let moved = |(path, folder): &(&Arc<Path>, &Folder)| {
+            folder.descriptor.is_some() && identity(path) != folder.identity
+        };
+        let moved: Vec<Arc<Path>> =
+            watched.folders.iter().filter(moved).map(|(path, _)| Arc::clone(path)).collect();
+        if moved.is_empty() {
+            return false;
+        }
+        // They are new when they are listed again.
+        watched.listed.clear();
+        for path in moved {
+            self.unwatch(n, &path);
+        }
+        true
+    }
+
+    /// Watches the folders above those that are watched now.
+    fn follow_above(&mut self) {
+        let Some(inotify) = &self.inotify else { return };
+        let folders = self.targets.iter().flat_map(|w| &w.folders);
+        let watched = folders.filter(|(_, f)| f.descriptor.is_some());
+        for unused in self.above.follow(inotify, watched.map(|(path, _)| &**path)) {
+            if !self.watches.contains_key(&unused) {
+                // An error means that the folder, and the watch with it, is gone.
+                let _ = inotify.watches().remove(unused);
+            }
+        }
     }
 
     fn events(&mut self, buffer: &mut [u8]) {
         let mut touched: Vec<Touched> = self.targets.iter().map(|_| Touched::default()).collect();
+        let mut compare = false;
         for _ in 0..READS_AT_MOST {
             let Some(inotify) = &mut self.inotify else { return };
             let mut gone = Vec::new();
             match inotify.read_events(buffer) {
                 Ok(events) => {
                     for event in events {
+                        compare |= self.above.concerns(&event);
                         note(&self.targets, &self.watches, &event, &mut touched, &mut gone);
                     }
                 }
@@ -261,7 +367,7 @@ impl Loop {
             }
         }
         for (n, what) in touched.into_iter().enumerate() {
-            if what.unknown {
+            if what.unknown | (compare && self.lose_moved(n)) {
                 self.tell(n, &Changed::Unknown);
             } else if !what.paths.is_empty() {
                 self.tell(n, &Changed::Paths(what.paths.into_iter().collect()));
@@ -269,6 +375,9 @@ impl Loop {
                 continue;
             }
             self.settle(n);
+        }
+        if compare {
+            self.follow_above();
         }
     }
 
@@ -289,6 +398,16 @@ impl Loop {
 
     /// Asks for the folders of a target until none is new, and tells of the new ones.
     fn settle(&mut self, n: usize) {
+        self.settle_after(n, AGAIN[0]);
+    }
+
+    /// The same; what could not be read is tried again after `wait`.
+    fn settle_after(&mut self, n: usize, wait: Duration) {
+        self.list_all(n);
+        self.plan_again(n, wait);
+    }
+
+    fn list_all(&mut self, n: usize) {
         for _ in 0..ROUNDS_AT_MOST {
             let new = self.list_again(n);
             if new.is_empty() {
@@ -333,16 +452,23 @@ impl Loop {
             watched.listed = dirs;
             watched.polled = watched.folders.values().filter(|f| f.descriptor.is_none()).count();
         }
+        if !new.is_empty() {
+            self.follow_above();
+        }
         new
     }
 
     /// Watches a folder if that is possible; whether it is. `full`: there are no watches left.
     fn watch(&mut self, n: usize, dir: &Path, full: bool) -> io::Result<bool> {
         let path: Arc<Path> = Arc::from(dir);
+        let before = identity(dir);
         let result = match &self.inotify {
             Some(inotify) if !full && is_local(dir) => inotify.watches().add(dir, mask()).map(Some),
             _ => Ok(None),
         };
+        // If it was replaced meanwhile, nobody knows which one is watched: the difference is found
+        // with the next comparison.
+        let identity = before.filter(|before| identity(dir) == Some(*before));
         let descriptor = result.as_ref().ok().cloned().flatten();
         if let Some(descriptor) = &descriptor {
             let stands_for = self.watches.entry(descriptor.clone()).or_default();
@@ -350,7 +476,7 @@ impl Loop {
         }
         if let Some(watched) = self.targets.get_mut(n) {
             let existed = watched.folders.get(&path).map_or_else(|| dir.is_dir(), |f| f.existed);
-            watched.folders.insert(path, Folder { descriptor, existed });
+            watched.folders.insert(path, Folder { descriptor, identity, existed });
         }
         result.map(|watch| watch.is_some())
     }
@@ -362,7 +488,7 @@ impl Loop {
         stands_for.retain(|(target, of)| *target != n || **of != *path);
         if stands_for.is_empty() {
             self.watches.remove(&descriptor);
-            if let Some(inotify) = &self.inotify {
+            if let Some(inotify) = self.inotify.as_ref().filter(|_| !self.above.has(&descriptor)) {
                 // An error means that the folder, and the watch with it, is gone.
                 let _ = inotify.watches().remove(descriptor);
             }
@@ -390,6 +516,17 @@ impl Loop {
             tracing::error!(folders = ?watched.listed.first(), "taking in a change panicked");
         }
     }
+
+    /// Plans to tell a target again that could not read something: after `wait`, unless that is
+    /// planned already.
+    fn plan_again(&mut self, n: usize, wait: Duration) {
+        let Some(watched) = self.targets.get_mut(n) else { return };
+        let failing = std::panic::AssertUnwindSafe(&watched.target.failing);
+        let failing = std::panic::catch_unwind(failing).unwrap_or_default();
+        let wait = wait.min(AGAIN[1]);
+        let planned = || watched.again.unwrap_or_else(|| (Instant::now() + wait, wait));
+        watched.again = failing.then(planned);
+    }
 }
 
 /// Notes what one event says; `gone` gets the descriptors of folders that are not there any more.
@@ -406,8 +543,7 @@ fn note(
         }
         return;
     }
-    let own = EventMask::DELETE_SELF | EventMask::MOVE_SELF | EventMask::IGNORED;
-    let lost = event.mask.intersects(own);
+    let lost = event.mask.intersects(above::SELF);
     let Some(stands_for) = watches.get(&event.wd) else { return };
     if lost {
         gone.push(event.wd.clone());
@@ -431,7 +567,7 @@ fn note(
 
 impl Watched {
     fn new(target: Target) -> Self {
-        Self { target, listed: Vec::new(), folders: HashMap::new(), polled: 0 }
+        Self { target, listed: Vec::new(), folders: HashMap::new(), polled: 0, again: None }
     }
 
     fn dirs(&self) -> Vec<PathBuf> {
@@ -453,11 +589,14 @@ impl Watched {
     }
 }
 
-enum Wake {
+/// Why the thread woke, if not because something is due.
+#[derive(Default)]
+struct Wake {
     /// To end, or to ask for the folders again.
-    Called,
-    Events,
-    Timer,
+    called: bool,
+    events: bool,
+    /// Something was mounted or unmounted.
+    mounts: bool,
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ fn watch(
         changed: Box::new(move |what| {
             let _ = tx.send(what.clone());
         }),
+        failing: Box::new(|| false),
     };
     (Watcher::start(vec![target], how).unwrap(), rx)
 }
@@ -179,6 +180,7 @@ fn two_targets_may_share_a_folder() {
             changed: Box::new(move |_| {
                 let _ = tx.send(name);
             }),
+            failing: Box::new(|| false),
         }
     };
     let _watcher = Watcher::start(vec![target("a"), target("b")], Watch::Auto).unwrap();
@@ -186,4 +188,77 @@ fn two_targets_may_share_a_folder() {
     assert_eq!(rx.recv_timeout(SOON), Ok("b"));
     std::fs::write(dir.path().join("a"), "x").unwrap();
     while rx.recv_timeout(SOON).unwrap() != "a" {}
+}
+
+#[test]
+fn a_folder_whose_files_are_held_open_is_followed_by_its_path() {
+    let base = tempfile::tempdir().unwrap();
+    let above = base.path().join("above");
+    let dir = above.join("d");
+    let file = dir.join("a");
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(&file, "x").unwrap();
+    let (_watcher, rx) = watch_one(&dir, Watch::Auto);
+    let mut held = Vec::new();
+    let mut followed = |make: &dyn Fn()| {
+        held.push(std::fs::File::open(&file).unwrap());
+        make();
+        // What is written before the new watch is there is told as unknown, what comes later by name.
+        let deadline = Instant::now() + SOON;
+        loop {
+            assert!(Instant::now() < deadline, "the new folder is not watched");
+            std::fs::write(&file, "x").unwrap();
+            match rx.recv_timeout(Duration::from_millis(50)) {
+                Ok(Changed::Paths(paths)) if paths.contains(&file) => break,
+                _ => {}
+            }
+        }
+        while rx.recv_timeout(QUIET).is_ok() {}
+    };
+    let elsewhere = base.path().join("elsewhere");
+    followed(&|| {
+        std::fs::remove_dir_all(&dir).unwrap();
+        std::fs::create_dir(&dir).unwrap();
+    });
+    followed(&|| {
+        std::fs::rename(&above, &elsewhere).unwrap();
+        std::thread::sleep(QUIET);
+        std::fs::rename(&elsewhere, &above).unwrap();
+    });
+    followed(&|| {
+        std::fs::rename(&above, &elsewhere).unwrap();
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::remove_dir_all(&elsewhere).unwrap();
+    });
+    followed(&|| {
+        std::fs::rename(&dir, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &dir).unwrap();
+    });
+}
+
+#[test]
+fn what_could_not_be_read_is_told_again_ever_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_owned();
+    let (tx, rx) = channel();
+    let failing = Arc::new(AtomicBool::new(true));
+    let fails = Arc::clone(&failing);
+    let target = Target {
+        dirs: Box::new(move || vec![path.clone()]),
+        concerns: Box::new(|_, _| true),
+        changed: Box::new(move |what| {
+            let _ = tx.send((what.clone(), Instant::now()));
+        }),
+        failing: Box::new(move || fails.load(Ordering::Relaxed)),
+    };
+    let watcher = Watcher::start(vec![target], Watch::Auto).unwrap();
+    watcher.ask_again();
+    let told = |_| rx.recv_timeout(SOON * 6).expect("it is not told again");
+    let (times, whats): (Vec<_>, Vec<_>) = (0..2).map(told).map(|(what, at)| (at, what)).unzip();
+    assert_eq!(whats, [Changed::Unknown, Changed::Unknown]);
+    assert!(times[1] - times[0] >= AGAIN[0] * 2);
+    failing.store(false, Ordering::Relaxed);
+    std::fs::write(dir.path().join("a"), "x").unwrap();
+    while rx.recv_timeout(SOON).expect("nothing is told").0 == Changed::Unknown {}
+    while rx.recv_timeout(Duration::from_secs(5)).is_ok() {}
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::{Bed, samp, soon};
 
 /// The bodies in my log, torn lines left out.
-fn bodies(bed: &Bed) -> Vec<String> {
+pub(crate) fn bodies(bed: &Bed) -> Vec<String> {
     let text = fs::read_to_string(samp::log(&bed.store, "bar")).unwrap_or_default();
     let records = text.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
     records.filter_map(|r| r["body"].as_str().map(str::to_owned)).collect()

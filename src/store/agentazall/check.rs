@@ -132,7 +132,7 @@ impl AgentAzall {
             say(path, "message-id", format!("the file is not named after its Message-ID {id:?}"));
         }
         let folder = place::parts_dir(&self.base().join(path));
-        for a in parts::list(&folder, parsed, &self.hashes) {
+        for a in parts::list(&folder, parsed, &self.hashes).unwrap_or_default() {
             if let Some(why) = a.withheld {
                 say(path, "attachment", format!("{:?}: {why}", a.name));
             }

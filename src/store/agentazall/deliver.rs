@@ -163,7 +163,7 @@ impl AgentAzall {
         let io = |e| StoreError::io(&target, e);
         let changed = files::make_dirs(&mailbox, &[place.day, "inbox"])?;
         self.dirty(changed);
-        let attached = parts::paths(&place::parts_dir(source));
+        let attached = parts::paths(&place::parts_dir(source)).map_err(io)?;
         if !attached.is_empty()
             && !self.put_parts(&inbox.join(place.stem), &attached).map_err(io)?
         {

@@ -1,11 +1,9 @@
 //! Putting files and folders in place, under hidden temporary names that do not end in `.txt`: the
 //! reference sends and lists whatever ends so.
 
-use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::CWD;
 
@@ -14,21 +12,8 @@ use crate::store::StoreError;
 use crate::store::fs::{self, Stamp};
 use crate::store::place::{self, Slot};
 
-/// How every temporary name ends.
-pub(super) const TEMP_END: &str = ".msgfs-tmp";
-
-/// A name beside `target` that nobody else has.
-fn temp_beside(target: &Path) -> PathBuf {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let mut name = OsString::from(".");
-    name.push(target.file_name().unwrap_or_default());
-    let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    name.push(format!(".{}.{n}{TEMP_END}", std::process::id()));
-    target.with_file_name(name)
-}
-
 fn slot(target: &Path) -> Slot<BorrowedFd<'static>> {
-    Slot { dir: CWD, name: target.to_owned(), temp: temp_beside(target) }
+    Slot::new(CWD, target)
 }
 
 /// Makes a new file of these bytes, on disk when it returns.
@@ -60,7 +45,7 @@ pub(super) fn move_new(from: &Path, to: &Path) -> io::Result<()> {
 /// # Errors
 /// As [`put_bytes`].
 pub(super) fn put_folder(target: &Path, files: &[(String, PathBuf)]) -> io::Result<()> {
-    let temp = temp_beside(target);
+    let temp = place::beside(target);
     let made = fill_folder(&temp, files).and_then(|()| move_new(&temp, target));
     if made.is_err() {
         let _ = std::fs::remove_dir_all(&temp);
@@ -138,7 +123,7 @@ mod tests {
     fn no_temporary_name_is_taken_for_a_message() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("a.txt");
-        assert!(!temp_beside(&target).to_string_lossy().ends_with(".txt"));
+        assert!(!place::beside(&target).to_string_lossy().ends_with(".txt"));
         put_bytes(&target, 0o666, b"one").unwrap();
         let e = put_bytes(&target, 0o666, b"two").unwrap_err();
         assert_eq!(e.kind(), io::ErrorKind::AlreadyExists);

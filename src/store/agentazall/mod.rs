@@ -48,7 +48,7 @@ use std::path::{Path, PathBuf};
 use crate::model::locks::{Level, Mutex, RwLock, RwLockReadGuard};
 use jiff::tz::TimeZone;
 
-use super::fs::Stamp;
+use super::fs::{self, Stamp};
 use super::{
     Advice, Fit, Kind, Location, Notebook, Part, Prepared, Preparing, RawEntry, Record, Sink, Spec,
     Store, StoreError, Violation,
@@ -85,6 +85,8 @@ pub struct AgentAzall {
     noted: Mutex<BTreeSet<PathBuf>>,
     /// What is wrong, by folder.
     trouble: RwLock<BTreeMap<String, Vec<String>>>,
+    /// Something could not be read since the last full scan began.
+    fault: fs::Fault,
     /// The folders that are there, by day.
     layout: RwLock<BTreeMap<String, BTreeSet<Folder>>>,
     delivered: Mutex<deliver::Delivered>,
@@ -153,6 +155,7 @@ impl AgentAzall {
             table: RwLock::at(Level::Table, Table::new(ledger)),
             noted: Mutex::default(),
             trouble: RwLock::default(),
+            fault: fs::Fault::default(),
             layout: RwLock::default(),
             delivered: Mutex::at(Level::Table, state.delivered()),
             failed: Mutex::default(),
@@ -202,8 +205,22 @@ impl AgentAzall {
                 changed || first
             }
             Err(e) => {
+                if e.may_pass() {
+                    self.fault.set();
+                }
                 settings.trouble = Some(format!("{e}; the address filter stays what it was"));
                 first
+            }
+        }
+    }
+
+    /// Notes what is wrong with one file, or that nothing is.
+    fn set_trouble(&self, path: &str, line: Option<String>) {
+        if line.is_some() || self.trouble.read().contains_key(path) {
+            let mut trouble = self.trouble.write();
+            match line {
+                Some(line) => drop(trouble.insert(path.to_owned(), vec![line])),
+                None => drop(trouble.remove(path)),
             }
         }
     }
@@ -301,6 +318,10 @@ impl Store for AgentAzall {
         scan::scan(self, full, sink)
     }
 
+    fn is_failing(&self) -> bool {
+        self.fault.is_set()
+    }
+
     fn save(&self) -> Vec<u8> {
         let delivered = self.delivered.lock().clone().into_iter();
         codec::encode(&codec::Saved {
@@ -333,12 +354,18 @@ impl Store for AgentAzall {
         self.folders_to_watch()
     }
 
+    fn written(&self) -> Vec<PathBuf> {
+        self.folders().iter().flat_map(|folder| self.note_folders(folder)).collect()
+    }
+
     fn concerns(&self, folder: &Path, name: &OsStr) -> bool {
         self.is_concerned(folder, name)
     }
 
     fn health(&self) -> Vec<String> {
         let mut out: Vec<String> = self.settings.read().trouble.iter().cloned().collect();
+        let read = self.table().rows().iter().any(|row| row.state.head().is_some());
+        out.extend(fs::away_line(&self.base).filter(|_| read));
         out.extend(self.trouble.read().values().flatten().map(|line| one_line(line).into_owned()));
         if let Err(e) = key::read(&self.base) {
             out.push(format!("nothing can be sent: {e}"));
@@ -370,7 +397,9 @@ impl Store for AgentAzall {
 
     fn read(&self, at: &Location) -> Result<Record, StoreError> {
         let (parsed, path, id) = self.reread(at.source)?;
-        let attachments = parts::list(&place::parts_dir(&path), &parsed, &self.hashes);
+        let folder = place::parts_dir(&path);
+        let attachments =
+            parts::list(&folder, &parsed, &self.hashes).map_err(|e| StoreError::io(&folder, e))?;
         let reading = parsed.reading;
         let to = letter::recipients(&reading.to, &[]);
         let everybody = letter::recipients(&reading.to, &reading.cc);
@@ -400,10 +429,10 @@ impl Store for AgentAzall {
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
         let path = self.source_path(at.source).ok_or(StoreError::Moved)?;
         let full = self.base.join(path);
-        let file = super::fs::open_regular(&full).map_err(|e| StoreError::io(&full, e))?;
+        let file = fs::open_regular(&full).map_err(|e| StoreError::io(&full, e))?;
         let mut bytes = vec![0; limit.min(at.len as usize)];
-        let n = super::fs::read_at_most(&file, &mut bytes, at.offset)
-            .map_err(|e| StoreError::io(&full, e))?;
+        let n =
+            fs::read_at_most(&file, &mut bytes, at.offset).map_err(|e| StoreError::io(&full, e))?;
         bytes.truncate(n);
         Ok(bytes)
     }

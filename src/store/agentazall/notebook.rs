@@ -15,7 +15,7 @@ const FOLDERS: &[&str] = &["notes", "remember", "who_am_i", "what_am_i_doing"];
 
 impl AgentAzall {
     /// The folders of this name, newest day first.
-    fn note_folders(&self, folder: &str) -> Vec<PathBuf> {
+    pub(super) fn note_folders(&self, folder: &str) -> Vec<PathBuf> {
         if !FOLDERS.contains(&folder) || !place::is_real_dir(self.base()) {
             return Vec::new();
         }

@@ -11,11 +11,11 @@ use lru::LruCache;
 use sha2::{Digest, Sha256};
 
 use super::block::Reading;
-use super::files::TEMP_END;
 use super::letter::Parsed;
 use super::names;
 use crate::model::{Attachment, hex};
 use crate::store::fs::{self, Stamp};
+use crate::store::place::TEMP_END;
 
 /// Hashes kept, so that looking at a message does not read its attachments each time.
 const HASHES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
@@ -67,24 +67,34 @@ impl Hashes {
 
 /// The attachments on disk, by name: regular files under usable names with their sizes, and what else
 /// is there with the reason why it is withheld.
-fn on_disk(folder: &Path) -> Vec<Attachment> {
-    let Ok(meta) = std::fs::symlink_metadata(folder) else { return Vec::new() };
-    if !meta.is_dir() {
-        return Vec::new();
+fn on_disk(folder: &Path) -> io::Result<Vec<Attachment>> {
+    let mut out: Vec<Attachment> = Vec::new();
+    if real_dir(folder)?.is_some() {
+        for one in std::fs::read_dir(folder)? {
+            match entry(&one?) {
+                Err(e) if fs::is_absent(&e) => {}
+                one => out.extend(one?),
+            }
+        }
     }
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut out: Vec<Attachment> = entries.flatten().filter_map(|e| entry(&e)).collect();
     out.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    out
+    Ok(out)
 }
 
-fn entry(entry: &std::fs::DirEntry) -> Option<Attachment> {
+fn real_dir(folder: &Path) -> io::Result<Option<std::fs::Metadata>> {
+    match std::fs::symlink_metadata(folder) {
+        Err(e) if fs::is_absent(&e) => Ok(None),
+        meta => Ok(Some(meta?).filter(std::fs::Metadata::is_dir)),
+    }
+}
+
+fn entry(entry: &std::fs::DirEntry) -> io::Result<Option<Attachment>> {
     let name = entry.file_name();
     let shown = name.to_string_lossy().into_owned();
     if shown.ends_with(TEMP_END) {
-        return None;
+        return Ok(None);
     }
-    let meta = entry.metadata().ok()?;
+    let meta = entry.metadata()?;
     let withheld = if name.to_str().and_then(names::attachment_name).is_none_or(|n| n != shown) {
         Some("its name cannot be used".to_owned())
     } else if meta.is_file() {
@@ -93,25 +103,28 @@ fn entry(entry: &std::fs::DirEntry) -> Option<Attachment> {
         Some(format!("it is {}, not a file", fs::describe(meta.file_type())))
     };
     let size = if withheld.is_none() { meta.size() } else { 0 };
-    Some(Attachment { name: shown, size, withheld })
+    Ok(Some(Attachment { name: shown, size, withheld }))
 }
 
 /// Whether there is a file to show in an attachments' folder, and a number that changes with the
 /// folder (0 if there is none).
-pub(super) fn state(folder: &Path) -> (u64, bool) {
-    let Ok(meta) = std::fs::symlink_metadata(folder) else { return (0, false) };
-    if !meta.is_dir() {
-        return (0, false);
-    }
-    let list = on_disk(folder);
+///
+/// # Errors
+/// As the system gave it; then nothing is known of it.
+pub(super) fn state(folder: &Path) -> io::Result<(u64, bool)> {
+    let Some(meta) = real_dir(folder)? else { return Ok((0, false)) };
+    let list = on_disk(folder)?;
     let sizes = list.iter().fold(meta.ino(), |n, a| n.rotate_left(7) ^ a.size.wrapping_add(1));
     let time = (meta.mtime() as u64).rotate_left(30) ^ meta.mtime_nsec() as u64;
-    ((sizes ^ time).max(1), list.iter().any(|a| a.withheld.is_none()))
+    Ok(((sizes ^ time).max(1), list.iter().any(|a| a.withheld.is_none())))
 }
 
 /// What comes with a message: in the order in which it names them, then the rest by name.
-pub(super) fn list(folder: &Path, parsed: &Parsed, hashes: &Hashes) -> Vec<Attachment> {
-    let mut there = on_disk(folder);
+///
+/// # Errors
+/// As the system gave it; a message is never shown as if nothing came with it.
+pub(super) fn list(folder: &Path, parsed: &Parsed, hashes: &Hashes) -> io::Result<Vec<Attachment>> {
+    let mut there = on_disk(folder)?;
     let mut out = Vec::new();
     for name in named(parsed, &there) {
         let position = there.iter().position(|a| a.name == name);
@@ -126,7 +139,7 @@ pub(super) fn list(folder: &Path, parsed: &Parsed, hashes: &Hashes) -> Vec<Attac
             a.withheld = fault(&folder.join(&a.name), &a.name, &parsed.reading, hashes);
         }
     }
-    out
+    Ok(out)
 }
 
 /// The names a message gives, signed or not.
@@ -179,7 +192,7 @@ pub(super) fn open(
     parsed: &Parsed,
     hashes: &Hashes,
 ) -> io::Result<std::fs::File> {
-    let there = on_disk(folder);
+    let there = on_disk(folder)?;
     if !there.iter().any(|a| a.name == name && a.withheld.is_none()) {
         return Err(io::ErrorKind::NotFound.into());
     }
@@ -195,7 +208,10 @@ pub(super) fn open(
 }
 
 /// The files of a message's folder that can be copied, with their paths.
-pub(super) fn paths(folder: &Path) -> Vec<(String, PathBuf)> {
-    let usable = on_disk(folder).into_iter().filter(|a| a.withheld.is_none());
-    usable.map(|a| (a.name.clone(), folder.join(a.name))).collect()
+///
+/// # Errors
+/// As the system gave it.
+pub(super) fn paths(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+    let usable = on_disk(folder)?.into_iter().filter(|a| a.withheld.is_none());
+    Ok(usable.map(|a| (a.name.clone(), folder.join(a.name))).collect())
 }

@@ -75,7 +75,8 @@ pub(super) fn is_real_dir(path: &Path) -> bool {
 /// left out and given to `odd`.
 pub(super) fn days(base: &Path, odd: &mut dyn FnMut(String)) -> std::io::Result<Vec<String>> {
     let mut days = Vec::new();
-    for entry in std::fs::read_dir(base)?.flatten() {
+    for entry in std::fs::read_dir(base)? {
+        let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         if !date::is_day(&name) {
             continue;
@@ -86,7 +87,8 @@ pub(super) fn days(base: &Path, odd: &mut dyn FnMut(String)) -> std::io::Result<
                 "{name} is skipped: it is {}, not a folder",
                 crate::store::fs::describe(kind)
             )),
-            Err(e) => odd(format!("{name} cannot be read: {e}")),
+            // Whether it can be read is found when it is listed.
+            Err(_) => days.push(name),
         }
     }
     days.sort_unstable();

@@ -181,7 +181,7 @@ impl AgentAzall {
 
 fn is_part(name: &str) -> bool {
     names::attachment_name(name).is_some_and(|n| n == name)
-        && !name.ends_with(super::files::TEMP_END)
+        && !name.ends_with(crate::store::place::TEMP_END)
 }
 
 fn folder_entry(newest: Option<Timestamp>, name: String) -> RawEntry {

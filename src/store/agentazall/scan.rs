@@ -6,8 +6,8 @@
 //!    ago and looks half-written is looked at again for a short while before it counts.
 //! 2. Whatever changed, only files whose stamp (or attachments) changed are read again, and only
 //!    messages that gained, lost or changed a file are reported again.
-//! 3. A folder that cannot be read hides nothing that was seen in it before; one that is gone, or is
-//!    a symbolic link now, does.
+//! 3. A file or folder that cannot be read hides nothing that was seen in it before; one that is gone,
+//!    or is a symbolic link now, does. A mailbox that is gone as a whole does not.
 //! 4. One bad file or folder never hides another: it is rejected, or named in `trouble`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -45,6 +45,7 @@ pub(super) fn scan(store: &AgentAzall, full: bool, sink: &mut dyn Sink) -> Resul
     let notes = std::mem::take(&mut *store.noted.lock());
     let mut look = Look::new(store);
     if full {
+        store.fault.clear();
         look.everything()?;
     } else {
         for path in notes {
@@ -78,6 +79,8 @@ enum Seen {
     Gone,
     /// No message, and why.
     Problem(Stamp, String),
+    /// It could not be read.
+    Unread(Stamp, io::Error),
     /// A message and the state of its attachments.
     Letter(u64, Box<Parsed>),
 }
@@ -167,11 +170,13 @@ impl<'s> Look<'s> {
                 odd.push(no_folder(base, meta.file_type()));
                 Vec::new()
             }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            // What was in it stays: it was moved away, its disk unmounted, or it is made anew.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
                 let above = base.parent().unwrap_or(base).to_string_lossy();
-                odd.push(format!("{}, the mailbox_dir, is not a folder", one_line(&above)));
-                Vec::new()
+                let line = format!("{}, the mailbox_dir, is not a folder", one_line(&above));
+                self.store.trouble.write().insert(String::new(), vec![line]);
+                return Ok(());
             }
             Err(e) => return Err(StoreError::io(base, e)),
         };
@@ -199,17 +204,17 @@ impl<'s> Look<'s> {
         let above = self.store.base().join(day);
         let dir = above.join(folder.as_str());
         let mut trouble = Vec::new();
-        let entries = match std::fs::symlink_metadata(&dir) {
-            Ok(meta) if meta.is_dir() && place::is_real_dir(&above) => {
-                std::fs::read_dir(&dir).map(Some)
-            }
-            Ok(meta) if meta.is_dir() => Ok(None),
-            Ok(meta) => {
+        let looked = std::fs::symlink_metadata(&above)
+            .and_then(|above| Ok((above.is_dir(), std::fs::symlink_metadata(&dir)?)));
+        let entries = match looked {
+            Ok((true, meta)) if meta.is_dir() => std::fs::read_dir(&dir).map(Some),
+            Ok((_, meta)) if meta.is_dir() => Ok(None),
+            Ok((_, meta)) => {
                 let what = fs::describe(meta.file_type());
                 trouble.push(format!("{inside} is skipped: it is {what}, not a folder"));
                 Ok(None)
             }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) if fs::is_absent(&e) => Ok(None),
             Err(e) => Err(e),
         };
         match entries {
@@ -225,6 +230,7 @@ impl<'s> Look<'s> {
             Err(e) => {
                 self.store.lay_out(day, folder, true);
                 trouble.push(format!("{inside} cannot be read: {e}"));
+                self.store.fault.note(&e);
                 self.keep(&inside);
             }
         }
@@ -244,6 +250,7 @@ impl<'s> Look<'s> {
                 Ok(entry) => entry,
                 Err(e) => {
                     trouble.push(format!("{inside} cannot be read to its end: {e}"));
+                    self.store.fault.note(&e);
                     self.keep(inside);
                     continue;
                 }
@@ -292,13 +299,16 @@ impl<'s> Look<'s> {
         let meta = match std::fs::symlink_metadata(&full) {
             Ok(meta) => meta,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Seen::Gone,
-            Err(e) => return Seen::Problem(Stamp::default(), format!("it cannot be read: {e}")),
+            Err(e) => return Seen::Unread(Stamp::default(), e),
         };
         let stamp = Stamp::from(&meta);
-        let (parts, any) = if has_parts == Some(false) {
-            (0, false)
-        } else {
-            parts::state(&place::parts_dir(&full))
+        let state = match has_parts {
+            Some(false) => Ok((0, false)),
+            _ => parts::state(&place::parts_dir(&full)),
+        };
+        let (parts, any) = match state {
+            Ok(state) => state,
+            Err(e) => return Seen::Unread(stamp, e),
         };
         {
             let table = self.store.table.read();
@@ -317,16 +327,18 @@ impl<'s> Look<'s> {
                 Seen::Letter(parts, Box::new(parsed))
             }
             Ok(None) => Seen::Gone,
-            Err(e) => Seen::Problem(stamp, format!("it cannot be read: {e}")),
+            Err(e) => Seen::Unread(stamp, e),
         }
     }
 
     /// Notes what was seen of a file.
     fn file(&mut self, path: &str, seen: Seen) {
+        self.store.set_trouble(path, None);
         match seen {
             Seen::Known => {}
             Seen::Gone => self.gone(path),
             Seen::Problem(stamp, why) => self.problem(path, stamp, why),
+            Seen::Unread(stamp, error) => self.unread(path, stamp, &error),
             Seen::Letter(parts, parsed) => {
                 let age = Timestamp::now().millis().saturating_sub(on_disk(&parsed.stamp).millis());
                 if parsed.head.unfinished && (-YOUNG_MS..YOUNG_MS).contains(&age) {
@@ -359,14 +371,16 @@ impl<'s> Look<'s> {
                     }
                     Ok(Some(mut parsed)) => {
                         let folder = place::parts_dir(&self.store.base().join(&path));
-                        let (parts, any) = parts::state(&folder);
-                        parsed.head.parts = any;
-                        self.letter(&path, parts, parsed);
+                        match parts::state(&folder) {
+                            Ok((parts, any)) => {
+                                parsed.head.parts = any;
+                                self.letter(&path, parts, parsed);
+                            }
+                            Err(e) => self.unread(&path, parsed.stamp, &e),
+                        }
                     }
                     Ok(None) => self.gone(&path),
-                    Err(e) => {
-                        self.problem(&path, Stamp::default(), format!("it cannot be read: {e}"));
-                    }
+                    Err(e) => self.unread(&path, Stamp::default(), &e),
                 }
             }
             if !self.young.is_empty() {
@@ -435,7 +449,26 @@ impl<'s> Look<'s> {
         self.change(path, stamp, 0, state);
     }
 
+    /// A file that cannot be read. What it was before, it still is; one never read before is no
+    /// message, unless that may pass.
+    fn unread(&mut self, path: &str, stamp: Stamp, error: &io::Error) {
+        let known = {
+            let table = self.store.table.read();
+            table.find(path).and_then(|n| table.row(n)).is_some_and(|r| r.state.head().is_some())
+        };
+        let denied = error.kind() == io::ErrorKind::PermissionDenied;
+        if fs::may_pass(error) || known && denied {
+            self.store.fault.note(error);
+            self.store.set_trouble(path, Some(format!("{path} cannot be read now: {error}")));
+        } else {
+            self.problem(path, stamp, format!("it cannot be read: {error}"));
+        }
+    }
+
     fn gone(&mut self, path: &str) {
+        if fs::is_away(self.store.base()) {
+            return;
+        }
         let there = {
             let table = self.store.table.read();
             table.find(path).and_then(|n| table.row(n)).is_some_and(|r| r.state != State::Gone)
@@ -524,7 +557,7 @@ fn report(
     };
     messages.sort_unstable_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
     let total = messages.iter().map(|m| u64::from(m.2.len)).sum();
-    let mut done = 0;
+    let (mut done, mut whole) = (0, true);
     if !delta.again.is_empty() {
         sink.begin_rescan(&delta.again);
     }
@@ -537,7 +570,10 @@ fn report(
         for (time, path, at, message) in batch {
             done += u64::from(at.len);
             let one = fresh.remove(path).or_else(|| read_again(store, path, message));
-            let Some(mut one) = one else { continue };
+            let Some(mut one) = one else {
+                whole = false;
+                continue;
+            };
             one.at = *at;
             one.time = *time;
             one.id = message.id.clone().into();
@@ -551,8 +587,10 @@ fn report(
         sink.batch(&mut found, &mut Vec::new());
         sink.progress(done, total);
     }
-    if !delta.again.is_empty() {
+    if !delta.again.is_empty() && whole {
         sink.end_rescan(&delta.again);
+    } else if !delta.again.is_empty() {
+        sink.keep(&delta.again);
     }
 }
 
@@ -576,7 +614,9 @@ fn read_again(store: &AgentAzall, path: &str, message: &Message) -> Option<Found
     };
     let parsed = parsed.filter(same);
     if parsed.is_none() {
-        store.noted.lock().insert(full);
+        // Not the stamp of a file that was reported: the next scan reads it.
+        store.table.write().forget_stamp(message.best);
+        store.fault.set();
     }
     Some(parsed?.found(&store.me))
 }

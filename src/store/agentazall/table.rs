@@ -170,6 +170,13 @@ impl Table {
         }
     }
 
+    /// Has a file looked at again.
+    pub fn forget_stamp(&mut self, source: u32) {
+        if let Some(row) = self.rows.get_mut(source as usize) {
+            row.stamp = Stamp::default();
+        }
+    }
+
     /// The row of a source.
     pub fn row(&self, source: u32) -> Option<&Row> {
         self.rows.get(source as usize)

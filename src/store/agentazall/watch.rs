@@ -3,11 +3,11 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::files::TEMP_END;
 use super::place::{self, Folder};
 use super::table::on_disk;
 use super::{AgentAzall, date};
 use crate::model::Timestamp;
+use crate::store::place::TEMP_END;
 
 /// Days whose folders are watched, newest first: mail arrives in today's, or in that of the day when
 /// it was sent.

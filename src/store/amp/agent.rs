@@ -10,7 +10,7 @@ use super::address::{self, DEFAULT_TENANT};
 use super::pem;
 use crate::model::{PublicKey, one_line};
 use crate::store::below;
-use crate::store::fs::{Stamp, read_small};
+use crate::store::fs::{Fault, Stamp, read_small};
 
 /// Largest config, registration or key file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -70,13 +70,15 @@ pub(super) struct Read {
     pub broken: bool,
     /// What is wrong with its files, for people.
     pub trouble: Option<String>,
+    /// A file could not be read for a reason that may pass.
+    pub fault: Fault,
     seen: Vec<(PathBuf, Option<Stamp>)>,
 }
 
 impl Read {
     /// Whether nothing has changed since.
     pub fn is_fresh(&self) -> bool {
-        self.seen.iter().all(|(path, stamp)| stat(path) == *stamp)
+        !self.fault.is_set() && self.seen.iter().all(|(path, stamp)| stat(path) == *stamp)
     }
 }
 
@@ -93,11 +95,12 @@ pub(super) fn read(dir: &Path, default_provider: &str, before: Option<&Read>) ->
     let mut seen: Vec<(PathBuf, Option<Stamp>)> =
         [&config, &registrations, &key].map(|p| (p.clone(), stat(p))).into();
     let folder = dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let mut trouble = None;
+    let (mut trouble, fault) = (None, Fault::default());
     let mut agent = match read_json(&config) {
         Ok(value) => Some(from_config(&value, dir, &folder, default_provider)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         Err(e) => {
+            fault.note(&e);
             trouble = Some(format!(
                 "{}: the config of this agent cannot be read: {}",
                 one_line(&config.to_string_lossy()),
@@ -107,12 +110,12 @@ pub(super) fn read(dir: &Path, default_provider: &str, before: Option<&Read>) ->
         }
     };
     if let Some(agent) = &mut agent {
-        agent.key = public_key(dir);
-        agent.registered = registered(&registrations, default_provider, &mut seen);
+        agent.key = public_key(dir, &fault);
+        agent.registered = registered(&registrations, default_provider, &mut seen, &fault);
         let own = agent.address.clone();
         agent.registered.retain(|a| *a != own);
     }
-    Read { broken: agent.is_none() && trouble.is_some(), agent, trouble, seen }
+    Read { broken: agent.is_none() && trouble.is_some(), agent, trouble, fault, seen }
 }
 
 fn read_json(path: &Path) -> io::Result<Value> {
@@ -125,9 +128,10 @@ fn read_json(path: &Path) -> io::Result<Value> {
     Err(io::Error::new(io::ErrorKind::InvalidData, "not a JSON object"))
 }
 
-fn public_key(dir: &Path) -> Option<PublicKey> {
-    let file = below::open_below(dir, &["keys", "public.pem"]).ok()?;
-    let (_, bytes) = below::read_whole(&file, MAX_FILE as usize).ok()?;
+fn public_key(dir: &Path, fault: &Fault) -> Option<PublicKey> {
+    let read = below::open_below(dir, &["keys", "public.pem"])
+        .and_then(|file| below::read_whole(&file, MAX_FILE as usize));
+    let (_, bytes) = read.inspect_err(|e| fault.note(e)).ok()?;
     pem::public(std::str::from_utf8(&bytes).ok()?).ok()
 }
 
@@ -174,18 +178,19 @@ fn registered(
     dir: &Path,
     default_provider: &str,
     seen: &mut Vec<(PathBuf, Option<Stamp>)>,
+    fault: &Fault,
 ) -> Vec<String> {
     // A symlink in the place of the folder is not followed.
-    let is_folder = std::fs::symlink_metadata(dir).is_ok_and(|m| m.is_dir());
-    let Some(entries) = is_folder.then(|| std::fs::read_dir(dir).ok()).flatten() else {
-        return Vec::new();
-    };
+    let is_folder = std::fs::symlink_metadata(dir).map(|m| m.is_dir());
+    let list = || std::fs::read_dir(dir)?.map(|e| Ok(e?.path())).collect::<io::Result<Vec<_>>>();
+    let paths = is_folder.and_then(|is| if is { list() } else { Ok(Vec::new()) });
+    let Ok(mut paths) = paths.inspect_err(|e| fault.note(e)) else { return Vec::new() };
     let mut out = Vec::new();
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
     paths.sort_unstable();
     for path in paths.into_iter().filter(|p| p.extension().is_some_and(|e| e == "json")) {
         seen.push((path.clone(), stat(&path)));
-        let Ok(value) = read_json(&path) else { continue };
+        let read = read_json(&path).inspect_err(|e| fault.note(e));
+        let Ok(value) = read else { continue };
         let written = text(&value, &["address"]).or_else(|| {
             let name = text(&value, &["agentName"]).or_else(|| text(&value, &["agent_name"]))?;
             let (tenant, provider) = (text(&value, &["tenant"])?, text(&value, &["provider"])?);

@@ -14,6 +14,7 @@ use super::arrival::Arrival;
 use super::table::{Flags, Mailbox, Table, stamp_print};
 use crate::model::one_line;
 use crate::store::below;
+use crate::store::fs::Fault;
 use crate::store::place::Slot;
 
 /// At most this many broken or strange files are remembered by name.
@@ -36,6 +37,8 @@ pub(super) struct Files {
     good: Mutex<LruCache<u32, Box<[u8]>>>,
     /// What is wrong, by path.
     trouble: RwLock<BTreeMap<String, String>>,
+    /// Something could not be read since the last walk began.
+    pub fault: Fault,
 }
 
 /// What a scan has to do.
@@ -70,7 +73,8 @@ impl Files {
     pub fn new(dir: PathBuf) -> Self {
         let (table, noted, trouble) =
             (RwLock::at(Level::Table, Table::default()), Mutex::default(), RwLock::default());
-        Self { dir, table, noted, trouble, good: Mutex::new(LruCache::new(KEPT)) }
+        let (good, fault) = (Mutex::new(LruCache::new(KEPT)), Fault::default());
+        Self { dir, table, noted, trouble, good, fault }
     }
 
     /// Keeps the bytes of a message, unless they are many.
@@ -119,6 +123,7 @@ impl Files {
     pub fn walk(&self) -> io::Result<Work> {
         below::open_dir(&self.dir, &[])?;
         self.trouble.write().clear();
+        self.fault.clear();
         let mut listing = Listing::default();
         for mailbox in Mailbox::ALL {
             self.list_box(mailbox, &mut listing);
@@ -209,8 +214,14 @@ impl Files {
                 self.set_trouble(&path, None);
                 work.gone.extend(known.filter(lives));
             }
-            Err(e) => self.set_trouble(&path, Some(format!("cannot be looked at: {e}"))),
+            Err(e) => self.cannot(&path, "be looked at", &e),
         }
+    }
+
+    /// Notes that something cannot be read now.
+    pub fn cannot(&self, path: &str, what: &str, error: &io::Error) {
+        self.fault.note(error);
+        self.set_trouble(path, Some(format!("cannot {what}: {error}")));
     }
 
     fn list_box(&self, mailbox: Mailbox, listing: &mut Listing) {
@@ -219,7 +230,7 @@ impl Files {
             Ok(dir) => dir,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return,
             Err(e) => {
-                self.set_trouble(&path, Some(format!("cannot be listed: {e}")));
+                self.cannot(&path, "be listed", &e);
                 listing.unknown_boxes.insert(mailbox);
                 return;
             }
@@ -251,7 +262,7 @@ impl Files {
             Ok(dir) => dir,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return,
             Err(e) => {
-                self.set_trouble(&path, Some(format!("cannot be listed: {e}")));
+                self.cannot(&path, "be listed", &e);
                 listing.unknown.insert(number);
                 return;
             }
@@ -270,12 +281,15 @@ impl Files {
 
     /// Calls back with every name in a folder that is not hidden; `false` if not all could be had.
     fn entries(&self, dir: &OwnedFd, path: &str, each: &mut dyn FnMut(&str, FileType)) -> bool {
-        let Ok(entries) = Dir::read_from(dir) else { return false };
+        let opened = Dir::read_from(dir).map_err(io::Error::from);
+        let Ok(entries) = opened.inspect_err(|e| self.cannot(path, "be listed", e)) else {
+            return false;
+        };
         for entry in entries {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(e) => {
-                    self.set_trouble(path, Some(format!("cannot be listed to its end: {e}")));
+                    self.cannot(path, "be listed to its end", &e.into());
                     return false;
                 }
             };
@@ -310,10 +324,7 @@ impl Files {
             Ok((kind, _)) => self.set_trouble(&format!("{path}/{name}"), Some(skipped(kind))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => {
-                self.set_trouble(
-                    &format!("{path}/{name}"),
-                    Some(format!("cannot be looked at: {e}")),
-                );
+                self.cannot(&format!("{path}/{name}"), "be looked at", &e);
                 // Nothing is known, so nothing has changed.
                 let table = self.table.read();
                 let known = table.find(folder, stem);
@@ -397,12 +408,10 @@ fn skipped(kind: FileType) -> String {
 }
 
 /// A place for a new file in a folder. While it is written its name is hidden from the clients, who
-/// list `*.json`; the id in it is ours, so nobody else writes under that name.
+/// list `*.json`.
 ///
 /// # Errors
 /// `InvalidInput` if the name is no file name.
 pub(super) fn slot<'a>(dir: &'a OwnedFd, name: &str) -> io::Result<Slot<&'a OwnedFd>> {
-    let name = below::component(name)?;
-    let temp = format!(".{}.tmp", name.strip_suffix(".json").unwrap_or(name));
-    Ok(Slot { dir, name: name.into(), temp: temp.into() })
+    Ok(Slot::new(dir, below::component(name)?))
 }

@@ -48,6 +48,8 @@ pub(super) struct Roster {
     broken: Vec<Broken>,
     /// What is wrong with their files.
     pub troubles: Vec<String>,
+    /// Something of them could not be read for a reason that may pass.
+    pub unsure: bool,
     pub default_provider: String,
     /// By address: the agent, `None` if several have it.
     by_address: HashMap<String, Option<usize>>,
@@ -372,6 +374,7 @@ impl Home {
             me: me.or_else(|| self.my_dir.as_os_str().is_empty().then(nobody))?,
             broken: self.broken(folders, read),
             troubles: list().filter_map(|r| r.trouble.clone()).collect(),
+            unsure: list().any(|r| r.fault.is_set()),
             default_provider: self.default_provider.clone(),
             agents,
             by_address,

@@ -144,7 +144,16 @@ impl Store for Amp {
     fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
         let mut memory = self.memory.lock();
         let roster = self.home.roster()?;
+        if roster.unsure {
+            // Who signed what cannot be told without the keys of the others.
+            let why = io::Error::other("the files of an agent cannot be read now");
+            return Err(StoreError::io(&self.files.dir, why));
+        }
         scan::scan(&self.files, &roster, &mut memory, full, sink)
+    }
+
+    fn is_failing(&self) -> bool {
+        self.files.fault.is_set()
     }
 
     fn save(&self) -> Vec<u8> {

@@ -35,7 +35,7 @@ use super::relate::{mailbox_of, same_message};
 use super::table::{File, Flags, Mailbox, stamp_print};
 use crate::model::{Claim, Timestamp, one_line};
 use crate::store::below;
-use crate::store::fs::Stamp;
+use crate::store::fs::{self, Stamp};
 use crate::store::parallel;
 use crate::store::{Found, Location, Rejected, Sink, StoreError};
 
@@ -254,6 +254,9 @@ impl<'s> Scan<'s> {
     /// place.
     fn vanish(&mut self, source: u32, gone: &mut Vec<u32>) -> Vec<u32> {
         self.waiting.remove(&source);
+        if fs::is_away(&self.files.dir) {
+            return Vec::new();
+        }
         let mut table = self.files.table.write();
         let Some(old) = table.get(source).copied() else { return Vec::new() };
         if old.flags.has(Flags::GONE) {
@@ -288,7 +291,7 @@ impl<'s> Scan<'s> {
                     out.push(read);
                 }
                 Err(e) if e.kind() == io::ErrorKind::NotFound => missing.push(source),
-                Err(e) => self.unreadable(source, format!("it cannot be read: {e}"), &mut rejected),
+                Err(e) => self.unreadable(source, &e, &mut rejected),
             }
         }
         for source in missing {
@@ -423,8 +426,19 @@ impl<'s> Scan<'s> {
     }
 
     /// A file that is there and cannot be opened.
-    fn unreadable(&mut self, source: u32, reason: String, rejected: &mut Vec<Rejected>) {
+    fn unreadable(&mut self, source: u32, error: &io::Error, rejected: &mut Vec<Rejected>) {
         self.waiting.remove(&source);
+        if fs::may_pass(error) {
+            // Whatever it is, it still is; without a stamp, the next walk reads it.
+            let mut table = self.files.table.write();
+            let path = table.path(source).unwrap_or_default();
+            self.files.cannot(&path, "be read now", error);
+            if let Some(old) = table.get(source).copied() {
+                table.put(source, File { stamp: 0, ..old });
+            }
+            return;
+        }
+        let reason = format!("it cannot be read: {error}");
         let read = Read { source, stamp: Stamp::default(), bytes: Vec::new() };
         self.refuse_file(source, 0, reason, false, &read, rejected);
     }

@@ -11,6 +11,7 @@ use super::table::{Flags, Mailbox};
 use super::{Amp, pem};
 use crate::model::{Seed, one_line, shell_word};
 use crate::store::below;
+use crate::store::fs;
 use crate::store::{Advice, StoreError};
 
 /// At most this many folders of correspondents are watched; mail in others is seen by a full scan.
@@ -152,6 +153,9 @@ pub(super) fn signing_key(dir: &Path) -> Result<Seed, StoreError> {
 impl Amp {
     pub(super) fn health_lines(&self) -> Vec<String> {
         let dir = &self.files.dir;
+        if let Some(gone) = fs::away_line(dir) {
+            return vec![gone];
+        }
         if let Err(e) = below::open_dir(dir, &[]) {
             return vec![format!("the agent's folder cannot be opened: {e}")];
         }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -19,8 +19,8 @@ use super::log::{Tally, pieces, read_lines};
 use super::roots::{AGENT, THREADS};
 use super::table::{LOG, META};
 use super::{Atsf, assets, create, edit, send, thread};
-use crate::model::{Timestamp, hex, one_line};
-use crate::store::fs::{Stamp, require_regular};
+use crate::model::{Timestamp, one_line};
+use crate::store::fs::{self, Stamp, require_regular};
 use crate::store::place::Slot;
 use crate::store::{Prepared, StoreError, below, fs, json};
 
@@ -386,8 +386,8 @@ pub(super) fn write_derived(folder: &Folder, tally: &Tally) -> Result<bool, Stor
             .map_err(|why| StoreError::NotPermitted(format!("thread.json is left alone: {why}")))?;
         let Some(edited) = edited else { return Ok(false) };
         if below::look(&folder.dir, META).map_err(&io)?.1 == stamp {
-            slot(&folder.dir, META)?.overwrite(mode, &edited).map_err(&io)?;
-            rustix::fs::fsync(&folder.dir).map_err(|e| io(e.into()))?;
+            Slot::new(&folder.dir, META).overwrite(mode, &edited).map_err(&io)?;
+            fs::sync(&folder.dir).map_err(&io)?;
             return Ok(true);
         }
     }
@@ -398,16 +398,7 @@ pub(super) fn write_derived(folder: &Folder, tally: &Tally) -> Result<bool, Stor
 fn publish(folder: &Folder, meta: &str, tally: &Tally) -> Result<(), StoreError> {
     let edited = edit::set_derived(meta.as_bytes(), &tally.stats, updated(tally));
     let bytes = edited.ok().flatten().unwrap_or_else(|| meta.as_bytes().to_vec());
-    let placed = slot(&folder.dir, META)?.fill(FILE_MODE, |file| file.write_all(&bytes));
+    let placed = Slot::new(&folder.dir, META).fill(FILE_MODE, |file| file.write_all(&bytes));
     placed.map_err(folder.failed(META))?;
-    rustix::fs::fsync(&folder.dir).map_err(|e| folder.failed(META)(e.into()))
-}
-
-/// A place for a file, under a temporary name that no other program uses.
-pub(super) fn slot<'a>(dir: &'a OwnedFd, name: &str) -> Result<Slot<&'a OwnedFd>, StoreError> {
-    let mut random = [0; 4];
-    getrandom::fill(&mut random)
-        .map_err(|e| StoreError::io(Path::new("random numbers"), io::Error::other(e)))?;
-    let temp = format!(".{name}.{}.{}.tmp", std::process::id(), hex(&random));
-    Ok(Slot { dir, name: name.into(), temp: temp.into() })
+    fs::sync(&folder.dir).map_err(folder.failed(META))
 }

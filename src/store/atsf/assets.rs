@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::model::{Attached, hex};
 use crate::store::digest::{self, Digests};
 use crate::store::place::Slot;
-use crate::store::{StoreError, below};
+use crate::store::{StoreError, below, fs};
 
 /// The folder of a thread that holds them.
 pub(super) const FOLDER: &str = "assets";
@@ -144,8 +144,7 @@ pub(super) fn put(
     if below::look(&dir, reference).is_ok() {
         return Ok(());
     }
-    let temp = format!(".{reference}.{}.tmp", std::process::id());
-    let slot = Slot { dir: &dir, name: reference.into(), temp: temp.into() };
+    let slot = Slot::new(&dir, reference);
     let placed = slot.fill(FILE_MODE, |out| {
         let mut from = File::open(&file.path)?;
         io::copy(&mut from, out)?;
@@ -157,7 +156,7 @@ pub(super) fn put(
         }
         other => {
             other.map_err(io)?;
-            rustix::fs::fsync(&dir).map_err(|e| io(e.into()))
+            fs::sync(&dir).map_err(io)
         }
     }
 }

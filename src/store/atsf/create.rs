@@ -4,11 +4,11 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use super::append::slot;
 use super::roots::{AGENT, THREADS};
 use super::thread::{VERSION, readable};
 use super::values::{object, pick, text};
-use crate::store::{StoreError, below};
+use crate::store::place::Slot;
+use crate::store::{StoreError, below, fs};
 
 const CONFIG: &str = "config.json";
 const IGNORE: &str = ".gitignore";
@@ -43,12 +43,12 @@ pub(super) fn project_files(project: &Path) -> Result<(), StoreError> {
         if below::look(&dir, name).is_ok() {
             continue;
         }
-        match slot(&dir, name)?.fill(0o644, |file| file.write_all(contents.as_bytes())) {
+        match Slot::new(&dir, name).fill(0o644, |file| file.write_all(contents.as_bytes())) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             other => other.map_err(io)?,
         }
     }
-    rustix::fs::fsync(&dir).map_err(|e| io(e.into()))
+    fs::sync(&dir).map_err(io)
 }
 
 /// The agent that the project prefers; `None` if it says nothing, or in a version that is not read.

@@ -53,6 +53,7 @@ use super::{
 };
 use crate::model::{Claim, Draft, Timestamp, one_line};
 use crate::store::digest::Digests;
+use crate::store::fs::Fault;
 pub use log::Stats;
 use lost::Kept;
 use roots::{AGENT, Repository};
@@ -76,6 +77,7 @@ pub struct Atsf {
     noted: Mutex<HashSet<PathBuf>>,
     /// By path: what is wrong with it, in words.
     trouble: RwLock<BTreeMap<String, String>>,
+    fault: Fault,
     kept: Kept,
     digests: Digests,
     /// One append at a time. By log: from where on the disk has refused it.
@@ -125,6 +127,7 @@ impl Atsf {
             repository: Mutex::at(Level::Around, Repository::default()),
             noted: Mutex::default(),
             trouble: RwLock::default(),
+            fault: Fault::default(),
             kept: Kept::open(spec.state.as_deref())?,
             digests: Digests::default(),
             appending: Mutex::at(Level::Store, ()),
@@ -195,6 +198,10 @@ impl Store for Atsf {
         let mut listed = self.scanning.lock();
         scan::scan(self, &mut listed, full, sink);
         Ok(())
+    }
+
+    fn is_failing(&self) -> bool {
+        self.fault.is_set()
     }
 
     fn save(&self) -> Vec<u8> {

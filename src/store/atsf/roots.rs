@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::git;
+use crate::store::fs;
 
 /// Where `.agent` keeps its threads.
 pub(super) const AGENT: &str = ".agent";
@@ -29,6 +30,13 @@ pub(super) struct Root {
     pub here: bool,
 }
 
+impl Root {
+    /// It is the project itself, not a worktree.
+    pub fn is_main(&self) -> bool {
+        self.label.is_empty()
+    }
+}
+
 /// What is known of the repository.
 #[derive(Debug, Default)]
 pub(super) struct Repository {
@@ -48,7 +56,7 @@ impl Repository {
             roots.push(Root { path: project.to_owned(), label: String::new(), here: true });
         }
         if let Some(main) = roots.first_mut() {
-            main.here = main.path.is_dir();
+            main.here = !fs::is_away(&main.path);
         }
         let due = self.asked.is_none_or(|asked| ask && asked.elapsed() >= AGAIN);
         if self.common.is_none() {

@@ -29,7 +29,7 @@ use super::table::{KEPT, LOG, META, Source, State, Table, Thread};
 use super::{Atsf, recipient, sign, thread};
 use crate::model::{Timestamp, one_line};
 use crate::store::below;
-use crate::store::fs::Stamp;
+use crate::store::fs::{self, Stamp};
 use crate::store::{Found, Location, Rejected, Sink};
 use rustix::fs::FileType;
 
@@ -121,7 +121,9 @@ impl Scan<'_> {
 
     fn look_at_meta(&mut self, n: u32, thread: &mut Thread) {
         let Ok((root, parts)) = self.store.table.read().place(n) else { return };
-        let here = self.store.table.read().roots.get(thread.root as usize).is_some_and(|r| r.here);
+        let root_of = self.store.table.read().roots.get(thread.root as usize).cloned();
+        let here = root_of.as_ref().is_some_and(|r| r.here);
+        let main = root_of.is_some_and(|r| r.is_main());
         let path = format!("{}/{META}", thread.name);
         self.store.set_trouble(&path, None);
         let dir = if here {
@@ -129,9 +131,14 @@ impl Scan<'_> {
         } else {
             Err(std::io::ErrorKind::NotFound.into())
         };
-        let Ok(dir) = dir else {
-            thread.gone = true;
-            return;
+        let dir = match dir {
+            Ok(dir) => dir,
+            // What was in a project that is gone as a whole stays.
+            Err(e) if fs::is_absent(&e) && !(main && fs::is_away(&root)) => {
+                thread.gone = true;
+                return;
+            }
+            Err(e) => return self.store.cannot(&path, "be read", &e),
         };
         thread.gone = false;
         let stamp = match below::look(&dir, META) {
@@ -142,6 +149,7 @@ impl Scan<'_> {
                 thread.state = State::Foreign;
                 return;
             }
+            Err(e) if !fs::is_absent(&e) => return self.store.cannot(&path, "be read", &e),
             Err(_) => {
                 let dir =
                     rustix::fs::fstat(&dir).map(|stat| Stamp::from(&stat)).unwrap_or_default();
@@ -167,7 +175,7 @@ impl Scan<'_> {
             .and_then(|file| below::read_whole(&file, thread::MAX_BYTES + 1));
         match read {
             Ok((stamp, bytes)) => self.take_meta(thread, &path, stamp, &bytes),
-            Err(e) => self.store.set_trouble(&path, Some(format!("cannot be read: {e}"))),
+            Err(e) => self.store.cannot(&path, "be read", &e),
         }
     }
 
@@ -203,7 +211,11 @@ impl Scan<'_> {
         let Ok((root, parts)) = self.store.table.read().place(n) else { return };
         let path = format!("{}/{LOG}", thread.name);
         self.store.set_trouble(&path, None);
-        let Ok(dir) = below::open_dir(&root, &parts.each_ref().map(String::as_str)) else { return };
+        let dir = match below::open_dir(&root, &parts.each_ref().map(String::as_str)) {
+            Ok(dir) => dir,
+            Err(e) if fs::is_absent(&e) => return,
+            Err(e) => return self.store.cannot(&path, "be read", &e),
+        };
         match below::look(&dir, LOG) {
             Ok((FileType::RegularFile, stamp)) if thread.log == Some(stamp) && !force => {
                 self.waiting.remove(&(n, LOG));
@@ -211,7 +223,7 @@ impl Scan<'_> {
             Ok((FileType::RegularFile, _)) => {
                 match below::open_file(&dir, LOG).and_then(|f| Ok((Stamp::of(&f)?, f))) {
                     Ok((stamp, file)) => self.follow(n, thread, &file, stamp, force),
-                    Err(e) => self.store.set_trouble(&path, Some(format!("cannot be read: {e}"))),
+                    Err(e) => self.store.cannot(&path, "be read", &e),
                 }
             }
             Ok((kind, _)) => {
@@ -219,6 +231,7 @@ impl Scan<'_> {
                 self.store.set_trouble(&path, Some(what));
                 self.close(n, thread);
             }
+            Err(e) if !fs::is_absent(&e) => self.store.cannot(&path, "be read", &e),
             Err(_) => {
                 let dir =
                     rustix::fs::fstat(&dir).map(|stat| Stamp::from(&stat)).unwrap_or_default();
@@ -285,12 +298,19 @@ impl Scan<'_> {
             thread.epoch += 1;
             (thread.tail, thread.shared, thread.tally) = (false, false, Tally::default());
             self.read(n, &mut thread, file, Stamp::of(file).unwrap_or(stamp));
+            if thread.is_unread() {
+                break;
+            }
             // One that is rewritten meanwhile may end early, or be two logs in one.
             let torn = thread.tally.lines < lines || !thread.tally.fits(file, u64::MAX);
             if !torn || Instant::now() >= until {
                 break;
             }
             std::thread::sleep(LOOK_EVERY);
+        }
+        if thread.is_unread() {
+            self.store.table.write().put(n, thread);
+            return self.sink.keep(&[source]);
         }
         self.finish(n, thread);
         if again {
@@ -338,7 +358,7 @@ impl Scan<'_> {
             }
             Err(e) => {
                 let path = format!("{}/{LOG}", thread.name);
-                self.store.set_trouble(&path, Some(format!("cannot be read to its end: {e}")));
+                self.store.cannot(&path, "be read to its end", &e);
                 // No position and no stamp that a later look could take for its own.
                 thread.tally.offset = u64::MAX;
                 thread.log = Some(Stamp { ctime: 0, ..stamp });

@@ -8,6 +8,7 @@ use super::lost;
 use super::roots::{AGENT, GIT, THREADS};
 use super::table::{LOG, META, Source, State};
 use crate::model::{ORIGIN, one_line};
+use crate::store::fs;
 
 /// Lines of one kind that are shown to people.
 const SHOWN: usize = 50;
@@ -30,10 +31,15 @@ impl Atsf {
         }
     }
 
+    /// Notes that something cannot be read now.
+    pub(super) fn cannot(&self, path: &str, what: &str, error: &std::io::Error) {
+        self.fault.note(error);
+        self.set_trouble(path, Some(format!("cannot {what}: {error}")));
+    }
+
     pub(super) fn health_lines(&self) -> Vec<String> {
-        if !self.project.is_dir() {
-            let shown = self.project.to_string_lossy();
-            return vec![format!("the project folder {} is not there", one_line(&shown))];
+        if let Some(gone) = fs::away_line(&self.project) {
+            return vec![gone];
         }
         let mut out: Vec<String> = Vec::new();
         {

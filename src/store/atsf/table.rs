@@ -61,6 +61,11 @@ pub(super) struct Thread {
 }
 
 impl Thread {
+    /// Its log could not be read to its end.
+    pub fn is_unread(&self) -> bool {
+        self.tally.offset == u64::MAX
+    }
+
     /// Its messages are shown.
     pub fn is_read(&self) -> bool {
         !self.gone && matches!(self.state, State::Usable | State::Misnamed(_))

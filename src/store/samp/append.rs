@@ -4,12 +4,16 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::record::{NewRecord, build_line};
 use super::{alias, bad_alias, thread};
 use crate::model::Draft;
 use crate::store::fs::Stamp;
 use crate::store::{Prepared, Preparing, StoreError, fs};
+
+/// A log that did not change for this long is not being written.
+const STILL: Duration = Duration::from_millis(300);
 
 /// One record per recipient, signed, with ids that no earlier message of mine has.
 pub(super) fn prepare(
@@ -139,6 +143,25 @@ pub(super) fn append(
     Ok(())
 }
 
+/// Ends the last line of my own log if it was torn, so that nobody's next line is glued to it.
+pub(super) fn end_torn(log: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + STILL * 2;
+    let mut file = match fs::open_existing_append(log) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    while !ends_in_newline(&file, file.metadata()?.len())? {
+        // Another program of this alias may be in the middle of it.
+        let age = file.metadata()?.modified()?.elapsed().unwrap_or(STILL);
+        if age >= STILL || Instant::now() >= deadline {
+            let before = file.metadata()?.len();
+            return write_once(&mut file, b"\n", before);
+        }
+        std::thread::sleep(STILL.saturating_sub(age));
+    }
+    Ok(())
+}
+
 fn ends_in_newline(file: &File, len: u64) -> io::Result<bool> {
     let mut last = [b'\n'];
     if len > 0 {
@@ -231,6 +254,11 @@ mod tests {
         std::fs::write(&log, b"one\ntor").unwrap();
         append("three");
         assert_eq!(std::fs::read(&log).unwrap(), b"one\ntor\nthree\n");
+        std::fs::write(&log, b"one\ntor").unwrap();
+        for _ in 0..2 {
+            end_torn(&log).unwrap();
+            assert_eq!(std::fs::read(&log).unwrap(), b"one\ntor\n");
+        }
     }
 
     #[test]

@@ -64,6 +64,12 @@ fn check_log(
             Ok(_) => {}
             Err(e) => return say(number, "file", format!("cannot be read: {e}")),
         }
+        if record::parse(&String::from_utf8_lossy(&line), &mut scratch).is_err()
+            && let Some(torn) = Violation::torn(&line)
+        {
+            say(number, Violation::TORN, torn);
+            continue;
+        }
         if !line.ends_with(b"\n") {
             say(number, "unterminated", "the last line does not end in a newline".into());
         }

@@ -19,17 +19,15 @@ pub mod thread;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::model::locks::{Level, Mutex, RwLock};
-use lru::LruCache;
 
 pub use super::{json, pytext};
 
-use super::fs::{self, Stamp};
+use super::fs::{self, Fault, Stamp};
 use super::{
     Fit, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Spec, Store, StoreError,
     Violation, Watermark,
@@ -37,9 +35,6 @@ use super::{
 use crate::model::{Claim, Draft, Message, Timestamp};
 use alias::LogName;
 use sources::{Directory, Known, Sources};
-
-/// Open files kept for reading messages again.
-const OPEN_FILES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
 /// A SAMP folder, read and written as one alias.
 pub struct SampStore {
@@ -50,7 +45,8 @@ pub struct SampStore {
     directory: Directory,
     /// What the last scan found wrong.
     trouble: RwLock<Vec<String>>,
-    files: Mutex<LruCache<u32, (Stamp, Arc<File>)>>,
+    /// Something could not be read by the last scan.
+    fault: Fault,
     /// Serialises appends of this process to the one log it owns; set while the log is new and its
     /// name may not be on disk.
     appending: Mutex<append::Unsynced>,
@@ -78,39 +74,38 @@ impl SampStore {
         fs::make_dirs(dir, 0o777).map_err(|e| StoreError::io(dir, e))?;
         std::fs::read_dir(dir).map_err(|e| StoreError::io(dir, e))?;
         let sources = Sources::default();
-        Ok(Self {
+        let store = Self {
             directory: Arc::clone(&sources.directory),
             trouble: RwLock::default(),
             name: spec.name.clone(),
             dir: dir.to_owned(),
             me: me.clone(),
             sources: Mutex::at(Level::Store, sources),
-            files: Mutex::new(LruCache::new(OPEN_FILES)),
+            fault: Fault::default(),
             appending: Mutex::at(Level::Store, append::Unsynced::default()),
-        })
+        };
+        if spec.state.is_some()
+            && let Err(error) = append::end_torn(&store.log_path())
+        {
+            // The next append ends it.
+            tracing::debug!(%error, "the end of my log cannot be looked at");
+        }
+        Ok(store)
     }
 
     fn log_path(&self) -> PathBuf {
         self.dir.join(format!("log-{}.jsonl", self.me))
     }
 
-    /// The file a source stands for, opened at most once as long as it is not replaced.
-    fn open_source(&self, source: u32) -> Result<Arc<File>, StoreError> {
-        let (path, scanned) = {
+    /// Opens the file a source stands for. It is never kept open: that would keep its disk from being
+    /// unmounted.
+    fn open_source(&self, source: u32) -> Result<File, StoreError> {
+        let path = {
             let directory = self.directory.read();
             let found = directory.get(source as usize).ok_or(StoreError::Moved)?;
-            (self.dir.join(&found.file_name), found.stamp)
+            self.dir.join(&found.file_name)
         };
-        if let Some((stamp, file)) = self.files.lock().get(&source)
-            && stamp.same_file(&scanned)
-        {
-            return Ok(Arc::clone(file));
-        }
-        let file = fs::open_regular(&path).map_err(|e| StoreError::io(&path, e))?;
-        let stamp = Stamp::of(&file).map_err(|e| StoreError::io(&path, e))?;
-        let file = Arc::new(file);
-        self.files.lock().put(source, (stamp, Arc::clone(&file)));
-        Ok(file)
+        fs::open_regular(&path).map_err(|e| StoreError::io(&path, e))
     }
 }
 
@@ -150,9 +145,13 @@ impl Store for SampStore {
 
     fn scan(&self, _full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
         let mut sources = self.sources.lock();
-        let done = scan::scan(&self.dir, &self.me, &mut sources, sink);
+        let done = scan::scan(&self.dir, &self.me, &mut sources, &self.fault, sink);
         self.trouble.write().clone_from(&sources.trouble);
         done
+    }
+
+    fn is_failing(&self) -> bool {
+        self.fault.is_set()
     }
 
     fn save(&self) -> Vec<u8> {
@@ -178,8 +177,8 @@ impl Store for SampStore {
     }
 
     fn health(&self) -> Vec<String> {
-        if !self.dir.is_dir() {
-            return vec!["the folder is gone; a message sent now makes it again".to_owned()];
+        if let Some(gone) = fs::away_line(&self.dir) {
+            return vec![format!("{gone}; a message sent now makes it again")];
         }
         self.trouble.read().clone()
     }

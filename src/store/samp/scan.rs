@@ -10,6 +10,7 @@
 //! 3. Conflict copies belong to the writer of the main log and are read after all main logs, so that
 //!    a record in both is located in the main log.
 //! 4. One bad line, file or folder entry never hides another: it is rejected or named in `trouble`.
+//! 5. A file that cannot be read now keeps what was read of it; so does a folder that is not there.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ use super::alias::{self, LogName};
 use super::record::{self, Parsed, Scratch};
 use super::sources::{Source, Sources};
 use crate::model::Timestamp;
-use crate::store::fs::{self, Stamp};
+use crate::store::fs::{self, Fault, Stamp};
 use crate::store::{Found, Location, Rejected, Sink, StoreError};
 
 /// Bytes read at once: they, and what is found in them, fit the processor's cache, and no index is
@@ -37,10 +38,13 @@ const PRINT_LEN: u64 = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Same,
-    Grown,
+    /// It is like this now: what is behind the position is new.
+    Grown(Stamp),
     /// Not what was read before: start over, with all files of this writer.
-    Other,
+    Other(Stamp),
     Gone,
+    /// It cannot be read now.
+    Unknown,
 }
 
 /// Reports everything new in the folder. See the module for the rules.
@@ -48,43 +52,52 @@ pub(super) fn scan(
     dir: &Path,
     me: &str,
     sources: &mut Sources,
+    fault: &Fault,
     sink: &mut dyn Sink,
 ) -> Result<(), StoreError> {
+    fault.clear();
     let order = list(dir, sources)?;
-    let mut files: HashMap<u32, File> = HashMap::new();
     let mut changes: HashMap<u32, Change> = HashMap::new();
     for n in &order {
-        let Some((file, change)) = examine(dir, *n, sources) else { continue };
+        let change = examine(dir, *n, sources).unwrap_or_else(|e| {
+            let name = sources.get(*n).map_or("", |s| &s.file_name);
+            let text = format!("{} cannot be read: {e}", show(name));
+            sources.trouble.push(text);
+            fault.note(&e);
+            if fs::is_absent(&e) { Change::Gone } else { Change::Unknown }
+        });
         changes.insert(*n, change);
-        files.extend(file.map(|file| (*n, file)));
     }
     for (n, source) in (0u32..).zip(&sources.list) {
-        if source.present && !changes.contains_key(&n) {
-            changes.insert(n, Change::Gone);
+        if source.present {
+            changes.entry(n).or_insert(Change::Gone);
         }
+    }
+    if changes.values().any(|c| *c == Change::Gone) && fs::is_away(dir) {
+        // It went away while it was looked at, and the files with it.
+        return Err(StoreError::io(dir, std::io::ErrorKind::NotFound.into()));
     }
     let mut redo: Vec<String> = changes
         .iter()
-        .filter(|(_, c)| matches!(c, Change::Other | Change::Gone))
+        .filter(|(_, c)| matches!(c, Change::Other(_) | Change::Gone))
         .filter_map(|(n, _)| sources.get(*n).map(|s| s.alias.clone()))
         .collect();
     redo.sort_unstable();
     redo.dedup();
-    let mut reader = Reader::new(me, sink);
+    let mut reader = Reader::new(dir, me, fault, sink);
     reader.total = total_bytes(&order, &changes, &redo, sources);
     for n in order {
-        let Some(file) = files.get(&n) else { continue };
         let in_redo = sources.get(n).is_some_and(|s| redo.contains(&s.alias));
-        if !in_redo && changes.get(&n) == Some(&Change::Grown) {
+        if let (false, Some(Change::Grown(stamp))) = (in_redo, changes.get(&n)) {
             reader.sink.resume(n);
-            let broken_tail = reader.follow(dir, file, n, sources);
+            let broken_tail = reader.follow(n, *stamp, false, sources).unwrap_or_default();
             if broken_tail && let Some(s) = sources.get(n) {
                 redo.push(s.alias.clone());
             }
         }
     }
     for alias in redo {
-        reader.redo(dir, &alias, sources, &mut files);
+        reader.redo(&alias, sources, &changes);
     }
     Ok(())
 }
@@ -94,7 +107,8 @@ fn list(dir: &Path, sources: &mut Sources) -> Result<Vec<u32>, StoreError> {
     sources.trouble.clear();
     let entries = std::fs::read_dir(dir).map_err(|e| StoreError::io(dir, e))?;
     let mut names: Vec<(bool, String, String)> = Vec::new();
-    for entry in entries.flatten() {
+    for entry in entries {
+        let entry = entry.map_err(|e| StoreError::io(dir, e))?;
         let name = entry.file_name();
         let Some(name) = name.to_str() else {
             sources.trouble.push(format!(
@@ -129,7 +143,8 @@ fn list(dir: &Path, sources: &mut Sources) -> Result<Vec<u32>, StoreError> {
                 show(name),
                 fs::describe(kind)
             )),
-            Err(e) => sources.trouble.push(format!("{} cannot be read: {e}", show(name))),
+            // Whether it can be read is found when it is examined.
+            Err(_) => names.push((conflict, name.to_owned(), alias.to_owned())),
         }
     }
     names.sort_unstable();
@@ -141,43 +156,33 @@ fn show(name: &str) -> Cow<'_, str> {
     crate::model::one_line(name)
 }
 
-/// Tells what happened to a file since it was last read, and opens it if anything did. `None` if it
-/// cannot be read.
-fn examine(dir: &Path, n: u32, sources: &mut Sources) -> Option<(Option<File>, Change)> {
-    let source = sources.list.get_mut(n as usize)?;
+/// Tells what happened to a file since it was last read.
+fn examine(dir: &Path, n: u32, sources: &Sources) -> std::io::Result<Change> {
+    let Some(source) = sources.get(n) else { return Ok(Change::Same) };
     let path = dir.join(&source.file_name);
-    let seen = std::fs::symlink_metadata(&path).map(|m| Stamp::from(&m));
-    if source.present && seen.is_ok_and(|stamp| stamp == source.stamp) {
-        return Some((None, Change::Same));
+    let stamp = Stamp::from(&std::fs::symlink_metadata(&path)?);
+    if source.present && stamp == source.stamp {
+        return Ok(Change::Same);
     }
-    let opened = fs::open_regular(&path).and_then(|file| Ok((Stamp::of(&file)?, file)));
-    let (stamp, file) = match opened {
-        Ok(opened) => opened,
-        Err(e) => {
-            let text = format!("{} cannot be read: {e}", show(&source.file_name));
-            sources.trouble.push(text);
-            return None;
-        }
-    };
-    let grown = source.stamp == Stamp::default()
-        || (source.present
-            && stamp.same_file(&source.stamp)
-            && stamp.size > source.stamp.size
-            && print(&file, source.offset) == Some(source.print));
-    sources.examined(n, stamp);
-    Some((Some(file), if grown { Change::Grown } else { Change::Other }))
+    let longer = source.present && stamp.same_file(&source.stamp) && stamp.size > source.stamp.size;
+    let new = source.stamp == Stamp::default();
+    let grown =
+        new || longer && print(&fs::open_regular(&path)?, source.offset)? == Some(source.print);
+    Ok(if grown { Change::Grown(stamp) } else { Change::Other(stamp) })
 }
 
-/// A print of the bytes just before `offset` and of the file's beginning.
-fn print(file: &File, offset: u64) -> Option<[u8; 32]> {
+/// A print of the bytes just before `offset` and of the file's beginning; `None` if it is shorter.
+fn print(file: &File, offset: u64) -> std::io::Result<Option<[u8; 32]>> {
     let len = offset.min(PRINT_LEN);
     let mut buf = vec![0; len as usize];
     let mut hash = Sha256::new();
     for start in [0, offset - len] {
-        (fs::read_at_most(file, &mut buf, start).ok()? == buf.len()).then_some(())?;
+        if fs::read_at_most(file, &mut buf, start)? != buf.len() {
+            return Ok(None);
+        }
         hash.update(&buf);
     }
-    Some(hash.finalize().into())
+    Ok(Some(hash.finalize().into()))
 }
 
 fn total_bytes(
@@ -188,12 +193,14 @@ fn total_bytes(
 ) -> u64 {
     let bytes = |n: &u32| {
         let source = sources.get(*n)?;
-        if redo.contains(&source.alias) {
-            Some(source.stamp.size)
-        } else if changes.get(n) == Some(&Change::Grown) {
-            Some(source.stamp.size.saturating_sub(source.offset))
-        } else {
-            None
+        let change = changes.get(n)?;
+        match change {
+            Change::Grown(stamp) | Change::Other(stamp) if redo.contains(&source.alias) => {
+                Some(stamp.size)
+            }
+            Change::Grown(stamp) => Some(stamp.size.saturating_sub(source.offset)),
+            _ if redo.contains(&source.alias) => Some(source.stamp.size),
+            _ => None,
         }
     };
     order.iter().filter_map(bytes).sum()
@@ -201,7 +208,9 @@ fn total_bytes(
 
 /// Reads files and hands batches to the sink.
 struct Reader<'s> {
+    dir: &'s Path,
     me: String,
+    fault: &'s Fault,
     sink: &'s mut dyn Sink,
     scratch: Scratch,
     done: u64,
@@ -217,63 +226,75 @@ struct Place<'a> {
 }
 
 impl<'s> Reader<'s> {
-    fn new(me: &str, sink: &'s mut dyn Sink) -> Self {
-        Self { me: me.to_owned(), sink, scratch: Scratch::default(), done: 0, total: 0 }
+    fn new(dir: &'s Path, me: &str, fault: &'s Fault, sink: &'s mut dyn Sink) -> Self {
+        let scratch = Scratch::default();
+        Self { dir, me: me.to_owned(), fault, sink, scratch, done: 0, total: 0 }
     }
 
-    /// Reads all files of one writer again from the start.
-    fn redo(
-        &mut self,
-        dir: &Path,
-        alias: &str,
-        sources: &mut Sources,
-        files: &mut HashMap<u32, File>,
-    ) {
-        let group = sources.group(alias);
+    /// Reads all files of one writer again from the start, but for those of which nothing is known.
+    fn redo(&mut self, alias: &str, sources: &mut Sources, changes: &HashMap<u32, Change>) {
+        let mut group = sources.group(alias);
+        group.retain(|n| changes.get(n) != Some(&Change::Unknown));
         self.sink.begin_rescan(&group);
+        let mut whole = true;
         for n in &group {
-            let Some(source) = sources.list.get_mut(*n as usize) else { continue };
-            source.offset = 0;
-            source.lines = 0;
-            source.tail_delivered = false;
-            if !files.contains_key(n)
-                && let Ok(file) = fs::open_regular(&dir.join(&source.file_name))
-            {
-                // Not changed itself, but another file of this writer was.
-                source.stamp = Stamp::of(&file).unwrap_or_default();
-                files.insert(*n, file);
-            }
-            source.present = files.contains_key(n);
-            match files.get(n) {
-                Some(file) => {
-                    self.follow(dir, file, *n, sources);
+            let Some(source) = sources.get(*n) else { continue };
+            let read = match changes.get(n) {
+                Some(Change::Grown(stamp) | Change::Other(stamp)) => {
+                    self.follow(*n, *stamp, true, sources)
                 }
-                None => source.stamp = Stamp::default(),
+                // Not changed itself, but another file of this writer was.
+                Some(Change::Same) => self.follow(*n, source.stamp, true, sources),
+                _ => Err(std::io::ErrorKind::NotFound.into()),
+            };
+            match read {
+                Err(e) if fs::is_absent(&e) => sources.gone(*n),
+                read => whole &= read.is_ok(),
             }
         }
-        self.sink.end_rescan(&group);
+        if whole {
+            self.sink.end_rescan(&group);
+        } else {
+            self.sink.keep(&group);
+        }
     }
 
-    /// Reads from the source's position to the end. True if an unterminated line that had been
-    /// delivered turned out to be no message: what came after was glued to it.
-    fn follow(&mut self, dir: &Path, file: &File, n: u32, sources: &mut Sources) -> bool {
-        let Some(mut source) = sources.get(n).cloned() else { return false };
-        let result = self.read_lines(file, n, &mut source);
-        let (broken_tail, error) = match result {
-            Ok(broken) => (broken, None),
-            Err(e) => (false, Some(e)),
-        };
-        source.print = print(file, source.offset).unwrap_or_default();
-        if let Some(e) = error {
-            let path = dir.join(&source.file_name);
-            sources
-                .trouble
-                .push(format!("{} cannot be read to its end: {e}", show(&path.to_string_lossy())));
-            // Not the stamp of a file that was read: the next scan tries again.
-            source.stamp.ctime = 0;
+    /// Reads a file that is as `stamp` says from the source's position to the end, or `again` from its
+    /// start. True if an unterminated line that had been delivered turned out to be no message: what
+    /// came after was glued to it. What could not be read is read with the next scan.
+    fn follow(
+        &mut self,
+        n: u32,
+        stamp: Stamp,
+        again: bool,
+        sources: &mut Sources,
+    ) -> std::io::Result<bool> {
+        let Some(mut source) = sources.get(n).cloned() else { return Ok(false) };
+        let path = self.dir.join(&source.file_name);
+        if again {
+            (source.offset, source.lines, source.tail_delivered) = (0, 0, false);
         }
-        sources.put(n, source);
-        broken_tail
+        (source.stamp, source.present) = (stamp, true);
+        let read = fs::open_regular(&path).and_then(|file| {
+            if !Stamp::of(&file)?.same_file(&stamp) {
+                return Err(std::io::Error::other("it was replaced a moment ago"));
+            }
+            let read = self.read_lines(&file, n, &mut source);
+            let print = print(&file, source.offset).ok().flatten();
+            if read.is_err() {
+                // Not the stamp of a file that was read. With its print it goes on where it stopped.
+                (source.stamp.ctime, source.stamp.size) = (0, source.offset);
+            }
+            source.print = print.filter(|_| read.is_ok() || !again).unwrap_or_default();
+            sources.put(n, source);
+            read
+        });
+        if let Err(e) = &read {
+            let shown = path.to_string_lossy();
+            sources.trouble.push(format!("{} cannot be read to its end: {e}", show(&shown)));
+            self.fault.note(e);
+        }
+        read
     }
 
     fn read_lines(&mut self, file: &File, n: u32, source: &mut Source) -> std::io::Result<bool> {

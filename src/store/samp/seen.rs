@@ -46,6 +46,12 @@ pub(super) fn advance(
     mark: &Watermark,
 ) -> Result<Option<Watermark>, StoreError> {
     let mut ids = mark.ids.clone();
+    if let Err(e) = fs::open_regular(&path(dir, me)).map(drop)
+        && fs::may_pass(&e)
+    {
+        // A position that cannot be read now may be further.
+        return Err(StoreError::io(&path(dir, me), e));
+    }
     if let Some(old) = read(dir, me) {
         if old.time > mark.time {
             return Ok(None);

@@ -103,15 +103,11 @@ impl Sources {
         self.directory.write().clear();
     }
 
-    /// Notes a file as it was just examined.
-    pub fn examined(&mut self, n: u32, stamp: Stamp) {
-        if let Some(source) = self.list.get_mut(n as usize) {
-            source.present = true;
-            source.stamp = stamp;
-        }
-        if let Some(known) = self.directory.write().get_mut(n as usize) {
-            known.stamp = stamp;
-        }
+    /// Notes that a file is not there.
+    pub fn gone(&mut self, n: u32) {
+        let Some(source) = self.get(n).cloned() else { return };
+        let stamp = Stamp::default();
+        self.put(n, Source { stamp, offset: 0, lines: 0, present: false, ..source });
     }
 
     pub fn number(&mut self, file_name: &str, alias: &str, conflict: bool) -> u32 {

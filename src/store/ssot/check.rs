@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Ssot;
 use super::envelope::{FILE_BYTES, Message};
 use super::folder::{self, ACKS, Listing, MESSAGES, RESUMES, TASKS};
-use super::scan::read_claim;
+use super::scan::{read_claim, unreadable};
 use super::status::KNOWN_FOLDERS;
 use super::task;
 use super::words::is_task_id;
@@ -129,14 +129,14 @@ impl Checker<'_> {
         if !listing.files.contains_key(&format!("{stem}.sig")) {
             return;
         }
-        let dir = self.store.open_messages(task).map_err(|e| e.to_string());
+        let dir = self.store.open_messages(task);
         match dir.and_then(|dir| read_claim(&dir, stem, &bytes)) {
             Ok(claim) => {
                 if let Some(wrong) = (self.verify)(&claim) {
                     self.say(&path, "signature", wrong);
                 }
             }
-            Err(why) => self.say(&path, "signature", why),
+            Err(e) => self.say(&path, "signature", unreadable(&e)),
         }
     }
 

@@ -157,9 +157,7 @@ pub(super) fn make(base: &Path, parts: &[&str]) -> Result<OwnedFd, StoreError> {
 
 /// The temporary name beside a file while it is written; git ignores it.
 fn slot<'a>(dir: &'a OwnedFd, name: &str) -> io::Result<Slot<&'a OwnedFd>> {
-    let name = below::component(name)?;
-    let temp = format!(".{}.{}.tmp", name.trim_start_matches('.'), std::process::id());
-    Ok(Slot { dir, name: name.into(), temp: temp.into() })
+    Ok(Slot::new(dir, below::component(name)?))
 }
 
 /// Puts a new file into a folder; on disk with its name when this returns.
@@ -168,7 +166,7 @@ fn slot<'a>(dir: &'a OwnedFd, name: &str) -> io::Result<Slot<&'a OwnedFd>> {
 /// `AlreadyExists` if the name is taken, else as the system gave it.
 pub(super) fn put_new(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) -> io::Result<()> {
     slot(dir, name)?.fill(mode, |file| file.write_all(bytes))?;
-    Ok(rustix::fs::fsync(dir)?)
+    fs::sync(dir)
 }
 
 /// Gives a name to a file with these bytes, whatever had it before.
@@ -177,7 +175,7 @@ pub(super) fn put_new(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) -> io:
 /// As the system gave it.
 pub(super) fn put(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) -> io::Result<()> {
     slot(dir, name)?.overwrite(mode, bytes)?;
-    Ok(rustix::fs::fsync(dir)?)
+    fs::sync(dir)
 }
 
 /// A lock that is held as long as this lives.

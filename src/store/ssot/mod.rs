@@ -44,6 +44,7 @@ use std::path::{Path, PathBuf};
 
 use crate::model::locks::{Level, Mutex, RwLock};
 
+use super::fs::Fault;
 use super::{
     Fit, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Spec, Store, StoreError,
     Violation,
@@ -67,6 +68,8 @@ pub struct Ssot {
     noted: Mutex<HashSet<PathBuf>>,
     /// What scans found besides messages.
     seen: RwLock<Seen>,
+    /// Something could not be read since the last full scan began.
+    fault: Fault,
     /// Tasks whose file in `tasks/` may say something else than their messages.
     stale: Mutex<BTreeSet<String>>,
 }
@@ -123,6 +126,7 @@ impl Ssot {
             memory: Mutex::at(Level::Store, Memory::default()),
             noted: Mutex::default(),
             seen: RwLock::at(Level::Table, Seen::default()),
+            fault: Fault::default(),
             stale: Mutex::default(),
         })
     }
@@ -162,6 +166,10 @@ impl Store for Ssot {
         self.scan_store(full, sink)
     }
 
+    fn is_failing(&self) -> bool {
+        self.fault.is_set()
+    }
+
     fn save(&self) -> Vec<u8> {
         self.table.read().save(self.role.as_str())
     }
@@ -184,6 +192,10 @@ impl Store for Ssot {
 
     fn watched(&self) -> Vec<PathBuf> {
         self.folders_to_watch()
+    }
+
+    fn written(&self) -> Vec<PathBuf> {
+        vec![self.dir.join(folder::TASKS)]
     }
 
     fn concerns(&self, folder: &Path, name: &OsStr) -> bool {

@@ -5,7 +5,7 @@ use std::io;
 use super::Ssot;
 use super::envelope::{FILE_BYTES, Message as Task};
 use super::folder::MESSAGES;
-use super::scan::{on_disk, read_claim};
+use super::scan::{on_disk, read_claim, unreadable};
 use super::table::{File, Flags};
 use super::text;
 use super::tree::Node;
@@ -53,7 +53,8 @@ impl Ssot {
         }
         let dir = self.open_messages(&task).map_err(|e| StoreError::io(&self.dir, e))?;
         let claim = (file.sig != 0).then(|| {
-            read_claim(&dir, &stem, &bytes).unwrap_or_else(crate::model::Claim::Malformed)
+            let unreadable = |e| crate::model::Claim::Malformed(unreadable(&e));
+            read_claim(&dir, &stem, &bytes).unwrap_or_else(unreadable)
         });
         let asked = message.to == self.role && message.requires_ack;
         let mine = message.from == self.role;

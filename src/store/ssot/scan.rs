@@ -23,10 +23,11 @@ use super::folder::{self, ACKS, Listing, MESSAGES, RESUMES};
 use super::schema::Breach;
 use super::state::{Facts, Item, derive, print};
 use super::table::{File, Flags, Table, stamp_print};
+use super::words::Role;
 use super::{sign, task};
 use crate::model::{Claim, Timestamp, one_line};
 use crate::store::below;
-use crate::store::fs::Stamp;
+use crate::store::fs::{self, Stamp};
 use crate::store::{Found, Location, Rejected, Sink, StoreError};
 use twox_hash::XxHash3_64;
 
@@ -73,6 +74,8 @@ enum Outcome {
     },
     /// Looked at again in a moment.
     Wait,
+    /// It could not be read, and is what it was.
+    Unread(io::Error),
     Missing,
 }
 
@@ -129,6 +132,11 @@ impl Ssot {
 
     /// Every task of which something is there, or was, and `messages/` itself.
     fn all_tasks(&self) -> Result<BTreeSet<String>, StoreError> {
+        self.fault.clear();
+        if fs::is_away(&self.dir) {
+            // What was in it stays: it was moved away, its disk unmounted, or it is made anew.
+            return Ok(BTreeSet::new());
+        }
         let mut out: BTreeSet<String> =
             self.table.read().folders().map(str::to_owned).chain([String::new()]).collect();
         let mut seen = super::Seen::default();
@@ -158,6 +166,7 @@ impl Ssot {
             // Nothing is known, so nothing has changed.
             Err(e) => {
                 trouble.push(format!("{task} cannot be listed: {e}"));
+                self.fault.note(&e);
                 self.seen.write().set_trouble(task, trouble);
                 return;
             }
@@ -175,16 +184,21 @@ impl Ssot {
         trouble.extend(odd.map(|name| {
             format!("{MESSAGES}/{prefix}{} is skipped: it is a folder", one_line(name))
         }));
+        if fs::is_away(&self.dir) {
+            return;
+        }
         let gone = self.vanished(task, messages);
         if !gone.is_empty() {
             sink.begin_rescan(&gone);
             sink.end_rescan(&gone);
         }
         let queue = self.candidates(task, messages, acks, !gone.is_empty(), &mut trouble);
-        let dir = if queue.is_empty() { None } else { self.open_messages(task).ok() };
+        let failed = |e: &io::Error| self.fault.note(e);
+        let open = || self.open_messages(task).inspect_err(failed).ok();
+        let dir = if queue.is_empty() { None } else { open() };
         for chunk in queue.chunks(CHUNK) {
             if let Some(dir) = &dir {
-                self.take_chunk(task, dir, chunk, memory, sink);
+                self.take_chunk((task, dir), chunk, memory, &mut trouble, sink);
             }
         }
         self.settle(task, &mut trouble);
@@ -277,10 +291,10 @@ impl Ssot {
 
     fn take_chunk(
         &self,
-        task: &str,
-        dir: &OwnedFd,
+        (task, dir): (&str, &OwnedFd),
         chunk: &[Candidate],
         memory: &mut Memory,
+        trouble: &mut Vec<String>,
         sink: &mut dyn Sink,
     ) {
         let (mut found, mut rejected, mut again) = (Vec::new(), Vec::new(), Vec::new());
@@ -290,7 +304,8 @@ impl Ssot {
             let Some(old) = table.get(candidate.source).copied() else { continue };
             let same = old.is_message() && old.digest == new.digest;
             let stays = same && matches!(outcome, Outcome::Message(..));
-            if old.is_reported() && !stays && !matches!(outcome, Outcome::Wait) {
+            let unchanged = matches!(outcome, Outcome::Wait | Outcome::Unread(_));
+            if old.is_reported() && !stays && !unchanged {
                 again.push(candidate.source);
             }
             match outcome {
@@ -308,6 +323,12 @@ impl Ssot {
                     rejected.push(refused);
                 }
                 Outcome::Wait => continue,
+                Outcome::Unread(e) => {
+                    self.fault.note(&e);
+                    let shown = one_line(&candidate.stem);
+                    trouble.push(format!("{MESSAGES}/{task}/{shown}.json cannot be read now: {e}"));
+                    continue;
+                }
                 Outcome::Missing => new.flags.set(Flags::GONE, true),
             }
             table.put(candidate.source, new);
@@ -348,10 +369,12 @@ impl Ssot {
                     parsed => {
                         let read = Read { task, parsed, bytes: &bytes, stamp };
                         self.judge_parsed(read, dir, candidate, &mut file)
+                            .unwrap_or_else(Outcome::Unread)
                     }
                 }
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => Outcome::Missing,
+            Err(e) if fs::may_pass(&e) => Outcome::Unread(e),
             Err(e) => {
                 let reason = format!("it cannot be read: {e}");
                 let rejected = refused(candidate.source, &Stamp::default(), 0, reason, false);
@@ -369,18 +392,18 @@ impl Ssot {
         dir: &OwnedFd,
         of: &Candidate,
         file: &mut File,
-    ) -> Outcome {
+    ) -> io::Result<Outcome> {
         let refuse = |reason: String, incomplete: bool| {
             let reason = one_line(&reason).into_owned();
             refused(of.source, &read.stamp, read.bytes.len(), reason, incomplete)
         };
-        match &read.parsed {
+        Ok(match &read.parsed {
             Err(fault) => {
                 let rejected = refuse(fault.to_string(), fault.incomplete);
                 Outcome::Rejected { rejected, odd: false }
             }
             Ok(message) if message.task == read.task && message.id == of.stem => {
-                let (facts, found) = self.found(dir, message, read.bytes, of, file);
+                let (facts, found) = self.found(dir, message, read.bytes, of, file)?;
                 Outcome::Message(Box::new(facts), Box::new(found))
             }
             Ok(message) => match self.misplaced(message, read.bytes) {
@@ -389,7 +412,7 @@ impl Ssot {
                     Outcome::Rejected { rejected: refuse(breach.to_string(), false), odd: true }
                 }
             },
-        }
+        })
     }
 
     /// Whether a file that is no message is given a moment to become one.
@@ -425,11 +448,9 @@ impl Ssot {
         bytes: &[u8],
         candidate: &Candidate,
         file: &mut File,
-    ) -> (Facts, Found<'static>) {
-        let acked = (candidate.ack != 0)
-            .then(|| folder::ack(&self.dir, &message.task, &message.id).ok())
-            .flatten()
-            .filter(|(by, _)| *by == message.to);
+    ) -> io::Result<(Facts, Found<'static>)> {
+        let acked = if candidate.ack == 0 { None } else { self.acked(message)? };
+        let acked = acked.filter(|(by, _)| *by == message.to);
         file.acked = acked.map_or(0, |(_, time)| time.millis());
         let (to_me, from_me) = (message.to == self.role, message.from == self.role);
         let idem = message.node.text("idem").filter(|_| from_me);
@@ -449,10 +470,20 @@ impl Ssot {
             read: (to_me && acked.is_some()).then_some(true),
             parts: false,
             noted: from_me && !message.soft.is_empty(),
-            claim: claim_of(dir, candidate, bytes).map(Box::new),
+            claim: claim_of(dir, candidate, bytes)?.map(Box::new),
             idempotency_key: idem.map(Into::into),
         };
-        (Facts::of(message), found)
+        Ok((Facts::of(message), found))
+    }
+
+    /// By whom and when a message was acknowledged; nothing if the file is no acknowledgement.
+    fn acked(&self, message: &Message<'_>) -> io::Result<Option<(Role, Timestamp)>> {
+        let name = format!("{}.json", message.id);
+        match folder::read(&self.dir, &[ACKS, &message.task, &name], folder::SMALL) {
+            Err(e) if fs::may_pass(&e) => Err(e),
+            Err(_) => Ok(None),
+            Ok((_, bytes)) => Ok(folder::parse_ack(&bytes, &message.task, &message.id).ok()),
+        }
     }
 
     /// Adds up a task and notes what is new.
@@ -460,7 +491,14 @@ impl Ssot {
         let mut broken = |name: &str, why: String| {
             trouble.push(format!("{RESUMES}/{task}/{} does not count: {why}", one_line(name)));
         };
-        let resumes = folder::resumes(&self.dir, task, &mut broken).unwrap_or_default();
+        let resumes = match folder::resumes(&self.dir, task, &mut broken) {
+            Ok(resumes) => resumes,
+            // What the messages add up to stays what it was.
+            Err(e) => {
+                self.fault.note(&e);
+                return trouble.push(format!("{RESUMES}/{task} cannot be read: {e}"));
+            }
+        };
         let table = self.table.read();
         let items = items(&table, task);
         let here: BTreeSet<u64> = items.iter().map(|i| print(&i.id)).collect();
@@ -497,21 +535,28 @@ fn is_somewhere(table: &Table, id: u64) -> bool {
 }
 
 /// The signature beside a message, if there is one.
-fn claim_of(dir: &OwnedFd, candidate: &Candidate, message: &[u8]) -> Option<Claim> {
+fn claim_of(dir: &OwnedFd, candidate: &Candidate, message: &[u8]) -> io::Result<Option<Claim>> {
     if candidate.sig == 0 {
-        return None;
+        return Ok(None);
     }
-    Some(read_claim(dir, &candidate.stem, message).unwrap_or_else(Claim::Malformed))
+    Ok(Some(match read_claim(dir, &candidate.stem, message) {
+        Err(e) if fs::may_pass(&e) => return Err(e),
+        read => read.unwrap_or_else(|e| Claim::Malformed(unreadable(&e))),
+    }))
+}
+
+/// What is wrong with a signature whose file cannot be read.
+pub(super) fn unreadable(error: &io::Error) -> String {
+    format!("its signature file cannot be read: {error}")
 }
 
 /// Reads the signature of a message from its file.
 ///
 /// # Errors
-/// Why the file cannot be read.
-pub(super) fn read_claim(dir: &OwnedFd, stem: &str, message: &[u8]) -> Result<Claim, String> {
-    let read = below::open_file(dir, &format!("{stem}.sig"))
-        .and_then(|file| below::read_whole(&file, folder::SMALL));
-    let (_, bytes) = read.map_err(|e| format!("its signature file cannot be read: {e}"))?;
+/// As the system gave it.
+pub(super) fn read_claim(dir: &OwnedFd, stem: &str, message: &[u8]) -> io::Result<Claim> {
+    let file = below::open_file(dir, &format!("{stem}.sig"))?;
+    let (_, bytes) = below::read_whole(&file, folder::SMALL)?;
     Ok(sign::claim(&bytes, message))
 }
 

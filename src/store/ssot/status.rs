@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use super::Ssot;
 use super::folder::{self, ACKS, MESSAGES, RESUMES, TASKS};
 use super::state::{State, Waiting};
+use super::table::File;
 use crate::model::{Timestamp, one_line};
+use crate::store::fs;
 
 /// At most this many folders of one kind are watched, the newest tasks first; what changes in others
 /// is seen by a full scan.
@@ -55,8 +57,10 @@ impl Ssot {
     /// See [`Store::health`](crate::store::Store::health).
     pub(super) fn health_lines(&self) -> Vec<String> {
         let seen = self.seen.read();
+        let read = self.table.read().files.iter().any(File::is_message);
+        let gone = fs::away_line(&self.dir).filter(|_| read);
         let lines = seen.trouble.values().flatten().map(|line| one_line(line).into_owned());
-        bounded(lines.collect(), "files")
+        bounded(gone.into_iter().chain(lines).collect(), "files")
     }
 
     /// See [`Store::remarks`](crate::store::Store::remarks): what waits, what is locked, what breaks a

@@ -17,6 +17,7 @@ impl Scan<'_> {
     pub(super) fn survey(&mut self, full: bool, noted: &HashSet<PathBuf>) -> BTreeSet<u32> {
         if full {
             self.store.trouble.write().clear();
+            self.store.fault.clear();
         }
         let mut lists: BTreeSet<u32> = BTreeSet::new();
         let mut work: BTreeSet<u32> = BTreeSet::new();
@@ -77,6 +78,10 @@ impl Scan<'_> {
     /// Adds the threads of a root: those that lie in it, and those that did.
     fn list(&mut self, n: u32, work: &mut BTreeSet<u32>) {
         let Some(root) = self.store.table.read().roots.get(n as usize).cloned() else { return };
+        if root.is_main() && !root.here {
+            // What was in the project stays: it was moved away, or is made anew.
+            return;
+        }
         let opened = if root.here {
             below::open_dir(&root.path, &[AGENT, THREADS])
         } else {
@@ -87,8 +92,7 @@ impl Scan<'_> {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Some(BTreeSet::new()),
             Err(e) => {
                 let path = root.path.join(AGENT).join(THREADS);
-                let what = format!("cannot be read: {e}");
-                self.store.set_trouble(&path.to_string_lossy(), Some(what));
+                self.store.cannot(&path.to_string_lossy(), "be read", &e);
                 None
             }
         };
@@ -103,8 +107,10 @@ impl Scan<'_> {
     /// The numbers of the folders in `threads/`.
     fn folders(&self, root: u32, dir: &std::os::fd::OwnedFd) -> Option<BTreeSet<u32>> {
         let mut out = BTreeSet::new();
-        for entry in Dir::read_from(dir).ok()? {
-            let entry = entry.ok()?;
+        let failed = |e: &io::Error| self.store.cannot(THREADS, "be listed", e);
+        let entries = Dir::read_from(dir).map_err(io::Error::from).inspect_err(failed).ok()?;
+        for entry in entries {
+            let entry = entry.map_err(io::Error::from).inspect_err(failed).ok()?;
             let Ok(name) = entry.file_name().to_str() else {
                 let shown = one_line(&entry.file_name().to_string_lossy()).into_owned();
                 self.store.set_trouble(&shown, Some("is skipped: its name is not UTF-8".into()));

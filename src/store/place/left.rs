@@ -1,0 +1,182 @@
+//! Temporary names, and what is left under them when their writer is killed.
+//!
+//! A name says who writes: `.NAME.WHERE.PID.N.msgfs.tmp`, WHERE being the same for all processes that
+//! see each other (one boot of one machine, one space of process ids). It is hidden and has none of
+//! the endings that programs list, and git ignores it in the formats that live in git.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use crate::model::locks::Mutex;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use twox_hash::XxHash3_64;
+
+use crate::store::below;
+use crate::store::fs::Stamp;
+
+/// How every temporary name ends.
+pub const TEMP_END: &str = ".msgfs.tmp";
+/// Longer names are cut, so that what is added fits.
+const LONGEST: usize = 150;
+/// After this long, what another machine or an earlier boot left is nobody's any more. A file that
+/// grows is not that old.
+const STRANGE: Duration = Duration::from_secs(3600);
+/// Folders remembered as swept.
+const REMEMBERED: usize = 4096;
+
+/// A temporary name for a file or folder, one that nobody else has.
+pub(super) fn name_for(name: &OsStr) -> OsString {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = name.as_bytes();
+    let mut temp = vec![b'.'];
+    temp.extend_from_slice(name.get(..LONGEST).unwrap_or(name));
+    let (pid, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    temp.extend_from_slice(format!(".{:08x}.{pid}.{n}{TEMP_END}", here()).as_bytes());
+    OsString::from_vec(temp)
+}
+
+/// The temporary path beside `target`, for what is put in place by other means than a slot.
+pub fn beside(target: &Path) -> PathBuf {
+    let temp = target.with_file_name(name_for(target.file_name().unwrap_or_default()));
+    sweep_once(rustix::fs::CWD, &temp);
+    temp
+}
+
+/// What all processes share that see each other by their ids.
+fn here() -> u32 {
+    static HERE: OnceLock<u32> = OnceLock::new();
+    *HERE.get_or_init(|| {
+        let mut text = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        text.extend_from_slice(space.as_os_str().as_bytes());
+        XxHash3_64::oneshot(&text) as u32
+    })
+}
+
+/// Where the writer of a temporary file runs, and its process id; `None` for all other names.
+fn writer(name: &[u8]) -> Option<(u32, i32)> {
+    let name = std::str::from_utf8(name.strip_suffix(TEMP_END.as_bytes())?);
+    // What is before the dots may be anything.
+    let name = name.ok().filter(|name| name.starts_with('.'))?;
+    let mut parts = name.rsplit('.');
+    let (n, pid, space) = (parts.next()?, parts.next()?, parts.next()?);
+    n.parse::<u64>().ok()?;
+    Some((u32::from_str_radix(space, 16).ok()?, pid.parse().ok()?))
+}
+
+/// Whether nobody will finish what has this name and this age.
+fn is_left(name: &[u8], age: Duration) -> bool {
+    let Some((space, pid)) = writer(name) else { return false };
+    let Some(process) = rustix::process::Pid::from_raw(pid) else { return false };
+    let mine = pid.cast_unsigned() == std::process::id();
+    let gone = || rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH);
+    // After a while an id that is in use is somebody else's.
+    age >= STRANGE && !(mine && space == here()) || space == here() && !mine && gone()
+}
+
+/// Removes what killed processes left in the folder `base/below`.
+pub fn sweep(base: &Path, below: &Path) {
+    let parts: Option<Vec<&str>> = below.iter().map(OsStr::to_str).collect();
+    if let Some(Ok(dir)) = parts.map(|parts| below::open_dir(base, &parts)) {
+        sweep_open(&dir);
+    }
+}
+
+/// The same for the folder in which `temp` will be, unless this process has done that.
+pub(super) fn sweep_once(dir: BorrowedFd<'_>, temp: &Path) {
+    static SWEPT: LazyLock<Mutex<HashSet<(u64, u64)>>> = LazyLock::new(Mutex::default);
+    let folder = temp.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(folder) = rustix::fs::openat(dir, folder, flags, Mode::empty()) else { return };
+    let Ok(stat) = rustix::fs::fstat(&folder) else { return };
+    let stamp = Stamp::from(&stat);
+    {
+        let mut swept = SWEPT.lock();
+        if swept.len() >= REMEMBERED {
+            swept.clear();
+        }
+        if !swept.insert((stamp.dev, stamp.ino)) {
+            return;
+        }
+    }
+    sweep_open(&folder);
+}
+
+fn sweep_open(dir: &OwnedFd) {
+    let Ok(entries) = Dir::read_from(dir) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if writer(name.to_bytes()).is_none() {
+            continue;
+        }
+        let Ok(stat) = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        let changed = u64::try_from(Stamp::from(&stat).mtime).unwrap_or_default();
+        let changed = SystemTime::UNIX_EPOCH + Duration::from_nanos(changed);
+        if !is_left(name.to_bytes(), changed.elapsed().unwrap_or_default()) {
+            continue;
+        }
+        let removed = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            // By the open folder, which no link can replace.
+            let path = format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
+            std::fs::remove_dir_all(Path::new(&path).join(OsStr::from_bytes(name.to_bytes())))
+        } else {
+            rustix::fs::unlinkat(dir, name, AtFlags::empty()).map_err(Into::into)
+        };
+        let shown = name.to_string_lossy();
+        match removed {
+            Ok(()) => tracing::info!(name = %crate::model::one_line(&shown), "left over, removed"),
+            Err(error) => tracing::debug!(%error, "what is left over cannot be removed"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_dead_left_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        // The largest id there can be, so that no process has it.
+        let dead = format!(".a.{:08x}.4194305.1{TEMP_END}", here());
+        let folder = format!(".b.{:08x}.4194305.2{TEMP_END}", here());
+        let keep = [
+            format!(".a.{:08x}.1.1{TEMP_END}", here()),
+            format!(".a.{:08x}.4194305.1{TEMP_END}", here() ^ 1),
+            name_for(OsStr::new("a")).into_string().unwrap(),
+            format!("a.{:08x}.4194305.1{TEMP_END}", here()),
+            ".a.4194305.tmp".into(),
+            ".a.msgfs.tmp".into(),
+        ];
+        for name in keep.iter().chain([&dead]) {
+            std::fs::write(dir.path().join(name), "x").unwrap();
+        }
+        std::fs::create_dir(dir.path().join(&folder)).unwrap();
+        std::fs::write(dir.path().join(&folder).join("x"), "x").unwrap();
+        sweep(dir.path(), Path::new(""));
+        for name in &keep {
+            assert!(dir.path().join(name).exists(), "{name}");
+        }
+        for name in [&dead, &folder] {
+            assert!(!dir.path().join(name).exists(), "{name}");
+        }
+        assert!(is_left(keep[1].as_bytes(), STRANGE) && is_left(keep[0].as_bytes(), STRANGE));
+        assert!(!is_left(keep[2].as_bytes(), STRANGE));
+    }
+
+    #[test]
+    fn long_names_and_foreign_bytes_fit() {
+        let long = "x".repeat(255);
+        let bytes = OsStr::from_bytes(b"a\xff.b");
+        for name in [OsStr::new(&long), bytes] {
+            let temp = name_for(name);
+            assert!(temp.len() <= 255, "{temp:?}");
+        }
+    }
+}

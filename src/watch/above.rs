@@ -1,0 +1,89 @@
+//! Noticing that a path leads to another folder than the one that is watched.
+//!
+//! inotify follows a folder, not its path, and says nothing of a removed folder while anybody keeps a
+//! file of it open. So the folders above are watched as well, mounts are heard of, and what a path
+//! leads to is compared with what is watched.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask};
+
+/// What tells one folder from another: device and inode.
+pub(super) type Identity = (u64, u64);
+
+/// The folder that a path leads to now.
+pub(super) fn identity(path: &Path) -> Option<Identity> {
+    let meta = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_dir)?;
+    Some((meta.dev(), meta.ino()))
+}
+
+/// A file that wakes whoever polls it for urgent data when something is mounted or unmounted.
+pub(super) fn mounts() -> Option<File> {
+    File::open("/proc/self/mountinfo").ok()
+}
+
+/// A folder itself is not what it was.
+pub(super) const SELF: EventMask =
+    EventMask::DELETE_SELF.union(EventMask::MOVE_SELF).union(EventMask::IGNORED);
+
+/// The folders above those that are watched.
+#[derive(Default)]
+pub(super) struct Above {
+    /// The names in each that lead to a watched folder.
+    names: HashMap<WatchDescriptor, HashSet<OsString>>,
+}
+
+impl Above {
+    /// Watches the folders above these; answers with the watches that are of no more use here.
+    pub fn follow<'p>(
+        &mut self,
+        inotify: &Inotify,
+        folders: impl Iterator<Item = &'p Path>,
+    ) -> Vec<WatchDescriptor> {
+        // The nearest one tells of every name in it; for those further up it is enough to hear that
+        // they move, for many a name comes and goes in them.
+        let mut wanted: HashMap<&Path, (WatchMask, HashSet<&OsStr>)> = HashMap::new();
+        for folder in folders {
+            let mut mask = WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE;
+            for path in folder.ancestors() {
+                let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { break };
+                let (masks, names) =
+                    wanted.entry(above).or_insert_with(|| (WatchMask::empty(), HashSet::new()));
+                let known = !names.insert(name) && masks.contains(mask);
+                *masks |= mask;
+                if known {
+                    break;
+                }
+                mask = WatchMask::empty();
+            }
+        }
+        let own = WatchMask::DELETE_SELF | WatchMask::MOVE_SELF | WatchMask::ONLYDIR;
+        let mut names: HashMap<WatchDescriptor, HashSet<OsString>> = HashMap::new();
+        for (path, (mask, of)) in wanted {
+            // One that cannot be watched is left to the look once a minute.
+            if let Ok(watch) = inotify.watches().add(path, mask | own | WatchMask::MASK_ADD) {
+                names.entry(watch).or_default().extend(of.into_iter().map(OsStr::to_owned));
+            }
+        }
+        let old = std::mem::replace(&mut self.names, names);
+        old.into_keys().filter(|watch| !self.has(watch)).collect()
+    }
+
+    /// Whether a watch is of use here.
+    pub fn has(&self, watch: &WatchDescriptor) -> bool {
+        self.names.contains_key(watch)
+    }
+
+    /// Whether an event may mean that a path leads elsewhere.
+    pub fn concerns(&self, event: &Event<&OsStr>) -> bool {
+        let Some(names) = self.names.get(&event.wd) else { return false };
+        let named =
+            EventMask::CREATE | EventMask::DELETE | EventMask::MOVED_FROM | EventMask::MOVED_TO;
+        event.mask.intersects(SELF)
+            || event.mask.intersects(named) && event.name.is_some_and(|name| names.contains(name))
+    }
+}

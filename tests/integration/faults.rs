@@ -1,0 +1,226 @@
+//! Faults that pass: disks and descriptors that fail for a while, and what killed programs left.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::common::agz::names;
+use crate::common::proc::Running;
+use crate::common::samp::{self, T0};
+use crate::common::{Bed, Mount, wait_for};
+use crate::gone::{Kind, all};
+
+const LONG: Duration = Duration::from_secs(100);
+
+/// Makes system calls of the daemon fail until [`Injected::end`].
+struct Injected(Running);
+
+impl Injected {
+    #[track_caller]
+    fn start(bed: &Bed, m: &Mount, calls: &str, how: &str, only: &[&str]) -> Self {
+        let mut c = bed.command("strace");
+        c.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}")]);
+        c.args(["-e", &format!("inject={calls}:{how}")]);
+        for path in only {
+            c.args(["-P", path]);
+        }
+        c.args(["-p", &m.pid().to_string()]);
+        let tracer = Running::start(c, None).unwrap();
+        wait_for(LONG, "strace is attached to all threads", || {
+            let tasks = fs::read_dir(format!("/proc/{}/task", m.pid())).unwrap();
+            tasks.flatten().all(|task| {
+                let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+                status.lines().any(|l| l.starts_with("TracerPid:") && !l.ends_with("\t0"))
+            })
+        });
+        Self(tracer)
+    }
+
+    fn end(self) {
+        self.0.signal(rustix::process::Signal::INT);
+        self.0.finish(Duration::from_secs(30)).unwrap();
+    }
+}
+
+/// S171: in every kind of store; what was read before stays, and nothing has to happen for the rest to
+/// come.
+#[test]
+fn s171_an_arrival_that_cannot_be_read_now() {
+    for Kind { bed, deliver, .. } in all() {
+        let file = deliver(1);
+        let m = bed.mount("bar");
+        wait_for(LONG, "the first is listed", || m.ls("inbox").len() == 1);
+        let before = m.ls("inbox");
+        // Where the second one goes is told by putting it there and taking it away again.
+        let second = deliver(2);
+        let is_log = second == file;
+        wait_for(LONG, "the second is listed", || m.ls("inbox").len() == 2);
+        let third = if is_log { file } else { deliver(3) };
+        if !is_log {
+            wait_for(LONG, "the third is listed", || m.ls("inbox").len() == 3);
+            fs::remove_file(&third).unwrap();
+            wait_for(LONG, "the third is gone", || m.ls("inbox").len() == 2);
+        }
+        let name = third.file_name().unwrap().to_str().unwrap();
+        let only = [third.to_str().unwrap(), name];
+        let injected = Injected::start(&bed, &m, "open,openat", "error=EIO", &only);
+        deliver(3);
+        wait_for(LONG, "status.txt tells the fault", || {
+            m.cat("status.txt").contains("cannot be read")
+        });
+        let now = m.ls("inbox");
+        assert!(before.iter().all(|name| now.contains(name)) && now.len() == 2, "{name}: {now:?}");
+        injected.end();
+        wait_for(LONG, "it is read by itself", || m.ls("inbox").len() == 3);
+        wait_for(LONG, "status.txt tells nothing", || {
+            !m.cat("status.txt").contains("cannot be read")
+        });
+        m.umount();
+    }
+}
+
+/// System calls and how they fail. `MSGFS_TEST_FAULTS=all` adds every number of calls that succeed
+/// before one that does not.
+fn table() -> Vec<(&'static str, String)> {
+    let failing = [
+        ("open,openat", &["EIO", "EMFILE", "EINTR"][..]),
+        ("pread64", &["EIO", "EINTR"]),
+        ("statx", &["EIO", "ENOMEM"]),
+        ("getdents64", &["EIO"]),
+        ("fsync", &["EINTR"]),
+        ("stat,lstat,newfstatat,fstat", &["EIO", "ENOMEM"]),
+        ("fdatasync", &["EINTR"]),
+        ("write", &["EINTR"]),
+        ("rename,renameat,renameat2", &["EINTR"]),
+        ("unlink,unlinkat", &["EINTR"]),
+        ("mkdir,mkdirat", &["EIO"]),
+    ];
+    let all = std::env::var("MSGFS_TEST_FAULTS").is_ok_and(|which| which == "all");
+    let mut out = Vec::new();
+    for (call, errors) in failing {
+        for error in errors {
+            let whens: &[&str] = if all { &["1", "2", "3", "4", "5", "1..8"] } else { &["1..2"] };
+            out.extend(whens.iter().map(|when| (call, format!("error={error}:when={when}"))));
+        }
+    }
+    out
+}
+
+/// The bodies of my log with how often each stands there.
+fn sent(bed: &Bed, body: &str) -> usize {
+    crate::crash::bodies(bed).iter().filter(|b| *b == body).count()
+}
+
+/// S172: an arrival, a mark and a send under each error of each call end as without it.
+#[test]
+fn s172_while_mounted() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    for (n, (call, how)) in (0i64..).zip(table()) {
+        let old = samp::append(&bed.store, "foo", "bar", "t", &format!("old {n}"), T0 + 10 * n);
+        wait_for(LONG, "the old one is listed", || m.ls("inbox").contains(&old.name(0)));
+        let injected = Injected::start(&bed, &m, call, &how, &[]);
+        let new = samp::append(&bed.store, "foo", "bar", "t", &format!("new {n}"), T0 + 10 * n + 1);
+        let out = m.sh(&format!("/bin/echo 'mine {n}' > outbox/foo"));
+        let read = m.sh(&format!("cat 'inbox/{}'", old.name(0)));
+        injected.end();
+        let what = format!("{call}:{how}");
+        assert!(out.ok() || !how.contains("EINTR"), "{what}: {out:?}");
+        wait_for(LONG, &format!("the new one is listed after {what}"), || {
+            m.ls("inbox").contains(&new.name(0))
+        });
+        wait_for(LONG, &format!("the old one is marked after {what}"), || {
+            !read.ok() || !m.ls("inbox").contains(&old.name(0))
+        });
+        let mine = format!("mine {n}");
+        wait_for(LONG, &format!("it is sent after {what}"), || !out.ok() || sent(&bed, &mine) == 1);
+        assert!(sent(&bed, &mine) <= 1, "{what}");
+        m.ok("rm -f outbox/*");
+        m.ok("rm -f inbox/*");
+    }
+    let listed = m.ls("archive/2026-04-24");
+    assert_eq!(listed.len(), 2 * table().len(), "nothing is doubled or lost");
+    m.umount();
+    let again = bed.mount("bar");
+    assert_eq!(again.ls("archive/2026-04-24"), listed);
+    again.umount();
+}
+
+/// S172: a first index and its snapshot under each error of each call; whatever it could not read, the
+/// next one has it.
+#[test]
+fn s172_first_index() {
+    for (call, how) in table() {
+        let bed = Bed::new();
+        for n in 0..3 {
+            samp::append(&bed.store, "foo", "bar", "t", &format!("mail {n}"), T0 + n);
+            samp::append(&bed.store, "zed", "bar", "u", &format!("mail {n}"), T0 + n);
+        }
+        // Not while the program is loaded.
+        let mut c = bed.command("strace");
+        c.args(["-f", "-qq", "-o", "/dev/null", "-P"]).arg(&bed.store);
+        c.arg("-P").arg(samp::log(&bed.store, "foo"));
+        c.args(["-e", &format!("trace={call}"), "-e", &format!("inject={call}:{how}")]);
+        c.arg(crate::common::binary()).args(["ls", "inbox", "--me", "bar"]);
+        let _ = crate::common::run(c, None);
+        let out = bed.msgfs_out(&["ls", "inbox", "--me", "bar"]);
+        assert_eq!(out.stdout.lines().count(), 6, "{call}:{how}: {out:?}");
+    }
+}
+
+/// S173: at the mount, and for `check` in any case.
+#[test]
+fn s173_torn_line() {
+    let bed = Bed::new();
+    bed.mount("bar").umount();
+    let log = samp::log(&bed.store, "bar");
+    let whole = samp::Rec::new("bar", "foo", "t", "whole", T0).line();
+    let half = samp::Rec::new("bar", "foo", "t", "half", T0 + 1).line();
+    let half = &half[..half.len() / 2];
+    fs::write(&log, format!("{whole}{half}")).unwrap();
+    let check = || bed.msgfs_out(&["check", "--me", "bar"]);
+    let out = check();
+    assert!(out.ok() && out.stdout.contains("log-bar.jsonl:2: torn: "), "{out:?}");
+    let m = bed.mount("bar");
+    assert_eq!(fs::read_to_string(&log).unwrap(), format!("{whole}{half}\n"));
+    m.ok("echo next > outbox/foo");
+    assert_eq!(m.ls(&format!("sent/{}", samp::today())).len(), 1);
+    assert_eq!(crate::crash::bodies(&bed), ["whole", "next"]);
+    m.umount();
+    let out = check();
+    assert!(out.ok() && out.stdout.lines().count() == 1, "{out:?}");
+    samp::append_raw(&log, "{\"v\": 1}\n");
+    assert!(!check().ok());
+}
+
+/// A folder and its temporary files, hidden ones included.
+fn temps(dir: &Path) -> Vec<String> {
+    names(dir).into_iter().filter(|name| name.ends_with(".tmp")).collect()
+}
+
+/// S174: of a killed msgfs, and of nobody else.
+#[test]
+fn s174_leftovers() {
+    let mut left = 0;
+    for Kind { bed, dir, deliver } in all() {
+        let folder = deliver(1).parent().unwrap().to_owned();
+        let m = bed.mount("bar");
+        wait_for(LONG, "the first is listed", || m.ls("inbox").len() == 1);
+        // Only msgfs knows its names, so one is caught by killing it before it renames.
+        let injected = Injected::start(&bed, &m, "rename,renameat,renameat2", "signal=KILL", &[]);
+        let _ = m.sh("rm inbox/*; for n in 1 2 3; do echo x > threads/*/answer; sleep 0.2; done");
+        drop(injected);
+        m.kill9();
+        let state = bed.state("bar");
+        let folders = [dir.clone(), folder, state, bed.path("cache/msgfs/bar")];
+        left += folders.iter().map(|f| temps(f).len()).sum::<usize>();
+        fs::write(dir.join(".somebody.4194305.tmp"), "x").unwrap();
+        let m = bed.mount("bar");
+        wait_for(LONG, "what was left is removed", || {
+            folders.iter().flat_map(|f| temps(f)).all(|name| !name.ends_with(".msgfs.tmp"))
+        });
+        assert!(dir.join(".somebody.4194305.tmp").exists());
+        m.umount();
+    }
+    assert!(left > 0, "nothing was left, so nothing was tested");
+}
