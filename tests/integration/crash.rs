@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::common::{Bed, samp, soon};
+use crate::common::{Bed, samp};
 
 /// The bodies in my log, torn lines left out.
 pub(crate) fn bodies(bed: &Bed) -> Vec<String> {

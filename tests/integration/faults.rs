@@ -195,7 +195,7 @@ fn s173_torn_line() {
 
 /// A folder and its temporary files, hidden ones included.
 fn temps(dir: &Path) -> Vec<String> {
-    names(dir).into_iter().filter(|name| name.ends_with(".tmp")).collect()
+    names(dir).into_iter().filter(|name| name.rsplit('.').next() == Some("tmp")).collect()
 }
 
 /// S174: of a killed msgfs, and of nobody else.

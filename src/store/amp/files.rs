@@ -74,7 +74,7 @@ impl Files {
         let (table, noted, trouble) =
             (RwLock::at(Level::Table, Table::default()), Mutex::default(), RwLock::default());
         let (good, fault) = (Mutex::new(LruCache::new(KEPT)), Fault::default());
-        Self { dir, table, noted, trouble, good, fault }
+        Self { dir, table, noted, good, trouble, fault }
     }
 
     /// Keeps the bytes of a message, unless they are many.

@@ -22,7 +22,7 @@ use super::{Atsf, assets, create, edit, send, thread};
 use crate::model::{Timestamp, one_line};
 use crate::store::fs::{self, Stamp, require_regular};
 use crate::store::place::Slot;
-use crate::store::{Prepared, StoreError, below, fs, json};
+use crate::store::{Prepared, StoreError, below, json};
 
 /// How long a lock is waited for: others have messages to send too.
 const PATIENCE: Duration = Duration::from_millis(100);

@@ -130,7 +130,7 @@ impl Atsf {
             fault: Fault::default(),
             kept: Kept::open(spec.state.as_deref())?,
             digests: Digests::default(),
-            appending: Mutex::at(Level::Store, ()),
+            appending: Mutex::at(Level::Store, HashMap::new()),
             stale: Mutex::default(),
         })
     }
