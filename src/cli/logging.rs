@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Mutex;
 
+use msgfs::model::plain_lines;
 use rustix::fs::OFlags;
 use tracing_subscriber::EnvFilter;
 
@@ -23,7 +24,7 @@ pub(crate) fn to_stderr(default: &str) {
     // An error means that a log is set up already, which is as good.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter(default))
-        .with_writer(io::stderr)
+        .with_writer(|| Plain(io::stderr()))
         .with_ansi(false)
         .with_target(false)
         .try_init();
@@ -45,8 +46,22 @@ pub(crate) fn to_file(path: &Path, default: &str) -> io::Result<File> {
         .open(path)?;
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter(default))
-        .with_writer(Mutex::new(file.try_clone()?))
+        .with_writer(Mutex::new(Plain(file.try_clone()?)))
         .with_ansi(false)
         .try_init();
     Ok(file)
+}
+
+/// A log in which nothing drives a terminal or hides: each event is written in one piece.
+struct Plain<W>(W);
+
+impl<W: io::Write> io::Write for Plain<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        self.0.write_all(plain_lines(&String::from_utf8_lossy(event)).as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }

@@ -116,7 +116,7 @@ impl Filesystem for Adapter {
                 return Err(Error::NotPermitted("only files can be made here".into()));
             }
             let folder = self.node(parent)?;
-            let access = Self::access(req, &folder, libc::O_WRONLY);
+            let access = self.access(req, &folder, libc::O_WRONLY);
             let (node, file) = self.tree.create(&folder, text(name)?, &access)?;
             self.tree.release(&file);
             self.entry(&node)
@@ -178,7 +178,7 @@ impl Filesystem for Adapter {
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let opened = guarded("open", || {
             let node = self.node(ino)?;
-            let file = self.tree.open(&node, &Self::access(req, &node, flags.0))?;
+            let file = self.tree.open(&node, &self.access(req, &node, flags.0))?;
             let how = open_flags(&self.tree, &node, &file);
             Ok((self.files.add(file), how))
         });
@@ -202,7 +202,7 @@ impl Filesystem for Adapter {
             let folder = self.node(parent)?;
             let name =
                 name.to_str().ok_or_else(|| std::io::Error::from_raw_os_error(libc::EINVAL))?;
-            let access = Self::access(req, &folder, flags);
+            let access = self.access(req, &folder, flags);
             let (node, file) = self.tree.create(&folder, name, &access)?;
             let how = open_flags(&self.tree, &node, &file);
             let handle = self.files.add(file);
