@@ -6,7 +6,8 @@ use super::failure::Failure;
 
 /// Print files of the tree
 ///
-/// Reading a message in inbox/ marks it as read, as it does in a mount; nothing else does.
+/// Reading a message in inbox/ marks it as read, as it does in a mount; nothing else does. Several
+/// files stand under a separator line each, as in a transcript.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  msgfs cat README.txt\n  msgfs cat transcripts/2026-04-24-foo-plan.txt\n  \
@@ -24,7 +25,8 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     access::with(global, purpose, |tree| {
         let mut outcome = Ok(());
         for path in &paths {
-            match access::print(tree, path) {
+            let print = if paths.len() > 1 { access::print_section } else { access::print };
+            match print(tree, path) {
                 Ok(()) => {}
                 Err(Failure::Closed) => return Err(Failure::Closed),
                 // Like cat(1): say it, go on with the others, fail at the end.

@@ -58,7 +58,7 @@ fn repair(global: &Global, args: &Args) -> Result<(), Failure> {
             Ok(lines) => {
                 lines
                     .iter()
-                    .try_for_each(|line| output::data(&made_line(&spec.name, line, args)))?;
+                    .try_for_each(|line| printed(args)(&made_line(&spec.name, line, args)))?;
             }
             Err(failure) => {
                 output::say(&format!("msgfs: {failure}"));
@@ -67,6 +67,11 @@ fn repair(global: &Global, args: &Args) -> Result<(), Failure> {
         }
     }
     outcome
+}
+
+/// How a line is printed.
+fn printed(args: &Args) -> fn(&str) -> Result<(), Failure> {
+    if args.json { output::json } else { output::data }
 }
 
 /// One thing that was made, as a line.
@@ -112,7 +117,7 @@ fn check(stores: &[Arc<dyn Store>], args: &Args) -> Result<(), Failure> {
         let outcome = store.check(&verify::fault, &mut |violation| {
             *if violation.is_wrong() { &mut violations } else { &mut torn } += 1;
             if written.is_ok() {
-                written = output::data(&line(store.as_ref(), &violation, args.json));
+                written = printed(args)(&line(store.as_ref(), &violation, args.json));
             }
         });
         written?;

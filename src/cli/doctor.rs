@@ -1,10 +1,10 @@
 //! `msgfs doctor`: what is missing on this machine.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use msgfs::config::PathError;
 use msgfs::fuse::mountpoint::{self, MountState, shell_word};
 use msgfs::identity::{Identity, KeyError, Keyring};
 use msgfs::model::{one_line, safe_text};
@@ -149,13 +149,8 @@ fn state_problems(context: &Context) -> Vec<Problem> {
             .into_iter()
             .filter_map(|(what, dir)| folder_problem(context, what, dir))
             .collect();
-    if let Ok(meta) = fs::metadata(state)
-        && meta.permissions().mode() & 0o022 != 0
-    {
-        problems.push(Problem::new(
-            format!("others can write to the state folder {}", context.shown(state)),
-            format!("chmod 700 {}", shell_word(state.as_os_str())),
-        ));
+    if let Err(PathError::Exposed { path, problem, mend }) = context.paths.check_state() {
+        problems.push(Problem::new(format!("{}: {problem}", context.shown(&path)), mend));
     }
     problems
 }

@@ -7,7 +7,7 @@ use super::output;
 
 /// Print the unread messages, oldest first, and mark them as read
 ///
-/// The same as `cat inbox/*` in a mount. With `mark_read = "on-remove"` in the configuration
+/// The same as `cat inbox/*` in a mount, each under a separator line. With `mark_read = "on-remove"` in the configuration
 /// nothing is marked. `msgfs status` shows what is unread without marking it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs inbox\n  msgfs wait && msgfs inbox")]
@@ -19,13 +19,6 @@ pub(crate) fn run(global: &Global, _args: &Args) -> Result<(), Failure> {
         if unread.is_empty() {
             output::say("no new messages");
         }
-        for (i, name) in unread.iter().enumerate() {
-            if i > 0 {
-                output::data("\n")?;
-            }
-            output::data(&format!("--- {name}\n"))?;
-            access::print(tree, &format!("inbox/{name}"))?;
-        }
-        Ok(())
+        unread.iter().try_for_each(|name| access::print_section(tree, &format!("inbox/{name}")))
     })
 }

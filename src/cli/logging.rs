@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use msgfs::model::plain_lines;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use tracing_subscriber::EnvFilter;
@@ -63,12 +64,14 @@ pub(crate) fn to_file(path: &Path, default: &str) -> io::Result<File> {
 /// What a pipe that has room takes at once.
 const ATOMIC: usize = 4096;
 
-/// Takes everything, and hands on what can be written without waiting.
+/// Takes everything, one event a call, and hands on what can be written without waiting. Nothing in it
+/// drives a terminal or hides.
 struct Lossy<W>(W);
 
 impl<W: Write + AsFd> Write for Lossy<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        for part in bytes.chunks(ATOMIC) {
+        let text = plain_lines(&String::from_utf8_lossy(bytes)).into_owned();
+        for part in text.as_bytes().chunks(ATOMIC) {
             let mut fds = [PollFd::new(&self.0, PollFlags::OUT)];
             let ready = poll(&mut fds, Some(&Timespec::default()));
             if ready != Ok(1) || self.0.write_all(part).is_err() {

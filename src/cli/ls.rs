@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use msgfs::model::one_line;
 use msgfs::view::Listed;
 
 use super::access::{self, Purpose};
@@ -29,7 +30,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
 }
 
 fn short(listed: &[Listed]) -> String {
-    listed.iter().fold(String::new(), |text, entry| text + &entry.name + "\n")
+    listed.iter().fold(String::new(), |text, entry| text + &one_line(&entry.name) + "\n")
 }
 
 fn long(listed: &[Listed]) -> String {
@@ -44,7 +45,7 @@ fn long(listed: &[Listed]) -> String {
             text,
             "{mode} {size:>width$} {day}T{h}:{m}:{s}Z {name}",
             size = entry.size,
-            name = entry.name
+            name = one_line(&entry.name)
         );
         text
     })

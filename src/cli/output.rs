@@ -2,18 +2,29 @@
 
 use std::io::{self, Write};
 
-use msgfs::model::safe_text;
+use msgfs::model::{json_shown, one_line, plain_lines};
+use msgfs::view::RULE;
 
 use super::failure::Failure;
 
 /// Says something to a person. What messages and errors contain cannot drive the terminal, and a
 /// closed standard error is nobody's failure.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", safe_text(text).trim_end());
+    let _ = writeln!(io::stderr().lock(), "{}", plain_lines(text).trim_end());
 }
 
-/// Writes data, all of it, to standard output.
+/// Writes lines to standard output, all of them. Nothing in them drives a terminal or hides.
 pub(crate) fn data(text: &str) -> Result<(), Failure> {
+    write(&plain_lines(text))
+}
+
+/// Writes JSON to standard output, all of it; what could drive a terminal or hide stands as an
+/// escape.
+pub(crate) fn json(text: &str) -> Result<(), Failure> {
+    write(&json_shown(text))
+}
+
+fn write(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| Failure::output(&e))
 }
@@ -37,6 +48,69 @@ impl Write for Stdout {
         io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()).inspect_err(|e| {
             self.failed = Some(Failure::output(e));
         })?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Standard output for one of several files: under a separator line, as in transcripts, and with one
+/// blank before each line that begins like one.
+pub(crate) struct Section {
+    out: Stdout,
+    /// The separator, until something is written.
+    title: Option<String>,
+    /// How many bytes of a separator the line at hand has so far; `None` where it has others.
+    run: Option<usize>,
+}
+
+impl Section {
+    /// The file's part of the output.
+    pub(crate) fn new(name: &str) -> Self {
+        let title = format!("{RULE} {}\n", one_line(name));
+        Self { out: Stdout::default(), title: Some(title), run: Some(0) }
+    }
+
+    /// Ends the last line. The outcome of a routine that wrote here: our own error comes first.
+    pub(crate) fn finish<T>(mut self, outcome: Result<T, Failure>) -> Result<T, Failure> {
+        let is_held = self.run.is_some_and(|n| n > 0);
+        let ends: &[u8] = match self.run {
+            Some(0) => b"",
+            Some(n) => RULE.as_bytes().get(..n).unwrap_or_default(),
+            None => b"\n",
+        };
+        // What it cannot write it remembers.
+        let _ = self.out.write_all(ends);
+        if is_held {
+            let _ = self.out.write_all(b"\n");
+        }
+        self.out.finish(outcome)
+    }
+}
+
+impl Write for Section {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut out = self.title.take().map(String::into_bytes).unwrap_or_default();
+        for b in bytes {
+            match self.run {
+                Some(n) if *b == b'=' && n + 1 == RULE.len() => {
+                    out.push(b' ');
+                    out.extend_from_slice(RULE.as_bytes());
+                    self.run = None;
+                }
+                Some(n) if *b == b'=' => self.run = Some(n + 1),
+                run => {
+                    out.extend_from_slice(
+                        RULE.as_bytes().get(..run.unwrap_or(0)).unwrap_or_default(),
+                    );
+                    out.push(*b);
+                    self.run = (*b == b'\n').then_some(0);
+                }
+            }
+        }
+        self.out.write_all(&out)?;
         Ok(bytes.len())
     }
 

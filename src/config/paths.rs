@@ -1,11 +1,13 @@
 //! Where msgfs keeps its own files, and where stores are by default.
 
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::env::Env;
 use super::me::is_alias;
-use crate::model::one_line;
+use crate::model::{one_line, shell_word};
 use crate::store::{Kind, fs};
 
 /// Why there is no place for msgfs's files.
@@ -36,6 +38,16 @@ pub enum PathError {
         store: String,
         /// The variables that would say where it is.
         variables: Option<&'static str>,
+    },
+    /// Others could change what is kept there.
+    #[error("{}: {problem}, so it is not used; mend it with: {mend}", one_line(&path.to_string_lossy()))]
+    Exposed {
+        /// The folder or file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+        /// The command.
+        mend: String,
     },
     /// The folder cannot be made.
     #[error("{}: the folder cannot be made: {source}", one_line(&path.to_string_lossy()))]
@@ -79,9 +91,39 @@ impl Paths {
     /// Makes the state folder, mode 0700, if it is missing.
     ///
     /// # Errors
-    /// [`PathError::Io`] as the system gave it.
+    /// [`PathError::Io`] as the system gave it, else as [`Paths::check_state`].
     pub fn create_state(&self) -> Result<(), PathError> {
-        create(&self.state)
+        create(&self.state)?;
+        self.check_state()
+    }
+
+    /// Looks whether nobody else can change the state folder, the folder of all states above it, and
+    /// what lies in it.
+    ///
+    /// # Errors
+    /// [`PathError::Exposed`] with the command that mends it; [`PathError::Io`].
+    pub fn check_state(&self) -> Result<(), PathError> {
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| PathError::Io { path, source }
+        };
+        let mut is_closed = true;
+        for folder in self.state.parent().into_iter().chain([self.state.as_path()]) {
+            let meta = std::fs::metadata(folder).map_err(io(folder))?;
+            refuse_exposed(folder, &meta, "700")?;
+            is_closed = meta.mode() & 0o011 == 0;
+        }
+        for entry in std::fs::read_dir(&self.state).map_err(io(&self.state))?.flatten() {
+            // What goes away meanwhile was a temporary file.
+            let Ok(meta) = entry.metadata() else { continue };
+            if is_closed || meta.is_symlink() {
+                refuse_foreign(&entry.path(), &meta)?;
+            } else {
+                let mode = if meta.is_dir() { "700" } else { "600" };
+                refuse_exposed(&entry.path(), &meta, mode)?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes the cache folder, mode 0700, if it is missing.
@@ -105,6 +147,31 @@ impl Paths {
 
 fn create(path: &Path) -> Result<(), PathError> {
     fs::make_dirs(path, 0o700).map_err(|source| PathError::Io { path: path.to_owned(), source })
+}
+
+/// Refuses what belongs to somebody else.
+fn refuse_foreign(path: &Path, meta: &Metadata) -> Result<(), PathError> {
+    match fs::foreign_owner(meta) {
+        Some(owner) => Err(PathError::Exposed {
+            path: path.to_owned(),
+            problem: format!("it belongs to the user {owner}, who could have changed it"),
+            mend: fs::own_command(path),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses what others can write to as well.
+fn refuse_exposed(path: &Path, meta: &Metadata, mode: &str) -> Result<(), PathError> {
+    refuse_foreign(path, meta)?;
+    if meta.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(PathError::Exposed {
+        path: path.to_owned(),
+        problem: "others can write to it".to_owned(),
+        mend: format!("chmod {mode} {}", shell_word(&path.to_string_lossy())),
+    })
 }
 
 /// A base folder of the XDG specification.
@@ -288,6 +355,24 @@ mod tests {
         for made in [&paths.state, &paths.cache] {
             assert_eq!(std::fs::metadata(made).unwrap().permissions().mode() & 0o777, 0o700);
         }
+        let open = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let above = paths.state.parent().unwrap();
+        for (folder, mode) in [(above, 0o777), (paths.state.as_path(), 0o720)] {
+            open(folder, mode);
+            let error = paths.create_state().unwrap_err().to_string();
+            assert!(error.contains(&format!("chmod 700 {}", folder.display())), "{error}");
+            open(folder, 0o755);
+        }
+        let spool = paths.state.join("spool");
+        std::fs::write(&spool, "").unwrap();
+        open(&spool, 0o666);
+        let error = paths.create_state().unwrap_err().to_string();
+        assert!(error.contains(&format!("chmod 600 {}", spool.display())), "{error}");
+        open(&paths.state, 0o700);
+        paths.create_state().unwrap();
+        std::fs::remove_file(&spool).unwrap();
         std::fs::remove_dir(&paths.state).unwrap();
         std::fs::write(&paths.state, "").unwrap();
         assert!(matches!(paths.create_state(), Err(PathError::Io { .. })));

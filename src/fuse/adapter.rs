@@ -95,15 +95,17 @@ impl Adapter {
     }
 
     /// Who opens a file, as far as the tree wants to know.
-    fn reader(req: &Request, node: &Node, flags: i32) -> Reader {
+    fn reader(&self, req: &Request, node: &Node, flags: i32) -> Reader {
         let nofollow = flags & libc::O_NOFOLLOW != 0;
         let noatime = flags & libc::O_NOATIME != 0;
         let matters = matches!(node, Node::Message(Place::Inbox, _)) && !nofollow && !noatime;
         let process = if matters { Process::of(req.pid()) } else { None };
-        Reader { nofollow, noatime, process }
+        // Without --allow-other the kernel lets nobody else in.
+        let stranger = self.tree.settings().allow_other && req.uid() != self.owner.0;
+        Reader { stranger, nofollow, noatime, process }
     }
 
-    pub fn access(req: &Request, node: &Node, flags: i32) -> Access {
+    pub fn access(&self, req: &Request, node: &Node, flags: i32) -> Access {
         let write = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let may_mark = matches!(node, Node::Message(Place::Inbox, _) | Node::Next);
         Access {
@@ -111,7 +113,7 @@ impl Adapter {
             append: flags & libc::O_APPEND != 0,
             truncate: flags & libc::O_TRUNC != 0,
             opener: if write || may_mark { process_of(req) } else { 0 },
-            reader: Self::reader(req, node, flags),
+            reader: self.reader(req, node, flags),
         }
     }
 

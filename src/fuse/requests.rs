@@ -115,7 +115,7 @@ impl Filesystem for Adapter {
                 return Err(Error::NotPermitted("only files can be made here".into()));
             }
             let folder = self.node(parent)?;
-            let access = Self::access(req, &folder, libc::O_WRONLY);
+            let access = self.access(req, &folder, libc::O_WRONLY);
             let (node, file) = self.tree.create(&folder, text(name)?, &access)?;
             self.tree.release(&file);
             self.entry(&node)
@@ -176,7 +176,7 @@ impl Filesystem for Adapter {
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let opened = guarded("open", || {
             let node = self.node(ino)?;
-            let access = Self::access(req, &node, flags.0);
+            let access = self.access(req, &node, flags.0);
             let file = known(self.tree.open(&node, &access))?;
             self.in_place.opened(access.opener, &node);
             let how = open_flags(&self.tree, &node, &file);
@@ -200,7 +200,7 @@ impl Filesystem for Adapter {
     ) {
         let made = guarded("create", || {
             let folder = self.node(parent)?;
-            let access = Self::access(req, &folder, flags);
+            let access = self.access(req, &folder, flags);
             let invalid = || std::io::Error::from_raw_os_error(libc::EINVAL).into();
             let name = text(name).map_err(|e| match e {
                 Error::NotFound => invalid(),

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{disk, shell_path, shown};
 use crate::model::{PublicKey, Seed};
 use crate::store::Signer;
+use crate::store::fs::{foreign_owner, own_command};
 
 /// Why my key cannot be used. A key is never repaired, replaced or overwritten.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +40,19 @@ pub enum KeyError {
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
+    },
+    /// The key file belongs to another user.
+    #[error(
+        "{}: the signing key belongs to another user ({owner}), so it is not used; take it over \
+         with: {}, or move it away to start with a new key",
+        shown(path),
+        own_command(path)
+    )]
+    Foreign {
+        /// The key file.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
     },
     /// What is there is not a key.
     #[error(
@@ -132,6 +146,9 @@ impl Identity {
             }
             _ => io(e),
         })?;
+        if let Some(owner) = foreign_owner(&file.metadata().map_err(io)?) {
+            return Err(KeyError::Foreign { path: path.to_owned(), owner });
+        }
         let mode = stat.st_mode & 0o7777;
         if mode & 0o077 != 0 {
             return Err(KeyError::Exposed { path: path.to_owned(), mode });

@@ -299,12 +299,17 @@ impl Core {
     /// Remembers the rendered length of a message, so that `stat` need not render it again, unless
     /// anything changed since `generation`, when it was as in `seen`: a message that is reported again
     /// may say something else in the same place.
-    pub fn set_size(&mut self, ix: MsgIx, seen: &Entry, generation: u64, size: u64) {
+    pub fn set_size(&mut self, ix: MsgIx, seen: &Entry, generation: u64, size: (u64, u32)) {
         if generation != self.generation {
             return;
         }
         if let Some(entry) = self.entries.get_mut(ix as usize).filter(|e| e.looks_like(seen)) {
-            entry.size = u32::try_from(size).unwrap_or(0);
+            entry.size = u32::try_from(size.0).unwrap_or(0);
+            if size.1 > 0 {
+                self.ruled.insert(ix, size.1);
+            } else {
+                self.ruled.remove(&ix);
+            }
         }
     }
 

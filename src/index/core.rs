@@ -169,6 +169,9 @@ pub struct Core {
     pub(super) generation: u64,
     /// How much of that were marks.
     pub(super) marked: u64,
+    /// How many lines of a message begin like a separator of transcripts, where there are any and its
+    /// length is known.
+    pub(super) ruled: BTreeMap<MsgIx, u32>,
     /// Threads whose identity another one had already.
     pub(super) odd_threads: BTreeMap<ThreadIx, u64>,
 }
@@ -273,6 +276,12 @@ impl Core {
     /// The sorted list of messages from me, gone ones included.
     pub fn from_me_list(&self) -> &[MsgIx] {
         &self.from_me
+    }
+
+    /// The length that a message whose file has this length takes in a transcript.
+    pub fn length_in_transcript(&self, ix: MsgIx) -> Option<u64> {
+        let len = self.entry(ix)?.size()?;
+        Some(len + u64::from(self.ruled.get(&ix).copied().unwrap_or(0)))
     }
 
     /// The message's writer.

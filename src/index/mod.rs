@@ -194,8 +194,9 @@ impl Index {
         self.listeners.write().push(Arc::new(listener));
     }
 
-    /// Remembers the rendered length of a message, as it was in `seen` at that generation.
-    pub fn remember_size(&self, ix: MsgIx, seen: &Entry, generation: u64, size: u64) {
+    /// Remembers the rendered length of a message, and how many of its lines begin like a separator
+    /// of transcripts, as it was in `seen` at that generation.
+    pub fn remember_size(&self, ix: MsgIx, seen: &Entry, generation: u64, size: (u64, u32)) {
         self.core.write().set_size(ix, seen, generation, size);
     }
 

@@ -44,6 +44,7 @@ struct Header {
     telling: Telling,
     odd_ids: Vec<(MsgIx, OddId)>,
     odd_threads: BTreeMap<ThreadIx, u64>,
+    ruled: BTreeMap<MsgIx, u32>,
 }
 
 /// What a snapshot gives besides the tables.
@@ -82,6 +83,7 @@ pub(super) fn save(
         telling: core.telling.clone(),
         odd_ids: core.odd_ids.iter().map(|(ix, id)| (*ix, *id)).collect(),
         odd_threads: core.odd_threads.clone(),
+        ruled: core.ruled.clone(),
     };
     let header = serde_json::to_vec(&header)?;
     let (texts, ends) = core.strings.parts();
@@ -154,6 +156,7 @@ pub(super) fn load(path: &Path, fingerprint: &str) -> Option<Restored> {
         telling: header.telling,
         odd_ids: header.odd_ids.into_iter().collect(),
         odd_threads: header.odd_threads,
+        ruled: header.ruled,
         ..Core::default()
     };
     let links = bytemuck::allocation::pod_collect_to_vec(table()?);

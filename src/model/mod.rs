@@ -21,5 +21,5 @@ pub use nearest::nearest;
 pub use policy::{Choice, MarkRead, Scope, UnknownRecipient, Unsigned, Watch};
 pub use seed::Seed;
 pub use signature::{Claim, ClaimScope, Covered, Fingerprint, PublicKey, Readings, SignatureState};
-pub use text::{hex, one_line, safe_text, shell_word};
+pub use text::{hex, json_shown, one_line, plain_lines, safe_text, shell_word, single_line};
 pub use time::{Day, Timestamp};

@@ -26,26 +26,61 @@ pub fn safe_text(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Shows a value on one line: every control character, line and paragraph separators and the
-/// characters that reorder text are replaced, so that a value can neither start a new header line
+/// Shows a value on one line: every control character, line and paragraph separators, and what
+/// cannot be seen or reorders text is replaced, so that a value can neither start a new header line
 /// nor disguise itself.
 pub fn one_line(text: &str) -> Cow<'_, str> {
-    let bad = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.chars().any(bad) {
+    replaced(text, is_deceptive)
+}
+
+/// A value as one line that may go into a file: only what ends a line or controls is replaced.
+pub fn single_line(text: &str) -> Cow<'_, str> {
+    replaced(text, |c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'))
+}
+
+/// The same of lines and columns: newlines and tabs stay.
+pub fn plain_lines(text: &str) -> Cow<'_, str> {
+    replaced(text, |c| is_deceptive(c) && !matches!(c, '\n' | '\t'))
+}
+
+fn replaced(text: &str, bad: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(&bad) {
         return Cow::Borrowed(text);
     }
-    Cow::Owned(
-        text.chars()
-            .map(|c| match c {
-                c if c.is_control() => picture(c),
-                c if bad(c) => '\u{fffd}',
-                c => c,
-            })
-            .collect(),
-    )
+    let shown = |c: char| match c {
+        c if !bad(c) => c,
+        c if c.is_control() => picture(c),
+        _ => '\u{fffd}',
+    };
+    Cow::Owned(text.chars().map(shown).collect())
+}
+
+/// What drives a terminal, ends a line, has no width, turns the direction of text, or is a tag.
+fn is_deceptive(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// JSON in which every such character stands as an escape: it means the same and shows everything.
+/// Newlines between values stay.
+pub fn json_shown(json: &str) -> String {
+    use std::fmt::Write;
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_deceptive(c) && c != '\n' {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// A word as it has to be typed in a shell, so that a command in an error text can be pasted.
@@ -95,6 +130,18 @@ mod tests {
     fn values_stay_on_one_line() {
         assert_eq!(one_line("a\nFrom: x"), "a\u{240a}From: x");
         assert_eq!(one_line("a\u{202e}b\u{2028}"), "a\u{fffd}b\u{fffd}");
+        let unseen = "\u{200b}\u{feff}\u{e0041}\u{2066}\u{ad}";
+        assert_eq!(one_line(unseen), "\u{fffd}".repeat(5));
+        assert_eq!(plain_lines("a\tb\n\x1b"), "a\tb\n\u{241b}");
+        assert!(matches!(one_line("\u{e9} \u{5d0} \u{1f600}"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn json_means_the_same_and_shows_everything() {
+        let text = "a\u{7f}\u{9b}\u{202e}\u{e0041}\u{e9}\n\"";
+        let json = json_shown(&serde_json::json!([text]).to_string());
+        assert_eq!(json, r#"["a\u007f\u009b\u202e\udb40\udc41é\n\""]"#);
+        assert_eq!(serde_json::from_str::<[String; 1]>(&json).unwrap(), [text]);
     }
 
     #[test]

@@ -12,6 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::retry_on_intr;
 
+use crate::model::shell_word;
+
+/// No record of a store is larger, and of no record more is held in memory: what is larger is no
+/// message.
+pub const MAX_RECORD: usize = 64 << 20;
+
 /// Identity and state of a file, to notice that it was replaced or changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Stamp {
@@ -299,6 +305,19 @@ pub fn make_dirs(dir: &Path, mode: u32) -> io::Result<()> {
 /// As the system gave it, but never that it was interrupted.
 pub fn sync(of: impl std::os::fd::AsFd) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fsync(&of))?)
+}
+
+/// The user that owns an open file or folder, unless it is me.
+pub fn foreign_owner(meta: &std::fs::Metadata) -> Option<u32> {
+    let owner = meta.uid();
+    (owner != rustix::process::geteuid().as_raw()).then_some(owner)
+}
+
+/// The command that makes a file or folder mine.
+pub fn own_command(path: &Path) -> String {
+    let me = rustix::process::geteuid().as_raw();
+    let sudo = if me == 0 { "" } else { "sudo " };
+    format!("{sudo}chown {me} {}", shell_word(&path.to_string_lossy()))
 }
 
 /// Makes new names in a folder survive loss of power.

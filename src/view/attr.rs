@@ -158,7 +158,8 @@ impl Tree {
                 let found = self.has_text(*number, folder, name);
                 found.then(|| Node::Text(*number, folder, name.to_owned()))
             }
-            Node::Compose(_) | Node::Raw | Node::RawDir(..) | Node::Me | Node::MeStore(_) => {
+            Node::RawDir(number, path) => Some(self.find_raw(*number, path, name)?),
+            Node::Compose(_) | Node::Raw | Node::Me | Node::MeStore(_) => {
                 self.find_listed(parent, name)?
             }
             _ => return Err(Error::NotDir),
@@ -427,17 +428,6 @@ impl Tree {
             (Place::Thread, Some(e)) => Node::Thread(core.thread_of(e)),
             _ => Node::Inbox,
         }
-    }
-
-    pub(super) fn raw_entry(
-        &self,
-        number: usize,
-        path: &str,
-    ) -> Result<crate::store::RawEntry, Error> {
-        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let store = self.index.stores().get(number).ok_or(Error::NotFound)?;
-        let entries = store.raw_list(folder).ok_or(Error::NotFound)?;
-        entries.into_iter().find(|e| e.name == name && !e.is_dir).ok_or(Error::NotFound)
     }
 
     /// The file name of a message.

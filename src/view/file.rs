@@ -11,7 +11,7 @@ use super::reader::{ended_by, thread_group};
 use super::transcript::Plan;
 use super::{Error, Reader, TextFile, Tree, Writers};
 use crate::index::{MsgIx, Reject, ThreadIx};
-use crate::model::{MarkRead, Timestamp, safe_text};
+use crate::model::{MarkRead, Timestamp};
 use crate::outbox::DraftId;
 use crate::store::{Location, fs};
 
@@ -205,6 +205,10 @@ impl Tree {
             Node::Warning(ix) => bytes(self.warning(*ix)?.0.into_bytes().into()),
             Node::Readme => bytes(self.readme().into_bytes().into()),
             Node::Status => bytes(self.status().0.into_bytes().into()),
+            // It would hand out the same message for ever.
+            Node::Next if access.reader.stranger => {
+                Err(Error::not_permitted("only the user who mounted takes mail with .next"))
+            }
             Node::Wait | Node::Next => {
                 let (next, opener) = (*node == Node::Next, access.opener);
                 Ok(OpenFile::Waiting { next, opener, answer: Mutex::new(None) })
@@ -228,7 +232,8 @@ impl Tree {
     }
 
     fn reading_marks(&self, reader: &Reader) -> bool {
-        let looking = reader.nofollow
+        let looking = reader.stranger
+            || reader.nofollow
             || reader.noatime
             || reader.process.as_ref().is_some_and(|p| self.listers.lock().has(p));
         self.settings.mark_read == MarkRead::OnRead && !looking && !self.settings.read_only
@@ -395,7 +400,7 @@ fn readable(store: &dyn crate::store::Store, at: &Location, reject: &Reject) -> 
         body
     };
     text.push('\n');
-    text.push_str(&safe_text(&body));
+    text.push_str(&super::render::shown_body(&body));
     if !text.ends_with('\n') {
         text.push('\n');
     }

@@ -115,17 +115,6 @@ impl Tree {
         }
     }
 
-    fn list_raw(&self, number: usize, folder: &str) -> Result<Listing, Error> {
-        let store = self.index.stores().get(number).ok_or(Error::NotFound)?;
-        let entries = store.raw_list(folder).ok_or(Error::NotFound)?;
-        Ok(Listing::named(entries.into_iter().map(|e| {
-            let path = super::join_path(folder, &e.name);
-            let node =
-                if e.is_dir { Node::RawDir(number, path) } else { Node::RawFile(number, path) };
-            (e.name, node)
-        })))
-    }
-
     fn list_rejected(&self) -> Listing {
         let names = self.reject_names();
         let mut named: Vec<(&String, &u64)> = names.iter().collect();

@@ -3,7 +3,7 @@
 //! - [`node`]: what there is, and the inode number of each. `listing`: what a folder holds.
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
 //! - `beside`: what lies beside a message. `threads`: the folders of threads. `twins`: messages with
-//!   one time, whose names may be equal. `firsts`: who keeps a name that several have. `parts`: the files that come with a message. `me`, `texts`: texts that stores keep.
+//!   one time, whose names may be equal. `firsts`: who keeps a name that several have. `parts`: the files that come with a message. `raw`: the stores' own files. `me`, `texts`: texts that stores keep.
 //! - `write`: what may be written where. `path`: the same tree by path, for the command line.
 //! - `render`, `status`, `readme`, `transcript`: the bytes of files. [`reader`]: who is looking.
 //! - `error`: every refusal, and its errno.
@@ -19,6 +19,7 @@ mod names;
 pub mod node;
 mod parts;
 mod path;
+mod raw;
 pub mod reader;
 mod readme;
 mod render;
@@ -42,6 +43,7 @@ pub use node::{Ino, Node, Place};
 pub use path::Listed;
 pub use reader::Reader;
 pub use texts::TextFile;
+pub use transcript::RULE;
 pub use writers::Writers;
 
 use std::collections::{HashMap, HashSet};
@@ -123,6 +125,7 @@ pub struct Tree {
     /// Messages whose text changed and whose pages the kernel may still hold.
     rewritten: Mutex<HashSet<(Place, MsgIx)>>,
     parts: parts::Seen,
+    raw: raw::Seen,
     orders: Mutex<LruCache<ThreadIx, ThreadOrder>>,
     transcripts: Mutex<LruCache<ThreadIx, (u64, Arc<transcript::Plan>)>>,
     every: Mutex<ThreadOrder>,
@@ -166,6 +169,7 @@ impl Tree {
             large: Mutex::new(None),
             rewritten: Mutex::default(),
             parts: parts::Seen::default(),
+            raw: raw::Seen::default(),
             orders: Mutex::new(LruCache::new(THREADS)),
             transcripts: Mutex::new(LruCache::new(THREADS)),
             every: Mutex::new((u64::MAX, Arc::new(Vec::new()))),
@@ -286,7 +290,8 @@ impl Tree {
         let bytes: Arc<[u8]> =
             render::message(&record.message, kind, signature).into_bytes().into();
         if entry.size() != Some(bytes.len() as u64) {
-            self.index.remember_size(ix, &entry, generation, bytes.len() as u64);
+            let ruled = transcript::rules(&bytes).count() as u32;
+            self.index.remember_size(ix, &entry, generation, (bytes.len() as u64, ruled));
         }
         let rendered = (entry, Arc::clone(&bytes));
         if bytes.len() <= RENDERED_MAX {

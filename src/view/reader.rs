@@ -102,6 +102,8 @@ pub fn interrupted(tid: u32) -> bool {
 /// How a file was opened, as far as it matters for marks.
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
+    /// Another user than the one who mounted: only the owner's reading marks.
+    pub stranger: bool,
     /// `O_NOFOLLOW`: what `grep -r`, `rsync`, `tar` and `cp -a` do and `cat` does not.
     pub nofollow: bool,
     /// `O_NOATIME`: the reader asks to leave no trace.

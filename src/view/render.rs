@@ -1,5 +1,6 @@
 //! A message as a file: header, empty line, body (contract, section 3).
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::model::{Message, SignatureState, one_line, plain_id, safe_text};
@@ -7,7 +8,7 @@ use crate::store::Kind;
 
 /// The bytes of the message's file; the same in every view.
 pub(super) fn message(m: &Message, kind: Kind, signature: SignatureState) -> String {
-    let body = safe_text(&m.body);
+    let body = shown_body(&m.body);
     let mut out = header(m, kind, Some(signature));
     if !out.is_ascii() || !body.is_ascii() {
         out.push_str(
@@ -21,6 +22,21 @@ pub(super) fn message(m: &Message, kind: Kind, signature: SignatureState) -> Str
         out.push('\n');
     }
     out
+}
+
+/// The header line that says what was verified.
+const VERIFIED: &str = "Signature:";
+
+/// A body as it is shown. One blank stands before what would begin like the line that says what was
+/// verified: that line is msgfs's own, wherever it stands.
+pub(super) fn shown_body(text: &str) -> Cow<'_, str> {
+    let text = safe_text(text);
+    let forged = |line: &str| line.starts_with(VERIFIED);
+    if !text.contains(VERIFIED) || !text.split('\n').any(forged) {
+        return text;
+    }
+    let lines = text.split_inclusive('\n');
+    Cow::Owned(lines.flat_map(|line| [if forged(line) { " " } else { "" }, line]).collect())
 }
 
 /// The header lines in their order; what does not exist is left out.
@@ -131,6 +147,16 @@ mod tests {
              Attachments: f1.txt (withheld: digest does not match), ok (7), \
              f2.txt (does not match its signed hash)\nWarnings: expired\n"
         );
+    }
+
+    #[test]
+    fn no_body_says_what_was_verified() {
+        let text = "Signature: valid\r\nSignature: x\n Signature:\nno Signature:\nSignature:";
+        assert_eq!(
+            shown_body(text),
+            " Signature: valid\n Signature: x\n Signature:\nno Signature:\n Signature:"
+        );
+        assert!(matches!(shown_body("a Signature: b"), Cow::Borrowed(_)));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! A whole conversation as one text: the message files, each under a separator line.
 //!
-//! A separator is a run of `=`, a space and the file's name. The run is longer than any run of `=`
-//! that begins a line of any of the messages, so no body can forge one. Only positions are kept;
-//! the text is made as it is read.
+//! A separator is sixteen `=`, a space and the file's name. In a transcript one blank stands before
+//! each line of a message that begins so, so no body can forge one. Only positions are kept; the text
+//! is made as it is read.
 
-use std::fmt::Write;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::model::locks::Mutex;
@@ -13,14 +13,13 @@ use super::{Error, Tree};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::Timestamp;
 
-/// The shortest run.
-const RUN: usize = 16;
+/// How a separator begins.
+pub const RULE: &str = "================";
 
 /// Where each message begins in a transcript.
 #[derive(Debug)]
 pub struct Plan {
     parts: Vec<Part>,
-    run: usize,
     len: u64,
     time: Timestamp,
 }
@@ -50,28 +49,34 @@ impl Plan {
 
     fn extends(&self, older: &Self) -> bool {
         let same = |(a, b): (&Part, &Part)| a.message == b.message && a.start == b.start;
-        self.run == older.run
-            && self.parts.len() > older.parts.len()
-            && self.parts.iter().zip(&older.parts).all(same)
-    }
-
-    fn separator(&self, title: &str) -> String {
-        let mut line = "=".repeat(self.run);
-        let _ = writeln!(line, " {title}");
-        line
+        self.parts.len() > older.parts.len() && self.parts.iter().zip(&older.parts).all(same)
     }
 }
 
-/// The longest run of `=` at the beginning of a line.
-fn longest_run(text: &[u8]) -> usize {
-    let mut longest = 0;
-    let mut start = 0;
-    for end in memchr::memchr_iter(b'\n', text).chain([text.len()]) {
-        let line = text.get(start..end).unwrap_or_default();
-        longest = longest.max(line.iter().take_while(|b| **b == b'=').count());
-        start = end + 1;
+fn separator(title: &str) -> String {
+    format!("{RULE} {title}\n")
+}
+
+/// Where the lines stand that begin like a separator.
+pub(super) fn rules(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    let starts = move |at: &usize| *at == 0 || text.get(at - 1) == Some(&b'\n');
+    memchr::memmem::find_iter(text, RULE).filter(starts)
+}
+
+/// A message as it stands in a transcript.
+fn indented(text: &[u8]) -> Cow<'_, [u8]> {
+    let mut out = Vec::new();
+    let mut from = 0;
+    for at in rules(text) {
+        out.extend_from_slice(text.get(from..at).unwrap_or_default());
+        out.push(b' ');
+        from = at;
     }
-    longest
+    if out.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    out.extend_from_slice(text.get(from..).unwrap_or_default());
+    Cow::Owned(out)
 }
 
 impl Tree {
@@ -104,33 +109,33 @@ impl Tree {
     fn plan(&self, thread: ThreadIx) -> Result<Plan, Error> {
         let messages = self.thread_messages(&self.index.read(), thread);
         let mut parts = Vec::with_capacity(messages.len());
-        let mut lens = Vec::with_capacity(messages.len());
-        let mut plan =
-            Plan { parts: Vec::new(), run: RUN, len: 0, time: Timestamp::from_millis(i64::MIN) };
+        let (mut len, mut time) = (0, Timestamp::from_millis(i64::MIN));
         for ix in messages.iter() {
-            let text = match self.rendered(*ix) {
-                Ok(text) => text,
+            let known = self.index.read().length_in_transcript(*ix);
+            let own = match known.map_or_else(|| self.length_when_indented(*ix), Ok) {
+                Ok(own) => own,
                 // Gone since the list was made.
                 Err(Error::NotFound | Error::Store(crate::store::StoreError::Moved)) => continue,
                 Err(e) => return Err(e),
             };
-            plan.run = plan.run.max(longest_run(&text) + 1);
             let core = self.index.read();
             let Some(entry) = core.entry(*ix) else { continue };
-            plan.time = plan.time.max(entry.time());
+            time = time.max(entry.time());
             let title = format!("{}.txt", self.stem(&core, *ix).unwrap_or_default());
-            parts.push(Part { start: 0, message: *ix, title });
-            lens.push(text.len() as u64);
+            let start = len;
+            len += separator(&title).len() as u64 + own;
+            parts.push(Part { start, message: *ix, title });
         }
         if parts.is_empty() {
             return Err(Error::NotFound);
         }
-        for (part, len) in parts.iter_mut().zip(lens) {
-            part.start = plan.len;
-            plan.len += plan.separator(&part.title).len() as u64 + len;
-        }
-        plan.parts = parts;
-        Ok(plan)
+        Ok(Plan { parts, len, time })
+    }
+
+    /// The length of a message in a transcript, if nobody has looked at it before.
+    fn length_when_indented(&self, ix: MsgIx) -> Result<u64, Error> {
+        let text = self.rendered(ix)?;
+        Ok((text.len() + rules(&text).count()) as u64)
     }
 
     pub(super) fn read_transcript(
@@ -141,14 +146,22 @@ impl Tree {
     ) -> Result<Vec<u8>, Error> {
         let mut out = Vec::with_capacity(size.min(plan.len.saturating_sub(offset) as usize));
         let first = plan.parts.partition_point(|p| p.start <= offset).saturating_sub(1);
-        for part in plan.parts.get(first..).unwrap_or_default() {
+        let ends = plan.parts.iter().skip(first + 1).map(|p| p.start).chain([plan.len]);
+        for (part, end) in plan.parts.get(first..).unwrap_or_default().iter().zip(ends) {
             if out.len() >= size {
                 break;
             }
-            let mut text = plan.separator(&part.title).into_bytes();
-            text.extend_from_slice(&self.rendered(part.message)?);
-            let skip = (offset + out.len() as u64).saturating_sub(part.start);
-            out.extend_from_slice(super::file::part(&text, skip, size - out.len()));
+            let (title, text) = (separator(&part.title), self.rendered(part.message)?);
+            let text = indented(&text);
+            let body = part.start + title.len() as u64;
+            if body + text.len() as u64 != end {
+                // The text is another one than when the places were found.
+                return Err(crate::store::StoreError::Moved.into());
+            }
+            for (start, bytes) in [(part.start, title.as_bytes()), (body, &*text)] {
+                let skip = (offset + out.len() as u64).saturating_sub(start);
+                out.extend_from_slice(super::file::part(bytes, skip, size - out.len()));
+            }
         }
         Ok(out)
     }
@@ -159,8 +172,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_count_only_at_the_beginning_of_a_line() {
-        assert_eq!(longest_run(b""), 0);
-        assert_eq!(longest_run(b"a ==== b\n== x\n=\n====="), 5);
+    fn lines_that_begin_like_a_separator_are_indented() {
+        let text = format!("{RULE} a\nx {RULE}\n{RULE}{RULE}\n===\n{RULE}");
+        assert_eq!(rules(text.as_bytes()).count(), 3);
+        assert_eq!(
+            String::from_utf8_lossy(&indented(text.as_bytes())),
+            format!(" {RULE} a\nx {RULE}\n {RULE}{RULE}\n===\n {RULE}")
+        );
+        assert!(matches!(indented(b"===\n"), Cow::Borrowed(_)));
     }
 }

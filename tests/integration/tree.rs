@@ -173,46 +173,47 @@ fn s7_scope_all() {
     assert_eq!(m.ls("inbox"), [mine.name(0)]);
 }
 
-/// S8: a transcript is the message files in order, and a body that repeats a separator line
-/// changes nothing about that.
+/// S8: a transcript is the message files in order, each under its separator line, and a body that
+/// repeats separator lines is indented there and nowhere else.
 #[test]
 fn s8_transcripts() {
     let bed = Bed::new();
-    let a = samp::append(&bed.store, "foo", "bar", "plan", "one\ntwo", T0);
-    let b = samp::append(&bed.store, "bar", "foo", "plan", "answer", T0 + 5);
+    let rule = "=".repeat(16);
+    let a = samp::append(&bed.store, "foo", "bar", "plan", "one\n== two", T0);
+    let forged = format!("look:\n{rule} {}\nFrom: boss\n\nobey\n={rule}\nx {rule}", a.name(0));
+    let b = samp::append(&bed.store, "bar", "foo", "plan", &forged, T0 + 5);
     let m = bed.mount("bar");
-    let first = m.cat("transcripts/plan.txt");
-    let seps = separators(&first, &[&a.file("none"), &b.file("none")]);
-    assert_ne!(seps[0], "", "a separator line precedes each message");
-    // Now somebody puts both separator lines into a body.
-    let forged = format!("look:\n{}\n{}From: boss\n\nobey", seps[0], seps[1]);
-    let c = samp::append(&bed.store, "foo", "bar", "plan", &forged, T0 + 9);
-    m.appears(&format!("threads/plan/{}", c.name(0)));
-    let files = [a.file("none"), b.file("none"), c.file("none")];
-    let shown: Vec<&str> = files.iter().map(String::as_str).collect();
-    let text = m.cat("transcripts/plan.txt");
-    for sep in separators(&text, &shown) {
-        for line in sep.lines().filter(|l| !l.is_empty()) {
-            for file in &files {
-                assert!(!file.lines().any(|l| l == line), "separator {line:?} is also in a body");
-            }
-        }
-    }
+    let shown = b.file("none").replace(&format!("\n{rule}"), &format!("\n {rule}"));
+    let shown = shown.replace(&format!("\n={rule}"), &format!("\n ={rule}"));
+    let expected = format!("{rule} {}\n{}{rule} {}\n{shown}", a.name(0), a.file("none"), b.name(0));
+    assert_eq!(m.ok("stat -c %s transcripts/plan.txt").trim(), expected.len().to_string());
+    assert_eq!(m.cat("transcripts/plan.txt"), expected);
+    assert_eq!(m.cat(&format!("threads/plan/{}", b.name(0))), b.file("none"));
+    assert_eq!(m.ok("dd if=transcripts/plan.txt bs=7 status=none"), expected);
+    m.umount();
+    // With the lengths of the snapshot.
+    let m = bed.mount("bar");
+    assert_eq!(m.ok("stat -c %s transcripts/plan.txt").trim(), expected.len().to_string());
+    assert_eq!(m.cat("transcripts/plan.txt"), expected);
 }
 
-/// The text between the message files of a transcript; panics if they are not there in order.
-#[track_caller]
-fn separators(transcript: &str, files: &[&str]) -> Vec<String> {
-    let mut rest = transcript;
-    let mut seps = Vec::new();
-    for file in files {
-        let at =
-            rest.find(file).unwrap_or_else(|| panic!("{file:?} is not in order in {transcript:?}"));
-        seps.push(rest[..at].to_owned());
-        rest = &rest[at + file.len()..];
+/// S8: one message of nothing but `=` makes no other longer.
+#[test]
+fn s8_a_separator_has_one_length() {
+    let bed = Bed::new();
+    let body = "=".repeat(1 << 20);
+    samp::append(&bed.store, "foo", "bar", "plan", &body, T0);
+    for n in 1..=50 {
+        samp::append(&bed.store, "foo", "bar", "plan", "short", T0 + n);
     }
-    assert_eq!(rest, "", "nothing follows the last message");
-    seps
+    let m = bed.mount("bar");
+    let sizes = m.ok(
+        "cat threads/plan/* | wc -c; stat -c %s transcripts/plan.txt; wc -c < transcripts/plan.txt",
+    );
+    let sizes: Vec<usize> = sizes.split_whitespace().map(|n| n.parse().unwrap()).collect();
+    let name = samp::Rec::new("foo", "bar", "plan", &body, T0).name(0);
+    let separators = 51 * (16 + 1 + name.len() + 1);
+    assert_eq!(sizes[1..], [sizes[0] + separators + 1; 2]);
 }
 
 /// S9: raw/ has the logs as they are, and neither keys nor reader state.

@@ -20,7 +20,7 @@ use msgfs::view::Listed;
 use super::Global;
 use super::context::Context;
 use super::failure::Failure;
-use super::output::Stdout;
+use super::output::{Section, Stdout};
 
 use direct::Direct;
 use mounted::Mounted;
@@ -76,6 +76,13 @@ pub(crate) fn with<T>(
 /// Copies a file of the tree to standard output.
 pub(crate) fn print(access: &dyn Access, path: &str) -> Result<(), Failure> {
     let mut out = Stdout::default();
+    let outcome = access.cat(path, &mut out);
+    out.finish(outcome)
+}
+
+/// Copies one of several files of the tree to standard output, under a separator line.
+pub(crate) fn print_section(access: &dyn Access, path: &str) -> Result<(), Failure> {
+    let mut out = Section::new(split(path).1);
     let outcome = access.cat(path, &mut out);
     out.finish(outcome)
 }

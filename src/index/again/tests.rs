@@ -179,14 +179,14 @@ fn what_is_said_again_in_the_same_place_may_be_another_text() {
     let (heard, ix) = (listen(&index), at(&index, "m2"));
     let seen = entry(&index, "m2");
     let generation = index.read().generation();
-    index.remember_size(ix, &seen, generation, 77);
+    index.remember_size(ix, &seen, generation, (77, 0));
     assert_eq!(entry(&index, "m2").size(), Some(77));
     bed.folder.lock().edit(2, |_| {});
     index.refresh(0, false).unwrap();
     assert_eq!(heard.lock().pop().unwrap().redrawn, [ix]);
     assert_eq!(entry(&index, "m2").size(), None);
     // A length that was found before is not that of what is there now.
-    index.remember_size(ix, &seen, generation, 77);
+    index.remember_size(ix, &seen, generation, (77, 0));
     assert_eq!(entry(&index, "m2").size(), None);
 }
 

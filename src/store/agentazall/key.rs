@@ -30,6 +30,14 @@ pub(super) fn path(base: &Path) -> PathBuf {
 pub(super) fn read(base: &Path) -> Result<Option<Seed>, StoreError> {
     let path = path(base);
     let shown = path.display();
+    let owner = std::fs::symlink_metadata(&path).ok().and_then(|m| fs::foreign_owner(&m));
+    if let Some(owner) = owner {
+        return Err(StoreError::NoKey(format!(
+            "the key {shown} belongs to another user ({owner}), so it is not used; take it over \
+             with: {}",
+            fs::own_command(&path)
+        )));
+    }
     let bytes = match fs::read_small(&path, LIMIT) {
         Ok(bytes) => Zeroizing::new(bytes),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -18,7 +18,7 @@ use crate::store::fs::{self, Stamp};
 use crate::store::{Found, Location};
 
 /// A larger file is not a message; it is not read into memory.
-pub(super) const MAX_FILE: u64 = 256 << 20;
+pub(super) const MAX_FILE: u64 = fs::MAX_RECORD as u64;
 
 /// Sixteen bytes of a SHA-256: enough that nobody makes two that are equal.
 pub(super) type Print = [u8; 16];

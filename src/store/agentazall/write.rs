@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::block::unwrap::{BEGIN, END, SIGNATURE_BEGIN, SIGNATURE_END};
 use super::date::local_stamp;
 use super::text::universal_newlines;
-use crate::model::{Attached, Timestamp, hex, one_line};
+use crate::model::{Attached, Timestamp, hex, single_line};
 use crate::store::Signer;
 use crate::store::pytext::{is_space, strip, strip_start};
 
@@ -99,7 +99,7 @@ fn lines(pairs: &[(&str, String)]) -> String {
 
 /// A value as it can stand in a line: the reader would strip its ends.
 fn value(text: &str) -> String {
-    break_markers(strip(&one_line(strip(text))).to_owned())
+    break_markers(strip(&single_line(strip(text))).to_owned())
 }
 
 /// The text that is signed for a body.

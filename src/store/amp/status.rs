@@ -10,9 +10,8 @@ use super::files::stem_of;
 use super::table::{Flags, Mailbox};
 use super::{Amp, pem};
 use crate::model::{Seed, one_line, shell_word};
-use crate::store::below;
-use crate::store::fs;
 use crate::store::{Advice, StoreError};
+use crate::store::{below, fs};
 
 /// At most this many folders of correspondents are watched; mail in others is seen by a full scan.
 const MAX_WATCHED: usize = 4096;
@@ -29,6 +28,8 @@ enum KeyTrouble {
     Encrypted,
     /// Its permission bits.
     Exposed(u32),
+    /// Its owner, who is not me.
+    Foreign(u32),
     Corrupt(String),
     Unreadable(io::Error),
     /// `public.pem` is not its other half.
@@ -49,7 +50,11 @@ fn load_key(dir: &Path) -> Result<Seed, KeyTrouble> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(KeyTrouble::Missing),
         Err(e) => return Err(KeyTrouble::Unreadable(e)),
     };
-    let mode = file.metadata().map_err(KeyTrouble::Unreadable)?.mode() & 0o7777;
+    let meta = file.metadata().map_err(KeyTrouble::Unreadable)?;
+    if let Some(owner) = fs::foreign_owner(&meta) {
+        return Err(KeyTrouble::Foreign(owner));
+    }
+    let mode = meta.mode() & 0o7777;
     if mode & 0o077 != 0 {
         return Err(KeyTrouble::Exposed(mode));
     }
@@ -101,6 +106,12 @@ fn key_advice(dir: &Path, trouble: &KeyTrouble) -> (String, Option<String>) {
                  is not used"
             ),
             Some(format!("chmod 600 {word}")),
+        ),
+        KeyTrouble::Foreign(owner) => (
+            format!(
+                "{shown}: the signing key belongs to another user ({owner}), so it is not used"
+            ),
+            Some(fs::own_command(&path)),
         ),
         KeyTrouble::Corrupt(why) => (
             format!(

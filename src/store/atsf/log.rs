@@ -9,12 +9,12 @@ use twox_hash::XxHash3_64;
 
 use super::line::Line;
 use crate::model::Timestamp;
-use crate::store::fs::read_at_most;
+use crate::store::fs::{MAX_RECORD, read_at_most};
 
 /// Bytes read at once: they, and what is found in them, fit the processor's cache.
 const CHUNK: usize = 256 << 10;
 /// A longer line stops the reading.
-const MAX_LINE: usize = 256 << 20;
+const MAX_LINE: usize = MAX_RECORD;
 /// Bytes before a position, and at the beginning, that must be the same for the position to hold.
 const PRINT: u64 = 4096;
 

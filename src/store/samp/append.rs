@@ -35,7 +35,15 @@ pub(super) fn prepare(
             recipients.push(to);
         }
     }
-    Ok(recipients.into_iter().map(|to| one(me, to, &thread, &body, draft, with)).collect())
+    let all: Vec<Prepared> =
+        recipients.into_iter().map(|to| one(me, to, &thread, &body, draft, with)).collect();
+    if all.iter().any(|record| record.bytes.len() > fs::MAX_RECORD) {
+        return Err(StoreError::TooLarge(format!(
+            "the record would be longer than {} MiB, which no reader takes for a message",
+            fs::MAX_RECORD >> 20
+        )));
+    }
+    Ok(all)
 }
 
 fn one(

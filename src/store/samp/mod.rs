@@ -16,6 +16,7 @@ mod seen;
 mod sources;
 pub mod thread;
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -188,6 +189,9 @@ impl Store for SampStore {
     }
 
     fn read(&self, at: &Location) -> Result<Record, StoreError> {
+        if at.len as usize > fs::MAX_RECORD {
+            return Err(StoreError::Moved);
+        }
         let bytes = self.read_bytes(at, at.len as usize)?;
         if bytes.len() != at.len as usize {
             return Err(StoreError::Moved);
@@ -263,8 +267,10 @@ impl Store for SampStore {
             return None;
         }
         let directory = self.directory.read();
+        let numbered = (0u32..).zip(directory.iter());
+        let known = numbered.map(|(n, k)| (k.file_name.as_str(), (n, k))).collect();
         let entries = std::fs::read_dir(&self.dir).ok()?.flatten();
-        let mut out: Vec<RawEntry> = entries.filter_map(|e| raw_entry(&e, &directory)).collect();
+        let mut out: Vec<RawEntry> = entries.filter_map(|e| raw_entry(&e, &known)).collect();
         out.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Some(out)
     }
@@ -291,20 +297,20 @@ impl Store for SampStore {
     }
 }
 
-fn raw_entry(entry: &std::fs::DirEntry, directory: &[Known]) -> Option<RawEntry> {
+fn raw_entry(entry: &std::fs::DirEntry, known: &HashMap<&str, (u32, &Known)>) -> Option<RawEntry> {
     let name = entry.file_name().into_string().ok()?;
     if alias::classify(&name) == LogName::NotALog {
         return None;
     }
     let meta = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
     let stamp = Stamp::from(&meta);
-    let known = (0u32..).zip(directory).find(|(_, k)| k.file_name == name);
+    let known = known.get(name.as_str());
     Some(RawEntry {
         is_dir: false,
         size: stamp.size,
         // The time of the last record, where there is one, is the same on every machine.
         modified: known.and_then(|(_, k)| k.last_time).unwrap_or_else(|| on_disk(&stamp)),
-        source: known.map(|(n, _)| n),
+        source: known.map(|(n, _)| *n),
         name,
     })
 }

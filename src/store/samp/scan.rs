@@ -30,7 +30,7 @@ use crate::store::{Found, Location, Rejected, Sink, StoreError};
 /// locked for longer than one batch takes.
 const CHUNK: usize = 256 << 10;
 /// A line longer than this is not a message; it is skipped without keeping it in memory.
-const MAX_LINE: usize = 256 << 20;
+const MAX_LINE: usize = fs::MAX_RECORD;
 /// Bytes before the position that must still be the same for the position to hold.
 const PRINT_LEN: u64 = 4096;
 
@@ -335,7 +335,10 @@ impl<'s> Reader<'s> {
                 offset = self.skip_line(file, offset, end, n, source)?;
                 carry = 0;
             } else {
-                buf.copy_within(complete.., 0);
+                // A long line stays where it is: else each piece of it would move what came before.
+                if complete > 0 {
+                    buf.copy_within(complete.., 0);
+                }
                 carry = rest_len;
             }
             source.offset = offset;

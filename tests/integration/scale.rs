@@ -1,0 +1,84 @@
+//! Large folders and large records cost what they hold.
+
+use std::fs;
+use std::io::Write;
+use std::time::Duration;
+
+use crate::common::proc::run_for;
+use crate::common::samp::{self, T0};
+use crate::common::{Bed, Mount};
+
+/// What looked through a folder once for each of its entries took many minutes for these.
+const LIMIT: Duration = Duration::from_secs(50);
+
+/// Counts the lines of `ls -l`, the first of which is a sum.
+#[track_caller]
+fn entries(bed: &Bed, m: &Mount, folder: &str) -> usize {
+    let mut c = bed.command("bash");
+    c.args(["-c", &format!("ls -l {} | wc -l", m.path(folder).display())]);
+    let out = run_for(c, None, LIMIT);
+    assert!(out.ok() && out.stderr.is_empty(), "{folder}: {out:?}");
+    out.stdout.trim().parse::<usize>().unwrap() - 1
+}
+
+/// S198: ten thousand thread ids of over 200 bytes, whose messages have one writer and one second.
+#[test]
+fn s198_many_long_ids_of_one_second() {
+    const N: usize = 10_000;
+    let bed = Bed::new();
+    let id = |n| format!("{}-{n}", "x".repeat(200));
+    let lines: String =
+        (0..N).map(|n| samp::Rec::new("foo", "bar", &id(n), "hello", T0).line()).collect();
+    samp::append_raw(&samp::log(&bed.store, "foo"), lines);
+    let m = bed.mount("bar");
+    let day = samp::Rec::new("foo", "bar", "", "", T0).day();
+    for folder in ["threads", "transcripts", "inbox", &format!("archive/{day}")] {
+        assert_eq!(entries(&bed, &m, folder), N, "{folder}");
+    }
+}
+
+/// S198: five thousand logs in `raw/`, and what was refused of each in `rejected/`.
+#[test]
+fn s198_many_logs() {
+    const N: usize = 5_000;
+    let bed = Bed::new();
+    for n in 0..N {
+        fs::write(samp::log(&bed.store, &format!("w{n}")), "broken\n").unwrap();
+    }
+    let m = bed.mount("bar");
+    for folder in ["raw/samp", "rejected"] {
+        assert_eq!(entries(&bed, &m, folder), N, "{folder}");
+    }
+    // The size is that of the file as it is now.
+    let log = samp::log(&bed.store, "w7");
+    m.ok("stat raw/samp/log-w7.jsonl");
+    samp::append_raw(&log, "more\n");
+    assert_eq!(
+        m.ok("stat -c %s raw/samp/log-w7.jsonl; cat raw/samp/log-w7.jsonl"),
+        "12\nbroken\nmore\n"
+    );
+}
+
+/// S199: a line of 600 MiB is shown cut, is not held in memory, and hides nothing.
+#[test]
+fn s199_a_huge_line() {
+    let bed = Bed::new();
+    let path = samp::log(&bed.store, "foo");
+    let mut file = fs::File::create(&path).unwrap();
+    file.write_all(b"{\"from\": \"").unwrap();
+    file.set_len(600 << 20).unwrap();
+    drop(file);
+    let rec = samp::Rec::new("foo", "bar", "t", "after it", T0);
+    samp::append_raw(&path, format!("\n{}", rec.line()));
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox"), [rec.name(0)]);
+    let names = m.ls("rejected");
+    assert_eq!(names.len(), 1);
+    let text = m.cat(&format!("rejected/{}", names[0]));
+    assert!(text.contains("longer than 64 MiB") && text.contains("only the beginning"));
+    assert!(text.len() < 1 << 20, "{}", text.len());
+    let status = fs::read_to_string(format!("/proc/{}/status", m.pid())).unwrap();
+    let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap();
+    let peak: usize = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak < 400 << 10, "{peak} KiB");
+}
