@@ -75,9 +75,17 @@ fn is_left(name: &[u8], age: Duration) -> bool {
     let Some((space, pid)) = writer(name) else { return false };
     let Some(process) = rustix::process::Pid::from_raw(pid) else { return false };
     let mine = pid.cast_unsigned() == std::process::id();
-    let gone = || rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH);
     // After a while an id that is in use is somebody else's.
-    age >= STRANGE && !(mine && space == here()) || space == here() && !mine && gone()
+    age >= STRANGE && !(mine && space == here()) || space == here() && !mine && is_dead(process)
+}
+
+/// Whether a process has ended, also one whose end nobody has asked for yet.
+fn is_dead(process: rustix::process::Pid) -> bool {
+    if rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH) {
+        return true;
+    }
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
+    stat.is_ok_and(|s| s.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
 }
 
 /// Removes what killed processes left in the folder `base/below`.
