@@ -287,7 +287,8 @@ mod checked {
     }
 }
 
-#[cfg(all(test, debug_assertions))]
+#[cfg(test)]
+#[cfg(debug_assertions)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 

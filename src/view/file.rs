@@ -325,7 +325,9 @@ impl Tree {
             OpenFile::Waiting { answer, .. } => {
                 self.mark_read(file, None);
                 let handed = answer.lock().take().and_then(|a| a.handed);
-                handed.into_iter().for_each(|ix| self.take_back(ix));
+                if let Some(ix) = handed {
+                    self.take_back(ix);
+                }
             }
             _ => self.mark_read(file, None),
         }
