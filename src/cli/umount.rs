@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use msgfs::config::{self, Holder};
 use msgfs::fuse::mountpoint::{self, MountState, Unmount, UnmountError, shell_word};
-
+use msgfs::view::reader::program_of;
 use rustix::process::{Pid, Signal};
 
 use super::context;
@@ -91,9 +91,14 @@ fn end(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
 /// Ends the msgfs of a mount that was taken away lazily and is still used: who uses it gets errors from
 /// now on.
 fn end_detached(state: &Path, holder: &Holder, shown: &str) -> Result<(), Failure> {
-    let pid = holder.pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
     let failed = |e: rustix::io::Errno| Failure::io(format!("cannot end {holder}"), &e.into());
-    let pid = pid.ok_or_else(|| Failure::refused(format!("{shown} is just being mounted")))?;
+    // A number from another container is another process here.
+    let ours = holder.pid.filter(|pid| program_of(*pid).as_deref() == Some("msgfs"));
+    let pid = ours.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)).ok_or_else(|| {
+        Failure::refused(format!(
+            "{shown} is not mounted here, but another msgfs has its name: {holder}"
+        ))
+    })?;
     rustix::process::kill_process(pid, Signal::TERM).map_err(failed)?;
     wait_for_end(state, holder, shown)?;
     output::say(&format!("{shown} was detached already; its msgfs has ended now"));

@@ -16,6 +16,9 @@ use crate::model::{one_line, shell_word};
 /// How long a lock that is held is tried again: a process that is ending may still hold it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// How long, if that process has ended but for threads that wait for a slow disk.
+const LAST_THREADS: Duration = Duration::from_secs(20);
+
 /// The file's content is a few dozen bytes and a path.
 const MAX_CONTENT: u64 = 64 << 10;
 
@@ -102,7 +105,13 @@ impl StateLock {
                 Err(Errno::WOULDBLOCK) if start.elapsed() < PATIENCE => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                Err(Errno::WOULDBLOCK) => return Err(LockError::Held(read(&file))),
+                Err(Errno::WOULDBLOCK) => {
+                    let holder = read(&file);
+                    if start.elapsed() > LAST_THREADS || !has_ended(&holder) {
+                        return Err(LockError::Held(holder));
+                    }
+                    std::thread::sleep(Duration::from_millis(50));
+                }
                 Err(e) => return Err(io(e.into())),
             }
         }
@@ -127,6 +136,14 @@ impl StateLock {
             .and_then(|()| self.file.write_all_at(text.as_bytes(), 0))
             .map_err(|source| LockError::Io { path: self.path.clone(), source })
     }
+}
+
+/// Whether a process was ended, and only some of its threads have not noticed yet.
+fn has_ended(holder: &Holder) -> bool {
+    let Some(pid) = holder.pid else { return false };
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The command's name may hold anything, also spaces and parentheses.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 /// Who holds a state folder right now; `None` if nobody does. Takes nothing away from anybody: an

@@ -12,7 +12,7 @@ use lru::LruCache;
 use super::Ended;
 use super::handles::Handles;
 use super::inplace::InPlace;
-use super::moving::Moving;
+use super::moving::{self, Moving};
 use super::waiting::Waiters;
 use crate::view::reader::{Process, thread_group};
 use crate::view::{Access, Attr, Caching, Error, Listing, Node, OpenFile, Place, Reader, Tree};
@@ -144,8 +144,10 @@ impl Adapter {
     pub fn find(&self, who: u32, parent: INodeNo, name: &OsStr) -> Result<Attr, Error> {
         let (parent, name) = (self.node(parent)?, text(name)?);
         if parent == Node::Inbox
-            && let Some(from) = self.moving.answer(who, name)
+            && let Some(from) = self.moving.answer(who, name, || moving::renames(who))
         {
+            // Again: somebody may have read it meanwhile.
+            self.tree.make_unread(&from);
             return Ok(Attr { caching: Caching::Volatile, ..self.entry(&from)? });
         }
         let found = self.tree.lookup(&parent, name).and_then(|node| self.entry(&node));
@@ -209,7 +211,6 @@ impl Adapter {
         mut add: impl FnMut(u64, &str, &Node) -> bool,
     ) {
         if dir.node == Node::Inbox && offset == 0 {
-            self.moving.listed();
             self.tree.listed_inbox(Process::of(req.pid()));
         }
         for number in offset..dir.listing.len() as u64 + 2 {

@@ -6,7 +6,11 @@
 //! then begins anew, in the same system call, and asks for both names again. This time `inbox/X` is
 //! said to be the inode of `archive/DAY/X`. A rename of a file to another name of the same file does
 //! nothing by definition: the system call returns 0 and no name has moved. That answer is given to the
-//! mover alone, as often as the kernel asks in this call, and holds for no time at all.
+//! mover alone, while it renames, and holds for no time at all.
+//!
+//! Whether a thread still renames is in `/proc/TID/syscall`. Where that cannot be read (Yama, without
+//! root), the answer is given as often as the kernel is expected to ask: once, and once more if
+//! it knows another inode under the name.
 
 use std::time::{Duration, Instant};
 
@@ -26,9 +30,8 @@ struct Move {
     name: String,
     /// What the name leads to until then.
     from: Node,
-    /// How often the kernel asks: once more if it knows another inode under the name.
+    /// How often the kernel is expected to ask.
     asks: u8,
-    asked: bool,
     since: Instant,
 }
 
@@ -40,49 +43,55 @@ impl Moving {
     /// A rename is answered with ESTALE. `known`: the name leads to something in `inbox/`.
     pub fn begin(&self, mover: u32, name: &str, from: Node, known: bool) {
         let mut moves = self.0.lock();
-        let same = moves.iter().position(|m| m.mover == mover);
-        // The kernel begins anew only once: it has been here before, and gives up after this answer.
-        let gives_up = same.is_some_and(|at| {
-            let before = moves.remove(at);
-            before.asked && before.name == name && before.since.elapsed() < COMES_BACK
-        });
-        if gives_up {
-            return;
-        }
+        moves.retain(|m| m.mover != mover && m.since.elapsed() < COMES_BACK);
         if moves.len() >= MANY {
             moves.remove(0);
         }
         let (name, asks, since) = (name.to_owned(), 1 + u8::from(known), Instant::now());
-        moves.push(Move { mover, name, from, asks, asked: false, since });
+        moves.push(Move { mover, name, from, asks, since });
     }
 
     /// What a name in `inbox/` leads to for the thread that looks it up, if it is moving it.
-    pub fn answer(&self, who: u32, name: &str) -> Option<Node> {
+    /// `renames`: whether it is in a rename now, if that can be known.
+    pub fn answer(
+        &self,
+        who: u32,
+        name: &str,
+        renames: impl FnOnce() -> Option<bool>,
+    ) -> Option<Node> {
         let mut moves = self.0.lock();
         if moves.is_empty() {
             return None;
         }
-        moves.retain(|m| m.since.elapsed() < COMES_BACK);
         let at = moves.iter().position(|m| m.mover == who && m.name == name);
         let Some(at) = at else {
             // From now on the kernel knows the name, and asks the mover's call once more.
-            let others = moves.iter_mut().filter(|m| m.name == name && !m.asked);
-            others.for_each(|m| m.asks = 2);
+            moves.iter_mut().filter(|m| m.name == name).for_each(|m| m.asks = 2);
             return None;
         };
         let m = moves.get_mut(at)?;
-        (m.asks, m.asked) = (m.asks.saturating_sub(1), true);
-        let from = m.from.clone();
-        if m.asks == 0 {
+        let renames = renames();
+        if renames.is_none() {
+            m.asks = m.asks.saturating_sub(1);
+        }
+        let answers = renames != Some(false) && m.since.elapsed() < COMES_BACK;
+        let from = answers.then(|| m.from.clone());
+        if m.asks == 0 || !answers {
             moves.remove(at);
         }
-        Some(from)
+        from
     }
+}
 
-    /// `inbox/` is listed, which tells the kernel its names.
-    pub fn listed(&self) {
-        self.0.lock().iter_mut().filter(|m| !m.asked).for_each(|m| m.asks = 2);
-    }
+/// Whether a thread is in a system call that renames; `None` if that cannot be seen.
+pub(super) fn renames(tid: u32) -> Option<bool> {
+    let call = std::fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?;
+    let number: libc::c_long = call.split_ascii_whitespace().next()?.parse().ok()?;
+    #[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "arm"))]
+    let old = number == libc::SYS_rename;
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "x86", target_arch = "arm")))]
+    let old = false;
+    Some(old || number == libc::SYS_renameat || number == libc::SYS_renameat2)
 }
 
 #[cfg(test)]
@@ -92,36 +101,29 @@ mod tests {
     const X: Node = Node::Readme;
 
     #[test]
-    fn only_the_mover_is_answered_and_as_often_as_the_kernel_asks() {
+    fn who_renames_is_answered_as_long_as_it_does() {
         let moving = Moving::default();
         moving.begin(1, "x", X, false);
-        assert_eq!(moving.answer(1, "y"), None);
-        assert_eq!(moving.answer(1, "x"), Some(X));
-        assert_eq!(moving.answer(1, "x"), None);
+        let answers = |who, name, renames| moving.answer(who, name, || renames).is_some();
+        assert!(!answers(1, "y", Some(true)) && !answers(2, "x", Some(true)));
+        assert!(answers(1, "x", Some(true)) && answers(1, "x", Some(true)));
+        assert!(!answers(1, "x", Some(false)) && !answers(1, "x", Some(true)));
+        assert!(!renames(std::process::id()).unwrap_or(false));
+    }
+
+    #[test]
+    fn otherwise_as_often_as_the_kernel_asks() {
+        let moving = Moving::default();
+        let answers = |who| moving.answer(who, "x", || None).is_some();
+        moving.begin(1, "x", X, false);
+        assert_eq!([answers(1), answers(1)], [true, false]);
         moving.begin(1, "x", X, true);
         moving.begin(2, "x", Node::Status, true);
-        assert_eq!(moving.answer(3, "x"), None);
-        assert_eq!([1, 2, 1, 2].map(|who| moving.answer(who, "x")).map(|n| n.is_some()), [true; 4]);
-        assert_eq!([1, 2].map(|who| moving.answer(who, "x")), [None, None]);
-    }
-
-    #[test]
-    fn who_looks_meanwhile_makes_the_kernel_ask_again() {
-        let moving = Moving::default();
-        for look in [|m: &Moving| drop(m.answer(9, "x")), Moving::listed] {
-            moving.begin(1, "x", X, false);
-            look(&moving);
-            assert_eq!([(); 3].map(|()| moving.answer(1, "x").is_some()), [true, true, false]);
-        }
-    }
-
-    #[test]
-    fn a_move_that_comes_again_leaves_no_answer_behind() {
-        let moving = Moving::default();
-        moving.begin(1, "x", X, true);
-        assert!(moving.answer(1, "x").is_some());
-        moving.begin(1, "x", X, true);
-        assert_eq!(moving.answer(1, "x"), None);
+        assert_eq!([answers(1), answers(2), answers(1), answers(2)], [true; 4]);
+        assert_eq!([answers(1), answers(2)], [false; 2]);
+        // Who looks meanwhile makes the kernel ask again.
+        moving.begin(1, "x", X, false);
+        assert_eq!([answers(9), answers(1), answers(1), answers(1)], [false, true, true, false]);
         for n in 0..2 * MANY as u32 {
             moving.begin(n, "x", X, false);
         }

@@ -288,6 +288,8 @@ mod checked {
 }
 
 #[cfg(test)]
+#[cfg(debug_assertions)]
+#[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -23,6 +23,7 @@ mod raw;
 pub mod reader;
 mod readme;
 mod render;
+mod rendered;
 mod stale;
 mod status;
 #[cfg(test)]
@@ -62,9 +63,8 @@ use crate::model::{
 use crate::outbox::Outbox;
 use crate::store::{Record, Store};
 use reader::Listers;
+use rendered::Rendered;
 
-/// Rendered messages kept for the next reader.
-const RENDERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 /// A longer message is not kept.
 const RENDERED_MAX: usize = 64 << 10;
 /// Threads whose order or transcript is kept.
@@ -107,9 +107,6 @@ struct AtStart {
 /// Messages of a thread in listing order, as of a generation of the index.
 type ThreadOrder = (u64, Arc<Vec<MsgIx>>);
 
-/// A rendered message, and its entry as it was then: it is rendered again once it looks different.
-type Rendered = (Entry, Arc<[u8]>);
-
 /// The tree of one mount.
 pub struct Tree {
     index: Arc<Index>,
@@ -119,7 +116,7 @@ pub struct Tree {
     firsts: firsts::Firsts,
     long_ids: Mutex<threads::LongIds>,
     twins: twins::Seen,
-    rendered: Mutex<LruCache<MsgIx, Rendered>>,
+    rendered: Mutex<rendered::Cache>,
     /// The last message that was too long for the cache: who reads it reads on.
     large: Mutex<Option<(MsgIx, Rendered)>>,
     /// Messages whose text changed and whose pages the kernel may still hold.
@@ -165,7 +162,7 @@ impl Tree {
             long_ids: Mutex::default(),
             twins: twins::Seen::default(),
             settings,
-            rendered: Mutex::new(LruCache::new(RENDERED)),
+            rendered: Mutex::default(),
             large: Mutex::new(None),
             rewritten: Mutex::default(),
             parts: parts::Seen::default(),
@@ -270,7 +267,7 @@ impl Tree {
         let holds = |seen: &Entry, bytes: &Arc<[u8]>| {
             entry.looks_like(seen) && entry.size() == Some(bytes.len() as u64)
         };
-        if let Some((seen, bytes)) = self.rendered.lock().get(&ix)
+        if let Some((seen, bytes)) = self.rendered.lock().get(ix)
             && holds(seen, bytes)
         {
             return Ok(Arc::clone(bytes));

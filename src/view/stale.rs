@@ -64,7 +64,7 @@ impl Tree {
         {
             let mut rendered = self.rendered.lock();
             for ix in &all {
-                rendered.pop(ix);
+                rendered.forget(*ix);
             }
         }
         for ix in &all {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::model::locks::{Level, Mutex};
 
 use super::file::OpenFile;
-use super::node::Node;
+use super::node::{Node, Place};
 use super::{Access, Error, Tree, Writers};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::Timestamp;
@@ -320,7 +320,7 @@ impl Tree {
                     return Err(Error::not_permitted("this message is not addressed to you"));
                 }
                 if *parent != Node::Inbox {
-                    self.index.mark(ix, false, false);
+                    self.make_unread(&Node::Message(Place::Inbox, ix));
                 }
                 Ok(())
             }
@@ -342,6 +342,13 @@ impl Tree {
             _ => Err(Error::not_permitted(
                 "only drafts in outbox/ and private files in me/ can be renamed, and messages moved from archive/ to inbox/",
             )),
+        }
+    }
+
+    /// A message is unread again.
+    pub fn make_unread(&self, message: &Node) {
+        if let Node::Message(_, ix) = message {
+            self.index.mark(*ix, false, false);
         }
     }
 

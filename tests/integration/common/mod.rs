@@ -55,6 +55,8 @@ pub(crate) struct Bed {
     pub(crate) store: PathBuf,
     /// Extra environment for everything started from this bed.
     pub(crate) env: Vec<(OsString, OsString)>,
+    /// How long its mounts may live.
+    pub(crate) limit: Duration,
 }
 
 impl Bed {
@@ -66,7 +68,7 @@ impl Bed {
             "/dev/fuse is missing: these tests need FUSE (modprobe fuse, or docker run --device /dev/fuse)"
         );
         let root = tempfile::Builder::new().prefix("msgfs-it-").tempdir().expect("tempdir");
-        let bed = Self { store: root.path().join("store"), root, env: Vec::new() };
+        let bed = Self { store: root.path().join("store"), root, env: Vec::new(), limit: LIMIT };
         for d in ["home", "state", "cache", "config", "data", "run", "store", "cwd"] {
             fs::create_dir(bed.path(d)).expect("mkdir");
         }
@@ -245,7 +247,7 @@ impl Mount {
         let limit = std::env::var("MSGFS_TEST_LIMIT")
             .ok()
             .and_then(|s| s.parse().ok())
-            .map_or(LIMIT, Duration::from_secs);
+            .map_or(bed.limit, Duration::from_secs);
         std::thread::spawn(move || {
             let start = Instant::now();
             while !f.load(Ordering::SeqCst) {
@@ -457,7 +459,7 @@ impl Mount {
         self.finish();
     }
 
-    /// Stops the watchdog and complains if it had to act.
+    /// Stops the watchdog and complains if it had to act, or if msgfs panicked: locks out of their order do.
     #[track_caller]
     fn finish(&mut self) {
         self.finished.store(true, Ordering::SeqCst);
@@ -466,6 +468,9 @@ impl Mount {
             !late || std::thread::panicking(),
             "the test took too long; its connection to the kernel was aborted"
         );
+        let log = fs::read_to_string(self.lock.with_file_name("log")).unwrap_or_default();
+        let sound = !log.contains("panicked at");
+        assert!(sound || std::thread::panicking(), "msgfs panicked:\n{log}");
     }
 }
 
