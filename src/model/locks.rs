@@ -38,8 +38,12 @@ pub enum Level {
     Core,
     /// The tables of a store.
     Table,
-    /// Nothing is locked while it is held.
+    /// The way of the spool to the disk.
+    Spool,
+    /// Nothing is locked while it is held, but what follows.
     Leaf,
+    /// The folders from which temporary files were removed.
+    Swept,
 }
 
 /// `parking_lot::Mutex` with a level.

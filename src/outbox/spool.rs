@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::model::locks::Mutex;
+use crate::model::locks::{Level, Mutex};
 use serde::{Deserialize, Serialize};
 
 use crate::store::{Durability, Prepared, fs};
@@ -141,7 +141,8 @@ impl Spool {
             fs::sync_dir(dir)?;
         }
         let state = State { file, len, written: len, next, pending };
-        let (disk, failures) = (Mutex::default(), AtomicU64::new(0));
+        let disk = Mutex::at(Level::Spool, Disk::default());
+        let failures = AtomicU64::new(0);
         Ok(Self { durability, state: Mutex::new(state), disk, failures })
     }
 

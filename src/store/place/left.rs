@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use crate::model::locks::Mutex;
+use crate::model::locks::{Level, Mutex};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use twox_hash::XxHash3_64;
 
@@ -98,7 +98,8 @@ pub fn sweep(base: &Path, below: &Path) {
 
 /// The same for the folder in which `temp` will be, unless this process has done that.
 pub(super) fn sweep_once(dir: BorrowedFd<'_>, temp: &Path) {
-    static SWEPT: LazyLock<Mutex<HashSet<(u64, u64)>>> = LazyLock::new(Mutex::default);
+    static SWEPT: LazyLock<Mutex<HashSet<(u64, u64)>>> =
+        LazyLock::new(|| Mutex::at(Level::Swept, HashSet::new()));
     let folder = temp.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(folder) = rustix::fs::openat(dir, folder, flags, Mode::empty()) else { return };

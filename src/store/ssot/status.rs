@@ -56,8 +56,8 @@ impl Ssot {
 
     /// See [`Store::health`](crate::store::Store::health).
     pub(super) fn health_lines(&self) -> Vec<String> {
-        let seen = self.seen.read();
         let read = self.table.read().files.iter().any(File::is_message);
+        let seen = self.seen.read();
         let gone = fs::away_line(&self.dir).filter(|_| read);
         let lines = seen.trouble.values().flatten().map(|line| one_line(line).into_owned());
         bounded(gone.into_iter().chain(lines).collect(), "files")
