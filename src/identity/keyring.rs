@@ -23,85 +23,24 @@
 //! One mutex over the state, held while the file is written so that nothing is lost in between, and
 //! never while a signature is verified. The lock on disk is taken after the mutex.
 
+mod error;
+mod words;
+
+pub use error::KeyringError;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::model::locks::Mutex;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
+use self::words::{changed_key, foreign_key, wrong_signature};
 use super::disk::{self, Stamp, WriteLock};
 use super::document::{By, Document, PinForm, Trusted, iso, parse_time};
-use super::{shell_path, shown};
-use crate::model::verify::{BadKey, check_key, verify};
+use crate::model::locks::Mutex;
+use crate::model::verify::{check_key, verify};
 use crate::model::{Claim, ClaimScope, Fingerprint, PublicKey, Timestamp, one_line};
-
-/// Why the keyring could not be read or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyringError {
-    /// The file is not a keyring.
-    #[error(
-        "{}: not a usable keyring: {problem}; msgfs never replaces it: mend it, or move it away to \
-         start with an empty one (every sender is then trusted on first use again): mv {} {}.bad",
-        shown(path),
-        shell_path(path),
-        shell_path(path)
-    )]
-    Corrupt {
-        /// The keyring.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The operating system refused.
-    #[error("{}: the keyring cannot be read or written: {source}", shown(path))]
-    Io {
-        /// The keyring.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The keyring was opened with [`Keyring::open_read_only`].
-    #[error(
-        "{}: the keyring is open for reading only, so trust cannot be changed here",
-        shown(path)
-    )]
-    ReadOnly {
-        /// The keyring.
-        path: PathBuf,
-    },
-    /// There is no refused key to trust.
-    #[error(
-        "no key of {} was refused, so there is none to trust; give the key itself with `--key BASE64`, or see \
-         `msgfs key list`",
-        one_line(address)
-    )]
-    NothingRefused {
-        /// The address.
-        address: String,
-    },
-    /// The key can vouch for nobody.
-    #[error("key {fingerprint} cannot be trusted: {source}")]
-    BadKey {
-        /// The key's name.
-        fingerprint: Fingerprint,
-        /// The rule it breaks.
-        source: BadKey,
-    },
-    /// The keyring holds a different key of the same name.
-    #[error(
-        "key {fingerprint} cannot be trusted: the keyring already holds a different key with this \
-         fingerprint; one of the two was made to look like the other"
-    )]
-    Collision {
-        /// The name both keys have.
-        fingerprint: Fingerprint,
-    },
-    /// Nobody has the empty address.
-    #[error("an empty address cannot be trusted")]
-    NoAddress,
-}
 
 /// Stands for one message in the keyring: 8 bytes of a hash of where it is kept, whose it is and its
 /// id.
@@ -612,55 +551,6 @@ fn read_document(path: &Path) -> Result<(Document, Option<Stamp>), KeyringError>
     };
     let document = Document::parse(&disk::read_all(file).map_err(io)?).map_err(corrupt)?;
     Ok((document, Some(Stamp::of(&stat))))
-}
-
-/// `3430f3e127705937`, or several joined by `or`.
-fn names(keys: &[PublicKey]) -> String {
-    keys.iter().rev().map(|k| k.fingerprint().to_string()).collect::<Vec<_>>().join(" or ")
-}
-
-fn wrong_signature(from: &str, offered: Option<PublicKey>, pinned: &[PublicKey]) -> String {
-    let from = one_line(from);
-    match offered {
-        None => format!(
-            "the signature is wrong: it is not by {}, the key of {from}, over this message",
-            names(pinned)
-        ),
-        Some(key) if pinned.is_empty() || pinned.contains(&key) => {
-            format!(
-                "the signature is wrong: it is not by key {} over this message",
-                key.fingerprint()
-            )
-        }
-        Some(key) => format!(
-            "the signature is wrong: it is not by the key {} it offers, and the key of {from} is {}",
-            key.fingerprint(),
-            names(pinned)
-        ),
-    }
-}
-
-fn foreign_key(from: &str, offered: PublicKey, owner: &str) -> String {
-    format!(
-        "its signed text says it is from {}, but it is signed with key {}, which belongs to {}; if \
-         it is the key of both, accept it with: msgfs key trust {}",
-        one_line(from),
-        offered.fingerprint(),
-        one_line(owner),
-        crate::model::shell_word(from)
-    )
-}
-
-fn changed_key(from: &str, offered: PublicKey, pinned: &[PublicKey]) -> String {
-    format!(
-        "signed with key {}, but the key of {} is {}; if {} really has a new key, accept it with: \
-         msgfs key trust {}",
-        offered.fingerprint(),
-        one_line(from),
-        names(pinned),
-        one_line(from),
-        crate::model::shell_word(from)
-    )
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@
 //! are told of once more so that nothing which happened before the watch is missed.
 //!
 //! A folder is followed by its path: removed and made anew, moved away and back, unmounted and mounted,
-//! it is the one that the path leads to which is watched ([`above`]).
+//! it is the one that the path leads to which is watched (`above`).
 //!
 //! While nothing happens the thread wakes once a minute, to look at each folder; more often only if
 //! a folder cannot be watched (it is on another machine, does not exist, or the system has no watches
 //! left), or if something could not be read for a reason that may pass.
 
 mod above;
+mod remote;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -27,6 +28,7 @@ use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
 use rustix::event::{PollFd, PollFlags, Timespec, eventfd, poll};
 
 use self::above::{Above, Identity, identity};
+use self::remote::is_local;
 use crate::model::Watch;
 
 /// How often folders are looked at that cannot be watched.
@@ -39,20 +41,6 @@ const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 const READS_AT_MOST: usize = 64;
 /// How often folders are asked for after one change.
 const ROUNDS_AT_MOST: usize = 32;
-
-/// File systems whose changes may be made on other machines, where inotify sees only our own: NFS,
-/// SMB (three generations), FUSE, 9p, Ceph, AFS, Coda.
-const REMOTE: [i64; 9] = [
-    0x6969,
-    0x517b,
-    0xff53_4d42,
-    0xfe53_4d42,
-    0x6573_5546,
-    0x0102_1997,
-    0x00c3_6400,
-    0x5346_414f,
-    0x7375_7245,
-];
 
 /// What changed in the folders of a [`Target`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,11 +107,6 @@ impl Drop for Watcher {
             let _ = thread.join();
         }
     }
-}
-
-/// Whether changes in a folder can be seen by inotify alone.
-fn is_local(dir: &Path) -> bool {
-    rustix::fs::statfs(dir).is_ok_and(|fs| !REMOTE.contains(&fs.f_type))
 }
 
 /// What a watch reports.

@@ -1,0 +1,56 @@
+//! Why a signature is refused, in words.
+
+use crate::model::{PublicKey, one_line};
+
+/// `3430f3e127705937`, or several joined by `or`.
+fn names(keys: &[PublicKey]) -> String {
+    keys.iter().rev().map(|k| k.fingerprint().to_string()).collect::<Vec<_>>().join(" or ")
+}
+
+pub(super) fn wrong_signature(
+    from: &str,
+    offered: Option<PublicKey>,
+    pinned: &[PublicKey],
+) -> String {
+    let from = one_line(from);
+    match offered {
+        None => format!(
+            "the signature is wrong: it is not by {}, the key of {from}, over this message",
+            names(pinned)
+        ),
+        Some(key) if pinned.is_empty() || pinned.contains(&key) => {
+            format!(
+                "the signature is wrong: it is not by key {} over this message",
+                key.fingerprint()
+            )
+        }
+        Some(key) => format!(
+            "the signature is wrong: it is not by the key {} it offers, and the key of {from} is {}",
+            key.fingerprint(),
+            names(pinned)
+        ),
+    }
+}
+
+pub(super) fn foreign_key(from: &str, offered: PublicKey, owner: &str) -> String {
+    format!(
+        "its signed text says it is from {}, but it is signed with key {}, which belongs to {}; if \
+         it is the key of both, accept it with: msgfs key trust {}",
+        one_line(from),
+        offered.fingerprint(),
+        one_line(owner),
+        crate::model::shell_word(from)
+    )
+}
+
+pub(super) fn changed_key(from: &str, offered: PublicKey, pinned: &[PublicKey]) -> String {
+    format!(
+        "signed with key {}, but the key of {} is {}; if {} really has a new key, accept it with: \
+         msgfs key trust {}",
+        offered.fingerprint(),
+        one_line(from),
+        names(pinned),
+        one_line(from),
+        crate::model::shell_word(from)
+    )
+}
