@@ -38,7 +38,11 @@ RESUMED = re.compile(r"^(\d+) +([\d.]+) <\.\.\. (\w+) resumed>(.*)$")
 
 
 def events(trace):
-    """Calls that succeeded, in the order of their ends, and where each began."""
+    """Calls that succeeded, in the order in which they took effect, and where each began.
+
+    A call takes effect when it ends; but the number that `close` gives up is free once it began, and
+    another thread may have it before it ends.
+    """
     begun, out = {}, []
     for number, line in enumerate(open(trace, errors="replace")):
         line = line.rstrip("\n")
@@ -52,8 +56,9 @@ def events(trace):
             start, when, head = begun.pop(m[1])
             line = f"{m[1]} {when} {head}{m[4]}"
         if (m := CALL.match(line)) and int(m[5]) >= 0:
+            number = start if m[3] == "close" else number
             out.append((start, number, float(m[2]), m[3], m[4], int(m[5]), m[6]))
-    return out
+    return sorted(out, key=lambda call: call[1])
 
 
 class Disk:
