@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use msgfs::mailbox::{Mailbox, Options};
 use msgfs::model::one_line;
 use msgfs::model::verify;
 use msgfs::store::{Store, Violation};
@@ -10,7 +9,6 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::failure::Failure;
-use super::progress::Progress;
 use super::stores::Opener;
 use super::{Global, output};
 
@@ -83,15 +81,7 @@ fn made_line(store: &str, made: &str, args: &Args) -> String {
 }
 
 fn check_all(global: &Global, args: &Args) -> Result<(), Failure> {
-    let options = Options {
-        config: global.config.clone(),
-        me: global.me.clone(),
-        read_only: true,
-        ..Options::default()
-    };
-    let mut progress = Progress::new();
-    let mailbox = Mailbox::open(&options, &mut |done, total| progress.update(done, total))?;
-    progress.finish();
+    let mailbox = global.open(true)?;
     let outcome = check(mailbox.stores(), args);
     mailbox.close();
     outcome

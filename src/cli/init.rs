@@ -7,13 +7,12 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use msgfs::config::{Config, Env};
-use msgfs::mailbox::{Mailbox, OpenError, Options};
+use msgfs::mailbox::OpenError;
 use msgfs::model::one_line;
 use msgfs::store::Spec;
 
 use super::context::Context;
 use super::failure::Failure;
-use super::progress::Progress;
 use super::{Global, output};
 
 /// The configuration as it is without one, every line commented out.
@@ -134,16 +133,12 @@ fn write_config(file: &Path) -> Result<bool, Failure> {
 fn open_once(global: &Global, context: &Context) -> Result<Vec<String>, Failure> {
     let missing: Vec<_> = context.stores()?.into_iter().filter(|(_, dir)| !dir.exists()).collect();
     let had_key = fs::symlink_metadata(context.paths.key_file()).is_ok();
-    let options =
-        Options { config: global.config.clone(), me: global.me.clone(), ..Options::default() };
-    let mut progress = Progress::new();
-    let mailbox = match Mailbox::open(&options, &mut |done, total| progress.update(done, total)) {
+    let mailbox = match global.open(false) {
         Ok(mailbox) => mailbox,
         // It is in use, so everything it needs was made.
         Err(OpenError::Held(held)) => return Ok(vec![format!("in use: {}", held.holder)]),
         Err(e) => return Err(e.into()),
     };
-    progress.finish();
     let mut lines = Vec::new();
     if let Some(key) = mailbox.fingerprint() {
         let file = context.shown(&context.paths.key_file());

@@ -6,14 +6,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Subcommand;
 use msgfs::identity::{Identity, Keyring, Print};
-use msgfs::mailbox::{Mailbox, Options};
 use msgfs::model::{PublicKey, one_line};
 use msgfs::store;
 use msgfs::store::Signer as _;
 
 use super::context::Context;
 use super::failure::Failure;
-use super::progress::Progress;
 use super::{Global, output};
 
 /// Show my key, and list, trust or forget the keys of others
@@ -149,15 +147,7 @@ fn forget(global: &Global, context: &Context, address: &str) -> Result<(), Failu
 
 /// The messages of an address that are there now: none of them may pin a key again.
 fn held(global: &Global, address: &str) -> Result<BTreeSet<Print>, Failure> {
-    let options = Options {
-        config: global.config.clone(),
-        me: global.me.clone(),
-        read_only: true,
-        ..Options::default()
-    };
-    let mut progress = Progress::new();
-    let mailbox = Mailbox::open(&options, &mut |done, total| progress.update(done, total))?;
-    Ok(mailbox.prints_of(address))
+    Ok(global.open(true)?.prints_of(address))
 }
 
 fn refused(error: impl std::error::Error) -> Failure {

@@ -41,6 +41,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use failure::Failure;
+use msgfs::mailbox::{Mailbox, OpenError, Options};
+use progress::Progress;
 
 /// Read and send agent messages as files.
 #[derive(Debug, Parser)]
@@ -83,6 +85,16 @@ pub(crate) struct Global {
     /// Use this configuration file instead of ~/.config/msgfs/config.toml
     #[arg(long, global = true, value_name = "FILE", help_heading = "Who and where")]
     pub(crate) config: Option<PathBuf>,
+}
+
+impl Global {
+    /// Opens the mailbox for one command, with a progress bar if that takes long.
+    fn open(&self, read_only: bool) -> Result<Mailbox, OpenError> {
+        let (config, me) = (self.config.clone(), self.me.clone());
+        let options = Options { config, me, read_only, ..Options::default() };
+        let mut progress = Progress::new();
+        Mailbox::open(&options, &mut |done, total| progress.update(done, total))
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,13 +3,12 @@
 use std::io::Write;
 use std::time::Duration;
 
-use msgfs::mailbox::{Mailbox, Options};
+use msgfs::mailbox::Mailbox;
 use msgfs::model::one_line;
 use msgfs::view::Listed;
 
 use super::super::Global;
 use super::super::failure::Failure;
-use super::super::progress::Progress;
 use super::{Access, Purpose, split};
 
 /// A mailbox opened for one command.
@@ -19,15 +18,7 @@ pub(super) struct Direct {
 
 impl Direct {
     pub(super) fn open(global: &Global, purpose: Purpose) -> Result<Self, Failure> {
-        let options = Options {
-            config: global.config.clone(),
-            me: global.me.clone(),
-            read_only: purpose == Purpose::Look,
-            ..Options::default()
-        };
-        let mut progress = Progress::new();
-        let mailbox = Mailbox::open(&options, &mut |done, total| progress.update(done, total))?;
-        Ok(Self { mailbox })
+        Ok(Self { mailbox: global.open(purpose == Purpose::Look)? })
     }
 }
 
