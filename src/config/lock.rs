@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{one_line, shell_word};
+use crate::store::process;
 
 /// How long a lock that is held is tried again: a process that is ending may still hold it.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -107,7 +108,8 @@ impl StateLock {
                 }
                 Err(Errno::WOULDBLOCK) => {
                     let holder = read(&file);
-                    if start.elapsed() > LAST_THREADS || !has_ended(&holder) {
+                    if start.elapsed() > LAST_THREADS || !holder.pid.is_some_and(process::has_ended)
+                    {
                         return Err(LockError::Held(holder));
                     }
                     std::thread::sleep(Duration::from_millis(50));
@@ -136,14 +138,6 @@ impl StateLock {
             .and_then(|()| self.file.write_all_at(text.as_bytes(), 0))
             .map_err(|source| LockError::Io { path: self.path.clone(), source })
     }
-}
-
-/// Whether a process was ended, and only some of its threads have not noticed yet.
-fn has_ended(holder: &Holder) -> bool {
-    let Some(pid) = holder.pid else { return false };
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The command's name may hold anything, also spaces and parentheses.
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 /// Who holds a state folder right now; `None` if nobody does. Takes nothing away from anybody: an

@@ -14,6 +14,7 @@ mod kind;
 pub mod number;
 pub mod parallel;
 pub mod place;
+pub mod process;
 pub mod pytext;
 pub mod samp;
 mod sending;

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
+use crate::store::process;
+
 /// One program run: a process from one `execve` to the next.
 ///
 /// `bash -c 'cat inbox/*'` lists as bash and then becomes cat under the same pid, so the pid alone
@@ -34,7 +36,7 @@ impl Process {
             return None;
         }
         let pid = thread_group(tid)?;
-        let stat = stat_of(pid)?;
+        let stat = process::stat(pid)?;
         let fields: Vec<&str> = stat.split_ascii_whitespace().collect();
         let field = |n: usize| fields.get(n).map_or_else(String::new, |f| (*f).to_owned());
         let exe = std::fs::metadata(format!("/proc/{pid}/exe")).ok().map(|m| (m.dev(), m.ino()));
@@ -42,15 +44,8 @@ impl Process {
     }
 }
 
-/// `/proc/<pid>/stat` from the field after the command's name on.
-fn stat_of(tid: u32) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
-    // The command's name may hold anything, also spaces and parentheses.
-    stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned())
-}
-
 fn stat_field(tid: u32, field: usize) -> Option<u32> {
-    stat_of(tid)?.split_ascii_whitespace().nth(field)?.parse().ok()
+    process::stat(tid)?.split_ascii_whitespace().nth(field)?.parse().ok()
 }
 
 /// The process that a process was started by, or inherited by.

@@ -19,6 +19,7 @@ use twox_hash::XxHash3_64;
 
 use crate::store::below;
 use crate::store::fs::Stamp;
+use crate::store::process::has_ended;
 
 /// How every temporary name ends.
 pub const TEMP_END: &str = ".msgfs.tmp";
@@ -84,8 +85,7 @@ fn is_dead(process: rustix::process::Pid) -> bool {
     if rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH) {
         return true;
     }
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
-    stat.is_ok_and(|s| s.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
+    has_ended(process.as_raw_nonzero().get().cast_unsigned())
 }
 
 /// Removes what killed processes left in the folder `base/below`.

@@ -1,0 +1,14 @@
+//! Other processes, as `/proc` tells of them.
+
+/// The `stat` of a process or thread, from the field after the command's name on.
+pub fn stat(id: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The command's name may hold anything, also spaces and parentheses.
+    stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned())
+}
+
+/// Whether a process has ended, and only whoever started it, or some of its threads, have not noticed
+/// yet.
+pub fn has_ended(pid: u32) -> bool {
+    stat(pid).is_some_and(|stat| stat.starts_with(['Z', 'X']))
+}
