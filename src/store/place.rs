@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::below;
 use super::fs::{self, Stamp};
 pub use left::{TEMP_END, beside, sweep};
 
@@ -37,6 +38,14 @@ impl<D: AsFd> Slot<D> {
         let name = name.into();
         let temp = name.with_file_name(left::name_for(name.file_name().unwrap_or_default()));
         Self { dir, name, temp }
+    }
+
+    /// The same for a name that must be one component.
+    ///
+    /// # Errors
+    /// As [`below::component`].
+    pub fn below(dir: D, name: &str) -> io::Result<Self> {
+        Ok(Self::new(dir, below::component(name)?))
     }
 
     /// Makes a new file of what `fill` writes, with `mode` less the umask; on disk when it returns.

@@ -2,7 +2,6 @@
 //! reference sends and lists whatever ends so.
 
 use std::io::{self, Write};
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::CWD;
@@ -12,16 +11,12 @@ use crate::store::StoreError;
 use crate::store::fs::{self, Stamp};
 use crate::store::place::{self, Slot};
 
-fn slot(target: &Path) -> Slot<BorrowedFd<'static>> {
-    Slot::new(CWD, target)
-}
-
 /// Makes a new file of these bytes, on disk when it returns.
 ///
 /// # Errors
 /// `AlreadyExists` if the name is taken, else as the system gave it; then nothing is there.
 pub(super) fn put_bytes(target: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
-    slot(target).fill(mode, |file| file.write_all(bytes))
+    Slot::new(CWD, target).fill(mode, |file| file.write_all(bytes))
 }
 
 /// As [`put_bytes`], for a copy of a file.
@@ -29,7 +24,8 @@ pub(super) fn put_bytes(target: &Path, mode: u32, bytes: &[u8]) -> io::Result<()
 /// # Errors
 /// As [`put_bytes`], or as the source gave it.
 pub(super) fn put_copy(target: &Path, source: &Path) -> io::Result<()> {
-    slot(target).fill(0o666, |file| io::copy(&mut fs::open_regular(source)?, file).map(drop))
+    Slot::new(CWD, target)
+        .fill(0o666, |file| io::copy(&mut fs::open_regular(source)?, file).map(drop))
 }
 
 /// Renames a file or folder to a name that nothing may have.
@@ -104,7 +100,7 @@ pub(super) fn require_dir(path: &Path) -> Result<(), StoreError> {
 /// # Errors
 /// As [`Slot::replace`].
 pub(super) fn replace(path: &Path, stamp: &Stamp, bytes: &[u8]) -> io::Result<Option<Stamp>> {
-    slot(path).replace(stamp, bytes)
+    Slot::new(CWD, path).replace(stamp, bytes)
 }
 
 #[cfg(test)]

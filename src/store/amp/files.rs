@@ -15,7 +15,6 @@ use super::table::{Flags, Mailbox, Table, stamp_print};
 use crate::model::one_line;
 use crate::store::below;
 use crate::store::fs::Fault;
-use crate::store::place::Slot;
 
 /// At most this many broken or strange files are remembered by name.
 const MAX_TROUBLE: usize = 1000;
@@ -405,13 +404,4 @@ impl Files {
 
 fn skipped(kind: FileType) -> String {
     format!("is skipped: it is {}, not a message file", below::describe_type(kind))
-}
-
-/// A place for a new file in a folder. While it is written its name is hidden from the clients, who
-/// list `*.json`.
-///
-/// # Errors
-/// `InvalidInput` if the name is no file name.
-pub(super) fn slot<'a>(dir: &'a OwnedFd, name: &str) -> io::Result<Slot<&'a OwnedFd>> {
-    Ok(Slot::new(dir, below::component(name)?))
 }

@@ -9,10 +9,11 @@ use super::limits::{FILE_BYTES, over_limit};
 use super::parts::{self, Piece};
 use super::relate::{id_of, spelled, thread_of};
 use super::table::{File, Flags, Table};
-use super::{facts, files, home, scan_text, verify};
+use super::{facts, home, scan_text, verify};
 use crate::model::{Message, Timestamp};
 use crate::store::below;
 use crate::store::fs::Stamp;
+use crate::store::place::Slot;
 use crate::store::{Location, Part, Record, StoreError};
 
 /// How often, and after which pause, a file is read that somebody is just writing.
@@ -171,7 +172,7 @@ impl Amp {
             let path = self.files.dir.join(parts.join("/")).join(&place.name);
             let io = |e| StoreError::io(&path, e);
             let dir = below::open_dir(&self.files.dir, &parts).map_err(io)?;
-            let slot = files::slot(&dir, &place.name).map_err(io)?;
+            let slot = Slot::below(&dir, &place.name).map_err(io)?;
             let done = slot.replace(stamp, &edited).map_err(io)?;
             self.files.note(&path);
             if done.is_some() { Ok(true) } else { Err(StoreError::Moved) }

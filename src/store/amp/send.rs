@@ -13,12 +13,12 @@ use super::address;
 use super::agent::Agent;
 use super::envelope;
 use super::filename::{clean, content_type};
-use super::files;
 use super::home::{Recipient, Roster};
 use super::id::{new_attachment_id, new_message_id};
 use super::write::{self, Breach, File, Outgoing};
 use crate::model::{Attached, Draft, Message, Timestamp, one_line, plain_id, shell_word};
 use crate::store::below;
+use crate::store::place::Slot;
 use crate::store::{Prepared, Preparing, StoreError, fs};
 
 /// Mode of folders made here (AMP 0.1, section 2: nothing breaks when they are private).
@@ -218,7 +218,7 @@ impl Amp {
         let io = |e| StoreError::io(&path, e);
         let dir = below::make_dir(base, parts, DIR_MODE).map_err(io)?;
         if below::look(&dir, name).is_err() {
-            let slot = files::slot(&dir, name).map_err(io)?;
+            let slot = Slot::below(&dir, name).map_err(io)?;
             match slot.fill(FILE_MODE, |file| file.write_all(bytes)) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 done => {
@@ -249,7 +249,7 @@ impl Amp {
             return Ok(());
         }
         let source = source()?;
-        let copied = files::slot(&dir, name).map_err(io)?.fill(FILE_MODE, |to| {
+        let copied = Slot::below(&dir, name).map_err(io)?.fill(FILE_MODE, |to| {
             let copied = io::copy(&mut source.take(file.size.saturating_add(1)), to)?;
             if copied == file.size {
                 return Ok(());

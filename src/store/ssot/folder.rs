@@ -155,17 +155,12 @@ pub(super) fn make(base: &Path, parts: &[&str]) -> Result<OwnedFd, StoreError> {
         .map_err(|e| StoreError::io(&base.join(parts.join("/")), e))
 }
 
-/// The temporary name beside a file while it is written; git ignores it.
-fn slot<'a>(dir: &'a OwnedFd, name: &str) -> io::Result<Slot<&'a OwnedFd>> {
-    Ok(Slot::new(dir, below::component(name)?))
-}
-
 /// Puts a new file into a folder; on disk with its name when this returns.
 ///
 /// # Errors
 /// `AlreadyExists` if the name is taken, else as the system gave it.
 pub(super) fn put_new(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) -> io::Result<()> {
-    slot(dir, name)?.fill(mode, |file| file.write_all(bytes))?;
+    Slot::below(dir, name)?.fill(mode, |file| file.write_all(bytes))?;
     fs::sync(dir)
 }
 
@@ -174,7 +169,7 @@ pub(super) fn put_new(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) -> io:
 /// # Errors
 /// As the system gave it.
 pub(super) fn put(dir: &OwnedFd, name: &str, mode: u32, bytes: &[u8]) -> io::Result<()> {
-    slot(dir, name)?.overwrite(mode, bytes)?;
+    Slot::below(dir, name)?.overwrite(mode, bytes)?;
     fs::sync(dir)
 }
 
