@@ -1,11 +1,12 @@
 //! `msgfs check`: every line of every log against the rules of the format.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use super::alias::{self, LogName};
-use super::record::{self, Scratch};
+use super::record::{self, Parsed, RecordError, Scratch};
 use crate::model::Claim;
 use crate::store::{StoreError, Violation, fs};
 
@@ -64,7 +65,9 @@ fn check_log(
             Ok(_) => {}
             Err(e) => return say(number, "file", format!("cannot be read: {e}")),
         }
-        if record::parse(&String::from_utf8_lossy(&line), &mut scratch).is_err()
+        let text = String::from_utf8_lossy(&line);
+        let parsed = record::parse(&text, &mut scratch);
+        if parsed.is_err()
             && let Some(torn) = Violation::torn(&line)
         {
             say(number, Violation::TORN, torn);
@@ -73,28 +76,26 @@ fn check_log(
         if !line.ends_with(b"\n") {
             say(number, "unterminated", "the last line does not end in a newline".into());
         }
-        check_line(&line, alias, &mut scratch, &mut ids, verify, &mut |rule, detail| {
-            say(number, rule, detail);
-        });
+        if !line.trim_ascii().is_empty() {
+            if matches!(text, Cow::Owned(_)) {
+                say(number, "utf-8", "the line is not valid UTF-8".into());
+            }
+            check_line(&text, parsed, alias, &mut ids, verify, &mut |rule, detail| {
+                say(number, rule, detail);
+            });
+        }
     }
 }
 
 fn check_line(
-    line: &[u8],
+    text: &str,
+    parsed: Result<Parsed<'_>, RecordError>,
     alias: &str,
-    scratch: &mut Scratch,
     ids: &mut HashSet<String>,
     verify: &dyn Fn(&Claim) -> Option<String>,
     say: &mut dyn FnMut(&'static str, String),
 ) {
-    if line.trim_ascii().is_empty() {
-        return;
-    }
-    let text = String::from_utf8_lossy(line);
-    if matches!(text, std::borrow::Cow::Owned(_)) {
-        say("utf-8", "the line is not valid UTF-8".into());
-    }
-    let parsed = match record::parse(&text, scratch) {
+    let parsed = match parsed {
         Ok(parsed) => parsed,
         Err(e) => return say("schema", e.to_string()),
     };
@@ -111,7 +112,7 @@ fn check_line(
         say("duplicate", format!("the id {:?} stands in this log before", parsed.id));
     }
     if parsed.has_sig
-        && let Some(wrong) = record::claim(&text).as_ref().and_then(verify)
+        && let Some(wrong) = record::claim(text).as_ref().and_then(verify)
     {
         say("signature", wrong);
     }

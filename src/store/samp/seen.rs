@@ -19,8 +19,15 @@ fn path(dir: &Path, me: &str) -> PathBuf {
 /// The position, if there is a file that holds one. Garbage counts as absent, as it does for the
 /// reference.
 pub(super) fn read(dir: &Path, me: &str) -> Option<Watermark> {
-    let bytes = fs::read_small(&path(dir, me), LIMIT).ok()?;
-    let value: Value = serde_json::from_slice(&bytes).ok()?;
+    parse(&load(dir, me).ok()?)
+}
+
+fn load(dir: &Path, me: &str) -> std::io::Result<Vec<u8>> {
+    fs::read_small(&path(dir, me), LIMIT)
+}
+
+fn parse(bytes: &[u8]) -> Option<Watermark> {
+    let value: Value = serde_json::from_slice(bytes).ok()?;
     let object = value.as_object()?;
     let secs = match object.get("ts") {
         None => 0,
@@ -46,13 +53,12 @@ pub(super) fn advance(
     mark: &Watermark,
 ) -> Result<Option<Watermark>, StoreError> {
     let mut ids = mark.ids.clone();
-    if let Err(e) = fs::open_regular(&path(dir, me)).map(drop)
-        && fs::may_pass(&e)
-    {
+    let old = match load(dir, me) {
         // A position that cannot be read now may be further.
-        return Err(StoreError::io(&path(dir, me), e));
-    }
-    if let Some(old) = read(dir, me) {
+        Err(e) if fs::may_pass(&e) => return Err(StoreError::io(&path(dir, me), e)),
+        old => old.ok().and_then(|bytes| parse(&bytes)),
+    };
+    if let Some(old) = old {
         if old.time > mark.time {
             return Ok(None);
         }
