@@ -1,6 +1,7 @@
 //! What is not sent: what a close refused, and what a killed program had not finished.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -34,16 +35,22 @@ fn s180_a_refused_close_sends_nothing() {
     assert_eq!(bodies(&bed.store, "bar")[2], "second");
 }
 
-/// S180: room comes and goes while many write: what a close refused is not in the store, what it
-/// accepted is.
-#[test]
-fn s180_room_that_comes_and_goes() {
+/// A bed whose state folder is a disk with room for 256 KiB; the folder.
+fn with_little_room() -> (Bed, PathBuf) {
     need_root();
     let bed = Bed::new();
     let full = bed.path("state");
     let mut c = bed.command("mount");
     c.args(["-t", "tmpfs", "-o", "size=256k", "none"]).arg(&full);
     assert!(run(c, None).ok());
+    (bed, full)
+}
+
+/// S180: room comes and goes while many write: what a close refused is not in the store, what it
+/// accepted is.
+#[test]
+fn s180_room_that_comes_and_goes() {
+    let (bed, full) = with_little_room();
     let m = bed.mount("bar");
     // Fills what is left and empties it again, out of step with the writer.
     let script = format!(
@@ -91,12 +98,7 @@ for n in range(300):
 /// kept in memory and says so; with room again it sends and saves.
 #[test]
 fn s182_full_state_disk() {
-    need_root();
-    let bed = Bed::new();
-    let full = bed.path("state");
-    let mut c = bed.command("mount");
-    c.args(["-t", "tmpfs", "-o", "size=256k", "none"]).arg(&full);
-    assert!(run(c, None).ok());
+    let (bed, full) = with_little_room();
     let m = bed.mount("bar");
     samp::append(&bed.store, "foo", "bar", "t", "hello", samp::T0);
     m.ok("echo first > outbox/bob");
