@@ -70,8 +70,8 @@ struct Lossy<W>(W);
 
 impl<W: Write + AsFd> Write for Lossy<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let text = plain_lines(&String::from_utf8_lossy(bytes)).into_owned();
-        for part in text.as_bytes().chunks(ATOMIC) {
+        let text = String::from_utf8_lossy(bytes);
+        for part in plain_lines(&text).as_bytes().chunks(ATOMIC) {
             let mut fds = [PollFd::new(&self.0, PollFlags::OUT)];
             let ready = poll(&mut fds, Some(&Timespec::default()));
             if ready != Ok(1) || self.0.write_all(part).is_err() {

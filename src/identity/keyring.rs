@@ -226,20 +226,20 @@ impl Keyring {
         let state = &mut *self.state.lock();
         let trusted: Vec<PublicKey> =
             state.trusted.get(from).map(|t| t.iter().map(|t| t.key).collect()).unwrap_or_default();
-        let owner = state.owner_but(&key, from).filter(|_| scope == ClaimScope::Renamed);
-        if let Some(owner) = owner {
-            state.refuse(from, key, now);
-            return Verdict::Rejected(foreign_key(from, key, &owner));
+        if trusted.contains(&key) {
+            // Another thread has pinned it meanwhile.
+            return Verdict::Valid(key);
         }
-        if trusted.is_empty() {
+        let owner = state.owner_but(&key, from).filter(|_| scope == ClaimScope::Renamed);
+        if trusted.is_empty() && owner.is_none() {
             state.first_uses.push(from.to_owned());
             return state.pin_first(from, message.store, key, now);
         }
-        if trusted.contains(&key) {
-            return Verdict::Valid(key);
-        }
         state.refuse(from, key, now);
-        Verdict::Rejected(changed_key(from, key, &trusted))
+        Verdict::Rejected(match owner {
+            Some(owner) => foreign_key(from, key, &owner),
+            None => changed_key(from, key, &trusted),
+        })
     }
 
     fn note_use(&self, message: Signed<'_>, key: PublicKey) {

@@ -39,9 +39,6 @@ pub enum Error {
     /// The system refused.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// A wait ended because the waiting process was interrupted.
-    #[error("interrupted")]
-    Interrupted,
 }
 
 impl Error {
@@ -64,7 +61,6 @@ impl Error {
             Self::Store(e) => store_errno(e),
             Self::Outbox(e) => outbox_errno(e),
             Self::Io(e) => io_errno(e),
-            Self::Interrupted => libc::EINTR,
         }
     }
 }

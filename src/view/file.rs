@@ -9,6 +9,7 @@ use crate::model::locks::{Level, Mutex};
 use super::node::{Node, Place};
 use super::reader::{ended_by, thread_group};
 use super::transcript::Plan;
+use super::writers::is_opener;
 use super::{Error, Reader, TextFile, Tree, Writers};
 use crate::index::{MsgIx, Reject, ThreadIx};
 use crate::model::{MarkRead, Timestamp};
@@ -158,7 +159,7 @@ impl MarkAtEnd {
     }
 
     fn take(&self, by: Option<u32>) -> Option<MsgIx> {
-        let closed = by.is_none_or(|by| super::writers::is_opener(self.opener, by));
+        let closed = by.is_none_or(|by| is_opener(self.opener, by));
         let now =
             closed && self.seen.load(Ordering::Relaxed) && !self.made.swap(true, Ordering::Relaxed);
         now.then_some(self.message)
@@ -321,9 +322,7 @@ impl Tree {
                 outbox.attach(*id, self.attachments(folder))?;
                 Ok(outbox.flush(*id, writers.opened_by(by))?)
             }
-            OpenFile::Text(file) if Writers::new(file.opener).opened_by(by) => {
-                self.flush_text(file)
-            }
+            OpenFile::Text(file) if is_opener(file.opener, by) => self.flush_text(file),
             OpenFile::Bytes { .. } | OpenFile::Waiting { .. } => {
                 self.mark_read(file, Some(by));
                 Ok(())

@@ -1,4 +1,4 @@
-//! Who keeps a short name (contract, section 3).
+//! Who keeps a short name (docs/SEMANTICS.md, S190 and S191).
 //!
 //! Where several ids have one short name, the one that came first keeps it, also when a later one
 //! says that it is older, and also after the index was made anew from stores that do not know what

@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::listing::Listing;
 use super::node::Node;
 use super::{Error, Tree, join_path};
+use crate::model::locks::Mutex;
 use crate::store::RawEntry;
 
 /// For how long a folder is remembered at least; one that took long to list, longer.

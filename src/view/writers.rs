@@ -1,5 +1,5 @@
 //! Who writes a draft: what a program wrote that was ended by a signal may be half of what it meant
-//! to write, and is not sent (contract, section 5).
+//! to write, and is not sent (docs/SEMANTICS.md, S181).
 
 use super::reader::{parent_of, thread_group};
 use crate::model::locks::Mutex;
