@@ -55,7 +55,8 @@ impl Tree {
 
     /// A file or folder by its name.
     fn raw_named(&self, number: usize, path: &str, name: &str) -> Result<RawEntry, Error> {
-        let (seen, now) = (self.raw.0.lock().clone(), self.generation());
+        let now = self.generation();
+        let seen = self.raw.0.lock().clone();
         let seen = seen.filter(|seen| {
             let same = seen.store == number && seen.path == path && seen.generation == now;
             same && Instant::now() < seen.until
