@@ -1,29 +1,26 @@
 //! `msgfs check`: every message file of the agent against the rules of the format.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
-use std::path::Path;
 
-use rustix::fs::{Dir, FileType};
+use rustix::fs::FileType;
 
+use super::Amp;
+use super::address;
+use super::boxes::{Mailbox, stem_of};
 use super::envelope::{self, Stored};
 use super::facts::{self, facts};
 use super::home::Roster;
-use super::limits::{FILE_BYTES, over_limit};
+use super::limits::over_limit;
 use super::parts::pieces;
-use super::table::Mailbox;
 use super::time::parse_time;
-use super::{address, arrival::Arrival, files::stem_of};
 use crate::model::{Claim, Timestamp, one_line};
-use crate::store::below;
-use crate::store::digest::Digests;
+use crate::store::engine::files::{self, Arrival, Format as _, Visit, What, violation};
 use crate::store::fs::Stamp;
 use crate::store::{StoreError, Violation};
 
 struct Checker<'a> {
-    dir: &'a Path,
+    amp: &'a Amp,
     roster: &'a Roster,
-    digests: &'a Digests,
     verify: &'a dyn Fn(&Claim) -> Option<String>,
     report: &'a mut dyn FnMut(Violation),
     seen: Vec<Seen>,
@@ -39,140 +36,88 @@ struct Seen {
     signed: bool,
 }
 
-/// Reports each violation, file by file.
-pub(super) fn check(
-    dir: &Path,
-    roster: &Roster,
-    digests: &Digests,
-    verify: &dyn Fn(&Claim) -> Option<String>,
-    report: &mut dyn FnMut(Violation),
-) -> Result<(), StoreError> {
-    below::open_dir(dir, &[]).map_err(|e| StoreError::io(dir, e))?;
-    let mut checker = Checker { dir, roster, digests, verify, report, seen: Vec::new() };
-    for mailbox in Mailbox::ALL {
-        let top = ["messages", mailbox.folder()];
-        let Ok(folder) = below::open_dir(dir, &top) else { continue };
-        for (name, kind) in checker.entries(&folder, &top) {
-            if stem_of(&name).is_some() {
-                checker.file(&folder, &top, &name, kind, mailbox);
-            } else if kind == FileType::Directory {
-                checker.folder(&["messages", mailbox.folder(), &name], mailbox);
-            } else {
-                checker.say(&path_of(&top, &name), "file", "is no message and no folder".into());
+impl Amp {
+    /// See [`Store::check`](crate::store::Store::check).
+    pub(super) fn check_boxes(
+        &self,
+        verify: &dyn Fn(&Claim) -> Option<String>,
+        report: &mut dyn FnMut(Violation),
+    ) -> Result<(), StoreError> {
+        let roster = &self.boxes().home.roster()?;
+        let mut checker = Checker { amp: self, roster, verify, report, seen: Vec::new() };
+        self.files.visit(&mut |visit| match visit {
+            Visit::Message { folder, name, stamp, bytes } => {
+                checker.file(folder, name, &stamp, bytes);
             }
-        }
+            // In the folder of a correspondent there is nothing but messages.
+            Visit::Other { path, what: What::Nothing } if is_inside(path) => {
+                checker.say(path, "file", files::no_message(FileType::RegularFile));
+            }
+            Visit::Other { .. } => {}
+            Visit::Wrong(violation) => (checker.report)(violation),
+        })?;
+        checker.twice();
+        Ok(())
     }
-    checker.twice();
-    Ok(())
 }
 
-fn path_of(parts: &[&str], name: &str) -> String {
-    format!("{}/{name}", parts.join("/"))
+/// Whether something that is not hidden lies in the folder of a correspondent.
+fn is_inside(path: &str) -> bool {
+    let hidden = path.split('/').any(|name| name.starts_with('.'));
+    Mailbox::of(path).is_some() && path.split('/').count() == 4 && !hidden
 }
 
 impl Checker<'_> {
     fn say(&mut self, file: &str, rule: &'static str, detail: String) {
-        (self.report)(Violation { file: file.to_owned(), line: 0, rule, detail });
+        (self.report)(violation(file, rule, detail));
     }
 
-    /// Names that are not hidden, sorted.
-    fn entries(&mut self, folder: &OwnedFd, parts: &[&str]) -> Vec<(String, FileType)> {
-        let mut out = Vec::new();
-        let entries = match Dir::read_from(folder) {
-            Ok(entries) => entries,
-            Err(e) => {
-                self.say(&parts.join("/"), "file", format!("cannot be listed: {e}"));
-                return out;
-            }
-        };
-        for entry in entries.flatten() {
-            match entry.file_name().to_str() {
-                Ok(name) if name.starts_with('.') => {}
-                Ok(name) => {
-                    let kind = below::look(folder, name).map_or(FileType::Unknown, |(k, _)| k);
-                    out.push((name.to_owned(), kind));
-                }
-                Err(_) => {
-                    let shown = entry.file_name().to_string_lossy().into_owned();
-                    self.say(&path_of(parts, &shown), "name", "the name is not UTF-8".into());
-                }
-            }
-        }
-        out.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        out
-    }
-
-    fn folder(&mut self, parts: &[&str], mailbox: Mailbox) {
-        let folder = match below::open_dir(self.dir, parts) {
-            Ok(folder) => folder,
-            Err(e) => return self.say(&parts.join("/"), "file", format!("cannot be opened: {e}")),
-        };
-        for (name, kind) in self.entries(&folder, parts) {
-            if stem_of(&name).is_some() {
-                self.file(&folder, parts, &name, kind, mailbox);
-            } else {
-                let what = below::describe_type(kind);
-                self.say(&path_of(parts, &name), "file", format!("is {what}, not a message file"));
-            }
-        }
-    }
-
-    fn file(
-        &mut self,
-        folder: &OwnedFd,
-        parts: &[&str],
-        name: &str,
-        kind: FileType,
-        mailbox: Mailbox,
-    ) {
-        let path = path_of(parts, name);
-        if kind != FileType::RegularFile {
-            let what = below::describe_type(kind);
-            return self.say(&path, "file", format!("is {what}, not a message file"));
-        }
-        let read = below::open_file(folder, name)
-            .and_then(|file| below::read_whole(&file, FILE_BYTES + 1));
-        let (stamp, bytes) = match read {
-            Ok(read) => read,
-            Err(e) => return self.say(&path, "file", format!("cannot be read: {e}")),
-        };
-        let stored = match envelope::parse(&bytes) {
+    fn file(&mut self, folder: &str, name: &str, stamp: &Stamp, bytes: &[u8]) {
+        let path = &format!("{folder}/{name}");
+        let stored = match envelope::parse(bytes) {
             Ok(stored) => stored,
-            Err(e) => return self.say(&path, "schema", one_line(&e.to_string()).into_owned()),
+            Err(e) => return self.say(path, "schema", one_line(&e.to_string()).into_owned()),
         };
-        let facts = facts(&stored, &stamp, Timestamp::now());
-        self.members(&path, parts, name, &stored, mailbox);
+        let facts = facts(&stored, stamp, Timestamp::now());
+        let mailbox = Mailbox::of(folder).unwrap_or(Mailbox::Inbox);
+        self.members(path, &stored, mailbox);
         let admitted = facts::admit(&stored, &facts, mailbox, self.roster);
         if admitted.is_ok() {
-            self.remember(&path, &stored, &facts, &stamp, mailbox);
+            self.seen.push(Seen {
+                arrival: self.amp.boxes().arrival(folder, stamp, bytes),
+                path: path.clone(),
+                id: stored.id.to_string(),
+                content: facts.content,
+                signed: facts.signed,
+            });
         }
         match admitted {
-            Err(why) => self.say(&path, "refused", why),
-            Ok(None) => self.say(&path, "unsigned", "the message is not signed".into()),
+            Err(why) => self.say(path, "refused", why),
+            Ok(None) => self.say(path, "unsigned", "the message is not signed".into()),
             Ok(Some(claim)) => {
                 if let Some(wrong) = (self.verify)(&claim) {
-                    self.say(&path, "signature", wrong);
+                    self.say(path, "signature", wrong);
                 }
             }
         }
-        self.attachments(&path, &stored);
+        let (dir, digests) = (&self.amp.files.dir, &self.amp.digests);
+        for piece in pieces(&stored, dir, self.roster, digests) {
+            if let Some(why) = piece.shown.withheld {
+                let name = one_line(&piece.shown.name).into_owned();
+                self.say(path, "attachment", format!("{name} ({why})"));
+            }
+        }
     }
 
-    fn members(
-        &mut self,
-        path: &str,
-        parts: &[&str],
-        name: &str,
-        stored: &Stored<'_>,
-        mailbox: Mailbox,
-    ) {
-        if stem_of(name) != Some(&*stored.id) {
+    fn members(&mut self, path: &str, stored: &Stored<'_>, mailbox: Mailbox) {
+        let parts = files::parts(path);
+        if parts.last().and_then(|name| stem_of(name)) != Some(&*stored.id) {
             let id = one_line(&stored.id).into_owned();
             self.say(path, "name", format!("the file is not named after its id {id}"));
         }
         let other = if mailbox == Mailbox::Inbox { &stored.from } else { &stored.to };
         let folder = address::folder(other);
-        if let [_, _, own] = parts
+        if let [_, _, own, _] = parts.as_slice()
             && !own.eq_ignore_ascii_case(&folder)
         {
             let other = one_line(other).into_owned();
@@ -189,43 +134,11 @@ impl Checker<'_> {
         }
     }
 
-    fn attachments(&mut self, path: &str, stored: &Stored<'_>) {
-        for piece in pieces(stored, self.dir, self.roster, self.digests) {
-            if let Some(why) = piece.shown.withheld {
-                let name = one_line(&piece.shown.name).into_owned();
-                self.say(path, "attachment", format!("{name} ({why})"));
-            }
-        }
-    }
-
-    fn remember(
-        &mut self,
-        path: &str,
-        stored: &Stored<'_>,
-        facts: &facts::Facts,
-        stamp: &Stamp,
-        mailbox: Mailbox,
-    ) {
-        let (received, written) = (stored.received_at.as_deref(), stored.timestamp.as_deref());
-        self.seen.push(Seen {
-            arrival: Arrival::new(received, written, stamp, mailbox),
-            path: path.to_owned(),
-            id: stored.id.to_string(),
-            content: facts.content,
-            signed: facts.signed,
-        });
-    }
-
     /// Ids and signed bytes that are there twice, in the order in which messages came: what the mount
     /// takes for the first is the first here too.
     fn twice(&mut self) {
         let mut seen = std::mem::take(&mut self.seen);
-        let place = |path: &str| -> (String, String) {
-            let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-            let folder = folder.splitn(3, '/').nth(2).unwrap_or_default();
-            (folder.to_owned(), stem_of(name).unwrap_or_default().to_owned())
-        };
-        seen.sort_by_cached_key(|s| (s.arrival, place(&s.path)));
+        seen.sort_by(|a, b| (a.arrival, &a.path).cmp(&(b.arrival, &b.path)));
         let mut ids: HashMap<&str, &Seen> = HashMap::new();
         let mut signed: HashMap<u64, &str> = HashMap::new();
         for s in &seen {

@@ -5,12 +5,13 @@ use std::borrow::Cow;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::boxes::Mailbox;
 use super::envelope::{ReadState, Stored};
 use super::home::Roster;
-use super::table::Mailbox;
 use super::time::parse_time;
 use super::{id, verify};
 use crate::model::{Claim, Timestamp, one_line};
+use crate::store::engine::files::on_disk;
 use crate::store::fs::Stamp;
 
 /// Clocks may differ by this much before a message counts as dated in the future.
@@ -51,11 +52,6 @@ pub(super) fn digest(texts: &[&str]) -> u64 {
     u64::from_le_bytes(first).max(1)
 }
 
-/// When a file was last changed.
-pub(super) fn file_time(stamp: &Stamp) -> Timestamp {
-    Timestamp::from_millis(i64::try_from(stamp.mtime.div_euclid(1_000_000)).unwrap_or(0))
-}
-
 /// Collects the facts. `now` is the moment of looking.
 pub(super) fn facts(stored: &Stored<'_>, stamp: &Stamp, now: Timestamp) -> Facts {
     let from = stored.from.to_ascii_lowercase();
@@ -66,7 +62,7 @@ pub(super) fn facts(stored: &Stored<'_>, stamp: &Stamp, now: Timestamp) -> Facts
         content: content(stored),
         signed: stored.signature.is_some(),
         to: stored.to.trim().to_ascii_lowercase(),
-        time: written.or(received).unwrap_or_else(|| file_time(stamp)),
+        time: written.or(received).unwrap_or_else(|| on_disk(stamp)),
         file_time: written.is_none() && received.is_none(),
         answers: stored.in_reply_to.as_deref().map(link),
         read: stored.status.is_some_and(ReadState::is_read),

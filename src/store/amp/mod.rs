@@ -7,34 +7,29 @@
 //!
 //! The store on top of it:
 //! - `agent`, `home`: the agents of this host and which of them is me.
-//! - `table`, `files`, `arrival`, `facts`, `relate`, `scan`: which message files there are, in which
-//!   order they came, and what changed.
-//! - `read`, `parts`: one message in full. `send`: new ones. `raw`, `status`, `check`: the rest.
+//! - `boxes`, `facts`, `relate`: what its files are, and which of them are one message.
+//! - `read`, `parts`: one message in full. `send`: new ones. `status`, `check`: the rest.
 
 pub mod address;
 mod agent;
-mod arrival;
+mod boxes;
 pub mod canonical;
 mod check;
 pub mod edit;
 pub mod envelope;
 mod facts;
 pub mod filename;
-mod files;
 mod home;
 pub mod id;
 pub mod json;
 pub mod limits;
 mod parts;
 pub mod pem;
-mod raw;
 mod read;
 mod relate;
-mod scan;
 pub mod scan_text;
 mod send;
 mod status;
-mod table;
 pub mod time;
 pub mod verify;
 pub mod wrap;
@@ -57,19 +52,16 @@ use super::{
 };
 use crate::model::{Claim, Draft, PublicKey, Seed, Timestamp};
 use crate::store::digest::Digests;
-use files::Files;
+use crate::store::engine::files::Files;
+use boxes::Boxes;
 use home::{Home, Recipient};
-use scan::Memory;
 
 /// The mailbox of one AMP agent.
 pub struct Amp {
     name: String,
     /// My address when the store was opened; a later one is used for what is sent later.
     me: String,
-    home: Home,
-    files: Files,
-    /// One scan at a time.
-    memory: Mutex<Memory>,
+    files: Files<Boxes>,
     digests: Digests,
     /// One append at a time; two that make the same folder would wait for each other anyway.
     appending: Mutex<()>,
@@ -94,17 +86,19 @@ impl Amp {
     pub fn open(spec: &Spec) -> Result<Self, StoreError> {
         let home = Home::open(spec)?;
         let me = home.roster()?.me.address.clone();
-        let files = Files::new(home.my_dir.clone());
+        let files = Files::new(home.my_dir.clone(), Boxes::new(home));
         Ok(Self {
             name: spec.name.clone(),
             me,
-            home,
             files,
-            memory: Mutex::at(Level::Store, Memory::default()),
             digests: Digests::default(),
             appending: Mutex::at(Level::Store, ()),
             unsynced: Mutex::default(),
         })
+    }
+
+    fn boxes(&self) -> &Boxes {
+        &self.files.format
     }
 }
 
@@ -142,14 +136,7 @@ impl Store for Amp {
     }
 
     fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
-        let mut memory = self.memory.lock();
-        let roster = self.home.roster()?;
-        if roster.unsure {
-            // Who signed what cannot be told without the keys of the others.
-            let why = io::Error::other("the files of an agent cannot be read now");
-            return Err(StoreError::io(&self.files.dir, why));
-        }
-        scan::scan(&self.files, &roster, &mut memory, full, sink)
+        self.files.scan(full, sink)
     }
 
     fn is_failing(&self) -> bool {
@@ -157,31 +144,23 @@ impl Store for Amp {
     }
 
     fn save(&self) -> Vec<u8> {
-        let basis = self.memory.lock().basis;
-        self.files.table.read().save(basis)
+        self.files.save()
     }
 
     fn restore(&self, saved: &[u8]) -> bool {
-        let Some((table, basis)) = table::Table::restore(saved) else { return false };
-        // The boxes are walked again: only what has changed since is read.
-        *self.memory.lock() = Memory { basis, ..Memory::default() };
-        *self.files.table.write() = table;
-        true
+        self.files.restore(saved)
     }
 
     fn reset(&self) {
-        let mut memory = self.memory.lock();
-        *memory = Memory::default();
-        *self.files.table.write() = table::Table::default();
-        self.files.take_noted();
+        self.files.reset();
     }
 
     fn watched(&self) -> Vec<PathBuf> {
-        self.watched_folders()
+        self.files.watched()
     }
 
     fn concerns(&self, folder: &Path, name: &OsStr) -> bool {
-        self.is_of_concern(folder, name)
+        self.files.concerns(folder, name)
     }
 
     fn health(&self) -> Vec<String> {
@@ -201,7 +180,7 @@ impl Store for Amp {
     }
 
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
-        self.raw_bytes(at, limit)
+        self.files.bytes_at(at, limit)
     }
 
     fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
@@ -209,14 +188,14 @@ impl Store for Amp {
     }
 
     fn canonical(&self, address: &str) -> String {
-        match self.home.recent() {
+        match self.boxes().home.recent() {
             Ok(roster) => roster.canonical(address),
             Err(_) => address.trim().to_ascii_lowercase(),
         }
     }
 
     fn fits(&self, text: &str) -> Fit {
-        let Ok(roster) = self.home.recent() else { return Fit::No };
+        let Ok(roster) = self.boxes().home.recent() else { return Fit::No };
         let provider = &roster.default_provider;
         match address::parse(text, &roster.me.tenant, provider) {
             Err(_) => Fit::No,
@@ -229,7 +208,7 @@ impl Store for Amp {
     }
 
     fn registered(&self, address: &str) -> bool {
-        let Ok(roster) = self.home.recent() else { return false };
+        let Ok(roster) = self.boxes().home.recent() else { return false };
         // One whose config is broken for a moment is no stranger.
         !matches!(roster.recipient(address), Err(_) | Ok(Recipient::Nobody(_)))
     }
@@ -247,7 +226,7 @@ impl Store for Amp {
     }
 
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
-        let roster = self.home.roster()?;
+        let roster = self.boxes().home.roster()?;
         send::prepare(&roster, draft, with)
     }
 
@@ -273,15 +252,15 @@ impl Store for Amp {
     }
 
     fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
-        self.list_raw(folder)
+        self.files.raw_list(folder)
     }
 
     fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
-        self.newest_raw(folder)
+        self.files.raw_newest(folder)
     }
 
     fn raw_open(&self, path: &str) -> io::Result<File> {
-        self.open_raw(path)
+        self.files.raw_open(path)
     }
 
     fn check(
@@ -289,7 +268,6 @@ impl Store for Amp {
         verify: &dyn Fn(&Claim) -> Option<String>,
         report: &mut dyn FnMut(Violation),
     ) -> Result<(), StoreError> {
-        let roster = self.home.roster()?;
-        check::check(&self.files.dir, &roster, &self.digests, verify, report)
+        self.check_boxes(verify, report)
     }
 }

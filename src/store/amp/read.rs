@@ -4,14 +4,15 @@ use std::io;
 use std::time::Duration;
 
 use super::Amp;
+use super::boxes::{BY_CONTENT, Bit, Kept, Mailbox, stem_of};
 use super::envelope::{self, Stored};
 use super::limits::{FILE_BYTES, over_limit};
 use super::parts::{self, Piece};
 use super::relate::{id_of, spelled, thread_of};
-use super::table::{File, Flags, Table};
 use super::{facts, home, scan_text, verify};
 use crate::model::{Message, Timestamp};
 use crate::store::below;
+use crate::store::engine::files::{self, File, Flags, Table};
 use crate::store::fs::Stamp;
 use crate::store::place::Slot;
 use crate::store::{Location, Part, Record, StoreError};
@@ -22,39 +23,18 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// What the table says of the file a message is read from.
 struct Place {
-    file: File,
-    parts: Vec<String>,
-    name: String,
+    file: File<Kept>,
     twin: Option<[u8; 32]>,
     /// The id under which the same signed bytes came before.
     replay_of: Option<String>,
 }
 
 impl Amp {
-    fn place(&self, source: u32) -> Result<Place, StoreError> {
+    fn place(&self, n: u32) -> Result<Place, StoreError> {
+        let file = self.files.file(n)?;
         let table = self.files.table.read();
-        let file = *table.get(source).ok_or(StoreError::Moved)?;
-        let folder = table.folder(&file).ok_or(StoreError::Moved)?;
-        Ok(Place {
-            parts: folder.parts().into_iter().map(str::to_owned).collect(),
-            name: format!("{}.json", table.stem(&file)),
-            twin: table.twins.get(&source).copied(),
-            replay_of: replay_of(&table, source, &file),
-            file,
-        })
-    }
-
-    /// The bytes of a file as they are.
-    fn bytes_of(&self, place: &Place, limit: usize) -> Result<(Stamp, Vec<u8>), StoreError> {
-        let parts: Vec<&str> = place.parts.iter().map(String::as_str).collect();
-        let path = || self.files.dir.join(parts.join("/")).join(&place.name);
-        below::open_dir(&self.files.dir, &parts)
-            .and_then(|dir| below::open_file(&dir, &place.name))
-            .and_then(|file| below::read_whole(&file, limit))
-            .map_err(|e| match e.kind() {
-                io::ErrorKind::NotFound => StoreError::Moved,
-                _ => StoreError::io(&path(), e),
-            })
+        let (twin, replay_of) = (table.twins.get(&n).copied(), replay_of(&table, &file));
+        Ok(Place { file, twin, replay_of })
     }
 
     /// The message at a location, handed to `use_it` with what the table says of it. A file that
@@ -67,24 +47,24 @@ impl Amp {
         let mut known = false;
         for attempt in 0..TRIES {
             let place = self.place(source)?;
-            known = place.file.flags.has(Flags::MESSAGE);
-            let (stamp, bytes) = self.bytes_of(&place, FILE_BYTES + 1)?;
+            known = place.file.row.is_message();
+            let (stamp, bytes) = self.files.bytes(&place.file, FILE_BYTES + 1)?;
             if let Ok(stored) = envelope::parse(&bytes) {
                 if !is_what_was_seen(&place, &stored, &stamp) {
                     return Err(StoreError::Moved);
                 }
                 if known {
-                    self.files.keep(source, &bytes);
+                    self.boxes().keep(source, &bytes);
                 }
                 return use_it(&stored, &place, &stamp, &bytes);
             }
             // What was never a message is not waited for.
-            if !known || attempt + 1 == TRIES || place.file.flags.has(Flags::BROKEN) {
+            if !known || attempt + 1 == TRIES || place.file.row.has(Flags::BROKEN) {
                 break;
             }
             std::thread::sleep(PAUSE);
         }
-        let kept = known.then(|| self.files.kept(source)).flatten().ok_or(StoreError::Moved)?;
+        let kept = known.then(|| self.boxes().kept(source)).flatten().ok_or(StoreError::Moved)?;
         let place = self.place(source)?;
         let stored = envelope::parse(&kept).map_err(|_| StoreError::Moved)?;
         let stamp = Stamp::default();
@@ -95,7 +75,7 @@ impl Amp {
     }
 
     pub(super) fn read_message(&self, at: &Location) -> Result<Record, StoreError> {
-        let roster = self.home.recent()?;
+        let roster = self.boxes().home.recent()?;
         self.with_message(at.source, |stored, place, stamp, _| {
             Ok(self.record(stored, place, stamp, &roster))
         })
@@ -110,7 +90,7 @@ impl Amp {
     ) -> Record {
         let mut facts = facts::facts(stored, stamp, Timestamp::now());
         if facts.file_time {
-            facts.time = Timestamp::from_millis(place.file.time);
+            facts.time = Timestamp::from_millis(place.file.facts.time);
         }
         let key = roster.key_of(&facts.from);
         let bodies = verify::bodies(stored, key.as_ref());
@@ -143,7 +123,7 @@ impl Amp {
     }
 
     pub(super) fn open_attachment(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
-        let roster = self.home.recent()?;
+        let roster = self.boxes().home.recent()?;
         self.with_message(at.source, |stored, _, _, _| {
             let pieces = parts::pieces(stored, &self.files.dir, &roster, &self.digests);
             let found: Option<Piece> = pieces.into_iter().find(|p| p.shown.name == name);
@@ -153,26 +133,22 @@ impl Amp {
         })
     }
 
-    pub(super) fn raw_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
-        Ok(self.bytes_of(&self.place(at.source)?, limit)?.1)
-    }
-
     /// Writes my mark into the message's file, in my own inbox only.
     pub(super) fn mark(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
         let told = self.with_message(at.source, |stored, place, stamp, bytes| {
             // Stale mail is shown as read on the store's word; nothing is said about it there.
-            let own = place.parts.get(1).is_some_and(|mailbox| mailbox == "inbox");
-            if !own || place.file.flags.has(Flags::EXPIRED) {
+            let own = Mailbox::of(&place.file.folder) == Some(Mailbox::Inbox);
+            if !own || place.file.facts.has(Bit::Expired) {
                 return Ok(false);
             }
             let Some(edited) = super::edit::set_status(bytes, read, Timestamp::now()) else {
                 return Ok(stored.status.is_some_and(envelope::ReadState::is_read) == read);
             };
-            let parts: Vec<&str> = place.parts.iter().map(String::as_str).collect();
-            let path = self.files.dir.join(parts.join("/")).join(&place.name);
+            let path = self.files.dir.join(place.file.path());
             let io = |e| StoreError::io(&path, e);
+            let parts = files::parts(&place.file.folder);
             let dir = below::open_dir(&self.files.dir, &parts).map_err(io)?;
-            let slot = Slot::below(&dir, &place.name).map_err(io)?;
+            let slot = Slot::below(&dir, &place.file.name).map_err(io)?;
             let done = slot.replace(stamp, &edited).map_err(io)?;
             self.files.note(&path);
             if done.is_some() { Ok(true) } else { Err(StoreError::Moved) }
@@ -183,21 +159,17 @@ impl Amp {
 
 /// Whether a file holds the message that was reported. One that was refused is shown as it is.
 fn is_what_was_seen(place: &Place, stored: &Stored<'_>, stamp: &Stamp) -> bool {
-    if !place.file.flags.has(Flags::MESSAGE) {
-        return true;
-    }
+    let Some(kept) = place.file.message() else { return true };
     let facts = facts::facts(stored, stamp, Timestamp::now());
-    (facts.key, facts.content) == (place.file.key, place.file.content)
+    (facts.key, facts.content) == (kept.key, kept.content)
 }
 
 /// The id under which the signed bytes of a file came first, if that was another one.
-fn replay_of(table: &Table, source: u32, file: &File) -> Option<String> {
-    if !file.flags.has(Flags::SIGNED) {
-        return None;
-    }
-    let first = table.first_with_content(file.content).filter(|n| *n < source)?;
-    let earlier = table.get(first).filter(|f| f.key != file.key)?;
-    Some(table.stem(earlier).to_owned())
+fn replay_of(table: &Table<Kept>, file: &File<Kept>) -> Option<String> {
+    file.facts.has(Bit::Signed).then_some(())?;
+    let first = *table.with_key(BY_CONTENT, file.facts.content).first()?;
+    table.facts(first).filter(|earlier| first < file.n && earlier.key != file.facts.key)?;
+    stem_of(table.name(first)).map(str::to_owned)
 }
 
 fn warnings(stored: &Stored<'_>, place: &Place, body: &str) -> Vec<String> {
@@ -206,10 +178,10 @@ fn warnings(stored: &Stored<'_>, place: &Place, body: &str) -> Vec<String> {
         stored.attachments.iter().filter_map(|a| a.filename.as_deref()).collect();
     let found = scan_text::flags(&format!("{subject}\n{body}"), &names);
     let mut out: Vec<String> = found.into_iter().map(str::to_owned).collect();
-    let flags = place.file.flags;
+    let kept = place.file.facts;
     let also = [
-        (flags.has(Flags::EXPIRED), "expired"),
-        (flags.has(Flags::FUTURE), "future date"),
+        (kept.has(Bit::Expired), "expired"),
+        (kept.has(Bit::Future), "future date"),
         (over_limit(stored), "over limit"),
     ];
     out.extend(also.into_iter().filter(|(is, _)| *is).map(|(_, word)| word.to_owned()));

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use sha2::{Digest as _, Sha256};
 
+use super::boxes::{BY_ID, Kept, Mailbox};
 use super::edit::unmarked;
 use super::envelope::Stored;
 use super::facts::digest;
-use super::table::{Mailbox, Table};
 use crate::model::{TWIN, hex};
+use crate::store::engine::files::Table;
 
 /// How a message stands to those in other files.
 pub(super) struct Relation {
@@ -16,8 +17,6 @@ pub(super) struct Relation {
     pub twin: Option<[u8; 32]>,
     /// The file that is reported for it: one in `inbox/`, where marks are kept, before one in `sent/`.
     pub primary: u32,
-    /// Other files that hold it.
-    pub copies: Vec<u32>,
     /// One of the files lies in `sent/`.
     pub from_me: bool,
 }
@@ -25,18 +24,18 @@ pub(super) struct Relation {
 /// Compares a message, given by the number of its file and the prints of its id and content, with
 /// those known. `before` are the prints of what the file held, if that was a message anybody saw.
 pub(super) fn relate(
-    table: &Table,
-    (source, key, content): (u32, u64, u64),
+    table: &Table<Kept>,
+    (n, key, content): (u32, u64, u64),
     before: Option<(u64, u64)>,
     bytes: &[u8],
 ) -> Relation {
-    let others = table.with_key(key).into_iter().filter(|n| *n != source);
+    let others = table.with_key(BY_ID, key).into_iter().filter(|other| *other != n);
     let (copies, other): (Vec<u32>, Vec<u32>) =
-        others.partition(|n| table.get(*n).is_some_and(|f| f.content == content));
+        others.partition(|n| table.facts(*n).is_some_and(|kept| kept.content == content));
     let kept = before == Some((key, content));
     let replaced = before.is_some_and(|(k, _)| k == key);
     let twin = if kept {
-        table.twins.get(&source).copied()
+        table.twins.get(&n).copied()
     } else if let Some(first) = copies.first() {
         table.twins.get(first).copied()
     } else if !other.is_empty() || replaced {
@@ -45,15 +44,11 @@ pub(super) fn relate(
     } else {
         None
     };
-    let group = || std::iter::once(source).chain(copies.iter().copied());
-    let primary = group().min_by_key(|n| (mailbox_of(table, *n), *n)).unwrap_or(source);
-    let from_me = group().any(|n| mailbox_of(table, n) == Some(Mailbox::Sent));
-    Relation { twin, primary, copies, from_me }
-}
-
-/// Which box a file lies in.
-pub(super) fn mailbox_of(table: &Table, source: u32) -> Option<Mailbox> {
-    Some(table.folder(table.get(source)?)?.mailbox)
+    let mailbox = |n: u32| Mailbox::of(table.folder(n));
+    let group = || std::iter::once(n).chain(copies.iter().copied());
+    let primary = group().min_by_key(|n| (mailbox(*n), *n)).unwrap_or(n);
+    let from_me = group().any(|n| mailbox(n) == Some(Mailbox::Sent));
+    Relation { twin, primary, from_me }
 }
 
 /// The id under which the index knows a message.
@@ -75,8 +70,8 @@ pub(super) fn thread_of<'a>(id: &'a str, twin: Option<&[u8; 32]>) -> Cow<'a, str
 
 /// The id a message answers, spelled like that of the message it means if that is known: one client
 /// turns every `_` of an id into `-`, in links and in the names of its own copies.
-pub(super) fn spelled(table: &Table, answers: String) -> String {
-    let is_known = |id: &str| !table.with_key(digest(&[id])).is_empty();
+pub(super) fn spelled(table: &Table<Kept>, answers: String) -> String {
+    let is_known = |id: &str| !table.with_key(BY_ID, digest(&[id])).is_empty();
     if is_known(&answers) {
         return answers;
     }
@@ -85,10 +80,9 @@ pub(super) fn spelled(table: &Table, answers: String) -> String {
 }
 
 /// Other files that hold this message.
-pub(super) fn same_message(table: &Table, source: u32, key: u64, content: u64) -> Vec<u32> {
-    if key == 0 {
-        return Vec::new();
-    }
-    let same = |n: &u32| *n != source && table.get(*n).is_some_and(|f| f.content == content);
-    table.with_key(key).into_iter().filter(same).collect()
+pub(super) fn same_message(table: &Table<Kept>, n: u32, key: u64, content: u64) -> Vec<u32> {
+    let same = |other: &u32| {
+        *other != n && table.facts(*other).is_some_and(|kept| kept.content == content)
+    };
+    table.with_key(BY_ID, key).into_iter().filter(same).collect()
 }

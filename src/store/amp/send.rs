@@ -183,7 +183,7 @@ fn subject(draft: &Draft, parent: Option<&Message>) -> String {
 impl Amp {
     /// Appends and delivers a prepared message; done again it does only what is missing.
     pub(super) fn deliver_prepared(&self, message: &Prepared) -> Result<(), StoreError> {
-        let roster = self.home.roster()?;
+        let roster = self.boxes().home.roster()?;
         let recipient = match roster.recipient(&message.to)? {
             Recipient::Local(agent, _) => agent.dir.clone(),
             Recipient::Several(why) => return Err(StoreError::Invalid(why)),

@@ -1,20 +1,14 @@
-//! What a person should know of the store: its health, its key, what to mend; and which folders
-//! tell of news.
+//! What a person should know of the store: its health, its key, what to mend.
 
-use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::files::stem_of;
-use super::table::{Flags, Mailbox};
 use super::{Amp, pem};
 use crate::model::{Seed, one_line, shell_word};
 use crate::store::{Advice, StoreError};
 use crate::store::{below, fs};
 
-/// At most this many folders of correspondents are watched; mail in others is seen by a full scan.
-const MAX_WATCHED: usize = 4096;
 /// At most this many broken files are named.
 const NAMED: usize = 20;
 /// Largest key file that is read, in bytes.
@@ -170,22 +164,14 @@ impl Amp {
         if let Err(e) = below::open_dir(dir, &[]) {
             return vec![format!("the agent's folder cannot be opened: {e}")];
         }
-        let (mut lines, more) = self.files.troubles(NAMED);
-        if more > 0 {
-            lines.push(format!("and {more} more files cannot be read"));
-        }
-        if let Ok(roster) = self.home.recent() {
+        let mut lines = self.files.troubles();
+        if let Ok(roster) = self.boxes().home.recent() {
             lines.extend(roster.troubles.iter().take(NAMED).cloned());
         }
         if let Err(trouble) = load_key(dir) {
             lines.push(format!("nothing can be sent: {}", key_advice(dir, &trouble).0));
         }
-        if self.folders_on_disk().len() > MAX_WATCHED {
-            lines.push(format!(
-                "there are more than {MAX_WATCHED} correspondents; mail of the others is seen at \
-                 the next mount"
-            ));
-        }
+        lines.extend(self.files.unwatched_line());
         lines
     }
 
@@ -196,7 +182,7 @@ impl Amp {
             let (problem, command) = key_advice(dir, &trouble);
             out.push(Advice { problem, command, serious: true });
         }
-        let Ok(roster) = self.home.roster() else { return out };
+        let Ok(roster) = self.boxes().home.roster() else { return out };
         for (a, b, shared) in roster.clashes() {
             let mine = a.dir == *dir || b.dir == *dir;
             out.push(Advice {
@@ -246,63 +232,4 @@ impl Amp {
             serious: false,
         })
     }
-
-    /// The folders of correspondents that exist, those with the newest messages first.
-    fn folders_on_disk(&self) -> Vec<PathBuf> {
-        let table = self.files.table.read();
-        let mut newest = vec![i64::MIN; table.folders.len()];
-        for file in table.files.iter().filter(|f| !f.flags.has(Flags::GONE)) {
-            if let Some(time) = newest.get_mut(file.folder as usize) {
-                *time = file.time.max(*time);
-            }
-        }
-        let mut folders: Vec<(i64, PathBuf)> = newest
-            .into_iter()
-            .zip(&table.folders)
-            .filter(|(_, f)| !f.name.is_empty())
-            .map(|(time, f)| (time, self.files.dir.join(f.path())))
-            .collect();
-        drop(table);
-        folders.sort_unstable_by(|a, b| b.cmp(a));
-        folders.into_iter().map(|(_, path)| path).filter(|path| is_folder(path)).collect()
-    }
-
-    pub(super) fn watched_folders(&self) -> Vec<PathBuf> {
-        let dir = &self.files.dir;
-        let mut out = vec![dir.clone()];
-        out.extend(Some(dir.join("registrations")).filter(|path| is_folder(path)));
-        let messages = dir.join("messages");
-        if is_folder(&messages) {
-            let boxes = Mailbox::ALL.map(|m| messages.join(m.folder()));
-            out.push(messages);
-            out.extend(boxes.into_iter().filter(|path| is_folder(path)));
-        }
-        let mut folders = self.folders_on_disk();
-        folders.truncate(MAX_WATCHED);
-        out.extend(folders);
-        out
-    }
-
-    /// Whether a change of a name in a watched folder can matter. Hidden names never do: that is how
-    /// files are called while they are written.
-    pub(super) fn is_of_concern(&self, folder: &Path, name: &OsStr) -> bool {
-        let Some(name) = name.to_str().filter(|n| !n.starts_with('.')) else { return false };
-        let Ok(below) = folder.strip_prefix(&self.files.dir) else {
-            // Somebody who does not know the folder asks.
-            return true;
-        };
-        let parts: Option<Vec<&str>> = below.iter().map(OsStr::to_str).collect();
-        match parts.as_deref() {
-            Some([]) => matches!(name, "config.json" | "messages" | "registrations"),
-            Some(["messages"]) => Mailbox::ALL.iter().any(|m| m.folder() == name),
-            Some(["messages", _]) => true,
-            Some(["messages", _, _]) => stem_of(name).is_some(),
-            Some(["registrations"]) => Path::new(name).extension().is_some_and(|e| e == "json"),
-            _ => false,
-        }
-    }
-}
-
-fn is_folder(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok_and(|m| m.is_dir())
 }

@@ -1,0 +1,444 @@
+//! The boxes of an agent, as files of the engine ([`crate::store::engine::files`]).
+//!
+//! What bites here, and how it is met (formats/amp.md, sections 4 to 6 and 9):
+//!
+//! 1. Clients overwrite files in place, so a file can be seen empty or half. A message once read stays
+//!    what it was while its file cannot be parsed, and is gone only when the file is.
+//! 2. Ids are not signed and anybody may write any file: what makes two files one message is equal
+//!    content under one id (mail to myself, in `inbox/` and `sent/`). Other content under the same
+//!    id is another message, whose id carries a hash ([`TWIN`](crate::model::TWIN)), so that nothing put in the place of
+//!    a verified message can take over its verdict. The first that came keeps the plain id; files are
+//!    numbered and read in the order in which they came. What nobody saw because its
+//!    signature is none or wrong is no message whose place could be taken.
+//! 3. Only a file in `sent/` makes a message mine; one in `inbox/` that names me as its sender
+//!    proves nothing.
+//! 4. Stale mail stays out of the inbox: it is reported as read, and the file is left alone.
+
+use std::collections::HashSet;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytemuck::{Pod, Zeroable};
+use lru::LruCache;
+use rustix::fs::FileType;
+
+use super::envelope::{self, Fault, Stored};
+use super::facts::{self, Facts, link};
+use super::home::{Home, Roster};
+use super::limits::FILE_BYTES;
+use super::relate::{Relation, id_of, relate, same_message, spelled, thread_of};
+use super::time::parse_time;
+use super::{filename, id, verify};
+use crate::model::locks::Mutex;
+use crate::model::{Claim, Timestamp, verify::verify_claim};
+use crate::store::engine::files::{
+    self, Arrival, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
+};
+use crate::store::fs::Stamp;
+use crate::store::{Found, StoreError};
+
+/// Messages whose last good bytes are kept.
+const KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+/// The largest that are.
+const KEPT_BYTES: usize = 64 << 10;
+/// No message goes stale.
+const NEVER: u32 = u32::MAX;
+
+/// What the table keeps of a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Kept {
+    /// Print of the id.
+    pub key: u64,
+    /// Print of what is shown and signed.
+    pub content: u64,
+    /// Its time in milliseconds.
+    pub time: i64,
+    /// When it goes stale, in seconds since 1970; 0 for never, or if that is past.
+    pub expires: u32,
+    bits: u32,
+}
+
+/// Bits of a [`Kept`].
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub(super) enum Bit {
+    /// Past its `expires_at`.
+    Expired = 1,
+    /// Dated after the moment it came.
+    Future = 1 << 1,
+    /// It carries a signature.
+    Signed = 1 << 2,
+    /// Its time is that of the file, for want of a better one.
+    FileTime = 1 << 3,
+    /// Its signature is none at all, so it is never shown.
+    Malformed = 1 << 4,
+    /// It answers another message.
+    Answers = 1 << 5,
+}
+
+impl Kept {
+    pub fn has(&self, bit: Bit) -> bool {
+        self.bits & bit as u32 != 0
+    }
+
+    fn set(&mut self, bit: Bit, on: bool) {
+        if on {
+            self.bits |= bit as u32;
+        }
+    }
+}
+
+/// The slot under which messages are found by id.
+pub(super) const BY_ID: u8 = 0;
+/// The slot under which signed messages are found by content, gone ones included: a replay stays one.
+pub(super) const BY_CONTENT: u8 = 1;
+
+impl files::Facts for Kept {
+    const SLOTS: u8 = 2;
+
+    fn key(&self, slot: u8, is_message: bool) -> u64 {
+        match slot {
+            BY_ID if is_message => self.key,
+            BY_CONTENT if self.has(Bit::Signed) => self.content,
+            _ => 0,
+        }
+    }
+
+    fn time(&self) -> i64 {
+        self.time
+    }
+}
+
+/// Which box a file lies in: the one where marks are kept before the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Mailbox {
+    Inbox,
+    Sent,
+}
+
+impl Mailbox {
+    /// The box that a folder of the store is or lies in.
+    pub fn of(folder: &str) -> Option<Self> {
+        Self::named(folder.strip_prefix("messages/")?.split('/').next()?)
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "inbox" => Some(Self::Inbox),
+            "sent" => Some(Self::Sent),
+            _ => None,
+        }
+    }
+}
+
+/// The name of a message file without `.json`; `None` for all others. Hidden files are those that
+/// somebody is still writing.
+pub(super) fn stem_of(name: &str) -> Option<&str> {
+    name.strip_suffix(".json").filter(|stem| !stem.is_empty() && !stem.starts_with('.'))
+}
+
+/// The boxes of one agent.
+pub(super) struct Boxes {
+    pub home: Home,
+    /// The last bytes of some messages that could be parsed, for when a file cannot be.
+    good: Mutex<LruCache<u32, Box<[u8]>>>,
+    /// When the next message goes stale, in seconds since 1970; 0 if that is not known.
+    next_expiry: AtomicU32,
+    /// New messages whose ids are spelled with dashes, in the other spelling.
+    turned: Mutex<HashSet<String>>,
+}
+
+impl std::fmt::Debug for Boxes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Boxes").finish_non_exhaustive()
+    }
+}
+
+/// What messages are judged by in one scan.
+pub(super) struct Context {
+    roster: Arc<Roster>,
+    now: Timestamp,
+}
+
+/// A message in a file.
+pub(super) struct Parsed<'a> {
+    stored: Stored<'a>,
+    facts: Facts,
+    claim: Option<Claim>,
+}
+
+impl Boxes {
+    pub fn new(home: Home) -> Self {
+        let (good, next_expiry) = (Mutex::new(LruCache::new(KEPT)), AtomicU32::new(0));
+        Self { home, good, next_expiry, turned: Mutex::default() }
+    }
+
+    /// Keeps the bytes of a message, unless they are many.
+    pub fn keep(&self, n: u32, bytes: &[u8]) {
+        if bytes.len() <= KEPT_BYTES {
+            self.good.lock().put(n, bytes.into());
+        }
+    }
+
+    /// The bytes of a message as they last could be parsed.
+    pub fn kept(&self, n: u32) -> Option<Box<[u8]>> {
+        self.good.lock().get(&n).cloned()
+    }
+
+    /// Whether nobody ever saw what a file held: its signature is none, or not by the key of its
+    /// writer. What replaces it is not put in the place of a message.
+    fn was_never_shown(&self, context: &Context, n: u32, old: &Kept) -> bool {
+        if !old.has(Bit::Signed) || old.has(Bit::Malformed) {
+            return old.has(Bit::Malformed);
+        }
+        let Some(bytes) = self.kept(n) else { return false };
+        let Ok(stored) = envelope::parse(&bytes) else { return false };
+        let from = stored.from.to_ascii_lowercase();
+        let Some(key) = context.roster.key_of(&from) else { return false };
+        let claim = verify::claim(&stored, Some(key)).ok().flatten();
+        claim.is_some_and(|claim| !verify_claim(&key, &claim))
+    }
+
+    /// What is kept of a message.
+    fn date(&self, parsed: &Parsed<'_>, to_me: bool, now: Timestamp) -> Kept {
+        let facts = &parsed.facts;
+        let (key, content, time) = (facts.key, facts.content, facts.time.millis());
+        let mut kept = Kept { key, content, time, ..Kept::default() };
+        kept.set(Bit::Signed, facts.signed);
+        kept.set(Bit::Malformed, matches!(parsed.claim, Some(Claim::Malformed(_))));
+        kept.set(Bit::Future, facts.future);
+        kept.set(Bit::FileTime, facts.file_time);
+        kept.set(Bit::Answers, facts.answers.is_some());
+        let Some(expires) = facts.expires else { return kept };
+        if expires <= now {
+            kept.set(Bit::Expired, true);
+        } else if to_me && let Ok(secs) = u32::try_from(expires.secs()) {
+            // The next second: at this one it is not past yet.
+            kept.expires = secs.saturating_add(1);
+            self.next_expiry.fetch_min(kept.expires, Ordering::Relaxed);
+        }
+        kept
+    }
+}
+
+impl Format for Boxes {
+    type Facts = Kept;
+    type Message<'a> = Parsed<'a>;
+    type Context = Context;
+
+    const TAG: [u8; 8] = *b"ampfil03";
+    const LONGEST: usize = FILE_BYTES;
+    const HAS_ARRIVAL: bool = true;
+
+    fn what(&self, path: &[&str], kind: FileType) -> What {
+        if path.iter().any(|name| name.starts_with('.')) {
+            return What::Nothing;
+        }
+        match path {
+            ["messages"] => What::Folder,
+            ["messages", name, rest @ ..] if Mailbox::named(name).is_some() => match rest {
+                [] => What::Folder,
+                [name] | [_, name] if stem_of(name).is_some() => What::Message,
+                [_] if matches!(kind, FileType::Directory | FileType::Unknown) => What::Folder,
+                [_, _] if matches!(kind, FileType::RegularFile | FileType::Unknown) => {
+                    What::Nothing
+                }
+                [_] | [_, _] => What::Strange(files::no_message(kind)),
+                _ => What::Nothing,
+            },
+            ["config.json" | "registrations"] => What::Around,
+            ["registrations", name] if stem_of(name).is_some() => What::Around,
+            _ => What::Nothing,
+        }
+    }
+
+    fn begin(&self, files: &Files<Self>) -> Result<(Context, u64), StoreError> {
+        let roster = self.home.roster()?;
+        if roster.unsure {
+            // Who signed what cannot be told without the keys of the others.
+            let why = std::io::Error::other("the files of an agent cannot be read now");
+            return Err(StoreError::io(&files.dir, why));
+        }
+        let basis = facts::digest(&roster.my_names());
+        Ok((Context { roster, now: Timestamp::now() }, basis))
+    }
+
+    /// What the store noted, else what the message's writer says, else the time of the file.
+    fn arrival(&self, folder: &str, stamp: &Stamp, bytes: &[u8]) -> Arrival {
+        let (received, written) = envelope::times(bytes);
+        let noted = received.as_deref().and_then(parse_time);
+        let said = noted.or_else(|| written.as_deref().and_then(parse_time));
+        Arrival {
+            when: said.unwrap_or_else(|| files::on_disk(stamp)).millis(),
+            is_got: Mailbox::of(folder) == Some(Mailbox::Inbox),
+            mtime: stamp.mtime,
+        }
+    }
+
+    fn read<'a>(
+        &self,
+        context: &Context,
+        opened: &'a Opened<'a, Kept>,
+    ) -> std::io::Result<Reading<Parsed<'a>, Kept>> {
+        let stored = match envelope::parse(opened.bytes) {
+            Ok(stored) => stored,
+            Err(fault) => {
+                let incomplete = matches!(fault, Fault::Incomplete(_));
+                let reason = fault.to_string();
+                let verdict = Verdict::Broken(Refusal { reason, incomplete, ..Refusal::default() });
+                return Ok(Reading { verdict, unfinished: true, depends: false });
+            }
+        };
+        let facts = facts::facts(&stored, &opened.stamp, context.now);
+        let mailbox = Mailbox::of(&opened.file.folder).unwrap_or(Mailbox::Inbox);
+        let verdict = match facts::admit(&stored, &facts, mailbox, &context.roster) {
+            Err(reason) => {
+                let time = Some(facts.time);
+                Verdict::Refused(Refusal { reason, time, ..Refusal::default() })
+            }
+            Ok(claim) => {
+                let is = |old: &Kept| (old.key, old.content) == (facts.key, facts.content);
+                let same = opened.file.message().is_some_and(is);
+                Verdict::Message { message: Parsed { stored, facts, claim }, same }
+            }
+        };
+        Ok(Reading { verdict, unfinished: false, depends: false })
+    }
+
+    /// Reports a message, or has the file reported in which the same message lies.
+    fn take<'a>(
+        &self,
+        context: &Context,
+        pass: &mut Pass<'_, Self>,
+        taken: Taken<'a, Self>,
+    ) -> Option<Found<'a>> {
+        let Taken { n, opened, message: parsed, before, same } = taken;
+        let never_shown = |old: &Kept| self.was_never_shown(context, opened.file.n, old);
+        let seen = before.filter(|old| same || !never_shown(old));
+        self.keep(n, opened.bytes);
+        if !same {
+            self.note_turned(&parsed.stored.id);
+        }
+        let (key, content) = (parsed.facts.key, parsed.facts.content);
+        let seen = seen.map(|old| (old.key, old.content));
+        let place = relate(pass.table, (n, key, content), seen, opened.bytes);
+        let to_me = Mailbox::of(&opened.file.folder) == Some(Mailbox::Inbox);
+        let kept = self.date(&parsed, to_me, context.now);
+        pass.table.change(n, |_, facts| *facts = kept);
+        match place.twin {
+            Some(hash) => drop(pass.table.twins.insert(n, hash)),
+            None => drop(pass.table.twins.remove(&n)),
+        }
+        if place.primary != n {
+            pass.look([place.primary]);
+            return None;
+        }
+        let answers = parsed.facts.answers.clone().map(|id| spelled(pass.table, id));
+        let stale = kept.has(Bit::Expired);
+        let mut found = found(&context.roster, parsed, &place, to_me, stale);
+        found.at = File::<Kept>::at(n, opened.bytes.len());
+        found.answers = answers.map(Into::into);
+        Some(found)
+    }
+
+    /// Other files that hold the same message must be reported in its place.
+    fn lost(&self, pass: &mut Pass<'_, Self>, n: u32) {
+        let Some(old) = pass.table.facts(n).copied() else { return };
+        let copies = same_message(pass.table, n, old.key, old.content);
+        pass.look(copies);
+    }
+
+    /// Messages that have gone stale since they were read.
+    fn due(&self, context: &Context, table: &files::Table<Kept>) -> Vec<u32> {
+        let now = u32::try_from(context.now.secs()).unwrap_or(NEVER - 1);
+        if self.next_expiry.load(Ordering::Relaxed) > now {
+            return Vec::new();
+        }
+        let dated = || table.messages().filter(|(_, _, kept)| kept.expires != 0);
+        let later = dated().map(|(_, _, kept)| kept.expires).filter(|expires| *expires > now);
+        self.next_expiry.store(later.min().unwrap_or(NEVER), Ordering::Relaxed);
+        dated().filter(|(_, _, kept)| kept.expires <= now).map(|(n, ..)| n).collect()
+    }
+
+    /// Files that answer one of the messages noted by [`Boxes::note_turned`].
+    fn finish(&self, _: &Context, done: &Done<'_, Self>) -> Vec<u32> {
+        let turned = std::mem::take(&mut *self.turned.lock());
+        if turned.is_empty() {
+            return Vec::new();
+        }
+        let candidates: Vec<u32> = {
+            let table = done.files.table.read();
+            let answers = table.messages().filter(|(_, _, kept)| kept.has(Bit::Answers));
+            answers.map(|(n, ..)| n).collect()
+        };
+        let means_one = |n: &u32| {
+            let file = done.files.file(*n).ok()?;
+            let (_, bytes) = done.files.bytes(&file, FILE_BYTES + 1).ok()?;
+            let answers = envelope::parse(&bytes).ok()?.in_reply_to.as_deref().map(link)?;
+            turned.contains(&answers).then_some(*n)
+        };
+        candidates.iter().filter_map(means_one).collect()
+    }
+
+    fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
+        match path {
+            ["attachments", rest @ ..] if !path.iter().any(|name| name.starts_with('.')) => {
+                let folder = kind == FileType::Directory && rest.len() < 2;
+                folder || kind == FileType::RegularFile && rest.len() == 2
+            }
+            _ => match self.what(path, kind) {
+                What::Folder => kind == FileType::Directory,
+                What::Message => kind == FileType::RegularFile,
+                _ => false,
+            },
+        }
+    }
+
+    fn watched_besides(&self, dir: &Path) -> Vec<PathBuf> {
+        vec![dir.join("registrations")]
+    }
+}
+
+impl Boxes {
+    /// Takes note of a new message whose id is spelled with dashes: replies that came before it name
+    /// it otherwise.
+    fn note_turned(&self, message: &str) {
+        if message.starts_with("msg-") || message.starts_with("receipt-") {
+            self.turned.lock().insert(id::fold(message).into_owned());
+        }
+    }
+}
+
+fn found<'r>(
+    roster: &Roster,
+    parsed: Parsed<'r>,
+    place: &Relation,
+    to_me: bool,
+    stale: bool,
+) -> Found<'r> {
+    let Parsed { stored, facts, claim } = parsed;
+    let parts = stored.attachments.iter().any(|a| filename::check_attachment(a).is_none());
+    let key = stored.idempotency_key.as_deref().filter(|_| place.from_me);
+    Found {
+        name_time: None,
+        noted: false,
+        at: File::<Kept>::at(0, 0),
+        line: 0,
+        thread: thread_of(&stored.id, place.twin.as_ref()).into_owned().into(),
+        id: id_of(&stored, place.twin.as_ref()),
+        to: facts.to.into(),
+        answers: None,
+        time: facts.time,
+        to_me,
+        from_me: place.from_me && roster.may_write_as(&facts.from),
+        from: facts.from.into(),
+        id_verified: true,
+        read: to_me.then_some(facts.read || stale),
+        parts,
+        claim: claim.map(Box::new),
+        idempotency_key: key.map(Into::into),
+    }
+}

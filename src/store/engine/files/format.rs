@@ -1,0 +1,241 @@
+//! What a format says of itself, so that the engine can find its messages.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+
+use super::look::Dirs;
+use super::scan::Pass;
+use super::table::{Facts, Table};
+use super::{File, Files};
+use crate::model::Timestamp;
+use crate::store::fs::Stamp;
+use crate::store::{Found, StoreError, below};
+
+/// What a path below the store's folder is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A folder in which messages, or folders with them, lie.
+    Folder,
+    /// A file that is a message or should be one.
+    Message,
+    /// Something that belongs to the message at this path: a change of it is a change of the message.
+    Beside(String),
+    /// Something that no file is read again for, but [`Format::finish`] wants to know this name.
+    Group(String),
+    /// Something on which all judgements rest: see [`Format::begin`].
+    Around,
+    /// What should not be there; what it is said to be.
+    Strange(String),
+    /// Nothing that matters.
+    Nothing,
+}
+
+/// What is said of something that is not the message file it is called like.
+pub fn no_message(kind: FileType) -> String {
+    format!("is skipped: it is {}, not a message file", below::describe_type(kind))
+}
+
+/// A file that was opened and read.
+#[derive(Debug)]
+pub struct Opened<'a, F> {
+    /// Where it is, and what the table says of it so far.
+    pub file: &'a File<F>,
+    /// Its state when it was read.
+    pub stamp: Stamp,
+    /// What lies beside it: [`Format::beside`].
+    pub beside: u64,
+    /// At most [`Format::LONGEST`] bytes and one.
+    pub bytes: &'a [u8],
+}
+
+/// What a file says.
+#[derive(Debug)]
+pub struct Reading<M, F> {
+    /// What it is.
+    pub verdict: Verdict<M, F>,
+    /// Its writer may still be at it: a file that was touched a moment ago is looked at again before it
+    /// counts.
+    pub unfinished: bool,
+    /// What it is depends on other files.
+    pub depends: bool,
+}
+
+/// What a file is.
+#[derive(Debug)]
+pub enum Verdict<M, F> {
+    /// A message.
+    Message {
+        /// What [`Format::take`] needs to know of it.
+        message: M,
+        /// It is the one that was there before, with another mark perhaps.
+        same: bool,
+    },
+    /// Not a message, but one that was there before is shown on.
+    Broken(Refusal<F>),
+    /// Not a message.
+    Refused(Refusal<F>),
+    /// Nothing to be reported.
+    Nothing,
+}
+
+/// Why a file is no message.
+#[derive(Debug, Default)]
+pub struct Refusal<F> {
+    /// A sentence for a person.
+    pub reason: String,
+    /// It may still become one.
+    pub incomplete: bool,
+    /// Its time, if it says one; else it is that of the file.
+    pub time: Option<Timestamp>,
+    /// What is kept of it.
+    pub facts: F,
+}
+
+impl<M, F: Default> Reading<M, F> {
+    /// A message.
+    pub fn message(message: M, same: bool) -> Self {
+        let verdict = Verdict::Message { message, same };
+        Self { verdict, unfinished: false, depends: false }
+    }
+
+    /// Not a message, for this reason.
+    pub fn refused(reason: String) -> Self {
+        let verdict = Verdict::Refused(Refusal { reason, ..Refusal::default() });
+        Self { verdict, unfinished: false, depends: false }
+    }
+}
+
+/// A message that is about to be reported.
+#[derive(Debug)]
+pub struct Taken<'a, F: Format> {
+    /// Its number, which is new if the file held another message before.
+    pub n: u32,
+    /// The file as it was read; its number there is the one it had before.
+    pub opened: &'a Opened<'a, F::Facts>,
+    /// What it says.
+    pub message: F::Message<'a>,
+    /// What the file was before, if it was a message.
+    pub before: Option<F::Facts>,
+    /// It is the same message.
+    pub same: bool,
+}
+
+/// A format in which a message is a file. The engine asks it what a path is and what a file says; it
+/// never touches a file itself.
+pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
+    /// What the table keeps of a file.
+    type Facts: Facts;
+    /// What a file says, until it is reported.
+    type Message<'a>: Send;
+    /// What judgements rest on, for one scan.
+    type Context: Sync;
+
+    /// First bytes of the saved table; another version is thrown away.
+    const TAG: [u8; 8];
+    /// Bytes of the largest file that can be a message.
+    const LONGEST: usize;
+
+    /// What a path is. The kind is `Unknown` for something that may not be there (any more).
+    fn what(&self, path: &[&str], kind: FileType) -> What;
+
+    /// What judgements rest on as it is now, and a print of that: when the print changes, every file is
+    /// read again.
+    ///
+    /// # Errors
+    /// If nothing can be judged now.
+    fn begin(&self, files: &Files<Self>) -> Result<(Self::Context, u64), StoreError>;
+
+    /// A print of what lies beside a message and belongs to it; 0 if nothing does.
+    ///
+    /// # Errors
+    /// As the system gave it; then nothing is known of the message.
+    fn beside(&self, _dirs: &mut Dirs<'_>, _folder: &str, _name: &str) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    /// When a file came, for those that are found together; equal ones go by their paths.
+    fn arrival(&self, _folder: &str, _stamp: &Stamp, _bytes: &[u8]) -> Arrival {
+        Arrival::default()
+    }
+
+    /// Whether [`Format::arrival`] says anything.
+    const HAS_ARRIVAL: bool = false;
+
+    /// What a file says. Called on all cores at once and without any lock.
+    ///
+    /// # Errors
+    /// If what belongs to it cannot be read: then nothing is known of the message.
+    fn read<'a>(
+        &self,
+        context: &Self::Context,
+        opened: &'a Opened<'a, Self::Facts>,
+    ) -> io::Result<Reading<Self::Message<'a>, Self::Facts>>;
+
+    /// Notes what is kept of a message ([`Table::change`]) and says how it is reported, if it is.
+    fn take<'a>(
+        &self,
+        context: &Self::Context,
+        pass: &mut Pass<'_, Self>,
+        taken: Taken<'a, Self>,
+    ) -> Option<Found<'a>>;
+
+    /// A message is no longer there, or another is in its place.
+    fn lost(&self, _pass: &mut Pass<'_, Self>, _n: u32) {}
+
+    /// Messages that must be read again although nothing happened to their files.
+    fn due(&self, _context: &Self::Context, _table: &Table<Self::Facts>) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// All files were taken. What must be read now, because of them.
+    fn finish(&self, _context: &Self::Context, _done: &Done<'_, Self>) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// Whether something is shown in `raw/`.
+    fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
+        match self.what(path, kind) {
+            What::Folder => kind == FileType::Directory,
+            What::Message | What::Beside(_) => kind == FileType::RegularFile,
+            What::Group(_) | What::Around | What::Strange(_) | What::Nothing => false,
+        }
+    }
+
+    /// Folders and files outside those of the messages in which a change can mean something.
+    fn watched_besides(&self, _dir: &Path) -> Vec<PathBuf> {
+        Vec::new()
+    }
+}
+
+/// What a pass did, for [`Format::finish`].
+#[derive(Debug)]
+pub struct Done<'a, F: Format> {
+    /// The files.
+    pub files: &'a Files<F>,
+    /// Everything was looked at.
+    pub is_full: bool,
+    /// Files that were read or went away.
+    pub touched: &'a BTreeSet<u32>,
+    /// Names given by [`What::Group`].
+    pub groups: &'a BTreeSet<String>,
+}
+
+/// When a file came: what the store noted, else what its writer says, else the time of its file; in
+/// one moment what I sent before what I got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Arrival {
+    /// In milliseconds since 1970.
+    pub when: i64,
+    /// Somebody sent it to me.
+    pub is_got: bool,
+    /// Modification time of the file, in nanoseconds since 1970.
+    pub mtime: i128,
+}
+
+impl Arrival {
+    /// Of what cannot be read: it is no message and comes last.
+    pub(super) const LAST: Self = Self { when: i64::MAX, is_got: true, mtime: i128::MAX };
+}

@@ -1,0 +1,351 @@
+//! Which message files there are: listing folders, and looking again at what was noted.
+
+use std::collections::{BTreeSet, HashSet};
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lru::LruCache;
+use rustix::fs::{Dir, FileType};
+
+use super::format::{Arrival, Format, What, no_message};
+use super::table::{Table, stamp_print};
+use super::{Files, join, parts};
+use crate::store::fs::{self, Stamp};
+use crate::store::{StoreError, below};
+
+/// Folders that are open at once.
+const OPEN: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
+
+/// What a scan has to do.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    /// Files to read.
+    pub changed: Vec<u32>,
+    /// Files that are no longer there.
+    pub gone: Vec<u32>,
+    /// Names given by [`What::Group`].
+    pub groups: BTreeSet<String>,
+    /// Everything was looked at.
+    pub is_full: bool,
+}
+
+/// Folders of a store, kept open for those who come to them again and again.
+#[derive(Debug)]
+pub struct Dirs<'a> {
+    base: &'a Path,
+    open: LruCache<String, Arc<OwnedFd>>,
+}
+
+impl<'a> Dirs<'a> {
+    pub(super) fn new(base: &'a Path) -> Self {
+        Self { base, open: LruCache::new(OPEN) }
+    }
+
+    /// A folder by its path in the store.
+    ///
+    /// # Errors
+    /// As [`below::open_dir`].
+    pub fn open(&mut self, path: &str) -> io::Result<Arc<OwnedFd>> {
+        if let Some(dir) = self.open.get(path) {
+            return Ok(Arc::clone(dir));
+        }
+        let dir = Arc::new(below::open_dir(self.base, &parts(path))?);
+        self.open.put(path.to_owned(), Arc::clone(&dir));
+        Ok(dir)
+    }
+
+    /// What lies at a path; `None` if nothing does.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn look(&mut self, folder: &str, name: &str) -> io::Result<Option<(FileType, Stamp)>> {
+        let found = self.open(folder).and_then(|dir| below::look(&dir, name));
+        match found {
+            Err(e) if fs::is_absent(&e) => Ok(None),
+            found => found.map(Some),
+        }
+    }
+}
+
+/// What lies in the folders that were listed.
+#[derive(Debug, Default)]
+struct Listing {
+    /// Files of the table that are there, with the prints of their stamps and of what lies beside them.
+    known: Vec<(u32, u64, u64)>,
+    /// Files that are not in the table: folder and name.
+    new: Vec<(String, String)>,
+    /// Folders that were listed with all below them, and single paths at which no message is.
+    roots: Vec<String>,
+    /// Folders that could not be listed: nothing is known of what is in them.
+    unknown: Vec<String>,
+    groups: BTreeSet<String>,
+}
+
+/// Whether a path is that of a folder or lies below it.
+pub(super) fn is_in(folder: &str, path: &str) -> bool {
+    let rest = path.strip_prefix(folder);
+    folder.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+impl<F: Format> Files<F> {
+    /// Looks at everything. A store whose folder is away keeps what was read of it.
+    ///
+    /// # Errors
+    /// If the folder cannot be opened; then nothing is known of what is in it.
+    pub(super) fn walk(&self) -> Result<Option<Work>, StoreError> {
+        self.fault.clear();
+        if fs::is_away(&self.dir) {
+            return Ok(None);
+        }
+        below::open_dir(&self.dir, &[]).map_err(|e| StoreError::io(&self.dir, e))?;
+        self.trouble.write().clear();
+        self.listed.write().clear();
+        let (mut dirs, mut listing) = (Dirs::new(&self.dir), Listing::default());
+        self.list("", &mut dirs, &mut listing);
+        listing.roots.push(String::new());
+        let mut work = self.work_of(listing);
+        work.is_full = true;
+        Ok(Some(work))
+    }
+
+    /// Looks at what is noted.
+    ///
+    /// # Errors
+    /// As [`Files::walk`].
+    pub(super) fn look_again(&self, noted: &HashSet<PathBuf>) -> Result<Option<Work>, StoreError> {
+        let mut paths: BTreeSet<String> = BTreeSet::new();
+        for path in noted {
+            match path.strip_prefix(&self.dir) {
+                Ok(inside) if !inside.as_os_str().is_empty() => {
+                    paths.extend(inside.to_str().map(str::to_owned));
+                }
+                _ if self.format.watched_besides(&self.dir).contains(path) => {}
+                _ => return self.walk(),
+            }
+        }
+        let (mut dirs, mut listing) = (Dirs::new(&self.dir), Listing::default());
+        for path in paths {
+            if !listing.roots.iter().any(|root| is_in(root, &path)) {
+                self.look_at(&path, &mut dirs, &mut listing);
+            }
+        }
+        Ok(Some(self.work_of(listing)))
+    }
+
+    /// Looks at one path.
+    fn look_at(&self, path: &str, dirs: &mut Dirs<'_>, listing: &mut Listing) {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let kind = match dirs.look(folder, name) {
+            Ok(found) => found.map_or(FileType::Unknown, |(kind, _)| kind),
+            Err(e) => return self.cannot(path, "be looked at", &e),
+        };
+        match self.format.what(&parts(path), kind) {
+            What::Folder => {
+                self.list(path, dirs, listing);
+                listing.roots.push(path.to_owned());
+            }
+            What::Message => self.look_at_message(path, kind, dirs, listing),
+            What::Beside(message) => self.look_at(&message, dirs, listing),
+            What::Group(group) => drop(listing.groups.insert(group)),
+            What::Strange(why) => {
+                self.set_trouble(path, (kind != FileType::Unknown).then_some(why));
+                listing.roots.push(path.to_owned());
+            }
+            What::Around | What::Nothing => {}
+        }
+    }
+
+    fn look_at_message(
+        &self,
+        path: &str,
+        kind: FileType,
+        dirs: &mut Dirs<'_>,
+        listing: &mut Listing,
+    ) {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        match kind {
+            FileType::RegularFile => self.meet(folder, name, dirs, listing),
+            kind => {
+                let why = (kind != FileType::Unknown).then(|| no_message(kind));
+                self.set_trouble(path, why);
+                listing.roots.push(path.to_owned());
+            }
+        }
+    }
+
+    /// Lists a folder and those below it.
+    fn list(&self, path: &str, dirs: &mut Dirs<'_>, listing: &mut Listing) {
+        let opened = dirs.open(path);
+        let dir = match opened {
+            Ok(dir) => dir,
+            Err(e) if fs::is_absent(&e) => {
+                self.listed.write().retain(|known| !is_in(path, known));
+                return;
+            }
+            Err(e) => {
+                self.cannot(path, "be listed", &e);
+                return listing.unknown.push(path.to_owned());
+            }
+        };
+        self.listed.write().insert(path.to_owned());
+        let mut folders = Vec::new();
+        let whole = self.entries(&dir, path, &mut |name, kind| {
+            let here = join(path, name);
+            match (self.format.what(&parts(&here), kind), kind) {
+                (What::Folder, FileType::Directory) => folders.push(here),
+                (What::Folder, kind) => {
+                    let what = below::describe_type(kind);
+                    let why = format!("is skipped: it is {what}, not a folder");
+                    self.set_trouble(&here, Some(why));
+                }
+                (What::Message, FileType::RegularFile) => self.meet(path, name, dirs, listing),
+                (What::Message, kind) => self.set_trouble(&here, Some(no_message(kind))),
+                (What::Group(group), _) => drop(listing.groups.insert(group)),
+                (What::Strange(why), _) => self.set_trouble(&here, Some(why)),
+                (What::Beside(_) | What::Around | What::Nothing, _) => {}
+            }
+        });
+        if !whole {
+            listing.unknown.push(path.to_owned());
+        }
+        folders.sort_unstable();
+        for folder in folders {
+            self.list(&folder, dirs, listing);
+        }
+    }
+
+    /// Calls back with every name in a folder; `false` if not all could be had.
+    fn entries(&self, dir: &OwnedFd, path: &str, each: &mut dyn FnMut(&str, FileType)) -> bool {
+        let opened = Dir::read_from(dir).map_err(io::Error::from);
+        let Ok(entries) = opened.inspect_err(|e| self.cannot(path, "be listed", e)) else {
+            return false;
+        };
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(e) => {
+                    self.cannot(path, "be listed to its end", &e.into());
+                    return false;
+                }
+            };
+            let Ok(name) = entry.file_name().to_str() else {
+                let shown = join(path, &entry.file_name().to_string_lossy());
+                self.set_trouble(&shown, Some("is skipped: its name is not UTF-8".into()));
+                continue;
+            };
+            if matches!(name, "." | "..") {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                FileType::Unknown => below::look(dir, name).map_or(FileType::Unknown, |(k, _)| k),
+                known => known,
+            };
+            each(name, kind);
+        }
+        true
+    }
+
+    /// Takes note of one message file.
+    fn meet(&self, folder: &str, name: &str, dirs: &mut Dirs<'_>, listing: &mut Listing) {
+        let known = {
+            let table = self.table.read();
+            table.find_folder(folder).and_then(|number| table.find(number, name))
+        };
+        let found = dirs.look(folder, name).and_then(|found| match found {
+            Some((FileType::RegularFile, stamp)) if known.is_some() => {
+                let beside = self.format.beside(dirs, folder, name)?;
+                Ok(Some((stamp_print(&stamp), beside)))
+            }
+            found => Ok(found.map(|_| (0, 0))),
+        });
+        match (found, known) {
+            (Ok(Some((stamp, beside))), Some(n)) => listing.known.push((n, stamp, beside)),
+            (Ok(Some(_)), None) => listing.new.push((folder.to_owned(), name.to_owned())),
+            (Ok(None), _) => {}
+            (Err(e), known) => {
+                self.cannot(&join(folder, name), "be looked at", &e);
+                // Nothing is known, so nothing has changed.
+                let table = self.table.read();
+                let row = known.and_then(|n| Some((n, table.row(n)?)));
+                listing.known.extend(row.map(|(n, row)| (n, row.stamp, row.beside)));
+            }
+        }
+    }
+
+    /// What of a listing has changed, what of the folders that were listed is missing in it, and numbers
+    /// for what is new.
+    fn work_of(&self, mut listing: Listing) -> Work {
+        let mut work = Work { groups: std::mem::take(&mut listing.groups), ..Work::default() };
+        {
+            let table = self.table.read();
+            let mut seen = HashSet::new();
+            for (n, stamp, beside) in &listing.known {
+                seen.insert(*n);
+                let same = table.row(*n).is_some_and(|r| (r.stamp, r.beside) == (*stamp, *beside));
+                work.changed.extend((!same).then_some(*n));
+            }
+            work.gone = listing.missing(&table, &seen);
+        }
+        let new = self.by_arrival(std::mem::take(&mut listing.new));
+        let mut table = self.table.write();
+        for (folder, name) in &new {
+            let number = table.folder_number(folder);
+            match table.find(number, name).or_else(|| table.enrol(number, name)) {
+                Some(n) => work.changed.push(n),
+                None => {
+                    let full = "is full: no more than 16,777,215 files are taken in";
+                    self.set_trouble(folder, Some(full.into()));
+                }
+            }
+        }
+        work
+    }
+
+    /// Sorts new files by the order in which they came: files are read in the order of their numbers,
+    /// and who is read first keeps a plain id and is nobody's replay.
+    fn by_arrival(&self, mut new: Vec<(String, String)>) -> Vec<(String, String)> {
+        new.sort_unstable();
+        new.dedup();
+        if !F::HAS_ARRIVAL || new.len() < 2 {
+            return new;
+        }
+        let mut dirs = Dirs::new(&self.dir);
+        let mut arrival = |folder: &str, name: &str| {
+            let file = below::open_file(&*dirs.open(folder)?, name)?;
+            let (stamp, bytes) = below::read_whole(&file, F::LONGEST + 1)?;
+            io::Result::Ok(self.format.arrival(folder, &stamp, &bytes))
+        };
+        let dated = |(folder, name): (String, String)| {
+            (arrival(&folder, &name).unwrap_or(Arrival::LAST), (folder, name))
+        };
+        let mut dated: Vec<(Arrival, (String, String))> = new.into_iter().map(dated).collect();
+        // Stable: equal ones stay in the order of their paths.
+        dated.sort_by_key(|(arrival, _)| *arrival);
+        dated.into_iter().map(|(_, file)| file).collect()
+    }
+}
+
+impl Listing {
+    /// Files of the table that lie in what was listed and were not met there.
+    fn missing<T: super::Facts>(&self, table: &Table<T>, seen: &HashSet<u32>) -> Vec<u32> {
+        let unknown = |path: &str| self.unknown.iter().any(|folder| is_in(folder, path));
+        let mut out = Vec::new();
+        for root in &self.roots {
+            if let Some(n) = table.find_path(root) {
+                out.extend((!seen.contains(&n)).then_some(n));
+            }
+        }
+        for (number, folder) in (0u32..).zip(table.folders()) {
+            let listed = self.roots.iter().any(|root| is_in(root, &folder.path));
+            if listed && !unknown(&folder.path) {
+                out.extend(table.files_in(number).filter(|n| !seen.contains(n)));
+            }
+        }
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+}

@@ -1,0 +1,179 @@
+//! Stores in which a message is a file.
+//!
+//! The engine owns all that lies between the disk and a [`Format`]:
+//! - `look`: listing folders and looking at single files, without following any link; what is new,
+//!   changed, or gone.
+//! - `scan`: reading what changed, on all cores, and reporting it; waiting for half-written files.
+//! - `table`: every file ever seen, and how that is saved.
+//! - `open`: one file by its number. `raw`, `watch`, `visit`: what `raw/` shows, which folders tell of
+//!   news, the walk of `msgfs check`.
+//!
+//! Rules that hold for every format:
+//!
+//! 1. Nothing is opened through a symbolic link below the store's folder.
+//! 2. A file that is unfinished and was touched less than [`GRACE`] ago is looked at again for as long,
+//!    while everything else is reported at once.
+//! 3. What cannot be read now stays what it was, and is tried again. What is gone, or is something else
+//!    now, is gone. A store that is away as a whole hides nothing.
+//! 4. A number stands for one message under one path and is never used again.
+//! 5. One bad file never hides another.
+
+mod format;
+mod look;
+mod open;
+mod raw;
+mod scan;
+mod table;
+mod visit;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use self::format::{
+    Arrival, Done, Format, Opened, Reading, Refusal, Taken, Verdict, What, no_message,
+};
+pub use self::look::Dirs;
+pub use self::open::File;
+pub use self::scan::Pass;
+pub use self::table::{Facts, Flags, Row, Table, stamp_print};
+pub use self::visit::{Visit, violation};
+use crate::model::locks::{Level, Mutex, RwLock};
+use crate::model::{Timestamp, one_line};
+use crate::store::fs::{Fault, Stamp};
+
+/// How long an unfinished file is waited for.
+pub const GRACE: Duration = Duration::from_secs(1);
+/// At most this many broken or strange files are remembered by name.
+const MAX_TROUBLE: usize = 1000;
+/// At most this many are named to people.
+const NAMED: usize = 20;
+
+/// The files of one store, shared by scans and readers.
+#[derive(Debug)]
+pub struct Files<F: Format> {
+    /// The store's folder.
+    pub dir: PathBuf,
+    /// Its format.
+    pub format: F,
+    /// Held for short moments only, and never while a sink is called.
+    pub table: RwLock<Table<F::Facts>>,
+    /// One scan at a time.
+    memory: Mutex<Memory>,
+    /// Paths at which something changed since the last scan.
+    noted: Mutex<HashSet<PathBuf>>,
+    /// What is wrong, by path.
+    trouble: RwLock<BTreeMap<String, String>>,
+    /// The folders that are there, as far as they were listed.
+    listed: RwLock<BTreeSet<String>>,
+    /// Something could not be read since the last full scan began.
+    pub fault: Fault,
+}
+
+/// What scans remember between them, besides the table.
+#[derive(Debug, Default)]
+struct Memory {
+    /// Everything was looked at.
+    is_listed: bool,
+    /// Print of what every judgement in the table rests on.
+    basis: u64,
+}
+
+/// A path in a store.
+pub(super) fn join(folder: &str, name: &str) -> String {
+    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
+}
+
+/// The components of a path in a store.
+pub fn parts(path: &str) -> Vec<&str> {
+    path.split('/').filter(|part| !part.is_empty()).collect()
+}
+
+/// A file's own modification time.
+pub fn on_disk(stamp: &Stamp) -> Timestamp {
+    let ms = stamp.mtime.div_euclid(1_000_000);
+    Timestamp::from_millis(i64::try_from(ms).unwrap_or_default())
+}
+
+impl<F: Format> Files<F> {
+    /// The files below a folder. Nothing is looked at yet.
+    pub fn new(dir: PathBuf, format: F) -> Self {
+        Self {
+            dir,
+            format,
+            table: RwLock::at(Level::Table, Table::default()),
+            memory: Mutex::at(Level::Store, Memory::default()),
+            noted: Mutex::default(),
+            trouble: RwLock::default(),
+            listed: RwLock::default(),
+            fault: Fault::default(),
+        }
+    }
+
+    /// Something changed at a path: the next scan looks at it.
+    pub fn note(&self, path: &Path) {
+        self.noted.lock().insert(path.to_owned());
+    }
+
+    fn take_noted(&self) -> HashSet<PathBuf> {
+        std::mem::take(&mut *self.noted.lock())
+    }
+
+    /// See [`Store::save`](crate::store::Store::save).
+    pub fn save(&self) -> Vec<u8> {
+        let basis = self.memory.lock().basis;
+        self.table.read().save(F::TAG, basis)
+    }
+
+    /// See [`Store::restore`](crate::store::Store::restore).
+    pub fn restore(&self, saved: &[u8]) -> bool {
+        let Some((table, basis)) = Table::restore(saved, F::TAG) else { return false };
+        // The folders are listed again: only what has changed since is read.
+        *self.memory.lock() = Memory { basis, is_listed: false };
+        *self.table.write() = table;
+        true
+    }
+
+    /// See [`Store::reset`](crate::store::Store::reset).
+    pub fn reset(&self) {
+        let mut memory = self.memory.lock();
+        *memory = Memory::default();
+        *self.table.write() = Table::default();
+        self.noted.lock().clear();
+    }
+
+    /// What is wrong with single files, in words.
+    pub fn troubles(&self) -> Vec<String> {
+        let trouble = self.trouble.read();
+        let line = |(path, what): (&String, &String)| format!("{} {what}", one_line(path));
+        let mut lines: Vec<String> = trouble.iter().take(NAMED).map(line).collect();
+        let more = trouble.len().saturating_sub(NAMED);
+        if more > 0 {
+            lines.push(format!("and {more} more files"));
+        }
+        lines
+    }
+
+    /// Notes what is wrong with something at a path, or that nothing is.
+    pub fn set_trouble(&self, path: &str, what: Option<String>) {
+        if what.is_none() && !self.trouble.read().contains_key(path) {
+            return;
+        }
+        let mut trouble = self.trouble.write();
+        match what {
+            Some(what) if trouble.len() < MAX_TROUBLE || trouble.contains_key(path) => {
+                trouble.insert(path.to_owned(), what);
+            }
+            Some(_) => {}
+            None => drop(trouble.remove(path)),
+        }
+    }
+
+    /// Notes that something cannot be read now.
+    pub fn cannot(&self, path: &str, what: &str, error: &io::Error) {
+        self.fault.note(error);
+        self.set_trouble(path, Some(format!("cannot {what}: {error}")));
+    }
+}

@@ -1,0 +1,447 @@
+//! From changed files to messages.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::format::{Done, Format, Opened, Reading, Refusal, Taken, Verdict};
+use super::look::{Dirs, Work};
+use super::open::File;
+use super::table::{Flags, Table, stamp_print};
+use super::{Files, GRACE, Memory, on_disk};
+use crate::model::{Timestamp, one_line};
+use crate::store::fs::{self, Stamp};
+use crate::store::{Found, Rejected, Sink, StoreError, below, parallel};
+
+/// How often an unfinished file is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Files read before what was found in them is reported.
+const CHUNK: usize = 256;
+/// Bytes read before that.
+const CHUNK_BYTES: usize = 4 << 20;
+/// What is said of a message whose file is none any more.
+const BROKEN: &str = "cannot be read as a message now; what it was before is shown";
+
+/// What a format may do while files are taken in.
+#[derive(Debug)]
+pub struct Pass<'a, F: Format> {
+    /// All files.
+    pub table: &'a mut Table<F::Facts>,
+    queue: &'a mut VecDeque<u32>,
+}
+
+impl<F: Format> Pass<'_, F> {
+    /// Has files read and reported again.
+    pub fn look(&mut self, files: impl IntoIterator<Item = u32>) {
+        self.queue.extend(files);
+    }
+}
+
+/// A file read in full.
+#[derive(Debug)]
+struct Read<F> {
+    file: File<F>,
+    stamp: Stamp,
+    beside: u64,
+    bytes: Vec<u8>,
+}
+
+/// An unfinished file.
+#[derive(Debug)]
+struct Waiting {
+    /// When that was seen first.
+    since: Instant,
+    /// The print of the stamp it had.
+    stamp: u64,
+}
+
+struct Scan<'a, F: Format> {
+    files: &'a Files<F>,
+    context: &'a F::Context,
+    sink: &'a mut dyn Sink,
+    dirs: Dirs<'a>,
+    queue: VecDeque<u32>,
+    waiting: HashMap<u32, Waiting>,
+    /// Numbers whose rescan was begun.
+    again: BTreeSet<u32>,
+    touched: BTreeSet<u32>,
+    done: u64,
+    total: u64,
+}
+
+impl<F: Format> Files<F> {
+    /// See [`Store::scan`](crate::store::Store::scan).
+    ///
+    /// # Errors
+    /// If nothing can be judged now, or the store's folder cannot be opened.
+    pub fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
+        let mut memory = self.memory.lock();
+        let (context, basis) = self.format.begin(self)?;
+        if memory.basis != basis {
+            self.table.write().forget_stamps();
+            *memory = Memory { basis, is_listed: false };
+        }
+        let first = !memory.is_listed;
+        let noted = self.take_noted();
+        let work = if full || first { self.walk()? } else { self.look_again(&noted)? };
+        let Some(mut work) = work else { return Ok(()) };
+        memory.is_listed = true;
+        work.changed.extend(self.format.due(&context, &self.table.read()));
+        let mut scan = Scan::new(self, &context, sink);
+        scan.run(work);
+        while !scan.waiting.is_empty() {
+            std::thread::sleep(LOOK_EVERY);
+            let mut work = self.look_again(&self.take_noted())?.unwrap_or_default();
+            work.changed.extend(scan.due());
+            scan.run(work);
+        }
+        if first {
+            self.table.write().shrink();
+        }
+        if full || first {
+            self.tell_broken();
+        }
+        Ok(())
+    }
+
+    /// After the list of troubles was begun anew: files that are still broken are in it.
+    fn tell_broken(&self) {
+        let table = self.table.read();
+        for (n, ..) in table.messages().filter(|(_, row, _)| row.has(Flags::BROKEN)) {
+            self.set_trouble(&table.path(n).unwrap_or_default(), Some(BROKEN.into()));
+        }
+    }
+}
+
+impl<'s, F: Format> Scan<'s, F> {
+    fn new(files: &'s Files<F>, context: &'s F::Context, sink: &'s mut dyn Sink) -> Self {
+        Self {
+            files,
+            context,
+            sink,
+            dirs: Dirs::new(&files.dir),
+            queue: VecDeque::new(),
+            waiting: HashMap::new(),
+            again: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            done: 0,
+            total: 0,
+        }
+    }
+
+    /// Files whose time is over, or that have changed since they were unfinished.
+    fn due(&mut self) -> Vec<u32> {
+        let mut out = Vec::new();
+        for (n, waiting) in &self.waiting {
+            let file = File::of(&self.files.table.read(), *n);
+            let found = file.and_then(|f| self.dirs.look(&f.folder, &f.name).ok().flatten());
+            let same = found.is_some_and(|(_, stamp)| stamp_print(&stamp) == waiting.stamp);
+            out.extend((!same || waiting.since.elapsed() >= GRACE).then_some(*n));
+        }
+        out
+    }
+
+    fn run(&mut self, mut work: Work) {
+        self.add_dependent(&mut work);
+        work.changed.sort_unstable();
+        work.changed.dedup();
+        self.total += work.changed.len() as u64;
+        self.queue.extend(work.changed);
+        self.vanish(&work.gone);
+        loop {
+            while !self.queue.is_empty() {
+                let reads = self.read_some();
+                self.take_in(&reads);
+                self.sink.progress(self.done.min(self.total), self.total);
+            }
+            let touched = std::mem::take(&mut self.touched);
+            let (files, groups) = (self.files, &work.groups);
+            let done = Done { files, is_full: work.is_full, touched: &touched, groups };
+            self.queue.extend(files.format.finish(self.context, &done));
+            if self.queue.is_empty() {
+                break;
+            }
+        }
+        if !self.again.is_empty() {
+            let again: Vec<u32> = std::mem::take(&mut self.again).into_iter().collect();
+            self.sink.end_rescan(&again);
+        }
+    }
+
+    /// Adds the files whose meaning depends on others in folders in which something changed.
+    fn add_dependent(&self, work: &mut Work) {
+        let table = self.files.table.read();
+        let changed = work.changed.iter().chain(&work.gone);
+        let folders: BTreeSet<u32> = changed.filter_map(|n| Some(table.row(*n)?.folder)).collect();
+        let depends = |n: &u32| table.row(*n).is_some_and(|row| row.has(Flags::DEPENDS));
+        let dependent = folders.iter().flat_map(|folder| table.files_in(*folder)).filter(depends);
+        work.changed.extend(dependent);
+    }
+
+    /// These were reported, and are not there any more or are about to be reported anew.
+    fn begin_again(&mut self, again: Vec<u32>) {
+        let new: Vec<u32> = again.into_iter().filter(|n| self.again.insert(*n)).collect();
+        if !new.is_empty() {
+            self.sink.begin_rescan(&new);
+        }
+    }
+
+    /// Files that are no longer there.
+    fn vanish(&mut self, gone: &[u32]) {
+        if gone.is_empty() || fs::is_away(&self.files.dir) {
+            return;
+        }
+        let mut reported = Vec::new();
+        for n in gone {
+            self.waiting.remove(n);
+            self.touched.insert(*n);
+            let mut table = self.files.table.write();
+            let Some(row) = table.row(*n).copied().filter(|row| !row.has(Flags::GONE)) else {
+                continue;
+            };
+            table.retire(*n);
+            if row.is_message() || row.is_refused() {
+                reported.push(*n);
+            }
+            self.lose(&mut table, *n, row.is_message());
+            let path = table.path(*n).unwrap_or_default();
+            drop(table);
+            self.files.set_trouble(&path, None);
+        }
+        self.begin_again(reported);
+    }
+
+    /// Tells the format that a file is not the message any more that it was.
+    fn lose(&mut self, table: &mut Table<F::Facts>, n: u32, was_message: bool) {
+        if was_message {
+            self.files.format.lost(&mut Pass { table, queue: &mut self.queue }, n);
+        }
+        table.twins.remove(&n);
+    }
+
+    /// Reads the next files, as many as are reported together.
+    fn read_some(&mut self) -> Vec<Read<F::Facts>> {
+        let (mut out, mut bytes, mut gone) = (Vec::new(), 0, Vec::new());
+        let mut refused = Vec::new();
+        while out.len() < CHUNK
+            && bytes < CHUNK_BYTES
+            && let Some(n) = self.queue.pop_front()
+        {
+            self.done += 1;
+            let file = File::of(&self.files.table.read(), n);
+            let Some(file) = file.filter(|file| !file.row.has(Flags::GONE)) else { continue };
+            match self.read(&file) {
+                Ok((stamp, beside, read)) => {
+                    bytes += read.len();
+                    out.push(Read { file, stamp, beside, bytes: read });
+                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => gone.push(n),
+                Err(e) => self.unreadable(&file, &e, &mut refused),
+            }
+        }
+        self.vanish(&gone);
+        self.report(&mut Vec::new(), &mut refused);
+        out
+    }
+
+    fn read(&mut self, file: &File<F::Facts>) -> io::Result<(Stamp, u64, Vec<u8>)> {
+        let dir = self.dirs.open(&file.folder)?;
+        let opened = below::open_file(&*dir, &file.name)?;
+        let (stamp, bytes) = below::read_whole(&opened, F::LONGEST.saturating_add(1))?;
+        let beside = self.files.format.beside(&mut self.dirs, &file.folder, &file.name)?;
+        Ok((stamp, beside, bytes))
+    }
+
+    /// Reports what is in these files.
+    fn take_in(&mut self, reads: &[Read<F::Facts>]) {
+        let (format, context) = (&self.files.format, self.context);
+        let opened: Vec<Opened<'_, F::Facts>> = reads
+            .iter()
+            .map(|read| Opened {
+                file: &read.file,
+                stamp: read.stamp,
+                beside: read.beside,
+                bytes: &read.bytes,
+            })
+            .collect();
+        let readings = parallel::map(&opened, |opened| format.read(context, opened));
+        let (mut ready, mut refused) = (Vec::new(), Vec::new());
+        for (opened, reading) in opened.iter().zip(readings) {
+            match reading {
+                Err(e) => self.unreadable(opened.file, &e, &mut refused),
+                Ok(reading) if reading.unfinished && self.waits(opened) => {}
+                Ok(reading) => {
+                    self.waiting.remove(&opened.file.n);
+                    ready.push((opened, reading));
+                }
+            }
+        }
+        let ready = self.number(ready);
+        let mut found = Vec::new();
+        for (opened, n, reading) in ready {
+            self.take(opened, n, reading, &mut found, &mut refused);
+        }
+        self.report(&mut found, &mut refused);
+    }
+
+    fn report(&mut self, found: &mut Vec<Found<'_>>, refused: &mut Vec<Rejected>) {
+        if !found.is_empty() || !refused.is_empty() {
+            self.sink.batch(found, refused);
+        }
+    }
+
+    /// Whether an unfinished file is given a moment.
+    fn waits(&mut self, opened: &Opened<'_, F::Facts>) -> bool {
+        let age = Timestamp::now().millis().saturating_sub(on_disk(&opened.stamp).millis());
+        let n = opened.file.n;
+        let since = self.waiting.get(&n).map_or_else(Instant::now, |w| w.since);
+        let waits = since.elapsed() < GRACE && age < GRACE.as_millis() as i64;
+        if waits {
+            self.waiting.insert(n, Waiting { since, stamp: stamp_print(&opened.stamp) });
+        }
+        waits
+    }
+
+    /// Gives another number to files that hold another message than the one that was reported, and has
+    /// what was reported reported anew.
+    fn number<'r>(&mut self, ready: Vec<Ready<'r, F>>) -> Vec<Numbered<'r, F>> {
+        let mut again = Vec::new();
+        let mut out = Vec::new();
+        for (opened, reading) in ready {
+            let (n, row) = (opened.file.n, &opened.file.row);
+            let (stays, renewed) = match &reading.verdict {
+                Verdict::Message { same, .. } => (*same && row.is_message(), row.is_message()),
+                Verdict::Broken(_) => (row.is_message(), false),
+                Verdict::Refused(_) | Verdict::Nothing => (false, row.is_message()),
+            };
+            if !stays && (row.is_message() || row.is_refused()) {
+                again.push(n);
+            }
+            let mut table = self.files.table.write();
+            let number = if renewed && !stays { table.renew(n) } else { Some(n) };
+            if number != Some(n) {
+                self.lose(&mut table, n, true);
+            }
+            self.touched.insert(n);
+            out.extend(number.map(|number| (opened, number, reading)));
+        }
+        self.begin_again(again);
+        out
+    }
+
+    /// Notes what a file is, and adds it to what is reported.
+    fn take<'r>(
+        &mut self,
+        opened: &'r Opened<'r, F::Facts>,
+        n: u32,
+        reading: Reading<F::Message<'r>, F::Facts>,
+        found: &mut Vec<Found<'r>>,
+        refused: &mut Vec<Rejected>,
+    ) {
+        self.touched.insert(n);
+        let mut table = self.files.table.write();
+        let refusal = match reading.verdict {
+            Verdict::Broken(_) if opened.file.row.is_message() => {
+                table.change(n, |row, _| {
+                    row.stamp = stamp_print(&opened.stamp);
+                    row.set(Flags::BROKEN, true);
+                });
+                drop(table);
+                return self.files.set_trouble(&opened.file.path(), Some(BROKEN.into()));
+            }
+            Verdict::Broken(refusal) | Verdict::Refused(refusal) => Some(refusal),
+            Verdict::Message { message, same } => {
+                note(&mut table, n, opened, Some(Flags::MESSAGE), reading.depends);
+                let old = opened.file.message().copied();
+                let taken = Taken { n, opened, message, before: old, same: same && old.is_some() };
+                let mut pass = Pass { table: &mut table, queue: &mut self.queue };
+                found.extend(self.files.format.take(self.context, &mut pass, taken));
+                None
+            }
+            Verdict::Nothing => {
+                note(&mut table, n, opened, None, reading.depends);
+                None
+            }
+        };
+        if let Some(refusal) = refusal {
+            note(&mut table, n, opened, Some(Flags::REFUSED), reading.depends);
+            refused.push(reject(&mut table, n, opened, refusal));
+        }
+        drop(table);
+        if opened.file.row.has(Flags::BROKEN) {
+            self.files.set_trouble(&opened.file.path(), None);
+        }
+    }
+
+    /// A file that is there and cannot be read.
+    fn unreadable(
+        &mut self,
+        file: &File<F::Facts>,
+        error: &io::Error,
+        refused: &mut Vec<Rejected>,
+    ) {
+        let n = file.n;
+        self.waiting.remove(&n);
+        let denied = error.kind() == io::ErrorKind::PermissionDenied;
+        if fs::may_pass(error) || denied && file.row.is_message() {
+            // Whatever it is, it still is; without a stamp, the next walk reads it.
+            self.files.cannot(&file.path(), "be read now", error);
+            return self.files.table.write().change(n, |row, _| row.stamp = 0);
+        }
+        let bytes = &[];
+        let opened = Opened { file, stamp: Stamp::default(), beside: 0, bytes };
+        let reading = Reading::refused(format!("it cannot be read: {error}"));
+        for (opened, n, reading) in self.number(vec![(&opened, reading)]) {
+            self.take(opened, n, reading, &mut Vec::new(), refused);
+        }
+        self.files.table.write().change(n, |row, _| row.stamp = 0);
+    }
+}
+
+/// A file that was read, and what it says.
+type Ready<'r, F> = (
+    &'r Opened<'r, <F as Format>::Facts>,
+    Reading<<F as Format>::Message<'r>, <F as Format>::Facts>,
+);
+/// The same with the number that it has from now on.
+type Numbered<'r, F> = (
+    &'r Opened<'r, <F as Format>::Facts>,
+    u32,
+    Reading<<F as Format>::Message<'r>, <F as Format>::Facts>,
+);
+
+/// Notes that a file was read and is this.
+fn note<T: super::Facts>(
+    table: &mut Table<T>,
+    n: u32,
+    opened: &Opened<'_, T>,
+    is: Option<Flags>,
+    depends: bool,
+) {
+    table.change(n, |row, _| {
+        row.stamp = stamp_print(&opened.stamp);
+        row.beside = opened.beside;
+        row.len = u32::try_from(opened.bytes.len()).unwrap_or(u32::MAX);
+        for flag in [Flags::MESSAGE, Flags::REFUSED, Flags::BROKEN] {
+            row.set(flag, is == Some(flag));
+        }
+        row.set(Flags::DEPENDS, depends);
+    });
+}
+
+/// Notes why a file is refused, and says so.
+fn reject<T: super::Facts>(
+    table: &mut Table<T>,
+    n: u32,
+    opened: &Opened<'_, T>,
+    refusal: Refusal<T>,
+) -> Rejected {
+    table.change(n, |_, facts| *facts = refusal.facts);
+    Rejected {
+        at: File::<T>::at(n, opened.bytes.len()),
+        line: 0,
+        reason: one_line(&refusal.reason).into_owned(),
+        time: refusal.time.unwrap_or_else(|| on_disk(&opened.stamp)),
+        incomplete: refusal.incomplete,
+    }
+}

@@ -1,0 +1,568 @@
+//! Every message file ever seen, in few bytes each.
+//!
+//! A file's number in the table is its source number. It stands for one message under one path: when
+//! the file is gone, or holds another message, the number is never used again, so whoever still has it
+//! can neither read nor mark the wrong message. The table is what makes a remount cheap: a file whose
+//! stamp has not changed is not opened.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+
+use bytemuck::{Pod, Zeroable};
+use hashbrown::HashTable;
+use twox_hash::XxHash3_64;
+
+use crate::store::fs::Stamp;
+
+/// The largest number of files: a source number has 24 bits.
+pub const MAX_FILES: usize = (1 << 24) - 1;
+
+/// What a format keeps of a file, in a fixed size.
+pub trait Facts: Pod + Default + PartialEq + Debug + Send + Sync {
+    /// Under how many keys a file can be found.
+    const SLOTS: u8 = 0;
+
+    /// The key of a slot; 0 for none. Files that are gone may still be found.
+    fn key(&self, _slot: u8, _is_message: bool) -> u64 {
+        0
+    }
+
+    /// The time of the message, in milliseconds since 1970.
+    fn time(&self) -> i64;
+}
+
+/// What is known of a file, whatever its format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Row {
+    /// Print of the [`Stamp`] it had when it was last read; 0 if it must be read.
+    pub stamp: u64,
+    /// Print of what lies beside it ([`Format::beside`](super::Format::beside)).
+    pub beside: u64,
+    /// Where its name starts in the names of the table.
+    name: u32,
+    /// Its folder, by number.
+    pub folder: u32,
+    /// Its size in bytes.
+    pub len: u32,
+    name_len: u16,
+    flags: Flags,
+}
+
+/// Bits of a [`Row`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(transparent)]
+pub struct Flags(u16);
+
+impl Flags {
+    /// No longer there, or there as something else.
+    pub const GONE: Self = Self(1);
+    /// It is a message, or was when it last could be read.
+    pub const MESSAGE: Self = Self(1 << 1);
+    /// Refused, with a reason.
+    pub const REFUSED: Self = Self(1 << 2);
+    /// It is a message that cannot be read now.
+    pub const BROKEN: Self = Self(1 << 3);
+    /// What it is depends on other files: it is read again when anything in its folder changes.
+    pub const DEPENDS: Self = Self(1 << 4);
+}
+
+impl Row {
+    /// Whether a bit is set.
+    pub fn has(&self, bit: Flags) -> bool {
+        self.flags.0 & bit.0 != 0
+    }
+
+    /// Sets a bit, or takes it away.
+    pub fn set(&mut self, bit: Flags, on: bool) {
+        if on {
+            self.flags.0 |= bit.0;
+        } else {
+            self.flags.0 &= !bit.0;
+        }
+    }
+
+    /// Whether it is a message that is there.
+    pub fn is_message(&self) -> bool {
+        self.has(Flags::MESSAGE) && !self.has(Flags::GONE)
+    }
+
+    /// Whether it is there and refused.
+    pub fn is_refused(&self) -> bool {
+        self.has(Flags::REFUSED) && !self.has(Flags::GONE)
+    }
+}
+
+/// A folder that holds, or held, message files.
+#[derive(Debug)]
+pub struct Folder {
+    /// Its path in the store.
+    pub path: Box<str>,
+    /// Its files, some of which may be gone.
+    files: Vec<u32>,
+}
+
+/// All files.
+#[derive(Debug)]
+pub struct Table<F> {
+    rows: Vec<Row>,
+    facts: Vec<F>,
+    folders: Vec<Folder>,
+    by_folder: HashMap<Box<str>, u32>,
+    /// The names of all files, one behind the other.
+    names: String,
+    by_path: HashTable<u32>,
+    /// File numbers by key, with the slot in the upper 8 bits.
+    keys: HashTable<u32>,
+    /// The SHA-256 that the ids of twins carry: of the files as they were when they came, because marks
+    /// change the file and the id must stay.
+    pub twins: HashMap<u32, [u8; 32]>,
+}
+
+impl<F> Default for Table<F> {
+    fn default() -> Self {
+        Self {
+            rows: Vec::new(),
+            facts: Vec::new(),
+            folders: Vec::new(),
+            by_folder: HashMap::new(),
+            names: String::new(),
+            by_path: HashTable::new(),
+            keys: HashTable::new(),
+            twins: HashMap::new(),
+        }
+    }
+}
+
+/// A print of a stamp, never 0.
+pub fn stamp_print(stamp: &Stamp) -> u64 {
+    let mut bytes = [0; 56];
+    let numbers = [stamp.dev, stamp.ino, stamp.size].map(u64::to_le_bytes);
+    let times = [stamp.mtime, stamp.ctime].map(i128::to_le_bytes);
+    let all = numbers.as_flattened().iter().chain(times.as_flattened());
+    bytes.iter_mut().zip(all).for_each(|(to, from)| *to = *from);
+    XxHash3_64::oneshot(&bytes).max(1)
+}
+
+/// A print of a path, stable on disk. Not for telling hostile texts apart.
+fn path_hash(folder: u32, name: &str) -> u64 {
+    XxHash3_64::oneshot_with_seed(u64::from(folder), name.as_bytes())
+}
+
+fn split(entry: u32) -> (u32, u8) {
+    (entry & MAX_FILES as u32, (entry >> 24) as u8)
+}
+
+fn name_of<'n>(names: &'n str, row: &Row) -> &'n str {
+    let start = row.name as usize;
+    names.get(start..start + usize::from(row.name_len)).unwrap_or_default()
+}
+
+fn key_at<F: Facts>(rows: &[Row], facts: &[F], entry: u32) -> u64 {
+    let (n, slot) = split(entry);
+    let row = rows.get(n as usize);
+    let facts = facts.get(n as usize);
+    row.zip(facts).map_or(0, |(row, facts)| facts.key(slot, row.is_message()))
+}
+
+impl<F: Facts> Table<F> {
+    /// How many files were ever seen.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether none ever was.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// What is known of a file.
+    pub fn row(&self, n: u32) -> Option<&Row> {
+        self.rows.get(n as usize)
+    }
+
+    /// What its format keeps of it.
+    pub fn facts(&self, n: u32) -> Option<&F> {
+        self.facts.get(n as usize)
+    }
+
+    /// Every file that is a message and there, with what its format keeps of it.
+    pub fn messages(&self) -> impl Iterator<Item = (u32, &Row, &F)> {
+        self.all().filter(|(_, row, _)| row.is_message())
+    }
+
+    /// Every file ever seen.
+    pub fn all(&self) -> impl Iterator<Item = (u32, &Row, &F)> {
+        (0u32..).zip(&self.rows).zip(&self.facts).map(|((n, row), facts)| (n, row, facts))
+    }
+
+    /// The folders, by number.
+    pub fn folders(&self) -> &[Folder] {
+        &self.folders
+    }
+
+    /// The path of a file's folder.
+    pub fn folder(&self, n: u32) -> &str {
+        let folder = self.row(n).and_then(|row| self.folders.get(row.folder as usize));
+        folder.map_or("", |folder| &folder.path)
+    }
+
+    /// A file's name.
+    pub fn name(&self, n: u32) -> &str {
+        self.row(n).map_or("", |row| name_of(&self.names, row))
+    }
+
+    /// A file's path in the store.
+    pub fn path(&self, n: u32) -> Option<String> {
+        self.row(n)?;
+        Some(super::join(self.folder(n), self.name(n)))
+    }
+
+    /// The number of a folder that holds or held files.
+    pub fn find_folder(&self, path: &str) -> Option<u32> {
+        self.by_folder.get(path).copied()
+    }
+
+    /// The files that are in a folder.
+    pub fn files_in(&self, folder: u32) -> impl Iterator<Item = u32> {
+        let files = self.folders.get(folder as usize).map(|f| f.files.as_slice());
+        let there = |n: &u32| self.row(*n).is_some_and(|row| !row.has(Flags::GONE));
+        files.unwrap_or_default().iter().copied().filter(there)
+    }
+
+    /// The number of the file that is at a path.
+    pub fn find(&self, folder: u32, name: &str) -> Option<u32> {
+        let is_it =
+            |n: &u32| self.row(*n).is_some_and(|row| row.folder == folder && self.name(*n) == name);
+        self.by_path.find(path_hash(folder, name), is_it).copied()
+    }
+
+    /// The same for a path in one piece.
+    pub fn find_path(&self, path: &str) -> Option<u32> {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        self.find(self.find_folder(folder)?, name)
+    }
+
+    /// The number of a folder, new if it was never seen.
+    pub fn folder_number(&mut self, path: &str) -> u32 {
+        if let Some(n) = self.by_folder.get(path) {
+            return *n;
+        }
+        let n = self.folders.len() as u32;
+        self.folders.push(Folder { path: path.into(), files: Vec::new() });
+        self.by_folder.insert(path.into(), n);
+        n
+    }
+
+    /// A number for a file that has none; `None` if the table is full.
+    pub fn enrol(&mut self, folder: u32, name: &str) -> Option<u32> {
+        let start = u32::try_from(self.names.len()).ok()?;
+        self.names.push_str(name);
+        self.add(Row {
+            name: start,
+            name_len: u16::try_from(name.len()).ok()?,
+            folder,
+            ..Row::default()
+        })
+    }
+
+    fn add(&mut self, row: Row) -> Option<u32> {
+        if self.rows.len() >= MAX_FILES {
+            return None;
+        }
+        let n = self.rows.len() as u32;
+        self.folders.get_mut(row.folder as usize)?.files.push(n);
+        self.rows.push(row);
+        self.facts.push(F::default());
+        let Self { rows, names, by_path, .. } = self;
+        let hash = |n: &u32| {
+            let row = rows.get(*n as usize).copied().unwrap_or_default();
+            path_hash(row.folder, name_of(names, &row))
+        };
+        by_path.insert_unique(hash(&n), n, hash);
+        Some(n)
+    }
+
+    /// Takes a number out of use. What its format keeps stays, so that its keys may still find it.
+    pub fn retire(&mut self, n: u32) {
+        let Some(row) = self.row(n) else { return };
+        let hash = path_hash(row.folder, self.name(n));
+        let folder = row.folder as usize;
+        if let Ok(entry) = self.by_path.find_entry(hash, |m| *m == n) {
+            entry.remove();
+        }
+        if let Some(files) = self.folders.get_mut(folder).map(|f| &mut f.files)
+            && files.last() == Some(&n)
+        {
+            files.pop();
+        }
+        self.change(n, |row, _| {
+            row.set(Flags::GONE, true);
+            row.stamp = 0;
+        });
+    }
+
+    /// Gives the file at the path of a number another one, because it holds another message; `None` if
+    /// the table is full.
+    pub fn renew(&mut self, n: u32) -> Option<u32> {
+        let Row { name, name_len, folder, .. } = *self.row(n)?;
+        self.retire(n);
+        self.add(Row { name, name_len, folder, ..Row::default() })
+    }
+
+    /// Changes what is known of a file.
+    pub fn change(&mut self, n: u32, change: impl FnOnce(&mut Row, &mut F)) {
+        self.each_key(n, |keys, _, _, entry, key| {
+            if let Ok(entry) = keys.find_entry(key, |e| *e == entry) {
+                entry.remove();
+            }
+        });
+        if let (Some(row), Some(facts)) =
+            (self.rows.get_mut(n as usize), self.facts.get_mut(n as usize))
+        {
+            change(row, facts);
+        }
+        self.each_key(n, |keys, rows, facts, entry, key| {
+            keys.insert_unique(key, entry, |e| key_at(rows, facts, *e));
+        });
+    }
+
+    fn each_key(&mut self, n: u32, each: impl Fn(&mut HashTable<u32>, &[Row], &[F], u32, u64)) {
+        let Self { rows, facts, keys, .. } = self;
+        for slot in 0..F::SLOTS {
+            let entry = n | u32::from(slot) << 24;
+            match key_at(rows, facts, entry) {
+                0 => {}
+                key => each(keys, rows, facts, entry, key),
+            }
+        }
+    }
+
+    /// The files with this key, in the order of their numbers.
+    pub fn with_key(&self, slot: u8, key: u64) -> Vec<u32> {
+        let is_it = |e: &&u32| split(**e).1 == slot && key_at(&self.rows, &self.facts, **e) == key;
+        let found = self.keys.iter_hash(key).filter(is_it);
+        let mut out: Vec<u32> = found.map(|e| split(*e).0).collect();
+        out.sort_unstable();
+        out
+    }
+
+    /// Has every file read again.
+    pub fn forget_stamps(&mut self) {
+        self.rows.iter_mut().for_each(|row| row.stamp = 0);
+    }
+
+    /// Gives back what growing took too much.
+    pub fn shrink(&mut self) {
+        self.rows.shrink_to_fit();
+        self.facts.shrink_to_fit();
+        self.names.shrink_to_fit();
+        self.folders.iter_mut().for_each(|f| f.files.shrink_to_fit());
+        let Self { rows, facts, names, by_path, keys, .. } = self;
+        by_path.shrink_to_fit(|n| {
+            let row = rows.get(*n as usize).copied().unwrap_or_default();
+            path_hash(row.folder, name_of(names, &row))
+        });
+        keys.shrink_to_fit(|e| key_at(rows, facts, *e));
+    }
+
+    /// The table as bytes for [`Table::restore`], with a print of what its judgements rest on. The tag
+    /// tells formats and versions apart.
+    pub fn save(&self, tag: [u8; 8], basis: u64) -> Vec<u8> {
+        let folders: String = self.folders.iter().flat_map(|f| [&*f.path, "\0"]).collect();
+        let mut twins: Vec<_> = self.twins.iter().collect();
+        twins.sort_unstable();
+        let twins: Vec<u8> =
+            twins.into_iter().flat_map(|(n, hash)| [&n.to_le_bytes()[..], hash].concat()).collect();
+        let parts: [&[u8]; 5] = [
+            bytemuck::cast_slice(&self.rows),
+            bytemuck::cast_slice(&self.facts),
+            &twins,
+            folders.as_bytes(),
+            self.names.as_bytes(),
+        ];
+        let mut out = [tag, basis.to_le_bytes()].concat();
+        for part in parts {
+            out.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            out.extend_from_slice(part);
+        }
+        out
+    }
+
+    /// A saved table and the print it was saved with; `None` if the bytes are anything else.
+    pub fn restore(saved: &[u8], tag: [u8; 8]) -> Option<(Self, u64)> {
+        let mut rest = saved.strip_prefix(&tag)?;
+        let number = |rest: &mut &[u8]| {
+            let (first, tail) = rest.split_first_chunk::<8>()?;
+            *rest = tail;
+            Some(u64::from_le_bytes(*first))
+        };
+        let basis = number(&mut rest)?;
+        let mut part = || {
+            let len = usize::try_from(number(&mut rest)?).ok()?;
+            let (part, tail) = rest.split_at_checked(len)?;
+            rest = tail;
+            Some(part)
+        };
+        let (rows, facts, twins, folders, names) = (part()?, part()?, part()?, part()?, part()?);
+        let mut table = Self {
+            facts: values(facts)?,
+            names: std::str::from_utf8(names).ok()?.to_owned(),
+            twins: twins.chunks(36).map(twin).collect::<Option<_>>()?,
+            ..Self::default()
+        };
+        for path in std::str::from_utf8(folders).ok()?.split_terminator('\0') {
+            table.folder_number(path);
+        }
+        let rows: Vec<Row> = values(rows)?;
+        let sound = |row: &Row| {
+            let start = row.name as usize;
+            let name = table.names.get(start..start + usize::from(row.name_len));
+            name.is_some() && (row.folder as usize) < table.folders.len()
+        };
+        let whole = rows.len() <= MAX_FILES && rows.len() == table.facts.len();
+        (rest.is_empty() && whole && rows.iter().all(sound)).then(|| {
+            table.build(rows);
+            (table, basis)
+        })
+    }
+
+    fn build(&mut self, rows: Vec<Row>) {
+        self.rows = rows;
+        let Self { rows, facts, folders, names, by_path, keys, .. } = self;
+        let hash = |n: &u32| {
+            let row = rows.get(*n as usize).copied().unwrap_or_default();
+            path_hash(row.folder, name_of(names, &row))
+        };
+        for (n, row) in (0u32..).zip(rows.iter()) {
+            if !row.has(Flags::GONE) {
+                by_path.insert_unique(hash(&n), n, hash);
+                if let Some(folder) = folders.get_mut(row.folder as usize) {
+                    folder.files.push(n);
+                }
+            }
+            for slot in 0..F::SLOTS {
+                let entry = n | u32::from(slot) << 24;
+                let key = key_at(rows, facts, entry);
+                if key != 0 {
+                    keys.insert_unique(key, entry, |e| key_at(rows, facts, *e));
+                }
+            }
+        }
+    }
+}
+
+/// The values that some bytes are; `None` if they are not a whole number of them.
+fn values<T: Pod>(bytes: &[u8]) -> Option<Vec<T>> {
+    let chunks = bytes.chunks_exact(size_of::<T>());
+    chunks.remainder().is_empty().then(|| chunks.map(bytemuck::pod_read_unaligned).collect())
+}
+
+fn twin(saved: &[u8]) -> Option<(u32, [u8; 32])> {
+    let (n, hash) = saved.split_first_chunk::<4>()?;
+    Some((u32::from_le_bytes(*n), hash.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// An id, and a content by which also what is gone is found.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+    #[repr(C)]
+    struct Sample {
+        id: u64,
+        content: u64,
+    }
+
+    impl Facts for Sample {
+        const SLOTS: u8 = 2;
+
+        fn key(&self, slot: u8, is_message: bool) -> u64 {
+            match slot {
+                0 if is_message => self.id,
+                0 => 0,
+                _ => self.content,
+            }
+        }
+
+        fn time(&self) -> i64 {
+            0
+        }
+    }
+
+    fn sample() -> Table<Sample> {
+        let mut t = Table::default();
+        let inbox = t.folder_number("messages/inbox/alice_x");
+        let sent = t.folder_number("messages/sent");
+        for (n, folder) in [(0u64, inbox), (1, sent), (2, inbox)] {
+            let number = t.enrol(folder, &format!("msg_{n}_a.json")).unwrap();
+            t.change(number, |row, facts| {
+                row.set(Flags::MESSAGE, true);
+                *facts = Sample { id: 9 + n / 2, content: 3 };
+            });
+        }
+        t.twins.insert(2, [7; 32]);
+        t
+    }
+
+    #[test]
+    fn a_file_is_small() {
+        assert_eq!(size_of::<Row>(), 32);
+    }
+
+    #[test]
+    fn files_are_found_by_path_and_keys() {
+        let mut t = sample();
+        assert_eq!((t.with_key(0, 9), t.with_key(1, 3)), (vec![0, 1], vec![0, 1, 2]));
+        assert_eq!(t.path(0).unwrap(), "messages/inbox/alice_x/msg_0_a.json");
+        assert_eq!(t.find_path("messages/sent/msg_1_a.json"), Some(1));
+        assert_eq!(t.find(1, "msg_2_a.json"), None);
+        t.retire(0);
+        assert_eq!((t.with_key(0, 9), t.with_key(1, 3)), (vec![1], vec![0, 1, 2]));
+        assert_eq!(t.find(0, "msg_0_a.json"), None);
+        assert_eq!(t.files_in(0).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn a_number_is_never_used_again() {
+        let mut t = sample();
+        assert_eq!(t.renew(2), Some(3));
+        assert_eq!(t.find_path("messages/inbox/alice_x/msg_2_a.json"), Some(3));
+        assert!(t.row(2).unwrap().has(Flags::GONE) && !t.row(3).unwrap().is_message());
+        t.retire(3);
+        assert_eq!(t.enrol(0, "msg_2_a.json"), Some(4));
+    }
+
+    #[test]
+    fn a_table_comes_back_as_it_was() {
+        let mut t = sample();
+        t.renew(0);
+        let (back, basis) =
+            Table::<Sample>::restore(&t.save(*b"sample01", 42), *b"sample01").unwrap();
+        assert_eq!((basis, &back.rows, &back.facts), (42, &t.rows, &t.facts));
+        assert_eq!((&back.twins, back.with_key(0, 9)), (&t.twins, vec![1]));
+        assert_eq!(back.find_path("messages/inbox/alice_x/msg_0_a.json"), Some(3));
+        assert_eq!(back.files_in(0).collect::<Vec<_>>(), [2, 3]);
+        assert!(Table::<Sample>::restore(&t.save(*b"sample01", 42), *b"sample02").is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_tables_are_refused_or_sound(cut in 0usize..9, at in 0usize..600, byte: u8) {
+            let mut saved = sample().save(*b"sample01", 1);
+            if let Some(b) = saved.get_mut(at) {
+                *b = byte;
+            }
+            saved.truncate(saved.len().saturating_sub(cut));
+            if let Some((t, _)) = Table::<Sample>::restore(&saved, *b"sample01") {
+                prop_assert_eq!(cut, 0);
+                for n in 0..t.len() as u32 {
+                    let path = t.path(n).unwrap();
+                    prop_assert!(path.ends_with(t.name(n)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The walk of `msgfs check`: everything that lies below the store's folder, whatever a table says.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{Dir, FileType};
+
+use super::format::{Format, What, no_message};
+use super::look::Dirs;
+use super::{Files, join, parts};
+use crate::store::fs::Stamp;
+use crate::store::{StoreError, Violation, below};
+
+/// Something that the walk came to.
+#[derive(Debug)]
+pub enum Visit<'a> {
+    /// A message file.
+    Message {
+        /// Its folder.
+        folder: &'a str,
+        /// Its name.
+        name: &'a str,
+        /// Its state when it was read.
+        stamp: Stamp,
+        /// At most [`Format::LONGEST`] bytes and one.
+        bytes: &'a [u8],
+    },
+    /// Something else that has a meaning.
+    Other {
+        /// Its path in the store.
+        path: &'a str,
+        /// What it is.
+        what: What,
+    },
+    /// Something that should not be so.
+    Wrong(Violation),
+}
+
+/// A broken rule of a file.
+pub fn violation(file: &str, rule: &'static str, detail: String) -> Violation {
+    Violation { file: file.to_owned(), line: 0, rule, detail }
+}
+
+impl<F: Format> Files<F> {
+    /// Calls back with everything, folder by folder in the order of the names.
+    ///
+    /// # Errors
+    /// If the store's folder cannot be listed.
+    pub fn visit(&self, each: &mut dyn FnMut(Visit<'_>)) -> Result<(), StoreError> {
+        below::open_dir(&self.dir, &[]).map_err(|e| StoreError::io(&self.dir, e))?;
+        self.visit_folder("", &mut Dirs::new(&self.dir), each);
+        Ok(())
+    }
+
+    fn visit_folder(&self, path: &str, dirs: &mut Dirs<'_>, each: &mut dyn FnMut(Visit<'_>)) {
+        let opened = dirs.open(path).and_then(|dir| Ok((Arc::clone(&dir), names(&dir)?)));
+        let (dir, names) = match opened {
+            Ok(opened) => opened,
+            Err(e) => return each(wrong(path, format!("cannot be listed: {e}"))),
+        };
+        let mut folders = Vec::new();
+        for (name, kind) in names {
+            let here = join(path, name.as_ref().unwrap_or_else(|shown| shown));
+            let Ok(name) = name else {
+                let why = "the name is not UTF-8".to_owned();
+                each(Visit::Wrong(violation(&here, "name", why)));
+                continue;
+            };
+            match (self.format.what(&parts(&here), kind), kind) {
+                (What::Folder, FileType::Directory) => folders.push(here),
+                (What::Folder, kind) => {
+                    let what = below::describe_type(kind);
+                    each(wrong(&here, format!("is {what}, not a folder")));
+                }
+                (What::Message, FileType::RegularFile) => {
+                    let read = below::open_file(&dir, &name)
+                        .and_then(|file| below::read_whole(&file, F::LONGEST.saturating_add(1)));
+                    match read {
+                        Ok((stamp, bytes)) => {
+                            each(Visit::Message {
+                                folder: path,
+                                name: &name,
+                                stamp,
+                                bytes: &bytes,
+                            });
+                        }
+                        Err(e) => each(wrong(&here, format!("cannot be read: {e}"))),
+                    }
+                }
+                (What::Message, kind) => each(wrong(&here, plain(&no_message(kind)))),
+                (What::Strange(why), _) => each(wrong(&here, plain(&why))),
+                (what, _) => each(Visit::Other { path: &here, what }),
+            }
+        }
+        for folder in folders {
+            self.visit_folder(&folder, dirs, each);
+        }
+    }
+}
+
+fn wrong(file: &str, detail: String) -> Visit<'static> {
+    Visit::Wrong(violation(file, "file", detail))
+}
+
+/// What the mount skips is simply wrong here.
+fn plain(why: &str) -> String {
+    why.replacen("is skipped: it is", "is", 1)
+}
+
+/// The names in a folder, sorted; those that are not UTF-8 as they can be shown.
+fn names(dir: &OwnedFd) -> io::Result<Vec<(Result<String, String>, FileType)>> {
+    let mut out = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        match entry.file_name().to_str() {
+            Ok("." | "..") => {}
+            Ok(name) => {
+                let kind = below::look(dir, name).map_or(FileType::Unknown, |(kind, _)| kind);
+                out.push((Ok(name.to_owned()), kind));
+            }
+            Err(_) => {
+                let shown = entry.file_name().to_string_lossy().into_owned();
+                out.push((Err(shown), FileType::Unknown));
+            }
+        }
+    }
+    out.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(out)
+}
