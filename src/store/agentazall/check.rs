@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::letter::{self, Parsed, Print};
-use super::place::{self, Folder, Place};
+use super::place::Place;
 use super::{AgentAzall, config, date, key, parts};
 use crate::model::{Claim, plain_id, shell_word};
+use crate::store::engine::files::Visit;
 use crate::store::fs;
 use crate::store::{Advice, StoreError, Violation};
 
@@ -16,7 +17,7 @@ const HEADERS: [&str; 6] = ["From", "To", "Subject", "Date", "Message-ID", "Stat
 type Say<'a> = dyn FnMut(&str, &'static str, String) + 'a;
 
 /// Texts by writer and id, with the file that had the first.
-type Seen = HashMap<(String, String), (Print, String)>;
+type Seen = HashMap<Print, (Print, String)>;
 
 impl AgentAzall {
     /// See [`Store::check`](crate::store::Store::check).
@@ -31,80 +32,26 @@ impl AgentAzall {
         let mut say = |file: &str, rule: &'static str, detail: String| {
             report(Violation { file: file.to_owned(), line: 0, rule, detail });
         };
+        self.require_base_if_any()?;
         if std::fs::symlink_metadata(self.base()).is_err() {
             return Ok(());
         }
-        self.require_base_if_any()?;
-        let mut odd = Vec::new();
-        let days = place::days(self.base(), &mut |line| odd.push(line))
-            .map_err(|e| StoreError::io(self.base(), e))?;
-        for line in odd {
-            say(line.split(' ').next().unwrap_or_default(), "folder", line.clone());
-        }
         let mut seen = Seen::new();
-        for day in days {
-            for folder in Folder::ALL {
-                self.check_folder(
-                    &format!("{day}/{}", folder.as_str()),
-                    verify,
-                    &mut seen,
-                    &mut say,
-                );
-            }
-        }
-        Ok(())
-    }
-
-    fn check_folder(
-        &self,
-        inside: &str,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        seen: &mut Seen,
-        say: &mut Say<'_>,
-    ) {
-        let dir = self.base().join(inside);
-        match std::fs::symlink_metadata(&dir) {
-            Ok(meta) if meta.is_dir() => {}
-            Ok(meta) => {
-                let what = fs::describe(meta.file_type());
-                return say(inside, "folder", format!("it is {what}, not a folder"));
-            }
-            Err(_) => return,
-        }
-        let entries = match std::fs::read_dir(&dir) {
-            Ok(entries) => entries,
-            Err(e) => return say(inside, "folder", format!("it cannot be read: {e}")),
-        };
-        let mut names: Vec<_> = entries.flatten().map(|e| e.file_name()).collect();
-        names.sort_unstable();
-        for name in names {
-            let shown = name.to_string_lossy();
-            if !place::is_text(&shown) {
-                continue;
-            }
-            let path = format!("{inside}/{shown}");
-            let Some(place) = Place::parse(&path).filter(|_| name.to_str().is_some()) else {
-                say(&path, "name", "the name is not UTF-8".into());
-                continue;
-            };
-            let full = dir.join(&name);
-            match std::fs::symlink_metadata(&full) {
-                Ok(meta) if !meta.is_file() => {
-                    let what = fs::describe(meta.file_type());
-                    say(&path, "file", format!("it is {what}, not a file"));
-                    continue;
+        self.files.visit(&mut |visit| match visit {
+            Visit::Message { folder, name, stamp, bytes } => {
+                let path = format!("{folder}/{name}");
+                let Some(place) = Place::parse(&path) else { return };
+                if bytes.is_empty() {
+                    return say(&path, "file", "the file is empty".into());
                 }
-                _ => {}
+                let who = (self.mail().me.as_str(), self.zone());
+                let parsed = letter::take_apart(bytes, &stamp, &place, who);
+                self.check_letter(&path, &place, &parsed, verify, &mut say);
+                check_twin(&path, &parsed, &mut seen, &mut say);
             }
-            match letter::open(&full, &place, self.zone()) {
-                Ok(parsed) if parsed.len == 0 => say(&path, "file", "the file is empty".into()),
-                Ok(parsed) => {
-                    self.check_letter(&path, &place, &parsed, verify, say);
-                    check_twin(&path, &parsed, seen, say);
-                }
-                Err(e) => say(&path, "file", format!("it cannot be read: {e}")),
-            }
-        }
+            Visit::Other { .. } => {}
+            Visit::Wrong(wrong) => say(&wrong.file, wrong.rule, wrong.detail),
+        })
     }
 
     fn check_letter(
@@ -131,8 +78,9 @@ impl AgentAzall {
         if let Some(id) = id.filter(|id| *id != place.stem) {
             say(path, "message-id", format!("the file is not named after its Message-ID {id:?}"));
         }
-        let folder = place::parts_dir(&self.base().join(path));
-        for a in parts::list(&folder, parsed, &self.hashes).unwrap_or_default() {
+        let stem = path.strip_suffix(".txt").unwrap_or(path);
+        let folder = parts::open_folder(self.base(), stem).unwrap_or_default();
+        for a in parts::list(folder.as_ref(), parsed, &self.digests).unwrap_or_default() {
             if let Some(why) = a.withheld {
                 say(path, "attachment", format!("{:?}: {why}", a.name));
             }
@@ -150,7 +98,7 @@ impl AgentAzall {
         };
         let word = |path: &Path| shell_word(&path.to_string_lossy());
         let base = self.base();
-        if let Err(e) = config::read(&self.config_file) {
+        if let Err(e) = config::read(&self.mail().config_file) {
             add(e.to_string(), None, true);
         }
         match std::fs::symlink_metadata(base) {
@@ -169,7 +117,7 @@ impl AgentAzall {
             Ok(_) => match key::read(base) {
                 Ok(Some(_)) => {}
                 Ok(None) => add(
-                    format!("{} has no signing key yet; mounting writes one", self.me),
+                    format!("{} has no signing key yet; mounting writes one", self.mail().me),
                     None,
                     false,
                 ),
@@ -197,29 +145,31 @@ impl AgentAzall {
     /// Others who are known by my address.
     fn clashes(&self) -> Vec<String> {
         let mut out = Vec::new();
-        for file in config::siblings(&self.config_file) {
-            if config::same_folder(&file, &self.config_file) {
+        for file in config::siblings(&self.mail().config_file) {
+            if config::same_folder(&file, &self.mail().config_file) {
                 continue;
             }
             let Ok(theirs) = config::read(&file) else { continue };
-            if theirs.agent.as_ref() != Some(&self.me) {
+            if theirs.agent.as_ref() != Some(&self.mail().me) {
                 continue;
             }
             let shown = file.display();
-            if config::same_folder(&theirs.mailboxes, &self.mailboxes) {
+            if config::same_folder(&theirs.mailboxes, &self.mail().mailboxes) {
                 out.push(format!(
                     "{shown} also says agent_name {:?}: two agents share one mailbox",
-                    self.me
+                    self.mail().me
                 ));
-            } else if differs(self.base(), &theirs.mailboxes.join(&self.me)) {
+            } else if differs(self.base(), &theirs.mailboxes.join(&self.mail().me)) {
                 out.push(format!(
                     "{shown} also says agent_name {:?}, with another key: who trusts one refuses the other",
-                    self.me
+                    self.mail().me
                 ));
             }
         }
-        let like_me = |name: &str| name != self.me && name.to_lowercase() == self.me.to_lowercase();
-        for entry in std::fs::read_dir(&self.mailboxes).into_iter().flatten().flatten() {
+        let like_me = |name: &str| {
+            name != self.mail().me && name.to_lowercase() == self.mail().me.to_lowercase()
+        };
+        for entry in std::fs::read_dir(&self.mail().mailboxes).into_iter().flatten().flatten() {
             if let Some(name) = entry.file_name().to_str().filter(|name| like_me(name)) {
                 out.push(format!("there is also a mailbox {name:?}, which differs only in case"));
             }
@@ -249,11 +199,10 @@ fn away(file: &Path) -> PathBuf {
 
 /// The same writer and id with another text.
 fn check_twin(path: &str, parsed: &Parsed, seen: &mut Seen, say: &mut Say<'_>) {
-    let head = &parsed.head;
-    let key = (head.from.to_string(), head.id.to_string());
-    let first = seen.entry(key).or_insert_with(|| (head.text, path.to_owned()));
-    if first.0 != head.text {
-        let (id, other) = (plain_id(&head.id), &first.1);
+    let text = parsed.kept.text;
+    let first = seen.entry(parsed.kept.name).or_insert_with(|| (text, path.to_owned()));
+    if first.0 != text {
+        let (id, other) = (plain_id(&parsed.id), &first.1);
         say(path, "duplicate", format!("{other} has the id {id:?} too, with another text"));
     }
 }

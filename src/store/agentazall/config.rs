@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::filter::Filter;
 use crate::store::StoreError;
-use crate::store::fs::{self, Stamp};
+use crate::store::fs::{self, Fault, Stamp};
 
 /// Larger than any configuration.
 const LIMIT: u64 = 16 << 20;
@@ -23,30 +23,56 @@ pub(super) struct Config {
     pub filters: Filters,
 }
 
-/// The address filters of a configuration: both spellings of the key count.
+/// What can change in the configuration while the store is open.
 #[derive(Debug, Default)]
-pub(super) struct Filters {
-    text: [Option<Value>; 2],
-    list: Vec<Filter>,
+pub(super) struct Settings {
+    /// As the file was when it was read.
+    pub stamp: Option<Stamp>,
+    pub filters: Filters,
+    /// Why the file of now is not what counts.
+    pub trouble: Option<String>,
 }
+
+impl Settings {
+    /// Reads the configuration again if it changed.
+    pub fn reload(&mut self, file: &Path, mailboxes: &Path, fault: &Fault) {
+        let stamp = stamp(file);
+        if stamp == self.stamp {
+            return;
+        }
+        self.stamp = stamp;
+        match read(file) {
+            Ok(read) => {
+                self.trouble = (read.mailboxes != mailboxes).then(|| {
+                    let file = file.display();
+                    format!("mailbox_dir was changed in {file}; mount again to use the new one")
+                });
+                self.filters = read.filters;
+            }
+            Err(e) => {
+                if e.may_pass() {
+                    fault.set();
+                }
+                self.trouble = Some(format!("{e}; the address filter stays what it was"));
+            }
+        }
+    }
+}
+
+/// The address filters of a configuration: both spellings of the key count.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Filters(Vec<Filter>);
 
 impl Filters {
     fn of(config: &Value) -> Self {
-        let text = ["address_filter", "filter"].map(|key| config.get(key).cloned());
-        let list = text.iter().flatten().map(|value| Filter::from_config(Some(value))).collect();
-        Self { text, list }
+        let values = ["address_filter", "filter"].into_iter().filter_map(|key| config.get(key));
+        Self(values.map(|value| Filter::from_config(Some(value))).collect())
     }
 
     /// Why mail from this address is not wanted.
     pub fn refuses(&self, from: &str) -> Option<String> {
         let from = (!from.is_empty()).then_some(from);
-        self.list.iter().find_map(|filter| filter.refuses(from))
-    }
-}
-
-impl PartialEq for Filters {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
+        self.0.iter().find_map(|filter| filter.refuses(from))
     }
 }
 

@@ -10,9 +10,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::block::Reading;
+use super::letter::MAX_FILE;
 use super::place::{Folder, Place};
-use super::{AgentAzall, block, config, files, key, letter, names, parts, place, text};
+use super::{AgentAzall, block, config, key, letter, names, parts, place, put, text};
 use crate::model::{Claim, Seed, one_line};
+use crate::store::engine::files::Row;
 use crate::store::{StoreError, fs};
 
 /// Who has got which file of `outbox/`, by its path.
@@ -66,15 +68,22 @@ impl AgentAzall {
             waiting
                 .extend(names.into_iter().filter(|(_, way)| *way != Way::Done).map(|(to, _)| to));
         }
-        *self.waiting.write() = waiting;
+        *self.mail().waiting.write() = waiting;
         self.sync_dirs()?;
         failed.map_or(Ok(done), Err)
     }
 
     fn outbox_paths(&self) -> Vec<String> {
-        let table = self.table();
-        let rows = table.outbox().filter_map(|n| table.row(n));
-        rows.map(|row| row.path.to_string()).collect()
+        let table = self.files.table.read();
+        let outboxes = (0..).zip(table.folders()).filter(|(_, f)| f.path.ends_with("/outbox"));
+        let files = outboxes.flat_map(|(number, _)| table.files_in(number));
+        let messages = files.filter(|n| table.row(*n).is_some_and(Row::is_message));
+        messages.filter_map(|n| table.path(n)).collect()
+    }
+
+    /// The SHA-256 of a file, in hex.
+    pub(super) fn digest(&self, path: &Path) -> io::Result<String> {
+        self.digests.of(&fs::open_regular(path)?)
     }
 
     /// Delivers one file of `outbox/` as far as possible; whether anything was done.
@@ -84,7 +93,6 @@ impl AgentAzall {
     pub(super) fn deliver_one(&self, path: &str) -> Result<bool, StoreError> {
         let Some(waiting) = self.survey(path).filter(|w| w.mine) else { return Ok(false) };
         let Some(place) = Place::parse(path) else { return Ok(false) };
-        let source = self.base().join(path);
         let mut done = false;
         let mut all = true;
         let mut failed = None;
@@ -93,7 +101,7 @@ impl AgentAzall {
                 Way::Done => true,
                 Way::Waits(_) => false,
                 Way::Open => {
-                    let handed = self.hand_over(to, &place, &source, &waiting.bytes);
+                    let handed = self.hand_over(to, &place, &waiting.bytes);
                     self.note_failure(path, to, handed.as_ref().err());
                     done |= *handed.as_ref().unwrap_or(&false);
                     handed.unwrap_or_else(|e| {
@@ -123,7 +131,7 @@ impl AgentAzall {
     fn note_delivered(&self, path: &str, to: &str, others: bool) -> Result<(), StoreError> {
         let mut known = self.delivered.lock();
         known.entry(path.to_owned()).or_default().insert(to.to_owned());
-        if others { self.state.keep_delivered(&known) } else { Ok(()) }
+        if others { self.mail().state.keep_delivered(&known) } else { Ok(()) }
     }
 
     /// Forgets who has got what is not in the outbox any more. What cannot be seen may still be there.
@@ -137,7 +145,7 @@ impl AgentAzall {
         self.failed.lock().retain(|(path, _), _| stays(path));
         let mut known = self.delivered.lock();
         known.retain(|path, _| stays(path));
-        self.state.keep_delivered(&known)
+        self.mail().state.keep_delivered(&known)
     }
 
     fn note_failure(&self, path: &str, to: &str, error: Option<&StoreError>) {
@@ -150,30 +158,25 @@ impl AgentAzall {
     }
 
     /// Puts a copy into one mailbox, attachments before the text. `false` if another file has the name.
-    fn hand_over(
-        &self,
-        to: &str,
-        place: &Place<'_>,
-        source: &Path,
-        bytes: &[u8],
-    ) -> Result<bool, StoreError> {
-        let mailbox = self.mailboxes.join(to);
+    fn hand_over(&self, to: &str, place: &Place<'_>, bytes: &[u8]) -> Result<bool, StoreError> {
+        let mailbox = self.mail().mailboxes.join(to);
         let inbox = mailbox.join(place.day).join("inbox");
         let target = inbox.join(format!("{}.txt", place.stem));
         let io = |e| StoreError::io(&target, e);
-        let changed = files::make_dirs(&mailbox, &[place.day, "inbox"])?;
+        let changed = put::make_dirs(&mailbox, &[place.day, "inbox"])?;
         self.dirty(changed);
-        let attached = parts::paths(&place::parts_dir(source)).map_err(io)?;
+        let stem = format!("{}/{}/{}", place.day, place.folder.as_str(), place.stem);
+        let attached = parts::paths(self.base(), &stem).map_err(io)?;
         if !attached.is_empty()
             && !self.put_parts(&inbox.join(place.stem), &attached).map_err(io)?
         {
             return Ok(false);
         }
         self.dirty([inbox]);
-        match files::put_bytes(&target, 0o666, bytes) {
+        match put::put_bytes(&target, 0o666, bytes) {
             Ok(()) => {
-                if to == self.me {
-                    self.noted.lock().insert(target);
+                if to == self.mail().me {
+                    self.files.note(&target);
                 }
                 Ok(true)
             }
@@ -187,7 +190,7 @@ impl AgentAzall {
 
     /// Puts attachments in place; `false` if other files are there under their names.
     fn put_parts(&self, folder: &Path, attached: &[(String, PathBuf)]) -> io::Result<bool> {
-        match files::put_folder(folder, attached) {
+        match put::put_folder(folder, attached) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             other => return other.map(|()| true),
         }
@@ -197,9 +200,9 @@ impl AgentAzall {
         self.dirty([folder.to_owned()]);
         for (name, source) in attached {
             let target = folder.join(name);
-            match files::put_copy(&target, source) {
+            match put::put_copy(&target, source) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                    if self.hashes.of(&target)?.1 != self.hashes.of(source)?.1 {
+                    if self.digest(&target)? != self.digest(source)? {
                         return Ok(false);
                     }
                 }
@@ -222,7 +225,7 @@ impl AgentAzall {
         let sent = self.base().join(place.day).join(Folder::Sent.as_str());
         let target = sent.join(format!("{}.txt", place.stem));
         let io = |e| StoreError::io(&target, e);
-        let changed = files::make_dirs(self.base(), &[place.day, "sent"])?;
+        let changed = put::make_dirs(self.base(), &[place.day, "sent"])?;
         self.dirty(changed);
         self.dirty([sent.clone()]);
         self.dirty(source.parent().map(Path::to_owned));
@@ -230,7 +233,7 @@ impl AgentAzall {
             return Ok(false);
         }
         let parts = place::parts_dir(&source);
-        match files::move_new(&parts, &sent.join(place.stem)) {
+        match put::move_new(&parts, &sent.join(place.stem)) {
             Err(e)
                 if !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) =>
             {
@@ -238,7 +241,7 @@ impl AgentAzall {
             }
             _ => {}
         }
-        match files::move_new(&source, &target) {
+        match put::move_new(&source, &target) {
             // Another program moved it.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -249,17 +252,18 @@ impl AgentAzall {
             }
             other => other.map_err(io)?,
         }
-        self.noted.lock().extend([source, target]);
+        self.files.note(&source);
+        self.files.note(&target);
         let mut known = self.delivered.lock();
         known.remove(path);
-        self.state.keep_delivered(&known)?;
+        self.mail().state.keep_delivered(&known)?;
         Ok(true)
     }
 
     /// How things stand with a file of `outbox/`; `None` if it is not there (any more).
     fn survey(&self, path: &str) -> Option<Waiting> {
         let place = Place::parse(path).filter(|p| p.folder == Folder::Outbox)?;
-        let (_, bytes) = letter::load(&self.base().join(path)).ok()?;
+        let bytes = fs::read_small(&self.base().join(path), MAX_FILE as u64).ok()?;
         let reading = block::read(&text::parse(&bytes));
         let mine = self.is_mine(&reading);
         let known = self.delivered.lock().get(path).cloned().unwrap_or_default();
@@ -285,7 +289,7 @@ impl AgentAzall {
     }
 
     fn way_to(&self, to: &str, place: &Place<'_>, bytes: &[u8]) -> Way {
-        if to == self.me {
+        if to == self.mail().me {
             return self.at_mailbox(to, place, bytes);
         }
         if !self.has_mailbox(to) {
@@ -300,9 +304,9 @@ impl AgentAzall {
 
     /// How things stand in a mailbox; where a folder of it is something else, trying will say so.
     fn at_mailbox(&self, to: &str, place: &Place<'_>, bytes: &[u8]) -> Way {
-        let day = self.mailboxes.join(to).join(place.day);
+        let day = self.mail().mailboxes.join(to).join(place.day);
         let inbox = day.join("inbox");
-        if files::require_dir(&day).is_err() || files::require_dir(&inbox).is_err() {
+        if put::require_dir(&day).is_err() || put::require_dir(&inbox).is_err() {
             return Way::Open;
         }
         at_target(&inbox.join(format!("{}.txt", place.stem)), bytes)
@@ -310,22 +314,22 @@ impl AgentAzall {
 
     /// Whether there is a mailbox of this name: a folder, not a symbolic link.
     pub(super) fn has_mailbox(&self, address: &str) -> bool {
-        names::is_mailbox_name(address) && place::is_real_dir(&self.mailboxes.join(address))
+        names::is_mailbox_name(address) && place::is_real_dir(&self.mail().mailboxes.join(address))
     }
 
     /// Why a recipient does not want my mail, as far as his configuration can be read here.
     pub(super) fn refused_by(&self, to: &str) -> Option<String> {
-        if to == self.me {
+        if to == self.mail().me {
             return None;
         }
-        let files = config::neighbours(&self.config_file, &self.mailboxes, to);
-        let own = self.mailboxes.join(to).join("config.json");
+        let files = config::neighbours(&self.mail().config_file, &self.mail().mailboxes, to);
+        let own = self.mail().mailboxes.join(to).join("config.json");
         files.into_iter().find_map(|file| {
             let theirs = config::read(&file).ok()?;
             let his = theirs.agent.as_deref() == Some(to)
-                && (file == own || config::same_folder(&theirs.mailboxes, &self.mailboxes));
-            let why = his.then(|| theirs.filters.refuses(&self.me))??;
-            Some(format!("{to} does not accept mail from {}: {why}", self.me))
+                && (file == own || config::same_folder(&theirs.mailboxes, &self.mail().mailboxes));
+            let why = his.then(|| theirs.filters.refuses(&self.mail().me))??;
+            Some(format!("{to} does not accept mail from {}: {why}", self.mail().me))
         })
     }
 
@@ -400,6 +404,6 @@ fn at_target(target: &Path, bytes: &[u8]) -> Way {
 
 /// Whether a file holds these bytes, read or not.
 pub(super) fn same_but_status(path: &Path, bytes: &[u8]) -> bool {
-    let there = letter::load(path);
-    there.is_ok_and(|(_, there)| letter::unmarked(&there) == letter::unmarked(bytes))
+    let there = fs::read_small(path, MAX_FILE as u64);
+    there.is_ok_and(|there| letter::unmarked(&there) == letter::unmarked(bytes))
 }

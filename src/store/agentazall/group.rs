@@ -10,9 +10,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::letter::{Form, Head, Print};
+use super::letter::{Form, Kept, Print};
 use super::place::Folder;
-use crate::model::{TWIN, hex};
 
 /// Copies that are further apart are not copies.
 const WINDOW_MS: i64 = 48 * 60 * 60 * 1000;
@@ -34,12 +33,12 @@ pub(super) enum Held {
 pub(super) struct Item<'a> {
     /// Its source number.
     pub source: u32,
-    /// Its path in the mailbox.
-    pub path: &'a str,
+    /// Its folder's path, and its name there.
+    pub path: (&'a str, &'a str),
     /// The folder it lies in.
     pub folder: Folder,
     /// What it says.
-    pub head: &'a Head,
+    pub kept: &'a Kept,
     /// What was settled before.
     pub held: Held,
     /// Its id without a hash is known to be another message's.
@@ -57,8 +56,6 @@ pub(super) struct Message {
     pub leader: u32,
     /// What is settled about that id.
     pub held: Held,
-    /// Its id, with [`TWIN`] and a hash if another message has the same.
-    pub id: String,
     /// What its copies in `inbox/` say about having been read; `None` without one.
     pub read: Option<bool>,
     /// A copy lies in `inbox/`.
@@ -70,11 +67,11 @@ pub(super) struct Message {
 }
 
 /// Sorts the files that share anything into messages.
-pub(super) fn messages(items: &[Item<'_>], me: &str) -> Vec<Message> {
+pub(super) fn messages(items: &[Item<'_>]) -> Vec<Message> {
     let mut sets = Sets::new(items.len());
     join_equal(items, &mut sets);
     join_copies(items, &mut sets);
-    name(sets.groups(), items, me)
+    name(sets.groups(), items)
 }
 
 /// Rule 1.
@@ -82,17 +79,18 @@ fn join_equal(items: &[Item<'_>], sets: &mut Sets) {
     let mut texts: HashMap<Print, Vec<usize>> = HashMap::new();
     let mut links: HashMap<Print, usize> = HashMap::new();
     for (i, item) in items.iter().enumerate() {
-        texts.entry(item.head.text).or_default().push(i);
-        if let Some(link) = item.head.link {
+        texts.entry(item.kept.text).or_default().push(i);
+        if let Some(link) = item.kept.link() {
             sets.join(*links.entry(link).or_insert(i), i);
         }
     }
     for mut same in texts.into_values() {
         same.sort_by_key(|i| items.get(*i).map(|item| rank(item)));
         let Some(first) = same.first().copied() else { continue };
-        let mut keys: HashMap<[u8; 32], usize> = HashMap::new();
+        let mut keys: HashMap<Print, usize> = HashMap::new();
         for i in same {
-            let key = items.get(i).and_then(|item| item.head.key);
+            let kept = items.get(i).map(|item| item.kept);
+            let key = kept.filter(|kept| kept.is_signed()).map(|kept| kept.key);
             let with = key.map_or(first, |key| *keys.entry(key).or_insert(i));
             sets.join(with, i);
         }
@@ -104,20 +102,20 @@ fn join_copies(items: &[Item<'_>], sets: &mut Sets) {
     struct Group<'a> {
         first: usize,
         time: i64,
-        path: &'a str,
+        path: (&'a str, &'a str),
         forms: u8,
     }
     let mut same: BTreeMap<Print, Vec<Group<'_>>> = BTreeMap::new();
     for group in sets.groups() {
         let heads = || group.iter().filter_map(|i| items.get(*i));
-        if heads().any(|item| item.head.link.is_some()) {
+        if heads().any(|item| item.kept.link().is_some()) {
             continue;
         }
-        let Some(copy) = heads().find_map(|item| item.head.copy) else { continue };
-        let forms = heads().fold(0, |forms, item| forms | bit(item.head.form));
-        let Some(oldest) = heads().min_by_key(|item| (item.head.time, item.path)) else { continue };
+        let Some(copy) = heads().find_map(|item| item.kept.copy()) else { continue };
+        let forms = heads().fold(0, |forms, item| forms | bit(item.kept.form()));
+        let Some(oldest) = heads().min_by_key(|item| (item.kept.time, item.path)) else { continue };
         let Some(first) = group.first().copied() else { continue };
-        let time = oldest.head.time.millis();
+        let time = oldest.kept.time;
         same.entry(copy).or_default().push(Group { first, time, path: oldest.path, forms });
     }
     for mut groups in same.into_values() {
@@ -145,56 +143,55 @@ const fn bit(form: Form) -> u8 {
     }
 }
 
+/// What the files of one message make, once it is settled whose id it has.
+pub(super) fn message(members: &[Item<'_>], leader: u32, held: Held) -> Option<Message> {
+    let best = members.iter().min_by_key(|i| rank(i))?;
+    let inbox = || members.iter().filter(|i| i.folder == Folder::Inbox);
+    let mine = |i: &Item<'_>| match i.folder {
+        Folder::Inbox => false,
+        Folder::Sent => true,
+        Folder::Outbox => i.kept.has(Kept::MINE),
+    };
+    let mut sources: Vec<u32> = members.iter().map(|i| i.source).collect();
+    sources.sort_unstable();
+    Some(Message {
+        best: best.source,
+        leader,
+        held,
+        to_me: inbox().next().is_some(),
+        read: inbox().next().is_some().then(|| inbox().any(|i| i.kept.has(Kept::READ))),
+        from_me: members.iter().any(mine),
+        members: sources,
+    })
+}
+
 /// Rule 3, and which file shows the message.
-fn name(groups: Vec<Vec<usize>>, items: &[Item<'_>], me: &str) -> Vec<Message> {
+fn name(groups: Vec<Vec<usize>>, items: &[Item<'_>]) -> Vec<Message> {
     let mut out = Vec::with_capacity(groups.len());
-    let mut by_id: HashMap<(&str, &str), Vec<(usize, Item<'_>)>> = HashMap::new();
-    for group in &groups {
-        let members = || group.iter().filter_map(|i| items.get(*i));
-        let Some(leader) = members().min_by_key(|i| leading(i)) else { continue };
-        let Some(best) = members().min_by_key(|i| rank(i)) else { continue };
-        let head = &leader.head;
-        by_id.entry((&head.from, &head.id)).or_default().push((out.len(), *leader));
-        let inbox = || members().filter(|i| i.folder == Folder::Inbox);
-        let mine = |i: &Item<'_>| match i.folder {
-            Folder::Inbox => false,
-            Folder::Sent => true,
-            Folder::Outbox => i.head.from.is_empty() || *i.head.from == *me,
-        };
-        let mut sources: Vec<u32> = members().map(|i| i.source).collect();
-        sources.sort_unstable();
-        out.push(Message {
-            best: best.source,
-            leader: leader.source,
-            held: Held::Plain,
-            id: head.id.to_string(),
-            to_me: inbox().next().is_some(),
-            read: inbox().next().is_some().then(|| inbox().any(|i| i.head.read)),
-            from_me: members().any(mine),
-            members: sources,
-        });
+    let mut by_name: HashMap<Print, Vec<(usize, Item<'_>)>> = HashMap::new();
+    for group in groups {
+        let members: Vec<Item<'_>> = group.iter().filter_map(|i| items.get(*i)).copied().collect();
+        let Some(leader) = members.iter().min_by_key(|i| leading(i)) else { continue };
+        by_name.entry(leader.kept.name).or_default().push((out.len(), *leader));
+        out.extend(message(&members, leader.source, Held::Plain));
     }
-    for mut twins in by_id.into_values() {
+    for mut twins in by_name.into_values() {
         twins.sort_by_key(|(_, i)| {
-            (
-                i.held != Held::Plain || i.taken,
-                i.head.key.is_none(),
-                i.head.time,
-                i.head.file,
-                i.path,
-            )
+            let kept = i.kept;
+            let held = i.held != Held::Plain || i.taken;
+            (held, !kept.is_signed(), kept.time, kept.file, i.path)
         });
         let mut used: Vec<[u8; 32]> = Vec::new();
         for (n, (ix, leader)) in twins.iter().enumerate() {
             let hash = match leader.held {
                 Held::Twin(hash) if !used.contains(&hash) => hash,
                 Held::No | Held::Plain if n == 0 && !leader.taken => continue,
-                _ => leader.head.file,
+                _ => leader.kept.file,
             };
             used.push(hash);
-            let Some(message) = out.get_mut(*ix) else { continue };
-            message.held = Held::Twin(hash);
-            message.id = format!("{}{TWIN}{}", leader.head.id, hex(&hash));
+            if let Some(message) = out.get_mut(*ix) {
+                message.held = Held::Twin(hash);
+            }
         }
     }
     out
@@ -202,15 +199,16 @@ fn name(groups: Vec<Vec<usize>>, items: &[Item<'_>], me: &str) -> Vec<Message> {
 
 /// Which file's id a message has: what verifies first, then who had it, then the writer's own.
 fn leading<'a>(i: &Item<'a>) -> impl Ord + use<'a> {
-    let head = i.head;
-    (head.key.is_none(), !head.whole, i.held == Held::No, head.form, i.folder, head.time, i.path)
+    let kept = i.kept;
+    let signed = (!kept.is_signed(), !kept.has(Kept::WHOLE));
+    (signed, i.held == Held::No, kept.form(), i.folder, kept.time, i.path)
 }
 
 /// Which file shows a message: what verifies first, then what carries files.
 fn rank<'a>(i: &Item<'a>) -> impl Ord + use<'a> {
-    let head = i.head;
-    let quality = (head.key.is_none(), !head.whole, head.link.is_none(), !head.parts);
-    (quality, i.held == Held::No, head.form, i.folder, head.time, i.path)
+    let kept = i.kept;
+    let signed = (!kept.is_signed(), !kept.has(Kept::WHOLE), kept.link().is_none());
+    (signed, !kept.has(Kept::PARTS), i.held == Held::No, kept.form(), i.folder, kept.time, i.path)
 }
 
 /// Disjoint sets of positions.

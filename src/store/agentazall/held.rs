@@ -14,20 +14,22 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 
 use super::group::Held;
-use super::letter::{Head, Print, print};
+use super::letter::{Kept, Print, key_print};
 
 /// Which message a text is, whatever its file is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Who {
     text: Print,
-    key: Option<[u8; 32]>,
+    /// Of the key.
+    key: Option<Print>,
     link: Option<Print>,
 }
 
 impl Who {
     /// What a file says of itself.
-    pub fn of(head: &Head) -> Self {
-        Self { text: head.text, key: head.key, link: head.link }
+    pub fn of(kept: &Kept) -> Self {
+        let key = kept.is_signed().then_some(kept.key);
+        Self { text: kept.text, key, link: kept.link() }
     }
 
     /// Whether two files are one message as far as these two alone can tell (rule 1 of
@@ -73,21 +75,21 @@ impl Ledger {
     }
 
     /// What is settled for this file; `None` if nothing is for any of its writer and id.
-    pub fn look(&self, head: &Head) -> Option<Settled> {
-        let entries = self.entries.get(&name(head))?;
-        let held = find(entries, &Who::of(head)).map_or(Held::No, |entry| entry.held);
+    pub fn look(&self, kept: &Kept) -> Option<Settled> {
+        let entries = self.entries.get(&kept.name)?;
+        let held = find(entries, &Who::of(kept)).map_or(Held::No, |entry| entry.held);
         let taken = held != Held::Plain && entries.iter().any(|e| e.held == Held::Plain);
         Some(Settled { held, taken })
     }
 
     /// Settles by what id the message with this file is known. Whether that is new.
-    pub fn settle(&mut self, head: &Head, held: Held) -> bool {
-        held != Held::No && self.put(name(head), Who::of(head), held, false)
+    pub fn settle(&mut self, kept: &Kept, held: Held) -> bool {
+        held != Held::No && self.put(kept.name, Who::of(kept), held, false)
     }
 
     /// Takes back what was settled and not saved yet.
-    pub fn unsettle(&mut self, head: &Head) {
-        let (name, who) = (name(head), Who::of(head));
+    pub fn unsettle(&mut self, kept: &Kept) {
+        let (name, who) = (kept.name, Who::of(kept));
         if let Some(entries) = self.entries.get_mut(&name) {
             entries.retain(|e| e.saved || e.who != who);
             if entries.is_empty() {
@@ -129,11 +131,6 @@ impl Ledger {
     }
 }
 
-/// Writer and id as a key.
-fn name(head: &Head) -> Print {
-    print(b'n', &[head.from.as_bytes(), head.id.as_bytes()])
-}
-
 /// The entry of this very text, else one that it may be a copy of.
 fn find<'a>(entries: &'a [Entry], who: &Who) -> Option<&'a Entry> {
     let same = entries.iter().filter(|e| e.who.is(who));
@@ -162,7 +159,11 @@ fn parse(line: &[u8]) -> Option<(Print, Who, Held)> {
         "twin" => Held::Twin(decode(hash)?),
         _ => return None,
     };
-    let key = if key.is_empty() { None } else { Some(decode(key)?) };
+    // Older lines have the key itself.
+    let key = match *key {
+        "" => None,
+        key => Some(decode::<16>(key).or_else(|| Some(key_print(&decode(key)?)))?),
+    };
     let link = if link.is_empty() { None } else { Some(decode(link)?) };
     Some((decode(name)?, Who { text: decode(text)?, key, link }, held))
 }
@@ -173,24 +174,24 @@ fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::group::tests::head;
+    use super::super::group::tests::kept;
     use super::*;
     use proptest::prelude::*;
 
     #[test]
     fn another_text_does_not_get_the_id() {
         let mut ledger = Ledger::default();
-        assert_eq!(ledger.look(&head("a", "x", 1)), None);
-        assert!(ledger.settle(&head("a", "x", 1), Held::Plain));
-        assert!(!ledger.settle(&head("a", "x", 1), Held::Plain), "once is enough");
-        let first = ledger.look(&head("a", "x", 1)).unwrap();
+        assert_eq!(ledger.look(&kept("a", "x", 1)), None);
+        assert!(ledger.settle(&kept("a", "x", 1), Held::Plain));
+        assert!(!ledger.settle(&kept("a", "x", 1), Held::Plain), "once is enough");
+        let first = ledger.look(&kept("a", "x", 1)).unwrap();
         assert_eq!(first, Settled { held: Held::Plain, taken: false });
-        let second = ledger.look(&head("a", "x", 2)).unwrap();
+        let second = ledger.look(&kept("a", "x", 2)).unwrap();
         assert_eq!(second, Settled { held: Held::No, taken: true });
-        ledger.settle(&head("a", "x", 2), Held::Twin([2; 32]));
+        ledger.settle(&kept("a", "x", 2), Held::Twin([2; 32]));
         let second = Settled { held: Held::Twin([2; 32]), taken: true };
-        assert_eq!(ledger.look(&head("a", "x", 2)), Some(second));
-        assert_eq!(ledger.look(&head("b", "x", 1)), None, "another writer");
+        assert_eq!(ledger.look(&kept("a", "x", 2)), Some(second));
+        assert_eq!(ledger.look(&kept("b", "x", 1)), None, "another writer");
         // As it comes back from the disk, with a torn line and junk.
         let mut lines = ledger.take_lines();
         assert!(ledger.take_lines().is_empty());
@@ -199,26 +200,26 @@ mod tests {
         lines.extend_from_slice(b"junk\n\xff\n");
         lines.extend_from_slice(&again.split_off(torn));
         let back = Ledger::load(&lines);
-        assert_eq!(back.look(&head("a", "x", 1)), Some(first));
-        assert_eq!(back.look(&head("a", "x", 2)), Some(second));
+        assert_eq!(back.look(&kept("a", "x", 1)), Some(first));
+        assert_eq!(back.look(&kept("a", "x", 2)), Some(second));
     }
 
     #[test]
     fn what_was_not_saved_can_be_taken_back() {
         let mut ledger = Ledger::default();
-        ledger.settle(&head("a", "x", 1), Held::Plain);
-        ledger.unsettle(&head("a", "x", 1));
-        assert_eq!(ledger.look(&head("a", "x", 2)), None);
+        ledger.settle(&kept("a", "x", 1), Held::Plain);
+        ledger.unsettle(&kept("a", "x", 1));
+        assert_eq!(ledger.look(&kept("a", "x", 2)), None);
         assert!(ledger.take_lines().is_empty());
-        ledger.settle(&head("a", "x", 1), Held::Plain);
+        ledger.settle(&kept("a", "x", 1), Held::Plain);
         assert!(!ledger.take_lines().is_empty());
-        ledger.unsettle(&head("a", "x", 1));
-        assert!(ledger.look(&head("a", "x", 2)).unwrap().taken);
+        ledger.unsettle(&kept("a", "x", 1));
+        assert!(ledger.look(&kept("a", "x", 2)).unwrap().taken);
     }
 
     #[test]
     fn who_signed_it_keeps_it() {
-        let by = |key: Option<u8>| Head { key: key.map(|k| [k; 32]), ..head("a", "x", 1) };
+        let by = |key: Option<u8>| Kept { key: [key.unwrap_or(0); 16], ..kept("a", "x", 1) };
         let mut ledger = Ledger::default();
         ledger.settle(&by(None), Held::Plain);
         ledger.settle(&by(Some(1)), Held::Plain);
@@ -228,6 +229,19 @@ mod tests {
         ledger.settle(&by(None), Held::Plain);
         let back = Ledger::load(&ledger.take_lines());
         assert!(back.look(&by(Some(2))).unwrap().taken);
+    }
+
+    #[test]
+    fn lines_with_whole_keys_are_still_understood() {
+        let mut ledger = Ledger::default();
+        let signed = Kept { key: key_print(&[7; 32]), ..kept("a", "x", 1) };
+        ledger.settle(&signed, Held::Plain);
+        let line = String::from_utf8(ledger.take_lines()).unwrap();
+        let (short, whole) = (BASE64.encode(signed.key), BASE64.encode([7; 32]));
+        let old = Ledger::load(line.replace(&short, &whole).as_bytes());
+        assert_eq!(old.look(&signed), ledger.look(&signed));
+        let other = Kept { key: key_print(&[8; 32]), ..signed };
+        assert!(old.look(&other).unwrap().taken);
     }
 
     proptest! {

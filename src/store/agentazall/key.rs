@@ -11,7 +11,7 @@ use jiff::tz::TimeZone;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::files;
+use super::put;
 use crate::model::{Seed, Timestamp, hex};
 use crate::store::{StoreError, fs};
 
@@ -94,7 +94,7 @@ pub(super) fn write_first(
         STANDARD.encode(public.0),
         public.fingerprint(),
     ));
-    files::put_bytes(&path(base), 0o600, text.as_bytes())?;
+    put::put_bytes(&path(base), 0o600, text.as_bytes())?;
     fs::sync_dir(base)
 }
 

@@ -1,10 +1,8 @@
 //! One message file: read whole, taken apart, and reduced to what tells it from other messages.
 
 use std::borrow::Cow;
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
 
+use bytemuck::{Pod, Zeroable};
 use jiff::tz::TimeZone;
 use sha2::{Digest, Sha256};
 
@@ -14,16 +12,17 @@ use super::place::Place;
 use super::text::{self, Letter};
 use super::{names, thread};
 use crate::model::{Claim, ClaimScope, PublicKey, Timestamp, verify};
+use crate::store::engine::files::{Facts, on_disk};
 use crate::store::fs::{self, Stamp};
 use crate::store::{Found, Location};
 
 /// A larger file is not a message; it is not read into memory.
-pub(super) const MAX_FILE: u64 = fs::MAX_RECORD as u64;
+pub(super) const MAX_FILE: usize = fs::MAX_RECORD;
 
 /// Sixteen bytes of a SHA-256: enough that nobody makes two that are equal.
 pub(super) type Print = [u8; 16];
 
-/// Who wrote the Date line, as its form tells.
+/// Who wrote the Date line, as its form tells; the writer's own program first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Form {
     /// The writer's own program.
@@ -46,84 +45,133 @@ impl From<DateForm> for Form {
     }
 }
 
-/// What is kept of a message file between scans.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Head {
-    /// The writer's bare address; empty if there is none.
-    pub from: Box<str>,
-    /// Its id: Message-ID, else the file's stem.
-    pub id: Box<str>,
-    /// When it was written.
-    pub time: Timestamp,
-    /// The form of its Date.
-    pub form: Form,
-    /// Status says read.
-    pub read: bool,
-    /// Files lie beside it.
-    pub parts: bool,
-    /// All that is shown is signed.
-    pub whole: bool,
-    /// The key by which its signature verifies.
-    pub key: Option<[u8; 32]>,
+/// What is kept of a message file between scans. A print of zeros is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Kept {
     /// Of From, id and text.
     pub text: Print,
-    /// Of key, signed Message-ID and signature, where there is a signed Message-ID.
-    pub link: Option<Print>,
-    /// Of signature, From, Subject and text, where only they can tell that this is a copy.
-    pub copy: Option<Print>,
+    /// Of From and id.
+    pub name: Print,
+    /// What else tells that another file is a copy: with [`Kept::LINK`], of key, signed Message-ID and
+    /// signature; else, where only they can tell, of signature, From, Subject and text.
+    pub tie: Print,
+    /// Of the key by which its signature verifies.
+    pub key: Print,
     /// SHA-256 of the file as it was before anybody marked it read.
     pub file: [u8; 32],
-    /// It looked as if somebody was still writing it.
-    pub unfinished: bool,
+    /// When it was written, in milliseconds since 1970.
+    pub time: i64,
+    /// Modification time of the file, in milliseconds since 1970.
+    pub mtime: i64,
+    /// The file whose id its message has, by number; [`Kept::UNSORTED`] until that is settled.
+    pub leader: u32,
+    pub form: u8,
+    pub bits: u8,
+    pub _pad: [u8; 2],
 }
+
+impl Kept {
+    /// No number of a file.
+    pub const UNSORTED: u32 = u32::MAX;
+    /// Status says read.
+    pub const READ: u8 = 1;
+    /// Files lie beside it.
+    pub const PARTS: u8 = 1 << 1;
+    /// All that is shown is signed.
+    pub const WHOLE: u8 = 1 << 2;
+    /// It looked as if somebody was still writing it.
+    pub const UNFINISHED: u8 = 1 << 3;
+    /// There is a signed Message-ID.
+    pub const LINK: u8 = 1 << 4;
+    /// From is me, or nobody.
+    pub const MINE: u8 = 1 << 5;
+    /// Its id is that of its message, and that is settled.
+    pub const PLAIN: u8 = 1 << 6;
+
+    /// Whether a bit is set.
+    pub fn has(&self, bit: u8) -> bool {
+        self.bits & bit != 0
+    }
+
+    /// Sets a bit, or takes it away.
+    pub fn set(&mut self, bit: u8, on: bool) {
+        self.bits = if on { self.bits | bit } else { self.bits & !bit };
+    }
+
+    /// The form of its Date.
+    pub fn form(&self) -> Form {
+        match self.form {
+            0 => Form::Local,
+            1 => Form::Relay,
+            2 => Form::Mail,
+            _ => Form::None,
+        }
+    }
+
+    /// The same with another form.
+    pub fn with_form(self, form: Form) -> Self {
+        Self { form: form as u8, ..self }
+    }
+
+    /// Whether a signature verifies.
+    pub fn is_signed(&self) -> bool {
+        self.key != NO_PRINT
+    }
+
+    /// What ties it to files with the same signed Message-ID.
+    pub fn link(&self) -> Option<Print> {
+        (self.has(Self::LINK) && self.tie != NO_PRINT).then_some(self.tie)
+    }
+
+    /// What ties it to copies that came by other transports.
+    pub fn copy(&self) -> Option<Print> {
+        (!self.has(Self::LINK) && self.tie != NO_PRINT).then_some(self.tie)
+    }
+}
+
+/// The slot under which files are found by From and id.
+pub(super) const BY_NAME: u8 = 2;
+
+impl Facts for Kept {
+    const SLOTS: u8 = 3;
+
+    fn key(&self, slot: u8, is_message: bool) -> u64 {
+        let print = [self.text, self.tie, self.name].get(usize::from(slot)).copied();
+        let print = print.filter(|_| is_message).unwrap_or_default();
+        u128::from_le_bytes(print) as u64
+    }
+
+    fn time(&self) -> i64 {
+        self.time
+    }
+}
+
+/// No print at all.
+const NO_PRINT: Print = [0; 16];
 
 /// A message file taken apart.
 #[derive(Debug)]
 pub(super) struct Parsed {
-    /// The file's state when it was read.
-    pub stamp: Stamp,
-    /// Its size as a location has it.
-    pub len: u32,
     /// Headers and body as they stand in the file.
     pub letter: Letter,
     /// What they say.
     pub reading: Reading,
+    /// The writer's bare address; empty if there is none.
+    pub from: String,
+    /// Its id: Message-ID, else the file's stem.
+    pub id: String,
     /// What is kept.
-    pub head: Head,
+    pub kept: Kept,
 }
 
-/// Reads a file whole, with its stamp; one that is larger than a message can be is an error.
-pub(super) fn load(path: &Path) -> io::Result<(Stamp, Vec<u8>)> {
-    load_open(path).map(|(_, stamp, bytes)| (stamp, bytes))
-}
-
-/// As [`load`], with the open file.
-///
-/// # Errors
-/// As [`load`].
-pub(super) fn load_open(path: &Path) -> io::Result<(File, Stamp, Vec<u8>)> {
-    let mut file = fs::open_regular(path)?;
-    let stamp = Stamp::of(&file)?;
-    if stamp.size > MAX_FILE {
-        let why = format!("is larger than {} MiB, so it is not a message", MAX_FILE >> 20);
-        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-    }
-    let mut bytes = Vec::with_capacity(usize::try_from(stamp.size).unwrap_or_default() + 1);
-    (&mut file).take(MAX_FILE).read_to_end(&mut bytes)?;
-    Ok((file, stamp, bytes))
-}
-
-/// Reads the message file at `path`, which lies at `place` in the mailbox.
-///
-/// # Errors
-/// As [`load`].
-pub(super) fn open(path: &Path, place: &Place<'_>, zone: &TimeZone) -> io::Result<Parsed> {
-    let (stamp, bytes) = load(path)?;
-    Ok(take_apart(&bytes, stamp, place, zone))
-}
-
-/// Takes the bytes of a message file apart.
-pub(super) fn take_apart(bytes: &[u8], stamp: Stamp, place: &Place<'_>, zone: &TimeZone) -> Parsed {
+/// Takes the bytes of a message file apart, which lies at `place` in the mailbox of `me`.
+pub(super) fn take_apart(
+    bytes: &[u8],
+    stamp: &Stamp,
+    place: &Place<'_>,
+    (me, zone): (&str, &TimeZone),
+) -> Parsed {
     let letter = text::parse(bytes);
     let mut reading = block::read(&letter);
     for id in [&mut reading.id, &mut reading.answers, &mut reading.signed_id].into_iter().flatten()
@@ -155,26 +203,32 @@ pub(super) fn take_apart(bytes: &[u8], stamp: Stamp, place: &Place<'_>, zone: &T
         }
         _ => None,
     };
-    let head = Head {
+    let mut kept = Kept {
         text: print(b't', &[from.as_bytes(), id.as_bytes(), body.as_bytes()]),
-        from: from.into(),
-        id: id.into(),
-        time,
-        form,
-        read: letter.is_read(),
-        parts: false,
-        whole: matches!(
-            reading.claim,
-            Some(Claim::Signed { scope: ClaimScope::Whole | ClaimScope::Renamed, .. })
-        ),
-        key: key.map(|k| k.0),
-        link,
-        copy,
+        name: print(b'n', &[from.as_bytes(), id.as_bytes()]),
+        tie: link.or(copy).unwrap_or_default(),
+        key: key.map(|key| key_print(&key.0)).unwrap_or_default(),
         file: Sha256::digest(unmarked(bytes)).into(),
-        unfinished: is_unfinished(bytes, &letter),
+        time: time.millis(),
+        mtime: on_disk(stamp).millis(),
+        ..Kept::default()
+    }
+    .with_form(form);
+    let scope = match &reading.claim {
+        Some(Claim::Signed { scope, .. }) => Some(scope),
+        _ => None,
     };
-    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-    Parsed { stamp, len, letter, reading, head }
+    kept.set(Kept::WHOLE, matches!(scope, Some(ClaimScope::Whole | ClaimScope::Renamed)));
+    kept.set(Kept::READ, letter.is_read());
+    kept.set(Kept::LINK, link.is_some());
+    kept.set(Kept::MINE, from.is_empty() || from == me);
+    kept.set(Kept::UNFINISHED, is_unfinished(bytes, &letter));
+    Parsed { letter, reading, from, id, kept }
+}
+
+/// A print of a key.
+pub(super) fn key_print(key: &[u8; 32]) -> Print {
+    print(b'k', &[key])
 }
 
 /// The text for comparing: transports change line ends and the end of the text.
@@ -217,7 +271,7 @@ fn has_separator(bytes: &[u8]) -> bool {
     lines(bytes).any(|line| strip(line) == b"---")
 }
 
-/// Whether a file is `before` (hash and size, as [`Head::file`] has it) with something added, marked or not.
+/// Whether a file is `before` (hash and size, as [`Kept::file`] has it) with something added, marked or not.
 pub(super) fn has_grown(bytes: &[u8], before: &[u8; 32], size: u64) -> bool {
     let size = usize::try_from(size).unwrap_or(usize::MAX);
     // A mark makes a file one byte longer, its removal one shorter.
@@ -315,14 +369,14 @@ impl Parsed {
         Found {
             name_time: None,
             noted: false,
-            at: Location { source: 0, offset: 0, len: self.len },
+            at: Location { source: 0, offset: 0, len: 0 },
             line: 0,
-            thread: Cow::Owned(thread_of(subject, &self.head.from, &to, me)),
-            from: Cow::Owned(self.head.from.into_string()),
+            thread: Cow::Owned(thread_of(subject, &self.from, &to, me)),
+            from: Cow::Owned(self.from),
             to: Cow::Owned(to.join(", ")),
             answers: self.reading.answers.map(Cow::Owned),
-            id: Cow::Owned(self.head.id.into_string()),
-            time: self.head.time,
+            id: Cow::Owned(self.id),
+            time: Timestamp::from_millis(self.kept.time),
             to_me: false,
             from_me: false,
             id_verified: true,
@@ -364,8 +418,9 @@ mod tests {
         #[test]
         fn any_bytes_can_be_taken_apart(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)) {
             let place = Place::parse("2026-03-11/inbox/ab.txt").unwrap();
-            let parsed = take_apart(&bytes, Stamp::default(), &place, &TimeZone::UTC);
-            proptest::prop_assert!(!parsed.head.id.is_empty());
+            let zone = TimeZone::UTC;
+            let parsed = take_apart(&bytes, &Stamp::default(), &place, ("me", &zone));
+            proptest::prop_assert!(!parsed.id.is_empty());
             let once = unmarked(&bytes);
             proptest::prop_assert_eq!(unmarked(&once), once.clone());
         }

@@ -4,20 +4,20 @@
 //! later, the text must be the one that was marked, and what a writer who was not finished puts into
 //! the file that was replaced is put in place again.
 
-use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::letter::{self, MAX_FILE, Print};
-use super::place::{Folder, Place};
-use super::table::on_disk;
-use super::{AgentAzall, block, files, text};
+use super::letter::{Kept, MAX_FILE};
+use super::{AgentAzall, block, text};
 use crate::model::{Timestamp, one_line};
-use crate::store::StoreError;
+use crate::store::engine::files::{self, File, Opened, on_disk};
 use crate::store::fs::Stamp;
+use crate::store::place::Slot;
+use crate::store::{StoreError, below};
 
 /// A file touched less than this ago is not edited.
 pub(super) const STILL_MS: i64 = 1000;
@@ -29,7 +29,10 @@ const KEPT_AT_MOST: usize = 64;
 #[derive(Debug)]
 pub(super) struct Replaced {
     path: PathBuf,
-    old: File,
+    /// Its folder, and its name there.
+    dir: OwnedFd,
+    name: String,
+    old: std::fs::File,
     /// The old file when it was read, and the SHA-256 of what was read.
     seen: Stamp,
     read: [u8; 32],
@@ -56,24 +59,20 @@ impl AgentAzall {
     /// [`StoreError::Moved`] if a file is gone or holds another text by now, [`StoreError::Busy`] if one
     /// was touched a moment ago, else as the system gave it; the others have been tried.
     pub(super) fn mark_read(&self, source: u32) -> Result<bool, StoreError> {
-        let copies: Vec<(String, Print)> = {
-            let table = self.table();
-            let message = table.message_of(source).ok_or(StoreError::Moved)?;
-            let rows = message.members.iter().filter_map(|n| table.row(*n));
-            let copy = |row: &super::table::Row| {
-                let place = Place::parse(&row.path)?;
-                let text = row.state.head()?.text;
-                (place.folder == Folder::Inbox).then(|| (row.path.to_string(), text))
-            };
-            rows.filter_map(copy).collect()
+        let copies: Vec<File<Kept>> = {
+            let known = self.mail().known.read();
+            let table = self.files.table.read();
+            let message = known.message_of(&table, source).ok_or(StoreError::Moved)?;
+            let copies = message.members.iter().filter_map(|n| File::of(&table, *n));
+            copies.filter(|file| file.folder.ends_with("/inbox")).collect()
         };
         self.catch_up();
         // The mark is by id: from now on no other text may get it, whatever becomes of the files.
         self.keep_id(source);
         let mut said = false;
         let mut failed = None;
-        for (path, text) in copies {
-            match self.mark_file(&path, text) {
+        for file in copies {
+            match self.mark_file(&file) {
                 Ok(done) => said |= done,
                 Err(e) => failed = failed.or(Some(e)),
             }
@@ -84,28 +83,30 @@ impl AgentAzall {
     /// Settles that the message of this file has its id for good.
     fn keep_id(&self, source: u32) {
         let lines = {
-            let mut table = self.table.write();
-            table.keep_id(source);
-            table.take_lines()
+            let mut known = self.mail().known.write();
+            known.keep_id(&self.files.table.read(), source);
+            known.ledger.take_lines()
         };
-        self.state.add_ids(&lines, false);
+        self.mail().state.add_ids(&lines, false);
     }
 
     /// Sets Status in one copy of a message, if it still holds this text; whether it says read now.
-    fn mark_file(&self, path: &str, text: Print) -> Result<bool, StoreError> {
-        let place = Place::parse(path).ok_or(StoreError::Moved)?;
-        let path = self.base().join(path);
-        let (old, seen, bytes) = match letter::load_open(&path) {
-            Ok(loaded) => loaded,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(StoreError::Moved),
-            Err(e) => return Err(StoreError::io(&path, e)),
+    fn mark_file(&self, file: &File<Kept>) -> Result<bool, StoreError> {
+        let path = self.base().join(file.path());
+        let io = |e: io::Error| match e.kind() {
+            io::ErrorKind::NotFound => StoreError::Moved,
+            _ => StoreError::io(&path, e),
         };
-        let parsed = letter::take_apart(&bytes, seen, &place, self.zone());
-        if parsed.head.text != text {
-            self.noted.lock().insert(path);
+        let dir = below::open_dir(self.base(), &files::parts(&file.folder)).map_err(io)?;
+        let old = below::open_file(&dir, &file.name).map_err(io)?;
+        let (seen, bytes) = below::read_whole(&old, MAX_FILE).map_err(io)?;
+        let opened = Opened { file, stamp: seen, beside: 0, bytes: &bytes };
+        let parsed = self.mail().take_apart(file, &opened).ok_or(StoreError::Moved)?;
+        if parsed.kept.text != file.facts.text {
+            self.files.note(&path);
             return Err(StoreError::Moved);
         }
-        if parsed.head.read {
+        if parsed.kept.has(Kept::READ) {
             return Ok(true);
         }
         if block::read(&parsed.letter).legacy {
@@ -113,11 +114,13 @@ impl AgentAzall {
         }
         let Some(marked) = text::set_read(&bytes) else { return Ok(false) };
         require_still(&path, &seen)?;
-        let ours = files::replace(&path, &seen, &marked).map_err(|e| StoreError::io(&path, e))?;
-        self.noted.lock().insert(path.clone());
+        let slot = Slot::below(&dir, &file.name).map_err(io)?;
+        let ours = slot.replace(&seen, &marked).map_err(|e| StoreError::io(&path, e))?;
+        self.files.note(&path);
         let ours = ours.ok_or(StoreError::Moved)?;
         let read = Sha256::digest(&bytes).into();
-        let mut one = Replaced { path, old, seen, read, ours, since: Instant::now() };
+        let name = file.name.clone();
+        let mut one = Replaced { path, dir, name, old, seen, read, ours, since: Instant::now() };
         let late = one.catch_up();
         let shown = one_line(&one.path.to_string_lossy()).into_owned();
         let mut replaced = self.replaced.lock();
@@ -138,7 +141,7 @@ impl AgentAzall {
             if one.catch_up() == Late::Nothing {
                 return !old;
             }
-            self.noted.lock().insert(one.path.clone());
+            self.files.note(&one.path);
             true
         });
     }
@@ -165,14 +168,14 @@ impl Replaced {
     fn put_again(&mut self, now: Stamp) -> io::Result<Late> {
         let mut bytes = Vec::new();
         self.old.rewind()?;
-        (&mut self.old).take(MAX_FILE).read_to_end(&mut bytes)?;
+        (&mut self.old).take(MAX_FILE as u64).read_to_end(&mut bytes)?;
         let before = usize::try_from(self.seen.size).ok().and_then(|size| bytes.get(..size));
         let grown =
             before.is_some_and(|before| <[u8; 32]>::from(Sha256::digest(before)) == self.read);
         // Another text was not read by anybody.
         let marked = if grown { text::set_read(&bytes) } else { None };
         let whole = marked.as_deref().unwrap_or(&bytes);
-        match files::replace(&self.path, &self.ours, whole) {
+        match Slot::below(&self.dir, &self.name)?.replace(&self.ours, whole) {
             Ok(Some(ours)) => self.ours = ours,
             // Somebody replaced, moved or removed the message: that is as he wants it.
             Ok(None) => {}

@@ -1,114 +1,88 @@
 //! `AgentAZAll`: a mailbox of text files per agent, in folders by local day.
 //!
 //! - [`text`], [`date`], [`block`], [`mod@write`], [`filter`], [`names`], [`thread`]: the format, without I/O.
-//! - `letter`, `group`, `held`, `table`, `codec`: one file; which files are one message; who has which id;
-//!   all files; on disk. `state`: what outlives the cache.
-//! - `scan`, `watch`, `mark`: following the mailbox, and marking in it. `parts`: attachments. `raw`, `notebook`: what else is shown.
-//! - `send`, `deliver`, `files`, `key`: writing, and carrying mail to mailboxes of this machine.
+//! - `letter`, `group`, `held`, `known`: one file; which files are one message; who has which id; what a
+//!   change means for that. `mail`: all of it as a format of the engine. `state`: what outlives the cache.
+//! - `mark`: marking in the mailbox. `parts`: attachments. `notebook`: what else is shown.
+//! - `send`, `deliver`, `put`, `key`: writing, and carrying mail to mailboxes of this machine.
 //! - `check`: `msgfs check` and `msgfs doctor`.
 //!
 //! # Locks
 //!
-//! In this order: `scanning` or `delivering` (one scan, one delivery at a time) → all others, each held
-//! for one step and never while a sink is called.
+//! In this order: the engine's scan or `delivering` (one delivery at a time) → what is known of messages →
+//! the table of files → all others, each held for one step and never while a sink is called.
 
 pub mod block;
 mod check;
-mod codec;
 mod config;
 pub mod date;
 mod deliver;
-mod files;
 pub mod filter;
 mod group;
 mod held;
 mod key;
+mod known;
 mod letter;
+mod mail;
 mod mark;
 pub mod names;
 mod notebook;
 mod parts;
 mod place;
-mod raw;
-mod scan;
+mod put;
 mod send;
 mod state;
-mod table;
 pub mod text;
 pub mod thread;
-mod watch;
 pub mod write;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use crate::model::locks::{Level, Mutex, RwLock, RwLockReadGuard};
+use crate::model::locks::{Level, Mutex};
 use jiff::tz::TimeZone;
 
-use super::fs::{self, Stamp};
+use super::digest::Digests;
+use super::engine::files::{File, Files, Opened};
+use super::fs;
 use super::{
     Advice, Fit, Kind, Location, Notebook, Part, Prepared, Preparing, RawEntry, Record, Sink, Spec,
     Store, StoreError, Violation,
 };
 use crate::model::{Claim, Draft, Message, PublicKey, Seed, Timestamp, one_line};
-use place::{Folder, Place};
-use table::Table;
-
-/// What can change in the configuration while the store is open.
-#[derive(Debug, Default)]
-struct Settings {
-    stamp: Option<Stamp>,
-    filters: config::Filters,
-    trouble: Option<String>,
-    /// Messages were not judged by these filters yet.
-    fresh: bool,
-}
+use known::Known;
+use letter::{Kept, MAX_FILE, Parsed};
+use mail::Mail;
 
 /// A mailbox, read and written as one agent.
 pub struct AgentAzall {
     name: String,
-    me: String,
-    config_file: PathBuf,
-    /// The folder of all mailboxes of this machine.
-    mailboxes: PathBuf,
-    /// Mine.
-    base: PathBuf,
-    zone: TimeZone,
-    settings: RwLock<Settings>,
-    scanning: Mutex<()>,
+    files: Files<Mail>,
     delivering: Mutex<()>,
-    table: RwLock<Table>,
-    /// Paths that the next scan looks at.
-    noted: Mutex<BTreeSet<PathBuf>>,
-    /// What is wrong, by folder.
-    trouble: RwLock<BTreeMap<String, Vec<String>>>,
-    /// Something could not be read since the last full scan began.
-    fault: fs::Fault,
-    /// The folders that are there, by day.
-    layout: RwLock<BTreeMap<String, BTreeSet<Folder>>>,
     delivered: Mutex<deliver::Delivered>,
     /// Why somebody could not be given what waits for him.
     failed: Mutex<deliver::Failed>,
-    state: state::State,
     /// Files that were marked a moment ago.
     replaced: Mutex<Vec<mark::Replaced>>,
-    /// Addresses that mail waits for.
-    waiting: RwLock<BTreeSet<String>>,
     /// Folders whose new entries may not be on disk.
     unsynced: Mutex<BTreeSet<PathBuf>>,
-    hashes: parts::Hashes,
+    digests: Digests,
     /// The mount's key, to be written into a mailbox that is not there yet.
     key_for_later: Mutex<Option<Seed>>,
 }
 
+/// Attachments' folders are watched this long after their message last changed: the reference copies
+/// them after the text, file by file.
+const PARTS_MS: i64 = 10 * 60 * 1000;
+
 impl std::fmt::Debug for AgentAzall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AgentAzall")
-            .field("config", &self.config_file)
-            .field("me", &self.me)
+            .field("config", &self.mail().config_file)
+            .field("me", &self.mail().me)
             .finish_non_exhaustive()
     }
 }
@@ -141,100 +115,34 @@ impl AgentAzall {
             )));
         }
         let (state, ledger) = state::State::open(spec.state.as_deref())?;
-        let settings = Settings { stamp, filters: read.filters, trouble: None, fresh: true };
+        let settings = config::Settings { stamp, filters: read.filters, trouble: None };
+        let (base, delivered) = (read.mailboxes.join(&me), state.delivered());
+        let known = Known::new(ledger);
+        let places = (config_file, read.mailboxes);
+        let mail = Mail::new(me, zone, places, settings, (state, known));
         Ok(Self {
             name: spec.name.clone(),
-            base: read.mailboxes.join(&me),
-            me,
-            config_file,
-            mailboxes: read.mailboxes,
-            zone,
-            settings: RwLock::new(settings),
-            scanning: Mutex::at(Level::Store, ()),
+            files: Files::new(base, mail),
             delivering: Mutex::at(Level::Store, ()),
-            table: RwLock::at(Level::Table, Table::new(ledger)),
-            noted: Mutex::default(),
-            trouble: RwLock::default(),
-            fault: fs::Fault::default(),
-            layout: RwLock::default(),
-            delivered: Mutex::at(Level::Table, state.delivered()),
+            delivered: Mutex::at(Level::Table, delivered),
             failed: Mutex::default(),
-            state,
             replaced: Mutex::at(Level::Table, Vec::new()),
-            waiting: RwLock::default(),
             unsynced: Mutex::default(),
-            hashes: parts::Hashes::default(),
+            digests: Digests::default(),
             key_for_later: Mutex::default(),
         })
     }
 
+    fn mail(&self) -> &Mail {
+        &self.files.format
+    }
+
     fn base(&self) -> &Path {
-        &self.base
+        &self.files.dir
     }
 
     fn zone(&self) -> &TimeZone {
-        &self.zone
-    }
-
-    fn table(&self) -> RwLockReadGuard<'_, Table> {
-        self.table.read()
-    }
-
-    /// The zone as a text that changes with it.
-    fn zone_name(&self) -> String {
-        self.zone.iana_name().map_or_else(|| format!("{:?}", self.zone), str::to_owned)
-    }
-
-    /// Reads the configuration again if it changed. Whether messages must be judged again.
-    fn reload_config(&self) -> bool {
-        let stamp = config::stamp(&self.config_file);
-        let mut settings = self.settings.write();
-        let first = std::mem::take(&mut settings.fresh);
-        if stamp == settings.stamp {
-            return first;
-        }
-        settings.stamp = stamp;
-        match config::read(&self.config_file) {
-            Ok(read) => {
-                settings.trouble = (read.mailboxes != self.mailboxes).then(|| {
-                    let file = self.config_file.display();
-                    format!("mailbox_dir was changed in {file}; mount again to use the new one")
-                });
-                let changed = read.filters != settings.filters;
-                settings.filters = read.filters;
-                changed || first
-            }
-            Err(e) => {
-                if e.may_pass() {
-                    self.fault.set();
-                }
-                settings.trouble = Some(format!("{e}; the address filter stays what it was"));
-                first
-            }
-        }
-    }
-
-    /// Notes what is wrong with one file, or that nothing is.
-    fn set_trouble(&self, path: &str, line: Option<String>) {
-        if line.is_some() || self.trouble.read().contains_key(path) {
-            let mut trouble = self.trouble.write();
-            match line {
-                Some(line) => drop(trouble.insert(path.to_owned(), vec![line])),
-                None => drop(trouble.remove(path)),
-            }
-        }
-    }
-
-    /// Notes whether a folder of messages is there.
-    fn lay_out(&self, day: &str, folder: Folder, there: bool) {
-        let mut layout = self.layout.write();
-        if there {
-            layout.entry(day.to_owned()).or_default().insert(folder);
-        } else if let Some(folders) = layout.get_mut(day) {
-            folders.remove(&folder);
-        } else if place::is_real_dir(&self.base.join(day)) {
-            layout.entry(day.to_owned()).or_default();
-        }
+        &self.mail().zone
     }
 
     /// Fails if something else than a folder is in the place of my mailbox.
@@ -242,42 +150,59 @@ impl AgentAzall {
     /// # Errors
     /// [`StoreError::Unreachable`] with what to do, else as the system gave it.
     fn require_base_if_any(&self) -> Result<(), StoreError> {
-        match std::fs::symlink_metadata(&self.base) {
+        let base = self.base();
+        match std::fs::symlink_metadata(base) {
             Ok(meta) if meta.is_dir() => Ok(()),
-            Ok(meta) => Err(StoreError::Unreachable(scan::no_folder(&self.base, meta.file_type()))),
+            Ok(meta) => Err(StoreError::Unreachable(format!(
+                "{} is {}, not a folder; a mailbox must be a folder: move it away, or put the folder \
+                 it stands for in its place",
+                one_line(&base.to_string_lossy()),
+                fs::describe(meta.file_type())
+            ))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(StoreError::io(&self.base, e)),
+            Err(e) => Err(StoreError::io(base, e)),
         }
-    }
-
-    /// Whether files come with the message that this file shows.
-    fn has_parts(&self, source: u32) -> bool {
-        self.table().row(source).and_then(|r| r.state.head()).is_some_and(|head| head.parts)
     }
 
     /// Reads the file of a source again, with the id its message is known by; its time is the message's.
-    fn reread(&self, source: u32) -> Result<(letter::Parsed, PathBuf, String), StoreError> {
-        let (path, id, text, time) = {
-            let table = self.table();
-            let row = table.row(source).ok_or(StoreError::Moved)?;
-            let head = row.state.head().ok_or(StoreError::Moved)?;
-            let message = table.message_of(source);
-            let id = message.map_or(&*head.id, |message| &message.id);
-            let time = message.and_then(|m| table.row(m.leader)).unwrap_or(row).time();
-            (row.path.to_string(), id.to_owned(), head.text, time)
+    fn reread(&self, source: u32) -> Result<(Parsed, File<Kept>, String), StoreError> {
+        let file = self.files.file(source)?;
+        let mut parsed = self.parse(&file)?;
+        let (leader, held) = {
+            let known = self.mail().known.read();
+            let table = self.files.table.read();
+            let message = known.message_of(&table, source);
+            let leader = message.as_ref().and_then(|m| File::of(&table, m.leader));
+            (leader, message.map_or(group::Held::No, |m| m.held))
         };
-        let full = self.base.join(&path);
-        let place = Place::parse(&path).ok_or(StoreError::Moved)?;
-        let mut parsed = letter::open(&full, &place, &self.zone).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => StoreError::Moved,
-            _ => StoreError::io(&full, e),
-        })?;
-        if parsed.head.text != text {
-            self.noted.lock().insert(full);
-            return Err(StoreError::Moved);
+        let mut id = parsed.id.clone();
+        if let Some(leader) = leader {
+            parsed.kept.time = leader.facts.time;
+            if leader.n != source {
+                id = self.parse(&leader)?.id;
+            }
         }
-        parsed.head.time = time;
-        Ok((parsed, full, id))
+        Ok((parsed, file, mail::id_of(&id, held)))
+    }
+
+    /// Reads a file again, which must hold what it held.
+    fn parse(&self, file: &File<Kept>) -> Result<Parsed, StoreError> {
+        let (stamp, bytes) = self.files.bytes(file, MAX_FILE)?;
+        let opened = Opened { file, stamp, beside: 0, bytes: &bytes };
+        let parsed = self.mail().take_apart(file, &opened).ok_or(StoreError::Moved)?;
+        let is_known = file.row.is_message() || file.row.is_refused();
+        if is_known && parsed.kept.text == file.facts.text {
+            return Ok(parsed);
+        }
+        self.files.note(&self.base().join(file.path()));
+        Err(StoreError::Moved)
+    }
+
+    /// The folder with the attachments of a message.
+    fn parts_of(&self, file: &File<Kept>) -> Result<Option<OwnedFd>, StoreError> {
+        let path = file.path();
+        parts::open_folder(self.base(), path.strip_suffix(".txt").unwrap_or(&path))
+            .map_err(|e| StoreError::io(&self.base().join(&path), e))
     }
 }
 
@@ -291,11 +216,11 @@ impl Store for AgentAzall {
     }
 
     fn me(&self) -> &str {
-        &self.me
+        &self.mail().me
     }
 
     fn dir(&self) -> &Path {
-        &self.base
+        self.base()
     }
 
     fn whole_seconds(&self) -> bool {
@@ -311,47 +236,42 @@ impl Store for AgentAzall {
     }
 
     fn note(&self, path: &Path) {
-        self.noted.lock().insert(path.to_owned());
+        self.files.note(path);
     }
 
     fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
-        scan::scan(self, full, sink)
+        self.catch_up();
+        // What was in a mailbox that is something else now stays; health says so.
+        if self.require_base_if_any().is_err() {
+            return Ok(());
+        }
+        self.files.scan(full, sink)
     }
 
     fn is_failing(&self) -> bool {
-        self.fault.is_set()
+        self.files.fault.is_set()
     }
 
     fn save(&self) -> Vec<u8> {
-        let delivered = self.delivered.lock().clone().into_iter();
-        codec::encode(&codec::Saved {
-            zone: self.zone_name(),
-            rows: self.table().rows().to_vec(),
-            delivered: delivered.map(|(path, to)| (path, to.into_iter().collect())).collect(),
-        })
+        self.files.save()
     }
 
     fn restore(&self, saved: &[u8]) -> bool {
-        let Some(mut saved) = codec::decode(saved) else { return false };
-        if saved.zone != self.zone_name() {
-            // Times are local, so every file is read again; what it was known by stays.
-            saved.rows.iter_mut().for_each(|row| row.stamp = Stamp::default());
-        }
-        self.table.write().restore(saved.rows, &self.me);
-        let mut delivered = self.delivered.lock();
-        for (path, to) in saved.delivered {
-            delivered.entry(path).or_default().extend(to);
-        }
-        true
+        self.files.restore(saved)
     }
 
     fn reset(&self) {
-        self.table.write().clear();
-        self.settings.write().fresh = true;
+        self.files.reset();
     }
 
     fn watched(&self) -> Vec<PathBuf> {
-        self.folders_to_watch()
+        let mut out = self.files.watched();
+        let table = self.files.table.read();
+        let since = Timestamp::now().millis() - PARTS_MS;
+        let young = table.messages().filter(|(_, row, kept)| row.beside != 0 && kept.mtime > since);
+        let paths = young.filter_map(|(n, ..)| table.path(n));
+        out.extend(paths.map(|path| place::parts_dir(&self.base().join(path))));
+        out
     }
 
     fn written(&self) -> Vec<PathBuf> {
@@ -359,18 +279,18 @@ impl Store for AgentAzall {
     }
 
     fn concerns(&self, folder: &Path, name: &OsStr) -> bool {
-        self.is_concerned(folder, name)
+        self.files.concerns(folder, name)
     }
 
     fn health(&self) -> Vec<String> {
-        let mut out: Vec<String> = self.settings.read().trouble.iter().cloned().collect();
-        let read = self.table().rows().iter().any(|row| row.state.head().is_some());
-        out.extend(fs::away_line(&self.base).filter(|_| read));
-        out.extend(self.trouble.read().values().flatten().map(|line| one_line(line).into_owned()));
-        if let Err(e) = key::read(&self.base) {
+        let mut out: Vec<String> = self.mail().settings.read().trouble.iter().cloned().collect();
+        out.extend(self.files.away_line());
+        out.extend(self.require_base_if_any().err().map(|e| e.to_string()));
+        out.extend(self.files.troubles());
+        if let Err(e) = key::read(self.base()) {
             out.push(format!("nothing can be sent: {e}"));
-        } else if key::is_exposed(&self.base) {
-            let path = key::path(&self.base);
+        } else if key::is_exposed(self.base()) {
+            let path = key::path(self.base());
             let command = crate::model::shell_word(&path.to_string_lossy());
             out.push(format!("others can read the private key; run `chmod 600 {command}`"));
         }
@@ -390,26 +310,23 @@ impl Store for AgentAzall {
     }
 
     fn source_path(&self, source: u32) -> Option<String> {
-        let table = self.table();
-        let path = table.row(source).map(|row| row.path.to_string());
-        path.filter(|path| !path.is_empty())
+        Some(self.files.file(source).ok()?.path())
     }
 
     fn read(&self, at: &Location) -> Result<Record, StoreError> {
-        let (parsed, path, id) = self.reread(at.source)?;
-        let folder = place::parts_dir(&path);
-        let attachments =
-            parts::list(&folder, &parsed, &self.hashes).map_err(|e| StoreError::io(&folder, e))?;
+        let (parsed, file, id) = self.reread(at.source)?;
+        let attachments = parts::list(self.parts_of(&file)?.as_ref(), &parsed, &self.digests)
+            .map_err(|e| StoreError::io(&self.base().join(file.path()), e))?;
         let reading = parsed.reading;
         let to = letter::recipients(&reading.to, &[]);
         let everybody = letter::recipients(&reading.to, &reading.cc);
         let subject = reading.subject.as_deref().unwrap_or_default();
-        let thread = letter::thread_of(subject, &parsed.head.from, &everybody, &self.me);
+        let thread = letter::thread_of(subject, &parsed.from, &everybody, &self.mail().me);
         let message = Message {
-            from: Some(parsed.head.from.to_string()).filter(|from| !from.is_empty()),
+            from: Some(parsed.from).filter(|from| !from.is_empty()),
             cc: everybody.into_iter().filter(|address| !to.contains(address)).collect(),
             to,
-            time: parsed.head.time,
+            time: Timestamp::from_millis(parsed.kept.time),
             subject: reading.subject,
             thread: Some(thread),
             in_reply_to: reading.answers,
@@ -427,22 +344,14 @@ impl Store for AgentAzall {
     }
 
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
-        let path = self.source_path(at.source).ok_or(StoreError::Moved)?;
-        let full = self.base.join(path);
-        let file = fs::open_regular(&full).map_err(|e| StoreError::io(&full, e))?;
-        let mut bytes = vec![0; limit.min(at.len as usize)];
-        let n =
-            fs::read_at_most(&file, &mut bytes, at.offset).map_err(|e| StoreError::io(&full, e))?;
-        bytes.truncate(n);
-        Ok(bytes)
+        self.files.bytes_at(at, limit)
     }
 
     fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
-        let (parsed, path, _) = self.reread(at.source)?;
-        let folder = place::parts_dir(&path);
-        parts::open(&folder, name, &parsed, &self.hashes)
+        let (parsed, file, _) = self.reread(at.source)?;
+        parts::open(self.parts_of(&file)?.as_ref(), name, &parsed, &self.digests)
             .map(Part::File)
-            .map_err(|e| StoreError::io(&folder.join(one_line(name).as_ref()), e))
+            .map_err(|e| StoreError::io(Path::new(one_line(name).as_ref()), e))
     }
 
     fn canonical(&self, address: &str) -> String {
@@ -469,7 +378,7 @@ impl Store for AgentAzall {
     }
 
     fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey> {
-        match key::read(&self.base) {
+        match key::read(self.base()) {
             Ok(Some(seed)) => Some(seed.public_key()),
             Ok(None) => mine,
             Err(_) => None,
@@ -477,24 +386,24 @@ impl Store for AgentAzall {
     }
 
     fn signing_key(&self, mine: Option<&Seed>) -> Result<Seed, StoreError> {
-        if let Some(seed) = key::read(&self.base)? {
+        if let Some(seed) = key::read(self.base())? {
             return Ok(seed);
         }
         let seed = mine.cloned().ok_or_else(|| {
-            StoreError::NoKey(format!("there is no key for {} to sign with", self.me))
+            StoreError::NoKey(format!("there is no key for {} to sign with", self.mail().me))
         })?;
-        if !place::is_real_dir(&self.base) {
+        if !place::is_real_dir(self.base()) {
             *self.key_for_later.lock() = Some(seed.clone());
             return Ok(seed);
         }
-        match key::write_first(&self.base, &seed, Timestamp::now(), &self.zone) {
+        match key::write_first(self.base(), &seed, Timestamp::now(), self.zone()) {
             Ok(()) => Ok(seed),
             // Another program made one a moment ago.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => key::read(&self.base)?
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => key::read(self.base())?
                 .ok_or_else(|| StoreError::NoKey("the key is gone again".into())),
             Err(e) => Err(StoreError::NoKey(format!(
                 "the key {} cannot be written: {e}",
-                key::path(&self.base).display()
+                key::path(self.base()).display()
             ))),
         }
     }
@@ -532,15 +441,20 @@ impl Store for AgentAzall {
     }
 
     fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
-        self.list_raw(folder)
+        let mut entries = self.files.raw_list(folder)?;
+        // A day with notes only is none to show.
+        let has_mail =
+            |e: &RawEntry| self.files.raw_list(&e.name).is_some_and(|day| !day.is_empty());
+        entries.retain(|e| !folder.is_empty() || has_mail(e));
+        Some(entries)
     }
 
     fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
-        self.newest_raw(folder)
+        self.files.raw_newest(folder)
     }
 
-    fn raw_open(&self, path: &str) -> io::Result<File> {
-        self.open_raw(path)
+    fn raw_open(&self, path: &str) -> io::Result<std::fs::File> {
+        self.files.raw_open(path)
     }
 
     fn check(

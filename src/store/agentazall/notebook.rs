@@ -5,8 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::letter::MAX_FILE;
-use super::{AgentAzall, date, files, names, place};
+use super::{AgentAzall, date, names, place, put};
 use crate::model::{Timestamp, one_line};
+use crate::store::engine::files::on_disk;
 use crate::store::fs::{self, Stamp};
 use crate::store::place::write_atomic;
 use crate::store::{Note, Notebook, StoreError};
@@ -64,7 +65,7 @@ impl Notebook for AgentAzall {
                 }
                 let Ok(meta) = entry.metadata() else { continue };
                 if meta.is_file() && (meta.len() > 0 || !notes.contains_key(&name)) {
-                    let modified = super::table::on_disk(&Stamp::from(&meta));
+                    let modified = on_disk(&Stamp::from(&meta));
                     notes.insert(name.clone(), Note { name, size: meta.len(), modified });
                 }
             }
@@ -74,7 +75,7 @@ impl Notebook for AgentAzall {
 
     fn read(&self, folder: &str, name: &str) -> io::Result<Vec<u8>> {
         let path = self.current(folder, name).ok_or(io::ErrorKind::NotFound)?;
-        fs::read_small(&path, MAX_FILE)
+        fs::read_small(&path, MAX_FILE as u64)
     }
 
     fn check_name(&self, folder: &str, name: &str) -> Result<(), StoreError> {
@@ -96,7 +97,7 @@ impl Notebook for AgentAzall {
         let day = date::local_day(Timestamp::now(), self.zone());
         let io = |path: &Path, e| StoreError::io(path, e);
         let dir = self.base().join(&day).join(folder);
-        let changed = files::make_dirs(self.base(), &[&day, folder])?;
+        let changed = put::make_dirs(self.base(), &[&day, folder])?;
         let path = dir.join(name);
         write_atomic(&path, text, 0o666).map_err(|e| io(&path, e))?;
         for dir in changed {

@@ -4,7 +4,7 @@ use std::io;
 
 use super::place::Folder;
 use super::write::{self, Outgoing};
-use super::{AgentAzall, date, deliver, files, key, letter, names, place};
+use super::{AgentAzall, date, deliver, key, letter, names, place, put};
 use crate::model::{Draft, Timestamp, one_line};
 use crate::store::{Prepared, Preparing, StoreError, fs};
 
@@ -42,7 +42,7 @@ impl AgentAzall {
         let id = self.free_id(&to, &subject, with)?;
         let bytes = write::compose(
             &Outgoing {
-                from: &self.me,
+                from: &self.mail().me,
                 to: &first,
                 cc: &also,
                 subject: &subject,
@@ -58,7 +58,7 @@ impl AgentAzall {
         );
         let thread = match with.parent.and_then(|p| p.thread.clone()) {
             Some(thread) if draft.in_reply_to.is_some() => thread,
-            _ => letter::thread_of(&subject, &self.me, &everybody, &self.me),
+            _ => letter::thread_of(&subject, &self.mail().me, &everybody, &self.mail().me),
         };
         Ok(Prepared { to, id, thread, bytes, files: draft.attached.clone() })
     }
@@ -104,7 +104,7 @@ impl AgentAzall {
             let mut random = [0; 8];
             getrandom::fill(&mut random)
                 .map_err(|e| StoreError::io(self.base(), io::Error::other(e.to_string())))?;
-            let id = write::new_id(&self.me, to, subject, with.now, random);
+            let id = write::new_id(&self.mail().me, to, subject, with.now, random);
             if !(with.taken)(&id) && self.holders(&id)?.is_empty() {
                 return Ok(id);
             }
@@ -154,7 +154,7 @@ impl AgentAzall {
         for path in self.holders(&message.id)? {
             let file = self.base().join(&path);
             if deliver::same_but_status(&file, message.bytes.as_bytes()) {
-                self.noted.lock().insert(file);
+                self.files.note(&file);
                 return Ok(Some(path));
             }
         }
@@ -165,7 +165,7 @@ impl AgentAzall {
         let day = date::local_day(Timestamp::now(), self.zone());
         let dir = self.base().join(&day).join(Folder::Outbox.as_str());
         for folder in Folder::ALL {
-            let changed = files::make_dirs(self.base(), &[&day, folder.as_str()])?;
+            let changed = put::make_dirs(self.base(), &[&day, folder.as_str()])?;
             self.dirty(changed);
         }
         self.dirty([dir.clone()]);
@@ -173,12 +173,12 @@ impl AgentAzall {
         if !message.files.is_empty() && !self.parts_are_there(&parts, message) {
             let list: Vec<_> =
                 message.files.iter().map(|f| (f.name.clone(), f.path.clone())).collect();
-            files::put_folder(&parts, &list).map_err(|e| StoreError::io(&parts, e))?;
+            put::put_folder(&parts, &list).map_err(|e| StoreError::io(&parts, e))?;
         }
         let file = dir.join(format!("{}.txt", message.id));
-        files::put_bytes(&file, 0o666, message.bytes.as_bytes())
+        put::put_bytes(&file, 0o666, message.bytes.as_bytes())
             .map_err(|e| StoreError::io(&file, e))?;
-        self.noted.lock().insert(file);
+        self.files.note(&file);
         Ok(format!("{day}/{}/{}.txt", Folder::Outbox.as_str(), message.id))
     }
 
@@ -186,8 +186,8 @@ impl AgentAzall {
     fn parts_are_there(&self, folder: &std::path::Path, message: &Prepared) -> bool {
         place::is_real_dir(folder)
             && message.files.iter().all(|file| {
-                let hash = self.hashes.of(&folder.join(&file.name));
-                hash.is_ok_and(|(_, hash)| hash.eq_ignore_ascii_case(&file.sha256))
+                let digest = self.digest(&folder.join(&file.name));
+                digest.is_ok_and(|digest| digest.eq_ignore_ascii_case(&file.sha256))
             })
     }
 

@@ -112,7 +112,7 @@ impl Ids {
 #[cfg(test)]
 mod tests {
     use super::super::group::Held;
-    use super::super::group::tests::head;
+    use super::super::group::tests::kept;
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
@@ -124,7 +124,7 @@ mod tests {
         state.add_ids(b"", true);
         state.keep_delivered(&Delivered::new()).unwrap();
         assert!(!at.exists(), "nothing is made for nothing");
-        ledger.settle(&head("a", "x", 1), Held::Plain);
+        ledger.settle(&kept("a", "x", 1), Held::Plain);
         state.add_ids(&ledger.take_lines(), true);
         let delivered = Delivered::from([("p".to_owned(), ["bob".to_owned()].into())]);
         state.keep_delivered(&delivered).unwrap();
@@ -135,7 +135,7 @@ mod tests {
         }
         let (state, ledger) = State::open(Some(&at)).unwrap();
         assert_eq!(state.delivered(), delivered);
-        assert!(ledger.look(&head("a", "x", 2)).unwrap().taken);
+        assert!(ledger.look(&kept("a", "x", 2)).unwrap().taken);
         std::fs::write(at.join("delivered.json"), "{torn").unwrap();
         assert!(State::open(Some(&at)).unwrap().0.delivered().is_empty());
         std::fs::remove_file(at.join("ids")).unwrap();

@@ -100,7 +100,7 @@ pub(super) fn letter(from: &str, id: &str, date: &str, body: &str) -> String {
 pub(super) fn age(path: &Path, seconds: i64) {
     let time = Timestamp::from_secs(Timestamp::now().secs() - seconds);
     let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(time.secs() as u64);
-    File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+    std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
 }
 
 /// What an index would know after the reports it got.
@@ -141,7 +141,7 @@ impl Sink for Seen {
         self.rescans += 1;
         self.rejected.retain(|source, _| !sources.contains(source));
         let stale = self.messages.iter().filter(|(_, f)| sources.contains(&f.at.source));
-        self.stale = stale.map(|(key, _)| key.clone()).collect();
+        self.stale.extend(stale.map(|(key, _)| key.clone()));
     }
 
     fn end_rescan(&mut self, _: &[u32]) {

@@ -364,7 +364,7 @@ impl Format for Boxes {
     }
 
     /// Files that answer one of the messages noted by [`Boxes::note_turned`].
-    fn finish(&self, _: &Context, done: &Done<'_, Self>) -> Vec<u32> {
+    fn finish(&self, _: &Context, done: &mut Done<'_, Self>) -> Vec<u32> {
         let turned = std::mem::take(&mut *self.turned.lock());
         if turned.is_empty() {
             return Vec::new();

@@ -17,7 +17,7 @@ fn read(body: &str) -> String {
 }
 
 /// A message that was written a while ago, and its writer, who still has it open.
-fn half() -> (Bed, AgentAzall, File) {
+fn half() -> (Bed, AgentAzall, std::fs::File) {
     let bed = Bed::new();
     bed.put(PATH, &text("first"));
     let path = bed.base().join(PATH);
@@ -28,9 +28,9 @@ fn half() -> (Bed, AgentAzall, File) {
 }
 
 fn one(store: &AgentAzall) -> crate::store::Location {
-    let table = store.table();
-    let n = table.find(PATH).unwrap();
-    table.row(n).unwrap().location(n)
+    let table = store.files.table.read();
+    let n = table.find_path(PATH).unwrap();
+    File::<Kept>::at(n, table.row(n).unwrap().len as usize)
 }
 
 fn id(store: &AgentAzall) -> String {

@@ -38,6 +38,11 @@ pub fn no_message(kind: FileType) -> String {
     format!("is skipped: it is {}, not a message file", below::describe_type(kind))
 }
 
+/// The same where it is a refused message ([`Format::REFUSES_ODD`]).
+pub(super) fn odd(kind: FileType) -> String {
+    format!("it is {}, not a file", below::describe_type(kind))
+}
+
 /// A file that was opened and read.
 #[derive(Debug)]
 pub struct Opened<'a, F> {
@@ -190,10 +195,18 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
         Vec::new()
     }
 
-    /// All files were taken. What must be read now, because of them.
-    fn finish(&self, _context: &Self::Context, _done: &Done<'_, Self>) -> Vec<u32> {
+    /// All files were taken: what belongs together can be reported. What must be read now, because of
+    /// them.
+    fn finish(&self, _context: &Self::Context, _done: &mut Done<'_, Self>) -> Vec<u32> {
         Vec::new()
     }
+
+    /// Whether something that is called like a message and is no regular file is a refused message; else
+    /// it is only said to be skipped.
+    const REFUSES_ODD: bool = false;
+
+    /// The table was replaced by another.
+    fn restored(&self, _table: &Table<Self::Facts>) {}
 
     /// Whether something is shown in `raw/`.
     fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
@@ -204,9 +217,14 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
         }
     }
 
-    /// Folders and files outside those of the messages in which a change can mean something.
+    /// Folders besides those of the messages in which a change can mean something.
     fn watched_besides(&self, _dir: &Path) -> Vec<PathBuf> {
         Vec::new()
+    }
+
+    /// Whether a change of a path outside the store's folder can mean something.
+    fn concerns_besides(&self, _path: &Path) -> bool {
+        false
     }
 }
 
@@ -221,6 +239,20 @@ pub struct Done<'a, F: Format> {
     pub touched: &'a BTreeSet<u32>,
     /// Names given by [`What::Group`].
     pub groups: &'a BTreeSet<String>,
+    /// Whom to report to.
+    pub reports: &'a mut dyn Reports,
+}
+
+/// Takes reports of messages that are made of several files.
+pub trait Reports: std::fmt::Debug {
+    /// What was reported from these files is about to be reported anew, or is gone.
+    fn again(&mut self, files: Vec<u32>);
+
+    /// Reports messages.
+    fn report(&mut self, found: &mut Vec<Found<'_>>);
+
+    /// Something could not be reported now: what was reported before stays.
+    fn keep(&mut self);
 }
 
 /// When a file came: what the store noted, else what its writer says, else the time of its file; in

@@ -57,6 +57,15 @@ impl<'a> Dirs<'a> {
         Ok(dir)
     }
 
+    /// A folder in a folder, which is not kept open.
+    ///
+    /// # Errors
+    /// As [`below::open_dir`].
+    pub fn open_new(&mut self, folder: &str, name: &str) -> io::Result<OwnedFd> {
+        let dir = self.open(folder)?;
+        below::step(&dir, name)
+    }
+
     /// What lies at a path; `None` if nothing does.
     ///
     /// # Errors
@@ -82,6 +91,11 @@ struct Listing {
     /// Folders that could not be listed: nothing is known of what is in them.
     unknown: Vec<String>,
     groups: BTreeSet<String>,
+}
+
+/// Whether something that is called like a message is taken in.
+fn is_message<F: Format>(kind: FileType) -> bool {
+    kind == FileType::RegularFile || F::REFUSES_ODD && kind != FileType::Unknown
 }
 
 /// Whether a path is that of a folder or lies below it.
@@ -118,13 +132,11 @@ impl<F: Format> Files<F> {
     pub(super) fn look_again(&self, noted: &HashSet<PathBuf>) -> Result<Option<Work>, StoreError> {
         let mut paths: BTreeSet<String> = BTreeSet::new();
         for path in noted {
-            match path.strip_prefix(&self.dir) {
-                Ok(inside) if !inside.as_os_str().is_empty() => {
-                    paths.extend(inside.to_str().map(str::to_owned));
-                }
-                _ if self.format.watched_besides(&self.dir).contains(path) => {}
-                _ => return self.walk(),
+            if self.dir.starts_with(path) {
+                return self.walk();
             }
+            let inside = path.strip_prefix(&self.dir).ok().and_then(Path::to_str);
+            paths.extend(inside.map(str::to_owned));
         }
         let (mut dirs, mut listing) = (Dirs::new(&self.dir), Listing::default());
         for path in paths {
@@ -167,7 +179,7 @@ impl<F: Format> Files<F> {
     ) {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         match kind {
-            FileType::RegularFile => self.meet(folder, name, dirs, listing),
+            kind if is_message::<F>(kind) => self.meet(folder, name, dirs, listing),
             kind => {
                 let why = (kind != FileType::Unknown).then(|| no_message(kind));
                 self.set_trouble(path, why);
@@ -201,7 +213,9 @@ impl<F: Format> Files<F> {
                     let why = format!("is skipped: it is {what}, not a folder");
                     self.set_trouble(&here, Some(why));
                 }
-                (What::Message, FileType::RegularFile) => self.meet(path, name, dirs, listing),
+                (What::Message, kind) if is_message::<F>(kind) => {
+                    self.meet(path, name, dirs, listing);
+                }
                 (What::Message, kind) => self.set_trouble(&here, Some(no_message(kind))),
                 (What::Group(group), _) => drop(listing.groups.insert(group)),
                 (What::Strange(why), _) => self.set_trouble(&here, Some(why)),
@@ -255,8 +269,9 @@ impl<F: Format> Files<F> {
             table.find_folder(folder).and_then(|number| table.find(number, name))
         };
         let found = dirs.look(folder, name).and_then(|found| match found {
-            Some((FileType::RegularFile, stamp)) if known.is_some() => {
-                let beside = self.format.beside(dirs, folder, name)?;
+            Some((kind, stamp)) if known.is_some() => {
+                let is_file = kind == FileType::RegularFile;
+                let beside = if is_file { self.format.beside(dirs, folder, name)? } else { 0 };
                 Ok(Some((stamp_print(&stamp), beside)))
             }
             found => Ok(found.map(|_| (0, 0))),

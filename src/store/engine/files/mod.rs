@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use self::format::{
-    Arrival, Done, Format, Opened, Reading, Refusal, Taken, Verdict, What, no_message,
+    Arrival, Done, Format, Opened, Reading, Refusal, Reports, Taken, Verdict, What, no_message,
 };
 pub use self::look::Dirs;
 pub use self::open::File;
@@ -131,7 +131,9 @@ impl<F: Format> Files<F> {
     pub fn restore(&self, saved: &[u8]) -> bool {
         let Some((table, basis)) = Table::restore(saved, F::TAG) else { return false };
         // The folders are listed again: only what has changed since is read.
-        *self.memory.lock() = Memory { basis, is_listed: false };
+        let mut memory = self.memory.lock();
+        *memory = Memory { basis, is_listed: false };
+        self.format.restored(&table);
         *self.table.write() = table;
         true
     }
@@ -140,7 +142,9 @@ impl<F: Format> Files<F> {
     pub fn reset(&self) {
         let mut memory = self.memory.lock();
         *memory = Memory::default();
-        *self.table.write() = Table::default();
+        let table = Table::default();
+        self.format.restored(&table);
+        *self.table.write() = table;
         self.noted.lock().clear();
     }
 

@@ -1,10 +1,13 @@
 //! From changed files to messages.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::format::{Done, Format, Opened, Reading, Refusal, Taken, Verdict};
+use rustix::fs::FileType;
+
+use super::format::{Done, Format, Opened, Reading, Refusal, Reports, Taken, Verdict, odd};
 use super::look::{Dirs, Work};
 use super::open::File;
 use super::table::{Flags, Table, stamp_print};
@@ -64,6 +67,8 @@ struct Scan<'a, F: Format> {
     waiting: HashMap<u32, Waiting>,
     /// Numbers whose rescan was begun.
     again: BTreeSet<u32>,
+    /// Not everything could be reported anew.
+    keeps: bool,
     touched: BTreeSet<u32>,
     done: u64,
     total: u64,
@@ -123,6 +128,7 @@ impl<'s, F: Format> Scan<'s, F> {
             queue: VecDeque::new(),
             waiting: HashMap::new(),
             again: BTreeSet::new(),
+            keeps: false,
             touched: BTreeSet::new(),
             done: 0,
             total: 0,
@@ -155,16 +161,22 @@ impl<'s, F: Format> Scan<'s, F> {
                 self.sink.progress(self.done.min(self.total), self.total);
             }
             let touched = std::mem::take(&mut self.touched);
-            let (files, groups) = (self.files, &work.groups);
-            let done = Done { files, is_full: work.is_full, touched: &touched, groups };
-            self.queue.extend(files.format.finish(self.context, &done));
+            let (files, context, is_full) = (self.files, self.context, work.is_full);
+            let (touched, groups) = (&touched, &work.groups);
+            let mut done = Done { files, is_full, touched, groups, reports: self };
+            let more = files.format.finish(context, &mut done);
+            self.queue.extend(more);
             if self.queue.is_empty() {
                 break;
             }
         }
         if !self.again.is_empty() {
             let again: Vec<u32> = std::mem::take(&mut self.again).into_iter().collect();
-            self.sink.end_rescan(&again);
+            if std::mem::take(&mut self.keeps) {
+                self.sink.keep(&again);
+            } else {
+                self.sink.end_rescan(&again);
+            }
         }
     }
 
@@ -388,13 +400,39 @@ impl<'s, F: Format> Scan<'s, F> {
             self.files.cannot(&file.path(), "be read now", error);
             return self.files.table.write().change(n, |row, _| row.stamp = 0);
         }
-        let bytes = &[];
-        let opened = Opened { file, stamp: Stamp::default(), beside: 0, bytes };
-        let reading = Reading::refused(format!("it cannot be read: {error}"));
-        for (opened, n, reading) in self.number(vec![(&opened, reading)]) {
+        let found = self.dirs.look(&file.folder, &file.name).ok().flatten();
+        let other = found.filter(|(kind, _)| *kind != FileType::RegularFile);
+        let (reason, stamp) = match other {
+            Some((kind, stamp)) => (odd(kind), stamp),
+            None => (format!("it cannot be read: {error}"), Stamp::default()),
+        };
+        let opened = Opened { file, stamp, beside: 0, bytes: &[] };
+        for (opened, n, reading) in self.number(vec![(&opened, Reading::refused(reason))]) {
             self.take(opened, n, reading, &mut Vec::new(), refused);
+            if other.is_none() {
+                self.files.table.write().change(n, |row, _| row.stamp = 0);
+            }
         }
-        self.files.table.write().change(n, |row, _| row.stamp = 0);
+    }
+}
+
+impl<F: Format> fmt::Debug for Scan<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scan").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
+impl<F: Format> Reports for Scan<'_, F> {
+    fn again(&mut self, files: Vec<u32>) {
+        self.begin_again(files);
+    }
+
+    fn report(&mut self, found: &mut Vec<Found<'_>>) {
+        Self::report(self, found, &mut Vec::new());
+    }
+
+    fn keep(&mut self) {
+        self.keeps = true;
     }
 }
 

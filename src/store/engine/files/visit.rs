@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Dir, FileType};
 
-use super::format::{Format, What, no_message};
+use super::format::{Format, What, no_message, odd};
 use super::look::Dirs;
 use super::{Files, join, parts};
 use crate::store::fs::Stamp;
@@ -88,6 +88,7 @@ impl<F: Format> Files<F> {
                         Err(e) => each(wrong(&here, format!("cannot be read: {e}"))),
                     }
                 }
+                (What::Message, kind) if F::REFUSES_ODD => each(wrong(&here, odd(kind))),
                 (What::Message, kind) => each(wrong(&here, plain(&no_message(kind)))),
                 (What::Strange(why), _) => each(wrong(&here, plain(&why))),
                 (what, _) => each(Visit::Other { path: &here, what }),

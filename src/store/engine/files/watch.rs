@@ -72,7 +72,7 @@ impl<F: Format> Files<F> {
             return true;
         }
         let Ok(inside) = path.strip_prefix(&self.dir) else {
-            return self.format.watched_besides(&self.dir).iter().any(|dir| path.starts_with(dir));
+            return self.format.concerns_besides(&path);
         };
         let parts: Option<Vec<&str>> = inside.iter().map(OsStr::to_str).collect();
         let Some(parts) = parts else { return false };

@@ -8,7 +8,7 @@ use rustix::fs::CWD;
 
 use super::place::is_real_dir;
 use crate::store::StoreError;
-use crate::store::fs::{self, Stamp};
+use crate::store::fs;
 use crate::store::place::{self, Slot};
 
 /// Makes a new file of these bytes, on disk when it returns.
@@ -93,14 +93,6 @@ pub(super) fn require_dir(path: &Path) -> Result<(), StoreError> {
         }
         _ => Ok(()),
     }
-}
-
-/// Replaces the bytes of a file that still is as `stamp` says.
-///
-/// # Errors
-/// As [`Slot::replace`].
-pub(super) fn replace(path: &Path, stamp: &Stamp, bytes: &[u8]) -> io::Result<Option<Stamp>> {
-    Slot::new(CWD, path).replace(stamp, bytes)
 }
 
 #[cfg(test)]
