@@ -1,14 +1,13 @@
 //! The index on disk, so that a mount costs what is new and not what is there.
 //!
 //! A cache and nothing else: it is checked whole (checksum, version, configuration) and thrown away
-//! on any doubt. Layout: magic, checksum, length of a JSON header, the header, then the tables as
-//! they stand in memory, each preceded by its length in bytes.
+//! on any doubt. Layout: magic, checksum, a JSON header, the tables as they stand in memory, and what
+//! each store keeps; each of these preceded by its length in bytes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use bytemuck::allocation::pod_collect_to_vec;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
@@ -20,15 +19,13 @@ use super::tell::Telling;
 use crate::store::place;
 
 /// Changes with every change of the layout, of [`Entry`] or of how messages are rendered.
-const MAGIC: &[u8; 16] = b"msgfs-index-0005";
+const MAGIC: &[u8; 16] = b"msgfs-index-0006";
 
 /// What is not a table.
 #[derive(Serialize, Deserialize)]
 struct Header {
     /// Names everything the tables depend on besides the stores' contents.
     fingerprint: String,
-    /// Each store's own positions, base64.
-    stores: Vec<String>,
     /// Bytes of the file of marks that are reflected in the entries.
     marks_len: u64,
     /// The trust that the signatures were judged by ([`Keyring::trust_by_address`](crate::identity::Keyring::trust_by_address)).
@@ -69,7 +66,6 @@ pub(super) fn save(
 ) -> std::io::Result<()> {
     let header = Header {
         fingerprint: fingerprint.to_owned(),
-        stores: stores.iter().map(|s| STANDARD.encode(s)).collect(),
         marks_len,
         trust,
         writers: core.writers.clone(),
@@ -99,11 +95,12 @@ pub(super) fn save(
         bytemuck::cast_slice(&core.addressed),
         bytemuck::cast_slice(core.links.table()),
     ];
-    let total: usize = tables.iter().map(|t| t.len() + 8).sum();
+    let sections = || tables.into_iter().chain(stores.iter().map(Vec::as_slice));
+    let total: usize = sections().map(|s| s.len() + 8).sum();
     let mut out = Vec::with_capacity(total + 24);
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&[0; 8]);
-    for table in tables {
+    for table in sections() {
         out.extend_from_slice(&(table.len() as u64).to_le_bytes());
         out.extend_from_slice(table);
     }
@@ -134,18 +131,18 @@ pub(super) fn load(path: &Path, fingerprint: &str) -> Option<Restored> {
     if header.fingerprint != fingerprint {
         return None;
     }
-    let entries: Vec<Entry> = bytemuck::allocation::pod_collect_to_vec(table()?);
+    let entries: Vec<Entry> = pod_collect_to_vec(table()?);
     let texts = table()?.to_vec();
-    let strings = Interner::from_parts(texts, bytemuck::allocation::pod_collect_to_vec(table()?))?;
+    let strings = Interner::from_parts(texts, pod_collect_to_vec(table()?))?;
     let mut core = Core {
         entries,
         strings,
         writers: header.writers,
-        threads: bytemuck::allocation::pod_collect_to_vec(table()?),
-        thread_of: bytemuck::allocation::pod_collect_to_vec(table()?),
-        to_me: bytemuck::allocation::pod_collect_to_vec(table()?),
-        from_me: bytemuck::allocation::pod_collect_to_vec(table()?),
-        addressed: bytemuck::allocation::pod_collect_to_vec(table()?),
+        threads: pod_collect_to_vec(table()?),
+        thread_of: pod_collect_to_vec(table()?),
+        to_me: pod_collect_to_vec(table()?),
+        from_me: pod_collect_to_vec(table()?),
+        addressed: pod_collect_to_vec(table()?),
         rejects: header.rejects.into_iter().collect::<BTreeMap<_, _>>(),
         idempotency: header.idempotency,
         far_names: header.far_names,
@@ -159,10 +156,10 @@ pub(super) fn load(path: &Path, fingerprint: &str) -> Option<Restored> {
         ruled: header.ruled,
         ..Core::default()
     };
-    let links = bytemuck::allocation::pod_collect_to_vec(table()?);
+    let links = pod_collect_to_vec(table()?);
     core.links = Links::from_table(links, &core.entries)?;
     core.unread = core.inbox().count();
     core.reindex();
-    let stores: Result<Vec<_>, _> = header.stores.iter().map(|s| STANDARD.decode(s)).collect();
-    Some(Restored { core, stores: stores.ok()?, marks_len: header.marks_len, trust: header.trust })
+    let stores = std::iter::from_fn(|| table().map(<[u8]>::to_vec)).collect();
+    Some(Restored { core, stores, marks_len: header.marks_len, trust: header.trust })
 }
