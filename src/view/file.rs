@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::model::locks::{Level, Mutex};
 
-use super::node::{Node, Place};
+use super::node::{Node, Place, folders};
 use super::reader::{ended_by, thread_group};
 use super::transcript::Plan;
 use super::writers::is_opener;
@@ -228,7 +228,7 @@ impl Tree {
                 let store = self.index.stores().get(*number).ok_or(Error::NotFound)?;
                 Ok(OpenFile::Raw(store.raw_open(path)?))
             }
-            _ => Err(Error::IsDir),
+            folders!() => Err(Error::IsDir),
         }
     }
 

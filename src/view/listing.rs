@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::names::{self, Level};
-use super::node::{Node, Place};
+use super::node::{Node, Place, files};
 use super::{Error, Tree};
 use crate::index::{Core, Entry, MsgIx, ThreadIx};
 use crate::model::Day;
@@ -111,7 +111,7 @@ impl Tree {
                 }
                 Ok(self.list_messages(&core, Place::Thread, list.iter().copied()))
             }
-            _ => Err(Error::NotDir),
+            files!() => Err(Error::NotDir),
         }
     }
 

@@ -95,44 +95,61 @@ pub enum Node {
     Text(usize, &'static str, String),
 }
 
+/// Every folder, as a pattern. A `match` on a node ends with this or [`files!`] and never with `_`, so
+/// that it does not compile before somebody thought of a new node.
+macro_rules! folders {
+    () => {
+        Node::Root
+            | Node::Inbox
+            | Node::Archive
+            | Node::ArchiveDay(_)
+            | Node::Sent
+            | Node::SentDay(_)
+            | Node::Threads
+            | Node::Thread(_)
+            | Node::Transcripts
+            | Node::Outbox
+            | Node::Compose(_)
+            | Node::Rejected
+            | Node::Raw
+            | Node::RawDir(..)
+            | Node::Parts(..)
+            | Node::Me
+            | Node::MeStore(_)
+            | Node::TextFolder(..)
+    };
+}
+pub(super) use folders;
+
+/// Every file, as a pattern.
+macro_rules! files {
+    () => {
+        Node::Readme
+            | Node::Status
+            | Node::Wait
+            | Node::Next
+            | Node::Transcript(_)
+            | Node::Draft(_)
+            | Node::ThreadDraft(..)
+            | Node::ComposeFile(..)
+            | Node::Reject(_)
+            | Node::RawFile(..)
+            | Node::Message(..)
+            | Node::Reply(..)
+            | Node::Ack(..)
+            | Node::Warning(_)
+            | Node::Part(..)
+            | Node::Text(..)
+    };
+}
+pub(super) use files;
+
 impl Node {
     /// A folder.
     pub fn is_dir(&self) -> bool {
         match self {
-            Self::Root
-            | Self::Inbox
-            | Self::Archive
-            | Self::ArchiveDay(_)
-            | Self::Sent
-            | Self::SentDay(_)
-            | Self::Threads
-            | Self::Thread(_)
-            | Self::Transcripts
-            | Self::Outbox
-            | Self::Compose(_)
-            | Self::Rejected
-            | Self::Raw
-            | Self::RawDir(..)
-            | Self::Parts(..)
-            | Self::Me
-            | Self::MeStore(_)
-            | Self::TextFolder(..) => true,
-            Self::Readme
-            | Self::Status
-            | Self::Wait
-            | Self::Next
-            | Self::Transcript(_)
-            | Self::Draft(_)
-            | Self::ThreadDraft(..)
-            | Self::ComposeFile(..)
-            | Self::Reject(_)
-            | Self::RawFile(..)
-            | Self::Message(..)
-            | Self::Reply(..)
-            | Self::Ack(..)
-            | Self::Warning(_)
-            | Self::Part(..)
-            | Self::Text(..) => false,
+            folders!() => true,
+            files!() => false,
         }
     }
 }
@@ -162,8 +179,9 @@ const LOW: u64 = (1 << TAG_SHIFT) - 1;
 /// Days may be negative; this moves them above zero.
 const DAY_BIAS: i64 = 1 << 40;
 
-/// The nodes that exist once, in the order of their inode numbers from 1 on.
-const FIXED: [Node; 14] = [
+/// The nodes that exist once, in the order of their inode numbers from 1 on
+/// ([`Tree::ino`](super::Tree::ino)).
+pub(super) const FIXED: [Node; 14] = [
     Node::Root,
     Node::Readme,
     Node::Status,
@@ -198,29 +216,13 @@ pub(super) fn join(tag: Tag, low: u64) -> Ino {
     (tag as u64) << TAG_SHIFT | low & LOW
 }
 
-pub(super) fn message_ino(place: Place, identity: u64) -> Ino {
-    (Tag::Message as u64 + place as u64) << TAG_SHIFT | identity & LOW
-}
-
-pub(super) fn reply_ino(place: Place, identity: u64) -> Ino {
-    (Tag::Reply as u64 + place as u64) << TAG_SHIFT | identity & LOW
-}
-
-pub(super) fn parts_ino(place: Place, identity: u64) -> Ino {
-    (Tag::Parts as u64 + place as u64) << TAG_SHIFT | identity & LOW
-}
-
-pub(super) fn ack_ino(place: Place, identity: u64) -> Ino {
-    (Tag::Ack as u64 + place as u64) << TAG_SHIFT | identity & LOW
+/// The number of a message, or of what lies beside one.
+pub(super) fn beside_ino(tag: Tag, place: Place, identity: u64) -> Ino {
+    (tag as u64 + place as u64) << TAG_SHIFT | identity & LOW
 }
 
 pub(super) fn day_ino(tag: Tag, day: Day) -> Ino {
     join(tag, (day.number() + DAY_BIAS) as u64)
-}
-
-/// The number of a node that exists once.
-pub(super) fn fixed_ino(node: &Node) -> Option<Ino> {
-    FIXED.iter().position(|n| n == node).map(|i| i as u64 + 1)
 }
 
 pub(super) fn decode(ino: Ino) -> Option<Decoded> {
@@ -254,20 +256,19 @@ mod tests {
 
     #[test]
     fn numbers_say_what_they_stand_for() {
-        assert_eq!(fixed_ino(&Node::Root), Some(1));
-        for node in &FIXED {
-            assert_eq!(decode(fixed_ino(node).unwrap()), Some(Decoded::Node(node.clone())));
-        }
         for secs in [-1, 0, 1_777_052_523] {
             let day = Timestamp::from_secs(secs).day();
             let ino = day_ino(Tag::SentDay, day);
             assert_eq!(decode(ino), Some(Decoded::Node(Node::SentDay(day))));
         }
         for place in PLACES {
-            assert_eq!(decode(message_ino(place, 7)), Some(Decoded::Message(place, 7)));
-            assert_eq!(decode(reply_ino(place, 7)), Some(Decoded::Reply(place, 7)));
-            assert_eq!(decode(parts_ino(place, 7)), Some(Decoded::Parts(place, 7)));
-            assert_eq!(decode(ack_ino(place, 7)), Some(Decoded::Ack(place, 7)));
+            assert_eq!(
+                decode(beside_ino(Tag::Message, place, 7)),
+                Some(Decoded::Message(place, 7))
+            );
+            assert_eq!(decode(beside_ino(Tag::Reply, place, 7)), Some(Decoded::Reply(place, 7)));
+            assert_eq!(decode(beside_ino(Tag::Parts, place, 7)), Some(Decoded::Parts(place, 7)));
+            assert_eq!(decode(beside_ino(Tag::Ack, place, 7)), Some(Decoded::Ack(place, 7)));
         }
         assert_eq!(decode(join(Tag::Warning, 7)), Some(Decoded::Warning(7)));
         assert_eq!(decode(0), None);
