@@ -210,10 +210,7 @@ impl Outbox {
         let mut d = draft.lock();
         if !d.text.is_empty() && d.touched && d.refused.is_none() && !names::is_private(&d.name) {
             // Now, and not at the last close: the next process must not send it either.
-            if let Some((n, parcels)) = d.spooled.take() {
-                self.forget(n, &parcels);
-                d.dirty = true;
-            }
+            self.unspool(&mut d);
             let why = cut_off(&d, signal);
             d.refuse_close(why);
         }
@@ -229,21 +226,15 @@ impl Outbox {
                 d.refuse(e);
             }
         }
-        let sent = match d.spooled.take() {
-            Some((n, parcels)) if d.unlinked || d.refused.is_some() => {
-                self.forget(n, &parcels);
-                false
-            }
-            Some((n, parcels)) => {
-                self.shelf.lock().forget(&d.name, &d.target);
-                self.notes.lock().remove(&d.name);
-                if n != 0 {
-                    self.sender.send(n, parcels);
-                }
-                true
-            }
-            None => false,
-        };
+        let spooled = d.spooled.take();
+        let sent = spooled.is_some() && !d.unlinked && d.refused.is_none();
+        if sent {
+            self.shelf.lock().forget(&d.name, &d.target);
+            self.notes.lock().remove(&d.name);
+            self.send(spooled);
+        } else {
+            self.forget(spooled);
+        }
         if !sent && !d.unlinked {
             self.keep(&d);
         }
@@ -332,9 +323,7 @@ impl Outbox {
             self.keep(&d);
             return Err(e);
         }
-        if let Some((n, parcels)) = d.spooled.take().filter(|(n, _)| *n != 0) {
-            self.sender.send(n, parcels);
-        }
+        self.send(d.spooled);
         Ok(())
     }
 
@@ -350,10 +339,7 @@ impl Outbox {
             }
             to.clone_into(&mut d.name);
             d.try_again();
-            if let Some((n, parcels)) = d.spooled.take() {
-                self.forget(n, &parcels);
-                d.dirty = true;
-            }
+            self.unspool(&mut d);
             renamed = true;
         }
         renamed
