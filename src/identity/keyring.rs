@@ -39,7 +39,7 @@ use self::words::{changed_key, foreign_key, wrong_signature};
 use super::disk::{self, Stamp, WriteLock};
 use super::document::{By, Document, PinForm, Trusted, iso, parse_time};
 use crate::model::locks::Mutex;
-use crate::model::verify::{check_key, verify};
+use crate::model::verify::{check_key, verify_claim};
 use crate::model::{Claim, ClaimScope, Fingerprint, PublicKey, Timestamp, one_line};
 
 /// Stands for one message in the keyring: 8 bytes of a hash of where it is kept, whose it is and its
@@ -174,13 +174,13 @@ impl Keyring {
     /// A claim over a [part](ClaimScope::Part) is valid by a key pinned for the sender, and otherwise
     /// [`Verdict::Unknown`]: it says nothing.
     pub fn judge(&self, message: Signed<'_>, claim: &Claim) -> Verdict {
-        let (offered, signature, covered, scope) = match claim {
+        let (offered, scope) = match claim {
             Claim::Malformed(why) => {
                 return Verdict::Rejected(format!("the signature is malformed: {}", one_line(why)));
             }
-            Claim::Signed { key, signature, covered, scope } => (*key, signature, covered, *scope),
+            Claim::Signed { key, scope, .. } => (*key, *scope),
         };
-        let fits = |key: &PublicKey| covered.any(|bytes| verify(key, bytes, signature));
+        let fits = |key: &PublicKey| verify_claim(key, claim);
         let pinned = self.pinned(message.from);
         // What a store offers may be another key than the message was signed with: a sender's key
         // file may have been replaced since. Only the signed part of a text names its key for sure.

@@ -50,7 +50,7 @@ fn by(seed: u8) -> Claim {
 fn offering(key: Option<PublicKey>, seed: u8) -> Claim {
     let text = b"text".to_vec();
     let signature = secret(seed).sign(&text).to_bytes();
-    let covered = Covered::These(vec![b"another reading".to_vec(), text]);
+    let covered = Covered::these(vec![b"another reading".to_vec(), text]);
     Claim::Signed { key, signature, covered, scope: ClaimScope::Whole }
 }
 
