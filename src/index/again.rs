@@ -2,6 +2,7 @@
 
 use super::core::{Core, Inserted, Restated};
 use super::entry::{Entry, Flags, MsgIx};
+use super::source::Source;
 use crate::store::Found;
 
 impl Core {
@@ -12,7 +13,7 @@ impl Core {
         if self.restates(store) || found.id_verified && found.line == 0 {
             return self.restate(ix, store, found);
         }
-        let source = (store as u32) << 24 | found.at.source;
+        let source = Source::new(store, found.at.source);
         let to = self.strings.intern(&found.to);
         let thread = self.find_thread(store, &found.thread);
         let begins = self.links.own(ix);
@@ -101,7 +102,7 @@ impl Core {
     /// The entry as the store describes it now.
     fn restated(&mut self, ix: MsgIx, before: &Entry, store: usize, found: &Found<'_>) -> Entry {
         let mut after = *before;
-        after.source = (store as u32) << 24 | found.at.source;
+        after.source = Source::new(store, found.at.source);
         after.offset = found.at.offset;
         after.len = found.at.len;
         after.time_ms = found.time.millis();

@@ -26,12 +26,14 @@ mod links;
 mod marks;
 mod missing;
 mod snapshot;
+mod source;
 mod tell;
 
 pub use apply::Changes;
 pub use core::{Core, Reject, RejectKey, ThreadIx};
 pub use entry::{Entry, MsgIx};
 pub use intern::{IDENTITY_MASK, stable_hash};
+pub use source::Source;
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -103,6 +105,9 @@ pub enum IndexError {
         /// What is wrong.
         error: String,
     },
+    /// More stores than can be told apart.
+    #[error("there are {0} stores, and at most {max} can be mounted at once", max = Source::STORES)]
+    TooMany(usize),
     /// The file of marks cannot be used.
     #[error("{path}: {error}")]
     Marks {
@@ -118,13 +123,16 @@ impl Index {
     /// bytes in all, per store.
     ///
     /// # Errors
-    /// If the file of marks cannot be read.
+    /// If the file of marks cannot be read, or there are too many stores.
     pub fn open(
         stores: Vec<Arc<dyn Store>>,
         keyring: Arc<Keyring>,
         settings: Settings,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, IndexError> {
+        if stores.len() > Source::STORES {
+            return Err(IndexError::TooMany(stores.len()));
+        }
         let (core, marks, changes) = restore(&stores, &keyring, &settings)?;
         let bulk = core.unsorted;
         let warned = stores.iter().map(|_| AtomicBool::new(false)).collect();

@@ -15,6 +15,7 @@ use super::core::{Core, OddId, Reject, RejectKey, ThreadIx, Writer};
 use super::entry::{Entry, MsgIx};
 use super::intern::Interner;
 use super::links::Links;
+use super::source::Bits;
 use super::tell::Telling;
 use crate::store::place;
 
@@ -32,6 +33,7 @@ struct Header {
     trust: BTreeMap<String, u64>,
     writers: Vec<Writer>,
     rejects: Vec<(RejectKey, Reject)>,
+    addressed: Vec<Bits>,
     idempotency: HashMap<String, Vec<MsgIx>>,
     far_names: HashMap<MsgIx, i64>,
     many_keys: HashMap<MsgIx, u32>,
@@ -70,6 +72,7 @@ pub(super) fn save(
         trust,
         writers: core.writers.clone(),
         rejects: core.rejects.iter().map(|(k, r)| (*k, r.clone())).collect(),
+        addressed: core.addressed.clone(),
         idempotency: core.idempotency.clone(),
         far_names: core.far_names.clone(),
         many_keys: core.many_keys.clone(),
@@ -83,7 +86,7 @@ pub(super) fn save(
     };
     let header = serde_json::to_vec(&header)?;
     let (texts, ends) = core.strings.parts();
-    let tables: [&[u8]; 10] = [
+    let tables: [&[u8]; 9] = [
         &header,
         bytemuck::cast_slice(&core.entries),
         texts,
@@ -92,7 +95,6 @@ pub(super) fn save(
         bytemuck::cast_slice(&core.thread_of),
         bytemuck::cast_slice(&core.to_me),
         bytemuck::cast_slice(&core.from_me),
-        bytemuck::cast_slice(&core.addressed),
         bytemuck::cast_slice(core.links.table()),
     ];
     let sections = || tables.into_iter().chain(stores.iter().map(Vec::as_slice));
@@ -142,7 +144,7 @@ pub(super) fn load(path: &Path, fingerprint: &str) -> Option<Restored> {
         thread_of: pod_collect_to_vec(table()?),
         to_me: pod_collect_to_vec(table()?),
         from_me: pod_collect_to_vec(table()?),
-        addressed: pod_collect_to_vec(table()?),
+        addressed: header.addressed,
         rejects: header.rejects.into_iter().collect::<BTreeMap<_, _>>(),
         idempotency: header.idempotency,
         far_names: header.far_names,

@@ -368,7 +368,7 @@ impl Tree {
             let (key, reject) = core.reject_by_identity(identity).ok_or(Error::NotFound)?;
             (key.0, key.1, reject.clone())
         };
-        let store = self.index.stores().get((source >> 24) as usize).ok_or(Error::NotFound)?;
+        let store = self.index.stores().get(source.store()).ok_or(Error::NotFound)?;
         let path = self.source_path(source);
         let line = if reject.line > 0 { format!(":{}", reject.line) } else { String::new() };
         let mut text = format!(
@@ -377,7 +377,7 @@ impl Tree {
             store.name(),
             crate::model::one_line(&path),
         );
-        let at = Location { source: source & 0x00ff_ffff, offset, len: reject.len };
+        let at = Location { source: source.file(), offset, len: reject.len };
         text.push_str(&readable(store.as_ref(), &at, &reject));
         Ok((text, Timestamp::from_millis(reject.time_ms)))
     }

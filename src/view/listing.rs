@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::names::{self, Level};
 use super::node::{Node, Place, files};
 use super::{Error, Tree};
-use crate::index::{Core, Entry, MsgIx, ThreadIx};
+use crate::index::{Core, Entry, MsgIx, Source, ThreadIx};
 use crate::model::Day;
 
 /// One entry of a [`Listing`].
@@ -127,7 +127,7 @@ impl Tree {
         let generation = self.generation();
         let mut seen = self.rejects_seen.lock();
         if seen.0 != generation {
-            let rejects: Vec<(u32, u64, u64)> = {
+            let rejects: Vec<(Source, u64, u64)> = {
                 let core = self.index.read();
                 core.rejects().map(|(key, r)| (key.0, r.line, r.identity)).collect()
             };
@@ -138,14 +138,14 @@ impl Tree {
 
     /// The name of each: source, line and identity. Where two would be equal, the later one in order
     /// of paths and lines takes the whole hash.
-    fn name_rejects(&self, rejects: &[(u32, u64, u64)]) -> HashMap<String, u64> {
-        let mut paths: HashMap<u32, String> = HashMap::new();
+    fn name_rejects(&self, rejects: &[(Source, u64, u64)]) -> HashMap<String, u64> {
+        let mut paths: HashMap<Source, String> = HashMap::new();
         for (source, ..) in rejects {
             paths.entry(*source).or_insert_with(|| self.source_path(*source));
         }
-        let path = |source| paths.get(&source).map_or("", String::as_str);
-        let mut ordered: Vec<(&str, u64, u32, u64)> =
-            rejects.iter().map(|(s, line, id)| (path(*s), *line, s >> 24, *id)).collect();
+        let path = |source: Source| paths.get(&source).map_or("", String::as_str);
+        let mut ordered: Vec<(&str, u64, usize, u64)> =
+            rejects.iter().map(|(s, line, id)| (path(*s), *line, s.store(), *id)).collect();
         ordered.sort_unstable();
         let mut named = HashMap::with_capacity(ordered.len());
         for (path, line, store, identity) in ordered {
@@ -163,10 +163,10 @@ impl Tree {
         named
     }
 
-    /// Path of a source in its store, from the number as the index has it.
-    pub(super) fn source_path(&self, source: u32) -> String {
-        let store = self.index.stores().get((source >> 24) as usize);
-        store.map(|s| s.source_path_or_number(source & 0x00ff_ffff)).unwrap_or_default()
+    /// Path of a source in its store.
+    pub(super) fn source_path(&self, source: Source) -> String {
+        let store = self.index.stores().get(source.store());
+        store.map(|s| s.source_path_or_number(source.file())).unwrap_or_default()
     }
 
     /// The folders of threads, or their transcripts: one without messages has none.
