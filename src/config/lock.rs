@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{one_line, shell_word};
-use crate::store::process;
+use crate::store::{fs, process};
 
 /// How long a lock that is held is tried again: a process that is ending may still hold it.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -99,22 +99,10 @@ impl StateLock {
         let fd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
         let file = File::from(fd.map_err(|e| io(e.into()))?);
         let start = Instant::now();
-        loop {
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(Errno::INTR) => {}
-                Err(Errno::WOULDBLOCK) if start.elapsed() < PATIENCE => {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                Err(Errno::WOULDBLOCK) => {
-                    let holder = read(&file);
-                    if start.elapsed() > LAST_THREADS || !holder.pid.is_some_and(process::has_ended)
-                    {
-                        return Err(LockError::Held(holder));
-                    }
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                Err(e) => return Err(io(e.into())),
+        while !fs::lock_within(&file, PATIENCE).map_err(io)? {
+            let holder = read(&file);
+            if start.elapsed() > LAST_THREADS || !holder.pid.is_some_and(process::has_ended) {
+                return Err(LockError::Held(holder));
             }
         }
         let lock = Self { file, path };

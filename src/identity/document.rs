@@ -52,7 +52,7 @@ pub(super) struct PinForm {
 impl PinForm {
     pub(super) fn new(by: By, store: Option<&str>, now: Timestamp) -> Self {
         Self {
-            since: iso(now),
+            since: now.rfc3339(),
             by,
             stores: store.map(str::to_owned).into_iter().collect(),
             other: Map::new(),
@@ -266,7 +266,7 @@ impl Document {
         };
         let mut changed = false;
         if parse_time(&entry.form.last_seen).is_none_or(|last| last.day() < now.day()) {
-            entry.form.last_seen = iso(now);
+            entry.form.last_seen = now.rfc3339();
             changed = true;
         }
         if let Some(pin) = entry.form.pinned.get_mut(address)
@@ -311,12 +311,6 @@ fn parse_fingerprint(text: &str) -> Option<Fingerprint> {
         return None;
     }
     u64::from_str_radix(text, 16).ok().map(|n| Fingerprint(n.to_be_bytes()))
-}
-
-/// ISO 8601 in UTC.
-pub(super) fn iso(time: Timestamp) -> String {
-    jiff::Timestamp::from_millisecond(time.millis())
-        .map_or_else(|_| time.stamp(), |t| t.to_string())
 }
 
 /// Reads both spellings in use: UTC with a zone, and the local time without one that

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{disk, shell_path, shown};
 use crate::model::{PublicKey, Seed};
 use crate::store::Signer;
-use crate::store::fs::{foreign_owner, own_command};
+use crate::store::fs::{self, foreign_owner, own_command};
 
 /// Why my key cannot be used. A key is never repaired, replaced or overwritten.
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +139,7 @@ impl Identity {
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         let corrupt = |problem: String| KeyError::Corrupt { path: path.to_owned(), problem };
         let io = |source| KeyError::Io { path: path.to_owned(), source };
-        let (file, stat) = disk::open_regular(path).map_err(|e| match e.kind() {
+        let file = fs::open_regular(path).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => KeyError::Missing { path: path.to_owned() },
             io::ErrorKind::InvalidInput => corrupt("it is not a regular file".into()),
             _ if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
@@ -146,14 +147,15 @@ impl Identity {
             }
             _ => io(e),
         })?;
-        if let Some(owner) = foreign_owner(&file.metadata().map_err(io)?) {
+        let meta = file.metadata().map_err(io)?;
+        if let Some(owner) = foreign_owner(&meta) {
             return Err(KeyError::Foreign { path: path.to_owned(), owner });
         }
-        let mode = stat.st_mode & 0o7777;
+        let mode = meta.mode() & 0o7777;
         if mode & 0o077 != 0 {
             return Err(KeyError::Exposed { path: path.to_owned(), mode });
         }
-        Self::parse(&disk::read_all(file).map_err(io)?).map_err(corrupt)
+        Self::parse(&fs::read_at_once(file, disk::MAX_BYTES).map_err(io)?).map_err(corrupt)
     }
 
     /// Reads the content of a key file; the error says what is wrong with it, never what is in it.
