@@ -68,9 +68,8 @@ impl Sink for Applier<'_> {
             self.take_in(&mut core, &judge, &f);
         }
         for r in rejected.drain(..) {
-            let path = self.store.source_path_or_number(r.at.source);
-            log_reject(self.store, &path, r.line, &r.reason);
-            core.add_reject(self.number, r, &path, None);
+            log_reject(self.store, &r);
+            core.add_reject(self.number, r, None);
             self.changes.other = true;
         }
         if !self.bulk {
@@ -291,16 +290,10 @@ impl Applier<'_> {
         reason: String,
         message: Option<MsgIx>,
     ) {
-        let path = self.store.source_path_or_number(found.at.source);
-        log_reject(self.store, &path, 0, &reason);
-        let rejected = Rejected {
-            at: found.at,
-            line: found.line,
-            reason,
-            time: found.time,
-            incomplete: false,
-        };
-        core.add_reject(self.number, rejected, &path, message);
+        let (at, path, line) = (found.at, found.path.to_string(), found.line);
+        let rejected = Rejected { at, path, line, reason, time: found.time, incomplete: false };
+        log_reject(self.store, &rejected);
+        core.add_reject(self.number, rejected, message);
         self.changes.other = true;
     }
 }
@@ -316,12 +309,12 @@ fn judged<'a>(found: &'a Found<'_>) -> Judged<'a> {
 }
 
 /// Every refusal is one line in the log (contract, section 6).
-pub(super) fn log_reject(store: &dyn Store, path: &str, line: u64, reason: &str) {
+pub(super) fn log_reject(store: &dyn Store, rejected: &Rejected) {
     tracing::warn!(
         store = store.name(),
-        file = %crate::model::one_line(path),
-        line,
-        reason = %crate::model::one_line(reason),
+        file = %crate::model::one_line(&rejected.path),
+        line = rejected.line,
+        reason = %crate::model::one_line(&rejected.reason),
         "message rejected"
     );
 }

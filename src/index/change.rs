@@ -314,23 +314,22 @@ impl Core {
         }
     }
 
-    pub(super) fn add_reject(
-        &mut self,
-        store: usize,
-        rejected: Rejected,
-        path: &str,
-        message: Option<MsgIx>,
-    ) {
+    pub(super) fn add_reject(&mut self, store: usize, rejected: Rejected, message: Option<MsgIx>) {
         self.generation += 1;
+        let mut path = rejected.path;
+        if path.is_empty() {
+            path = format!("source {}", rejected.at.source);
+        }
         let key = (Source::new(store, rejected.at.source), rejected.at.offset);
         let name = self.stores.get(store).map_or("", |s| s.name.as_str());
         let line = rejected.line.to_string();
-        let mut identity = stable_hash(2, &[name, path, &line]) & IDENTITY_MASK;
+        let mut identity = stable_hash(2, &[name, &path, &line]) & IDENTITY_MASK;
         // Paths can be made so that two are equal.
         while self.reject_of.get(&identity).is_some_and(|other| *other != key) {
-            identity = stable_hash(identity, &[path, &line]) & IDENTITY_MASK;
+            identity = stable_hash(identity, &[&path, &line]) & IDENTITY_MASK;
         }
         let reject = Reject {
+            path,
             reason: rejected.reason,
             line: rejected.line,
             len: rejected.at.len,

@@ -77,6 +77,8 @@ impl Thread {
 /// Something refused on the way in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reject {
+    /// Path of the file, relative to its store.
+    pub path: String,
     /// One sentence for a person.
     pub reason: String,
     /// Line in the log, counted from 1; 0 where a file is one message.
@@ -186,8 +188,6 @@ pub(super) struct StoreInfo {
     pub links: bool,
     /// Its addresses are roles, which many may fill.
     pub roles: bool,
-    /// What it reports again counts, whatever it said before ([`Store::restates`](crate::store::Store::restates)).
-    pub restates: bool,
 }
 
 impl Core {

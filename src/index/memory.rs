@@ -15,8 +15,8 @@ use super::{Changes, Index, Settings};
 use crate::identity::Keyring;
 use crate::model::{Claim, ClaimScope, Covered, Draft, Message, PublicKey, Timestamp, Unsigned};
 use crate::store::{
-    EmptyThread, Fit, Found, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Store,
-    StoreError, Violation,
+    Again, EmptyThread, Fit, Found, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink,
+    Store, StoreError, Violation,
 };
 
 /// The folder as all processes see it.
@@ -52,7 +52,12 @@ impl Folder {
     pub fn put(&mut self, source: u32, mut found: Found<'static>) {
         self.versions += 1;
         found.at.source = source;
-        found.line = if self.lines.is_some() { u64::from(source) + 1 } else { 0 };
+        (found.line, found.again) = match self.lines {
+            None => (0, Again::Restated),
+            Some(false) => (u64::from(source) + 1, Again::Same),
+            Some(true) => (u64::from(source) + 1, Again::Rewritten),
+        };
+        found.path = format!("inbox/{source}.txt").into();
         self.files.insert(source, (self.versions, found));
     }
 
@@ -102,23 +107,15 @@ impl Memory {
 /// A message to me.
 pub(super) fn message(from: &str, id: &str, secs: i64) -> Found<'static> {
     Found {
-        name_time: None,
-        noted: false,
         at: Location { source: 0, offset: 0, len: 100 },
-        line: 0,
         from: from.to_owned().into(),
         to: "me".into(),
         thread: id.to_owned().into(),
-        answers: None,
         id: id.to_owned().into(),
         time: Timestamp::from_secs(secs),
         to_me: true,
-        from_me: false,
-        id_verified: true,
         read: Some(false),
-        parts: false,
-        claim: None,
-        idempotency_key: None,
+        ..Found::default()
     }
 }
 
@@ -174,10 +171,6 @@ impl Store for Memory {
 
     fn roles(&self) -> bool {
         self.folder.lock().roles
-    }
-
-    fn restates(&self) -> bool {
-        self.folder.lock().lines == Some(true)
     }
 
     fn empty_threads(&self) -> Vec<EmptyThread> {

@@ -354,9 +354,7 @@ impl Index {
 
     /// When a mark last changed: the time of the file, so that it is the same after a remount.
     pub fn marks_time(&self) -> Option<Timestamp> {
-        let modified = std::fs::metadata(&self.settings.marks).ok()?.modified().ok()?;
-        let since = modified.duration_since(std::time::UNIX_EPOCH).ok()?;
-        Some(Timestamp::from_millis(i64::try_from(since.as_millis()).ok()?))
+        Some(std::fs::metadata(&self.settings.marks).ok()?.modified().ok()?.into())
     }
 
     /// Ends: marks on disk, stores told, snapshot written.
@@ -426,7 +424,6 @@ fn info(store: &dyn Store) -> core::StoreInfo {
         whole_seconds: store.whole_seconds(),
         links: store.links(),
         roles: store.roles(),
-        restates: store.restates(),
     }
 }
 

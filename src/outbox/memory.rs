@@ -151,10 +151,7 @@ impl Store for Memory {
         let found = letters.iter().enumerate().skip(first).map(|(n, l)| {
             let m = &l.message;
             Found {
-                name_time: None,
-                noted: false,
                 at: Location { source: 0, offset: n as u64, len: 1 },
-                line: 0,
                 from: Cow::Borrowed(m.from.as_deref().unwrap_or_default()),
                 to: Cow::Owned(m.to.join(", ")),
                 thread: Cow::Borrowed(m.thread.as_deref().unwrap_or(&m.id)),
@@ -163,11 +160,9 @@ impl Store for Memory {
                 time: m.time,
                 to_me: m.to.iter().any(|t| t == ME),
                 from_me: m.from.as_deref().is_some_and(|f| f == ME || f == "alias@of.me"),
-                id_verified: true,
-                read: None,
                 parts: !m.attachments.is_empty(),
-                claim: None,
                 idempotency_key: l.key.as_deref().map(Into::into),
+                ..Found::default()
             }
         });
         sink.batch(&mut found.collect(), &mut Vec::new());

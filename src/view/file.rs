@@ -369,13 +369,12 @@ impl Tree {
             (key.0, key.1, reject.clone())
         };
         let store = self.index.stores().get(source.store()).ok_or(Error::NotFound)?;
-        let path = self.source_path(source);
         let line = if reject.line > 0 { format!(":{}", reject.line) } else { String::new() };
         let mut text = format!(
             "Reason: {}\nSource: raw/{}/{}{line}\n",
             crate::model::one_line(&reject.reason),
             store.name(),
-            crate::model::one_line(&path),
+            crate::model::one_line(&reject.path),
         );
         let at = Location { source: source.file(), offset, len: reject.len };
         text.push_str(&readable(store.as_ref(), &at, &reject));

@@ -325,11 +325,11 @@ impl Parsed {
             time: self.head.time,
             to_me: false,
             from_me: false,
-            id_verified: true,
             read: None,
             parts: false,
             claim: self.reading.claim.map(Box::new),
             idempotency_key: self.reading.idempotency_key.map(String::into_boxed_str),
+            ..Found::default()
         }
     }
 }

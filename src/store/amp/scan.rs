@@ -422,7 +422,7 @@ impl<'s> Scan<'s> {
             self.sink.end_rescan(&[source]);
         }
         let at = Location { source, offset: 0, len: read.bytes.len() as u32 };
-        rejected.push(Rejected { at, line: 0, reason, time, incomplete });
+        rejected.push(Rejected { at, path, line: 0, reason, time, incomplete });
     }
 
     /// A file that is there and cannot be opened.
@@ -471,9 +471,9 @@ impl<'s> Scan<'s> {
                 file.flags.set(Flags::REJECTED, true);
                 table.put(source, file);
                 table.twins.remove(&source);
+                let (time, path) = (p.facts.time, table.path(source).unwrap_or_default());
                 drop(table);
-                let time = p.facts.time;
-                rejected.push(Rejected { at, line: 0, reason, time, incomplete: false });
+                rejected.push(Rejected { at, path, reason, time, ..Rejected::default() });
                 return;
             }
         };

@@ -123,7 +123,6 @@ fn found(n: usize, letter: &Letter) -> Found<'_> {
     let m = &letter.message;
     Found {
         at: Location { source: n as u32, offset: 0, len: 1 },
-        line: 0,
         from: m.from.as_deref().unwrap_or_default().into(),
         to: m.to.join(", ").into(),
         thread: m.thread.as_deref().unwrap_or_default().into(),
@@ -132,13 +131,12 @@ fn found(n: usize, letter: &Letter) -> Found<'_> {
         time: m.time,
         to_me: !letter.from_me,
         from_me: letter.from_me,
-        id_verified: true,
         read: letter.read,
-        name_time: None,
         noted: letter.note.is_some(),
         parts: !m.attachments.is_empty(),
         claim: letter.claim.clone().map(Box::new),
-        idempotency_key: None,
+        path: format!("inbox/letter{n}.json").into(),
+        ..Found::default()
     }
 }
 
@@ -216,10 +214,10 @@ impl Store for TestStore {
         let bad = letters.iter().enumerate().filter_map(|(n, l)| {
             Some(Rejected {
                 at: Location { source: n as u32, offset: 0, len: 1 },
-                line: 0,
+                path: format!("inbox/letter{n}.json"),
                 reason: l.as_ref().err()?.clone(),
                 time: Timestamp::from_secs(5),
-                incomplete: false,
+                ..Rejected::default()
             })
         });
         sink.batch(&mut good.collect(), &mut bad.collect());

@@ -50,6 +50,7 @@ pub(super) fn hand_over(
                 continue;
             };
             one.at = *at;
+            one.path = path.as_str().into();
             one.time = *time;
             one.id = message.id.clone().into();
             one.to_me = message.to_me;
@@ -75,7 +76,8 @@ fn rejected(source: u32, row: &Row) -> Option<Rejected> {
         State::Problem { reason, incomplete } => (reason.to_string(), *incomplete),
         State::Gone | State::Letter(_) => return None,
     };
-    Some(Rejected { at: row.location(source), line: 0, reason, time: row.time(), incomplete })
+    let (at, path) = (row.location(source), row.path.to_string());
+    Some(Rejected { at, path, line: 0, reason, time: row.time(), incomplete })
 }
 
 /// Reads a file for its report; one that is no longer what it was is left to the next scan.

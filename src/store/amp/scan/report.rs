@@ -82,6 +82,7 @@ impl Scan<'_> {
     ) -> Found<'r> {
         let parts = p.stored.attachments.iter().any(|a| filename::check_attachment(a).is_none());
         let key = p.stored.idempotency_key.as_deref().filter(|_| place.from_me);
+        let path = self.files.table.read().path(at.source);
         let answers = p.facts.answers.map(|id| spelled(&self.files.table.read(), id));
         Found {
             name_time: None,
@@ -96,11 +97,12 @@ impl Scan<'_> {
             to_me,
             from_me: place.from_me && self.roster.may_write_as(&p.facts.from),
             from: p.facts.from.into(),
-            id_verified: true,
+            path: path.unwrap_or_default().into(),
             read: to_me.then_some(p.facts.read || stale),
             parts,
             claim: claim.map(Box::new),
             idempotency_key: key.map(Into::into),
+            ..Found::default()
         }
     }
 
