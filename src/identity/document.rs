@@ -182,8 +182,14 @@ impl Document {
         &mut self,
         address: &str,
         key: PublicKey,
-        pin: PinForm,
+        mut pin: PinForm,
     ) -> Result<(), Collision> {
+        // The one pinned last is last, also if the clock did not move on or was set back.
+        let since = |e: &Entry| parse_time(&e.form.pinned.get(address)?.since);
+        let last = self.entries().filter_map(since).max();
+        if let Some(last) = last.filter(|last| parse_time(&pin.since) <= Some(*last)) {
+            pin.since = last.plus_millis(1).rfc3339();
+        }
         let entry = self.entry(key, &pin.since)?;
         entry.form.refused.remove(address);
         if !entry.form.addresses.iter().any(|a| a == address) {

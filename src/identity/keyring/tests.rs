@@ -71,6 +71,18 @@ fn reason(verdict: Verdict) -> String {
 }
 
 #[test]
+fn keys_pinned_in_one_moment_stay_in_their_order() {
+    let ring = Bench::new();
+    let keyring = ring.open();
+    let keys: Vec<PublicKey> = (1..30).map(public).collect();
+    for key in &keys {
+        keyring.trust("bob", Some(*key)).unwrap();
+    }
+    assert_eq!(keyring.pinned("bob"), keys);
+    assert_eq!(ring.open().pinned("bob"), keys, "also after the file was read again");
+}
+
+#[test]
 fn the_first_key_is_trusted_and_the_next_is_not() {
     let ring = Bench::new();
     let keys = ring.open();

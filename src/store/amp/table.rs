@@ -458,8 +458,9 @@ mod tests {
             }
             saved.truncate(saved.len().saturating_sub(cut % 8));
             if let Some((t, _)) = Table::restore(&saved) {
+                prop_assert_eq!(t.files.len(), sample().files.len());
                 for n in 0..t.files.len() as u32 {
-                    let _ = t.path(n);
+                    prop_assert!(t.path(n).is_some_and(|path| path.ends_with(".json")), "{}", n);
                 }
             }
         }
