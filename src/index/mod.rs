@@ -447,6 +447,6 @@ fn fingerprint(stores: &[Arc<dyn Store>], settings: &Settings) -> String {
 }
 
 #[cfg(test)]
-mod memory;
+mod testing;
 #[cfg(test)]
 mod tests;

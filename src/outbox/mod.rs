@@ -30,8 +30,6 @@ mod error;
 mod kept;
 mod keys;
 mod life;
-#[cfg(test)]
-mod memory;
 pub mod names;
 mod pack;
 mod reserved;

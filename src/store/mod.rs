@@ -20,7 +20,7 @@ pub mod samp;
 mod sending;
 pub mod ssot;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::fmt;
 use std::fs::File;
