@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{one_line, shell_word};
+use crate::model::{Remedy, one_line};
 use crate::store::{fs, process};
 
 /// How long a lock that is held is tried again: a process that is ending may still hold it.
@@ -62,16 +62,9 @@ pub enum LockError {
 }
 
 fn remedy(holder: &Holder) -> String {
-    match (&holder.mountpoint, holder.pid) {
-        (Some(dir), _) => format!(" with: msgfs umount {}", quoted(dir)),
-        (None, Some(pid)) => format!(" with: kill {pid}"),
-        (None, None) => String::new(),
-    }
-}
-
-/// A path as one word of a shell.
-fn quoted(path: &Path) -> String {
-    shell_word(&path.to_string_lossy())
+    let mounted = holder.mountpoint.clone().map(Remedy::Unmount);
+    let remedy = mounted.or(holder.pid.map(Remedy::End));
+    remedy.map(|remedy| format!(" with: {remedy}")).unwrap_or_default()
 }
 
 /// The right to act for a me, held until it is dropped or the process ends, however it ends.

@@ -11,10 +11,10 @@ use ed25519_dalek::{Signer as _, SigningKey};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{disk, shell_path, shown};
-use crate::model::{PublicKey, Seed};
+use super::{disk, shown};
+use crate::model::{PublicKey, Remedy, Seed};
 use crate::store::Signer;
-use crate::store::fs::{self, foreign_owner, own_command};
+use crate::store::fs::{self, foreign_owner};
 
 /// Why my key cannot be used. A key is never repaired, replaced or overwritten.
 #[derive(Debug, thiserror::Error)]
@@ -32,9 +32,9 @@ pub enum KeyError {
     /// Others than the owner can read or change the key file.
     #[error(
         "{}: others on this machine can read the signing key (mode {mode:04o}), so it is not used; \
-         close it with: chmod 600 {}",
+         close it with: {}",
         shown(path),
-        shell_path(path)
+        Remedy::Permit(path.clone(), 0o600)
     )]
     Exposed {
         /// The key file.
@@ -47,7 +47,7 @@ pub enum KeyError {
         "{}: the signing key belongs to another user ({owner}), so it is not used; take it over \
          with: {}, or move it away to start with a new key",
         shown(path),
-        own_command(path)
+        Remedy::Own(path.clone())
     )]
     Foreign {
         /// The key file.
@@ -58,10 +58,9 @@ pub enum KeyError {
     /// What is there is not a key.
     #[error(
         "{}: not a usable signing key: {problem}; msgfs never replaces it: restore it from a \
-         backup, or move it away to start with a new key: mv {} {}.bad",
+         backup, or move it away to start with a new key: {}",
         shown(path),
-        shell_path(path),
-        shell_path(path)
+        Remedy::MoveAway(path.clone())
     )]
     Corrupt {
         /// The key file.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::model::{Timestamp, shell_word};
+use crate::model::{Remedy, Timestamp};
 
 /// No record of a store is larger, and of no record more is held in memory: what is larger is no
 /// message.
@@ -358,9 +358,7 @@ pub fn foreign_owner(meta: &std::fs::Metadata) -> Option<u32> {
 
 /// The command that makes a file or folder mine.
 pub fn own_command(path: &Path) -> String {
-    let me = rustix::process::geteuid().as_raw();
-    let sudo = if me == 0 { "" } else { "sudo " };
-    format!("{sudo}chown {me} {}", shell_word(&path.to_string_lossy()))
+    Remedy::Own(path.to_owned()).to_string()
 }
 
 /// Makes new names in a folder survive loss of power.
