@@ -22,17 +22,39 @@ use crate::store::place;
 /// Changes with every change of the layout, of [`Entry`] or of how messages are rendered.
 const MAGIC: &[u8; 16] = b"msgfs-index-0006";
 
-/// What is not a table.
-#[derive(Serialize, Deserialize)]
-struct Header {
-    /// Names everything the tables depend on besides the stores' contents.
-    fingerprint: String,
-    /// Bytes of the file of marks that are reflected in the entries.
-    marks_len: u64,
-    /// The trust that the signatures were judged by ([`Keyring::trust_by_address`](crate::identity::Keyring::trust_by_address)).
-    trust: BTreeMap<String, u64>,
+/// Declares what is no plain table: what the tables depend on, and those of [`Core`] that are maps.
+macro_rules! header {
+    ($($map:ident: $type:ty,)+) => {
+        #[derive(Serialize, Deserialize)]
+        struct Header {
+            /// Names everything the tables depend on besides the stores' contents.
+            fingerprint: String,
+            /// Bytes of the file of marks that are reflected in the entries.
+            marks_len: u64,
+            /// The trust that the signatures were judged by ([`Keyring::trust_by_address`](crate::identity::Keyring::trust_by_address)).
+            trust: BTreeMap<String, u64>,
+            /// JSON has texts only as the keys of a map.
+            rejects: Vec<(RejectKey, Reject)>,
+            $($map: $type,)+
+        }
+
+        impl Header {
+            fn of(core: &Core, (fingerprint, marks_len): (&str, u64), trust: BTreeMap<String, u64>) -> Self {
+                let rejects = core.rejects.iter().map(|(k, r)| (*k, r.clone())).collect();
+                let fingerprint = fingerprint.to_owned();
+                Self { fingerprint, marks_len, trust, rejects, $($map: core.$map.clone(),)+ }
+            }
+
+            fn put_into(self, core: &mut Core) {
+                core.rejects = self.rejects.into_iter().collect();
+                $(core.$map = self.$map;)+
+            }
+        }
+    };
+}
+
+header! {
     writers: Vec<Writer>,
-    rejects: Vec<(RejectKey, Reject)>,
     addressed: Vec<Bits>,
     idempotency: HashMap<String, Vec<MsgIx>>,
     far_names: HashMap<MsgIx, i64>,
@@ -41,7 +63,7 @@ struct Header {
     orphan_marks: HashMap<u64, bool>,
     unvouched: BTreeSet<MsgIx>,
     telling: Telling,
-    odd_ids: Vec<(MsgIx, OddId)>,
+    odd_ids: HashMap<MsgIx, OddId>,
     odd_threads: BTreeMap<ThreadIx, u64>,
     ruled: BTreeMap<MsgIx, u32>,
 }
@@ -66,24 +88,7 @@ pub(super) fn save(
     marks_len: u64,
     trust: BTreeMap<String, u64>,
 ) -> std::io::Result<()> {
-    let header = Header {
-        fingerprint: fingerprint.to_owned(),
-        marks_len,
-        trust,
-        writers: core.writers.clone(),
-        rejects: core.rejects.iter().map(|(k, r)| (*k, r.clone())).collect(),
-        addressed: core.addressed.clone(),
-        idempotency: core.idempotency.clone(),
-        far_names: core.far_names.clone(),
-        many_keys: core.many_keys.clone(),
-        noted: core.noted.clone(),
-        orphan_marks: core.orphan_marks.clone(),
-        unvouched: core.unvouched.clone(),
-        telling: core.telling.clone(),
-        odd_ids: core.odd_ids.iter().map(|(ix, id)| (*ix, *id)).collect(),
-        odd_threads: core.odd_threads.clone(),
-        ruled: core.ruled.clone(),
-    };
+    let header = Header::of(core, (fingerprint, marks_len), trust);
     let header = serde_json::to_vec(&header)?;
     let (texts, ends) = core.strings.parts();
     let tables: [&[u8]; 9] = [
@@ -139,29 +144,18 @@ pub(super) fn load(path: &Path, fingerprint: &str) -> Option<Restored> {
     let mut core = Core {
         entries,
         strings,
-        writers: header.writers,
         threads: pod_collect_to_vec(table()?),
         thread_of: pod_collect_to_vec(table()?),
         to_me: pod_collect_to_vec(table()?),
         from_me: pod_collect_to_vec(table()?),
-        addressed: header.addressed,
-        rejects: header.rejects.into_iter().collect::<BTreeMap<_, _>>(),
-        idempotency: header.idempotency,
-        far_names: header.far_names,
-        many_keys: header.many_keys,
-        noted: header.noted,
-        orphan_marks: header.orphan_marks,
-        unvouched: header.unvouched,
-        telling: header.telling,
-        odd_ids: header.odd_ids.into_iter().collect(),
-        odd_threads: header.odd_threads,
-        ruled: header.ruled,
         ..Core::default()
     };
     let links = pod_collect_to_vec(table()?);
     core.links = Links::from_table(links, &core.entries)?;
     core.unread = core.inbox().count();
+    let (marks_len, trust) = (header.marks_len, header.trust.clone());
+    header.put_into(&mut core);
     core.reindex();
     let stores = std::iter::from_fn(|| table().map(<[u8]>::to_vec)).collect();
-    Some(Restored { core, stores, marks_len: header.marks_len, trust: header.trust })
+    Some(Restored { core, stores, marks_len, trust })
 }

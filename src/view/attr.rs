@@ -1,8 +1,6 @@
 //! `stat` of every node, and finding a node by name or number.
 
-use super::node::{
-    Decoded, Ino, Node, Place, Tag, beside_ino, day_ino, decode, files, folders, join,
-};
+use super::node::{Ino, Node, Place, Tag, beside_ino, day_ino, decode, files, folders, join};
 use super::{Error, Tree};
 use crate::index::{Entry, IDENTITY_MASK, MsgIx, stable_hash};
 use crate::model::Timestamp;
@@ -117,17 +115,13 @@ impl Tree {
     /// The node of an inode number.
     pub fn node(&self, ino: Ino) -> Option<Node> {
         let core = self.index.read();
-        Some(match decode(ino)? {
-            Decoded::Node(node) => node,
-            Decoded::Thread(identity) => Node::Thread(core.thread_by_identity(identity)?),
-            Decoded::Transcript(identity) => Node::Transcript(core.thread_by_identity(identity)?),
-            Decoded::Message(place, identity) => Node::Message(place, core.by_identity(identity)?),
-            Decoded::Reply(place, identity) => Node::Reply(place, core.by_identity(identity)?),
-            Decoded::Parts(place, identity) => Node::Parts(place, core.by_identity(identity)?),
-            Decoded::Ack(place, identity) => Node::Ack(place, core.by_identity(identity)?),
-            Decoded::Warning(identity) => Node::Warning(core.by_identity(identity)?),
-            Decoded::Path(hash) => self.paths.lock().get(&hash)?.clone(),
-        })
+        let thread = |identity| core.thread_by_identity(identity);
+        decode(
+            ino,
+            thread,
+            |identity| core.by_identity(identity),
+            |hash| self.paths.lock().get(&hash).cloned(),
+        )
     }
 
     /// Finds an entry of a folder by name, listed or not.

@@ -198,20 +198,6 @@ pub(super) const FIXED: [Node; 14] = [
     Node::Me,
 ];
 
-/// What an inode number says, before identities are looked up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decoded {
-    Node(Node),
-    Thread(u64),
-    Transcript(u64),
-    Path(u64),
-    Message(Place, u64),
-    Reply(Place, u64),
-    Parts(Place, u64),
-    Ack(Place, u64),
-    Warning(u64),
-}
-
 pub(super) fn join(tag: Tag, low: u64) -> Ino {
     (tag as u64) << TAG_SHIFT | low & LOW
 }
@@ -225,26 +211,29 @@ pub(super) fn day_ino(tag: Tag, day: Day) -> Ino {
     join(tag, (day.number() + DAY_BIAS) as u64)
 }
 
-pub(super) fn decode(ino: Ino) -> Option<Decoded> {
+/// The node of a number, given what an identity or the hash of a path stands for.
+pub(super) fn decode(
+    ino: Ino,
+    thread: impl Fn(u64) -> Option<ThreadIx>,
+    message: impl Fn(u64) -> Option<MsgIx>,
+    path: impl Fn(u64) -> Option<Node>,
+) -> Option<Node> {
     let (tag, low) = (ino >> TAG_SHIFT, ino & LOW);
-    let place = |base: Tag| PLACES.get((tag - base as u64) as usize).copied();
     let day = || Day::from_number(low as i64 - DAY_BIAS);
+    let beside = |base: Tag| Some((*PLACES.get((tag - base as u64) as usize)?, message(low)?));
     Some(match tag {
-        0 => {
-            let node = usize::try_from(low).ok()?.checked_sub(1).and_then(|i| FIXED.get(i))?;
-            Decoded::Node(node.clone())
-        }
-        1 => Decoded::Node(Node::ArchiveDay(day())),
-        2 => Decoded::Node(Node::SentDay(day())),
-        3 => Decoded::Thread(low),
-        4 => Decoded::Transcript(low),
-        5 => Decoded::Node(Node::Reject(low)),
-        6 => Decoded::Path(low),
-        16..=19 => Decoded::Message(place(Tag::Message)?, low),
-        24..=27 => Decoded::Reply(place(Tag::Reply)?, low),
-        32..=35 => Decoded::Parts(place(Tag::Parts)?, low),
-        40..=43 => Decoded::Ack(place(Tag::Ack)?, low),
-        48 => Decoded::Warning(low),
+        0 => FIXED.get(usize::try_from(low).ok()?.checked_sub(1)?)?.clone(),
+        1 => Node::ArchiveDay(day()),
+        2 => Node::SentDay(day()),
+        3 => Node::Thread(thread(low)?),
+        4 => Node::Transcript(thread(low)?),
+        5 => Node::Reject(low),
+        6 => path(low)?,
+        16..=19 => beside(Tag::Message).map(|(place, ix)| Node::Message(place, ix))?,
+        24..=27 => beside(Tag::Reply).map(|(place, ix)| Node::Reply(place, ix))?,
+        32..=35 => beside(Tag::Parts).map(|(place, ix)| Node::Parts(place, ix))?,
+        40..=43 => beside(Tag::Ack).map(|(place, ix)| Node::Ack(place, ix))?,
+        48 => Node::Warning(message(low)?),
         _ => return None,
     })
 }
@@ -254,23 +243,26 @@ mod tests {
     use super::*;
     use crate::model::Timestamp;
 
+    /// Where every identity is the number of a message or thread.
+    fn decode(ino: Ino) -> Option<Node> {
+        let number = |identity: u64| Some(identity as u32);
+        super::decode(ino, number, number, |_| None)
+    }
+
     #[test]
     fn numbers_say_what_they_stand_for() {
         for secs in [-1, 0, 1_777_052_523] {
             let day = Timestamp::from_secs(secs).day();
             let ino = day_ino(Tag::SentDay, day);
-            assert_eq!(decode(ino), Some(Decoded::Node(Node::SentDay(day))));
+            assert_eq!(decode(ino), Some(Node::SentDay(day)));
         }
         for place in PLACES {
-            assert_eq!(
-                decode(beside_ino(Tag::Message, place, 7)),
-                Some(Decoded::Message(place, 7))
-            );
-            assert_eq!(decode(beside_ino(Tag::Reply, place, 7)), Some(Decoded::Reply(place, 7)));
-            assert_eq!(decode(beside_ino(Tag::Parts, place, 7)), Some(Decoded::Parts(place, 7)));
-            assert_eq!(decode(beside_ino(Tag::Ack, place, 7)), Some(Decoded::Ack(place, 7)));
+            assert_eq!(decode(beside_ino(Tag::Message, place, 7)), Some(Node::Message(place, 7)));
+            assert_eq!(decode(beside_ino(Tag::Reply, place, 7)), Some(Node::Reply(place, 7)));
+            assert_eq!(decode(beside_ino(Tag::Parts, place, 7)), Some(Node::Parts(place, 7)));
+            assert_eq!(decode(beside_ino(Tag::Ack, place, 7)), Some(Node::Ack(place, 7)));
         }
-        assert_eq!(decode(join(Tag::Warning, 7)), Some(Decoded::Warning(7)));
+        assert_eq!(decode(join(Tag::Warning, 7)), Some(Node::Warning(7)));
         assert_eq!(decode(0), None);
         assert_eq!(decode(u64::MAX), None);
     }
