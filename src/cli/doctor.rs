@@ -150,7 +150,8 @@ fn state_problems(context: &Context) -> Vec<Problem> {
             .filter_map(|(what, dir)| folder_problem(context, what, dir))
             .collect();
     if let Err(PathError::Exposed { path, problem, mend }) = context.paths.check_state() {
-        problems.push(Problem::new(format!("{}: {problem}", context.shown(&path)), mend));
+        problems
+            .push(Problem::new(format!("{}: {problem}", context.shown(&path)), mend.to_string()));
     }
     problems
 }

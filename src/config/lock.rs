@@ -11,8 +11,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{one_line, shell_word};
-use crate::store::process;
+use crate::model::{Remedy, one_line};
+use crate::store::{fs, process};
 
 /// How long a lock that is held is tried again: a process that is ending may still hold it.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -62,16 +62,9 @@ pub enum LockError {
 }
 
 fn remedy(holder: &Holder) -> String {
-    match (&holder.mountpoint, holder.pid) {
-        (Some(dir), _) => format!(" with: msgfs umount {}", quoted(dir)),
-        (None, Some(pid)) => format!(" with: kill {pid}"),
-        (None, None) => String::new(),
-    }
-}
-
-/// A path as one word of a shell.
-fn quoted(path: &Path) -> String {
-    shell_word(&path.to_string_lossy())
+    let mounted = holder.mountpoint.clone().map(Remedy::Unmount);
+    let remedy = mounted.or(holder.pid.map(Remedy::End));
+    remedy.map(|remedy| format!(" with: {remedy}")).unwrap_or_default()
 }
 
 /// The right to act for a me, held until it is dropped or the process ends, however it ends.
@@ -99,22 +92,10 @@ impl StateLock {
         let fd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
         let file = File::from(fd.map_err(|e| io(e.into()))?);
         let start = Instant::now();
-        loop {
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(Errno::INTR) => {}
-                Err(Errno::WOULDBLOCK) if start.elapsed() < PATIENCE => {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                Err(Errno::WOULDBLOCK) => {
-                    let holder = read(&file);
-                    if start.elapsed() > LAST_THREADS || !holder.pid.is_some_and(process::has_ended)
-                    {
-                        return Err(LockError::Held(holder));
-                    }
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                Err(e) => return Err(io(e.into())),
+        while !fs::lock_within(&file, PATIENCE).map_err(io)? {
+            let holder = read(&file);
+            if start.elapsed() > LAST_THREADS || !holder.pid.is_some_and(process::has_ended) {
+                return Err(LockError::Held(holder));
             }
         }
         let lock = Self { file, path };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::env::Env;
 use super::me::is_alias;
-use crate::model::{one_line, shell_word};
+use crate::model::{Remedy, one_line};
 use crate::store::{Kind, fs};
 
 /// Why there is no place for msgfs's files.
@@ -47,7 +47,7 @@ pub enum PathError {
         /// What is wrong.
         problem: String,
         /// The command.
-        mend: String,
+        mend: Remedy,
     },
     /// The folder cannot be made.
     #[error("{}: the folder cannot be made: {source}", one_line(&path.to_string_lossy()))]
@@ -110,7 +110,7 @@ impl Paths {
         let mut is_closed = true;
         for folder in self.state.parent().into_iter().chain([self.state.as_path()]) {
             let meta = std::fs::metadata(folder).map_err(io(folder))?;
-            refuse_exposed(folder, &meta, "700")?;
+            refuse_exposed(folder, &meta, 0o700)?;
             is_closed = meta.mode() & 0o011 == 0;
         }
         for entry in std::fs::read_dir(&self.state).map_err(io(&self.state))?.flatten() {
@@ -119,7 +119,7 @@ impl Paths {
             if is_closed || meta.is_symlink() {
                 refuse_foreign(&entry.path(), &meta)?;
             } else {
-                let mode = if meta.is_dir() { "700" } else { "600" };
+                let mode = if meta.is_dir() { 0o700 } else { 0o600 };
                 refuse_exposed(&entry.path(), &meta, mode)?;
             }
         }
@@ -155,14 +155,14 @@ fn refuse_foreign(path: &Path, meta: &Metadata) -> Result<(), PathError> {
         Some(owner) => Err(PathError::Exposed {
             path: path.to_owned(),
             problem: format!("it belongs to the user {owner}, who could have changed it"),
-            mend: fs::own_command(path),
+            mend: Remedy::Own(path.to_owned()),
         }),
         None => Ok(()),
     }
 }
 
 /// Refuses what others can write to as well.
-fn refuse_exposed(path: &Path, meta: &Metadata, mode: &str) -> Result<(), PathError> {
+fn refuse_exposed(path: &Path, meta: &Metadata, mode: u32) -> Result<(), PathError> {
     refuse_foreign(path, meta)?;
     if meta.mode() & 0o022 == 0 {
         return Ok(());
@@ -170,7 +170,7 @@ fn refuse_exposed(path: &Path, meta: &Metadata, mode: &str) -> Result<(), PathEr
     Err(PathError::Exposed {
         path: path.to_owned(),
         problem: "others can write to it".to_owned(),
-        mend: format!("chmod {mode} {}", shell_word(&path.to_string_lossy())),
+        mend: Remedy::Permit(path.to_owned(), mode),
     })
 }
 

@@ -52,7 +52,7 @@ pub(super) struct PinForm {
 impl PinForm {
     pub(super) fn new(by: By, store: Option<&str>, now: Timestamp) -> Self {
         Self {
-            since: iso(now),
+            since: now.rfc3339(),
             by,
             stores: store.map(str::to_owned).into_iter().collect(),
             other: Map::new(),
@@ -182,8 +182,14 @@ impl Document {
         &mut self,
         address: &str,
         key: PublicKey,
-        pin: PinForm,
+        mut pin: PinForm,
     ) -> Result<(), Collision> {
+        // The one pinned last is last, also if the clock did not move on or was set back.
+        let since = |e: &Entry| parse_time(&e.form.pinned.get(address)?.since);
+        let last = self.entries().filter_map(since).max();
+        if let Some(last) = last.filter(|last| parse_time(&pin.since) <= Some(*last)) {
+            pin.since = last.plus_millis(1).rfc3339();
+        }
         let entry = self.entry(key, &pin.since)?;
         entry.form.refused.remove(address);
         if !entry.form.addresses.iter().any(|a| a == address) {
@@ -266,7 +272,7 @@ impl Document {
         };
         let mut changed = false;
         if parse_time(&entry.form.last_seen).is_none_or(|last| last.day() < now.day()) {
-            entry.form.last_seen = iso(now);
+            entry.form.last_seen = now.rfc3339();
             changed = true;
         }
         if let Some(pin) = entry.form.pinned.get_mut(address)
@@ -311,12 +317,6 @@ fn parse_fingerprint(text: &str) -> Option<Fingerprint> {
         return None;
     }
     u64::from_str_radix(text, 16).ok().map(|n| Fingerprint(n.to_be_bytes()))
-}
-
-/// ISO 8601 in UTC.
-pub(super) fn iso(time: Timestamp) -> String {
-    jiff::Timestamp::from_millisecond(time.millis())
-        .map_or_else(|_| time.stamp(), |t| t.to_string())
 }
 
 /// Reads both spellings in use: UTC with a zone, and the local time without one that

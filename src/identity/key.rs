@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -10,10 +11,10 @@ use ed25519_dalek::{Signer as _, SigningKey};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{disk, shell_path, shown};
-use crate::model::{PublicKey, Seed};
+use super::{disk, shown};
+use crate::model::{PublicKey, Remedy, Seed};
 use crate::store::Signer;
-use crate::store::fs::{foreign_owner, own_command};
+use crate::store::fs::{self, foreign_owner};
 
 /// Why my key cannot be used. A key is never repaired, replaced or overwritten.
 #[derive(Debug, thiserror::Error)]
@@ -31,9 +32,9 @@ pub enum KeyError {
     /// Others than the owner can read or change the key file.
     #[error(
         "{}: others on this machine can read the signing key (mode {mode:04o}), so it is not used; \
-         close it with: chmod 600 {}",
+         close it with: {}",
         shown(path),
-        shell_path(path)
+        Remedy::Permit(path.clone(), 0o600)
     )]
     Exposed {
         /// The key file.
@@ -46,7 +47,7 @@ pub enum KeyError {
         "{}: the signing key belongs to another user ({owner}), so it is not used; take it over \
          with: {}, or move it away to start with a new key",
         shown(path),
-        own_command(path)
+        Remedy::Own(path.clone())
     )]
     Foreign {
         /// The key file.
@@ -57,10 +58,9 @@ pub enum KeyError {
     /// What is there is not a key.
     #[error(
         "{}: not a usable signing key: {problem}; msgfs never replaces it: restore it from a \
-         backup, or move it away to start with a new key: mv {} {}.bad",
+         backup, or move it away to start with a new key: {}",
         shown(path),
-        shell_path(path),
-        shell_path(path)
+        Remedy::MoveAway(path.clone())
     )]
     Corrupt {
         /// The key file.
@@ -138,7 +138,7 @@ impl Identity {
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         let corrupt = |problem: String| KeyError::Corrupt { path: path.to_owned(), problem };
         let io = |source| KeyError::Io { path: path.to_owned(), source };
-        let (file, stat) = disk::open_regular(path).map_err(|e| match e.kind() {
+        let file = fs::open_regular(path).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => KeyError::Missing { path: path.to_owned() },
             io::ErrorKind::InvalidInput => corrupt("it is not a regular file".into()),
             _ if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
@@ -146,14 +146,15 @@ impl Identity {
             }
             _ => io(e),
         })?;
-        if let Some(owner) = foreign_owner(&file.metadata().map_err(io)?) {
+        let meta = file.metadata().map_err(io)?;
+        if let Some(owner) = foreign_owner(&meta) {
             return Err(KeyError::Foreign { path: path.to_owned(), owner });
         }
-        let mode = stat.st_mode & 0o7777;
+        let mode = meta.mode() & 0o7777;
         if mode & 0o077 != 0 {
             return Err(KeyError::Exposed { path: path.to_owned(), mode });
         }
-        Self::parse(&disk::read_all(file).map_err(io)?).map_err(corrupt)
+        Self::parse(&fs::read_at_once(file, disk::MAX_BYTES).map_err(io)?).map_err(corrupt)
     }
 
     /// Reads the content of a key file; the error says what is wrong with it, never what is in it.

@@ -29,6 +29,7 @@ mod words;
 pub use error::KeyringError;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -36,11 +37,12 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use self::words::{changed_key, foreign_key, wrong_signature};
-use super::disk::{self, Stamp, WriteLock};
-use super::document::{By, Document, PinForm, Trusted, iso, parse_time};
+use super::disk;
+use super::document::{By, Document, PinForm, Trusted, parse_time};
 use crate::model::locks::Mutex;
-use crate::model::verify::{check_key, verify};
+use crate::model::verify::{check_key, verify_claim};
 use crate::model::{Claim, ClaimScope, Fingerprint, PublicKey, Timestamp, one_line};
+use crate::store::fs::{self, Stamp};
 
 /// Stands for one message in the keyring: 8 bytes of a hash of where it is kept, whose it is and its
 /// id.
@@ -174,13 +176,13 @@ impl Keyring {
     /// A claim over a [part](ClaimScope::Part) is valid by a key pinned for the sender, and otherwise
     /// [`Verdict::Unknown`]: it says nothing.
     pub fn judge(&self, message: Signed<'_>, claim: &Claim) -> Verdict {
-        let (offered, signature, covered, scope) = match claim {
+        let (offered, scope) = match claim {
             Claim::Malformed(why) => {
                 return Verdict::Rejected(format!("the signature is malformed: {}", one_line(why)));
             }
-            Claim::Signed { key, signature, covered, scope } => (*key, signature, covered, *scope),
+            Claim::Signed { key, scope, .. } => (*key, *scope),
         };
-        let fits = |key: &PublicKey| covered.any(|bytes| verify(key, bytes, signature));
+        let fits = |key: &PublicKey| verify_claim(key, claim);
         let pinned = self.pinned(message.from);
         // What a store offers may be another key than the message was signed with: a sender's key
         // file may have been replaced since. Only the signed part of a text names its key for sure.
@@ -416,8 +418,8 @@ impl Keyring {
         Ok(result)
     }
 
-    fn lock_file(&self) -> Result<WriteLock, KeyringError> {
-        WriteLock::take(&self.path)
+    fn lock_file(&self) -> Result<File, KeyringError> {
+        disk::lock(&self.path)
             .map_err(|source| KeyringError::Io { path: self.path.clone(), source })
     }
 }
@@ -448,7 +450,7 @@ impl State {
         if self.document.refused(from) == Some(key) {
             return;
         }
-        let when = iso(now);
+        let when = now.rfc3339();
         // A key that collides with another cannot be trusted later either.
         if self.document.refuse(from, key, &when).is_ok() {
             self.new_refusals.insert(from.to_owned(), (key, when));
@@ -538,7 +540,7 @@ impl State {
 fn read_document(path: &Path) -> Result<(Document, Option<Stamp>), KeyringError> {
     let corrupt = |problem: String| KeyringError::Corrupt { path: path.to_owned(), problem };
     let io = |source| KeyringError::Io { path: path.to_owned(), source };
-    let (file, stat) = match disk::open_regular(path) {
+    let file = match fs::open_regular(path) {
         Ok(opened) => opened,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((Document::default(), None)),
         Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
@@ -549,8 +551,9 @@ fn read_document(path: &Path) -> Result<(Document, Option<Stamp>), KeyringError>
         }
         Err(e) => return Err(io(e)),
     };
-    let document = Document::parse(&disk::read_all(file).map_err(io)?).map_err(corrupt)?;
-    Ok((document, Some(Stamp::of(&stat))))
+    let stamp = Stamp::of(&file).map_err(io)?;
+    let bytes = fs::read_at_once(file, disk::MAX_BYTES).map_err(io)?;
+    Ok((Document::parse(&bytes).map_err(corrupt)?, Some(stamp)))
 }
 
 #[cfg(test)]

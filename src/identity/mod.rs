@@ -14,12 +14,7 @@ pub use keyring::{Keyring, KeyringError, Pin, Print, Signed, Verdict};
 
 use std::path::Path;
 
-use crate::model::{one_line, shell_word};
-
-/// A path as a word of a shell.
-fn shell_path(path: &Path) -> String {
-    shell_word(&path.to_string_lossy())
-}
+use crate::model::one_line;
 
 /// A path in a sentence: on one line, whatever bytes it holds.
 fn shown(path: &Path) -> String {

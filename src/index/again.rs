@@ -2,17 +2,18 @@
 
 use super::core::{Core, Inserted, Restated};
 use super::entry::{Entry, Flags, MsgIx};
-use crate::store::Found;
+use super::source::Source;
+use crate::store::{Again, Found};
 
 impl Core {
     /// The same key again: a duplicate, or the message after a rescan.
     pub(super) fn meet_again(&mut self, ix: MsgIx, store: usize, found: &Found<'_>) -> Inserted {
-        // A file that is one message, compared by its store, or a line of a store that vouches for
-        // what it repeats: what the store says now is what counts.
-        if self.restates(store) || found.id_verified && found.line == 0 {
-            return self.restate(ix, store, found);
-        }
-        let source = (store as u32) << 24 | found.at.source;
+        let verified = match found.again {
+            Again::Restated | Again::Rewritten => return self.restate(ix, store, found),
+            Again::Same => true,
+            Again::Claimed => false,
+        };
+        let source = Source::new(store, found.at.source);
         let to = self.strings.intern(&found.to);
         let thread = self.find_thread(store, &found.thread);
         let begins = self.links.own(ix);
@@ -22,13 +23,9 @@ impl Core {
         let same_text = entry.time_ms == found.time.millis()
             && entry.to == to
             && Some(begins.unwrap_or(entry.thread)) == thread
-            && (entry.len == found.at.len || found.id_verified);
+            && (entry.len == found.at.len || verified);
         if !lost && !same_place {
-            return if same_text || found.id_verified {
-                Inserted::Known
-            } else {
-                Inserted::IdTaken
-            };
+            return if same_text || verified { Inserted::Known } else { Inserted::IdTaken };
         }
         let came_back = entry.flags.has(Flags::GONE);
         entry.source = source;
@@ -42,11 +39,7 @@ impl Core {
         if came_back { Inserted::New(ix) } else { Inserted::Known }
     }
 
-    fn restates(&self, store: usize) -> bool {
-        self.stores.get(store).is_some_and(|s| s.restates)
-    }
-
-    /// The same message again from a store of files: place, thread, link, mark, recipients and time
+    /// The same message again, as its store vouches: place, thread, link, mark, recipients and time
     /// are now what it says (see [`Store::scan`](crate::store::Store::scan)).
     fn restate(&mut self, ix: MsgIx, store: usize, found: &Found<'_>) -> Inserted {
         let marked = self.hear_mark(ix, found.read);
@@ -61,8 +54,7 @@ impl Core {
         let noted = self.note(ix, found.noted);
         let shown = moves
             || noted
-            // Its text may be another in the same place.
-            || self.restates(store)
+            || found.again == Again::Rewritten
             || after.to != before.to
             // What lies beside it decides what is said of it.
             || after.flags.has(Flags::PARTS)
@@ -101,7 +93,7 @@ impl Core {
     /// The entry as the store describes it now.
     fn restated(&mut self, ix: MsgIx, before: &Entry, store: usize, found: &Found<'_>) -> Entry {
         let mut after = *before;
-        after.source = (store as u32) << 24 | found.at.source;
+        after.source = Source::new(store, found.at.source);
         after.offset = found.at.offset;
         after.len = found.at.len;
         after.time_ms = found.time.millis();

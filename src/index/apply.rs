@@ -6,6 +6,7 @@ use super::Index;
 use super::core::{Core, Inserted, ThreadIx};
 use super::entry::{Flags, MANY_KEYS, MsgIx, Sig};
 use super::judge::{Judge, Judged, Judgement};
+use super::source::{Bits, Source};
 use crate::model::verify::verify_claim;
 use crate::model::{Claim, PublicKey, Timestamp, Unsigned};
 use crate::store::{Found, Rejected, Sink, Store, parallel};
@@ -67,9 +68,8 @@ impl Sink for Applier<'_> {
             self.take_in(&mut core, &judge, &f);
         }
         for r in rejected.drain(..) {
-            let path = self.store.source_path_or_number(r.at.source);
-            log_reject(self.store, &path, r.line, &r.reason);
-            core.add_reject(self.number, r, &path, None);
+            log_reject(self.store, &r);
+            core.add_reject(self.number, r, None);
             self.changes.other = true;
         }
         if !self.bulk {
@@ -80,7 +80,7 @@ impl Sink for Applier<'_> {
     }
 
     fn begin_rescan(&mut self, sources: &[u32]) {
-        let sources = Sources::new(self.number, sources);
+        let sources = Files::new(self.number, sources);
         let mut core = self.index.core.write();
         for (ix, e) in (0u32..).zip(&mut core.entries) {
             if sources.has(e.source) && !e.flags.has(Flags::GONE) {
@@ -93,7 +93,7 @@ impl Sink for Applier<'_> {
     }
 
     fn end_rescan(&mut self, sources: &[u32]) {
-        let sources = Sources::new(self.number, sources);
+        let sources = Files::new(self.number, sources);
         let mut core = self.index.core.write();
         let mut gone = Vec::new();
         self.stale.retain(|ix| {
@@ -117,12 +117,12 @@ impl Sink for Applier<'_> {
     }
 
     fn keep(&mut self, sources: &[u32]) {
-        let sources = Sources::new(self.number, sources);
+        let sources = Files::new(self.number, sources);
         self.keep_those(|source| sources.has(source));
     }
 
     fn resume(&mut self, source: u32) {
-        let source = (self.number as u32) << 24 | source;
+        let source = Source::new(self.number, source);
         let mut core = self.index.core.write();
         core.remove_rejects(|key, r| key.0 == source && r.incomplete);
         self.changes.other = true;
@@ -141,38 +141,30 @@ impl Sink for Applier<'_> {
 }
 
 /// Checks the signatures by the keys they name, on all cores and while nobody waits for the tables. The
-/// judge then finds the outcomes.
+/// claims remember the outcomes, which the judge then asks for.
 fn check_signatures(found: &[Found<'_>]) {
     let claims: Vec<&Claim> = found.iter().filter_map(|f| f.claim.as_deref()).collect();
-    parallel::map(&claims, |claim| match claim {
-        Claim::Signed { key: Some(key), .. } => verify_claim(key, claim),
-        _ => false,
+    parallel::map(&claims, |claim| {
+        if let Claim::Signed { key: Some(key), .. } = claim {
+            verify_claim(key, claim);
+        }
     });
 }
 
-/// Some sources of one store, as a set of bits: a rescan asks for every message there is.
-struct Sources {
-    store: u32,
-    bits: Vec<u64>,
+/// Some files of one store: a rescan asks for every message there is.
+struct Files {
+    store: usize,
+    numbers: Bits,
 }
 
-impl Sources {
-    fn new(store: usize, sources: &[u32]) -> Self {
-        let words = sources.iter().max().map_or(0, |max| max / 64 + 1);
-        let mut bits = vec![0u64; words as usize];
-        for source in sources {
-            if let Some(word) = bits.get_mut(*source as usize / 64) {
-                *word |= 1 << (source % 64);
-            }
-        }
-        Self { store: store as u32, bits }
+impl Files {
+    fn new(store: usize, files: &[u32]) -> Self {
+        Self { store, numbers: files.iter().collect() }
     }
 
     /// Whether the source of an entry or reject is one of them.
-    fn has(&self, global: u32) -> bool {
-        let (store, source) = (global >> 24, global & 0x00ff_ffff);
-        store == self.store
-            && self.bits.get(source as usize / 64).is_some_and(|w| w & (1 << (source % 64)) != 0)
+    fn has(&self, source: Source) -> bool {
+        source.store() == self.store && self.numbers.has(source.file())
     }
 }
 
@@ -182,7 +174,7 @@ impl Applier<'_> {
         self.keep_those(|_| true);
     }
 
-    fn keep_those(&mut self, which: impl Fn(u32) -> bool) {
+    fn keep_those(&mut self, which: impl Fn(Source) -> bool) {
         let mut core = self.index.core.write();
         self.stale.retain(|ix| {
             let entry = core.entries.get_mut(*ix as usize).filter(|e| which(e.source));
@@ -298,16 +290,10 @@ impl Applier<'_> {
         reason: String,
         message: Option<MsgIx>,
     ) {
-        let path = self.store.source_path_or_number(found.at.source);
-        log_reject(self.store, &path, 0, &reason);
-        let rejected = Rejected {
-            at: found.at,
-            line: found.line,
-            reason,
-            time: found.time,
-            incomplete: false,
-        };
-        core.add_reject(self.number, rejected, &path, message);
+        let (at, path, line) = (found.at, found.path.to_string(), found.line);
+        let rejected = Rejected { at, path, line, reason, time: found.time, incomplete: false };
+        log_reject(self.store, &rejected);
+        core.add_reject(self.number, rejected, message);
         self.changes.other = true;
     }
 }
@@ -323,12 +309,12 @@ fn judged<'a>(found: &'a Found<'_>) -> Judged<'a> {
 }
 
 /// Every refusal is one line in the log (contract, section 6).
-pub(super) fn log_reject(store: &dyn Store, path: &str, line: u64, reason: &str) {
+pub(super) fn log_reject(store: &dyn Store, rejected: &Rejected) {
     tracing::warn!(
         store = store.name(),
-        file = %crate::model::one_line(path),
-        line,
-        reason = %crate::model::one_line(reason),
+        file = %crate::model::one_line(&rejected.path),
+        line = rejected.line,
+        reason = %crate::model::one_line(&rejected.reason),
         "message rejected"
     );
 }

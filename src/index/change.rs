@@ -8,22 +8,23 @@ use hashbrown::HashTable;
 use super::core::{Core, Inserted, OddId, Reject, RejectKey, Thread, ThreadIx, Writer};
 use super::entry::{Entry, FAR, Flags, MsgIx, NIL, hex_id, mix};
 use super::intern::{IDENTITY_MASK, StrId, spread, stable_hash};
+use super::source::{Bits, Source};
 use crate::store::{Found, Rejected};
 
 impl Core {
     pub(super) fn writer(&mut self, store: usize, name: &str) -> u32 {
         if let Some(w) = self.writers.get(self.last_writer as usize)
-            && w.store as usize == store
+            && w.store == store
             && self.strings.get(w.name) == name
         {
             return self.last_writer;
         }
         let id = self.strings.intern(name);
         let next = self.writers.len() as u32;
-        let n = *self.writer_of.entry((store as u8, id)).or_insert(next);
+        let n = *self.writer_of.entry((store, id)).or_insert(next);
         if n == next {
             let salt = self.writer_salt(store, name);
-            self.writers.push(Writer { store: store as u8, name: id, salt, ..Writer::default() });
+            self.writers.push(Writer { store, name: id, salt, ..Writer::default() });
             self.address(store, id);
         }
         self.last_writer = n;
@@ -31,11 +32,11 @@ impl Core {
     }
 
     fn address(&mut self, store: usize, id: StrId) {
-        if self.addressed.len() <= id as usize {
-            self.addressed.resize(id as usize + 1, 0);
+        if self.addressed.len() <= store {
+            self.addressed.resize(store + 1, Bits::default());
         }
-        if let Some(mask) = self.addressed.get_mut(id as usize) {
-            *mask |= 1 << store.min(31);
+        if let Some(known) = self.addressed.get_mut(store) {
+            known.insert(id);
         }
     }
 
@@ -119,7 +120,7 @@ impl Core {
             time_ms: found.time.millis(),
             offset: found.at.offset,
             len: found.at.len,
-            source: (store as u32) << 24 | found.at.source,
+            source: Source::new(store, found.at.source),
             writer,
             to,
             thread,
@@ -277,7 +278,7 @@ impl Core {
 
     /// The message with this key, or the identity it will have when it comes.
     pub(super) fn identity_of(&self, store: usize, from: &str, id: &str) -> Result<MsgIx, u64> {
-        let writer = self.strings.find(from).and_then(|n| self.writer_of.get(&(store as u8, n)));
+        let writer = self.strings.find(from).and_then(|n| self.writer_of.get(&(store, n)));
         let hash = match writer.map(|w| self.locate(*w, id)) {
             Some(Ok(ix)) => return Ok(ix),
             Some(Err((hash, _))) => hash,
@@ -313,23 +314,22 @@ impl Core {
         }
     }
 
-    pub(super) fn add_reject(
-        &mut self,
-        store: usize,
-        rejected: Rejected,
-        path: &str,
-        message: Option<MsgIx>,
-    ) {
+    pub(super) fn add_reject(&mut self, store: usize, rejected: Rejected, message: Option<MsgIx>) {
         self.generation += 1;
-        let key = ((store as u32) << 24 | rejected.at.source, rejected.at.offset);
+        let mut path = rejected.path;
+        if path.is_empty() {
+            path = format!("source {}", rejected.at.source);
+        }
+        let key = (Source::new(store, rejected.at.source), rejected.at.offset);
         let name = self.stores.get(store).map_or("", |s| s.name.as_str());
         let line = rejected.line.to_string();
-        let mut identity = stable_hash(2, &[name, path, &line]) & IDENTITY_MASK;
+        let mut identity = stable_hash(2, &[name, &path, &line]) & IDENTITY_MASK;
         // Paths can be made so that two are equal.
         while self.reject_of.get(&identity).is_some_and(|other| *other != key) {
-            identity = stable_hash(identity, &[path, &line]) & IDENTITY_MASK;
+            identity = stable_hash(identity, &[&path, &line]) & IDENTITY_MASK;
         }
         let reject = Reject {
+            path,
             reason: rejected.reason,
             line: rejected.line,
             len: rejected.at.len,

@@ -10,19 +10,20 @@ use serde::{Deserialize, Serialize};
 use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, NIL, Sig, hex_id, mix, unmix};
 use super::intern::{IDENTITY_MASK, Interner, StrId, spread, stable_hash, text_identity};
 use super::links::Links;
+use super::source::{Bits, Source};
 use super::tell::Telling;
 use crate::model::{Day, Fingerprint, PublicKey, SignatureState, Timestamp};
 
 /// Position of a thread in the index.
 pub type ThreadIx = u32;
 
-/// Where a rejected thing stands: store and source as in an entry, and the offset.
-pub type RejectKey = (u32, u64);
+/// Where a rejected thing stands: in which file, and the offset.
+pub type RejectKey = (Source, u64);
 
 /// One writer of one store.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Writer {
-    pub(super) store: u8,
+    pub(super) store: usize,
     pub(super) name: StrId,
     /// Hash of store and name.
     pub(super) salt: u64,
@@ -76,6 +77,8 @@ impl Thread {
 /// Something refused on the way in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reject {
+    /// Path of the file, relative to its store.
+    pub path: String,
     /// One sentence for a person.
     pub reason: String,
     /// Line in the log, counted from 1; 0 where a file is one message.
@@ -128,14 +131,14 @@ pub struct Core {
     pub(super) keys: HashTable<MsgIx>,
     pub(super) strings: Interner,
     pub(super) writers: Vec<Writer>,
-    pub(super) writer_of: HashMap<(u8, StrId), u32>,
+    pub(super) writer_of: HashMap<(usize, StrId), u32>,
     pub(super) threads: Vec<Thread>,
     /// By text: the first thread that has it as its id.
     pub(super) thread_of: Vec<ThreadIx>,
     /// Ids that the entry's hash does not hold.
     pub(super) odd_ids: HashMap<MsgIx, OddId>,
-    /// By text: a bit per store that knows it as the address of a writer or recipient.
-    pub(super) addressed: Vec<u32>,
+    /// By store: the texts that are the address of a writer or recipient.
+    pub(super) addressed: Vec<Bits>,
     pub(super) to_me: Vec<MsgIx>,
     pub(super) from_me: Vec<MsgIx>,
     pub(super) rejects: BTreeMap<RejectKey, Reject>,
@@ -185,8 +188,6 @@ pub(super) struct StoreInfo {
     pub links: bool,
     /// Its addresses are roles, which many may fill.
     pub roles: bool,
-    /// What it reports again counts, whatever it said before ([`Store::restates`](crate::store::Store::restates)).
-    pub restates: bool,
 }
 
 impl Core {
@@ -457,7 +458,7 @@ impl Core {
     /// Finds a message by its key.
     pub fn find(&self, store: usize, from: &str, id: &str) -> Option<MsgIx> {
         let name = self.strings.find(from)?;
-        let writer = *self.writer_of.get(&(store as u8, name))?;
+        let writer = *self.writer_of.get(&(store, name))?;
         self.locate(writer, id).ok()
     }
 
@@ -499,21 +500,20 @@ impl Core {
 
     /// Whether anybody by this address has written or been written to in the store.
     pub fn knows(&self, store: usize, address: &str) -> bool {
-        let id = self.strings.find(address);
-        let mask = id.and_then(|id| self.addressed.get(id as usize)).copied().unwrap_or(0);
-        mask & (1 << store.min(31)) != 0
+        let known = self.addressed.get(store).zip(self.strings.find(address));
+        known.is_some_and(|(addresses, id)| addresses.has(id))
     }
 
     /// Addresses that have written or been written to, for "did you mean".
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
-        let known = (0u32..).zip(&self.addressed).filter(|(_, mask)| **mask != 0);
-        known.map(|(id, _)| self.strings.get(id))
+        let known = |id: &StrId| self.addressed.iter().any(|addresses| addresses.has(*id));
+        (0..self.strings.len() as StrId).filter(known).map(|id| self.strings.get(id))
     }
 
     /// Whether this address has ever written a message in the store.
     pub fn has_written(&self, store: usize, address: &str) -> bool {
         let id = self.strings.find(address);
-        id.is_some_and(|id| self.writer_of.contains_key(&(store as u8, id)))
+        id.is_some_and(|id| self.writer_of.contains_key(&(store, id)))
     }
 
     /// My messages that carry this idempotency key.

@@ -3,6 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::intern::{IDENTITY_MASK, StrId};
+use super::source::Source;
 use crate::model::Timestamp;
 use crate::store::Location;
 
@@ -30,8 +31,7 @@ pub struct Entry {
     pub(super) time_ms: i64,
     pub(super) offset: u64,
     pub(super) len: u32,
-    /// Store in the upper 8 bits, the store's source number below.
-    pub(super) source: u32,
+    pub(super) source: Source,
     pub(super) writer: u32,
     pub(super) to: StrId,
     pub(super) thread: u32,
@@ -126,12 +126,12 @@ impl Entry {
 
     /// The store it lies in.
     pub fn store(&self) -> usize {
-        (self.source >> 24) as usize
+        self.source.store()
     }
 
     /// Where in that store.
     pub fn location(&self) -> Location {
-        Location { source: self.source & 0x00ff_ffff, offset: self.offset, len: self.len }
+        Location { source: self.source.file(), offset: self.offset, len: self.len }
     }
 
     /// Addressed to me and delivered.

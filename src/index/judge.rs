@@ -8,7 +8,7 @@ use super::entry::{Entry, Flags, MsgIx, Sig};
 use super::{Changes, Index};
 use crate::identity::{Keyring, Print, Signed, Verdict};
 use crate::model::{Claim, ClaimScope, PublicKey, Unsigned, verify};
-use crate::store::{Rejected, Store};
+use crate::store::Rejected;
 
 /// Trust decisions for one store.
 pub(super) struct Judge<'a> {
@@ -19,7 +19,7 @@ pub(super) struct Judge<'a> {
     pub me: &'a str,
     /// The key that signs what I send there.
     pub my_key: Option<PublicKey>,
-    /// Its addresses are roles ([`Store::roles`]).
+    /// Its addresses are roles ([`Store::roles`](crate::store::Store::roles)).
     pub roles: bool,
 }
 
@@ -196,6 +196,7 @@ impl Index {
         }
         let Some(store) = self.store_of(&entry) else { return };
         let Ok(record) = store.read(&entry.location()) else { return };
+        let path = store.source_path(entry.location().source).unwrap_or_default();
         let mut core = self.core.write();
         let refused = entry.flags.has(Flags::REJECTED);
         // It was read without a lock: meanwhile it may have been judged, or be another file.
@@ -228,7 +229,13 @@ impl Index {
                 }
             }
             Judgement::Refused(reason) if !refused => {
-                refuse_late(&mut core, store.as_ref(), ix, &entry, reason);
+                let (at, time) = (entry.location(), entry.time());
+                let why = Rejected { at, path, reason, time, ..Rejected::default() };
+                log_reject(store.as_ref(), &why);
+                core.note_unvouched(ix, false);
+                core.withhold(ix);
+                core.link_may_differ(ix);
+                core.add_reject(entry.store(), why, Some(ix));
                 changes.removed.push(ix);
                 changes.other = true;
             }
@@ -254,18 +261,6 @@ impl Core {
     fn is_shown(&self, ix: MsgIx) -> bool {
         self.entry(ix).is_some_and(Entry::is_live)
     }
-}
-
-/// Moves a message that was shown to `rejected/`.
-fn refuse_late(core: &mut Core, store: &dyn Store, ix: MsgIx, entry: &Entry, reason: String) {
-    let path = store.source_path_or_number(entry.location().source);
-    log_reject(store, &path, 0, &reason);
-    core.note_unvouched(ix, false);
-    core.withhold(ix);
-    core.link_may_differ(ix);
-    let rejected =
-        Rejected { at: entry.location(), line: 0, reason, time: entry.time(), incomplete: false };
-    core.add_reject(entry.store(), rejected, &path, Some(ix));
 }
 
 #[cfg(test)]

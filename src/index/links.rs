@@ -52,7 +52,7 @@ pub(super) struct Links {
     /// In the order of the messages' positions.
     list: Vec<Link>,
     /// By store and id.
-    heads: HashMap<(u8, StrId), Head>,
+    heads: HashMap<(u32, StrId), Head>,
     /// Messages whose thread may have to change.
     pending: Vec<MsgIx>,
     /// Messages of stores with thread ids whose store now names another one.
@@ -83,11 +83,11 @@ impl Links {
     /// Puts the link at a position at the front of its chains.
     fn chain(&mut self, store: usize, at: u32) {
         let Some(link) = self.list.get_mut(at as usize) else { return };
-        let same = self.heads.entry((store as u8, link.id)).or_insert(NOBODY);
+        let same = self.heads.entry((store as u32, link.id)).or_insert(NOBODY);
         link.same = std::mem::replace(&mut same.same, at);
         link.sibling = NIL;
         if link.answers != NIL {
-            let parent = self.heads.entry((store as u8, link.answers)).or_insert(NOBODY);
+            let parent = self.heads.entry((store as u32, link.answers)).or_insert(NOBODY);
             link.sibling = std::mem::replace(&mut parent.child, at);
         }
     }
@@ -105,7 +105,7 @@ impl Links {
         (link.answers, link.sibling) = (answers, NIL);
         self.unchain(store, old, at as u32, next);
         if answers != NIL {
-            let head = self.heads.entry((store as u8, answers)).or_insert(NOBODY);
+            let head = self.heads.entry((store as u32, answers)).or_insert(NOBODY);
             let next = std::mem::replace(&mut head.child, at as u32);
             if let Some(link) = self.list.get_mut(at) {
                 link.sibling = next;
@@ -116,7 +116,7 @@ impl Links {
 
     /// Takes the link at a position, followed by `next`, out of the chain of those who answer `id`.
     fn unchain(&mut self, store: usize, id: StrId, at: u32, next: u32) {
-        let Some(head) = self.heads.get_mut(&(store as u8, id)) else { return };
+        let Some(head) = self.heads.get_mut(&(store as u32, id)) else { return };
         if head.child == at {
             head.child = next;
             return;
@@ -132,7 +132,7 @@ impl Links {
     }
 
     fn head(&self, store: usize, id: StrId) -> Head {
-        self.heads.get(&(store as u8, id)).copied().unwrap_or(NOBODY)
+        self.heads.get(&(store as u32, id)).copied().unwrap_or(NOBODY)
     }
 
     /// The messages that have an id.

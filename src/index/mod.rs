@@ -26,12 +26,14 @@ mod links;
 mod marks;
 mod missing;
 mod snapshot;
+mod source;
 mod tell;
 
 pub use apply::Changes;
 pub use core::{Core, Reject, RejectKey, ThreadIx};
 pub use entry::{Entry, MsgIx};
 pub use intern::{IDENTITY_MASK, stable_hash};
+pub use source::Source;
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -103,6 +105,9 @@ pub enum IndexError {
         /// What is wrong.
         error: String,
     },
+    /// More stores than can be told apart.
+    #[error("there are {0} stores, and at most {max} can be mounted at once", max = Source::STORES)]
+    TooMany(usize),
     /// The file of marks cannot be used.
     #[error("{path}: {error}")]
     Marks {
@@ -118,13 +123,16 @@ impl Index {
     /// bytes in all, per store.
     ///
     /// # Errors
-    /// If the file of marks cannot be read.
+    /// If the file of marks cannot be read, or there are too many stores.
     pub fn open(
         stores: Vec<Arc<dyn Store>>,
         keyring: Arc<Keyring>,
         settings: Settings,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, IndexError> {
+        if stores.len() > Source::STORES {
+            return Err(IndexError::TooMany(stores.len()));
+        }
         let (core, marks, changes) = restore(&stores, &keyring, &settings)?;
         let bulk = core.unsorted;
         let warned = stores.iter().map(|_| AtomicBool::new(false)).collect();
@@ -346,9 +354,7 @@ impl Index {
 
     /// When a mark last changed: the time of the file, so that it is the same after a remount.
     pub fn marks_time(&self) -> Option<Timestamp> {
-        let modified = std::fs::metadata(&self.settings.marks).ok()?.modified().ok()?;
-        let since = modified.duration_since(std::time::UNIX_EPOCH).ok()?;
-        Some(Timestamp::from_millis(i64::try_from(since.as_millis()).ok()?))
+        Some(std::fs::metadata(&self.settings.marks).ok()?.modified().ok()?.into())
     }
 
     /// Ends: marks on disk, stores told, snapshot written.
@@ -418,7 +424,6 @@ fn info(store: &dyn Store) -> core::StoreInfo {
         whole_seconds: store.whole_seconds(),
         links: store.links(),
         roles: store.roles(),
-        restates: store.restates(),
     }
 }
 
@@ -442,6 +447,6 @@ fn fingerprint(stores: &[Arc<dyn Store>], settings: &Settings) -> String {
 }
 
 #[cfg(test)]
-mod memory;
+mod testing;
 #[cfg(test)]
 mod tests;

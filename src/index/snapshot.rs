@@ -1,14 +1,13 @@
 //! The index on disk, so that a mount costs what is new and not what is there.
 //!
 //! A cache and nothing else: it is checked whole (checksum, version, configuration) and thrown away
-//! on any doubt. Layout: magic, checksum, length of a JSON header, the header, then the tables as
-//! they stand in memory, each preceded by its length in bytes.
+//! on any doubt. Layout: magic, checksum, a JSON header, the tables as they stand in memory, and what
+//! each store keeps; each of these preceded by its length in bytes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use bytemuck::allocation::pod_collect_to_vec;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
@@ -16,25 +15,47 @@ use super::core::{Core, OddId, Reject, RejectKey, ThreadIx, Writer};
 use super::entry::{Entry, MsgIx};
 use super::intern::Interner;
 use super::links::Links;
+use super::source::Bits;
 use super::tell::Telling;
 use crate::store::place;
 
 /// Changes with every change of the layout, of [`Entry`] or of how messages are rendered.
-const MAGIC: &[u8; 16] = b"msgfs-index-0005";
+const MAGIC: &[u8; 16] = b"msgfs-index-0006";
 
-/// What is not a table.
-#[derive(Serialize, Deserialize)]
-struct Header {
-    /// Names everything the tables depend on besides the stores' contents.
-    fingerprint: String,
-    /// Each store's own positions, base64.
-    stores: Vec<String>,
-    /// Bytes of the file of marks that are reflected in the entries.
-    marks_len: u64,
-    /// The trust that the signatures were judged by ([`Keyring::trust_by_address`](crate::identity::Keyring::trust_by_address)).
-    trust: BTreeMap<String, u64>,
+/// Declares what is no plain table: what the tables depend on, and those of [`Core`] that are maps.
+macro_rules! header {
+    ($($map:ident: $type:ty,)+) => {
+        #[derive(Serialize, Deserialize)]
+        struct Header {
+            /// Names everything the tables depend on besides the stores' contents.
+            fingerprint: String,
+            /// Bytes of the file of marks that are reflected in the entries.
+            marks_len: u64,
+            /// The trust that the signatures were judged by ([`Keyring::trust_by_address`](crate::identity::Keyring::trust_by_address)).
+            trust: BTreeMap<String, u64>,
+            /// JSON has texts only as the keys of a map.
+            rejects: Vec<(RejectKey, Reject)>,
+            $($map: $type,)+
+        }
+
+        impl Header {
+            fn of(core: &Core, (fingerprint, marks_len): (&str, u64), trust: BTreeMap<String, u64>) -> Self {
+                let rejects = core.rejects.iter().map(|(k, r)| (*k, r.clone())).collect();
+                let fingerprint = fingerprint.to_owned();
+                Self { fingerprint, marks_len, trust, rejects, $($map: core.$map.clone(),)+ }
+            }
+
+            fn put_into(self, core: &mut Core) {
+                core.rejects = self.rejects.into_iter().collect();
+                $(core.$map = self.$map;)+
+            }
+        }
+    };
+}
+
+header! {
     writers: Vec<Writer>,
-    rejects: Vec<(RejectKey, Reject)>,
+    addressed: Vec<Bits>,
     idempotency: HashMap<String, Vec<MsgIx>>,
     far_names: HashMap<MsgIx, i64>,
     many_keys: HashMap<MsgIx, u32>,
@@ -42,7 +63,7 @@ struct Header {
     orphan_marks: HashMap<u64, bool>,
     unvouched: BTreeSet<MsgIx>,
     telling: Telling,
-    odd_ids: Vec<(MsgIx, OddId)>,
+    odd_ids: HashMap<MsgIx, OddId>,
     odd_threads: BTreeMap<ThreadIx, u64>,
     ruled: BTreeMap<MsgIx, u32>,
 }
@@ -67,27 +88,10 @@ pub(super) fn save(
     marks_len: u64,
     trust: BTreeMap<String, u64>,
 ) -> std::io::Result<()> {
-    let header = Header {
-        fingerprint: fingerprint.to_owned(),
-        stores: stores.iter().map(|s| STANDARD.encode(s)).collect(),
-        marks_len,
-        trust,
-        writers: core.writers.clone(),
-        rejects: core.rejects.iter().map(|(k, r)| (*k, r.clone())).collect(),
-        idempotency: core.idempotency.clone(),
-        far_names: core.far_names.clone(),
-        many_keys: core.many_keys.clone(),
-        noted: core.noted.clone(),
-        orphan_marks: core.orphan_marks.clone(),
-        unvouched: core.unvouched.clone(),
-        telling: core.telling.clone(),
-        odd_ids: core.odd_ids.iter().map(|(ix, id)| (*ix, *id)).collect(),
-        odd_threads: core.odd_threads.clone(),
-        ruled: core.ruled.clone(),
-    };
+    let header = Header::of(core, (fingerprint, marks_len), trust);
     let header = serde_json::to_vec(&header)?;
     let (texts, ends) = core.strings.parts();
-    let tables: [&[u8]; 10] = [
+    let tables: [&[u8]; 9] = [
         &header,
         bytemuck::cast_slice(&core.entries),
         texts,
@@ -96,14 +100,14 @@ pub(super) fn save(
         bytemuck::cast_slice(&core.thread_of),
         bytemuck::cast_slice(&core.to_me),
         bytemuck::cast_slice(&core.from_me),
-        bytemuck::cast_slice(&core.addressed),
         bytemuck::cast_slice(core.links.table()),
     ];
-    let total: usize = tables.iter().map(|t| t.len() + 8).sum();
+    let sections = || tables.into_iter().chain(stores.iter().map(Vec::as_slice));
+    let total: usize = sections().map(|s| s.len() + 8).sum();
     let mut out = Vec::with_capacity(total + 24);
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&[0; 8]);
-    for table in tables {
+    for table in sections() {
         out.extend_from_slice(&(table.len() as u64).to_le_bytes());
         out.extend_from_slice(table);
     }
@@ -134,35 +138,24 @@ pub(super) fn load(path: &Path, fingerprint: &str) -> Option<Restored> {
     if header.fingerprint != fingerprint {
         return None;
     }
-    let entries: Vec<Entry> = bytemuck::allocation::pod_collect_to_vec(table()?);
+    let entries: Vec<Entry> = pod_collect_to_vec(table()?);
     let texts = table()?.to_vec();
-    let strings = Interner::from_parts(texts, bytemuck::allocation::pod_collect_to_vec(table()?))?;
+    let strings = Interner::from_parts(texts, pod_collect_to_vec(table()?))?;
     let mut core = Core {
         entries,
         strings,
-        writers: header.writers,
-        threads: bytemuck::allocation::pod_collect_to_vec(table()?),
-        thread_of: bytemuck::allocation::pod_collect_to_vec(table()?),
-        to_me: bytemuck::allocation::pod_collect_to_vec(table()?),
-        from_me: bytemuck::allocation::pod_collect_to_vec(table()?),
-        addressed: bytemuck::allocation::pod_collect_to_vec(table()?),
-        rejects: header.rejects.into_iter().collect::<BTreeMap<_, _>>(),
-        idempotency: header.idempotency,
-        far_names: header.far_names,
-        many_keys: header.many_keys,
-        noted: header.noted,
-        orphan_marks: header.orphan_marks,
-        unvouched: header.unvouched,
-        telling: header.telling,
-        odd_ids: header.odd_ids.into_iter().collect(),
-        odd_threads: header.odd_threads,
-        ruled: header.ruled,
+        threads: pod_collect_to_vec(table()?),
+        thread_of: pod_collect_to_vec(table()?),
+        to_me: pod_collect_to_vec(table()?),
+        from_me: pod_collect_to_vec(table()?),
         ..Core::default()
     };
-    let links = bytemuck::allocation::pod_collect_to_vec(table()?);
+    let links = pod_collect_to_vec(table()?);
     core.links = Links::from_table(links, &core.entries)?;
     core.unread = core.inbox().count();
+    let (marks_len, trust) = (header.marks_len, header.trust.clone());
+    header.put_into(&mut core);
     core.reindex();
-    let stores: Result<Vec<_>, _> = header.stores.iter().map(|s| STANDARD.decode(s)).collect();
-    Some(Restored { core, stores: stores.ok()?, marks_len: header.marks_len, trust: header.trust })
+    let stores = std::iter::from_fn(|| table().map(<[u8]>::to_vec)).collect();
+    Some(Restored { core, stores, marks_len, trust })
 }

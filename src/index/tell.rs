@@ -3,7 +3,7 @@
 //! msgfs's own mark or un-mark of a message beats what its store says, for good. Without one the
 //! store's word counts, and follows it when it changes.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
@@ -27,13 +27,13 @@ pub(super) struct Telling {
     /// Messages told once more because the store contradicted, or that it cannot note: it is left
     /// alone until it agrees or the mark changes.
     again: HashSet<MsgIx>,
-    /// A bit per store that has marks on its messages.
-    stores: u32,
+    /// The stores that have marks on their messages.
+    stores: BTreeSet<usize>,
 }
 
 impl Telling {
     fn has_marks(&self, store: usize) -> bool {
-        self.stores & (1 << store.min(31)) != 0
+        self.stores.contains(&store)
     }
 
     /// Whether there is something to tell.
@@ -94,7 +94,7 @@ impl Core {
     pub(super) fn hear_mark(&mut self, ix: MsgIx, word: Option<bool>) -> bool {
         let Some(entry) = self.entry(ix).copied() else { return false };
         if word.is_some() {
-            self.telling.stores |= 1 << entry.store().min(31);
+            self.telling.stores.insert(entry.store());
         }
         if !entry.flags.has(Flags::OWN) {
             return self.set_read(ix, word == Some(true));

@@ -9,7 +9,7 @@ use super::entry::{mix, unmix};
 use super::*;
 use crate::identity::Keyring;
 use crate::model::PublicKey;
-use crate::store::{Found, Kind, Location, Rejected, Spec};
+use crate::store::{Again, Found, Kind, Location, Rejected, Spec};
 
 const ID_A: &str = "00112233445566aa";
 const ID_B: &str = "00112233445566bb";
@@ -24,15 +24,8 @@ fn found(from: &'static str, id: &str, secs: i64, offset: u64) -> Found<'static>
         id: Cow::Owned(id.to_owned()),
         time: Timestamp::from_secs(secs),
         to_me: true,
-        from_me: false,
-        id_verified: true,
-        read: None,
-        name_time: None,
-        noted: false,
-        parts: false,
-        answers: None,
-        claim: None,
-        idempotency_key: None,
+        again: Again::Same,
+        ..Found::default()
     }
 }
 
@@ -81,7 +74,7 @@ fn another_text_under_a_known_id_is_refused_unless_it_hashes_to_it() {
     let mut core = core();
     add(&mut core, 0, &found("foo", ID_A, 5, 0));
     let other = |change: fn(&mut Found<'_>)| {
-        let mut f = Found { id_verified: false, ..found("foo", ID_A, 5, 200) };
+        let mut f = Found { again: Again::Claimed, ..found("foo", ID_A, 5, 200) };
         change(&mut f);
         f
     };
@@ -162,8 +155,8 @@ fn full_core() -> Core {
     core.mark_by_key(0, "gone", ID_B, true);
     let at = Location { source: 3, offset: 9, len: 4 };
     let (reason, time) = ("bad".to_owned(), Timestamp::from_secs(4));
-    let rejected = Rejected { at, line: 2, reason, time, incomplete: true };
-    core.add_reject(1, rejected, "log-x.jsonl", None);
+    let path = "log-x.jsonl".to_owned();
+    core.add_reject(1, Rejected { at, path, line: 2, reason, time, incomplete: true }, None);
     core
 }
 

@@ -7,6 +7,7 @@ pub mod locks;
 mod message;
 mod nearest;
 mod policy;
+mod remedy;
 mod seed;
 mod signature;
 mod text;
@@ -19,7 +20,10 @@ pub use message::{
 };
 pub use nearest::nearest;
 pub use policy::{Choice, MarkRead, Scope, UnknownRecipient, Unsigned, Watch};
+pub use remedy::Remedy;
 pub use seed::Seed;
 pub use signature::{Claim, ClaimScope, Covered, Fingerprint, PublicKey, Readings, SignatureState};
-pub use text::{hex, json_shown, one_line, plain_lines, safe_text, shell_word, single_line};
+pub use text::{
+    hex, json_shown, one_line, plain_lines, safe_text, shell_word, single_line, write_at,
+};
 pub use time::{Day, Timestamp};

@@ -89,16 +89,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_is_shown_as_it_is_read() {
-        fn same<T: Choice + fmt::Display>() {
-            for (word, value) in T::ALL {
-                assert_eq!(value.to_string(), *word);
-            }
+    fn the_words_are_those_of_configurations() {
+        /// Words as they are read, beside the values as they are shown; the default first.
+        fn words<T: Choice + Default + fmt::Display>() -> String {
+            let all = T::ALL.iter().map(|(word, value)| format!("{word}={value}"));
+            let all: Vec<String> = [T::default().to_string()].into_iter().chain(all).collect();
+            all.join(" ")
         }
-        same::<MarkRead>();
-        same::<Scope>();
-        same::<Unsigned>();
-        same::<UnknownRecipient>();
-        same::<Watch>();
+        assert_eq!(words::<MarkRead>(), "on-read on-read=on-read on-remove=on-remove");
+        assert_eq!(words::<Scope>(), "mine mine=mine all=all");
+        assert_eq!(words::<Unsigned>(), "accept accept=accept known=known refuse=refuse");
+        assert_eq!(words::<UnknownRecipient>(), "accept accept=accept refuse=refuse");
+        assert_eq!(words::<Watch>(), "auto auto=auto poll=poll");
     }
 }

@@ -1,7 +1,7 @@
 //! What is known about who wrote a message.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use sha2::{Digest, Sha256};
 
@@ -60,29 +60,73 @@ impl fmt::Display for SignatureState {
 }
 
 /// Byte strings a signature may cover: formats whose writers disagree have several readings of one
-/// message, and one that verifies is enough.
+/// message, and one that verifies is enough. It remembers what came of the first check, for whoever is
+/// handed it asks again: a store checks a signature to tell copies of a message apart, and the index
+/// to judge it.
 #[derive(Clone)]
-pub enum Covered {
-    /// These.
+pub struct Covered {
+    readings: Source,
+    checked: OnceLock<Checked>,
+}
+
+#[derive(Clone)]
+enum Source {
     These(Vec<Vec<u8>>),
-    /// Those that the function calls back with, made one by one until one is accepted.
     Lazy(Arc<Readings>),
 }
 
 /// Calls back with each reading until it is accepted; whether one was.
 pub type Readings = dyn Fn(&mut dyn FnMut(&[u8]) -> bool) -> bool + Send + Sync;
 
+/// By which key a signature was checked, and whether it covers any of the readings.
+#[derive(Clone, Copy)]
+struct Checked {
+    key: PublicKey,
+    signature: [u8; 64],
+    fits: bool,
+}
+
 impl Covered {
     /// One reading only.
     pub fn one(bytes: Vec<u8>) -> Self {
-        Self::These(vec![bytes])
+        Self::these(vec![bytes])
+    }
+
+    /// These readings.
+    pub fn these(readings: Vec<Vec<u8>>) -> Self {
+        Self { readings: Source::These(readings), checked: OnceLock::new() }
+    }
+
+    /// Those that the function calls back with, made one by one until one is accepted.
+    pub fn lazy(readings: Arc<Readings>) -> Self {
+        Self { readings: Source::Lazy(readings), checked: OnceLock::new() }
+    }
+
+    /// A reading that this key is known to have signed.
+    pub fn proven(bytes: Vec<u8>, key: PublicKey, signature: [u8; 64]) -> Self {
+        let checked = OnceLock::from(Checked { key, signature, fits: true });
+        Self { checked, ..Self::one(bytes) }
+    }
+
+    /// Whether `check` takes any of the readings for this key and signature. It is not asked if the
+    /// first such question was the same.
+    pub(super) fn fits(
+        &self,
+        key: PublicKey,
+        signature: [u8; 64],
+        check: impl Fn(&[u8]) -> bool,
+    ) -> bool {
+        let ask = || Checked { key, signature, fits: self.any(&check) };
+        let first = self.checked.get_or_init(ask);
+        let same = (first.key, first.signature) == (key, signature);
+        if same { first.fits } else { self.any(&check) }
     }
 
     /// Whether `accept` takes any of the readings; asks no further than the first it takes.
     pub fn any(&self, mut accept: impl FnMut(&[u8]) -> bool) -> bool {
-        match self {
-            Self::These(list) => list.iter().any(|bytes| accept(bytes)),
-            Self::Lazy(readings) => readings(&mut accept),
+        match &self.readings {
+            Source::These(list) => list.iter().any(|bytes| accept(bytes)),
+            Source::Lazy(readings) => readings(&mut accept),
         }
     }
 
@@ -99,9 +143,9 @@ impl Covered {
 
 impl fmt::Debug for Covered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::These(list) => f.debug_tuple("These").field(list).finish(),
-            Self::Lazy(_) => f.write_str("Lazy"),
+        match &self.readings {
+            Source::These(list) => f.debug_tuple("These").field(list).finish(),
+            Source::Lazy(_) => f.write_str("Lazy"),
         }
     }
 }

@@ -111,6 +111,24 @@ fn picture(c: char) -> char {
     }
 }
 
+/// Writes into a buffer as into a file, at an offset or at its end. Whether it has room: at most `limit`
+/// bytes; if not, nothing is written.
+pub fn write_at(buffer: &mut Vec<u8>, at: Option<u64>, data: &[u8], limit: u64) -> bool {
+    let at = at.unwrap_or(buffer.len() as u64);
+    let end = at.saturating_add(data.len() as u64);
+    if end > limit {
+        return false;
+    }
+    let (at, end) = (at as usize, end as usize);
+    if buffer.len() < end {
+        buffer.resize(end, 0);
+    }
+    if let Some(slot) = buffer.get_mut(at..end) {
+        slot.copy_from_slice(data);
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -32,12 +32,14 @@ impl Timestamp {
         Self(secs.saturating_mul(1000))
     }
 
+    /// From nanoseconds since the epoch, rounded down, as file systems tell times.
+    pub fn from_nanos(ns: i128) -> Self {
+        Self(i64::try_from(ns.div_euclid(1_000_000)).unwrap_or_default())
+    }
+
     /// The wall clock.
     pub fn now() -> Self {
-        match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(d) => Self(i64::try_from(d.as_millis()).unwrap_or(i64::MAX)),
-            Err(e) => Self(-i64::try_from(e.duration().as_millis()).unwrap_or(i64::MAX)),
-        }
+        SystemTime::now().into()
     }
 
     /// Milliseconds since the epoch.
@@ -65,6 +67,11 @@ impl Timestamp {
         let ms = self.clamped();
         let d = Duration::from_millis(ms.unsigned_abs());
         if ms >= 0 { UNIX_EPOCH + d } else { UNIX_EPOCH - d }
+    }
+
+    /// `2026-04-24T17:42:03.000Z` (RFC 3339), always in UTC and with milliseconds.
+    pub fn rfc3339(self) -> String {
+        format!("{:.3}", self.zoned().timestamp())
     }
 
     /// `20260424T174203.000Z`, the first part of a message's file name (contract, section 3).
@@ -136,6 +143,15 @@ impl Timestamp {
     }
 }
 
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(d) => Self(i64::try_from(d.as_millis()).unwrap_or(i64::MAX)),
+            Err(e) => Self(-i64::try_from(e.duration().as_millis()).unwrap_or(i64::MAX)),
+        }
+    }
+}
+
 /// A UTC calendar day, counted from 1970-01-01; shown as `2026-04-24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Day(i64);
@@ -200,6 +216,7 @@ mod tests {
         let t = Timestamp::from_secs(1_777_052_523);
         assert_eq!(t.stamp(), "20260424T174203.000Z");
         assert_eq!(t.rfc2822(), "Fri, 24 Apr 2026 17:42:03 +0000");
+        assert_eq!(t.rfc3339(), "2026-04-24T17:42:03.000Z");
         assert_eq!(t.day().to_string(), "2026-04-24");
         let t = Timestamp::from_secs(1_770_108_003);
         assert_eq!(t.rfc2822(), "Tue, 03 Feb 2026 08:40:03 +0000");
@@ -212,6 +229,7 @@ mod tests {
             assert_eq!(t.stamp().len(), 20);
             assert_eq!(t.day().to_string().len(), 10);
             assert!(!t.rfc2822().is_empty());
+            assert_eq!(t.rfc3339().len(), 24);
             let _ = t.to_system_time();
         }
     }

@@ -1,23 +1,8 @@
 //! Strict Ed25519 verification: one signature, one key, one spelling of each.
 
-use std::num::NonZeroUsize;
-use std::sync::LazyLock;
-
-use crate::model::locks::Mutex;
 use ed25519_dalek::{Signature, VerifyingKey};
-use lru::LruCache;
-use sha2::{Digest, Sha256};
 
 use super::{Claim, PublicKey};
-
-/// So many outcomes are remembered: more than a store reports at once.
-const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(2047);
-
-/// The outcomes of the last checks, by the hash of key, signature and message. A store checks a
-/// signature to tell copies of a message apart, and the index checks it again to judge it; a check
-/// costs a hundred times what the hash does.
-static OUTCOMES: LazyLock<Mutex<LruCache<[u8; 32], bool>>> =
-    LazyLock::new(|| Mutex::new(LruCache::new(REMEMBERED)));
 
 /// Why 32 bytes cannot serve as a public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,22 +29,16 @@ pub fn check_key(key: &PublicKey) -> Result<(), BadKey> {
 /// Whether `signature` is by `key` over `message`. `S` must be canonical, and neither the key nor
 /// `R` may be of small order.
 pub fn verify(key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool {
-    let hash = Sha256::new().chain_update(key.0).chain_update(signature).chain_update(message);
-    let hash: [u8; 32] = hash.finalize().into();
-    if let Some(outcome) = OUTCOMES.lock().get(&hash) {
-        return *outcome;
-    }
     let signature = Signature::from_bytes(signature);
-    let outcome = decode(key).is_ok_and(|key| key.verify_strict(message, &signature).is_ok());
-    OUTCOMES.lock().put(hash, outcome);
-    outcome
+    decode(key).is_ok_and(|key| key.verify_strict(message, &signature).is_ok())
 }
 
-/// Whether a claimed signature is by `key` over any of the byte strings it may cover.
+/// Whether a claimed signature is by `key` over any of the byte strings it may cover. The claim
+/// remembers the first answer.
 pub fn verify_claim(key: &PublicKey, claim: &Claim) -> bool {
     match claim {
         Claim::Signed { signature, covered, .. } => {
-            covered.any(|bytes| verify(key, bytes, signature))
+            covered.fits(*key, *signature, |bytes| verify(key, bytes, signature))
         }
         Claim::Malformed(_) => false,
     }

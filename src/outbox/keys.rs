@@ -26,6 +26,8 @@ pub struct Keys {
 #[derive(Debug)]
 enum Made {
     Key(Seed, Arc<Identity>),
+    /// It wants the mount's own key, which cannot be used.
+    NoMountKey,
     Trouble(String),
 }
 
@@ -45,8 +47,8 @@ impl Keys {
         let seed = match asked {
             Ok(seed) => seed,
             Err(e) => {
-                let e = self.explain(e);
-                made.insert(store.name().to_owned(), Made::Trouble(e.to_string()));
+                let (trouble, e) = self.explain(e);
+                made.insert(store.name().to_owned(), trouble);
                 return Err(e);
             }
         };
@@ -85,20 +87,24 @@ impl Keys {
     /// used is for the mount to say.
     pub fn troubles(&self) -> Vec<(String, String)> {
         let made = self.made.lock();
-        let said = |why: &str| self.mine.as_ref().is_err_and(|mine| why.ends_with(mine.as_str()));
         let trouble = |(name, made): (&String, &Made)| match made {
-            Made::Trouble(why) if !said(why) => Some((name.clone(), why.clone())),
-            Made::Trouble(_) | Made::Key(..) => None,
+            Made::Trouble(why) => Some((name.clone(), why.clone())),
+            Made::NoMountKey | Made::Key(..) => None,
         };
         made.iter().filter_map(trouble).collect()
     }
 
-    /// A store that was given no key for want of mine says only that it has none: mine is why.
-    fn explain(&self, error: StoreError) -> OutboxError {
+    /// What a store fails with. One that was given no key for want of mine says only that it has
+    /// none: mine is why.
+    fn explain(&self, error: StoreError) -> (Made, OutboxError) {
         match (error, &self.mine) {
-            (StoreError::NoKey(text), Err(why)) => OutboxError::NoKey(format!("{text}: {why}")),
-            (StoreError::NoKey(text), Ok(_)) => OutboxError::NoKey(text),
-            (other, _) => other.into(),
+            (StoreError::NoKey(text), Err(why)) => {
+                (Made::NoMountKey, OutboxError::NoKey(format!("{text}: {why}")))
+            }
+            (StoreError::NoKey(text), Ok(_)) => {
+                (Made::Trouble(text.clone()), OutboxError::NoKey(text))
+            }
+            (other, _) => (Made::Trouble(other.to_string()), other.into()),
         }
     }
 }

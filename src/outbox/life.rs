@@ -10,7 +10,7 @@ use super::{
     CLOSING, DraftId, EARLY_LIMIT, Kept, Open, Outbox, OutboxError, REFUSING, Refusal, Target,
     address, names, not_an_address, whole,
 };
-use crate::model::Timestamp;
+use crate::model::{Remedy, Timestamp, write_at};
 use crate::store::{Fit, Store};
 
 impl Outbox {
@@ -112,19 +112,12 @@ impl Outbox {
         }
         // A write that failed moves no file offset: what follows a refusal goes to the end, or it
         // would overwrite what was refused.
-        let at = offset.filter(|_| d.refused.is_none()).unwrap_or(d.text.len() as u64);
-        let end = at.saturating_add(data.len() as u64);
+        let at = offset.filter(|_| d.refused.is_none());
         d.touched = true;
         d.time = Timestamp::now();
-        if end > self.settings.max_message {
-            return Err(d.refuse(OutboxError::TooLarge(self.settings.max_message)));
-        }
-        let (at, end) = (at as usize, end as usize);
-        if d.text.len() < end {
-            d.text.resize(end, 0);
-        }
-        if let Some(slot) = d.text.get_mut(at..end) {
-            slot.copy_from_slice(data);
+        let limit = self.settings.max_message;
+        if !write_at(&mut d.text, at, data, limit) {
+            return Err(d.refuse(OutboxError::TooLarge(limit)));
         }
         d.dirty = true;
         if let Some(refused) = &d.refused {
@@ -210,10 +203,7 @@ impl Outbox {
         let mut d = draft.lock();
         if !d.text.is_empty() && d.touched && d.refused.is_none() && !names::is_private(&d.name) {
             // Now, and not at the last close: the next process must not send it either.
-            if let Some((n, parcels)) = d.spooled.take() {
-                self.forget(n, &parcels);
-                d.dirty = true;
-            }
+            self.unspool(&mut d);
             let why = cut_off(&d, signal);
             d.refuse_close(why);
         }
@@ -229,21 +219,15 @@ impl Outbox {
                 d.refuse(e);
             }
         }
-        let sent = match d.spooled.take() {
-            Some((n, parcels)) if d.unlinked || d.refused.is_some() => {
-                self.forget(n, &parcels);
-                false
-            }
-            Some((n, parcels)) => {
-                self.shelf.lock().forget(&d.name, &d.target);
-                self.notes.lock().remove(&d.name);
-                if n != 0 {
-                    self.sender.send(n, parcels);
-                }
-                true
-            }
-            None => false,
-        };
+        let spooled = d.spooled.take();
+        let sent = spooled.is_some() && !d.unlinked && d.refused.is_none();
+        if sent {
+            self.shelf.lock().forget(&d.name, &d.target);
+            self.notes.lock().remove(&d.name);
+            self.send(spooled);
+        } else {
+            self.forget(spooled);
+        }
         if !sent && !d.unlinked {
             self.keep(&d);
         }
@@ -332,9 +316,7 @@ impl Outbox {
             self.keep(&d);
             return Err(e);
         }
-        if let Some((n, parcels)) = d.spooled.take().filter(|(n, _)| *n != 0) {
-            self.sender.send(n, parcels);
-        }
+        self.send(d.spooled);
         Ok(())
     }
 
@@ -350,10 +332,7 @@ impl Outbox {
             }
             to.clone_into(&mut d.name);
             d.try_again();
-            if let Some((n, parcels)) = d.spooled.take() {
-                self.forget(n, &parcels);
-                d.dirty = true;
-            }
+            self.unspool(&mut d);
             renamed = true;
         }
         renamed
@@ -412,14 +391,12 @@ fn cut_off(d: &Open, signal: u32) -> OutboxError {
     let name = &d.name;
     let how = match &d.target {
         // A rename sends what is there; the new name must say the same.
-        Target::Outbox if d.composed => {
-            format!("cd outbox/{name}; mv body body.part; mv body.part body")
-        }
+        Target::Outbox if d.composed => Remedy::SendFolder(name.clone()).to_string(),
         Target::Outbox => match names::recipient(name) {
-            bare if bare == name => format!("mv outbox/{name} outbox/{name}.txt"),
-            bare => format!("mv outbox/{name} outbox/{bare}"),
+            bare if bare == name => Remedy::Rename(name.clone(), format!("{name}.txt")).to_string(),
+            bare => Remedy::Rename(name.clone(), bare.to_owned()).to_string(),
         },
-        Target::Reply { .. } => format!("cp outbox/{name} /tmp/x; cat /tmp/x > outbox/{name}"),
+        Target::Reply { .. } => Remedy::WriteAgain(name.clone()).to_string(),
         Target::Thread { .. } => format!("cp outbox/{name} to a new name in the thread's folder"),
     };
     OutboxError::CutOff(format!(

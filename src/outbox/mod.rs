@@ -30,8 +30,6 @@ mod error;
 mod kept;
 mod keys;
 mod life;
-#[cfg(test)]
-mod memory;
 pub mod names;
 mod pack;
 mod reserved;
@@ -124,6 +122,31 @@ pub struct Refusal {
     pub time: Timestamp,
 }
 
+/// What a flush made of a draft.
+#[derive(Debug)]
+enum Spooled {
+    /// It is in the spool under this number, ready to be sent at the last close.
+    Waits(u64, Vec<Parcel>),
+    /// Every recipient has it already: it is a retry under the same idempotency key.
+    HadBefore,
+}
+
+impl Spooled {
+    fn parcels(&self) -> &[Parcel] {
+        match self {
+            Self::Waits(_, parcels) => parcels,
+            Self::HadBefore => &[],
+        }
+    }
+
+    fn number(&self) -> Option<u64> {
+        match self {
+            Self::Waits(n, _) => Some(*n),
+            Self::HadBefore => None,
+        }
+    }
+}
+
 /// A draft that is being written.
 #[derive(Debug)]
 struct Open {
@@ -136,8 +159,8 @@ struct Open {
     dirty: bool,
     /// Something was written or cut: otherwise closing it changes nothing.
     touched: bool,
-    /// In the spool, ready to be sent at the last close.
-    spooled: Option<(u64, Vec<Parcel>)>,
+    /// What the last flush made of it.
+    spooled: Option<Spooled>,
     refused: Option<Arc<OutboxError>>,
     /// It was a close that was refused, and not a write: more text is a new attempt.
     at_close: bool,

@@ -7,7 +7,7 @@ use super::attachments::{self, Copies, Source};
 use super::reserved::{Keyed, Reserved};
 use super::route::{self, Route};
 use super::spool::Parcel;
-use super::{IDEMPOTENCY_WINDOW_MS, Open, Outbox, OutboxError, draft};
+use super::{IDEMPOTENCY_WINDOW_MS, Open, Outbox, OutboxError, Spooled, draft};
 use crate::identity::Identity;
 use crate::index::MsgIx;
 use crate::model::{Draft, Message, Timestamp, plain_id, plain_thread};
@@ -29,20 +29,15 @@ impl Outbox {
     pub(super) fn spool_draft(&self, d: &mut Open) -> Result<(), OutboxError> {
         let earlier = d.spooled.take();
         if d.text.is_empty() {
-            if let Some((n, parcels)) = earlier {
-                self.forget(n, &parcels);
-            }
+            self.forget(earlier);
             return Ok(());
         }
-        let made = self.prepare(d, earlier.as_ref().map_or(&[][..], |(_, p)| p));
-        let parcels = match made {
+        let replaced = earlier.as_ref().map_or(&[][..], Spooled::parcels);
+        let parcels = match self.prepare(d, replaced) {
             Ok(parcels) if !parcels.is_empty() => parcels,
-            // Every recipient has it already: a retry under the same idempotency key.
-            Ok(none) => {
-                if let Some((n, parcels)) = earlier {
-                    self.forget(n, &parcels);
-                }
-                d.spooled = Some((0, none));
+            Ok(_) => {
+                self.forget(earlier);
+                d.spooled = Some(Spooled::HadBefore);
                 return Ok(());
             }
             // More text may come. Until then what an earlier close was told stays true.
@@ -52,22 +47,31 @@ impl Outbox {
             }
         };
         // One step, so that a crash leaves one version and not none.
-        let instead = earlier.as_ref().map(|(n, _)| *n).filter(|n| *n != 0);
+        let instead = earlier.as_ref().and_then(Spooled::number);
         let put = self.spool.put(parcels.clone(), instead);
-        if let Some((_, replaced)) = &earlier {
-            self.attachments.release(replaced);
+        self.attachments.release(replaced);
+        match put {
+            Ok(n) => {
+                d.spooled = Some(Spooled::Waits(n, parcels));
+                Ok(())
+            }
+            Err(error) => {
+                self.forget_parcels(instead, &parcels);
+                let what = "the message could not be put into the spool";
+                Err(OutboxError::Io { what, error })
+            }
         }
-        let n = put.map_err(|error| {
-            self.forget(instead.unwrap_or(0), &parcels);
-            OutboxError::Io { what: "the message could not be put into the spool", error }
-        })?;
-        d.spooled = Some((n, parcels));
-        Ok(())
     }
 
-    /// Forgets what was spooled under a number (0: nothing), with its ids and copies.
-    pub(super) fn forget(&self, n: u64, parcels: &[Parcel]) {
-        if n != 0 {
+    /// Forgets what was spooled, with its ids and copies.
+    pub(super) fn forget(&self, spooled: Option<Spooled>) {
+        if let Some(Spooled::Waits(n, parcels)) = spooled {
+            self.forget_parcels(Some(n), &parcels);
+        }
+    }
+
+    fn forget_parcels(&self, n: Option<u64>, parcels: &[Parcel]) {
+        if let Some(n) = n {
             self.spool.end(n);
         }
         self.attachments.release(parcels);
@@ -77,7 +81,24 @@ impl Outbox {
         }
     }
 
-    /// Parses, routes, copies and signs. The ids of the result are reserved.
+    /// Takes back what was spooled of a draft that is no longer what it was: the next flush or the
+    /// last close spools it again.
+    pub(super) fn unspool(&self, d: &mut Open) {
+        if let Some(spooled) = d.spooled.take() {
+            self.forget(Some(spooled));
+            d.dirty = true;
+        }
+    }
+
+    /// Hands what was spooled to the thread that sends.
+    pub(super) fn send(&self, spooled: Option<Spooled>) {
+        if let Some(Spooled::Waits(n, parcels)) = spooled {
+            self.sender.send(n, parcels);
+        }
+    }
+
+    /// Parses, routes, copies and signs. The ids of the result are reserved. Nothing if every recipient
+    /// has it already.
     fn prepare(&self, d: &Open, replaced: &[Parcel]) -> Result<Vec<Parcel>, OutboxError> {
         let mut draft = self.headers.parse(&d.text)?;
         let answered = address::complete(&self.index, &mut draft, &d.name, &d.target)?;

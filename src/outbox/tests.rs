@@ -1,15 +1,15 @@
 //! The outbox over two stores: SAMP in a folder, and one in memory that can all SAMP cannot.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::memory::{Letter, ME, Memory, Traits};
 use super::*;
 use crate::identity::{Identity, Keyring};
 use crate::model::{PublicKey, Seed, Unsigned};
+use crate::store::testing::{Folder, Letter, Memory};
 use crate::store::{Kind, Prepared, Signer as _, Spec, Store, StoreError};
 
+const ME: &str = "me@acme.crabmail.ai";
 const BOB: &str = "bob@acme.crabmail.ai";
 const SEED: [u8; 32] = [7; 32];
 
@@ -19,11 +19,17 @@ struct Bed {
     memory: Arc<Memory>,
 }
 
+/// A store of names at providers.
+fn memory(folder: Folder) -> Arc<Memory> {
+    let folder = Arc::new(Mutex::new(Folder { providers: true, ..folder }));
+    Arc::new(Memory::new("amp", ME, &folder))
+}
+
 impl Bed {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("state")).unwrap();
-        Self { root, memory: Arc::new(Memory::new("amp")) }
+        Self { root, memory: memory(Folder::default()) }
     }
 
     fn path(&self, name: &str) -> std::path::PathBuf {
@@ -241,7 +247,7 @@ fn a_reply_goes_to_the_writer_with_the_message_it_answers() {
     let letter = last(&bed);
     assert_eq!(letter.message.to, ["dan@acme.crabmail.ai"]);
     assert_eq!(
-        (letter.answers.as_deref(), letter.parent.as_deref()),
+        (letter.message.in_reply_to.as_deref(), letter.parent.as_deref()),
         (Some("m1"), Some("about m1"))
     );
 }
@@ -254,16 +260,16 @@ fn a_thread_of_links_is_answered_at_its_newest_message() {
     send(&outbox, BOB, "Thread: root\n\none\n").unwrap();
     let letter = last(&bed);
     assert_eq!(
-        (letter.answers.as_deref(), letter.parent.as_deref()),
+        (letter.message.in_reply_to.as_deref(), letter.parent.as_deref()),
         (Some("root"), Some("about root"))
     );
     // That one is in the thread now, and is the newest.
     send(&outbox, BOB, "Thread: root\n\ntwo\n").unwrap();
-    assert_eq!(last(&bed).answers.as_deref(), Some(letter.message.id.as_str()));
+    assert_eq!(last(&bed).message.in_reply_to.as_deref(), Some(letter.message.id.as_str()));
     send(&outbox, BOB, "Thread: root\nIn-Reply-To: <root@amp>\n\nthree\n").unwrap();
-    assert_eq!(last(&bed).answers.as_deref(), Some("root"), "a header beats it");
+    assert_eq!(last(&bed).message.in_reply_to.as_deref(), Some("root"), "a header beats it");
     send(&outbox, BOB, "Thread: new\n\nfour\n").unwrap();
-    assert_eq!((last(&bed).answers, last(&bed).parent), (None, None));
+    assert_eq!((last(&bed).message.in_reply_to, last(&bed).parent), (None, None));
     // Ids of one store mean nothing in another.
     let target = Target::Thread { store: "amp".into(), id: "root".into() };
     send_as(&outbox, "x", target, "To: carol\nVia: samp\n\nelsewhere\n").unwrap();
@@ -279,17 +285,19 @@ fn a_tie_is_one_of_milliseconds_where_a_store_has_them() {
     let bed = Bed::new();
     bed.memory.receive(BOB, &[ME], "a", 10, None);
     bed.memory.receive("dan@acme.crabmail.ai", &[ME], "b", 10, Some("a"));
-    for (n, letter) in bed.memory.letters.lock().iter_mut().enumerate() {
-        letter.message.thread = Some("t".into());
-        letter.message.time = letter.message.time.plus_millis(n as i64);
+    for n in 0..2 {
+        bed.memory.folder.lock().change(n, |letter| {
+            letter.message.thread = Some("t".into());
+            letter.message.time = letter.message.time.plus_millis(i64::from(n));
+        });
     }
     let outbox = bed.open();
     let target = || Target::Thread { store: "amp".into(), id: "t".into() };
     send_as(&outbox, "x", target(), "hi\n").unwrap();
     assert_eq!(last(&bed).message.to, ["dan@acme.crabmail.ai"]);
     drop(outbox);
-    for letter in bed.memory.letters.lock().iter_mut().take(2) {
-        letter.message.time = Timestamp::from_secs(10);
+    for n in 0..2 {
+        bed.memory.folder.lock().change(n, |l| l.message.time = Timestamp::from_secs(10));
     }
     let outbox = bed.open();
     let e = send_as(&outbox, "x", target(), "hi\n").unwrap_err().to_string();
@@ -379,12 +387,12 @@ fn what_a_close_refused_is_sent_only_when_it_is_tried_again() {
     // To others than the opener a fault is told as well: no further text mends it.
     for by_opener in [true, false] {
         let start = || {
-            bed.memory.full.store(true, Ordering::Relaxed);
+            bed.memory.folder.lock().full = true;
             let id = outbox.start(BOB, Target::Outbox, true).unwrap();
             outbox.write(id, Some(0), b"hi\n").unwrap();
             let e = outbox.flush(id, by_opener).unwrap_err();
             assert!(e.to_string().contains("No space"), "{e}");
-            bed.memory.full.store(false, Ordering::Relaxed);
+            bed.memory.folder.lock().full = false;
             id
         };
         let sent = bed.memory.sent().len();
@@ -467,19 +475,19 @@ fn a_store_signs_with_its_own_key_which_is_pinned_first() {
     let pinned = |bed: &Bed, address: &str| -> Vec<PublicKey> {
         Keyring::open_read_only(&bed.path("state/keyring.json")).unwrap().pinned(address)
     };
-    *bed.memory.key.lock() = Some(Seed::new([9; 32]));
+    bed.memory.folder.lock().key = Some(Seed::new([9; 32]));
     let outbox = bed.open_as(Err("the key file is open to all".into()));
     send(&outbox, BOB, "hi\n").unwrap();
     assert_eq!(pinned(&bed, ME), [key([9; 32])]);
     // The store's key was replaced: the new one is trusted beside the old.
-    *bed.memory.key.lock() = Some(Seed::new([8; 32]));
+    bed.memory.folder.lock().key = Some(Seed::new([8; 32]));
     send(&outbox, BOB, "again\n").unwrap();
     assert_eq!(pinned(&bed, ME), [key([9; 32]), key([8; 32])]);
     // SAMP has none of its own.
     let e = send(&outbox, "carol", "hi\n").unwrap_err();
     assert!(matches!(meaning(&e), OutboxError::NoKey(t) if t.contains("open to all")), "{e}");
     assert_eq!(outbox.troubles(), [""; 0], "the mount says that itself");
-    bed.memory.keyless.store(true, Ordering::Relaxed);
+    bed.memory.folder.lock().keyless = true;
     let e = send(&outbox, BOB, "hi\n").unwrap_err();
     assert!(matches!(meaning(&e), OutboxError::NoKey(t) if t.contains("private.pem")), "{e}");
     drop(outbox);
@@ -489,7 +497,7 @@ fn a_store_signs_with_its_own_key_which_is_pinned_first() {
     refused(&outbox, BOB, "hi\n");
     let told = outbox.troubles();
     assert!(told.len() == 1 && told[0].contains("in the store amp: keys/private.pem"), "{told:?}");
-    bed.memory.keyless.store(false, Ordering::Relaxed);
+    bed.memory.folder.lock().keyless = false;
     send(&outbox, BOB, "mended\n").unwrap();
     assert_eq!(outbox.troubles(), [""; 0]);
 }
@@ -523,9 +531,9 @@ fn what_was_promised_is_appended_again_where_that_does_no_harm() {
     drop(outbox);
     // It is there already, perhaps only in part: the store is asked all the same, and knows.
     promise(&bed, "amp", "p1", Vec::new());
-    let before = bed.memory.appends.load(Ordering::Relaxed);
+    let before = bed.memory.folder.lock().appends;
     let outbox = bed.open();
-    assert_eq!(bed.memory.appends.load(Ordering::Relaxed), before + 1);
+    assert_eq!(bed.memory.folder.lock().appends, before + 1);
     assert_eq!((bed.memory.sent().len(), outbox.stuck().len()), (1, 0));
     assert_eq!(outbox.spool.pending(), []);
 }
@@ -535,12 +543,12 @@ fn what_a_store_will_not_have_waits_and_says_why() {
     let bed = Bed::new();
     let outbox = bed.open();
     let path = bed.file("f", b"x");
-    *bed.memory.refuses.lock() = Some(|| StoreError::Refused("bob refuses me".into()));
+    bed.memory.folder.lock().refuses = Some(|| StoreError::Refused("bob refuses me".into()));
     send(&outbox, BOB, &format!("Attach: {path}\n\nhi\n")).unwrap();
     assert_eq!(outbox.stuck(), [(BOB.to_owned(), "bob refuses me".to_owned())]);
     assert_eq!(bed.copies(), 1);
     outbox.close();
-    *bed.memory.refuses.lock() = None;
+    bed.memory.folder.lock().refuses = None;
     let outbox = bed.open();
     assert_eq!((outbox.stuck(), bed.memory.sent().len(), bed.copies()), (vec![], 1, 0));
 }
@@ -548,16 +556,16 @@ fn what_a_store_will_not_have_waits_and_says_why() {
 #[test]
 fn stores_are_asked_to_deliver_at_the_start_and_when_they_change() {
     let bed = Bed::new();
-    bed.memory.stuck.store(true, Ordering::Relaxed);
+    bed.memory.folder.lock().stuck = true;
     let outbox = bed.open();
     wait_until("the first delivery fails", || !outbox.troubles().is_empty());
     let told = outbox.troubles();
     assert!(told[0].contains("in the store amp") && told[0].contains("/x"), "{told:?}");
-    bed.memory.stuck.store(false, Ordering::Relaxed);
-    let before = bed.memory.deliveries.load(Ordering::Relaxed);
+    bed.memory.folder.lock().stuck = false;
+    let before = bed.memory.folder.lock().deliveries;
     outbox.changed(1);
     wait_until("it is tried again", || outbox.troubles().is_empty());
-    assert_eq!(bed.memory.deliveries.load(Ordering::Relaxed), before + 1);
+    assert_eq!(bed.memory.folder.lock().deliveries, before + 1);
     outbox.close();
 }
 

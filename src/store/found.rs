@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::model::{Attachment, Claim, Message, Timestamp};
 
 /// Where a message's bytes are: a byte range of one of the store's files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Location {
     /// The file, by the number the store gave it (see [`Store::source_path`](super::Store::source_path)). At most 2^24 - 1.
     pub source: u32,
@@ -17,11 +17,29 @@ pub struct Location {
     pub len: u32,
 }
 
+/// What a report says of the message that is known by its key already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Again {
+    /// That it has the same id: its writer claims it, and the text need not be the same.
+    Claimed,
+    /// That it is the same: the id is a hash of the content. Only its place may be another.
+    Same,
+    /// What it is now, compared with what it was: all that is said here is taken over.
+    #[default]
+    Restated,
+    /// As [`Again::Restated`], and its text may be another, in the same place.
+    Rewritten,
+}
+
 /// What an index keeps of a message; borrowed from the scan's buffer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Found<'a> {
     /// Where it is.
     pub at: Location,
+    /// Path of that file, relative to [`Store::dir`](super::Store::dir).
+    pub path: Arc<str>,
+    /// What this says of the message with the same key.
+    pub again: Again,
     /// Line number in a log, counted from 1; 0 where a file is one message.
     pub line: u64,
     /// Its writer, already unescaped; empty if it names none.
@@ -44,9 +62,6 @@ pub struct Found<'a> {
     pub to_me: bool,
     /// I wrote it.
     pub from_me: bool,
-    /// The store knows that whatever it reports under this key is this very message (the id is a
-    /// hash of the content, or the store compared the texts).
-    pub id_verified: bool,
     /// The store's own read mark, where it has one on the message itself.
     pub read: Option<bool>,
     /// Files come with it ([`Store::open_part`](super::Store::open_part)).
@@ -60,10 +75,12 @@ pub struct Found<'a> {
 }
 
 /// Something in the store that is not delivered, and why.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Rejected {
     /// Where it is.
     pub at: Location,
+    /// Path of that file, relative to [`Store::dir`](super::Store::dir).
+    pub path: String,
     /// Line number in a log, counted from 1; 0 where a file is one message.
     pub line: u64,
     /// One sentence for a person.
@@ -74,12 +91,17 @@ pub struct Rejected {
     pub incomplete: bool,
 }
 
+/// Notes the path of the one file that a batch was read from.
+pub fn all_from(path: &str, found: &mut [Found<'_>], rejected: &mut [Rejected]) {
+    let shared: Arc<str> = path.into();
+    found.iter_mut().for_each(|f| f.path = Arc::clone(&shared));
+    rejected.iter_mut().for_each(|r| path.clone_into(&mut r.path));
+}
+
 /// Receives what a scan finds.
 pub trait Sink {
-    /// These messages and rejects, in the store's order. A message already known by its key is a
-    /// duplicate (or the same one after a rescan) and only its location may be refreshed; but where a
-    /// file is one message ([`Found::line`] is 0) and [`Found::id_verified`] says it is that very
-    /// message, everything that is said of it now is taken over.
+    /// These messages and rejects, in the store's order. What is done with a message that is known by
+    /// its key is said by [`Found::again`].
     fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>);
 
     /// Everything reported so far from these sources is about to be reported again; what is not,

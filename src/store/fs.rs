@@ -8,11 +8,12 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
-use rustix::io::retry_on_intr;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
 
-use crate::model::shell_word;
+use crate::model::{Remedy, Timestamp};
 
 /// No record of a store is larger, and of no record more is held in memory: what is larger is no
 /// message.
@@ -40,6 +41,23 @@ impl Stamp {
     /// As `fstat` gave it.
     pub fn of(file: &File) -> io::Result<Self> {
         Ok(Self::from(&file.metadata()?))
+    }
+
+    /// The stamp of what has this name, itself a symlink or not; `None` if nothing has.
+    ///
+    /// # Errors
+    /// As `lstat` gave it.
+    pub fn at(path: &Path) -> io::Result<Option<Self>> {
+        match std::fs::symlink_metadata(path) {
+            Ok(meta) => Ok(Some(Self::from(&meta))),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// When the file was last modified.
+    pub fn modified(&self) -> Timestamp {
+        Timestamp::from_nanos(self.mtime)
     }
 
     /// Whether this is the same file, whatever happened to its contents.
@@ -234,13 +252,38 @@ pub fn read_at_most(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usiz
     Ok(done)
 }
 
+/// Takes an exclusive lock of an open file, waiting at most this long for others who hold it. Whether
+/// it is held now.
+///
+/// # Errors
+/// As `flock` gave it.
+pub fn lock_within(file: &File, patience: Duration) -> io::Result<bool> {
+    let start = Instant::now();
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) if start.elapsed() >= patience => return Ok(false),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(Duration::from_millis(5)),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
 /// Reads a small file whole; larger than `limit` is an error.
 ///
 /// # Errors
 /// As [`open_regular`] or `read` gave it.
 pub fn read_small(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    read_at_once(open_regular(path)?, limit)
+}
+
+/// The same for an open file.
+///
+/// # Errors
+/// As `read` gave it.
+pub fn read_at_once(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
-    open_regular(path)?.take(limit + 1).read_to_end(&mut out)?;
+    file.take(limit + 1).read_to_end(&mut out)?;
     if out.len() as u64 > limit {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "is larger than it can be"));
     }
@@ -315,9 +358,7 @@ pub fn foreign_owner(meta: &std::fs::Metadata) -> Option<u32> {
 
 /// The command that makes a file or folder mine.
 pub fn own_command(path: &Path) -> String {
-    let me = rustix::process::geteuid().as_raw();
-    let sudo = if me == 0 { "" } else { "sudo " };
-    format!("{sudo}chown {me} {}", shell_word(&path.to_string_lossy()))
+    Remedy::Own(path.to_owned()).to_string()
 }
 
 /// Makes new names in a folder survive loss of power.

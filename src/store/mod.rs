@@ -21,7 +21,7 @@ pub mod samp;
 mod sending;
 pub mod ssot;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::fmt;
 use std::fs::File;
@@ -31,7 +31,9 @@ use std::sync::Arc;
 
 pub use self::aside::{Advice, Note, Notebook, RawEntry, Violation, Watermark};
 pub use self::error::StoreError;
-pub use self::found::{EmptyThread, Found, Location, Part, Record, Rejected, Sink};
+pub use self::found::{
+    Again, EmptyThread, Found, Location, Part, Record, Rejected, Sink, all_from,
+};
 pub use self::kind::Kind;
 pub use self::sending::{Durability, Fit, Prepared, Preparing, Signer};
 use crate::model::{Claim, Draft, PublicKey, Seed, Timestamp};
@@ -71,12 +73,6 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Whether a thread id may carry a label after [`ORIGIN`](crate::model::ORIGIN) that tells
     /// threads of the same id apart.
     fn origins(&self) -> bool {
-        false
-    }
-
-    /// Whether a message that is reported again under its key may say something else, although it is
-    /// a line of a log: then everything that is said of it is taken over.
-    fn restates(&self) -> bool {
         false
     }
 
@@ -147,11 +143,6 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// The path of a source relative to [`Store::dir`].
     fn source_path(&self, source: u32) -> Option<String>;
-
-    /// The same for messages to people; a source that is not known any more is named by number.
-    fn source_path_or_number(&self, source: u32) -> String {
-        self.source_path(source).unwrap_or_else(|| format!("source {source}"))
-    }
 
     /// Reads the message at a location.
     ///

@@ -1,6 +1,12 @@
-//! What the tests of several kinds need.
+//! What the tests of several rooms need: a key, a store in memory, texts in memory.
+
+mod memory;
+mod texts;
 
 use ed25519_dalek::{Signer as _, SigningKey};
+
+pub use memory::{Answer, Folder, Letter, Memory};
+pub use texts::Texts;
 
 use super::Signer;
 use crate::model::PublicKey;

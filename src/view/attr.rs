@@ -1,9 +1,6 @@
 //! `stat` of every node, and finding a node by name or number.
 
-use super::node::{
-    Decoded, Ino, Node, Place, Tag, ack_ino, day_ino, decode, fixed_ino, join, message_ino,
-    parts_ino, reply_ino,
-};
+use super::node::{Ino, Node, Place, Tag, beside_ino, day_ino, decode, files, folders, join};
 use super::{Error, Tree};
 use crate::index::{Entry, IDENTITY_MASK, MsgIx, stable_hash};
 use crate::model::Timestamp;
@@ -46,29 +43,40 @@ const NO_TIME: Timestamp = Timestamp::from_secs(0);
 impl Tree {
     /// The inode number of a node.
     pub fn ino(&self, node: &Node) -> Ino {
-        if let Some(ino) = fixed_ino(node) {
-            return ino;
-        }
-        let core = self.index.read();
-        let identity = |ix: &MsgIx| core.entry(*ix).map_or(0, Entry::identity);
-        let thread = |t| core.thread_identity(t).unwrap_or(0);
+        let identity = |ix: &MsgIx| self.index.read().entry(*ix).map_or(0, Entry::identity);
+        let thread = |t| self.index.read().thread_identity(t).unwrap_or(0);
         match node {
+            Node::Root => 1,
+            Node::Readme => 2,
+            Node::Status => 3,
+            Node::Wait => 4,
+            Node::Next => 5,
+            Node::Inbox => 6,
+            Node::Archive => 7,
+            Node::Sent => 8,
+            Node::Threads => 9,
+            Node::Transcripts => 10,
+            Node::Outbox => 11,
+            Node::Rejected => 12,
+            Node::Raw => 13,
+            Node::Me => 14,
             Node::ArchiveDay(day) => day_ino(Tag::ArchiveDay, *day),
             Node::SentDay(day) => day_ino(Tag::SentDay, *day),
             Node::Thread(t) => join(Tag::Thread, thread(*t)),
             Node::Transcript(t) => join(Tag::Transcript, thread(*t)),
             Node::Reject(identity) => join(Tag::Reject, *identity),
-            Node::Message(place, ix) => message_ino(*place, identity(ix)),
-            Node::Reply(place, ix) => reply_ino(*place, identity(ix)),
-            Node::Parts(place, ix) => parts_ino(*place, identity(ix)),
-            Node::Ack(place, ix) => ack_ino(*place, identity(ix)),
+            Node::Message(place, ix) => beside_ino(Tag::Message, *place, identity(ix)),
+            Node::Reply(place, ix) => beside_ino(Tag::Reply, *place, identity(ix)),
+            Node::Parts(place, ix) => beside_ino(Tag::Parts, *place, identity(ix)),
+            Node::Ack(place, ix) => beside_ino(Tag::Ack, *place, identity(ix)),
             Node::Warning(ix) => join(Tag::Warning, identity(ix)),
             Node::Part(place, ix, name) => {
-                let parts = parts_ino(*place, identity(ix)).to_string();
+                let parts = beside_ino(Tag::Parts, *place, identity(ix)).to_string();
                 self.path_ino(&["part", &parts, name], node)
             }
             Node::Draft(name) => self.path_ino(&["outbox", name], node),
             Node::ThreadDraft(t, name) => {
+                let core = self.index.read();
                 let (id, _) = core.thread_id(*t).unwrap_or(("", 0));
                 self.path_ino(&["threads", id, name], node)
             }
@@ -84,8 +92,6 @@ impl Tree {
             Node::Text(n, folder, name) => {
                 self.path_ino(&["me", self.store_name(*n), folder, name], node)
             }
-            // The fixed ones have been answered above.
-            _ => 0,
         }
     }
 
@@ -109,17 +115,13 @@ impl Tree {
     /// The node of an inode number.
     pub fn node(&self, ino: Ino) -> Option<Node> {
         let core = self.index.read();
-        Some(match decode(ino)? {
-            Decoded::Node(node) => node,
-            Decoded::Thread(identity) => Node::Thread(core.thread_by_identity(identity)?),
-            Decoded::Transcript(identity) => Node::Transcript(core.thread_by_identity(identity)?),
-            Decoded::Message(place, identity) => Node::Message(place, core.by_identity(identity)?),
-            Decoded::Reply(place, identity) => Node::Reply(place, core.by_identity(identity)?),
-            Decoded::Parts(place, identity) => Node::Parts(place, core.by_identity(identity)?),
-            Decoded::Ack(place, identity) => Node::Ack(place, core.by_identity(identity)?),
-            Decoded::Warning(identity) => Node::Warning(core.by_identity(identity)?),
-            Decoded::Path(hash) => self.paths.lock().get(&hash)?.clone(),
-        })
+        let thread = |identity| core.thread_by_identity(identity);
+        decode(
+            ino,
+            thread,
+            |identity| core.by_identity(identity),
+            |hash| self.paths.lock().get(&hash).cloned(),
+        )
     }
 
     /// Finds an entry of a folder by name, listed or not.
@@ -162,7 +164,7 @@ impl Tree {
             Node::Compose(_) | Node::Raw | Node::Me | Node::MeStore(_) => {
                 self.find_listed(parent, name)?
             }
-            _ => return Err(Error::NotDir),
+            files!() => return Err(Error::NotDir),
         })
     }
 
@@ -188,10 +190,9 @@ impl Tree {
     /// # Errors
     /// [`Error::NotFound`] for what is gone, store errors as they come.
     pub fn attr(&self, node: &Node) -> Result<Attr, Error> {
-        let read = |size: u64, time: Timestamp, caching: Caching| {
-            self.file_attr(node, self.shared(0o400), size, time, caching)
-        };
-        Ok(match node {
+        let read = |size, time, caching| (self.shared(0o400), size, time, caching);
+        let written = |mode, size, time| (mode, size, time, Caching::Volatile);
+        let (mode, size, time, caching) = match node {
             Node::Readme => read(self.readme().len() as u64, README_TIME, Caching::Immutable),
             Node::Status => {
                 let (text, time) = self.status();
@@ -207,13 +208,13 @@ impl Tree {
                         let entry = self.index.read().entry(*ix).copied();
                         entry.and_then(|e| self.index.store_of(&e)).is_some_and(|s| s.links())
                     }
-                    _ => false,
+                    Place::Archive | Place::Sent => false,
                 };
                 read(size, time, if leaves { Caching::Folder } else { Caching::Immutable })
             }
             Node::Reply(_, ix) | Node::Ack(_, ix) => {
                 let time = self.index.read().entry(*ix).map_or(NO_TIME, Entry::time);
-                self.file_attr(node, 0o200, 0, time, Caching::Volatile)
+                written(0o200, 0, time)
             }
             Node::Warning(ix) => {
                 let (text, time) = self.warning(*ix)?;
@@ -235,60 +236,58 @@ impl Tree {
                 let entry = self.raw_entry(*number, path)?;
                 read(entry.size, entry.modified, Caching::Volatile)
             }
-            Node::Draft(_)
-            | Node::ThreadDraft(..)
-            | Node::Compose(_)
-            | Node::ComposeFile(..)
-            | Node::Text(..) => self.written_attr(node)?,
-            _ => self.folder_attr(node)?,
-        })
-    }
-
-    /// `stat` of what can be written.
-    fn written_attr(&self, node: &Node) -> Result<Attr, Error> {
-        let (mode, len, time) = match node {
             Node::Draft(name) => {
-                let draft =
-                    self.outbox.as_ref().and_then(|o| o.find(name)).ok_or(Error::NotFound)?;
-                (if draft.is_note { 0o400 } else { 0o600 }, draft.len, draft.time)
+                let draft = self.outbox.as_ref().and_then(|o| o.find(name));
+                let draft = draft.ok_or(Error::NotFound)?;
+                written(if draft.is_note { 0o400 } else { 0o600 }, draft.len, draft.time)
             }
             Node::ThreadDraft(thread, name) => {
                 let draft = self.thread_draft(*thread, name).ok_or(Error::NotFound)?;
-                (0o600, draft.len, draft.time)
+                written(0o600, draft.len, draft.time)
             }
             Node::ComposeFile(folder, name) => {
                 let (len, time) = self.compose_file(folder, name).ok_or(Error::NotFound)?;
-                (0o600, len, time)
+                written(0o600, len, time)
             }
             Node::Text(number, folder, name) => {
                 let (len, time) = self.text_size(*number, folder, name)?;
-                (if self.settings.read_only { 0o400 } else { 0o600 }, len, time)
+                written(if self.settings.read_only { 0o400 } else { 0o600 }, len, time)
             }
-            Node::Compose(name) => {
-                let time = self.compose_time(name).ok_or(Error::NotFound)?;
-                return Ok(self.dir_attr(node, Some(time), Caching::Volatile));
-            }
-            _ => return Err(Error::NotFound),
+            folders!() => return self.folder_attr(node),
         };
-        Ok(self.file_attr(node, mode, len, time, Caching::Volatile))
+        Ok(Attr { ino: self.ino(node), is_dir: false, mode, size, time, caching })
     }
 
     /// `stat` of a folder.
     fn folder_attr(&self, node: &Node) -> Result<Attr, Error> {
         let newest = self.newest(node);
-        let time = match node {
-            Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_) | Node::Parts(..) => {
-                Some(newest.ok_or(Error::NotFound)?)
-            }
-            _ => newest,
-        };
+        // These are there as long as there is something in them.
+        let of_entries = matches!(
+            node,
+            Node::ArchiveDay(_)
+                | Node::SentDay(_)
+                | Node::Thread(_)
+                | Node::Parts(..)
+                | Node::Compose(_)
+        );
+        if of_entries && newest.is_none() {
+            return Err(Error::NotFound);
+        }
         let volatile = match node {
             Node::RawDir(_, path) => !path.is_empty(),
-            Node::Me | Node::MeStore(_) | Node::TextFolder(..) => true,
-            _ => false,
+            _ => matches!(
+                node,
+                Node::Me | Node::MeStore(_) | Node::TextFolder(..) | Node::Compose(_)
+            ),
         };
-        let caching = if volatile { Caching::Volatile } else { Caching::Folder };
-        Ok(self.dir_attr(node, time, caching))
+        Ok(Attr {
+            ino: self.ino(node),
+            is_dir: true,
+            mode: self.shared(0o700),
+            size: 0,
+            time: newest.unwrap_or(NO_TIME),
+            caching: if volatile { Caching::Volatile } else { Caching::Folder },
+        })
     }
 
     /// A mode with the rights of the owner for everybody, if everybody may look.
@@ -298,28 +297,6 @@ impl Tree {
         } else {
             mode
         }
-    }
-
-    fn dir_attr(&self, node: &Node, time: Option<Timestamp>, caching: Caching) -> Attr {
-        Attr {
-            ino: self.ino(node),
-            is_dir: true,
-            mode: self.shared(0o700),
-            size: 0,
-            time: time.unwrap_or(NO_TIME),
-            caching,
-        }
-    }
-
-    fn file_attr(
-        &self,
-        node: &Node,
-        mode: u16,
-        size: u64,
-        time: Timestamp,
-        caching: Caching,
-    ) -> Attr {
-        Attr { ino: self.ino(node), is_dir: false, mode, size, time, caching }
     }
 
     fn message_size(&self, ix: MsgIx) -> Result<(u64, Timestamp), Error> {
@@ -380,7 +357,8 @@ impl Tree {
             }
             Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.newest_text(node),
             Node::Outbox => self.outbox.as_ref()?.list().iter().map(|l| l.time).max(),
-            _ => None,
+            Node::Compose(name) => self.compose_time(name),
+            files!() => None,
         }
     }
 
@@ -415,7 +393,17 @@ impl Tree {
             Node::Parts(place, ix) => self.folder_of(*place, *ix),
             Node::MeStore(_) => Node::Me,
             Node::TextFolder(number, _) => self.above_texts(*number),
-            _ => Node::Root,
+            Node::Root
+            | Node::Inbox
+            | Node::Archive
+            | Node::Sent
+            | Node::Threads
+            | Node::Transcripts
+            | Node::Outbox
+            | Node::Rejected
+            | Node::Raw
+            | Node::Me
+            | files!() => Node::Root,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::model::locks::{Level, Mutex};
 
-use super::node::{Node, Place};
+use super::node::{Node, Place, folders};
 use super::reader::{ended_by, thread_group};
 use super::transcript::Plan;
 use super::writers::is_opener;
@@ -228,7 +228,7 @@ impl Tree {
                 let store = self.index.stores().get(*number).ok_or(Error::NotFound)?;
                 Ok(OpenFile::Raw(store.raw_open(path)?))
             }
-            _ => Err(Error::IsDir),
+            folders!() => Err(Error::IsDir),
         }
     }
 
@@ -368,16 +368,15 @@ impl Tree {
             let (key, reject) = core.reject_by_identity(identity).ok_or(Error::NotFound)?;
             (key.0, key.1, reject.clone())
         };
-        let store = self.index.stores().get((source >> 24) as usize).ok_or(Error::NotFound)?;
-        let path = self.source_path(source);
+        let store = self.index.stores().get(source.store()).ok_or(Error::NotFound)?;
         let line = if reject.line > 0 { format!(":{}", reject.line) } else { String::new() };
         let mut text = format!(
             "Reason: {}\nSource: raw/{}/{}{line}\n",
             crate::model::one_line(&reject.reason),
             store.name(),
-            crate::model::one_line(&path),
+            crate::model::one_line(&reject.path),
         );
-        let at = Location { source: source & 0x00ff_ffff, offset, len: reject.len };
+        let at = Location { source: source.file(), offset, len: reject.len };
         text.push_str(&readable(store.as_ref(), &at, &reject));
         Ok((text, Timestamp::from_millis(reject.time_ms)))
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::names::{self, Level};
-use super::node::{Node, Place};
+use super::node::{Node, Place, files};
 use super::{Error, Tree};
 use crate::index::{Core, Entry, MsgIx, ThreadIx};
 use crate::model::Day;
@@ -111,7 +111,7 @@ impl Tree {
                 }
                 Ok(self.list_messages(&core, Place::Thread, list.iter().copied()))
             }
-            _ => Err(Error::NotDir),
+            files!() => Err(Error::NotDir),
         }
     }
 
@@ -127,46 +127,9 @@ impl Tree {
         let generation = self.generation();
         let mut seen = self.rejects_seen.lock();
         if seen.0 != generation {
-            let rejects: Vec<(u32, u64, u64)> = {
-                let core = self.index.read();
-                core.rejects().map(|(key, r)| (key.0, r.line, r.identity)).collect()
-            };
-            *seen = (generation, Arc::new(self.name_rejects(&rejects)));
+            *seen = (generation, Arc::new(name_rejects(&self.index.read())));
         }
         Arc::clone(&seen.1)
-    }
-
-    /// The name of each: source, line and identity. Where two would be equal, the later one in order
-    /// of paths and lines takes the whole hash.
-    fn name_rejects(&self, rejects: &[(u32, u64, u64)]) -> HashMap<String, u64> {
-        let mut paths: HashMap<u32, String> = HashMap::new();
-        for (source, ..) in rejects {
-            paths.entry(*source).or_insert_with(|| self.source_path(*source));
-        }
-        let path = |source| paths.get(&source).map_or("", String::as_str);
-        let mut ordered: Vec<(&str, u64, u32, u64)> =
-            rejects.iter().map(|(s, line, id)| (path(*s), *line, s >> 24, *id)).collect();
-        ordered.sort_unstable();
-        let mut named = HashMap::with_capacity(ordered.len());
-        for (path, line, store, identity) in ordered {
-            let what = format!("{path}:{line}");
-            let short = names::reject_name(path, &what, false);
-            // Two stores may have equal paths, and one file several at one place.
-            let longer =
-                (0u32..).map(|n| if n == 0 { what.clone() } else { format!("{what}:{store}:{n}") });
-            let longer = longer.map(|what| names::reject_name(path, &what, true));
-            let mut free = std::iter::once(short).chain(longer).filter(|n| !named.contains_key(n));
-            if let Some(name) = free.next() {
-                named.insert(name, identity);
-            }
-        }
-        named
-    }
-
-    /// Path of a source in its store, from the number as the index has it.
-    pub(super) fn source_path(&self, source: u32) -> String {
-        let store = self.index.stores().get((source >> 24) as usize);
-        store.map(|s| s.source_path_or_number(source & 0x00ff_ffff)).unwrap_or_default()
     }
 
     /// The folders of threads, or their transcripts: one without messages has none.
@@ -285,6 +248,30 @@ impl Tree {
         };
         Some((place, ix))
     }
+}
+
+/// What is in `rejected/` by name: source, line and identity. Where two would be equal, the later one in
+/// order of paths and lines takes the whole hash.
+fn name_rejects(core: &Core) -> HashMap<String, u64> {
+    let rejects = core.rejects();
+    let mut ordered: Vec<(&str, u64, usize, u64)> = rejects
+        .map(|((source, _), r)| (r.path.as_str(), r.line, source.store(), r.identity))
+        .collect();
+    ordered.sort_unstable();
+    let mut named = HashMap::with_capacity(ordered.len());
+    for (path, line, store, identity) in ordered {
+        let what = format!("{path}:{line}");
+        let short = names::reject_name(path, &what, false);
+        // Two stores may have equal paths, and one file several at one place.
+        let longer =
+            (0u32..).map(|n| if n == 0 { what.clone() } else { format!("{what}:{store}:{n}") });
+        let longer = longer.map(|what| names::reject_name(path, &what, true));
+        let mut free = std::iter::once(short).chain(longer).filter(|n| !named.contains_key(n));
+        if let Some(name) = free.next() {
+            named.insert(name, identity);
+        }
+    }
+    named
 }
 
 const ROOT: &[(&str, Node)] = &[

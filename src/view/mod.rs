@@ -199,18 +199,27 @@ impl Tree {
 
     /// Whether a listing may be cached until the [generation](Tree::generation) changes.
     pub fn is_cacheable(&self, node: &Node) -> bool {
-        !matches!(
-            node,
+        match node {
+            Node::Root
+            | Node::Archive
+            | Node::ArchiveDay(_)
+            | Node::Sent
+            | Node::SentDay(_)
+            | Node::Threads
+            | Node::Thread(_)
+            | Node::Transcripts
+            | Node::Rejected => true,
             Node::Inbox
-                | Node::Outbox
-                | Node::Compose(_)
-                | Node::Raw
-                | Node::RawDir(..)
-                | Node::Parts(..)
-                | Node::Me
-                | Node::MeStore(_)
-                | Node::TextFolder(..)
-        )
+            | Node::Outbox
+            | Node::Compose(_)
+            | Node::Raw
+            | Node::RawDir(..)
+            | Node::Parts(..)
+            | Node::Me
+            | Node::MeStore(_)
+            | Node::TextFolder(..)
+            | node::files!() => false,
+        }
     }
 
     fn outbox(&self) -> Result<&Arc<Outbox>, Error> {

@@ -95,44 +95,61 @@ pub enum Node {
     Text(usize, &'static str, String),
 }
 
+/// Every folder, as a pattern. A `match` on a node ends with this or [`files!`] and never with `_`, so
+/// that it does not compile before somebody thought of a new node.
+macro_rules! folders {
+    () => {
+        Node::Root
+            | Node::Inbox
+            | Node::Archive
+            | Node::ArchiveDay(_)
+            | Node::Sent
+            | Node::SentDay(_)
+            | Node::Threads
+            | Node::Thread(_)
+            | Node::Transcripts
+            | Node::Outbox
+            | Node::Compose(_)
+            | Node::Rejected
+            | Node::Raw
+            | Node::RawDir(..)
+            | Node::Parts(..)
+            | Node::Me
+            | Node::MeStore(_)
+            | Node::TextFolder(..)
+    };
+}
+pub(super) use folders;
+
+/// Every file, as a pattern.
+macro_rules! files {
+    () => {
+        Node::Readme
+            | Node::Status
+            | Node::Wait
+            | Node::Next
+            | Node::Transcript(_)
+            | Node::Draft(_)
+            | Node::ThreadDraft(..)
+            | Node::ComposeFile(..)
+            | Node::Reject(_)
+            | Node::RawFile(..)
+            | Node::Message(..)
+            | Node::Reply(..)
+            | Node::Ack(..)
+            | Node::Warning(_)
+            | Node::Part(..)
+            | Node::Text(..)
+    };
+}
+pub(super) use files;
+
 impl Node {
     /// A folder.
     pub fn is_dir(&self) -> bool {
         match self {
-            Self::Root
-            | Self::Inbox
-            | Self::Archive
-            | Self::ArchiveDay(_)
-            | Self::Sent
-            | Self::SentDay(_)
-            | Self::Threads
-            | Self::Thread(_)
-            | Self::Transcripts
-            | Self::Outbox
-            | Self::Compose(_)
-            | Self::Rejected
-            | Self::Raw
-            | Self::RawDir(..)
-            | Self::Parts(..)
-            | Self::Me
-            | Self::MeStore(_)
-            | Self::TextFolder(..) => true,
-            Self::Readme
-            | Self::Status
-            | Self::Wait
-            | Self::Next
-            | Self::Transcript(_)
-            | Self::Draft(_)
-            | Self::ThreadDraft(..)
-            | Self::ComposeFile(..)
-            | Self::Reject(_)
-            | Self::RawFile(..)
-            | Self::Message(..)
-            | Self::Reply(..)
-            | Self::Ack(..)
-            | Self::Warning(_)
-            | Self::Part(..)
-            | Self::Text(..) => false,
+            folders!() => true,
+            files!() => false,
         }
     }
 }
@@ -162,8 +179,9 @@ const LOW: u64 = (1 << TAG_SHIFT) - 1;
 /// Days may be negative; this moves them above zero.
 const DAY_BIAS: i64 = 1 << 40;
 
-/// The nodes that exist once, in the order of their inode numbers from 1 on.
-const FIXED: [Node; 14] = [
+/// The nodes that exist once, in the order of their inode numbers from 1 on
+/// ([`Tree::ino`](super::Tree::ino)).
+pub(super) const FIXED: [Node; 14] = [
     Node::Root,
     Node::Readme,
     Node::Status,
@@ -180,69 +198,42 @@ const FIXED: [Node; 14] = [
     Node::Me,
 ];
 
-/// What an inode number says, before identities are looked up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decoded {
-    Node(Node),
-    Thread(u64),
-    Transcript(u64),
-    Path(u64),
-    Message(Place, u64),
-    Reply(Place, u64),
-    Parts(Place, u64),
-    Ack(Place, u64),
-    Warning(u64),
-}
-
 pub(super) fn join(tag: Tag, low: u64) -> Ino {
     (tag as u64) << TAG_SHIFT | low & LOW
 }
 
-pub(super) fn message_ino(place: Place, identity: u64) -> Ino {
-    (Tag::Message as u64 + place as u64) << TAG_SHIFT | identity & LOW
-}
-
-pub(super) fn reply_ino(place: Place, identity: u64) -> Ino {
-    (Tag::Reply as u64 + place as u64) << TAG_SHIFT | identity & LOW
-}
-
-pub(super) fn parts_ino(place: Place, identity: u64) -> Ino {
-    (Tag::Parts as u64 + place as u64) << TAG_SHIFT | identity & LOW
-}
-
-pub(super) fn ack_ino(place: Place, identity: u64) -> Ino {
-    (Tag::Ack as u64 + place as u64) << TAG_SHIFT | identity & LOW
+/// The number of a message, or of what lies beside one.
+pub(super) fn beside_ino(tag: Tag, place: Place, identity: u64) -> Ino {
+    (tag as u64 + place as u64) << TAG_SHIFT | identity & LOW
 }
 
 pub(super) fn day_ino(tag: Tag, day: Day) -> Ino {
     join(tag, (day.number() + DAY_BIAS) as u64)
 }
 
-/// The number of a node that exists once.
-pub(super) fn fixed_ino(node: &Node) -> Option<Ino> {
-    FIXED.iter().position(|n| n == node).map(|i| i as u64 + 1)
-}
-
-pub(super) fn decode(ino: Ino) -> Option<Decoded> {
+/// The node of a number, given what an identity or the hash of a path stands for.
+pub(super) fn decode(
+    ino: Ino,
+    thread: impl Fn(u64) -> Option<ThreadIx>,
+    message: impl Fn(u64) -> Option<MsgIx>,
+    path: impl Fn(u64) -> Option<Node>,
+) -> Option<Node> {
     let (tag, low) = (ino >> TAG_SHIFT, ino & LOW);
-    let place = |base: Tag| PLACES.get((tag - base as u64) as usize).copied();
     let day = || Day::from_number(low as i64 - DAY_BIAS);
+    let beside = |base: Tag| Some((*PLACES.get((tag - base as u64) as usize)?, message(low)?));
     Some(match tag {
-        0 => {
-            let node = usize::try_from(low).ok()?.checked_sub(1).and_then(|i| FIXED.get(i))?;
-            Decoded::Node(node.clone())
-        }
-        1 => Decoded::Node(Node::ArchiveDay(day())),
-        2 => Decoded::Node(Node::SentDay(day())),
-        3 => Decoded::Thread(low),
-        4 => Decoded::Transcript(low),
-        5 => Decoded::Node(Node::Reject(low)),
-        6 => Decoded::Path(low),
-        16..=19 => Decoded::Message(place(Tag::Message)?, low),
-        24..=27 => Decoded::Reply(place(Tag::Reply)?, low),
-        32..=35 => Decoded::Parts(place(Tag::Parts)?, low),
-        40..=43 => Decoded::Ack(place(Tag::Ack)?, low),
-        48 => Decoded::Warning(low),
+        0 => FIXED.get(usize::try_from(low).ok()?.checked_sub(1)?)?.clone(),
+        1 => Node::ArchiveDay(day()),
+        2 => Node::SentDay(day()),
+        3 => Node::Thread(thread(low)?),
+        4 => Node::Transcript(thread(low)?),
+        5 => Node::Reject(low),
+        6 => path(low)?,
+        16..=19 => beside(Tag::Message).map(|(place, ix)| Node::Message(place, ix))?,
+        24..=27 => beside(Tag::Reply).map(|(place, ix)| Node::Reply(place, ix))?,
+        32..=35 => beside(Tag::Parts).map(|(place, ix)| Node::Parts(place, ix))?,
+        40..=43 => beside(Tag::Ack).map(|(place, ix)| Node::Ack(place, ix))?,
+        48 => Node::Warning(message(low)?),
         _ => return None,
     })
 }
@@ -252,24 +243,26 @@ mod tests {
     use super::*;
     use crate::model::Timestamp;
 
+    /// Where every identity is the number of a message or thread.
+    fn decode(ino: Ino) -> Option<Node> {
+        let number = |identity: u64| Some(identity as u32);
+        super::decode(ino, number, number, |_| None)
+    }
+
     #[test]
     fn numbers_say_what_they_stand_for() {
-        assert_eq!(fixed_ino(&Node::Root), Some(1));
-        for node in &FIXED {
-            assert_eq!(decode(fixed_ino(node).unwrap()), Some(Decoded::Node(node.clone())));
-        }
         for secs in [-1, 0, 1_777_052_523] {
             let day = Timestamp::from_secs(secs).day();
             let ino = day_ino(Tag::SentDay, day);
-            assert_eq!(decode(ino), Some(Decoded::Node(Node::SentDay(day))));
+            assert_eq!(decode(ino), Some(Node::SentDay(day)));
         }
         for place in PLACES {
-            assert_eq!(decode(message_ino(place, 7)), Some(Decoded::Message(place, 7)));
-            assert_eq!(decode(reply_ino(place, 7)), Some(Decoded::Reply(place, 7)));
-            assert_eq!(decode(parts_ino(place, 7)), Some(Decoded::Parts(place, 7)));
-            assert_eq!(decode(ack_ino(place, 7)), Some(Decoded::Ack(place, 7)));
+            assert_eq!(decode(beside_ino(Tag::Message, place, 7)), Some(Node::Message(place, 7)));
+            assert_eq!(decode(beside_ino(Tag::Reply, place, 7)), Some(Node::Reply(place, 7)));
+            assert_eq!(decode(beside_ino(Tag::Parts, place, 7)), Some(Node::Parts(place, 7)));
+            assert_eq!(decode(beside_ino(Tag::Ack, place, 7)), Some(Node::Ack(place, 7)));
         }
-        assert_eq!(decode(join(Tag::Warning, 7)), Some(Decoded::Warning(7)));
+        assert_eq!(decode(join(Tag::Warning, 7)), Some(Node::Warning(7)));
         assert_eq!(decode(0), None);
         assert_eq!(decode(u64::MAX), None);
     }

@@ -90,8 +90,7 @@ impl Tree {
                 let of = |e: &&Entry| e.store() == number;
                 let to_me = core.to_me().filter_map(|ix| core.entry(ix)).filter(of).count();
                 let from_me = core.from_me().filter_map(|ix| core.entry(ix)).filter(of).count();
-                let rejected =
-                    core.rejects().filter(|(k, _)| (k.0 >> 24) as usize == number).count();
+                let rejected = core.rejects().filter(|(k, _)| k.0.store() == number).count();
                 (to_me, from_me, rejected)
             };
             let mut health = store.health();

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use crate::model::locks::{Level, Mutex};
 
-use crate::model::Timestamp;
+use crate::model::{Timestamp, write_at};
 use crate::outbox::names;
 use crate::store::{Note, Notebook, StoreError};
 
@@ -192,18 +192,10 @@ impl Text {
     }
 
     fn put(&mut self, at: Option<u64>, data: &[u8], limit: u64) -> Result<(), StoreError> {
-        let at = at.unwrap_or(self.bytes.len() as u64);
-        let end = at.saturating_add(data.len() as u64);
-        if let Err(e) = check_len(end, limit) {
-            self.too_long = Some(e.to_string());
-            return Err(e);
-        }
-        let (at, end) = (at as usize, end as usize);
-        if self.bytes.len() < end {
-            self.bytes.resize(end, 0);
-        }
-        if let Some(slot) = self.bytes.get_mut(at..end) {
-            slot.copy_from_slice(data);
+        if !write_at(&mut self.bytes, at, data, limit) {
+            let why = too_long(limit);
+            self.too_long = Some(why.to_string());
+            return Err(why);
         }
         self.written = true;
         self.time = Timestamp::now();
@@ -211,7 +203,9 @@ impl Text {
     }
 
     fn cut(&mut self, len: u64, limit: u64) -> Result<(), StoreError> {
-        check_len(len, limit)?;
+        if len > limit {
+            return Err(too_long(limit));
+        }
         self.too_long = None;
         if self.bytes.len() as u64 != len {
             self.bytes.resize(len as usize, 0);
@@ -222,11 +216,8 @@ impl Text {
     }
 }
 
-fn check_len(len: u64, limit: u64) -> Result<(), StoreError> {
-    if len <= limit {
-        return Ok(());
-    }
-    Err(StoreError::TooLarge(format!("a text here may have {limit} bytes (max_message)")))
+fn too_long(limit: u64) -> StoreError {
+    StoreError::TooLarge(format!("a text here may have {limit} bytes (max_message)"))
 }
 
 /// What a store says about one of its texts.

@@ -8,7 +8,7 @@ use super::file::OpenFile;
 use super::node::{Node, Place};
 use super::{Access, Error, Tree, Writers};
 use crate::index::{MsgIx, ThreadIx};
-use crate::model::Timestamp;
+use crate::model::{Timestamp, write_at};
 use crate::outbox::{DraftId, Listed, Target, names};
 
 /// The file of a composing folder that is its text, and sends it.
@@ -150,22 +150,9 @@ impl Tree {
                 Ok(self.outbox()?.write(*id, at, data)?)
             }
             OpenFile::Compose { text, append, .. } => {
-                let mut text = text.lock();
-                let at = if *append {
-                    text.len()
-                } else {
-                    usize::try_from(offset).unwrap_or(usize::MAX)
-                };
-                let end = at.saturating_add(data.len());
                 let limit = self.outbox()?.max_message();
-                if end as u64 > limit {
+                if !write_at(&mut text.lock(), (!append).then_some(offset), data, limit) {
                     return Err(crate::outbox::OutboxError::TooLarge(limit).into());
-                }
-                if text.len() < end {
-                    text.resize(end, 0);
-                }
-                if let Some(slot) = text.get_mut(at..end) {
-                    slot.copy_from_slice(data);
                 }
                 Ok(())
             }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use msgfs::model::Timestamp;
 use msgfs::view::Listed;
@@ -179,15 +179,11 @@ fn close(file: File) -> io::Result<()> {
 }
 
 fn listed(name: String, meta: &fs::Metadata) -> Listed {
-    let millis = |t: SystemTime| match t.duration_since(UNIX_EPOCH) {
-        Ok(d) => i64::try_from(d.as_millis()).unwrap_or(i64::MAX),
-        Err(e) => i64::try_from(e.duration().as_millis()).map_or(i64::MIN, |ms| -ms),
-    };
     Listed {
         name,
         is_dir: meta.is_dir(),
         size: meta.len(),
-        time: Timestamp::from_millis(meta.modified().map_or(0, millis)),
+        time: meta.modified().map_or_else(|_| Timestamp::default(), Timestamp::from),
         mode: (meta.permissions().mode() & 0o7777) as u16,
     }
 }

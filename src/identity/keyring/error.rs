@@ -3,9 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::identity::{shell_path, shown};
+use crate::identity::shown;
 use crate::model::verify::BadKey;
-use crate::model::{Fingerprint, one_line};
+use crate::model::{Fingerprint, Remedy, one_line};
 
 /// Why the keyring could not be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -13,10 +13,9 @@ pub enum KeyringError {
     /// The file is not a keyring.
     #[error(
         "{}: not a usable keyring: {problem}; msgfs never replaces it: mend it, or move it away to \
-         start with an empty one (every sender is then trusted on first use again): mv {} {}.bad",
+         start with an empty one (every sender is then trusted on first use again): {}",
         shown(path),
-        shell_path(path),
-        shell_path(path)
+        Remedy::MoveAway(path.clone())
     )]
     Corrupt {
         /// The keyring.
@@ -44,8 +43,9 @@ pub enum KeyringError {
     /// There is no refused key to trust.
     #[error(
         "no key of {} was refused, so there is none to trust; give the key itself with `--key BASE64`, or see \
-         `msgfs key list`",
-        one_line(address)
+         `{}`",
+        one_line(address),
+        Remedy::ListKeys
     )]
     NothingRefused {
         /// The address.

@@ -50,7 +50,7 @@ fn by(seed: u8) -> Claim {
 fn offering(key: Option<PublicKey>, seed: u8) -> Claim {
     let text = b"text".to_vec();
     let signature = secret(seed).sign(&text).to_bytes();
-    let covered = Covered::These(vec![b"another reading".to_vec(), text]);
+    let covered = Covered::these(vec![b"another reading".to_vec(), text]);
     Claim::Signed { key, signature, covered, scope: ClaimScope::Whole }
 }
 
@@ -68,6 +68,18 @@ fn reason(verdict: Verdict) -> String {
         Verdict::Rejected(reason) => reason,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn keys_pinned_in_one_moment_stay_in_their_order() {
+    let ring = Bench::new();
+    let keyring = ring.open();
+    let keys: Vec<PublicKey> = (1..30).map(public).collect();
+    for key in &keys {
+        keyring.trust("bob", Some(*key)).unwrap();
+    }
+    assert_eq!(keyring.pinned("bob"), keys);
+    assert_eq!(ring.open().pinned("bob"), keys, "also after the file was read again");
 }
 
 #[test]

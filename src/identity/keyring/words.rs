@@ -1,6 +1,6 @@
 //! Why a signature is refused, in words.
 
-use crate::model::{PublicKey, one_line};
+use crate::model::{PublicKey, Remedy, one_line};
 
 /// `3430f3e127705937`, or several joined by `or`.
 fn names(keys: &[PublicKey]) -> String {
@@ -35,22 +35,22 @@ pub(super) fn wrong_signature(
 pub(super) fn foreign_key(from: &str, offered: PublicKey, owner: &str) -> String {
     format!(
         "its signed text says it is from {}, but it is signed with key {}, which belongs to {}; if \
-         it is the key of both, accept it with: msgfs key trust {}",
+         it is the key of both, accept it with: {}",
         one_line(from),
         offered.fingerprint(),
         one_line(owner),
-        crate::model::shell_word(from)
+        Remedy::Trust(from.to_owned())
     )
 }
 
 pub(super) fn changed_key(from: &str, offered: PublicKey, pinned: &[PublicKey]) -> String {
     format!(
         "signed with key {}, but the key of {} is {}; if {} really has a new key, accept it with: \
-         msgfs key trust {}",
+         {}",
         offered.fingerprint(),
         one_line(from),
         names(pinned),
         one_line(from),
-        crate::model::shell_word(from)
+        Remedy::Trust(from.to_owned())
     )
 }

@@ -1,6 +1,6 @@
 //! Messages whose files change under the index.
 
-use super::super::memory::{Bed, at, entry, listen, message, public, reply, thread};
+use super::super::testing::{Bed, at, entry, listen, message, public, reply, thread};
 use super::super::{Changes, Index, MsgIx};
 use crate::model::{SignatureState, Timestamp};
 use crate::store::{Found, Location};

@@ -1,6 +1,6 @@
 //! Threads that are reported without messages.
 
-use super::super::memory::{Bed, entry, listen, message};
+use super::super::testing::{Bed, entry, listen, message};
 use super::super::{Index, ThreadIx};
 use crate::model::Timestamp;
 use crate::store::EmptyThread;

@@ -1,6 +1,6 @@
 //! Whose signature counts, and what follows when trust changes.
 
-use super::super::memory::{Bed, at, entry, listen, message, public, reply, signed, thread};
+use super::super::testing::{Bed, at, entry, listen, message, public, reply, signed, thread};
 use std::sync::Arc;
 
 use proptest::prelude::*;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::super::core::{Inserted, StoreInfo};
-use super::super::memory::message;
 use super::super::snapshot;
+use super::super::testing::message;
 use super::*;
 use crate::model::{PublicKey, TWIN, Timestamp};
 

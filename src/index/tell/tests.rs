@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use proptest::prelude::*;
 
-use super::super::memory::{Answer, Bed, Memory, at, entry, listen, message};
+use super::super::testing::{Answer, Bed, at, entry, listen, message};
 use super::*;
 
 /// What can happen to one message's mark.
@@ -220,7 +220,7 @@ fn a_message_that_moved_is_looked_for_and_told_again() {
 fn no_lock_is_held_while_a_store_is_told() {
     let bed = Bed::new();
     bed.put(1, message("foo", "a", 5));
-    let store = Memory::new(&bed.folder);
+    let store = bed.memory();
     let index = Arc::new(bed.open_with(&store));
     let (told, weak): (_, Weak<Index>) = (Arc::new(AtomicBool::new(false)), Arc::downgrade(&index));
     let into = Arc::clone(&told);

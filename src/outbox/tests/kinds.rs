@@ -2,18 +2,17 @@
 //! without messages, locks.
 
 use super::*;
+use crate::store::EmptyThread;
 
 const DAN: &str = "dan@acme.crabmail.ai";
 
-fn bed(traits: Traits) -> Bed {
-    let bed = Bed::new();
-    *bed.memory.traits.lock() = traits;
-    bed
+fn bed(traits: Folder) -> Bed {
+    Bed { memory: memory(traits), ..Bed::new() }
 }
 
 #[test]
 fn a_header_of_one_store_goes_to_that_store_and_no_other() {
-    let bed = bed(Traits { headers: &["Task"], ..Traits::default() });
+    let bed = bed(Folder { headers: &["Task"], ..Folder::default() });
     let outbox = bed.open();
     send(&outbox, BOB, "Task: T1\n\nhi\n").unwrap();
     assert_eq!(last(&bed).task.as_deref(), Some("T1"));
@@ -24,7 +23,7 @@ fn a_header_of_one_store_goes_to_that_store_and_no_other() {
     assert!(matches!(meaning(&e), OutboxError::Invalid(_)), "{e}");
     assert!(e.to_string().contains("in the store samp have no such header, only those in amp"));
     drop(outbox);
-    bed.memory.traits.lock().headers = &[];
+    bed.memory.folder.lock().headers = &[];
     let outbox = bed.open();
     send(&outbox, "carol", "Task: T3\n\nhi\n").unwrap();
     assert!(bed.samp_log().contains("Task: T3"), "elsewhere it is text");
@@ -32,7 +31,7 @@ fn a_header_of_one_store_goes_to_that_store_and_no_other() {
 
 #[test]
 fn a_whole_message_says_itself_whom_it_is_for() {
-    let bed = bed(Traits { whole: true, ..Traits::default() });
+    let bed = bed(Folder { whole: true, ..Folder::default() });
     let outbox = bed.open();
     let text = format!("{{\n  \"to\": \"{DAN}\"\n}}");
     send(&outbox, "carol", &text).unwrap();
@@ -59,7 +58,7 @@ fn a_whole_message_says_itself_whom_it_is_for() {
 
 #[test]
 fn an_answer_that_is_a_whole_message_goes_to_whom_it_says() {
-    let bed = bed(Traits { whole: true, ..Traits::default() });
+    let bed = bed(Folder { whole: true, ..Folder::default() });
     bed.memory.receive(BOB, &[ME], "m1", 10, None);
     let outbox = bed.open();
     let target = || Target::Thread { store: "amp".into(), id: "m1".into() };
@@ -71,7 +70,7 @@ fn an_answer_that_is_a_whole_message_goes_to_whom_it_says() {
 
 #[test]
 fn a_store_that_is_meant_only_by_name_is_named() {
-    let bed = bed(Traits { only_via: true, ..Traits::default() });
+    let bed = bed(Folder { only_via: true, ..Folder::default() });
     let outbox = bed.open();
     // It knows `agent`, and still is not the one.
     send(&outbox, "agent", "hi\n").unwrap();
@@ -91,7 +90,7 @@ fn a_store_that_is_meant_only_by_name_is_named() {
 
 #[test]
 fn an_address_of_nobody_else_is_told_with_the_line_that_names_the_store() {
-    let bed = bed(Traits { only_via: true, ..Traits::default() });
+    let bed = bed(Folder { only_via: true, ..Folder::default() });
     let outbox = bed.open();
     let long = "x".repeat(65);
     let e = send(&outbox, "x", &format!("To: {long}\n\nhi\n")).unwrap_err();
@@ -103,10 +102,10 @@ fn an_address_of_nobody_else_is_told_with_the_line_that_names_the_store() {
 
 /// Messages to me in threads of these ids.
 fn in_threads(ids: &[&str]) -> Bed {
-    let bed = bed(Traits { origins: true, ..Traits::default() });
+    let bed = bed(Folder { origins: true, ..Folder::default() });
     for (n, id) in ids.iter().enumerate() {
         bed.memory.receive(BOB, &[ME], &format!("m{n}"), 10 + n as i64, None);
-        bed.memory.letters.lock()[n].message.thread = Some((*id).to_owned());
+        bed.memory.folder.lock().change(n as u32, |l| l.message.thread = Some((*id).to_owned()));
     }
     bed
 }
@@ -133,12 +132,16 @@ fn an_answer_goes_to_the_thread_of_its_folder_and_a_header_means_the_one_without
     assert!(bed.samp_log().contains("\"thread\": \"t\""), "{}", bed.samp_log());
 }
 
+fn empty(id: &str) -> EmptyThread {
+    EmptyThread { id: id.into(), title: None, time: Timestamp::from_secs(5) }
+}
+
 #[test]
 fn a_thread_without_messages_can_be_begun() {
-    let bed = bed(Traits {
+    let bed = bed(Folder {
         origins: true,
-        empty: vec!["bare".into(), "bare\0tree".into()],
-        ..Traits::default()
+        empty: vec![empty("bare"), empty("bare\0tree")],
+        ..Folder::default()
     });
     let outbox = bed.open();
     let target = |id: &str| Target::Thread { store: "amp".into(), id: id.into() };
@@ -147,7 +150,7 @@ fn a_thread_without_messages_can_be_begun() {
     send_as(&outbox, "x", target("bare\0tree"), &format!("To: {BOB}\n\nyou\n")).unwrap();
     let sent = last(&bed).message;
     assert_eq!((sent.to, sent.thread.as_deref()), (vec![BOB.to_owned()], Some("bare\0tree")));
-    bed.memory.traits.lock().whom = Some(DAN.into());
+    bed.memory.folder.lock().whom = Some(DAN.into());
     send_as(&outbox, "x", target("bare"), "whom it concerns\n").unwrap();
     let sent = last(&bed).message;
     assert_eq!((sent.to, sent.thread.as_deref()), (vec![DAN.to_owned()], Some("bare")));
@@ -162,7 +165,7 @@ fn bodies(bed: &Bed) -> Vec<String> {
 fn a_locked_thread_delays_nobody_else_and_keeps_its_order() {
     let bed = in_threads(&["t", "u"]);
     let outbox = bed.open();
-    bed.memory.traits.lock().locked = vec!["t".into()];
+    bed.memory.folder.lock().locked = vec!["t".into()];
     let to = |thread: &str, text: &str| {
         send(&outbox, BOB, &format!("Thread: {thread}\n\n{text}\n")).unwrap();
     };
@@ -174,7 +177,7 @@ fn a_locked_thread_delays_nobody_else_and_keeps_its_order() {
     assert_eq!(stuck.len(), 2);
     assert!(stuck.iter().all(|(to, why)| to == BOB && why == "thread t is locked"), "{stuck:?}");
     let begin = Instant::now();
-    bed.memory.traits.lock().locked.clear();
+    bed.memory.folder.lock().locked.clear();
     wait_until("it is tried again", || outbox.stuck().is_empty());
     assert!(begin.elapsed() < Duration::from_secs(2), "in a moment, and not when others are");
     assert_eq!(bodies(&bed), ["other", "first", "second"]);
@@ -184,11 +187,11 @@ fn a_locked_thread_delays_nobody_else_and_keeps_its_order() {
 fn what_waits_for_a_locked_thread_is_sent_by_the_next_process() {
     let bed = in_threads(&["t"]);
     let outbox = bed.open();
-    bed.memory.traits.lock().locked = vec!["t".into()];
+    bed.memory.folder.lock().locked = vec!["t".into()];
     send(&outbox, BOB, "Thread: t\n\nlate\n").unwrap();
     outbox.close();
     assert_eq!(bodies(&bed), [""; 0]);
-    bed.memory.traits.lock().locked.clear();
+    bed.memory.folder.lock().locked.clear();
     let outbox = bed.open();
     assert_eq!((bodies(&bed), outbox.stuck()), (vec!["late".to_owned()], vec![]));
 }

@@ -124,7 +124,7 @@ fn whole(reading: &mut Reading, found: Verified<'_>) {
     reading.claim = Some(scope.map_or_else(Claim::Malformed, |scope| Claim::Signed {
         key: Some(found.key),
         signature: found.signature,
-        covered: Covered::one(found.covered),
+        covered: Covered::proven(found.covered, found.key, found.signature),
         scope,
     }));
 }
@@ -148,7 +148,7 @@ fn part(reading: &mut Reading, found: &Verified<'_>) {
     reading.claim = Some(Claim::Signed {
         key: Some(found.key),
         signature: found.signature,
-        covered: Covered::one(found.covered.clone()),
+        covered: Covered::proven(found.covered.clone(), found.key, found.signature),
         scope: ClaimScope::Part,
     });
 }
@@ -165,7 +165,7 @@ fn broken(block: &Block<'_>) -> Claim {
         return Claim::Malformed(wrong_fingerprint(&key));
     }
     let (body, inside) = (block.body.to_owned(), block.inside.to_owned());
-    let covered = Covered::Lazy(Arc::new(move |accept| {
+    let covered = Covered::lazy(Arc::new(move |accept| {
         unwrap::readings(&body, &inside, &mut |reading| accept(reading.bytes.as_bytes()))
     }));
     Claim::Signed { key: Some(key), signature, covered, scope: ClaimScope::Whole }
@@ -262,11 +262,12 @@ fn legacy(reading: &mut Reading, letter: &Letter) {
     let lines = letter.headers.iter().filter(|(name, _)| name != "Signature");
     let lines: Vec<String> = lines.map(|(name, value)| format!("{name}: {value}")).collect();
     let covered = format!("{}\n---\n{}", lines.join("\n"), letter.body).into_bytes();
-    reading.signature = verify::verify(&key, &covered, &signature).then_some(signature);
-    reading.claim = Some(Claim::Signed {
+    let claim = Claim::Signed {
         key: Some(key),
         signature,
         covered: Covered::one(covered),
         scope: ClaimScope::Whole,
-    });
+    };
+    reading.signature = verify::verify_claim(&key, &claim).then_some(signature);
+    reading.claim = Some(claim);
 }

@@ -12,9 +12,9 @@ use super::place::Place;
 use super::text::{self, Letter};
 use super::{names, thread};
 use crate::model::{Claim, ClaimScope, PublicKey, Timestamp, verify};
+use crate::store::Found;
 use crate::store::engine::files::{Facts, on_disk};
 use crate::store::fs::{self, Stamp};
-use crate::store::{Found, Location};
 
 /// A larger file is not a message; it is not read into memory.
 pub(super) const MAX_FILE: usize = fs::MAX_RECORD;
@@ -367,23 +367,15 @@ impl Parsed {
         let to = recipients(&self.reading.to, &self.reading.cc);
         let subject = self.reading.subject.as_deref().unwrap_or_default();
         Found {
-            name_time: None,
-            noted: false,
-            at: Location { source: 0, offset: 0, len: 0 },
-            line: 0,
             thread: Cow::Owned(thread_of(subject, &self.from, &to, me)),
             from: Cow::Owned(self.from),
             to: Cow::Owned(to.join(", ")),
             answers: self.reading.answers.map(Cow::Owned),
             id: Cow::Owned(self.id),
             time: Timestamp::from_millis(self.kept.time),
-            to_me: false,
-            from_me: false,
-            id_verified: true,
-            read: None,
-            parts: false,
             claim: self.reading.claim.map(Box::new),
             idempotency_key: self.reading.idempotency_key.map(String::into_boxed_str),
+            ..Found::default()
         }
     }
 }

@@ -423,22 +423,17 @@ fn found<'r>(
     let parts = stored.attachments.iter().any(|a| filename::check_attachment(a).is_none());
     let key = stored.idempotency_key.as_deref().filter(|_| place.from_me);
     Found {
-        name_time: None,
-        noted: false,
-        at: File::<Kept>::at(0, 0),
-        line: 0,
         thread: thread_of(&stored.id, place.twin.as_ref()).into_owned().into(),
         id: id_of(&stored, place.twin.as_ref()),
         to: facts.to.into(),
-        answers: None,
         time: facts.time,
         to_me,
         from_me: place.from_me && roster.may_write_as(&facts.from),
         from: facts.from.into(),
-        id_verified: true,
         read: to_me.then_some(facts.read || stale),
         parts,
         claim: claim.map(Box::new),
         idempotency_key: key.map(Into::into),
+        ..Found::default()
     }
 }

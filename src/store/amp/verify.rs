@@ -76,7 +76,7 @@ pub fn claim(stored: &Stored<'_>, key: Option<PublicKey>) -> Result<Option<Claim
         return Ok(Some(Claim::Malformed(why.into())));
     };
     let signed = Arc::new(Signed::of(stored));
-    let covered = Covered::Lazy(Arc::new(move |accept| signed.search(accept).is_some()));
+    let covered = Covered::lazy(Arc::new(move |accept| signed.search(accept).is_some()));
     Ok(Some(Claim::Signed { key, signature, covered, scope: ClaimScope::Whole }))
 }
 

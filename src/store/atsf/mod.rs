@@ -182,10 +182,6 @@ impl Store for Atsf {
         true
     }
 
-    fn restates(&self) -> bool {
-        true
-    }
-
     fn empty_threads(&self) -> Vec<EmptyThread> {
         self.table.read().empty()
     }

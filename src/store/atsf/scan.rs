@@ -30,7 +30,7 @@ use super::{Atsf, recipient, sign, thread};
 use crate::model::{Timestamp, one_line};
 use crate::store::below;
 use crate::store::fs::{self, Stamp};
-use crate::store::{Found, Location, Rejected, Sink};
+use crate::store::{Again, Found, Location, Rejected, Sink, all_from};
 use rustix::fs::FileType;
 
 /// How long a log that lost lines is not believed.
@@ -110,7 +110,9 @@ impl Scan<'_> {
             self.sink.begin_rescan(&[source]);
             self.store.table.write().put(n, new.clone());
             if let Some(reason) = refused(&new) {
-                self.sink.batch(&mut Vec::new(), &mut vec![refusal(source, &new, reason)]);
+                let path = self.store.path_of_source(source).unwrap_or_default();
+                let refused = Rejected { path, ..refusal(source, &new, reason) };
+                self.sink.batch(&mut Vec::new(), &mut vec![refused]);
             }
             self.sink.end_rescan(&[source]);
         }
@@ -404,6 +406,8 @@ impl Scan<'_> {
             }
         }
         if !found.is_empty() || !rejected.is_empty() {
+            let path = self.store.path_of_source(Source::Log(n).number()).unwrap_or_default();
+            all_from(&path, &mut found, &mut rejected);
             self.sink.batch(&mut found, &mut rejected);
         }
         is_message
@@ -455,13 +459,14 @@ impl Scan<'_> {
             name_time: Some(name_time),
             to_me: !mine,
             from_me: mine,
-            id_verified: true,
+            again: Again::Rewritten,
             read: None,
             parts: line.has_parts(),
             noted: false,
             claim: line.signed.then(|| sign::claim(text)).flatten().map(Box::new),
             idempotency_key: line.idem.as_deref().filter(|_| mine).map(Into::into),
             from: line.role,
+            ..Found::default()
         }
     }
 
@@ -488,10 +493,9 @@ fn refusal(source: u32, thread: &Thread, reason: String) -> Rejected {
     let millis = i64::try_from(thread.meta.mtime.div_euclid(1_000_000)).unwrap_or_default();
     Rejected {
         at: Location { source, offset: 0, len },
-        line: 0,
         reason,
         time: Timestamp::from_millis(millis),
-        incomplete: false,
+        ..Rejected::default()
     }
 }
 
@@ -507,6 +511,7 @@ fn bad_line(at: Location, thread: &Thread, error: &line::LineError, tail: bool) 
         },
         time: Timestamp::from_millis(thread.tally.last_time.unwrap_or(thread.created)),
         incomplete: tail,
+        ..Rejected::default()
     }
 }
 

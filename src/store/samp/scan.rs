@@ -24,7 +24,7 @@ use super::record::{self, Parsed, Scratch};
 use super::sources::{Source, Sources};
 use crate::model::Timestamp;
 use crate::store::fs::{self, Fault, Stamp};
-use crate::store::{Found, Location, Rejected, Sink, StoreError};
+use crate::store::{Again, Found, Location, Rejected, Sink, StoreError, all_from};
 
 /// Bytes read at once: they, and what is found in them, fit the processor's cache, and no index is
 /// locked for longer than one batch takes.
@@ -382,7 +382,8 @@ impl<'s> Reader<'s> {
             line: source.lines,
             reason: format!("the line is longer than {} MiB", MAX_LINE >> 20),
             time: Timestamp::from_secs(source.last_time),
-            incomplete: false,
+            path: source.file_name.clone(),
+            ..Rejected::default()
         };
         self.sink.batch(&mut Vec::new(), &mut vec![rejected]);
         Ok(next)
@@ -446,6 +447,7 @@ impl<'s> Reader<'s> {
             self.line(text, at, incomplete, &mut place, &mut found, &mut rejected);
         }
         source.last_time = place.last_time.secs();
+        all_from(&source.file_name, &mut found, &mut rejected);
         self.sink.batch(&mut found, &mut rejected);
     }
 
@@ -482,7 +484,8 @@ impl<'s> Reader<'s> {
         } else {
             error
         };
-        rejected.push(Rejected { at, line: place.line, reason, time: place.last_time, incomplete });
+        let (line, time) = (place.line, place.last_time);
+        rejected.push(Rejected { at, line, reason, time, incomplete, ..Rejected::default() });
     }
 
     /// Some writers end lines with a bare CR. True if every piece was a message.
@@ -546,7 +549,7 @@ impl<'s> Reader<'s> {
             to_me: parsed.to == self.me.as_str(),
             from_me: place.from_me,
             time: Timestamp::from_secs(parsed.secs),
-            id_verified: parsed.id_verified,
+            again: if parsed.id_verified { Again::Same } else { Again::Claimed },
             read: None,
             name_time: None,
             noted: false,
@@ -558,6 +561,7 @@ impl<'s> Reader<'s> {
             to: parsed.to,
             thread: parsed.thread,
             id: parsed.id,
+            ..Found::default()
         }
     }
 }

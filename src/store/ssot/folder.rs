@@ -51,10 +51,7 @@ pub(super) struct Listing {
 
 /// A time as this format writes it: RFC 3339, UTC, milliseconds.
 pub(super) fn rfc3339(time: Timestamp) -> String {
-    let stamp = time.calendar().stamp();
-    let part = |from: usize, to: usize| stamp.get(from..to).unwrap_or_default();
-    let (date, clock) = ([part(0, 4), part(4, 6), part(6, 8)], [part(9, 11), part(11, 13)]);
-    format!("{}T{}:{}", date.join("-"), clock.join(":"), part(13, 20))
+    time.rfc3339()
 }
 
 /// Lists a folder; one that is not there is empty.

@@ -308,11 +308,12 @@ impl Ssot {
             if old.is_reported() && !stays && !unchanged {
                 again.push(candidate.source);
             }
+            let path = table.path(candidate.source).unwrap_or_default();
             match outcome {
                 Outcome::Message(facts, message) => {
                     new.facts = *facts;
                     new.flags.set(Flags::MESSAGE, true);
-                    found.push(*message);
+                    found.push(Found { path: path.into(), ..*message });
                 }
                 Outcome::Copy => new.flags.set(Flags::ODD, true),
                 Outcome::Rejected { rejected: refused, odd } => {
@@ -320,7 +321,7 @@ impl Ssot {
                     new.flags.set(Flags::ODD, odd);
                     let known = old.is_rejected() && old.digest == new.digest;
                     new.flags.set(Flags::LOGGED, known && old.flags.has(Flags::LOGGED));
-                    rejected.push(refused);
+                    rejected.push(Rejected { path, ..refused });
                 }
                 Outcome::Wait => continue,
                 Outcome::Unread(e) => {
@@ -466,12 +467,12 @@ impl Ssot {
             name_time: None,
             to_me,
             from_me,
-            id_verified: true,
             read: (to_me && acked.is_some()).then_some(true),
             parts: false,
             noted: from_me && !message.soft.is_empty(),
             claim: claim_of(dir, candidate, bytes)?.map(Box::new),
             idempotency_key: idem.map(Into::into),
+            ..Found::default()
         };
         Ok((Facts::of(message), found))
     }
@@ -562,7 +563,7 @@ pub(super) fn read_claim(dir: &OwnedFd, stem: &str, message: &[u8]) -> io::Resul
 
 fn refused(source: u32, stamp: &Stamp, len: usize, reason: String, incomplete: bool) -> Rejected {
     let at = Location { source, offset: 0, len: len as u32 };
-    Rejected { at, line: 0, reason, time: on_disk(stamp), incomplete }
+    Rejected { at, reason, time: on_disk(stamp), incomplete, ..Rejected::default() }
 }
 
 /// A file's own modification time.

@@ -288,8 +288,9 @@ mod tests {
             }
             saved.truncate(saved.len().saturating_sub(cut));
             if let Some(t) = Table::restore(&saved, "admin") {
+                prop_assert_eq!(t.files.len(), sample().files.len());
                 for n in 0..t.files.len() as u32 {
-                    let _ = t.path(n);
+                    prop_assert!(t.path(n).is_some_and(|path| path.ends_with(".json")), "{}", n);
                 }
             }
         }

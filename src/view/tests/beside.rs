@@ -8,7 +8,7 @@ fn asking(id: &str, secs: i64) -> Letter {
 }
 
 fn acks(b: &Bed) -> Vec<u32> {
-    std::mem::take(&mut *b.stores[0].acks.lock())
+    std::mem::take(&mut b.stores[0].folder.lock().acks)
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn only_bytes_acknowledge_and_once_is_enough() {
     b.tree.release(&file);
     assert_eq!(acks(&b), [0]);
     // Without a mount it is the same.
-    b.stores[0].change(0, |l| (l.wants_ack, l.read) = (true, Some(false)));
+    b.stores[0].folder.lock().change(0, |l| (l.wants_ack, l.read) = (true, Some(false)));
     b.tree.write(&format!("archive/{DAY}/{STEM}.ack"), b"seen").unwrap();
     assert_eq!(acks(&b), [0]);
 }
@@ -61,7 +61,7 @@ fn only_bytes_acknowledge_and_once_is_enough() {
 #[test]
 fn the_writer_hears_why_it_cannot_be_acknowledged() {
     let b = bed(vec![store(vec![asking("00000001aaaa", T0)])]);
-    let fails = |list: Vec<StoreError>| *b.stores[0].ack_fails.lock() = list;
+    let fails = |list: Vec<StoreError>| b.stores[0].folder.lock().ack_fails = list;
     let write = || b.write("inbox", &format!("{STEM}.ack"), "ok", false);
     fails(vec![StoreError::Refused("task_locked: it is locked".into())]);
     let e = write().unwrap_err();
@@ -71,11 +71,11 @@ fn the_writer_hears_why_it_cannot_be_acknowledged() {
     fails(vec![StoreError::Moved, StoreError::Moved]);
     assert_eq!(write().unwrap_err().errno(), libc::ENOENT);
     fails(vec![StoreError::Moved]);
-    let before = b.stores[0].deliveries.load(Ordering::Relaxed);
+    let before = b.stores[0].folder.lock().deliveries;
     write().unwrap();
     assert_eq!(b.tree.index().read().unread(), 0);
     let deadline = std::time::Instant::now() + Duration::from_secs(5);
-    while b.stores[0].deliveries.load(Ordering::Relaxed) == before {
+    while b.stores[0].folder.lock().deliveries == before {
         assert!(std::time::Instant::now() < deadline, "what is derived is brought up to date");
         std::thread::sleep(Duration::from_millis(2));
     }

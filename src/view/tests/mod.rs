@@ -3,7 +3,6 @@
 
 mod beside;
 mod shown;
-mod store;
 mod texts;
 mod threads;
 
@@ -20,7 +19,7 @@ use crate::model::{
 };
 use crate::outbox::{self, Keys};
 use crate::store::Durability;
-use store::{Letter, TestBook, TestStore, as_stores, letter};
+use crate::store::testing::{Folder, Letter, Memory, Texts};
 
 /// 2026-04-24T17:42:03Z.
 const T0: i64 = 1_777_052_523;
@@ -28,27 +27,54 @@ const DAY: &str = "2026-04-24";
 
 struct Bed {
     dir: tempfile::TempDir,
-    stores: Vec<Arc<TestStore>>,
+    stores: Vec<Arc<Memory>>,
     tree: Tree,
 }
 
-fn store(letters: Vec<Letter>) -> TestStore {
-    let letters = crate::model::locks::Mutex::new(letters.into_iter().map(Ok).collect());
-    TestStore { name: "amp".into(), letters, ..TestStore::default() }
+fn store(letters: Vec<Letter>) -> Memory {
+    named("amp", letters)
 }
 
-fn bed(stores: Vec<TestStore>) -> Bed {
+fn named(name: &str, letters: Vec<Letter>) -> Memory {
+    let folder = Folder { closed: true, text_only: true, ..Folder::default() };
+    let memory = Memory::new(name, "me", &Arc::new(Mutex::new(folder)));
+    letters.into_iter().for_each(|letter| memory.folder.lock().push(letter));
+    memory
+}
+
+/// A letter to me with these files.
+fn letter(id: &str, secs: i64, files: &[(&str, &str)]) -> Letter {
+    let attachments = files.iter().map(|(name, text)| Attachment {
+        name: (*name).to_owned(),
+        size: text.len() as u64,
+        withheld: None,
+    });
+    let message = Message {
+        from: Some("bob@x".into()),
+        to: vec!["me".into()],
+        time: Timestamp::from_secs(secs),
+        thread: Some(id.to_owned()),
+        id: id.to_owned(),
+        attachments: attachments.collect(),
+        body: "hello".into(),
+        ..Message::default()
+    };
+    let files = files.iter().map(|(_, text)| text.as_bytes().to_vec()).collect();
+    Letter { message, files, ..Letter::default() }
+}
+
+fn bed(stores: Vec<Memory>) -> Bed {
     bed_with(stores, false)
 }
 
-fn bed_with(stores: Vec<TestStore>, read_only: bool) -> Bed {
+fn bed_with(stores: Vec<Memory>, read_only: bool) -> Bed {
     let dir = tempfile::tempdir().unwrap();
-    let stores: Vec<Arc<TestStore>> = stores.into_iter().map(Arc::new).collect();
+    let stores: Vec<Arc<Memory>> = stores.into_iter().map(Arc::new).collect();
     let tree = tree(&dir, &stores, read_only);
     Bed { dir, stores, tree }
 }
 
-fn tree(dir: &tempfile::TempDir, stores: &[Arc<TestStore>], read_only: bool) -> Tree {
+fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tree {
     let keyring = Arc::new(Keyring::open(&dir.path().join("keyring.json")).unwrap());
     let settings = index::Settings {
         marks: dir.path().join("marks"),
@@ -58,7 +84,9 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<TestStore>], read_only: bool) -> 
         my_keys: vec![None; stores.len()],
     };
     let keys = Arc::new(Keys::new(Err("no key".into()), Arc::clone(&keyring)));
-    let index = Index::open(as_stores(stores), keyring, settings, &mut |_, _| {}).unwrap();
+    stores.iter().for_each(|store| store.reset());
+    let as_stores = stores.iter().map(|s| Arc::clone(s) as Arc<dyn Store>).collect();
+    let index = Index::open(as_stores, keyring, settings, &mut |_, _| {}).unwrap();
     let index = Arc::new(index);
     let settings = outbox::Settings {
         durability: Durability::None,
@@ -134,7 +162,7 @@ impl Bed {
         self.tree.unlink(&self.tree.resolve(folder).unwrap(), name)
     }
 
-    fn book(&self) -> &TestBook {
+    fn book(&self) -> &Texts {
         self.stores[0].book.as_ref().unwrap()
     }
 }

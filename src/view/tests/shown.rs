@@ -61,9 +61,9 @@ fn looking_at_many_files_reads_the_message_once() {
     let b = bed(vec![store(vec![letter("00000001aaaa", T0, &files)])]);
     let dir = format!("archive/{DAY}/{STEM}.d");
     assert_eq!(b.tree.ls(&dir).unwrap().iter().map(|l| l.size).sum::<u64>(), 49 * 50 / 2);
-    assert_eq!(b.stores[0].reads.load(Ordering::Relaxed), 1);
+    assert_eq!(b.stores[0].folder.lock().reads, 1);
     // A file that changed in the store is seen as it is now, at the latest after a moment.
-    b.stores[0].change(0, |l| {
+    b.stores[0].folder.lock().change(0, |l| {
         l.files[3] = b"longer".to_vec();
         l.message.attachments[3].size = 6;
     });
@@ -75,8 +75,8 @@ fn looking_at_many_files_reads_the_message_once() {
 fn a_file_on_disk_is_read_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let big = "0123456789".repeat(100_000);
-    let mut s = store(vec![letter("00000001aaaa", T0, &[("big", &big)])]);
-    s.on_disk = Some(dir.path().to_owned());
+    let s = store(vec![letter("00000001aaaa", T0, &[("big", &big)])]);
+    s.folder.lock().on_disk = Some(dir.path().to_owned());
     let b = bed(vec![s]);
     let path = format!("archive/{DAY}/{STEM}.d/big");
     let node = b.tree.resolve(&path).unwrap();
@@ -93,7 +93,7 @@ fn inode_numbers_of_files_are_those_of_the_message_and_the_name() {
         letter("00000002aaaa", T0 + 1, &[("a", "1")]),
     ];
     let mut s = store(letters);
-    s.book = Some(TestBook::default());
+    s.book = Some(Texts::default());
     s.book.as_ref().unwrap().put("notes", "x.txt", "x");
     let b = bed(vec![s]);
     let other = STEM.replace("0001", "0002").replace("4203", "4204");
@@ -126,7 +126,7 @@ fn inode_numbers_of_files_are_those_of_the_message_and_the_name() {
 #[test]
 fn folders_know_the_folder_above() {
     let mut s = store(vec![letter("00000001aaaa", T0, &[("a", "1")])]);
-    s.book = Some(TestBook::default());
+    s.book = Some(Texts::default());
     let b = bed(vec![s]);
     for path in ["inbox", &format!("archive/{DAY}"), "threads/00000001aaaa"]
         .map(|f| format!("{f}/{STEM}.d"))
@@ -196,14 +196,14 @@ fn status_tells_what_stores_remark_and_whose_keys_are_shared() {
         (l.message.from, l.message.to, l.from_me) = (Some("me".into()), vec![name.into()], true);
         l
     };
-    let mut s = store(vec![
+    let s = store(vec![
         from("bob@x", "00000001aaaa", T0),
         from("alice@x", "00000002aaaa", T0 + 1),
         to("BOB@x", "00000003aaaa"),
         to("registered", "00000004aaaa"),
         to("nobody@x", "00000005aaaa"),
     ]);
-    s.remarks = vec!["waiting in outbox: 5 to carol\nforged: line".into()];
+    s.folder.lock().remarks = vec!["waiting in outbox: 5 to carol\nforged: line".into()];
     let b = bed(vec![s]);
     let status = b.cat("status.txt");
     let key = PublicKey(SigningKey::from_bytes(&[1; 32]).verifying_key().to_bytes());
@@ -219,7 +219,7 @@ fn status_tells_what_stores_remark_and_whose_keys_are_shared() {
 #[test]
 fn a_refused_file_is_named_after_itself_and_says_where_it_is() {
     let s = store(vec![letter("00000001aaaa", T0, &[])]);
-    s.letters.lock().push(Err("is not JSON".into()));
+    s.folder.lock().refuse(None, "is not JSON");
     let b = bed(vec![s]);
     let hash = names::short_hash("inbox/letter1.json:0", 8);
     let name = format!("letter1-{hash}.txt");
@@ -244,7 +244,7 @@ fn a_message_that_moves_to_another_thread_is_shown_there() {
     let name = b.tree.message_name(ix).unwrap();
     assert!(b.cat(&format!("archive/{DAY}/{name}")).contains("Thread: 00000002aaaa\n"));
     // As if it had left the thread `old`, which now holds nothing: its only message is gone.
-    b.stores[0].letters.lock()[2] = Err("gone".into());
+    b.stores[0].folder.lock().refuse(Some(2), "gone");
     b.tree.index().refresh(0, true).unwrap();
     let changes = Changes { moved: vec![(ix, old)], ..Changes::default() };
     b.tree.forget(&changes);
@@ -271,7 +271,8 @@ fn a_message_that_moves_to_another_thread_is_shown_there() {
 #[test]
 fn readme_tells_of_what_there_is_in_forty_lines() {
     let mut s = store(Vec::new());
-    (s.carries, s.book) = (true, Some(TestBook::default()));
+    s.folder.lock().text_only = false;
+    s.book = Some(Texts::default());
     for read_only in [false, true] {
         let mut plain = store(Vec::new());
         plain.name = "plain".into();
@@ -315,7 +316,7 @@ fn messages_of_one_time_have_a_name_each_and_the_same_in_every_folder() {
     let late = letters.remove(0);
     let mut b = bed(vec![store(letters)]);
     let before = b.names("inbox");
-    b.stores[0].letters.lock().push(Ok(late));
+    b.stores[0].folder.lock().push(late);
     b.tree.index().refresh(0, true).unwrap();
     for round in ["while it runs", "without a snapshot"] {
         let names = b.names("inbox");

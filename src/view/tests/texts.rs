@@ -4,7 +4,7 @@ use super::*;
 
 fn with_book(texts: &[(&str, &str)]) -> Bed {
     let mut s = store(Vec::new());
-    let book = TestBook::default();
+    let book = Texts::default();
     for (name, text) in texts {
         book.put("notes", name, text);
     }
@@ -228,9 +228,9 @@ fn what_cannot_be_saved_is_told_and_kept() {
 #[test]
 fn two_stores_with_texts_have_a_folder_each() {
     let both = ["work", "home"].map(|name| {
-        let book = TestBook::default();
+        let book = Texts::default();
         book.put("notes", "x.txt", name);
-        TestStore { name: name.into(), book: Some(book), ..TestStore::default() }
+        Memory { book: Some(book), ..named(name, Vec::new()) }
     });
     let b = bed(both.into());
     assert_eq!(b.names("me"), ["work", "home"]);
@@ -250,7 +250,7 @@ fn two_stores_with_texts_have_a_folder_each() {
 #[test]
 fn a_read_only_tree_shows_texts_and_takes_none() {
     let mut s = store(Vec::new());
-    s.book = Some(TestBook::default());
+    s.book = Some(Texts::default());
     s.book.as_ref().unwrap().put("notes", "x.txt", "text");
     let b = bed_with(vec![s], true);
     assert_eq!((b.cat("me/notes/x.txt"), b.attr("me/notes/x.txt").mode), ("text".into(), 0o400));

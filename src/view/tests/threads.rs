@@ -9,8 +9,8 @@ fn in_thread(id: &str, thread: &str, secs: i64) -> Letter {
     l
 }
 
-fn labelled(letters: Vec<Letter>) -> TestStore {
-    TestStore { origins: true, name: "atsf".into(), ..store(letters) }
+fn labelled(letters: Vec<Letter>) -> Memory {
+    Memory { origins: true, ..named("atsf", letters) }
 }
 
 fn empty(id: &str, secs: i64) -> EmptyThread {
@@ -80,7 +80,7 @@ fn a_label_that_is_too_long_is_cut_with_its_id() {
 #[test]
 fn a_thread_without_messages_is_a_folder_that_can_be_written() {
     let s = labelled(vec![in_thread("00000001aaaa", "full", T0)]);
-    *s.empty.lock() = vec![empty("bare", T0 + 50), empty("bare\0tree", 7)];
+    s.folder.lock().empty = vec![empty("bare", T0 + 50), empty("bare\0tree", 7)];
     let b = bed(vec![s]);
     assert_eq!(b.names("threads"), ["bare", "bare~tree", "full"]);
     assert_eq!(b.names("transcripts"), ["full.txt"], "there is nothing to read in the others");
@@ -105,11 +105,11 @@ fn a_thread_without_messages_is_a_folder_that_can_be_written() {
 #[test]
 fn a_thread_without_messages_goes_when_it_is_not_reported_and_gets_a_transcript_with_its_first() {
     let s = labelled(Vec::new());
-    *s.empty.lock() = vec![empty("a", 5), empty("b", 6)];
+    s.folder.lock().empty = vec![empty("a", 5), empty("b", 6)];
     let b = bed(vec![s]);
     let threads = ["a", "b"].map(|id| b.tree.index().read().find_thread(0, id).unwrap());
-    b.stores[0].letters.lock().push(Ok(in_thread("00000001aaaa", "b", T0)));
-    b.stores[0].empty.lock().clear();
+    b.stores[0].folder.lock().push(in_thread("00000001aaaa", "b", T0));
+    b.stores[0].folder.lock().empty.clear();
     b.tree.index().refresh(0, true).unwrap();
     assert_eq!(
         (b.names("threads"), b.names("transcripts")),
@@ -139,7 +139,7 @@ fn the_thread_that_came_first_keeps_the_short_name() {
     let short = b.names("threads").remove(0);
     assert_eq!(short.len(), 199);
     // The later one says that it is older.
-    b.stores[0].letters.lock().push(Ok(in_thread("00000002aaaa", &second, T0 - 9)));
+    b.stores[0].folder.lock().push(in_thread("00000002aaaa", &second, T0 - 9));
     b.tree.index().refresh(0, true).unwrap();
     for round in ["while it runs", "with a snapshot", "without one"] {
         let names = b.names("threads");

@@ -297,9 +297,18 @@ impl<'s, F: Format> Scan<'s, F> {
     }
 
     fn report(&mut self, found: &mut Vec<Found<'_>>, refused: &mut Vec<Rejected>) {
-        if !found.is_empty() || !refused.is_empty() {
-            self.sink.batch(found, refused);
+        if found.is_empty() && refused.is_empty() {
+            return;
         }
+        let table = self.files.table.read();
+        for one in found.iter_mut() {
+            one.path = table.path(one.at.source).unwrap_or_default().into();
+        }
+        for one in refused.iter_mut() {
+            one.path = table.path(one.at.source).unwrap_or_default();
+        }
+        drop(table);
+        self.sink.batch(found, refused);
     }
 
     /// Whether an unfinished file is given a moment.
@@ -477,9 +486,9 @@ fn reject<T: super::Facts>(
     table.change(n, |_, facts| *facts = refusal.facts);
     Rejected {
         at: File::<T>::at(n, opened.bytes.len()),
-        line: 0,
         reason: one_line(&refusal.reason).into_owned(),
         time: refusal.time.unwrap_or_else(|| on_disk(&opened.stamp)),
         incomplete: refusal.incomplete,
+        ..Rejected::default()
     }
 }

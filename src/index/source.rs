@@ -1,0 +1,83 @@
+//! Which file of which store; sets of small numbers.
+
+use bytemuck::{Pod, Zeroable};
+use serde::{Deserialize, Serialize};
+
+/// The rest says which store.
+const FILE_BITS: u32 = 24;
+
+/// A file of a store, by the numbers that the index and the store gave them, in 32 bits.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Pod, Zeroable, Serialize, Deserialize,
+)]
+#[repr(transparent)]
+pub struct Source(u32);
+
+impl Source {
+    /// So many stores can be told apart.
+    pub const STORES: usize = 1 << (u32::BITS - FILE_BITS);
+
+    /// The file that a store gave this number.
+    pub(super) fn new(store: usize, file: u32) -> Self {
+        debug_assert!(store < Self::STORES && file < 1 << FILE_BITS, "{store} {file}");
+        Self((store as u32) << FILE_BITS | file)
+    }
+
+    /// The number of the store.
+    pub fn store(self) -> usize {
+        (self.0 >> FILE_BITS) as usize
+    }
+
+    /// The number that the store gave the file.
+    pub fn file(self) -> u32 {
+        self.0 & ((1 << FILE_BITS) - 1)
+    }
+}
+
+/// A set of small numbers, one bit each.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Bits(Vec<u64>);
+
+impl Bits {
+    pub fn insert(&mut self, number: u32) {
+        let word = number as usize / 64;
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        if let Some(word) = self.0.get_mut(word) {
+            *word |= 1 << (number % 64);
+        }
+    }
+
+    pub fn has(&self, number: u32) -> bool {
+        self.0.get(number as usize / 64).is_some_and(|word| word & 1 << (number % 64) != 0)
+    }
+}
+
+impl<'a> FromIterator<&'a u32> for Bits {
+    fn from_iter<I: IntoIterator<Item = &'a u32>>(numbers: I) -> Self {
+        let mut bits = Self::default();
+        numbers.into_iter().for_each(|number| bits.insert(*number));
+        bits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn store_and_file_are_kept(store in 0..Source::STORES, file in 0u32..1 << FILE_BITS) {
+            let source = Source::new(store, file);
+            prop_assert_eq!((source.store(), source.file()), (store, file));
+        }
+
+        #[test]
+        fn a_set_has_what_was_put_in(numbers in prop::collection::btree_set(0u32..300, 0..40)) {
+            let bits: Bits = numbers.iter().collect();
+            prop_assert!((0..400).all(|n| bits.has(n) == numbers.contains(&n)));
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What the tests of the index share: a mailbox over one store in memory.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::model::locks::{Level, Mutex};
+use ed25519_dalek::{Signer as _, SigningKey};
+
+use super::entry::{Entry, MsgIx};
+use super::{Changes, Index, Settings};
+use crate::identity::Keyring;
+use crate::model::{Claim, ClaimScope, Covered, PublicKey, Timestamp, Unsigned};
+pub(super) use crate::store::testing::{Answer, Folder, Memory};
+use crate::store::{Found, Location, Store};
+
+/// A message to me.
+pub(super) fn message(from: &str, id: &str, secs: i64) -> Found<'static> {
+    Found {
+        at: Location { source: 0, offset: 0, len: 100 },
+        from: from.to_owned().into(),
+        to: "me".into(),
+        thread: id.to_owned().into(),
+        id: id.to_owned().into(),
+        time: Timestamp::from_secs(secs),
+        to_me: true,
+        read: Some(false),
+        ..Found::default()
+    }
+}
+
+/// The same, in answer to another and signed.
+pub(super) fn reply(from: &str, id: &str, secs: i64, to: &str, seed: u8) -> Found<'static> {
+    let answers = Some(Cow::Owned(to.to_owned()));
+    let claim = Some(Box::new(signed(seed, ClaimScope::Whole)));
+    Found { answers, claim, ..message(from, id, secs) }
+}
+
+pub(super) fn public(seed: u8) -> PublicKey {
+    PublicKey(SigningKey::from_bytes(&[seed; 32]).verifying_key().to_bytes())
+}
+
+pub(super) fn signed(seed: u8, scope: ClaimScope) -> Claim {
+    let text = b"text".to_vec();
+    Claim::Signed {
+        key: Some(public(seed)),
+        signature: SigningKey::from_bytes(&[seed; 32]).sign(&text).to_bytes(),
+        covered: Covered::one(text),
+        scope,
+    }
+}
+
+/// A mailbox over one such store, which can be closed and opened again.
+pub(super) struct Bed {
+    pub dir: tempfile::TempDir,
+    pub folder: Arc<Mutex<Folder>>,
+    pub unsigned: Unsigned,
+    pub my_key: Option<PublicKey>,
+}
+
+impl Bed {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let folder: Arc<Mutex<Folder>> = Arc::default();
+        folder.lock().answer = Answer::Noted;
+        Self { dir, folder, unsigned: Unsigned::Accept, my_key: None }
+    }
+
+    pub fn keyring(&self) -> Keyring {
+        Keyring::open(&self.dir.path().join("keyring.json")).unwrap()
+    }
+
+    pub fn open(&self) -> Index {
+        self.open_with(&self.memory())
+    }
+
+    /// One process's view of the store.
+    pub fn memory(&self) -> Arc<Memory> {
+        Arc::new(Memory::new("memory", "me", &self.folder))
+    }
+
+    pub fn open_with(&self, store: &Arc<Memory>) -> Index {
+        let settings = Settings {
+            marks: self.dir.path().join("marks"),
+            snapshot: self.dir.path().join("snapshot"),
+            unsigned: self.unsigned,
+            read_only: false,
+            my_keys: vec![self.my_key],
+        };
+        let store: Arc<dyn Store> = Arc::clone(store) as _;
+        Index::open(vec![store], Arc::new(self.keyring()), settings, &mut |_, _| {}).unwrap()
+    }
+
+    pub fn drop_cache(&self) {
+        let _ = std::fs::remove_file(self.dir.path().join("snapshot"));
+    }
+
+    pub fn put(&self, source: u32, found: Found<'static>) {
+        self.folder.lock().put(source, found);
+    }
+
+    /// What was told since this was asked last.
+    pub fn told(&self) -> Vec<(u32, bool)> {
+        std::mem::take(&mut self.folder.lock().told)
+    }
+}
+
+/// The message with this id.
+#[track_caller]
+pub(super) fn at(index: &Index, id: &str) -> MsgIx {
+    index.read().find_id(0, id).unwrap()
+}
+
+/// Its entry.
+#[track_caller]
+pub(super) fn entry(index: &Index, id: &str) -> Entry {
+    let ix = at(index, id);
+    *index.read().entry(ix).unwrap()
+}
+
+/// The id of its thread.
+#[track_caller]
+pub(super) fn thread(index: &Index, id: &str) -> String {
+    let entry = entry(index, id);
+    let core = index.read();
+    core.thread_id(entry.thread).unwrap().0.to_owned()
+}
+
+/// Everything that is published from now on.
+pub(super) fn listen(index: &Index) -> Arc<Mutex<Vec<Changes>>> {
+    let heard = Arc::new(Mutex::at(Level::File, Vec::new()));
+    let into = Arc::clone(&heard);
+    index.subscribe(move |changes| into.lock().push(changes.clone()));
+    heard
+}

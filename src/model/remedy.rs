@@ -1,0 +1,57 @@
+//! What a person can do about something that is wrong.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::shell_word;
+
+/// What a person can do, said by whoever found out what is wrong. Only here it becomes a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Give the file or folder these permissions.
+    Permit(PathBuf, u32),
+    /// Make the file or folder one's own.
+    Own(PathBuf),
+    /// Move the file out of the way.
+    MoveAway(PathBuf),
+    /// Trust the key that was refused last for an address.
+    Trust(String),
+    /// Look which keys are pinned.
+    ListKeys,
+    /// End the mount.
+    Unmount(PathBuf),
+    /// End the process.
+    End(u32),
+    /// Send a draft of `outbox/` by giving it another name for the same.
+    Rename(String, String),
+    /// Send the text of a composing folder once more.
+    SendFolder(String),
+    /// Write the text of a draft to it once more.
+    WriteAgain(String),
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |path: &Path| shell_word(&path.to_string_lossy());
+        match self {
+            Self::Permit(path, mode) => write!(f, "chmod {mode:o} {}", word(path)),
+            Self::Own(path) => {
+                let me = rustix::process::geteuid().as_raw();
+                let sudo = if me == 0 { "" } else { "sudo " };
+                write!(f, "{sudo}chown {me} {}", word(path))
+            }
+            Self::MoveAway(path) => write!(f, "mv {0} {0}.bad", word(path)),
+            Self::Trust(address) => write!(f, "msgfs key trust {}", shell_word(address)),
+            Self::ListKeys => f.write_str("msgfs key list"),
+            Self::Unmount(dir) => write!(f, "msgfs umount {}", word(dir)),
+            Self::End(process) => write!(f, "kill {process}"),
+            Self::Rename(from, to) => write!(f, "mv outbox/{from} outbox/{to}"),
+            Self::SendFolder(name) => {
+                write!(f, "cd outbox/{name}; mv body body.part; mv body.part body")
+            }
+            Self::WriteAgain(name) => {
+                write!(f, "cp outbox/{name} /tmp/x; cat /tmp/x > outbox/{name}")
+            }
+        }
+    }
+}

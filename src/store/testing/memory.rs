@@ -1,0 +1,614 @@
+//! A store in memory: one file a message, with reply links, marks, files, acknowledgements, appends
+//! that can be repeated, and deliveries that can fail.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Texts;
+use crate::model::locks::{Level, Mutex};
+use crate::model::{Attachment, Claim, Draft, Message, Seed, Timestamp};
+use crate::store::{
+    Again, EmptyThread, Fit, Found, Kind, Location, Notebook, Part, Prepared, Preparing, RawEntry,
+    Record, Rejected, Sink, Store, StoreError, Violation,
+};
+
+/// One message, as it would lie in a file.
+#[derive(Clone, Debug, Default)]
+pub struct Letter {
+    pub message: Message,
+    /// Contents of its attachments, in their order.
+    pub files: Vec<Vec<u8>>,
+    pub body_if_valid: Option<String>,
+    pub claim: Option<Claim>,
+    /// I wrote it, whatever its sender says.
+    pub from_me: bool,
+    /// The store's own mark.
+    pub read: Option<bool>,
+    pub wants_ack: bool,
+    pub note: Option<String>,
+    /// Its idempotency key.
+    pub key: Option<String>,
+    /// What its parent's subject was when it was written.
+    pub parent: Option<String>,
+    /// The task its draft named.
+    pub task: Option<String>,
+}
+
+/// A file: what is reported of it, and what it holds; or why it is refused.
+pub type State = Result<(Found<'static>, Letter), String>;
+
+/// What [`Store::tell`] does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Answer {
+    #[default]
+    CannotNote,
+    /// The mark is written into the file.
+    Noted,
+    Fails,
+    Busy,
+    /// The file has become another one first.
+    Moves,
+}
+
+/// The folder as all processes see it, and what sets this store apart from others.
+#[derive(Debug, Default)]
+pub struct Folder {
+    pub files: BTreeMap<u32, (u64, State)>,
+    pub versions: u64,
+    /// Whose it is.
+    pub me: String,
+    /// What was told, and what is answered to that.
+    pub told: Vec<(u32, bool)>,
+    pub answer: Answer,
+    /// Addresses are roles.
+    pub roles: bool,
+    /// Addresses are names at providers.
+    pub providers: bool,
+    /// Files are lines of logs: `Some(true)` if what is said again counts.
+    pub lines: Option<bool>,
+    /// Messages carry thread ids, which may carry labels; threads are not made of links.
+    pub origins: bool,
+    /// Threads without messages.
+    pub empty: Vec<EmptyThread>,
+    /// Nothing can be sent in it.
+    pub closed: bool,
+    /// Messages carry no files.
+    pub text_only: bool,
+    /// Bare names are only meant if the store is named.
+    pub only_via: bool,
+    pub headers: &'static [&'static str],
+    /// A JSON object is a whole message.
+    pub whole: bool,
+    pub whom: Option<String>,
+    pub remarks: Vec<String>,
+    /// Threads that somebody else keeps locked.
+    pub locked: Vec<String>,
+    /// Files of messages are given as files of this folder.
+    pub on_disk: Option<PathBuf>,
+    /// The store's own key; none: what a mount offers.
+    pub key: Option<Seed>,
+    pub keyless: bool,
+    /// There is no room for another message.
+    pub full: bool,
+    /// What an append gives, if it fails.
+    pub refuses: Option<fn() -> StoreError>,
+    /// Deliveries fail.
+    pub stuck: bool,
+    /// Drafts that were prepared, by id, until they are appended.
+    pub prepared: Vec<(String, Letter)>,
+    /// Acknowledgements that were given or tried, by number of the file.
+    pub acks: Vec<u32>,
+    /// What the next acknowledgements give before one succeeds.
+    pub ack_fails: Vec<StoreError>,
+    pub reads: usize,
+    pub appends: usize,
+    pub deliveries: usize,
+}
+
+impl Folder {
+    fn set(&mut self, source: u32, state: State) {
+        self.versions += 1;
+        self.files.insert(source, (self.versions, state));
+    }
+
+    /// Writes or replaces a file of which this is reported.
+    pub fn put(&mut self, source: u32, mut found: Found<'static>) {
+        found.at.source = source;
+        (found.line, found.again) = match self.lines {
+            None => (0, Again::Restated),
+            Some(false) => (u64::from(source) + 1, Again::Same),
+            Some(true) => (u64::from(source) + 1, Again::Rewritten),
+        };
+        found.path = path_of(source).into();
+        let message = Message { id: found.id.to_string(), ..Message::default() };
+        let claim = found.claim.as_deref().cloned();
+        self.set(source, Ok((found, Letter { message, claim, ..Letter::default() })));
+    }
+
+    pub fn edit(&mut self, source: u32, edit: impl FnOnce(&mut Found<'static>)) {
+        let mut found = self.file(source).clone();
+        edit(&mut found);
+        self.put(source, found);
+    }
+
+    pub fn remove(&mut self, source: u32) {
+        self.files.remove(&source);
+    }
+
+    pub fn file(&self, source: u32) -> &Found<'static> {
+        &self.files[&source].1.as_ref().unwrap().0
+    }
+
+    /// Adds a message.
+    pub fn push(&mut self, letter: Letter) {
+        self.write(self.files.len() as u32, letter);
+    }
+
+    /// Adds a file that is refused, or makes it one.
+    pub fn refuse(&mut self, source: Option<u32>, why: &str) {
+        self.set(source.unwrap_or(self.files.len() as u32), Err(why.to_owned()));
+    }
+
+    /// Changes a message.
+    pub fn change(&mut self, source: u32, change: impl FnOnce(&mut Letter)) {
+        let mut letter = self.letter(source).unwrap().clone();
+        change(&mut letter);
+        self.write(source, letter);
+    }
+
+    fn write(&mut self, source: u32, letter: Letter) {
+        let found = report(&self.me, source, &letter);
+        self.set(source, Ok((found, letter)));
+    }
+
+    fn letter(&self, source: u32) -> Result<&Letter, StoreError> {
+        let (_, state) = self.files.get(&source).ok_or(StoreError::Moved)?;
+        state.as_ref().map(|(_, letter)| letter).map_err(|_| StoreError::Moved)
+    }
+
+    /// The messages, in the order of the files.
+    pub fn letters(&self) -> impl Iterator<Item = &Letter> {
+        self.files.values().filter_map(|(_, state)| Some(&state.as_ref().ok()?.1))
+    }
+}
+
+fn path_of(source: u32) -> String {
+    format!("inbox/letter{source}.json")
+}
+
+/// What is reported of a message.
+fn report(me: &str, source: u32, letter: &Letter) -> Found<'static> {
+    let m = letter.message.clone();
+    let from = m.from.unwrap_or_default();
+    Found {
+        at: Location { source, offset: 0, len: 1 },
+        path: path_of(source).into(),
+        to_me: !letter.from_me && m.to.iter().any(|to| to == me),
+        from_me: letter.from_me || from == me || from == "alias@of.me",
+        from: from.into(),
+        to: m.to.join(", ").into(),
+        thread: m.thread.unwrap_or_else(|| m.id.clone()).into(),
+        answers: m.in_reply_to.map(Into::into),
+        id: m.id.into(),
+        time: m.time,
+        read: letter.read,
+        noted: letter.note.is_some(),
+        parts: !m.attachments.is_empty(),
+        claim: letter.claim.clone().map(Box::new),
+        idempotency_key: letter.key.as_deref().map(Into::into),
+        ..Found::default()
+    }
+}
+
+/// What [`Store::tell`] does first.
+type Hook = Box<dyn Fn() + Send + Sync>;
+
+/// One process's view of the folder.
+pub struct Memory {
+    pub name: String,
+    pub me: String,
+    pub folder: Arc<Mutex<Folder>>,
+    /// Versions of the files as they were reported.
+    pub seen: Mutex<BTreeMap<u32, u64>>,
+    pub on_tell: Mutex<Option<Hook>>,
+    /// Texts that it keeps for me.
+    pub book: Option<Texts>,
+    /// What the folder says of these when the store is opened.
+    pub origins: bool,
+    pub links: bool,
+    pub roles: bool,
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Memory")
+    }
+}
+
+impl Memory {
+    /// A store of this name over a folder, in which I am `me`.
+    pub fn new(name: &str, me: &str, folder: &Arc<Mutex<Folder>>) -> Self {
+        let mut of = folder.lock();
+        me.clone_into(&mut of.me);
+        Self {
+            origins: of.origins,
+            links: of.lines.is_none(),
+            roles: of.roles,
+            name: name.to_owned(),
+            me: me.to_owned(),
+            folder: Arc::clone(folder),
+            seen: Mutex::at(Level::Store, BTreeMap::new()),
+            on_tell: Mutex::at(Level::File, None),
+            book: None,
+        }
+    }
+
+    /// Puts a message there, as another program would.
+    pub fn receive(&self, from: &str, to: &[&str], id: &str, secs: i64, answers: Option<&str>) {
+        let message = Message {
+            from: Some(from.to_owned()),
+            to: to.iter().map(|t| (*t).to_owned()).collect(),
+            time: Timestamp::from_secs(secs),
+            subject: Some(format!("about {id}")),
+            in_reply_to: answers.map(str::to_owned),
+            id: id.to_owned(),
+            body: format!("text of {id}"),
+            ..Message::default()
+        };
+        self.folder.lock().push(Letter { message, ..Letter::default() });
+    }
+
+    /// What I sent.
+    pub fn sent(&self) -> Vec<Letter> {
+        let folder = self.folder.lock();
+        let mine = folder.letters().filter(|l| l.message.from.as_deref() == Some(&self.me));
+        mine.cloned().collect()
+    }
+}
+
+impl Store for Memory {
+    fn kind(&self) -> Kind {
+        Kind::Amp
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn me(&self) -> &str {
+        &self.me
+    }
+
+    fn dir(&self) -> &Path {
+        Path::new("/memory")
+    }
+
+    fn whole_seconds(&self) -> bool {
+        false
+    }
+
+    fn max_body(&self) -> u64 {
+        1000
+    }
+
+    fn links(&self) -> bool {
+        self.links && !self.origins
+    }
+
+    fn origins(&self) -> bool {
+        self.origins
+    }
+
+    fn roles(&self) -> bool {
+        self.roles
+    }
+
+    fn empty_threads(&self) -> Vec<EmptyThread> {
+        self.folder.lock().empty.clone()
+    }
+
+    fn scan(&self, _full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
+        let files = self.folder.lock().files.clone();
+        let mut seen = self.seen.lock();
+        let changed: BTreeSet<u32> = files
+            .iter()
+            .filter(|(source, (version, _))| seen.get(source) != Some(version))
+            .map(|(source, _)| *source)
+            .chain(seen.keys().copied().filter(|source| !files.contains_key(source)))
+            .collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let changed: Vec<u32> = changed.into_iter().collect();
+        sink.begin_rescan(&changed);
+        for some in changed.chunks(3) {
+            let (mut found, mut rejected) = (Vec::new(), Vec::new());
+            for source in some {
+                match files.get(source) {
+                    Some((_, Ok((one, _)))) => found.push(one.clone()),
+                    Some((_, Err(reason))) => rejected.push(Rejected {
+                        at: Location { source: *source, offset: 0, len: 1 },
+                        path: path_of(*source),
+                        reason: reason.clone(),
+                        time: Timestamp::from_secs(5),
+                        ..Rejected::default()
+                    }),
+                    None => {}
+                }
+            }
+            sink.batch(&mut found, &mut rejected);
+        }
+        sink.end_rescan(&changed);
+        *seen = files.iter().map(|(source, (version, _))| (*source, *version)).collect();
+        Ok(())
+    }
+
+    fn save(&self) -> Vec<u8> {
+        serde_json::to_vec(&*self.seen.lock()).unwrap()
+    }
+
+    fn restore(&self, saved: &[u8]) -> bool {
+        *self.seen.lock() = serde_json::from_slice(saved).unwrap();
+        true
+    }
+
+    fn reset(&self) {
+        self.seen.lock().clear();
+    }
+
+    fn watched(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    fn concerns(&self, _folder: &Path, _name: &OsStr) -> bool {
+        true
+    }
+
+    fn health(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        self.folder.lock().remarks.clone()
+    }
+
+    fn notebook(&self) -> Option<&dyn Notebook> {
+        self.book.as_ref().map(|book| book as &dyn Notebook)
+    }
+
+    fn source_path(&self, source: u32) -> Option<String> {
+        Some(path_of(source))
+    }
+
+    fn read(&self, at: &Location) -> Result<Record, StoreError> {
+        let mut folder = self.folder.lock();
+        folder.reads += 1;
+        let Letter { message, body_if_valid, claim, wants_ack, note, .. } =
+            folder.letter(at.source)?.clone();
+        Ok(Record { message, body_if_valid, claim, wants_ack, note, ..Record::default() })
+    }
+
+    fn read_bytes(&self, _at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
+        Ok(b"half a letter".iter().copied().take(limit).collect())
+    }
+
+    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
+        let folder = self.folder.lock();
+        let letter = folder.letter(at.source)?;
+        let number = letter.message.attachments.iter().position(|a| a.name == name);
+        let bytes = number.and_then(|n| letter.files.get(n)).cloned();
+        let bytes =
+            bytes.ok_or_else(|| StoreError::io(Path::new(name), io::ErrorKind::NotFound.into()))?;
+        let Some(dir) = &folder.on_disk else { return Ok(Part::Bytes(bytes.into())) };
+        let path = dir.join(name);
+        let written = std::fs::write(&path, &bytes).and_then(|()| File::open(&path));
+        Ok(Part::File(written.map_err(|e| StoreError::io(&path, e))?))
+    }
+
+    fn acknowledge(&self, at: &Location) -> Result<(), StoreError> {
+        let mut folder = self.folder.lock();
+        folder.acks.push(at.source);
+        if let Some(why) = folder.ack_fails.pop() {
+            return Err(why);
+        }
+        folder.change(at.source, |l| (l.wants_ack, l.read) = (false, Some(true)));
+        Ok(())
+    }
+
+    fn headers(&self) -> &'static [&'static str] {
+        self.folder.lock().headers
+    }
+
+    fn default_recipient(&self) -> Option<String> {
+        self.folder.lock().whom.clone()
+    }
+
+    fn recipient_in(&self, text: &str) -> Option<String> {
+        let whole = self.folder.lock().whole;
+        let text: serde_json::Value = whole.then(|| serde_json::from_str(text).ok())??;
+        Some(text.get("to")?.as_str()?.to_owned())
+    }
+
+    fn canonical(&self, address: &str) -> String {
+        let lower = address.to_ascii_lowercase();
+        match self.folder.lock().providers {
+            true if !lower.contains('@') => format!("{lower}@acme.crabmail.ai"),
+            _ => lower,
+        }
+    }
+
+    fn fits(&self, address: &str) -> Fit {
+        let folder = self.folder.lock();
+        match address.split_once('@') {
+            _ if !folder.providers => Fit::Plain,
+            Some((_, host)) if host.contains('.') => Fit::Exact,
+            None if folder.only_via => Fit::Via,
+            None if address.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)) => {
+                Fit::Plain
+            }
+            _ => Fit::No,
+        }
+    }
+
+    fn registered(&self, address: &str) -> bool {
+        ["registered", "agent@acme.crabmail.ai"].contains(&self.canonical(address).as_str())
+    }
+
+    fn signing_key(&self, mine: Option<&Seed>) -> Result<Seed, StoreError> {
+        let folder = self.folder.lock();
+        if folder.keyless {
+            return Err(StoreError::NoKey("keys/private.pem is missing".into()));
+        }
+        let own = folder.key.as_ref().or(mine).cloned();
+        own.ok_or_else(|| StoreError::NoKey("there is no signing key".into()))
+    }
+
+    fn carries(&self, files: &[(String, u64)]) -> Result<(), StoreError> {
+        if self.folder.lock().text_only {
+            return Err(StoreError::Invalid("text only".into()));
+        }
+        match files.iter().find(|(_, size)| *size > 1000) {
+            Some((name, _)) => Err(StoreError::TooLarge(format!("{name} is too large"))),
+            None => Ok(()),
+        }
+    }
+
+    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
+        let mut folder = self.folder.lock();
+        if folder.closed {
+            return Err(StoreError::Refused("this store takes nothing".into()));
+        }
+        folder.versions += 1;
+        let id = format!("id{}", folder.versions);
+        let attachments = draft.attached.iter().map(|a| Attachment {
+            name: a.name.clone(),
+            size: a.size,
+            withheld: None,
+        });
+        let message = Message {
+            from: Some(self.me.clone()),
+            to: draft.to.clone(),
+            cc: draft.cc.clone(),
+            time: with.now,
+            subject: draft.subject.clone(),
+            thread: draft.thread.clone(),
+            in_reply_to: draft.in_reply_to.clone(),
+            id: id.clone(),
+            attachments: attachments.collect(),
+            body: draft.body.clone(),
+            ..Message::default()
+        };
+        let letter = Letter {
+            message,
+            key: draft.idempotency_key.clone(),
+            parent: with.parent.and_then(|p| p.subject.clone()),
+            task: draft.task.clone(),
+            ..Letter::default()
+        };
+        folder.prepared.push((id.clone(), letter));
+        let thread = draft.thread.clone().unwrap_or_default();
+        let to = draft.to.join(", ");
+        let bytes = draft.body.clone();
+        Ok(vec![Prepared { to, id, thread, bytes, files: draft.attached.clone() }])
+    }
+
+    fn appendable(&self, _bytes: u64) -> Result<(), StoreError> {
+        let full = || StoreError::io(self.dir(), io::Error::from_raw_os_error(libc::ENOSPC));
+        if self.folder.lock().full { Err(full()) } else { Ok(()) }
+    }
+
+    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
+        let mut folder = self.folder.lock();
+        folder.appends += 1;
+        if let Some(why) = folder.refuses {
+            return Err(why());
+        }
+        if folder.locked.contains(&message.thread) {
+            return Err(StoreError::Busy(format!("thread {} is locked", message.thread)));
+        }
+        if folder.letters().any(|l| l.message.id == message.id) {
+            return Ok(());
+        }
+        let known = folder.prepared.iter().find(|(id, _)| *id == message.id);
+        let mut letter = known.map(|(_, l)| l.clone()).unwrap_or_else(|| Letter {
+            message: Message {
+                from: Some(self.me.clone()),
+                to: vec![message.to.clone()],
+                id: message.id.clone(),
+                body: message.bytes.clone(),
+                ..Message::default()
+            },
+            ..Letter::default()
+        });
+        for file in &message.files {
+            let bytes = std::fs::read(&file.path).map_err(|e| StoreError::io(&file.path, e))?;
+            letter.files.push(bytes);
+        }
+        folder.push(letter);
+        Ok(())
+    }
+
+    fn repeats(&self) -> bool {
+        true
+    }
+
+    fn deliver(&self) -> Result<bool, StoreError> {
+        let mut folder = self.folder.lock();
+        folder.deliveries += 1;
+        if folder.stuck {
+            return Err(StoreError::io(Path::new("/x"), io::ErrorKind::StorageFull.into()));
+        }
+        Ok(false)
+    }
+
+    fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
+        if let Some(hook) = &*self.on_tell.lock() {
+            hook();
+        }
+        let mut folder = self.folder.lock();
+        folder.told.push((at.source, read));
+        match folder.answer {
+            Answer::CannotNote => return Ok(false),
+            Answer::Fails => return Err(StoreError::Refused("read-only".into())),
+            Answer::Busy => return Err(StoreError::Busy("later".into())),
+            Answer::Moves => {
+                folder.answer = Answer::Noted;
+                folder.edit(at.source, |f| f.at.len += 1);
+                return Err(StoreError::Moved);
+            }
+            Answer::Noted => {}
+        }
+        if folder.file(at.source).at.len != at.len {
+            return Err(StoreError::Moved);
+        }
+        folder.edit(at.source, |f| {
+            f.read = Some(read);
+            f.at.len += 1;
+        });
+        Ok(true)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
+        folder.is_empty().then(Vec::new)
+    }
+
+    fn raw_open(&self, _path: &str) -> io::Result<File> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn check(
+        &self,
+        _verify: &dyn Fn(&Claim) -> Option<String>,
+        _report: &mut dyn FnMut(Violation),
+    ) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
