@@ -23,18 +23,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use bytemuck::{Pod, Zeroable};
 use lru::LruCache;
 use rustix::fs::FileType;
+use sha2::{Digest as _, Sha256};
 
+use super::edit::unmarked;
 use super::envelope::{self, Fault, Stored};
 use super::facts::{self, Facts, link};
 use super::home::{Home, Roster};
 use super::limits::FILE_BYTES;
-use super::relate::{Relation, id_of, relate, same_message, spelled, thread_of};
+use super::relate::{id_of, spelled, thread_of};
 use super::time::parse_time;
 use super::{filename, id, verify};
 use crate::model::locks::Mutex;
 use crate::model::{Claim, Timestamp, verify::verify_claim};
 use crate::store::engine::files::{
-    self, Arrival, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
+    self, Arrival, Done, File, Files, Format, Ids, Opened, Pass, Reading, Refusal, Taken, Verdict,
+    What,
 };
 use crate::store::fs::Stamp;
 use crate::store::{Found, StoreError};
@@ -323,22 +326,25 @@ impl Format for Boxes {
             self.note_turned(&parsed.stored.id);
         }
         let (key, content) = (parsed.facts.key, parsed.facts.content);
-        let seen = seen.map(|old| (old.key, old.content));
-        let place = relate(pass.table, (n, key, content), seen, opened.bytes);
+        let replaces = !same && seen.is_some_and(|old| old.key == key);
+        let ids = Ids { key: (BY_ID, key), stays: same, replaces };
+        // Of the file as it came: marks change it, and the id must stay, also without the cache.
+        let hash = || Sha256::digest(unmarked(opened.bytes)).into();
+        let copies = pass.copies(n, ids, |kept| kept.content == content, hash);
         let to_me = Mailbox::of(&opened.file.folder) == Some(Mailbox::Inbox);
         let kept = self.date(&parsed, to_me, context.now);
         pass.table.change(n, |_, facts| *facts = kept);
-        match place.twin {
-            Some(hash) => drop(pass.table.twins.insert(n, hash)),
-            None => drop(pass.table.twins.remove(&n)),
-        }
-        if place.primary != n {
-            pass.look([place.primary]);
+        let mailbox = |n: &u32| Mailbox::of(pass.table.folder(*n));
+        let primary = copies.members.iter().min_by_key(|n| (mailbox(n), **n)).copied();
+        if primary != Some(n) {
+            pass.look(primary);
             return None;
         }
+        let from_me = copies.members.iter().any(|n| mailbox(n) == Some(Mailbox::Sent));
         let answers = parsed.facts.answers.clone().map(|id| spelled(pass.table, id));
         let stale = kept.has(Bit::Expired);
-        let mut found = found(&context.roster, parsed, &place, to_me, stale);
+        let mut found =
+            found(&context.roster, parsed, copies.twin.as_ref(), (to_me, from_me), stale);
         found.at = File::<Kept>::at(n, opened.bytes.len());
         found.answers = answers.map(Into::into);
         Some(found)
@@ -347,7 +353,8 @@ impl Format for Boxes {
     /// Other files that hold the same message must be reported in its place.
     fn lost(&self, pass: &mut Pass<'_, Self>, n: u32) {
         let Some(old) = pass.table.facts(n).copied() else { return };
-        let copies = same_message(pass.table, n, old.key, old.content);
+        let same = |kept: &Kept| kept.content == old.content;
+        let copies = files::others(pass.table, n, (BY_ID, old.key), same);
         pass.look(copies);
     }
 
@@ -415,20 +422,20 @@ impl Boxes {
 fn found<'r>(
     roster: &Roster,
     parsed: Parsed<'r>,
-    place: &Relation,
-    to_me: bool,
+    twin: Option<&[u8; 32]>,
+    (to_me, from_me): (bool, bool),
     stale: bool,
 ) -> Found<'r> {
     let Parsed { stored, facts, claim } = parsed;
     let parts = stored.attachments.iter().any(|a| filename::check_attachment(a).is_none());
-    let key = stored.idempotency_key.as_deref().filter(|_| place.from_me);
+    let key = stored.idempotency_key.as_deref().filter(|_| from_me);
     Found {
-        thread: thread_of(&stored.id, place.twin.as_ref()).into_owned().into(),
-        id: id_of(&stored, place.twin.as_ref()),
+        thread: thread_of(&stored.id, twin).into_owned().into(),
+        id: id_of(&stored, twin),
         to: facts.to.into(),
         time: facts.time,
         to_me,
-        from_me: place.from_me && roster.may_write_as(&facts.from),
+        from_me: from_me && roster.may_write_as(&facts.from),
         from: facts.from.into(),
         read: to_me.then_some(facts.read || stale),
         parts,

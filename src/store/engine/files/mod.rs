@@ -4,7 +4,7 @@
 //! - `look`: listing folders and looking at single files, without following any link; what is new,
 //!   changed, or gone.
 //! - `scan`: reading what changed, on all cores, and reporting it; waiting for half-written files.
-//! - `table`: every file ever seen, and how that is saved.
+//! - `table`: every file ever seen, and how that is saved. `copies`: those with one id.
 //! - `open`: one file by its number. `raw`, `watch`, `visit`: what `raw/` shows, which folders tell of
 //!   news, the walk of `msgfs check`.
 //!
@@ -18,6 +18,7 @@
 //! 4. A number stands for one message under one path and is never used again.
 //! 5. One bad file never hides another.
 
+mod copies;
 mod format;
 mod look;
 mod open;
@@ -32,6 +33,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use self::copies::{Copies, Ids, others};
 pub use self::format::{
     Arrival, Done, Format, Opened, Reading, Refusal, Reports, Taken, Verdict, What, no_message,
 };

@@ -1,0 +1,68 @@
+//! Files with one id: which of them hold the same message, and which ids are carried by two.
+
+use super::format::Format;
+use super::scan::Pass;
+use super::table::{Facts, Table};
+
+/// How a message stands to those in other files.
+#[derive(Debug)]
+pub struct Copies {
+    /// The files that hold it, its own among them, by number.
+    pub members: Vec<u32>,
+    /// The hash that its id carries, because another message has the id.
+    pub twin: Option<[u8; 32]>,
+}
+
+/// What is known of a message that was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Ids {
+    /// The slot in which ids are keys, and the print of its own.
+    pub key: (u8, u64),
+    /// It is the message that was there before.
+    pub stays: bool,
+    /// Another message with this id was shown in its place before.
+    pub replaces: bool,
+}
+
+/// Files other than this one under the same key that are the same to `same`.
+pub fn others<F: Facts>(
+    table: &Table<F>,
+    n: u32,
+    key: (u8, u64),
+    same: impl Fn(&F) -> bool,
+) -> Vec<u32> {
+    let is_other = |m: &u32| *m != n && table.facts(*m).is_some_and(&same);
+    table.with_key(key.0, key.1).into_iter().filter(is_other).collect()
+}
+
+impl<F: Format> Pass<'_, F> {
+    /// Compares a message with those known under its id: files that are the `same` hold it too, and all
+    /// others another message. Who came first keeps the plain id; `hash` is made of the file as it came.
+    pub fn copies(
+        &mut self,
+        n: u32,
+        ids: Ids,
+        same: impl Fn(&F::Facts) -> bool,
+        hash: impl FnOnce() -> [u8; 32],
+    ) -> Copies {
+        let mut members = others(self.table, n, ids.key, same);
+        let known =
+            self.table.with_key(ids.key.0, ids.key.1).into_iter().filter(|m| *m != n).count();
+        let twin = if ids.stays {
+            self.table.twins.get(&n).copied()
+        } else if let Some(first) = members.first() {
+            self.table.twins.get(first).copied()
+        } else if known > 0 || ids.replaces {
+            Some(hash())
+        } else {
+            None
+        };
+        match twin {
+            Some(hash) => drop(self.table.twins.insert(n, hash)),
+            None => drop(self.table.twins.remove(&n)),
+        }
+        members.push(n);
+        members.sort_unstable();
+        Copies { members, twin }
+    }
+}
