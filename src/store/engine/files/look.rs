@@ -84,6 +84,11 @@ struct Listing {
     groups: BTreeSet<String>,
 }
 
+/// What is said of something that is not the folder it is called like.
+fn no_folder(kind: FileType) -> String {
+    format!("is skipped: it is {}, not a folder", below::describe_type(kind))
+}
+
 /// Whether a path is that of a folder or lies below it.
 pub(super) fn is_in(folder: &str, path: &str) -> bool {
     let rest = path.strip_prefix(folder);
@@ -142,19 +147,36 @@ impl<F: Format> Files<F> {
             Ok(found) => found.map_or(FileType::Unknown, |(kind, _)| kind),
             Err(e) => return self.cannot(path, "be looked at", &e),
         };
+        let there = kind != FileType::Unknown;
         match self.format.what(&parts(path), kind) {
-            What::Folder => {
+            What::Folder if !there || kind == FileType::Directory => {
+                self.set_trouble(path, None);
                 self.list(path, dirs, listing);
                 listing.roots.push(path.to_owned());
             }
-            What::Message => self.look_at_message(path, kind, dirs, listing),
-            What::Beside(message) => self.look_at(&message, dirs, listing),
-            What::Group(group) => drop(listing.groups.insert(group)),
-            What::Strange(why) => {
-                self.set_trouble(path, (kind != FileType::Unknown).then_some(why));
+            What::Folder => {
+                self.set_trouble(path, Some(no_folder(kind)));
                 listing.roots.push(path.to_owned());
             }
-            What::Around | What::Nothing => {}
+            What::Message => self.look_at_message(path, kind, dirs, listing),
+            What::Strange(why) => {
+                self.set_trouble(path, there.then_some(why));
+                listing.roots.push(path.to_owned());
+            }
+            what => {
+                self.set_trouble(path, None);
+                self.follow(what, dirs, listing);
+            }
+        }
+        self.follow(self.format.also(&parts(path)), dirs, listing);
+    }
+
+    /// Looks at what a path stands for.
+    fn follow(&self, what: What, dirs: &mut Dirs<'_>, listing: &mut Listing) {
+        match what {
+            What::Beside(message) => self.look_at(&message, dirs, listing),
+            What::Group(group) => drop(listing.groups.insert(group)),
+            _ => {}
         }
     }
 
@@ -183,6 +205,7 @@ impl<F: Format> Files<F> {
             Ok(dir) => dir,
             Err(e) if fs::is_absent(&e) => {
                 self.listed.write().retain(|known| !is_in(path, known));
+                self.trouble.write().retain(|known, _| !is_in(path, known));
                 return;
             }
             Err(e) => {
@@ -196,11 +219,7 @@ impl<F: Format> Files<F> {
             let here = join(path, name);
             match (self.format.what(&parts(&here), kind), kind) {
                 (What::Folder, FileType::Directory) => folders.push(here),
-                (What::Folder, kind) => {
-                    let what = below::describe_type(kind);
-                    let why = format!("is skipped: it is {what}, not a folder");
-                    self.set_trouble(&here, Some(why));
-                }
+                (What::Folder, kind) => self.set_trouble(&here, Some(no_folder(kind))),
                 (What::Message, FileType::RegularFile) => self.meet(path, name, dirs, listing),
                 (What::Message, kind) => self.set_trouble(&here, Some(no_message(kind))),
                 (What::Group(group), _) => drop(listing.groups.insert(group)),
