@@ -4,7 +4,8 @@
 use std::io;
 
 use super::Ssot;
-use super::folder::{self, ACKS, IMMUTABLE};
+use super::folder::{self, ACKS, IMMUTABLE, stem};
+use super::format::task_of;
 use super::task;
 use super::words::Role;
 use crate::model::Timestamp;
@@ -13,49 +14,49 @@ use crate::store::{Location, StoreError};
 impl Ssot {
     /// Acknowledges the message at a location, once.
     pub(super) fn give_ack(&self, at: &Location) -> Result<(), StoreError> {
-        let (task, id, facts) = {
-            let table = self.table.read();
-            let file = table.get(at.source).filter(|f| f.is_message()).ok_or(StoreError::Moved)?;
-            (table.folder_of(file).to_owned(), table.stem(file).to_owned(), file.facts)
-        };
-        if facts.to() != self.role || !facts.requires_ack() {
-            let why = format!("{id} asks {} for no acknowledgement", self.role.as_str());
+        let file = self.files.file(at.source)?;
+        let facts = file.message().ok_or(StoreError::Moved)?.facts;
+        let (task, id) = (task_of(&file.folder), stem(&file.name).unwrap_or_default());
+        let (base, role) = (&self.files.dir, self.tasks().role);
+        if facts.to() != role || !facts.requires_ack() {
+            let why = format!("{id} asks {} for no acknowledgement", role.as_str());
             return Err(StoreError::Invalid(why));
         }
-        let path = self.dir.join(ACKS).join(&task).join(format!("{id}.json"));
-        let dir = folder::make(&self.dir, &[ACKS, &task])?;
-        let text = folder::ack_text(&id, self.role, &task, Timestamp::now());
-        let put = folder::put_new(&dir, &format!("{id}.json"), IMMUTABLE, text.as_bytes());
-        self.noted.lock().insert(path.clone());
+        let path = base.join(ACKS).join(task).join(&file.name);
+        let dir = folder::make(base, &[ACKS, task])?;
+        let text = folder::ack_text(id, role, task, Timestamp::now());
+        let put = folder::put_new(&dir, &file.name, IMMUTABLE, text.as_bytes());
+        self.files.note(&path);
         match put {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             done => return done.map_err(|e| StoreError::io(&path, e)),
         }
-        match folder::ack(&self.dir, &task, &id) {
-            Ok((by, _)) if by == self.role => Ok(()),
+        match folder::ack(base, task, id) {
+            Ok((by, _)) if by == role => Ok(()),
             _ => Err(StoreError::NotPermitted(format!(
                 "{}: is in the place of the acknowledgement and is none by {}; remove it, then \
                  acknowledge again",
                 path.display(),
-                self.role.as_str()
+                role.as_str()
             ))),
         }
     }
 
     /// Brings `tasks/` up to date where something changed; only the coordinator does.
     pub(super) fn write_tasks(&self) -> Result<bool, StoreError> {
-        let stale = std::mem::take(&mut *self.stale.lock());
-        if self.role != Role::Coordinator {
+        let tasks = self.tasks();
+        let stale = std::mem::take(&mut *tasks.stale.lock());
+        if tasks.role != Role::Coordinator {
             return Ok(false);
         }
         let mut failed = None;
         let mut written = false;
         for name in stale.iter().filter(|name| super::words::is_task_id(name)) {
-            let Some(state) = self.seen.read().states.get(name).cloned() else { continue };
-            match task::write(&self.dir, name, &state) {
+            let Some(state) = tasks.states.read().get(name).cloned() else { continue };
+            match task::write(&self.files.dir, name, &state) {
                 Ok(changed) => written |= changed,
                 Err(e) => {
-                    self.stale.lock().insert(name.clone());
+                    tasks.stale.lock().insert(name.clone());
                     failed = Some(e);
                 }
             }
@@ -66,19 +67,19 @@ impl Ssot {
     /// Makes every file in `tasks/` anew that is not what it should be.
     pub(super) fn rebuild_tasks(&self) -> Result<Vec<String>, StoreError> {
         let mut lines = Vec::new();
-        for name in task::all(&self.dir)? {
-            let state = task::load(&self.dir, &name)?;
-            if self.role != Role::Coordinator {
-                if task::is_current(&self.dir, &name, &state) {
+        for name in task::all(&self.files.dir)? {
+            let state = task::load(&self.files.dir, &name)?;
+            if self.tasks().role != Role::Coordinator {
+                if task::is_current(&self.files.dir, &name, &state) {
                     continue;
                 }
                 return Err(StoreError::NotPermitted(format!(
                     "tasks/{name}.json does not say what its messages do, but it is the \
                      coordinator's; you are {}: run the repair as coordinator",
-                    self.role.as_str()
+                    self.tasks().role.as_str()
                 )));
             }
-            if task::write(&self.dir, &name, &state)? {
+            if task::write(&self.files.dir, &name, &state)? {
                 lines.push(format!("tasks/{name}.json: made anew from its messages"));
             }
         }

@@ -10,7 +10,6 @@ use sha2::{Digest as _, Sha256};
 use super::Ssot;
 use super::envelope::{FILE_BYTES, Fault, Message};
 use super::folder::{self, ERRORS};
-use super::table::Flags;
 use super::tree::{Node, quoted};
 use crate::model::{Timestamp, hex};
 use crate::store::{StoreError, fs};
@@ -50,40 +49,36 @@ impl Ssot {
     /// Logs what was refused since, and is mine to log. Whether anything was.
     pub(super) fn log_errors(&self) -> Result<bool, StoreError> {
         let pending: Vec<u32> = {
-            let table = self.table.read();
-            let due = (0u32..)
-                .zip(&table.files)
-                .filter(|(_, f)| f.is_rejected() && !f.flags.has(Flags::LOGGED));
-            due.map(|(n, _)| n).collect()
+            let table = self.files.table.read();
+            let due = table.all().filter(|(_, row, kept)| row.is_refused() && !kept.is_logged());
+            due.map(|(n, ..)| n).collect()
         };
         if pending.is_empty() {
             return Ok(false);
         }
         let entries: Vec<Entry> = pending.iter().filter_map(|n| self.log_entry(*n)).collect();
         let logged = if entries.is_empty() { false } else { self.append_errors(&entries)? };
-        let mut table = self.table.write();
+        let mut table = self.files.table.write();
         for n in pending {
-            if let Some(file) = table.get_mut(n) {
-                file.flags.set(Flags::LOGGED, true);
-            }
+            table.change(n, |_, kept| kept.set_logged());
         }
         Ok(logged)
     }
 
     /// What is to be said of a refused file, unless another role says it or it is no more.
     fn log_entry(&self, number: u32) -> Option<Entry> {
-        let source = self.table.read().path(number)?;
-        let (_, bytes) = self.bytes_at(number, FILE_BYTES + 1).ok()?;
+        let file = self.files.file(number).ok()?;
+        let (_, bytes) = self.files.bytes(&file, FILE_BYTES + 1).ok()?;
         let fault = match Message::parse(&bytes) {
             Err(fault) => fault,
             Ok(message) => Fault {
-                breaches: vec![self.misplaced(&message, &bytes)?],
+                breaches: vec![self.tasks().misplaced(&message, &bytes)?],
                 incomplete: false,
                 to: Some(message.to),
                 id: Some(message.id),
             },
         };
-        if fault.to.is_some_and(|to| to != self.role) {
+        if fault.to.is_some_and(|to| to != self.tasks().role) {
             return None;
         }
         let mut rules: Vec<&'static str> = Vec::new();
@@ -93,13 +88,13 @@ impl Ssot {
             }
         }
         let sha256 = hex(&Sha256::digest(&bytes));
-        Some(Entry { source, sha256, bytes: bytes.len() as u64, id: fault.id, rules })
+        Some(Entry { source: file.path(), sha256, bytes: bytes.len() as u64, id: fault.id, rules })
     }
 
     /// Appends the entries that are not there yet, in one write.
     fn append_errors(&self, entries: &[Entry]) -> Result<bool, StoreError> {
-        folder::ensure(&self.dir)?;
-        let path = self.dir.join(ERRORS);
+        folder::ensure(&self.files.dir)?;
+        let path = self.files.dir.join(ERRORS);
         let io = |e| StoreError::io(&path, e);
         let file = fs::open_append(&path, 0o666).map_err(io)?;
         let lock = folder::hold(file, &path)?;
@@ -107,7 +102,7 @@ impl Ssot {
         let now = Timestamp::now();
         let new =
             entries.iter().filter(|e| !known.seen.contains(&(e.source.clone(), e.sha256.clone())));
-        let lines: String = new.map(|e| e.line(self.role.as_str(), now)).collect();
+        let lines: String = new.map(|e| e.line(self.tasks().role.as_str(), now)).collect();
         if lines.is_empty() {
             return Ok(false);
         }

@@ -1,14 +1,13 @@
 //! The folders of an SSOT and what lies in them (formats/amp1.md, section 5), read without following
 //! any link.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Dir, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 
 use super::envelope::VERSION;
 use super::state::Resume;
@@ -17,6 +16,7 @@ use super::words::Role;
 use crate::model::Timestamp;
 use crate::store::amp::time::parse_time;
 use crate::store::below;
+use crate::store::engine::files;
 use crate::store::fs::Stamp;
 use crate::store::place::Slot;
 use crate::store::{StoreError, fs};
@@ -37,75 +37,44 @@ const LOCK_WAIT: Duration = Duration::from_secs(3);
 /// Largest acknowledgement, resume or signature that is read, in bytes.
 pub(super) const SMALL: usize = 64 << 10;
 
-/// What lies in a folder.
-#[derive(Debug, Default)]
-pub(super) struct Listing {
-    /// The folder is there.
-    pub exists: bool,
-    /// Regular files by name.
-    pub files: BTreeMap<String, Stamp>,
-    pub folders: Vec<String>,
-    /// What is skipped, and why.
-    pub strange: Vec<(String, String)>,
-}
-
 /// A time as this format writes it: RFC 3339, UTC, milliseconds.
 pub(super) fn rfc3339(time: Timestamp) -> String {
     time.rfc3339()
 }
 
-/// Lists a folder; one that is not there is empty.
+/// The names in a folder that are not skipped, with what they are; none if it is not there.
 ///
 /// # Errors
 /// As the system gave it; then nothing is known of what is in it.
-pub(super) fn list(base: &Path, parts: &[&str]) -> io::Result<Listing> {
-    let mut out = Listing::default();
-    let dir = match below::open_dir(base, parts) {
-        Ok(dir) => dir,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(out),
+pub(super) fn list(base: &Path, parts: &[&str]) -> io::Result<Vec<(String, FileType)>> {
+    let names = match below::open_dir(base, parts) {
+        Ok(dir) => files::names(&dir)?,
+        Err(e) if fs::is_absent(&e) => return Ok(Vec::new()),
         Err(e) => return Err(e),
     };
-    out.exists = true;
-    for entry in Dir::read_from(&dir)? {
-        let entry = entry?;
-        let Ok(name) = entry.file_name().to_str() else {
-            let shown = entry.file_name().to_string_lossy().into_owned();
-            out.strange.push((shown, "is skipped: its name is not UTF-8".into()));
-            continue;
-        };
-        if name.starts_with('.') || is_temporary(name) {
-            continue;
-        }
-        match below::look(&dir, name) {
-            Ok((FileType::RegularFile, stamp)) => drop(out.files.insert(name.to_owned(), stamp)),
-            Ok((FileType::Directory, _)) => out.folders.push(name.to_owned()),
-            Ok((kind, _)) => {
-                let what = below::describe_type(kind);
-                out.strange.push((name.to_owned(), format!("is skipped: it is {what}")));
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(e),
-        }
-    }
-    out.folders.sort_unstable();
-    Ok(out)
+    let shown = |(name, kind): (Result<String, String>, FileType)| Some((name.ok()?, kind));
+    Ok(names.into_iter().filter_map(shown).filter(|(name, _)| !is_skipped(name)).collect())
 }
 
-/// Names that programs give to files they are still writing.
-pub(super) fn is_temporary(name: &str) -> bool {
+/// The names of the `.json` files in a folder, without the ending.
+///
+/// # Errors
+/// As [`list`].
+pub(super) fn stems(base: &Path, parts: &[&str]) -> io::Result<Vec<String>> {
+    let files = list(base, parts)?.into_iter().filter(|(_, kind)| *kind == FileType::RegularFile);
+    Ok(files.filter_map(|(name, _)| stem(&name).map(str::to_owned)).collect())
+}
+
+/// Whether a name is hidden, or one that programs give to files they are still writing.
+pub(super) fn is_skipped(name: &str) -> bool {
     let end = |end: &str| name.len() > end.len() && name.ends_with(end);
-    end(".tmp") || end(".part") || end("~") || name.starts_with("~syncthing~")
+    let temporary = end(".tmp") || end(".part") || end("~") || name.starts_with("~syncthing~");
+    temporary || name.starts_with('.')
 }
 
 /// The name of a `.json` file without the ending.
 pub(super) fn stem(name: &str) -> Option<&str> {
     name.strip_suffix(".json").filter(|stem| !stem.is_empty())
-}
-
-/// Whether a name is that of a message, an acknowledgement or the like, or of a signature.
-pub(super) fn is_ours(name: &str) -> bool {
-    let visible = !name.starts_with('.') && !is_temporary(name);
-    visible && (stem(name).is_some() || signed_stem(name).is_some())
 }
 
 /// The name of the message that a signature file is about, without the ending.
@@ -287,25 +256,36 @@ pub(super) fn resume_text(task: &str, resume: &Resume) -> String {
     )
 }
 
-/// Reads every resume of a task; those that are none are told to `broken` with the reason.
+/// Reads every resume of a task; of each file `told` hears why it is none, if so.
 ///
 /// # Errors
 /// If the folder cannot be listed.
 pub(super) fn resumes(
     base: &Path,
     task: &str,
-    broken: &mut dyn FnMut(&str, String),
+    told: &mut dyn FnMut(&str, Option<String>),
 ) -> io::Result<Vec<Resume>> {
     let mut out = Vec::new();
-    for name in list(base, &[RESUMES, task])?.files.keys() {
-        let Some(stem) = stem(name) else { continue };
-        let read = read(base, &[RESUMES, task, name], SMALL).map_err(|e| e.to_string());
-        match read.and_then(|(_, bytes)| parse_resume(&bytes, task, stem)) {
-            Ok(resume) => out.push(resume),
-            Err(why) => broken(name, why),
+    for stem in stems(base, &[RESUMES, task])? {
+        match resume(base, task, &stem) {
+            Ok(resume) => {
+                told(&stem, None);
+                out.push(resume);
+            }
+            Err(why) => told(&stem, Some(why)),
         }
     }
     Ok(out)
+}
+
+/// Reads one resume file.
+///
+/// # Errors
+/// As [`parse_resume`], or why the file cannot be read.
+pub(super) fn resume(base: &Path, task: &str, stem: &str) -> Result<Resume, String> {
+    let name = format!("{stem}.json");
+    let (_, bytes) = read(base, &[RESUMES, task, &name], SMALL).map_err(|e| e.to_string())?;
+    parse_resume(&bytes, task, stem)
 }
 
 /// Reads one acknowledgement file.
@@ -316,16 +296,6 @@ pub(super) fn ack(base: &Path, task: &str, id: &str) -> Result<(Role, Timestamp)
     let name = format!("{id}.json");
     let (_, bytes) = read(base, &[ACKS, task, &name], SMALL).map_err(|e| e.to_string())?;
     parse_ack(&bytes, task, id)
-}
-
-/// The nearest folder above a path, or at it, that is there.
-pub(super) fn existing(path: &Path) -> PathBuf {
-    let mut at = path;
-    while !at.is_dir() {
-        let Some(above) = at.parent() else { break };
-        at = above;
-    }
-    at.to_owned()
 }
 
 #[cfg(test)]

@@ -8,26 +8,24 @@
 //!
 //! The store on top of it:
 //! - `folder`: the files of an SSOT. `task`: one task as it is on disk, and `tasks/`.
-//! - `table`, `scan`: which message files there are, and what changed.
+//! - `format`: what its files are, and what the messages of each task add up to.
 //! - `read`: one message in full. `send`: new ones. `acks`, `resume`, `errors_log`: what else is
-//!   written. `status`, `raw`, `check`: the rest.
+//!   written. `status`, `check`: the rest.
 
 mod acks;
 mod check;
 pub mod envelope;
 mod errors_log;
 mod folder;
-mod raw;
+mod format;
 mod read;
 mod resume;
 pub mod rules;
-mod scan;
 pub mod schema;
 mod send;
 mod sign;
 mod state;
 mod status;
-mod table;
 mod task;
 pub mod text;
 pub mod tree;
@@ -36,69 +34,31 @@ pub mod words;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::model::locks::{Level, Mutex, RwLock};
-
-use super::fs::Fault;
+use super::engine::files::Files;
 use super::{
     Fit, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Spec, Store, StoreError,
     Violation,
 };
 use crate::model::{Claim, Draft, Timestamp, one_line};
-use scan::Memory;
-use state::State;
-use table::Table;
+use format::Tasks;
 use words::Role;
 
 /// The SSOT as one role sees it.
 pub struct Ssot {
     name: String,
-    dir: PathBuf,
-    role: Role,
-    /// Held for short moments only, and never while a sink is called.
-    table: RwLock<Table>,
-    /// One scan at a time.
-    memory: Mutex<Memory>,
-    /// Paths at which something changed since the last scan.
-    noted: Mutex<HashSet<PathBuf>>,
-    /// What scans found besides messages.
-    seen: RwLock<Seen>,
-    /// Something could not be read since the last full scan began.
-    fault: Fault,
-    /// Tasks whose file in `tasks/` may say something else than their messages.
-    stale: Mutex<BTreeSet<String>>,
-}
-
-/// What scans found besides messages.
-#[derive(Debug, Default)]
-struct Seen {
-    states: BTreeMap<String, State>,
-    /// What is wrong, by task.
-    trouble: BTreeMap<String, Vec<String>>,
-    /// The folders below `messages/`, `acks/` and `resumes/`.
-    folders: [BTreeSet<String>; 3],
-}
-
-impl Seen {
-    fn set_trouble(&mut self, task: &str, lines: Vec<String>) {
-        if lines.is_empty() {
-            self.trouble.remove(task);
-        } else {
-            self.trouble.insert(task.to_owned(), lines);
-        }
-    }
+    files: Files<Tasks>,
 }
 
 impl std::fmt::Debug for Ssot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ssot")
-            .field("dir", &self.dir)
-            .field("role", &self.role)
+            .field("dir", &self.files.dir)
+            .field("role", &self.tasks().role)
             .finish_non_exhaustive()
     }
 }
@@ -118,17 +78,12 @@ impl Ssot {
                 one_line(me)
             )));
         };
-        Ok(Self {
-            name: spec.name.clone(),
-            dir: spec.dir.clone(),
-            role,
-            table: RwLock::at(Level::Table, Table::default()),
-            memory: Mutex::at(Level::Store, Memory::default()),
-            noted: Mutex::default(),
-            seen: RwLock::at(Level::Table, Seen::default()),
-            fault: Fault::default(),
-            stale: Mutex::default(),
-        })
+        let files = Files::new(spec.dir.clone(), Tasks::new(spec.dir.clone(), role));
+        Ok(Self { name: spec.name.clone(), files })
+    }
+
+    fn tasks(&self) -> &Tasks {
+        &self.files.format
     }
 }
 
@@ -142,11 +97,11 @@ impl Store for Ssot {
     }
 
     fn me(&self) -> &str {
-        self.role.as_str()
+        self.tasks().role.as_str()
     }
 
     fn dir(&self) -> &Path {
-        &self.dir
+        &self.files.dir
     }
 
     fn whole_seconds(&self) -> bool {
@@ -159,47 +114,41 @@ impl Store for Ssot {
     }
 
     fn note(&self, path: &Path) {
-        self.noted.lock().insert(path.to_owned());
+        self.files.note(path);
     }
 
     fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
-        self.scan_store(full, sink)
+        self.files.scan(full, sink)
     }
 
     fn is_failing(&self) -> bool {
-        self.fault.is_set()
+        self.files.fault.is_set()
     }
 
+    /// What is mine, and what I have to log, is not the same for another role.
     fn save(&self) -> Vec<u8> {
-        self.table.read().save(self.role.as_str())
+        [self.me().as_bytes(), &self.files.save()].concat()
     }
 
     fn restore(&self, saved: &[u8]) -> bool {
-        let Some(table) = Table::restore(saved, self.role.as_str()) else { return false };
-        // The folders are walked again: only what has changed since is read.
-        *self.memory.lock() = Memory::default();
-        *self.table.write() = table;
-        true
+        saved.strip_prefix(self.me().as_bytes()).is_some_and(|saved| self.files.restore(saved))
     }
 
     fn reset(&self) {
-        let mut memory = self.memory.lock();
-        *memory = Memory::default();
-        *self.table.write() = Table::default();
-        *self.seen.write() = Seen::default();
-        self.noted.lock().clear();
+        self.files.reset();
+        self.tasks().states.write().clear();
     }
 
     fn watched(&self) -> Vec<PathBuf> {
-        self.folders_to_watch()
+        self.files.watched()
     }
 
     fn written(&self) -> Vec<PathBuf> {
-        vec![self.dir.join(folder::TASKS)]
+        vec![self.files.dir.join(folder::TASKS)]
     }
 
     fn concerns(&self, folder: &Path, name: &OsStr) -> bool {
-        self.is_of_concern(folder, name)
+        self.files.concerns(folder, name)
     }
 
     fn health(&self) -> Vec<String> {
@@ -211,7 +160,7 @@ impl Store for Ssot {
     }
 
     fn source_path(&self, source: u32) -> Option<String> {
-        self.table.read().path(source)
+        self.files.table.read().path(source)
     }
 
     fn read(&self, at: &Location) -> Result<Record, StoreError> {
@@ -219,7 +168,7 @@ impl Store for Ssot {
     }
 
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
-        Ok(self.bytes_at(at.source, limit)?.1)
+        self.files.bytes_at(at, limit)
     }
 
     fn acknowledge(&self, at: &Location) -> Result<(), StoreError> {
@@ -280,11 +229,15 @@ impl Store for Ssot {
     }
 
     fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
-        self.list_raw(folder)
+        self.files.raw_list(folder)
+    }
+
+    fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
+        self.files.raw_newest(folder)
     }
 
     fn raw_open(&self, path: &str) -> io::Result<File> {
-        self.open_raw(path)
+        self.files.raw_open(path)
     }
 
     fn repair(&self) -> Result<Vec<String>, StoreError> {

@@ -13,11 +13,11 @@ use crate::store::StoreError;
 impl Ssot {
     /// Lifts what holds a task up; what was lifted, a line each.
     pub(super) fn resume_task(&self, task: &str) -> Result<String, StoreError> {
-        if self.role != Role::Admin {
+        if self.tasks().role != Role::Admin {
             return Err(StoreError::NotPermitted(format!(
                 "only the admin resumes a task, and you are {} here; run it with --me admin, or set \
                  me = \"admin\" in the [[store]]",
-                self.role.as_str()
+                self.tasks().role.as_str()
             )));
         }
         if !is_task_id(task) {
@@ -26,12 +26,12 @@ impl Ssot {
         }
         let nothing = || StoreError::Invalid(format!("{task} is neither locked nor suspended"));
         // Before anything is made: an SSOT is not begun with a command that does nothing.
-        let state = super::task::load(&self.dir, task)?;
+        let state = super::task::load(&self.files.dir, task)?;
         if state.lock.is_none() && state.suspended.is_empty() {
             return Err(nothing());
         }
-        let _lock = folder::lock_task(&self.dir, task)?;
-        let state = super::task::load(&self.dir, task)?;
+        let _lock = folder::lock_task(&self.files.dir, task)?;
+        let state = super::task::load(&self.files.dir, task)?;
         if state.lock.is_none() && state.suspended.is_empty() {
             return Err(nothing());
         }
@@ -50,17 +50,17 @@ impl Ssot {
     }
 
     fn put_resume(&self, task: &str, resume: &mut Resume) -> Result<(), StoreError> {
-        let dir = folder::make(&self.dir, &[RESUMES, task])?;
+        let dir = folder::make(&self.files.dir, &[RESUMES, task])?;
         loop {
             let name = format!("{}.json", resume.time.millis());
-            let path = self.dir.join(RESUMES).join(task).join(&name);
+            let path = self.files.dir.join(RESUMES).join(task).join(&name);
             let text = folder::resume_text(task, resume);
             match folder::put_new(&dir, &name, IMMUTABLE, text.as_bytes()) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                     resume.time = resume.time.plus_millis(1);
                 }
                 done => {
-                    self.noted.lock().insert(path.clone());
+                    self.files.note(&path);
                     return done.map_err(|e| StoreError::io(&path, e));
                 }
             }

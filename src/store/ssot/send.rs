@@ -88,7 +88,7 @@ impl Ssot {
             ("msg_id".into(), text(&id)),
             ("protocol_version".into(), text(VERSION)),
             ("type".into(), text(kind.as_str())),
-            ("from".into(), text(self.role.as_str())),
+            ("from".into(), text(self.tasks().role.as_str())),
             ("to".into(), text(to.as_str())),
             ("task_id".into(), text(task)),
             ("timestamp".into(), text(&folder::rfc3339(with.now))),
@@ -110,7 +110,7 @@ impl Ssot {
         loop {
             let id = format!("{}-{task}-{ms}", kind.as_str());
             let name = format!("{id}.json");
-            let there = || below::open_below(&self.dir, &[MESSAGES, task, &name]).is_ok();
+            let there = || below::open_below(&self.files.dir, &[MESSAGES, task, &name]).is_ok();
             if !(with.taken)(&id) && !there() {
                 return id;
             }
@@ -120,7 +120,7 @@ impl Ssot {
 
     /// To whom a draft goes and as which type.
     fn route(&self, draft: &Draft) -> Result<(Role, Type), StoreError> {
-        let me = self.role;
+        let me = self.tasks().role;
         let [to] = draft.to.as_slice() else {
             return Err(StoreError::Invalid(
                 "route: a message of AMP/1.0 goes to one role; write one message to each".into(),
@@ -163,17 +163,17 @@ impl Ssot {
 
     /// The rules that need other messages: unique id, readable references, lock, writer.
     fn check_state(&self, message: &Message<'_>, text: &[u8]) -> Result<(), StoreError> {
-        let (id, role) = (&message.id, self.role.as_str());
-        if message.from != self.role {
+        let (id, role) = (&message.id, self.tasks().role.as_str());
+        if message.from != self.tasks().role {
             let why = format!("is not {role}, which is who you are here");
             return Err(refused(Breach::new("writer_role", "from", why)));
         }
-        match task::message_bytes(&self.dir, &message.task, id) {
+        match task::message_bytes(&self.files.dir, &message.task, id) {
             Ok(there) if is_same(&there, text) => return Ok(()),
             Ok(_) => return Err(duplicate(id)),
             Err(_) => {}
         }
-        let state = task::load(&self.dir, &message.task)?;
+        let state = task::load(&self.files.dir, &message.task)?;
         if message.kind == Type::Request {
             self.check_request(message.payload(), state.rejects)?;
         }
@@ -196,7 +196,7 @@ impl Ssot {
     fn check_request(&self, payload: &Node<'_>, rejects: u32) -> Result<(), StoreError> {
         for (name, kind) in REFS {
             let named = payload.text(name).unwrap_or_default();
-            if !task::is_readable(&self.dir, named) {
+            if !task::is_readable(&self.files.dir, named) {
                 let why = format!("names no {} that can be read here", kind.as_str());
                 return Err(refused(Breach::new("ref_unreadable", format!("payload.{name}"), why)));
             }
@@ -215,13 +215,13 @@ impl Ssot {
         let (line, text) = prepared.bytes.split_once('\n').unwrap_or_default();
         let message = Message::parse(text.as_bytes())?;
         let (task, id) = (message.task.as_str(), message.id.as_str());
-        let dir = folder::make(&self.dir, &[MESSAGES, task])?;
+        let dir = folder::make(&self.files.dir, &[MESSAGES, task])?;
         let (json, sig) = (format!("{id}.json"), format!("{id}.sig"));
-        let path = self.dir.join(MESSAGES).join(task).join(&json);
+        let path = self.files.dir.join(MESSAGES).join(task).join(&json);
         let io = |e| StoreError::io(&path, e);
-        let _lock = folder::lock_task(&self.dir, task)?;
-        self.noted.lock().insert(path.clone());
-        match task::message_bytes(&self.dir, task, id) {
+        let _lock = folder::lock_task(&self.files.dir, task)?;
+        self.files.note(&path);
+        match task::message_bytes(&self.files.dir, task, id) {
             Ok(there) if is_same(&there, text.as_bytes()) => return Ok(()),
             Ok(_) => return Err(duplicate(id)),
             Err(_) => {}
@@ -235,10 +235,11 @@ impl Ssot {
 
     /// Whether an append of this many bytes could succeed now.
     pub(super) fn has_room(&self, bytes: u64) -> Result<(), StoreError> {
-        let top = folder::existing(&self.dir);
-        let parts: &[&str] = if top == self.dir { &[MESSAGES] } else { &[] };
-        below::can_make(&top, parts).map_err(|(path, e)| StoreError::io(&path, e))?;
-        fs::room_for(&top, bytes).map_err(|e| StoreError::io(&top, e))
+        let dir = &self.files.dir;
+        let top = dir.ancestors().find(|folder| folder.is_dir()).unwrap_or(dir);
+        let parts: &[&str] = if top == dir { &[MESSAGES] } else { &[] };
+        below::can_make(top, parts).map_err(|(path, e)| StoreError::io(&path, e))?;
+        fs::room_for(top, bytes).map_err(|e| StoreError::io(top, e))
     }
 }
 

@@ -1,76 +1,30 @@
-//! What a person should know of the store, and which folders tell of news.
-
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+//! What a person should know of the store.
 
 use super::Ssot;
-use super::folder::{self, ACKS, MESSAGES, RESUMES, TASKS};
-use super::state::{State, Waiting};
-use super::table::File;
-use crate::model::{Timestamp, one_line};
-use crate::store::fs;
+use super::folder;
+use super::state::{State, StateBreach, Waiting};
+use crate::model::Timestamp;
 
-/// At most this many folders of one kind are watched, the newest tasks first; what changes in others
-/// is seen by a full scan.
-const MAX_WATCHED: usize = 2048;
 /// At most this many lines of one kind are shown.
 const NAMED: usize = 20;
-const AREAS: [&str; 3] = [MESSAGES, ACKS, RESUMES];
 
 impl Ssot {
-    /// See [`Store::watched`](crate::store::Store::watched).
-    pub(super) fn folders_to_watch(&self) -> Vec<PathBuf> {
-        // Of an SSOT that is not there yet, the nearest folder that is.
-        let top = folder::existing(&self.dir);
-        if top != self.dir {
-            return vec![top];
-        }
-        let mut out = vec![top];
-        for (area, folders) in AREAS.into_iter().zip(&self.seen.read().folders) {
-            let path = self.dir.join(area);
-            if path.is_dir() {
-                let tasks = folders.iter().rev().take(MAX_WATCHED);
-                out.extend(tasks.map(|task| path.join(task)).filter(|path| path.is_dir()));
-                out.push(path);
-            }
-        }
-        out
-    }
-
-    /// See [`Store::concerns`](crate::store::Store::concerns).
-    pub(super) fn is_of_concern(&self, folder: &Path, name: &OsStr) -> bool {
-        let path = folder.join(name);
-        if self.dir.starts_with(&path) {
-            return true;
-        }
-        let Ok(inside) = path.strip_prefix(&self.dir) else { return false };
-        let parts: Vec<&str> = inside.iter().map(|p| p.to_str().unwrap_or_default()).collect();
-        let visible = |name: &str| !name.starts_with('.') && !folder::is_temporary(name);
-        match parts.as_slice() {
-            [area] => AREAS.contains(area),
-            [area, task] => AREAS.contains(area) && visible(task),
-            [area, _, file] => AREAS.contains(area) && folder::is_ours(file),
-            _ => false,
-        }
-    }
-
     /// See [`Store::health`](crate::store::Store::health).
     pub(super) fn health_lines(&self) -> Vec<String> {
-        let read = self.table.read().files.iter().any(File::is_message);
-        let seen = self.seen.read();
-        let gone = fs::away_line(&self.dir).filter(|_| read);
-        let lines = seen.trouble.values().flatten().map(|line| one_line(line).into_owned());
-        bounded(gone.into_iter().chain(lines).collect(), "files")
+        let mut lines: Vec<String> = self.files.away_line().into_iter().collect();
+        lines.extend(self.files.troubles());
+        lines.extend(self.files.unwatched_line());
+        lines
     }
 
     /// See [`Store::remarks`](crate::store::Store::remarks): what waits, what is locked, what breaks a
     /// rule about other messages.
     pub(super) fn remark_lines(&self, now: Timestamp) -> Vec<String> {
-        let seen = self.seen.read();
-        let states = &seen.states;
+        let role = self.tasks().role;
+        let states = self.tasks().states.read();
         let mut waiting: Vec<(&str, &Waiting)> = Vec::new();
-        for (task, state) in states {
-            let mine = |w: &&Waiting| w.from == self.role || w.to == self.role;
+        for (task, state) in &*states {
+            let mine = |w: &&Waiting| w.from == role || w.to == role;
             waiting.extend(state.waiting.iter().filter(mine).map(|w| (task.as_str(), w)));
         }
         waiting
@@ -78,9 +32,8 @@ impl Ssot {
         let waiting = waiting.iter().map(|(task, w)| waiting_line(task, w, now)).collect();
         let held: Vec<String> = states.iter().filter_map(|(task, s)| held_line(task, s)).collect();
         let breach = |(task, state): (&String, &State)| -> Vec<String> {
-            let line = |b: &super::state::StateBreach| {
-                format!("task {task}: {} breaks {}: {}", b.id, b.rule, b.why)
-            };
+            let line =
+                |b: &StateBreach| format!("task {task}: {} breaks {}: {}", b.id, b.rule, b.why);
             state.breaches.iter().map(line).collect()
         };
         let breaches = states.iter().flat_map(breach).collect();
@@ -125,6 +78,3 @@ fn bounded(mut lines: Vec<String>, what: &str) -> Vec<String> {
     }
     lines
 }
-
-/// Folders that others may think hold messages.
-pub(super) const KNOWN_FOLDERS: [&str; 4] = [MESSAGES, ACKS, RESUMES, TASKS];

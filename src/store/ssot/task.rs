@@ -4,11 +4,13 @@
 use std::io;
 use std::path::Path;
 
+use rustix::fs::FileType;
+
 use super::envelope::{FILE_BYTES, Message};
 use super::folder::{self, MESSAGES, TASKS};
 use super::state::{Facts, Item, State, derive, print};
 use super::tree::quoted;
-use super::words::split_id;
+use super::words::{is_task_id, split_id};
 use crate::store::StoreError;
 
 /// The messages of a task that break no hard rule and lie where they belong, and what they add up
@@ -19,17 +21,15 @@ use crate::store::StoreError;
 pub(super) fn load(base: &Path, task: &str) -> Result<State, StoreError> {
     let here = || base.join(MESSAGES).join(task);
     let failed = |e: io::Error| StoreError::io(&here(), e);
-    let listing = folder::list(base, &[MESSAGES, task]).map_err(failed)?;
     let mut items = Vec::new();
-    for name in listing.files.keys() {
-        let Some(stem) = folder::stem(name) else { continue };
-        let Ok(bytes) = message_bytes(base, task, stem) else { continue };
+    for stem in folder::stems(base, &[MESSAGES, task]).map_err(failed)? {
+        let Ok(bytes) = message_bytes(base, task, &stem) else { continue };
         let Ok(message) = Message::parse(&bytes) else { continue };
         if message.id != stem || message.task != task {
             continue;
         }
         let facts = Facts::of(&message);
-        let acked = folder::ack(base, task, stem).ok().filter(|(by, _)| *by == message.to);
+        let acked = folder::ack(base, task, &stem).ok().filter(|(by, _)| *by == message.to);
         items.push(Item { id: message.id, facts, acked: acked.map(|(_, time)| time) });
     }
     let resumes = folder::resumes(base, task, &mut |_, _| {}).map_err(failed)?;
@@ -107,7 +107,8 @@ fn holds(base: &Path, name: &str, state: &State, text: &str) -> bool {
 /// # Errors
 /// As the system gave it.
 pub(super) fn all(base: &Path) -> Result<Vec<String>, StoreError> {
-    let listing =
-        folder::list(base, &[MESSAGES]).map_err(|e| StoreError::io(&base.join(MESSAGES), e))?;
-    Ok(listing.folders.into_iter().filter(|name| super::words::is_task_id(name)).collect())
+    let failed = |e| StoreError::io(&base.join(MESSAGES), e);
+    let folders = folder::list(base, &[MESSAGES]).map_err(failed)?.into_iter();
+    let folders = folders.filter(|(_, kind)| *kind == FileType::Directory).map(|(name, _)| name);
+    Ok(folders.filter(|name| is_task_id(name)).collect())
 }

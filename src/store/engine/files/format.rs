@@ -146,6 +146,13 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
     /// What a path is. The kind is `Unknown` for something that may not be there (any more).
     fn what(&self, path: &[&str], kind: FileType) -> What;
 
+    /// What else a change at a path means: [`What::Beside`] for something strange that lies beside a
+    /// message, and for a folder whose files lie beside the messages of another; [`What::Group`] for a
+    /// folder whose files belong to a group. Which files came or went is not told if their folder did.
+    fn also(&self, _path: &[&str]) -> What {
+        What::Nothing
+    }
+
     /// What judgements rest on as it is now, and a print of that: when the print changes, every file is
     /// read again.
     ///

@@ -98,6 +98,11 @@ fn is_message<F: Format>(kind: FileType) -> bool {
     kind == FileType::RegularFile || F::REFUSES_ODD && kind != FileType::Unknown
 }
 
+/// What is said of something that is not the folder it is called like.
+fn no_folder(kind: FileType) -> String {
+    format!("is skipped: it is {}, not a folder", below::describe_type(kind))
+}
+
 /// Whether a path is that of a folder or lies below it.
 pub(super) fn is_in(folder: &str, path: &str) -> bool {
     let rest = path.strip_prefix(folder);
@@ -154,19 +159,36 @@ impl<F: Format> Files<F> {
             Ok(found) => found.map_or(FileType::Unknown, |(kind, _)| kind),
             Err(e) => return self.cannot(path, "be looked at", &e),
         };
+        let there = kind != FileType::Unknown;
         match self.format.what(&parts(path), kind) {
-            What::Folder => {
+            What::Folder if !there || kind == FileType::Directory => {
+                self.set_trouble(path, None);
                 self.list(path, dirs, listing);
                 listing.roots.push(path.to_owned());
             }
-            What::Message => self.look_at_message(path, kind, dirs, listing),
-            What::Beside(message) => self.look_at(&message, dirs, listing),
-            What::Group(group) => drop(listing.groups.insert(group)),
-            What::Strange(why) => {
-                self.set_trouble(path, (kind != FileType::Unknown).then_some(why));
+            What::Folder => {
+                self.set_trouble(path, Some(no_folder(kind)));
                 listing.roots.push(path.to_owned());
             }
-            What::Around | What::Nothing => {}
+            What::Message => self.look_at_message(path, kind, dirs, listing),
+            What::Strange(why) => {
+                self.set_trouble(path, there.then_some(why));
+                listing.roots.push(path.to_owned());
+            }
+            what => {
+                self.set_trouble(path, None);
+                self.follow(what, dirs, listing);
+            }
+        }
+        self.follow(self.format.also(&parts(path)), dirs, listing);
+    }
+
+    /// Looks at what a path stands for.
+    fn follow(&self, what: What, dirs: &mut Dirs<'_>, listing: &mut Listing) {
+        match what {
+            What::Beside(message) => self.look_at(&message, dirs, listing),
+            What::Group(group) => drop(listing.groups.insert(group)),
+            _ => {}
         }
     }
 
@@ -195,6 +217,7 @@ impl<F: Format> Files<F> {
             Ok(dir) => dir,
             Err(e) if fs::is_absent(&e) => {
                 self.listed.write().retain(|known| !is_in(path, known));
+                self.trouble.write().retain(|known, _| !is_in(path, known));
                 return;
             }
             Err(e) => {
@@ -208,11 +231,7 @@ impl<F: Format> Files<F> {
             let here = join(path, name);
             match (self.format.what(&parts(&here), kind), kind) {
                 (What::Folder, FileType::Directory) => folders.push(here),
-                (What::Folder, kind) => {
-                    let what = below::describe_type(kind);
-                    let why = format!("is skipped: it is {what}, not a folder");
-                    self.set_trouble(&here, Some(why));
-                }
+                (What::Folder, kind) => self.set_trouble(&here, Some(no_folder(kind))),
                 (What::Message, kind) if is_message::<F>(kind) => {
                     self.meet(path, name, dirs, listing);
                 }

@@ -41,7 +41,7 @@ pub use self::look::Dirs;
 pub use self::open::File;
 pub use self::scan::Pass;
 pub use self::table::{Facts, Flags, Row, Table, stamp_print};
-pub use self::visit::{Visit, violation};
+pub use self::visit::{Visit, names, violation};
 use crate::model::locks::{Level, Mutex, RwLock};
 use crate::model::{Timestamp, one_line};
 use crate::store::fs::{Fault, Stamp};

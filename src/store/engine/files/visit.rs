@@ -68,7 +68,10 @@ impl<F: Format> Files<F> {
                 continue;
             };
             match (self.format.what(&parts(&here), kind), kind) {
-                (What::Folder, FileType::Directory) => folders.push(here),
+                (what @ What::Folder, FileType::Directory) => {
+                    each(Visit::Other { path: &here, what });
+                    folders.push(here);
+                }
                 (What::Folder, kind) => {
                     let what = below::describe_type(kind);
                     each(wrong(&here, format!("is {what}, not a folder")));
@@ -109,8 +112,11 @@ fn plain(why: &str) -> String {
     why.replacen("is skipped: it is", "is", 1)
 }
 
-/// The names in a folder, sorted; those that are not UTF-8 as they can be shown.
-fn names(dir: &OwnedFd) -> io::Result<Vec<(Result<String, String>, FileType)>> {
+/// The names in a folder with what they are, sorted; those that are not UTF-8 as they can be shown.
+///
+/// # Errors
+/// As the system gave it.
+pub fn names(dir: &OwnedFd) -> io::Result<Vec<(Result<String, String>, FileType)>> {
     let mut out = Vec::new();
     for entry in Dir::read_from(dir)? {
         let entry = entry?;

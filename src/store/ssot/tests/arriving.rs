@@ -228,8 +228,8 @@ fn rules_about_other_messages_hold_nothing_back() {
         assert!(said.contains(rule), "{said}");
     }
     // What was missing comes by sync.
-    bed.deliver(&message(Type::Dispatch, 0));
-    bed.deliver(&message(Type::Result, 1));
+    store.note(&bed.deliver(&message(Type::Dispatch, 0)));
+    store.note(&bed.deliver(&message(Type::Result, 1)));
     let last = bed.deliver(&message(Type::Verdict, 2));
     books.noted(&store, &last);
     let said = store.remarks().join("\n");

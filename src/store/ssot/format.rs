@@ -1,0 +1,363 @@
+//! The messages of an SSOT, as files of the engine ([`crate::store::engine::files`]).
+//!
+//! What bites here, and how it is met:
+//!
+//! 1. Writers that are not msgfs, and sync programs, may leave a file half written. What is no JSON
+//!    object is looked at again for a moment, while everything else is reported at once.
+//! 2. A message, its signature and its acknowledgement are three files that arrive in any order. So a
+//!    change of one of them is a change of the message, and a task is added up anew whenever anything
+//!    in it changes.
+//! 3. Only `messages/<task_id>/<msg_id>.json` can be a message. A file elsewhere with the same bytes
+//!    is a copy that a sync program made; with other bytes it is refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+
+use bytemuck::{Pod, Zeroable};
+use rustix::fs::FileType;
+use twox_hash::XxHash3_64;
+
+use super::envelope::{FILE_BYTES, Message};
+use super::folder::{self, ACKS, MESSAGES, RESUMES, TASKS, is_skipped, signed_stem, stem};
+use super::schema::Breach;
+use super::state::{Facts, Item, State, derive, print};
+use super::words::Role;
+use super::{sign, task};
+use crate::model::Timestamp;
+use crate::model::locks::{Level, Mutex, RwLock};
+use crate::store::engine::files::{
+    self, Dirs, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
+    stamp_print,
+};
+use crate::store::{Found, StoreError, below, fs};
+
+/// What the table keeps of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Kept {
+    /// What the message says, if it is one.
+    pub facts: Facts,
+    /// Print of its id.
+    id: u64,
+    /// When its recipient acknowledged it, in milliseconds since 1970; 0 for not yet.
+    pub acked: i64,
+    /// Print of its bytes.
+    digest: u64,
+    /// Its refusal is in `errors.log`, or is for others to log.
+    logged: u64,
+}
+
+/// The slot under which messages are found by the prints of their ids.
+const BY_ID: u8 = 0;
+
+impl files::Facts for Kept {
+    const SLOTS: u8 = 1;
+
+    fn key(&self, _slot: u8, is_message: bool) -> u64 {
+        if is_message { self.id } else { 0 }
+    }
+
+    fn time(&self) -> i64 {
+        self.facts.time
+    }
+}
+
+impl Kept {
+    /// Whether nobody has to log the refusal any more.
+    pub fn is_logged(&self) -> bool {
+        self.logged != 0
+    }
+
+    pub fn set_logged(&mut self) {
+        self.logged = 1;
+    }
+}
+
+/// The tasks of an SSOT, as one role sees them.
+#[derive(Debug)]
+pub(super) struct Tasks {
+    dir: PathBuf,
+    pub role: Role,
+    /// What the messages of each task add up to.
+    pub states: RwLock<BTreeMap<String, State>>,
+    /// Tasks whose file in `tasks/` may say something else than their messages.
+    pub stale: Mutex<BTreeSet<String>>,
+}
+
+/// A message that is about to be reported.
+#[derive(Debug)]
+pub(super) struct New {
+    kept: Kept,
+    found: Found<'static>,
+}
+
+/// The task in whose folder a message lies; empty for `messages/` itself.
+pub(super) fn task_of(folder: &str) -> &str {
+    folder.strip_prefix(MESSAGES).and_then(|rest| rest.strip_prefix('/')).unwrap_or_default()
+}
+
+impl Format for Tasks {
+    type Facts = Kept;
+    type Message<'a> = New;
+    type Context = ();
+
+    const TAG: [u8; 8] = *b"ssotfi01";
+    const LONGEST: usize = FILE_BYTES;
+
+    fn what(&self, path: &[&str], kind: FileType) -> What {
+        let plain = matches!(kind, FileType::RegularFile | FileType::Unknown);
+        match path {
+            _ if path.iter().any(|name| is_skipped(name)) => What::Nothing,
+            [MESSAGES | ACKS | RESUMES] => What::Folder,
+            [MESSAGES, name] | [MESSAGES, _, name] if stem(name).is_some() => What::Message,
+            [MESSAGES, above @ .., name] if above.len() < 2 && signed_stem(name).is_some() => {
+                if plain {
+                    signed(path)
+                } else {
+                    strange(kind)
+                }
+            }
+            [MESSAGES | ACKS | RESUMES, _] if kind != FileType::RegularFile => What::Folder,
+            [MESSAGES, _, _] if !plain => strange(kind),
+            // Nothing is read there, but the files in it are mine to write.
+            [TASKS] if !matches!(kind, FileType::Directory | FileType::Unknown) => strange(kind),
+            [ACKS, task, name] if stem(name).is_some() => {
+                What::Beside(format!("{MESSAGES}/{task}/{name}"))
+            }
+            [RESUMES, task, name] if stem(name).is_some() => What::Group((*task).to_owned()),
+            _ => What::Nothing,
+        }
+    }
+
+    fn also(&self, path: &[&str]) -> What {
+        match path {
+            [MESSAGES, _, name] if signed_stem(name).is_some() => signed(path),
+            [ACKS] => What::Beside(MESSAGES.to_owned()),
+            [ACKS, task] => What::Beside(format!("{MESSAGES}/{task}")),
+            [RESUMES] => What::Group(String::new()),
+            [RESUMES, task] => What::Group((*task).to_owned()),
+            _ => What::Nothing,
+        }
+    }
+
+    fn begin(&self, _files: &Files<Self>) -> Result<((), u64), StoreError> {
+        Ok(((), 0))
+    }
+
+    fn beside(&self, dirs: &mut Dirs<'_>, folder: &str, name: &str) -> io::Result<u64> {
+        let Some(stem) = stem(name) else { return Ok(0) };
+        let signature = dirs.look(folder, &format!("{stem}.sig"))?;
+        let ack = dirs.look(&format!("{ACKS}/{}", task_of(folder)), name)?;
+        // What is no file in the place of a signature makes the message a wrongly signed one.
+        let ack = ack.filter(|(kind, _)| *kind == FileType::RegularFile);
+        let prints = [signature, ack].map(|it| it.map_or(0, |(_, stamp)| stamp_print(&stamp)));
+        Ok(match prints {
+            [0, 0] => 0,
+            prints => XxHash3_64::oneshot(bytemuck::bytes_of(&prints)).max(1),
+        })
+    }
+
+    fn read<'a>(
+        &self,
+        _context: &(),
+        opened: &'a Opened<'a, Kept>,
+    ) -> io::Result<Reading<New, Kept>> {
+        let digest = XxHash3_64::oneshot(opened.bytes);
+        let message = match Message::parse(opened.bytes) {
+            Ok(message) => message,
+            Err(fault) => {
+                let unfinished = fault.breaches.iter().any(|b| b.rule == "not_an_object");
+                let verdict = refused(opened, digest, fault.to_string(), fault.incomplete);
+                return Ok(Reading { verdict, unfinished, depends: false });
+            }
+        };
+        let file = opened.file;
+        if (task_of(&file.folder), stem(&file.name)) != (&message.task, Some(&message.id)) {
+            let verdict = match self.misplaced(&message, opened.bytes) {
+                None => Verdict::Nothing,
+                Some(breach) => refused(opened, digest, breach.to_string(), false),
+            };
+            return Ok(Reading { verdict, unfinished: false, depends: true });
+        }
+        let acked = if opened.beside == 0 { None } else { self.acked(&message)? };
+        let kept = Kept {
+            facts: Facts::of(&message),
+            id: print(&message.id),
+            acked: acked.map_or(0, Timestamp::millis),
+            digest,
+            logged: 0,
+        };
+        let found = self.found(&message, opened, acked.is_some())?;
+        let same = file.message().is_some_and(|old| old.digest == digest);
+        Ok(Reading::message(New { kept, found }, same))
+    }
+
+    fn take<'a>(
+        &self,
+        _context: &(),
+        pass: &mut Pass<'_, Self>,
+        taken: Taken<'a, Self>,
+    ) -> Option<Found<'a>> {
+        let New { kept, mut found } = taken.message;
+        pass.table.change(taken.n, |_, facts| *facts = kept);
+        found.at = File::<Kept>::at(taken.n, taken.opened.bytes.len());
+        Some(found)
+    }
+
+    fn finish(&self, _context: &(), done: &mut Done<'_, Self>) -> Vec<u32> {
+        let mut tasks = done.groups.clone();
+        {
+            let table = done.files.table.read();
+            let all = done.is_full || tasks.remove("");
+            if all {
+                tasks.extend(table.folders().iter().map(|f| task_of(&f.path).to_owned()));
+            } else {
+                tasks.extend(done.touched.iter().map(|n| task_of(table.folder(*n)).to_owned()));
+            }
+        }
+        tasks.remove("");
+        for task in tasks {
+            self.settle(done.files, &task);
+        }
+        Vec::new()
+    }
+
+    /// The messages and their signatures only.
+    fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
+        path.first() == Some(&MESSAGES)
+            && match self.what(path, kind) {
+                What::Folder => kind == FileType::Directory,
+                What::Message | What::Beside(_) => kind == FileType::RegularFile,
+                _ => false,
+            }
+    }
+}
+
+/// What a signature file is.
+fn signed(path: &[&str]) -> What {
+    let path = path.join("/");
+    signed_stem(&path).map_or(What::Nothing, |stem| What::Beside(format!("{stem}.json")))
+}
+
+fn strange(kind: FileType) -> What {
+    What::Strange(format!("is skipped: it is {}", below::describe_type(kind)))
+}
+
+/// A file that is refused. One whose bytes were refused before is not logged again.
+fn refused(
+    opened: &Opened<'_, Kept>,
+    digest: u64,
+    reason: String,
+    incomplete: bool,
+) -> Verdict<New, Kept> {
+    let old = &opened.file.facts;
+    let known = opened.file.row.is_refused() && old.digest == digest;
+    let facts = Kept { digest, logged: if known { old.logged } else { 0 }, ..Kept::default() };
+    Verdict::Refused(Refusal { reason, incomplete, time: None, facts })
+}
+
+impl Tasks {
+    pub fn new(dir: PathBuf, role: Role) -> Self {
+        let states = RwLock::at(Level::Table, BTreeMap::new());
+        Self { dir, role, states, stale: Mutex::default() }
+    }
+
+    /// Why a message is refused that does not lie where it belongs; `None` if it lies there too.
+    pub fn misplaced(&self, message: &Message<'_>, bytes: &[u8]) -> Option<Breach> {
+        let place = format!("{MESSAGES}/{}/{}.json", message.task, message.id);
+        match task::message_bytes(&self.dir, &message.task, &message.id) {
+            Ok(there) if there == bytes => None,
+            Ok(there) if Message::parse(&there).is_ok_and(|m| m.id == message.id) => {
+                let why = format!("is that of another message, {place}");
+                Some(Breach::new("duplicate_msg_id", "msg_id", why))
+            }
+            _ => {
+                let why = format!("says that the file belongs at {place}, and it lies elsewhere");
+                Some(Breach::new("msg_id_format", "msg_id", why))
+            }
+        }
+    }
+
+    fn found(
+        &self,
+        message: &Message<'_>,
+        opened: &Opened<'_, Kept>,
+        acked: bool,
+    ) -> io::Result<Found<'static>> {
+        let (to_me, from_me) = (message.to == self.role, message.from == self.role);
+        let idem = message.node.text("idem").filter(|_| from_me);
+        let claim = match opened.beside {
+            0 => None,
+            _ => sign::read(&self.dir, &opened.file.folder, &message.id, opened.bytes)?,
+        };
+        Ok(Found {
+            from: message.from.as_str().into(),
+            to: message.to.as_str().into(),
+            thread: message.task.clone().into(),
+            id: message.id.clone().into(),
+            time: message.order,
+            to_me,
+            from_me,
+            read: (to_me && acked).then_some(true),
+            noted: from_me && !message.soft.is_empty(),
+            claim: claim.map(Box::new),
+            idempotency_key: idem.map(Into::into),
+            ..Found::default()
+        })
+    }
+
+    /// When a message was acknowledged by its recipient.
+    fn acked(&self, message: &Message<'_>) -> io::Result<Option<Timestamp>> {
+        let (task, id) = (&message.task, &message.id);
+        match folder::read(&self.dir, &[ACKS, task, &format!("{id}.json")], folder::SMALL) {
+            Err(e) if fs::may_pass(&e) => Err(e),
+            Err(_) => Ok(None),
+            Ok((_, bytes)) => Ok(folder::parse_ack(&bytes, task, id)
+                .ok()
+                .filter(|(by, _)| *by == message.to)
+                .map(|(_, time)| time)),
+        }
+    }
+
+    /// Adds up a task and notes what is new.
+    fn settle(&self, files: &Files<Self>, task: &str) {
+        let mut told = |stem: &str, fault: Option<String>| {
+            let path = format!("{RESUMES}/{task}/{stem}.json");
+            files.set_trouble(&path, fault.map(|why| format!("does not count: {why}")));
+        };
+        let resumes = match folder::resumes(&self.dir, task, &mut told) {
+            Ok(resumes) => resumes,
+            // What the messages add up to stays what it was.
+            Err(e) => return files.cannot(&format!("{RESUMES}/{task}"), "be read", &e),
+        };
+        let state = {
+            let table = files.table.read();
+            let exists = |id: u64| !table.with_key(BY_ID, id).is_empty();
+            derive(items(&table, task), &resumes, &exists)
+        };
+        let mut states = self.states.write();
+        let old = states.get(task);
+        if old == Some(&state) || (old.is_none() && state.messages == 0) {
+            return;
+        }
+        self.stale.lock().insert(task.to_owned());
+        if state.messages == 0 {
+            states.remove(task);
+        } else {
+            states.insert(task.to_owned(), state);
+        }
+    }
+}
+
+/// The messages of a task.
+fn items(table: &files::Table<Kept>, task: &str) -> Vec<Item> {
+    let folder = table.find_folder(&format!("{MESSAGES}/{task}"));
+    let files = folder.into_iter().flat_map(|folder| table.files_in(folder));
+    let of = |n: u32| {
+        let kept = table.facts(n).filter(|_| table.row(n).is_some_and(files::Row::is_message))?;
+        let acked = (kept.acked != 0).then(|| Timestamp::from_millis(kept.acked));
+        Some(Item { id: stem(table.name(n))?.to_owned(), facts: kept.facts, acked })
+    };
+    files.filter_map(of).collect()
+}
