@@ -460,7 +460,7 @@ mod tests {
             if let Some((t, _)) = Table::restore(&saved) {
                 prop_assert_eq!(t.files.len(), sample().files.len());
                 for n in 0..t.files.len() as u32 {
-                    prop_assert!(t.path(n).is_some_and(|path| path.ends_with(".json")), "{}", n);
+                    prop_assert!(t.path(n).is_some_and(|path| path.starts_with("messages/")), "{}", n);
                 }
             }
         }
