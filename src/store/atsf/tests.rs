@@ -23,16 +23,21 @@ struct Project {
     dir: tempfile::TempDir,
 }
 
-/// The ids of what was reported, in the order of files and lines.
+/// What was reported, in the order of files and lines.
+fn in_order(books: &Book) -> Vec<&Kept> {
+    let mut all: Vec<&Kept> = books.messages.values().collect();
+    assert!(all.iter().all(|kept| kept.again == Again::Rewritten && kept.from_me != kept.to_me));
+    all.sort_by_key(|kept| (kept.at.source, kept.at.offset));
+    all
+}
+
 fn ids(books: &Book) -> Vec<&str> {
-    let mut ids: Vec<&Kept> = books.messages.values().collect();
-    assert!(ids.iter().all(|kept| kept.again == Again::Rewritten && kept.from_me != kept.to_me));
-    ids.sort_by_key(|kept| (kept.at.source, kept.at.offset));
-    ids.into_iter().map(|kept| &*kept.id).collect()
+    in_order(books).into_iter().map(|kept| &*kept.id).collect()
 }
 
 fn in_thread<'a>(books: &'a Book, thread: &str) -> Vec<&'a str> {
-    ids(books).into_iter().filter(|id| books.one(id).thread == thread).collect()
+    let inside = in_order(books).into_iter().filter(|kept| kept.thread == thread);
+    inside.map(|kept| &*kept.id).collect()
 }
 
 fn message(id: &str, role: &str, text: &str) -> String {
