@@ -394,7 +394,7 @@ impl Keyring {
         !state.changed.is_empty()
     }
 
-    /// Why the file could not be read again, for `status.txt`; `None` if all is well.
+    /// Why the file could not be read again; `None` if all is well.
     pub fn trouble(&self) -> Option<String> {
         self.state.lock().trouble.clone()
     }

@@ -254,21 +254,12 @@ impl Applier<'_> {
     ) -> bool {
         let Some(entry) = core.entry(ix).copied() else { return false };
         let refused = entry.flags.has(Flags::REJECTED);
-        let before = core.signed_by(ix);
-        let unsigned = matches!(before.0, Sig::None | Sig::Missing);
+        let unsigned = matches!(core.signed_by(ix).0, Sig::None | Sig::Missing);
         if found.claim.is_none() && unsigned && !refused {
             return false;
         }
         match judge.judge(judged(found)) {
-            Judgement::Accepted(sig, key) => {
-                core.note_unvouched(ix, found.claim.is_some() && sig != Sig::Valid);
-                if refused {
-                    core.accept_rejected(ix, sig, key);
-                    return true;
-                }
-                core.note_signature(ix, sig, key);
-                core.signature_changed(ix, before)
-            }
+            Judgement::Accepted(sig, key) => core.accept(ix, sig, key, found.claim.is_some()),
             Judgement::Refused(reason) => {
                 core.note_unvouched(ix, false);
                 if !refused {
@@ -336,9 +327,26 @@ impl Core {
         }
     }
 
-    /// Draws the consequences if the state of a message's signature is not what it was. Whether it
-    /// is not.
-    pub(super) fn signature_changed(&mut self, ix: MsgIx, before: (Sig, usize)) -> bool {
+    /// Takes over what the signature of a message that was judged before is worth now, and draws the
+    /// consequences. Whether it is shown differently.
+    pub(super) fn accept(
+        &mut self,
+        ix: MsgIx,
+        sig: Sig,
+        key: Option<PublicKey>,
+        signed: bool,
+    ) -> bool {
+        self.note_unvouched(ix, signed && sig != Sig::Valid);
+        let before = self.signed_by(ix);
+        if self.entry(ix).is_some_and(|e| e.flags.has(Flags::REJECTED)) {
+            self.set_refused(ix, false);
+            self.note_signature(ix, sig, key);
+            self.remove_rejects(|_, r| r.message == Some(ix));
+            self.admit(ix, !self.unsorted);
+            self.link_may_differ(ix);
+            return true;
+        }
+        self.note_signature(ix, sig, key);
         if self.signed_by(ix) == before {
             return false;
         }
@@ -384,15 +392,6 @@ impl Core {
         } else {
             self.many_keys.insert(ix, number as u32);
         }
-    }
-
-    /// Lifts the refusal of a message whose signature is now accepted.
-    pub(super) fn accept_rejected(&mut self, ix: MsgIx, sig: Sig, key: Option<PublicKey>) {
-        self.set_refused(ix, false);
-        self.note_signature(ix, sig, key);
-        self.remove_rejects(|_, r| r.message == Some(ix));
-        self.admit(ix, !self.unsorted);
-        self.link_may_differ(ix);
     }
 
     /// The time of the newest message or reject, for folders.

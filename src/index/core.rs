@@ -436,19 +436,6 @@ impl Core {
         out
     }
 
-    /// The time of the newest live message of a thread.
-    pub fn thread_newest(&self, thread: ThreadIx) -> Option<Timestamp> {
-        let mut newest = None;
-        let mut at = self.threads.get(thread as usize).map_or(NIL, |t| t.head);
-        while let Some(entry) = self.entry(at) {
-            if entry.is_live() {
-                newest = newest.max(Some(entry.time()));
-            }
-            at = entry.next;
-        }
-        newest
-    }
-
     /// Finds a message by the identity behind its inode numbers.
     pub fn by_identity(&self, identity: u64) -> Option<MsgIx> {
         let same = |ix: &MsgIx| self.entry(*ix).is_some_and(|e| e.identity() == identity);

@@ -216,16 +216,9 @@ impl Index {
         });
         match judgement {
             Judgement::Accepted(sig, key) => {
-                core.note_unvouched(ix, record.claim.is_some() && sig != Sig::Valid);
-                if refused {
-                    core.accept_rejected(ix, sig, key);
-                    changes.added.push(ix);
-                } else {
-                    let before = core.signed_by(ix);
-                    core.note_signature(ix, sig, key);
-                    if core.signature_changed(ix, before) {
-                        changes.redrawn.push(ix);
-                    }
+                if core.accept(ix, sig, key, record.claim.is_some()) {
+                    let shown = if refused { &mut changes.added } else { &mut changes.redrawn };
+                    shown.push(ix);
                 }
             }
             Judgement::Refused(reason) if !refused => {

@@ -241,24 +241,11 @@ impl Core {
     }
 
     /// The message that is meant by an id: the earliest that was not refused, or the earliest.
-    fn meant(&self, store: usize, id: StrId) -> Option<MsgIx> {
+    pub(super) fn meant(&self, store: usize, id: StrId) -> Option<MsgIx> {
         let refused = |ix: MsgIx| self.entry(ix).is_some_and(|e| e.flags.has(Flags::REJECTED));
         self.links
             .with_id(store, id)
             .min_by(|a, b| refused(*a).cmp(&refused(*b)).then_with(|| self.order(*a, *b)))
-    }
-
-    /// The message that an id means in a store, whoever wrote it: the earliest, if several have
-    /// it. Cheap in stores whose threads are made of links; elsewhere every writer is asked.
-    pub fn find_id(&self, store: usize, id: &str) -> Option<MsgIx> {
-        if self.has_links(store) {
-            return self.meant(store, self.strings.find(plain_id(id))?);
-        }
-        (0u32..)
-            .zip(&self.writers)
-            .filter(|(_, w)| usize::from(w.store) == store)
-            .filter_map(|(writer, _)| self.locate(writer, id).ok())
-            .min_by(|a, b| self.order(*a, *b))
     }
 
     /// The id of the message that this one says it answers, in stores whose threads are made of

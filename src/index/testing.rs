@@ -7,9 +7,9 @@ use crate::model::locks::{Level, Mutex};
 use ed25519_dalek::{Signer as _, SigningKey};
 
 use super::entry::{Entry, MsgIx};
-use super::{Changes, Index, Settings};
+use super::{Changes, Core, Index, Settings};
 use crate::identity::Keyring;
-use crate::model::{Claim, ClaimScope, Covered, PublicKey, Timestamp, Unsigned};
+use crate::model::{Claim, ClaimScope, Covered, PublicKey, Timestamp, Unsigned, plain_id};
 pub(super) use crate::store::testing::{Answer, Folder, Memory};
 use crate::store::{Found, Location, Store};
 
@@ -101,6 +101,21 @@ impl Bed {
     /// What was told since this was asked last.
     pub fn told(&self) -> Vec<(u32, bool)> {
         std::mem::take(&mut self.folder.lock().told)
+    }
+}
+
+impl Core {
+    /// The message that an id means in a store, whoever wrote it: the earliest, if several have
+    /// it.
+    pub fn find_id(&self, store: usize, id: &str) -> Option<MsgIx> {
+        if self.has_links(store) {
+            return self.meant(store, self.strings.find(plain_id(id))?);
+        }
+        (0u32..)
+            .zip(&self.writers)
+            .filter(|(_, w)| w.store == store)
+            .filter_map(|(writer, _)| self.locate(writer, id).ok())
+            .min_by(|a, b| self.order(*a, *b))
     }
 }
 

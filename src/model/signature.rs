@@ -66,7 +66,7 @@ impl fmt::Display for SignatureState {
 #[derive(Clone)]
 pub struct Covered {
     readings: Source,
-    checked: OnceLock<Checked>,
+    checked: OnceLock<Box<Checked>>,
 }
 
 #[derive(Clone)]
@@ -104,7 +104,7 @@ impl Covered {
 
     /// A reading that this key is known to have signed.
     pub fn proven(bytes: Vec<u8>, key: PublicKey, signature: [u8; 64]) -> Self {
-        let checked = OnceLock::from(Checked { key, signature, fits: true });
+        let checked = OnceLock::from(Box::new(Checked { key, signature, fits: true }));
         Self { checked, ..Self::one(bytes) }
     }
 
@@ -116,7 +116,7 @@ impl Covered {
         signature: [u8; 64],
         check: impl Fn(&[u8]) -> bool,
     ) -> bool {
-        let ask = || Checked { key, signature, fits: self.any(&check) };
+        let ask = || Box::new(Checked { key, signature, fits: self.any(&check) });
         let first = self.checked.get_or_init(ask);
         let same = (first.key, first.signature) == (key, signature);
         if same { first.fits } else { self.any(&check) }

@@ -111,7 +111,7 @@ pub struct Settings {
     pub unknown_recipient: UnknownRecipient,
 }
 
-/// The last refusal, for `status.txt`.
+/// The last refusal.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     /// Name of the draft.

@@ -32,7 +32,7 @@ pub enum Again {
 }
 
 /// What an index keeps of a message; borrowed from the scan's buffer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found<'a> {
     /// Where it is.
     pub at: Location,
@@ -94,8 +94,12 @@ pub struct Rejected {
 /// Notes the path of the one file that a batch was read from.
 pub fn all_from(path: &str, found: &mut [Found<'_>], rejected: &mut [Rejected]) {
     let shared: Arc<str> = path.into();
-    found.iter_mut().for_each(|f| f.path = Arc::clone(&shared));
-    rejected.iter_mut().for_each(|r| path.clone_into(&mut r.path));
+    for f in found {
+        f.path = Arc::clone(&shared);
+    }
+    for r in rejected {
+        path.clone_into(&mut r.path);
+    }
 }
 
 /// Receives what a scan finds.

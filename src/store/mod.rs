@@ -123,10 +123,10 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Whether a change of this file name in a watched folder can matter.
     fn concerns(&self, folder: &Path, name: &std::ffi::OsStr) -> bool;
 
-    /// What is wrong with the store right now, one line each, for `status.txt`; empty if nothing.
+    /// What is wrong with the store right now, one line each; empty if nothing.
     fn health(&self) -> Vec<String>;
 
-    /// What else a person should know, one line each, for `status.txt`: mail that waits for somebody.
+    /// What else a person should know, one line each: mail that waits for somebody.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }

@@ -1,10 +1,13 @@
-//! What the tests of several rooms need: a key, a store in memory, texts in memory.
+//! What the tests of several rooms need: a key, a store in memory, texts in memory, a
+//! sink that keeps what it is told.
 
+mod book;
 mod memory;
 mod texts;
 
 use ed25519_dalek::{Signer as _, SigningKey};
 
+pub use book::{Book, Kept};
 pub use memory::{Answer, Folder, Letter, Memory};
 pub use texts::Texts;
 

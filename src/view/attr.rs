@@ -379,6 +379,7 @@ impl Tree {
     }
 
     /// The folder above a folder.
+    #[allow(clippy::unnested_or_patterns)] // `files!` is a pattern of its own.
     pub fn parent(&self, folder: &Node) -> Node {
         match folder {
             Node::ArchiveDay(_) => Node::Archive,

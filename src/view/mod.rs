@@ -198,6 +198,7 @@ impl Tree {
     }
 
     /// Whether a listing may be cached until the [generation](Tree::generation) changes.
+    #[allow(clippy::unnested_or_patterns)] // `files!` is a pattern of its own.
     pub fn is_cacheable(&self, node: &Node) -> bool {
         match node {
             Node::Root

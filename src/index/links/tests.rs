@@ -125,13 +125,7 @@ impl World {
         *state = State { valid, refused: false };
         let ix = self.at[&n];
         let (sig, key) = if valid { (Sig::Valid, Some(KEY)) } else { (Sig::None, None) };
-        let before = self.core.entry(ix).unwrap().flags.signature();
-        if self.core.entry(ix).unwrap().flags.has(Flags::REJECTED) {
-            self.core.accept_rejected(ix, sig, key);
-        } else {
-            self.core.note_signature(ix, sig, key);
-            self.core.signature_changed(ix, before);
-        }
+        self.core.accept(ix, sig, key, valid);
     }
 
     /// Relinks; whatever a view may have shown elsewhere is told.

@@ -1,9 +1,7 @@
-use std::collections::HashMap;
-
 use super::*;
 use crate::model::TWIN;
-use crate::store::testing::Key;
-use crate::store::{Found, Rejected, Signer};
+use crate::store::Signer;
+use crate::store::testing::{Book, Key};
 
 mod arriving;
 mod ids;
@@ -76,8 +74,8 @@ impl Bed {
     }
 
     /// Loses nothing but the cache: a store that knows its state folder only.
-    pub(super) fn lose_cache(&self) -> (AgentAzall, Seen) {
-        let (store, mut seen) = (self.store(), Seen::default());
+    pub(super) fn lose_cache(&self) -> (AgentAzall, Book) {
+        let (store, mut seen) = (self.store(), Book::default());
         store.scan(true, &mut seen).unwrap();
         (store, seen)
     }
@@ -85,7 +83,7 @@ impl Bed {
     /// The store after its first scan.
     pub(super) fn scanned(&self) -> AgentAzall {
         let store = self.store();
-        store.scan(true, &mut Seen::default()).unwrap();
+        store.scan(true, &mut Book::default()).unwrap();
         store
     }
 }
@@ -103,72 +101,11 @@ pub(super) fn age(path: &Path, seconds: i64) {
     std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
 }
 
-/// What an index would know after the reports it got.
-#[derive(Debug, Default)]
-pub(super) struct Seen {
-    messages: HashMap<(String, String), Found<'static>>,
-    rejected: HashMap<u32, String>,
-    stale: Vec<(String, String)>,
-    reports: usize,
-    rescans: usize,
-}
-
-impl Sink for Seen {
-    fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>) {
-        for f in found.drain(..) {
-            self.reports += 1;
-            let key = (f.from.to_string(), f.id.to_string());
-            self.stale.retain(|k| *k != key);
-            let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
-            let f = Found {
-                name_time: None,
-                noted: false,
-                from: owned(f.from),
-                to: owned(f.to),
-                thread: owned(f.thread),
-                id: owned(f.id),
-                answers: f.answers.map(owned),
-                ..f
-            };
-            self.messages.insert(key, f);
-        }
-        for r in rejected.drain(..) {
-            self.rejected.insert(r.at.source, r.reason);
-        }
-    }
-
-    fn begin_rescan(&mut self, sources: &[u32]) {
-        self.rescans += 1;
-        self.rejected.retain(|source, _| !sources.contains(source));
-        let stale = self.messages.iter().filter(|(_, f)| sources.contains(&f.at.source));
-        self.stale.extend(stale.map(|(key, _)| key.clone()));
-    }
-
-    fn end_rescan(&mut self, _: &[u32]) {
-        for key in std::mem::take(&mut self.stale) {
-            self.messages.remove(&key);
-        }
-    }
-
-    fn resume(&mut self, _: u32) {}
-
-    fn progress(&mut self, _: u64, _: u64) {}
-}
-
-use std::borrow::Cow;
-
-impl Seen {
-    fn ids(&self) -> Vec<String> {
-        let mut ids: Vec<String> = self.messages.keys().map(|(_, id)| id.clone()).collect();
-        ids.sort();
-        ids
-    }
-
-    fn one(&self, id: &str) -> &Found<'static> {
-        let found: Vec<_> = self.messages.values().filter(|f| f.id == id).collect();
-        assert_eq!(found.len(), 1, "{id} in {:?}", self.messages.keys());
-        found[0]
-    }
+/// The ids of what was reported, in their order.
+fn ids(seen: &Book) -> Vec<String> {
+    let mut ids: Vec<String> = seen.messages.keys().map(|(_, id)| id.clone()).collect();
+    ids.sort();
+    ids
 }
 
 /// A writer's key.

@@ -8,7 +8,6 @@ mod reading;
 mod scanning;
 mod sending;
 
-use std::collections::{BTreeMap, HashSet};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -19,8 +18,8 @@ use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 
 use super::*;
 use crate::model::verify::verify_claim;
-use crate::store::testing::Key;
-use crate::store::{Found, Rejected, Signer};
+use crate::store::Signer;
+use crate::store::testing::{Book, Kept, Key};
 
 /// A host with agents of the tenant `acme`.
 struct Host {
@@ -165,110 +164,9 @@ fn base64(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-/// A message as the index would keep it.
-#[derive(Clone, Debug, PartialEq)]
-struct Kept {
-    at: Location,
-    thread: String,
-    answers: Option<String>,
-    time: Timestamp,
-    to_me: bool,
-    from_me: bool,
-    read: Option<bool>,
-    parts: bool,
-    /// Its signature is by the key the store offers.
-    valid: Option<bool>,
-    stale: bool,
-}
-
-/// Keeps the books by the rules of [`Sink`].
-#[derive(Default)]
-struct Books {
-    messages: BTreeMap<(String, String), Kept>,
-    rejects: BTreeMap<u32, (String, bool)>,
-    rescanning: HashSet<u32>,
-    /// Messages reported, all in all.
-    reported: usize,
-}
-
-impl Sink for Books {
-    fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>) {
-        for f in found.drain(..) {
-            assert!(f.at.source < 1 << 24 && f.at.offset == 0 && f.at.len > 0);
-            self.reported += 1;
-            let valid = f.claim.as_deref().map(|claim| match claim {
-                Claim::Signed { key: Some(key), .. } => verify_claim(key, claim),
-                _ => false,
-            });
-            let kept = Kept {
-                at: f.at,
-                thread: f.thread.to_string(),
-                answers: f.answers.map(|a| a.to_string()),
-                time: f.time,
-                to_me: f.to_me,
-                from_me: f.from_me,
-                read: f.read,
-                parts: f.parts,
-                valid,
-                stale: false,
-            };
-            self.messages.insert((f.from.to_string(), f.id.to_string()), kept);
-        }
-        for r in rejected.drain(..) {
-            self.rejects.insert(r.at.source, (r.reason, r.incomplete));
-        }
-    }
-
-    fn begin_rescan(&mut self, sources: &[u32]) {
-        for source in sources {
-            assert!(self.rescanning.insert(*source), "a rescan within a rescan");
-            self.rejects.remove(source);
-        }
-        for kept in self.messages.values_mut().filter(|k| sources.contains(&k.at.source)) {
-            kept.stale = true;
-        }
-    }
-
-    fn end_rescan(&mut self, sources: &[u32]) {
-        for source in sources {
-            assert!(self.rescanning.remove(source), "no rescan to end");
-        }
-        self.messages.retain(|_, k| !(k.stale && sources.contains(&k.at.source)));
-    }
-
-    fn resume(&mut self, _: u32) {}
-    fn progress(&mut self, done: u64, total: u64) {
-        assert!(done <= total);
-    }
-}
-
-impl Books {
-    fn scanned(store: &Amp) -> Self {
-        let mut books = Self::default();
-        books.scan(store, true);
-        books
-    }
-
-    fn scan(&mut self, store: &Amp, full: bool) {
-        store.scan(full, self).unwrap();
-        assert!(self.rescanning.is_empty());
-    }
-
-    /// The ids of all messages, hashes cut off.
-    fn ids(&self) -> Vec<&str> {
-        self.messages.keys().map(|(_, id)| crate::model::plain_id(id)).collect()
-    }
-
-    fn one(&self, id: &str) -> &Kept {
-        let found: Vec<&Kept> =
-            self.messages.iter().filter(|((_, i), _)| i == id).map(|(_, k)| k).collect();
-        assert_eq!(found.len(), 1, "{id} in {:?}", self.messages.keys());
-        found[0]
-    }
-
-    fn reasons(&self) -> Vec<&str> {
-        self.rejects.values().map(|(reason, _)| reason.as_str()).collect()
-    }
+/// The ids of all messages, hashes cut off.
+fn ids(books: &Book) -> Vec<&str> {
+    books.messages.keys().map(|(_, id)| crate::model::plain_id(id)).collect()
 }
 
 /// A file that a sender wrote more than a second ago.

@@ -8,13 +8,13 @@ mod round_trip;
 mod sending;
 mod worktrees;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::model::verify;
-use crate::store::testing::Key;
-use crate::store::{Found, Rejected};
+use crate::store::Again;
+use crate::store::testing::{Book, Kept, Key};
 
 const TIME: &str = "2025-02-14T10:30:00.000Z";
 
@@ -23,104 +23,21 @@ struct Project {
     dir: tempfile::TempDir,
 }
 
-/// What an index keeps of a message.
-#[derive(Clone, Debug, PartialEq)]
-struct Kept {
-    at: Location,
-    thread: String,
-    from_me: bool,
-    to: String,
-    time: Timestamp,
-    name: Timestamp,
-    parts: bool,
+/// What was reported, in the order of files and lines.
+fn in_order(books: &Book) -> Vec<&Kept> {
+    let mut all: Vec<&Kept> = books.messages.values().collect();
+    assert!(all.iter().all(|kept| kept.again == Again::Rewritten && kept.from_me != kept.to_me));
+    all.sort_by_key(|kept| (kept.at.source, kept.at.offset));
+    all
 }
 
-/// The books.
-#[derive(Debug, Default)]
-struct Books {
-    /// By writer and id.
-    messages: BTreeMap<(String, String), Kept>,
-    rejected: BTreeMap<(u32, u64), (u64, String, bool)>,
-    stale: HashMap<u32, Vec<(String, String)>>,
-    /// Messages that were missing at the end of any rescan.
-    vanished: HashSet<String>,
-    reported: usize,
+fn ids(books: &Book) -> Vec<&str> {
+    in_order(books).into_iter().map(|kept| &*kept.id).collect()
 }
 
-impl Sink for Books {
-    fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>) {
-        for f in found.drain(..) {
-            self.reported += 1;
-            assert_eq!(f.again, crate::store::Again::Rewritten);
-            let kept = Kept {
-                at: f.at,
-                thread: f.thread.into_owned(),
-                from_me: f.from_me,
-                to: f.to.into_owned(),
-                time: f.time,
-                name: f.name_time.unwrap(),
-                parts: f.parts,
-            };
-            assert_ne!(f.from_me, f.to_me);
-            self.messages.insert((f.from.into_owned(), f.id.into_owned()), kept);
-        }
-        for r in rejected.drain(..) {
-            self.rejected.insert((r.at.source, r.at.offset), (r.line, r.reason, r.incomplete));
-        }
-    }
-
-    fn begin_rescan(&mut self, sources: &[u32]) {
-        for source in sources {
-            let theirs = self.messages.iter().filter(|(_, m)| m.at.source == *source);
-            self.stale.insert(*source, theirs.map(|(key, _)| key.clone()).collect());
-            self.rejected.retain(|(of, _), _| of != source);
-        }
-        // Whatever is reported from now on is told from what was there.
-        for keys in self.stale.values() {
-            for key in keys {
-                if let Some(message) = self.messages.get_mut(key) {
-                    message.at.len |= 1 << 31;
-                }
-            }
-        }
-    }
-
-    fn end_rescan(&mut self, sources: &[u32]) {
-        for source in sources {
-            for key in self.stale.remove(source).unwrap_or_default() {
-                if self.messages.get(&key).is_some_and(|m| m.at.len >> 31 == 1) {
-                    self.messages.remove(&key);
-                    self.vanished.insert(key.1);
-                }
-            }
-        }
-    }
-
-    fn resume(&mut self, source: u32) {
-        self.rejected.retain(|(of, _), (_, _, incomplete)| *of != source || !*incomplete);
-    }
-
-    fn progress(&mut self, done: u64, total: u64) {
-        assert!(done <= total);
-    }
-}
-
-impl Books {
-    fn ids(&self) -> Vec<&str> {
-        let mut ids: Vec<(&Kept, &str)> =
-            self.messages.iter().map(|((_, id), kept)| (kept, id.as_str())).collect();
-        ids.sort_by_key(|(kept, _)| (kept.at.source, kept.at.offset));
-        ids.into_iter().map(|(_, id)| id).collect()
-    }
-
-    fn get(&self, id: &str) -> &Kept {
-        let mut found = self.messages.iter().filter(|((_, of), _)| of == id);
-        found.next().unwrap_or_else(|| panic!("no {id} in {:?}", self.ids())).1
-    }
-
-    fn in_thread(&self, thread: &str) -> Vec<&str> {
-        self.ids().into_iter().filter(|id| self.get(id).thread == thread).collect()
-    }
+fn in_thread<'a>(books: &'a Book, thread: &str) -> Vec<&'a str> {
+    let inside = in_order(books).into_iter().filter(|kept| kept.thread == thread);
+    inside.map(|kept| &*kept.id).collect()
 }
 
 fn message(id: &str, role: &str, text: &str) -> String {
@@ -191,16 +108,16 @@ impl Project {
     }
 
     /// Opens the store and takes in everything.
-    fn opened(&self) -> (Atsf, Books) {
+    fn opened(&self) -> (Atsf, Book) {
         let store = self.open();
-        let mut books = Books::default();
+        let mut books = Book::default();
         store.scan(true, &mut books).unwrap();
         (store, books)
     }
 }
 
 /// Scans after something changed.
-fn follow(store: &Atsf, books: &mut Books, path: &Path) {
+fn follow(store: &Atsf, books: &mut Book, path: &Path) {
     store.note(path);
     store.scan(false, books).unwrap();
 }

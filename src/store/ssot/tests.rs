@@ -5,15 +5,13 @@ mod arriving;
 mod sending;
 mod vectors;
 
-use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::model::{Claim, Draft, Message};
-use crate::store::testing::Key;
-use crate::store::{Found, Rejected};
+use crate::store::testing::{Book, Key};
 
 const TASK: &str = "T-2026-007";
 /// 2026-02-26T14:32:07.001Z.
@@ -159,98 +157,10 @@ fn send(store: &Ssot, draft: &Draft) -> Result<String, StoreError> {
     Ok(made.id)
 }
 
-/// A message as the index would keep it.
-#[derive(Clone, Debug)]
-struct Kept {
-    at: Location,
-    thread: String,
-    time: Timestamp,
-    to_me: bool,
-    from_me: bool,
-    read: Option<bool>,
-    noted: bool,
-    claim: Option<Claim>,
-    stale: bool,
-}
-
-/// Keeps the books by the rules of [`Sink`].
-#[derive(Default)]
-struct Books {
-    messages: BTreeMap<String, Kept>,
-    rejects: BTreeMap<u32, (String, bool)>,
-    rescanning: HashSet<u32>,
-    /// Messages reported, all in all.
-    reported: usize,
-}
-
-impl Sink for Books {
-    fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>) {
-        for f in found.drain(..) {
-            assert!(f.again == crate::store::Again::Restated && f.line == 0 && f.at.len > 0);
-            self.reported += 1;
-            let kept = Kept {
-                at: f.at,
-                thread: f.thread.to_string(),
-                time: f.time,
-                to_me: f.to_me,
-                from_me: f.from_me,
-                read: f.read,
-                noted: f.noted,
-                claim: f.claim.map(|claim| *claim),
-                stale: false,
-            };
-            self.messages.insert(f.id.to_string(), kept);
-        }
-        for r in rejected.drain(..) {
-            self.rejects.insert(r.at.source, (r.reason, r.incomplete));
-        }
-    }
-
-    fn begin_rescan(&mut self, sources: &[u32]) {
-        for source in sources {
-            assert!(self.rescanning.insert(*source), "a rescan within a rescan");
-            self.rejects.remove(source);
-        }
-        for kept in self.messages.values_mut().filter(|k| sources.contains(&k.at.source)) {
-            kept.stale = true;
-        }
-    }
-
-    fn end_rescan(&mut self, sources: &[u32]) {
-        for source in sources {
-            assert!(self.rescanning.remove(source), "no rescan to end");
-        }
-        self.messages.retain(|_, k| !(k.stale && sources.contains(&k.at.source)));
-    }
-
-    fn resume(&mut self, _: u32) {}
-
-    fn progress(&mut self, done: u64, total: u64) {
-        assert!(done <= total);
-    }
-}
-
-impl Books {
-    fn scanned(store: &Ssot) -> Self {
-        let mut books = Self::default();
-        books.scan(store, true);
-        books
-    }
-
-    fn scan(&mut self, store: &Ssot, full: bool) {
-        store.scan(full, self).unwrap();
-        assert!(self.rescanning.is_empty());
-    }
-
-    /// Looks at what changed at a path.
-    fn noted(&mut self, store: &Ssot, path: &Path) {
-        store.note(path);
-        self.scan(store, false);
-    }
-
-    fn reasons(&self) -> Vec<&str> {
-        self.rejects.values().map(|(reason, _)| reason.as_str()).collect()
-    }
+/// Looks at what changed at a path.
+fn noted(books: &mut Book, store: &Ssot, path: &Path) {
+    store.note(path);
+    books.scan(store, false);
 }
 
 /// What `msgfs check` finds: rule and file.

@@ -435,10 +435,8 @@ impl Store for Memory {
 
     fn canonical(&self, address: &str) -> String {
         let lower = address.to_ascii_lowercase();
-        match self.folder.lock().providers {
-            true if !lower.contains('@') => format!("{lower}@acme.crabmail.ai"),
-            _ => lower,
-        }
+        let bare = self.folder.lock().providers && !lower.contains('@');
+        if bare { format!("{lower}@acme.crabmail.ai") } else { lower }
     }
 
     fn fits(&self, address: &str) -> Fit {
@@ -534,7 +532,7 @@ impl Store for Memory {
             return Ok(());
         }
         let known = folder.prepared.iter().find(|(id, _)| *id == message.id);
-        let mut letter = known.map(|(_, l)| l.clone()).unwrap_or_else(|| Letter {
+        let new = || Letter {
             message: Message {
                 from: Some(self.me.clone()),
                 to: vec![message.to.clone()],
@@ -543,7 +541,8 @@ impl Store for Memory {
                 ..Message::default()
             },
             ..Letter::default()
-        });
+        };
+        let mut letter = known.map_or_else(new, |(_, letter)| letter.clone());
         for file in &message.files {
             let bytes = std::fs::read(&file.path).map_err(|e| StoreError::io(&file.path, e))?;
             letter.files.push(bytes);

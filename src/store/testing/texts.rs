@@ -15,20 +15,20 @@ type Kept = BTreeMap<(String, String), (Vec<u8>, Timestamp)>;
 /// Texts, and what was written, in order.
 #[derive(Debug, Default)]
 pub struct Texts {
-    pub texts: Mutex<Kept>,
+    kept: Mutex<Kept>,
     pub written: Mutex<Vec<(String, String)>>,
     pub full: AtomicBool,
 }
 
 impl Texts {
     pub fn put(&self, folder: &str, name: &str, text: &str) {
-        let mut texts = self.texts.lock();
+        let mut texts = self.kept.lock();
         let time = Timestamp::from_secs(1_000 + texts.len() as i64);
         texts.insert((folder.into(), name.into()), (text.into(), time));
     }
 
     pub fn get(&self, folder: &str, name: &str) -> Option<String> {
-        let texts = self.texts.lock();
+        let texts = self.kept.lock();
         let (text, _) = texts.get(&(folder.to_owned(), name.to_owned()))?;
         Some(String::from_utf8(text.clone()).unwrap())
     }
@@ -40,7 +40,7 @@ impl Notebook for Texts {
     }
 
     fn list(&self, folder: &str) -> Vec<Note> {
-        let texts = self.texts.lock();
+        let texts = self.kept.lock();
         let of = texts.iter().filter(|((f, _), _)| f == folder);
         of.map(|((_, name), (text, time))| Note {
             name: name.clone(),
@@ -51,7 +51,7 @@ impl Notebook for Texts {
     }
 
     fn read(&self, folder: &str, name: &str) -> io::Result<Vec<u8>> {
-        let texts = self.texts.lock();
+        let texts = self.kept.lock();
         let text = texts.get(&(folder.to_owned(), name.to_owned()));
         text.map(|(text, _)| text.clone()).ok_or_else(|| io::ErrorKind::NotFound.into())
     }

@@ -38,7 +38,9 @@ fn store(letters: Vec<Letter>) -> Memory {
 fn named(name: &str, letters: Vec<Letter>) -> Memory {
     let folder = Folder { closed: true, text_only: true, ..Folder::default() };
     let memory = Memory::new(name, "me", &Arc::new(Mutex::new(folder)));
-    letters.into_iter().for_each(|letter| memory.folder.lock().push(letter));
+    for letter in letters {
+        memory.folder.lock().push(letter);
+    }
     memory
 }
 
@@ -84,7 +86,9 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         my_keys: vec![None; stores.len()],
     };
     let keys = Arc::new(Keys::new(Err("no key".into()), Arc::clone(&keyring)));
-    stores.iter().for_each(|store| store.reset());
+    for store in stores {
+        store.reset();
+    }
     let as_stores = stores.iter().map(|s| Arc::clone(s) as Arc<dyn Store>).collect();
     let index = Index::open(as_stores, keyring, settings, &mut |_, _| {}).unwrap();
     let index = Arc::new(index);

@@ -34,7 +34,7 @@ fn one(store: &AgentAzall) -> crate::store::Location {
 }
 
 fn id(store: &AgentAzall) -> String {
-    store.scan(false, &mut super::super::tests::Seen::default()).unwrap();
+    store.scan(false, &mut crate::store::testing::Book::default()).unwrap();
     Store::read(store, &one(store)).unwrap().message.id
 }
 
@@ -47,7 +47,7 @@ fn a_file_that_was_just_written_is_left_for_later() {
     assert!(matches!(store.tell(&at, true), Err(StoreError::Busy(_))));
     assert_eq!(bed.get(PATH), text("first"));
     age(&bed.base().join(PATH), 3);
-    store.scan(true, &mut super::super::tests::Seen::default()).unwrap();
+    store.scan(true, &mut crate::store::testing::Book::default()).unwrap();
     assert!(store.tell(&at, true).unwrap());
     assert_eq!(bed.get(PATH), read("first"));
     // One that says so already need not be touched, and a clock in the future blocks nothing.
@@ -67,7 +67,7 @@ fn another_text_under_the_name_is_not_marked() {
     assert!(matches!(store.tell(&at, true), Err(StoreError::Moved)));
     assert_eq!(bed.get(PATH), text("other"));
     // Also after it was seen: the place of the first is not that of the second.
-    store.scan(false, &mut super::super::tests::Seen::default()).unwrap();
+    store.scan(false, &mut crate::store::testing::Book::default()).unwrap();
     assert!(matches!(store.tell(&at, true), Err(StoreError::Moved)));
     assert!(matches!(Store::read(&store, &at), Err(StoreError::Moved)));
     assert_eq!(bed.get(PATH), text("other"));

@@ -39,9 +39,9 @@ fn every_day_and_folder_is_read() {
     bed.put("2026-03-12/inbox/half.tmp", "From: eve@x\n---\nx");
     bed.put("2026-3-12/inbox/no.txt", "From: eve@x\n---\nx");
     let store = bed.store();
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
-    assert_eq!(seen.ids(), [".hidden", "a1", "b1", "bare", "c1"]);
+    assert_eq!(ids(&seen), [".hidden", "a1", "b1", "bare", "c1"]);
     let a = seen.one("a1");
     assert!(
         a.to_me && !a.from_me && a.again == crate::store::Again::Restated && a.read == Some(false)
@@ -63,15 +63,15 @@ fn nothing_is_read_twice_and_a_remount_reads_nothing() {
     let bed = Bed::new();
     bed.letter("2026-03-11/inbox/a1.txt", "bob@x", "a1", "2026-03-11 14:23:55", "hi");
     let store = bed.store();
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
     store.scan(true, &mut seen).unwrap();
-    assert_eq!((seen.reports, seen.rescans), (1, 0));
+    assert_eq!((seen.reported, seen.rescans), (1, 0));
     let again = bed.store();
     assert!(again.restore(&store.save()));
-    let mut none = Seen::default();
+    let mut none = Book::default();
     again.scan(true, &mut none).unwrap();
-    assert_eq!(none.reports, 0);
+    assert_eq!(none.reported, 0);
     assert_eq!(Store::read(&again, &seen.one("a1").at).unwrap().message.id, "a1");
     // What was marked meanwhile is reported under its old number.
     let read = letter("bob@x", "a1", "2026-03-11 14:23:55", "hi").replace("new", "read");
@@ -79,7 +79,7 @@ fn nothing_is_read_twice_and_a_remount_reads_nothing() {
     let third = bed.store();
     assert!(third.restore(&store.save()) && !third.restore(b"junk"));
     third.scan(true, &mut seen).unwrap();
-    assert_eq!((seen.ids(), seen.one("a1").at.source), (vec!["a1".to_owned()], 0));
+    assert_eq!((ids(&seen), seen.one("a1").at.source), (vec!["a1".to_owned()], 0));
     assert_eq!(seen.one("a1").read, Some(true));
 }
 
@@ -88,33 +88,33 @@ fn only_what_was_noted_is_looked_at() {
     let bed = Bed::new();
     bed.letter("2026-03-11/inbox/a1.txt", "bob@x", "a1", "2026-03-11 14:23:55", "hi");
     let store = bed.store();
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
     for id in ["b1", "b2"] {
         bed.letter(&format!("{DAY}/inbox/{id}.txt"), "bob@x", id, "2026-03-11 15:00:00", id);
     }
     store.scan(false, &mut seen).unwrap();
-    assert_eq!(seen.ids(), ["a1"]);
+    assert_eq!(ids(&seen), ["a1"]);
     store.note(&bed.base().join("2026-03-11/inbox/b1.txt"));
     store.scan(false, &mut seen).unwrap();
-    assert_eq!(seen.ids(), ["a1", "b1"]);
+    assert_eq!(ids(&seen), ["a1", "b1"]);
     store.note(&bed.base().join("2026-03-11/inbox"));
     store.scan(false, &mut seen).unwrap();
-    assert_eq!(seen.ids(), ["a1", "b1", "b2"]);
+    assert_eq!(ids(&seen), ["a1", "b1", "b2"]);
     std::fs::remove_file(bed.base().join("2026-03-11/inbox/b1.txt")).unwrap();
     store.note(&bed.base().join("2026-03-11/inbox/b1.txt"));
     bed.letter("2026-03-12/inbox/c1.txt", "bob@x", "c1", "2026-03-12 15:00:00", "c");
     store.note(&bed.base().join("2026-03-12"));
     store.scan(false, &mut seen).unwrap();
-    assert_eq!(seen.ids(), ["a1", "b2", "c1"]);
+    assert_eq!(ids(&seen), ["a1", "b2", "c1"]);
     std::fs::remove_dir_all(bed.base().join(DAY)).unwrap();
     store.note(&bed.base().join(DAY));
     store.scan(false, &mut seen).unwrap();
-    assert_eq!(seen.ids(), ["c1"]);
+    assert_eq!(ids(&seen), ["c1"]);
     std::fs::remove_dir_all(bed.base()).unwrap();
     store.note(&bed.base());
     store.scan(false, &mut seen).unwrap();
-    assert_eq!(seen.ids(), ["c1"], "what was in a mailbox that is gone stays");
+    assert_eq!(ids(&seen), ["c1"], "what was in a mailbox that is gone stays");
     assert!(store.health().iter().any(|line| line.contains("is gone")), "{:?}", store.health());
 }
 
@@ -128,7 +128,7 @@ fn copies_are_one_message_and_twins_are_two() {
     bed.letter("2026-03-11/inbox/b2.txt", "bob@x", "same", "2026-03-11 11:00:00", "two");
     bed.letter("2026-03-11/inbox/b3.txt", "eve@x", "same", "2026-03-11 11:00:00", "two");
     let store = bed.store();
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
     let own = seen.one("a1");
     assert!(own.to_me && own.from_me && own.read == Some(true));
@@ -162,7 +162,7 @@ fn a_mark_is_told_to_every_copy_in_the_inbox_and_only_there() {
         bed.put(path, &text);
     }
     let store = bed.store();
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
     let at = seen.one("a1").at;
     for copy in ["2026-03-11/inbox/a1.txt", "2026-03-12/inbox/a1.txt"] {
@@ -209,10 +209,10 @@ fn odd_things_are_rejected_or_named_and_hide_nothing() {
     std::fs::create_dir(bed.base().join("2026-03-13")).unwrap();
     std::os::unix::fs::symlink("../2026-03-11/inbox", bed.base().join("2026-03-13/inbox")).unwrap();
     let store = bed.store();
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
-    assert_eq!(seen.ids(), ["a1", "junk"]);
-    let mut reasons: Vec<&str> = seen.rejected.values().map(String::as_str).collect();
+    assert_eq!(ids(&seen), ["a1", "junk"]);
+    let mut reasons = seen.reasons();
     reasons.sort_unstable();
     assert_eq!(
         reasons,
@@ -230,7 +230,7 @@ fn odd_things_are_rejected_or_named_and_hide_nothing() {
     // What becomes whole leaves rejected/.
     bed.letter("2026-03-11/inbox/empty.txt", "bob@x", "e1", "2026-03-11 14:23:55", "now");
     store.scan(true, &mut seen).unwrap();
-    assert_eq!(seen.ids(), ["a1", "e1", "junk"]);
+    assert_eq!(ids(&seen), ["a1", "e1", "junk"]);
     assert_eq!(seen.rejected.len(), 3);
 }
 
@@ -242,13 +242,13 @@ fn the_filter_acts_on_arrival_and_again_when_it_changes() {
     bed.letter("2026-03-11/inbox/e1.txt", "\"Bob\" <Eve@x>", "e1", "2026-03-11 14:23:55", "hi");
     bed.letter("2026-03-11/sent/m1.txt", "me@x", "m1", "2026-03-11 14:23:55", "mine");
     let store = bed.store();
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
-    assert_eq!((seen.ids(), seen.rejected.len()), (vec!["a1".into(), "m1".into()], 1));
+    assert_eq!((ids(&seen), seen.rejected.len()), (vec!["a1".into(), "m1".into()], 1));
     assert!(bed.base().join("2026-03-11/inbox/e1.txt").exists(), "refused mail is not destroyed");
     bed.config(r#"{"agent_name": "me@x", "filter": {"mode": "whitelist", "whitelist": []}}"#);
     store.scan(false, &mut seen).unwrap();
-    assert_eq!((seen.ids(), seen.rejected.len()), (vec!["m1".to_owned()], 2));
+    assert_eq!((ids(&seen), seen.rejected.len()), (vec!["m1".to_owned()], 2));
     bed.config("{");
     store.scan(false, &mut seen).unwrap();
     assert_eq!(seen.rejected.len(), 2);
@@ -258,7 +258,7 @@ fn the_filter_acts_on_arrival_and_again_when_it_changes() {
     let again = bed.store();
     assert!(again.restore(&store.save()));
     again.scan(true, &mut seen).unwrap();
-    assert_eq!((seen.ids().len(), seen.rejected.len()), (3, 0));
+    assert_eq!((ids(&seen).len(), seen.rejected.len()), (3, 0));
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn attachments_lie_beside_the_message() {
     bed.put("2026-03-11/inbox/a1/extra", "1");
     std::os::unix::fs::symlink("/etc/passwd", bed.base().join("2026-03-11/inbox/a1/link")).unwrap();
     let store = bed.store();
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
     let found = seen.one("a1");
     assert!(found.parts);
@@ -316,10 +316,10 @@ fn a_half_written_file_is_waited_for() {
         std::thread::sleep(std::time::Duration::from_millis(40));
         std::fs::write(path, letter("bob@x", "a1", "2026-03-11 14:23:55", "whole")).unwrap();
     });
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
     writer.join().unwrap();
-    assert_eq!((seen.ids(), seen.rejected.len()), (vec!["a1".to_owned()], 0));
+    assert_eq!((ids(&seen), seen.rejected.len()), (vec!["a1".to_owned()], 0));
 }
 
 #[test]
@@ -333,11 +333,11 @@ fn twenty_thousand_files_in_a_folder() {
         std::fs::write(inbox.join(format!("{id}.txt")), text).unwrap();
     }
     let store = bed.store();
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
-    assert_eq!((seen.messages.len(), seen.reports), (20_000, 20_000));
+    assert_eq!((seen.messages.len(), seen.reported), (20_000, 20_000));
     let again = bed.store();
     assert!(again.restore(&store.save()));
     again.scan(true, &mut seen).unwrap();
-    assert_eq!(seen.reports, 20_000);
+    assert_eq!(seen.reported, 20_000);
 }

@@ -16,27 +16,27 @@ fn another_text_under_the_same_name_and_id_is_another_message() {
     let bed = Bed::new();
     bed.letter(PATH, "bob@x", "a1", DATE, "first");
     let store = bed.store();
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
     let first = seen.one("a1").at;
     bed.letter(PATH, "bob@x", "a1", DATE, "other");
     let other = twin(&bed, PATH, "a1");
     store.scan(true, &mut seen).unwrap();
-    assert_eq!(seen.ids(), vec![other.clone()]);
+    assert_eq!(ids(&seen), vec![other.clone()]);
     assert_ne!(seen.one(&other).at.source, first.source);
     let record = Store::read(&store, &seen.one(&other).at).unwrap();
     assert_eq!((record.message.body.as_str(), &record.message.id), ("other", &other));
     assert!(matches!(Store::read(&store, &first), Err(StoreError::Moved)));
     // It keeps its id without the cache, and with a cache that has not seen it.
     let (_, seen) = bed.lose_cache();
-    assert_eq!(seen.ids(), vec![other.clone()]);
+    assert_eq!(ids(&seen), vec![other.clone()]);
     // The first is what it was when it comes back, and so is the second.
     bed.letter(PATH, "bob@x", "a1", DATE, "first");
     let (_, seen) = bed.lose_cache();
-    assert_eq!(seen.ids(), ["a1"]);
+    assert_eq!(ids(&seen), ["a1"]);
     bed.letter("2026-03-12/inbox/a1.txt", "bob@x", "a1", DATE, "other");
     let (_, seen) = bed.lose_cache();
-    assert_eq!(seen.ids(), ["a1".to_owned(), other]);
+    assert_eq!(ids(&seen), ["a1".to_owned(), other]);
 }
 
 #[test]
@@ -47,9 +47,9 @@ fn a_snapshot_knows_the_text_that_was_overwritten_meanwhile() {
     bed.letter(PATH, "bob@x", "a1", DATE, "other");
     let store = bed.store();
     assert!(store.restore(&saved));
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
-    assert_eq!(seen.ids(), [twin(&bed, PATH, "a1")]);
+    assert_eq!(ids(&seen), [twin(&bed, PATH, "a1")]);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn who_was_marked_or_is_gone_keeps_the_id() {
         bed.letter(&format!("2026-03-11/inbox/{id}.txt"), "bob@x", id, DATE, "first");
     }
     let store = bed.store();
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
     // Marked, though nothing could be written to the file yet; and then killed.
     assert!(matches!(store.tell(&seen.one("b1").at, true), Err(StoreError::Busy(_))));
@@ -70,7 +70,7 @@ fn who_was_marked_or_is_gone_keeps_the_id() {
     }
     let (_, seen) = bed.lose_cache();
     let other = |id| twin(&bed, &format!("2026-03-11/inbox/{id}.txt"), id);
-    assert_eq!(seen.ids(), [other("a1"), other("b1")]);
+    assert_eq!(ids(&seen), [other("a1"), other("b1")]);
 }
 
 #[test]
@@ -78,11 +78,11 @@ fn a_file_that_only_grows_while_it_is_young_is_completed() {
     let bed = Bed::new();
     bed.letter(PATH, "bob@x", "a1", DATE, "first");
     let store = bed.store();
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
     bed.letter(PATH, "bob@x", "a1", DATE, "first\nsecond");
     store.scan(true, &mut seen).unwrap();
-    assert_eq!(seen.ids(), ["a1"]);
+    assert_eq!(ids(&seen), ["a1"]);
     let body = Store::read(&store, &seen.one("a1").at).unwrap().message.body;
     assert_eq!(body, "first\nsecond");
     // Long after it was written, it is another text that begins in the same way.
@@ -90,7 +90,7 @@ fn a_file_that_only_grows_while_it_is_young_is_completed() {
     store.scan(true, &mut seen).unwrap();
     bed.letter(PATH, "bob@x", "a1", DATE, "first\nsecond\nthird");
     store.scan(true, &mut seen).unwrap();
-    assert_eq!(seen.ids(), [twin(&bed, PATH, "a1")]);
+    assert_eq!(ids(&seen), [twin(&bed, PATH, "a1")]);
     // Unless it was plainly not whole.
     let path = "2026-03-11/inbox/h1.txt";
     let whole = letter("bob@x", "h1", DATE, "whole");
@@ -113,12 +113,12 @@ fn ids_do_not_depend_on_the_cache_or_the_order_of_files() {
         bed.letter(&format!("2026-03-11/inbox/{one}.txt"), "bob@x", "a1", DATE, one);
         let store = bed.scanned();
         bed.letter(&format!("2026-03-11/inbox/{two}.txt"), "bob@x", "a1", DATE, two);
-        let mut seen = Seen::default();
+        let mut seen = Book::default();
         store.scan(true, &mut seen).unwrap();
         let (again, seen) = bed.lose_cache();
         assert_eq!(again.source_path(seen.one("a1").at.source).unwrap().get(17..18), Some(one));
         let id = twin(&bed, &format!("2026-03-11/inbox/{two}.txt"), "a1");
-        assert_eq!(seen.ids(), ["a1".to_owned(), id]);
+        assert_eq!(ids(&seen), ["a1".to_owned(), id]);
     }
 }
 
@@ -151,15 +151,15 @@ fn a_message_in_several_copies_keeps_id_and_time() {
         format!("{}\n---\n{block}", lines.collect::<Vec<_>>().join("\n"))
     };
     bed.put("2026-03-11/inbox/r1.txt", &copy("r1", "2026-03-11T12:00:05.000000"));
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
     let time = seen.one("r1").time;
     bed.put("2026-03-11/inbox/l1.txt", &copy("l1", "2026-03-11 13:00:00"));
     bed.put("2026-03-11/inbox/l1/file", "x");
     store.scan(true, &mut seen).unwrap();
-    assert_eq!((seen.ids(), seen.one("r1").time), (vec!["r1".to_owned()], time));
+    assert_eq!((ids(&seen), seen.one("r1").time), (vec!["r1".to_owned()], time));
     let (again, seen) = bed.lose_cache();
-    assert_eq!((seen.ids(), seen.one("r1").time), (vec!["r1".to_owned()], time));
+    assert_eq!((ids(&seen), seen.one("r1").time), (vec!["r1".to_owned()], time));
     let found = seen.one("r1");
     assert!(found.parts);
     let message = Store::read(&again, &found.at).unwrap().message;
@@ -172,15 +172,15 @@ fn another_zone_changes_times_and_nothing_else() {
     bed.letter(PATH, "bob@x", "a1", DATE, "first");
     let store = bed.scanned();
     bed.letter(PATH, "bob@x", "a1", DATE, "other");
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
-    let ids = seen.ids();
-    let time = seen.one(&ids[0]).time;
+    let before = ids(&seen);
+    let time = seen.one(&before[0]).time;
     let elsewhere = AgentAzall::open_in(&bed.spec(), TimeZone::UTC).unwrap();
     assert!(elsewhere.restore(&store.save()));
     elsewhere.scan(true, &mut seen).unwrap();
-    assert_eq!(seen.ids(), ids);
-    assert_eq!(seen.one(&ids[0]).time.secs(), time.secs() + 3600);
+    assert_eq!(ids(&seen), before);
+    assert_eq!(seen.one(&before[0]).time.secs(), time.secs() + 3600);
 }
 
 #[test]
@@ -195,6 +195,6 @@ fn nothing_is_kept_for_messages_that_need_nothing() {
     let base = bed.base();
     std::fs::rename(base.join("2026-03-11/outbox/o.txt"), base.join("2026-03-11/sent/o.txt"))
         .unwrap();
-    store.scan(true, &mut Seen::default()).unwrap();
+    store.scan(true, &mut Book::default()).unwrap();
     assert!(!bed.root().join("state").exists());
 }

@@ -87,7 +87,7 @@ fn a_local_recipient_has_it_at_once_and_it_moves_to_sent() {
     assert_eq!(tree(&bed.mailbox("bob@x")), there);
     assert_eq!(tree(&bed.base()), [format!("sent/{id}.txt"), format!("sent/{id}/plan.pdf")]);
     assert!(store.remarks().is_empty());
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(false, &mut seen).unwrap();
     let found = seen.one(id).clone();
     assert!(found.from_me && found.parts && found.to == "bob@x");
@@ -120,7 +120,7 @@ fn who_is_not_here_keeps_it_in_the_outbox_and_others_get_it_once() {
     let message = prepared(&store, &draft(&["bob@x", "carol@far", "me@x"], "to three"));
     let id = message.id.clone();
     store.append(&message).unwrap();
-    store.scan(true, &mut Seen::default()).unwrap();
+    store.scan(true, &mut Book::default()).unwrap();
     assert_eq!(tree(&bed.mailbox("bob@x")), [format!("inbox/{id}.txt")]);
     assert_eq!(tree(&bed.base()), [format!("inbox/{id}.txt"), format!("outbox/{id}.txt")]);
     assert!(!bed.mailbox("carol@far").exists(), "no mailbox is made for others");
@@ -139,10 +139,10 @@ fn who_is_not_here_keeps_it_in_the_outbox_and_others_get_it_once() {
     // A mailbox that is away for a while makes nobody forget.
     let away = bed.root().join("away");
     std::fs::rename(bed.base(), &away).unwrap();
-    again.scan(true, &mut Seen::default()).unwrap();
+    again.scan(true, &mut Book::default()).unwrap();
     assert!(!again.deliver().unwrap());
     std::fs::rename(&away, bed.base()).unwrap();
-    again.scan(true, &mut Seen::default()).unwrap();
+    again.scan(true, &mut Book::default()).unwrap();
     assert!(!again.deliver().unwrap());
     assert!(again.concerns(bed.base().parent().unwrap(), OsStr::new("carol@far")));
     // A mailbox that is a link does not exist.
@@ -165,7 +165,7 @@ fn a_name_that_is_taken_is_never_overwritten() {
     let store = sender(&bed);
     let message = prepared(&store, &draft(&["bob@x"], "text"));
     store.append(&message).unwrap();
-    store.scan(true, &mut Seen::default()).unwrap();
+    store.scan(true, &mut Book::default()).unwrap();
     let day = date::local_day(Timestamp::now(), store.zone());
     let inbox = bed.mailbox("bob@x").join(day).join("inbox");
     std::fs::create_dir_all(&inbox).unwrap();
@@ -191,7 +191,7 @@ fn another_file_in_sent_is_left_alone() {
     let path = |folder: &str| format!("{day}/{folder}/{}.txt", message.id);
     bed.put(&path("outbox"), &message.bytes);
     bed.put(&path("sent"), "something else");
-    store.scan(true, &mut Seen::default()).unwrap();
+    store.scan(true, &mut Book::default()).unwrap();
     assert!(store.deliver().unwrap(), "Bob gets it");
     assert!(!store.deliver().unwrap(), "and then there is nothing to do");
     assert_eq!(bed.get(&path("sent")), "something else");
@@ -213,7 +213,7 @@ fn what_cannot_be_delivered_says_why_and_is_tried_again() {
     let store = sender(&bed);
     let message = prepared(&store, &draft(&["bob@x", "carol@x"], "text"));
     store.append(&message).unwrap();
-    store.scan(false, &mut Seen::default()).unwrap();
+    store.scan(false, &mut Book::default()).unwrap();
     let why = format!("{}: is a symbolic link, not a folder", inbox.display());
     let e = store.deliver().unwrap_err().to_string();
     assert_eq!(e, why);
@@ -235,7 +235,7 @@ fn what_cannot_be_delivered_says_why_and_is_tried_again() {
     std::fs::write(&sent, "").unwrap();
     store.append(&message).unwrap_err();
     bed.put(&format!("{day}/outbox/{}.txt", message.id), &message.bytes);
-    store.scan(true, &mut Seen::default()).unwrap();
+    store.scan(true, &mut Book::default()).unwrap();
     assert!(store.deliver().is_err());
     assert!(store.remarks()[0].ends_with("sent: is a file, not a folder"), "{:?}", store.remarks());
 }
@@ -270,7 +270,7 @@ fn what_others_wrote_is_left_to_them() {
     let key = Key::new(9);
     let made = store.prepare(&draft(&["me@y"], "other key"), &with(&key, &|_| false)).unwrap();
     bed.put(&format!("2026-03-11/outbox/{}.txt", made[0].id), &made[0].bytes);
-    store.scan(true, &mut Seen::default()).unwrap();
+    store.scan(true, &mut Book::default()).unwrap();
     assert!(!store.deliver().unwrap());
     assert!(tree(&bed.mailbox("me@y")).is_empty());
     let remarks = store.remarks();
@@ -307,7 +307,7 @@ fn recipients_that_cannot_be_or_do_not_want_it() {
     // One who begins to refuse while mail waits does not get it.
     let message = prepared(&store, &draft(&["dave@x"], "x"));
     store.append(&message).unwrap();
-    store.scan(true, &mut Seen::default()).unwrap();
+    store.scan(true, &mut Book::default()).unwrap();
     std::fs::create_dir_all(bed.mailbox("dave@x")).unwrap();
     std::fs::write(bed.mailbox("dave@x").join("config.json"), block("dave@x", "..")).unwrap();
     assert!(!store.deliver().unwrap());
@@ -352,7 +352,7 @@ fn an_answer_names_its_parent() {
     std::fs::create_dir_all(bed.mailbox("bob@x")).unwrap();
     bed.letter("2026-03-11/inbox/a1.txt", "bob@x", "a1", "2026-03-11 10:00:00", "question");
     let store = sender(&bed);
-    let mut seen = Seen::default();
+    let mut seen = Book::default();
     store.scan(true, &mut seen).unwrap();
     store.reset();
     store.scan(true, &mut seen).unwrap();
@@ -409,7 +409,7 @@ fn a_crash_at_any_step_is_mended_without_loss_or_double() {
         steps.iter().take(done).for_each(|step| step());
         let store = bed.scanned();
         store.append(&message).unwrap();
-        store.scan(true, &mut Seen::default()).unwrap();
+        store.scan(true, &mut Book::default()).unwrap();
         store.deliver().unwrap();
         assert_eq!(tree(&bed.base()), [format!("sent/{id}.txt"), format!("sent/{id}/f")], "{done}");
         assert_eq!(
@@ -438,7 +438,7 @@ fn two_processes_deliver_one_tree_once() {
     let other = |n: u32| {
         let spec = Spec { state: Some(bed.root().join(format!("state{n}"))), ..bed.spec() };
         let store = AgentAzall::open_in(&spec, TimeZone::fixed(jiff::tz::offset(1))).unwrap();
-        store.scan(true, &mut Seen::default()).unwrap();
+        store.scan(true, &mut Book::default()).unwrap();
         store
     };
     let others: Vec<AgentAzall> = (0..4).map(other).collect();

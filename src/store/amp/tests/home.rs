@@ -122,17 +122,17 @@ fn fits() {
 fn a_config_rewritten_while_open_counts_at_once() {
     let host = Host::new(&["bob"]);
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     let path = host.deliver(
         "bob",
         &Mail { to: "robert@new.aimaestro.local".into(), ..mail("msg_1_a", "eve", "bob") },
     );
     store.note(&path.canonicalize().unwrap());
     books.scan(&store, false);
-    assert!(books.reasons()[0].contains("not addressed to me"), "{:?}", books.rejects);
+    assert!(books.reasons()[0].contains("not addressed to me"), "{:?}", books.rejected);
     host.add("bob", "robert", "robert@new.aimaestro.local");
     books.scan(&store, false);
-    assert!(books.rejects.is_empty() && books.one("msg_1_a").to_me);
+    assert!(books.rejected.is_empty() && books.one("msg_1_a").to_me);
     // A config that is just being written changes nothing.
     std::fs::write(host.agents().join("bob/config.json"), "{").unwrap();
     books.scan(&store, false);
@@ -151,7 +151,7 @@ fn registrations_are_my_addresses_too() {
         "bob",
         &Mail { to: "bob@acme.crabmail.ai".into(), ..mail("msg_1_a", "eve", "bob") },
     );
-    assert!(Books::scanned(&store).one("msg_1_a").to_me);
+    assert!(Book::scanned(&store).one("msg_1_a").to_me);
 }
 
 #[test]

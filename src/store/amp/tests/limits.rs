@@ -18,9 +18,9 @@ fn twenty_thousand_files_and_a_broken_one() {
     age(&broken);
     let store = host.open("bob");
     let started = std::time::Instant::now();
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     let cold = started.elapsed();
-    assert_eq!((books.messages.len(), books.rejects.len()), (20_000, 1));
+    assert_eq!((books.messages.len(), books.rejected.len()), (20_000, 1));
     let started = std::time::Instant::now();
     books.scan(&store, true);
     let warm = started.elapsed();

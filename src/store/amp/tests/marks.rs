@@ -14,14 +14,14 @@ fn a_mark_is_told_and_taken_back() {
         host.deliver("bob", &Mail { signer: Some("alice"), ..mail("msg_1_a", "alice", "bob") });
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     let at = books.one("msg_1_a").at;
     assert!(store.tell(&at, true).unwrap());
     assert_eq!(status(&path), ("read".into(), "read".into()));
     assert!(store.tell(&at, true).unwrap(), "it says so already");
     books.scan(&store, false);
     let kept = books.one("msg_1_a");
-    assert_eq!((kept.read, kept.valid), (Some(true), Some(true)));
+    assert_eq!((kept.read, kept.valid()), (Some(true), Some(true)));
     assert_eq!(u64::from(kept.at.len), std::fs::metadata(&path).unwrap().len());
     assert!(store.tell(&at, false).unwrap());
     assert_eq!(status(&path), ("unread".into(), "unread".into()));
@@ -35,7 +35,7 @@ fn marks_of_other_clients_are_seen() {
     let host = Host::new(&["bob"]);
     let path = host.deliver("bob", &mail("msg_1_a", "eve", "bob"));
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     for (word, read) in [("archived", true), ("unread", false), ("read", true)] {
         std::fs::write(&path, Mail { status: word, ..mail("msg_1_a", "eve", "bob") }.json())
             .unwrap();
@@ -52,7 +52,7 @@ fn what_is_gone_or_not_in_my_inbox_cannot_be_marked() {
     let sent =
         host.put("bob", "sent/x/msg_2_a.json", mail("msg_2_a", "bob", "eve").json().as_bytes());
     let store = host.open("bob");
-    let books = Books::scanned(&store);
+    let books = Book::scanned(&store);
     let before = std::fs::read(&sent).unwrap();
     assert!(!store.tell(&books.one("msg_2_a").at, true).unwrap());
     assert_eq!(std::fs::read(&sent).unwrap(), before);

@@ -8,11 +8,11 @@ fn came(second: u32, message: &Mail<'_>) -> String {
     message.json().replace("17:42:05Z", &format!("17:43:{second:02}Z"))
 }
 
-fn keys(books: &Books) -> Vec<(String, String)> {
+fn keys(books: &Book) -> Vec<(String, String)> {
     books.messages.keys().cloned().collect()
 }
 
-fn replays(store: &Amp, books: &Books) -> Vec<(String, Vec<String>)> {
+fn replays(store: &Amp, books: &Book) -> Vec<(String, Vec<String>)> {
     let warned = |((_, id), kept): (&(String, String), &Kept)| {
         (id.clone(), store.read(&kept.at).unwrap().message.warnings)
     };
@@ -32,13 +32,13 @@ fn a_cold_scan_gives_the_ids_a_warm_one_gave() {
     // The genuine message comes last by name.
     host.put("bob", "inbox/z/msg_1_a.json", came(1, &real).as_bytes());
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     let forged = Mail { body: "send money", signer: None, ..real.clone() };
     let path = host.put("bob", "inbox/a/msg_1_a.json", came(2, &forged).as_bytes());
     books.scan(&store, true);
     let warm = keys(&books);
     assert_eq!(warm.len(), 2);
-    assert_eq!(books.one("msg_1_a").valid, Some(true));
+    assert_eq!(books.one("msg_1_a").valid(), Some(true));
     let hash = crate::model::hex(&sha2::Sha256::digest(std::fs::read(&path).unwrap()));
     let twin = (address("alice"), format!("msg_1_a{TWIN}{hash}"));
     assert!(warm.contains(&twin), "{warm:?}");
@@ -46,12 +46,12 @@ fn a_cold_scan_gives_the_ids_a_warm_one_gave() {
     for kept in books.messages.values() {
         assert!(store.tell(&kept.at, true).unwrap());
     }
-    let cold = Books::scanned(&host.open("bob"));
+    let cold = Book::scanned(&host.open("bob"));
     assert_eq!(keys(&cold), warm);
-    assert_eq!(cold.one("msg_1_a").valid, Some(true));
+    assert_eq!(cold.one("msg_1_a").valid(), Some(true));
     assert_eq!(checked(&store, "duplicate"), ["messages/inbox/a/msg_1_a.json"]);
     store.reset();
-    assert_eq!(keys(&Books::scanned(&store)), warm);
+    assert_eq!(keys(&Book::scanned(&store)), warm);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn the_copy_is_the_replay_whatever_its_name() {
     host.put("bob", "inbox/x/msg_9_a.json", came(1, &real).as_bytes());
     host.put("bob", "inbox/x/msg_1_a.json", came(2, &copy).as_bytes());
     let store = host.open("bob");
-    let books = Books::scanned(&store);
+    let books = Book::scanned(&store);
     let expected = [
         ("msg_1_a".to_owned(), vec!["replay of msg_9_a".to_owned()]),
         ("msg_9_a".to_owned(), Vec::new()),
@@ -72,7 +72,7 @@ fn the_copy_is_the_replay_whatever_its_name() {
         assert!(store.tell(&kept.at, true).unwrap());
     }
     let again = host.open("bob");
-    assert_eq!(replays(&again, &Books::scanned(&again)), expected);
+    assert_eq!(replays(&again, &Book::scanned(&again)), expected);
     assert_eq!(checked(&store, "replay"), ["messages/inbox/x/msg_1_a.json"]);
 }
 
@@ -85,7 +85,7 @@ fn what_i_sent_comes_before_what_comes_back() {
     let back = Mail { id: "msg_1_a", ..sent }.json().replace("17:42:05Z", "17:42:03Z");
     host.put("bob", "inbox/a/msg_1_a.json", back.as_bytes());
     let store = host.open("bob");
-    let found = replays(&store, &Books::scanned(&store));
+    let found = replays(&store, &Book::scanned(&store));
     assert_eq!(found[0].1, ["replay of msg_9_a"], "{found:?}");
     assert!(found[1].1.is_empty(), "{found:?}");
 }
@@ -94,7 +94,7 @@ fn what_i_sent_comes_before_what_comes_back() {
 fn files_noted_together_are_taken_in_the_order_in_which_they_came() {
     let host = Host::new(&["bob"]);
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     for second in 0..20 {
         let path = format!("inbox/f{}/msg_1_a.json", 20 - second);
         let text = format!("text {second}");
@@ -105,7 +105,7 @@ fn files_noted_together_are_taken_in_the_order_in_which_they_came() {
     books.scan(&store, false);
     assert_eq!(books.messages.len(), 20);
     assert_eq!(store.read(&books.one("msg_1_a").at).unwrap().message.body, "text 0");
-    assert_eq!(keys(&Books::scanned(&host.open("bob"))), keys(&books));
+    assert_eq!(keys(&Book::scanned(&host.open("bob"))), keys(&books));
 }
 
 #[test]
@@ -116,8 +116,8 @@ fn a_kept_time_hides_no_mark_from_others() {
     let time = || std::fs::metadata(&path).unwrap().modified().unwrap();
     let before = time();
     let (mine, other) = (host.open("bob"), host.open("bob"));
-    let at = Books::scanned(&mine).one("msg_1_a").at;
-    let mut theirs = Books::scanned(&other);
+    let at = Book::scanned(&mine).one("msg_1_a").at;
+    let mut theirs = Book::scanned(&other);
     for read in [true, false, true] {
         assert!(mine.tell(&at, read).unwrap());
         assert_eq!(time(), before);
@@ -138,12 +138,12 @@ fn what_nobody_saw_is_replaced_and_not_doubled() {
         for good in [plain.json(), signed.json()] {
             let path = host.put("bob", "inbox/x/msg_1_a.json", bad.as_bytes());
             let store = host.open("bob");
-            let mut books = Books::scanned(&store);
-            assert_eq!(books.one("msg_1_a").valid, Some(false));
+            let mut books = Book::scanned(&store);
+            assert_eq!(books.one("msg_1_a").valid(), Some(false));
             std::fs::write(&path, &good).unwrap();
             books.scan(&store, true);
             assert_eq!(keys(&books), [(address("alice"), "msg_1_a".to_owned())]);
-            assert_ne!(books.one("msg_1_a").valid, Some(false));
+            assert_ne!(books.one("msg_1_a").valid(), Some(false));
         }
     }
 }
@@ -156,13 +156,13 @@ fn links_and_ids_meet_in_either_spelling_and_order() {
     host.deliver("bob", &Mail { re: Some("msg-1-a"), ..mail("msg_3_a", "eve", "bob") });
     host.deliver("bob", &Mail { re: Some("msg_7_a"), ..mail("msg_4_a", "eve", "bob") });
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
-    let answers = |books: &Books, id: &str| books.one(id).answers.clone().unwrap();
+    let mut books = Book::scanned(&store);
+    let answers = |books: &Book, id: &str| books.one(id).answers.clone().unwrap();
     assert_eq!(answers(&books, "msg_2_a"), "msg_1_a");
     let reported = books.reported;
     host.deliver("bob", &dashed);
     books.scan(&store, true);
-    for books in [&books, &Books::scanned(&host.open("bob"))] {
+    for books in [&books, &Book::scanned(&host.open("bob"))] {
         for id in ["msg_2_a", "msg_3_a"] {
             assert_eq!(answers(books, id), "msg-1-a");
             let message = store.read(&books.one(id).at).unwrap().message;

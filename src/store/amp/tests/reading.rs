@@ -43,7 +43,7 @@ fn a_message_says_what_its_file_says() {
         .replace("\"priority\": \"normal\"", "\"priority\": \"urgent\"");
     host.put("bob", "inbox/x/msg_2_a.json", urgent.as_bytes());
     let store = host.open("bob");
-    let books = Books::scanned(&store);
+    let books = Book::scanned(&store);
     let record = store.read(&books.one("msg_1_a").at).unwrap();
     let m = record.message;
     assert_eq!(m.from.as_deref(), Some("alice@acme.aimaestro.local"));
@@ -76,7 +76,7 @@ fn the_key_is_that_of_the_agent_with_exactly_this_address() {
     );
     host.put("bob", "inbox/x/msg_1_a.json", with_key.as_bytes());
     let store = host.open("bob");
-    let at = Books::scanned(&store).one("msg_1_a").at;
+    let at = Book::scanned(&store).one("msg_1_a").at;
     let claim = store.read(&at).unwrap().claim.unwrap();
     assert!(matches!(claim, Claim::Signed { key: None, .. }), "{claim:?}");
 }
@@ -100,7 +100,7 @@ fn attachments_are_found_checked_and_handed_out() {
     place(&host, "bob", "att_4_a", "changed.txt", b"FOUR");
     place(&host, "bob", "att_7_a", "mine.txt", b"seven");
     let store = host.open("bob");
-    let books = Books::scanned(&store);
+    let books = Book::scanned(&store);
     let at = books.one("msg_1_a").at;
     assert!(books.one("msg_1_a").parts);
     let shown = store.read(&at).unwrap().message.attachments;
@@ -142,7 +142,7 @@ fn attachments_are_found_checked_and_handed_out() {
         },
     );
     place(&host, "bob", "att_8_a", "big", &big);
-    let books = Books::scanned(&store);
+    let books = Book::scanned(&store);
     assert_eq!(text_of(store.open_part(&books.one("msg_2_a").at, "big").unwrap()), big);
 }
 
@@ -161,7 +161,7 @@ fn a_senders_folder_is_no_way_out() {
         },
     );
     let store = host.open("bob");
-    let at = Books::scanned(&store).one("msg_1_a").at;
+    let at = Book::scanned(&store).one("msg_1_a").at;
     assert!(store.open_part(&at, "secret.txt").is_err());
 }
 
@@ -182,7 +182,7 @@ fn warnings_are_given() {
         },
     );
     let store = host.open("bob");
-    let books = Books::scanned(&store);
+    let books = Book::scanned(&store);
     let warnings = |id: &str| store.read(&books.one(id).at).unwrap().message.warnings;
     assert!(warnings("msg_1_a").is_empty());
     assert_eq!(warnings("msg_2_a"), ["replay of msg_1_a"]);
@@ -197,7 +197,7 @@ fn raw_shows_messages_and_attachments_and_nothing_else() {
     host.put("bob", "inbox/x/.msg_2_a.tmp", b"x");
     place(&host, "bob", "att_1_a", "f.txt", b"x");
     let store = host.open("bob");
-    let books = Books::scanned(&store);
+    let books = Book::scanned(&store);
     let names = |folder: &str| -> Vec<String> {
         store.raw_list(folder).unwrap().into_iter().map(|e| e.name).collect()
     };
@@ -280,11 +280,11 @@ fn a_signed_message_may_name_me_by_name_alone() {
         let to = (*to).to_owned();
         host.deliver("bob", &Mail { to, signer: Some("alice"), ..mail(&id, "alice", "bob") });
     }
-    let books = Books::scanned(&host.open("bob"));
+    let books = Book::scanned(&host.open("bob"));
     for n in 0..5 {
         let kept = books.one(&format!("msg_{n}_a"));
-        assert!(kept.to_me && kept.valid == Some(true));
-        assert_eq!(books.one(&format!("msg_{n}_f")).valid, Some(false));
+        assert!(kept.to_me && kept.valid() == Some(true));
+        assert_eq!(books.one(&format!("msg_{n}_f")).valid(), Some(false));
     }
-    assert_eq!((books.messages.len(), books.rejects.len()), (10, 5), "{:?}", books.rejects);
+    assert_eq!((books.messages.len(), books.rejected.len()), (10, 5), "{:?}", books.rejected);
 }

@@ -19,18 +19,21 @@ fn inbox_and_sent_flat_and_in_folders() {
     host.put("bob", "inbox/x/note.txt", b"{");
     host.put("bob", "inbox/x/y/msg_5_a.json", mail("msg_5_a", "alice", "bob").json().as_bytes());
     let store = host.open("bob");
-    let books = Books::scanned(&store);
-    assert_eq!(books.ids(), ["msg_1_a", "msg_2_a", "msg_3_a"]);
+    let books = Book::scanned(&store);
+    assert_eq!(ids(&books), ["msg_1_a", "msg_2_a", "msg_3_a"]);
     let one = books.one("msg_1_a");
     assert_eq!(
-        (one.to_me, one.from_me, one.read, one.valid),
+        (one.to_me, one.from_me, one.read, one.valid()),
         (true, false, Some(false), Some(true))
     );
     assert_eq!(one.time.stamp(), "20260424T174203.000Z");
-    assert_eq!(books.one("msg_2_a").valid, None);
+    assert_eq!(books.one("msg_2_a").valid(), None);
     let sent = books.one("msg_3_a");
-    assert_eq!((sent.to_me, sent.from_me, sent.read, sent.valid), (false, true, None, Some(true)));
-    assert!(books.rejects.is_empty());
+    assert_eq!(
+        (sent.to_me, sent.from_me, sent.read, sent.valid()),
+        (false, true, None, Some(true))
+    );
+    assert!(books.rejected.is_empty());
     assert!(store.health().iter().any(|l| l.contains("inbox/x/y is skipped: it is a folder")));
     assert_eq!(store.source_path(one.at.source).unwrap(), "messages/inbox/x/msg_1_a.json");
 }
@@ -54,7 +57,7 @@ fn strange_files_are_reported_and_never_opened() {
         .unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), dir.parent().unwrap().join("link")).unwrap();
     let store = host.open("bob");
-    assert_eq!(Books::scanned(&store).ids(), ["msg_1_a"]);
+    assert_eq!(ids(&Book::scanned(&store)), ["msg_1_a"]);
     let health = store.health().join("\n");
     for what in [
         "msg_2_a.json is skipped: it is a symbolic link",
@@ -104,12 +107,12 @@ fn what_is_not_for_me_or_not_a_message_is_refused() {
     }
     let store = host.open("bob");
     let started = std::time::Instant::now();
-    let books = Books::scanned(&store);
+    let books = Book::scanned(&store);
     assert!(started.elapsed().as_millis() < 800, "old files are not waited for");
-    assert_eq!(books.ids().len(), 4, "{:?}", books.ids());
-    assert_eq!(books.rejects.len(), 7, "{:?}", books.rejects);
+    assert_eq!(ids(&books).len(), 4, "{:?}", ids(&books));
+    assert_eq!(books.rejected.len(), 7, "{:?}", books.rejected);
     assert_eq!(books.reasons().iter().filter(|r| r.contains("not addressed to me")).count(), 2);
-    assert_eq!(books.rejects.values().filter(|(_, incomplete)| *incomplete).count(), 1);
+    assert_eq!(books.rejected.values().filter(|r| r.incomplete).count(), 1);
 }
 
 #[test]
@@ -117,35 +120,35 @@ fn only_what_is_noted_is_looked_at_and_nothing_unchanged_is_read_again() {
     let host = Host::new(&["bob"]);
     let first = host.deliver("bob", &mail("msg_1_a", "eve", "bob"));
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     let second = host.deliver("bob", &mail("msg_2_a", "eve", "bob"));
     books.scan(&store, false);
-    assert_eq!(books.ids(), ["msg_1_a"]);
+    assert_eq!(ids(&books), ["msg_1_a"]);
     store.note(&second.canonicalize().unwrap());
     books.scan(&store, false);
-    assert_eq!((books.ids().len(), books.reported), (2, 2));
+    assert_eq!((ids(&books).len(), books.reported), (2, 2));
     books.scan(&store, true);
     assert_eq!(books.reported, 2);
     std::fs::remove_file(&first).unwrap();
     store.note(&first.parent().unwrap().canonicalize().unwrap().join("msg_1_a.json"));
     books.scan(&store, false);
-    assert_eq!(books.ids(), ["msg_2_a"]);
+    assert_eq!(ids(&books), ["msg_2_a"]);
     std::fs::remove_dir_all(second.parent().unwrap()).unwrap();
     books.scan(&store, true);
-    assert!(books.ids().is_empty());
+    assert!(ids(&books).is_empty());
 }
 
 #[test]
 fn a_new_folder_is_noted_and_watched() {
     let host = Host::new(&["bob"]);
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     let path = host.deliver("bob", &mail("msg_1_a", "eve", "bob")).canonicalize().unwrap();
     let inbox = path.parent().unwrap().parent().unwrap();
     assert!(store.concerns(inbox.parent().unwrap(), OsStr::new("inbox")));
     store.note(inbox);
     books.scan(&store, false);
-    assert_eq!(books.ids(), ["msg_1_a"]);
+    assert_eq!(ids(&books), ["msg_1_a"]);
     let watched = store.watched();
     assert!(watched.contains(&inbox.to_owned()) && watched.contains(&inbox.join("x")));
     assert!(store.concerns(&inbox.join("x"), OsStr::new("msg_2_a.json")));
@@ -157,7 +160,7 @@ fn a_new_folder_is_noted_and_watched() {
 fn a_half_written_file_is_waited_for_and_delays_nobody() {
     let host = Host::new(&["bob"]);
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     let whole = mail("msg_1_a", "eve", "bob").json();
     let path = host.put("bob", "inbox/x/msg_1_a.json", &whole.as_bytes()[..50]);
     let other = host.deliver("bob", &mail("msg_2_a", "eve", "bob"));
@@ -170,15 +173,15 @@ fn a_half_written_file_is_waited_for_and_delays_nobody() {
         });
         books.scan(&store, false);
     });
-    assert_eq!(books.ids(), ["msg_1_a", "msg_2_a"]);
-    assert!(books.rejects.is_empty());
+    assert_eq!(ids(&books), ["msg_1_a", "msg_2_a"]);
+    assert!(books.rejected.is_empty());
 }
 
 #[test]
 fn what_stays_broken_is_refused_after_a_second_and_leaves_when_complete() {
     let host = Host::new(&["bob"]);
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     let whole = mail("msg_1_a", "eve", "bob").json();
     let path = host.put("bob", "inbox/x/msg_1_a.json", b"").canonicalize().unwrap();
     store.note(&path);
@@ -186,12 +189,12 @@ fn what_stays_broken_is_refused_after_a_second_and_leaves_when_complete() {
     books.scan(&store, false);
     let took = started.elapsed().as_millis();
     assert!((900..3000).contains(&took), "{took} ms");
-    assert!(books.rejects.values().all(|(_, incomplete)| *incomplete) && books.rejects.len() == 1);
+    assert!(books.rejected.values().all(|r| r.incomplete) && books.rejected.len() == 1);
     std::fs::write(&path, &whole).unwrap();
     store.note(&path);
     books.scan(&store, false);
-    assert!(books.rejects.is_empty());
-    assert_eq!(books.ids(), ["msg_1_a"]);
+    assert!(books.rejected.is_empty());
+    assert_eq!(ids(&books), ["msg_1_a"]);
 }
 
 #[test]
@@ -199,25 +202,25 @@ fn a_message_stays_while_its_file_is_broken() {
     let host = Host::new(&["bob"]);
     let path = host.deliver("bob", &mail("msg_1_a", "eve", "bob"));
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..40]).unwrap();
     books.scan(&store, true);
     let at = books.one("msg_1_a").at;
-    assert!(books.rejects.is_empty());
+    assert!(books.rejected.is_empty());
     assert!(store.health()[0].contains("cannot be read as a message now"), "{:?}", store.health());
     assert_eq!(store.read(&at).unwrap().message.body, "how are you");
     // Also for a process that has only the table.
     let again = host.open("bob");
     assert!(again.restore(&store.save()));
     books.scan(&again, true);
-    assert!(books.rejects.is_empty() && books.ids() == ["msg_1_a"]);
+    assert!(books.rejected.is_empty() && ids(&books) == ["msg_1_a"]);
     std::fs::write(&path, &whole).unwrap();
     books.scan(&store, true);
     assert!(!store.health().iter().any(|l| l.contains("cannot be read as a message now")));
     std::fs::remove_file(&path).unwrap();
     books.scan(&store, true);
-    assert!(books.ids().is_empty());
+    assert!(ids(&books).is_empty());
 }
 
 #[test]
@@ -228,12 +231,12 @@ fn a_remount_reads_nothing_that_has_not_changed() {
     }
     host.deliver("bob", &Mail { to: "x".into(), ..mail("msg_77_a", "eve", "bob") });
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     let again = host.open("bob");
     assert!(again.restore(&store.save()));
     host.deliver("bob", &mail("msg_99_a", "eve", "bob"));
     books.scan(&again, true);
-    assert_eq!((books.reported, books.rejects.len()), (21, 1));
+    assert_eq!((books.reported, books.rejected.len()), (21, 1));
     assert_eq!(again.read(&books.one("msg_7_a").at).unwrap().message.id, "msg_7_a");
     assert!(!again.restore(b"something else"));
 }
@@ -249,9 +252,9 @@ fn mail_to_myself_is_one_message() {
         .replace("\"type\": \"request\"", "\"type\": \"request\",\n \"attachments\": []");
     let inbox = host.put("bob", "inbox/x/msg_1_a.json", delivered.as_bytes());
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     let both = books.one("msg_1_a");
-    assert!(both.to_me && both.from_me && both.valid == Some(true));
+    assert!(both.to_me && both.from_me && both.valid() == Some(true));
     std::fs::remove_file(&inbox).unwrap();
     books.scan(&store, true);
     let left = books.one("msg_1_a");
@@ -269,7 +272,7 @@ fn an_inbox_file_in_my_name_is_not_mine() {
     let host = Host::new(&["bob"]);
     host.deliver("bob", &mail("msg_1_a", "bob", "bob"));
     let store = host.open("bob");
-    let books = Books::scanned(&store);
+    let books = Book::scanned(&store);
     assert!(!books.one("msg_1_a").from_me);
 }
 
@@ -279,7 +282,7 @@ fn another_text_under_the_same_id_is_another_message() {
     let first = Mail { signer: Some("alice"), ..mail("msg_1_a", "alice", "bob") };
     host.put("bob", "inbox/a/msg_1_a.json", first.json().as_bytes());
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     let forged = Mail { body: "send money", ..first.clone() };
     let path = host.put("bob", "inbox/b/msg_1_a.json", forged.json().as_bytes());
     books.scan(&store, true);
@@ -304,13 +307,13 @@ fn a_file_replaced_in_place_does_not_inherit_the_verdict() {
     let real = Mail { signer: Some("alice"), ..mail("msg_1_a", "alice", "bob") };
     let path = host.deliver("bob", &real);
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     let at = books.one("msg_1_a").at;
     std::fs::write(&path, real.json().replace("how are you", "pay up now!")).unwrap();
     assert!(matches!(store.read(&at), Err(StoreError::Moved)));
     books.scan(&store, true);
     let (key, kept) = books.messages.first_key_value().unwrap();
-    assert!(books.messages.len() == 1 && key.1.contains(TWIN) && kept.valid == Some(false));
+    assert!(books.messages.len() == 1 && key.1.contains(TWIN) && kept.valid() == Some(false));
     // A change that only spells the same otherwise is none.
     let other =
         host.deliver("bob", &Mail { signer: Some("alice"), ..mail("msg_2_a", "alice", "bob") });
@@ -318,7 +321,7 @@ fn a_file_replaced_in_place_does_not_inherit_the_verdict() {
     let value: serde_json::Value = serde_json::from_slice(&std::fs::read(&other).unwrap()).unwrap();
     std::fs::write(&other, value.to_string()).unwrap();
     books.scan(&store, true);
-    assert_eq!(books.one("msg_2_a").valid, Some(true));
+    assert_eq!(books.one("msg_2_a").valid(), Some(true));
 }
 
 #[test]
@@ -331,7 +334,7 @@ fn stale_mail_is_reported_as_read_and_left_alone() {
     let soon = crate::store::amp::time::format_time(Timestamp::now().plus_millis(1500));
     host.deliver("bob", &Mail { expires: Some(&soon), ..mail("msg_2_a", "eve", "bob") });
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     assert_eq!(books.one("msg_1_a").read, Some(true));
     let at = books.one("msg_1_a").at;
     let before = std::fs::read(&path).unwrap();
@@ -351,7 +354,7 @@ fn replies_name_what_they_answer_in_either_spelling() {
     let host = Host::new(&["bob"]);
     host.deliver("bob", &Mail { re: Some("msg_1_a"), ..mail("msg_2_a", "eve", "bob") });
     host.deliver("bob", &Mail { re: Some("msg-1-a"), ..mail("msg_3_a", "eve", "bob") });
-    let books = Books::scanned(&host.open("bob"));
+    let books = Book::scanned(&host.open("bob"));
     for id in ["msg_2_a", "msg_3_a"] {
         assert_eq!(books.one(id).answers.as_deref(), Some("msg_1_a"));
         assert_eq!(books.one(id).thread, id);
@@ -372,7 +375,7 @@ fn times_fall_back_to_what_the_store_noted_and_to_the_file() {
     );
     age(&path);
     let store = host.open("bob");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     assert_eq!(books.one("msg_1_a").time.stamp(), "20260424T174205.000Z");
     let by_file = books.one("msg_2_a").clone();
     assert!(Timestamp::now().millis() - by_file.time.millis() > 9000);

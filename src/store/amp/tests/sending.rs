@@ -44,12 +44,12 @@ fn a_message_goes_to_both_sides_and_verifies_there() {
     assert_eq!((mode(&sent), mode(&inbox)), (0o600, 0o600));
     assert_eq!(mode(inbox.parent().unwrap()), 0o700);
     assert_eq!(std::fs::read_dir(inbox.parent().unwrap()).unwrap().count(), 1);
-    let mine = Books::scanned(&alice);
+    let mine = Book::scanned(&alice);
     let kept = mine.one(&made[0].id);
-    assert!(kept.from_me && !kept.to_me && kept.valid == Some(true));
-    let theirs = Books::scanned(&bob);
+    assert!(kept.from_me && !kept.to_me && kept.valid() == Some(true));
+    let theirs = Book::scanned(&bob);
     let kept = theirs.one(&made[0].id);
-    assert!(kept.to_me && !kept.from_me && kept.valid == Some(true) && kept.read == Some(false));
+    assert!(kept.to_me && !kept.from_me && kept.valid() == Some(true) && kept.read == Some(false));
     let message = bob.read(&kept.at).unwrap().message;
     assert_eq!(message.subject.as_deref(), Some("tests are green"));
     assert_eq!(message.extra, [("Type", "notification".to_owned())]);
@@ -60,7 +60,7 @@ fn a_message_goes_to_both_sides_and_verifies_there() {
 fn an_append_of_mine_is_scanned_without_being_noted() {
     let host = Host::new(&["alice", "bob"]);
     let alice = host.open("alice");
-    let mut books = Books::scanned(&alice);
+    let mut books = Book::scanned(&alice);
     let made = prepare(&alice, &draft("alice", "note to self"), None).unwrap();
     alice.append(&made[0]).unwrap();
     books.scan(&alice, false);
@@ -77,7 +77,7 @@ fn an_interrupted_append_is_finished() {
     let path = host.agents().join("bob/messages/inbox/alice_acme_aimaestro_local");
     std::fs::remove_file(path.join(format!("{}.json", made[0].id))).unwrap();
     alice.append(&made[0]).unwrap();
-    assert_eq!(Books::scanned(&bob).ids(), [made[0].id.as_str()]);
+    assert_eq!(ids(&Book::scanned(&bob)), [made[0].id.as_str()]);
     assert_eq!(std::fs::read_dir(path).unwrap().count(), 1);
 }
 
@@ -100,7 +100,7 @@ fn attachments_are_there_before_the_message_on_both_sides() {
     std::fs::remove_file(&copy).unwrap();
     alice.append(&made[0]).unwrap();
     std::fs::remove_dir_all(host.agents().join("alice/attachments")).unwrap();
-    let at = Books::scanned(&bob).one(&made[0].id).at;
+    let at = Book::scanned(&bob).one(&made[0].id).at;
     let shown = bob.read(&at).unwrap().message.attachments;
     assert_eq!((shown[0].name.as_str(), &shown[0].withheld), ("my_report.txt", &None));
     assert!(
@@ -111,7 +111,7 @@ fn attachments_are_there_before_the_message_on_both_sides() {
     with_file.attached[0].path = copy;
     let made = prepare(&alice, &with_file, None).unwrap();
     assert!(alice.append(&made[0]).is_err());
-    assert_eq!(Books::scanned(&host.open("bob")).messages.len(), 1);
+    assert_eq!(Book::scanned(&host.open("bob")).messages.len(), 1);
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn a_mailbox_that_takes_nothing_is_told_before_and_tried_again() {
         std::fs::remove_file(&path).unwrap();
     }
     store.append(&made[0]).unwrap();
-    assert_eq!(Books::scanned(&host.open("bob")).ids(), [made[0].id.as_str()]);
+    assert_eq!(ids(&Book::scanned(&host.open("bob"))), [made[0].id.as_str()]);
     let sent = host.agents().join("alice/messages/sent");
     assert!(store.appendable(1).is_ok());
     std::fs::remove_dir_all(&sent).unwrap();
@@ -354,5 +354,5 @@ fn a_recipient_whose_config_breaks_is_tried_again_soon() {
     assert!(matches!(store.append(&made[0]), Err(StoreError::Busy(_))));
     std::fs::write(&config, whole).unwrap();
     store.append(&made[0]).unwrap();
-    assert_eq!(Books::scanned(&host.open("bob")).ids(), [made[0].id.as_str()]);
+    assert_eq!(ids(&Book::scanned(&host.open("bob"))), [made[0].id.as_str()]);
 }

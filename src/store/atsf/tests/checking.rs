@@ -16,7 +16,7 @@ fn sound_threads_have_no_violations() {
     assert!(violations(&store).is_empty());
     let prepared = prepare(&store, &draft(None, Some("s"), "x")).unwrap();
     store.append(&prepared).unwrap();
-    store.scan(false, &mut Books::default()).unwrap();
+    store.scan(false, &mut Book::default()).unwrap();
     let next = prepare(&store, &draft(Some(&prepared.thread), None, "y")).unwrap();
     store.append(&next).unwrap();
     assert_eq!(violations(&store), []);
@@ -85,7 +85,7 @@ fn a_repair_makes_derived_values_anew() {
     let text = read(&project.meta("t"));
     assert!(text.contains("\"messageCount\": 2") && text.contains("\"agentMessageCount\": 0"));
     store.scan(false, &mut books).unwrap();
-    assert_eq!(books.ids(), ["a", "s"]);
+    assert_eq!(ids(&books), ["a", "s"]);
     // Some programs count system messages as the agent's.
     std::fs::write(
         project.meta("t"),

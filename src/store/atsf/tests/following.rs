@@ -24,7 +24,7 @@ fn what_is_new_is_read_and_nothing_else() {
     append(&project.log("t"), "\n");
     follow(&store, &mut books, &project.log("t"));
     assert_eq!((books.reported, books.rejected.len()), (2, 0));
-    assert_eq!(books.ids(), ["a", "c", "d", "b"]);
+    assert_eq!(ids(&books), ["a", "c", "d", "b"]);
     // Nothing changed: nothing is reported.
     store.scan(true, &mut books).unwrap();
     assert_eq!(books.reported, 2);
@@ -60,7 +60,7 @@ fn a_log_rewritten_in_place_loses_nothing_on_the_way() {
     writer.join().unwrap();
     follow(&store, &mut books, &path);
     assert_eq!((books.messages.len(), books.vanished.len()), (50, 0));
-    let record = store.read(&books.get("m49").at).unwrap();
+    let record = store.read(&books.one("m49").at).unwrap();
     assert_eq!(record.message.body, "longer");
 }
 
@@ -73,7 +73,7 @@ fn what_stays_away_is_gone_after_a_second() {
     let start = Instant::now();
     follow(&store, &mut books, &project.log("t"));
     assert!(start.elapsed() > Duration::from_millis(500));
-    assert_eq!(books.ids(), ["a"]);
+    assert_eq!(ids(&books), ["a"]);
     std::fs::remove_dir_all(thread_dir(&project.root(), "t")).unwrap();
     follow(&store, &mut books, &thread_dir(&project.root(), "t"));
     assert!(books.messages.is_empty());
@@ -87,8 +87,8 @@ fn a_line_that_changed_is_the_same_message() {
     let text = read(&project.log("t")).replace("par", "partial, now whole");
     std::fs::write(project.log("t"), text).unwrap();
     follow(&store, &mut books, &project.log("t"));
-    assert_eq!(books.ids(), ["a", "b"]);
-    assert_eq!(store.read(&books.get("b").at).unwrap().message.body, "partial, now whole");
+    assert_eq!(ids(&books), ["a", "b"]);
+    assert_eq!(store.read(&books.one("b").at).unwrap().message.body, "partial, now whole");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_location_that_holds_another_line_has_moved() {
     let project = Project::new();
     project.thread("t", &[message("a", "user", "x"), message("b", "agent", "y")]);
     let (store, books) = project.opened();
-    let at = books.get("b").at;
+    let at = books.one("b").at;
     let text = read(&project.log("t")).replacen("\"x\"", "\"xyz\"", 1);
     std::fs::write(project.log("t"), text).unwrap();
     assert!(matches!(store.read(&at), Err(StoreError::Moved)));
@@ -113,12 +113,12 @@ fn a_new_title_reports_the_messages_again() {
     books.reported = 0;
     follow(&store, &mut books, &project.meta("t"));
     assert_eq!(books.reported, 1);
-    let subject = store.read(&books.get("a").at).unwrap().message.subject;
+    let subject = store.read(&books.one("a").at).unwrap().message.subject;
     assert_eq!(subject.as_deref(), Some("another"));
     // A thread.json that is broken for a moment takes nothing away.
     std::fs::write(project.meta("t"), "{").unwrap();
     follow(&store, &mut books, &project.meta("t"));
-    assert_eq!(books.ids(), ["a"]);
+    assert_eq!(ids(&books), ["a"]);
     assert!(store.health()[0].contains("cannot be read as a thread now"), "{:?}", store.health());
     std::fs::write(project.meta("t"), meta("t", "another")).unwrap();
     follow(&store, &mut books, &project.meta("t"));
@@ -142,7 +142,7 @@ fn a_thread_json_that_is_removed_and_made_anew_takes_nothing_away() {
     });
     follow(&store, &mut books, &path);
     writer.join().unwrap();
-    assert!(books.vanished.is_empty() && books.ids() == ["a"]);
+    assert!(books.vanished.is_empty() && ids(&books) == ["a"]);
     std::fs::remove_file(&path).unwrap();
     follow(&store, &mut books, &path);
     assert!(books.messages.is_empty());
@@ -162,7 +162,7 @@ fn positions_survive_a_restart() {
     store.scan(true, &mut books).unwrap();
     assert_eq!((books.reported, books.messages.len()), (2, 4));
     store.reset();
-    let mut again = Books::default();
+    let mut again = Book::default();
     store.scan(false, &mut again).unwrap();
     assert_eq!(again.messages, books.messages);
 }
@@ -191,7 +191,7 @@ fn folders_in_which_something_may_appear_are_watched() {
     assert!(!store.concerns(&threads.join("t"), OsStr::new(".thread.json.1.tmp")));
     project.thread("t", &[message("a", "user", "x")]);
     follow(&store, &mut books, &project.meta("t"));
-    assert_eq!(books.ids(), ["a"]);
+    assert_eq!(ids(&books), ["a"]);
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn many_threads_are_read_in_little_memory() {
         project.thread(&format!("t{t:04}"), &lines);
     }
     let store = project.open();
-    let mut books = Books::default();
+    let mut books = Book::default();
     store.scan(true, &mut books).unwrap();
     assert_eq!(books.messages.len(), threads * each);
     assert!(store.save().len() < threads * each * 40);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn sent(project: &Project) -> (Atsf, Books, String) {
+fn sent(project: &Project) -> (Atsf, Book, String) {
     project.thread("t", &[message("a", "agent", "x")]);
     let (store, mut books) = project.opened();
     let prepared = prepare(&store, &draft(Some("t"), None, "mine")).unwrap();
@@ -25,9 +25,9 @@ fn a_message_of_mine_stays_when_it_is_overwritten() {
     overwrite(&project);
     follow(&store, &mut books, &project.log("t"));
     assert!(!books.vanished.contains(&id));
-    let told = |store: &Atsf, books: &Books| {
-        let kept = books.get(&id);
-        assert_eq!((kept.thread.as_str(), kept.from_me, kept.at.source), ("t", true, table::KEPT));
+    let told = |store: &Atsf, books: &Book| {
+        let kept = books.one(&id);
+        assert_eq!((&*kept.thread, kept.from_me, kept.at.source), ("t", true, table::KEPT));
         let record = store.read(&kept.at).unwrap();
         assert_eq!(
             (record.message.body.as_str(), record.message.id.as_str()),
@@ -49,13 +49,13 @@ fn a_message_of_mine_stays_when_it_is_overwritten() {
     told(&resumed, &books);
     // A mount that writes nothing knows it too.
     let reading = Atsf::open(&project.spec()).unwrap();
-    let mut seen = Books::default();
+    let mut seen = Book::default();
     reading.scan(true, &mut seen).unwrap();
     told(&reading, &seen);
     // It is never appended again, and is no loss once it is back.
     let before = read(&project.log("t"));
     let text =
-        String::from_utf8(again.kept.read(0, fresh.get(&id).at.len as usize).unwrap()).unwrap();
+        String::from_utf8(again.kept.read(0, fresh.one(&id).at.len as usize).unwrap()).unwrap();
     let line = super::super::lost::record(&text).unwrap().message.to_owned();
     let prepared = Prepared {
         to: "agent".into(),
@@ -68,7 +68,7 @@ fn a_message_of_mine_stays_when_it_is_overwritten() {
     assert_eq!(read(&project.log("t")), before);
     std::fs::write(project.log("t"), format!("{before}{line}\n")).unwrap();
     follow(&again, &mut fresh, &project.log("t"));
-    assert_ne!(fresh.get(&id).at.source, table::KEPT);
+    assert_ne!(fresh.one(&id).at.source, table::KEPT);
     assert!(again.remarks().is_empty());
 }
 
@@ -78,7 +78,7 @@ fn a_message_of_mine_stays_when_its_thread_is_removed() {
     let (store, mut books, id) = sent(&project);
     std::fs::remove_dir_all(thread_dir(&project.root(), "t")).unwrap();
     follow(&store, &mut books, &thread_dir(&project.root(), "t"));
-    assert_eq!(books.ids(), [id.as_str()]);
+    assert_eq!(ids(&books), [id.as_str()]);
     assert!(books.vanished.contains("a") && !books.vanished.contains(&id));
     assert_eq!(store.remarks().len(), 1);
 }
@@ -88,7 +88,7 @@ fn a_store_without_a_folder_of_its_own_keeps_nothing() {
     let project = Project::new();
     project.thread("t", &[]);
     let store = Atsf::open(&Spec { state: None, ..project.spec() }).unwrap();
-    let mut books = Books::default();
+    let mut books = Book::default();
     store.scan(true, &mut books).unwrap();
     let prepared = prepare(&store, &draft(Some("t"), None, "x")).unwrap();
     store.append(&prepared).unwrap();

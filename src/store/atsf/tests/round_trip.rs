@@ -96,7 +96,7 @@ fn a_thousand_threads_keep_every_byte() {
         std::fs::write(project.meta("t"), odd.meta("77", "1e3", "x")).unwrap();
         let spec = Spec { state: None, ..project.spec() };
         let store = Atsf::open(&spec).unwrap();
-        let mut books = Books::default();
+        let mut books = Book::default();
         store.scan(true, &mut books).unwrap();
         prop_assert_eq!(books.messages.len(), total);
         let prepared = prepare(&store, &draft(Some("t"), None, "new")).unwrap();

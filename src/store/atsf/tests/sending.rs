@@ -40,7 +40,7 @@ fn a_message_is_appended_once() {
     assert!(places.is_sorted(), "{line}");
     assert!(line.contains("hi \u{e9}\\n\\\"there\\\"\\u0001"), "{line}");
     store.scan(false, &mut books).unwrap();
-    let kept = books.get(&prepared.id);
+    let kept = books.one(&prepared.id);
     assert!(kept.from_me && kept.to == "agent");
     let record = store.read(&kept.at).unwrap();
     assert_eq!(verify::fault(&record.claim.unwrap()), None);
@@ -90,7 +90,7 @@ fn a_subject_begins_a_thread_each_time() {
         assert_eq!(meta["stats"]["messageCount"], 1);
         assert_eq!(values(&project.log(&prepared.thread)).len(), 1);
         store.scan(false, &mut books).unwrap();
-        assert_eq!(books.get(&prepared.id).thread, prepared.thread);
+        assert_eq!(books.one(&prepared.id).thread, prepared.thread);
         assert_eq!(json(&config)["createdBy"]["name"] == "msgfs", round == 0);
         // What is there is not changed.
         let with = r#"{"specVersion":"1.1","defaults":{"agentId":"claude-code"}}"#;
@@ -187,7 +187,7 @@ fn files_that_go_along_are_assets() {
         let prepared = prepare(&store, &draft).unwrap();
         store.append(&prepared).unwrap();
         store.scan(false, &mut books).unwrap();
-        let record = store.read(&books.get(&prepared.id).at).unwrap();
+        let record = store.read(&books.one(&prepared.id).at).unwrap();
         let names: Vec<(&str, u64)> =
             record.message.attachments.iter().map(|a| (a.name.as_str(), a.size)).collect();
         let [a, b] = [(&png, "png"), (&pdf, "pdf")]

@@ -46,29 +46,29 @@ fn a_worktree_that_is_added_and_removed() {
     put_thread(&wt, "t", &[message("a", "agent", "x"), message("b", "agent", "y")]);
     put_thread(&wt, "u", &[message("c", "agent", "z")]);
     follow(&store, &mut books, &wt.join(".agent"));
-    assert_eq!(books.in_thread("t"), ["a"]);
-    assert_eq!(books.in_thread("u"), ["c"]);
+    assert_eq!(in_thread(&books, "t"), ["a"]);
+    assert_eq!(in_thread(&books, "u"), ["c"]);
     let both: Vec<&str> =
-        books.in_thread("t\0wt").into_iter().map(crate::model::plain_id).collect();
+        in_thread(&books, "t\0wt").into_iter().map(crate::model::plain_id).collect();
     assert_eq!(both, ["a", "b"]);
     let raw: Vec<String> = store.raw_list("").unwrap().into_iter().map(|e| e.name).collect();
     assert_eq!(raw, ["t", "wt"]);
     assert!(store.raw_open("wt/u/messages.jsonl").is_ok());
-    assert_eq!(store.source_path(books.get("c").at.source).unwrap(), "wt/u/messages.jsonl");
+    assert_eq!(store.source_path(books.one("c").at.source).unwrap(), "wt/u/messages.jsonl");
     // Mine in the worktree.
     let mine = prepare(&store, &draft(Some("t\0wt"), None, "mine")).unwrap();
     store.append(&mine).unwrap();
     assert_eq!(read(&thread_dir(&wt, "t").join("messages.jsonl")).lines().count(), 3);
     store.scan(false, &mut books).unwrap();
-    assert_eq!(books.get(&mine.id).thread, "t\0wt");
+    assert_eq!(books.one(&mine.id).thread, "t\0wt");
     // The project's copy is deleted: the other one has the plain names now.
     std::fs::remove_dir_all(thread_dir(&project.root(), "t")).unwrap();
     follow(&store, &mut books, &thread_dir(&project.root(), "t"));
-    assert_eq!(books.in_thread("t"), ["a", "b", &mine.id]);
+    assert_eq!(in_thread(&books, "t"), ["a", "b", &mine.id]);
     // And then the worktree goes, with all that is in it but my message.
     git(&project.root(), &["worktree", "remove", "--force", wt.to_str().unwrap()]);
     follow(&store, &mut books, &common.join("worktrees"));
-    assert_eq!(books.ids(), [mine.id.as_str()]);
+    assert_eq!(ids(&books), [mine.id.as_str()]);
     assert_eq!(store.remarks().len(), 1);
 }
 
@@ -82,13 +82,13 @@ fn worktrees_that_cannot_be_used_are_skipped() {
     put_thread(&gone, "u", &[message("b", "agent", "x")]);
     std::fs::remove_dir_all(&gone).unwrap();
     let (_, books) = project.opened();
-    assert_eq!(books.ids(), ["a"]);
+    assert_eq!(ids(&books), ["a"]);
     // Seen from the worktree, the project is the other one.
     let store = Atsf::open(&Spec { dir: here, ..project.spec() }).unwrap();
     project.thread("v", &[message("c", "agent", "x")]);
-    let mut books = Books::default();
+    let mut books = Book::default();
     store.scan(true, &mut books).unwrap();
-    assert_eq!(books.ids(), ["a", "c"]);
+    assert_eq!(ids(&books), ["a", "c"]);
 }
 
 #[test]

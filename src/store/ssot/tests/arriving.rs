@@ -20,8 +20,8 @@ fn a_message_is_shown_with_its_payload() {
     m["payload"]["subtasks"][0]["description"] = json!("Count\nattempts");
     bed.deliver(&m);
     let store = bed.open("executor");
-    let books = Books::scanned(&store);
-    let kept = &books.messages[&id(Type::Dispatch, 0)];
+    let books = Book::scanned(&store);
+    let kept = books.one(&id(Type::Dispatch, 0));
     assert!(kept.to_me && !kept.from_me && !kept.noted && kept.claim.is_none());
     assert_eq!(kept.time, Timestamp::from_millis(START));
     let record = store.read(&kept.at).unwrap();
@@ -52,13 +52,13 @@ fn names_and_copies() {
     let bytes = std::fs::read(&original).unwrap();
     let copy = bed.put(&format!("messages/{TASK}/{id}.sync-conflict-20260301-1-A.json"), &bytes);
     let store = bed.open("executor");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     assert_eq!((books.messages.len(), books.reasons().len()), (1, 0));
     // Other bytes under the same id are another message.
     let mut other = m.clone();
     other["payload"]["description"] = json!("rm -rf");
     let copy = bed.put(copy.to_str().unwrap(), other.to_string());
-    books.noted(&store, &copy);
+    noted(&mut books, &store, &copy);
     assert!(books.reasons()[0].starts_with("duplicate_msg_id: msg_id"), "{:?}", books.reasons());
     bed.put("messages/T-2026-008/x.json", m.to_string().replace(&id, "task_dispatch-T-2026-007-5"));
     bed.put("messages/loose.json", m.to_string());
@@ -76,10 +76,10 @@ fn names_and_copies() {
     );
     // Without its rival the copy is judged anew.
     std::fs::remove_file(&copy).unwrap();
-    books.noted(&store, &copy);
+    noted(&mut books, &store, &copy);
     assert_eq!(books.reasons().len(), 2);
     std::fs::remove_file(&original).unwrap();
-    books.noted(&store, &original);
+    noted(&mut books, &store, &original);
     assert!(books.messages.is_empty());
 }
 
@@ -94,7 +94,7 @@ fn nothing_but_files_is_opened() {
     std::os::unix::fs::symlink(bed.top.path(), bed.dir().join("messages/T-2026-009")).unwrap();
     std::fs::create_dir(bed.dir().join(path(&id(Type::Dispatch, 2)))).unwrap();
     let store = bed.open("executor");
-    let books = Books::scanned(&store);
+    let books = Book::scanned(&store);
     assert!(books.messages.is_empty());
     let health = store.health().join("\n");
     assert!(health.contains("a symbolic link") && health.contains("a FIFO"), "{health}");
@@ -108,16 +108,16 @@ fn what_breaks_a_hard_rule_is_logged_once_by_its_reader() {
     bed.deliver(&bad);
     bed.put(&path("rubbish"), "[1]");
     let reviewer = bed.open("reviewer");
-    Books::scanned(&reviewer);
+    Book::scanned(&reviewer);
     assert!(reviewer.deliver().unwrap());
     let executor = bed.open("executor");
-    let books = Books::scanned(&executor);
+    let books = Book::scanned(&executor);
     assert!(books.reasons().iter().any(|r| r.starts_with("branch_protected: payload.branch")));
     assert!(books.messages.is_empty());
     assert!(executor.deliver().unwrap());
     assert!(!executor.deliver().unwrap());
     let again = bed.open("executor");
-    Books::scanned(&again);
+    Book::scanned(&again);
     assert!(!again.deliver().unwrap());
     let lines = log(&bed);
     assert_eq!(lines.len(), 2);
@@ -148,15 +148,15 @@ fn a_half_written_file_is_waited_for() {
             std::fs::write(target, text).unwrap();
         }
     });
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     writer.join().unwrap();
     assert_eq!((books.messages.len(), books.reasons().len()), (1, 0));
     // One that nobody completes is refused, and leaves when somebody does.
     let late = bed.put(&path(&id(Type::Dispatch, 1)), &text[..100]);
-    books.noted(&store, &late);
-    assert!(books.rejects.values().all(|(_, incomplete)| *incomplete) && books.rejects.len() == 1);
+    noted(&mut books, &store, &late);
+    assert!(books.rejected.values().all(|r| r.incomplete) && books.rejected.len() == 1);
     bed.deliver(&message(Type::Dispatch, 1));
-    books.noted(&store, &late);
+    noted(&mut books, &store, &late);
     assert_eq!((books.messages.len(), books.reasons().len()), (2, 0));
 }
 
@@ -166,29 +166,29 @@ fn signatures_and_acknowledgements_come_later() {
     let file = bed.deliver(&message(Type::Dispatch, 0));
     let id = id(Type::Dispatch, 0);
     let store = bed.open("executor");
-    let mut books = Books::scanned(&store);
-    assert!(books.messages[&id].claim.is_none());
+    let mut books = Book::scanned(&store);
+    assert!(books.one(&id).claim.is_none());
     let line = sign::signature_line(&std::fs::read(file).unwrap(), &Key::new(3));
     let sig = bed.put(&format!("messages/{TASK}/{id}.sig"), &line);
-    books.noted(&store, &sig);
-    let claim = books.messages[&id].claim.clone().unwrap();
+    noted(&mut books, &store, &sig);
+    let claim = books.one(&id).claim.clone().unwrap();
     assert_eq!(crate::model::verify::fault(&claim), None);
-    assert_eq!(store.read(&books.messages[&id].at).unwrap().claim, Some(claim));
+    assert_eq!(store.read(&books.one(&id).at).unwrap().claim, Some(*claim));
     bed.put(&format!("messages/{TASK}/{id}.sig"), "{}");
-    books.noted(&store, &sig);
-    assert!(matches!(books.messages[&id].claim, Some(Claim::Malformed(_))));
+    noted(&mut books, &store, &sig);
+    assert!(matches!(books.one(&id).claim.as_deref(), Some(Claim::Malformed(_))));
     assert_eq!(violations(&store)[0].0, "signature");
     let ack = |by: Role| folder::ack_text(&id, by, TASK, Timestamp::from_millis(START + 5));
     let path = bed.put(&format!("acks/{TASK}/{id}.json"), ack(Role::Reviewer));
-    books.noted(&store, &path);
-    assert_eq!(books.messages[&id].read, None);
-    assert!(matches!(store.acknowledge(&books.messages[&id].at), Err(StoreError::NotPermitted(_))));
+    noted(&mut books, &store, &path);
+    assert_eq!(books.one(&id).read, None);
+    assert!(matches!(store.acknowledge(&books.one(&id).at), Err(StoreError::NotPermitted(_))));
     assert!(violations(&store).iter().any(|v| v.0 == "ack"));
     bed.put(&format!("acks/{TASK}/{id}.json"), ack(Role::Executor));
-    books.noted(&store, &path);
-    assert_eq!(books.messages[&id].read, Some(true));
+    noted(&mut books, &store, &path);
+    assert_eq!(books.one(&id).read, Some(true));
     assert_eq!(
-        bed.open("coordinator").acknowledge(&books.messages[&id].at).unwrap_err().to_string(),
+        bed.open("coordinator").acknowledge(&books.one(&id).at).unwrap_err().to_string(),
         StoreError::Moved.to_string()
     );
 }
@@ -199,7 +199,7 @@ fn what_waits_is_told_to_both_sides() {
     bed.deliver(&message(Type::Dispatch, 0));
     for (role, lines) in [("coordinator", 1), ("executor", 1), ("reviewer", 0), ("admin", 0)] {
         let store = bed.open(role);
-        Books::scanned(&store);
+        Book::scanned(&store);
         let at = |secs: i64| store.remark_lines(Timestamp::from_secs(1_772_116_327 + secs));
         assert_eq!(at(10).len(), lines, "{role}");
         for line in at(10) {
@@ -221,7 +221,7 @@ fn rules_about_other_messages_hold_nothing_back() {
     bed.deliver(&message(Type::Escalation, 5));
     bed.deliver(&message(Type::Dispatch, 7));
     let store = bed.open("reviewer");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     assert_eq!((books.messages.len(), books.reasons().len()), (3, 0));
     let said = store.remarks().join("\n");
     for rule in ["ref_unreadable", "reject_count_wrong", "task_suspended"] {
@@ -231,7 +231,7 @@ fn rules_about_other_messages_hold_nothing_back() {
     store.note(&bed.deliver(&message(Type::Dispatch, 0)));
     store.note(&bed.deliver(&message(Type::Result, 1)));
     let last = bed.deliver(&message(Type::Verdict, 2));
-    books.noted(&store, &last);
+    noted(&mut books, &store, &last);
     let said = store.remarks().join("\n");
     assert!(!said.contains("ref_unreadable") && !said.contains("reject_count_wrong"), "{said}");
 }
@@ -244,7 +244,7 @@ fn a_remount_reads_nothing_twice() {
     }
     bed.put(&path("bad"), "[]");
     let store = bed.open("coordinator");
-    let mut books = Books::scanned(&store);
+    let mut books = Book::scanned(&store);
     store.deliver().unwrap();
     let tasks = bed.text(&format!("tasks/{TASK}.json"));
     assert_eq!(books.reported, 20);
@@ -252,12 +252,12 @@ fn a_remount_reads_nothing_twice() {
     let next = bed.open("coordinator");
     assert!(next.restore(&saved) && !bed.open("admin").restore(&saved));
     books.scan(&next, true);
-    assert_eq!((books.reported, books.messages.len(), books.rejects.len()), (20, 20, 1));
+    assert_eq!((books.reported, books.messages.len(), books.rejected.len()), (20, 20, 1));
     assert!(!next.deliver().unwrap());
     assert_eq!(bed.text(&format!("tasks/{TASK}.json")), tasks);
     assert_eq!(log(&bed).len(), 1);
     let new = bed.deliver(&message(Type::Dispatch, 50));
-    books.noted(&next, &new);
+    noted(&mut books, &next, &new);
     assert_eq!((books.reported, books.messages.len()), (21, 21));
     assert!(next.deliver().unwrap());
     next.reset();
@@ -272,11 +272,11 @@ fn folders_and_raw_files() {
     assert_eq!(store.watched(), [bed.top.path()]);
     assert!(store.concerns(bed.top.path(), "ssot".as_ref()));
     assert!(store.health().is_empty() && store.raw_list("").is_none());
-    let books = Books::scanned(&store);
+    let books = Book::scanned(&store);
     assert!(books.messages.is_empty());
     bed.deliver(&message(Type::Dispatch, 0));
     bed.put(&format!("acks/{TASK}/x.json"), "{}");
-    Books::scanned(&store);
+    Book::scanned(&store);
     let names: Vec<_> =
         store.watched().iter().map(|p| p.strip_prefix(bed.dir()).unwrap().to_owned()).collect();
     for name in ["", "messages", "acks", "messages/T-2026-007", "acks/T-2026-007"] {

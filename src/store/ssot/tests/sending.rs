@@ -68,8 +68,8 @@ fn a_payload_becomes_a_message() {
     assert_eq!(bed.text(".gitattributes"), "errors.log merge=union\n");
     // The same millisecond again.
     assert!(prepare_at(&store, &good, now).unwrap().id.ends_with("7002"));
-    let books = Books::scanned(&store);
-    let kept = &books.messages[&made.id];
+    let books = Book::scanned(&store);
+    let kept = books.one(&made.id);
     assert!(kept.from_me && !kept.to_me && kept.read.is_none() && kept.thread == TASK);
     assert_eq!(crate::model::verify::fault(kept.claim.as_ref().unwrap()), None);
     assert_eq!(violations(&store), []);
@@ -167,7 +167,7 @@ fn references_and_counts_are_checked() {
 
 /// What `tasks/` says of the task, brought up to date by the coordinator.
 fn task(bed: &Bed, coordinator: &Ssot) -> Value {
-    Books::scanned(coordinator);
+    Book::scanned(coordinator);
     coordinator.deliver().unwrap();
     serde_json::from_str(&bed.text(&format!("tasks/{TASK}.json"))).unwrap()
 }
@@ -184,8 +184,8 @@ fn a_task_from_dispatch_to_approval() {
     let body = payload(Type::Dispatch);
     let dispatch = send(&coordinator, &draft("executor", Type::Dispatch, &body)).unwrap();
     assert_eq!(status(&bed, &coordinator), "dispatched");
-    let mut books = Books::scanned(&executor);
-    let at = books.messages[&dispatch].at;
+    let mut books = Book::scanned(&executor);
+    let at = books.one(&dispatch).at;
     assert!(executor.read(&at).unwrap().wants_ack);
     executor.acknowledge(&at).unwrap();
     executor.acknowledge(&at).unwrap();
@@ -193,7 +193,7 @@ fn a_task_from_dispatch_to_approval() {
         serde_json::from_str(&bed.text(&format!("acks/{TASK}/{dispatch}.json"))).unwrap();
     assert_eq!((&ack["ack_for"], &ack["from"]), (&json!(dispatch), &json!("executor")));
     books.scan(&executor, false);
-    assert_eq!(books.messages[&dispatch].read, Some(true));
+    assert_eq!(books.one(&dispatch).read, Some(true));
     assert!(!executor.read(&at).unwrap().wants_ack);
     assert_eq!(status(&bed, &coordinator), "in_progress");
     let body = payload(Type::Result);

@@ -1,0 +1,152 @@
+//! A sink that keeps what it is told, by the rules of [`Sink`].
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Deref;
+
+use crate::model::Claim;
+use crate::model::verify::verify_claim;
+use crate::store::{Again, Found, Rejected, Sink, Store};
+
+/// A message as it was reported last.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    found: Found<'static>,
+    /// It is about to be reported again.
+    stale: bool,
+}
+
+impl Kept {
+    /// Whether its signature is by the key it offers; `None` if it has none.
+    pub fn valid(&self) -> Option<bool> {
+        self.claim.as_deref().map(|claim| match claim {
+            Claim::Signed { key: Some(key), .. } => verify_claim(key, claim),
+            _ => false,
+        })
+    }
+}
+
+impl Deref for Kept {
+    type Target = Found<'static>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.found
+    }
+}
+
+/// What an index would know after the reports it got.
+#[derive(Debug, Default)]
+pub struct Book {
+    /// By writer and id.
+    pub messages: BTreeMap<(String, String), Kept>,
+    /// By source and offset.
+    pub rejected: BTreeMap<(u32, u64), Rejected>,
+    rescanning: HashSet<u32>,
+    /// Ids of messages that were missing at the end of any rescan.
+    pub vanished: HashSet<String>,
+    /// Messages reported, all in all.
+    pub reported: usize,
+    /// Rescans begun.
+    pub rescans: usize,
+}
+
+impl Book {
+    /// What a first scan of a store tells.
+    pub fn scanned(store: &dyn Store) -> Self {
+        let mut book = Self::default();
+        book.scan(store, true);
+        book
+    }
+
+    /// Takes in what a scan tells.
+    pub fn scan(&mut self, store: &dyn Store, full: bool) {
+        store.scan(full, self).unwrap();
+        assert!(self.rescanning.is_empty(), "a rescan did not end");
+    }
+
+    /// The message with this id, whoever wrote it.
+    #[track_caller]
+    pub fn one(&self, id: &str) -> &Kept {
+        let found: Vec<&Kept> = self.messages.values().filter(|kept| kept.id == id).collect();
+        assert_eq!(found.len(), 1, "{id} in {:?}", self.messages.keys());
+        found[0]
+    }
+
+    /// Why things are refused, in the order of files.
+    pub fn reasons(&self) -> Vec<&str> {
+        self.rejected.values().map(|rejected| rejected.reason.as_str()).collect()
+    }
+
+    fn of<'a>(&'a mut self, sources: &'a [u32]) -> impl Iterator<Item = &'a mut Kept> {
+        self.messages.values_mut().filter(|kept| sources.contains(&kept.at.source))
+    }
+
+    fn end(&mut self, sources: &[u32]) {
+        for source in sources {
+            assert!(self.rescanning.remove(source), "no rescan to end");
+        }
+    }
+}
+
+fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
+    Cow::Owned(text.into_owned())
+}
+
+impl Sink for Book {
+    fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>) {
+        for f in found.drain(..) {
+            assert!(f.at.source < 1 << 24 && f.at.len > 0, "{f:?}");
+            // What is compared as a whole is a file of its own.
+            let whole = f.line == 0 && f.at.offset == 0;
+            assert!(whole || f.again != Again::Restated, "{f:?}");
+            self.reported += 1;
+            let found = Found {
+                from: owned(f.from),
+                to: owned(f.to),
+                thread: owned(f.thread),
+                id: owned(f.id),
+                answers: f.answers.map(owned),
+                ..f
+            };
+            let key = (found.from.to_string(), found.id.to_string());
+            self.messages.insert(key, Kept { found, stale: false });
+        }
+        for r in rejected.drain(..) {
+            self.rejected.insert((r.at.source, r.at.offset), r);
+        }
+    }
+
+    fn begin_rescan(&mut self, sources: &[u32]) {
+        self.rescans += 1;
+        for source in sources {
+            assert!(self.rescanning.insert(*source), "a rescan within a rescan");
+        }
+        self.rejected.retain(|(source, _), _| !sources.contains(source));
+        self.of(sources).for_each(|kept| kept.stale = true);
+    }
+
+    fn end_rescan(&mut self, sources: &[u32]) {
+        self.end(sources);
+        let Self { messages, vanished, .. } = self;
+        messages.retain(|(_, id), kept| {
+            let gone = kept.stale && sources.contains(&kept.at.source);
+            if gone {
+                vanished.insert(id.clone());
+            }
+            !gone
+        });
+    }
+
+    fn keep(&mut self, sources: &[u32]) {
+        self.end(sources);
+        self.of(sources).for_each(|kept| kept.stale = false);
+    }
+
+    fn resume(&mut self, source: u32) {
+        self.rejected.retain(|(of, _), rejected| *of != source || !rejected.incomplete);
+    }
+
+    fn progress(&mut self, done: u64, total: u64) {
+        assert!(done <= total, "{done} of {total}");
+    }
+}
