@@ -6,6 +6,7 @@ mod aside;
 pub mod atsf;
 pub mod below;
 pub mod digest;
+pub mod engine;
 mod error;
 mod found;
 pub mod fs;

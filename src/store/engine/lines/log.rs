@@ -1,0 +1,242 @@
+//! A log as a run of lines, and how far it was read.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
+
+use crate::store::fs::{MAX_RECORD, read_at_most};
+
+/// Bytes read at once: they, and what is found in them, fit the processor's cache, and no index is
+/// locked for longer than one batch takes.
+const CHUNK: usize = 256 << 10;
+/// A line longer than this is no message; it is passed over without keeping it in memory.
+pub const MAX_LINE: usize = MAX_RECORD;
+/// Bytes before a position, and at the beginning, that must be the same for the position to hold.
+const PRINT: u64 = 4096;
+/// The print of no bytes at all.
+const NONE: u64 = u64::MAX;
+
+/// The byte order mark some editors put before a text.
+pub const BOM: char = '\u{feff}';
+
+/// How far a log was read, and what its format counted on the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally<C> {
+    /// Next byte to read; always at the start of a line.
+    pub offset: u64,
+    /// Lines before it.
+    pub lines: u64,
+    /// The time of the last message that has one, in milliseconds.
+    pub last_time: Option<i64>,
+    /// What the format counts.
+    pub count: C,
+    /// Print of the bytes before the offset.
+    print: u64,
+}
+
+impl<C> Tally<C> {
+    /// Whether the bytes before the position are those that were counted.
+    pub fn fits(&self, file: &File, size: u64) -> bool {
+        size >= self.offset && print(file, self.offset).is_ok_and(|print| print == self.print)
+    }
+
+    /// Notes the bytes before the position.
+    pub fn seal(&mut self, file: &File) {
+        self.print = print(file, self.offset).unwrap_or(NONE);
+    }
+
+    /// Makes the position one that no file fits.
+    pub fn spoil(&mut self) {
+        self.print = NONE;
+    }
+}
+
+fn print(file: &File, offset: u64) -> io::Result<u64> {
+    let len = offset.min(PRINT);
+    let mut bytes = vec![0; len as usize * 2];
+    let (head, tail) = bytes.split_at_mut(len as usize);
+    let got = read_at_most(file, head, 0)? + read_at_most(file, tail, offset - len)?;
+    // What ends in no newline is not the start of a line.
+    let sound = got as u64 == len * 2 && tail.last().is_none_or(|b| *b == b'\n');
+    if !sound {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(XxHash3_64::oneshot(&bytes) >> 1)
+}
+
+/// What [`read_lines`] hands out, with where it begins.
+pub enum Run<'a> {
+    /// Complete lines.
+    Lines(&'a [u8], u64),
+    /// A line of that many bytes, which are too many.
+    TooLong(u64, u64),
+}
+
+/// Reads from a position to `end` and hands out what it finds; answers with where the last line starts
+/// that has no newline, and its bytes.
+///
+/// # Errors
+/// As the system gave it.
+pub fn read_lines(
+    file: &File,
+    from: u64,
+    end: u64,
+    mut each: impl FnMut(Run<'_>),
+) -> io::Result<(u64, Vec<u8>)> {
+    let (mut offset, mut buf): (u64, Vec<u8>) = (from, Vec::new());
+    loop {
+        let carry = buf.len();
+        let at = offset + carry as u64;
+        let want = (CHUNK as u64).min(end.saturating_sub(at)) as usize;
+        if want == 0 {
+            return Ok((offset, buf));
+        }
+        buf.resize(carry + want, 0);
+        let got = read_at_most(file, buf.get_mut(carry..).unwrap_or_default(), at)?;
+        buf.truncate(carry + got);
+        if got == 0 {
+            return Ok((offset, buf));
+        }
+        // What was carried over holds no newline.
+        let fresh = buf.get(carry..).unwrap_or_default();
+        let complete = memchr::memrchr(b'\n', fresh).map_or(0, |i| carry + i + 1);
+        if complete > 0 {
+            each(Run::Lines(buf.get(..complete).unwrap_or_default(), offset));
+            offset += complete as u64;
+            // A long line stays where it is: else each piece of it would move what came before.
+            buf.drain(..complete);
+        }
+        if buf.len() > MAX_LINE {
+            let next = next_line(file, offset + buf.len() as u64, end)?;
+            each(Run::TooLong(offset, next - offset));
+            (offset, buf) = (next, Vec::new());
+        }
+    }
+}
+
+/// Where the line after this place begins.
+fn next_line(file: &File, mut at: u64, end: u64) -> io::Result<u64> {
+    let mut buf = vec![0; CHUNK];
+    loop {
+        let got = read_at_most(file, &mut buf, at)?;
+        match buf.get(..got).and_then(|b| memchr::memchr(b'\n', b)) {
+            Some(i) => return Ok(at + i as u64 + 1),
+            None if got == 0 || at >= end => return Ok(at),
+            None => at += got as u64,
+        }
+    }
+}
+
+/// A line and where it stands.
+pub struct Piece<'a> {
+    /// Its first byte.
+    pub offset: u64,
+    /// Its length in bytes, without the newline.
+    pub len: u32,
+    /// It; bytes that are no UTF-8 are U+FFFD.
+    pub text: Cow<'a, str>,
+}
+
+impl Piece<'_> {
+    /// The text without the mark that may begin a file, and how many bytes that mark has.
+    pub fn unmarked(&self) -> (&str, u32) {
+        match self.text.strip_prefix(BOM) {
+            Some(rest) if self.offset == 0 => (rest, BOM.len_utf8() as u32),
+            _ => (&self.text, 0),
+        }
+    }
+}
+
+/// The lines of a run.
+pub fn pieces(run: &[u8], offset: u64) -> Vec<Piece<'_>> {
+    // Checked once for the whole run; only a run with a flaw is looked at line by line.
+    let whole = std::str::from_utf8(run).ok();
+    let mut out = Vec::with_capacity(run.len() / 256 + 1);
+    let mut start = 0;
+    let ends = memchr::memchr_iter(b'\n', run).chain(std::iter::once(run.len()));
+    for end in ends {
+        if end > start || end < run.len() {
+            let text = match whole {
+                Some(whole) => Cow::Borrowed(whole.get(start..end).unwrap_or_default()),
+                None => String::from_utf8_lossy(run.get(start..end).unwrap_or_default()),
+            };
+            let len = u32::try_from(end - start).unwrap_or(u32::MAX);
+            out.push(Piece { offset: offset + start as u64, len, text });
+        }
+        start = end + 1;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(bytes: &[u8], from: u64) -> (Vec<(u64, String)>, u64, Vec<u8>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, bytes).unwrap();
+        let mut out = Vec::new();
+        let file = File::open(&path).unwrap();
+        let (offset, tail) = read_lines(&file, from, bytes.len() as u64, |run| match run {
+            Run::Lines(run, at) => {
+                out.extend(pieces(run, at).into_iter().map(|p| (p.offset, p.text.into_owned())));
+            }
+            Run::TooLong(at, len) => out.push((at, format!("{len} bytes"))),
+        })
+        .unwrap();
+        (out, offset, tail)
+    }
+
+    #[test]
+    fn lines_and_where_they_stand() {
+        let (lines, offset, tail) = texts(b"a\n\nbc\r\n\xff\nrest", 0);
+        let told: Vec<(u64, &str)> = lines.iter().map(|(at, t)| (*at, t.as_str())).collect();
+        assert_eq!(told, [(0, "a"), (2, ""), (3, "bc\r"), (7, "\u{fffd}")]);
+        assert_eq!((offset, tail.as_slice()), (9, &b"rest"[..]));
+        let (lines, offset, tail) = texts(b"a\nb\n", 2);
+        assert_eq!((lines, offset, tail), (vec![(2, "b".to_owned())], 4, Vec::new()));
+    }
+
+    #[test]
+    fn long_lines_come_whole() {
+        let long = "x".repeat(CHUNK * 3 + 7);
+        let (lines, _, tail) = texts(format!("s\n{long}\ne\n").as_bytes(), 0);
+        assert_eq!(lines.iter().map(|(_, t)| t.len()).collect::<Vec<_>>(), [1, long.len(), 1]);
+        assert!(tail.is_empty());
+    }
+
+    #[test]
+    fn what_is_too_long_hides_nothing() {
+        let mut bytes = b"s\n".to_vec();
+        bytes.resize(MAX_LINE + 3 * CHUNK, b'x');
+        bytes.extend_from_slice(b"\ne\n");
+        let (lines, offset, tail) = texts(&bytes, 0);
+        let len = bytes.len() - 4;
+        assert_eq!(lines[1], (2, format!("{len} bytes")));
+        assert_eq!((lines.len(), lines[2].1.as_str()), (3, "e"));
+        assert_eq!((offset, tail.len()), (bytes.len() as u64, 0));
+    }
+
+    #[test]
+    fn a_position_fits_only_the_bytes_it_was_counted_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let fits = |tally: &Tally<()>, bytes: &str| {
+            std::fs::write(&path, bytes).unwrap();
+            tally.fits(&File::open(&path).unwrap(), bytes.len() as u64)
+        };
+        std::fs::write(&path, "one\ntwo\n").unwrap();
+        let mut tally = Tally::<()> { offset: 8, ..Tally::default() };
+        tally.seal(&File::open(&path).unwrap());
+        assert!(fits(&tally, "one\ntwo\n"));
+        assert!(fits(&tally, "one\ntwo\nthree\n"));
+        assert!(!fits(&tally, "one\ntwo"));
+        assert!(!fits(&tally, "one\ntwx\nthree\n"));
+        assert!(!fits(&tally, "onetwo\n three\n"));
+        assert!(!fits(&tally, ""));
+    }
+}
