@@ -8,13 +8,14 @@ mod round_trip;
 mod sending;
 mod worktrees;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::io;
 
 use super::*;
 use crate::model::verify;
 use crate::store::testing::Key;
-use crate::store::{Found, Rejected};
+use crate::store::{Rejected, Sink, Store as _};
 
 const TIME: &str = "2025-02-14T10:30:00.000Z";
 

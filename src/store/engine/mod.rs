@@ -1,4 +1,4 @@
 //! What lies between the disk and a format: an engine opens, lists, follows, keeps and writes the
 //! files, and a format says what they mean.
 
-pub mod lines;
+pub(crate) mod lines;

@@ -89,9 +89,6 @@ impl Spot<'_> {
 }
 
 /// Whether a file of this length is empty or ends in a newline.
-///
-/// # Errors
-/// As the system gave it.
 pub fn ends_in_newline(file: &File, len: u64) -> io::Result<bool> {
     let mut last = [b'\n'];
     if len > 0 {
@@ -111,9 +108,6 @@ pub fn write_line(file: &File, before: u64, open: bool, line: &str) -> io::Resul
 
 /// One `write`; if the disk takes only a part of it, the part is taken back, so that no reader
 /// sees half a line.
-///
-/// # Errors
-/// As the system gave it.
 pub fn write_once(mut file: &File, text: &[u8], before: u64) -> io::Result<()> {
     let written = loop {
         match file.write(text) {

@@ -77,9 +77,6 @@ pub enum Run<'a> {
 
 /// Reads from a position to `end` and hands out what it finds; answers with where the last line starts
 /// that has no newline, and its bytes.
-///
-/// # Errors
-/// As the system gave it.
 pub fn read_lines(
     file: &File,
     from: u64,

@@ -47,6 +47,12 @@ fn folder(name: &str, modified: Timestamp) -> RawEntry {
     RawEntry { name: name.to_owned(), is_dir: true, size: 0, modified, source: None }
 }
 
+fn file(name: String, stamp: &Stamp, source: Option<Source>, time: Option<Timestamp>) -> RawEntry {
+    let modified = time.unwrap_or_else(|| on_disk(stamp));
+    let source = source.map(Source::number);
+    RawEntry { name, is_dir: false, size: stamp.size, modified, source }
+}
+
 /// The logs of a root as folders.
 fn folders<F: Format>(table: &Table<F>, root: u32) -> Vec<RawEntry> {
     let own = table.logs.iter().filter(|log| log.root == root && F::is_raw(log));
@@ -59,21 +65,14 @@ impl<F: Format> Lines<F> {
         let (root, parts) = spot(&table, path)?;
         let mut out = match parts.as_slice() {
             [] if F::SHAPE.file.is_none() => {
-                let named = |name: &str| {
-                    let log = table.find(root, name).and_then(|n| Some((n, table.get(n)?)));
-                    let shown = F::classify(name) != Named::Other;
-                    shown.then(|| log.map_or((None, None), |(n, log)| (Some(n), time_of::<F>(log))))
-                };
+                let shown = files(table.roots.get(root as usize)?, F::SHAPE.folder)?;
+                let shown = shown.into_iter().filter(|(name, _)| F::classify(name) != Named::Other);
                 let entry = |(name, stamp): (String, Stamp)| {
-                    let (n, time) = named(&name)?;
-                    let modified = time.unwrap_or_else(|| on_disk(&stamp));
-                    let source = n.map(|n| Source::Log(n).number());
-                    Some(RawEntry { name, is_dir: false, size: stamp.size, modified, source })
+                    let n = table.find(root, &name);
+                    let time = n.and_then(|n| time_of::<F>(table.get(n)?));
+                    file(name, &stamp, n.map(Source::Log), time)
                 };
-                files(&table.roots.get(root as usize)?.clone(), F::SHAPE.folder)?
-                    .into_iter()
-                    .filter_map(entry)
-                    .collect()
+                shown.map(entry).collect()
             }
             [] => {
                 let mut out = folders(&table, root);
@@ -90,8 +89,8 @@ impl<F: Format> Lines<F> {
                 let root = table.roots.get(root as usize)?.clone();
                 drop(table);
                 match below {
-                    [] => beside::<F>(&root, n, &log)?,
-                    [parts] if F::SHAPE.parts == Some(*parts) => carried::<F>(&root, &log)?,
+                    [] => inside::<F>(&root, n, &log, false)?,
+                    [parts] if F::SHAPE.parts == Some(*parts) => inside::<F>(&root, n, &log, true)?,
                     _ => return None,
                 }
             }
@@ -144,35 +143,27 @@ fn files(root: &Root, parts: &[&str]) -> Option<Vec<(String, Stamp)>> {
     Some(entries.filter_map(file).collect())
 }
 
-/// A log, what lies beside it, and the folder of what its messages carry.
-fn beside<F: Format>(root: &Root, n: u32, log: &LogOf<F>) -> Option<Vec<RawEntry>> {
+/// A log, what lies beside it, and the folder of what its messages carry; or that folder's files.
+fn inside<F: Format>(root: &Root, n: u32, log: &LogOf<F>, carried: bool) -> Option<Vec<RawEntry>> {
+    let mut parts = [F::SHAPE.folder, &[log.name.as_str()]].concat();
+    parts.extend(F::SHAPE.parts.filter(|_| carried));
     let mut out = Vec::new();
-    let parts = [F::SHAPE.folder, &[log.name.as_str()]].concat();
     for (name, stamp) in files(root, &parts)? {
-        let (source, modified) = match Some(name.as_str()) {
-            file if file == F::SHAPE.file => (Source::Log(n), time_of::<F>(log)),
-            file if file == F::SHAPE.beside => (Source::Beside(n), F::changed(&log.facts)),
+        let (source, time) = match Some(name.as_str()) {
+            _ if carried && F::is_part(&name) => (None, None),
+            _ if carried => continue,
+            log_file if log_file == F::SHAPE.file => (Some(Source::Log(n)), time_of::<F>(log)),
+            beside if beside == F::SHAPE.beside => {
+                (Some(Source::Beside(n)), F::changed(&log.facts))
+            }
             _ => continue,
         };
-        let modified = modified.unwrap_or_else(|| on_disk(&stamp));
-        let source = Some(source.number());
-        out.push(RawEntry { name, is_dir: false, size: stamp.size, modified, source });
+        out.push(file(name, &stamp, source, time));
     }
-    let carried = F::SHAPE.parts.filter(|name| {
-        let parts = [parts.as_slice(), &[name]].concat();
-        below::open_dir(&root.path, &parts).is_ok()
-    });
-    out.extend(carried.map(|name| folder(name, time_of::<F>(log).unwrap_or_default())));
+    if let Some(name) = F::SHAPE.parts.filter(|_| !carried)
+        && below::open_dir(&root.path, &[parts.as_slice(), &[name]].concat()).is_ok()
+    {
+        out.push(folder(name, time_of::<F>(log).unwrap_or_default()));
+    }
     Some(out)
-}
-
-/// The files that the messages of a log carry.
-fn carried<F: Format>(root: &Root, log: &LogOf<F>) -> Option<Vec<RawEntry>> {
-    let parts = [F::SHAPE.folder, &[log.name.as_str()], F::SHAPE.parts.as_slice()].concat();
-    let shown = files(root, &parts)?.into_iter().filter(|(name, _)| F::is_part(name));
-    let entry = |(name, stamp): (String, Stamp)| {
-        let modified = on_disk(&stamp);
-        RawEntry { name, is_dir: false, size: stamp.size, modified, source: None }
-    };
-    Some(shown.map(entry).collect())
 }

@@ -192,9 +192,6 @@ impl<F: Format> Scan<'_, F> {
     }
 
     /// The folder in which a log lies.
-    ///
-    /// # Errors
-    /// As the system gave it.
     pub fn folder(&mut self, log: &LogOf<F>) -> io::Result<Rc<OwnedFd>> {
         let dir = self.root_folder(log.root)?;
         match F::SHAPE.file {
