@@ -368,7 +368,15 @@ pub fn own_command(path: &Path) -> String {
 pub fn sync_dir(dir: &Path) -> io::Result<()> {
     // The parent of a bare name.
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    match File::open(dir)?.sync_all() {
+    sync_folder(File::open(dir)?)
+}
+
+/// The same for an open folder.
+///
+/// # Errors
+/// As the system gave it.
+pub fn sync_folder(dir: impl std::os::fd::AsFd) -> io::Result<()> {
+    match sync(dir) {
         // A file system that knows no such thing.
         Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(()),
         done => done,

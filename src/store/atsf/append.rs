@@ -4,29 +4,23 @@
 //! has it, `thread.json` gets its numbers, and msgfs keeps a copy. Each step happens once or not at
 //! all, so an append made again after a crash does what is missing.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
-use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use super::ids::print;
-use super::line::{self, Line};
-use super::log::{Tally, pieces, read_lines};
+use super::line::{self, Counts, Line};
 use super::roots::{AGENT, THREADS};
-use super::table::{LOG, META};
-use super::{Atsf, assets, create, edit, send, thread};
+use super::{Atsf, LOG, META, Threads, assets, create, edit, head, send, thread};
 use crate::model::{Timestamp, one_line};
-use crate::store::fs::{self, Stamp, require_regular};
+use crate::store::engine::lines::Format as _;
+use crate::store::engine::lines::append::{Spot, Unsynced, write_line};
+use crate::store::engine::lines::log::{Run, Tally, pieces, read_lines};
+use crate::store::fs::{self, Stamp};
 use crate::store::place::Slot;
 use crate::store::{Prepared, StoreError, below, json};
 
-/// How long a lock is waited for: others have messages to send too.
-const PATIENCE: Duration = Duration::from_millis(100);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 const FILE_MODE: u32 = 0o644;
 
 /// A thread's folder, open.
@@ -53,19 +47,27 @@ impl Folder {
         let path = self.path(file);
         move |e| StoreError::io(&path, e)
     }
+
+    /// Opens and locks the log.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] if another program holds the lock.
+    pub fn lock(&self, create: bool) -> Result<File, StoreError> {
+        Spot { dir: &self.dir, name: LOG, path: &self.path(LOG) }.lock(create)
+    }
 }
 
 impl Atsf {
     pub(super) fn append_prepared(
         &self,
         message: &Prepared,
-        refused: &mut HashMap<PathBuf, u64>,
+        unsynced: &mut Unsynced,
     ) -> Result<(), StoreError> {
         let (text, meta) = send::unpack(&message.bytes);
         let told = line::parse(text)
             .map_err(|e| StoreError::Refused(format!("the message cannot be appended: {e}")))?;
         // What another program removed is never put back.
-        if self.kept.has(print(&told.role, &told.id)) {
+        if self.format.kept.has(print(&told.role, &told.id)) {
             return Ok(());
         }
         let folder = match meta {
@@ -78,22 +80,24 @@ impl Atsf {
         for (file, name) in message.files.iter().zip(send::references(&told)) {
             assets::put(&folder.root, &folder.parts(), &name, file)?;
         }
-        let file = lock(&folder, meta.is_some())?;
-        let before = file.metadata().map_err(folder.failed(LOG))?.len();
+        let file = folder.lock(meta.is_some())?;
+        let before = Stamp::of(&file).map_err(folder.failed(LOG))?;
         let mut tally = self.count(&folder, &file, Some((text, &told)))?;
         if !tally.seen {
             tally.append(&file, text, &told).map_err(folder.failed(LOG))?;
         }
-        sync(&folder, &file, before, refused)?;
-        rustix::fs::fsync(&folder.dir).map_err(|e| folder.failed(LOG)(e.into()))?;
-        self.remember(&folder.path(LOG));
+        // The lock is held until the disk has it.
+        let path = folder.path(LOG);
+        unsynced.add(&path, true, before.size, before);
+        unsynced.sync(&Spot { dir: &folder.dir, name: LOG, path: &path })?;
+        self.remember(&path);
         self.remember(&folder.path(META));
         match meta.filter(|_| below::look(&folder.dir, META).is_err()) {
             Some(meta) => publish(&folder, meta, &tally.tally)?,
             None => self.settle_derived(&folder, &tally.tally),
         }
         // Last: what is kept is never looked at again.
-        self.kept.add(&folder.key, self.title_of(&folder, meta).as_deref(), text)
+        self.format.kept.add(&folder.key, self.title_of(&folder, meta).as_deref(), text)
     }
 
     fn title_of(&self, folder: &Folder, meta: Option<&str>) -> Option<String> {
@@ -101,13 +105,13 @@ impl Atsf {
             let thread::Reading::Thread(meta) = thread::read(meta.as_bytes()) else { return None };
             return meta.title;
         }
-        self.table.read().get(folder.number?)?.title.clone()
+        self.table.read().get(folder.number?)?.facts.title.clone()
     }
 
     /// The folder of a new thread, made if it is not there; of one that an append was interrupted in,
     /// that one.
     fn make_folder(&self, name: &str) -> Result<Folder, StoreError> {
-        let root = self.project.clone();
+        let root = self.dir.clone();
         create::project_files(&root)?;
         let dir = below::make_dir(&root, &[AGENT, THREADS, name], 0o755)
             .map_err(|e| StoreError::io(&root.join(AGENT).join(THREADS).join(name), e))?;
@@ -117,7 +121,7 @@ impl Atsf {
 
     /// The folder of a thread by its id as the mount has it.
     pub(super) fn known_folder(&self, key: &str) -> Result<Folder, StoreError> {
-        let found = self.table.read().by_key(key);
+        let found = head::by_key(&self.table.read(), key);
         let unknown = || {
             StoreError::Invalid(format!(
                 "Thread: there is no thread {:?} in this project; without a Thread line, a line \
@@ -129,11 +133,15 @@ impl Atsf {
     }
 
     pub(super) fn folder(&self, n: u32) -> Result<Folder, StoreError> {
+        let (name, key) = {
+            let table = self.table.read();
+            let log = table.get(n).ok_or(StoreError::Moved)?;
+            (log.name.clone(), Threads::key(log))
+        };
         let (root, parts) = self.table.read().place(n)?;
-        let dir = below::open_dir(&root, &parts.each_ref().map(String::as_str))
+        let names: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let dir = below::open_dir(&root, &names)
             .map_err(|e| StoreError::io(&parts.iter().fold(root.clone(), |p, s| p.join(s)), e))?;
-        let [_, _, name] = parts;
-        let key = self.table.read().get(n).map_or_else(|| name.clone(), super::table::Thread::key);
         Ok(Folder { root, name, key, number: Some(n), dir })
     }
 
@@ -144,10 +152,7 @@ impl Atsf {
     pub(super) fn require_thread(folder: &Folder) -> Result<(), StoreError> {
         let shown = one_line(&folder.name);
         let no = |why: String| Err(StoreError::NotPermitted(why));
-        let bytes = below::open_file(&folder.dir, META)
-            .and_then(|file| below::read_whole(&file, thread::MAX_BYTES + 1))
-            .map_err(folder.failed(META))?
-            .1;
+        let (_, bytes) = head::read(&folder.dir).map_err(folder.failed(META))?;
         match thread::read(&bytes) {
             thread::Reading::Thread(meta) if meta.id.as_deref() == Some(&folder.name) => {}
             thread::Reading::Thread(meta) => {
@@ -186,17 +191,17 @@ impl Atsf {
         let stamp = Stamp::of(file).map_err(&io)?;
         let mine = looked_for.map(|(_, line)| print(&line.role, &line.id));
         let (mut tally, mut seen, created) = self.known_tally(folder, file, &stamp, mine);
-        let mut take = |text: &str, tally: &mut Tally| {
+        let mut take = |text: &str, tally: &mut Tally<Counts>| {
             if let Ok(line) = line::parse(text) {
                 seen |= Some(print(&line.role, &line.id)) == mine;
-                tally.count(&line, created);
+                line::count(tally, &line, created);
             }
         };
-        let read = read_lines(file, tally.offset, stamp.size, |run, offset| {
+        let read = read_lines(file, tally.offset, stamp.size, |run| {
+            let Run::Lines(run, offset) = run else { return tally.lines += 1 };
             for piece in pieces(run, offset) {
                 tally.lines += 1;
-                let bom = if piece.offset == 0 { line::BOM } else { '\n' };
-                take(piece.text.trim_start_matches(bom), &mut tally);
+                take(piece.unmarked().0, &mut tally);
             }
         });
         let (offset, tail) = read.map_err(&io)?;
@@ -217,49 +222,49 @@ impl Atsf {
         file: &File,
         stamp: &Stamp,
         looked_for: Option<u64>,
-    ) -> (Tally, bool, Timestamp) {
+    ) -> (Tally<Counts>, bool, Timestamp) {
         let table = self.table.read();
-        let Some((n, thread)) = folder.number.and_then(|n| Some((n, table.get(n)?))) else {
+        let Some((n, log)) = folder.number.and_then(|n| Some((n, table.get(n)?))) else {
             return (Tally::default(), false, Timestamp::default());
         };
-        let created = Timestamp::from_millis(thread.created);
-        let same = thread.log.is_some_and(|log| log.same_file(stamp));
-        if !same || thread.epoch == 0 || !thread.tally.fits(file, stamp.size) {
+        let created = log.facts.begun();
+        let same = log.stamp.is_some_and(|seen| seen.same_file(stamp));
+        if !same || !log.tally.fits(file, stamp.size) {
             return (Tally::default(), false, created);
         }
-        let seen = !thread.tail && looked_for.is_some_and(|print| table.ids.has_in(print, n));
-        (thread.tally, seen, created)
+        let seen = !log.tail && looked_for.is_some_and(|print| table.shared.has_in(print, n));
+        (log.tally, seen, created)
     }
 
     /// Brings the derived members of a thread up to date; what fails is tried again later, for the
     /// message itself is safe.
-    fn settle_derived(&self, folder: &Folder, tally: &Tally) {
+    fn settle_derived(&self, folder: &Folder, tally: &Tally<Counts>) {
         if let Err(e) = write_derived(folder, tally) {
-            tracing::warn!(store = self.name, error = %e, "the numbers in thread.json are not up to date");
-            self.stale.lock().extend(folder.number);
+            tracing::warn!(store = %self.dir.display(), error = %e, "the numbers in thread.json are not up to date");
+            self.format.stale.lock().extend(folder.number);
         }
     }
 
     /// Does again what [`Atsf::settle_derived`] could not.
     pub(super) fn refresh_stale(&self) -> Result<bool, StoreError> {
-        let stale: Vec<u32> = self.stale.lock().iter().copied().collect();
+        let stale: Vec<u32> = self.format.stale.lock().iter().copied().collect();
         for n in &stale {
             match self.refresh_derived(*n) {
                 Err(e @ StoreError::Busy(_)) => return Err(e),
                 Err(e) => {
                     // It is gone, or nobody's to mend; `msgfs check` tells of it.
-                    tracing::warn!(store = self.name, error = %e, "thread.json stays as it is");
+                    tracing::warn!(store = %self.dir.display(), error = %e, "thread.json stays as it is");
                 }
                 Ok(()) => {}
             }
-            self.stale.lock().remove(n);
+            self.format.stale.lock().remove(n);
         }
         Ok(!stale.is_empty())
     }
 
     fn refresh_derived(&self, n: u32) -> Result<(), StoreError> {
         let folder = self.folder(n)?;
-        let file = lock(&folder, false)?;
+        let file = folder.lock(false)?;
         let counted = self.count(&folder, &file, None)?;
         write_derived(&folder, &counted.tally).map(drop)
     }
@@ -267,7 +272,7 @@ impl Atsf {
 
 /// A log as it was counted under its lock.
 pub(super) struct Counted {
-    pub tally: Tally,
+    pub tally: Tally<Counts>,
     size: u64,
     /// The message that was looked for is in it.
     seen: bool,
@@ -279,110 +284,32 @@ pub(super) struct Counted {
 
 impl Counted {
     /// Appends a line with one `write`, after the end was mended.
-    fn append(&mut self, mut file: &File, text: &str, line: &Line<'_>) -> io::Result<()> {
+    fn append(&mut self, file: &File, text: &str, line: &Line<'_>) -> io::Result<()> {
         if self.torn {
             let lost = self.size - self.tally.offset;
             tracing::warn!(bytes = lost, "a log ended in half a line, which is cut off");
             file.set_len(self.tally.offset)?;
             self.size = self.tally.offset;
         }
-        let mut bytes = Vec::with_capacity(text.len() + 2);
-        if self.open {
-            bytes.push(b'\n');
-        }
-        bytes.extend_from_slice(text.as_bytes());
-        bytes.push(b'\n');
-        let written = loop {
-            match file.write(&bytes) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                other => break other?,
-            }
-        };
-        if written < bytes.len() {
-            // Nobody else appends while the lock is held.
-            file.set_len(self.size)?;
-            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
-        }
-        self.tally.count(line, Timestamp::default());
+        write_line(file, self.size, self.open, text)?;
+        line::count(&mut self.tally, line, Timestamp::default());
         Ok(())
     }
 }
 
-/// Waits until what was appended behind `before` is on disk, and what it had refused earlier.
-fn sync(
-    folder: &Folder,
-    file: &File,
-    before: u64,
-    refused: &mut HashMap<PathBuf, u64>,
-) -> Result<(), StoreError> {
-    let (path, io) = (folder.path(LOG), folder.failed(LOG));
-    if let Some(from) = refused.get(&path) {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let again = rustix::fs::openat(&folder.dir, LOG, flags, Mode::empty());
-        let again = File::from(again.map_err(|e| io(e.into()))?);
-        require_regular(&again).and_then(|()| fs::write_again(&again, *from)).map_err(&io)?;
-    }
-    if let Err(e) = file.sync_data() {
-        refused.entry(path).or_insert(before);
-        return Err(io(e));
-    }
-    refused.remove(&path);
-    Ok(())
-}
-
-/// Opens and locks the log of a thread.
-///
-/// # Errors
-/// [`StoreError::Busy`] if another program holds the lock.
-pub(super) fn lock(folder: &Folder, create: bool) -> Result<File, StoreError> {
-    let io = folder.failed(LOG);
-    let give_up = Instant::now() + PATIENCE;
-    let mut flags =
-        OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    if create {
-        flags |= OFlags::CREATE;
-    }
-    loop {
-        let opened = rustix::fs::openat(&folder.dir, LOG, flags, Mode::from_raw_mode(FILE_MODE));
-        let file = File::from(opened.map_err(|e| io(e.into()))?);
-        require_regular(&file).map_err(&io)?;
-        let locked = loop {
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break true,
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < give_up => {
-                    std::thread::sleep(LOOK_EVERY);
-                }
-                Err(rustix::io::Errno::WOULDBLOCK) => break false,
-                Err(e) => return Err(io(e.into())),
-            }
-        };
-        let same = below::look(&folder.dir, LOG).map_err(&io)?.1;
-        if locked && same.same_file(&Stamp::of(&file).map_err(&io)?) {
-            return Ok(file);
-        }
-        // Replaced while it was waited for, or still locked.
-        if Instant::now() >= give_up {
-            return Err(StoreError::Busy(format!(
-                "another program holds the lock of {}; it is tried again",
-                one_line(&folder.path(LOG).to_string_lossy())
-            )));
-        }
-    }
-}
-
 /// The time that `updatedAt` repeats.
-pub(super) fn updated(tally: &Tally) -> Option<Timestamp> {
+pub(super) fn updated(tally: &Tally<Counts>) -> Option<Timestamp> {
     tally.last_time.map(Timestamp::from_millis)
 }
 
 /// Brings the derived members of `thread.json` up to date; whether they were not.
-pub(super) fn write_derived(folder: &Folder, tally: &Tally) -> Result<bool, StoreError> {
+pub(super) fn write_derived(folder: &Folder, tally: &Tally<Counts>) -> Result<bool, StoreError> {
     let io = folder.failed(META);
     for _ in 0..3 {
         let file = below::open_file(&folder.dir, META).map_err(&io)?;
         let mode = rustix::fs::fstat(&file).map_err(|e| io(e.into()))?.st_mode & 0o777;
         let (stamp, bytes) = below::read_whole(&file, thread::MAX_BYTES + 1).map_err(&io)?;
-        let edited = edit::set_derived(&bytes, &tally.stats, updated(tally))
+        let edited = edit::set_derived(&bytes, &tally.count.stats, updated(tally))
             .map_err(|why| StoreError::NotPermitted(format!("thread.json is left alone: {why}")))?;
         let Some(edited) = edited else { return Ok(false) };
         if below::look(&folder.dir, META).map_err(&io)?.1 == stamp {
@@ -395,8 +322,8 @@ pub(super) fn write_derived(folder: &Folder, tally: &Tally) -> Result<bool, Stor
 }
 
 /// Gives a new thread its `thread.json`, which makes it one.
-fn publish(folder: &Folder, meta: &str, tally: &Tally) -> Result<(), StoreError> {
-    let edited = edit::set_derived(meta.as_bytes(), &tally.stats, updated(tally));
+fn publish(folder: &Folder, meta: &str, tally: &Tally<Counts>) -> Result<(), StoreError> {
+    let edited = edit::set_derived(meta.as_bytes(), &tally.count.stats, updated(tally));
     let bytes = edited.ok().flatten().unwrap_or_else(|| meta.as_bytes().to_vec());
     let placed = Slot::new(&folder.dir, META).fill(FILE_MODE, |file| file.write_all(&bytes));
     placed.map_err(folder.failed(META))?;

@@ -6,10 +6,10 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::line::{BOM, format_time, parse_time};
-use super::log::Stats;
+use super::line::{Stats, format_time, parse_time};
 use crate::model::Timestamp;
 use crate::store::amp::json::{Member, members};
+use crate::store::engine::lines::log::BOM;
 use crate::store::json::Value;
 
 /// The names of the numbers, and what they are.

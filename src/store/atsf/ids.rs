@@ -29,11 +29,11 @@ struct Holder {
 
 /// All ids.
 #[derive(Debug, Default)]
-pub(super) struct Ids(HashTable<Holder>);
+pub struct Ids(HashTable<Holder>);
 
 /// A log that is being read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading<'a> {
+pub struct Reading<'a> {
     pub thread: u32,
     pub epoch: u32,
     /// The thread's id as the mount has it.
@@ -42,7 +42,7 @@ pub(super) struct Reading<'a> {
 
 /// What became of a message's id.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Claimed<'a> {
+pub enum Claimed<'a> {
     /// It is this one, `new` to the thread. `shared`: another thread has the plain one.
     Id { id: Cow<'a, str>, new: bool, shared: bool },
     /// The same message stands in this log before.
@@ -51,7 +51,7 @@ pub(super) enum Claimed<'a> {
 
 /// A message as far as its id goes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told<'a> {
+pub struct Told<'a> {
     pub role: &'a str,
     pub id: &'a str,
     pub content: &'a str,

@@ -5,13 +5,13 @@
 
 use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
+
 use super::values::{array, elements, pick, text};
 use crate::model::Timestamp;
 use crate::store::amp::time as rfc3339;
+use crate::store::engine::lines::log::Tally;
 use crate::store::json::{JsonError, Value};
-
-/// The byte order mark some editors put before a text.
-pub(super) const BOM: char = '\u{feff}';
 
 /// Why a line is no message. One sentence for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,6 +118,56 @@ impl Line<'_> {
         self.calls.is_some_and(|calls| !elements(calls).is_empty())
             || !elements(self.content).iter().all(|block| plain(block))
     }
+}
+
+/// The four derived numbers of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    /// Lines that are messages.
+    pub messages: u64,
+    /// Those of the role `user`.
+    pub user: u64,
+    /// Those of the role `agent`.
+    pub agent: u64,
+    /// Those of the role `system`, which have no number of their own.
+    pub system: u64,
+    /// Tool calls of all of them.
+    pub calls: u64,
+}
+
+/// What is counted in a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// What `thread.json` repeats.
+    pub stats: Stats,
+    /// The time in the name of the last message.
+    name_time: Option<i64>,
+}
+
+/// Counts a message; its time and the time in its name. A message whose time is none has that of
+/// the one before, or `else_time`.
+pub(super) fn count(
+    tally: &mut Tally<Counts>,
+    line: &Line<'_>,
+    else_time: Timestamp,
+) -> (Timestamp, Timestamp) {
+    let Counts { stats, name_time } = &mut tally.count;
+    stats.messages += 1;
+    match &*line.role {
+        "user" => stats.user += 1,
+        "agent" => stats.agent += 1,
+        "system" => stats.system += 1,
+        _ => {}
+    }
+    stats.calls += line.call_count();
+    let own = line.when().time();
+    let before = tally.last_time.map_or(else_time, Timestamp::from_millis);
+    let time = own.unwrap_or(before);
+    tally.last_time = own.map(Timestamp::millis).or(tally.last_time);
+    let after = name_time.map(|before| Timestamp::from_millis(before).plus_millis(1));
+    let name = after.map_or(time, |after| after.max(time));
+    *name_time = Some(name.millis());
+    (time, name)
 }
 
 /// Reads a time: RFC 3339, or the same without a zone (formats/atsf.md, section 7).

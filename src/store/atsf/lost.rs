@@ -14,8 +14,9 @@ use crate::model::locks::Mutex;
 
 use super::ids::print;
 use super::line::{self, Line};
-use super::log::{pieces, read_lines};
 use super::values::{object, pick, text};
+use crate::store::engine::lines::append::ends_in_newline;
+use crate::store::engine::lines::log::{Run, pieces, read_lines};
 use crate::store::samp::canonical::push_text;
 use crate::store::{StoreError, fs};
 
@@ -112,11 +113,7 @@ impl Kept {
         }
         let mut file = fs::open_append(path, 0o600).map_err(io)?;
         let mut offset = file.metadata().map_err(io)?.len();
-        let mut last = [b'\n'];
-        if offset > 0 {
-            fs::read_at_most(&file, &mut last, offset - 1).map_err(io)?;
-        }
-        if last != *b"\n" {
+        if !ends_in_newline(&file, offset).map_err(io)? {
             // Torn by a crash.
             record.insert(0, '\n');
             offset += 1;
@@ -159,7 +156,8 @@ pub(super) fn record(line: &str) -> Option<Record<'_>> {
 
 fn read_all(file: &File, places: &mut HashMap<u64, Place>) -> io::Result<()> {
     let end = file.metadata()?.len();
-    read_lines(file, 0, end, |run, offset| {
+    read_lines(file, 0, end, |run| {
+        let Run::Lines(run, offset) = run else { return };
         for piece in pieces(run, offset) {
             if let Some(r) = record(&piece.text) {
                 let place = Place { offset: piece.offset, len: piece.len };

@@ -5,11 +5,10 @@
 //! - [`line`](mod@line), [`thread`](mod@thread), `values`: what a line and a `thread.json` say.
 //! - [`blocks`], [`sign`], [`edit`]: a message as text, signatures, derived numbers.
 //!
-//! The store on top of it:
-//! - `roots`, `git`: where threads lie. `table`, `ids`, `log`, `scan`: which there are, how far their
-//!   logs were read, what changed. `lost`: what I wrote, kept.
-//! - `read`, [`assets`]: one message in full. `send`, `create`, `append`: new ones.
-//! - `raw`, `status`, `check`: the rest.
+//! The store on top of it, whose logs the [engine](super::engine::lines) follows:
+//! - `roots`, `git`: where threads lie. `head`: what their `thread.json` says. `ids`: which thread has
+//!   the message of an id. `lost`: what I wrote, kept.
+//! - `read`, [`assets`]: one message in full. `send`, `create`, `append`: new ones. `check`: the rest.
 //!
 //! A log is never rewritten and a `thread.json` changed in its derived numbers only, so members nobody
 //! here knows, their spelling and their order stay as they are.
@@ -21,91 +20,95 @@ mod check;
 mod create;
 pub mod edit;
 mod git;
+mod head;
 mod ids;
 pub mod line;
-mod log;
 mod lost;
-mod raw;
 mod read;
 mod roots;
-mod scan;
 mod send;
 pub mod sign;
-mod status;
-mod table;
 pub mod thread;
 mod values;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::ffi::OsStr;
-use std::fs::File;
-use std::io;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use crate::model::locks::{Level, Mutex, RwLock};
+use crate::model::locks::{Level, Mutex};
 
+use super::digest::Digests;
+use super::engine::lines::append::Unsynced;
+use super::engine::lines::check::{Checked, Say};
+use super::engine::lines::log::Tally;
+use super::engine::lines::scan::Scan;
+use super::engine::lines::table::{KEPT, LogOf, Root, Table};
+use super::engine::lines::{Format, Lines, Named, Reading, Shape};
 use super::{
-    EmptyThread, Fit, Kind, Location, Part, Prepared, Preparing, RawEntry, Record, Sink, Spec,
-    Store, StoreError, Violation,
+    Again, EmptyThread, Fit, Found, Kind, Location, Part, Prepared, Preparing, Record, Spec,
+    StoreError,
 };
-use crate::model::{Claim, Draft, Timestamp, one_line};
-use crate::store::digest::Digests;
-use crate::store::fs::Fault;
-pub use log::Stats;
-use lost::Kept;
-use roots::{AGENT, Repository};
-use table::Table;
+use crate::model::{Draft, ORIGIN, Timestamp, one_line};
+use head::{State, Thread};
+use ids::{Claimed, Ids, Told};
+pub use line::Stats;
+use line::{Counts, Line};
+use lost::{Kept, Place};
+use roots::{AGENT, GIT, Repository, THREADS};
 
 /// Roles the format names, as which a mount can act.
 const ROLES: [&str; 3] = ["user", "agent", "system"];
+/// The files of a thread that have a name of their own.
+const LOG: &str = "messages.jsonl";
+const META: &str = "thread.json";
 
 /// The threads of one project, read and written as one role.
-pub struct Atsf {
-    name: String,
-    /// The folder that holds `.agent`.
-    project: PathBuf,
-    /// My role.
-    me: String,
-    table: RwLock<Table>,
-    /// One scan at a time; set once everything was listed.
-    scanning: Mutex<bool>,
+pub type Atsf = Lines<Threads>;
+type Log = LogOf<Threads>;
+
+/// What is kept of a project besides its logs.
+pub struct Threads {
     repository: Mutex<Repository>,
-    /// Paths that changed since the last scan.
-    noted: Mutex<HashSet<PathBuf>>,
-    /// By path: what is wrong with it, in words.
-    trouble: RwLock<BTreeMap<String, String>>,
-    fault: Fault,
     kept: Kept,
     digests: Digests,
-    /// One append at a time. By log: from where on the disk has refused it.
-    appending: Mutex<HashMap<PathBuf, u64>>,
     /// Threads whose derived numbers could not be brought up to date after an append.
     stale: Mutex<BTreeSet<u32>>,
 }
 
-impl std::fmt::Debug for Atsf {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Atsf")
-            .field("project", &self.project)
-            .field("me", &self.me)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Whom a message of this role is for: the format has no recipients (contract, ATSF).
+/// Whom a message of this role is for: the format has no recipients.
 fn recipient(role: &str) -> &'static str {
     if role == "user" { "agent" } else { "user" }
 }
 
-impl Atsf {
+impl Format for Threads {
+    const SHAPE: Shape = Shape {
+        kind: Kind::Atsf,
+        folder: &[AGENT, THREADS],
+        file: Some(LOG),
+        beside: Some(META),
+        parts: Some(assets::FOLDER),
+        rewritten: true,
+        copies: false,
+        whole_seconds: false,
+        roles: true,
+        repeats: true,
+        carries: true,
+        watermark: false,
+        away: "",
+    };
+    type Facts = Thread;
+    type Count = Counts;
+    type Shared = Ids;
+    type Work = ();
+    /// The text of its `thread.json`.
+    type Head = String;
+
     /// Opens the project whose folder, or whose `.agent`, `spec` names. Nothing is made.
-    ///
-    /// # Errors
-    /// [`StoreError::Invalid`] if I am no role, I/O errors for what msgfs itself keeps.
-    pub fn open(spec: &Spec) -> Result<Self, StoreError> {
+    fn open(spec: &Spec) -> Result<(Self, PathBuf, String), StoreError> {
         let me = spec.as_me.as_deref().unwrap_or("user");
         if !ROLES.contains(&me) {
             return Err(StoreError::Invalid(format!(
@@ -118,206 +121,286 @@ impl Atsf {
             (Some(name), Some(parent)) if name == AGENT => parent,
             _ => &spec.dir,
         };
-        Ok(Self {
-            name: spec.name.clone(),
-            project: project.to_owned(),
-            me: me.to_owned(),
-            table: RwLock::at(Level::Table, Table::default()),
-            scanning: Mutex::at(Level::Store, false),
+        let format = Self {
             repository: Mutex::at(Level::Around, Repository::default()),
-            noted: Mutex::default(),
-            trouble: RwLock::default(),
-            fault: Fault::default(),
             kept: Kept::open(spec.state.as_deref())?,
             digests: Digests::default(),
-            appending: Mutex::at(Level::Store, HashMap::new()),
             stale: Mutex::default(),
-        })
+        };
+        Ok((format, project.to_owned(), me.to_owned()))
     }
 
-    /// Has the next scan look at a path.
-    fn remember(&self, path: &Path) {
-        self.noted.lock().insert(path.to_owned());
+    fn classify(name: &str) -> Named {
+        if name.starts_with('.') { Named::Other } else { Named::Log }
     }
 
-    fn take_noted(&self) -> HashSet<PathBuf> {
-        std::mem::take(&mut *self.noted.lock())
-    }
-}
-
-impl Store for Atsf {
-    fn kind(&self) -> Kind {
-        Kind::Atsf
+    /// The thread's id in the mount.
+    fn key(log: &Log) -> String {
+        if log.facts.label.is_empty() {
+            return log.name.clone();
+        }
+        format!("{}{ORIGIN}{}", log.name, log.facts.label)
     }
 
-    fn name(&self) -> &str {
-        &self.name
+    /// Who is read first keeps the plain ids.
+    fn rank(log: &Log) -> i64 {
+        log.facts.created
     }
 
-    fn me(&self) -> &str {
-        &self.me
+    fn remark(log: &Log) -> Option<String> {
+        match &log.facts.state {
+            State::Misnamed(id) => Some(format!(
+                "names the thread {:?}; the folder's name counts, and nothing is written there",
+                one_line(id)
+            )),
+            State::Refused(why) => Some(why.clone()),
+            State::Foreign | State::Usable => None,
+        }
     }
 
-    fn dir(&self) -> &Path {
-        &self.project
-    }
-
-    fn whole_seconds(&self) -> bool {
-        false
-    }
-
-    fn max_body(&self) -> u64 {
-        u64::MAX
-    }
-
-    fn default_recipient(&self) -> Option<String> {
-        Some(recipient(self.me.as_str()).to_owned())
-    }
-
-    fn roles(&self) -> bool {
-        true
-    }
-
-    fn origins(&self) -> bool {
-        true
-    }
-
-    fn empty_threads(&self) -> Vec<EmptyThread> {
-        self.table.read().empty()
-    }
-
-    fn note(&self, path: &Path) {
-        self.remember(path);
-    }
-
-    fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
-        let mut listed = self.scanning.lock();
-        scan::scan(self, &mut listed, full, sink);
+    /// Counts a message and gives it its id; it is left out if it stands in the log before. A line that
+    /// changed is the same message if it has the same id: what is said last counts.
+    fn line<'a>(
+        store: &Atsf,
+        reading: &mut Reading<'_, Self>,
+        key: &'a str,
+        text: &'a str,
+        at: Location,
+        found: &mut Vec<Found<'a>>,
+    ) -> Result<(), String> {
+        let line = line::parse(text).map_err(|e| e.to_string())?;
+        let log = &mut *reading.log;
+        let by = ids::Reading { thread: reading.n, epoch: log.epoch, key };
+        let told = Told { role: &line.role, id: &line.id, content: line.content };
+        if let Claimed::Id { id, shared, .. } = reading.shared.claim(told, by) {
+            let id = id.into_owned();
+            log.facts.shared |= shared;
+            let times = line::count(&mut log.tally, &line, log.facts.begun());
+            found.push(describe(store, text, line, id, (at, log.tally.lines), times, key));
+        }
         Ok(())
     }
 
-    fn is_failing(&self) -> bool {
-        self.fault.is_set()
+    fn record(store: &Atsf, at: &Location, text: &str) -> Result<Record, StoreError> {
+        read::record(store, at, text)
     }
 
-    fn save(&self) -> Vec<u8> {
-        self.table.read().save()
+    fn find_roots(
+        &self,
+        project: &Path,
+        roots: &mut Vec<Root>,
+        ask: bool,
+        noted: &HashSet<PathBuf>,
+    ) -> bool {
+        let mut repository = self.repository.lock();
+        if roots.is_empty() {
+            *repository = Repository::default();
+        }
+        let told = |path: &PathBuf| {
+            let (folder, name) = (path.parent()?, path.file_name()?.to_str()?);
+            repository.concerns(folder, name)
+        };
+        let ask = ask || noted.iter().any(|path| told(path).is_some());
+        repository.refresh(project, roots, ask)
     }
 
-    fn restore(&self, saved: &[u8]) -> bool {
-        let Some(table) = Table::restore(saved) else { return false };
-        // The folders are walked again: only what has changed since is read.
-        *self.scanning.lock() = false;
-        *self.table.write() = table;
-        true
+    fn look_beside(scan: &mut Scan<'_, Self>, logs: &BTreeSet<u32>) -> BTreeSet<u32> {
+        let mut retitled: BTreeSet<u32> =
+            logs.iter().copied().filter(|n| head::look(scan, *n)).collect();
+        retitled.extend(head::relabel(&mut scan.store.table.write()));
+        retitled
     }
 
-    fn reset(&self) {
-        let mut listed = self.scanning.lock();
-        *listed = false;
-        *self.table.write() = Table::default();
-        *self.repository.lock() = Repository::default();
-        self.take_noted();
+    /// What was not found again is free, and what of it is mine is reported from what is kept.
+    fn reread(scan: &mut Scan<'_, Self>, n: u32) {
+        let gone = {
+            let mut table = scan.store.table.write();
+            let Some(epoch) = table.get(n).map(|log| log.epoch) else { return };
+            let gone = table.shared.sweep(n, epoch);
+            if !gone.is_empty() {
+                let shared = table.numbered().filter(|(_, l)| l.facts.shared && l.is_read());
+                scan.again.extend(shared.map(|(other, _)| other).filter(|other| *other != n));
+            }
+            gone
+        };
+        let kept = &scan.store.format.kept;
+        let mine: Vec<Place> = gone.iter().filter_map(|print| kept.place(*print)).collect();
+        report_kept(scan, &mine);
     }
 
-    fn watched(&self) -> Vec<PathBuf> {
-        self.watched_folders()
+    /// What I wrote and nobody has any more is reported from what is kept of it.
+    fn looked_at_all(scan: &mut Scan<'_, Self>) {
+        let missing = missing(scan.store);
+        report_kept(scan, &missing);
     }
 
-    fn concerns(&self, folder: &Path, name: &OsStr) -> bool {
-        self.is_of_concern(folder, name)
+    fn begun(thread: &Thread) -> Timestamp {
+        thread.begun()
     }
 
-    fn health(&self) -> Vec<String> {
-        self.health_lines()
+    fn changed(thread: &Thread) -> Option<Timestamp> {
+        Some(Timestamp::from_millis(thread.updated))
     }
 
-    fn remarks(&self) -> Vec<String> {
-        self.lost_lines()
+    fn save(ids: &Ids) -> Vec<u8> {
+        ids.save()
     }
 
-    fn source_path(&self, source: u32) -> Option<String> {
-        self.path_of_source(source)
+    fn restore(bytes: &[u8]) -> Option<Ids> {
+        Ids::restore(bytes)
     }
 
-    fn read(&self, at: &Location) -> Result<Record, StoreError> {
-        self.read_message(at)
+    fn read_kept(&self, offset: u64, len: usize) -> Result<Vec<u8>, StoreError> {
+        self.kept.read(offset, len)
     }
 
-    fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
-        self.bytes_at(at, limit)
+    fn open_part(store: &Atsf, at: &Location, name: &str) -> Result<Part, StoreError> {
+        read::open_part(store, at, name)
     }
 
-    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
-        self.open_piece(at, name)
+    fn is_part(name: &str) -> bool {
+        assets::digest_in(name).is_some()
     }
 
-    fn fits(&self, address: &str) -> Fit {
+    fn is_raw(log: &Log) -> bool {
+        !log.gone && log.facts.state != State::Foreign
+    }
+
+    /// Threads without messages: those whose log is empty, elsewhere or not here any more.
+    fn empty_threads(table: &Table<Self>) -> Vec<EmptyThread> {
+        let silent = |l: &&Log| l.is_read() && l.tally.count.stats.messages == 0 && !l.tail;
+        let shown = |log: &Log| EmptyThread {
+            id: Self::key(log),
+            title: log.facts.title.clone(),
+            time: Timestamp::from_millis(log.facts.updated),
+        };
+        table.logs.iter().filter(silent).map(shown).collect()
+    }
+
+    /// Messages of mine that no log has any more.
+    fn remarks(store: &Atsf) -> Vec<String> {
+        let line = |place: &Place| {
+            let bytes = store.format.kept.read(place.offset, place.len as usize).ok()?;
+            let text = String::from_utf8_lossy(&bytes);
+            let record = lost::record(&text)?;
+            let thread = record.thread.replace(ORIGIN, "~");
+            Some(format!(
+                "my message {} of {} is not in the thread {} any more: another program rewrote or \
+                 removed the log; it is shown in sent/ and not sent again",
+                one_line(&record.line.id),
+                one_line(&record.line.timestamp),
+                one_line(&thread)
+            ))
+        };
+        missing(store).iter().filter_map(line).collect()
+    }
+
+    fn watched(&self, project: &Path) -> Vec<PathBuf> {
+        self.repository.lock().watched(project)
+    }
+
+    fn tells(store: &Atsf, folder: &Path, name: &str) -> bool {
+        let told = store.format.repository.lock().concerns(folder, name);
+        told.unwrap_or_else(|| name == GIT && store.roots().iter().any(|root| root.path == folder))
+    }
+
+    fn fits(address: &str) -> Fit {
         let word = !address.is_empty() && address.len() <= 255 && one_line(address) == address;
         if word { Fit::Via } else { Fit::No }
     }
 
-    fn registered(&self, address: &str) -> bool {
+    fn registered(store: &Atsf, address: &str) -> bool {
         // A project always has a user and an agent, also before either has written, and the agent
         // may be called by its id.
-        address != self.me && self.fits(address) != Fit::No
+        address != store.me && Self::fits(address) != Fit::No
     }
 
-    fn carries(&self, _files: &[(String, u64)]) -> Result<(), StoreError> {
-        // Every file can be an asset; how large one may be is for the mount to say.
-        Ok(())
+    fn default_recipient(me: &str) -> Option<String> {
+        Some(recipient(me).to_owned())
     }
 
-    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
-        self.prepare_draft(draft, with)
+    fn prepare(
+        store: &Atsf,
+        draft: &Draft,
+        with: &Preparing<'_>,
+    ) -> Result<Vec<Prepared>, StoreError> {
+        store.prepare_draft(draft, with)
     }
 
-    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
-        super::fs::room_for(&self.project, bytes).map_err(|e| StoreError::io(&self.project, e))
+    fn append(store: &Atsf, message: &Prepared, unsynced: &mut Unsynced) -> Result<(), StoreError> {
+        store.append_prepared(message, unsynced)
     }
 
-    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
-        let mut refused = self.appending.lock();
-        self.append_prepared(message, &mut refused)
+    fn deliver(store: &Atsf) -> Result<bool, StoreError> {
+        store.refresh_stale()
     }
 
-    fn repeats(&self) -> bool {
-        true
+    fn repair(store: &Atsf) -> Result<Vec<String>, StoreError> {
+        store.repair_threads()
     }
 
-    fn deliver(&self) -> Result<bool, StoreError> {
-        let _one = self.appending.lock();
-        self.refresh_stale()
+    fn check_head(name: &str, dir: &OwnedFd, say: &mut Say<'_>) -> Option<String> {
+        check::meta(name, dir, say)
     }
 
-    fn sync(&self) -> Result<(), StoreError> {
-        // An append waits for the disk itself: the lock is held until it has.
-        Ok(())
+    fn check_line(store: &Atsf, line: &mut Checked<'_, Self>) {
+        check::line(store, line);
     }
 
-    fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
-        self.list_raw(folder)
+    fn check_counted(meta: &String, tally: &Tally<Counts>, say: &mut Say<'_>) {
+        check::derived(meta, tally, say);
     }
+}
 
-    fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
-        self.newest_raw(folder)
+fn describe<'a>(
+    store: &Atsf,
+    text: &str,
+    line: Line<'a>,
+    id: String,
+    (at, number): (Location, u64),
+    (time, name_time): (Timestamp, Timestamp),
+    key: &'a str,
+) -> Found<'a> {
+    let mine = line.role == store.me.as_str();
+    Found {
+        at,
+        again: Again::Rewritten,
+        line: number,
+        to: Cow::Borrowed(recipient(&line.role)),
+        thread: Cow::Borrowed(key),
+        // Most ids are taken as they are; a copy of those is spared.
+        id: if id == line.id { line.id.clone() } else { Cow::Owned(id) },
+        time,
+        name_time: Some(name_time),
+        to_me: !mine,
+        from_me: mine,
+        parts: line.has_parts(),
+        claim: line.signed.then(|| sign::claim(text)).flatten().map(Box::new),
+        idempotency_key: line.idem.as_deref().filter(|_| mine).map(Into::into),
+        from: line.role,
+        ..Found::default()
     }
+}
 
-    fn raw_open(&self, path: &str) -> io::Result<File> {
-        self.open_raw(path)
-    }
+/// What is kept of messages that no log has.
+fn missing(store: &Atsf) -> Vec<Place> {
+    let table = store.table.read();
+    store.format.kept.missing(|print| table.shared.has(print))
+}
 
-    fn repair(&self) -> Result<Vec<String>, StoreError> {
-        let _one = self.appending.lock();
-        self.repair_threads()
-    }
-
-    fn check(
-        &self,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
-    ) -> Result<(), StoreError> {
-        self.check_threads(verify, report);
-        Ok(())
+/// Reports messages of mine from what is kept of them.
+fn report_kept(scan: &mut Scan<'_, Threads>, places: &[Place]) {
+    for place in places {
+        let Ok(bytes) = scan.store.format.kept.read(place.offset, place.len as usize) else {
+            continue;
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let Some(record) = lost::record(&text) else { continue };
+        let time = record.line.when().time().unwrap_or_default();
+        let at = Location { source: KEPT, offset: place.offset, len: place.len };
+        let id = record.line.id.clone().into_owned();
+        let (message, key) = (record.message, record.thread.as_str());
+        let found = describe(scan.store, message, record.line, id, (at, 0), (time, time), key);
+        scan.sink.batch(&mut vec![found], &mut Vec::new());
     }
 }

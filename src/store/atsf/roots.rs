@@ -4,9 +4,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use super::git;
+use crate::store::engine::lines::table::Root;
 use crate::store::fs;
 
 /// Where `.agent` keeps its threads.
@@ -19,23 +18,6 @@ pub(super) const GIT: &str = ".git";
 const TELLING: [&str; 2] = ["gitdir", "locked"];
 /// How often git is asked when nothing says that it has something new to tell.
 const AGAIN: Duration = Duration::from_secs(3);
-
-/// One folder with a `.agent`, or without one yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Root {
-    pub path: PathBuf,
-    /// Empty for the project itself; else unique.
-    pub label: String,
-    /// It is there, as of the last look.
-    pub here: bool,
-}
-
-impl Root {
-    /// It is the project itself, not a worktree.
-    pub fn is_main(&self) -> bool {
-        self.label.is_empty()
-    }
-}
 
 /// What is known of the repository.
 #[derive(Debug, Default)]
@@ -53,7 +35,7 @@ impl Repository {
     pub fn refresh(&mut self, project: &Path, roots: &mut Vec<Root>, ask: bool) -> bool {
         let before = roots.clone();
         if roots.is_empty() {
-            roots.push(Root { path: project.to_owned(), label: String::new(), here: true });
+            roots.push(Root::main(project.to_owned()));
         }
         if let Some(main) = roots.first_mut() {
             main.here = !fs::is_away(&main.path);
@@ -175,7 +157,7 @@ mod tests {
             std::fs::create_dir_all(path).unwrap();
         }
         let [project, x, y] = &paths;
-        let mut roots = vec![Root { path: project.clone(), label: String::new(), here: true }];
+        let mut roots = vec![Root::main(project.clone())];
         let all = [base.join("p"), x.clone(), project.clone(), y.clone(), base.join("no")];
         take_over(project, &mut roots, &all);
         let labels = |roots: &[Root]| -> Vec<(String, bool)> {

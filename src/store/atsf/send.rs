@@ -92,11 +92,11 @@ impl Atsf {
         with: &Preparing<'_>,
     ) -> Result<(String, String), StoreError> {
         let io = |(path, e): (std::path::PathBuf, io::Error)| StoreError::io(&path, e);
-        below::can_make(&self.project, &[AGENT, THREADS]).map_err(io)?;
+        below::can_make(&self.dir, &[AGENT, THREADS]).map_err(io)?;
         let id = uuid()?;
-        let preferred = create::preferred_agent(&self.project);
+        let preferred = create::preferred_agent(&self.dir);
         let named = draft.to.first().map_or("agent", String::as_str);
-        let project = std::path::absolute(&self.project).unwrap_or_else(|_| self.project.clone());
+        let project = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
         let meta = NewThread {
             id: &id,
             title,

@@ -9,11 +9,13 @@ mod sending;
 mod worktrees;
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::model::verify;
-use crate::store::Again;
+use crate::store::Store as _;
 use crate::store::testing::{Book, Kept, Key};
 
 const TIME: &str = "2025-02-14T10:30:00.000Z";

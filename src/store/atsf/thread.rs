@@ -1,8 +1,9 @@
 //! `thread.json`: what a thread is (ATSF 1.1, "Thread Metadata Envelope").
 
-use super::line::{BOM, parse_time};
+use super::line::parse_time;
 use super::values::{pick, text};
 use crate::model::Timestamp;
+use crate::store::engine::lines::log::BOM;
 use crate::store::json;
 
 /// A larger `thread.json` is none.

@@ -1,3 +1,5 @@
-//! What lies between the disk and a format, once for all formats of a sort.
+//! What lies between the disk and a format: an engine opens, lists, follows, keeps and writes the
+//! files, and a format says what they mean.
 
 pub mod files;
+pub(crate) mod lines;

@@ -1,16 +1,18 @@
 //! Writing: from a draft to one line, and the one `write` that appends it
 //! (formats/samp.md, sections 2 and 11, D9 to D11 and D20 to D24).
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::record::{NewRecord, build_line};
 use super::{alias, bad_alias, thread};
 use crate::model::Draft;
+use crate::store::engine::lines::append::{
+    Spot, Unsynced, ends_in_newline, write_line, write_once,
+};
 use crate::store::fs::Stamp;
-use crate::store::{Prepared, Preparing, StoreError, fs};
+use crate::store::{Prepared, Preparing, StoreError, below, fs};
 
 /// A log that did not change for this long is not being written.
 const STILL: Duration = Duration::from_millis(300);
@@ -77,125 +79,73 @@ fn one(
     }
 }
 
-/// Whether the log could take this many more bytes now.
-pub(super) fn possible(dir: &Path, log: &Path, bytes: u64) -> Result<(), StoreError> {
-    match fs::open_existing_append(log) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(StoreError::io(log, e)),
-        _ => {}
-    }
-    fs::room_for(dir, bytes).map_err(|e| StoreError::io(dir, e))
+/// Hands my own log to `use_it`.
+pub(super) fn my_log<T>(
+    dir: &Path,
+    me: &str,
+    use_it: impl FnOnce(&Spot<'_>) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let folder = below::open_dir(dir, &[]).map_err(|e| StoreError::io(dir, e))?;
+    let name = alias::log_name(me);
+    use_it(&Spot { dir: &folder, name: &name, path: &dir.join(&name) })
 }
 
-/// What was appended and may not be on disk.
-#[derive(Debug, Default)]
-pub(super) struct Unsynced {
-    /// The log is new, and so is its name.
-    new: bool,
-    /// Where it begins, and in which file.
-    from: Option<(u64, Stamp)>,
-    /// The disk has failed to take it.
-    failed: bool,
+/// Whether the log could be written now.
+pub(super) fn possible(dir: &Path, me: &str) -> Result<(), StoreError> {
+    if fs::is_away(dir) {
+        // It is made again.
+        return Ok(());
+    }
+    my_log(dir, me, |log| match log.open(false) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(log.failed(e)),
+        _ => Ok(()),
+    })
 }
 
-impl Unsynced {
-    fn add(&mut self, new: bool, before: u64, file: Stamp) {
-        self.new |= new;
-        if !self.from.is_some_and(|(_, first)| first.same_file(&file)) {
-            (self.from, self.failed) = (Some((before, file)), false);
-        }
-    }
-
-    /// Waits until the log, and its name if it is new, are on disk.
-    pub fn sync(&mut self, dir: &Path, log: &Path) -> Result<(), StoreError> {
-        let io = |e| StoreError::io(log, e);
-        let mut file = fs::open_regular(log).map_err(io)?;
-        if let Some((from, first)) = self.from.filter(|_| self.failed)
-            && first.same_file(&Stamp::of(&file).map_err(io)?)
-        {
-            file = fs::open_existing(log).map_err(io)?;
-            fs::write_again(&file, from).map_err(io)?;
-        }
-        if let Err(e) = file.sync_data() {
-            self.failed = true;
-            return Err(io(e));
-        }
-        if self.new {
-            fs::sync_dir(dir).map_err(|e| StoreError::io(dir, e))?;
-        }
-        *self = Self::default();
-        Ok(())
-    }
-}
-
-/// Appends one line with a single `write`, after a newline if the log does not end in one.
+/// Appends one line with a single `write`, after a newline if the log does not end in one. Other
+/// programs take no lock, so nothing is cut.
 pub(super) fn append(
     dir: &Path,
-    log: &Path,
+    me: &str,
     line: &str,
     unsynced: &mut Unsynced,
 ) -> Result<(), StoreError> {
-    let io = |e| StoreError::io(log, e);
     fs::make_dirs(dir, 0o777).map_err(|e| StoreError::io(dir, e))?;
-    let new = !log.exists();
-    let mut file = fs::open_append(log, 0o644).map_err(io)?;
-    let stamp = Stamp::of(&file).map_err(io)?;
-    let before = stamp.size;
-    let mut text = Vec::with_capacity(line.len() + 2);
-    if !ends_in_newline(&file, before).map_err(io)? {
-        text.push(b'\n');
-    }
-    text.extend_from_slice(line.as_bytes());
-    text.push(b'\n');
-    write_once(&mut file, &text, before).map_err(io)?;
-    unsynced.add(new, before, stamp);
-    Ok(())
+    my_log(dir, me, |log| {
+        let new = below::look(log.dir, log.name).is_err();
+        let append = || {
+            let file = log.open(true)?;
+            let stamp = Stamp::of(&file)?;
+            write_line(&file, stamp.size, !ends_in_newline(&file, stamp.size)?, line)?;
+            Ok(stamp)
+        };
+        let stamp = append().map_err(|e: io::Error| log.failed(e))?;
+        unsynced.add(log.path, new, stamp.size, stamp);
+        Ok(())
+    })
 }
 
 /// Ends the last line of my own log if it was torn, so that nobody's next line is glued to it.
-pub(super) fn end_torn(log: &Path) -> io::Result<()> {
-    let deadline = Instant::now() + STILL * 2;
-    let mut file = match fs::open_existing_append(log) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        opened => opened?,
-    };
-    while !ends_in_newline(&file, file.metadata()?.len())? {
-        // Another program of this alias may be in the middle of it.
-        let age = file.metadata()?.modified()?.elapsed().unwrap_or(STILL);
-        if age >= STILL || Instant::now() >= deadline {
-            let before = file.metadata()?.len();
-            return write_once(&mut file, b"\n", before);
+pub(super) fn end_torn(dir: &Path, me: &str) -> Result<(), StoreError> {
+    my_log(dir, me, |log| {
+        let deadline = Instant::now() + STILL * 2;
+        let end = || {
+            let file = log.open(false)?;
+            while !ends_in_newline(&file, file.metadata()?.len())? {
+                // Another program of this alias may be in the middle of it.
+                let age = file.metadata()?.modified()?.elapsed().unwrap_or(STILL);
+                if age >= STILL || Instant::now() >= deadline {
+                    return write_once(&file, b"\n", file.metadata()?.len());
+                }
+                std::thread::sleep(STILL.saturating_sub(age));
+            }
+            Ok(())
+        };
+        match end() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            ended => ended.map_err(|e| log.failed(e)),
         }
-        std::thread::sleep(STILL.saturating_sub(age));
-    }
-    Ok(())
-}
-
-fn ends_in_newline(file: &File, len: u64) -> io::Result<bool> {
-    let mut last = [b'\n'];
-    if len > 0 {
-        fs::read_at_most(file, &mut last, len - 1)?;
-    }
-    Ok(last == *b"\n")
-}
-
-/// One `write`; if the disk takes only a part of it, the part is taken back, so that no reader
-/// sees half a line.
-fn write_once(file: &mut File, text: &[u8], before: u64) -> io::Result<()> {
-    let written = loop {
-        match file.write(text) {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            other => break other?,
-        }
-    };
-    if written == text.len() {
-        return Ok(());
-    }
-    // Nobody else owns this log, but a program under the same alias may have appended meanwhile:
-    // then cutting would take its line, and the torn part is left for readers to skip.
-    if file.metadata()?.len() == before + written as u64 {
-        file.set_len(before)?;
-    }
-    Err(io::Error::from_raw_os_error(libc::ENOSPC))
+    })
 }
 
 #[cfg(test)]
@@ -255,7 +205,7 @@ mod tests {
     fn a_torn_tail_is_closed_before_appending() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log-me.jsonl");
-        let append = |text| append(dir.path(), &log, text, &mut Unsynced::default()).unwrap();
+        let append = |text| append(dir.path(), "me", text, &mut Unsynced::default()).unwrap();
         append("one");
         append("two");
         assert_eq!(std::fs::read(&log).unwrap(), b"one\ntwo\n");
@@ -264,7 +214,7 @@ mod tests {
         assert_eq!(std::fs::read(&log).unwrap(), b"one\ntor\nthree\n");
         std::fs::write(&log, b"one\ntor").unwrap();
         for _ in 0..2 {
-            end_torn(&log).unwrap();
+            end_torn(dir.path(), "me").unwrap();
             assert_eq!(std::fs::read(&log).unwrap(), b"one\ntor\n");
         }
     }
@@ -274,31 +224,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log-me.jsonl");
         std::os::unix::fs::symlink("/dev/null", &log).unwrap();
-        assert!(append(dir.path(), &log, "x", &mut Unsynced::default()).is_err());
-    }
-
-    #[test]
-    fn what_the_disk_did_not_take_is_written_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("log-me.jsonl");
-        let mut unsynced = Unsynced::default();
-        for line in ["one", "two"] {
-            append(dir.path(), &log, line, &mut unsynced).unwrap();
-        }
-        unsynced.failed = true;
-        let before = Stamp::of(&File::open(&log).unwrap()).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        unsynced.sync(dir.path(), &log).unwrap();
-        let after = Stamp::of(&File::open(&log).unwrap()).unwrap();
-        assert!(after.same_file(&before) && after.mtime > before.mtime, "written");
-        assert_eq!(std::fs::read(&log).unwrap(), b"one\ntwo\n");
-        assert!(unsynced.from.is_none() && !unsynced.failed);
-        // A file that was put in its place is left alone.
-        append(dir.path(), &log, "three", &mut unsynced).unwrap();
-        unsynced.failed = true;
-        std::fs::remove_file(&log).unwrap();
-        std::fs::write(&log, b"other\n").unwrap();
-        unsynced.sync(dir.path(), &log).unwrap();
-        assert_eq!(std::fs::read(&log).unwrap(), b"other\n");
+        assert!(append(dir.path(), "me", "x", &mut Unsynced::default()).is_err());
     }
 }

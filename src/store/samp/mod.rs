@@ -2,205 +2,158 @@
 //!
 //! - [`json`], [`canonical`], [`record`]: one line, its members, its id.
 //! - [`thread`], [`alias`], [`pytext`]: the rules for names and derived threads.
-//! - `scan`: following the logs as they grow, are replaced, truncated and synced.
 //! - `seen`: the read position that other readers of the folder share.
 //! - `append`: the one write that this module ever makes to a log, its own.
+//!
+//! The logs are followed by the [engine](super::engine::lines).
 
 pub mod alias;
 mod append;
 pub mod canonical;
-mod check;
 pub mod record;
-mod scan;
 mod seen;
-mod sources;
 pub mod thread;
 
-use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::fs::File;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::borrow::Cow;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use crate::model::locks::{Level, Mutex, RwLock};
 
 pub use super::{json, pytext};
 
-use super::fs::{self, Fault, Stamp};
+use super::engine::lines::append::Unsynced;
+use super::engine::lines::check::{Checked, Say};
+use super::engine::lines::table::LogOf;
+use super::engine::lines::{Format, Lines, Named, Reading, Shape};
 use super::{
-    Fit, Kind, Location, Prepared, Preparing, RawEntry, Record, Sink, Spec, Store, StoreError,
-    Violation, Watermark,
+    Again, Fit, Found, Kind, Location, Prepared, Preparing, Record, Spec, StoreError, Violation,
+    Watermark, fs,
 };
-use crate::model::{Claim, Draft, Message, Timestamp};
+use crate::model::{Draft, Message, Timestamp, one_line};
 use alias::LogName;
-use sources::{Directory, Known, Sources};
+use record::{Parsed, Scratch};
 
 /// A SAMP folder, read and written as one alias.
-pub struct SampStore {
-    name: String,
-    dir: PathBuf,
-    me: String,
-    sources: Mutex<Sources>,
-    directory: Directory,
-    /// What the last scan found wrong.
-    trouble: RwLock<Vec<String>>,
-    /// Something could not be read by the last scan.
-    fault: Fault,
-    /// Serialises appends of this process to the one log it owns; set while the log is new and its
-    /// name may not be on disk.
-    appending: Mutex<append::Unsynced>,
-}
+pub type SampStore = Lines<Samp>;
 
-impl std::fmt::Debug for SampStore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SampStore")
-            .field("dir", &self.dir)
-            .field("me", &self.me)
-            .finish_non_exhaustive()
-    }
-}
-
-impl SampStore {
-    /// Opens the folder, creating it as the reference does (`mkdir -p`) if it is missing.
-    ///
-    /// # Errors
-    /// If the folder cannot be created or read, or `me` is not a SAMP alias.
-    pub fn open(spec: &Spec) -> Result<Self, StoreError> {
-        let (dir, me) = (spec.dir.as_path(), spec.as_me.as_ref().unwrap_or(&spec.me));
-        if !alias::is_valid(me) {
-            return Err(StoreError::Invalid(bad_alias(me)));
-        }
-        fs::make_dirs(dir, 0o777).map_err(|e| StoreError::io(dir, e))?;
-        std::fs::read_dir(dir).map_err(|e| StoreError::io(dir, e))?;
-        let sources = Sources::default();
-        let store = Self {
-            directory: Arc::clone(&sources.directory),
-            trouble: RwLock::default(),
-            name: spec.name.clone(),
-            dir: dir.to_owned(),
-            me: me.clone(),
-            sources: Mutex::at(Level::Store, sources),
-            fault: Fault::default(),
-            appending: Mutex::at(Level::Store, append::Unsynced::default()),
-        };
-        if spec.state.is_some()
-            && let Err(error) = append::end_torn(&store.log_path())
-        {
-            // The next append ends it.
-            tracing::debug!(%error, "the end of my log cannot be looked at");
-        }
-        Ok(store)
-    }
-
-    fn log_path(&self) -> PathBuf {
-        self.dir.join(format!("log-{}.jsonl", self.me))
-    }
-
-    /// Opens the file a source stands for. It is never kept open: that would keep its disk from being
-    /// unmounted.
-    fn open_source(&self, source: u32) -> Result<File, StoreError> {
-        let path = {
-            let directory = self.directory.read();
-            let found = directory.get(source as usize).ok_or(StoreError::Moved)?;
-            self.dir.join(&found.file_name)
-        };
-        fs::open_regular(&path).map_err(|e| StoreError::io(&path, e))
-    }
-}
+/// The format of such a folder.
+#[derive(Debug)]
+pub struct Samp;
 
 /// Why a name cannot be an alias, for people.
 fn bad_alias(name: &str) -> String {
     format!(
         "{:?} is not a SAMP alias: it takes letters, digits, '.', '_' and '-', begins with a letter \
          or digit and has at most 64 characters",
-        crate::model::one_line(name)
+        one_line(name)
     )
 }
 
-impl Store for SampStore {
-    fn kind(&self) -> Kind {
-        Kind::Samp
+/// Whose log has this name, and whether it is a copy.
+fn writer(name: &str) -> Option<(&str, bool)> {
+    match alias::classify(name) {
+        LogName::Main(alias) => Some((alias, false)),
+        LogName::Conflict(alias) => Some((alias, true)),
+        LogName::NotALog | LogName::BadAlias => None,
     }
+}
 
-    fn name(&self) -> &str {
-        &self.name
-    }
+impl Format for Samp {
+    const SHAPE: Shape = Shape {
+        kind: Kind::Samp,
+        folder: &[],
+        file: None,
+        beside: None,
+        parts: None,
+        rewritten: false,
+        copies: true,
+        whole_seconds: true,
+        roles: false,
+        repeats: false,
+        carries: false,
+        watermark: true,
+        away: "; a message sent now makes it again",
+    };
+    type Facts = ();
+    type Count = ();
+    type Shared = ();
+    type Work = Scratch;
+    type Head = ();
 
-    fn me(&self) -> &str {
-        &self.me
-    }
-
-    fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    fn whole_seconds(&self) -> bool {
-        true
-    }
-
-    fn max_body(&self) -> u64 {
-        u64::MAX
-    }
-
-    fn scan(&self, _full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
-        let mut sources = self.sources.lock();
-        let done = scan::scan(&self.dir, &self.me, &mut sources, &self.fault, sink);
-        self.trouble.write().clone_from(&sources.trouble);
-        done
-    }
-
-    fn is_failing(&self) -> bool {
-        self.fault.is_set()
-    }
-
-    fn save(&self) -> Vec<u8> {
-        self.sources.lock().save()
-    }
-
-    fn restore(&self, saved: &[u8]) -> bool {
-        self.sources.lock().restore(saved)
-    }
-
-    fn reset(&self) {
-        self.sources.lock().reset();
-    }
-
-    fn watched(&self) -> Vec<PathBuf> {
-        vec![self.dir.clone()]
-    }
-
-    fn concerns(&self, _folder: &Path, name: &OsStr) -> bool {
-        let bytes = name.as_bytes();
-        (bytes.starts_with(b"log-") && bytes.ends_with(b".jsonl"))
-            || bytes.strip_prefix(b".seen-") == Some(self.me.as_bytes())
-    }
-
-    fn health(&self) -> Vec<String> {
-        if let Some(gone) = fs::away_line(&self.dir) {
-            return vec![format!("{gone}; a message sent now makes it again")];
+    /// Opens the folder, creating it as the reference does (`mkdir -p`) if it is missing.
+    fn open(spec: &Spec) -> Result<(Self, PathBuf, String), StoreError> {
+        let (dir, me) = (spec.dir.as_path(), spec.as_me.as_ref().unwrap_or(&spec.me));
+        if !alias::is_valid(me) {
+            return Err(StoreError::Invalid(bad_alias(me)));
         }
-        self.trouble.read().clone()
+        fs::make_dirs(dir, 0o777).map_err(|e| StoreError::io(dir, e))?;
+        super::below::open_dir(dir, &[]).map_err(|e| StoreError::io(dir, e))?;
+        if spec.state.is_some()
+            && let Err(error) = append::end_torn(dir, me)
+        {
+            // The next append ends it.
+            tracing::debug!(%error, "the end of my log cannot be looked at");
+        }
+        Ok((Self, dir.to_owned(), me.clone()))
     }
 
-    fn source_path(&self, source: u32) -> Option<String> {
-        self.directory.read().get(source as usize).map(|k| k.file_name.clone())
+    fn classify(name: &str) -> Named {
+        match alias::classify(name) {
+            LogName::Main(_) | LogName::Conflict(_) => Named::Log,
+            LogName::NotALog => Named::Other,
+            LogName::BadAlias => Named::Bad("alias", "its name holds no valid alias"),
+        }
     }
 
-    fn read(&self, at: &Location) -> Result<Record, StoreError> {
-        if at.len as usize > fs::MAX_RECORD {
-            return Err(StoreError::Moved);
+    fn key(log: &LogOf<Self>) -> String {
+        writer(&log.name).map_or_else(String::new, |(alias, _)| alias.to_owned())
+    }
+
+    fn rank(log: &LogOf<Self>) -> i64 {
+        writer(&log.name).is_some_and(|(_, copy)| copy).into()
+    }
+
+    fn remark(log: &LogOf<Self>) -> Option<String> {
+        let copy = log.stamp.is_some() && writer(&log.name).is_some_and(|(_, copy)| copy);
+        copy.then(|| {
+            "is a conflict copy left by a sync program; messages only it holds are shown".to_owned()
+        })
+    }
+
+    fn line<'a>(
+        store: &Lines<Self>,
+        reading: &mut Reading<'_, Self>,
+        key: &'a str,
+        text: &'a str,
+        at: Location,
+        found: &mut Vec<Found<'a>>,
+    ) -> Result<(), String> {
+        let accepted = accept(store, reading, key, text, at, found);
+        if accepted.is_ok() || is_blank(text) {
+            return Ok(());
         }
-        let bytes = self.read_bytes(at, at.len as usize)?;
-        if bytes.len() != at.len as usize {
-            return Err(StoreError::Moved);
+        // Some writers end lines with a bare CR. Offsets in a text that was repaired are not those of
+        // the file.
+        if text.trim_end().contains('\r') && text.len() == at.len as usize {
+            let before = found.len();
+            let mut offset = at.offset;
+            let whole = text.split('\r').all(|piece| {
+                let at = Location { offset, len: piece.len() as u32, ..at };
+                offset += piece.len() as u64 + 1;
+                is_blank(piece) || accept(store, reading, key, piece, at, found).is_ok()
+            });
+            if whole {
+                return Ok(());
+            }
+            found.truncate(before);
         }
-        let line = String::from_utf8_lossy(&bytes);
-        let mut scratch = record::Scratch::default();
-        let parsed = record::parse(&line, &mut scratch).map_err(|_| StoreError::Moved)?;
-        let claim = if parsed.has_sig { record::claim(&line) } else { None };
-        let owned = |v: &Option<std::borrow::Cow<'_, str>>| v.as_deref().map(str::to_owned);
+        accepted
+    }
+
+    fn record(_: &Lines<Self>, _: &Location, text: &str) -> Result<Record, StoreError> {
+        let mut scratch = Scratch::default();
+        let parsed = record::parse(text, &mut scratch).map_err(|_| StoreError::Moved)?;
+        let claim = if parsed.has_sig { record::claim(text) } else { None };
+        let owned = |v: &Option<Cow<'_, str>>| v.as_deref().map(str::to_owned);
         let message = Message {
             from: Some(parsed.from.to_string()),
             to: vec![parsed.to.to_string()],
@@ -215,107 +168,138 @@ impl Store for SampStore {
         Ok(Record { message, claim, ..Record::default() })
     }
 
-    fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
-        let file = self.open_source(at.source)?;
-        let mut bytes = vec![0; limit.min(at.len as usize)];
-        let n = fs::read_at_most(&file, &mut bytes, at.offset)
-            .map_err(|e| StoreError::io(&self.dir, e))?;
-        bytes.truncate(n);
-        Ok(bytes)
+    fn tells(store: &Lines<Self>, _folder: &Path, name: &str) -> bool {
+        name.strip_prefix(".seen-") == Some(&store.me)
     }
 
-    fn fits(&self, address: &str) -> Fit {
+    fn fits(address: &str) -> Fit {
         // No other kind writes addresses without `@` by itself.
         if alias::is_valid(address) { Fit::Exact } else { Fit::No }
     }
 
-    fn registered(&self, address: &str) -> bool {
-        self.directory.read().iter().any(|k| k.alias == address)
+    fn registered(store: &Lines<Self>, address: &str) -> bool {
+        store.table.read().logs.iter().any(|log| Self::key(log) == address)
     }
 
-    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
-        append::prepare(&self.me, draft, with)
+    fn prepare(
+        store: &Lines<Self>,
+        draft: &Draft,
+        with: &Preparing<'_>,
+    ) -> Result<Vec<Prepared>, StoreError> {
+        append::prepare(&store.me, draft, with)
     }
 
-    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
-        append::possible(&self.dir, &self.log_path(), bytes)
+    fn appendable(store: &Lines<Self>) -> Result<(), StoreError> {
+        append::possible(&store.dir, &store.me)
     }
 
-    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
-        let mut unsynced = self.appending.lock();
-        append::append(&self.dir, &self.log_path(), &message.bytes, &mut unsynced)
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        self.appending.lock().sync(&self.dir, &self.log_path())
-    }
-
-    fn has_watermark(&self) -> bool {
-        true
-    }
-
-    fn watermark(&self) -> Option<Watermark> {
-        seen::read(&self.dir, &self.me)
-    }
-
-    fn set_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
-        seen::advance(&self.dir, &self.me, mark)
-    }
-
-    fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
-        if !folder.is_empty() {
-            return None;
-        }
-        let directory = self.directory.read();
-        let numbered = (0u32..).zip(directory.iter());
-        let known = numbered.map(|(n, k)| (k.file_name.as_str(), (n, k))).collect();
-        let entries = std::fs::read_dir(&self.dir).ok()?.flatten();
-        let mut out: Vec<RawEntry> = entries.filter_map(|e| raw_entry(&e, &known)).collect();
-        out.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Some(out)
-    }
-
-    fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
-        let directory = self.directory.read();
-        let known = directory.iter().filter(|k| folder.is_empty() && k.stamp != Stamp::default());
-        known.map(|k| k.last_time.unwrap_or_else(|| on_disk(&k.stamp))).max()
-    }
-
-    fn raw_open(&self, path: &str) -> io::Result<File> {
-        if alias::classify(path) == LogName::NotALog {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        fs::open_regular(&self.dir.join(path))
-    }
-
-    fn check(
-        &self,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
+    fn append(
+        store: &Lines<Self>,
+        message: &Prepared,
+        unsynced: &mut Unsynced,
     ) -> Result<(), StoreError> {
-        check::check(&self.dir, verify, report)
+        append::append(&store.dir, &store.me, &message.bytes, unsynced)
+    }
+
+    fn sync(store: &Lines<Self>, unsynced: &mut Unsynced) -> Result<(), StoreError> {
+        append::my_log(&store.dir, &store.me, |log| unsynced.sync(log))
+    }
+
+    fn watermark(store: &Lines<Self>) -> Option<Watermark> {
+        seen::read(&store.dir, &store.me)
+    }
+
+    fn set_watermark(
+        store: &Lines<Self>,
+        mark: &Watermark,
+    ) -> Result<Option<Watermark>, StoreError> {
+        seen::advance(&store.dir, &store.me, mark)
+    }
+
+    fn check_head(name: &str, _: &OwnedFd, say: &mut Say<'_>) -> Option<()> {
+        if writer(name)?.1 {
+            say(0, "conflict-copy", "left by a sync program beside the log it copies".into());
+        }
+        Some(())
+    }
+
+    fn check_line(_: &Lines<Self>, line: &mut Checked<'_, Self>) {
+        let mut scratch = Scratch::default();
+        let parsed = record::parse(line.text, &mut scratch);
+        if parsed.is_err()
+            && let Some(torn) = Violation::torn(line.piece.text.as_bytes())
+        {
+            return line.say(Violation::TORN, torn);
+        }
+        if !line.ended {
+            line.unended();
+        }
+        if line.text.as_bytes().trim_ascii().is_empty() {
+            return;
+        }
+        if matches!(line.piece.text, Cow::Owned(_)) {
+            line.say("utf-8", "the line is not valid UTF-8".into());
+        }
+        match parsed {
+            Ok(parsed) => check_record(line, &parsed),
+            Err(e) => line.say("schema", e.to_string()),
+        }
     }
 }
 
-fn raw_entry(entry: &std::fs::DirEntry, known: &HashMap<&str, (u32, &Known)>) -> Option<RawEntry> {
-    let name = entry.file_name().into_string().ok()?;
-    if alias::classify(&name) == LogName::NotALog {
-        return None;
-    }
-    let meta = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
-    let stamp = Stamp::from(&meta);
-    let known = known.get(name.as_str());
-    Some(RawEntry {
-        is_dir: false,
-        size: stamp.size,
-        // The time of the last record, where there is one, is the same on every machine.
-        modified: known.and_then(|(_, k)| k.last_time).unwrap_or_else(|| on_disk(&stamp)),
-        source: known.map(|(n, _)| *n),
-        name,
-    })
+fn is_blank(text: &str) -> bool {
+    pytext::strip(text).is_empty()
 }
 
-/// A file's own modification time.
-fn on_disk(stamp: &Stamp) -> Timestamp {
-    Timestamp::from_millis(i64::try_from(stamp.mtime / 1_000_000).unwrap_or_default())
+fn accept<'a>(
+    store: &Lines<Samp>,
+    reading: &mut Reading<'_, Samp>,
+    alias: &str,
+    text: &'a str,
+    at: Location,
+    found: &mut Vec<Found<'a>>,
+) -> Result<(), String> {
+    let parsed = record::parse(text, reading.work).map_err(|e| e.to_string())?;
+    if parsed.from != alias {
+        return Err(format!(
+            "it says it is from {:?}, but it stands in the log of {alias:?}",
+            one_line(&parsed.from)
+        ));
+    }
+    let (time, from_me) = (Timestamp::from_secs(parsed.secs), alias == store.me);
+    reading.log.tally.last_time = Some(time.millis());
+    let claim = if parsed.has_sig { record::claim(text).map(Box::new) } else { None };
+    found.push(Found {
+        at,
+        line: reading.log.tally.lines,
+        to_me: parsed.to == store.me.as_str(),
+        from_me,
+        time,
+        again: if parsed.id_verified { Again::Same } else { Again::Claimed },
+        claim,
+        idempotency_key: parsed.idem.filter(|_| from_me).map(Into::into),
+        from: parsed.from,
+        to: parsed.to,
+        thread: parsed.thread,
+        id: parsed.id,
+        ..Found::default()
+    });
+    Ok(())
+}
+
+fn check_record(line: &mut Checked<'_, Samp>, parsed: &Parsed<'_>) {
+    let alias = writer(line.name).map_or("", |(alias, _)| alias);
+    if parsed.from != alias {
+        line.say("from", format!("from is {:?}, the log is that of {alias:?}", parsed.from));
+    }
+    if !alias::is_valid(&parsed.to) {
+        line.say("to", format!("to is {:?}, which is not a valid alias", parsed.to));
+    }
+    if !parsed.id_verified {
+        line.say("id", format!("the content does not hash to the id {:?}", parsed.id));
+    }
+    line.id(&parsed.id);
+    if parsed.has_sig {
+        line.claim(record::claim(line.text));
+    }
 }

@@ -27,7 +27,7 @@ fn a_message_of_mine_stays_when_it_is_overwritten() {
     assert!(!books.vanished.contains(&id));
     let told = |store: &Atsf, books: &Book| {
         let kept = books.one(&id);
-        assert_eq!((&*kept.thread, kept.from_me, kept.at.source), ("t", true, table::KEPT));
+        assert_eq!((&*kept.thread, kept.from_me, kept.at.source), ("t", true, KEPT));
         let record = store.read(&kept.at).unwrap();
         assert_eq!(
             (record.message.body.as_str(), record.message.id.as_str()),
@@ -55,7 +55,8 @@ fn a_message_of_mine_stays_when_it_is_overwritten() {
     // It is never appended again, and is no loss once it is back.
     let before = read(&project.log("t"));
     let text =
-        String::from_utf8(again.kept.read(0, fresh.one(&id).at.len as usize).unwrap()).unwrap();
+        String::from_utf8(again.format.kept.read(0, fresh.one(&id).at.len as usize).unwrap())
+            .unwrap();
     let line = super::super::lost::record(&text).unwrap().message.to_owned();
     let prepared = Prepared {
         to: "agent".into(),
@@ -68,7 +69,7 @@ fn a_message_of_mine_stays_when_it_is_overwritten() {
     assert_eq!(read(&project.log("t")), before);
     std::fs::write(project.log("t"), format!("{before}{line}\n")).unwrap();
     follow(&again, &mut fresh, &project.log("t"));
-    assert_ne!(fresh.one(&id).at.source, table::KEPT);
+    assert_ne!(fresh.one(&id).at.source, KEPT);
     assert!(again.remarks().is_empty());
 }
 

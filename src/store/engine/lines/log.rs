@@ -1,4 +1,4 @@
-//! `messages.jsonl` as a run of lines, and what is counted of them.
+//! A log as a run of lines, and how far it was read.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -7,57 +7,37 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use super::line::Line;
-use crate::model::Timestamp;
 use crate::store::fs::{MAX_RECORD, read_at_most};
 
-/// Bytes read at once: they, and what is found in them, fit the processor's cache.
+/// Bytes read at once: they, and what is found in them, fit the processor's cache, and no index is
+/// locked for longer than one batch takes.
 const CHUNK: usize = 256 << 10;
-/// A longer line stops the reading.
-const MAX_LINE: usize = MAX_RECORD;
+/// A line longer than this is no message; it is passed over without keeping it in memory.
+pub const MAX_LINE: usize = MAX_RECORD;
 /// Bytes before a position, and at the beginning, that must be the same for the position to hold.
 const PRINT: u64 = 4096;
+/// The print of no bytes at all.
+const NONE: u64 = u64::MAX;
 
-/// The four derived numbers of a thread (formats/atsf.md, section 6).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stats {
-    /// Lines that are messages.
-    pub messages: u64,
-    /// Those of the role `user`.
-    pub user: u64,
-    /// Those of the role `agent`.
-    pub agent: u64,
-    /// Those of the role `system`, which have no number of their own.
-    pub system: u64,
-    /// Tool calls of all of them.
-    pub calls: u64,
-}
+/// The byte order mark some editors put before a text.
+pub const BOM: char = '\u{feff}';
 
-/// How far a log was read, and what was counted.
+/// How far a log was read, and what its format counted on the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Tally {
+pub struct Tally<C> {
     /// Next byte to read; always at the start of a line.
     pub offset: u64,
     /// Lines before it.
     pub lines: u64,
-    pub stats: Stats,
     /// The time of the last message that has one, in milliseconds.
     pub last_time: Option<i64>,
-    /// The time in the name of the last message.
-    pub name_time: Option<i64>,
+    /// What the format counts.
+    pub count: C,
     /// Print of the bytes before the offset.
     print: u64,
 }
 
-/// A line and where it stands.
-pub(super) struct Piece<'a> {
-    pub offset: u64,
-    /// Its length in bytes, without the newline.
-    pub len: u32,
-    pub text: Cow<'a, str>,
-}
-
-impl Tally {
+impl<C> Tally<C> {
     /// Whether the bytes before the position are those that were counted.
     pub fn fits(&self, file: &File, size: u64) -> bool {
         size >= self.offset && print(file, self.offset).is_ok_and(|print| print == self.print)
@@ -65,29 +45,12 @@ impl Tally {
 
     /// Notes the bytes before the position.
     pub fn seal(&mut self, file: &File) {
-        // One that cannot be read fits nothing later.
-        self.print = print(file, self.offset).unwrap_or(u64::MAX);
+        self.print = print(file, self.offset).unwrap_or(NONE);
     }
 
-    /// Counts a message; its time and the time in its name. A message whose time is none has that of
-    /// the one before, or `else_time`.
-    pub fn count(&mut self, line: &Line<'_>, else_time: Timestamp) -> (Timestamp, Timestamp) {
-        self.stats.messages += 1;
-        match &*line.role {
-            "user" => self.stats.user += 1,
-            "agent" => self.stats.agent += 1,
-            "system" => self.stats.system += 1,
-            _ => {}
-        }
-        self.stats.calls += line.call_count();
-        let own = line.when().time();
-        let before = self.last_time.map_or(else_time, Timestamp::from_millis);
-        let time = own.unwrap_or(before);
-        self.last_time = own.map(Timestamp::millis).or(self.last_time);
-        let after = self.name_time.map(|before| Timestamp::from_millis(before).plus_millis(1));
-        let name = after.map_or(time, |after| after.max(time));
-        self.name_time = Some(name.millis());
-        (time, name)
+    /// Makes the position one that no file fits.
+    pub fn spoil(&mut self) {
+        self.print = NONE;
     }
 }
 
@@ -104,23 +67,27 @@ fn print(file: &File, offset: u64) -> io::Result<u64> {
     Ok(XxHash3_64::oneshot(&bytes) >> 1)
 }
 
-/// Reads from a position to `end` and hands out runs of complete lines with their offsets; answers
-/// with where the last line starts that has no newline, and its bytes.
-///
-/// # Errors
-/// As the system gave it; `InvalidData` for a line that is too long to be one.
-pub(super) fn read_lines(
+/// What [`read_lines`] hands out, with where it begins.
+pub enum Run<'a> {
+    /// Complete lines.
+    Lines(&'a [u8], u64),
+    /// A line of that many bytes, which are too many.
+    TooLong(u64, u64),
+}
+
+/// Reads from a position to `end` and hands out what it finds; answers with where the last line starts
+/// that has no newline, and its bytes.
+pub fn read_lines(
     file: &File,
     from: u64,
     end: u64,
-    mut each: impl FnMut(&[u8], u64),
+    mut each: impl FnMut(Run<'_>),
 ) -> io::Result<(u64, Vec<u8>)> {
     let (mut offset, mut buf): (u64, Vec<u8>) = (from, Vec::new());
     loop {
         let carry = buf.len();
         let at = offset + carry as u64;
-        // Doubling, so that a long line is not searched again and again.
-        let want = (CHUNK.max(carry) as u64).min(end.saturating_sub(at)) as usize;
+        let want = (CHUNK as u64).min(end.saturating_sub(at)) as usize;
         if want == 0 {
             return Ok((offset, buf));
         }
@@ -130,21 +97,59 @@ pub(super) fn read_lines(
         if got == 0 {
             return Ok((offset, buf));
         }
+        // What was carried over holds no newline.
         let fresh = buf.get(carry..).unwrap_or_default();
         let complete = memchr::memrchr(b'\n', fresh).map_or(0, |i| carry + i + 1);
         if complete > 0 {
-            each(buf.get(..complete).unwrap_or_default(), offset);
+            each(Run::Lines(buf.get(..complete).unwrap_or_default(), offset));
             offset += complete as u64;
+            // A long line stays where it is: else each piece of it would move what came before.
             buf.drain(..complete);
-        } else if buf.len() > MAX_LINE {
-            let text = format!("a line is longer than {} MiB", MAX_LINE >> 20);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        if buf.len() > MAX_LINE {
+            let next = next_line(file, offset + buf.len() as u64, end)?;
+            each(Run::TooLong(offset, next - offset));
+            (offset, buf) = (next, Vec::new());
         }
     }
 }
 
-/// The lines of a run. Bytes that are no UTF-8 are U+FFFD.
-pub(super) fn pieces(run: &[u8], offset: u64) -> Vec<Piece<'_>> {
+/// Where the line after this place begins.
+fn next_line(file: &File, mut at: u64, end: u64) -> io::Result<u64> {
+    let mut buf = vec![0; CHUNK];
+    loop {
+        let got = read_at_most(file, &mut buf, at)?;
+        match buf.get(..got).and_then(|b| memchr::memchr(b'\n', b)) {
+            Some(i) => return Ok(at + i as u64 + 1),
+            None if got == 0 || at >= end => return Ok(at),
+            None => at += got as u64,
+        }
+    }
+}
+
+/// A line and where it stands.
+pub struct Piece<'a> {
+    /// Its first byte.
+    pub offset: u64,
+    /// Its length in bytes, without the newline.
+    pub len: u32,
+    /// It; bytes that are no UTF-8 are U+FFFD.
+    pub text: Cow<'a, str>,
+}
+
+impl Piece<'_> {
+    /// The text without the mark that may begin a file, and how many bytes that mark has.
+    pub fn unmarked(&self) -> (&str, u32) {
+        match self.text.strip_prefix(BOM) {
+            Some(rest) if self.offset == 0 => (rest, BOM.len_utf8() as u32),
+            _ => (&self.text, 0),
+        }
+    }
+}
+
+/// The lines of a run.
+pub fn pieces(run: &[u8], offset: u64) -> Vec<Piece<'_>> {
+    // Checked once for the whole run; only a run with a flaw is looked at line by line.
     let whole = std::str::from_utf8(run).ok();
     let mut out = Vec::with_capacity(run.len() / 256 + 1);
     let mut start = 0;
@@ -173,8 +178,11 @@ mod tests {
         std::fs::write(&path, bytes).unwrap();
         let mut out = Vec::new();
         let file = File::open(&path).unwrap();
-        let (offset, tail) = read_lines(&file, from, bytes.len() as u64, |run, at| {
-            out.extend(pieces(run, at).into_iter().map(|p| (p.offset, p.text.into_owned())));
+        let (offset, tail) = read_lines(&file, from, bytes.len() as u64, |run| match run {
+            Run::Lines(run, at) => {
+                out.extend(pieces(run, at).into_iter().map(|p| (p.offset, p.text.into_owned())));
+            }
+            Run::TooLong(at, len) => out.push((at, format!("{len} bytes"))),
         })
         .unwrap();
         (out, offset, tail)
@@ -199,15 +207,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_too_long_hides_nothing() {
+        let mut bytes = b"s\n".to_vec();
+        bytes.resize(MAX_LINE + 3 * CHUNK, b'x');
+        bytes.extend_from_slice(b"\ne\n");
+        let (lines, offset, tail) = texts(&bytes, 0);
+        let len = bytes.len() - 4;
+        assert_eq!(lines[1], (2, format!("{len} bytes")));
+        assert_eq!((lines.len(), lines[2].1.as_str()), (3, "e"));
+        assert_eq!((offset, tail.len()), (bytes.len() as u64, 0));
+    }
+
+    #[test]
     fn a_position_fits_only_the_bytes_it_was_counted_in() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let fits = |tally: &Tally, bytes: &str| {
+        let fits = |tally: &Tally<()>, bytes: &str| {
             std::fs::write(&path, bytes).unwrap();
             tally.fits(&File::open(&path).unwrap(), bytes.len() as u64)
         };
         std::fs::write(&path, "one\ntwo\n").unwrap();
-        let mut tally = Tally { offset: 8, ..Tally::default() };
+        let mut tally = Tally::<()> { offset: 8, ..Tally::default() };
         tally.seal(&File::open(&path).unwrap());
         assert!(fits(&tally, "one\ntwo\n"));
         assert!(fits(&tally, "one\ntwo\nthree\n"));

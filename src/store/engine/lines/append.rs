@@ -1,0 +1,221 @@
+//! The one write to a log: one line with its newline, by one `write`, after the end of the log was
+//! mended.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::model::one_line;
+use crate::store::fs::{self, Stamp, require_regular};
+use crate::store::{StoreError, below};
+
+/// How long a lock is waited for: others have messages to send too.
+const PATIENCE: Duration = Duration::from_millis(100);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+const FILE_MODE: u32 = 0o644;
+
+/// A log in an open folder.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot<'a> {
+    /// The folder.
+    pub dir: &'a OwnedFd,
+    /// The name of the log in it.
+    pub name: &'a str,
+    /// The same as a path.
+    pub path: &'a Path,
+}
+
+impl Spot<'_> {
+    /// An error at this place.
+    pub fn failed(&self, error: impl Into<io::Error>) -> StoreError {
+        StoreError::io(self.path, error.into())
+    }
+
+    fn open_to_write(&self, more: OFlags) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
+        let mode = Mode::from_raw_mode(FILE_MODE);
+        let opened = retry_on_intr(|| rustix::fs::openat(self.dir, self.name, flags, mode))?;
+        let file = File::from(opened);
+        require_regular(&file)?;
+        Ok(file)
+    }
+
+    /// Opens the log for appending, and makes it with `create`.
+    ///
+    /// # Errors
+    /// As the system gave it; `InvalidInput` for what is no file.
+    pub fn open(&self, create: bool) -> io::Result<File> {
+        let create = if create { OFlags::CREATE } else { OFlags::empty() };
+        self.open_to_write(OFlags::APPEND | create)
+    }
+
+    /// The same, with the lock that the programs of some formats take while they append.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] if another program holds the lock.
+    pub fn lock(&self, create: bool) -> Result<File, StoreError> {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let file = self.open(create).map_err(|e| self.failed(e))?;
+            let locked = loop {
+                match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                    Ok(()) => break true,
+                    Err(Errno::WOULDBLOCK) if Instant::now() < give_up => {
+                        std::thread::sleep(LOOK_EVERY);
+                    }
+                    Err(Errno::WOULDBLOCK) => break false,
+                    Err(e) => return Err(self.failed(e)),
+                }
+            };
+            let same = below::look(self.dir, self.name).map_err(|e| self.failed(e))?.1;
+            if locked && same.same_file(&Stamp::of(&file).map_err(|e| self.failed(e))?) {
+                return Ok(file);
+            }
+            // Replaced while it was waited for, or still locked.
+            if Instant::now() >= give_up {
+                return Err(StoreError::Busy(format!(
+                    "another program holds the lock of {}; it is tried again",
+                    one_line(&self.path.to_string_lossy())
+                )));
+            }
+        }
+    }
+}
+
+/// Whether a file of this length is empty or ends in a newline.
+pub fn ends_in_newline(file: &File, len: u64) -> io::Result<bool> {
+    let mut last = [b'\n'];
+    if len > 0 {
+        fs::read_at_most(file, &mut last, len - 1)?;
+    }
+    Ok(last == *b"\n")
+}
+
+/// Appends a line to a log of this length. With `open`, the last line is ended first.
+///
+/// # Errors
+/// As the system gave it; then no reader sees half a line.
+pub fn write_line(file: &File, before: u64, open: bool, line: &str) -> io::Result<()> {
+    let start = if open { "\n" } else { "" };
+    write_once(file, format!("{start}{line}\n").as_bytes(), before)
+}
+
+/// One `write`; if the disk takes only a part of it, the part is taken back, so that no reader
+/// sees half a line.
+pub fn write_once(mut file: &File, text: &[u8], before: u64) -> io::Result<()> {
+    let written = loop {
+        match file.write(text) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => break other?,
+        }
+    };
+    if written == text.len() {
+        return Ok(());
+    }
+    // A program that takes no lock may have appended meanwhile: then cutting would take its line, and
+    // the torn part is left for readers to skip.
+    if file.metadata()?.len() == before + written as u64 {
+        file.set_len(before)?;
+    }
+    Err(io::Error::from_raw_os_error(libc::ENOSPC))
+}
+
+/// What was appended to a log and may not be on disk.
+#[derive(Debug)]
+struct Behind {
+    /// The name of the log is new.
+    new: bool,
+    /// Where it begins, and in which file.
+    from: u64,
+    file: Stamp,
+    /// The disk has failed to take it.
+    failed: bool,
+}
+
+/// What was appended and may not be on disk, by log.
+#[derive(Debug, Default)]
+pub struct Unsynced(HashMap<PathBuf, Behind>);
+
+impl Unsynced {
+    /// Notes that something was appended behind `from`.
+    pub fn add(&mut self, log: &Path, new: bool, from: u64, file: Stamp) {
+        match self.0.get_mut(log) {
+            Some(behind) if behind.file.same_file(&file) => behind.new |= new,
+            other => {
+                let new = new || other.is_some_and(|behind| behind.new);
+                self.0.insert(log.to_owned(), Behind { new, from, file, failed: false });
+            }
+        }
+    }
+
+    /// Waits until a log, and its name if that is new, are on disk: also what a killed msgfs appended,
+    /// of which nothing is known here.
+    ///
+    /// # Errors
+    /// As the system gave it; then nobody knows what of it is.
+    pub fn sync(&mut self, log: &Spot<'_>) -> Result<(), StoreError> {
+        let mut behind = self.0.get_mut(log.path);
+        let mut file = below::open_file(log.dir, log.name).map_err(|e| log.failed(e))?;
+        let stamp = Stamp::of(&file).map_err(|e| log.failed(e))?;
+        if let Some(behind) = behind.as_ref().filter(|b| b.failed && b.file.same_file(&stamp)) {
+            file = log.open_to_write(OFlags::empty()).map_err(|e| log.failed(e))?;
+            fs::write_again(&file, behind.from).map_err(|e| log.failed(e))?;
+        }
+        if let Err(e) = file.sync_data() {
+            if let Some(behind) = &mut behind {
+                behind.failed = true;
+            }
+            return Err(log.failed(e));
+        }
+        if behind.is_none_or(|behind| behind.new) {
+            fs::sync_folder(log.dir).map_err(|e| log.failed(e))?;
+        }
+        self.0.remove(log.path);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_disk_did_not_take_is_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let folder = below::open_dir(dir.path(), &[]).unwrap();
+        let spot = Spot { dir: &folder, name: "log", path: &path };
+        let mut unsynced = Unsynced::default();
+        let append = |line: &str, unsynced: &mut Unsynced| {
+            let file = spot.open(true).unwrap();
+            let stamp = Stamp::of(&file).unwrap();
+            write_line(&file, stamp.size, false, line).unwrap();
+            unsynced.add(&path, stamp.size == 0, stamp.size, stamp);
+        };
+        let fail = |unsynced: &mut Unsynced| unsynced.0.get_mut(&path).unwrap().failed = true;
+        for line in ["one", "two"] {
+            append(line, &mut unsynced);
+        }
+        fail(&mut unsynced);
+        let before = Stamp::of(&File::open(&path).unwrap()).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        unsynced.sync(&spot).unwrap();
+        let after = Stamp::of(&File::open(&path).unwrap()).unwrap();
+        assert!(after.same_file(&before) && after.mtime > before.mtime, "written");
+        assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo\n");
+        assert!(unsynced.0.is_empty());
+        // A file that was put in its place is left alone.
+        append("three", &mut unsynced);
+        fail(&mut unsynced);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, b"other\n").unwrap();
+        unsynced.sync(&spot).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"other\n");
+    }
+}

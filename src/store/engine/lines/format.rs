@@ -1,0 +1,303 @@
+//! What a format says.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Lines;
+use super::append::Unsynced;
+use super::check::{Checked, Say};
+use super::log::Tally;
+use super::scan::Scan;
+use super::table::{LogOf, Root, Table};
+use crate::model::{Draft, Timestamp};
+use crate::store::{
+    EmptyThread, Fit, Found, Kind, Location, Part, Prepared, Preparing, Record, Spec, StoreError,
+    Watermark,
+};
+
+/// What is the same for all stores of a format.
+#[derive(Debug)]
+pub struct Shape {
+    /// The format.
+    pub kind: Kind,
+    /// The folders, one in the other, below a root in which logs lie.
+    pub folder: &'static [&'static str],
+    /// The name of a log that has a folder of its own; `None` where logs lie beside each other.
+    pub file: Option<&'static str>,
+    /// The file beside a log that says what it is.
+    pub beside: Option<&'static str>,
+    /// The folder beside a log with files that its messages refer to.
+    pub parts: Option<&'static str>,
+    /// Other programs write whole logs anew in place: what has lost lines is not believed at once.
+    pub rewritten: bool,
+    /// Sync programs put copies beside a log, which have the same [key](Format::key).
+    pub copies: bool,
+    /// As `Store::whole_seconds`.
+    pub whole_seconds: bool,
+    /// Addresses are roles, threads may have an origin and messages be restated.
+    pub roles: bool,
+    /// As `Store::repeats`.
+    pub repeats: bool,
+    /// Files may go along with a message.
+    pub carries: bool,
+    /// As `Store::has_watermark`.
+    pub watermark: bool,
+    /// What follows when the folder is said to be gone.
+    pub away: &'static str,
+}
+
+impl Shape {
+    /// Whether logs lie in the root itself. It is listed at every look, which costs little, and without
+    /// it there is no store.
+    pub fn is_flat(&self) -> bool {
+        self.folder.is_empty()
+    }
+}
+
+/// What a name among the logs is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// A log, or the folder of one.
+    Log,
+    /// Something else.
+    Other,
+    /// Named like a log, but none: the rule that is broken, and how.
+    Bad(&'static str, &'static str),
+}
+
+/// What a format knows of a log.
+pub trait Facts:
+    Clone + Debug + Default + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// Whether the messages of the log are shown.
+    fn is_read(&self) -> bool {
+        true
+    }
+
+    /// The whole log is about to be read again.
+    fn restart(&mut self) {}
+}
+
+impl Facts for () {}
+
+/// A log while lines of it are read.
+pub struct Reading<'r, F: Format> {
+    /// Its number.
+    pub n: u32,
+    /// It.
+    pub log: &'r mut LogOf<F>,
+    /// What is known of all logs together.
+    pub shared: &'r mut F::Shared,
+    /// Memory to work in.
+    pub work: &'r mut F::Work,
+}
+
+/// A log-structured format.
+pub trait Format: Send + Sync + Sized + 'static {
+    /// What is the same for all stores of it.
+    const SHAPE: Shape;
+    /// What is known of a log besides how far it was read.
+    type Facts: Facts;
+    /// What is counted in a log.
+    type Count: Copy + Debug + Default + Serialize + DeserializeOwned + Send + Sync + 'static;
+    /// What is known of all logs together; kept with the table.
+    type Shared: Default + Send + Sync + 'static;
+    /// Memory for a scan to work in.
+    type Work: Default;
+    /// What was read of the file beside a log, for `check`.
+    type Head;
+
+    /// Opens a store: what the format keeps of it, its folder and who I am.
+    fn open(spec: &Spec) -> Result<(Self, PathBuf, String), StoreError>;
+
+    /// What a name is.
+    fn classify(name: &str) -> Named;
+
+    /// Who or what a log is for: what its lines are read as.
+    fn key(log: &LogOf<Self>) -> String;
+
+    /// Logs of one root are read in this order, and in that of their names.
+    fn rank(_log: &LogOf<Self>) -> i64 {
+        0
+    }
+
+    /// What people should know of a log that is there.
+    fn remark(_log: &LogOf<Self>) -> Option<String> {
+        None
+    }
+
+    /// Takes in one line of the log with this key: what it finds goes to `found`.
+    ///
+    /// # Errors
+    /// Why it is no message, in a sentence.
+    fn line<'a>(
+        store: &Lines<Self>,
+        reading: &mut Reading<'_, Self>,
+        key: &'a str,
+        text: &'a str,
+        at: Location,
+        found: &mut Vec<Found<'a>>,
+    ) -> Result<(), String>;
+
+    /// The message at a location, from its line.
+    ///
+    /// # Errors
+    /// [`StoreError::Moved`] if it is no message.
+    fn record(store: &Lines<Self>, at: &Location, text: &str) -> Result<Record, StoreError>;
+
+    /// The folders with logs; whether they are others now. `ask`: also if nothing says so.
+    fn find_roots(
+        &self,
+        dir: &Path,
+        roots: &mut Vec<Root>,
+        _ask: bool,
+        _noted: &HashSet<PathBuf>,
+    ) -> bool {
+        let new = roots.is_empty();
+        if new {
+            roots.push(Root::main(dir.to_owned()));
+        }
+        new
+    }
+
+    /// Looks at what lies beside these logs; those of which all is said differently now.
+    fn look_beside(_scan: &mut Scan<'_, Self>, _logs: &BTreeSet<u32>) -> BTreeSet<u32> {
+        BTreeSet::new()
+    }
+
+    /// A whole log was read again, or is gone; what it had and has no more is not told of yet.
+    fn reread(_scan: &mut Scan<'_, Self>, _log: u32) {}
+
+    /// All logs were looked at for the first time.
+    fn looked_at_all(_scan: &mut Scan<'_, Self>) {}
+
+    /// When the log was begun: the time of what has none.
+    fn begun(_facts: &Self::Facts) -> Timestamp {
+        Timestamp::default()
+    }
+
+    /// When the log, or the file beside it, was changed as far as that says so itself.
+    fn changed(_facts: &Self::Facts) -> Option<Timestamp> {
+        None
+    }
+
+    /// What is kept of all logs together, as bytes.
+    fn save(_shared: &Self::Shared) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// From bytes; `None` if they cannot be used.
+    fn restore(_bytes: &[u8]) -> Option<Self::Shared> {
+        Some(Self::Shared::default())
+    }
+
+    /// Reads what is kept besides the logs.
+    fn read_kept(&self, _offset: u64, _len: usize) -> Result<Vec<u8>, StoreError> {
+        Err(StoreError::Moved)
+    }
+
+    /// As `Store::open_part`.
+    fn open_part(_: &Lines<Self>, _: &Location, name: &str) -> Result<Part, StoreError> {
+        Err(StoreError::io(Path::new(name), io::ErrorKind::NotFound.into()))
+    }
+
+    /// Whether a file of this name in [`Shape::parts`] is shown.
+    fn is_part(_name: &str) -> bool {
+        false
+    }
+
+    /// Whether a log, or its folder, is shown in `raw/`.
+    fn is_raw(log: &LogOf<Self>) -> bool {
+        !log.gone
+    }
+
+    /// As `Store::empty_threads`.
+    fn empty_threads(_table: &Table<Self>) -> Vec<EmptyThread> {
+        Vec::new()
+    }
+
+    /// As `Store::remarks`, for a store that was looked at.
+    fn remarks(_store: &Lines<Self>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Folders besides those of logs in which a change matters.
+    fn watched(&self, _dir: &Path) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// Whether a change of this name, which is not that of a log, matters.
+    fn tells(_store: &Lines<Self>, _folder: &Path, _name: &str) -> bool {
+        false
+    }
+
+    /// As `Store::fits`.
+    fn fits(address: &str) -> Fit;
+
+    /// As `Store::registered`.
+    fn registered(store: &Lines<Self>, address: &str) -> bool;
+
+    /// As `Store::default_recipient`.
+    fn default_recipient(_me: &str) -> Option<String> {
+        None
+    }
+
+    /// As `Store::prepare`.
+    fn prepare(
+        store: &Lines<Self>,
+        draft: &Draft,
+        with: &Preparing<'_>,
+    ) -> Result<Vec<Prepared>, StoreError>;
+
+    /// As `Store::appendable`, but for the room on the disk.
+    fn appendable(_store: &Lines<Self>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// As `Store::append`.
+    fn append(
+        store: &Lines<Self>,
+        message: &Prepared,
+        unsynced: &mut Unsynced,
+    ) -> Result<(), StoreError>;
+
+    /// As `Store::sync`, for what an append does not wait for itself.
+    fn sync(_store: &Lines<Self>, _unsynced: &mut Unsynced) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// As `Store::deliver`.
+    fn deliver(_store: &Lines<Self>) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    /// As `Store::repair`.
+    fn repair(_store: &Lines<Self>) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// As `Store::watermark`.
+    fn watermark(_store: &Lines<Self>) -> Option<Watermark> {
+        None
+    }
+
+    /// As `Store::set_watermark`.
+    fn set_watermark(_: &Lines<Self>, _: &Watermark) -> Result<Option<Watermark>, StoreError> {
+        Ok(None)
+    }
+
+    /// Checks a log's name and what lies beside it; `None` if the log is nothing to check.
+    fn check_head(name: &str, dir: &OwnedFd, say: &mut Say<'_>) -> Option<Self::Head>;
+
+    /// Checks one line, and counts it.
+    fn check_line(store: &Lines<Self>, line: &mut Checked<'_, Self>);
+
+    /// Checks what was said of a log against what was counted in it.
+    fn check_counted(_head: &Self::Head, _tally: &Tally<Self::Count>, _say: &mut Say<'_>) {}
+}

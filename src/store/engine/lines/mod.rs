@@ -1,0 +1,386 @@
+//! The engine for stores in which a message is a line of a log that only grows.
+//!
+//! - [`log`]: a log as a run of lines, and how far it was read. `table`: all logs.
+//! - `survey`: which logs may have changed. `scan`: what happened to them, and reading them.
+//! - `read`: one message. `append`: a new one. `raw`, `check`: the files themselves.
+//!
+//! A format ([`Format`]) says what the name of a log means, what a line says, and what is appended.
+
+pub mod append;
+pub mod check;
+mod format;
+pub mod log;
+mod raw;
+mod read;
+pub mod scan;
+mod survey;
+pub mod table;
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
+use std::fmt::Debug;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::model::locks::{Level, Mutex, RwLock};
+use crate::model::{Claim, Draft, Timestamp, one_line};
+use crate::store::fs::{self, Fault};
+use crate::store::{
+    EmptyThread, Fit, Kind, Location, Part, Prepared, Preparing, RawEntry, Record, Sink, Spec,
+    Store, StoreError, Violation, Watermark,
+};
+use append::Unsynced;
+pub use format::{Facts, Format, Named, Reading, Shape};
+use table::{Root, Source, Table};
+
+/// Lines of one kind that are shown to people.
+const SHOWN: usize = 50;
+/// Single files remembered as being in trouble.
+const MAX_TROUBLE: usize = 1000;
+
+/// A store of logs.
+pub struct Lines<F: Format> {
+    name: String,
+    /// The store's folder.
+    pub(crate) dir: PathBuf,
+    /// Who I am in it.
+    pub(crate) me: String,
+    /// What the format keeps of it.
+    pub(crate) format: F,
+    pub(crate) table: RwLock<Table<F>>,
+    /// One scan at a time; set once everything was listed.
+    scanning: Mutex<bool>,
+    /// Paths that changed since the last scan.
+    noted: Mutex<HashSet<PathBuf>>,
+    /// By path: what is wrong with it, in words.
+    trouble: RwLock<BTreeMap<String, String>>,
+    fault: Fault,
+    /// One append at a time; what of it may not be on disk.
+    appending: Mutex<Unsynced>,
+}
+
+impl<F: Format> Debug for Lines<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct(F::SHAPE.kind.as_str())
+            .field("dir", &self.dir)
+            .field("me", &self.me)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<F: Format> Lines<F> {
+    /// Opens a store.
+    pub fn open(spec: &Spec) -> Result<Self, StoreError> {
+        let (format, dir, me) = F::open(spec)?;
+        Ok(Self {
+            name: spec.name.clone(),
+            dir,
+            me,
+            format,
+            table: RwLock::at(Level::Table, Table::default()),
+            scanning: Mutex::at(Level::Store, false),
+            noted: Mutex::default(),
+            trouble: RwLock::default(),
+            fault: Fault::default(),
+            appending: Mutex::at(Level::Store, Unsynced::default()),
+        })
+    }
+
+    /// Has the next scan look at a path.
+    pub(crate) fn remember(&self, path: &Path) {
+        self.noted.lock().insert(path.to_owned());
+    }
+
+    fn take_noted(&self) -> HashSet<PathBuf> {
+        std::mem::take(&mut *self.noted.lock())
+    }
+
+    /// Notes, or with `None` forgets, what is wrong with a file or folder.
+    pub(crate) fn set_trouble(&self, path: &str, what: Option<String>) {
+        if what.is_none() && !self.trouble.read().contains_key(path) {
+            return;
+        }
+        let mut trouble = self.trouble.write();
+        match what {
+            Some(what) if trouble.len() < MAX_TROUBLE => {
+                drop(trouble.insert(path.to_owned(), what));
+            }
+            Some(_) => {}
+            None => drop(trouble.remove(path)),
+        }
+    }
+
+    /// Notes that something cannot be read now.
+    pub(crate) fn cannot(&self, path: &str, what: &str, error: &io::Error) {
+        self.fault.note(error);
+        self.set_trouble(path, Some(format!("cannot {what}: {error}")));
+    }
+
+    /// The roots as of the last look, or before the first one.
+    pub(crate) fn roots(&self) -> Vec<Root> {
+        let roots = self.table.read().roots.clone();
+        if roots.is_empty() { vec![Root::main(self.dir.clone())] } else { roots }
+    }
+
+    /// A path below a root down to which folders lead to the logs, as far as they exist.
+    fn deepest(root: &Root) -> PathBuf {
+        let down = (0..=F::SHAPE.folder.len()).rev();
+        let mut paths = down.map(|depth| {
+            F::SHAPE.folder.iter().take(depth).fold(root.path.clone(), |path, part| path.join(part))
+        });
+        paths.find(|path| path.is_dir()).unwrap_or_else(|| root.path.clone())
+    }
+}
+
+/// The first lines, and how many more there are.
+fn cut(mut lines: Vec<String>) -> Vec<String> {
+    let more = lines.len().saturating_sub(SHOWN);
+    lines.truncate(SHOWN);
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    lines
+}
+
+impl<F: Format> Store for Lines<F> {
+    fn kind(&self) -> Kind {
+        F::SHAPE.kind
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn me(&self) -> &str {
+        &self.me
+    }
+
+    fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn whole_seconds(&self) -> bool {
+        F::SHAPE.whole_seconds
+    }
+
+    fn max_body(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn roles(&self) -> bool {
+        F::SHAPE.roles
+    }
+
+    fn origins(&self) -> bool {
+        F::SHAPE.roles
+    }
+
+    fn empty_threads(&self) -> Vec<EmptyThread> {
+        F::empty_threads(&self.table.read())
+    }
+
+    fn note(&self, path: &Path) {
+        self.remember(path);
+    }
+
+    fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
+        scan::scan(self, &mut self.scanning.lock(), full, sink)
+    }
+
+    fn is_failing(&self) -> bool {
+        self.fault.is_set()
+    }
+
+    fn save(&self) -> Vec<u8> {
+        self.table.read().save()
+    }
+
+    fn restore(&self, saved: &[u8]) -> bool {
+        let Some(table) = Table::restore(saved) else { return false };
+        // The folders are walked again: only what has changed since is read.
+        *self.scanning.lock() = false;
+        *self.table.write() = table;
+        true
+    }
+
+    fn reset(&self) {
+        let mut listed = self.scanning.lock();
+        *listed = false;
+        *self.table.write() = Table::default();
+        self.take_noted();
+    }
+
+    /// The folders of logs; of a root that has none yet, the folder in which they will appear.
+    fn watched(&self) -> Vec<PathBuf> {
+        let mut out = self.format.watched(&self.dir);
+        let roots = self.roots();
+        let shown = |root: &&Root| root.here || root.is_main();
+        out.extend(roots.iter().filter(shown).map(Self::deepest));
+        if F::SHAPE.file.is_some() {
+            let table = self.table.read();
+            for (n, _) in table.numbered().filter(|(_, log)| !log.gone) {
+                let place = table.place(n);
+                out.extend(place.map(|(root, parts)| parts.iter().fold(root, |p, s| p.join(s))));
+            }
+        }
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    fn concerns(&self, folder: &Path, name: &OsStr) -> bool {
+        // What is not UTF-8 is told of.
+        let Some(name) = name.to_str() else { return true };
+        let of_root = self.roots().iter().find_map(|root| {
+            let below = folder.strip_prefix(&root.path).ok()?;
+            let mut parts = below.iter();
+            for part in F::SHAPE.folder {
+                match parts.next() {
+                    None => return Some(name == *part),
+                    Some(taken) if taken == *part => {}
+                    Some(_) => return None,
+                }
+            }
+            match (parts.next(), parts.next()) {
+                (None, _) => Some(F::classify(name) != Named::Other),
+                (Some(_), None) => Some([F::SHAPE.file, F::SHAPE.beside].contains(&Some(name))),
+                _ => None,
+            }
+        });
+        of_root.unwrap_or(false) || F::tells(self, folder, name)
+    }
+
+    fn health(&self) -> Vec<String> {
+        if let Some(gone) = fs::away_line(&self.dir) {
+            return vec![format!("{gone}{}", F::SHAPE.away)];
+        }
+        let mut out: Vec<String> = Vec::new();
+        {
+            let table = self.table.read();
+            for log in table.logs.iter().filter(|log| !log.gone) {
+                let Some(what) = F::remark(log) else { continue };
+                out.push(format!("{} {what}", one_line(&table.raw_path(log, F::SHAPE.beside))));
+            }
+        }
+        let trouble = self.trouble.read();
+        out.extend(trouble.iter().map(|(path, what)| format!("{} {what}", one_line(path))));
+        cut(out)
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        // While a scan is under way nobody waits for it; then the last one counts.
+        if self.scanning.try_lock().is_some_and(|listed| !*listed) {
+            return Vec::new();
+        }
+        cut(F::remarks(self))
+    }
+
+    fn source_path(&self, source: u32) -> Option<String> {
+        let table = self.table.read();
+        match Source::of(source) {
+            Source::Kept => None,
+            Source::Log(n) => Some(table.raw_path(table.get(n)?, F::SHAPE.file)),
+            Source::Beside(n) => Some(table.raw_path(table.get(n)?, F::SHAPE.beside)),
+        }
+    }
+
+    fn read(&self, at: &Location) -> Result<Record, StoreError> {
+        self.with_line(at, |text| F::record(self, at, text))
+    }
+
+    fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
+        self.bytes_at(at, limit)
+    }
+
+    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
+        F::open_part(self, at, name)
+    }
+
+    fn fits(&self, address: &str) -> Fit {
+        F::fits(address)
+    }
+
+    fn registered(&self, address: &str) -> bool {
+        F::registered(self, address)
+    }
+
+    fn default_recipient(&self) -> Option<String> {
+        F::default_recipient(&self.me)
+    }
+
+    fn carries(&self, files: &[(String, u64)]) -> Result<(), StoreError> {
+        // How large a file may be is for the mount to say.
+        if files.is_empty() || F::SHAPE.carries {
+            return Ok(());
+        }
+        Err(StoreError::Invalid(format!(
+            "Attach: a message in the store {} carries text only; put the file where the recipient \
+             can read it and name its path in the text",
+            self.name
+        )))
+    }
+
+    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
+        F::prepare(self, draft, with)
+    }
+
+    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
+        F::appendable(self)?;
+        fs::room_for(&self.dir, bytes).map_err(|e| StoreError::io(&self.dir, e))
+    }
+
+    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
+        F::append(self, message, &mut self.appending.lock())
+    }
+
+    fn repeats(&self) -> bool {
+        F::SHAPE.repeats
+    }
+
+    fn deliver(&self) -> Result<bool, StoreError> {
+        let _one = self.appending.lock();
+        F::deliver(self)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        F::sync(self, &mut self.appending.lock())
+    }
+
+    fn has_watermark(&self) -> bool {
+        F::SHAPE.watermark
+    }
+
+    fn watermark(&self) -> Option<Watermark> {
+        F::watermark(self)
+    }
+
+    fn set_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
+        F::set_watermark(self, mark)
+    }
+
+    fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
+        self.list_raw(folder)
+    }
+
+    fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
+        self.newest_raw(folder)
+    }
+
+    fn raw_open(&self, path: &str) -> io::Result<File> {
+        self.open_raw(path)
+    }
+
+    fn repair(&self) -> Result<Vec<String>, StoreError> {
+        let _one = self.appending.lock();
+        F::repair(self)
+    }
+
+    fn check(
+        &self,
+        verify: &dyn Fn(&Claim) -> Option<String>,
+        report: &mut dyn FnMut(Violation),
+    ) -> Result<(), StoreError> {
+        self.check_logs(verify, report)
+    }
+}

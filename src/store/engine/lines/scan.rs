@@ -1,0 +1,516 @@
+//! Following the logs.
+//!
+//! What bites here, and how it is met:
+//!
+//! 1. Logs grow under us: a line counts when its newline is there, or when it is complete; the position
+//!    never moves past an unterminated line, so the rest of it is read next time.
+//! 2. Logs are replaced by rename, truncated, or rewritten in place: a position holds as long as the log
+//!    is the same file, longer, and the bytes before it are the same. Else the log is read again from
+//!    its start, and the index drops what is not found.
+//! 3. A program that rewrites a log in place leaves it empty or short for a moment. Where programs do so
+//!    ([`Shape::rewritten`](super::Shape)), what has lost lines is looked at again for up to [`GRACE`],
+//!    and until then nothing that was in it vanishes. A scan then lasts up to a second longer, and goes
+//!    on taking in what is noted meanwhile.
+//! 4. Copies that sync programs put beside a log are read after it, and again whenever it is, so that a
+//!    message in both is located in the log itself.
+//! 5. One bad line, file or folder never hides another: it is rejected, or named in `health`.
+//! 6. What cannot be read now keeps what was read of it; so does a folder that is not there.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::FileType;
+
+use super::log::{MAX_LINE, Piece, Run, Tally, pieces, read_lines};
+use super::table::{LogOf, Source};
+use super::{Format, Lines, Reading};
+use crate::model::{Timestamp, one_line};
+use crate::store::fs::{self, Stamp};
+use crate::store::{Found, Location, Rejected, Sink, StoreError, all_from, below};
+
+/// How long a log that lost lines is not believed.
+const GRACE: Duration = Duration::from_secs(1);
+/// How often it is looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What happened to a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Same,
+    /// It is like this now: what is behind the position is new.
+    Grown(Stamp),
+    /// It is not what was read before, or all of it is said differently. `fewer`: it has lost lines.
+    Other {
+        stamp: Stamp,
+        fewer: bool,
+    },
+    Gone,
+    /// It cannot be read now, or is not believed yet.
+    Unknown,
+}
+
+/// Reports everything new. See the module for the rules.
+pub(super) fn scan<F: Format>(
+    store: &Lines<F>,
+    listed: &mut bool,
+    full: bool,
+    sink: &mut dyn Sink,
+) -> Result<(), StoreError> {
+    let first = !*listed;
+    let mut scan = Scan {
+        store,
+        sink,
+        again: BTreeSet::new(),
+        waiting: HashMap::new(),
+        folders: HashMap::new(),
+        work: F::Work::default(),
+        done: 0,
+        total: 0,
+    };
+    let work = scan.survey(full || first || F::SHAPE.is_flat())?;
+    *listed = true;
+    scan.run(&work);
+    while !scan.waiting.is_empty() {
+        std::thread::sleep(LOOK_EVERY);
+        let mut work = scan.survey(false)?;
+        work.extend(scan.waiting.keys().filter_map(|source| source.log()));
+        scan.run(&work);
+        // What nobody asks for any more, since its whole folder went, is not waited for.
+        scan.waiting.retain(|_, since| since.elapsed() < GRACE * 2);
+    }
+    if first {
+        F::looked_at_all(&mut scan);
+    }
+    Ok(())
+}
+
+/// A scan under way.
+pub struct Scan<'a, F: Format> {
+    /// What is scanned.
+    pub store: &'a Lines<F>,
+    /// Who is told.
+    pub sink: &'a mut dyn Sink,
+    /// Logs that must be read again because of what was found in others.
+    pub again: BTreeSet<u32>,
+    /// Files that vanished or lost lines, and since when.
+    waiting: HashMap<Source, Instant>,
+    /// The folders with logs that are open, by root.
+    pub(super) folders: HashMap<u32, Rc<OwnedFd>>,
+    work: F::Work,
+    done: u64,
+    total: u64,
+}
+
+impl<F: Format> Scan<'_, F> {
+    fn run(&mut self, work: &BTreeSet<u32>) {
+        let retold = F::look_beside(self, work);
+        let mut order: Vec<u32> = work.union(&retold).copied().collect();
+        {
+            // The same on every machine, for who is read first may matter.
+            let table = self.store.table.read();
+            let place = |l: &LogOf<F>| (l.root, F::rank(l), l.name.clone());
+            order.sort_by_cached_key(|n| table.get(*n).map(place));
+        }
+        self.take(&order, &retold);
+        while let Some(n) = self.again.pop_first() {
+            self.take(&[n], &BTreeSet::from([n]));
+        }
+        self.folders.clear();
+        self.total = self.done;
+    }
+
+    /// Brings the messages of these logs up to date; those of `retold` are all reported again.
+    fn take(&mut self, order: &[u32], retold: &BTreeSet<u32>) {
+        let changes: HashMap<u32, Change> =
+            order.iter().map(|n| (*n, self.examine(*n, retold.contains(n)))).collect();
+        let lost = |n: &&u32| matches!(changes.get(n), Some(Change::Other { .. } | Change::Gone));
+        let mut redo: BTreeSet<u32> =
+            order.iter().filter(lost).flat_map(|n| self.group(*n)).collect();
+        self.total += self.bytes(&changes, &redo);
+        for n in order {
+            if redo.contains(n) {
+                let group = self.group(*n);
+                redo.retain(|n| !group.contains(n));
+                self.redo(&group, &changes);
+            } else if let Some(Change::Grown(stamp)) = changes.get(n)
+                && let Some(mut log) = self.log(*n)
+            {
+                self.sink.resume(Source::Log(*n).number());
+                // What could not be read is told, and read with the next scan.
+                let _ = self.read(*n, &mut log, stamp, false);
+            }
+        }
+    }
+
+    fn log(&self, n: u32) -> Option<LogOf<F>> {
+        self.store.table.read().get(n).cloned()
+    }
+
+    /// The logs that are read again together, the first one first.
+    fn group(&self, n: u32) -> Vec<u32> {
+        if !F::SHAPE.copies {
+            return vec![n];
+        }
+        let table = self.store.table.read();
+        let key = table.get(n).map(F::key);
+        let mut group: Vec<(u32, &LogOf<F>)> =
+            table.numbered().filter(|(_, log)| Some(F::key(log)) == key).collect();
+        group.sort_by(|(_, a), (_, b)| (F::rank(a), &a.name).cmp(&(F::rank(b), &b.name)));
+        group.into_iter().map(|(n, _)| n).collect()
+    }
+
+    /// How much is to be read.
+    fn bytes(&self, changes: &HashMap<u32, Change>, redo: &BTreeSet<u32>) -> u64 {
+        let table = self.store.table.read();
+        let bytes = |(n, change): (&u32, &Change)| match change {
+            Change::Grown(stamp) if !redo.contains(n) => {
+                stamp.size.saturating_sub(table.get(*n).map_or(0, |log| log.tally.offset))
+            }
+            Change::Grown(stamp) | Change::Other { stamp, .. } => stamp.size,
+            Change::Same if redo.contains(n) => {
+                table.get(*n).and_then(|log| log.stamp).map_or(0, |stamp| stamp.size)
+            }
+            _ => 0,
+        };
+        changes.iter().map(bytes).sum()
+    }
+
+    /// The folder of a root in which its logs lie.
+    pub(super) fn root_folder(&mut self, n: u32) -> io::Result<Rc<OwnedFd>> {
+        if let Some(dir) = self.folders.get(&n) {
+            return Ok(Rc::clone(dir));
+        }
+        let root = self.store.table.read().roots.get(n as usize).cloned();
+        let root = root.filter(|root| root.here).ok_or(io::ErrorKind::NotFound)?;
+        let dir = Rc::new(below::open_dir(&root.path, F::SHAPE.folder)?);
+        self.folders.insert(n, Rc::clone(&dir));
+        Ok(dir)
+    }
+
+    /// The folder in which a log lies.
+    pub fn folder(&mut self, log: &LogOf<F>) -> io::Result<Rc<OwnedFd>> {
+        let dir = self.root_folder(log.root)?;
+        match F::SHAPE.file {
+            None => Ok(dir),
+            Some(_) => Ok(Rc::new(below::step(&dir, &log.name)?)),
+        }
+    }
+
+    /// Whether the root a log lies in is the store's own and not there: then nothing in it is gone.
+    pub fn is_away(&self, log: &LogOf<F>) -> bool {
+        log.root == 0 && fs::is_away(&self.store.dir)
+    }
+
+    /// Tells what happened to a log since it was last read.
+    fn examine(&mut self, n: u32, retold: bool) -> Change {
+        let Some(log) = self.log(n) else { return Change::Same };
+        let source = Source::Log(n);
+        let gone = if log.stamp.is_some() { Change::Gone } else { Change::Same };
+        if !log.is_read() {
+            self.believe(source);
+            return gone;
+        }
+        let path = log.path(F::SHAPE.file);
+        self.store.set_trouble(&path, None);
+        let dir = match self.folder(&log) {
+            Ok(dir) => dir,
+            Err(e) => {
+                if !fs::is_absent(&e) {
+                    self.store.cannot(&path, "be read", &e);
+                }
+                return Change::Unknown;
+            }
+        };
+        match below::look(&dir, F::SHAPE.file.unwrap_or(&log.name)) {
+            Ok((FileType::RegularFile, stamp)) => self.compare(n, &log, &dir, stamp, retold),
+            Ok((kind, _)) => {
+                let what = format!("is skipped: it is {}, not a file", below::describe_type(kind));
+                self.store.set_trouble(&path, Some(what));
+                self.believe(source);
+                gone
+            }
+            Err(e) if !fs::is_absent(&e) => {
+                self.store.cannot(&path, "be read", &e);
+                Change::Unknown
+            }
+            Err(_) if gone == Change::Same => gone,
+            Err(_) if self.is_away(&log) => Change::Unknown,
+            Err(_) if F::SHAPE.rewritten && self.must_wait(source, &stamp_of(&dir)) => {
+                Change::Unknown
+            }
+            Err(_) => gone,
+        }
+    }
+
+    fn compare(
+        &mut self,
+        n: u32,
+        log: &LogOf<F>,
+        dir: &OwnedFd,
+        stamp: Stamp,
+        retold: bool,
+    ) -> Change {
+        let source = Source::Log(n);
+        let Some(old) = log.stamp.filter(|old| *old != stamp || retold) else {
+            self.believe(source);
+            return if log.stamp.is_some() { Change::Same } else { Change::Grown(stamp) };
+        };
+        let file = match below::open_file(dir, F::SHAPE.file.unwrap_or(&log.name)) {
+            Ok(file) => file,
+            Err(e) => {
+                self.store.cannot(&log.path(F::SHAPE.file), "be read", &e);
+                return if fs::is_absent(&e) { Change::Gone } else { Change::Unknown };
+            }
+        };
+        // A last line that was delivered without its newline may have become another.
+        let longer = old.same_file(&stamp) && stamp.size > old.size && !log.tail;
+        if longer && !retold && log.tally.fits(&file, stamp.size) {
+            self.believe(source);
+            return Change::Grown(stamp);
+        }
+        let fewer = F::SHAPE.rewritten && has_fewer_lines(&file, &stamp, &log.tally);
+        if fewer && self.must_wait(source, &stamp) {
+            return Change::Unknown;
+        }
+        self.believe(source);
+        Change::Other { stamp, fewer }
+    }
+
+    /// Whether something that vanished a moment ago is not believed yet.
+    pub fn must_wait(&mut self, file: Source, changed: &Stamp) -> bool {
+        let since = *self.waiting.entry(file).or_insert_with(Instant::now);
+        let changed = i64::try_from(changed.mtime.div_euclid(1_000_000)).unwrap_or_default();
+        let young = Timestamp::now().millis() - changed < GRACE.as_millis() as i64;
+        if young && since.elapsed() < GRACE {
+            return true;
+        }
+        self.believe(file);
+        false
+    }
+
+    /// A file is what it looks like.
+    pub fn believe(&mut self, file: Source) {
+        self.waiting.remove(&file);
+    }
+
+    /// Reads logs again from the start, but for those of which nothing is known.
+    fn redo(&mut self, group: &[u32], changes: &HashMap<u32, Change>) {
+        let known = |n: &&u32| changes.get(n) != Some(&Change::Unknown);
+        let group: Vec<u32> = group.iter().filter(known).copied().collect();
+        let sources: Vec<u32> = group.iter().map(|n| Source::Log(*n).number()).collect();
+        self.sink.begin_rescan(&sources);
+        let mut whole = true;
+        for n in &group {
+            let Some(log) = self.log(*n) else { continue };
+            let read = match (changes.get(n), log.stamp) {
+                (Some(Change::Other { stamp, fewer }), _) => {
+                    let lines = if *fewer { 0 } else { log.tally.lines };
+                    self.read_again(*n, log, *stamp, lines)
+                }
+                (Some(Change::Grown(stamp)), _) => self.read_again(*n, log, *stamp, 0),
+                // Not changed itself, but another one of this group was.
+                (Some(Change::Same) | None, Some(stamp)) => self.read_again(*n, log, stamp, 0),
+                _ => Err(io::ErrorKind::NotFound.into()),
+            };
+            match read {
+                Err(e) if fs::is_absent(&e) => self.close(*n),
+                read => whole &= read.is_ok(),
+            }
+        }
+        if whole {
+            for n in &group {
+                F::reread(self, *n);
+            }
+            self.sink.end_rescan(&sources);
+        } else {
+            self.sink.keep(&sources);
+        }
+    }
+
+    /// The messages of a log are not to be seen any more.
+    fn close(&self, n: u32) {
+        let Some(mut log) = self.log(n) else { return };
+        log.restart();
+        log.stamp = None;
+        self.store.table.write().put(n, log);
+    }
+
+    /// Reads a whole log. One that is rewritten meanwhile may end early, with fewer `lines` than it
+    /// had, or be two logs in one.
+    fn read_again(
+        &mut self,
+        n: u32,
+        mut log: LogOf<F>,
+        stamp: Stamp,
+        lines: u64,
+    ) -> io::Result<()> {
+        let until = Instant::now() + GRACE;
+        loop {
+            log.restart();
+            self.read(n, &mut log, &stamp, true)?;
+            let fits = |file: File| log.tally.fits(&file, u64::MAX);
+            let torn =
+                F::SHAPE.rewritten && (log.tally.lines < lines || !self.open(&log).is_ok_and(fits));
+            if !torn || Instant::now() >= until {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn open(&mut self, log: &LogOf<F>) -> io::Result<File> {
+        below::open_file(&*self.folder(log)?, F::SHAPE.file.unwrap_or(&log.name))
+    }
+
+    /// Reads a log that was as `seen` says from where it was read before. What cannot be read to its end
+    /// goes on there with the next scan, or `again` from its start.
+    fn read(&mut self, n: u32, log: &mut LogOf<F>, seen: &Stamp, again: bool) -> io::Result<()> {
+        let read = self.open(log).and_then(|file| {
+            let stamp = Stamp::of(&file)?;
+            if !stamp.same_file(seen) {
+                return Err(io::Error::other("it was replaced a moment ago"));
+            }
+            let read = self.read_open(n, log, &file, stamp.size);
+            log.stamp = Some(stamp);
+            log.tally.seal(&file);
+            if read.is_err() {
+                // Not the stamp of a file that was read.
+                log.stamp = Some(Stamp { ctime: 0, size: log.tally.offset, ..stamp });
+                if again {
+                    log.tally.spoil();
+                }
+            }
+            self.store.table.write().put(n, log.clone());
+            read
+        });
+        if let Err(e) = &read {
+            self.store.cannot(&log.path(F::SHAPE.file), "be read to its end", e);
+        }
+        read
+    }
+
+    fn read_open(&mut self, n: u32, log: &mut LogOf<F>, file: &File, end: u64) -> io::Result<()> {
+        let key = F::key(log);
+        let (_, tail) = read_lines(file, log.tally.offset, end, |run| {
+            let read = match run {
+                Run::Lines(run, offset) => {
+                    self.batch(n, log, &key, &pieces(run, offset), false);
+                    run.len() as u64
+                }
+                Run::TooLong(offset, len) => {
+                    self.too_long(n, log, offset, len);
+                    len
+                }
+            };
+            log.tally.offset += read;
+            self.done += read;
+            self.sink.progress(self.done, self.total.max(self.done));
+        })?;
+        if !tail.trim_ascii().is_empty() {
+            // It is counted when its newline comes.
+            let mut as_if = log.clone();
+            let pieces = pieces(&tail, log.tally.offset);
+            log.tail = self.batch(n, &mut as_if, &key, &pieces, true);
+            log.facts = as_if.facts;
+            log.tally.last_time = as_if.tally.last_time;
+        }
+        Ok(())
+    }
+
+    fn too_long(&mut self, n: u32, log: &mut LogOf<F>, offset: u64, len: u64) {
+        log.tally.lines += 1;
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let at = Location { source: Source::Log(n).number(), offset, len };
+        let reason = format!("the line is longer than {} MiB", MAX_LINE >> 20);
+        let bad = &mut vec![rejected::<F>(at, log, reason, false)];
+        self.report(log, F::SHAPE.file, &mut Vec::new(), bad);
+    }
+
+    /// Reports a run of lines; whether the last of them is a message. `tail`: it has no newline.
+    fn batch(
+        &mut self,
+        n: u32,
+        log: &mut LogOf<F>,
+        key: &str,
+        pieces: &[Piece<'_>],
+        tail: bool,
+    ) -> bool {
+        let mut found: Vec<Found<'_>> = Vec::with_capacity(pieces.len());
+        let mut bad = Vec::new();
+        let mut is_message = false;
+        {
+            let (source, work) = (Source::Log(n).number(), &mut self.work);
+            let mut table = self.store.table.write();
+            let shared = &mut table.shared;
+            let mut reading = Reading { n, log, shared, work };
+            for piece in pieces {
+                reading.log.tally.lines += 1;
+                let (text, skipped) = piece.unmarked();
+                let offset = piece.offset + u64::from(skipped);
+                let at = Location { source, offset, len: piece.len.saturating_sub(skipped) };
+                if text.trim().is_empty() {
+                    continue;
+                }
+                let taken = F::line(self.store, &mut reading, key, text, at, &mut found);
+                is_message = taken.is_ok();
+                if let Err(why) = taken {
+                    bad.push(rejected::<F>(at, reading.log, why, tail));
+                }
+            }
+        }
+        self.report(log, F::SHAPE.file, &mut found, &mut bad);
+        is_message
+    }
+
+    /// Reports what was found in a log, or in another file of its folder.
+    pub fn report(
+        &mut self,
+        log: &LogOf<F>,
+        file: Option<&str>,
+        found: &mut Vec<Found<'_>>,
+        bad: &mut Vec<Rejected>,
+    ) {
+        if !found.is_empty() || !bad.is_empty() {
+            let path = self.store.table.read().raw_path(log, file);
+            all_from(&path, found, bad);
+            self.sink.batch(found, bad);
+        }
+    }
+}
+
+fn rejected<F: Format>(at: Location, log: &LogOf<F>, why: String, tail: bool) -> Rejected {
+    let why = one_line(&why).into_owned();
+    Rejected {
+        at,
+        line: log.tally.lines,
+        reason: if tail {
+            format!("the last line of the log is not complete yet ({why})")
+        } else {
+            why
+        },
+        time: log.last_time().unwrap_or_else(|| F::begun(&log.facts)),
+        incomplete: tail,
+        ..Rejected::default()
+    }
+}
+
+/// The stamp of an open folder.
+pub fn stamp_of(dir: &OwnedFd) -> Stamp {
+    rustix::fs::fstat(dir).map(|stat| Stamp::from(&stat)).unwrap_or_default()
+}
+
+/// Whether a log has fewer complete lines than were read of it.
+fn has_fewer_lines<C>(file: &File, stamp: &Stamp, tally: &Tally<C>) -> bool {
+    let mut lines = 0;
+    let counted = read_lines(file, 0, stamp.size, |run| {
+        lines += match run {
+            Run::Lines(run, _) => memchr::memchr_iter(b'\n', run).count() as u64,
+            Run::TooLong(..) => 1,
+        };
+    });
+    counted.is_ok() && lines < tally.lines
+}
