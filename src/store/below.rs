@@ -52,7 +52,11 @@ pub fn open_dir(base: &Path, parts: &[&str]) -> io::Result<OwnedFd> {
     Ok(dir)
 }
 
-fn step(dir: &OwnedFd, part: &str) -> io::Result<OwnedFd> {
+/// Opens a folder in a folder.
+///
+/// # Errors
+/// As [`open_dir`].
+pub fn step(dir: &OwnedFd, part: &str) -> io::Result<OwnedFd> {
     let part = component(part)?;
     Ok(retry_on_intr(|| rustix::fs::openat(dir, part, DIR_FLAGS, Mode::empty()))?)
 }
