@@ -4,7 +4,7 @@
 use std::io;
 
 use super::Ssot;
-use super::folder::{self, ACKS, IMMUTABLE, stem};
+use super::folder::{self, ACKS, IMMUTABLE, RESUMES, stem};
 use super::format::task_of;
 use super::task;
 use super::words::Role;
@@ -44,7 +44,7 @@ impl Ssot {
 
     /// Brings `tasks/` up to date where something changed; only the coordinator does.
     pub(super) fn write_tasks(&self) -> Result<bool, StoreError> {
-        let tasks = self.tasks();
+        let (base, tasks) = (&self.files.dir, self.tasks());
         let stale = std::mem::take(&mut *tasks.stale.lock());
         if tasks.role != Role::Coordinator {
             return Ok(false);
@@ -52,8 +52,9 @@ impl Ssot {
         let mut failed = None;
         let mut written = false;
         for name in stale.iter().filter(|name| super::words::is_task_id(name)) {
-            let Some(state) = tasks.states.read().get(name).cloned() else { continue };
-            match task::write(&self.files.dir, name, &state) {
+            let state = tasks.state(&self.files, name, &mut |_, _| {});
+            let state = state.map_err(|e| StoreError::io(&base.join(RESUMES).join(name), e));
+            match state.and_then(|state| task::write(base, name, &state)) {
                 Ok(changed) => written |= changed,
                 Err(e) => {
                     tasks.stale.lock().insert(name.clone());

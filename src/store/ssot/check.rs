@@ -8,8 +8,8 @@ use super::Ssot;
 use super::envelope::Message;
 use super::folder::{self, ACKS, MESSAGES, RESUMES, TASKS, is_skipped, stem};
 use super::format::task_of;
+use super::task;
 use super::words::is_task_id;
-use super::{sign, task};
 use crate::model::{Claim, one_line};
 use crate::store::engine::files::{self, Visit, What, violation};
 use crate::store::{StoreError, Violation, below};
@@ -65,8 +65,7 @@ impl Checker<'_> {
             }
             return;
         }
-        let read = sign::read(&self.store.files.dir, folder, &message.id, bytes);
-        let claim = read.unwrap_or_else(|e| Some(sign::unreadable(&e)));
+        let claim = self.store.claim(folder, &message.id, bytes);
         if let Some(wrong) = claim.and_then(|claim| (self.verify)(&claim)) {
             self.say(&path, "signature", wrong);
         }

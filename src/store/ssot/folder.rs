@@ -90,6 +90,14 @@ pub(super) fn read(base: &Path, parts: &[&str], limit: usize) -> io::Result<(Sta
     below::read_whole(&below::open_below(base, parts)?, limit)
 }
 
+/// Reads an acknowledgement or a signature.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_in(dir: &OwnedFd, name: &str) -> io::Result<Vec<u8>> {
+    Ok(below::read_whole(&below::open_file(dir, name)?, SMALL)?.1)
+}
+
 /// Makes the SSOT's folder with what git should know of it, unless it is there.
 ///
 /// # Errors

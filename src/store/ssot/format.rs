@@ -10,7 +10,8 @@
 //! 3. Only `messages/<task_id>/<msg_id>.json` can be a message. A file elsewhere with the same bytes
 //!    is a copy that a sync program made; with other bytes it is refused.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::PathBuf;
 
@@ -24,8 +25,8 @@ use super::schema::Breach;
 use super::state::{Facts, Item, State, derive, print};
 use super::words::Role;
 use super::{sign, task};
-use crate::model::Timestamp;
-use crate::model::locks::{Level, Mutex, RwLock};
+use crate::model::locks::{Mutex, RwLock};
+use crate::model::{Claim, Timestamp};
 use crate::store::engine::files::{
     self, Dirs, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
     stamp_print,
@@ -79,8 +80,10 @@ impl Kept {
 pub(super) struct Tasks {
     dir: PathBuf,
     pub role: Role,
-    /// What the messages of each task add up to.
-    pub states: RwLock<BTreeMap<String, State>>,
+    /// What the messages of tasks add up to of which people should know.
+    pub remarkable: RwLock<BTreeMap<String, State>>,
+    /// A print of what they add up to, by the number of the folder of each task.
+    prints: Mutex<HashMap<u32, u64>>,
     /// Tasks whose file in `tasks/` may say something else than their messages.
     pub stale: Mutex<BTreeSet<String>>,
 }
@@ -100,7 +103,8 @@ pub(super) fn task_of(folder: &str) -> &str {
 impl Format for Tasks {
     type Facts = Kept;
     type Message<'a> = New;
-    type Context = ();
+    /// The folders of what lies beside messages.
+    type Context = Mutex<Dirs<'static>>;
 
     const TAG: [u8; 8] = *b"ssotfi01";
     const LONGEST: usize = FILE_BYTES;
@@ -141,8 +145,8 @@ impl Format for Tasks {
         }
     }
 
-    fn begin(&self, _files: &Files<Self>) -> Result<((), u64), StoreError> {
-        Ok(((), 0))
+    fn begin(&self, _files: &Files<Self>) -> Result<(Self::Context, u64), StoreError> {
+        Ok((Mutex::new(Dirs::new(self.dir.clone())), 0))
     }
 
     fn beside(&self, dirs: &mut Dirs<'_>, folder: &str, name: &str) -> io::Result<u64> {
@@ -160,7 +164,7 @@ impl Format for Tasks {
 
     fn read<'a>(
         &self,
-        _context: &(),
+        context: &Self::Context,
         opened: &'a Opened<'a, Kept>,
     ) -> io::Result<Reading<New, Kept>> {
         let digest = XxHash3_64::oneshot(opened.bytes);
@@ -180,7 +184,17 @@ impl Format for Tasks {
             };
             return Ok(Reading { verdict, unfinished: false, depends: true });
         }
-        let acked = if opened.beside == 0 { None } else { self.acked(&message)? };
+        let (mut acked, mut claim) = (None, None);
+        if opened.beside != 0 {
+            let read = |folder: &str, name: &str| {
+                let dir = context.lock().open(folder)?;
+                folder::read_in(&dir, name)
+            };
+            let ack = read(&format!("{ACKS}/{}", message.task), &file.name);
+            acked = acknowledged(ack, &message)?;
+            let signature = read(&file.folder, &format!("{}.sig", message.id));
+            claim = sign::claim_in(signature, opened.bytes)?;
+        }
         let kept = Kept {
             facts: Facts::of(&message),
             id: print(&message.id),
@@ -188,14 +202,14 @@ impl Format for Tasks {
             digest,
             logged: 0,
         };
-        let found = self.found(&message, opened, acked.is_some())?;
+        let found = self.found(&message, claim, acked.is_some());
         let same = file.message().is_some_and(|old| old.digest == digest);
         Ok(Reading::message(New { kept, found }, same))
     }
 
     fn take<'a>(
         &self,
-        _context: &(),
+        _context: &Self::Context,
         pass: &mut Pass<'_, Self>,
         taken: Taken<'a, Self>,
     ) -> Option<Found<'a>> {
@@ -205,7 +219,7 @@ impl Format for Tasks {
         Some(found)
     }
 
-    fn finish(&self, _context: &(), done: &mut Done<'_, Self>) -> Vec<u32> {
+    fn finish(&self, _context: &Self::Context, done: &mut Done<'_, Self>) -> Vec<u32> {
         let mut tasks = done.groups.clone();
         {
             let table = done.files.table.read();
@@ -259,8 +273,14 @@ fn refused(
 
 impl Tasks {
     pub fn new(dir: PathBuf, role: Role) -> Self {
-        let states = RwLock::at(Level::Table, BTreeMap::new());
-        Self { dir, role, states, stale: Mutex::default() }
+        let (prints, stale) = (Mutex::default(), Mutex::default());
+        Self { dir, role, remarkable: RwLock::default(), prints, stale }
+    }
+
+    /// Forgets every task.
+    pub fn reset(&self) {
+        self.remarkable.write().clear();
+        self.prints.lock().clear();
     }
 
     /// Why a message is refused that does not lie where it belongs; `None` if it lies there too.
@@ -279,19 +299,10 @@ impl Tasks {
         }
     }
 
-    fn found(
-        &self,
-        message: &Message<'_>,
-        opened: &Opened<'_, Kept>,
-        acked: bool,
-    ) -> io::Result<Found<'static>> {
+    fn found(&self, message: &Message<'_>, claim: Option<Claim>, acked: bool) -> Found<'static> {
         let (to_me, from_me) = (message.to == self.role, message.from == self.role);
         let idem = message.node.text("idem").filter(|_| from_me);
-        let claim = match opened.beside {
-            0 => None,
-            _ => sign::read(&self.dir, &opened.file.folder, &message.id, opened.bytes)?,
-        };
-        Ok(Found {
+        Found {
             from: message.from.as_str().into(),
             to: message.to.as_str().into(),
             thread: message.task.clone().into(),
@@ -304,19 +315,6 @@ impl Tasks {
             claim: claim.map(Box::new),
             idempotency_key: idem.map(Into::into),
             ..Found::default()
-        })
-    }
-
-    /// When a message was acknowledged by its recipient.
-    fn acked(&self, message: &Message<'_>) -> io::Result<Option<Timestamp>> {
-        let (task, id) = (&message.task, &message.id);
-        match folder::read(&self.dir, &[ACKS, task, &format!("{id}.json")], folder::SMALL) {
-            Err(e) if fs::may_pass(&e) => Err(e),
-            Err(_) => Ok(None),
-            Ok((_, bytes)) => Ok(folder::parse_ack(&bytes, task, id)
-                .ok()
-                .filter(|(by, _)| *by == message.to)
-                .map(|(_, time)| time)),
         }
     }
 
@@ -326,28 +324,53 @@ impl Tasks {
             let path = format!("{RESUMES}/{task}/{stem}.json");
             files.set_trouble(&path, fault.map(|why| format!("does not count: {why}")));
         };
-        let resumes = match folder::resumes(&self.dir, task, &mut told) {
-            Ok(resumes) => resumes,
+        let state = match self.state(files, task, &mut told) {
+            Ok(state) => state,
             // What the messages add up to stays what it was.
             Err(e) => return files.cannot(&format!("{RESUMES}/{task}"), "be read", &e),
         };
-        let state = {
-            let table = files.table.read();
-            let exists = |id: u64| !table.with_key(BY_ID, id).is_empty();
-            derive(items(&table, task), &resumes, &exists)
-        };
-        let mut states = self.states.write();
-        let old = states.get(task);
-        if old == Some(&state) || (old.is_none() && state.messages == 0) {
-            return;
+        let folder = files.table.read().find_folder(&format!("{MESSAGES}/{task}"));
+        let Some(folder) = folder else { return };
+        let mut print = DefaultHasher::new();
+        state.hash(&mut print);
+        let old = self.prints.lock().insert(folder, print.finish());
+        if old != Some(print.finish()) && (old.is_some() || state.messages > 0) {
+            self.stale.lock().insert(task.to_owned());
         }
-        self.stale.lock().insert(task.to_owned());
-        if state.messages == 0 {
-            states.remove(task);
+        let mut remarkable = self.remarkable.write();
+        if state.is_remarkable() {
+            remarkable.insert(task.to_owned(), state);
         } else {
-            states.insert(task.to_owned(), state);
+            remarkable.remove(task);
         }
     }
+
+    /// What the messages of a task add up to; `told` as for [`folder::resumes`].
+    ///
+    /// # Errors
+    /// If its resumes cannot be listed.
+    pub fn state(
+        &self,
+        files: &Files<Self>,
+        task: &str,
+        told: &mut dyn FnMut(&str, Option<String>),
+    ) -> io::Result<State> {
+        let resumes = folder::resumes(&self.dir, task, told)?;
+        let table = files.table.read();
+        let exists = |id: u64| !table.with_key(BY_ID, id).is_empty();
+        Ok(derive(items(&table, task), &resumes, &exists))
+    }
+}
+
+/// When a message was acknowledged by its recipient, by what was read from the file for that.
+fn acknowledged(read: io::Result<Vec<u8>>, message: &Message<'_>) -> io::Result<Option<Timestamp>> {
+    let bytes = match read {
+        Ok(bytes) => bytes,
+        Err(e) if fs::may_pass(&e) => return Err(e),
+        Err(_) => return Ok(None),
+    };
+    let ack = folder::parse_ack(&bytes, &message.task, &message.id).ok();
+    Ok(ack.filter(|(by, _)| *by == message.to).map(|(_, time)| time))
 }
 
 /// The messages of a task.

@@ -136,7 +136,7 @@ impl Store for Ssot {
 
     fn reset(&self) {
         self.files.reset();
-        self.tasks().states.write().clear();
+        self.tasks().reset();
     }
 
     fn watched(&self) -> Vec<PathBuf> {

@@ -2,13 +2,13 @@
 
 use super::Ssot;
 use super::envelope::{FILE_BYTES, Message as Task};
-use super::folder::stem;
+use super::folder::{self, stem};
 use super::format::task_of;
 use super::tree::Node;
 use super::{sign, text};
-use crate::model::Message;
+use crate::model::{Claim, Message};
 use crate::store::amp::time::parse_time;
-use crate::store::engine::files::on_disk;
+use crate::store::engine::files::{Dirs, on_disk};
 use crate::store::fs::Stamp;
 use crate::store::{Location, Record, StoreError};
 
@@ -29,8 +29,7 @@ impl Ssot {
         }
         let claim = match file.row.beside {
             0 => None,
-            _ => sign::read(&self.files.dir, &file.folder, stem, &bytes)
-                .unwrap_or_else(|e| Some(sign::unreadable(&e))),
+            _ => self.claim(&file.folder, stem, &bytes),
         };
         let role = self.tasks().role;
         let asked = message.to == role && message.requires_ack;
@@ -42,6 +41,13 @@ impl Ssot {
             claim,
             ..Record::default()
         })
+    }
+
+    /// The signature beside a message, if there is one.
+    pub(super) fn claim(&self, folder: &str, stem: &str, message: &[u8]) -> Option<Claim> {
+        let dir = Dirs::new(&*self.files.dir).open(folder);
+        let read = dir.and_then(|dir| folder::read_in(&dir, &format!("{stem}.sig")));
+        sign::claim_in(read, message).unwrap_or_else(|e| Some(sign::unreadable(&e)))
     }
 }
 

@@ -2,15 +2,12 @@
 //! `"ssot-sig-v1\n"` and the bytes of the message file.
 
 use std::io;
-use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::folder;
 use super::tree::Node;
 use crate::model::{Claim, ClaimScope, Covered, PublicKey};
-use crate::store::engine::files;
 use crate::store::{Signer, fs};
 
 /// What the signed bytes begin with, so that a signature fits no other format.
@@ -38,20 +35,13 @@ fn decode<const N: usize>(node: &Node<'_>, name: &str) -> Option<[u8; N]> {
     BASE64.decode(node.text(name)?).ok()?.try_into().ok()
 }
 
-/// The claim in the signature file beside a message, if there is one.
+/// The claim about a message in what was read from the signature file beside it, if there is one.
 ///
 /// # Errors
-/// As the system gave it, if that may pass.
-pub(super) fn read(
-    base: &Path,
-    folder: &str,
-    stem: &str,
-    message: &[u8],
-) -> io::Result<Option<Claim>> {
-    let name = format!("{stem}.sig");
-    let path = [files::parts(folder), vec![&*name]].concat();
-    match folder::read(base, &path, folder::SMALL) {
-        Ok((_, bytes)) => Ok(Some(claim(&bytes, message))),
+/// That of reading, if it may pass.
+pub(super) fn claim_in(read: io::Result<Vec<u8>>, message: &[u8]) -> io::Result<Option<Claim>> {
+    match read {
+        Ok(signature) => Ok(Some(claim(&signature, message))),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) if fs::may_pass(&e) => Err(e),
         Err(e) => Ok(Some(unreadable(&e))),

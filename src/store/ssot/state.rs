@@ -96,6 +96,12 @@ impl Facts {
         self.bits & ACK != 0
     }
 
+    /// Until when it is to be acknowledged, if that is said.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        let limit = i64::from(self.timeout) * 1000;
+        (limit > 0).then(|| Timestamp::from_millis(self.time).plus_millis(limit))
+    }
+
     fn is_rejection(&self) -> bool {
         self.kind() == Type::Verdict && self.bits & BAD != 0
     }
@@ -119,17 +125,8 @@ pub(super) struct Resume {
     pub escalations: Vec<String>,
 }
 
-/// A message that waits for its acknowledgement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Waiting {
-    pub id: String,
-    pub from: Role,
-    pub to: Role,
-    pub deadline: Option<Timestamp>,
-}
-
 /// A rule about other messages that a message breaks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StateBreach {
     pub id: String,
     pub rule: &'static str,
@@ -137,7 +134,7 @@ pub(super) struct StateBreach {
 }
 
 /// The state of a task.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct State {
     /// How many messages it has.
     pub messages: usize,
@@ -151,8 +148,14 @@ pub(super) struct State {
     pub dispatch: Option<String>,
     pub last_successful: Option<String>,
     pub updated: Timestamp,
-    pub waiting: Vec<Waiting>,
     pub breaches: Vec<StateBreach>,
+}
+
+impl State {
+    /// Whether a person should know of it.
+    pub fn is_remarkable(&self) -> bool {
+        self.lock.is_some() || !self.suspended.is_empty() || !self.breaches.is_empty()
+    }
 }
 
 /// Adds up a task. `exists` tells whether a message of this print is in the SSOT.
@@ -179,7 +182,6 @@ pub(super) fn derive(
         let at = Timestamp::from_millis(item.facts.order);
         state.breaches.extend(sum.holds.breach(item, at, resumes));
         state.breaches.extend(breaches(item, sum.rejects, exists));
-        state.waiting.extend(waiting(item));
         state.status = sum.add(item).unwrap_or(state.status);
     }
     let Sum { holds, rejects, dispatch, successes } = sum;
@@ -194,19 +196,6 @@ pub(super) fn derive(
         state.status = "escalated";
     }
     state
-}
-
-/// Whom a message waits for.
-fn waiting(item: &Item) -> Option<Waiting> {
-    let facts = &item.facts;
-    let limit = i64::from(facts.timeout) * 1000;
-    let deadline = Timestamp::from_millis(facts.time).plus_millis(limit);
-    (facts.requires_ack() && item.acked.is_none()).then(|| Waiting {
-        id: item.id.clone(),
-        from: facts.from(),
-        to: facts.to(),
-        deadline: (limit > 0).then_some(deadline),
-    })
 }
 
 /// The messages so far.

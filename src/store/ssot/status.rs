@@ -1,8 +1,9 @@
 //! What a person should know of the store.
 
 use super::Ssot;
-use super::folder;
-use super::state::{State, StateBreach, Waiting};
+use super::folder::{self, stem};
+use super::format::task_of;
+use super::state::{Facts, State, StateBreach};
 use crate::model::Timestamp;
 
 /// At most this many lines of one kind are shown.
@@ -20,16 +21,8 @@ impl Ssot {
     /// See [`Store::remarks`](crate::store::Store::remarks): what waits, what is locked, what breaks a
     /// rule about other messages.
     pub(super) fn remark_lines(&self, now: Timestamp) -> Vec<String> {
-        let role = self.tasks().role;
-        let states = self.tasks().states.read();
-        let mut waiting: Vec<(&str, &Waiting)> = Vec::new();
-        for (task, state) in &*states {
-            let mine = |w: &&Waiting| w.from == role || w.to == role;
-            waiting.extend(state.waiting.iter().filter(mine).map(|w| (task.as_str(), w)));
-        }
-        waiting
-            .sort_by_key(|(_, w)| (w.deadline.unwrap_or(Timestamp::from_millis(i64::MAX)), &w.id));
-        let waiting = waiting.iter().map(|(task, w)| waiting_line(task, w, now)).collect();
+        let waiting = self.waiting_lines(now);
+        let states = self.tasks().remarkable.read();
         let held: Vec<String> = states.iter().filter_map(|(task, s)| held_line(task, s)).collect();
         let breach = |(task, state): (&String, &State)| -> Vec<String> {
             let line =
@@ -38,20 +31,35 @@ impl Ssot {
         };
         let breaches = states.iter().flat_map(breach).collect();
         let mut out = bounded(held, "tasks");
-        out.extend(bounded(waiting, "acknowledgements"));
+        out.extend(waiting);
         out.extend(bounded(breaches, "messages"));
         out
     }
-}
 
-fn waiting_line(task: &str, w: &Waiting, now: Timestamp) -> String {
-    let (id, to) = (&w.id, w.to.as_str());
-    let until = match w.deadline {
-        None => "no deadline".to_owned(),
-        Some(at) if at < now => format!("deadline {}, overdue", folder::rfc3339(at)),
-        Some(at) => format!("deadline {}", folder::rfc3339(at)),
-    };
-    format!("task {task}: {id} waits for the acknowledgement of {to}, {until}")
+    /// The messages from me or to me that wait for their acknowledgement, the most urgent first.
+    fn waiting_lines(&self, now: Timestamp) -> Vec<String> {
+        let role = self.tasks().role;
+        let table = self.files.table.read();
+        let waits =
+            |facts: &Facts| facts.requires_ack() && [facts.from(), facts.to()].contains(&role);
+        let waiting = table.messages().filter(|(_, _, kept)| kept.acked == 0 && waits(&kept.facts));
+        let deadline = |facts: &Facts| facts.deadline().unwrap_or(Timestamp::from_millis(i64::MAX));
+        let mut waiting: Vec<(Timestamp, &str, u32)> =
+            waiting.map(|(n, _, kept)| (deadline(&kept.facts), table.name(n), n)).collect();
+        waiting.sort_unstable();
+        let line = |(_, name, n): &(Timestamp, &str, u32)| {
+            let facts = table.facts(*n)?.facts;
+            let (task, id, to) = (task_of(table.folder(*n)), stem(name)?, facts.to().as_str());
+            let until = match facts.deadline() {
+                None => "no deadline".to_owned(),
+                Some(at) if at < now => format!("deadline {}, overdue", folder::rfc3339(at)),
+                Some(at) => format!("deadline {}", folder::rfc3339(at)),
+            };
+            Some(format!("task {task}: {id} waits for the acknowledgement of {to}, {until}"))
+        };
+        let named = waiting.iter().take(NAMED).filter_map(line).collect();
+        with_more(named, waiting.len(), "acknowledgements")
+    }
 }
 
 fn held_line(task: &str, state: &State) -> Option<String> {
@@ -71,8 +79,13 @@ fn held_line(task: &str, state: &State) -> Option<String> {
 
 /// The first lines, and how many more there are.
 fn bounded(mut lines: Vec<String>, what: &str) -> Vec<String> {
-    let more = lines.len().saturating_sub(NAMED);
+    let all = lines.len();
     lines.truncate(NAMED);
+    with_more(lines, all, what)
+}
+
+fn with_more(mut lines: Vec<String>, all: usize, what: &str) -> Vec<String> {
+    let more = all.saturating_sub(NAMED);
     if more > 0 {
         lines.push(format!("and {more} more {what}"));
     }

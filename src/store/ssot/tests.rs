@@ -169,3 +169,8 @@ fn violations(store: &Ssot) -> Vec<(&'static str, String)> {
     store.check(&crate::model::verify::fault, &mut |v| out.push((v.rule, v.file))).unwrap();
     out
 }
+
+#[test]
+fn what_is_kept_of_a_message_is_small() {
+    assert_eq!(size_of::<format::Kept>(), 80);
+}

@@ -110,6 +110,35 @@ fn s148_no_files() {
     assert_eq!(out.trim(), (T0 / 1000).to_string(), "the time of a record is that of its id");
 }
 
+/// S148: a link in the place of a folder is told, is not followed, and does not stop the mount.
+#[test]
+fn s148_links() {
+    for area in ["messages", "acks", "resumes"] {
+        let bed = bed();
+        deliver(
+            &bed,
+            &record("task_dispatch", "coordinator", "executor", T0, &payload("task_dispatch")),
+        );
+        let (here, there) = (bed.path("ssot").join(area), bed.path("elsewhere"));
+        fs::create_dir_all(&here).expect("mkdir");
+        fs::rename(&here, &there).expect("rename");
+        std::os::unix::fs::symlink(&there, &here).expect("symlink");
+        let m = bed.mount("executor");
+        let told = |l: &str| l.contains(area) && l.contains("a symbolic link");
+        soon("told", || m.cat("status.txt").lines().any(told));
+        if area == "messages" {
+            m.inbox_stays(&[]);
+        } else {
+            only(&m);
+        }
+        // What takes the place of the link is followed.
+        fs::remove_file(&here).expect("remove");
+        fs::rename(&there, &here).expect("rename back");
+        only(&m);
+        soon("well again", || !m.cat("status.txt").lines().any(told));
+    }
+}
+
 /// S149: check names what is wrong, and rebuilds the derived state from the records.
 #[test]
 fn s149_check_and_repair() {

@@ -1,5 +1,6 @@
 //! Which message files there are: listing folders, and looking again at what was noted.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::num::NonZeroUsize;
@@ -35,13 +36,14 @@ pub(super) struct Work {
 /// Folders of a store, kept open for those who come to them again and again.
 #[derive(Debug)]
 pub struct Dirs<'a> {
-    base: &'a Path,
+    base: Cow<'a, Path>,
     open: LruCache<String, Arc<OwnedFd>>,
 }
 
 impl<'a> Dirs<'a> {
-    pub(super) fn new(base: &'a Path) -> Self {
-        Self { base, open: LruCache::new(OPEN) }
+    /// Of the store whose folder this is.
+    pub fn new(base: impl Into<Cow<'a, Path>>) -> Self {
+        Self { base: base.into(), open: LruCache::new(OPEN) }
     }
 
     /// A folder by its path in the store.
@@ -52,7 +54,13 @@ impl<'a> Dirs<'a> {
         if let Some(dir) = self.open.get(path) {
             return Ok(Arc::clone(dir));
         }
-        let dir = Arc::new(below::open_dir(self.base, &parts(path))?);
+        let dir = match path.rsplit_once('/') {
+            _ if path.is_empty() => below::open_dir(&self.base, &[])?,
+            // One step from a folder that was just gone through.
+            Some((above, name)) => below::step(&*self.open(above)?, name)?,
+            None => below::step(&*self.open("")?, path)?,
+        };
+        let dir = Arc::new(dir);
         self.open.put(path.to_owned(), Arc::clone(&dir));
         Ok(dir)
     }

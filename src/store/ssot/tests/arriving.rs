@@ -100,6 +100,74 @@ fn nothing_but_files_is_opened() {
     assert!(health.contains("a symbolic link") && health.contains("a FIFO"), "{health}");
 }
 
+/// A dispatch that is acknowledged, and an escalation that is lifted.
+fn one_of_each(bed: &Bed) -> String {
+    let (dispatch, escalation) = (id(Type::Dispatch, 0), id(Type::Escalation, 5));
+    bed.deliver(&message(Type::Dispatch, 0));
+    bed.deliver(&message(Type::Escalation, 5));
+    let now = Timestamp::from_millis(START + 9);
+    let ack = folder::ack_text(&dispatch, Role::Executor, TASK, now);
+    bed.put(&format!("acks/{TASK}/{dispatch}.json"), ack);
+    let resume = state::Resume { time: now, lock: None, escalations: vec![escalation] };
+    let text = folder::resume_text(TASK, &resume);
+    bed.put(&format!("resumes/{TASK}/{}.json", now.millis()), text);
+    dispatch
+}
+
+/// Puts a link to a folder in its place; what takes it away again.
+fn linked<'b>(bed: &'b Bed, path: &str) -> impl Fn() + use<'b> {
+    let (here, there) = (bed.dir().join(path), bed.top.path().join("elsewhere"));
+    std::fs::rename(&here, &there).unwrap();
+    std::os::unix::fs::symlink(&there, &here).unwrap();
+    move || {
+        std::fs::remove_file(&here).unwrap();
+        std::fs::rename(&there, &here).unwrap();
+    }
+}
+
+#[test]
+fn a_link_in_the_place_of_a_folder_is_told_and_not_followed() {
+    let task = |area: &str| format!("{area}/{TASK}");
+    for path in ["messages", "acks", "resumes"].map(|area| [area.to_owned(), task(area)]).concat() {
+        let bed = Bed::new();
+        let dispatch = one_of_each(&bed);
+        let store = bed.open("executor");
+        // What is told of a store without the link, and of one with it.
+        let sees = |books: &mut Books, all: bool| {
+            let has = |area: &str| all || !path.starts_with(area);
+            let found = books.messages.get(&dispatch);
+            assert_eq!(found.is_some(), has("messages"), "{path}");
+            let acked = found.is_none_or(|kept| kept.read == Some(true));
+            assert_eq!(acked, has("acks") || found.is_none(), "{path}");
+            let held = store.remarks().iter().any(|line| line.contains("suspended by"));
+            assert_eq!(held, found.is_some() && !has("resumes"), "{path}");
+            let (health, said) =
+                (store.health(), format!("{path} is skipped: it is a symbolic link"));
+            assert_eq!(health.iter().any(|line| line.starts_with(&said)), !all, "{health:?}");
+            assert_eq!(violations(&store).contains(&("file", path.clone())), !all, "{path}");
+        };
+        let away = linked(&bed, &path);
+        let mut books = Books::scanned(&store);
+        sees(&mut books, false);
+        if path.starts_with("acks") {
+            let before = std::fs::read_dir(bed.top.path().join("elsewhere")).unwrap().count();
+            assert!(store.acknowledge(&books.messages[&dispatch].at).is_err());
+            let after = std::fs::read_dir(bed.top.path().join("elsewhere")).unwrap().count();
+            assert_eq!(before, after);
+        }
+        away();
+        books.noted(&store, &bed.dir().join(&path));
+        sees(&mut books, true);
+        // The same while the store is followed.
+        let away = linked(&bed, &path);
+        books.noted(&store, &bed.dir().join(&path));
+        sees(&mut books, false);
+        away();
+        books.noted(&store, &bed.dir().join(&path));
+        sees(&mut books, true);
+    }
+}
+
 #[test]
 fn what_breaks_a_hard_rule_is_logged_once_by_its_reader() {
     let bed = Bed::new();
