@@ -29,7 +29,7 @@ use rustix::fs::FileType;
 
 use super::log::{MAX_LINE, Piece, Run, Tally, pieces, read_lines};
 use super::table::{LogOf, Source};
-use super::{Format, Lines, Reading};
+use super::{Facts as _, Format, Lines, Reading};
 use crate::model::{Timestamp, one_line};
 use crate::store::fs::{self, Stamp};
 use crate::store::{Found, Location, Rejected, Sink, StoreError, below};
@@ -490,7 +490,7 @@ fn rejected<F: Format>(at: Location, log: &LogOf<F>, why: String, tail: bool) ->
         } else {
             why
         },
-        time: log.last_time().unwrap_or_else(|| F::begun(&log.facts)),
+        time: log.last_time().unwrap_or_else(|| log.facts.begun()),
         incomplete: tail,
     }
 }

@@ -110,6 +110,11 @@ impl<X: Facts, C: Default> Log<X, C> {
         !self.gone && self.facts.is_read()
     }
 
+    /// Its files are shown.
+    pub fn is_listed(&self) -> bool {
+        !self.gone && self.facts.is_ours()
+    }
+
     /// The time of its last message, if it has one that says when it was written.
     pub fn last_time(&self) -> Option<Timestamp> {
         self.tally.last_time.map(Timestamp::from_millis)
