@@ -1,4 +1,4 @@
-//! The one write to a log, and what follows from it (formats/atsf.md, sections 6, 8, 9 and 15).
+//! The one write to a log, and what follows from it.
 //!
 //! Under an exclusive `flock` of the log: a torn end is mended, one `write` appends the line, the disk
 //! has it, `thread.json` gets its numbers, and msgfs keeps a copy. Each step happens once or not at

@@ -6,7 +6,7 @@ use std::io;
 
 use rustix::fs::{Dir, FileType};
 
-use super::table::{LogOf, Root, Source, Table};
+use super::table::{Log, LogOf, Root, Source, Table};
 use super::{Facts as _, Format, Lines, Named};
 use crate::model::Timestamp;
 use crate::store::fs::Stamp;
@@ -21,7 +21,7 @@ fn spot<'a, F: Format>(table: &Table<F>, path: &'a str) -> Option<(u32, Vec<&'a 
     }
     let Some((first, rest)) = parts.split_first() else { return Some((0, parts)) };
     // A log of the store's own folder wins over another root of that name.
-    let own = table.find(0, first).and_then(|n| table.get(n)).is_some_and(|log| log.is_listed());
+    let own = table.find(0, first).and_then(|n| table.get(n)).is_some_and(Log::is_listed);
     let other = others(table).find(|(_, root)| !own && root.label == *first);
     match other {
         Some((root, _)) => Some((root, rest.to_vec())),
@@ -121,7 +121,7 @@ impl<F: Format> Lines<F> {
                 (Some(_), [_, folder, name]) => F::SHAPE.parts == Some(*folder) && F::is_part(name),
                 _ => false,
             };
-            if !shown || F::SHAPE.file.is_some() && !known.is_some_and(|log| log.is_listed()) {
+            if !shown || F::SHAPE.file.is_some() && !known.is_some_and(Log::is_listed) {
                 return Err(missing());
             }
             let root = table.roots.get(root as usize).map(|root| root.path.clone());
