@@ -135,6 +135,21 @@ fn s82_torn_tail_completes() {
     assert!(m.cat(&r.archived(0)).contains("caf\u{e9} in two pieces"));
 }
 
+/// S82: half a record is no news as long as its writer may be writing; then it is told of, although
+/// nothing happens any more.
+#[test]
+fn s82_half_a_line_has_a_second() {
+    let half = br#"{"id": "half"#;
+    let (bed, m, good) = with(|_| {});
+    append_raw(&log(&bed.store, "foo"), half);
+    let next = append(&bed.store, "baz", "bar", "t", "next", T0 + 1);
+    m.inbox_becomes(&[&next.name(0), &good.name(0)]);
+    let out = bed.msgfs_out(&["check", "--me", "bar"]);
+    assert!(out.ok() && m.ls("rejected").is_empty(), "{out:?}");
+    soon("it is told of", || m.ls("rejected").len() == 1);
+    assert!(m.ok("cat rejected/*").contains("not complete yet"));
+}
+
 /// S82: a complete last line without newline is delivered, and once.
 #[test]
 fn s82_unterminated() {

@@ -1,4 +1,4 @@
-//! The one write to a log, and what follows from it (formats/atsf.md, sections 6, 8, 9 and 15).
+//! The one write to a log, and what follows from it.
 //!
 //! Under an exclusive `flock` of the log: a torn end is mended, one `write` appends the line, the disk
 //! has it, `thread.json` gets its numbers, and msgfs keeps a copy. Each step happens once or not at
@@ -14,9 +14,9 @@ use super::line::{self, Counts, Line};
 use super::roots::{AGENT, THREADS};
 use super::{Atsf, LOG, META, Threads, assets, create, edit, head, send, thread};
 use crate::model::{Timestamp, one_line};
-use crate::store::engine::lines::Format as _;
 use crate::store::engine::lines::append::{Spot, Unsynced, write_line};
 use crate::store::engine::lines::log::{Run, Tally, pieces, read_lines};
+use crate::store::engine::lines::{Facts as _, Format as _};
 use crate::store::fs::{self, Stamp};
 use crate::store::place::Slot;
 use crate::store::{Prepared, StoreError, below, json};

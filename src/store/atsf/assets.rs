@@ -1,4 +1,4 @@
-//! `assets/`: files that messages refer to, named by their content (formats/atsf.md, section 10).
+//! `assets/`: files that messages refer to, named by their content.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};

@@ -1,5 +1,5 @@
-//! A message as text: its blocks in order, and a marked line for everything that is not text
-//! (formats/atsf.md, section 4). What the line stands for is a part of its own, in full.
+//! A message as text: its blocks in order, and a marked line for everything that is not text.
+//! What the line stands for is a part of its own, in full.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

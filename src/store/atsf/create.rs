@@ -1,5 +1,5 @@
-//! What a project needs before its first thread: `.agent/config.json` and `.agent/.gitignore`
-//! (formats/atsf.md, sections 12 and 13). What is there is never changed.
+//! What a project needs before its first thread: `.agent/config.json` and `.agent/.gitignore`.
+//! What is there is never changed.
 
 use std::io::{self, Write as _};
 use std::path::Path;

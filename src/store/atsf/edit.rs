@@ -1,4 +1,4 @@
-//! The derived members of `thread.json`: four numbers and a time (formats/atsf.md, sections 5 and 6).
+//! The derived members of `thread.json`: four numbers and a time.
 //!
 //! Only the bytes of these values change, and only of those that are wrong: a JSON library that prints
 //! the file again would change the spelling of everything else.

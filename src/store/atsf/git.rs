@@ -1,4 +1,4 @@
-//! Which worktrees a repository has (formats/atsf.md, section 14).
+//! Which worktrees a repository has.
 //!
 //! `git` is asked, in a way that runs nothing of the repository (no hooks, no file system monitor),
 //! takes no locks and is given up after a moment. Without git, or outside a repository, there are none.

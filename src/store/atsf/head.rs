@@ -52,22 +52,27 @@ impl Facts for Thread {
         matches!(self.state, State::Usable | State::Misnamed(_))
     }
 
+    fn is_ours(&self) -> bool {
+        self.state != State::Foreign
+    }
+
     fn restart(&mut self) {
         self.shared = false;
     }
-}
 
-impl Thread {
-    /// When it was made.
-    pub fn begun(&self) -> Timestamp {
+    fn begun(&self) -> Timestamp {
         Timestamp::from_millis(self.created)
+    }
+
+    fn changed(&self) -> Option<Timestamp> {
+        Some(Timestamp::from_millis(self.updated))
     }
 }
 
 /// The thread of an id as the mount has it, or as its folder there is called.
 pub(super) fn by_key(table: &Table<Threads>, key: &str) -> Option<u32> {
     let is = |spelled: &dyn Fn(&Log) -> bool| {
-        let mut all = table.numbered().filter(|(_, log)| Threads::is_raw(log));
+        let mut all = table.numbered().filter(|(_, log)| log.is_listed());
         all.find(|(_, log)| spelled(log)).map(|(n, _)| n)
     };
     let folder = |log: &Log| format!("{}~{}", log.name, log.facts.label);

@@ -170,7 +170,7 @@ pub(super) fn count(
     (time, name)
 }
 
-/// Reads a time: RFC 3339, or the same without a zone (formats/atsf.md, section 7).
+/// Reads a time: RFC 3339, or the same without a zone.
 pub fn parse_time(text: &str) -> When {
     if let Some(time) = rfc3339::parse_time(text) {
         return When::At(time);

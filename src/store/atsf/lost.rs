@@ -1,4 +1,4 @@
-//! What I appended, kept where no co-writer can take it away (contract, "Lost to a co-writer").
+//! What I appended, kept where no co-writer can take it away.
 //!
 //! Other programs rewrite whole logs from memory, and worktrees are removed with all that is in them.
 //! Each message appended here is one line in a file of msgfs's own: its thread, the title, and the

@@ -47,7 +47,7 @@ use super::engine::lines::check::{Checked, Say};
 use super::engine::lines::log::Tally;
 use super::engine::lines::scan::Scan;
 use super::engine::lines::table::{KEPT, LogOf, Root, Table};
-use super::engine::lines::{Format, Lines, Named, Reading, Shape};
+use super::engine::lines::{Facts as _, Format, Lines, Named, Reading, Shape};
 use super::{
     Again, EmptyThread, Fit, Found, Kind, Location, Part, Prepared, Preparing, Record, Spec,
     StoreError,
@@ -234,14 +234,6 @@ impl Format for Threads {
         report_kept(scan, &missing);
     }
 
-    fn begun(thread: &Thread) -> Timestamp {
-        thread.begun()
-    }
-
-    fn changed(thread: &Thread) -> Option<Timestamp> {
-        Some(Timestamp::from_millis(thread.updated))
-    }
-
     fn save(ids: &Ids) -> Vec<u8> {
         ids.save()
     }
@@ -260,10 +252,6 @@ impl Format for Threads {
 
     fn is_part(name: &str) -> bool {
         assets::digest_in(name).is_some()
-    }
-
-    fn is_raw(log: &Log) -> bool {
-        !log.gone && log.facts.state != State::Foreign
     }
 
     /// Threads without messages: those whose log is empty, elsewhere or not here any more.

@@ -9,6 +9,7 @@ use super::blocks::{self, Shown};
 use super::line::{self, Line, When};
 use super::{Atsf, Format as _, Threads, assets, ids, lost, recipient, sign};
 use crate::model::{Attachment, Message, Timestamp};
+use crate::store::engine::lines::Facts as _;
 use crate::store::engine::lines::table::{KEPT, Source};
 use crate::store::fs::require_regular;
 use crate::store::{Location, Part, Record, StoreError};

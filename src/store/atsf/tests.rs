@@ -124,6 +124,13 @@ fn follow(store: &Atsf, books: &mut Book, path: &Path) {
     store.scan(false, books).unwrap();
 }
 
+/// Makes a file one whose writer was done long ago.
+fn age(path: &Path) {
+    let file = std::fs::File::options().append(true).open(path).unwrap();
+    let before = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    file.set_modified(before).unwrap();
+}
+
 /// Prepares a draft as the outbox does.
 fn prepare(store: &Atsf, draft: &Draft) -> Result<Prepared, StoreError> {
     let with = Preparing {

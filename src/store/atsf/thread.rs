@@ -66,7 +66,7 @@ pub fn read(bytes: &[u8]) -> Reading {
     })
 }
 
-/// Whether a `specVersion` is one whose threads are read (formats/atsf.md, section 2).
+/// Whether a `specVersion` is one whose threads are read.
 ///
 /// # Errors
 /// Why not, in a sentence.

@@ -1,5 +1,4 @@
-//! Writing: from a draft to one line, and the one `write` that appends it
-//! (formats/samp.md, sections 2 and 11, D9 to D11 and D20 to D24).
+//! Writing: from a draft to one line, and the one `write` that appends it.
 
 use std::io;
 use std::path::Path;

@@ -1,5 +1,4 @@
-//! `.seen-<alias>`: the read position that all readers of the folder share
-//! (formats/samp.md, sections 7 and 11, D14).
+//! `.seen-<alias>`: the read position that all readers of the folder share.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

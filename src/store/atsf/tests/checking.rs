@@ -42,6 +42,7 @@ fn every_rule_is_checked() {
     ];
     project.thread("t", &lines);
     std::fs::write(project.log("t"), read(&project.log("t")) + "{").unwrap();
+    age(&project.log("t"));
     std::fs::write(project.meta("t"), meta("u", "x").replace("\"id\": \"claude-code\",", ""))
         .unwrap();
     project.thread("v", &[]);

@@ -17,6 +17,7 @@ fn what_is_new_is_read_and_nothing_else() {
     project.thread("u", &[message("b", "user", "x")]);
     let (store, mut books) = project.opened();
     append(&project.log("t"), &format!("{}\n{{\"id\"", message("c", "agent", "y")));
+    age(&project.log("t"));
     books.reported = 0;
     follow(&store, &mut books, &project.log("t"));
     assert_eq!((books.reported, books.rejected.len()), (1, 1));
@@ -29,6 +30,39 @@ fn what_is_new_is_read_and_nothing_else() {
     store.scan(true, &mut books).unwrap();
     assert_eq!(books.reported, 2);
     assert!(books.vanished.is_empty());
+}
+
+#[test]
+fn half_a_line_is_told_of_when_its_writer_had_a_second() {
+    let project = Project::new();
+    project.thread("t", &[message("a", "user", "x")]);
+    let (store, mut books) = project.opened();
+    store.repair().unwrap();
+    let wrong = || {
+        let mut wrong = Vec::new();
+        store.check(&verify::fault, &mut |v| wrong.extend(v.is_wrong().then_some(v.rule))).unwrap();
+        wrong
+    };
+    append(&project.log("t"), "{\"id\":\"ha");
+    follow(&store, &mut books, &project.log("t"));
+    assert!(books.rejected.is_empty() && wrong().is_empty());
+    // It is looked at again although nothing happens.
+    assert!(store.is_failing());
+    std::thread::sleep(Duration::from_millis(1100));
+    let saved = store.save();
+    store.scan(true, &mut books).unwrap();
+    assert_eq!((books.rejected.len(), wrong()), (1, vec!["unterminated"]));
+    assert!(!store.is_failing());
+    // So it is by the next mount.
+    let next = project.open();
+    assert!(next.restore(&saved));
+    books.rejected.clear();
+    next.scan(true, &mut books).unwrap();
+    assert_eq!(books.rejected.len(), 1);
+    // A last line that is whole is told of at once.
+    append(&project.log("t"), &message("half", "agent", "y").replacen("{\"id\":\"ha", "", 1));
+    follow(&store, &mut books, &project.log("t"));
+    assert_eq!((ids(&books), books.rejected.len()), (vec!["a", "half"], 0));
 }
 
 #[test]

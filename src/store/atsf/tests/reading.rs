@@ -41,6 +41,7 @@ fn bad_lines_hide_nothing() {
         b"{\"id\":\"d\",\"role\":\"user\",\"timestamp\":\"\",\"content\":[\"\xff\"]}\n{\"half",
     );
     std::fs::write(project.log("t"), log).unwrap();
+    age(&project.log("t"));
     let (store, books) = project.opened();
     assert_eq!(ids(&books), ["a", "b", "c", "d"]);
     let told: Vec<(u64, bool)> = books.rejected.values().map(|r| (r.line, r.incomplete)).collect();

@@ -10,6 +10,7 @@ use std::path::Path;
 use rustix::fs::Dir;
 
 use super::log::{MAX_LINE, Piece, Run, Tally, pieces, read_lines};
+use super::scan::is_young;
 use super::{Format, Lines, Named};
 use crate::model::{Claim, one_line};
 use crate::store::fs::Stamp;
@@ -192,6 +193,13 @@ impl<F: Format> Lines<F> {
         });
         match read {
             Ok((offset, tail)) => {
+                if Stamp::of(&file).is_ok_and(|stamp| is_young(&stamp)) {
+                    // Its writer may not be done.
+                    if let Some(torn) = Violation::torn(&tail) {
+                        say(tally.lines + 1, Violation::TORN, torn);
+                    }
+                    return Some(tally);
+                }
                 for piece in pieces(&tail, offset) {
                     check(&piece, false, &mut tally, say);
                 }

@@ -80,8 +80,23 @@ pub trait Facts:
         true
     }
 
+    /// Whether it is a log of the format at all, so that its files are shown.
+    fn is_ours(&self) -> bool {
+        true
+    }
+
     /// The whole log is about to be read again.
     fn restart(&mut self) {}
+
+    /// When the log was begun: the time of what has none.
+    fn begun(&self) -> Timestamp {
+        Timestamp::default()
+    }
+
+    /// When the log, or the file beside it, was changed as far as that says so itself.
+    fn changed(&self) -> Option<Timestamp> {
+        None
+    }
 }
 
 impl Facts for () {}
@@ -177,16 +192,6 @@ pub trait Format: Send + Sync + Sized + 'static {
     /// All logs were looked at for the first time.
     fn looked_at_all(_scan: &mut Scan<'_, Self>) {}
 
-    /// When the log was begun: the time of what has none.
-    fn begun(_facts: &Self::Facts) -> Timestamp {
-        Timestamp::default()
-    }
-
-    /// When the log, or the file beside it, was changed as far as that says so itself.
-    fn changed(_facts: &Self::Facts) -> Option<Timestamp> {
-        None
-    }
-
     /// What is kept of all logs together, as bytes.
     fn save(_shared: &Self::Shared) -> Vec<u8> {
         Vec::new()
@@ -210,11 +215,6 @@ pub trait Format: Send + Sync + Sized + 'static {
     /// Whether a file of this name in [`Shape::parts`] is shown.
     fn is_part(_name: &str) -> bool {
         false
-    }
-
-    /// Whether a log, or its folder, is shown in `raw/`.
-    fn is_raw(log: &LogOf<Self>) -> bool {
-        !log.gone
     }
 
     /// As `Store::empty_threads`.

@@ -6,8 +6,8 @@ use std::io;
 
 use rustix::fs::{Dir, FileType};
 
-use super::table::{LogOf, Root, Source, Table};
-use super::{Format, Lines, Named};
+use super::table::{Log, LogOf, Root, Source, Table};
+use super::{Facts as _, Format, Lines, Named};
 use crate::model::Timestamp;
 use crate::store::fs::Stamp;
 use crate::store::{RawEntry, below};
@@ -21,7 +21,7 @@ fn spot<'a, F: Format>(table: &Table<F>, path: &'a str) -> Option<(u32, Vec<&'a 
     }
     let Some((first, rest)) = parts.split_first() else { return Some((0, parts)) };
     // A log of the store's own folder wins over another root of that name.
-    let own = table.find(0, first).and_then(|n| table.get(n)).is_some_and(F::is_raw);
+    let own = table.find(0, first).and_then(|n| table.get(n)).is_some_and(Log::is_listed);
     let other = others(table).find(|(_, root)| !own && root.label == *first);
     match other {
         Some((root, _)) => Some((root, rest.to_vec())),
@@ -35,7 +35,7 @@ fn others<F: Format>(table: &Table<F>) -> impl Iterator<Item = (u32, &Root)> {
 
 /// The time of a log: that of its last message, which is the same on every machine.
 fn time_of<F: Format>(log: &LogOf<F>) -> Option<Timestamp> {
-    log.last_time().or_else(|| F::changed(&log.facts))
+    log.last_time().or_else(|| log.facts.changed())
 }
 
 /// A file's own time of modification.
@@ -55,7 +55,7 @@ fn file(name: String, stamp: &Stamp, source: Option<Source>, time: Option<Timest
 
 /// The logs of a root as folders.
 fn folders<F: Format>(table: &Table<F>, root: u32) -> Vec<RawEntry> {
-    let own = table.logs.iter().filter(|log| log.root == root && F::is_raw(log));
+    let own = table.logs.iter().filter(|log| log.root == root && log.is_listed());
     own.map(|log| folder(&log.name, time_of::<F>(log).unwrap_or_default())).collect()
 }
 
@@ -85,7 +85,7 @@ impl<F: Format> Lines<F> {
             }
             [name, below @ ..] => {
                 let n = table.find(root, name)?;
-                let log = table.get(n).filter(|log| F::is_raw(log))?.clone();
+                let log = table.get(n).filter(|log| log.is_listed())?.clone();
                 let root = table.roots.get(root as usize)?.clone();
                 drop(table);
                 match below {
@@ -121,7 +121,7 @@ impl<F: Format> Lines<F> {
                 (Some(_), [_, folder, name]) => F::SHAPE.parts == Some(*folder) && F::is_part(name),
                 _ => false,
             };
-            if !shown || F::SHAPE.file.is_some() && !known.is_some_and(F::is_raw) {
+            if !shown || F::SHAPE.file.is_some() && !known.is_some_and(Log::is_listed) {
                 return Err(missing());
             }
             let root = table.roots.get(root as usize).map(|root| root.path.clone());
@@ -153,9 +153,7 @@ fn inside<F: Format>(root: &Root, n: u32, log: &LogOf<F>, carried: bool) -> Opti
             _ if carried && F::is_part(&name) => (None, None),
             _ if carried => continue,
             log_file if log_file == F::SHAPE.file => (Some(Source::Log(n)), time_of::<F>(log)),
-            beside if beside == F::SHAPE.beside => {
-                (Some(Source::Beside(n)), F::changed(&log.facts))
-            }
+            beside if beside == F::SHAPE.beside => (Some(Source::Beside(n)), log.facts.changed()),
             _ => continue,
         };
         out.push(file(name, &stamp, source, time));

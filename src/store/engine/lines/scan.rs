@@ -11,10 +11,12 @@
 //!    ([`Shape::rewritten`](super::Shape)), what has lost lines is looked at again for up to [`GRACE`],
 //!    and until then nothing that was in it vanishes. A scan then lasts up to a second longer, and goes
 //!    on taking in what is noted meanwhile.
-//! 4. Copies that sync programs put beside a log are read after it, and again whenever it is, so that a
+//! 4. The end of a log may be half a line, for its writer is just writing. It is no news until the log
+//!    was left alone for [`GRACE`].
+//! 5. Copies that sync programs put beside a log are read after it, and again whenever it is, so that a
 //!    message in both is located in the log itself.
-//! 5. One bad line, file or folder never hides another: it is rejected, or named in `health`.
-//! 6. What cannot be read now keeps what was read of it; so does a folder that is not there.
+//! 6. One bad line, file or folder never hides another: it is rejected, or named in `health`.
+//! 7. What cannot be read now keeps what was read of it; so does a folder that is not there.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -27,12 +29,12 @@ use rustix::fs::FileType;
 
 use super::log::{MAX_LINE, Piece, Run, Tally, pieces, read_lines};
 use super::table::{LogOf, Source};
-use super::{Format, Lines, Reading};
+use super::{Facts as _, Format, Lines, Reading};
 use crate::model::{Timestamp, one_line};
 use crate::store::fs::{self, Stamp};
 use crate::store::{Found, Location, Rejected, Sink, StoreError, all_from, below};
 
-/// How long a log that lost lines is not believed.
+/// How long a log that lost lines, or ends in half a line, is not believed.
 const GRACE: Duration = Duration::from_secs(1);
 /// How often it is looked at meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -257,7 +259,8 @@ impl<F: Format> Scan<'_, F> {
         let source = Source::Log(n);
         let Some(old) = log.stamp.filter(|old| *old != stamp || retold) else {
             self.believe(source);
-            return if log.stamp.is_some() { Change::Same } else { Change::Grown(stamp) };
+            let told = log.stamp.is_some() && !log.half;
+            return if told { Change::Same } else { Change::Grown(stamp) };
         };
         let file = match below::open_file(dir, F::SHAPE.file.unwrap_or(&log.name)) {
             Ok(file) => file,
@@ -410,11 +413,18 @@ impl<F: Format> Scan<'_, F> {
             self.done += read;
             self.sink.progress(self.done, self.total.max(self.done));
         })?;
+        log.half = false;
         if !tail.trim_ascii().is_empty() {
             // It is counted when its newline comes.
             let mut as_if = log.clone();
+            as_if.half = is_young(&Stamp::of(file)?);
             let pieces = pieces(&tail, log.tally.offset);
             log.tail = self.batch(n, &mut as_if, &key, &pieces, true);
+            log.half = as_if.half && !log.tail;
+            if log.half {
+                // Nothing may happen that would have it looked at again.
+                self.store.fault.set();
+            }
             log.facts = as_if.facts;
             log.tally.last_time = as_if.tally.last_time;
         }
@@ -457,7 +467,9 @@ impl<F: Format> Scan<'_, F> {
                 }
                 let taken = F::line(self.store, &mut reading, key, text, at, &mut found);
                 is_message = taken.is_ok();
-                if let Err(why) = taken {
+                if let Err(why) = taken
+                    && !reading.log.half
+                {
                     bad.push(rejected::<F>(at, reading.log, why, tail));
                 }
             }
@@ -492,10 +504,16 @@ fn rejected<F: Format>(at: Location, log: &LogOf<F>, why: String, tail: bool) ->
         } else {
             why
         },
-        time: log.last_time().unwrap_or_else(|| F::begun(&log.facts)),
+        time: log.last_time().unwrap_or_else(|| log.facts.begun()),
         incomplete: tail,
         ..Rejected::default()
     }
+}
+
+/// Whether a log was changed a moment ago, so that its writer may not be done.
+pub(super) fn is_young(stamp: &Stamp) -> bool {
+    let changed = i64::try_from(stamp.mtime.div_euclid(1_000_000)).unwrap_or_default();
+    (0..GRACE.as_millis() as i64).contains(&(Timestamp::now().millis() - changed))
 }
 
 /// The stamp of an open folder.

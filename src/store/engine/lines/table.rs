@@ -93,6 +93,8 @@ pub struct Log<X, C> {
     pub tally: Tally<C>,
     /// The unterminated last line was a message and was delivered.
     pub tail: bool,
+    /// It ends in half a line that its writer may still finish; nobody was told of it yet.
+    pub half: bool,
     /// Counts the readings of the whole log.
     pub epoch: u32,
     /// What the format knows of it.
@@ -108,6 +110,11 @@ impl<X: Facts, C: Default> Log<X, C> {
         !self.gone && self.facts.is_read()
     }
 
+    /// Its files are shown.
+    pub fn is_listed(&self) -> bool {
+        !self.gone && self.facts.is_ours()
+    }
+
     /// The time of its last message, if it has one that says when it was written.
     pub fn last_time(&self) -> Option<Timestamp> {
         self.tally.last_time.map(Timestamp::from_millis)
@@ -116,7 +123,7 @@ impl<X: Facts, C: Default> Log<X, C> {
     /// Forgets what was read, for it is read again or gone.
     pub fn restart(&mut self) {
         self.epoch += 1;
-        (self.tail, self.tally) = (false, Tally::default());
+        (self.tail, self.half, self.tally) = (false, false, Tally::default());
         self.facts.restart();
     }
 

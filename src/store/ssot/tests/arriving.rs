@@ -133,9 +133,9 @@ fn a_link_in_the_place_of_a_folder_is_told_and_not_followed() {
         let dispatch = one_of_each(&bed);
         let store = bed.open("executor");
         // What is told of a store without the link, and of one with it.
-        let sees = |books: &mut Books, all: bool| {
+        let sees = |books: &mut Book, all: bool| {
             let has = |area: &str| all || !path.starts_with(area);
-            let found = books.messages.get(&dispatch);
+            let found = books.messages.values().find(|kept| kept.id == dispatch);
             assert_eq!(found.is_some(), has("messages"), "{path}");
             let acked = found.is_none_or(|kept| kept.read == Some(true));
             assert_eq!(acked, has("acks") || found.is_none(), "{path}");
@@ -147,23 +147,23 @@ fn a_link_in_the_place_of_a_folder_is_told_and_not_followed() {
             assert_eq!(violations(&store).contains(&("file", path.clone())), !all, "{path}");
         };
         let away = linked(&bed, &path);
-        let mut books = Books::scanned(&store);
+        let mut books = Book::scanned(&store);
         sees(&mut books, false);
         if path.starts_with("acks") {
             let before = std::fs::read_dir(bed.top.path().join("elsewhere")).unwrap().count();
-            assert!(store.acknowledge(&books.messages[&dispatch].at).is_err());
+            assert!(store.acknowledge(&books.one(&dispatch).at).is_err());
             let after = std::fs::read_dir(bed.top.path().join("elsewhere")).unwrap().count();
             assert_eq!(before, after);
         }
         away();
-        books.noted(&store, &bed.dir().join(&path));
+        noted(&mut books, &store, &bed.dir().join(&path));
         sees(&mut books, true);
         // The same while the store is followed.
         let away = linked(&bed, &path);
-        books.noted(&store, &bed.dir().join(&path));
+        noted(&mut books, &store, &bed.dir().join(&path));
         sees(&mut books, false);
         away();
-        books.noted(&store, &bed.dir().join(&path));
+        noted(&mut books, &store, &bed.dir().join(&path));
         sees(&mut books, true);
     }
 }
