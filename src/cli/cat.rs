@@ -40,7 +40,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     })
 }
 
-/// Whether reading this file changes a mark (contract, section 2).
+/// Whether reading this file changes a mark (docs/SEMANTICS.md, "Reading and marks").
 fn marks(path: &str) -> bool {
     path.starts_with("inbox/") || path == ".next"
 }

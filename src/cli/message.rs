@@ -43,7 +43,7 @@ pub(crate) fn not_empty(text: Vec<u8>) -> Result<Vec<u8>, Failure> {
 }
 
 /// A draft of a body alone: an empty first line means that what follows is no header, whatever it
-/// looks like (contract, section 5).
+/// looks like (docs/SEMANTICS.md, S45).
 pub(crate) fn body_only(text: &[u8]) -> Vec<u8> {
     [b"\n", text].concat()
 }

@@ -10,7 +10,7 @@ use super::env::Env;
 use super::file::Config;
 use crate::model::one_line;
 
-/// The file in a folder that names the agent working there (formats/samp.md, section 3).
+/// The file in a folder that names the agent working there (docs/formats/samp.md, section 3).
 const FILE: &str = ".agent-message";
 
 /// No such file is larger; the rest of a larger one is not looked at.

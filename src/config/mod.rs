@@ -2,7 +2,7 @@
 //!
 //! [`Config`] is the file, [`Me`] the name this process acts under, [`Paths`] where its state lies,
 //! and [`StateLock`] makes sure that one mount at a time acts for one me. All of it sees the
-//! process through [`Env`], never directly. Contract: sections 7 and 9.
+//! process through [`Env`], never directly.
 
 mod env;
 mod file;

@@ -195,8 +195,8 @@ pub(super) fn default_config_file(env: &Env) -> Result<PathBuf, PathError> {
 pub fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, PathError> {
     let named = |variable| env.var(variable).map(|place| env.absolute(Path::new(place)));
     match kind {
-        // The format takes any non-empty value, also a relative one (formats/samp.md, 1.1); msgfs
-        // must look where the format's other programs look.
+        // The format takes any non-empty value, also a relative one (docs/formats/samp.md, section
+        // 1); msgfs must look where the format's other programs look.
         Kind::Samp => {
             let of_state = || named("XDG_STATE_HOME").map(|state| state.join("agent-message"));
             if let Some(dir) = named("AGENT_MESSAGE_DIR").or_else(of_state) {

@@ -2,7 +2,8 @@
 //!
 //! [`Identity`] is my own Ed25519 key and signs what I send. [`Keyring`] remembers which key
 //! belongs to which address and judges the signatures that stores find on messages. Signatures are
-//! checked in one place, [`model::verify`](crate::model::verify). Contract: section 7.
+//! checked in one place, [`model::verify`](crate::model::verify). What can be relied on:
+//! docs/SEMANTICS.md, "Identity".
 
 mod disk;
 mod document;

@@ -299,7 +299,7 @@ fn judged<'a>(found: &'a Found<'_>) -> Judged<'a> {
     }
 }
 
-/// Every refusal is one line in the log (contract, section 6).
+/// Every refusal is one line in the log (docs/SEMANTICS.md, S68).
 pub(super) fn log_reject(store: &dyn Store, rejected: &Rejected) {
     tracing::warn!(
         store = store.name(),

@@ -58,7 +58,7 @@ impl Flags {
     /// A rescan has not found it again yet.
     pub(super) const STALE: Self = Self(1 << 4);
     pub(super) const ID_HEX: Self = Self(1 << 5);
-    /// Marked by reading while this process runs: its name still opens (contract, section 4).
+    /// Marked by reading while this process runs: its name still opens (docs/SEMANTICS.md, S27).
     pub(super) const READ_HERE: Self = Self(1 << 6);
     /// Refused on the way in; shown in `rejected/` only.
     pub(super) const REJECTED: Self = Self(1 << 7);

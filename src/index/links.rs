@@ -1,4 +1,5 @@
-//! Threads made of reply links, for stores whose format has no thread ids (contract, section 3).
+//! Threads made of reply links, for stores whose format has no thread ids (docs/SEMANTICS.md, S114
+//! and S122).
 //!
 //! A message belongs to the thread of the message it answers if its signature is valid and that
 //! message is known; else to the thread it begins. Messages arrive in any order and signatures may be

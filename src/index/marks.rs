@@ -1,4 +1,4 @@
-//! Marks: which messages me has read, durable and by message key (contract, section 4).
+//! Marks: which messages me has read, durable and by message key (docs/SEMANTICS.md, S35).
 //!
 //! One append-only file of JSON lines in the state folder:
 //! `["r", store, from, id]` marks, `["u", store, from, id]` clears, and

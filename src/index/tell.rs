@@ -1,4 +1,5 @@
-//! Marks: made here, taken over from the stores, and told to them (contract, section 4).
+//! Marks: made here, taken over from the stores, and told to them (docs/SEMANTICS.md, "Reading and
+//! marks").
 //!
 //! msgfs's own mark or un-mark of a message beats what its store says, for good. Without one the
 //! store's word counts, and follows it when it changes.
@@ -191,7 +192,7 @@ impl Index {
     }
 
     /// Takes over what other readers of the store have read: what the store's watermark covers now
-    /// and did not cover when it was last taken over (contract, section 4).
+    /// and did not cover when it was last taken over (docs/SEMANTICS.md, S36).
     pub(super) fn import_watermark(&self, number: usize) -> Vec<MsgIx> {
         let Some(store) = self.stores.get(number).filter(|s| s.has_watermark()) else {
             return Vec::new();

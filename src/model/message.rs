@@ -8,7 +8,7 @@ use super::Timestamp;
 
 /// One message, complete, in the terms every store shares.
 ///
-/// Absent values are `None` or empty and are left out of the header (contract, section 3).
+/// Absent values are `None` or empty and are left out of the header (docs/SEMANTICS.md, S19).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// Who wrote it, in the store's own address form.
@@ -102,7 +102,7 @@ pub struct MessageKey {
     pub id: String,
 }
 
-/// What a person wants to send, before any store has seen it (contract, section 5).
+/// What a person wants to send, before any store has seen it (docs/SEMANTICS.md, "Writing").
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Draft {
     /// Recipients, in the order given.

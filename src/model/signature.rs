@@ -35,7 +35,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// The `Signature:` line of a message (contract, section 3).
+/// The `Signature:` line of a message (docs/SEMANTICS.md, S71).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignatureState {
     /// Signed by the key pinned for the sender.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// Shows a body: CRLF becomes a newline, control characters other than tab and newline become
 /// visible pictures (C0, DEL) or U+FFFD (C1), so that no message can drive a terminal
-/// (contract, section 3).
+/// (docs/SEMANTICS.md, S21 and S22).
 pub fn safe_text(text: &str) -> Cow<'_, str> {
     // Only bytes below 0x20, DEL and the lead byte 0xC2 of C1 can start something to replace.
     let clean =

@@ -74,7 +74,7 @@ impl Timestamp {
         format!("{:.3}", self.zoned().timestamp())
     }
 
-    /// `20260424T174203.000Z`, the first part of a message's file name (contract, section 3).
+    /// `20260424T174203.000Z`, the first part of a message's file name (docs/SEMANTICS.md, S17).
     pub fn stamp(self) -> String {
         let t = self.zoned();
         format!(

@@ -1,5 +1,5 @@
 //! Whom a draft goes to and which conversation it belongs to, from its headers, its name and where
-//! it was written (contract, section 5).
+//! it was written (docs/SEMANTICS.md, S46 and S51 to S53).
 
 use super::{OutboxError, Target, draft, names, whole};
 use crate::index::{Core, Entry, Index, MsgIx, ThreadIx};

@@ -1,4 +1,4 @@
-//! From the text of a draft to a [`Draft`] (contract, section 5).
+//! From the text of a draft to a [`Draft`] (docs/SEMANTICS.md, S45 to S47).
 //!
 //! ```text
 //! To: bob, carol

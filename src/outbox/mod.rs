@@ -1,4 +1,4 @@
-//! From draft to appended message: parse, route, spool, commit (contract, section 5).
+//! From draft to appended message: parse, route, spool, commit (docs/SEMANTICS.md, "Writing").
 //!
 //! # The life of a draft
 //!

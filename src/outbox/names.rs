@@ -1,7 +1,7 @@
 //! File names in `outbox/`: which are drafts in the making, and whom a name addresses.
 
 /// Names that editors, `sed -i`, `rsync` and file managers use while they work: never sent, until
-/// they are renamed to a plain name (contract, section 5).
+/// they are renamed to a plain name (docs/SEMANTICS.md, S49).
 pub fn is_private(name: &str) -> bool {
     let swap =
         name.rsplit_once('.').is_some_and(|(_, ext)| ext.len() == 3 && ext.starts_with("sw"));

@@ -1,4 +1,4 @@
-//! Which store carries a message to a recipient (contract, section 5).
+//! Which store carries a message to a recipient (docs/SEMANTICS.md, S60 and S134).
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Touching files below a folder, one path component after the other.
 //!
 //! What lies below a store's folder belongs to others, who can put a symlink anywhere in it. Every
-//! step from the store's folder down is taken relative to the folder before it and refuses symlinks,
-//! so no message can make msgfs read or write outside (contract, section 7).
+//! step from the store's folder down is taken relative to the folder before it and refuses
+//! symlinks, so no message can make msgfs read or write outside (docs/SEMANTICS.md, S83).
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,7 +1,7 @@
 //! Touching files in folders that others can write to.
 //!
 //! Everything a store opens goes through here, so that no symlink is followed and no FIFO, device
-//! or folder in the place of a file is ever opened for good (contract, section 7).
+//! or folder in the place of a file is ever opened for good (docs/SEMANTICS.md, S83).
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -52,7 +52,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The folder the store lives in.
     fn dir(&self) -> &Path;
 
-    /// Times are whole seconds, so names count the messages of one second (contract, section 3).
+    /// Times are whole seconds, so names count the messages of one second (docs/SEMANTICS.md, S17).
     fn whole_seconds(&self) -> bool;
 
     /// The largest body it takes, in bytes.

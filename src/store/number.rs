@@ -1,4 +1,5 @@
-//! How the known writers of JSON print a number again (AMP 0.1, section 9; the ids of SAMP).
+//! How the known writers of JSON print a number again (docs/formats/amp.md, section 9;
+//! docs/formats/samp.md, section 5).
 //!
 //! All but one read it into a double first, and each prints doubles in its own way.
 

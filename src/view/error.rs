@@ -1,4 +1,5 @@
-//! Every error a view can give, and the one place that says which errno it is (contract, section 6).
+//! Every error a view can give, and the one place that says which errno it is (docs/SEMANTICS.md,
+//! "Errors").
 
 use crate::outbox::OutboxError;
 use crate::store::StoreError;

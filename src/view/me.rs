@@ -195,7 +195,7 @@ impl Tree {
         }
     }
 
-    /// A text that could not be saved, for the log (contract, section 6).
+    /// A text that could not be saved, for the log (docs/SEMANTICS.md, S68).
     fn log_text(&self, key: &Key, error: &StoreError) {
         let store = self.index.stores().get(key.0).map_or("", |s| s.name());
         let (name, reason) = (format!("{}/{}", key.1, key.2), error.to_string());

@@ -1,4 +1,4 @@
-//! File names: of messages, threads and rejects (contract, sections 2 and 3).
+//! File names: of messages, threads and rejects (docs/SEMANTICS.md, S17, S18, S23 and S137).
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! `<name>.d/` beside a message: the files that come with it (contract, section 3).
+//! `<name>.d/` beside a message: the files that come with it (docs/SEMANTICS.md, S115 and S151).
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;

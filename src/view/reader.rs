@@ -1,5 +1,5 @@
 //! Who is reading: the difference between reading a message and looking at a folder
-//! (contract, section 4: looking must not consume).
+//! (docs/SEMANTICS.md, S28 and S29: looking must not consume).
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;

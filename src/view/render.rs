@@ -1,4 +1,4 @@
-//! A message as a file: header, empty line, body (contract, section 3).
+//! A message as a file: header, empty line, body (docs/SEMANTICS.md, S19 to S22).
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_as_the_contract_says() {
+    fn looks_as_it_is_promised() {
         let fp = Fingerprint([0x34, 0x30, 0xf3, 0xe1, 0x27, 0x70, 0x59, 0x37]);
         assert_eq!(
             message(&example(), Kind::Samp, SignatureState::Valid(fp)),

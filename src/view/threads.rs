@@ -1,4 +1,5 @@
-//! The folders of threads: their names, and the threads behind them (contract, section 3).
+//! The folders of threads: their names, and the threads behind them (docs/SEMANTICS.md, S23 and
+//! S190).
 //!
 //! A folder is named after the thread's id, and its label if it has one. Where the names of two
 //! stores are equal, the store's name follows.

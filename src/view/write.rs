@@ -1,4 +1,4 @@
-//! What may be written where (contract, sections 2 and 5).
+//! What may be written where (docs/SEMANTICS.md, "Writing" and S64).
 
 use std::collections::BTreeMap;
 

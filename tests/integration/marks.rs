@@ -265,7 +265,8 @@ fn s40_one_message() {
     samp::append_raw(&samp::log(&bed.store, "foo"), r.line());
     let copy = bed.store.join("log-foo.sync-conflict-20260413-091523-K3X2R2T.jsonl");
     samp::append_raw(&copy, r.line());
-    // A sync layer that duplicated the record into another writer's log (SAMP, section 8).
+    // A sync layer that duplicated the record into another writer's log (docs/formats/samp.md,
+    // section 6).
     samp::append_raw(&samp::log(&bed.store, "zed"), r.line());
     let m = bed.mount("bar");
     assert_eq!(m.ls("inbox"), [r.name(0)]);

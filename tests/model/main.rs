@@ -178,7 +178,7 @@ impl History {
             Op::Tear { writer, body, quarters } => self.tear(OTHERS[writer % 3], body, quarters),
             Op::Mend(n) => self.mend(OTHERS[n % 3]),
             // Only what was never shown: which digits a message keeps whose neighbour of the same
-            // second is cut out of its log, the contract does not say.
+            // second is cut out of its log, no document says.
             Op::TruncateTornTail(n) => self.rewrite(OTHERS[n % 3], false, |log| {
                 log.torn = log.torn.take().filter(|(rec, len)| *len == rec.line().len());
             }),
@@ -372,7 +372,7 @@ impl History {
         }
     }
 
-    /// The reader of the reference (formats: SAMP v1, section 9): shows what is at or after the
+    /// The reader of the reference (docs/formats/samp.md, section 7): shows what is at or after the
     /// watermark and not named in it, then moves the watermark, never beyond the clock.
     fn reference_reads(&mut self) {
         let (ts, ids) = read_seen(&self.bed.seen());

@@ -1,6 +1,6 @@
 //! The reference model: what a folder of logs and a history of reading mean, in the plainest terms.
 //!
-//! Rules, from the contract:
+//! Rules, from docs/SEMANTICS.md:
 //!
 //! - "A message is in `inbox/` when it is addressed to me and not marked."
 //! - "`archive/YYYY-MM-DD/`: every message to me, read or not, by UTC day"; "`sent/`: every message

@@ -94,7 +94,7 @@ impl Access for Mounted {
     }
 
     fn unread(&self) -> Result<Vec<String>, Failure> {
-        // A process that has listed inbox/ reads without marking (contract, section 4: looking
+        // A process that has listed inbox/ reads without marking (docs/SEMANTICS.md, S29: looking
         // must not consume). So another process does the listing, and this one the reading.
         let mut ls = Command::new("/proc/self/exe");
         ls.args(["ls", "inbox", "--me", &self.me]);
@@ -188,7 +188,8 @@ fn listed(name: String, meta: &fs::Metadata) -> Listed {
     }
 }
 
-/// A refusal of the mount in words (contract, section 6): the kernel passes on only a number.
+/// A refusal of the mount in words (docs/SEMANTICS.md, "Errors"): the kernel passes on only a
+/// number.
 fn told(path: &str, error: &io::Error) -> Failure {
     let path = if path.is_empty() { "/" } else { path };
     let number = error.raw_os_error().map(Errno::from_raw_os_error);

@@ -1,5 +1,4 @@
-//! What a letter says once its signature was read (format, sections 2 and 4, and the proposed
-//! envelope of the differences page).
+//! What a letter says once its signature was read (docs/formats/agentazall.md, sections 2 and 4).
 //!
 //! Three forms of signature exist. The inline block covers the text only (form 1). A line
 //! `Signature-V2` in its metadata covers those lines and the text (form 2), so that sender,

@@ -11,7 +11,7 @@ use crate::store::engine::files::Visit;
 use crate::store::fs;
 use crate::store::{Advice, StoreError, Violation};
 
-/// Headers that the reference writes on every message (formats/agentazall.md, section 2).
+/// Headers that the reference writes on every message (docs/formats/agentazall.md, section 2).
 const HEADERS: [&str; 6] = ["From", "To", "Subject", "Date", "Message-ID", "Status"];
 
 type Say<'a> = dyn FnMut(&str, &'static str, String) + 'a;

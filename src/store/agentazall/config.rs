@@ -1,5 +1,5 @@
 //! `config.json`: who I am, where the mailboxes are, whom I do not want to hear
-//! (formats/agentazall.md, sections 1 and 6). Read, never written.
+//! (docs/formats/agentazall.md, sections 1 and 6). Read, never written.
 
 use std::path::{Component, Path, PathBuf};
 

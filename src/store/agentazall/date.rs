@@ -1,5 +1,5 @@
-//! Dates: the five spellings of the `Date` header, and the folders named by local days (format,
-//! sections 1 and 2).
+//! Dates: the five spellings of the `Date` header, and the folders named by local days
+//! (docs/formats/agentazall.md, sections 1 and 2).
 
 use jiff::civil;
 use jiff::fmt::rfc2822::DateTimeParser;

@@ -1,5 +1,5 @@
 //! Carrying what lies in `outbox/` to mailboxes of this machine, and then to `sent/`
-//! (contract, "Pending mail" and "Filter").
+//! (docs/formats/agentazall.md, sections 6 and 7).
 //!
 //! Only files that msgfs wrote are carried: their block has a Signature-V2 by my key. Others belong to
 //! the program that wrote them. The reference may work on the same tree at the same moment: whatever

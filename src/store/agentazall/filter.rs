@@ -1,4 +1,4 @@
-//! The address filter (format, section 6; differences P11 to P13).
+//! The address filter (docs/formats/agentazall.md, section 6; section 14, P11 to P13).
 //!
 //! It acts where a message is read. Unlike the reference's it looks at the bare address, so that a
 //! display name cannot evade it, and an empty whitelist admits nobody.

@@ -1,4 +1,4 @@
-//! Which files are one message (contract, "One message").
+//! Which files are one message (docs/formats/agentazall.md, section 8).
 //!
 //! 1. The same id, From and text, or the same signed Message-ID (by the same key): one. Files of equal
 //!    text that verify by different keys stay apart, so that nobody can hide another's message

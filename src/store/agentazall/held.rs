@@ -1,4 +1,4 @@
-//! Who has an id (contract, "One message").
+//! Who has an id (docs/formats/agentazall.md, section 8).
 //!
 //! The first text that a writer sent under an id is known by that id, and every mark of it hangs on the
 //! id. A text that comes later under the same id is known by the id with the hash of its file, even

@@ -1,4 +1,4 @@
-//! `.identity_key`: the agent's own signing key (formats/agentazall.md, section 1). Only
+//! `.identity_key`: the agent's own signing key (docs/formats/agentazall.md, section 5). Only
 //! `private_key_hex` is read back, as the reference does; a key that is there is never replaced.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! Setting Status in the files of a message (contract, section 4).
+//! Setting Status in the files of a message (docs/formats/agentazall.md, section 11).
 //!
 //! The reference writes in place and nobody locks. So a file that was touched a moment ago is left for
 //! later, the text must be the one that was marked, and what a writer who was not finished puts into

@@ -1,5 +1,5 @@
-//! `notes/`, `remember/`, `who_am_i/` and `what_am_i_doing/` of all days as one folder each: of every
-//! name the newest text that is not empty (formats/agentazall.md, section 9).
+//! `notes/`, `remember/`, `who_am_i/` and `what_am_i_doing/` of all days as one folder each: of
+//! every name the newest text that is not empty (docs/formats/agentazall.md, section 9).
 
 use std::io;
 use std::path::{Path, PathBuf};

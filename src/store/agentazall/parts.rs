@@ -1,4 +1,4 @@
-//! Attachments: flat files in the folder `<stem>/` beside the message (formats/agentazall.md,
+//! Attachments: flat files in the folder `<stem>/` beside the message (docs/formats/agentazall.md,
 //! section 2), checked against the hashes that a Signature-V2 covers.
 
 use std::fs::File;

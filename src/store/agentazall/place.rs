@@ -1,4 +1,4 @@
-//! The folders of a mailbox (formats/agentazall.md, section 1) and paths below it.
+//! The folders of a mailbox (docs/formats/agentazall.md, section 1) and paths below it.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! Writing: from a draft to one file in today's `outbox/` (formats/agentazall.md, sections 2 to 4).
+//! Writing: from a draft to one file in today's `outbox/` (docs/formats/agentazall.md, sections 2
+//! to 4).
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The file grammar (format, section 2): header lines, a line `---`, the text.
+//! The file grammar (docs/formats/agentazall.md, section 2): header lines, a line `---`, the text.
 //!
 //! The reference is a Python program, so "white space" is what `str.strip` removes and a line ends
 //! at LF, CR or CRLF. Every byte string is a letter: nothing is refused here.

@@ -1,5 +1,6 @@
 //! Conversations. The format has no thread ids: messages belong together by signed reply links, and
-//! without those by the same subject among the same people (contract, section 3).
+//! without those by the same subject among the same people (docs/formats/agentazall.md, section
+//! 10).
 
 use sha2::{Digest, Sha256};
 

@@ -1,5 +1,6 @@
 //! Writing a letter: the reference's exact grammar, signed so that the reference verifies it and
-//! other copies of msgfs can trust the header too (format, sections 2 and 4; differences P1, P2).
+//! other copies of msgfs can trust the header too (docs/formats/agentazall.md, sections 2 and 4;
+//! section 14, P1 and P2).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

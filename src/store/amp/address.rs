@@ -1,4 +1,4 @@
-//! Addresses: `name@scope…tenant.provider` (AMP 0.1, section 1).
+//! Addresses: `name@scope…tenant.provider` (docs/formats/amp.md, section 1).
 //!
 //! Everybody splits from the right: the last two labels are the provider, the one before is the
 //! tenant, what is left is the scope. A scope says nothing about trust, so addresses are compared
@@ -86,8 +86,8 @@ pub fn parse(text: &str, own_tenant: &str, default_provider: &str) -> Result<Add
     Ok(address)
 }
 
-/// Whether a text is an address as it stands in a message: the grammar of section 1, with a domain
-/// of two labels allowed because the plugin writes `name@default.local`.
+/// Whether a text is an address as it stands in a message: the grammar of docs/formats/amp.md,
+/// section 1, with a domain of two labels allowed because the plugin writes `name@default.local`.
 pub fn is_wire_address(text: &str) -> bool {
     let Some((name, domain)) = text.split_once('@') else { return false };
     text.len() <= MAX_ADDRESS
@@ -119,8 +119,8 @@ pub fn same(a: &str, b: &str) -> bool {
     a.eq_ignore_ascii_case(b)
 }
 
-/// The folder below `inbox/` or `sent/` for a correspondent (section 4): a bucket, since several
-/// addresses share one.
+/// The folder below `inbox/` or `sent/` for a correspondent (docs/formats/amp.md, section 4): a
+/// bucket, since several addresses share one.
 pub fn folder(address: &str) -> String {
     address
         .chars()

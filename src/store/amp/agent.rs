@@ -1,5 +1,5 @@
-//! One agent of this host: its config, its registrations, its public key (AMP 0.1, sections 2
-//! and 3).
+//! One agent of this host: its config, its registrations, its public key (docs/formats/amp.md,
+//! sections 2 and 3).
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The boxes of an agent, as files of the engine ([`crate::store::engine::files`]).
 //!
-//! What bites here, and how it is met (formats/amp.md, sections 4 to 6 and 9):
+//! What bites here, and how it is met (docs/formats/amp.md, sections 4 to 6 and 9):
 //!
 //! 1. Clients overwrite files in place, so a file can be seen empty or half. A message once read stays
 //!    what it was while its file cannot be parsed, and is gone only when the file is.

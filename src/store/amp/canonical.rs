@@ -1,4 +1,4 @@
-//! The payload as its signer printed it (AMP 0.1, section 9).
+//! The payload as its signer printed it (docs/formats/amp.md, section 9).
 //!
 //! The format says "JSON with sorted keys", and each program has its own idea of that. A [`Tape`] is
 //! the payload taken apart once; it prints itself in every [`Profile`] and in every [`View`]: with

@@ -1,4 +1,4 @@
-//! Marks: the read state in a message file (AMP 0.1, section 5).
+//! Marks: the read state in a message file (docs/formats/amp.md, section 5).
 //!
 //! Other programs re-print the whole file and so break signatures. Here only the bytes of the status
 //! members change; the rest, numbers and white space included, stays as it is.

@@ -1,5 +1,5 @@
-//! A message file: envelope, payload and what the store noted beside them (AMP 0.1, sections 4
-//! and 11).
+//! A message file: envelope, payload and what the store noted beside them (docs/formats/amp.md,
+//! sections 4 and 11).
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::limits::FILE_BYTES;
 use crate::model::one_line;
 use crate::store::json::{self as scanner, Event, Value};
 
-/// Read state as the store keeps it (section 5).
+/// Read state as the store keeps it (docs/formats/amp.md, section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadState {
     /// Not read.
@@ -36,7 +36,7 @@ impl ReadState {
     }
 }
 
-/// One entry of `payload.attachments`, nothing of it checked (section 8).
+/// One entry of `payload.attachments`, nothing of it checked (docs/formats/amp.md, section 8).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachmentRef<'a> {
     /// Its id, part of the path of the bytes.

@@ -82,7 +82,7 @@ pub(super) fn link(in_reply_to: &str) -> String {
 
 /// A print of everything that is shown of a message or covered by its signature, except what other
 /// clients change on the way: empty attachments, an absent context, final newlines, the spelling of
-/// numbers and the order of keys (formats/amp.md, sections 5 and 9).
+/// numbers and the order of keys (docs/formats/amp.md, sections 5 and 9).
 fn content(stored: &Stored<'_>) -> u64 {
     let payload = match serde_json::from_str::<Value>(stored.payload) {
         Ok(mut value) => {

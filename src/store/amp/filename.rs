@@ -1,4 +1,4 @@
-//! Names of attachments, and what is withheld (AMP 0.1, section 8).
+//! Names of attachments, and what is withheld (docs/formats/amp.md, section 8).
 
 use super::envelope::{AttachmentRef, shown};
 use super::id::is_attachment_id;

@@ -1,4 +1,4 @@
-//! The agents of this host and which of them is me (AMP 0.1, section 2).
+//! The agents of this host and which of them is me (docs/formats/amp.md, section 2).
 //!
 //! Other clients rewrite configs whenever they like, so nothing is remembered for long: every use
 //! asks for a [`Roster`], and what it is made of is read again when its files have changed.

@@ -1,4 +1,4 @@
-//! Ids of messages and attachments (AMP 0.1, sections 4 and 8).
+//! Ids of messages and attachments (docs/formats/amp.md, sections 4 and 8).
 //!
 //! Ids become file names, so what is not certainly harmless is not an id.
 

@@ -1,5 +1,6 @@
-//! JSON as this format wants it (AMP 0.1, section 11): strict, with the source text of every value
-//! at hand, because numbers count as they are spelled and marks may change only their own bytes.
+//! JSON as this format wants it (docs/formats/amp.md, section 11): strict, with the source text of
+//! every value at hand, because numbers count as they are spelled and marks may change only their
+//! own bytes.
 //!
 //! The scanner below it reads what Python reads. Here everything that is not standard JSON is
 //! refused, and so are duplicate keys, halves of surrogate pairs and numbers without a finite value.

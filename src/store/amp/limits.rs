@@ -1,5 +1,5 @@
-//! What a message may measure (AMP 0.1, section 7). Errors when writing, a warning when reading:
-//! the other programs check next to nothing.
+//! What a message may measure (docs/formats/amp.md, section 7). Errors when writing, a warning when
+//! reading: the other programs check next to nothing.
 
 use super::envelope::Stored;
 

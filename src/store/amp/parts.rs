@@ -1,5 +1,5 @@
-//! Files that come with a message: where their bytes lie and whether they are the ones meant (AMP
-//! 0.1, section 8).
+//! Files that come with a message: where their bytes lie and whether they are the ones meant
+//! (docs/formats/amp.md, section 8).
 //!
 //! The bytes are in my own `attachments/<attachment id>/` or, as one client downloads them, in
 //! `attachments/<message id>/`; else in the sender's folder, where the plugin leaves them. Whatever

@@ -1,5 +1,5 @@
-//! Key files: Ed25519 in PEM, PKCS#8 for the secret half and SPKI for the public one (AMP 0.1,
-//! section 3).
+//! Key files: Ed25519 in PEM, PKCS#8 for the secret half and SPKI for the public one
+//! (docs/formats/amp.md, section 3).
 
 use ed25519_dalek::pkcs8::{DecodePrivateKey as _, KeypairBytes, PublicKeyBytes, spki};
 use spki::DecodePublicKey as _;

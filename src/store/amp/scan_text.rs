@@ -1,4 +1,4 @@
-//! Signs of an attempt to steer an agent that reads the text (AMP 0.1, section 10).
+//! Signs of an attempt to steer an agent that reads the text (docs/formats/amp.md, section 10).
 //!
 //! The format wants such messages flagged, not dropped. Words are compared without case, after
 //! compatibility normalisation, without invisible characters and with look-alikes of other

@@ -1,5 +1,5 @@
-//! Writing: from a draft to signed messages, and into the folders where their readers look (AMP 0.1,
-//! sections 2, 4, 7 and 8).
+//! Writing: from a draft to signed messages, and into the folders where their readers look
+//! (docs/formats/amp.md, sections 2, 4, 7 and 8).
 //!
 //! An append is made of steps that each happen once or not at all, in an order in which nobody sees a
 //! message whose files are missing: attachments on both sides, my `sent/`, the recipient's `inbox/`.
@@ -21,7 +21,8 @@ use crate::store::below;
 use crate::store::place::Slot;
 use crate::store::{Prepared, Preparing, StoreError, fs};
 
-/// Mode of folders made here (AMP 0.1, section 2: nothing breaks when they are private).
+/// Mode of folders made here (docs/formats/amp.md, section 2: nothing breaks when they are
+/// private).
 const DIR_MODE: u32 = 0o700;
 /// Mode of files made here.
 const FILE_MODE: u32 = 0o600;

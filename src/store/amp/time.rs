@@ -1,4 +1,5 @@
-//! Times as messages carry them: RFC 3339, whole seconds or milliseconds (AMP 0.1, section 4).
+//! Times as messages carry them: RFC 3339, whole seconds or milliseconds (docs/formats/amp.md,
+//! section 4).
 
 use crate::model::Timestamp;
 

@@ -1,4 +1,4 @@
-//! What a signature covers (AMP 0.1, section 9).
+//! What a signature covers (docs/formats/amp.md, section 9).
 //!
 //! It is over `from|to|subject|priority|in_reply_to|hash`, the hash being that of the payload as the
 //! signer's program printed it. Programs print differently, and some add or drop members after

@@ -1,4 +1,4 @@
-//! New messages (AMP 0.1, sections 4, 7, 9 and 11).
+//! New messages (docs/formats/amp.md, sections 4, 7, 9 and 11).
 //!
 //! What is written is what every known program reads and verifies: no `null`, no empty list, keys of
 //! ASCII letters, no number but the sizes of files.

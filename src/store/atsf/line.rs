@@ -1,4 +1,4 @@
-//! One line of a log: a message (ATSF 1.1, "Message Object").
+//! One line of a log: a message (docs/formats/atsf.md, section 4).
 //!
 //! Whatever is not asked for here may be anything: unknown members, halves of surrogate pairs, deep
 //! nesting, keys that occur twice. A line is never written again, so nothing of it is lost.

@@ -1,4 +1,4 @@
-//! `thread.json`: what a thread is (ATSF 1.1, "Thread Metadata Envelope").
+//! `thread.json`: what a thread is (docs/formats/atsf.md, section 3).
 
 use super::line::parse_time;
 use super::values::{pick, text};

@@ -1,4 +1,5 @@
-//! Canonical JSON: the bytes that ids and signatures are made of (SAMP v1, section 3).
+//! Canonical JSON: the bytes that ids and signatures are made of (docs/formats/samp.md, sections 5
+//! and 10).
 //!
 //! It is what Python's `json.dumps(…, sort_keys=True, separators=(",", ":"), ensure_ascii=False)`
 //! prints for what `json.loads` read: keys sorted by code point, no spaces, characters outside

@@ -1,4 +1,5 @@
-//! One record: from a line of a log to a message, and back (SAMP v1, sections 2, 3 and 5).
+//! One record: from a line of a log to a message, and back (docs/formats/samp.md, sections 2, 5 and
+//! 6).
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! From the text of a new message to its thread (SAMP v1, section 4).
+//! From the text of a new message to its thread (docs/formats/samp.md, section 4).
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! Acknowledgements and the files in `tasks/`: what a role writes besides its messages (formats/amp1.md,
-//! section 5).
+//! Acknowledgements and the files in `tasks/`: what a role writes besides its messages
+//! (docs/formats/ssot.md, section 5).
 
 use std::io;
 

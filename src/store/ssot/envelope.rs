@@ -1,5 +1,5 @@
-//! A message: what stands around its payload, checked in the order of formats/amp1.md, section 5: an
-//! object, its version, the envelope, the route, the payload.
+//! A message: what stands around its payload, checked in the order of docs/formats/ssot.md, section
+//! 5: an object, its version, the envelope, the route, the payload.
 
 use super::rules;
 use super::schema::{self, Breach, Field, Shape, opt, req};

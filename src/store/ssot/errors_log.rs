@@ -1,5 +1,5 @@
-//! `errors.log`: one JSON line for each file that is refused, written by the mount of the role that it
-//! is addressed to; where that cannot be told, by any (formats/amp1.md, section 5).
+//! `errors.log`: one JSON line for each file that is refused, written by the mount of the role that
+//! it is addressed to; where that cannot be told, by any (docs/formats/ssot.md, section 5).
 
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};

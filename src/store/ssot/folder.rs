@@ -1,5 +1,5 @@
-//! The folders of an SSOT and what lies in them (formats/amp1.md, section 5), read without following
-//! any link.
+//! The folders of an SSOT and what lies in them (docs/formats/ssot.md, section 5), read without
+//! following any link.
 
 use std::fs::File;
 use std::io::{self, Write as _};

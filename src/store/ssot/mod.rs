@@ -1,5 +1,5 @@
-//! AMP/1.0: records of tasks between roles, one immutable JSON file a message in a shared folder, the
-//! SSOT (formats/amp1.md).
+//! AMP/1.0: records of tasks between roles, one immutable JSON file a message in a shared folder,
+//! the SSOT (docs/formats/ssot.md).
 //!
 //! The format, as functions without I/O:
 //! - [`words`], [`tree`], [`schema`], [`rules`], [`envelope`]: what a message is and which rule it

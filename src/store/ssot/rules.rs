@@ -1,5 +1,5 @@
-//! The payload of each type: shapes, hard rules and recommendations (formats/amp1.md, sections 3 and
-//! 6).
+//! The payload of each type: shapes, hard rules and recommendations (docs/formats/ssot.md, sections
+//! 3 and 6).
 
 use super::schema::{self, Breach, Field, Shape, opt, req};
 use super::tree::Node;

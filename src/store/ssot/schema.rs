@@ -1,12 +1,12 @@
-//! The shapes of AMP/1.0: which members an object has and of which type (formats/amp1.md, sections 1
-//! and 3).
+//! The shapes of AMP/1.0: which members an object has and of which type (docs/formats/ssot.md,
+//! sections 1 and 3).
 
 use super::tree::Node;
 
 /// A rule that a message breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breach {
-    /// Its name (formats/amp1.md, section 6).
+    /// Its name (docs/formats/ssot.md, section 6).
     pub rule: &'static str,
     /// Path of the member, as in `payload.issues[0].line`; empty for the message as a whole.
     pub member: String,

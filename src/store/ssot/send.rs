@@ -1,5 +1,5 @@
-//! Writing: from a draft to a message file and its signature, every rule checked first (formats/amp1.md,
-//! sections 1 to 5).
+//! Writing: from a draft to a message file and its signature, every rule checked first
+//! (docs/formats/ssot.md, sections 1 to 5).
 //!
 //! A draft is either a whole message, in which nothing but `ack_timeout_sec` is filled in, or a
 //! payload with `To`, `Type` and `Task` beside it.

@@ -1,5 +1,5 @@
 //! What the messages of a task add up to: its status, its lock, who waits for whom. The order of
-//! messages is that of the milliseconds in their ids (formats/amp1.md, sections 3 to 5).
+//! messages is that of the milliseconds in their ids (docs/formats/ssot.md, sections 3 to 5).
 
 use bytemuck::{Pod, Zeroable};
 

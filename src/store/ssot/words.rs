@@ -1,5 +1,5 @@
-//! The words of AMP/1.0: roles, types, and which role sends what to whom (formats/amp1.md, sections 1
-//! and 2).
+//! The words of AMP/1.0: roles, types, and which role sends what to whom (docs/formats/ssot.md,
+//! sections 1 and 2).
 
 /// Who writes and is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -22,7 +22,9 @@ fn s161_removed() {
     });
     m.ok(&format!("echo mine > threads/{TWO}/answer"));
     std::fs::remove_dir_all(super::folder(&project, TWO)).expect("remove");
-    soon("one thread less", || m.ok("cat threads/*/*.txt").matches("Subject: goes").count() == 1);
+    // A name may be gone between the shell's list and `cat`.
+    let goes = || m.ok("cat threads/*/*.txt || true").matches("Subject: goes").count();
+    soon("one thread less", || goes() == 1);
     let mut all = two();
     all.push(super::message(3, "agent", "2026-04-24T17:50:00.000Z", "afterwards"));
     agz::put(&super::folder(&project, ONE).join("messages.jsonl"), super::lines(&all));

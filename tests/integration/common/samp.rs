@@ -1,4 +1,4 @@
-//! SAMP records as another program writes them, and as the contract wants them shown.
+//! SAMP records as another program writes them, and as the mount shows them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -164,7 +164,7 @@ impl Rec {
         format!("archive/{}/{}", self.day(), self.name(earlier))
     }
 
-    /// The message file that the contract prescribes for an ASCII record.
+    /// The message file of an ASCII record (docs/SEMANTICS.md, S19).
     pub(crate) fn file(&self, signature: &str) -> String {
         format!(
             "From: {}\nTo: {}\nDate: {}\nThread: {}\nMessage-ID: <{}@samp>\nSignature: {signature}\n\n{}\n",
@@ -263,7 +263,7 @@ pub(crate) fn bodies(dir: &Path, alias: &str) -> Vec<String> {
     read_log(dir, alias).iter().map(|r| member(r, "body").to_owned()).collect()
 }
 
-/// The thread folder that the contract prescribes for a thread id.
+/// The thread folder of a thread id (docs/SEMANTICS.md, S23).
 pub(crate) fn thread_dir(id: &str) -> String {
     if id.is_empty() {
         return "~e3b0c442".into();

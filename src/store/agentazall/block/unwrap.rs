@@ -1,4 +1,4 @@
-//! Finding the signed block in a text (format, section 4; differences P1, B4 to B6).
+//! Finding the signed block in a text (docs/formats/agentazall.md, sections 4 and 13).
 //!
 //! The reference takes the first BEGIN marker and the first END marker after it, which cuts every
 //! signed reply that quotes a signed message at the wrong place. Here a pair of markers is right if
