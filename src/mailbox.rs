@@ -262,8 +262,11 @@ fn my_key(paths: &Paths, read_only: bool) -> (Option<Identity>, Option<String>) 
     }
 }
 
-/// The stores that are configured, and those found at their default places as far as they can be
-/// opened.
+/// The stores that are configured, and those found at their default places, as far as they can be
+/// opened: one that cannot keeps no other from being shown.
+///
+/// # Errors
+/// If none can be opened.
 fn open_stores(
     config: &Config,
     env: &Env,
@@ -276,10 +279,17 @@ fn open_stores(
         state: state.map(|s| s.join("stores").join(&spec.name)),
         ..spec
     };
+    let mut failed = None;
     for spec in config.stores(env, &me.name)? {
-        let store = store::open(&own(spec.clone()))
-            .map_err(|error| OpenError::Store { name: spec.name.clone(), error })?;
-        stores.push(store);
+        match store::open(&own(spec.clone())) {
+            Ok(store) => stores.push(store),
+            Err(error) => {
+                let text = format!("the store {} is left out: {error}", spec.name);
+                tracing::warn!("{}", crate::model::one_line(&text));
+                warnings.push(text);
+                failed = failed.or(Some(OpenError::Store { name: spec.name, error }));
+            }
+        }
     }
     warnings.extend(config.misled(env));
     for spec in config.found(env, &me.name) {
@@ -293,7 +303,10 @@ fn open_stores(
             }
         }
     }
-    Ok(stores)
+    match failed {
+        Some(error) if stores.is_empty() => Err(error),
+        _ => Ok(stores),
+    }
 }
 
 fn open_keyring(

@@ -9,7 +9,7 @@ use crate::common::agz::{self, Letter, ME, Tree};
 use crate::common::amp::{Home, Msg};
 use crate::common::samp::{self, T0};
 use crate::common::shown;
-use crate::common::{Bed, Mount};
+use crate::common::{Bed, Mount, detach};
 
 /// A bed with a store of each kind, mounted for bar after `fill`.
 #[track_caller]
@@ -164,6 +164,32 @@ fn s133_default_places() {
     assert_eq!(m.ls("inbox").len(), 1);
     let status = m.cat("status.txt");
     assert!(status.contains("amp") && status.contains("bar"), "who there is: {status}");
+}
+
+/// S200: a store that cannot be opened is left out with a word; alone, it stands in the way.
+#[test]
+fn s200_one_that_cannot_be_opened() {
+    let bed = Bed::new();
+    let samp = format!("[[store]]\nkind = \"samp\"\ndir = {:?}\n", bed.store.to_str().unwrap());
+    let amp = "[[store]]\nkind = \"amp\"\nname = \"lost\"\ndir = \"/nowhere\"\n";
+    let ssot = "[[store]]\nkind = \"ssot\"\nname = \"tasks\"\ndir = \"/nowhere\"\n";
+    bed.config(&format!("{amp}{samp}{ssot}"));
+    samp::append(&bed.store, "foo", "somebody", "t", "x", T0);
+    let m = bed.mount("somebody");
+    assert_eq!((m.ls("raw"), m.ls("inbox").len()), (vec!["samp".to_owned()], 1));
+    m.ok("echo hello > outbox/foo");
+    let status = m.cat("status.txt");
+    for why in ["the store lost is left out: ", "the store tasks is left out: "] {
+        assert!(status.contains(why), "{status}");
+    }
+    drop(m);
+    bed.config(&format!("{amp}{ssot}"));
+    let dir = bed.path("again");
+    let out = bed.msgfs_out(&["mount", dir.to_str().unwrap(), "--me", "somebody"]);
+    if out.ok() {
+        detach(&dir);
+    }
+    assert!(out.code() == Some(1) && out.stderr.contains("store lost: "), "{out:?}");
 }
 
 /// S134: each message goes to the store that knows its recipient, else to the one whose form of address
