@@ -82,10 +82,9 @@ impl Checker<'_> {
             ([.., name], _) if is_skipped(name) => {}
             ([_, task], What::Folder) => self.task(task),
             ([MESSAGES, _], _) => self.misplaced(path),
-            ([MESSAGES, _, _], What::Beside(message)) => {
-                if below::open_below(&self.store.files.dir, &files::parts(message)).is_err() {
-                    self.say(path, "signature", "is the signature of no message".into());
-                }
+            ([MESSAGES, _, _], What::Beside(message)) if self.is_there(message) => {}
+            ([MESSAGES, _, _], What::Beside(_)) => {
+                self.say(path, "signature", "is the signature of no message".into());
             }
             ([MESSAGES, _, _], _) => {
                 self.say(path, "name", "is neither a message nor a signature".into());
@@ -99,6 +98,10 @@ impl Checker<'_> {
             }
             _ => {}
         }
+    }
+
+    fn is_there(&self, path: &str) -> bool {
+        below::open_below(&self.store.files.dir, &files::parts(path)).is_ok()
     }
 
     fn task(&mut self, name: &str) {

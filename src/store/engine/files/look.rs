@@ -335,12 +335,11 @@ impl<F: Format> Files<F> {
         let mut table = self.table.write();
         for (folder, name) in &new {
             let number = table.folder_number(folder);
-            match table.find(number, name).or_else(|| table.enrol(number, name)) {
-                Some(n) => work.changed.push(n),
-                None => {
-                    let full = "is full: no more than 16,777,215 files are taken in";
-                    self.set_trouble(folder, Some(full.into()));
-                }
+            if let Some(n) = table.find(number, name).or_else(|| table.enrol(number, name)) {
+                work.changed.push(n);
+            } else {
+                let full = "is full: no more than 16,777,215 files are taken in";
+                self.set_trouble(folder, Some(full.into()));
             }
         }
         work

@@ -73,7 +73,7 @@ impl<F: Format> Files<F> {
     ) -> Result<(Stamp, Vec<u8>), StoreError> {
         let open = || {
             let dir = Dirs::new(&self.dir).open(&file.folder)?;
-            below::read_whole(&below::open_file(&*dir, &file.name)?, limit)
+            below::read_whole(&below::open_file(&dir, &file.name)?, limit)
         };
         open().map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => StoreError::Moved,

@@ -258,7 +258,7 @@ impl<'s, F: Format> Scan<'s, F> {
 
     fn read(&mut self, file: &File<F::Facts>) -> io::Result<(Stamp, u64, Vec<u8>)> {
         let dir = self.dirs.open(&file.folder)?;
-        let opened = below::open_file(&*dir, &file.name)?;
+        let opened = below::open_file(&dir, &file.name)?;
         let (stamp, bytes) = below::read_whole(&opened, F::LONGEST.saturating_add(1))?;
         let beside = self.files.format.beside(&mut self.dirs, &file.folder, &file.name)?;
         Ok((stamp, beside, bytes))

@@ -307,7 +307,7 @@ impl<F: Facts> Table<F> {
     pub fn renew(&mut self, n: u32) -> Option<u32> {
         let Row { name, name_len, folder, .. } = *self.row(n)?;
         self.retire(n);
-        self.add(Row { name, name_len, folder, ..Row::default() })
+        self.add(Row { name, folder, name_len, ..Row::default() })
     }
 
     /// Changes what is known of a file.
