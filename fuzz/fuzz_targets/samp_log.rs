@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use libfuzzer_sys::fuzz_target;
-use msgfs::store::{self, Found, Kind, Location, Rejected, Sink};
+use msgfs::store::{self, Found, Kind, Location, Rejected, Sink, Spec};
 
 #[derive(Default)]
 struct Seen {
@@ -29,9 +29,18 @@ fuzz_target!(|data: &[u8]| {
     let dir = std::env::temp_dir().join(format!("msgfs-fuzz-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     std::fs::write(dir.join("log-foo.jsonl"), data).unwrap();
-    let store = store::open(Kind::Samp, "samp", &dir, "bar").unwrap();
+    let spec = Spec {
+        name: "samp".into(),
+        kind: Kind::Samp,
+        dir: dir.clone(),
+        me: "bar".into(),
+        as_me: None,
+        state: None,
+        home: None,
+    };
+    let store = store::open(&spec).unwrap();
     let mut seen = Seen::default();
-    store.scan(&mut seen).unwrap();
+    store.scan(true, &mut seen).unwrap();
     let places: HashSet<_> = seen.found.iter().map(|(at, _)| at.offset).collect();
     assert_eq!(places.len(), seen.found.len());
     for (at, id) in &seen.found {
@@ -41,6 +50,6 @@ fuzz_target!(|data: &[u8]| {
     assert!(seen.found.len() + seen.rejected <= lines);
     // A second look at an unchanged folder finds nothing.
     let mut again = Seen::default();
-    store.scan(&mut again).unwrap();
+    store.scan(true, &mut again).unwrap();
     assert!(again.found.is_empty() && again.rejected == 0);
 });
