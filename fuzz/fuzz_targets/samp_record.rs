@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use msgfs::model::Claim;
-use msgfs::store::samp::canonical::signed_bytes;
+use msgfs::store::text::canonical::signed_bytes;
 use msgfs::store::samp::record::{Scratch, claim, parse};
 
 fuzz_target!(|data: &[u8]| {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use msgfs::store::samp::pytext::nfc;
+use msgfs::store::text::pytext::nfc;
 use msgfs::store::samp::thread::derive;
 
 fuzz_target!(|body: &str| {

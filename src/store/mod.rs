@@ -10,18 +10,16 @@ pub mod engine;
 mod error;
 mod found;
 pub mod fs;
-pub mod json;
 mod kind;
-pub mod number;
 pub mod parallel;
 pub mod place;
 pub mod process;
-pub mod pytext;
 pub mod samp;
 mod sending;
 pub mod ssot;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod text;
 
 use std::fmt;
 use std::fs::File;

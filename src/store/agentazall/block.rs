@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::text::{Letter, comma_list};
 use crate::model::{Claim, ClaimScope, Covered, PublicKey, verify};
-use crate::store::pytext::strip;
+use crate::store::text::pytext::strip;
 use unwrap::{Block, Found, Verified, decode};
 
 pub(super) mod unwrap;

@@ -6,7 +6,7 @@ use jiff::fmt::rfc2822::DateTimeParser;
 use jiff::tz::TimeZone;
 
 use crate::model::Timestamp;
-use crate::store::pytext::strip;
+use crate::store::text::pytext::strip;
 
 /// How a `Date` is written, which tells what brought the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -13,7 +13,7 @@ use super::text::{self, Letter};
 use super::{names, thread};
 use crate::model::{Claim, ClaimScope, PublicKey, Timestamp, verify};
 use crate::store::Found;
-use crate::store::engine::files::{Facts, on_disk};
+use crate::store::engine::files::Facts;
 use crate::store::fs::{self, Stamp};
 
 /// A larger file is not a message; it is not read into memory.
@@ -210,7 +210,7 @@ pub(super) fn take_apart(
         key: key.map(|key| key_print(&key.0)).unwrap_or_default(),
         file: Sha256::digest(unmarked(bytes)).into(),
         time: time.millis(),
-        mtime: on_disk(stamp).millis(),
+        mtime: stamp.modified().millis(),
         ..Kept::default()
     }
     .with_form(form);

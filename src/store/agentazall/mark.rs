@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::letter::{Kept, MAX_FILE};
 use super::{AgentAzall, block, text};
 use crate::model::{Timestamp, one_line};
-use crate::store::engine::files::{self, File, Opened, on_disk};
+use crate::store::engine::files::{self, File, Opened};
 use crate::store::fs::Stamp;
 use crate::store::place::Slot;
 use crate::store::{StoreError, below};
@@ -190,7 +190,7 @@ impl Replaced {
 }
 
 fn require_still(path: &Path, stamp: &Stamp) -> Result<(), StoreError> {
-    let age = Timestamp::now().millis().saturating_sub(on_disk(stamp).millis());
+    let age = Timestamp::now().millis().saturating_sub(stamp.modified().millis());
     if (-STILL_MS..STILL_MS).contains(&age) {
         return Err(busy(&one_line(&path.to_string_lossy())));
     }

@@ -1,6 +1,6 @@
 //! Names that come from messages and become, or are compared with, names on disk.
 
-use crate::store::pytext::strip;
+use crate::store::text::pytext::strip;
 
 /// The longest file name the usual file systems take, in bytes.
 const MAX_NAME: usize = 255;

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use super::letter::MAX_FILE;
 use super::{AgentAzall, date, names, place, put};
 use crate::model::{Timestamp, one_line};
-use crate::store::engine::files::on_disk;
 use crate::store::fs::{self, Stamp};
 use crate::store::place::write_atomic;
 use crate::store::{Note, Notebook, StoreError};
@@ -65,7 +64,7 @@ impl Notebook for AgentAzall {
                 }
                 let Ok(meta) = entry.metadata() else { continue };
                 if meta.is_file() && (meta.len() > 0 || !notes.contains_key(&name)) {
-                    let modified = on_disk(&Stamp::from(&meta));
+                    let modified = Stamp::from(&meta).modified();
                     notes.insert(name.clone(), Note { name, size: meta.len(), modified });
                 }
             }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::store::pytext::{strip, strip_start};
+use crate::store::text::pytext::{strip, strip_start};
 
 /// UTF-8's byte order mark. The reference glues it to the first key; it is dropped here.
 const BOM: &str = "\u{feff}";

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::names::bare_address;
 use crate::model::hex;
-use crate::store::pytext::{is_space, nfc, strip_start};
+use crate::store::text::pytext::{is_space, nfc, strip_start};
 
 /// What mail programs put before a subject when they answer or forward.
 const PREFIXES: [&str; 4] = ["re", "fwd", "fw", "aw"];

@@ -12,7 +12,7 @@ use super::date::local_stamp;
 use super::text::universal_newlines;
 use crate::model::{Attached, Timestamp, hex, single_line};
 use crate::store::Signer;
-use crate::store::pytext::{is_space, strip, strip_start};
+use crate::store::text::pytext::{is_space, strip, strip_start};
 
 /// A message to be written.
 #[derive(Clone, Copy, Debug)]

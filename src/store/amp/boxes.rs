@@ -31,7 +31,6 @@ use super::facts::{self, Facts, link};
 use super::home::{Home, Roster};
 use super::limits::FILE_BYTES;
 use super::relate::{id_of, spelled, thread_of};
-use super::time::parse_time;
 use super::{filename, id, verify};
 use crate::model::locks::Mutex;
 use crate::model::{Claim, Timestamp, verify::verify_claim};
@@ -40,6 +39,7 @@ use crate::store::engine::files::{
     What,
 };
 use crate::store::fs::Stamp;
+use crate::store::text::time::parse_time;
 use crate::store::{Found, StoreError};
 
 /// Messages whose last good bytes are kept.
@@ -275,7 +275,7 @@ impl Format for Boxes {
         let noted = received.as_deref().and_then(parse_time);
         let said = noted.or_else(|| written.as_deref().and_then(parse_time));
         Arrival {
-            when: said.unwrap_or_else(|| files::on_disk(stamp)).millis(),
+            when: said.unwrap_or_else(|| stamp.modified()).millis(),
             is_got: Mailbox::of(folder) == Some(Mailbox::Inbox),
             mtime: stamp.mtime,
         }

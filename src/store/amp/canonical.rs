@@ -7,9 +7,9 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use super::json::MAX_DEPTH;
-use crate::store::json::{self, Event, RawStr, Value};
-use crate::store::number::{self, Style};
+use crate::store::text::json::{self, Event, RawStr, Value};
+use crate::store::text::number::{self, Style};
+use crate::store::text::strict::MAX_DEPTH;
 
 /// How a program prints JSON before it signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,10 +12,10 @@ use super::facts::{self, facts};
 use super::home::Roster;
 use super::limits::over_limit;
 use super::parts::pieces;
-use super::time::parse_time;
 use crate::model::{Claim, Timestamp, one_line};
 use crate::store::engine::files::{self, Arrival, Format as _, Visit, What, violation};
 use crate::store::fs::Stamp;
+use crate::store::text::time::parse_time;
 use crate::store::{StoreError, Violation};
 
 struct Checker<'a> {

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::envelope;
-use super::json::{self, Member};
-use super::time::format_time;
 use crate::model::Timestamp;
-use crate::store::json::Value;
+use crate::store::text::json::Value;
+use crate::store::text::strict::{self as json, Member};
+use crate::store::text::time::format_time;
 
 /// The file with its read mark changed: `local.status`, `metadata.status` if there is one, and when
 /// it was read. `None` if nothing is to change or the file is not a message that can be marked.
@@ -67,7 +67,7 @@ fn is_new_local(text: &str) -> bool {
     let time = rest
         .and_then(|rest| rest.strip_prefix(", \"read_at\": \""))
         .and_then(|rest| rest.strip_suffix("\"}"));
-    time.is_some_and(|time| super::time::parse_time(time).is_some())
+    time.is_some_and(|time| crate::store::text::time::parse_time(time).is_some())
 }
 
 fn new_local(read: bool, now: Timestamp) -> String {

@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 
 use super::id::is_message_id;
-use super::json::{self, Flaw, Member};
 use super::limits::FILE_BYTES;
 use crate::model::one_line;
-use crate::store::json::{self as scanner, Event, Value};
+use crate::store::text::json::{self as scanner, Event, Value};
+use crate::store::text::strict::{self as json, Flaw, Member};
 
 /// Read state as the store keeps it (docs/formats/amp.md, section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

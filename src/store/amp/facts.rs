@@ -8,11 +8,10 @@ use sha2::{Digest as _, Sha256};
 use super::boxes::Mailbox;
 use super::envelope::{ReadState, Stored};
 use super::home::Roster;
-use super::time::parse_time;
 use super::{id, verify};
 use crate::model::{Claim, Timestamp, one_line};
-use crate::store::engine::files::on_disk;
 use crate::store::fs::Stamp;
+use crate::store::text::time::parse_time;
 
 /// Clocks may differ by this much before a message counts as dated in the future.
 const SKEW_MS: i64 = 60_000;
@@ -62,7 +61,7 @@ pub(super) fn facts(stored: &Stored<'_>, stamp: &Stamp, now: Timestamp) -> Facts
         content: content(stored),
         signed: stored.signature.is_some(),
         to: stored.to.trim().to_ascii_lowercase(),
-        time: written.or(received).unwrap_or_else(|| on_disk(stamp)),
+        time: written.or(received).unwrap_or_else(|| stamp.modified()),
         file_time: written.is_none() && received.is_none(),
         answers: stored.in_reply_to.as_deref().map(link),
         read: stored.status.is_some_and(ReadState::is_read),

@@ -10,14 +10,14 @@ use serde::Serialize;
 use super::address::is_wire_address;
 use super::filename::{clean, sha256_of};
 use super::id::{is_attachment_id, is_message_id};
-use super::json;
 use super::limits::{
     ATTACHMENT_BYTES, ATTACHMENTS, ATTACHMENTS_BYTES, BODY_BYTES, MESSAGE_BYTES, SUBJECT_CHARS,
 };
-use super::time::format_time;
 use super::verify::{Fields, PRIORITIES, own_print, signed_bytes};
 use crate::model::{Timestamp, one_line};
 use crate::store::Signer;
+use crate::store::text::strict as json;
+use crate::store::text::time::format_time;
 
 /// The version of the envelope.
 const VERSION: &str = "amp/0.1";

@@ -19,7 +19,8 @@ use crate::store::engine::lines::log::{Run, Tally, pieces, read_lines};
 use crate::store::engine::lines::{Facts as _, Format as _};
 use crate::store::fs::{self, Stamp};
 use crate::store::place::Slot;
-use crate::store::{Prepared, StoreError, below, json};
+use crate::store::text::json;
+use crate::store::{Prepared, StoreError, below};
 
 const FILE_MODE: u32 = 0o644;
 

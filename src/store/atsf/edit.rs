@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use super::line::{Stats, format_time, parse_time};
 use crate::model::Timestamp;
-use crate::store::amp::json::{Member, members};
 use crate::store::engine::lines::log::BOM;
-use crate::store::json::Value;
+use crate::store::text::json::Value;
+use crate::store::text::strict::{Member, members};
 
 /// The names of the numbers, and what they are.
 pub(super) fn numbers(stats: &Stats) -> [(&'static str, u64); 4] {
@@ -109,7 +109,7 @@ impl NewThread<'_> {
     pub fn text(&self) -> String {
         let quoted = |text: &str| {
             let mut out = String::new();
-            crate::store::samp::canonical::push_text(&mut out, text);
+            crate::store::text::canonical::push_text(&mut out, text);
             out
         };
         let (time, agent) = (format_time(self.created), quoted(self.agent));

@@ -201,11 +201,10 @@ fn take(store: &Atsf, log: &mut Log, path: &str, stamp: Stamp, bytes: &[u8]) {
 
 fn refusal(source: u32, thread: &Thread, reason: String) -> Rejected {
     let len = u32::try_from(thread.meta.size).unwrap_or(u32::MAX);
-    let millis = i64::try_from(thread.meta.mtime.div_euclid(1_000_000)).unwrap_or_default();
     Rejected {
         at: Location { source, offset: 0, len },
         reason,
-        time: Timestamp::from_millis(millis),
+        time: thread.meta.modified(),
         ..Rejected::default()
     }
 }

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::values::{array, elements, pick, text};
 use crate::model::Timestamp;
-use crate::store::amp::time as rfc3339;
 use crate::store::engine::lines::log::Tally;
-use crate::store::json::{JsonError, Value};
+use crate::store::text::json::{JsonError, Value};
+use crate::store::text::time as rfc3339;
 
 /// Why a line is no message. One sentence for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +75,7 @@ pub fn parse(line: &str) -> Result<Line<'_>, LineError> {
     let names = ["id", "role", "timestamp", "content", "toolCalls", "signature", "idem"];
     let Some([id, role, timestamp, content, calls, signature, idem]) = pick(line, names) else {
         // Once more for the reason; this is the rare way.
-        crate::store::json::members(line, |_, _| {})?;
+        crate::store::text::json::members(line, |_, _| {})?;
         return Err(JsonError::NotAnObject.into());
     };
     let id = string(id, "id")?;

@@ -17,7 +17,7 @@ use super::line::{self, Line};
 use super::values::{object, pick, text};
 use crate::store::engine::lines::append::ends_in_newline;
 use crate::store::engine::lines::log::{Run, pieces, read_lines};
-use crate::store::samp::canonical::push_text;
+use crate::store::text::canonical::push_text;
 use crate::store::{StoreError, fs};
 
 const FILE: &str = "sent.jsonl";

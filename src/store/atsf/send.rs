@@ -11,7 +11,7 @@ use super::roots::{AGENT, THREADS};
 use super::values::{elements, pick, text};
 use super::{Atsf, assets, create, recipient, sign};
 use crate::model::Draft;
-use crate::store::samp::canonical::push_text;
+use crate::store::text::canonical::push_text;
 use crate::store::{Prepared, Preparing, StoreError, below};
 
 /// Takes apart what a prepared message carries: its line, and for a new thread its `thread.json`.

@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use super::values::{object, pick, text};
 use crate::model::{Claim, ClaimScope, Covered, PublicKey};
 use crate::store::Signer;
-use crate::store::json::Value;
-use crate::store::samp::canonical::object_without;
+use crate::store::text::canonical::object_without;
+use crate::store::text::json::Value;
 
 /// What a signature covers starts with this line, so that it can never be mistaken for another
 /// kind of signed text.

@@ -4,7 +4,7 @@ use super::line::parse_time;
 use super::values::{pick, text};
 use crate::model::Timestamp;
 use crate::store::engine::lines::log::BOM;
-use crate::store::json;
+use crate::store::text::json;
 
 /// A larger `thread.json` is none.
 pub(super) const MAX_BYTES: usize = 4 << 20;

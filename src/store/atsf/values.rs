@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::store::json::{self, Value};
+use crate::store::text::json::{self, Value};
 
 /// The elements of an array, as they are spelled; none if the text is no array.
 ///

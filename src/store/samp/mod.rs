@@ -9,7 +9,6 @@
 
 pub mod alias;
 mod append;
-pub mod canonical;
 pub mod record;
 mod seen;
 pub mod thread;
@@ -17,8 +16,6 @@ pub mod thread;
 use std::borrow::Cow;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-
-pub use super::{json, pytext};
 
 use super::engine::lines::append::Unsynced;
 use super::engine::lines::check::{Checked, Say};
@@ -248,7 +245,7 @@ impl Format for Samp {
 }
 
 fn is_blank(text: &str) -> bool {
-    pytext::strip(text).is_empty()
+    super::text::pytext::strip(text).is_empty()
 }
 
 fn accept<'a>(

@@ -6,11 +6,11 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::canonical::{self, Hashed, Id, SIGNATURE_CONTEXT};
-use super::json::{self, JsonError, RawStr, Value};
-use super::pytext;
 use crate::model::{Claim, ClaimScope, Covered, PublicKey};
 use crate::store::Signer;
+use crate::store::text::canonical::{self, Hashed, Id, SIGNATURE_CONTEXT};
+use crate::store::text::json::{self, JsonError, RawStr, Value};
+use crate::store::text::pytext;
 
 /// Why a line is not delivered as a message. One sentence for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::pytext;
+use crate::store::text::pytext;
 
 /// The longest slug, in characters.
 const MAX_SLUG: usize = 40;

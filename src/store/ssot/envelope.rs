@@ -6,7 +6,7 @@ use super::schema::{self, Breach, Field, Shape, opt, req};
 use super::tree::Node;
 use super::words::{Role, Type, is_task_id, split_id};
 use crate::model::Timestamp;
-use crate::store::amp::time::parse_time;
+use crate::store::text::time::parse_time;
 
 /// The version that is spoken.
 pub const VERSION: &str = "AMP/1.0";

@@ -5,20 +5,20 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 
 use super::envelope::VERSION;
 use super::state::Resume;
 use super::tree::{Node, quoted};
 use super::words::Role;
 use crate::model::Timestamp;
-use crate::store::amp::time::parse_time;
 use crate::store::below;
 use crate::store::engine::files;
 use crate::store::fs::Stamp;
 use crate::store::place::Slot;
+use crate::store::text::time::parse_time;
 use crate::store::{StoreError, fs};
 
 pub(super) const MESSAGES: &str = "messages";
@@ -163,19 +163,10 @@ impl Lock {
 /// # Errors
 /// [`StoreError::Busy`] if somebody holds it for long.
 pub(super) fn hold(file: File, path: &Path) -> Result<Lock, StoreError> {
-    let until = Instant::now() + LOCK_WAIT;
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Lock(file)),
-            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(StoreError::io(path, e.into())),
-        }
-        if Instant::now() >= until {
-            let why = format!("{}: another program holds the lock", path.display());
-            return Err(StoreError::Busy(why));
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    if fs::lock_within(&file, LOCK_WAIT).map_err(|e| StoreError::io(path, e))? {
+        return Ok(Lock(file));
     }
+    Err(StoreError::Busy(format!("{}: another program holds the lock", path.display())))
 }
 
 /// Takes the lock of a task: one program at a time writes into it.

@@ -7,9 +7,9 @@ use super::format::task_of;
 use super::tree::Node;
 use super::{sign, text};
 use crate::model::{Claim, Message};
-use crate::store::amp::time::parse_time;
-use crate::store::engine::files::{Dirs, on_disk};
+use crate::store::engine::files::Dirs;
 use crate::store::fs::Stamp;
+use crate::store::text::time::parse_time;
 use crate::store::{Location, Record, StoreError};
 
 impl Ssot {
@@ -73,7 +73,7 @@ fn refused(bytes: &[u8], stamp: &Stamp) -> Result<Record, StoreError> {
     let message = Message {
         from: said("from"),
         to: said("to").into_iter().collect(),
-        time: time.unwrap_or_else(|| on_disk(stamp)),
+        time: time.unwrap_or_else(|| stamp.modified()),
         extra: said("type").map(|kind| ("Type", kind)).into_iter().collect(),
         thread: said("task_id"),
         id: said("msg_id").unwrap_or_default(),

@@ -4,7 +4,7 @@
 use super::schema::{self, Breach, Field, Shape, opt, req};
 use super::tree::Node;
 use super::words::{Type, split_id};
-use crate::store::amp::time::parse_time;
+use crate::store::text::time::parse_time;
 
 /// From this many rejected verdicts on a task is locked.
 pub const LOCK_AT: u32 = 3;

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use crate::model::one_line;
-use crate::store::amp::json as strict;
-use crate::store::json::{self, Event, JsonError, Value};
+use crate::store::text::json::{self, Event, JsonError, Value};
+use crate::store::text::strict;
 
 /// Deeper nesting is refused; no message needs a tenth of it.
 const MAX_DEPTH: usize = 128;

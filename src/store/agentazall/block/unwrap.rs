@@ -20,7 +20,7 @@ use base64::alphabet;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
 use crate::model::{PublicKey, verify};
-use crate::store::pytext::{is_space, strip};
+use crate::store::text::pytext::{is_space, strip};
 
 /// Opens the signed text.
 pub(in super::super) const BEGIN: &str = "---BEGIN AGENTAZALL SIGNED MESSAGE---";

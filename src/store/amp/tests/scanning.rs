@@ -331,7 +331,7 @@ fn stale_mail_is_reported_as_read_and_left_alone() {
         "bob",
         &Mail { expires: Some("2026-04-25T00:00:00Z"), ..mail("msg_1_a", "eve", "bob") },
     );
-    let soon = crate::store::amp::time::format_time(Timestamp::now().plus_millis(1500));
+    let soon = crate::store::text::time::format_time(Timestamp::now().plus_millis(1500));
     host.deliver("bob", &Mail { expires: Some(&soon), ..mail("msg_2_a", "eve", "bob") });
     let store = host.open("bob");
     let mut books = Book::scanned(&store);

@@ -43,8 +43,8 @@ pub use self::scan::Pass;
 pub use self::table::{Facts, Flags, Row, Table, stamp_print};
 pub use self::visit::{Visit, names, violation};
 use crate::model::locks::{Level, Mutex, RwLock};
-use crate::model::{Timestamp, one_line};
-use crate::store::fs::{Fault, Stamp};
+use crate::model::one_line;
+use crate::store::fs::Fault;
 
 /// How long an unfinished file is waited for.
 pub const GRACE: Duration = Duration::from_secs(1);
@@ -91,12 +91,6 @@ pub(super) fn join(folder: &str, name: &str) -> String {
 /// The components of a path in a store.
 pub fn parts(path: &str) -> Vec<&str> {
     path.split('/').filter(|part| !part.is_empty()).collect()
-}
-
-/// A file's own modification time.
-pub fn on_disk(stamp: &Stamp) -> Timestamp {
-    let ms = stamp.mtime.div_euclid(1_000_000);
-    Timestamp::from_millis(i64::try_from(ms).unwrap_or_default())
 }
 
 impl<F: Format> Files<F> {

@@ -8,7 +8,7 @@ use rustix::fs::{Dir, FileType};
 use super::format::{Format, What};
 use super::look::is_in;
 use super::table::{Facts, Table};
-use super::{Files, join, on_disk};
+use super::{Files, join};
 use crate::model::Timestamp;
 use crate::store::{RawEntry, below};
 
@@ -54,7 +54,7 @@ impl<F: Format> Files<F> {
             };
             let is_dir = kind == FileType::Directory;
             let size = if is_dir { 0 } else { stamp.size };
-            let modified = time.unwrap_or_else(|| on_disk(&stamp));
+            let modified = time.unwrap_or_else(|| stamp.modified());
             let entry = RawEntry { is_dir, size, modified, source, name: name.to_owned() };
             out.extend(shown.then_some(entry));
         }

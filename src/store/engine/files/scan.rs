@@ -11,7 +11,7 @@ use super::format::{Done, Format, Opened, Reading, Refusal, Reports, Taken, Verd
 use super::look::{Dirs, Work};
 use super::open::File;
 use super::table::{Flags, Table, stamp_print};
-use super::{Files, GRACE, Memory, on_disk};
+use super::{Files, GRACE, Memory};
 use crate::model::{Timestamp, one_line};
 use crate::store::fs::{self, Stamp};
 use crate::store::{Found, Rejected, Sink, StoreError, below, parallel};
@@ -313,7 +313,7 @@ impl<'s, F: Format> Scan<'s, F> {
 
     /// Whether an unfinished file is given a moment.
     fn waits(&mut self, opened: &Opened<'_, F::Facts>) -> bool {
-        let age = Timestamp::now().millis().saturating_sub(on_disk(&opened.stamp).millis());
+        let age = Timestamp::now().millis().saturating_sub(opened.stamp.modified().millis());
         let n = opened.file.n;
         let since = self.waiting.get(&n).map_or_else(Instant::now, |w| w.since);
         let waits = since.elapsed() < GRACE && age < GRACE.as_millis() as i64;
@@ -487,7 +487,7 @@ fn reject<T: super::Facts>(
     Rejected {
         at: File::<T>::at(n, opened.bytes.len()),
         reason: one_line(&refusal.reason).into_owned(),
-        time: refusal.time.unwrap_or_else(|| on_disk(&opened.stamp)),
+        time: refusal.time.unwrap_or_else(|| opened.stamp.modified()),
         incomplete: refusal.incomplete,
         ..Rejected::default()
     }

@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::retry_on_intr;
 
 use crate::model::one_line;
 use crate::store::fs::{self, Stamp, require_regular};
@@ -63,16 +63,8 @@ impl Spot<'_> {
         let give_up = Instant::now() + PATIENCE;
         loop {
             let file = self.open(create).map_err(|e| self.failed(e))?;
-            let locked = loop {
-                match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                    Ok(()) => break true,
-                    Err(Errno::WOULDBLOCK) if Instant::now() < give_up => {
-                        std::thread::sleep(LOOK_EVERY);
-                    }
-                    Err(Errno::WOULDBLOCK) => break false,
-                    Err(e) => return Err(self.failed(e)),
-                }
-            };
+            let patience = give_up.saturating_duration_since(Instant::now());
+            let locked = fs::lock_within(&file, patience).map_err(|e| self.failed(e))?;
             let same = below::look(self.dir, self.name).map_err(|e| self.failed(e))?.1;
             if locked && same.same_file(&Stamp::of(&file).map_err(|e| self.failed(e))?) {
                 return Ok(file);

@@ -38,17 +38,12 @@ fn time_of<F: Format>(log: &LogOf<F>) -> Option<Timestamp> {
     log.last_time().or_else(|| log.facts.changed())
 }
 
-/// A file's own time of modification.
-fn on_disk(stamp: &Stamp) -> Timestamp {
-    Timestamp::from_millis(i64::try_from(stamp.mtime.div_euclid(1_000_000)).unwrap_or_default())
-}
-
 fn folder(name: &str, modified: Timestamp) -> RawEntry {
     RawEntry { name: name.to_owned(), is_dir: true, size: 0, modified, source: None }
 }
 
 fn file(name: String, stamp: &Stamp, source: Option<Source>, time: Option<Timestamp>) -> RawEntry {
-    let modified = time.unwrap_or_else(|| on_disk(stamp));
+    let modified = time.unwrap_or_else(|| stamp.modified());
     let source = source.map(Source::number);
     RawEntry { name, is_dir: false, size: stamp.size, modified, source }
 }
@@ -104,7 +99,7 @@ impl<F: Format> Lines<F> {
             // It is asked for often, and what was read says it.
             let table = self.table.read();
             let logs = table.logs.iter().filter_map(|log| Some((log, log.stamp?)));
-            return logs.map(|(log, s)| time_of::<F>(log).unwrap_or_else(|| on_disk(&s))).max();
+            return logs.map(|(log, s)| time_of::<F>(log).unwrap_or_else(|| s.modified())).max();
         }
         self.list_raw(path)?.iter().map(|e| e.modified).max()
     }

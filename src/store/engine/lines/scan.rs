@@ -286,8 +286,8 @@ impl<F: Format> Scan<'_, F> {
     /// Whether something that vanished a moment ago is not believed yet.
     pub fn must_wait(&mut self, file: Source, changed: &Stamp) -> bool {
         let since = *self.waiting.entry(file).or_insert_with(Instant::now);
-        let changed = i64::try_from(changed.mtime.div_euclid(1_000_000)).unwrap_or_default();
-        let young = Timestamp::now().millis() - changed < GRACE.as_millis() as i64;
+        let age = Timestamp::now().millis() - changed.modified().millis();
+        let young = age < GRACE.as_millis() as i64;
         if young && since.elapsed() < GRACE {
             return true;
         }
@@ -512,8 +512,8 @@ fn rejected<F: Format>(at: Location, log: &LogOf<F>, why: String, tail: bool) ->
 
 /// Whether a log was changed a moment ago, so that its writer may not be done.
 pub(super) fn is_young(stamp: &Stamp) -> bool {
-    let changed = i64::try_from(stamp.mtime.div_euclid(1_000_000)).unwrap_or_default();
-    (0..GRACE.as_millis() as i64).contains(&(Timestamp::now().millis() - changed))
+    let age = Timestamp::now().millis() - stamp.modified().millis();
+    (0..GRACE.as_millis() as i64).contains(&age)
 }
 
 /// The stamp of an open folder.

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use crate::store::json::{self, Event, JsonError, RawStr, Value};
+use crate::store::text::json::{self, Event, JsonError, RawStr, Value};
 
 /// Deeper nesting is refused. No known program writes a tenth of it; the limit bounds memory.
 pub const MAX_DEPTH: usize = 10_000;

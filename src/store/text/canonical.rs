@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::json::{self, Event, RawStr, Value};
 use super::pytext;
-use crate::store::number;
+use crate::store::text::number;
 
 /// What a signature covers starts with this line, so that it can never be mistaken for another
 /// kind of signed text.

@@ -1,0 +1,9 @@
+//! Texts as other programs read and print them, once for all formats: JSON with the places of its
+//! values, canonical printing, numbers, times, and what Python does to text.
+
+pub mod canonical;
+pub mod json;
+pub mod number;
+pub mod pytext;
+pub mod strict;
+pub mod time;
