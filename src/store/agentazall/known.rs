@@ -65,7 +65,7 @@ pub(super) fn held(table: &Table, n: u32) -> Held {
 }
 
 /// What a file says, for [`group`].
-fn item<'t>(table: &'t Table, n: u32, settled: Settled) -> Option<Item<'t>> {
+fn item(table: &Table, n: u32, settled: Settled) -> Option<Item<'_>> {
     table.row(n).filter(|row| row.is_message())?;
     let folder = Folder::from_name(table.folder(n).rsplit_once('/')?.1)?;
     let (path, kept) = ((table.folder(n), table.name(n)), table.facts(n)?);

@@ -190,9 +190,8 @@ impl Format for Mail {
         };
         match path {
             [day, ..] if !date::is_day(day) => What::Nothing,
-            [_] => What::Folder,
             [_, folder, ..] if Folder::from_name(folder).is_none() => What::Nothing,
-            [_, _] => What::Folder,
+            [_] | [_, _] => What::Folder,
             [_, _, name] if place::is_text(name) => What::Message,
             [_, _, name] if name.starts_with('.') || name.strip_suffix(".tmp").is_some() => {
                 What::Nothing
@@ -332,9 +331,8 @@ impl Format for Mail {
 
     fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
         match (self.what(path, kind), path) {
-            (What::Folder, _) => kind == FileType::Directory,
+            (What::Folder, _) | (What::Beside(_), [_, _, _]) => kind == FileType::Directory,
             (What::Message, _) => kind == FileType::RegularFile,
-            (What::Beside(_), [_, _, _]) => kind == FileType::Directory,
             (What::Beside(_), [.., name]) => kind == FileType::RegularFile && parts::is_part(name),
             _ => false,
         }

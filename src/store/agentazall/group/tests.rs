@@ -148,7 +148,7 @@ proptest! {
             let tied = *key > 0 && *copy > 0 && form != Form::None;
             let tie = if tied { [*text + 1; 16] } else { [0; 16] };
             let (time, key) = (hours * 3_600_000, [*key; 16]);
-            Kept { time, key, tie, ..kept("a", &id.to_string(), *text) }.with_form(form)
+            Kept { tie, key, time, ..kept("a", &id.to_string(), *text) }.with_form(form)
         }).collect();
         let paths: Vec<String> =
             (0..kept.len()).map(|n| format!("2026-03-11/inbox/{n:02}.txt")).collect();

@@ -17,7 +17,6 @@ use crate::store::{StoreError, below};
 
 /// How long a lock is waited for: others have messages to send too.
 const PATIENCE: Duration = Duration::from_millis(100);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 const FILE_MODE: u32 = 0o644;
 
 /// A log in an open folder.
