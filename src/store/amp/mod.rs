@@ -1,7 +1,7 @@
 //! AMP 0.1 (Agent Messaging Protocol): a folder per agent, a JSON file per message.
 //!
 //! The format, as functions without I/O:
-//! - [`envelope`], [`json`], [`time`], [`id`], [`address`], [`limits`]: what a file says.
+//! - [`envelope`], [`id`], [`address`], [`limits`]: what a file says.
 //! - [`verify`], [`canonical`], [`wrap`]: what a signature covers. [`scan_text`]: what to warn of.
 //! - [`write`](mod@write), [`edit`], [`filename`], [`pem`]: new messages, marks, attachments, keys.
 //!

@@ -5,7 +5,7 @@
 //! - [`line`](mod@line), [`thread`](mod@thread), `values`: what a line and a `thread.json` say.
 //! - [`blocks`], [`sign`], [`edit`]: a message as text, signatures, derived numbers.
 //!
-//! The store on top of it, whose logs the [engine](super::engine::lines) follows:
+//! The store on top of it, whose logs `engine::lines` follows:
 //! - `roots`, `git`: where threads lie. `head`: what their `thread.json` says. `ids`: which thread has
 //!   the message of an id. `lost`: what I wrote, kept.
 //! - `read`, [`assets`]: one message in full. `send`, `create`, `append`: new ones. `check`: the rest.

@@ -1,11 +1,11 @@
 //! SAMP v1: a shared folder with one append-only JSON-lines log per writer.
 //!
-//! - [`json`], [`canonical`], [`record`]: one line, its members, its id.
-//! - [`thread`], [`alias`], [`pytext`]: the rules for names and derived threads.
+//! - [`record`]: one line, its members, its id.
+//! - [`thread`], [`alias`]: the rules for names and derived threads.
 //! - `seen`: the read position that other readers of the folder share.
 //! - `append`: the one write that this module ever makes to a log, its own.
 //!
-//! The logs are followed by the [engine](super::engine::lines).
+//! The logs are followed by `engine::lines`.
 
 pub mod alias;
 mod append;
