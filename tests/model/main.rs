@@ -290,8 +290,19 @@ impl History {
         let before = log.text().len();
         change(log);
         let text = log.text();
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
         file.write_all(&text.as_bytes()[before..]).unwrap();
+        self.age(writer);
+    }
+
+    /// Half a line is told of when its writer had a second, and this one has had it.
+    fn age(&mut self, writer: &str) {
+        let path = self.bed.log(writer);
+        if self.log(writer).torn.is_some() && path.exists() {
+            let then = std::time::SystemTime::now() - std::time::Duration::from_secs(2);
+            let file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
+            file.set_modified(then).unwrap();
+        }
     }
 
     /// Changes a log in the model, and the file by rename or by truncation.
@@ -311,6 +322,7 @@ impl History {
             let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
             file.set_len(text.len() as u64).unwrap();
         }
+        self.age(writer);
     }
 
     fn with_message(&mut self, n: usize, line: impl FnOnce(&Rec) -> Line) {
@@ -351,6 +363,7 @@ impl History {
         let log = self.log(writer);
         if std::mem::take(&mut log.gone) {
             std::fs::write(path, log.text()).unwrap();
+            self.age(writer);
         }
     }
 
