@@ -181,22 +181,6 @@ pub fn open_own(path: &Path, mode: u32) -> io::Result<File> {
     open_to_write(path, OFlags::CREATE, mode)
 }
 
-/// As [`open_own`], but only if the file exists.
-///
-/// # Errors
-/// As [`open_regular`].
-pub fn open_existing(path: &Path) -> io::Result<File> {
-    open_to_write(path, OFlags::empty(), 0)
-}
-
-/// As [`open_append`], but only if the file exists.
-///
-/// # Errors
-/// As [`open_regular`].
-pub fn open_existing_append(path: &Path) -> io::Result<File> {
-    open_to_write(path, OFlags::APPEND, 0)
-}
-
 fn open_to_write(path: &Path, more: OFlags, mode: u32) -> io::Result<File> {
     let flags = more | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(mode);

@@ -323,6 +323,24 @@ fn a_half_written_file_is_waited_for() {
 }
 
 #[test]
+fn nobody_waits_for_a_file_of_a_mailbox_that_went_away() {
+    let bed = Bed::new();
+    bed.put("2026-03-11/inbox/a1.txt", "");
+    let store = bed.store();
+    let (base, away) = (bed.base(), bed.root().join("away"));
+    let mover = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(40));
+        std::fs::rename(base, away).unwrap();
+    });
+    let mut seen = Book::default();
+    store.scan(true, &mut seen).unwrap();
+    mover.join().unwrap();
+    std::fs::rename(bed.root().join("away"), bed.base()).unwrap();
+    store.scan(true, &mut seen).unwrap();
+    assert_eq!((ids(&seen).len(), seen.rejected.len()), (0, 1), "it is looked at when it is back");
+}
+
+#[test]
 fn twenty_thousand_files_in_a_folder() {
     let bed = Bed::new();
     let inbox = bed.base().join("2026-03-11/inbox");

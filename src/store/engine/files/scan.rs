@@ -200,12 +200,12 @@ impl<'s, F: Format> Scan<'s, F> {
 
     /// Files that are no longer there.
     fn vanish(&mut self, gone: &[u32]) {
+        self.waiting.retain(|n, _| !gone.contains(n));
         if gone.is_empty() || fs::is_away(&self.files.dir) {
             return;
         }
         let mut reported = Vec::new();
         for n in gone {
-            self.waiting.remove(n);
             self.touched.insert(*n);
             let mut table = self.files.table.write();
             let Some(row) = table.row(*n).copied().filter(|row| !row.has(Flags::GONE)) else {
