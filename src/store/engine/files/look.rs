@@ -87,13 +87,16 @@ impl<'a> Dirs<'a> {
     }
 }
 
+/// A file by the path of its folder, and its name there.
+type New = (Arc<str>, Box<str>);
+
 /// What lies in the folders that were listed.
 #[derive(Debug, Default)]
 struct Listing {
     /// Files of the table that are there, with the prints of their stamps and of what lies beside them.
     known: Vec<(u32, u64, u64)>,
-    /// Files that are not in the table: folder and name.
-    new: Vec<(String, String)>,
+    /// Files that are not in the table.
+    new: Vec<New>,
     /// Folders that were listed with all below them, and single paths at which no message is.
     roots: Vec<String>,
     /// Folders that could not be listed: nothing is known of what is in them.
@@ -209,7 +212,7 @@ impl<F: Format> Files<F> {
     ) {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         match kind {
-            kind if is_message::<F>(kind) => self.meet(folder, name, dirs, listing),
+            kind if is_message::<F>(kind) => self.meet(&folder.into(), name, dirs, listing),
             kind => {
                 let why = (kind != FileType::Unknown).then(|| no_message(kind));
                 self.set_trouble(path, why);
@@ -234,14 +237,14 @@ impl<F: Format> Files<F> {
             }
         };
         self.listed.write().insert(path.to_owned());
-        let mut folders = Vec::new();
+        let (mut folders, shared) = (Vec::new(), Arc::from(path));
         let whole = self.entries(&dir, path, &mut |name, kind| {
             let here = join(path, name);
             match (self.format.what(&parts(&here), kind), kind) {
                 (What::Folder, FileType::Directory) => folders.push(here),
                 (What::Folder, kind) => self.set_trouble(&here, Some(no_folder(kind))),
                 (What::Message, kind) if is_message::<F>(kind) => {
-                    self.meet(path, name, dirs, listing);
+                    self.meet(&shared, name, dirs, listing);
                 }
                 (What::Message, kind) => self.set_trouble(&here, Some(no_message(kind))),
                 (What::Group(group), _) => drop(listing.groups.insert(group)),
@@ -289,30 +292,28 @@ impl<F: Format> Files<F> {
         true
     }
 
-    /// Takes note of one message file.
-    fn meet(&self, folder: &str, name: &str, dirs: &mut Dirs<'_>, listing: &mut Listing) {
+    /// Takes note of one message file that is there.
+    fn meet(&self, folder: &Arc<str>, name: &str, dirs: &mut Dirs<'_>, listing: &mut Listing) {
         let known = {
             let table = self.table.read();
             table.find_folder(folder).and_then(|number| table.find(number, name))
         };
-        let found = dirs.look(folder, name).and_then(|found| match found {
-            Some((kind, stamp)) if known.is_some() => {
-                let is_file = kind == FileType::RegularFile;
-                let beside = if is_file { self.format.beside(dirs, folder, name)? } else { 0 };
-                Ok(Some((stamp_print(&stamp), beside)))
-            }
-            found => Ok(found.map(|_| (0, 0))),
+        let Some(n) = known else {
+            return listing.new.push((Arc::clone(folder), name.into()));
+        };
+        let found = dirs.look(folder, name).and_then(|found| {
+            let Some((kind, stamp)) = found else { return Ok(None) };
+            let is_file = kind == FileType::RegularFile;
+            let beside = if is_file { self.format.beside(dirs, folder, name)? } else { 0 };
+            Ok(Some((n, stamp_print(&stamp), beside)))
         });
-        match (found, known) {
-            (Ok(Some((stamp, beside))), Some(n)) => listing.known.push((n, stamp, beside)),
-            (Ok(Some(_)), None) => listing.new.push((folder.to_owned(), name.to_owned())),
-            (Ok(None), _) => {}
-            (Err(e), known) => {
+        match found {
+            Ok(found) => listing.known.extend(found),
+            Err(e) => {
                 self.cannot(&join(folder, name), "be looked at", &e);
                 // Nothing is known, so nothing has changed.
                 let table = self.table.read();
-                let row = known.and_then(|n| Some((n, table.row(n)?)));
-                listing.known.extend(row.map(|(n, row)| (n, row.stamp, row.beside)));
+                listing.known.extend(table.row(n).map(|row| (n, row.stamp, row.beside)));
             }
         }
     }
@@ -347,7 +348,7 @@ impl<F: Format> Files<F> {
 
     /// Sorts new files by the order in which they came: files are read in the order of their numbers,
     /// and who is read first keeps a plain id and is nobody's replay.
-    fn by_arrival(&self, mut new: Vec<(String, String)>) -> Vec<(String, String)> {
+    fn by_arrival(&self, mut new: Vec<New>) -> Vec<New> {
         new.sort_unstable();
         new.dedup();
         if !F::HAS_ARRIVAL || new.len() < 2 {
@@ -359,13 +360,9 @@ impl<F: Format> Files<F> {
             let (stamp, bytes) = below::read_whole(&file, F::LONGEST + 1)?;
             io::Result::Ok(self.format.arrival(folder, &stamp, &bytes))
         };
-        let dated = |(folder, name): (String, String)| {
-            (arrival(&folder, &name).unwrap_or(Arrival::LAST), (folder, name))
-        };
-        let mut dated: Vec<(Arrival, (String, String))> = new.into_iter().map(dated).collect();
         // Stable: equal ones stay in the order of their paths.
-        dated.sort_by_key(|(arrival, _)| *arrival);
-        dated.into_iter().map(|(_, file)| file).collect()
+        new.sort_by_cached_key(|(folder, name)| arrival(folder, name).unwrap_or(Arrival::LAST));
+        new
     }
 }
 
