@@ -127,7 +127,7 @@ impl Mail {
         if parsed.is_none() {
             // Not the stamp of a file that was reported: the next scan reads it.
             files.table.write().change(n, |row, _| row.stamp = 0);
-            files.fault.set();
+            files.health.fault.set();
         }
         Some(parsed?.found(&self.me))
     }
@@ -204,7 +204,7 @@ impl Format for Mail {
 
     fn begin(&self, files: &Files<Self>) -> Result<(Context, u64), StoreError> {
         let mut settings = self.settings.write();
-        settings.reload(&self.config_file, &self.mailboxes, &files.fault);
+        settings.reload(&self.config_file, &self.mailboxes, &files.health.fault);
         let zone = self.zone.iana_name().map_or_else(|| format!("{:?}", self.zone), str::to_owned);
         let basis = XxHash3_64::oneshot(format!("{zone}\0{:?}", settings.filters).as_bytes());
         let filters = settings.filters.clone();
@@ -230,19 +230,13 @@ impl Format for Mail {
         };
         parsed.kept.set(Kept::PARTS, opened.beside & parts::SHOWN != 0);
         let unfinished = parsed.kept.has(Kept::UNFINISHED);
-        let refuse = |reason: String, parsed: &Parsed| {
-            let time = Some(Timestamp::from_millis(parsed.kept.time));
-            let (incomplete, facts) = (opened.bytes.is_empty(), parsed.kept);
-            Verdict::Refused(Refusal { reason, incomplete, time, facts })
-        };
+        let facts = parsed.kept;
         let verdict = if opened.bytes.is_empty() {
-            let time = None;
-            let Verdict::Refused(refusal) = refuse("the file is empty".into(), &parsed) else {
-                return Ok(Reading::refused("the file is empty".into()));
-            };
-            Verdict::Refused(Refusal { time, ..refusal })
-        } else if let Some(why) = self.refusal(context, opened.file, &parsed) {
-            refuse(why, &parsed)
+            let reason = "the file is empty".into();
+            Verdict::Refused(Refusal { reason, incomplete: true, time: None, facts })
+        } else if let Some(reason) = self.refusal(context, opened.file, &parsed) {
+            let time = Some(Timestamp::from_millis(facts.time));
+            Verdict::Refused(Refusal { reason, incomplete: false, time, facts })
         } else {
             let is = |old: &Kept| {
                 Who::of(old).is(&Who::of(&parsed.kept)) || is_grown(old, opened, &parsed.kept)

@@ -249,7 +249,7 @@ impl Store for AgentAzall {
     }
 
     fn is_failing(&self) -> bool {
-        self.files.fault.is_set()
+        self.files.health.fault.is_set()
     }
 
     fn save(&self) -> Vec<u8> {

@@ -396,11 +396,7 @@ impl Format for Boxes {
                 let folder = kind == FileType::Directory && rest.len() < 2;
                 folder || kind == FileType::RegularFile && rest.len() == 2
             }
-            _ => match self.what(path, kind) {
-                What::Folder => kind == FileType::Directory,
-                What::Message => kind == FileType::RegularFile,
-                _ => false,
-            },
+            _ => self.what(path, kind).is_shown(kind),
         }
     }
 

@@ -138,7 +138,7 @@ impl Store for Amp {
     }
 
     fn is_failing(&self) -> bool {
-        self.files.fault.is_set()
+        self.files.health.fault.is_set()
     }
 
     fn save(&self) -> Vec<u8> {

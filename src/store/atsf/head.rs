@@ -132,7 +132,7 @@ pub(super) fn look(scan: &mut Scan<'_, Threads>, n: u32) -> bool {
 
 fn look_at(scan: &mut Scan<'_, Threads>, n: u32, log: &mut Log) {
     let path = log.path(Some(META));
-    scan.store.set_trouble(&path, None);
+    scan.store.health.set(&path, None);
     let dir = match scan.folder(log) {
         Ok(dir) => dir,
         // What was in a project that is gone as a whole stays.
@@ -140,18 +140,18 @@ fn look_at(scan: &mut Scan<'_, Threads>, n: u32, log: &mut Log) {
             log.gone = true;
             return;
         }
-        Err(e) => return scan.store.cannot(&path, "be read", &e),
+        Err(e) => return scan.store.health.cannot(&path, "be read", &e),
     };
     log.gone = false;
     let stamp = match below::look(&dir, META) {
         Ok((FileType::RegularFile, stamp)) => stamp,
         Ok((kind, _)) => {
             let what = format!("is skipped: it is {}", below::describe_type(kind));
-            scan.store.set_trouble(&path, Some(what));
+            scan.store.health.set(&path, Some(what));
             log.facts.state = State::Foreign;
             return;
         }
-        Err(e) if !fs::is_absent(&e) => return scan.store.cannot(&path, "be read", &e),
+        Err(e) if !fs::is_absent(&e) => return scan.store.health.cannot(&path, "be read", &e),
         Err(_) => {
             // Some programs remove a file before they write it anew.
             if !log.is_read() || !scan.must_wait(Source::Beside(n), &stamp_of(&dir)) {
@@ -165,7 +165,7 @@ fn look_at(scan: &mut Scan<'_, Threads>, n: u32, log: &mut Log) {
     if stamp != log.facts.meta {
         match read(&dir) {
             Ok((stamp, bytes)) => take(scan.store, log, &path, stamp, &bytes),
-            Err(e) => scan.store.cannot(&path, "be read", &e),
+            Err(e) => scan.store.health.cannot(&path, "be read", &e),
         }
     }
 }
@@ -193,7 +193,7 @@ fn take(store: &Atsf, log: &mut Log, path: &str, stamp: Stamp, bytes: &[u8]) {
         thread::Reading::Broken(why) => {
             // What it was before still holds; it is read again with the next look.
             let what = format!("cannot be read as a thread now: {}", one_line(&why));
-            return store.set_trouble(path, Some(what));
+            return store.health.set(path, Some(what));
         }
     }
     facts.meta = stamp;

@@ -2,4 +2,5 @@
 //! files, and a format says what they mean.
 
 pub mod files;
+mod health;
 pub(crate) mod lines;

@@ -239,12 +239,7 @@ impl Format for Tasks {
 
     /// The messages and their signatures only.
     fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
-        path.first() == Some(&MESSAGES)
-            && match self.what(path, kind) {
-                What::Folder => kind == FileType::Directory,
-                What::Message | What::Beside(_) => kind == FileType::RegularFile,
-                _ => false,
-            }
+        path.first() == Some(&MESSAGES) && self.what(path, kind).is_shown(kind)
     }
 }
 
@@ -322,12 +317,12 @@ impl Tasks {
     fn settle(&self, files: &Files<Self>, task: &str) {
         let mut told = |stem: &str, fault: Option<String>| {
             let path = format!("{RESUMES}/{task}/{stem}.json");
-            files.set_trouble(&path, fault.map(|why| format!("does not count: {why}")));
+            files.health.set(&path, fault.map(|why| format!("does not count: {why}")));
         };
         let state = match self.state(files, task, &mut told) {
             Ok(state) => state,
             // What the messages add up to stays what it was.
-            Err(e) => return files.cannot(&format!("{RESUMES}/{task}"), "be read", &e),
+            Err(e) => return files.health.cannot(&format!("{RESUMES}/{task}"), "be read", &e),
         };
         let folder = files.table.read().find_folder(&format!("{MESSAGES}/{task}"));
         let Some(folder) = folder else { return };

@@ -122,7 +122,7 @@ impl Store for Ssot {
     }
 
     fn is_failing(&self) -> bool {
-        self.files.fault.is_set()
+        self.files.health.fault.is_set()
     }
 
     /// What is mine, and what I have to log, is not the same for another role.

@@ -33,6 +33,17 @@ pub enum What {
     Nothing,
 }
 
+impl What {
+    /// Whether something of this kind is shown in `raw/`, as far as its format has no rule of its own.
+    pub fn is_shown(&self, kind: FileType) -> bool {
+        match self {
+            Self::Folder => kind == FileType::Directory,
+            Self::Message | Self::Beside(_) => kind == FileType::RegularFile,
+            Self::Group(_) | Self::Around | Self::Strange(_) | Self::Nothing => false,
+        }
+    }
+}
+
 /// What is said of something that is not the message file it is called like.
 pub fn no_message(kind: FileType) -> String {
     format!("is skipped: it is {}, not a message file", below::describe_type(kind))
@@ -217,11 +228,7 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
 
     /// Whether something is shown in `raw/`.
     fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
-        match self.what(path, kind) {
-            What::Folder => kind == FileType::Directory,
-            What::Message | What::Beside(_) => kind == FileType::RegularFile,
-            What::Group(_) | What::Around | What::Strange(_) | What::Nothing => false,
-        }
+        self.what(path, kind).is_shown(kind)
     }
 
     /// Folders besides those of the messages in which a change can mean something.

@@ -126,12 +126,12 @@ impl<F: Format> Files<F> {
     /// # Errors
     /// If the folder cannot be opened; then nothing is known of what is in it.
     pub(super) fn walk(&self) -> Result<Option<Work>, StoreError> {
-        self.fault.clear();
+        self.health.fault.clear();
         if fs::is_away(&self.dir) {
             return Ok(None);
         }
         below::open_dir(&self.dir, &[]).map_err(|e| StoreError::io(&self.dir, e))?;
-        self.trouble.write().clear();
+        self.health.forget(|_| true);
         self.listed.write().clear();
         let (mut dirs, mut listing) = (Dirs::new(&self.dir), Listing::default());
         self.list("", &mut dirs, &mut listing);
@@ -168,26 +168,26 @@ impl<F: Format> Files<F> {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         let kind = match dirs.look(folder, name) {
             Ok(found) => found.map_or(FileType::Unknown, |(kind, _)| kind),
-            Err(e) => return self.cannot(path, "be looked at", &e),
+            Err(e) => return self.health.cannot(path, "be looked at", &e),
         };
         let there = kind != FileType::Unknown;
         match self.format.what(&parts(path), kind) {
             What::Folder if !there || kind == FileType::Directory => {
-                self.set_trouble(path, None);
+                self.health.set(path, None);
                 self.list(path, dirs, listing);
                 listing.roots.push(path.to_owned());
             }
             What::Folder => {
-                self.set_trouble(path, Some(no_folder(kind)));
+                self.health.set(path, Some(no_folder(kind)));
                 listing.roots.push(path.to_owned());
             }
             What::Message => self.look_at_message(path, kind, dirs, listing),
             What::Strange(why) => {
-                self.set_trouble(path, there.then_some(why));
+                self.health.set(path, there.then_some(why));
                 listing.roots.push(path.to_owned());
             }
             what => {
-                self.set_trouble(path, None);
+                self.health.set(path, None);
                 self.follow(what, dirs, listing);
             }
         }
@@ -215,7 +215,7 @@ impl<F: Format> Files<F> {
             kind if is_message::<F>(kind) => self.meet(&folder.into(), name, dirs, listing),
             kind => {
                 let why = (kind != FileType::Unknown).then(|| no_message(kind));
-                self.set_trouble(path, why);
+                self.health.set(path, why);
                 listing.roots.push(path.to_owned());
             }
         }
@@ -228,11 +228,11 @@ impl<F: Format> Files<F> {
             Ok(dir) => dir,
             Err(e) if fs::is_absent(&e) => {
                 self.listed.write().retain(|known| !is_in(path, known));
-                self.trouble.write().retain(|known, _| !is_in(path, known));
+                self.health.forget(|known| is_in(path, known));
                 return;
             }
             Err(e) => {
-                self.cannot(path, "be listed", &e);
+                self.health.cannot(path, "be listed", &e);
                 return listing.unknown.push(path.to_owned());
             }
         };
@@ -242,13 +242,13 @@ impl<F: Format> Files<F> {
             let here = join(path, name);
             match (self.format.what(&parts(&here), kind), kind) {
                 (What::Folder, FileType::Directory) => folders.push(here),
-                (What::Folder, kind) => self.set_trouble(&here, Some(no_folder(kind))),
+                (What::Folder, kind) => self.health.set(&here, Some(no_folder(kind))),
                 (What::Message, kind) if is_message::<F>(kind) => {
                     self.meet(&shared, name, dirs, listing);
                 }
-                (What::Message, kind) => self.set_trouble(&here, Some(no_message(kind))),
+                (What::Message, kind) => self.health.set(&here, Some(no_message(kind))),
                 (What::Group(group), _) => drop(listing.groups.insert(group)),
-                (What::Strange(why), _) => self.set_trouble(&here, Some(why)),
+                (What::Strange(why), _) => self.health.set(&here, Some(why)),
                 (What::Beside(_) | What::Around | What::Nothing, _) => {}
             }
         });
@@ -264,20 +264,20 @@ impl<F: Format> Files<F> {
     /// Calls back with every name in a folder; `false` if not all could be had.
     fn entries(&self, dir: &OwnedFd, path: &str, each: &mut dyn FnMut(&str, FileType)) -> bool {
         let opened = Dir::read_from(dir).map_err(io::Error::from);
-        let Ok(entries) = opened.inspect_err(|e| self.cannot(path, "be listed", e)) else {
+        let Ok(entries) = opened.inspect_err(|e| self.health.cannot(path, "be listed", e)) else {
             return false;
         };
         for entry in entries {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(e) => {
-                    self.cannot(path, "be listed to its end", &e.into());
+                    self.health.cannot(path, "be listed to its end", &e.into());
                     return false;
                 }
             };
             let Ok(name) = entry.file_name().to_str() else {
                 let shown = join(path, &entry.file_name().to_string_lossy());
-                self.set_trouble(&shown, Some("is skipped: its name is not UTF-8".into()));
+                self.health.set(&shown, Some("is skipped: its name is not UTF-8".into()));
                 continue;
             };
             if matches!(name, "." | "..") {
@@ -310,7 +310,7 @@ impl<F: Format> Files<F> {
         match found {
             Ok(found) => listing.known.extend(found),
             Err(e) => {
-                self.cannot(&join(folder, name), "be looked at", &e);
+                self.health.cannot(&join(folder, name), "be looked at", &e);
                 // Nothing is known, so nothing has changed.
                 let table = self.table.read();
                 listing.known.extend(table.row(n).map(|row| (n, row.stamp, row.beside)));
@@ -340,7 +340,7 @@ impl<F: Format> Files<F> {
                 work.changed.push(n);
             } else {
                 let full = "is full: no more than 16,777,215 files are taken in";
-                self.set_trouble(folder, Some(full.into()));
+                self.health.set(folder, Some(full.into()));
             }
         }
         work

@@ -28,8 +28,7 @@ mod table;
 mod visit;
 mod watch;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::io;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -42,14 +41,11 @@ pub use self::open::File;
 pub use self::scan::Pass;
 pub use self::table::{Facts, Flags, Row, Table, stamp_print};
 pub use self::visit::{Visit, names, violation};
+use super::health::Health;
 use crate::model::locks::{Level, Mutex, RwLock};
-use crate::model::one_line;
-use crate::store::fs::Fault;
 
 /// How long an unfinished file is waited for.
 pub const GRACE: Duration = Duration::from_secs(1);
-/// At most this many broken or strange files are remembered by name.
-const MAX_TROUBLE: usize = 1000;
 /// At most this many are named to people.
 const NAMED: usize = 20;
 
@@ -66,12 +62,10 @@ pub struct Files<F: Format> {
     memory: Mutex<Memory>,
     /// Paths at which something changed since the last scan.
     noted: Mutex<HashSet<PathBuf>>,
-    /// What is wrong, by path.
-    trouble: RwLock<BTreeMap<String, String>>,
     /// The folders that are there, as far as they were listed.
     listed: RwLock<BTreeSet<String>>,
-    /// Something could not be read since the last full scan began.
-    pub fault: Fault,
+    /// What is wrong with single files.
+    pub health: Health,
 }
 
 /// What scans remember between them, besides the table.
@@ -102,9 +96,8 @@ impl<F: Format> Files<F> {
             table: RwLock::at(Level::Table, Table::default()),
             memory: Mutex::at(Level::Store, Memory::default()),
             noted: Mutex::default(),
-            trouble: RwLock::default(),
             listed: RwLock::default(),
-            fault: Fault::default(),
+            health: Health::default(),
         }
     }
 
@@ -146,34 +139,12 @@ impl<F: Format> Files<F> {
 
     /// What is wrong with single files, in words.
     pub fn troubles(&self) -> Vec<String> {
-        let trouble = self.trouble.read();
-        let line = |(path, what): (&String, &String)| format!("{} {what}", one_line(path));
-        let mut lines: Vec<String> = trouble.iter().take(NAMED).map(line).collect();
-        let more = trouble.len().saturating_sub(NAMED);
+        let mut lines = self.health.lines();
+        let more = lines.len().saturating_sub(NAMED);
+        lines.truncate(NAMED);
         if more > 0 {
             lines.push(format!("and {more} more files"));
         }
         lines
-    }
-
-    /// Notes what is wrong with something at a path, or that nothing is.
-    pub fn set_trouble(&self, path: &str, what: Option<String>) {
-        if what.is_none() && !self.trouble.read().contains_key(path) {
-            return;
-        }
-        let mut trouble = self.trouble.write();
-        match what {
-            Some(what) if trouble.len() < MAX_TROUBLE || trouble.contains_key(path) => {
-                trouble.insert(path.to_owned(), what);
-            }
-            Some(_) => {}
-            None => drop(trouble.remove(path)),
-        }
-    }
-
-    /// Notes that something cannot be read now.
-    pub fn cannot(&self, path: &str, what: &str, error: &io::Error) {
-        self.fault.note(error);
-        self.set_trouble(path, Some(format!("cannot {what}: {error}")));
     }
 }

@@ -1,5 +1,6 @@
 //! `raw/<store>/`: the store's own files, byte for byte; never keys or state.
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::io;
 
@@ -29,7 +30,8 @@ impl<F: Format> Files<F> {
         let dir = below::open_dir(&self.dir, &parts).ok()?;
         let entries: Vec<_> = Dir::read_from(&dir).ok()?.flatten().collect();
         let table = self.table.read();
-        let newest = newest(&table);
+        // Only folders need it.
+        let newest = LazyCell::new(|| table.newest());
         let mut out = Vec::new();
         for entry in &entries {
             let Some(name) = entry.file_name().to_str().ok().filter(|n| below::is_component(n))
@@ -73,7 +75,7 @@ impl<F: Format> Files<F> {
         self.shown(folder, FileType::Directory)?;
         let newest = {
             let table = self.table.read();
-            newest_in(&table, &newest(&table), folder)
+            newest_in(&table, &table.newest(), folder)
         };
         newest.or_else(|| self.raw_list(folder)?.iter().map(|e| e.modified).max())
     }
@@ -92,16 +94,6 @@ impl<F: Format> Files<F> {
 fn time<F: Facts>(table: &Table<F>, n: u32) -> Option<Timestamp> {
     table.row(n).filter(|row| row.is_message())?;
     table.facts(n).map(|facts| Timestamp::from_millis(facts.time()))
-}
-
-/// The time of the newest message of every folder, by number.
-fn newest<F: Facts>(table: &Table<F>) -> HashMap<u32, i64> {
-    let mut out: HashMap<u32, i64> = HashMap::new();
-    for (_, row, facts) in table.messages() {
-        let newest = out.entry(row.folder).or_insert(i64::MIN);
-        *newest = facts.time().max(*newest);
-    }
-    out
 }
 
 /// The time of the newest message in a folder and those below it.

@@ -113,7 +113,7 @@ impl<F: Format> Files<F> {
     fn tell_broken(&self) {
         let table = self.table.read();
         for (n, ..) in table.messages().filter(|(_, row, _)| row.has(Flags::BROKEN)) {
-            self.set_trouble(&table.path(n).unwrap_or_default(), Some(BROKEN.into()));
+            self.health.set(&table.path(n).unwrap_or_default(), Some(BROKEN.into()));
         }
     }
 }
@@ -200,7 +200,9 @@ impl<'s, F: Format> Scan<'s, F> {
 
     /// Files that are no longer there.
     fn vanish(&mut self, gone: &[u32]) {
-        self.waiting.retain(|n, _| !gone.contains(n));
+        for n in gone {
+            self.waiting.remove(n);
+        }
         if gone.is_empty() || fs::is_away(&self.files.dir) {
             return;
         }
@@ -218,7 +220,7 @@ impl<'s, F: Format> Scan<'s, F> {
             self.lose(&mut table, *n, row.is_message());
             let path = table.path(*n).unwrap_or_default();
             drop(table);
-            self.files.set_trouble(&path, None);
+            self.files.health.set(&path, None);
         }
         self.begin_again(reported);
     }
@@ -368,7 +370,7 @@ impl<'s, F: Format> Scan<'s, F> {
                     row.set(Flags::BROKEN, true);
                 });
                 drop(table);
-                return self.files.set_trouble(&opened.file.path(), Some(BROKEN.into()));
+                return self.files.health.set(&opened.file.path(), Some(BROKEN.into()));
             }
             Verdict::Broken(refusal) | Verdict::Refused(refusal) => Some(refusal),
             Verdict::Message { message, same } => {
@@ -390,7 +392,7 @@ impl<'s, F: Format> Scan<'s, F> {
         }
         drop(table);
         if opened.file.row.has(Flags::BROKEN) {
-            self.files.set_trouble(&opened.file.path(), None);
+            self.files.health.set(&opened.file.path(), None);
         }
     }
 
@@ -406,7 +408,7 @@ impl<'s, F: Format> Scan<'s, F> {
         let denied = error.kind() == io::ErrorKind::PermissionDenied;
         if fs::may_pass(error) || denied && file.row.is_message() {
             // Whatever it is, it still is; without a stamp, the next walk reads it.
-            self.files.cannot(&file.path(), "be read now", error);
+            self.files.health.cannot(&file.path(), "be read now", error);
             return self.files.table.write().change(n, |row, _| row.stamp = 0);
         }
         let found = self.dirs.look(&file.folder, &file.name).ok().flatten();

@@ -191,6 +191,16 @@ impl<F: Facts> Table<F> {
         self.all().filter(|(_, row, _)| row.is_message())
     }
 
+    /// The time of the newest message of every folder that has one, by number.
+    pub fn newest(&self) -> HashMap<u32, i64> {
+        let mut out: HashMap<u32, i64> = HashMap::new();
+        for (_, row, facts) in self.messages() {
+            let newest = out.entry(row.folder).or_insert(i64::MIN);
+            *newest = facts.time().max(*newest);
+        }
+        out
+    }
+
     /// Every file ever seen.
     pub fn all(&self) -> impl Iterator<Item = (u32, &Row, &F)> {
         (0u32..).zip(&self.rows).zip(&self.facts).map(|((n, row), facts)| (n, row, facts))

@@ -8,7 +8,6 @@ use rustix::fs::FileType;
 
 use super::Files;
 use super::format::{Format, What};
-use super::table::Facts as _;
 use crate::store::fs;
 
 /// At most this many folders with messages are watched, those with the newest first, and as many others,
@@ -32,14 +31,11 @@ impl<F: Format> Files<F> {
 
     /// The folders that were listed and tell of news.
     fn folders_by_age(&self) -> Vec<String> {
-        let mut newest: HashMap<String, i64> = HashMap::new();
-        {
+        let newest: HashMap<String, i64> = {
             let table = self.table.read();
-            for (n, _, facts) in table.messages() {
-                let time = newest.entry(table.folder(n).to_owned()).or_insert(i64::MIN);
-                *time = facts.time().max(*time);
-            }
-        }
+            let path = |n: u32| Some(table.folders().get(n as usize)?.path.to_string());
+            table.newest().into_iter().filter_map(|(n, time)| Some((path(n)?, time))).collect()
+        };
         let listed = self.listed.read();
         let (mut dated, others): (Vec<&String>, Vec<&String>) =
             listed.iter().rev().partition(|path| newest.contains_key(*path));

@@ -16,16 +16,17 @@ pub mod scan;
 mod survey;
 pub mod table;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::health::Health;
 use crate::model::locks::{Level, Mutex, RwLock};
 use crate::model::{Claim, Draft, Timestamp, one_line};
-use crate::store::fs::{self, Fault};
+use crate::store::fs;
 use crate::store::{
     EmptyThread, Fit, Kind, Location, Part, Prepared, Preparing, RawEntry, Record, Sink, Spec,
     Store, StoreError, Violation, Watermark,
@@ -36,8 +37,6 @@ use table::{Root, Source, Table};
 
 /// Lines of one kind that are shown to people.
 const SHOWN: usize = 50;
-/// Single files remembered as being in trouble.
-const MAX_TROUBLE: usize = 1000;
 
 /// A store of logs.
 pub struct Lines<F: Format> {
@@ -53,9 +52,8 @@ pub struct Lines<F: Format> {
     scanning: Mutex<bool>,
     /// Paths that changed since the last scan.
     noted: Mutex<HashSet<PathBuf>>,
-    /// By path: what is wrong with it, in words.
-    trouble: RwLock<BTreeMap<String, String>>,
-    fault: Fault,
+    /// What is wrong with single files.
+    pub(crate) health: Health,
     /// One append at a time; what of it may not be on disk.
     appending: Mutex<Unsynced>,
 }
@@ -81,8 +79,7 @@ impl<F: Format> Lines<F> {
             table: RwLock::at(Level::Table, Table::default()),
             scanning: Mutex::at(Level::Store, false),
             noted: Mutex::default(),
-            trouble: RwLock::default(),
-            fault: Fault::default(),
+            health: Health::default(),
             appending: Mutex::at(Level::Store, Unsynced::default()),
         })
     }
@@ -94,27 +91,6 @@ impl<F: Format> Lines<F> {
 
     fn take_noted(&self) -> HashSet<PathBuf> {
         std::mem::take(&mut *self.noted.lock())
-    }
-
-    /// Notes, or with `None` forgets, what is wrong with a file or folder.
-    pub(crate) fn set_trouble(&self, path: &str, what: Option<String>) {
-        if what.is_none() && !self.trouble.read().contains_key(path) {
-            return;
-        }
-        let mut trouble = self.trouble.write();
-        match what {
-            Some(what) if trouble.len() < MAX_TROUBLE => {
-                drop(trouble.insert(path.to_owned(), what));
-            }
-            Some(_) => {}
-            None => drop(trouble.remove(path)),
-        }
-    }
-
-    /// Notes that something cannot be read now.
-    pub(crate) fn cannot(&self, path: &str, what: &str, error: &io::Error) {
-        self.fault.note(error);
-        self.set_trouble(path, Some(format!("cannot {what}: {error}")));
     }
 
     /// The roots as of the last look, or before the first one.
@@ -189,7 +165,7 @@ impl<F: Format> Store for Lines<F> {
     }
 
     fn is_failing(&self) -> bool {
-        self.fault.is_set()
+        self.health.fault.is_set()
     }
 
     fn save(&self) -> Vec<u8> {
@@ -263,8 +239,7 @@ impl<F: Format> Store for Lines<F> {
                 out.push(format!("{} {what}", one_line(&table.raw_path(log, F::SHAPE.beside))));
             }
         }
-        let trouble = self.trouble.read();
-        out.extend(trouble.iter().map(|(path, what)| format!("{} {what}", one_line(path))));
+        out.extend(self.health.lines());
         cut(out)
     }
 

@@ -217,12 +217,12 @@ impl<F: Format> Scan<'_, F> {
             return gone;
         }
         let path = log.path(F::SHAPE.file);
-        self.store.set_trouble(&path, None);
+        self.store.health.set(&path, None);
         let dir = match self.folder(&log) {
             Ok(dir) => dir,
             Err(e) => {
                 if !fs::is_absent(&e) {
-                    self.store.cannot(&path, "be read", &e);
+                    self.store.health.cannot(&path, "be read", &e);
                 }
                 return Change::Unknown;
             }
@@ -231,12 +231,12 @@ impl<F: Format> Scan<'_, F> {
             Ok((FileType::RegularFile, stamp)) => self.compare(n, &log, &dir, stamp, retold),
             Ok((kind, _)) => {
                 let what = format!("is skipped: it is {}, not a file", below::describe_type(kind));
-                self.store.set_trouble(&path, Some(what));
+                self.store.health.set(&path, Some(what));
                 self.believe(source);
                 gone
             }
             Err(e) if !fs::is_absent(&e) => {
-                self.store.cannot(&path, "be read", &e);
+                self.store.health.cannot(&path, "be read", &e);
                 Change::Unknown
             }
             Err(_) if gone == Change::Same => gone,
@@ -265,7 +265,7 @@ impl<F: Format> Scan<'_, F> {
         let file = match below::open_file(dir, F::SHAPE.file.unwrap_or(&log.name)) {
             Ok(file) => file,
             Err(e) => {
-                self.store.cannot(&log.path(F::SHAPE.file), "be read", &e);
+                self.store.health.cannot(&log.path(F::SHAPE.file), "be read", &e);
                 return if fs::is_absent(&e) { Change::Gone } else { Change::Unknown };
             }
         };
@@ -391,7 +391,7 @@ impl<F: Format> Scan<'_, F> {
             read
         });
         if let Err(e) = &read {
-            self.store.cannot(&log.path(F::SHAPE.file), "be read to its end", e);
+            self.store.health.cannot(&log.path(F::SHAPE.file), "be read to its end", e);
         }
         read
     }
@@ -423,7 +423,7 @@ impl<F: Format> Scan<'_, F> {
             log.half = as_if.half && !log.tail;
             if log.half {
                 // Nothing may happen that would have it looked at again.
-                self.store.fault.set();
+                self.store.health.fault.set();
             }
             log.facts = as_if.facts;
             log.tally.last_time = as_if.tally.last_time;

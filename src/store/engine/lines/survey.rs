@@ -22,8 +22,8 @@ impl<F: Format> Scan<'_, F> {
         let noted = self.store.take_noted();
         self.folders.clear();
         if full {
-            self.store.trouble.write().clear();
-            self.store.fault.clear();
+            self.store.health.forget(|_| true);
+            self.store.health.fault.clear();
         }
         let mut roots = self.store.table.read().roots.clone();
         let changed = self.store.format.find_roots(&self.store.dir, &mut roots, full, &noted);
@@ -64,7 +64,7 @@ impl<F: Format> Scan<'_, F> {
         drop(table);
         if n.is_none() && full {
             let what = "no more logs are taken in: there are 8,388,607";
-            self.store.set_trouble("logs", Some(what.into()));
+            self.store.health.set("logs", Some(what.into()));
         }
         n
     }
@@ -83,7 +83,7 @@ impl<F: Format> Scan<'_, F> {
             Err(e) => {
                 // Of what cannot be listed nothing is known, so nothing has changed.
                 let path = F::SHAPE.folder.iter().fold(root.path.clone(), |p, part| p.join(part));
-                self.store.cannot(&path.to_string_lossy(), "be listed", &e);
+                self.store.health.cannot(&path.to_string_lossy(), "be listed", &e);
                 return Ok(());
             }
         };
@@ -101,7 +101,7 @@ impl<F: Format> Scan<'_, F> {
             None => (FileType::RegularFile, "file"),
         };
         let skipped = |name: &str, why: String| {
-            self.store.set_trouble(name, Some(format!("is skipped: {why}")));
+            self.store.health.set(name, Some(format!("is skipped: {why}")));
         };
         for entry in Dir::read_from(dir.as_ref())? {
             let entry = entry?;
