@@ -14,7 +14,7 @@ use crate::identity::{Identity, KeyError, Keyring, KeyringError, Print};
 use crate::index::{self, Index, IndexError};
 use crate::model::{Fingerprint, PublicKey};
 use crate::outbox::{self, Keys, Outbox, OutboxError};
-use crate::store::{self, Signer as _, Store, StoreError, place};
+use crate::store::{self, Deliveries, Signer as _, Store, StoreError, place};
 use crate::view::{self, Tree};
 use crate::watch::{Changed, Target, Watcher};
 
@@ -458,7 +458,8 @@ fn sweep(index: &Index, own: &[PathBuf]) {
         place::sweep(folder, Path::new(""));
     }
     for store in index.stores().iter().filter(|_| !own.is_empty()) {
-        let folders = store.watched().into_iter().chain(store.written());
+        let written = store.facets().deliveries.map(Deliveries::written);
+        let folders = store.watched().into_iter().chain(written.into_iter().flatten());
         for folder in folders.chain([store.dir().to_owned()]) {
             if let Ok(below) = folder.strip_prefix(store.dir()) {
                 place::sweep(store.dir(), below);

@@ -50,7 +50,7 @@ fn repair(global: &Global, args: &Args) -> Result<(), Failure> {
         }
         let made = opener.open(&spec).and_then(|store| {
             let failed = |e| Failure::refused(format!("{}: {e}", one_line(&spec.name)));
-            store.repair().map_err(failed)
+            store.facets().upkeep.map_or(Ok(Vec::new()), |upkeep| upkeep.repair().map_err(failed))
         });
         match made {
             Ok(lines) => {

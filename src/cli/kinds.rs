@@ -102,7 +102,14 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     specs.retain(|spec| spec.kind == *kind);
     let spec = stores::pick(&specs, options.store.as_deref(), &format!("{kind} store"))?;
     let opener = Opener::new(&context)?;
-    let answer = opener.open(spec)?.command(&options.words);
+    let store = opener.open(spec)?;
+    let answer = match store.facets().commands {
+        Some(commands) => commands.command(&options.words),
+        None => Err(msgfs::store::StoreError::Invalid(format!(
+            "a store of kind {} has no commands",
+            spec.kind
+        ))),
+    };
     let answer = answer.map_err(|e| Failure::refused(e.to_string()))?;
     output::data(&ended(&answer))
 }

@@ -187,7 +187,7 @@ impl Identity {
     }
 
     /// The secret half, for stores that sign with this key too (see
-    /// [`Store::signing_key`](crate::store::Store::signing_key)).
+    /// [`Store::signing_key`](crate::store::Keys::signing_key)).
     pub fn seed(&self) -> Seed {
         Seed::new(*self.key.as_bytes())
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::Index;
 use super::core::{Core, ThreadIx};
 use crate::model::Timestamp;
+use crate::store::Rooms;
 
 impl Core {
     /// When a thread that its store reports without messages was last changed; `None` for every
@@ -36,7 +37,7 @@ impl Index {
     /// among them any more.
     pub(super) fn note_empty(&self, number: usize) -> Vec<ThreadIx> {
         let Some(store) = self.stores.get(number) else { return Vec::new() };
-        let reported = store.empty_threads();
+        let reported = store.facets().rooms.map_or_else(Vec::new, Rooms::empty_threads);
         let of_store = |core: &Core, thread: &ThreadIx| {
             core.thread_id(*thread).is_some_and(|(_, store)| store == number)
         };

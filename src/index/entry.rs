@@ -154,7 +154,7 @@ impl Entry {
         self.flags.has(Flags::READ)
     }
 
-    /// Files come with it ([`Store::open_part`](crate::store::Store::open_part)).
+    /// Files come with it ([`Parts`](crate::store::Parts)).
     pub fn has_parts(&self) -> bool {
         self.flags.has(Flags::PARTS)
     }

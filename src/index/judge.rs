@@ -19,7 +19,7 @@ pub(super) struct Judge<'a> {
     pub me: &'a str,
     /// The key that signs what I send there.
     pub my_key: Option<PublicKey>,
-    /// Its addresses are roles ([`Store::roles`](crate::store::Store::roles)).
+    /// Its addresses are roles ([`About::roles`](crate::store::About::roles)).
     pub roles: bool,
 }
 

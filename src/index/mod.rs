@@ -286,7 +286,7 @@ impl Index {
             store: store.map_or("", |s| s.name()),
             me: store.map_or("", |s| s.me()),
             my_key: self.settings.my_keys.get(number).copied().flatten(),
-            roles: store.is_some_and(|s| s.roles()),
+            roles: store.is_some_and(|s| s.about().roles),
         }
     }
 
@@ -421,9 +421,9 @@ fn restore(
 fn info(store: &dyn Store) -> core::StoreInfo {
     core::StoreInfo {
         name: store.name().to_owned(),
-        whole_seconds: store.whole_seconds(),
-        links: store.links(),
-        roles: store.roles(),
+        whole_seconds: store.about().whole_seconds,
+        links: store.about().links(),
+        roles: store.about().roles,
     }
 }
 

@@ -13,7 +13,7 @@ use super::core::Core;
 use super::entry::{Flags, MsgIx};
 use super::{Changes, Index, change, marks, write_marks};
 use crate::model::Timestamp;
-use crate::store::{Location, Store, StoreError, Watermark};
+use crate::store::{Location, Position, Store, StoreError, Watermark};
 
 /// A message that is never where the store said is not told of for ever.
 const MOVED_AT_MOST: u8 = 8;
@@ -194,12 +194,11 @@ impl Index {
     /// Takes over what other readers of the store have read: what the store's watermark covers now
     /// and did not cover when it was last taken over (docs/SEMANTICS.md, S36).
     pub(super) fn import_watermark(&self, number: usize) -> Vec<MsgIx> {
-        let Some(store) = self.stores.get(number).filter(|s| s.has_watermark()) else {
-            return Vec::new();
-        };
+        let Some(store) = self.stores.get(number) else { return Vec::new() };
+        let Some(position) = store.facets().position else { return Vec::new() };
         // Read under the lock: else our own writing of it could pass for somebody else's reading.
         let mut marks = self.marks.lock();
-        let Some(mark) = store.watermark() else { return Vec::new() };
+        let Some(mark) = position.watermark() else { return Vec::new() };
         let last = marks.imported.get(store.name()).cloned();
         if last.as_ref() == Some(&mark) {
             return Vec::new();
@@ -239,8 +238,8 @@ impl Index {
         let mut busy = false;
         for (number, store) in self.stores.iter().enumerate() {
             busy |= self.tell_marks(number, store.as_ref());
-            if store.has_watermark() {
-                self.tell_watermark(number, store.as_ref());
+            if let Some(position) = store.facets().position {
+                self.tell_watermark(number, store.name(), position);
             }
         }
         if busy {
@@ -252,10 +251,10 @@ impl Index {
     /// Has the store note marks on the messages. No lock is held while it does. Whether it was busy
     /// with one.
     fn tell_marks(&self, number: usize, store: &dyn Store) -> bool {
-        let due = self.core.read().due(number);
+        let (marks, due) = (store.facets().marks, self.core.read().due(number));
         let (mut look, mut busy, mut errors) = (false, false, 0);
         for (ix, at, read) in due {
-            let result = store.tell(&at, read);
+            let result = marks.map_or(Ok(false), |marks| marks.tell(&at, read));
             self.core.write().told(ix, read, &result);
             match result {
                 Ok(noted) => look |= noted,
@@ -293,18 +292,18 @@ impl Index {
         }
     }
 
-    fn tell_watermark(&self, number: usize, store: &dyn Store) {
+    fn tell_watermark(&self, number: usize, store: &str, position: &dyn Position) {
         let Some(mark) = self.contiguous(number) else { return };
         let mut marks = self.marks.lock();
-        match store.set_watermark(&mark) {
+        match position.set_watermark(&mark) {
             // What we wrote ourselves must not be taken over as somebody else's reading.
             Ok(Some(written)) => {
-                marks.push_imported(store.name(), &written);
+                marks.push_imported(store, &written);
                 write_marks(&mut marks);
             }
             Ok(None) => {}
             Err(e) => {
-                tracing::warn!(store = store.name(), error = %e, "the read position was not saved");
+                tracing::warn!(store, error = %e, "the read position was not saved");
             }
         }
     }

@@ -117,7 +117,7 @@ fn begin(index: &Index, draft: &mut Draft, number: usize, id: &str) {
     draft.is_reply = true;
     continue_thread(index, draft, number, id.to_owned());
     if draft.to.is_empty() {
-        draft.to.extend(store.default_recipient());
+        draft.to.extend(store.about().default_recipient.map(str::to_owned));
     }
     draft.via.get_or_insert_with(|| store.name().to_owned());
 }
@@ -125,7 +125,7 @@ fn begin(index: &Index, draft: &mut Draft, number: usize, id: &str) {
 /// The draft goes on in this thread of a store, unless it names another. People see and write ids
 /// without labels.
 fn continue_thread(index: &Index, draft: &mut Draft, number: usize, id: String) {
-    let origins = index.stores().get(number).is_some_and(|s| s.origins());
+    let origins = index.stores().get(number).is_some_and(|s| s.about().labels());
     let same = |said: &String| origins && said == plain_thread(&id);
     if draft.thread.as_ref().is_none_or(same) {
         draft.thread = Some(id);
@@ -195,7 +195,7 @@ fn answer_thread(core: &Core, index: &Index, thread: ThreadIx) -> Result<Origina
     let messages = core.thread_messages(thread);
     let store = core.thread_id(thread).and_then(|(_, n)| index.stores().get(n));
     let store = store.ok_or(OutboxError::NotFound)?;
-    let seconds = store.whole_seconds();
+    let seconds = store.about().whole_seconds;
     let newest = |mine: fn(&Entry) -> bool| -> Vec<MsgIx> {
         let time = |e: &Entry| if seconds { e.time().secs() } else { e.time().millis() };
         let picked: Vec<(MsgIx, i64)> = messages

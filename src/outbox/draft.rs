@@ -32,7 +32,7 @@ pub struct Headers(Vec<&'static str>);
 
 impl Headers {
     /// Those that every draft can have, and these, which only some stores know
-    /// ([`Store::headers`](crate::store::Store::headers)).
+    /// ([`About::headers`](crate::store::About::headers)).
     pub fn with(more: impl IntoIterator<Item = &'static str>) -> Self {
         let mut all = EVERYWHERE.to_vec();
         for name in more {

@@ -71,7 +71,7 @@ impl Keys {
         let identity = self.of(store)?;
         let key = identity.public_key();
         // A role is not an identity: its next holder has another key.
-        let pins = !store.me().is_empty() && !store.roles();
+        let pins = !store.me().is_empty() && !store.about().roles;
         if pins && !self.keyring.pinned(store.me()).contains(&key) {
             self.keyring.trust(store.me(), Some(key)).map_err(not_pinned)?;
         }

@@ -284,7 +284,7 @@ impl Outbox {
                 Some(Refusal { name: name.clone(), reason, time: kept.time })
             })
             .max_by_key(|r| r.time);
-        let more = index.stores().iter().flat_map(|store| store.headers());
+        let more = index.stores().iter().flat_map(|store| store.about().headers);
         let outbox = Self {
             headers: Headers::with(more.copied()),
             index,
@@ -338,7 +338,7 @@ impl Outbox {
 
     /// A store changed: what waits in it may be delivered now.
     pub fn changed(&self, number: usize) {
-        if self.index.stores().get(number).is_some_and(|s| s.delivers()) {
+        if self.index.stores().get(number).is_some_and(|s| s.facets().deliveries.is_some()) {
             self.sender.deliver(number);
         }
     }

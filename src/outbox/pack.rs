@@ -154,7 +154,7 @@ impl Outbox {
     fn copy(&self, sources: &[Source], routes: &[Route]) -> Result<Copies, OutboxError> {
         let sizes = attachments::sizes(sources)?;
         for route in routes {
-            self.store(route.store)?.carries(&sizes)?;
+            self.store(route.store)?.about().carries(&sizes)?;
         }
         self.attachments.copy(sources, &sizes)
     }
@@ -166,7 +166,7 @@ impl Outbox {
             return Ok(());
         }
         let sizes = attachments::sizes(&sources)?;
-        routes.iter().try_for_each(|route| Ok(self.store(route.store)?.carries(&sizes)?))
+        routes.iter().try_for_each(|route| Ok(self.store(route.store)?.about().carries(&sizes)?))
     }
 
     /// What one store gets of the draft: its recipients, and what they know of the conversation.
@@ -183,17 +183,17 @@ impl Outbox {
         if let Some(elsewhere) = answered.filter(|a| a.store != route.store) {
             // Ids of one store mean nothing in another; what the writer wrote is left alone.
             draft.in_reply_to.take_if(|_| elsewhere.gave_id);
-            draft.thread.take_if(|_| elsewhere.gave_thread && store.links());
-            if self.store(elsewhere.store)?.origins() {
+            draft.thread.take_if(|_| elsewhere.gave_thread && store.about().links());
+            if self.store(elsewhere.store)?.about().labels() {
                 draft.thread = draft.thread.map(|id| plain_thread(&id).to_owned());
             }
             draft.is_reply = draft.in_reply_to.is_some() || draft.thread.is_some();
         }
-        if store.origins() {
+        if store.about().labels() {
             let core = self.index.read();
             draft.thread = draft.thread.map(|id| address::labelled(&core, route.store, id));
         }
-        if store.links()
+        if store.about().links()
             && draft.in_reply_to.is_none()
             && let Some(thread) = &draft.thread
         {
@@ -239,8 +239,9 @@ impl Outbox {
                 continue;
             }
             let store = self.store(part.store)?;
-            if part.draft.body.len() as u64 > store.max_body() {
-                return Err(OutboxError::TooLarge(store.max_body()));
+            let max_body = store.about().max_body;
+            if part.draft.body.len() as u64 > max_body {
+                return Err(OutboxError::TooLarge(max_body));
             }
             // The store is not kept from the tables: it may wait for a scan that fills them.
             let taken = |id: &str| {
@@ -253,7 +254,7 @@ impl Outbox {
                 signer: part.signer.as_ref(),
                 taken: &taken,
             };
-            let made = store.prepare(&part.draft, &with)?;
+            let made = store.outgoing()?.prepare(&part.draft, &with)?;
             let one_for_all = made.len() == 1;
             for message in made {
                 let to: Vec<String> = if one_for_all {
@@ -271,7 +272,7 @@ impl Outbox {
         };
         let bytes: u64 = signed.iter().map(|(p, _)| size(p)).sum();
         for store in used {
-            store.appendable(bytes)?;
+            store.outgoing()?.appendable(bytes)?;
         }
         Ok(signed)
     }

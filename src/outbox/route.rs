@@ -65,7 +65,7 @@ fn special(draft: &Draft) -> impl Iterator<Item = &'static str> {
 /// The name of the only store that has a header of this draft.
 fn by_header<'a>(stores: &'a [Arc<dyn Store>], draft: &Draft) -> Option<&'a str> {
     let header = special(draft).next()?;
-    let mut having = stores.iter().filter(|s| s.headers().contains(&header));
+    let mut having = stores.iter().filter(|s| s.about().headers.contains(&header));
     let only = having.next()?;
     having.next().is_none().then(|| only.name())
 }
@@ -76,10 +76,10 @@ fn takes_headers(
     store: &dyn Store,
     draft: &Draft,
 ) -> Result<(), OutboxError> {
-    let Some(header) = special(draft).find(|h| !store.headers().contains(h)) else {
+    let Some(header) = special(draft).find(|h| !store.about().headers.contains(h)) else {
         return Ok(());
     };
-    let having = stores.iter().filter(|s| s.headers().contains(&header));
+    let having = stores.iter().filter(|s| s.about().headers.contains(&header));
     let names: Vec<&str> = having.map(|s| s.name()).collect();
     Err(OutboxError::Invalid(format!(
         "{header}: messages in the store {} have no such header, only those in {}; remove the \

@@ -16,7 +16,7 @@ use super::busy::Busy;
 use super::reserved::Reserved;
 use super::spool::{Parcel, Spool};
 use crate::index::{Entry, Index};
-use crate::store::{Durability, StoreError};
+use crate::store::{Durability, Outgoing, StoreError};
 
 /// How long a message that could not be appended, or delivered, waits before it is tried again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -330,16 +330,18 @@ impl Worker {
         }
         self.finish(&appended);
         let stores = self.tools.index.stores();
-        touched.retain(|number| stores.get(*number).is_some_and(|s| s.delivers()));
+        touched
+            .retain(|number| stores.get(*number).is_some_and(|s| s.facets().deliveries.is_some()));
         (failed, touched.into_iter().collect())
     }
 
     /// Waits until what a store has is on disk, if that is asked for.
     fn sync(&self, number: usize) -> Result<(), Trouble> {
         match (self.tools.durability, self.tools.index.stores().get(number)) {
-            (Durability::Fsync, Some(store)) => {
-                store.sync().map_err(|e| Trouble::new(e.to_string(), RETRY))
-            }
+            (Durability::Fsync, Some(store)) => store
+                .outgoing()
+                .and_then(Outgoing::sync)
+                .map_err(|e| Trouble::new(e.to_string(), RETRY)),
             _ => Ok(()),
         }
     }
@@ -395,7 +397,7 @@ impl Worker {
         if let Some((due, why)) = busy.waits(parcel, Instant::now()) {
             return Err(Trouble { text: why.to_owned(), due, busy: true });
         }
-        match store.append(&parcel.message) {
+        match store.outgoing().and_then(|store| store.append(&parcel.message)) {
             Err(StoreError::Busy(text)) => {
                 let due = busy.found(parcel, Instant::now(), &text);
                 Err(Trouble { text, due, busy: true })
@@ -426,7 +428,8 @@ impl Worker {
     fn deliver(&self, number: usize) -> bool {
         self.under.0.lock().asked.remove(&number);
         let Some(store) = self.tools.index.stores().get(number) else { return true };
-        match store.deliver() {
+        let Some(deliveries) = store.facets().deliveries else { return true };
+        match deliveries.deliver() {
             Ok(done) => {
                 self.under.0.lock().undelivered.remove(&number);
                 if done {
@@ -485,7 +488,7 @@ impl From<StoreError> for Trouble {
 pub(super) fn is_in_store(index: &Index, parcel: &Parcel) -> bool {
     let stores = index.stores();
     let found = stores.iter().enumerate().find(|(_, s)| s.name() == parcel.store);
-    let Some((number, store)) = found.filter(|(_, s)| !s.repeats()) else { return false };
+    let Some((number, store)) = found.filter(|(_, s)| !s.about().repeats) else { return false };
     let core = index.read();
     let found = core.find(number, store.me(), &parcel.message.id);
     found.and_then(|ix| core.entry(ix)).is_some_and(Entry::is_live)

@@ -31,7 +31,7 @@ pub(super) fn address(stores: &[Arc<dyn Store>], draft: &mut Draft, target: &Tar
         return;
     }
     let found = candidates(stores, draft, target)
-        .find_map(|s| Some((s.name().to_owned(), s.recipient_in(&draft.body)?)));
+        .find_map(|s| Some((s.name().to_owned(), s.about().recipient_in?(&draft.body)?)));
     if let Some((store, to)) = found {
         draft.to.push(to);
         draft.via.get_or_insert(store);

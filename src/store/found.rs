@@ -46,7 +46,7 @@ pub struct Found<'a> {
     pub from: Cow<'a, str>,
     /// Its recipients, already unescaped, joined by `", "` if there are several.
     pub to: Cow<'a, str>,
-    /// Its thread id, verbatim. Where the format has none ([`Store::links`](super::Store::links)), the id of the thread
+    /// Its thread id, verbatim. Where the format has none ([`Threads::Links`](super::Threads::Links)), the id of the thread
     /// it begins unless its reply link leads to another.
     pub thread: Cow<'a, str>,
     /// Where the format has no thread ids, the id of the message it answers. The link counts only
@@ -64,7 +64,7 @@ pub struct Found<'a> {
     pub from_me: bool,
     /// The store's own read mark, where it has one on the message itself.
     pub read: Option<bool>,
-    /// Files come with it ([`Store::open_part`](super::Store::open_part)).
+    /// Files come with it ([`Parts`](super::Parts)).
     pub parts: bool,
     /// There is a note about it ([`Record::note`]).
     pub noted: bool,

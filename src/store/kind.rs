@@ -58,7 +58,7 @@ impl Kind {
     }
 
     /// The commands of this kind, `msgfs <kind> COMMAND…`: usage and what it does. Carried out by
-    /// [`Store::command`](super::Store::command).
+    /// [`Commands`](super::Commands).
     pub const fn commands(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Samp | Self::AgentAzall | Self::Amp | Self::Atsf => &[],

@@ -23,7 +23,7 @@ pub trait Signer: Send + Sync {
     fn sign(&self, bytes: &[u8]) -> [u8; 64];
 }
 
-/// What [`Store::prepare`](super::Store::prepare) needs besides the draft.
+/// What [`Outgoing::prepare`](super::Outgoing::prepare) needs besides the draft.
 pub struct Preparing<'a> {
     /// The moment of sending.
     pub now: Timestamp,

@@ -12,6 +12,14 @@ pub use memory::{Answer, Folder, Letter, Memory};
 pub use texts::Texts;
 
 use super::Signer;
+
+/// The traits of a store, for their methods.
+pub mod traits {
+    pub use crate::store::{
+        Acks as _, Commands as _, Deliveries as _, Marks as _, Notebook as _, Outgoing as _,
+        Store as _, Upkeep as _,
+    };
+}
 use crate::model::PublicKey;
 
 /// A throwaway key.

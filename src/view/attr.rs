@@ -206,7 +206,9 @@ impl Tree {
                     // A late parent moves a message to another thread.
                     Place::Thread => {
                         let entry = self.index.read().entry(*ix).copied();
-                        entry.and_then(|e| self.index.store_of(&e)).is_some_and(|s| s.links())
+                        entry
+                            .and_then(|e| self.index.store_of(&e))
+                            .is_some_and(|s| s.about().links())
                     }
                     Place::Archive | Place::Sent => false,
                 };

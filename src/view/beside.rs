@@ -106,11 +106,12 @@ impl Tree {
         };
         let entry = at()?;
         let (number, store) = (entry.store(), self.index.store_of(&entry).ok_or(Error::NotFound)?);
-        match store.acknowledge(&entry.location()) {
+        let acks = store.facets().acks.ok_or(Error::NotFound)?;
+        match acks.acknowledge(&entry.location()) {
             // It may only lie elsewhere since the last scan.
             Err(StoreError::Moved) => {
                 self.look_again(number, true);
-                store.acknowledge(&at()?.location())?;
+                acks.acknowledge(&at()?.location())?;
             }
             done => done?,
         }

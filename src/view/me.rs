@@ -16,7 +16,7 @@ impl Tree {
     /// The numbers of the stores that keep texts.
     fn keepers(&self) -> impl Iterator<Item = usize> + '_ {
         let stores = self.index.stores().iter().enumerate();
-        stores.filter(|(_, s)| s.notebook().is_some()).map(|(number, _)| number)
+        stores.filter(|(_, s)| s.facets().notebook.is_some()).map(|(number, _)| number)
     }
 
     /// Whether any store keeps texts.
@@ -26,7 +26,7 @@ impl Tree {
 
     fn book(&self, number: usize) -> Result<&dyn Notebook, Error> {
         let store = self.index.stores().get(number);
-        store.and_then(|s| s.notebook()).ok_or(Error::NotFound)
+        store.and_then(|s| s.facets().notebook).ok_or(Error::NotFound)
     }
 
     /// The folder above the folders of texts of a store.

@@ -321,7 +321,7 @@ impl Tree {
         if !same {
             return Err(crate::store::StoreError::Moved.into());
         }
-        if store.links() {
+        if store.about().links() {
             // Where threads are made of links, the message alone does not know its own.
             let thread = core.thread_id(core.thread_of(entry));
             record.message.thread = thread.map(|(id, _)| id.to_owned());
@@ -333,7 +333,7 @@ impl Tree {
 
 /// People see thread ids without the label of the place a thread comes from.
 fn without_label(store: &dyn Store, message: &mut Message) {
-    if store.origins()
+    if store.about().labels()
         && let Some(thread) = &mut message.thread
     {
         thread.truncate(plain_thread(thread).len());

@@ -111,7 +111,8 @@ impl Tree {
         let listed = self.part(ix, name)?;
         let entry = *self.index.read().entry(ix).ok_or(Error::NotFound)?;
         let store = self.index.store_of(&entry).ok_or(Error::NotFound)?;
-        let (file, len) = match store.open_part(&entry.location(), name)? {
+        let parts = store.facets().parts.ok_or(Error::NotFound)?;
+        let (file, len) = match parts.open_part(&entry.location(), name)? {
             Part::File(file) => {
                 let len = file.metadata()?.len();
                 (OpenFile::Raw(file), len)

@@ -60,7 +60,7 @@ that sender; \"none\", \"unknown\" and \"missing\" are not proof of who wrote it
     /// The line about `.d/`, if messages here can carry files.
     fn about_parts(&self) -> &'static str {
         let file = [(SOME_FILE.0.to_owned(), SOME_FILE.1)];
-        if self.index.stores().iter().any(|s| s.carries(&file).is_ok()) {
+        if self.index.stores().iter().any(|s| s.about().carries(&file).is_ok()) {
             "  NAME.d/                the files that came with a message, beside its NAME.txt\n"
         } else {
             ""
@@ -79,7 +79,7 @@ that sender; \"none\", \"unknown\" and \"missing\" are not proof of who wrote it
 
     /// The header lines that only some stores know.
     fn about_headers(&self) -> String {
-        let all = self.index.stores().iter().flat_map(|s| s.headers());
+        let all = self.index.stores().iter().flat_map(|s| s.about().headers);
         all.fold(String::new(), |known, name| {
             let more = format!(" {name},");
             if known.contains(&more) { known } else { known + &more }
@@ -89,7 +89,7 @@ that sender; \"none\", \"unknown\" and \"missing\" are not proof of who wrote it
     /// The line about `me/`, if there is any.
     fn about_texts(&self) -> String {
         let mut keepers =
-            self.index.stores().iter().filter_map(|s| Some((s.name(), s.notebook()?)));
+            self.index.stores().iter().filter_map(|s| Some((s.name(), s.facets().notebook?)));
         let Some((_, first)) = keepers.next() else { return String::new() };
         let store = if keepers.next().is_some() { "STORE/" } else { "" };
         let path = format!("me/{store}{{{}}}/", first.folders().join(","));

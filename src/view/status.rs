@@ -155,7 +155,8 @@ impl Tree {
         let writers: BTreeSet<(String, Fingerprint)> = {
             let core = self.index.read();
             let recent = core.to_me().rev().take(RECENT).filter_map(|ix| core.entry(ix));
-            let pinned = |e: &&Entry| self.index.store_of(e).is_some_and(|store| !store.roles());
+            let pinned =
+                |e: &&Entry| self.index.store_of(e).is_some_and(|store| !store.about().roles);
             let others = recent.filter(|e| !e.is_from_me()).filter(pinned);
             let signed = others.filter_map(|e| match core.signature(e) {
                 SignatureState::Valid(key) => Some((core.from(e).to_owned(), key)),

@@ -83,7 +83,7 @@ impl Tree {
     }
 
     fn has_labels(&self, number: usize) -> bool {
-        self.index.stores().get(number).is_some_and(|s| s.origins())
+        self.index.stores().get(number).is_some_and(|s| s.about().labels())
     }
 
     /// The folder name of a thread: with the store's name if another store shows the same.

@@ -12,7 +12,7 @@ fn bed(traits: Folder) -> Bed {
 
 #[test]
 fn a_header_of_one_store_goes_to_that_store_and_no_other() {
-    let bed = bed(Folder { headers: &["Task"], ..Folder::default() });
+    let mut bed = bed(Folder { headers: &["Task"], ..Folder::default() });
     let outbox = bed.open();
     send(&outbox, BOB, "Task: T1\n\nhi\n").unwrap();
     assert_eq!(last(&bed).task.as_deref(), Some("T1"));
@@ -24,6 +24,7 @@ fn a_header_of_one_store_goes_to_that_store_and_no_other() {
     assert!(e.to_string().contains("in the store samp have no such header, only those in amp"));
     drop(outbox);
     bed.memory.folder.lock().headers = &[];
+    bed.memory = bed.memory.again();
     let outbox = bed.open();
     send(&outbox, "carol", "Task: T3\n\nhi\n").unwrap();
     assert!(bed.samp_log().contains("Task: T3"), "elsewhere it is text");
@@ -138,7 +139,7 @@ fn empty(id: &str) -> EmptyThread {
 
 #[test]
 fn a_thread_without_messages_can_be_begun() {
-    let bed = bed(Folder {
+    let mut bed = bed(Folder {
         origins: true,
         empty: vec![empty("bare"), empty("bare\0tree")],
         ..Folder::default()
@@ -150,7 +151,9 @@ fn a_thread_without_messages_can_be_begun() {
     send_as(&outbox, "x", target("bare\0tree"), &format!("To: {BOB}\n\nyou\n")).unwrap();
     let sent = last(&bed).message;
     assert_eq!((sent.to, sent.thread.as_deref()), (vec![BOB.to_owned()], Some("bare\0tree")));
-    bed.memory.folder.lock().whom = Some(DAN.into());
+    bed.memory.folder.lock().whom = Some(DAN);
+    bed.memory = bed.memory.again();
+    let outbox = bed.open();
     send_as(&outbox, "x", target("bare"), "whom it concerns\n").unwrap();
     let sent = last(&bed).message;
     assert_eq!((sent.to, sent.thread.as_deref()), (vec![DAN.to_owned()], Some("bare")));

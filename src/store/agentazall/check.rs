@@ -37,14 +37,14 @@ impl AgentAzall {
             return Ok(());
         }
         let mut seen = Seen::new();
-        self.files.visit(&mut |visit| match visit {
+        self.visit(&mut |visit| match visit {
             Visit::Message { folder, name, stamp, bytes } => {
                 let path = format!("{folder}/{name}");
                 let Some(place) = Place::parse(&path) else { return };
                 if bytes.is_empty() {
                     return say(&path, "file", "the file is empty".into());
                 }
-                let who = (self.mail().me.as_str(), self.zone());
+                let who = (self.format.me.as_str(), self.zone());
                 let parsed = letter::take_apart(bytes, &stamp, &place, who);
                 self.check_letter(&path, &place, &parsed, verify, &mut say);
                 check_twin(&path, &parsed, &mut seen, &mut say);
@@ -80,7 +80,7 @@ impl AgentAzall {
         }
         let stem = path.strip_suffix(".txt").unwrap_or(path);
         let folder = parts::open_folder(self.base(), stem).unwrap_or_default();
-        for a in parts::list(folder.as_ref(), parsed, &self.digests).unwrap_or_default() {
+        for a in parts::list(folder.as_ref(), parsed, &self.format.digests).unwrap_or_default() {
             if let Some(why) = a.withheld {
                 say(path, "attachment", format!("{:?}: {why}", a.name));
             }
@@ -98,7 +98,7 @@ impl AgentAzall {
         };
         let word = |path: &Path| shell_word(&path.to_string_lossy());
         let base = self.base();
-        if let Err(e) = config::read(&self.mail().config_file) {
+        if let Err(e) = config::read(&self.format.config_file) {
             add(e.to_string(), None, true);
         }
         match std::fs::symlink_metadata(base) {
@@ -117,7 +117,7 @@ impl AgentAzall {
             Ok(_) => match key::read(base) {
                 Ok(Some(_)) => {}
                 Ok(None) => add(
-                    format!("{} has no signing key yet; mounting writes one", self.mail().me),
+                    format!("{} has no signing key yet; mounting writes one", self.format.me),
                     None,
                     false,
                 ),
@@ -145,31 +145,31 @@ impl AgentAzall {
     /// Others who are known by my address.
     fn clashes(&self) -> Vec<String> {
         let mut out = Vec::new();
-        for file in config::siblings(&self.mail().config_file) {
-            if config::same_folder(&file, &self.mail().config_file) {
+        for file in config::siblings(&self.format.config_file) {
+            if config::same_folder(&file, &self.format.config_file) {
                 continue;
             }
             let Ok(theirs) = config::read(&file) else { continue };
-            if theirs.agent.as_ref() != Some(&self.mail().me) {
+            if theirs.agent.as_ref() != Some(&self.format.me) {
                 continue;
             }
             let shown = file.display();
-            if config::same_folder(&theirs.mailboxes, &self.mail().mailboxes) {
+            if config::same_folder(&theirs.mailboxes, &self.format.mailboxes) {
                 out.push(format!(
                     "{shown} also says agent_name {:?}: two agents share one mailbox",
-                    self.mail().me
+                    self.format.me
                 ));
-            } else if differs(self.base(), &theirs.mailboxes.join(&self.mail().me)) {
+            } else if differs(self.base(), &theirs.mailboxes.join(&self.format.me)) {
                 out.push(format!(
                     "{shown} also says agent_name {:?}, with another key: who trusts one refuses the other",
-                    self.mail().me
+                    self.format.me
                 ));
             }
         }
         let like_me = |name: &str| {
-            name != self.mail().me && name.to_lowercase() == self.mail().me.to_lowercase()
+            name != self.format.me && name.to_lowercase() == self.format.me.to_lowercase()
         };
-        for entry in std::fs::read_dir(&self.mail().mailboxes).into_iter().flatten().flatten() {
+        for entry in std::fs::read_dir(&self.format.mailboxes).into_iter().flatten().flatten() {
             if let Some(name) = entry.file_name().to_str().filter(|name| like_me(name)) {
                 out.push(format!("there is also a mailbox {name:?}, which differs only in case"));
             }

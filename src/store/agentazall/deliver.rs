@@ -15,7 +15,7 @@ use super::place::{Folder, Place};
 use super::{AgentAzall, block, config, key, letter, names, parts, place, put, text};
 use crate::model::{Claim, Seed, one_line};
 use crate::store::engine::files::Row;
-use crate::store::{StoreError, fs};
+use crate::store::{Store as _, StoreError, fs};
 
 /// Who has got which file of `outbox/`, by its path.
 pub(super) type Delivered = BTreeMap<String, BTreeSet<String>>;
@@ -50,7 +50,7 @@ impl AgentAzall {
     /// # Errors
     /// The first error; the rest has been tried.
     pub(super) fn deliver_all(&self) -> Result<bool, StoreError> {
-        let _turn = self.delivering.lock();
+        let _turn = self.format.delivering.lock();
         let paths = self.outbox_paths();
         self.forget_gone(&paths)?;
         let mut done = false;
@@ -68,13 +68,13 @@ impl AgentAzall {
             waiting
                 .extend(names.into_iter().filter(|(_, way)| *way != Way::Done).map(|(to, _)| to));
         }
-        *self.mail().waiting.write() = waiting;
+        *self.format.waiting.write() = waiting;
         self.sync_dirs()?;
         failed.map_or(Ok(done), Err)
     }
 
     fn outbox_paths(&self) -> Vec<String> {
-        let table = self.files.table.read();
+        let table = self.table.read();
         let outboxes = (0..).zip(table.folders()).filter(|(_, f)| f.path.ends_with("/outbox"));
         let files = outboxes.flat_map(|(number, _)| table.files_in(number));
         let messages = files.filter(|n| table.row(*n).is_some_and(Row::is_message));
@@ -83,7 +83,7 @@ impl AgentAzall {
 
     /// The SHA-256 of a file, in hex.
     pub(super) fn digest(&self, path: &Path) -> io::Result<String> {
-        self.digests.of(&fs::open_regular(path)?)
+        self.format.digests.of(&fs::open_regular(path)?)
     }
 
     /// Delivers one file of `outbox/` as far as possible; whether anything was done.
@@ -129,9 +129,9 @@ impl AgentAzall {
     /// Notes that somebody has it, on disk if others may wait: from now on he does not get it again, also
     /// if he throws it away.
     fn note_delivered(&self, path: &str, to: &str, others: bool) -> Result<(), StoreError> {
-        let mut known = self.delivered.lock();
+        let mut known = self.format.delivered.lock();
         known.entry(path.to_owned()).or_default().insert(to.to_owned());
-        if others { self.mail().state.keep_delivered(&known) } else { Ok(()) }
+        if others { self.format.state.keep_delivered(&known) } else { Ok(()) }
     }
 
     /// Forgets who has got what is not in the outbox any more. What cannot be seen may still be there.
@@ -142,15 +142,15 @@ impl AgentAzall {
                 || !place::is_real_dir(self.base())
                 || !there().is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
         };
-        self.failed.lock().retain(|(path, _), _| stays(path));
-        let mut known = self.delivered.lock();
+        self.format.failed.lock().retain(|(path, _), _| stays(path));
+        let mut known = self.format.delivered.lock();
         known.retain(|path, _| stays(path));
-        self.mail().state.keep_delivered(&known)
+        self.format.state.keep_delivered(&known)
     }
 
     fn note_failure(&self, path: &str, to: &str, error: Option<&StoreError>) {
         let key = (path.to_owned(), to.to_owned());
-        let mut failed = self.failed.lock();
+        let mut failed = self.format.failed.lock();
         match error {
             Some(e) => failed.insert(key, e.to_string()),
             None => failed.remove(&key),
@@ -159,7 +159,7 @@ impl AgentAzall {
 
     /// Puts a copy into one mailbox, attachments before the text. `false` if another file has the name.
     fn hand_over(&self, to: &str, place: &Place<'_>, bytes: &[u8]) -> Result<bool, StoreError> {
-        let mailbox = self.mail().mailboxes.join(to);
+        let mailbox = self.format.mailboxes.join(to);
         let inbox = mailbox.join(place.day).join("inbox");
         let target = inbox.join(format!("{}.txt", place.stem));
         let io = |e| StoreError::io(&target, e);
@@ -175,8 +175,8 @@ impl AgentAzall {
         self.dirty([inbox]);
         match put::put_bytes(&target, 0o666, bytes) {
             Ok(()) => {
-                if to == self.mail().me {
-                    self.files.note(&target);
+                if to == self.format.me {
+                    self.note(&target);
                 }
                 Ok(true)
             }
@@ -252,11 +252,11 @@ impl AgentAzall {
             }
             other => other.map_err(io)?,
         }
-        self.files.note(&source);
-        self.files.note(&target);
-        let mut known = self.delivered.lock();
+        self.note(&source);
+        self.note(&target);
+        let mut known = self.format.delivered.lock();
         known.remove(path);
-        self.mail().state.keep_delivered(&known)?;
+        self.format.state.keep_delivered(&known)?;
         Ok(true)
     }
 
@@ -266,7 +266,7 @@ impl AgentAzall {
         let bytes = fs::read_small(&self.base().join(path), MAX_FILE as u64).ok()?;
         let reading = block::read(&text::parse(&bytes));
         let mine = self.is_mine(&reading);
-        let known = self.delivered.lock().get(path).cloned().unwrap_or_default();
+        let known = self.format.delivered.lock().get(path).cloned().unwrap_or_default();
         let to = letter::recipients(&reading.to, &reading.cc);
         let way = |to: &String| {
             if !mine {
@@ -284,12 +284,12 @@ impl AgentAzall {
     fn is_mine(&self, reading: &Reading) -> bool {
         let Some(Claim::Signed { key: Some(signer), .. }) = &reading.claim else { return false };
         let mine = key::read(self.base()).ok().flatten().map(|seed| seed.public_key());
-        let mine = mine.or_else(|| self.key_for_later.lock().as_ref().map(Seed::public_key));
+        let mine = mine.or_else(|| self.format.key_for_later.lock().as_ref().map(Seed::public_key));
         reading.signed_id.is_some() && mine.as_ref() == Some(signer)
     }
 
     fn way_to(&self, to: &str, place: &Place<'_>, bytes: &[u8]) -> Way {
-        if to == self.mail().me {
+        if to == self.format.me {
             return self.at_mailbox(to, place, bytes);
         }
         if !self.has_mailbox(to) {
@@ -304,7 +304,7 @@ impl AgentAzall {
 
     /// How things stand in a mailbox; where a folder of it is something else, trying will say so.
     fn at_mailbox(&self, to: &str, place: &Place<'_>, bytes: &[u8]) -> Way {
-        let day = self.mail().mailboxes.join(to).join(place.day);
+        let day = self.format.mailboxes.join(to).join(place.day);
         let inbox = day.join("inbox");
         if put::require_dir(&day).is_err() || put::require_dir(&inbox).is_err() {
             return Way::Open;
@@ -314,29 +314,29 @@ impl AgentAzall {
 
     /// Whether there is a mailbox of this name: a folder, not a symbolic link.
     pub(super) fn has_mailbox(&self, address: &str) -> bool {
-        names::is_mailbox_name(address) && place::is_real_dir(&self.mail().mailboxes.join(address))
+        names::is_mailbox_name(address) && place::is_real_dir(&self.format.mailboxes.join(address))
     }
 
     /// Why a recipient does not want my mail, as far as his configuration can be read here.
     pub(super) fn refused_by(&self, to: &str) -> Option<String> {
-        if to == self.mail().me {
+        if to == self.format.me {
             return None;
         }
-        let files = config::neighbours(&self.mail().config_file, &self.mail().mailboxes, to);
-        let own = self.mail().mailboxes.join(to).join("config.json");
+        let files = config::neighbours(&self.format.config_file, &self.format.mailboxes, to);
+        let own = self.format.mailboxes.join(to).join("config.json");
         files.into_iter().find_map(|file| {
             let theirs = config::read(&file).ok()?;
             let his = theirs.agent.as_deref() == Some(to)
-                && (file == own || config::same_folder(&theirs.mailboxes, &self.mail().mailboxes));
-            let why = his.then(|| theirs.filters.refuses(&self.mail().me))??;
-            Some(format!("{to} does not accept mail from {}: {why}", self.mail().me))
+                && (file == own || config::same_folder(&theirs.mailboxes, &self.format.mailboxes));
+            let why = his.then(|| theirs.filters.refuses(&self.format.me))??;
+            Some(format!("{to} does not accept mail from {}: {why}", self.format.me))
         })
     }
 
     /// One line per waiting message and recipient, for people.
     pub(super) fn waiting_lines(&self) -> Vec<String> {
         let mut out = Vec::new();
-        let failed = self.failed.lock().clone();
+        let failed = self.format.failed.lock().clone();
         for waiting in self.outbox_paths().iter().filter_map(|path| self.survey(path)) {
             let has: Vec<&str> = waiting
                 .to
@@ -373,7 +373,7 @@ impl AgentAzall {
 
     /// Folders whose new names must reach the disk.
     pub(super) fn dirty(&self, folders: impl IntoIterator<Item = PathBuf>) {
-        self.unsynced.lock().extend(folders);
+        self.format.unsynced.lock().extend(folders);
     }
 
     /// Waits until they have.
@@ -381,7 +381,7 @@ impl AgentAzall {
     /// # Errors
     /// As the system gave it; the folders are tried again next time.
     pub(super) fn sync_dirs(&self) -> Result<(), StoreError> {
-        let mut unsynced = self.unsynced.lock();
+        let mut unsynced = self.format.unsynced.lock();
         while let Some(folder) = unsynced.first() {
             match fs::sync_dir(folder) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => {

@@ -25,14 +25,15 @@ use super::known::{Known, Step, Table, held};
 use super::letter::{self, Kept, MAX_FILE, Parsed, Print};
 use super::place::{self, Folder, Place};
 use super::state::State;
-use super::{config, date, group::Held, key, mark, parts};
+use super::{AgentAzall, config, date, deliver, group::Held, key, mark, parts};
 use crate::model::locks::{Level, Mutex, RwLock};
-use crate::model::{TWIN, Timestamp, hex};
+use crate::model::{Claim, Seed, TWIN, Timestamp, hex};
+use crate::store::digest::Digests;
 use crate::store::engine::files::{
     Dirs, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
 };
 use crate::store::place::TEMP_END;
-use crate::store::{Found, StoreError};
+use crate::store::{Advice, Facets, Found, Location, Record, StoreError, Violation};
 
 /// Bytes of message files whose readings are kept until they are reported; what is beyond is read again.
 const KEPT_BYTES: usize = 64 << 20;
@@ -52,7 +53,23 @@ pub(super) struct Mail {
     /// Addresses that mail waits for.
     pub waiting: RwLock<BTreeSet<String>>,
     step: Mutex<(Step, Fresh)>,
+    /// One delivery at a time.
+    pub delivering: Mutex<()>,
+    pub delivered: Mutex<deliver::Delivered>,
+    /// Why somebody could not be given what waits for him.
+    pub failed: Mutex<deliver::Failed>,
+    /// Files that were marked a moment ago.
+    pub replaced: Mutex<Vec<mark::Replaced>>,
+    /// Folders whose new entries may not be on disk.
+    pub unsynced: Mutex<BTreeSet<PathBuf>>,
+    pub digests: Digests,
+    /// The mount's key, to be written into a mailbox that is not there yet.
+    pub key_for_later: Mutex<Option<Seed>>,
 }
+
+/// Attachments' folders are watched this long after their message last changed: the reference copies
+/// them after the text, file by file.
+const PARTS_MS: i64 = 10 * 60 * 1000;
 
 /// Reports of what was read, by number.
 #[derive(Debug, Default)]
@@ -90,9 +107,16 @@ impl Mail {
             mailboxes,
             settings: RwLock::new(settings),
             known: RwLock::at(Level::Around, known),
-            state,
             waiting: RwLock::default(),
             step: Mutex::default(),
+            delivering: Mutex::at(Level::Store, ()),
+            delivered: Mutex::at(Level::Table, state.delivered()),
+            failed: Mutex::default(),
+            replaced: Mutex::at(Level::Table, Vec::new()),
+            unsynced: Mutex::default(),
+            digests: Digests::default(),
+            key_for_later: Mutex::default(),
+            state,
         }
     }
 
@@ -202,13 +226,19 @@ impl Format for Mail {
         }
     }
 
-    fn begin(&self, files: &Files<Self>) -> Result<(Context, u64), StoreError> {
+    fn begin(&self, files: &AgentAzall) -> Result<Option<(Context, u64)>, StoreError> {
+        files.catch_up();
+        // What was in a mailbox that is something else now stays; health says so.
+        if files.require_base_if_any().is_err() {
+            return Ok(None);
+        }
         let mut settings = self.settings.write();
         settings.reload(&self.config_file, &self.mailboxes, &files.health.fault);
         let zone = self.zone.iana_name().map_or_else(|| format!("{:?}", self.zone), str::to_owned);
         let basis = XxHash3_64::oneshot(format!("{zone}\0{:?}", settings.filters).as_bytes());
         let filters = settings.filters.clone();
-        Ok((Context { filters, base: files.dir.clone(), my_key: OnceLock::new() }, basis))
+        let base = files.about.dir.clone();
+        Ok(Some((Context { filters, base, my_key: OnceLock::new() }, basis)))
     }
 
     fn beside(&self, dirs: &mut Dirs<'_>, folder: &str, name: &str) -> io::Result<u64> {
@@ -332,9 +362,55 @@ impl Format for Mail {
         }
     }
 
-    fn watched_besides(&self, _: &Path) -> Vec<PathBuf> {
-        let config = self.config_file.parent().map(Path::to_owned);
-        config.into_iter().chain([self.mailboxes.clone()]).collect()
+    const HIDES_EMPTY: bool = true;
+
+    fn watched_besides(files: &AgentAzall) -> Vec<PathBuf> {
+        let mail = &files.format;
+        let mut out: Vec<PathBuf> =
+            mail.config_file.parent().map(Path::to_owned).into_iter().collect();
+        out.push(mail.mailboxes.clone());
+        let table = files.table.read();
+        let since = Timestamp::now().millis() - PARTS_MS;
+        let young = table.messages().filter(|(_, row, kept)| row.beside != 0 && kept.mtime > since);
+        let paths = young.filter_map(|(n, ..)| table.path(n));
+        out.extend(paths.map(|path| place::parts_dir(&files.about.dir.join(path))));
+        out
+    }
+
+    fn facets(files: &AgentAzall) -> Facets<'_> {
+        Facets {
+            outgoing: Some(files),
+            deliveries: Some(files),
+            keys: Some(files),
+            marks: Some(files),
+            parts: Some(files),
+            notebook: Some(files),
+            ..Facets::default()
+        }
+    }
+
+    fn record(files: &AgentAzall, at: &Location) -> Result<Record, StoreError> {
+        files.read_message(at)
+    }
+
+    fn check(
+        files: &AgentAzall,
+        verify: &dyn Fn(&Claim) -> Option<String>,
+        report: &mut dyn FnMut(Violation),
+    ) -> Result<(), StoreError> {
+        files.check_all(verify, report)
+    }
+
+    fn health(files: &AgentAzall) -> Vec<String> {
+        files.health_lines()
+    }
+
+    fn remarks(files: &AgentAzall) -> Vec<String> {
+        files.waiting_lines()
+    }
+
+    fn advice(files: &AgentAzall) -> Vec<Advice> {
+        files.all_advice()
     }
 
     fn concerns_besides(&self, path: &Path) -> bool {

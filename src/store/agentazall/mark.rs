@@ -17,7 +17,7 @@ use crate::model::{Timestamp, one_line};
 use crate::store::engine::files::{self, File, Opened};
 use crate::store::fs::Stamp;
 use crate::store::place::Slot;
-use crate::store::{StoreError, below};
+use crate::store::{Store as _, StoreError, below};
 
 /// A file touched less than this ago is not edited.
 pub(super) const STILL_MS: i64 = 1000;
@@ -60,8 +60,8 @@ impl AgentAzall {
     /// was touched a moment ago, else as the system gave it; the others have been tried.
     pub(super) fn mark_read(&self, source: u32) -> Result<bool, StoreError> {
         let copies: Vec<File<Kept>> = {
-            let known = self.mail().known.read();
-            let table = self.files.table.read();
+            let known = self.format.known.read();
+            let table = self.table.read();
             let message = known.message_of(&table, source).ok_or(StoreError::Moved)?;
             let copies = message.members.iter().filter_map(|n| File::of(&table, *n));
             copies.filter(|file| file.folder.ends_with("/inbox")).collect()
@@ -83,11 +83,11 @@ impl AgentAzall {
     /// Settles that the message of this file has its id for good.
     fn keep_id(&self, source: u32) {
         let lines = {
-            let mut known = self.mail().known.write();
-            known.keep_id(&self.files.table.read(), source);
+            let mut known = self.format.known.write();
+            known.keep_id(&self.table.read(), source);
             known.ledger.take_lines()
         };
-        self.mail().state.add_ids(&lines, false);
+        self.format.state.add_ids(&lines, false);
     }
 
     /// Sets Status in one copy of a message, if it still holds this text; whether it says read now.
@@ -101,9 +101,9 @@ impl AgentAzall {
         let old = below::open_file(&dir, &file.name).map_err(io)?;
         let (seen, bytes) = below::read_whole(&old, MAX_FILE).map_err(io)?;
         let opened = Opened { file, stamp: seen, beside: 0, bytes: &bytes };
-        let parsed = self.mail().take_apart(file, &opened).ok_or(StoreError::Moved)?;
+        let parsed = self.format.take_apart(file, &opened).ok_or(StoreError::Moved)?;
         if parsed.kept.text != file.facts.text {
-            self.files.note(&path);
+            self.note(&path);
             return Err(StoreError::Moved);
         }
         if parsed.kept.has(Kept::READ) {
@@ -116,14 +116,14 @@ impl AgentAzall {
         require_still(&path, &seen)?;
         let slot = Slot::below(&dir, &file.name).map_err(io)?;
         let ours = slot.replace(&seen, &marked).map_err(|e| StoreError::io(&path, e))?;
-        self.files.note(&path);
+        self.note(&path);
         let ours = ours.ok_or(StoreError::Moved)?;
         let read = Sha256::digest(&bytes).into();
         let name = file.name.clone();
         let mut one = Replaced { path, dir, name, old, seen, read, ours, since: Instant::now() };
         let late = one.catch_up();
         let shown = one_line(&one.path.to_string_lossy()).into_owned();
-        let mut replaced = self.replaced.lock();
+        let mut replaced = self.format.replaced.lock();
         if replaced.len() >= KEPT_AT_MOST {
             replaced.remove(0);
         }
@@ -136,12 +136,12 @@ impl AgentAzall {
 
     /// Puts in place what was written to replaced files since they were replaced.
     pub(super) fn catch_up(&self) {
-        self.replaced.lock().retain_mut(|one| {
+        self.format.replaced.lock().retain_mut(|one| {
             let old = one.since.elapsed() >= KEPT;
             if one.catch_up() == Late::Nothing {
                 return !old;
             }
-            self.files.note(&one.path);
+            self.note(&one.path);
             true
         });
     }

@@ -36,64 +36,38 @@ pub mod text;
 pub mod thread;
 pub mod write;
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use crate::model::locks::{Level, Mutex};
 use jiff::tz::TimeZone;
 
-use super::digest::Digests;
+use std::sync::Arc;
+
 use super::engine::files::{File, Files, Opened};
-use super::fs;
 use super::{
-    Advice, Fit, Kind, Location, Notebook, Part, Prepared, Preparing, RawEntry, Record, Sink, Spec,
-    Store, StoreError, Violation,
+    About, Deliveries, Fit, Keys, Location, Marks, Notebook, Outgoing, Part, Parts, Prepared,
+    Preparing, Record, Spec, Store, StoreError, Threads, fs,
 };
-use crate::model::{Claim, Draft, Message, PublicKey, Seed, Timestamp, one_line};
+use crate::model::{Draft, Message, PublicKey, Seed, Timestamp, one_line};
 use known::Known;
 use letter::{Kept, MAX_FILE, Parsed};
 use mail::Mail;
 
 /// A mailbox, read and written as one agent.
-pub struct AgentAzall {
-    name: String,
-    files: Files<Mail>,
-    delivering: Mutex<()>,
-    delivered: Mutex<deliver::Delivered>,
-    /// Why somebody could not be given what waits for him.
-    failed: Mutex<deliver::Failed>,
-    /// Files that were marked a moment ago.
-    replaced: Mutex<Vec<mark::Replaced>>,
-    /// Folders whose new entries may not be on disk.
-    unsynced: Mutex<BTreeSet<PathBuf>>,
-    digests: Digests,
-    /// The mount's key, to be written into a mailbox that is not there yet.
-    key_for_later: Mutex<Option<Seed>>,
-}
+type AgentAzall = Files<Mail>;
 
-/// Attachments' folders are watched this long after their message last changed: the reference copies
-/// them after the text, file by file.
-const PARTS_MS: i64 = 10 * 60 * 1000;
-
-impl std::fmt::Debug for AgentAzall {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AgentAzall")
-            .field("config", &self.mail().config_file)
-            .field("me", &self.mail().me)
-            .finish_non_exhaustive()
-    }
+/// Opens the mailbox that a `config.json` describes: `spec.dir` is its folder, or the file itself.
+/// Neither it nor the mailbox is created.
+///
+/// # Errors
+/// If there is no usable configuration, or the agent's name cannot be that of a mailbox.
+pub fn open(spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(Arc::new(AgentAzall::open(spec)?))
 }
 
 impl AgentAzall {
-    /// Opens the mailbox that a `config.json` describes: `spec.dir` is its folder, or the file itself.
-    /// Neither it nor the mailbox is created.
-    ///
-    /// # Errors
-    /// If there is no usable configuration, or the agent's name cannot be that of a mailbox.
-    pub fn open(spec: &Spec) -> Result<Self, StoreError> {
+    fn open(spec: &Spec) -> Result<Self, StoreError> {
         Self::open_in(spec, TimeZone::system())
     }
 
@@ -116,33 +90,24 @@ impl AgentAzall {
         }
         let (state, ledger) = state::State::open(spec.state.as_deref())?;
         let settings = config::Settings { stamp, filters: read.filters, trouble: None };
-        let (base, delivered) = (read.mailboxes.join(&me), state.delivered());
+        let base = read.mailboxes.join(&me);
         let known = Known::new(ledger);
         let places = (config_file, read.mailboxes);
         let mail = Mail::new(me, zone, places, settings, (state, known));
-        Ok(Self {
-            name: spec.name.clone(),
-            files: Files::new(base, mail),
-            delivering: Mutex::at(Level::Store, ()),
-            delivered: Mutex::at(Level::Table, delivered),
-            failed: Mutex::default(),
-            replaced: Mutex::at(Level::Table, Vec::new()),
-            unsynced: Mutex::default(),
-            digests: Digests::default(),
-            key_for_later: Mutex::default(),
-        })
-    }
-
-    fn mail(&self) -> &Mail {
-        &self.files.format
+        let about = About {
+            threads: Threads::Links,
+            carries: Some(send::carries),
+            ..About::new(spec, &mail.me, base)
+        };
+        Ok(Self::new(about, mail))
     }
 
     fn base(&self) -> &Path {
-        &self.files.dir
+        &self.about.dir
     }
 
     fn zone(&self) -> &TimeZone {
-        &self.mail().zone
+        &self.format.zone
     }
 
     /// Fails if something else than a folder is in the place of my mailbox.
@@ -166,11 +131,11 @@ impl AgentAzall {
 
     /// Reads the file of a source again, with the id its message is known by; its time is the message's.
     fn reread(&self, source: u32) -> Result<(Parsed, File<Kept>, String), StoreError> {
-        let file = self.files.file(source)?;
+        let file = self.file(source)?;
         let mut parsed = self.parse(&file)?;
         let (leader, held) = {
-            let known = self.mail().known.read();
-            let table = self.files.table.read();
+            let known = self.format.known.read();
+            let table = self.table.read();
             let message = known.message_of(&table, source);
             let leader = message.as_ref().and_then(|m| File::of(&table, m.leader));
             (leader, message.map_or(group::Held::No, |m| m.held))
@@ -187,141 +152,28 @@ impl AgentAzall {
 
     /// Reads a file again, which must hold what it held.
     fn parse(&self, file: &File<Kept>) -> Result<Parsed, StoreError> {
-        let (stamp, bytes) = self.files.bytes(file, MAX_FILE)?;
+        let (stamp, bytes) = self.bytes(file, MAX_FILE)?;
         let opened = Opened { file, stamp, beside: 0, bytes: &bytes };
-        let parsed = self.mail().take_apart(file, &opened).ok_or(StoreError::Moved)?;
+        let parsed = self.format.take_apart(file, &opened).ok_or(StoreError::Moved)?;
         let is_known = file.row.is_message() || file.row.is_refused();
         if is_known && parsed.kept.text == file.facts.text {
             return Ok(parsed);
         }
-        self.files.note(&self.base().join(file.path()));
+        self.note(&self.base().join(file.path()));
         Err(StoreError::Moved)
     }
 
-    /// The folder with the attachments of a message.
-    fn parts_of(&self, file: &File<Kept>) -> Result<Option<OwnedFd>, StoreError> {
-        let path = file.path();
-        parts::open_folder(self.base(), path.strip_suffix(".txt").unwrap_or(&path))
-            .map_err(|e| StoreError::io(&self.base().join(&path), e))
-    }
-}
-
-impl Store for AgentAzall {
-    fn kind(&self) -> Kind {
-        Kind::AgentAzall
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn me(&self) -> &str {
-        &self.mail().me
-    }
-
-    fn dir(&self) -> &Path {
-        self.base()
-    }
-
-    fn whole_seconds(&self) -> bool {
-        false
-    }
-
-    fn max_body(&self) -> u64 {
-        u64::MAX
-    }
-
-    fn links(&self) -> bool {
-        true
-    }
-
-    fn note(&self, path: &Path) {
-        self.files.note(path);
-    }
-
-    fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
-        self.catch_up();
-        // What was in a mailbox that is something else now stays; health says so.
-        if self.require_base_if_any().is_err() {
-            return Ok(());
-        }
-        self.files.scan(full, sink)
-    }
-
-    fn is_failing(&self) -> bool {
-        self.files.health.fault.is_set()
-    }
-
-    fn save(&self) -> Vec<u8> {
-        self.files.save()
-    }
-
-    fn restore(&self, saved: &[u8]) -> bool {
-        self.files.restore(saved)
-    }
-
-    fn reset(&self) {
-        self.files.reset();
-    }
-
-    fn watched(&self) -> Vec<PathBuf> {
-        let mut out = self.files.watched();
-        let table = self.files.table.read();
-        let since = Timestamp::now().millis() - PARTS_MS;
-        let young = table.messages().filter(|(_, row, kept)| row.beside != 0 && kept.mtime > since);
-        let paths = young.filter_map(|(n, ..)| table.path(n));
-        out.extend(paths.map(|path| place::parts_dir(&self.base().join(path))));
-        out
-    }
-
-    fn written(&self) -> Vec<PathBuf> {
-        self.folders().iter().flat_map(|folder| self.note_folders(folder)).collect()
-    }
-
-    fn concerns(&self, folder: &Path, name: &OsStr) -> bool {
-        self.files.concerns(folder, name)
-    }
-
-    fn health(&self) -> Vec<String> {
-        let mut out: Vec<String> = self.mail().settings.read().trouble.iter().cloned().collect();
-        out.extend(self.files.away_line());
-        out.extend(self.require_base_if_any().err().map(|e| e.to_string()));
-        out.extend(self.files.troubles());
-        if let Err(e) = key::read(self.base()) {
-            out.push(format!("nothing can be sent: {e}"));
-        } else if key::is_exposed(self.base()) {
-            let path = key::path(self.base());
-            let command = crate::model::shell_word(&path.to_string_lossy());
-            out.push(format!("others can read the private key; run `chmod 600 {command}`"));
-        }
-        out
-    }
-
-    fn remarks(&self) -> Vec<String> {
-        self.waiting_lines()
-    }
-
-    fn advice(&self) -> Vec<Advice> {
-        self.all_advice()
-    }
-
-    fn notebook(&self) -> Option<&dyn Notebook> {
-        Some(self)
-    }
-
-    fn source_path(&self, source: u32) -> Option<String> {
-        Some(self.files.file(source).ok()?.path())
-    }
-
-    fn read(&self, at: &Location) -> Result<Record, StoreError> {
+    /// See [`Store::read`].
+    fn read_message(&self, at: &Location) -> Result<Record, StoreError> {
         let (parsed, file, id) = self.reread(at.source)?;
-        let attachments = parts::list(self.parts_of(&file)?.as_ref(), &parsed, &self.digests)
-            .map_err(|e| StoreError::io(&self.base().join(file.path()), e))?;
+        let attachments =
+            parts::list(self.parts_of(&file)?.as_ref(), &parsed, &self.format.digests)
+                .map_err(|e| StoreError::io(&self.base().join(file.path()), e))?;
         let reading = parsed.reading;
         let to = letter::recipients(&reading.to, &[]);
         let everybody = letter::recipients(&reading.to, &reading.cc);
         let subject = reading.subject.as_deref().unwrap_or_default();
-        let thread = letter::thread_of(subject, &parsed.from, &everybody, &self.mail().me);
+        let thread = letter::thread_of(subject, &parsed.from, &everybody, &self.format.me);
         let message = Message {
             from: Some(parsed.from).filter(|from| !from.is_empty()),
             cc: everybody.into_iter().filter(|address| !to.contains(address)).collect(),
@@ -343,17 +195,31 @@ impl Store for AgentAzall {
         })
     }
 
-    fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
-        self.files.bytes_at(at, limit)
+    /// See [`Store::health`].
+    fn health_lines(&self) -> Vec<String> {
+        let mut out: Vec<String> = self.format.settings.read().trouble.iter().cloned().collect();
+        out.extend(self.away_line());
+        out.extend(self.require_base_if_any().err().map(|e| e.to_string()));
+        out.extend(self.troubles());
+        if let Err(e) = key::read(self.base()) {
+            out.push(format!("nothing can be sent: {e}"));
+        } else if key::is_exposed(self.base()) {
+            let path = key::path(self.base());
+            let command = crate::model::shell_word(&path.to_string_lossy());
+            out.push(format!("others can read the private key; run `chmod 600 {command}`"));
+        }
+        out
     }
 
-    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
-        let (parsed, file, _) = self.reread(at.source)?;
-        parts::open(self.parts_of(&file)?.as_ref(), name, &parsed, &self.digests)
-            .map(Part::File)
-            .map_err(|e| StoreError::io(Path::new(one_line(name).as_ref()), e))
+    /// The folder with the attachments of a message.
+    fn parts_of(&self, file: &File<Kept>) -> Result<Option<OwnedFd>, StoreError> {
+        let path = file.path();
+        parts::open_folder(self.base(), path.strip_suffix(".txt").unwrap_or(&path))
+            .map_err(|e| StoreError::io(&self.base().join(&path), e))
     }
+}
 
+impl Outgoing for AgentAzall {
     fn canonical(&self, address: &str) -> String {
         names::bare_address(address)
     }
@@ -377,23 +243,43 @@ impl Store for AgentAzall {
         self.has_mailbox(address)
     }
 
-    fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey> {
-        match key::read(self.base()) {
-            Ok(Some(seed)) => Some(seed.public_key()),
-            Ok(None) => mine,
-            Err(_) => None,
-        }
+    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
+        Ok(vec![self.make(draft, with)?])
     }
 
+    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
+        self.could_put(bytes)
+    }
+
+    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
+        self.put(message)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.sync_dirs()
+    }
+}
+
+impl Deliveries for AgentAzall {
+    fn deliver(&self) -> Result<bool, StoreError> {
+        self.deliver_all()
+    }
+
+    fn written(&self) -> Vec<PathBuf> {
+        Notebook::folders(self).iter().flat_map(|folder| self.note_folders(folder)).collect()
+    }
+}
+
+impl Keys for AgentAzall {
     fn signing_key(&self, mine: Option<&Seed>) -> Result<Seed, StoreError> {
         if let Some(seed) = key::read(self.base())? {
             return Ok(seed);
         }
         let seed = mine.cloned().ok_or_else(|| {
-            StoreError::NoKey(format!("there is no key for {} to sign with", self.mail().me))
+            StoreError::NoKey(format!("there is no key for {} to sign with", self.format.me))
         })?;
         if !place::is_real_dir(self.base()) {
-            *self.key_for_later.lock() = Some(seed.clone());
+            *self.format.key_for_later.lock() = Some(seed.clone());
             return Ok(seed);
         }
         match key::write_first(self.base(), &seed, Timestamp::now(), self.zone()) {
@@ -408,61 +294,27 @@ impl Store for AgentAzall {
         }
     }
 
-    fn carries(&self, files: &[(String, u64)]) -> Result<(), StoreError> {
-        Self::carries_files(files.iter().map(|(name, _)| name.as_str()))
+    fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey> {
+        match key::read(self.base()) {
+            Ok(Some(seed)) => Some(seed.public_key()),
+            Ok(None) => mine,
+            Err(_) => None,
+        }
     }
+}
 
-    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
-        Ok(vec![self.make(draft, with)?])
-    }
-
-    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
-        self.could_put(bytes)
-    }
-
-    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
-        self.put(message)
-    }
-
-    fn repeats(&self) -> bool {
-        true
-    }
-
-    fn deliver(&self) -> Result<bool, StoreError> {
-        self.deliver_all()
-    }
-
+impl Marks for AgentAzall {
     fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
         if read { self.mark_read(at.source) } else { Ok(false) }
     }
+}
 
-    fn sync(&self) -> Result<(), StoreError> {
-        self.sync_dirs()
-    }
-
-    fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
-        let mut entries = self.files.raw_list(folder)?;
-        // A day with notes only is none to show.
-        let has_mail =
-            |e: &RawEntry| self.files.raw_list(&e.name).is_some_and(|day| !day.is_empty());
-        entries.retain(|e| !folder.is_empty() || has_mail(e));
-        Some(entries)
-    }
-
-    fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
-        self.files.raw_newest(folder)
-    }
-
-    fn raw_open(&self, path: &str) -> io::Result<std::fs::File> {
-        self.files.raw_open(path)
-    }
-
-    fn check(
-        &self,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
-    ) -> Result<(), StoreError> {
-        self.check_all(verify, report)
+impl Parts for AgentAzall {
+    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
+        let (parsed, file, _) = self.reread(at.source)?;
+        parts::open(self.parts_of(&file)?.as_ref(), name, &parsed, &self.format.digests)
+            .map(Part::File)
+            .map_err(|e| StoreError::io(Path::new(one_line(name).as_ref()), e))
     }
 }
 

@@ -7,7 +7,7 @@ use super::place::Folder;
 use super::write::{self, Outgoing};
 use super::{AgentAzall, date, deliver, key, letter, names, place, put};
 use crate::model::{Draft, Timestamp, one_line};
-use crate::store::{Prepared, Preparing, StoreError, fs};
+use crate::store::{Prepared, Preparing, Store as _, StoreError, fs};
 
 impl AgentAzall {
     /// One record for all recipients. Writes nothing.
@@ -36,14 +36,15 @@ impl AgentAzall {
             let why = "Subject: holds a line break or another control character; take it out";
             return Err(StoreError::Invalid(why.into()));
         }
-        Self::carries_files(draft.attached.iter().map(|a| a.name.as_str()))?;
+        let files: Vec<_> = draft.attached.iter().map(|a| (a.name.clone(), a.size)).collect();
+        carries(&files)?;
         let to = everybody.join(", ");
         let first = letter::recipients(&draft.to, &[]);
         let also: Vec<String> = everybody.iter().filter(|a| !first.contains(a)).cloned().collect();
         let id = self.free_id(&to, &subject, with)?;
         let bytes = write::compose(
             &Outgoing {
-                from: &self.mail().me,
+                from: &self.format.me,
                 to: &first,
                 cc: &also,
                 subject: &subject,
@@ -59,7 +60,7 @@ impl AgentAzall {
         );
         let thread = match with.parent.and_then(|p| p.thread.clone()) {
             Some(thread) if draft.in_reply_to.is_some() => thread,
-            _ => letter::thread_of(&subject, &self.mail().me, &everybody, &self.mail().me),
+            _ => letter::thread_of(&subject, &self.format.me, &everybody, &self.format.me),
         };
         Ok(Prepared { to, id, thread, bytes, files: draft.attached.clone() })
     }
@@ -75,37 +76,13 @@ impl AgentAzall {
         )))
     }
 
-    /// Whether files of these names can go along.
-    ///
-    /// # Errors
-    /// [`StoreError::Invalid`] naming the first that cannot.
-    pub(super) fn carries_files<'a>(
-        names: impl Iterator<Item = &'a str>,
-    ) -> Result<(), StoreError> {
-        let mut seen: Vec<&str> = Vec::new();
-        for name in names {
-            let shown = one_line(name);
-            if names::attachment_name(name).is_none_or(|n| n != name) || name.trim() != name {
-                let why =
-                    format!("Attach: {shown:?} cannot be the name of an attachment; rename it");
-                return Err(StoreError::Invalid(why));
-            }
-            if seen.contains(&name) {
-                let why = format!("Attach: two files are named {shown:?}; rename one");
-                return Err(StoreError::Invalid(why));
-            }
-            seen.push(name);
-        }
-        Ok(())
-    }
-
     /// An id that neither a message of mine nor a file has.
     fn free_id(&self, to: &str, subject: &str, with: &Preparing<'_>) -> Result<String, StoreError> {
         loop {
             let mut random = [0; 8];
             getrandom::fill(&mut random)
                 .map_err(|e| StoreError::io(self.base(), io::Error::other(e.to_string())))?;
-            let id = write::new_id(&self.mail().me, to, subject, with.now, random);
+            let id = write::new_id(&self.format.me, to, subject, with.now, random);
             if !(with.taken)(&id) && self.holders(&id)?.is_empty() {
                 return Ok(id);
             }
@@ -137,7 +114,7 @@ impl AgentAzall {
     /// # Errors
     /// As the system gave it; nothing is half written.
     pub(super) fn put(&self, message: &Prepared) -> Result<(), StoreError> {
-        let _turn = self.delivering.lock();
+        let _turn = self.format.delivering.lock();
         self.make_base()?;
         let path = match self.appended(message)? {
             Some(path) => path,
@@ -155,7 +132,7 @@ impl AgentAzall {
         for path in self.holders(&message.id)? {
             let file = self.base().join(&path);
             if deliver::same_but_status(&file, message.bytes.as_bytes()) {
-                self.files.note(&file);
+                self.note(&file);
                 return Ok(Some(path));
             }
         }
@@ -179,7 +156,7 @@ impl AgentAzall {
         let file = dir.join(format!("{}.txt", message.id));
         put::put_bytes(&file, 0o666, message.bytes.as_bytes())
             .map_err(|e| StoreError::io(&file, e))?;
-        self.files.note(&file);
+        self.note(&file);
         Ok(format!("{day}/{}/{}.txt", Folder::Outbox.as_str(), message.id))
     }
 
@@ -202,7 +179,7 @@ impl AgentAzall {
         if std::fs::symlink_metadata(base).is_err() {
             fs::make_dirs(base, 0o777).map_err(|e| StoreError::io(base, e))?;
         }
-        if let Some(seed) = self.key_for_later.lock().as_ref() {
+        if let Some(seed) = self.format.key_for_later.lock().as_ref() {
             match key::write_first(base, seed, Timestamp::now(), self.zone()) {
                 Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(StoreError::io(&key::path(base), e));
@@ -227,4 +204,25 @@ impl AgentAzall {
         // The text goes to the outbox and to each recipient.
         fs::room_for(folder, bytes.saturating_mul(2)).map_err(|e| StoreError::io(folder, e))
     }
+}
+
+/// Whether files of these names can go along.
+///
+/// # Errors
+/// [`StoreError::Invalid`] naming the first that cannot.
+pub(super) fn carries(files: &[(String, u64)]) -> Result<(), StoreError> {
+    let mut seen: Vec<&str> = Vec::new();
+    for (name, _) in files {
+        let shown = one_line(name);
+        if names::attachment_name(name).is_none_or(|n| n != *name) || name.trim() != name {
+            let why = format!("Attach: {shown:?} cannot be the name of an attachment; rename it");
+            return Err(StoreError::Invalid(why));
+        }
+        if seen.contains(&name.as_str()) {
+            let why = format!("Attach: two files are named {shown:?}; rename one");
+            return Err(StoreError::Invalid(why));
+        }
+        seen.push(name);
+    }
+    Ok(())
 }

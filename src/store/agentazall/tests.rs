@@ -1,7 +1,9 @@
 use super::*;
-use crate::model::TWIN;
-use crate::store::Signer;
+use std::ffi::OsStr;
+
+use crate::model::{Claim, TWIN};
 use crate::store::testing::{Book, Key};
+use crate::store::{Kind, Signer, Store};
 
 mod arriving;
 mod ids;

@@ -16,7 +16,7 @@
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -31,16 +31,16 @@ use super::facts::{self, Facts, link};
 use super::home::{Home, Roster};
 use super::limits::FILE_BYTES;
 use super::relate::{id_of, spelled, thread_of};
-use super::{filename, id, verify};
-use crate::model::locks::Mutex;
+use super::{Amp, filename, id, verify};
+use crate::model::locks::{Level, Mutex};
 use crate::model::{Claim, Timestamp, verify::verify_claim};
+use crate::store::digest::Digests;
 use crate::store::engine::files::{
-    self, Arrival, Done, File, Files, Format, Ids, Opened, Pass, Reading, Refusal, Taken, Verdict,
-    What,
+    self, Arrival, Done, File, Format, Ids, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
 };
 use crate::store::fs::Stamp;
 use crate::store::text::time::parse_time;
-use crate::store::{Found, StoreError};
+use crate::store::{Advice, Facets, Found, Location, Record, StoreError, Violation};
 
 /// Messages whose last good bytes are kept.
 const KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
@@ -152,6 +152,11 @@ pub(super) struct Boxes {
     next_expiry: AtomicU32,
     /// New messages whose ids are spelled with dashes, in the other spelling.
     turned: Mutex<HashSet<String>>,
+    pub digests: Digests,
+    /// One append at a time; two that make the same folder would wait for each other anyway.
+    pub appending: Mutex<()>,
+    /// Folders with new names in them that may not be on disk yet.
+    pub unsynced: Mutex<HashSet<PathBuf>>,
 }
 
 impl std::fmt::Debug for Boxes {
@@ -176,7 +181,15 @@ pub(super) struct Parsed<'a> {
 impl Boxes {
     pub fn new(home: Home) -> Self {
         let (good, next_expiry) = (Mutex::new(LruCache::new(KEPT)), AtomicU32::new(0));
-        Self { home, good, next_expiry, turned: Mutex::default() }
+        Self {
+            home,
+            good,
+            next_expiry,
+            turned: Mutex::default(),
+            digests: Digests::default(),
+            appending: Mutex::at(Level::Store, ()),
+            unsynced: Mutex::default(),
+        }
     }
 
     /// Keeps the bytes of a message, unless they are many.
@@ -258,15 +271,15 @@ impl Format for Boxes {
         }
     }
 
-    fn begin(&self, files: &Files<Self>) -> Result<(Context, u64), StoreError> {
+    fn begin(&self, files: &Amp) -> Result<Option<(Context, u64)>, StoreError> {
         let roster = self.home.roster()?;
         if roster.unsure {
             // Who signed what cannot be told without the keys of the others.
             let why = std::io::Error::other("the files of an agent cannot be read now");
-            return Err(StoreError::io(&files.dir, why));
+            return Err(StoreError::io(&files.about.dir, why));
         }
         let basis = facts::digest(&roster.my_names());
-        Ok((Context { roster, now: Timestamp::now() }, basis))
+        Ok(Some((Context { roster, now: Timestamp::now() }, basis)))
     }
 
     /// What the store noted, else what the message's writer says, else the time of the file.
@@ -400,8 +413,38 @@ impl Format for Boxes {
         }
     }
 
-    fn watched_besides(&self, dir: &Path) -> Vec<PathBuf> {
-        vec![dir.join("registrations")]
+    fn watched_besides(files: &Amp) -> Vec<PathBuf> {
+        vec![files.about.dir.join("registrations")]
+    }
+
+    fn facets(files: &Amp) -> Facets<'_> {
+        Facets {
+            outgoing: Some(files),
+            keys: Some(files),
+            marks: Some(files),
+            parts: Some(files),
+            ..Facets::default()
+        }
+    }
+
+    fn record(files: &Amp, at: &Location) -> Result<Record, StoreError> {
+        files.read_message(at)
+    }
+
+    fn check(
+        files: &Amp,
+        verify: &dyn Fn(&Claim) -> Option<String>,
+        report: &mut dyn FnMut(Violation),
+    ) -> Result<(), StoreError> {
+        files.check_boxes(verify, report)
+    }
+
+    fn health(files: &Amp) -> Vec<String> {
+        files.health_lines()
+    }
+
+    fn advice(files: &Amp) -> Vec<Advice> {
+        files.advice_lines()
     }
 }
 

@@ -43,9 +43,9 @@ impl Amp {
         verify: &dyn Fn(&Claim) -> Option<String>,
         report: &mut dyn FnMut(Violation),
     ) -> Result<(), StoreError> {
-        let roster = &self.boxes().home.roster()?;
+        let roster = &self.format.home.roster()?;
         let mut checker = Checker { amp: self, roster, verify, report, seen: Vec::new() };
-        self.files.visit(&mut |visit| match visit {
+        self.visit(&mut |visit| match visit {
             Visit::Message { folder, name, stamp, bytes } => {
                 checker.file(folder, name, &stamp, bytes);
             }
@@ -84,7 +84,7 @@ impl Checker<'_> {
         let admitted = facts::admit(&stored, &facts, mailbox, self.roster);
         if admitted.is_ok() {
             self.seen.push(Seen {
-                arrival: self.amp.boxes().arrival(folder, stamp, bytes),
+                arrival: self.amp.format.arrival(folder, stamp, bytes),
                 path: path.clone(),
                 id: stored.id.to_string(),
                 content: facts.content,
@@ -100,7 +100,7 @@ impl Checker<'_> {
                 }
             }
         }
-        let (dir, digests) = (&self.amp.files.dir, &self.amp.digests);
+        let (dir, digests) = (&self.amp.about.dir, &self.amp.format.digests);
         for piece in pieces(&stored, dir, self.roster, digests) {
             if let Some(why) = piece.shown.withheld {
                 let name = one_line(&piece.shown.name).into_owned();

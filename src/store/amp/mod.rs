@@ -36,164 +36,53 @@ pub mod write;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::fs::File;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::model::locks::{Level, Mutex};
-
+use super::engine::files::Files;
 use super::{
-    Advice, Fit, Kind, Location, Part, Prepared, Preparing, RawEntry, Record, Sink, Spec, Store,
-    StoreError, Violation,
+    About, Fit, Keys, Location, Marks, Outgoing, Part, Parts, Prepared, Preparing, Spec, Store,
+    StoreError, Threads,
 };
-use crate::model::{Claim, Draft, PublicKey, Seed, Timestamp};
-use crate::store::digest::Digests;
-use crate::store::engine::files::Files;
+use crate::model::{Draft, PublicKey, Seed};
 use boxes::Boxes;
 use home::{Home, Recipient};
 
-/// The mailbox of one AMP agent.
-pub struct Amp {
-    name: String,
-    /// My address when the store was opened; a later one is used for what is sent later.
-    me: String,
-    files: Files<Boxes>,
-    digests: Digests,
-    /// One append at a time; two that make the same folder would wait for each other anyway.
-    appending: Mutex<()>,
-    /// Folders with new names in them that may not be on disk yet.
-    unsynced: Mutex<HashSet<PathBuf>>,
-}
+/// The mailbox of one AMP agent. My address in it is the one when it was opened; a later one is used for
+/// what is sent later.
+type Amp = Files<Boxes>;
 
-impl std::fmt::Debug for Amp {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Amp")
-            .field("dir", &self.files.dir)
-            .field("me", &self.me)
-            .finish_non_exhaustive()
-    }
+/// Opens the mailbox of the agent that `spec` names. Nothing is made.
+///
+/// # Errors
+/// If there are no agents at `spec.dir`, or I am none of them or several.
+pub fn open(spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(Arc::new(Amp::open(spec)?))
 }
 
 impl Amp {
-    /// Opens the mailbox of the agent that `spec` names. Nothing is made.
-    ///
-    /// # Errors
-    /// If there are no agents at `spec.dir`, or I am none of them or several.
-    pub fn open(spec: &Spec) -> Result<Self, StoreError> {
+    fn open(spec: &Spec) -> Result<Self, StoreError> {
         let home = Home::open(spec)?;
         let me = home.roster()?.me.address.clone();
-        let files = Files::new(home.my_dir.clone(), Boxes::new(home));
-        Ok(Self {
-            name: spec.name.clone(),
-            me,
-            files,
-            digests: Digests::default(),
-            appending: Mutex::at(Level::Store, ()),
-            unsynced: Mutex::default(),
-        })
-    }
-
-    fn boxes(&self) -> &Boxes {
-        &self.files.format
+        let about = About {
+            threads: Threads::Links,
+            max_body: limits::BODY_BYTES as u64,
+            carries: Some(send::carries),
+            ..About::new(spec, me, &home.my_dir)
+        };
+        Ok(Self::new(about, Boxes::new(home)))
     }
 }
 
-impl Store for Amp {
-    fn kind(&self) -> Kind {
-        Kind::Amp
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn me(&self) -> &str {
-        &self.me
-    }
-
-    fn dir(&self) -> &Path {
-        &self.files.dir
-    }
-
-    fn whole_seconds(&self) -> bool {
-        false
-    }
-
-    fn max_body(&self) -> u64 {
-        limits::BODY_BYTES as u64
-    }
-
-    fn links(&self) -> bool {
-        true
-    }
-
-    fn note(&self, path: &Path) {
-        self.files.note(path);
-    }
-
-    fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
-        self.files.scan(full, sink)
-    }
-
-    fn is_failing(&self) -> bool {
-        self.files.health.fault.is_set()
-    }
-
-    fn save(&self) -> Vec<u8> {
-        self.files.save()
-    }
-
-    fn restore(&self, saved: &[u8]) -> bool {
-        self.files.restore(saved)
-    }
-
-    fn reset(&self) {
-        self.files.reset();
-    }
-
-    fn watched(&self) -> Vec<PathBuf> {
-        self.files.watched()
-    }
-
-    fn concerns(&self, folder: &Path, name: &OsStr) -> bool {
-        self.files.concerns(folder, name)
-    }
-
-    fn health(&self) -> Vec<String> {
-        self.health_lines()
-    }
-
-    fn advice(&self) -> Vec<Advice> {
-        self.advice_lines()
-    }
-
-    fn source_path(&self, source: u32) -> Option<String> {
-        self.files.table.read().path(source)
-    }
-
-    fn read(&self, at: &Location) -> Result<Record, StoreError> {
-        self.read_message(at)
-    }
-
-    fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
-        self.files.bytes_at(at, limit)
-    }
-
-    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
-        self.open_attachment(at, name)
-    }
-
+impl Outgoing for Amp {
     fn canonical(&self, address: &str) -> String {
-        match self.boxes().home.recent() {
+        match self.format.home.recent() {
             Ok(roster) => roster.canonical(address),
             Err(_) => address.trim().to_ascii_lowercase(),
         }
     }
 
     fn fits(&self, text: &str) -> Fit {
-        let Ok(roster) = self.boxes().home.recent() else { return Fit::No };
+        let Ok(roster) = self.format.home.recent() else { return Fit::No };
         let provider = &roster.default_provider;
         match address::parse(text, &roster.me.tenant, provider) {
             Err(_) => Fit::No,
@@ -206,25 +95,13 @@ impl Store for Amp {
     }
 
     fn registered(&self, address: &str) -> bool {
-        let Ok(roster) = self.boxes().home.recent() else { return false };
+        let Ok(roster) = self.format.home.recent() else { return false };
         // One whose config is broken for a moment is no stranger.
         !matches!(roster.recipient(address), Err(_) | Ok(Recipient::Nobody(_)))
     }
 
-    fn signing_key(&self, _mine: Option<&Seed>) -> Result<Seed, StoreError> {
-        status::signing_key(&self.files.dir)
-    }
-
-    fn public_key(&self, _mine: Option<PublicKey>) -> Option<PublicKey> {
-        Some(status::signing_key(&self.files.dir).ok()?.public_key())
-    }
-
-    fn carries(&self, files: &[(String, u64)]) -> Result<(), StoreError> {
-        send::carries(files)
-    }
-
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
-        let roster = self.boxes().home.roster()?;
+        let roster = self.format.home.roster()?;
         send::prepare(&roster, draft, with)
     }
 
@@ -233,39 +110,33 @@ impl Store for Amp {
     }
 
     fn append(&self, message: &Prepared) -> Result<(), StoreError> {
-        let _one = self.appending.lock();
+        let _one = self.format.appending.lock();
         self.deliver_prepared(message)
-    }
-
-    fn repeats(&self) -> bool {
-        true
-    }
-
-    fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
-        self.mark(at, read)
     }
 
     fn sync(&self) -> Result<(), StoreError> {
         self.sync_folders()
     }
+}
 
-    fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
-        self.files.raw_list(folder)
+impl Keys for Amp {
+    fn signing_key(&self, _mine: Option<&Seed>) -> Result<Seed, StoreError> {
+        status::signing_key(&self.about.dir)
     }
 
-    fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
-        self.files.raw_newest(folder)
+    fn public_key(&self, _mine: Option<PublicKey>) -> Option<PublicKey> {
+        Some(status::signing_key(&self.about.dir).ok()?.public_key())
     }
+}
 
-    fn raw_open(&self, path: &str) -> io::Result<File> {
-        self.files.raw_open(path)
+impl Marks for Amp {
+    fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
+        self.mark(at, read)
     }
+}
 
-    fn check(
-        &self,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
-    ) -> Result<(), StoreError> {
-        self.check_boxes(verify, report)
+impl Parts for Amp {
+    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
+        self.open_attachment(at, name)
     }
 }

@@ -15,7 +15,7 @@ use crate::store::below;
 use crate::store::engine::files::{self, File, Flags, Table};
 use crate::store::fs::Stamp;
 use crate::store::place::Slot;
-use crate::store::{Location, Part, Record, StoreError};
+use crate::store::{Location, Part, Record, Store as _, StoreError};
 
 /// How often, and after which pause, a file is read that somebody is just writing.
 const TRIES: u32 = 10;
@@ -31,8 +31,8 @@ struct Place {
 
 impl Amp {
     fn place(&self, n: u32) -> Result<Place, StoreError> {
-        let file = self.files.file(n)?;
-        let table = self.files.table.read();
+        let file = self.file(n)?;
+        let table = self.table.read();
         let (twin, replay_of) = (table.twins.get(&n).copied(), replay_of(&table, &file));
         Ok(Place { file, twin, replay_of })
     }
@@ -48,13 +48,13 @@ impl Amp {
         for attempt in 0..TRIES {
             let place = self.place(source)?;
             known = place.file.row.is_message();
-            let (stamp, bytes) = self.files.bytes(&place.file, FILE_BYTES + 1)?;
+            let (stamp, bytes) = self.bytes(&place.file, FILE_BYTES + 1)?;
             if let Ok(stored) = envelope::parse(&bytes) {
                 if !is_what_was_seen(&place, &stored, &stamp) {
                     return Err(StoreError::Moved);
                 }
                 if known {
-                    self.boxes().keep(source, &bytes);
+                    self.format.keep(source, &bytes);
                 }
                 return use_it(&stored, &place, &stamp, &bytes);
             }
@@ -64,7 +64,7 @@ impl Amp {
             }
             std::thread::sleep(PAUSE);
         }
-        let kept = known.then(|| self.boxes().kept(source)).flatten().ok_or(StoreError::Moved)?;
+        let kept = known.then(|| self.format.kept(source)).flatten().ok_or(StoreError::Moved)?;
         let place = self.place(source)?;
         let stored = envelope::parse(&kept).map_err(|_| StoreError::Moved)?;
         let stamp = Stamp::default();
@@ -75,7 +75,7 @@ impl Amp {
     }
 
     pub(super) fn read_message(&self, at: &Location) -> Result<Record, StoreError> {
-        let roster = self.boxes().home.recent()?;
+        let roster = self.format.home.recent()?;
         self.with_message(at.source, |stored, place, stamp, _| {
             Ok(self.record(stored, place, stamp, &roster))
         })
@@ -94,7 +94,7 @@ impl Amp {
         }
         let key = roster.key_of(&facts.from);
         let bodies = verify::bodies(stored, key.as_ref());
-        let pieces = parts::pieces(stored, &self.files.dir, roster, &self.digests);
+        let pieces = parts::pieces(stored, &self.about.dir, roster, &self.format.digests);
         let mut extra = Vec::new();
         if let Some(kind) = stored.kind.as_deref().filter(|k| !k.is_empty()) {
             extra.push(("Type", kind.to_owned()));
@@ -111,7 +111,7 @@ impl Amp {
             subject: stored.subject.as_deref().filter(|s| !s.is_empty()).map(str::to_owned),
             extra,
             thread: Some(thread_of(&stored.id, place.twin.as_ref()).into_owned()),
-            in_reply_to: facts.answers.map(|id| spelled(&self.files.table.read(), id)),
+            in_reply_to: facts.answers.map(|id| spelled(&self.table.read(), id)),
             id: id.into_owned(),
             warnings: warnings(stored, place, &bodies.body),
             attachments: pieces.into_iter().map(|p| p.shown).collect(),
@@ -123,9 +123,9 @@ impl Amp {
     }
 
     pub(super) fn open_attachment(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
-        let roster = self.boxes().home.recent()?;
+        let roster = self.format.home.recent()?;
         self.with_message(at.source, |stored, _, _, _| {
-            let pieces = parts::pieces(stored, &self.files.dir, &roster, &self.digests);
+            let pieces = parts::pieces(stored, &self.about.dir, &roster, &self.format.digests);
             let found: Option<Piece> = pieces.into_iter().find(|p| p.shown.name == name);
             let missing =
                 || StoreError::io(std::path::Path::new(name), io::ErrorKind::NotFound.into());
@@ -144,13 +144,13 @@ impl Amp {
             let Some(edited) = super::edit::set_status(bytes, read, Timestamp::now()) else {
                 return Ok(stored.status.is_some_and(envelope::ReadState::is_read) == read);
             };
-            let path = self.files.dir.join(place.file.path());
+            let path = self.about.dir.join(place.file.path());
             let io = |e| StoreError::io(&path, e);
             let parts = files::parts(&place.file.folder);
-            let dir = below::open_dir(&self.files.dir, &parts).map_err(io)?;
+            let dir = below::open_dir(&self.about.dir, &parts).map_err(io)?;
             let slot = Slot::below(&dir, &place.file.name).map_err(io)?;
             let done = slot.replace(stamp, &edited).map_err(io)?;
-            self.files.note(&path);
+            self.note(&path);
             if done.is_some() { Ok(true) } else { Err(StoreError::Moved) }
         })?;
         Ok(told)

@@ -19,7 +19,7 @@ use super::write::{self, Breach, File, Outgoing};
 use crate::model::{Attached, Draft, Message, Timestamp, one_line, plain_id, shell_word};
 use crate::store::below;
 use crate::store::place::Slot;
-use crate::store::{Prepared, Preparing, StoreError, fs};
+use crate::store::{Prepared, Preparing, Store as _, StoreError, fs};
 
 /// Mode of folders made here (docs/formats/amp.md, section 2: nothing breaks when they are
 /// private).
@@ -184,7 +184,7 @@ fn subject(draft: &Draft, parent: Option<&Message>) -> String {
 impl Amp {
     /// Appends and delivers a prepared message; done again it does only what is missing.
     pub(super) fn deliver_prepared(&self, message: &Prepared) -> Result<(), StoreError> {
-        let roster = self.boxes().home.roster()?;
+        let roster = self.format.home.roster()?;
         let recipient = match roster.recipient(&message.to)? {
             Recipient::Local(agent, _) => agent.dir.clone(),
             Recipient::Several(why) => return Err(StoreError::Invalid(why)),
@@ -194,7 +194,7 @@ impl Amp {
         };
         let stored = envelope::parse(message.bytes.as_bytes())
             .map_err(|e| StoreError::Refused(format!("the message cannot be appended: {e}")))?;
-        let mine = self.files.dir.as_path();
+        let mine = self.about.dir.as_path();
         let sides = if recipient == *mine { vec![mine] } else { vec![mine, &recipient] };
         for (file, attachment) in message.files.iter().zip(&stored.attachments) {
             let id = attachment.id.as_deref().unwrap_or_default();
@@ -224,12 +224,12 @@ impl Amp {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 done => {
                     done.map_err(io)?;
-                    self.unsynced.lock().insert(base.join(parts.join("/")));
+                    self.format.unsynced.lock().insert(base.join(parts.join("/")));
                 }
             }
         }
-        if base == self.files.dir {
-            self.files.note(&path);
+        if base == self.about.dir {
+            self.note(&path);
         }
         Ok(())
     }
@@ -261,19 +261,19 @@ impl Amp {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             done => done.map_err(io)?,
         }
-        self.unsynced.lock().insert(base.join("attachments").join(id));
+        self.format.unsynced.lock().insert(base.join("attachments").join(id));
         Ok(())
     }
 
     /// Makes the names of everything that was appended durable.
     pub(super) fn sync_folders(&self) -> Result<(), StoreError> {
-        let folders = std::mem::take(&mut *self.unsynced.lock());
+        let folders = std::mem::take(&mut *self.format.unsynced.lock());
         for folder in &folders {
             // A folder that is gone meanwhile holds nothing that could be lost.
             match fs::sync_dir(folder) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => {
                     let failed = StoreError::io(folder, e);
-                    self.unsynced.lock().extend(folders);
+                    self.format.unsynced.lock().extend(folders);
                     return Err(failed);
                 }
                 _ => {}
@@ -284,7 +284,7 @@ impl Amp {
 
     /// Whether an append of this many bytes could succeed now.
     pub(super) fn has_room(&self, bytes: u64) -> Result<(), StoreError> {
-        let dir = &self.files.dir;
+        let dir = &self.about.dir;
         can_make(dir, &["messages", "sent"])?;
         // Every message is stored twice.
         fs::room_for(dir, bytes.saturating_mul(2)).map_err(|e| StoreError::io(dir, e))

@@ -157,32 +157,32 @@ pub(super) fn signing_key(dir: &Path) -> Result<Seed, StoreError> {
 
 impl Amp {
     pub(super) fn health_lines(&self) -> Vec<String> {
-        let dir = &self.files.dir;
+        let dir = &self.about.dir;
         if let Some(gone) = fs::away_line(dir) {
             return vec![gone];
         }
         if let Err(e) = below::open_dir(dir, &[]) {
             return vec![format!("the agent's folder cannot be opened: {e}")];
         }
-        let mut lines = self.files.troubles();
-        if let Ok(roster) = self.boxes().home.recent() {
+        let mut lines = self.troubles();
+        if let Ok(roster) = self.format.home.recent() {
             lines.extend(roster.troubles.iter().take(NAMED).cloned());
         }
         if let Err(trouble) = load_key(dir) {
             lines.push(format!("nothing can be sent: {}", key_advice(dir, &trouble).0));
         }
-        lines.extend(self.files.unwatched_line());
+        lines.extend(self.unwatched_line());
         lines
     }
 
     pub(super) fn advice_lines(&self) -> Vec<Advice> {
-        let dir = &self.files.dir;
+        let dir = &self.about.dir;
         let mut out = Vec::new();
         if let Err(trouble) = load_key(dir) {
             let (problem, command) = key_advice(dir, &trouble);
             out.push(Advice { problem, command, serious: true });
         }
-        let Ok(roster) = self.boxes().home.roster() else { return out };
+        let Ok(roster) = self.format.home.roster() else { return out };
         for (a, b, shared) in roster.clashes() {
             let mine = a.dir == *dir || b.dir == *dir;
             out.push(Advice {
@@ -219,7 +219,7 @@ impl Amp {
 
     /// The clients leave messages readable for everybody who can reach the folder.
     fn exposed_messages(&self) -> Option<Advice> {
-        let messages = self.files.dir.join("messages");
+        let messages = self.about.dir.join("messages");
         let open =
             |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|m| m.mode() & 0o077 != 0);
         let reachable = messages.ancestors().take(2).all(open);

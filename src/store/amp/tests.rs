@@ -8,6 +8,9 @@ mod reading;
 mod scanning;
 mod sending;
 
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -18,8 +21,9 @@ use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 
 use super::*;
 use crate::model::verify::verify_claim;
-use crate::store::Signer;
+use crate::model::{Claim, Timestamp};
 use crate::store::testing::{Book, Kept, Key};
+use crate::store::{Kind, Signer};
 
 /// A host with agents of the tenant `acme`.
 struct Host {

@@ -14,7 +14,7 @@ use super::line::{self, Counts, Line};
 use super::roots::{AGENT, THREADS};
 use super::{Atsf, LOG, META, Threads, assets, create, edit, head, send, thread};
 use crate::model::{Timestamp, one_line};
-use crate::store::engine::lines::append::{Spot, Unsynced, write_line};
+use crate::store::engine::lines::append::{Spot, write_line};
 use crate::store::engine::lines::log::{Run, Tally, pieces, read_lines};
 use crate::store::engine::lines::{Facts as _, Format as _};
 use crate::store::fs::{self, Stamp};
@@ -59,11 +59,8 @@ impl Folder {
 }
 
 impl Atsf {
-    pub(super) fn append_prepared(
-        &self,
-        message: &Prepared,
-        unsynced: &mut Unsynced,
-    ) -> Result<(), StoreError> {
+    pub(super) fn append_prepared(&self, message: &Prepared) -> Result<(), StoreError> {
+        let mut unsynced = self.appending.lock();
         let (text, meta) = send::unpack(&message.bytes);
         let told = line::parse(text)
             .map_err(|e| StoreError::Refused(format!("the message cannot be appended: {e}")))?;
@@ -112,7 +109,7 @@ impl Atsf {
     /// The folder of a new thread, made if it is not there; of one that an append was interrupted in,
     /// that one.
     fn make_folder(&self, name: &str) -> Result<Folder, StoreError> {
-        let root = self.dir.clone();
+        let root = self.about.dir.clone();
         create::project_files(&root)?;
         let dir = below::make_dir(&root, &[AGENT, THREADS, name], 0o755)
             .map_err(|e| StoreError::io(&root.join(AGENT).join(THREADS).join(name), e))?;
@@ -241,7 +238,7 @@ impl Atsf {
     /// message itself is safe.
     fn settle_derived(&self, folder: &Folder, tally: &Tally<Counts>) {
         if let Err(e) = write_derived(folder, tally) {
-            tracing::warn!(store = %self.dir.display(), error = %e, "the numbers in thread.json are not up to date");
+            tracing::warn!(store = %self.about.dir.display(), error = %e, "the numbers in thread.json are not up to date");
             self.format.stale.lock().extend(folder.number);
         }
     }
@@ -254,7 +251,7 @@ impl Atsf {
                 Err(e @ StoreError::Busy(_)) => return Err(e),
                 Err(e) => {
                     // It is gone, or nobody's to mend; `msgfs check` tells of it.
-                    tracing::warn!(store = %self.dir.display(), error = %e, "thread.json stays as it is");
+                    tracing::warn!(store = %self.about.dir.display(), error = %e, "thread.json stays as it is");
                 }
                 Ok(()) => {}
             }

@@ -42,15 +42,14 @@ use std::path::{Path, PathBuf};
 use crate::model::locks::{Level, Mutex};
 
 use super::digest::Digests;
-use super::engine::lines::append::Unsynced;
 use super::engine::lines::check::{Checked, Say};
 use super::engine::lines::log::Tally;
 use super::engine::lines::scan::Scan;
-use super::engine::lines::table::{KEPT, LogOf, Root, Table};
+use super::engine::lines::table::{KEPT, LogOf, Root};
 use super::engine::lines::{Facts as _, Format, Lines, Named, Reading, Shape};
 use super::{
-    Again, EmptyThread, Fit, Found, Kind, Location, Part, Prepared, Preparing, Record, Spec,
-    StoreError,
+    About, Again, Deliveries, EmptyThread, Facets, Fit, Found, Location, Outgoing, Part, Parts,
+    Prepared, Preparing, Record, Rooms, Spec, Store as _, StoreError, Threads as ThreadIds, Upkeep,
 };
 use crate::model::{Draft, ORIGIN, Timestamp, one_line};
 use head::{State, Thread};
@@ -86,18 +85,12 @@ fn recipient(role: &str) -> &'static str {
 
 impl Format for Threads {
     const SHAPE: Shape = Shape {
-        kind: Kind::Atsf,
         folder: &[AGENT, THREADS],
         file: Some(LOG),
         beside: Some(META),
         parts: Some(assets::FOLDER),
         rewritten: true,
         copies: false,
-        whole_seconds: false,
-        roles: true,
-        repeats: true,
-        carries: true,
-        watermark: false,
         away: "",
     };
     type Facts = Thread;
@@ -108,7 +101,7 @@ impl Format for Threads {
     type Head = String;
 
     /// Opens the project whose folder, or whose `.agent`, `spec` names. Nothing is made.
-    fn open(spec: &Spec) -> Result<(Self, PathBuf, String), StoreError> {
+    fn open(spec: &Spec) -> Result<(Self, About), StoreError> {
         let me = spec.as_me.as_deref().unwrap_or("user");
         if !ROLES.contains(&me) {
             return Err(StoreError::Invalid(format!(
@@ -127,7 +120,26 @@ impl Format for Threads {
             digests: Digests::default(),
             stale: Mutex::default(),
         };
-        Ok((format, project.to_owned(), me.to_owned()))
+        let about = About {
+            threads: ThreadIds::Labels,
+            roles: true,
+            default_recipient: Some(recipient(me)),
+            // How large a file may be is for the mount to say.
+            carries: Some(|_| Ok(())),
+            ..About::new(spec, me, project)
+        };
+        Ok((format, about))
+    }
+
+    fn facets(store: &Atsf) -> Facets<'_> {
+        Facets {
+            outgoing: Some(store),
+            deliveries: Some(store),
+            parts: Some(store),
+            rooms: Some(store),
+            upkeep: Some(store),
+            ..Facets::default()
+        }
     }
 
     fn classify(name: &str) -> Named {
@@ -246,23 +258,8 @@ impl Format for Threads {
         self.kept.read(offset, len)
     }
 
-    fn open_part(store: &Atsf, at: &Location, name: &str) -> Result<Part, StoreError> {
-        read::open_part(store, at, name)
-    }
-
     fn is_part(name: &str) -> bool {
         assets::digest_in(name).is_some()
-    }
-
-    /// Threads without messages: those whose log is empty, elsewhere or not here any more.
-    fn empty_threads(table: &Table<Self>) -> Vec<EmptyThread> {
-        let silent = |l: &&Log| l.is_read() && l.tally.count.stats.messages == 0 && !l.tail;
-        let shown = |log: &Log| EmptyThread {
-            id: Self::key(log),
-            title: log.facts.title.clone(),
-            time: Timestamp::from_millis(log.facts.updated),
-        };
-        table.logs.iter().filter(silent).map(shown).collect()
     }
 
     /// Messages of mine that no log has any more.
@@ -292,41 +289,6 @@ impl Format for Threads {
         told.unwrap_or_else(|| name == GIT && store.roots().iter().any(|root| root.path == folder))
     }
 
-    fn fits(address: &str) -> Fit {
-        let word = !address.is_empty() && address.len() <= 255 && one_line(address) == address;
-        if word { Fit::Via } else { Fit::No }
-    }
-
-    fn registered(store: &Atsf, address: &str) -> bool {
-        // A project always has a user and an agent, also before either has written, and the agent
-        // may be called by its id.
-        address != store.me && Self::fits(address) != Fit::No
-    }
-
-    fn default_recipient(me: &str) -> Option<String> {
-        Some(recipient(me).to_owned())
-    }
-
-    fn prepare(
-        store: &Atsf,
-        draft: &Draft,
-        with: &Preparing<'_>,
-    ) -> Result<Vec<Prepared>, StoreError> {
-        store.prepare_draft(draft, with)
-    }
-
-    fn append(store: &Atsf, message: &Prepared, unsynced: &mut Unsynced) -> Result<(), StoreError> {
-        store.append_prepared(message, unsynced)
-    }
-
-    fn deliver(store: &Atsf) -> Result<bool, StoreError> {
-        store.refresh_stale()
-    }
-
-    fn repair(store: &Atsf) -> Result<Vec<String>, StoreError> {
-        store.repair_threads()
-    }
-
     fn check_head(name: &str, dir: &OwnedFd, say: &mut Say<'_>) -> Option<String> {
         check::meta(name, dir, say)
     }
@@ -340,6 +302,73 @@ impl Format for Threads {
     }
 }
 
+impl Outgoing for Atsf {
+    fn fits(&self, address: &str) -> Fit {
+        let word = !address.is_empty() && address.len() <= 255 && one_line(address) == address;
+        if word { Fit::Via } else { Fit::No }
+    }
+
+    fn registered(&self, address: &str) -> bool {
+        // A project always has a user and an agent, also before either has written, and the agent
+        // may be called by its id.
+        address != self.me() && self.fits(address) != Fit::No
+    }
+
+    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
+        self.prepare_draft(draft, with)
+    }
+
+    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
+        self.room_for(bytes)
+    }
+
+    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
+        self.append_prepared(message)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        // An append is on disk when it returns.
+        Ok(())
+    }
+}
+
+impl Deliveries for Atsf {
+    fn deliver(&self) -> Result<bool, StoreError> {
+        let _one = self.appending.lock();
+        self.refresh_stale()
+    }
+
+    fn written(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+}
+
+impl Upkeep for Atsf {
+    fn repair(&self) -> Result<Vec<String>, StoreError> {
+        let _one = self.appending.lock();
+        self.repair_threads()
+    }
+}
+
+impl Parts for Atsf {
+    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
+        read::open_part(self, at, name)
+    }
+}
+
+impl Rooms for Atsf {
+    /// Threads without messages: those whose log is empty, elsewhere or not here any more.
+    fn empty_threads(&self) -> Vec<EmptyThread> {
+        let silent = |l: &&Log| l.is_read() && l.tally.count.stats.messages == 0 && !l.tail;
+        let shown = |log: &Log| EmptyThread {
+            id: Threads::key(log),
+            title: log.facts.title.clone(),
+            time: Timestamp::from_millis(log.facts.updated),
+        };
+        self.table.read().logs.iter().filter(silent).map(shown).collect()
+    }
+}
+
 fn describe<'a>(
     store: &Atsf,
     text: &str,
@@ -349,7 +378,7 @@ fn describe<'a>(
     (time, name_time): (Timestamp, Timestamp),
     key: &'a str,
 ) -> Found<'a> {
-    let mine = line.role == store.me.as_str();
+    let mine = line.role == store.me();
     Found {
         at,
         again: Again::Rewritten,

@@ -35,10 +35,10 @@ impl Atsf {
         draft: &Draft,
         with: &Preparing<'_>,
     ) -> Result<Vec<Prepared>, StoreError> {
-        if let Some(me) = draft.to.iter().chain(&draft.cc).find(|to| **to == self.me) {
+        if let Some(me) = draft.to.iter().chain(&draft.cc).find(|to| **to == self.about.me) {
             return Err(StoreError::Invalid(format!(
                 "{me:?} is who you are in this store; write to {}",
-                recipient(&self.me)
+                recipient(&self.about.me)
             )));
         }
         check_headers(draft)?;
@@ -68,7 +68,7 @@ impl Atsf {
             bytes.push('\n');
             bytes.push_str(&meta);
         }
-        let to = recipient(&self.me).to_owned();
+        let to = recipient(&self.about.me).to_owned();
         Ok(vec![Prepared { to, id, thread, bytes, files: draft.attached.clone() }])
     }
 
@@ -92,11 +92,12 @@ impl Atsf {
         with: &Preparing<'_>,
     ) -> Result<(String, String), StoreError> {
         let io = |(path, e): (std::path::PathBuf, io::Error)| StoreError::io(&path, e);
-        below::can_make(&self.dir, &[AGENT, THREADS]).map_err(io)?;
+        below::can_make(&self.about.dir, &[AGENT, THREADS]).map_err(io)?;
         let id = uuid()?;
-        let preferred = create::preferred_agent(&self.dir);
+        let preferred = create::preferred_agent(&self.about.dir);
         let named = draft.to.first().map_or("agent", String::as_str);
-        let project = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
+        let project =
+            std::path::absolute(&self.about.dir).unwrap_or_else(|_| self.about.dir.clone());
         let meta = NewThread {
             id: &id,
             title,
@@ -111,7 +112,11 @@ impl Atsf {
     fn line(&self, id: &str, draft: &Draft, with: &Preparing<'_>) -> Result<String, StoreError> {
         let mut out = String::with_capacity(draft.body.len() + 512);
         let time = format_time(with.now);
-        let _ = write!(out, "{{\"id\":\"{id}\",\"role\":\"{}\",\"timestamp\":\"{time}\"", self.me);
+        let _ = write!(
+            out,
+            "{{\"id\":\"{id}\",\"role\":\"{}\",\"timestamp\":\"{time}\"",
+            self.about.me
+        );
         out.push_str(",\"content\":[");
         if !draft.body.is_empty() || draft.attached.is_empty() {
             out.push_str("{\"type\":\"text\",\"text\":");

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::model::verify;
-use crate::store::Store as _;
+use crate::store::Kind;
 use crate::store::testing::{Book, Kept, Key};
 
 const TIME: &str = "2025-02-14T10:30:00.000Z";
@@ -172,5 +172,5 @@ fn only_roles_can_be_me() {
     {
         assert_eq!(store.fits(address), fit, "{address}");
     }
-    assert!(store.roles() && store.origins() && store.repeats());
+    assert!(store.about().roles && store.about().labels() && store.about().repeats);
 }

@@ -15,15 +15,14 @@ pub mod thread;
 
 use std::borrow::Cow;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::engine::lines::append::Unsynced;
 use super::engine::lines::check::{Checked, Say};
 use super::engine::lines::table::LogOf;
 use super::engine::lines::{Format, Lines, Named, Reading, Shape};
 use super::{
-    Again, Fit, Found, Kind, Location, Prepared, Preparing, Record, Spec, StoreError, Violation,
-    Watermark, fs,
+    About, Again, Facets, Fit, Found, Location, Outgoing, Position, Prepared, Preparing, Record,
+    Spec, Store as _, StoreError, Violation, Watermark, fs,
 };
 use crate::model::{Draft, Message, Timestamp, one_line};
 use alias::LogName;
@@ -56,18 +55,12 @@ fn writer(name: &str) -> Option<(&str, bool)> {
 
 impl Format for Samp {
     const SHAPE: Shape = Shape {
-        kind: Kind::Samp,
         folder: &[],
         file: None,
         beside: None,
         parts: None,
         rewritten: false,
         copies: true,
-        whole_seconds: true,
-        roles: false,
-        repeats: false,
-        carries: false,
-        watermark: true,
         away: "; a message sent now makes it again",
     };
     type Facts = ();
@@ -77,7 +70,7 @@ impl Format for Samp {
     type Head = ();
 
     /// Opens the folder, creating it as the reference does (`mkdir -p`) if it is missing.
-    fn open(spec: &Spec) -> Result<(Self, PathBuf, String), StoreError> {
+    fn open(spec: &Spec) -> Result<(Self, About), StoreError> {
         let (dir, me) = (spec.dir.as_path(), spec.as_me.as_ref().unwrap_or(&spec.me));
         if !alias::is_valid(me) {
             return Err(StoreError::Invalid(bad_alias(me)));
@@ -90,7 +83,12 @@ impl Format for Samp {
             // The next append ends it.
             tracing::debug!(%error, "the end of my log cannot be looked at");
         }
-        Ok((Self, dir.to_owned(), me.clone()))
+        let about = About { whole_seconds: true, repeats: false, ..About::new(spec, me, dir) };
+        Ok((Self, about))
+    }
+
+    fn facets(store: &SampStore) -> Facets<'_> {
+        Facets { outgoing: Some(store), position: Some(store), ..Facets::default() }
     }
 
     fn classify(name: &str) -> Named {
@@ -166,51 +164,7 @@ impl Format for Samp {
     }
 
     fn tells(store: &Lines<Self>, _folder: &Path, name: &str) -> bool {
-        name.strip_prefix(".seen-") == Some(&store.me)
-    }
-
-    fn fits(address: &str) -> Fit {
-        // No other kind writes addresses without `@` by itself.
-        if alias::is_valid(address) { Fit::Exact } else { Fit::No }
-    }
-
-    fn registered(store: &Lines<Self>, address: &str) -> bool {
-        store.table.read().logs.iter().any(|log| Self::key(log) == address)
-    }
-
-    fn prepare(
-        store: &Lines<Self>,
-        draft: &Draft,
-        with: &Preparing<'_>,
-    ) -> Result<Vec<Prepared>, StoreError> {
-        append::prepare(&store.me, draft, with)
-    }
-
-    fn appendable(store: &Lines<Self>) -> Result<(), StoreError> {
-        append::possible(&store.dir, &store.me)
-    }
-
-    fn append(
-        store: &Lines<Self>,
-        message: &Prepared,
-        unsynced: &mut Unsynced,
-    ) -> Result<(), StoreError> {
-        append::append(&store.dir, &store.me, &message.bytes, unsynced)
-    }
-
-    fn sync(store: &Lines<Self>, unsynced: &mut Unsynced) -> Result<(), StoreError> {
-        append::my_log(&store.dir, &store.me, |log| unsynced.sync(log))
-    }
-
-    fn watermark(store: &Lines<Self>) -> Option<Watermark> {
-        seen::read(&store.dir, &store.me)
-    }
-
-    fn set_watermark(
-        store: &Lines<Self>,
-        mark: &Watermark,
-    ) -> Result<Option<Watermark>, StoreError> {
-        seen::advance(&store.dir, &store.me, mark)
+        name.strip_prefix(".seen-") == Some(&store.about.me)
     }
 
     fn check_head(name: &str, _: &OwnedFd, say: &mut Say<'_>) -> Option<()> {
@@ -244,6 +198,45 @@ impl Format for Samp {
     }
 }
 
+impl Outgoing for SampStore {
+    fn fits(&self, address: &str) -> Fit {
+        // No other kind writes addresses without `@` by itself.
+        if alias::is_valid(address) { Fit::Exact } else { Fit::No }
+    }
+
+    fn registered(&self, address: &str) -> bool {
+        self.table.read().logs.iter().any(|log| Samp::key(log) == address)
+    }
+
+    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
+        append::prepare(self.me(), draft, with)
+    }
+
+    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
+        append::possible(self.dir(), self.me())?;
+        self.room_for(bytes)
+    }
+
+    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
+        append::append(self.dir(), self.me(), &message.bytes, &mut self.appending.lock())
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        let mut unsynced = self.appending.lock();
+        append::my_log(self.dir(), self.me(), |log| unsynced.sync(log))
+    }
+}
+
+impl Position for SampStore {
+    fn watermark(&self) -> Option<Watermark> {
+        seen::read(self.dir(), self.me())
+    }
+
+    fn set_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
+        seen::advance(self.dir(), self.me(), mark)
+    }
+}
+
 fn is_blank(text: &str) -> bool {
     super::text::pytext::strip(text).is_empty()
 }
@@ -263,13 +256,13 @@ fn accept<'a>(
             one_line(&parsed.from)
         ));
     }
-    let (time, from_me) = (Timestamp::from_secs(parsed.secs), alias == store.me);
+    let (time, from_me) = (Timestamp::from_secs(parsed.secs), alias == store.about.me);
     reading.log.tally.last_time = Some(time.millis());
     let claim = if parsed.has_sig { record::claim(text).map(Box::new) } else { None };
     found.push(Found {
         at,
         line: reading.log.tally.lines,
-        to_me: parsed.to == store.me.as_str(),
+        to_me: parsed.to == store.about.me.as_str(),
         from_me,
         time,
         again: if parsed.id_verified { Again::Same } else { Again::Claimed },

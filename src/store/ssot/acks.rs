@@ -2,22 +2,22 @@
 //! (docs/formats/ssot.md, section 5).
 
 use std::io;
+use std::path::PathBuf;
 
 use super::Ssot;
-use super::folder::{self, ACKS, IMMUTABLE, RESUMES, stem};
+use super::folder::{self, ACKS, IMMUTABLE, RESUMES, TASKS, stem};
 use super::format::task_of;
 use super::task;
 use super::words::Role;
 use crate::model::Timestamp;
-use crate::store::{Location, StoreError};
+use crate::store::{Acks, Deliveries, Location, Store as _, StoreError, Upkeep};
 
-impl Ssot {
-    /// Acknowledges the message at a location, once.
-    pub(super) fn give_ack(&self, at: &Location) -> Result<(), StoreError> {
-        let file = self.files.file(at.source)?;
+impl Acks for Ssot {
+    fn acknowledge(&self, at: &Location) -> Result<(), StoreError> {
+        let file = self.file(at.source)?;
         let facts = file.message().ok_or(StoreError::Moved)?.facts;
         let (task, id) = (task_of(&file.folder), stem(&file.name).unwrap_or_default());
-        let (base, role) = (&self.files.dir, self.tasks().role);
+        let (base, role) = (&self.about.dir, self.format.role);
         if facts.to() != role || !facts.requires_ack() {
             let why = format!("{id} asks {} for no acknowledgement", role.as_str());
             return Err(StoreError::Invalid(why));
@@ -26,7 +26,7 @@ impl Ssot {
         let dir = folder::make(base, &[ACKS, task])?;
         let text = folder::ack_text(id, role, task, Timestamp::now());
         let put = folder::put_new(&dir, &file.name, IMMUTABLE, text.as_bytes());
-        self.files.note(&path);
+        self.note(&path);
         match put {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             done => return done.map_err(|e| StoreError::io(&path, e)),
@@ -41,10 +41,24 @@ impl Ssot {
             ))),
         }
     }
+}
 
+impl Deliveries for Ssot {
+    fn deliver(&self) -> Result<bool, StoreError> {
+        let logged = self.log_errors();
+        let written = self.write_tasks();
+        Ok(logged? | written?)
+    }
+
+    fn written(&self) -> Vec<PathBuf> {
+        vec![self.about.dir.join(TASKS)]
+    }
+}
+
+impl Ssot {
     /// Brings `tasks/` up to date where something changed; only the coordinator does.
     pub(super) fn write_tasks(&self) -> Result<bool, StoreError> {
-        let (base, tasks) = (&self.files.dir, self.tasks());
+        let (base, tasks) = (&self.about.dir, &self.format);
         let stale = std::mem::take(&mut *tasks.stale.lock());
         if tasks.role != Role::Coordinator {
             return Ok(false);
@@ -52,7 +66,7 @@ impl Ssot {
         let mut failed = None;
         let mut written = false;
         for name in stale.iter().filter(|name| super::words::is_task_id(name)) {
-            let state = tasks.state(&self.files, name, &mut |_, _| {});
+            let state = tasks.state(self, name, &mut |_, _| {});
             let state = state.map_err(|e| StoreError::io(&base.join(RESUMES).join(name), e));
             match state.and_then(|state| task::write(base, name, &state)) {
                 Ok(changed) => written |= changed,
@@ -64,23 +78,24 @@ impl Ssot {
         }
         failed.map_or(Ok(written), Err)
     }
+}
 
-    /// Makes every file in `tasks/` anew that is not what it should be.
-    pub(super) fn rebuild_tasks(&self) -> Result<Vec<String>, StoreError> {
+impl Upkeep for Ssot {
+    fn repair(&self) -> Result<Vec<String>, StoreError> {
         let mut lines = Vec::new();
-        for name in task::all(&self.files.dir)? {
-            let state = task::load(&self.files.dir, &name)?;
-            if self.tasks().role != Role::Coordinator {
-                if task::is_current(&self.files.dir, &name, &state) {
+        for name in task::all(&self.about.dir)? {
+            let state = task::load(&self.about.dir, &name)?;
+            if self.format.role != Role::Coordinator {
+                if task::is_current(&self.about.dir, &name, &state) {
                     continue;
                 }
                 return Err(StoreError::NotPermitted(format!(
                     "tasks/{name}.json does not say what its messages do, but it is the \
                      coordinator's; you are {}: run the repair as coordinator",
-                    self.tasks().role.as_str()
+                    self.format.role.as_str()
                 )));
             }
-            if task::write(&self.files.dir, &name, &state)? {
+            if task::write(&self.about.dir, &name, &state)? {
                 lines.push(format!("tasks/{name}.json: made anew from its messages"));
             }
         }

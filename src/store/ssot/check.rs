@@ -30,7 +30,7 @@ impl Ssot {
         report: &mut dyn FnMut(Violation),
     ) -> Result<(), StoreError> {
         let mut checker = Checker { store: self, verify, report, tasks: BTreeSet::new() };
-        self.files.visit(&mut |visit| match visit {
+        self.visit(&mut |visit| match visit {
             Visit::Message { folder, name, bytes, .. } => checker.message(folder, name, bytes),
             Visit::Other { path, what } => checker.other(path, &what),
             Visit::Wrong(violation) => (checker.report)(violation),
@@ -60,7 +60,7 @@ impl Checker<'_> {
             }
         };
         if (task_of(folder), stem(name)) != (&message.task, Some(&message.id)) {
-            if let Some(breach) = self.store.tasks().misplaced(&message, bytes) {
+            if let Some(breach) = self.store.format.misplaced(&message, bytes) {
                 self.say(&path, breach.rule, breach.sentence());
             }
             return;
@@ -91,7 +91,7 @@ impl Checker<'_> {
             }
             ([ACKS, task, name], _) => self.ack(path, task, name),
             ([RESUMES, task, name], What::Group(_)) => {
-                let read = folder::resume(&self.store.files.dir, task, stem(name).unwrap_or(name));
+                let read = folder::resume(&self.store.about.dir, task, stem(name).unwrap_or(name));
                 if let Err(why) = read {
                     self.say(path, "resume", why);
                 }
@@ -101,7 +101,7 @@ impl Checker<'_> {
     }
 
     fn is_there(&self, path: &str) -> bool {
-        below::open_below(&self.store.files.dir, &files::parts(path)).is_ok()
+        below::open_below(&self.store.about.dir, &files::parts(path)).is_ok()
     }
 
     fn task(&mut self, name: &str) {
@@ -112,7 +112,7 @@ impl Checker<'_> {
     }
 
     fn ack(&mut self, path: &str, task: &str, name: &str) {
-        let base = &self.store.files.dir;
+        let base = &self.store.about.dir;
         let Some(id) = stem(name) else {
             return self.say(path, "name", "is no acknowledgement".into());
         };
@@ -135,7 +135,7 @@ impl Checker<'_> {
         let derived = self.derived();
         for task in std::mem::take(&mut self.tasks) {
             let path = format!("{TASKS}/{task}.json");
-            let state = match task::load(&self.store.files.dir, &task) {
+            let state = match task::load(&self.store.about.dir, &task) {
                 Ok(state) => state,
                 Err(e) => {
                     self.say(&format!("{MESSAGES}/{task}"), "file", e.to_string());
@@ -147,8 +147,8 @@ impl Checker<'_> {
                 self.say(&path, breach.rule, breach.why.clone());
             }
             if derived.contains(&task) {
-                let text = task::text(&self.store.files.dir, &task, &state);
-                match folder::read(&self.store.files.dir, &files::parts(&path), text.len() + 1) {
+                let text = task::text(&self.store.about.dir, &task, &state);
+                match folder::read(&self.store.about.dir, &files::parts(&path), text.len() + 1) {
                     Ok((_, bytes)) if bytes == text.as_bytes() => {}
                     Ok(_) => self.say(&path, "task_state", "is not what its messages say".into()),
                     Err(e) => self.say(&path, "file", format!("cannot be read: {e}")),
@@ -162,7 +162,7 @@ impl Checker<'_> {
     /// The tasks of which there is a file in `tasks/`, and what is wrong with the others there.
     fn derived(&mut self) -> BTreeSet<String> {
         let mut out = BTreeSet::new();
-        let listed = folder::list(&self.store.files.dir, &[TASKS]).unwrap_or_else(|e| {
+        let listed = folder::list(&self.store.about.dir, &[TASKS]).unwrap_or_else(|e| {
             self.say(TASKS, "file", format!("cannot be listed: {e}"));
             Vec::new()
         });

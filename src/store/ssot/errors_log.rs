@@ -49,7 +49,7 @@ impl Ssot {
     /// Logs what was refused since, and is mine to log. Whether anything was.
     pub(super) fn log_errors(&self) -> Result<bool, StoreError> {
         let pending: Vec<u32> = {
-            let table = self.files.table.read();
+            let table = self.table.read();
             let due = table.all().filter(|(_, row, kept)| row.is_refused() && !kept.is_logged());
             due.map(|(n, ..)| n).collect()
         };
@@ -58,7 +58,7 @@ impl Ssot {
         }
         let entries: Vec<Entry> = pending.iter().filter_map(|n| self.log_entry(*n)).collect();
         let logged = if entries.is_empty() { false } else { self.append_errors(&entries)? };
-        let mut table = self.files.table.write();
+        let mut table = self.table.write();
         for n in pending {
             table.change(n, |_, kept| kept.set_logged());
         }
@@ -67,18 +67,18 @@ impl Ssot {
 
     /// What is to be said of a refused file, unless another role says it or it is no more.
     fn log_entry(&self, number: u32) -> Option<Entry> {
-        let file = self.files.file(number).ok()?;
-        let (_, bytes) = self.files.bytes(&file, FILE_BYTES + 1).ok()?;
+        let file = self.file(number).ok()?;
+        let (_, bytes) = self.bytes(&file, FILE_BYTES + 1).ok()?;
         let fault = match Message::parse(&bytes) {
             Err(fault) => fault,
             Ok(message) => Fault {
-                breaches: vec![self.tasks().misplaced(&message, &bytes)?],
+                breaches: vec![self.format.misplaced(&message, &bytes)?],
                 incomplete: false,
                 to: Some(message.to),
                 id: Some(message.id),
             },
         };
-        if fault.to.is_some_and(|to| to != self.tasks().role) {
+        if fault.to.is_some_and(|to| to != self.format.role) {
             return None;
         }
         let mut rules: Vec<&'static str> = Vec::new();
@@ -93,8 +93,8 @@ impl Ssot {
 
     /// Appends the entries that are not there yet, in one write.
     fn append_errors(&self, entries: &[Entry]) -> Result<bool, StoreError> {
-        folder::ensure(&self.files.dir)?;
-        let path = self.files.dir.join(ERRORS);
+        folder::ensure(&self.about.dir)?;
+        let path = self.about.dir.join(ERRORS);
         let io = |e| StoreError::io(&path, e);
         let file = fs::open_append(&path, 0o666).map_err(io)?;
         let lock = folder::hold(file, &path)?;
@@ -102,7 +102,7 @@ impl Ssot {
         let now = Timestamp::now();
         let new =
             entries.iter().filter(|e| !known.seen.contains(&(e.source.clone(), e.sha256.clone())));
-        let lines: String = new.map(|e| e.line(self.tasks().role.as_str(), now)).collect();
+        let lines: String = new.map(|e| e.line(self.format.role.as_str(), now)).collect();
         if lines.is_empty() {
             return Ok(false);
         }

@@ -24,14 +24,14 @@ use super::folder::{self, ACKS, MESSAGES, RESUMES, TASKS, is_skipped, signed_ste
 use super::schema::Breach;
 use super::state::{Facts, Item, State, derive, print};
 use super::words::Role;
-use super::{sign, task};
+use super::{Ssot, sign, task};
 use crate::model::locks::{Mutex, RwLock};
 use crate::model::{Claim, Timestamp};
 use crate::store::engine::files::{
-    self, Dirs, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
-    stamp_print,
+    self, Dirs, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Table, Taken, Verdict,
+    What, stamp_print,
 };
-use crate::store::{Found, StoreError, below, fs};
+use crate::store::{Facets, Found, Location, Record, StoreError, Violation, below, fs};
 
 /// What the table keeps of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -145,8 +145,8 @@ impl Format for Tasks {
         }
     }
 
-    fn begin(&self, _files: &Files<Self>) -> Result<(Self::Context, u64), StoreError> {
-        Ok((Mutex::new(Dirs::new(self.dir.clone())), 0))
+    fn begin(&self, _files: &Ssot) -> Result<Option<(Self::Context, u64)>, StoreError> {
+        Ok(Some((Mutex::new(Dirs::new(self.dir.clone())), 0)))
     }
 
     fn beside(&self, dirs: &mut Dirs<'_>, folder: &str, name: &str) -> io::Result<u64> {
@@ -219,6 +219,47 @@ impl Format for Tasks {
         Some(found)
     }
 
+    fn restored(&self, table: &Table<Kept>) {
+        if table.is_empty() {
+            self.remarkable.write().clear();
+            self.prints.lock().clear();
+        }
+    }
+
+    fn facets(files: &Ssot) -> Facets<'_> {
+        Facets {
+            outgoing: Some(files),
+            deliveries: Some(files),
+            acks: Some(files),
+            upkeep: Some(files),
+            commands: Some(files),
+            ..Facets::default()
+        }
+    }
+
+    fn record(files: &Ssot, at: &Location) -> Result<Record, StoreError> {
+        files.read_message(at)
+    }
+
+    fn check(
+        files: &Ssot,
+        verify: &dyn Fn(&Claim) -> Option<String>,
+        report: &mut dyn FnMut(Violation),
+    ) -> Result<(), StoreError> {
+        files.check_store(verify, report)
+    }
+
+    fn health(files: &Ssot) -> Vec<String> {
+        let mut lines: Vec<String> = files.away_line().into_iter().collect();
+        lines.extend(files.troubles());
+        lines.extend(files.unwatched_line());
+        lines
+    }
+
+    fn remarks(files: &Ssot) -> Vec<String> {
+        files.remark_lines(Timestamp::now())
+    }
+
     fn finish(&self, _context: &Self::Context, done: &mut Done<'_, Self>) -> Vec<u32> {
         let mut tasks = done.groups.clone();
         {
@@ -270,12 +311,6 @@ impl Tasks {
     pub fn new(dir: PathBuf, role: Role) -> Self {
         let (prints, stale) = (Mutex::default(), Mutex::default());
         Self { dir, role, remarkable: RwLock::default(), prints, stale }
-    }
-
-    /// Forgets every task.
-    pub fn reset(&self) {
-        self.remarkable.write().clear();
-        self.prints.lock().clear();
     }
 
     /// Why a message is refused that does not lie where it belongs; `None` if it lies there too.

@@ -15,8 +15,8 @@ use crate::store::{Location, Record, StoreError};
 impl Ssot {
     /// See [`Store::read`](crate::store::Store::read).
     pub(super) fn read_message(&self, at: &Location) -> Result<Record, StoreError> {
-        let file = self.files.file(at.source)?;
-        let (stamp, bytes) = self.files.bytes(&file, FILE_BYTES + 1)?;
+        let file = self.file(at.source)?;
+        let (stamp, bytes) = self.bytes(&file, FILE_BYTES + 1)?;
         let is_message = file.row.is_message();
         let message = match Task::parse(&bytes) {
             Ok(message) => message,
@@ -31,7 +31,7 @@ impl Ssot {
             0 => None,
             _ => self.claim(&file.folder, stem, &bytes),
         };
-        let role = self.tasks().role;
+        let role = self.format.role;
         let asked = message.to == role && message.requires_ack;
         let mine = message.from == role;
         Ok(Record {
@@ -45,7 +45,7 @@ impl Ssot {
 
     /// The signature beside a message, if there is one.
     pub(super) fn claim(&self, folder: &str, stem: &str, message: &[u8]) -> Option<Claim> {
-        let dir = Dirs::new(&*self.files.dir).open(folder);
+        let dir = Dirs::new(&*self.about.dir).open(folder);
         let read = dir.and_then(|dir| folder::read_in(&dir, &format!("{stem}.sig")));
         sign::claim_in(read, message).unwrap_or_else(|e| Some(sign::unreadable(&e)))
     }

@@ -8,16 +8,25 @@ use super::folder::{self, IMMUTABLE, RESUMES};
 use super::state::Resume;
 use super::words::{Role, is_task_id};
 use crate::model::{Timestamp, one_line};
-use crate::store::StoreError;
+use crate::store::{Commands, Store as _, StoreError};
+
+impl Commands for Ssot {
+    fn command(&self, words: &[String]) -> Result<String, StoreError> {
+        match words {
+            [word, task] if word == "resume" => self.resume_task(task),
+            _ => Err(StoreError::Invalid("the command is: resume TASK".into())),
+        }
+    }
+}
 
 impl Ssot {
     /// Lifts what holds a task up; what was lifted, a line each.
-    pub(super) fn resume_task(&self, task: &str) -> Result<String, StoreError> {
-        if self.tasks().role != Role::Admin {
+    fn resume_task(&self, task: &str) -> Result<String, StoreError> {
+        if self.format.role != Role::Admin {
             return Err(StoreError::NotPermitted(format!(
                 "only the admin resumes a task, and you are {} here; run it with --me admin, or set \
                  me = \"admin\" in the [[store]]",
-                self.tasks().role.as_str()
+                self.format.role.as_str()
             )));
         }
         if !is_task_id(task) {
@@ -26,12 +35,12 @@ impl Ssot {
         }
         let nothing = || StoreError::Invalid(format!("{task} is neither locked nor suspended"));
         // Before anything is made: an SSOT is not begun with a command that does nothing.
-        let state = super::task::load(&self.files.dir, task)?;
+        let state = super::task::load(&self.about.dir, task)?;
         if state.lock.is_none() && state.suspended.is_empty() {
             return Err(nothing());
         }
-        let _lock = folder::lock_task(&self.files.dir, task)?;
-        let state = super::task::load(&self.files.dir, task)?;
+        let _lock = folder::lock_task(&self.about.dir, task)?;
+        let state = super::task::load(&self.about.dir, task)?;
         if state.lock.is_none() && state.suspended.is_empty() {
             return Err(nothing());
         }
@@ -50,17 +59,17 @@ impl Ssot {
     }
 
     fn put_resume(&self, task: &str, resume: &mut Resume) -> Result<(), StoreError> {
-        let dir = folder::make(&self.files.dir, &[RESUMES, task])?;
+        let dir = folder::make(&self.about.dir, &[RESUMES, task])?;
         loop {
             let name = format!("{}.json", resume.time.millis());
-            let path = self.files.dir.join(RESUMES).join(task).join(&name);
+            let path = self.about.dir.join(RESUMES).join(task).join(&name);
             let text = folder::resume_text(task, resume);
             match folder::put_new(&dir, &name, IMMUTABLE, text.as_bytes()) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                     resume.time = resume.time.plus_millis(1);
                 }
                 done => {
-                    self.files.note(&path);
+                    self.note(&path);
                     return done.map_err(|e| StoreError::io(&path, e));
                 }
             }

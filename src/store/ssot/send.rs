@@ -15,8 +15,9 @@ use super::task;
 use super::tree::Node;
 use super::words::{Role, Type, is_task_id};
 use crate::model::{Draft, one_line};
-use crate::store::{Prepared, Preparing, StoreError, fs};
-use crate::store::{below, ssot::sign};
+use crate::store::{
+    Fit, Outgoing, Prepared, Preparing, Store as _, StoreError, below, fs, ssot::sign,
+};
 
 /// The `to` of a draft that is a whole message.
 pub(super) fn recipient_in(text: &str) -> Option<String> {
@@ -38,13 +39,19 @@ impl From<Fault> for StoreError {
     }
 }
 
-impl Ssot {
-    /// See [`Store::prepare`](crate::store::Store::prepare).
-    pub(super) fn prepare_message(
-        &self,
-        draft: &Draft,
-        with: &Preparing<'_>,
-    ) -> Result<Prepared, StoreError> {
+impl Outgoing for Ssot {
+    fn fits(&self, address: &str) -> Fit {
+        match Role::named(address) {
+            Some(role) if role.receives() => Fit::Plain,
+            _ => Fit::No,
+        }
+    }
+
+    fn registered(&self, address: &str) -> bool {
+        self.fits(address) != Fit::No
+    }
+
+    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
         check_headers(draft)?;
         // A byte order mark makes it no JSON, not another kind of draft.
         let text = draft.body.trim_start();
@@ -61,15 +68,54 @@ impl Ssot {
         let message = Message::parse(text.as_bytes())?;
         self.check_state(&message, text.as_bytes())?;
         let line = sign::signature_line(text.as_bytes(), with.signer);
-        Ok(Prepared {
+        Ok(vec![Prepared {
             to: message.to.as_str().to_owned(),
             id: message.id.clone(),
             thread: message.task.clone(),
             bytes: format!("{line}{text}"),
             files: Vec::new(),
-        })
+        }])
     }
 
+    /// Puts a prepared message into its task, its signature first, so that nobody sees it unsigned.
+    /// Done again it does only what is missing.
+    fn append(&self, prepared: &Prepared) -> Result<(), StoreError> {
+        let (line, text) = prepared.bytes.split_once('\n').unwrap_or_default();
+        let message = Message::parse(text.as_bytes())?;
+        let (task, id) = (message.task.as_str(), message.id.as_str());
+        let dir = folder::make(&self.about.dir, &[MESSAGES, task])?;
+        let (json, sig) = (format!("{id}.json"), format!("{id}.sig"));
+        let path = self.about.dir.join(MESSAGES).join(task).join(&json);
+        let io = |e| StoreError::io(&path, e);
+        let _lock = folder::lock_task(&self.about.dir, task)?;
+        self.note(&path);
+        match task::message_bytes(&self.about.dir, task, id) {
+            Ok(there) if is_same(&there, text.as_bytes()) => return Ok(()),
+            Ok(_) => return Err(duplicate(id)),
+            Err(_) => {}
+        }
+        folder::put(&dir, &sig, IMMUTABLE, format!("{line}\n").as_bytes()).map_err(io)?;
+        match folder::put_new(&dir, &json, IMMUTABLE, text.as_bytes()) {
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(duplicate(id)),
+            done => done.map_err(io),
+        }
+    }
+
+    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
+        let dir = &self.about.dir;
+        let top = dir.ancestors().find(|folder| folder.is_dir()).unwrap_or(dir);
+        let parts: &[&str] = if top == dir { &[MESSAGES] } else { &[] };
+        below::can_make(top, parts).map_err(|(path, e)| StoreError::io(&path, e))?;
+        fs::room_for(top, bytes).map_err(|e| StoreError::io(top, e))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        // An append is on disk when it returns.
+        Ok(())
+    }
+}
+
+impl Ssot {
     /// A message around the payload of a draft.
     fn compose<'a>(&self, draft: &'a Draft, with: &Preparing<'_>) -> Result<Node<'a>, StoreError> {
         let (to, kind) = self.route(draft)?;
@@ -88,7 +134,7 @@ impl Ssot {
             ("msg_id".into(), text(&id)),
             ("protocol_version".into(), text(VERSION)),
             ("type".into(), text(kind.as_str())),
-            ("from".into(), text(self.tasks().role.as_str())),
+            ("from".into(), text(self.format.role.as_str())),
             ("to".into(), text(to.as_str())),
             ("task_id".into(), text(task)),
             ("timestamp".into(), text(&folder::rfc3339(with.now))),
@@ -110,7 +156,7 @@ impl Ssot {
         loop {
             let id = format!("{}-{task}-{ms}", kind.as_str());
             let name = format!("{id}.json");
-            let there = || below::open_below(&self.files.dir, &[MESSAGES, task, &name]).is_ok();
+            let there = || below::open_below(&self.about.dir, &[MESSAGES, task, &name]).is_ok();
             if !(with.taken)(&id) && !there() {
                 return id;
             }
@@ -120,7 +166,7 @@ impl Ssot {
 
     /// To whom a draft goes and as which type.
     fn route(&self, draft: &Draft) -> Result<(Role, Type), StoreError> {
-        let me = self.tasks().role;
+        let me = self.format.role;
         let [to] = draft.to.as_slice() else {
             return Err(StoreError::Invalid(
                 "route: a message of AMP/1.0 goes to one role; write one message to each".into(),
@@ -163,17 +209,17 @@ impl Ssot {
 
     /// The rules that need other messages: unique id, readable references, lock, writer.
     fn check_state(&self, message: &Message<'_>, text: &[u8]) -> Result<(), StoreError> {
-        let (id, role) = (&message.id, self.tasks().role.as_str());
-        if message.from != self.tasks().role {
+        let (id, role) = (&message.id, self.format.role.as_str());
+        if message.from != self.format.role {
             let why = format!("is not {role}, which is who you are here");
             return Err(refused(Breach::new("writer_role", "from", why)));
         }
-        match task::message_bytes(&self.files.dir, &message.task, id) {
+        match task::message_bytes(&self.about.dir, &message.task, id) {
             Ok(there) if is_same(&there, text) => return Ok(()),
             Ok(_) => return Err(duplicate(id)),
             Err(_) => {}
         }
-        let state = task::load(&self.files.dir, &message.task)?;
+        let state = task::load(&self.about.dir, &message.task)?;
         if message.kind == Type::Request {
             self.check_request(message.payload(), state.rejects)?;
         }
@@ -196,7 +242,7 @@ impl Ssot {
     fn check_request(&self, payload: &Node<'_>, rejects: u32) -> Result<(), StoreError> {
         for (name, kind) in REFS {
             let named = payload.text(name).unwrap_or_default();
-            if !task::is_readable(&self.files.dir, named) {
+            if !task::is_readable(&self.about.dir, named) {
                 let why = format!("names no {} that can be read here", kind.as_str());
                 return Err(refused(Breach::new("ref_unreadable", format!("payload.{name}"), why)));
             }
@@ -207,39 +253,6 @@ impl Ssot {
             return Err(refused(Breach::new("reject_count_wrong", "payload.reject_count", why)));
         }
         Ok(())
-    }
-
-    /// Puts a prepared message into its task, its signature first, so that nobody sees it unsigned.
-    /// Done again it does only what is missing.
-    pub(super) fn append_message(&self, prepared: &Prepared) -> Result<(), StoreError> {
-        let (line, text) = prepared.bytes.split_once('\n').unwrap_or_default();
-        let message = Message::parse(text.as_bytes())?;
-        let (task, id) = (message.task.as_str(), message.id.as_str());
-        let dir = folder::make(&self.files.dir, &[MESSAGES, task])?;
-        let (json, sig) = (format!("{id}.json"), format!("{id}.sig"));
-        let path = self.files.dir.join(MESSAGES).join(task).join(&json);
-        let io = |e| StoreError::io(&path, e);
-        let _lock = folder::lock_task(&self.files.dir, task)?;
-        self.files.note(&path);
-        match task::message_bytes(&self.files.dir, task, id) {
-            Ok(there) if is_same(&there, text.as_bytes()) => return Ok(()),
-            Ok(_) => return Err(duplicate(id)),
-            Err(_) => {}
-        }
-        folder::put(&dir, &sig, IMMUTABLE, format!("{line}\n").as_bytes()).map_err(io)?;
-        match folder::put_new(&dir, &json, IMMUTABLE, text.as_bytes()) {
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(duplicate(id)),
-            done => done.map_err(io),
-        }
-    }
-
-    /// Whether an append of this many bytes could succeed now.
-    pub(super) fn has_room(&self, bytes: u64) -> Result<(), StoreError> {
-        let dir = &self.files.dir;
-        let top = dir.ancestors().find(|folder| folder.is_dir()).unwrap_or(dir);
-        let parts: &[&str] = if top == dir { &[MESSAGES] } else { &[] };
-        below::can_make(top, parts).map_err(|(path, e)| StoreError::io(&path, e))?;
-        fs::room_for(top, bytes).map_err(|e| StoreError::io(top, e))
     }
 }
 

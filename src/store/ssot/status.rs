@@ -10,19 +10,11 @@ use crate::model::Timestamp;
 const NAMED: usize = 20;
 
 impl Ssot {
-    /// See [`Store::health`](crate::store::Store::health).
-    pub(super) fn health_lines(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self.files.away_line().into_iter().collect();
-        lines.extend(self.files.troubles());
-        lines.extend(self.files.unwatched_line());
-        lines
-    }
-
     /// See [`Store::remarks`](crate::store::Store::remarks): what waits, what is locked, what breaks a
     /// rule about other messages.
     pub(super) fn remark_lines(&self, now: Timestamp) -> Vec<String> {
         let waiting = self.waiting_lines(now);
-        let states = self.tasks().remarkable.read();
+        let states = self.format.remarkable.read();
         let held: Vec<String> = states.iter().filter_map(|(task, s)| held_line(task, s)).collect();
         let breach = |(task, state): (&String, &State)| -> Vec<String> {
             let line =
@@ -38,8 +30,8 @@ impl Ssot {
 
     /// The messages from me or to me that wait for their acknowledgement, the most urgent first.
     fn waiting_lines(&self, now: Timestamp) -> Vec<String> {
-        let role = self.tasks().role;
-        let table = self.files.table.read();
+        let role = self.format.role;
+        let table = self.table.read();
         let waits =
             |facts: &Facts| facts.requires_ack() && [facts.from(), facts.to()].contains(&role);
         let waiting = table.messages().filter(|(_, _, kept)| kept.acked == 0 && waits(&kept.facts));

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::{Claim, Draft, Message};
-use crate::store::testing::{Book, Key};
+use crate::model::{Claim, Draft, Message, Timestamp};
+use crate::store::testing::{Book, Key, traits::*};
+use crate::store::{Kind, Prepared, Preparing};
 
 const TASK: &str = "T-2026-007";
 /// 2026-02-26T14:32:07.001Z.

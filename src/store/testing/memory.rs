@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use super::Texts;
 use crate::model::locks::{Level, Mutex};
-use crate::model::{Attachment, Claim, Draft, Message, Seed, Timestamp};
+use crate::model::{Attachment, Claim, Draft, Message, PublicKey, Seed, Timestamp};
 use crate::store::{
-    Again, EmptyThread, Fit, Found, Kind, Location, Notebook, Part, Prepared, Preparing, RawEntry,
-    Record, Rejected, Sink, Store, StoreError, Violation,
+    About, Acks, Advice, Again, Deliveries, EmptyThread, Facets, Fit, Found, Keys, Kind, Location,
+    Marks, Outgoing, Part, Parts, Prepared, Preparing, RawEntry, Record, Rejected, Rooms, Sink,
+    Store, StoreError, Threads, Violation,
 };
 
 /// One message, as it would lie in a file.
@@ -41,7 +42,7 @@ pub struct Letter {
 /// A file: what is reported of it, and what it holds; or why it is refused.
 pub type State = Result<(Found<'static>, Letter), String>;
 
-/// What [`Store::tell`] does.
+/// What [`Marks::tell`] does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Answer {
     #[default]
@@ -83,7 +84,7 @@ pub struct Folder {
     pub headers: &'static [&'static str],
     /// A JSON object is a whole message.
     pub whole: bool,
-    pub whom: Option<String>,
+    pub whom: Option<&'static str>,
     pub remarks: Vec<String>,
     /// Threads that somebody else keeps locked.
     pub locked: Vec<String>,
@@ -204,23 +205,18 @@ fn report(me: &str, source: u32, letter: &Letter) -> Found<'static> {
     }
 }
 
-/// What [`Store::tell`] does first.
+/// What [`Marks::tell`] does first.
 type Hook = Box<dyn Fn() + Send + Sync>;
 
 /// One process's view of the folder.
 pub struct Memory {
-    pub name: String,
-    pub me: String,
+    pub about: About,
     pub folder: Arc<Mutex<Folder>>,
     /// Versions of the files as they were reported.
     pub seen: Mutex<BTreeMap<u32, u64>>,
     pub on_tell: Mutex<Option<Hook>>,
     /// Texts that it keeps for me.
     pub book: Option<Texts>,
-    /// What the folder says of these when the store is opened.
-    pub origins: bool,
-    pub links: bool,
-    pub roles: bool,
 }
 
 impl std::fmt::Debug for Memory {
@@ -234,17 +230,38 @@ impl Memory {
     pub fn new(name: &str, me: &str, folder: &Arc<Mutex<Folder>>) -> Self {
         let mut of = folder.lock();
         me.clone_into(&mut of.me);
-        Self {
-            origins: of.origins,
-            links: of.lines.is_none(),
-            roles: of.roles,
+        let threads = match of.lines {
+            _ if of.origins => Threads::Labels,
+            None => Threads::Links,
+            Some(_) => Threads::Ids,
+        };
+        let about = About {
+            kind: Kind::Amp,
             name: name.to_owned(),
             me: me.to_owned(),
+            dir: "/memory".into(),
+            threads,
+            roles: of.roles,
+            whole_seconds: false,
+            max_body: 1000,
+            headers: of.headers,
+            default_recipient: of.whom,
+            recipient_in: of.whole.then_some(recipient_in),
+            repeats: true,
+            carries: (!of.text_only).then_some(carries),
+        };
+        Self {
+            about,
             folder: Arc::clone(folder),
             seen: Mutex::at(Level::Store, BTreeMap::new()),
             on_tell: Mutex::at(Level::File, None),
             book: None,
         }
+    }
+
+    /// The store of another process over the same folder.
+    pub fn again(&self) -> Arc<Self> {
+        Arc::new(Self::new(self.name(), self.me(), &self.folder))
     }
 
     /// Puts a message there, as another program would.
@@ -265,50 +282,46 @@ impl Memory {
     /// What I sent.
     pub fn sent(&self) -> Vec<Letter> {
         let folder = self.folder.lock();
-        let mine = folder.letters().filter(|l| l.message.from.as_deref() == Some(&self.me));
+        let mine = folder.letters().filter(|l| l.message.from.as_deref() == Some(self.me()));
         mine.cloned().collect()
     }
 }
 
+fn recipient_in(text: &str) -> Option<String> {
+    let text: serde_json::Value = serde_json::from_str(text).ok()?;
+    Some(text.get("to")?.as_str()?.to_owned())
+}
+
+fn carries(files: &[(String, u64)]) -> Result<(), StoreError> {
+    match files.iter().find(|(_, size)| *size > 1000) {
+        Some((name, _)) => Err(StoreError::TooLarge(format!("{name} is too large"))),
+        None => Ok(()),
+    }
+}
+
 impl Store for Memory {
-    fn kind(&self) -> Kind {
-        Kind::Amp
+    fn about(&self) -> &About {
+        &self.about
     }
 
-    fn name(&self) -> &str {
-        &self.name
+    fn facets(&self) -> Facets<'_> {
+        Facets {
+            outgoing: Some(self),
+            deliveries: Some(self),
+            keys: Some(self),
+            marks: Some(self),
+            acks: Some(self),
+            parts: Some(self),
+            rooms: Some(self),
+            notebook: self.book.as_ref().map(|book| book as _),
+            ..Facets::default()
+        }
     }
 
-    fn me(&self) -> &str {
-        &self.me
-    }
+    fn note(&self, _path: &Path) {}
 
-    fn dir(&self) -> &Path {
-        Path::new("/memory")
-    }
-
-    fn whole_seconds(&self) -> bool {
+    fn is_failing(&self) -> bool {
         false
-    }
-
-    fn max_body(&self) -> u64 {
-        1000
-    }
-
-    fn links(&self) -> bool {
-        self.links && !self.origins
-    }
-
-    fn origins(&self) -> bool {
-        self.origins
-    }
-
-    fn roles(&self) -> bool {
-        self.roles
-    }
-
-    fn empty_threads(&self) -> Vec<EmptyThread> {
-        self.folder.lock().empty.clone()
     }
 
     fn scan(&self, _full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
@@ -376,8 +389,8 @@ impl Store for Memory {
         self.folder.lock().remarks.clone()
     }
 
-    fn notebook(&self) -> Option<&dyn Notebook> {
-        self.book.as_ref().map(|book| book as &dyn Notebook)
+    fn advice(&self) -> Vec<Advice> {
+        Vec::new()
     }
 
     fn source_path(&self, source: u32) -> Option<String> {
@@ -396,43 +409,28 @@ impl Store for Memory {
         Ok(b"half a letter".iter().copied().take(limit).collect())
     }
 
-    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
-        let folder = self.folder.lock();
-        let letter = folder.letter(at.source)?;
-        let number = letter.message.attachments.iter().position(|a| a.name == name);
-        let bytes = number.and_then(|n| letter.files.get(n)).cloned();
-        let bytes =
-            bytes.ok_or_else(|| StoreError::io(Path::new(name), io::ErrorKind::NotFound.into()))?;
-        let Some(dir) = &folder.on_disk else { return Ok(Part::Bytes(bytes.into())) };
-        let path = dir.join(name);
-        let written = std::fs::write(&path, &bytes).and_then(|()| File::open(&path));
-        Ok(Part::File(written.map_err(|e| StoreError::io(&path, e))?))
+    fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
+        folder.is_empty().then(Vec::new)
     }
 
-    fn acknowledge(&self, at: &Location) -> Result<(), StoreError> {
-        let mut folder = self.folder.lock();
-        folder.acks.push(at.source);
-        if let Some(why) = folder.ack_fails.pop() {
-            return Err(why);
-        }
-        folder.change(at.source, |l| (l.wants_ack, l.read) = (false, Some(true)));
+    fn raw_newest(&self, _folder: &str) -> Option<Timestamp> {
+        None
+    }
+
+    fn raw_open(&self, _path: &str) -> io::Result<File> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn check(
+        &self,
+        _verify: &dyn Fn(&Claim) -> Option<String>,
+        _report: &mut dyn FnMut(Violation),
+    ) -> Result<(), StoreError> {
         Ok(())
     }
+}
 
-    fn headers(&self) -> &'static [&'static str] {
-        self.folder.lock().headers
-    }
-
-    fn default_recipient(&self) -> Option<String> {
-        self.folder.lock().whom.clone()
-    }
-
-    fn recipient_in(&self, text: &str) -> Option<String> {
-        let whole = self.folder.lock().whole;
-        let text: serde_json::Value = whole.then(|| serde_json::from_str(text).ok())??;
-        Some(text.get("to")?.as_str()?.to_owned())
-    }
-
+impl Outgoing for Memory {
     fn canonical(&self, address: &str) -> String {
         let lower = address.to_ascii_lowercase();
         let bare = self.folder.lock().providers && !lower.contains('@');
@@ -456,25 +454,6 @@ impl Store for Memory {
         ["registered", "agent@acme.crabmail.ai"].contains(&self.canonical(address).as_str())
     }
 
-    fn signing_key(&self, mine: Option<&Seed>) -> Result<Seed, StoreError> {
-        let folder = self.folder.lock();
-        if folder.keyless {
-            return Err(StoreError::NoKey("keys/private.pem is missing".into()));
-        }
-        let own = folder.key.as_ref().or(mine).cloned();
-        own.ok_or_else(|| StoreError::NoKey("there is no signing key".into()))
-    }
-
-    fn carries(&self, files: &[(String, u64)]) -> Result<(), StoreError> {
-        if self.folder.lock().text_only {
-            return Err(StoreError::Invalid("text only".into()));
-        }
-        match files.iter().find(|(_, size)| *size > 1000) {
-            Some((name, _)) => Err(StoreError::TooLarge(format!("{name} is too large"))),
-            None => Ok(()),
-        }
-    }
-
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
         let mut folder = self.folder.lock();
         if folder.closed {
@@ -488,7 +467,7 @@ impl Store for Memory {
             withheld: None,
         });
         let message = Message {
-            from: Some(self.me.clone()),
+            from: Some(self.me().to_owned()),
             to: draft.to.clone(),
             cc: draft.cc.clone(),
             time: with.now,
@@ -534,7 +513,7 @@ impl Store for Memory {
         let known = folder.prepared.iter().find(|(id, _)| *id == message.id);
         let new = || Letter {
             message: Message {
-                from: Some(self.me.clone()),
+                from: Some(self.me().to_owned()),
                 to: vec![message.to.clone()],
                 id: message.id.clone(),
                 body: message.bytes.clone(),
@@ -551,10 +530,12 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn repeats(&self) -> bool {
-        true
+    fn sync(&self) -> Result<(), StoreError> {
+        Ok(())
     }
+}
 
+impl Deliveries for Memory {
     fn deliver(&self) -> Result<bool, StoreError> {
         let mut folder = self.folder.lock();
         folder.deliveries += 1;
@@ -564,6 +545,27 @@ impl Store for Memory {
         Ok(false)
     }
 
+    fn written(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+}
+
+impl Keys for Memory {
+    fn signing_key(&self, mine: Option<&Seed>) -> Result<Seed, StoreError> {
+        let folder = self.folder.lock();
+        if folder.keyless {
+            return Err(StoreError::NoKey("keys/private.pem is missing".into()));
+        }
+        let own = folder.key.as_ref().or(mine).cloned();
+        own.ok_or_else(|| StoreError::NoKey("there is no signing key".into()))
+    }
+
+    fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey> {
+        mine
+    }
+}
+
+impl Marks for Memory {
     fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
         if let Some(hook) = &*self.on_tell.lock() {
             hook();
@@ -590,24 +592,37 @@ impl Store for Memory {
         });
         Ok(true)
     }
+}
 
-    fn sync(&self) -> Result<(), StoreError> {
+impl Acks for Memory {
+    fn acknowledge(&self, at: &Location) -> Result<(), StoreError> {
+        let mut folder = self.folder.lock();
+        folder.acks.push(at.source);
+        if let Some(why) = folder.ack_fails.pop() {
+            return Err(why);
+        }
+        folder.change(at.source, |l| (l.wants_ack, l.read) = (false, Some(true)));
         Ok(())
     }
+}
 
-    fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
-        folder.is_empty().then(Vec::new)
+impl Parts for Memory {
+    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
+        let folder = self.folder.lock();
+        let letter = folder.letter(at.source)?;
+        let number = letter.message.attachments.iter().position(|a| a.name == name);
+        let bytes = number.and_then(|n| letter.files.get(n)).cloned();
+        let bytes =
+            bytes.ok_or_else(|| StoreError::io(Path::new(name), io::ErrorKind::NotFound.into()))?;
+        let Some(dir) = &folder.on_disk else { return Ok(Part::Bytes(bytes.into())) };
+        let path = dir.join(name);
+        let written = std::fs::write(&path, &bytes).and_then(|()| File::open(&path));
+        Ok(Part::File(written.map_err(|e| StoreError::io(&path, e))?))
     }
+}
 
-    fn raw_open(&self, _path: &str) -> io::Result<File> {
-        Err(io::ErrorKind::NotFound.into())
-    }
-
-    fn check(
-        &self,
-        _verify: &dyn Fn(&Claim) -> Option<String>,
-        _report: &mut dyn FnMut(Violation),
-    ) -> Result<(), StoreError> {
-        Ok(())
+impl Rooms for Memory {
+    fn empty_threads(&self) -> Vec<EmptyThread> {
+        self.folder.lock().empty.clone()
     }
 }

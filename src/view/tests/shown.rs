@@ -271,11 +271,11 @@ fn a_message_that_moves_to_another_thread_is_shown_there() {
 #[test]
 fn readme_tells_of_what_there_is_in_forty_lines() {
     let mut s = store(Vec::new());
-    s.folder.lock().text_only = false;
+    s.about.carries = Some(|_| Ok(()));
     s.book = Some(Texts::default());
     for read_only in [false, true] {
         let mut plain = store(Vec::new());
-        plain.name = "plain".into();
+        plain.about.name = "plain".into();
         let b = bed_with(vec![plain], read_only);
         let text = b.cat("README.txt");
         assert!(!text.contains("NAME.d/") && !text.contains("me/{") && text.lines().count() <= 40);

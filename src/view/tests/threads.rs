@@ -10,7 +10,9 @@ fn in_thread(id: &str, thread: &str, secs: i64) -> Letter {
 }
 
 fn labelled(letters: Vec<Letter>) -> Memory {
-    Memory { origins: true, ..named("atsf", letters) }
+    let mut memory = named("atsf", letters);
+    memory.about.threads = crate::store::Threads::Labels;
+    memory
 }
 
 fn empty(id: &str, secs: i64) -> EmptyThread {
@@ -47,7 +49,7 @@ fn a_label_tells_threads_of_one_id_apart() {
 #[test]
 fn a_label_never_passes_for_the_name_of_a_store() {
     let mut plain = store(vec![in_thread("00000001aaaa", "t", T0)]);
-    plain.name = "work".into();
+    plain.about.name = "work".into();
     let b = bed(vec![
         plain,
         labelled(vec![

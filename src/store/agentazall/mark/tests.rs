@@ -5,6 +5,7 @@ use std::io::Write;
 use super::super::tests::{Bed, age, letter};
 use super::*;
 use crate::store::Store;
+use crate::store::testing::traits::*;
 
 const PATH: &str = "2026-03-11/inbox/a1.txt";
 
@@ -28,7 +29,7 @@ fn half() -> (Bed, AgentAzall, std::fs::File) {
 }
 
 fn one(store: &AgentAzall) -> crate::store::Location {
-    let table = store.files.table.read();
+    let table = store.table.read();
     let n = table.find_path(PATH).unwrap();
     File::<Kept>::at(n, table.row(n).unwrap().len as usize)
 }

@@ -255,7 +255,7 @@ fn a_mailbox_that_is_a_link_is_explained() {
         let said = matches!(e, StoreError::Unreachable(_)) && status.contains(&e.to_string());
         assert!(said, "{e}");
     }
-    assert!(store.notebook().unwrap().write("notes", "a.txt", b"x").is_err());
+    assert!(store.facets().notebook.unwrap().write("notes", "a.txt", b"x").is_err());
     assert!(tree(&real).is_empty());
     std::fs::remove_dir(&real).unwrap();
     assert!(store.appendable(1).is_err(), "also one that leads nowhere");
@@ -338,7 +338,7 @@ fn attachments_have_names_that_can_be() {
     let bed = Bed::new();
     let store = bed.store();
     let carries = |names: &[&str]| {
-        store.carries(&names.iter().map(|n| ((*n).to_owned(), 1)).collect::<Vec<_>>())
+        store.about().carries(&names.iter().map(|n| ((*n).to_owned(), 1)).collect::<Vec<_>>())
     };
     carries(&["a", "b.txt"]).unwrap();
     for bad in [&["a/b"][..], &[".."], &[""], &["a", "a"], &["a\nb"], &[" a"]] {

@@ -302,17 +302,18 @@ fn what_a_message_can_carry() {
     let files = |n: usize, size: u64| -> Vec<(String, u64)> {
         (0..n).map(|i| (format!("f{i}.txt"), size)).collect()
     };
-    assert!(store.carries(&files(10, 10 << 20)).is_ok());
+    assert!(store.about().carries(&files(10, 10 << 20)).is_ok());
     for (n, size) in [(11, 1), (1, (25 << 20) + 1), (5, 21 << 20)] {
         assert!(
-            matches!(store.carries(&files(n, size)), Err(StoreError::TooLarge(_))),
+            matches!(store.about().carries(&files(n, size)), Err(StoreError::TooLarge(_))),
             "{n} {size}"
         );
     }
-    let error = store.carries(&[("big.iso".to_owned(), (25 << 20) + 1)]).unwrap_err().to_string();
+    let error =
+        store.about().carries(&[("big.iso".to_owned(), (25 << 20) + 1)]).unwrap_err().to_string();
     assert!(error.contains("big.iso") && error.contains("26214400"), "{error}");
     let same = [("a b".to_owned(), 1), ("a_b".to_owned(), 1)];
-    assert!(matches!(store.carries(&same), Err(StoreError::Invalid(_))));
+    assert!(matches!(store.about().carries(&same), Err(StoreError::Invalid(_))));
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn files_that_go_along_are_assets() {
     let (store, mut books) = project.opened();
     let png = attached(&project, "shot.jpg", b"\x89PNG\r\n\x1a\nrest");
     let pdf = attached(&project, "plan 1.pdf", b"%PDF");
-    store.carries(&[("shot.jpg".into(), 8)]).unwrap();
+    store.about().carries(&[("shot.jpg".into(), 8)]).unwrap();
     let draft =
         Draft { attached: vec![png.clone(), pdf.clone()], ..draft(Some("t"), None, "look") };
     for _ in 0..2 {

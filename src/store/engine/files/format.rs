@@ -10,9 +10,9 @@ use super::look::Dirs;
 use super::scan::Pass;
 use super::table::{Facts, Table};
 use super::{File, Files};
-use crate::model::Timestamp;
+use crate::model::{Claim, Timestamp};
 use crate::store::fs::Stamp;
-use crate::store::{Found, StoreError, below};
+use crate::store::{Advice, Facets, Found, Location, Record, StoreError, Violation, below};
 
 /// What a path below the store's folder is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,11 +165,11 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
     }
 
     /// What judgements rest on as it is now, and a print of that: when the print changes, every file is
-    /// read again.
+    /// read again. `None` if there is nothing to look at now: what was there stays.
     ///
     /// # Errors
     /// If nothing can be judged now.
-    fn begin(&self, files: &Files<Self>) -> Result<(Self::Context, u64), StoreError>;
+    fn begin(&self, files: &Files<Self>) -> Result<Option<(Self::Context, u64)>, StoreError>;
 
     /// A print of what lies beside a message and belongs to it; 0 if nothing does.
     ///
@@ -208,6 +208,38 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
     /// A message is no longer there, or another is in its place.
     fn lost(&self, _pass: &mut Pass<'_, Self>, _n: u32) {}
 
+    /// What a store of the format can.
+    fn facets(files: &Files<Self>) -> Facets<'_>;
+
+    /// The message at a location; see [`Store::read`](crate::store::Store::read).
+    ///
+    /// # Errors
+    /// As there.
+    fn record(files: &Files<Self>, at: &Location) -> Result<Record, StoreError>;
+
+    /// See [`Store::check`](crate::store::Store::check).
+    ///
+    /// # Errors
+    /// As there.
+    fn check(
+        files: &Files<Self>,
+        verify: &dyn Fn(&Claim) -> Option<String>,
+        report: &mut dyn FnMut(Violation),
+    ) -> Result<(), StoreError>;
+
+    /// See [`Store::health`](crate::store::Store::health).
+    fn health(files: &Files<Self>) -> Vec<String>;
+
+    /// See [`Store::remarks`](crate::store::Store::remarks).
+    fn remarks(_files: &Files<Self>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// See [`Store::advice`](crate::store::Store::advice).
+    fn advice(_files: &Files<Self>) -> Vec<Advice> {
+        Vec::new()
+    }
+
     /// Messages that must be read again although nothing happened to their files.
     fn due(&self, _context: &Self::Context, _table: &Table<Self::Facts>) -> Vec<u32> {
         Vec::new()
@@ -231,8 +263,11 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
         self.what(path, kind).is_shown(kind)
     }
 
+    /// Whether the root of `raw/` leaves out folders in which nothing is shown.
+    const HIDES_EMPTY: bool = false;
+
     /// Folders besides those of the messages in which a change can mean something.
-    fn watched_besides(&self, _dir: &Path) -> Vec<PathBuf> {
+    fn watched_besides(_files: &Files<Self>) -> Vec<PathBuf> {
         Vec::new()
     }
 

@@ -127,13 +127,13 @@ impl<F: Format> Files<F> {
     /// If the folder cannot be opened; then nothing is known of what is in it.
     pub(super) fn walk(&self) -> Result<Option<Work>, StoreError> {
         self.health.fault.clear();
-        if fs::is_away(&self.dir) {
+        if fs::is_away(&self.about.dir) {
             return Ok(None);
         }
-        below::open_dir(&self.dir, &[]).map_err(|e| StoreError::io(&self.dir, e))?;
+        below::open_dir(&self.about.dir, &[]).map_err(|e| StoreError::io(&self.about.dir, e))?;
         self.health.forget(|_| true);
         self.listed.write().clear();
-        let (mut dirs, mut listing) = (Dirs::new(&self.dir), Listing::default());
+        let (mut dirs, mut listing) = (Dirs::new(&self.about.dir), Listing::default());
         self.list("", &mut dirs, &mut listing);
         listing.roots.push(String::new());
         let mut work = self.work_of(listing);
@@ -148,13 +148,13 @@ impl<F: Format> Files<F> {
     pub(super) fn look_again(&self, noted: &HashSet<PathBuf>) -> Result<Option<Work>, StoreError> {
         let mut paths: BTreeSet<String> = BTreeSet::new();
         for path in noted {
-            if self.dir.starts_with(path) {
+            if self.about.dir.starts_with(path) {
                 return self.walk();
             }
-            let inside = path.strip_prefix(&self.dir).ok().and_then(Path::to_str);
+            let inside = path.strip_prefix(&self.about.dir).ok().and_then(Path::to_str);
             paths.extend(inside.map(str::to_owned));
         }
-        let (mut dirs, mut listing) = (Dirs::new(&self.dir), Listing::default());
+        let (mut dirs, mut listing) = (Dirs::new(&self.about.dir), Listing::default());
         for path in paths {
             if !listing.roots.iter().any(|root| is_in(root, &path)) {
                 self.look_at(&path, &mut dirs, &mut listing);
@@ -354,7 +354,7 @@ impl<F: Format> Files<F> {
         if !F::HAS_ARRIVAL || new.len() < 2 {
             return new;
         }
-        let mut dirs = Dirs::new(&self.dir);
+        let mut dirs = Dirs::new(&self.about.dir);
         let mut arrival = |folder: &str, name: &str| {
             let file = below::open_file(&*dirs.open(folder)?, name)?;
             let (stamp, bytes) = below::read_whole(&file, F::LONGEST + 1)?;

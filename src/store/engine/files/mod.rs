@@ -5,7 +5,7 @@
 //!   changed, or gone.
 //! - `scan`: reading what changed, on all cores, and reporting it; waiting for half-written files.
 //! - `table`: every file ever seen, and how that is saved. `copies`: those with one id.
-//! - `open`: one file by its number. `raw`, `watch`, `visit`: what `raw/` shows, which folders tell of
+//! - `store`: what of it a store is asked. `open`: one file by its number. `raw`, `watch`, `visit`: what `raw/` shows, which folders tell of
 //!   news, the walk of `msgfs check`.
 //!
 //! Rules that hold for every format:
@@ -24,12 +24,13 @@ mod look;
 mod open;
 mod raw;
 mod scan;
+mod store;
 mod table;
 mod visit;
 mod watch;
 
 use std::collections::{BTreeSet, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::copies::{Copies, Ids, others};
@@ -43,6 +44,7 @@ pub use self::table::{Facts, Flags, Row, Table, stamp_print};
 pub use self::visit::{Visit, names, violation};
 use super::health::Health;
 use crate::model::locks::{Level, Mutex, RwLock};
+use crate::store::About;
 
 /// How long an unfinished file is waited for.
 pub const GRACE: Duration = Duration::from_secs(1);
@@ -52,8 +54,8 @@ const NAMED: usize = 20;
 /// The files of one store, shared by scans and readers.
 #[derive(Debug)]
 pub struct Files<F: Format> {
-    /// The store's folder.
-    pub dir: PathBuf,
+    /// What does not change as long as it is open.
+    pub about: About,
     /// Its format.
     pub format: F,
     /// Held for short moments only, and never while a sink is called.
@@ -88,10 +90,10 @@ pub fn parts(path: &str) -> Vec<&str> {
 }
 
 impl<F: Format> Files<F> {
-    /// The files below a folder. Nothing is looked at yet.
-    pub fn new(dir: PathBuf, format: F) -> Self {
+    /// The files of a store. Nothing is looked at yet.
+    pub fn new(about: About, format: F) -> Self {
         Self {
-            dir,
+            about,
             format,
             table: RwLock::at(Level::Table, Table::default()),
             memory: Mutex::at(Level::Store, Memory::default()),
@@ -101,40 +103,15 @@ impl<F: Format> Files<F> {
         }
     }
 
-    /// Something changed at a path: the next scan looks at it.
-    pub fn note(&self, path: &Path) {
-        self.noted.lock().insert(path.to_owned());
-    }
-
     fn take_noted(&self) -> HashSet<PathBuf> {
         std::mem::take(&mut *self.noted.lock())
     }
 
-    /// See [`Store::save`](crate::store::Store::save).
-    pub fn save(&self) -> Vec<u8> {
-        let basis = self.memory.lock().basis;
-        self.table.read().save(F::TAG, basis)
-    }
-
-    /// See [`Store::restore`](crate::store::Store::restore).
-    pub fn restore(&self, saved: &[u8]) -> bool {
-        let Some((table, basis)) = Table::restore(saved, F::TAG) else { return false };
-        // The folders are listed again: only what has changed since is read.
+    fn replace(&self, table: Table<F::Facts>, with: Memory) {
         let mut memory = self.memory.lock();
-        *memory = Memory { basis, is_listed: false };
+        *memory = with;
         self.format.restored(&table);
         *self.table.write() = table;
-        true
-    }
-
-    /// See [`Store::reset`](crate::store::Store::reset).
-    pub fn reset(&self) {
-        let mut memory = self.memory.lock();
-        *memory = Memory::default();
-        let table = Table::default();
-        self.format.restored(&table);
-        *self.table.write() = table;
-        self.noted.lock().clear();
     }
 
     /// What is wrong with single files, in words.

@@ -72,20 +72,12 @@ impl<F: Format> Files<F> {
         limit: usize,
     ) -> Result<(Stamp, Vec<u8>), StoreError> {
         let open = || {
-            let dir = Dirs::new(&self.dir).open(&file.folder)?;
+            let dir = Dirs::new(&self.about.dir).open(&file.folder)?;
             below::read_whole(&below::open_file(&dir, &file.name)?, limit)
         };
         open().map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => StoreError::Moved,
-            _ => StoreError::io(&self.dir.join(file.path()), e),
+            _ => StoreError::io(&self.about.dir.join(file.path()), e),
         })
-    }
-
-    /// See [`Store::read_bytes`](crate::store::Store::read_bytes).
-    ///
-    /// # Errors
-    /// As [`Files::bytes`].
-    pub fn bytes_at(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
-        Ok(self.bytes(&self.file(at.source)?, limit)?.1)
     }
 }

@@ -25,9 +25,9 @@ impl<F: Format> Files<F> {
     }
 
     /// See [`Store::raw_list`](crate::store::Store::raw_list).
-    pub fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
+    pub(super) fn list_raw(&self, folder: &str) -> Option<Vec<RawEntry>> {
         let mut parts = self.shown(folder, FileType::Directory)?;
-        let dir = below::open_dir(&self.dir, &parts).ok()?;
+        let dir = below::open_dir(&self.about.dir, &parts).ok()?;
         let entries: Vec<_> = Dir::read_from(&dir).ok()?.flatten().collect();
         let table = self.table.read();
         // Only folders need it.
@@ -60,6 +60,10 @@ impl<F: Format> Files<F> {
             let entry = RawEntry { is_dir, size, modified, source, name: name.to_owned() };
             out.extend(shown.then_some(entry));
         }
+        drop(table);
+        if F::HIDES_EMPTY && folder.is_empty() {
+            out.retain(|e| self.list_raw(&e.name).is_some_and(|inside| !inside.is_empty()));
+        }
         out.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Some(out)
     }
@@ -71,23 +75,23 @@ impl<F: Format> Files<F> {
     }
 
     /// See [`Store::raw_newest`](crate::store::Store::raw_newest).
-    pub fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
+    pub(super) fn newest_raw(&self, folder: &str) -> Option<Timestamp> {
         self.shown(folder, FileType::Directory)?;
         let newest = {
             let table = self.table.read();
             newest_in(&table, &table.newest(), folder)
         };
-        newest.or_else(|| self.raw_list(folder)?.iter().map(|e| e.modified).max())
+        newest.or_else(|| self.list_raw(folder)?.iter().map(|e| e.modified).max())
     }
 
     /// See [`Store::raw_open`](crate::store::Store::raw_open).
     ///
     /// # Errors
     /// `NotFound` for what is not shown, else as the system gave it.
-    pub fn raw_open(&self, path: &str) -> io::Result<std::fs::File> {
+    pub(super) fn open_raw(&self, path: &str) -> io::Result<std::fs::File> {
         let shown = self.shown(path, FileType::RegularFile).filter(|parts| !parts.is_empty());
         let known = shown.filter(|parts| self.is_known(parts, FileType::RegularFile));
-        below::open_below(&self.dir, &known.ok_or(io::ErrorKind::NotFound)?)
+        below::open_below(&self.about.dir, &known.ok_or(io::ErrorKind::NotFound)?)
     }
 }
 

@@ -75,13 +75,13 @@ struct Scan<'a, F: Format> {
 }
 
 impl<F: Format> Files<F> {
-    /// See [`Store::scan`](crate::store::Store::scan).
+    /// Reports what is new or changed.
     ///
     /// # Errors
     /// If nothing can be judged now, or the store's folder cannot be opened.
-    pub fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
+    pub(super) fn scan_files(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
         let mut memory = self.memory.lock();
-        let (context, basis) = self.format.begin(self)?;
+        let Some((context, basis)) = self.format.begin(self)? else { return Ok(()) };
         if memory.basis != basis {
             self.table.write().forget_stamps();
             *memory = Memory { basis, is_listed: false };
@@ -124,7 +124,7 @@ impl<'s, F: Format> Scan<'s, F> {
             files,
             context,
             sink,
-            dirs: Dirs::new(&files.dir),
+            dirs: Dirs::new(&files.about.dir),
             queue: VecDeque::new(),
             waiting: HashMap::new(),
             again: BTreeSet::new(),
@@ -203,7 +203,7 @@ impl<'s, F: Format> Scan<'s, F> {
         for n in gone {
             self.waiting.remove(n);
         }
-        if gone.is_empty() || fs::is_away(&self.files.dir) {
+        if gone.is_empty() || fs::is_away(&self.files.about.dir) {
             return;
         }
         let mut reported = Vec::new();

@@ -48,8 +48,8 @@ impl<F: Format> Files<F> {
     /// # Errors
     /// If the store's folder cannot be listed.
     pub fn visit(&self, each: &mut dyn FnMut(Visit<'_>)) -> Result<(), StoreError> {
-        below::open_dir(&self.dir, &[]).map_err(|e| StoreError::io(&self.dir, e))?;
-        self.visit_folder("", &mut Dirs::new(&self.dir), each);
+        below::open_dir(&self.about.dir, &[]).map_err(|e| StoreError::io(&self.about.dir, e))?;
+        self.visit_folder("", &mut Dirs::new(&self.about.dir), each);
         Ok(())
     }
 

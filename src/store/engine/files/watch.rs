@@ -1,13 +1,10 @@
-//! Which folders tell of news, and which names in them can mean any.
+//! Which folders tell of news.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FileType;
-
 use super::Files;
-use super::format::{Format, What};
+use super::format::Format;
 use crate::store::fs;
 
 /// At most this many folders with messages are watched, those with the newest first, and as many others,
@@ -16,13 +13,13 @@ const MAX_WATCHED: usize = 4096;
 
 impl<F: Format> Files<F> {
     /// See [`Store::watched`](crate::store::Store::watched).
-    pub fn watched(&self) -> Vec<PathBuf> {
+    pub(super) fn watched_folders(&self) -> Vec<PathBuf> {
         // Of a store that is not there yet, the nearest folder that is.
-        let above = self.dir.ancestors().find(|folder| folder.is_dir());
+        let above = self.about.dir.ancestors().find(|folder| folder.is_dir());
         let mut out: Vec<PathBuf> = above.map(Path::to_owned).into_iter().collect();
-        out.extend(self.format.watched_besides(&self.dir).into_iter().filter(|path| path.is_dir()));
-        if above == Some(&self.dir) {
-            out.extend(self.folders_by_age().into_iter().map(|path| self.dir.join(path)));
+        out.extend(F::watched_besides(self).into_iter().filter(|path| path.is_dir()));
+        if above == Some(&self.about.dir) {
+            out.extend(self.folders_by_age().into_iter().map(|path| self.about.dir.join(path)));
         }
         out.sort_unstable();
         out.dedup();
@@ -58,23 +55,6 @@ impl<F: Format> Files<F> {
     /// Whether something was ever read of the store, so that its folder is missed.
     pub fn away_line(&self) -> Option<String> {
         let read = !self.table.read().is_empty();
-        fs::away_line(&self.dir).filter(|_| read)
-    }
-
-    /// See [`Store::concerns`](crate::store::Store::concerns).
-    pub fn concerns(&self, folder: &Path, name: &OsStr) -> bool {
-        let path = folder.join(name);
-        if self.dir.starts_with(&path) {
-            return true;
-        }
-        let Ok(inside) = path.strip_prefix(&self.dir) else {
-            return self.format.concerns_besides(&path);
-        };
-        let parts: Option<Vec<&str>> = inside.iter().map(OsStr::to_str).collect();
-        let Some(parts) = parts else { return false };
-        match self.format.what(&parts, FileType::Unknown) {
-            What::Folder | What::Message | What::Beside(_) | What::Group(_) | What::Around => true,
-            What::Strange(_) | What::Nothing => false,
-        }
+        fs::away_line(&self.about.dir).filter(|_| read)
     }
 }

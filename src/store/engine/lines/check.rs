@@ -71,7 +71,7 @@ impl<F: Format> Lines<F> {
     fn roots_now(&self) -> Vec<super::table::Root> {
         let mut roots = self.table.read().roots.clone();
         if roots.is_empty() {
-            self.format.find_roots(&self.dir, &mut roots, true, &HashSet::new());
+            self.format.find_roots(&self.about.dir, &mut roots, true, &HashSet::new());
         }
         roots
     }
@@ -125,7 +125,7 @@ impl<F: Format> Lines<F> {
         let file = |root: &Path, name: &Path, file: Option<&str>| {
             let path = F::SHAPE.folder.iter().fold(root.to_owned(), |p, part| p.join(part));
             let path = file.map_or_else(|| path.join(name), |file| path.join(name).join(file));
-            path.strip_prefix(&self.dir).unwrap_or(&path).to_string_lossy().into_owned()
+            path.strip_prefix(&self.about.dir).unwrap_or(&path).to_string_lossy().into_owned()
         };
         let say = |file: &str, line: u64, rule: &'static str, detail: String| {
             report.borrow_mut()(Violation { file: file.to_owned(), line, rule, detail });

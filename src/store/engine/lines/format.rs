@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Debug;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -10,22 +9,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Lines;
-use super::append::Unsynced;
 use super::check::{Checked, Say};
 use super::log::Tally;
 use super::scan::Scan;
-use super::table::{LogOf, Root, Table};
-use crate::model::{Draft, Timestamp};
-use crate::store::{
-    EmptyThread, Fit, Found, Kind, Location, Part, Prepared, Preparing, Record, Spec, StoreError,
-    Watermark,
-};
+use super::table::{LogOf, Root};
+use crate::model::Timestamp;
+use crate::store::{About, Facets, Found, Location, Record, Spec, StoreError};
 
 /// What is the same for all stores of a format.
 #[derive(Debug)]
 pub struct Shape {
-    /// The format.
-    pub kind: Kind,
     /// The folders, one in the other, below a root in which logs lie.
     pub folder: &'static [&'static str],
     /// The name of a log that has a folder of its own; `None` where logs lie beside each other.
@@ -38,16 +31,6 @@ pub struct Shape {
     pub rewritten: bool,
     /// Sync programs put copies beside a log, which have the same [key](Format::key).
     pub copies: bool,
-    /// As `Store::whole_seconds`.
-    pub whole_seconds: bool,
-    /// Addresses are roles, threads may have an origin and messages be restated.
-    pub roles: bool,
-    /// As `Store::repeats`.
-    pub repeats: bool,
-    /// Files may go along with a message.
-    pub carries: bool,
-    /// As `Store::has_watermark`.
-    pub watermark: bool,
     /// What follows when the folder is said to be gone.
     pub away: &'static str,
 }
@@ -128,8 +111,11 @@ pub trait Format: Send + Sync + Sized + 'static {
     /// What was read of the file beside a log, for `check`.
     type Head;
 
-    /// Opens a store: what the format keeps of it, its folder and who I am.
-    fn open(spec: &Spec) -> Result<(Self, PathBuf, String), StoreError>;
+    /// Opens a store: what the format keeps of it, and what it is.
+    fn open(spec: &Spec) -> Result<(Self, About), StoreError>;
+
+    /// What a store of the format can.
+    fn facets(store: &Lines<Self>) -> Facets<'_>;
 
     /// What a name is.
     fn classify(name: &str) -> Named;
@@ -207,19 +193,9 @@ pub trait Format: Send + Sync + Sized + 'static {
         Err(StoreError::Moved)
     }
 
-    /// As `Store::open_part`.
-    fn open_part(_: &Lines<Self>, _: &Location, name: &str) -> Result<Part, StoreError> {
-        Err(StoreError::io(Path::new(name), io::ErrorKind::NotFound.into()))
-    }
-
     /// Whether a file of this name in [`Shape::parts`] is shown.
     fn is_part(_name: &str) -> bool {
         false
-    }
-
-    /// As `Store::empty_threads`.
-    fn empty_threads(_table: &Table<Self>) -> Vec<EmptyThread> {
-        Vec::new()
     }
 
     /// As `Store::remarks`, for a store that was looked at.
@@ -235,61 +211,6 @@ pub trait Format: Send + Sync + Sized + 'static {
     /// Whether a change of this name, which is not that of a log, matters.
     fn tells(_store: &Lines<Self>, _folder: &Path, _name: &str) -> bool {
         false
-    }
-
-    /// As `Store::fits`.
-    fn fits(address: &str) -> Fit;
-
-    /// As `Store::registered`.
-    fn registered(store: &Lines<Self>, address: &str) -> bool;
-
-    /// As `Store::default_recipient`.
-    fn default_recipient(_me: &str) -> Option<String> {
-        None
-    }
-
-    /// As `Store::prepare`.
-    fn prepare(
-        store: &Lines<Self>,
-        draft: &Draft,
-        with: &Preparing<'_>,
-    ) -> Result<Vec<Prepared>, StoreError>;
-
-    /// As `Store::appendable`, but for the room on the disk.
-    fn appendable(_store: &Lines<Self>) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    /// As `Store::append`.
-    fn append(
-        store: &Lines<Self>,
-        message: &Prepared,
-        unsynced: &mut Unsynced,
-    ) -> Result<(), StoreError>;
-
-    /// As `Store::sync`, for what an append does not wait for itself.
-    fn sync(_store: &Lines<Self>, _unsynced: &mut Unsynced) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    /// As `Store::deliver`.
-    fn deliver(_store: &Lines<Self>) -> Result<bool, StoreError> {
-        Ok(false)
-    }
-
-    /// As `Store::repair`.
-    fn repair(_store: &Lines<Self>) -> Result<Vec<String>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    /// As `Store::watermark`.
-    fn watermark(_store: &Lines<Self>) -> Option<Watermark> {
-        None
-    }
-
-    /// As `Store::set_watermark`.
-    fn set_watermark(_: &Lines<Self>, _: &Watermark) -> Result<Option<Watermark>, StoreError> {
-        Ok(None)
     }
 
     /// Checks a log's name and what lies beside it; `None` if the log is nothing to check.

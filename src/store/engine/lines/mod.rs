@@ -25,11 +25,10 @@ use std::path::{Path, PathBuf};
 
 use super::health::Health;
 use crate::model::locks::{Level, Mutex, RwLock};
-use crate::model::{Claim, Draft, Timestamp, one_line};
+use crate::model::{Claim, Timestamp, one_line};
 use crate::store::fs;
 use crate::store::{
-    EmptyThread, Fit, Kind, Location, Part, Prepared, Preparing, RawEntry, Record, Sink, Spec,
-    Store, StoreError, Violation, Watermark,
+    About, Advice, Facets, Location, RawEntry, Record, Sink, Spec, Store, StoreError, Violation,
 };
 use append::Unsynced;
 pub use format::{Facts, Format, Named, Reading, Shape};
@@ -40,11 +39,8 @@ const SHOWN: usize = 50;
 
 /// A store of logs.
 pub struct Lines<F: Format> {
-    name: String,
-    /// The store's folder.
-    pub(crate) dir: PathBuf,
-    /// Who I am in it.
-    pub(crate) me: String,
+    /// What does not change as long as it is open.
+    pub(crate) about: About,
     /// What the format keeps of it.
     pub(crate) format: F,
     pub(crate) table: RwLock<Table<F>>,
@@ -55,26 +51,21 @@ pub struct Lines<F: Format> {
     /// What is wrong with single files.
     pub(crate) health: Health,
     /// One append at a time; what of it may not be on disk.
-    appending: Mutex<Unsynced>,
+    pub(crate) appending: Mutex<Unsynced>,
 }
 
 impl<F: Format> Debug for Lines<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct(F::SHAPE.kind.as_str())
-            .field("dir", &self.dir)
-            .field("me", &self.me)
-            .finish_non_exhaustive()
+        self.about.fmt(f)
     }
 }
 
 impl<F: Format> Lines<F> {
     /// Opens a store.
     pub fn open(spec: &Spec) -> Result<Self, StoreError> {
-        let (format, dir, me) = F::open(spec)?;
+        let (format, about) = F::open(spec)?;
         Ok(Self {
-            name: spec.name.clone(),
-            dir,
-            me,
+            about,
             format,
             table: RwLock::at(Level::Table, Table::default()),
             scanning: Mutex::at(Level::Store, false),
@@ -82,6 +73,14 @@ impl<F: Format> Lines<F> {
             health: Health::default(),
             appending: Mutex::at(Level::Store, Unsynced::default()),
         })
+    }
+
+    /// Whether there is room for an append of this many bytes.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub(crate) fn room_for(&self, bytes: u64) -> Result<(), StoreError> {
+        fs::room_for(&self.about.dir, bytes).map_err(|e| StoreError::io(&self.about.dir, e))
     }
 
     /// Has the next scan look at a path.
@@ -96,7 +95,7 @@ impl<F: Format> Lines<F> {
     /// The roots as of the last look, or before the first one.
     pub(crate) fn roots(&self) -> Vec<Root> {
         let roots = self.table.read().roots.clone();
-        if roots.is_empty() { vec![Root::main(self.dir.clone())] } else { roots }
+        if roots.is_empty() { vec![Root::main(self.about.dir.clone())] } else { roots }
     }
 
     /// A path below a root down to which folders lead to the logs, as far as they exist.
@@ -120,40 +119,12 @@ fn cut(mut lines: Vec<String>) -> Vec<String> {
 }
 
 impl<F: Format> Store for Lines<F> {
-    fn kind(&self) -> Kind {
-        F::SHAPE.kind
+    fn about(&self) -> &About {
+        &self.about
     }
 
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn me(&self) -> &str {
-        &self.me
-    }
-
-    fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    fn whole_seconds(&self) -> bool {
-        F::SHAPE.whole_seconds
-    }
-
-    fn max_body(&self) -> u64 {
-        u64::MAX
-    }
-
-    fn roles(&self) -> bool {
-        F::SHAPE.roles
-    }
-
-    fn origins(&self) -> bool {
-        F::SHAPE.roles
-    }
-
-    fn empty_threads(&self) -> Vec<EmptyThread> {
-        F::empty_threads(&self.table.read())
+    fn facets(&self) -> Facets<'_> {
+        F::facets(self)
     }
 
     fn note(&self, path: &Path) {
@@ -189,7 +160,7 @@ impl<F: Format> Store for Lines<F> {
 
     /// The folders of logs; of a root that has none yet, the folder in which they will appear.
     fn watched(&self) -> Vec<PathBuf> {
-        let mut out = self.format.watched(&self.dir);
+        let mut out = self.format.watched(&self.about.dir);
         let roots = self.roots();
         let shown = |root: &&Root| root.here || root.is_main();
         out.extend(roots.iter().filter(shown).map(Self::deepest));
@@ -228,7 +199,7 @@ impl<F: Format> Store for Lines<F> {
     }
 
     fn health(&self) -> Vec<String> {
-        if let Some(gone) = fs::away_line(&self.dir) {
+        if let Some(gone) = fs::away_line(&self.about.dir) {
             return vec![format!("{gone}{}", F::SHAPE.away)];
         }
         let mut out: Vec<String> = Vec::new();
@@ -251,6 +222,10 @@ impl<F: Format> Store for Lines<F> {
         cut(F::remarks(self))
     }
 
+    fn advice(&self) -> Vec<Advice> {
+        Vec::new()
+    }
+
     fn source_path(&self, source: u32) -> Option<String> {
         let table = self.table.read();
         match Source::of(source) {
@@ -268,72 +243,6 @@ impl<F: Format> Store for Lines<F> {
         self.bytes_at(at, limit)
     }
 
-    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
-        F::open_part(self, at, name)
-    }
-
-    fn fits(&self, address: &str) -> Fit {
-        F::fits(address)
-    }
-
-    fn registered(&self, address: &str) -> bool {
-        F::registered(self, address)
-    }
-
-    fn default_recipient(&self) -> Option<String> {
-        F::default_recipient(&self.me)
-    }
-
-    fn carries(&self, files: &[(String, u64)]) -> Result<(), StoreError> {
-        // How large a file may be is for the mount to say.
-        if files.is_empty() || F::SHAPE.carries {
-            return Ok(());
-        }
-        Err(StoreError::Invalid(format!(
-            "Attach: a message in the store {} carries text only; put the file where the recipient \
-             can read it and name its path in the text",
-            self.name
-        )))
-    }
-
-    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
-        F::prepare(self, draft, with)
-    }
-
-    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
-        F::appendable(self)?;
-        fs::room_for(&self.dir, bytes).map_err(|e| StoreError::io(&self.dir, e))
-    }
-
-    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
-        F::append(self, message, &mut self.appending.lock())
-    }
-
-    fn repeats(&self) -> bool {
-        F::SHAPE.repeats
-    }
-
-    fn deliver(&self) -> Result<bool, StoreError> {
-        let _one = self.appending.lock();
-        F::deliver(self)
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        F::sync(self, &mut self.appending.lock())
-    }
-
-    fn has_watermark(&self) -> bool {
-        F::SHAPE.watermark
-    }
-
-    fn watermark(&self) -> Option<Watermark> {
-        F::watermark(self)
-    }
-
-    fn set_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
-        F::set_watermark(self, mark)
-    }
-
     fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
         self.list_raw(folder)
     }
@@ -344,11 +253,6 @@ impl<F: Format> Store for Lines<F> {
 
     fn raw_open(&self, path: &str) -> io::Result<File> {
         self.open_raw(path)
-    }
-
-    fn repair(&self) -> Result<Vec<String>, StoreError> {
-        let _one = self.appending.lock();
-        F::repair(self)
     }
 
     fn check(

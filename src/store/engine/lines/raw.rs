@@ -120,7 +120,7 @@ impl<F: Format> Lines<F> {
                 return Err(missing());
             }
             let root = table.roots.get(root as usize).map(|root| root.path.clone());
-            (root.unwrap_or_else(|| self.dir.clone()), parts)
+            (root.unwrap_or_else(|| self.about.dir.clone()), parts)
         };
         below::open_below(&root, &[F::SHAPE.folder, parts.as_slice()].concat())
     }

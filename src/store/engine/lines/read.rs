@@ -44,8 +44,8 @@ impl<F: Format> Lines<F> {
         }
         let file = self.open_source(at.source)?;
         let mut bytes = vec![0; limit];
-        let n =
-            read_at_most(&file, &mut bytes, at.offset).map_err(|e| StoreError::io(&self.dir, e))?;
+        let n = read_at_most(&file, &mut bytes, at.offset)
+            .map_err(|e| StoreError::io(&self.about.dir, e))?;
         bytes.truncate(n);
         Ok(bytes)
     }
@@ -57,7 +57,7 @@ impl<F: Format> Lines<F> {
         at: &Location,
         use_it: impl Fn(&str) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let io = |e| StoreError::io(&self.dir, e);
+        let io = |e| StoreError::io(&self.about.dir, e);
         if at.source == KEPT {
             let bytes = self.format.read_kept(at.offset, at.len as usize)?;
             return use_it(&String::from_utf8_lossy(&bytes));

@@ -204,7 +204,7 @@ impl<F: Format> Scan<'_, F> {
 
     /// Whether the root a log lies in is the store's own and not there: then nothing in it is gone.
     pub fn is_away(&self, log: &LogOf<F>) -> bool {
-        log.root == 0 && fs::is_away(&self.store.dir)
+        log.root == 0 && fs::is_away(&self.store.about.dir)
     }
 
     /// Tells what happened to a log since it was last read.

@@ -26,7 +26,7 @@ impl<F: Format> Scan<'_, F> {
             self.store.health.fault.clear();
         }
         let mut roots = self.store.table.read().roots.clone();
-        let changed = self.store.format.find_roots(&self.store.dir, &mut roots, full, &noted);
+        let changed = self.store.format.find_roots(&self.store.about.dir, &mut roots, full, &noted);
         if changed {
             self.store.table.write().roots.clone_from(&roots);
         }

@@ -92,8 +92,11 @@ fn a_whole_message_is_taken_as_it_is() {
     let mut expected = message(Type::Dispatch, 0);
     expected["ack_timeout_sec"] = json!(300);
     assert_eq!(serde_json::from_str::<Value>(text).unwrap(), expected);
-    assert_eq!(store.recipient_in(&expected.to_string()).as_deref(), Some("executor"));
-    assert_eq!(store.recipient_in("{\"to\": \"executor\"}"), None);
+    assert_eq!(
+        store.about().recipient_in.unwrap()(&expected.to_string()).as_deref(),
+        Some("executor")
+    );
+    assert_eq!(store.about().recipient_in.unwrap()("{\"to\": \"executor\"}"), None);
     store.append(&made).unwrap();
     // Again it is the same; with other words it is a duplicate.
     assert_eq!(send(&store, &whole(&message(Type::Dispatch, 0))).unwrap(), made.id);
@@ -132,7 +135,7 @@ fn drafts_that_are_no_task_records() {
         let said = invalid(prepare(&store, &draft));
         assert!(said.contains(words), "{said}");
     }
-    assert!(store.carries(&[("a.txt".into(), 1)]).is_err());
+    assert!(store.about().carries(&[("a.txt".into(), 1)]).is_err());
     // The type follows from who writes to whom, the task from the thread.
     let untyped = Draft { kind: None, ..good.clone() };
     let thread = Draft { task: None, thread: Some(TASK.into()), is_reply: true, ..good };

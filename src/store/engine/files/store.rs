@@ -1,0 +1,120 @@
+//! What a store is asked, of files.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::format::{Format, What};
+use super::table::Table;
+use super::{Files, Memory};
+use crate::model::{Claim, Timestamp};
+use crate::store::{
+    About, Advice, Facets, Location, RawEntry, Record, Sink, Store, StoreError, Violation,
+};
+
+impl<F: Format> Store for Files<F> {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn facets(&self) -> Facets<'_> {
+        F::facets(self)
+    }
+
+    fn note(&self, path: &Path) {
+        self.noted.lock().insert(path.to_owned());
+    }
+
+    fn is_failing(&self) -> bool {
+        self.health.fault.is_set()
+    }
+
+    fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
+        self.scan_files(full, sink)
+    }
+
+    fn save(&self) -> Vec<u8> {
+        let basis = self.memory.lock().basis;
+        // What is mine is not the same for somebody else.
+        [self.me().as_bytes(), &self.table.read().save(F::TAG, basis)].concat()
+    }
+
+    fn restore(&self, saved: &[u8]) -> bool {
+        let saved = saved.strip_prefix(self.me().as_bytes());
+        let restored = saved.and_then(|saved| Table::restore(saved, F::TAG));
+        let Some((table, basis)) = restored else { return false };
+        // The folders are listed again: only what has changed since is read.
+        self.replace(table, Memory { basis, is_listed: false });
+        true
+    }
+
+    fn reset(&self) {
+        self.replace(Table::default(), Memory::default());
+        self.noted.lock().clear();
+    }
+
+    fn watched(&self) -> Vec<PathBuf> {
+        self.watched_folders()
+    }
+
+    fn concerns(&self, folder: &Path, name: &OsStr) -> bool {
+        let path = folder.join(name);
+        if self.about.dir.starts_with(&path) {
+            return true;
+        }
+        let Ok(inside) = path.strip_prefix(&self.about.dir) else {
+            return self.format.concerns_besides(&path);
+        };
+        let parts: Option<Vec<&str>> = inside.iter().map(OsStr::to_str).collect();
+        let Some(parts) = parts else { return false };
+        match self.format.what(&parts, rustix::fs::FileType::Unknown) {
+            What::Folder | What::Message | What::Beside(_) | What::Group(_) | What::Around => true,
+            What::Strange(_) | What::Nothing => false,
+        }
+    }
+
+    fn health(&self) -> Vec<String> {
+        F::health(self)
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        F::remarks(self)
+    }
+
+    fn advice(&self) -> Vec<Advice> {
+        F::advice(self)
+    }
+
+    fn source_path(&self, source: u32) -> Option<String> {
+        self.table.read().path(source)
+    }
+
+    fn read(&self, at: &Location) -> Result<Record, StoreError> {
+        F::record(self, at)
+    }
+
+    fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
+        Ok(self.bytes(&self.file(at.source)?, limit)?.1)
+    }
+
+    fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>> {
+        self.list_raw(folder)
+    }
+
+    fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
+        self.newest_raw(folder)
+    }
+
+    fn raw_open(&self, path: &str) -> io::Result<File> {
+        self.open_raw(path)
+    }
+
+    fn check(
+        &self,
+        verify: &dyn Fn(&Claim) -> Option<String>,
+        report: &mut dyn FnMut(Violation),
+    ) -> Result<(), StoreError> {
+        F::check(self, verify, report)
+    }
+}

@@ -1,0 +1,216 @@
+//! What some stores can and others cannot.
+
+use std::path::PathBuf;
+
+use super::{
+    EmptyThread, Fit, Location, Notebook, Part, Prepared, Preparing, Store, StoreError, Watermark,
+};
+use crate::model::{Draft, PublicKey, Seed};
+
+/// What a store can besides being read. What is `None`, it cannot.
+#[derive(Clone, Copy, Default)]
+pub struct Facets<'a> {
+    /// Sends.
+    pub outgoing: Option<&'a dyn Outgoing>,
+    /// Has something to do after an append.
+    pub deliveries: Option<&'a dyn Deliveries>,
+    /// Keeps a key for me; else the mount's key signs.
+    pub keys: Option<&'a dyn Keys>,
+    /// Notes on a message that I have read it.
+    pub marks: Option<&'a dyn Marks>,
+    /// Keeps one read position for me.
+    pub position: Option<&'a dyn Position>,
+    /// Takes acknowledgements.
+    pub acks: Option<&'a dyn Acks>,
+    /// Has files that come with messages.
+    pub parts: Option<&'a dyn Parts>,
+    /// Has threads without messages.
+    pub rooms: Option<&'a dyn Rooms>,
+    /// Has files that are derived from messages.
+    pub upkeep: Option<&'a dyn Upkeep>,
+    /// Has commands for people.
+    pub commands: Option<&'a dyn Commands>,
+    /// Keeps texts for me.
+    pub notebook: Option<&'a dyn Notebook>,
+}
+
+impl dyn Store + '_ {
+    /// The facet that sends.
+    ///
+    /// # Errors
+    /// [`StoreError::NotPermitted`] for a store that takes nothing.
+    pub fn outgoing(&self) -> Result<&dyn Outgoing, StoreError> {
+        self.facets().outgoing.ok_or_else(|| {
+            StoreError::NotPermitted(format!(
+                "nothing can be sent in a store of kind {}",
+                self.kind()
+            ))
+        })
+    }
+
+    /// See [`Outgoing::canonical`].
+    pub fn canonical(&self, address: &str) -> String {
+        self.facets().outgoing.map_or_else(|| address.to_owned(), |o| o.canonical(address))
+    }
+
+    /// See [`Outgoing::fits`].
+    pub fn fits(&self, address: &str) -> Fit {
+        self.facets().outgoing.map_or(Fit::No, |o| o.fits(address))
+    }
+
+    /// See [`Outgoing::registered`].
+    pub fn registered(&self, address: &str) -> bool {
+        self.facets().outgoing.is_some_and(|o| o.registered(address))
+    }
+
+    /// The key that signs here, see [`Keys::signing_key`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn signing_key(&self, mine: Option<&Seed>) -> Result<Seed, StoreError> {
+        match self.facets().keys {
+            Some(keys) => keys.signing_key(mine),
+            None => {
+                mine.cloned().ok_or_else(|| StoreError::NoKey("there is no signing key".into()))
+            }
+        }
+    }
+
+    /// The public half of the key that signs here, see [`Keys::public_key`].
+    pub fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey> {
+        self.facets().keys.map_or(mine, |keys| keys.public_key(mine))
+    }
+}
+
+/// Sends messages.
+pub trait Outgoing {
+    /// An address as messages of this store carry it, for comparing.
+    fn canonical(&self, address: &str) -> String {
+        address.to_owned()
+    }
+
+    /// How well a recipient's name fits this store.
+    fn fits(&self, address: &str) -> Fit;
+
+    /// Whether this address is registered in the store, beyond having written or been written to.
+    fn registered(&self, address: &str) -> bool;
+
+    /// Turns a draft into records for its recipients (one each, or one for all, as the format has
+    /// it), without writing anything.
+    ///
+    /// # Errors
+    /// Whatever breaks a rule of the format.
+    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError>;
+
+    /// Whether an append of this many bytes could succeed now, as far as can be told without trying:
+    /// so that the writer hears of a full disk, who is gone when the append happens.
+    ///
+    /// # Errors
+    /// What the append would give.
+    fn appendable(&self, bytes: u64) -> Result<(), StoreError>;
+
+    /// Appends a prepared message; when this returns every reader sees it.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`], soon, if somebody else keeps the thread locked: this one is tried again
+    /// in a moment, and messages of other threads must not wait for it. Else as the system gave it.
+    /// Nothing is half written as far as readers are concerned.
+    fn append(&self, message: &Prepared) -> Result<(), StoreError>;
+
+    /// Waits until everything appended is on disk.
+    ///
+    /// # Errors
+    /// As the system gave it; then nobody knows what of it is.
+    fn sync(&self) -> Result<(), StoreError>;
+}
+
+/// Does what waits and writes.
+pub trait Deliveries {
+    /// Delivers what was appended and could not be delivered, brings derived files up to date. Whether
+    /// anything was done. Asked after every change, and at the start; not where nothing may be written.
+    ///
+    /// # Errors
+    /// As the system gave it; the rest has been tried.
+    fn deliver(&self) -> Result<bool, StoreError>;
+
+    /// Folders besides the watched ones in which a killed msgfs may have left temporary files.
+    fn written(&self) -> Vec<PathBuf>;
+}
+
+/// Keeps a key of its own for me.
+pub trait Keys {
+    /// The key that signs what I send here. A store whose format wants a key in it and has none may put
+    /// `mine`, the mount's key, there.
+    ///
+    /// # Errors
+    /// [`StoreError::NoKey`] if there is none or it cannot be used.
+    fn signing_key(&self, mine: Option<&Seed>) -> Result<Seed, StoreError>;
+
+    /// The public half of that key, as far as it can be told without writing anything; `mine` is
+    /// the public half of the mount's key.
+    fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey>;
+}
+
+/// Has a place for my read marks on the messages themselves.
+pub trait Marks {
+    /// Notes on the message itself that I have read it, or not; `true` if the store now says so.
+    ///
+    /// # Errors
+    /// As the system gave it, [`StoreError::Moved`].
+    fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError>;
+}
+
+/// Keeps one read position for me.
+pub trait Position {
+    /// The position, if somebody set it.
+    fn watermark(&self) -> Option<Watermark>;
+
+    /// Moves it forward, never back, and answers with what was written; `None` if it was left alone.
+    ///
+    /// # Errors
+    /// As the system gave it; a read-only store is not an error worth more than a warning.
+    fn set_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError>;
+}
+
+/// Takes acknowledgements.
+pub trait Acks {
+    /// Acknowledges the message at a location. Once is enough; again changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] if it asks for no acknowledgement from me, else as the system gave it.
+    fn acknowledge(&self, at: &Location) -> Result<(), StoreError>;
+}
+
+/// Has files that come with messages.
+pub trait Parts {
+    /// Opens a file that comes with the message at a location, by the name under which
+    /// [`Store::read`](super::Store::read) lists it. One that is withheld is not found.
+    ///
+    /// # Errors
+    /// `NotFound` as an I/O error if there is none of this name, else as the system gave it.
+    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError>;
+}
+
+/// Has threads without messages.
+pub trait Rooms {
+    /// Those, by id.
+    fn empty_threads(&self) -> Vec<EmptyThread>;
+}
+
+/// Has files that are derived from messages.
+pub trait Upkeep {
+    /// Makes anew those that may be wrong; a line for each thing made.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    fn repair(&self) -> Result<Vec<String>, StoreError>;
+}
+
+/// Has commands for people.
+pub trait Commands {
+    /// `msgfs <kind> WORD…`; answers with what to print.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] for a command it does not know, else whatever stands in the way.
+    fn command(&self, words: &[String]) -> Result<String, StoreError>;
+}
