@@ -471,7 +471,8 @@ fn sweep(index: &Index, own: &[PathBuf]) {
 fn keep(index: &Index, stop: &AtomicBool) {
     let mut saved = Instant::now();
     let mut unsaved = true;
-    let mut busy = false;
+    // What a killed one, or one that found the store read-only, could not tell.
+    let mut busy = index.tell_stores();
     let mut seen = 0;
     loop {
         let limit = match (busy, unsaved) {

@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use crate::agentazall::with;
 use crate::common::agz::{self, DAY, Letter};
 use crate::common::samp::key;
+use crate::common::wait_for;
 
 /// S107: reading changes `new` to `read` in the header of the file and no other byte, whatever the
 /// file looks like.
@@ -117,6 +121,54 @@ fn s108_own_marks_win() {
     m.ok(&format!("rm 'inbox/{}'", b.name(2)));
     m.inbox_becomes(&[]);
     assert_eq!(fs::read_to_string(&file).unwrap(), b.text(), "removing deletes nothing");
+}
+
+/// A folder in which nothing can be written as long as this lives.
+struct ReadOnly(PathBuf);
+
+impl ReadOnly {
+    fn new(folder: &Path) -> Self {
+        let this = Self(folder.to_owned());
+        let mount = |args: &[&str]| Command::new("mount").args(args).arg(folder).status().unwrap();
+        assert!(mount(&["--bind", &folder.to_string_lossy()]).success());
+        assert!(mount(&["-o", "remount,ro,bind"]).success());
+        this
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// S107: what could not be told, because the store was read-only until msgfs ended or was killed, is
+/// told at the next mount, without any arrival.
+#[test]
+fn s107_what_was_not_told_is_told_at_the_next_mount() {
+    for killed in [false, true] {
+        let l = Letter::new("alice@localhost", "s", "x", 1);
+        let (bed, tree, m) = with(|_, tree| {
+            tree.receive(&l);
+        });
+        let read_only = ReadOnly::new(&tree.file(DAY, "inbox", ""));
+        m.cat(&format!("inbox/{}", l.name(1)));
+        m.inbox_becomes(&[]);
+        if killed {
+            m.kill9();
+        } else {
+            m.umount();
+        }
+        drop(read_only);
+        let file = tree.file(DAY, "inbox", &format!("{}.txt", l.id()));
+        assert_eq!(fs::read_to_string(&file).unwrap(), l.text());
+        let m = bed.mount("bar");
+        // Less than what passes until it is told for another reason.
+        wait_for(Duration::from_secs(40), "the mark is told", || {
+            fs::read_to_string(&file).is_ok_and(|text| text.contains("Status: read"))
+        });
+        m.inbox_stays(&[]);
+    }
 }
 
 /// S107, S30: looking at a mailbox changes none of its files.
