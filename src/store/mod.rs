@@ -2,6 +2,7 @@
 
 pub mod agentazall;
 pub mod amp;
+pub mod amq;
 mod aside;
 pub mod atsf;
 pub mod below;
@@ -379,5 +380,6 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
         Kind::Amp => Arc::new(amp::Amp::open(spec)?),
         Kind::Atsf => Arc::new(atsf::Atsf::open(spec)?),
         Kind::Ssot => Arc::new(ssot::Ssot::open(spec)?),
+        Kind::Amq => Arc::new(amq::Amq::open(spec)?),
     })
 }
