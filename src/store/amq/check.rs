@@ -1,11 +1,13 @@
 //! `msgfs check`: every message file of my mailbox against the rules of the format.
 
+use std::collections::{BTreeMap, HashSet};
+
 use super::Amq;
-use super::message::{self, stem_of};
-use super::queue::Place;
+use super::message;
+use super::queue::{Place, print};
 use crate::model::{Claim, one_line};
-use crate::store::engine::files::{Visit, violation};
-use crate::store::{StoreError, Violation};
+use crate::store::engine::files::{Visit, parts, violation};
+use crate::store::{Store as _, StoreError, Violation};
 
 /// Reports each violation, file by file.
 pub(super) fn check(
@@ -14,6 +16,8 @@ pub(super) fn check(
     report: &mut dyn FnMut(Violation),
 ) -> Result<(), StoreError> {
     let mine = format!("agents/{}/", store.me());
+    let mut claimed = HashSet::new();
+    let mut ids: BTreeMap<String, (u64, String)> = BTreeMap::new();
     store.files.visit(&mut |visit| {
         let (folder, name, bytes) = match visit {
             Visit::Message { folder, name, bytes, .. } => (folder, name, bytes),
@@ -21,25 +25,37 @@ pub(super) fn check(
             Visit::Wrong(_) | Visit::Other { .. } => return,
         };
         // What others have is theirs to mend.
-        let place = store.files.format.place(folder).filter(|place| *place != Place::Theirs);
+        let place = store.files.format.place(&parts(folder));
+        let Some(place) = place.filter(|place| *place != Place::Theirs) else { return };
         let path = format!("{folder}/{name}");
         let mut say = |rule, why: String| report(violation(&path, rule, one_line(&why).into()));
-        match (place, message::parse(bytes)) {
-            (None, _) => {}
-            (Some(Place::Dead), _) => say("dead_letter", "is a dead letter".into()),
-            (Some(_), Err(fault)) => say("schema", fault.to_string()),
-            (Some(_), Ok(read)) => {
-                if stem_of(name) != Some(&*read.id) {
-                    say("name", format!("the file is not named after its id {}", read.id));
+        // In the order of names, cur comes before new.
+        if place == Place::Cur {
+            claimed.insert(name.to_owned());
+        } else if place == Place::New && claimed.contains(name) {
+            say("twice", "a file of this name lies in cur/ too".into());
+        }
+        match (name.strip_suffix(".md"), message::parse(bytes)) {
+            _ if place == Place::Dead => say("dead_letter", "is a dead letter".into()),
+            (None, _) => say("name", "the name of a message ends in .md".into()),
+            (_, Err(fault)) => say("schema", fault.to_string()),
+            (Some(stem), Ok(read)) => {
+                let (id, content) = (read.shown.id, print(bytes));
+                if stem != id {
+                    say("name", format!("the file is not named after its id {id}"));
                 }
                 if let Some(wrong) = read.claim.as_ref().and_then(verify) {
                     say("signature", wrong);
                 }
+                let (first, other) = ids.entry(id.clone()).or_insert((content, path.clone()));
+                if *first != content {
+                    say("duplicate", format!("the id {id} is that of another message in {other}"));
+                }
             }
         }
     })?;
-    for path in store.pairs() {
-        report(violation(&path, "twice", "a file of this name lies in new/ and in cur/".into()));
+    for folder in store.missing() {
+        report(violation(&folder, "mailbox", "is not there".into()));
     }
     Ok(())
 }

@@ -1,35 +1,28 @@
 //! One message file: a header of JSON and a body (docs/formats/amq.md, sections 3 and 6).
 
 use std::borrow::Cow;
-use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::model::{Claim, ClaimScope, Covered, PublicKey, Timestamp};
-use crate::store::samp::canonical::object_without;
+use crate::model::{self, Claim, Timestamp, one_line};
+use crate::store::Signer;
+use crate::store::text::canonical::object_without;
+use crate::store::text::json::{self, Value};
+use crate::store::text::signature;
+use crate::store::text::time::parse_time;
 
 /// Bytes of the largest file that is a message.
 pub const FILE_BYTES: usize = 10 << 20;
 /// What a header may say of its urgency.
-pub const PRIORITIES: [&str; 3] = ["urgent", "normal", "low"];
+pub const PRIORITIES: &str = "urgent normal low";
 /// What a header may say that a message is.
-pub const KINDS: [&str; 8] = [
-    "brainstorm",
-    "review_request",
-    "review_response",
-    "question",
-    "answer",
-    "decision",
-    "status",
-    "todo",
-];
+pub const KINDS: &str =
+    "brainstorm review_request review_response question answer decision status todo";
 /// What a signature covers starts with this line.
 const SIGNATURE_CONTEXT: &str = "amq-sig-v1\n";
-const OPEN: &str = "---json\n";
+const OPEN: &str = "---json";
+const CLOSE: &str = "---";
 
 /// Why a file is no message, in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,98 +42,98 @@ fn wrong(why: impl Into<String>) -> Fault {
 /// A message as its file says it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// Unique, and the name of its file without `.md`.
-    pub id: String,
-    /// Handle of the writer.
-    pub from: String,
-    /// Handles of all recipients.
-    pub to: Vec<String>,
-    /// The conversation.
-    pub thread: String,
-    /// Subject line, if it has one.
-    pub subject: Option<String>,
-    /// When it was written.
-    pub created: Timestamp,
+    /// What is shown of it.
+    pub shown: model::Message,
     /// Ids of the messages it answers, the nearest last.
     pub refs: Vec<String>,
-    /// One of [`PRIORITIES`].
-    pub priority: Option<String>,
     /// One of [`KINDS`].
     pub kind: Option<String>,
-    /// Words that its writer put on it.
-    pub labels: Vec<String>,
-    /// What it is about, for programs.
-    pub context: Option<Value>,
+    /// The files that come with it: `labels.txt`, words that its writer put on it, a line each, and
+    /// `context.json`, what it is about, for programs: an object as it was written.
+    pub parts: Vec<(&'static str, String)>,
     /// Answers go by another queue.
     pub is_routed: bool,
     /// The idempotency key, which only msgfs writes.
     pub idem: Option<String>,
-    /// The text; bytes that are not UTF-8 are replaced.
-    pub body: String,
     /// The signature, if it carries one.
     pub claim: Option<Claim>,
 }
 
 /// The members of a header, in their order.
-struct Members(Vec<(String, Value)>);
+struct Members<'a>(Vec<(Cow<'a, str>, Value<'a>)>);
 
-impl<'de> Deserialize<'de> for Members {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Members;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
+impl<'a> Members<'a> {
+    fn of(header: &'a str) -> Result<Self, Fault> {
+        let mut members = Vec::new();
+        json::members(header, |key, value| {
+            // A member that is null leaves what an earlier one said.
+            if !matches!(value, Value::Null) {
+                members.push((key.to_text(), value));
             }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(InOrder)
+        })
+        .map_err(|e| wrong(format!("the header is {e}")))?;
+        Ok(Self(members))
     }
-}
 
-impl Members {
-    /// The last member of this name, whatever its case, as the program reads it; `null` is none.
-    fn get(&self, name: &str) -> Option<&Value> {
-        let named = self.0.iter().rev().find(|(key, _)| key.eq_ignore_ascii_case(name));
-        named.map(|(_, value)| value).filter(|value| !value.is_null())
+    /// The last member of this name, whatever its case, as the format's program reads it.
+    fn get(&self, name: &str) -> Option<&Value<'a>> {
+        let named = |(key, _): &&(Cow<'a, str>, Value<'a>)| key.eq_ignore_ascii_case(name);
+        self.0.iter().rev().find(named).map(|(_, value)| value)
     }
 
     fn text(&self, name: &str) -> Result<Option<String>, Fault> {
         match self.get(name) {
             None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+            Some(Value::String(text)) => {
+                Ok(Some(text.to_text().into_owned()).filter(|text| !text.is_empty()))
+            }
             Some(_) => Err(wrong(format!("{name} is not a text"))),
         }
     }
 
     fn texts(&self, name: &str) -> Result<Vec<String>, Fault> {
-        let not = || wrong(format!("{name} is not a list of texts"));
-        let Some(value) = self.get(name) else { return Ok(Vec::new()) };
-        let text = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(not);
-        value.as_array().ok_or_else(not)?.iter().map(text).collect()
+        let texts = match self.get(name) {
+            None => Some(Vec::new()),
+            Some(Value::Compound(list)) => serde_json::from_str(list).ok(),
+            Some(_) => None,
+        };
+        texts.ok_or_else(|| wrong(format!("{name} is not a list of texts")))
     }
 
     fn required(&self, name: &str) -> Result<String, Fault> {
         self.text(name)?.ok_or_else(|| wrong(format!("there is no {name}")))
     }
 
-    fn one_of(&self, name: &str, words: &[&str]) -> Result<Option<String>, Fault> {
-        let word = self.text(name)?;
-        match &word {
-            Some(other) if !words.contains(&other.as_str()) => {
-                Err(wrong(format!("{name} is {other:?}, which is none of {}", words.join(", "))))
-            }
-            _ => Ok(word),
-        }
+    fn one_of(&self, name: &str, words: &str) -> Result<Option<String>, Fault> {
+        self.text(name)?.map(|word| one_of(name, word, words).map_err(Fault::Wrong)).transpose()
     }
+
+    fn parts(&self) -> Result<Vec<(&'static str, String)>, Fault> {
+        let labels = self.texts("labels")?;
+        let labels = labels.iter().map(|label| format!("{}\n", one_line(label))).collect();
+        let context = match self.get("context") {
+            None => String::new(),
+            Some(Value::Compound(text)) if text.starts_with('{') => format!("{text}\n"),
+            Some(_) => return Err(wrong("context is not an object")),
+        };
+        let parts = [("labels.txt", labels), ("context.json", context)];
+        Ok(parts.into_iter().filter(|(_, text)| !text.is_empty()).collect())
+    }
+}
+
+/// A word, if it is one of these.
+pub fn one_of(name: &str, word: String, words: &str) -> Result<String, String> {
+    if words.split(' ').any(|known| known == word) {
+        return Ok(word);
+    }
+    let words = words.replace(' ', ", ");
+    Err(format!("{name} is {:?}, which is none of {words}", one_line(&word)))
+}
+
+/// What a signature covers.
+fn covered(header: &str, body: &[u8]) -> Option<Vec<u8>> {
+    let header = object_without(SIGNATURE_CONTEXT, header, "sig")?;
+    Some([header.as_slice(), b"\n", body].concat())
 }
 
 /// Whether a text can be a handle.
@@ -151,30 +144,26 @@ pub fn is_handle(text: &str) -> bool {
 
 /// Whether a text can be an id: the name of a file, with `.md` behind it.
 pub fn is_id(text: &str) -> bool {
-    let bad = |c: char| matches!(c, '/' | '\\' | '\0');
     let ends = text.strip_suffix(".md").is_some();
-    !text.is_empty() && text.len() <= 250 && !text.starts_with('.') && !ends && !text.contains(bad)
+    let bad = text.contains(['/', '\\', '\0']);
+    !text.is_empty() && text.len() <= 250 && !text.starts_with('.') && !ends && !bad
 }
 
-/// The name of a message file without `.md`; `None` for all others.
-pub fn stem_of(name: &str) -> Option<&str> {
-    name.strip_suffix(".md").filter(|stem| !stem.is_empty() && !name.starts_with('.'))
+/// What comes after a line that says this and nothing more.
+fn after_line<'a>(bytes: &'a [u8], line: &str) -> Option<&'a [u8]> {
+    let rest = bytes.strip_prefix(line.as_bytes())?;
+    rest.strip_prefix(b"\r\n").or_else(|| rest.strip_prefix(b"\n"))
 }
 
-/// The lines of a file, its header and its body: CRLF is a newline.
-fn split(bytes: &[u8]) -> Result<(String, String), Fault> {
-    let text = String::from_utf8_lossy(bytes);
-    let text: Cow<'_, str> =
-        if text.contains('\r') { text.replace("\r\n", "\n").into() } else { text };
-    let Some(rest) = text.strip_prefix(OPEN) else {
-        let begins = OPEN.starts_with(&*text);
-        return Err(if begins {
-            Fault::Unfinished
-        } else {
-            wrong("it does not begin with ---json")
-        });
-    };
-    let mut values = serde_json::Deserializer::from_str(rest).into_iter::<serde::de::IgnoredAny>();
+/// The header and the body of a file.
+fn split(bytes: &[u8]) -> Result<(Cow<'_, str>, &[u8]), Fault> {
+    let begins = |line: &str, bytes| [line, "\r\n"].concat().as_bytes().starts_with(bytes);
+    let rest = after_line(bytes, OPEN).ok_or_else(|| match begins(OPEN, bytes) {
+        true => Fault::Unfinished,
+        false => wrong("it does not begin with ---json"),
+    })?;
+    let mut values =
+        serde_json::Deserializer::from_slice(rest).into_iter::<serde::de::IgnoredAny>();
     match values.next() {
         None => return Err(Fault::Unfinished),
         Some(Err(e)) if e.is_eof() => return Err(Fault::Unfinished),
@@ -182,14 +171,10 @@ fn split(bytes: &[u8]) -> Result<(String, String), Fault> {
         Some(Ok(_)) => {}
     }
     let (header, after) = rest.split_at_checked(values.byte_offset()).unwrap_or_default();
-    let after = after.trim_start();
-    let body = after.strip_prefix("---").and_then(|rest| match rest.strip_prefix('\n') {
-        None if rest.is_empty() => Some(""),
-        body => body,
-    });
-    match body {
-        Some(body) => Ok((header.to_owned(), body.to_owned())),
-        None if after.len() < 4 => Err(Fault::Unfinished),
+    let after = after.trim_ascii_start();
+    match after_line(after, CLOSE) {
+        Some(body) => Ok((String::from_utf8_lossy(header), body)),
+        None if begins(CLOSE, after) => Err(Fault::Unfinished),
         None => Err(wrong("after the header there is no line ---")),
     }
 }
@@ -203,18 +188,14 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Fault> {
         return Err(wrong("it is larger than 10 MiB"));
     }
     let (header, body) = split(bytes)?;
-    let members: Members =
-        serde_json::from_str(&header).map_err(|e| wrong(format!("the header is not JSON: {e}")))?;
-    let id = members.required("id")?;
-    let from = members.required("from")?;
-    let to = members.texts("to")?;
-    let thread = members.required("thread")?;
+    let members = Members::of(&header)?;
+    let (id, from) = (members.required("id")?, members.required("from")?);
+    let (to, thread) = (members.texts("to")?, members.required("thread")?);
     let created = members.required("created")?;
-    let handles = std::iter::once(&from).chain(&to);
     if !is_id(&id) {
         return Err(wrong(format!("the id {id:?} cannot be the name of a file")));
     }
-    if let Some(other) = handles.into_iter().find(|handle| !is_handle(handle)) {
+    if let Some(other) = to.iter().chain([&from]).find(|handle| !is_handle(handle)) {
         return Err(wrong(format!("{other:?} is not a handle")));
     }
     if to.is_empty() {
@@ -223,140 +204,67 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Fault> {
     if thread.trim() != thread {
         return Err(wrong("thread begins or ends with white space"));
     }
-    let moment: jiff::Timestamp =
-        created.parse().map_err(|_| wrong(format!("created is {created:?}, which is no time")))?;
-    Ok(Message {
-        created: Timestamp::from_millis(moment.as_millisecond()),
+    let refs = members.texts("refs")?;
+    let kind = members.one_of("kind", KINDS)?;
+    let priority = members.one_of("priority", PRIORITIES)?;
+    let extra = [("Type", kind.clone()), ("Priority", priority)];
+    let shown = model::Message {
+        time: parse_time(&created)
+            .ok_or_else(|| wrong(format!("created is {created:?}, which is no time")))?,
         subject: members.text("subject")?,
-        refs: members.texts("refs")?,
-        priority: members.one_of("priority", &PRIORITIES)?,
-        kind: members.one_of("kind", &KINDS)?,
-        labels: members.texts("labels")?,
-        context: members.get("context").cloned(),
+        extra: extra.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
+        in_reply_to: refs.last().cloned(),
+        body: String::from_utf8_lossy(body).replace("\r\n", "\n"),
+        from: Some(from),
+        thread: Some(thread),
+        id,
+        to,
+        ..model::Message::default()
+    };
+    Ok(Message {
+        parts: members.parts()?,
         is_routed: members.text("reply_to")?.or(members.text("reply_project")?).is_some(),
         idem: members.text("idem")?,
-        claim: claim(&members, &header, &body),
-        id,
-        from,
-        to,
-        thread,
-        body,
+        claim: signature::claim(&header, || covered(&header, body)),
+        shown,
+        refs,
+        kind,
     })
 }
 
-/// The signature in a header: `sig` over the header without it and the body, by the key `pub`.
-fn claim(members: &Members, header: &str, body: &str) -> Option<Claim> {
-    let malformed = |why: &str| Some(Claim::Malformed(why.to_owned()));
-    let sig = members.0.iter().rev().find(|(key, _)| key == "sig")?;
-    let key = members.0.iter().rev().find(|(key, _)| key == "pub");
-    let Some(signature) = bytes_of::<64>(&sig.1) else {
-        return malformed("the member \"sig\" is not the base64 of 64 bytes");
-    };
-    let key = match key.map(|(_, value)| bytes_of::<32>(value)) {
-        None => None,
-        Some(Some(key)) => Some(PublicKey(key)),
-        Some(None) => return malformed("the member \"pub\" is not the base64 of 32 bytes"),
-    };
-    let Some(covered) = covered(header, body) else {
-        return malformed("the header has no canonical form");
-    };
-    let covered = Covered::one(covered);
-    Some(Claim::Signed { key, signature, covered, scope: ClaimScope::Whole })
-}
-
-fn bytes_of<const N: usize>(value: &Value) -> Option<[u8; N]> {
-    BASE64.decode(value.as_str()?).ok()?.try_into().ok()
-}
-
-/// What a signature covers.
-fn covered(header: &str, body: &str) -> Option<Vec<u8>> {
-    let mut out = object_without(SIGNATURE_CONTEXT, header, "sig")?;
-    out.push(b'\n');
-    out.extend_from_slice(body.as_bytes());
-    Some(out)
-}
-
-/// A header to be written, its members in the order of the format's program.
-#[derive(Debug, Serialize)]
-pub struct Header<'a> {
-    /// 1.
-    pub schema: u8,
-    /// See [`Message::id`].
-    pub id: &'a str,
-    /// See [`Message::from`].
-    pub from: &'a str,
-    /// See [`Message::to`].
-    pub to: &'a [String],
-    /// See [`Message::thread`].
-    pub thread: &'a str,
-    /// See [`Message::subject`].
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub subject: &'a str,
-    /// See [`Message::created`].
-    pub created: String,
-    /// See [`Message::refs`].
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    pub refs: &'a [String],
-    /// See [`Message::priority`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub priority: Option<&'a str>,
-    /// See [`Message::kind`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<&'a str>,
-    /// See [`Message::idem`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub idem: Option<&'a str>,
-    /// The key that signs, in base64.
-    #[serde(rename = "pub")]
-    pub key: String,
-    /// The signature, in base64; absent while it is made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sig: Option<String>,
-}
-
-/// The bytes of a message file, signed by `sign`.
-pub fn compose(mut header: Header<'_>, body: &str, sign: impl Fn(&[u8]) -> [u8; 64]) -> String {
-    let end = if body.is_empty() || body.ends_with('\n') { "" } else { "\n" };
-    let body = format!("{body}{end}");
-    let covered = covered(&print(&header), &body).unwrap_or_default();
-    header.sig = Some(BASE64.encode(sign(&covered)));
-    format!("{OPEN}{}\n---\n{body}", print(&header))
-}
-
-/// A key as headers carry it.
-pub fn key_text(key: &PublicKey) -> String {
-    BASE64.encode(key.0)
-}
+/// The members of an object to be printed, in this order; those without a value are left out.
+pub type Printed<'a> = Vec<(&'a str, serde_json::Value)>;
 
 /// JSON as the format's program prints it.
-pub fn print(value: &impl Serialize) -> String {
-    let text = serde_json::to_string_pretty(value).unwrap_or_default();
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                out.push_str(&format!("\\u{:04x}", c as u32));
-            }
-            c => out.push(c),
-        }
+pub fn print(members: &Printed<'_>) -> String {
+    let lines = members.iter().filter(|(_, value)| {
+        value != &serde_json::Value::Null && value != "" && value != &serde_json::json!([])
+    });
+    let lines = lines.map(|(name, value)| format!("\"{name}\": {value:#}").replace('\n', "\n  "));
+    let mut text = format!("{{\n  {}\n}}", lines.collect::<Vec<_>>().join(",\n  "));
+    for c in ['<', '>', '&', '\u{2028}', '\u{2029}'] {
+        text = text.replace(c, &format!("\\u{:04x}", c as u32));
     }
-    out
+    text
+}
+
+/// The bytes of a message file, signed.
+pub fn compose(mut header: Printed<'_>, body: &str, signer: &dyn Signer) -> String {
+    let end = if body.is_empty() || body.ends_with('\n') { "" } else { "\n" };
+    let body = format!("{body}{end}");
+    header.push(("pub", BASE64.encode(signer.public_key().0).into()));
+    let covered = covered(&print(&header), body.as_bytes()).unwrap_or_default();
+    header.push(("sig", BASE64.encode(signer.sign(&covered)).into()));
+    format!("{OPEN}\n{}\n{CLOSE}\n{body}", print(&header))
 }
 
 /// A time as the format's program prints it: no zeros at the end of its fraction.
 pub fn time_text(time: Timestamp) -> String {
-    let text = time.rfc3339();
-    let plain = text.trim_end_matches('Z').trim_end_matches('0').trim_end_matches('.');
-    // Of whole seconds nothing of the seconds themselves was cut.
-    if time.millis() % 1000 == 0 {
-        format!("{}Z", text.get(..19).unwrap_or(plain))
-    } else {
-        format!("{plain}Z")
-    }
+    jiff::Timestamp::from_millisecond(time.millis()).unwrap_or_default().to_string()
 }
 
 /// An id: the moment, the process, and eight digits of chance.
-pub fn new_id(now: Timestamp, chance: [u8; 4]) -> String {
+pub fn new_id(now: Timestamp, chance: u32) -> String {
     let moment = now.rfc3339().replace(':', "-");
-    format!("{moment}_pid{}_{:08x}", std::process::id(), u32::from_be_bytes(chance))
+    format!("{moment}_pid{}_{chance:08x}", std::process::id())
 }

@@ -2,57 +2,44 @@
 //! (docs/formats/amq.md).
 //!
 //! - [`message`]: one file. [`queue`]: a root as files of the engine.
-//! - `send`: new messages, and claiming those that were read. `check`: `msgfs check`.
+//! - `send`: new messages. `claim`: telling that one was read. `check`: `msgfs check`.
 
 mod check;
+mod claim;
 pub mod message;
 pub mod queue;
 mod send;
+
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use super::engine::files::Files;
-use super::fs;
+use super::engine::files::{File as Known, Files, Folder};
 use super::{
     Advice, Fit, Kind, Location, Part, Prepared, Preparing, RawEntry, Record, Sink, Spec, Store,
-    StoreError, Violation,
+    StoreError, Violation, fs,
 };
+use crate::model::locks::{Level, Mutex};
 use crate::model::{Attachment, Claim, Draft, Timestamp, one_line, shell_word};
 use message::{FILE_BYTES, Message};
-use queue::Queue;
+use queue::{Kept, Queue};
+
+/// The folders in which a message arrives, in the order in which it goes through them.
+const INBOX: [&str; 3] = ["inbox/tmp", "inbox/new", "inbox/cur"];
+/// The folders that make a mailbox.
+const LEAVES: &str = "inbox/tmp inbox/new inbox/cur outbox/sent receipts dlq/tmp dlq/new dlq/cur";
 
 /// A queue, read and written as one agent.
 #[derive(Debug)]
 pub struct Amq {
     name: String,
     files: Files<Queue>,
-}
-
-/// The folders that make a mailbox.
-const LEAVES: [&str; 8] = [
-    "inbox/tmp",
-    "inbox/new",
-    "inbox/cur",
-    "outbox/sent",
-    "receipts",
-    "dlq/tmp",
-    "dlq/new",
-    "dlq/cur",
-];
-/// What lies beside a message: its labels, a line each, and its context.
-const LABELS: &str = "labels.txt";
-const CONTEXT: &str = "context.json";
-
-/// The files that a message brings: what is too long or too foreign for its text.
-fn texts(message: &Message) -> Vec<(&'static str, String)> {
-    let labels = (!message.labels.is_empty()).then(|| message.labels.join("\n") + "\n");
-    let context = message.context.as_ref().map(|value| message::print(value) + "\n");
-    let named = [labels.map(|text| (LABELS, text)), context.map(|text| (CONTEXT, text))];
-    named.into_iter().flatten().collect()
+    /// One message is claimed at a time.
+    claiming: Mutex<()>,
 }
 
 impl Amq {
@@ -70,35 +57,25 @@ impl Amq {
             )));
         }
         let files = Files::new(spec.dir.clone(), Queue { me });
-        Ok(Self { name: spec.name.clone(), files })
+        Ok(Self { name: spec.name.clone(), files, claiming: Mutex::at(Level::Store, ()) })
     }
 
-    fn me(&self) -> &str {
-        &self.files.format.me
-    }
-
-    /// The message at a location.
-    fn message_at(&self, at: &Location) -> Result<Message, StoreError> {
-        let file = self.files.file(at.source)?;
-        let (_, bytes) = self.files.bytes(&file, FILE_BYTES)?;
+    /// The message in a file, if it still is what it was.
+    fn message_in(&self, file: &Known<Kept>) -> Result<Message, StoreError> {
+        let (_, bytes) = self.files.bytes(file, FILE_BYTES)?;
         let known = file.message().is_none_or(|kept| kept.content == queue::print(&bytes));
         message::parse(&bytes).ok().filter(|_| known).ok_or(StoreError::Moved)
     }
 
-    /// Names that lie in `new/` and in `cur/`: at the first of them every later reader stops.
-    fn pairs(&self) -> Vec<String> {
-        let table = self.files.table.read();
-        let folder = |leaf: &str| table.find_folder(&format!("agents/{}/inbox/{leaf}", self.me()));
-        let (Some(new), Some(cur)) = (folder("new"), folder("cur")) else { return Vec::new() };
-        let both = table.files_in(new).filter(|n| table.find(cur, table.name(*n)).is_some());
-        both.filter_map(|n| table.path(n)).collect()
+    /// Opens a folder of a mailbox.
+    fn leaf(&self, agent: &str, leaf: &str) -> Result<Folder<'_, Queue>, StoreError> {
+        self.files.folder(&format!("agents/{agent}/{leaf}"))
     }
 
     /// Folders of my mailbox that are missing.
-    fn missing(&self) -> Vec<String> {
-        let me = self.me();
-        let is_missing = |leaf: &&&str| self.leaf(me, leaf).is_err();
-        LEAVES.iter().filter(is_missing).map(|leaf| format!("agents/{me}/{leaf}")).collect()
+    fn missing(&self) -> impl Iterator<Item = String> {
+        let missing = LEAVES.split(' ').filter(|leaf| self.leaf(self.me(), leaf).is_err());
+        missing.map(|leaf| format!("agents/{}/{leaf}", self.me()))
     }
 }
 
@@ -112,7 +89,7 @@ impl Store for Amq {
     }
 
     fn me(&self) -> &str {
-        Self::me(self)
+        &self.files.format.me
     }
 
     fn dir(&self) -> &Path {
@@ -137,7 +114,7 @@ impl Store for Amq {
     }
 
     fn is_failing(&self) -> bool {
-        self.files.fault.is_set()
+        self.files.health.fault.is_set()
     }
 
     fn save(&self) -> Vec<u8> {
@@ -156,80 +133,60 @@ impl Store for Amq {
         self.files.watched()
     }
 
+    fn written(&self) -> Vec<PathBuf> {
+        vec![self.files.dir.join(format!("agents/{}/{}", self.me(), claim::CLAIMS))]
+    }
+
     fn concerns(&self, folder: &Path, name: &OsStr) -> bool {
         self.files.concerns(folder, name)
     }
 
     fn health(&self) -> Vec<String> {
-        let mut out: Vec<String> = self.files.away_line().into_iter().collect();
-        let missing = if out.is_empty() { self.missing() } else { Vec::new() };
-        out.extend(missing.first().map(|first| {
-            format!("{first} is not there, so {} has no whole mailbox here", self.me())
-        }));
-        out.extend(self.files.troubles());
-        out.extend(self.files.unwatched_line());
-        out
+        let mut lines = self.files.health_lines();
+        if !fs::is_away(&self.files.dir) {
+            lines.extend(self.advice().into_iter().map(|advice| advice.problem));
+        }
+        lines
     }
 
     fn remarks(&self) -> Vec<String> {
-        let line = |path: String| {
-            let path = one_line(&path).into_owned();
+        let pairs = self.files.format.pairs(&self.files.table.read());
+        let line = |path: &String| {
+            let path = one_line(path);
             let twice = path.replacen("/new/", "/cur/", 1);
             format!(
                 "{path} and {twice} have one name: at the first of them `amq drain` stops, and what is \
                  sorted after it is not read; look at both and move one away"
             )
         };
-        self.pairs().into_iter().map(line).collect()
+        pairs.iter().map(line).collect()
     }
 
     fn advice(&self) -> Vec<Advice> {
-        let missing = self.missing();
-        let Some(first) = missing.first() else { return Vec::new() };
+        let Some(first) = self.missing().next() else { return Vec::new() };
         let root = shell_word(&self.files.dir.to_string_lossy());
         vec![Advice {
-            problem: format!(
-                "{}: {first} is not there; without all {} folders of my mailbox nothing is read and \
-                 nothing can be sent",
-                self.files.dir.display(),
-                LEAVES.len()
-            ),
+            problem: format!("{first} is not there; a mailbox has {LEAVES}"),
             command: Some(format!("amq init --root {root} --agents {}", self.me())),
             serious: true,
         }]
     }
 
     fn source_path(&self, source: u32) -> Option<String> {
-        Some(self.files.file(source).ok()?.path())
+        self.files.table.read().path(source)
     }
 
     fn read(&self, at: &Location) -> Result<Record, StoreError> {
-        let read = self.message_at(at)?;
-        let twin = self.files.table.read().twins.get(&at.source).copied();
-        let named =
-            |name: &'static str, value: &Option<String>| value.clone().map(|value| (name, value));
-        let parts = texts(&read).into_iter().map(|(name, text)| Attachment {
-            name: name.to_owned(),
+        let mut read = self.message_in(&self.files.file(at.source)?)?;
+        let twins = &self.files.table.read().twins;
+        read.shown.id = queue::id_of(&read.shown.id, twins.get(&at.source));
+        let parts = read.parts.iter().map(|(name, text)| Attachment {
+            name: (*name).to_owned(),
             size: text.len() as u64,
             withheld: None,
         });
         let parts = parts.collect();
-        let message = crate::model::Message {
-            extra: [named("Type", &read.kind), named("Priority", &read.priority)]
-                .into_iter()
-                .flatten()
-                .collect(),
-            id: queue::id_of(&read.id, twin),
-            in_reply_to: read.refs.last().cloned(),
-            from: Some(read.from),
-            to: read.to,
-            time: read.created,
-            subject: read.subject,
-            thread: Some(read.thread),
-            body: read.body,
-            ..crate::model::Message::default()
-        };
-        Ok(Record { message, claim: read.claim, parts, ..Record::default() })
+        Ok(Record { message: read.shown, claim: read.claim, parts, ..Record::default() })
     }
 
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
@@ -237,19 +194,17 @@ impl Store for Amq {
     }
 
     fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
+        let read = self.message_in(&self.files.file(at.source)?)?;
+        let part = read.parts.into_iter().find(|(part, _)| *part == name);
         let missing = || StoreError::io(Path::new(name), io::ErrorKind::NotFound.into());
-        let text = texts(&self.message_at(at)?).into_iter().find(|(part, _)| *part == name);
-        let (_, text) = text.ok_or_else(missing)?;
-        Ok(Part::Bytes(Arc::from(text.into_bytes())))
+        part.map(|(_, text)| Part::Bytes(text.into_bytes().into())).ok_or_else(missing)
     }
 
     fn fits(&self, address: &str) -> Fit {
-        if self.has_mailbox(address) {
-            Fit::Plain
-        } else if message::is_handle(address) {
-            Fit::Via
-        } else {
-            Fit::No
+        match message::is_handle(address) {
+            true if self.has_mailbox(address) => Fit::Plain,
+            true => Fit::Via,
+            false => Fit::No,
         }
     }
 
@@ -273,6 +228,10 @@ impl Store for Amq {
 
     fn repeats(&self) -> bool {
         true
+    }
+
+    fn deliver(&self) -> Result<bool, StoreError> {
+        self.finish_claims()
     }
 
     fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
@@ -304,6 +263,3 @@ impl Store for Amq {
         check::check(self, verify, report)
     }
 }
-
-#[cfg(test)]
-mod tests;

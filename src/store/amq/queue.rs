@@ -1,18 +1,23 @@
-//! A queue root as files of the engine ([`crate::store::engine::files`]): what lies in the mailboxes of all
-//! agents, as far as I wrote it or it is written to me.
+//! A queue root as files of the engine ([`crate::store::engine::files`]): what lies in the mailboxes of
+//! all agents.
 //!
 //! One message may lie in several mailboxes and in `outbox/sent`: equal bytes under one id are one
-//! message, other bytes under the same id are another, whose id carries a hash.
+//! message, other bytes under the same id are another, whose id carries a hash. Who came first, by the
+//! time of the file, keeps the plain id.
+
+use std::io;
 
 use bytemuck::{Pod, Zeroable};
 use rustix::fs::FileType;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::message::{self, FILE_BYTES, Fault, Message, stem_of};
+use super::message::{self, FILE_BYTES, Fault, Message};
 use crate::model::{TWIN, hex, one_line};
 use crate::store::engine::files::{
-    self, Facts, File, Files, Format, Ids, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
+    self, Arrival, Facts, File, Files, Format, Ids, Opened, Pass, Reading, Table, Taken, What,
 };
+use crate::store::fs::Stamp;
 use crate::store::{Found, StoreError};
 
 /// What the table keeps of a message.
@@ -20,11 +25,11 @@ use crate::store::{Found, StoreError};
 #[repr(C)]
 pub struct Kept {
     /// Print of the id.
-    pub key: u64,
+    key: u64,
     /// Print of the file.
-    pub content: u64,
+    pub(super) content: u64,
     /// When it was written, in milliseconds since 1970.
-    pub time: i64,
+    time: i64,
 }
 
 impl Facts for Kept {
@@ -45,13 +50,6 @@ pub(super) fn print(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(full.first_chunk::<8>().copied().unwrap_or_default()).max(1)
 }
 
-/// A queue as one agent sees it.
-#[derive(Debug)]
-pub struct Queue {
-    /// My handle.
-    pub me: String,
-}
-
 /// Where in the queue a message lies; the place that shows it comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
@@ -67,11 +65,17 @@ pub(super) enum Place {
     Dead,
 }
 
+/// A queue as one agent sees it.
+#[derive(Debug)]
+pub struct Queue {
+    /// My handle.
+    pub me: String,
+}
+
 impl Queue {
     /// What lies in a folder of the queue.
-    pub(super) fn place(&self, folder: &str) -> Option<Place> {
-        let path = files::parts(folder);
-        let ["agents", agent, rest @ ..] = path.as_slice() else { return None };
+    pub(super) fn place(&self, folder: &[&str]) -> Option<Place> {
+        let ["agents", agent, rest @ ..] = folder else { return None };
         let mine = *agent == self.me;
         Some(match rest {
             ["inbox", "new"] if mine => Place::New,
@@ -83,43 +87,44 @@ impl Queue {
         })
     }
 
-    fn found(&self, message: Message, places: &[Place], twin: Option<[u8; 32]>) -> Found<'static> {
-        let to_me = places.iter().any(|p| matches!(p, Place::New | Place::Cur));
-        let from_me = places.contains(&Place::Sent) && message.from == self.me;
-        Found {
-            from: message.from.into(),
-            to: message.to.join(", ").into(),
-            thread: message.thread.into(),
-            id: id_of(&message.id, twin).into(),
-            time: message.created,
-            to_me,
-            from_me,
-            read: to_me.then(|| places.contains(&Place::Cur)),
-            parts: !message.labels.is_empty() || message.context.is_some(),
-            claim: message.claim.map(Box::new),
-            idempotency_key: message.idem.filter(|_| from_me).map(Into::into),
-            ..Found::default()
-        }
+    /// The place of a folder with messages.
+    fn place_of(&self, folder: &str) -> Place {
+        self.place(&files::parts(folder)).unwrap_or(Place::Theirs)
+    }
+
+    /// The files that hold the same message as this one, in the order of [`Place`].
+    pub(super) fn copies(&self, table: &Table<Kept>, n: u32) -> Vec<(Place, u32)> {
+        let Some(kept) = table.facts(n).copied() else { return Vec::new() };
+        let mut all = files::others(table, n, (0, kept.key), |other| other.content == kept.content);
+        all.push(n);
+        let mut all: Vec<_> = all.iter().map(|n| (self.place_of(table.folder(*n)), *n)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Names that lie in `new/` and in `cur/` of my mailbox: the paths of the first.
+    pub(super) fn pairs(&self, table: &Table<Kept>) -> Vec<String> {
+        let folder = |leaf: &str| table.find_folder(&format!("agents/{}/inbox/{leaf}", self.me));
+        let (Some(new), Some(cur)) = (folder("new"), folder("cur")) else { return Vec::new() };
+        let both = table.files_in(new).filter(|n| table.find(cur, table.name(*n)).is_some());
+        both.filter_map(|n| table.path(n)).collect()
     }
 }
 
 /// The id by which a message is known.
-pub(super) fn id_of(id: &str, twin: Option<[u8; 32]>) -> String {
-    twin.map_or_else(|| id.to_owned(), |hash| format!("{id}{TWIN}{}", hex(&hash)))
+pub(super) fn id_of(id: &str, twin: Option<&[u8; 32]>) -> String {
+    twin.map_or_else(|| id.to_owned(), |hash| format!("{id}{TWIN}{}", hex(hash)))
 }
 
 /// Why something is a dead letter: the reason stands in its first header.
 fn dead(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let header = text.strip_prefix("---\n").unwrap_or(&text);
-    let mut values = serde_json::Deserializer::from_str(header).into_iter::<serde_json::Value>();
+    let header = bytes.strip_prefix(b"---\n").unwrap_or(bytes);
+    let mut values = serde_json::Deserializer::from_slice(header).into_iter::<Value>();
     let header = values.next().and_then(Result::ok).unwrap_or_default();
-    let said = |name: &str| header.get(name).and_then(serde_json::Value::as_str).map(one_line);
+    let said = |name: &str| header.get(name).and_then(Value::as_str).map(one_line);
     let reason = said("failure_reason").unwrap_or("for an unknown reason".into());
-    match said("failure_detail") {
-        Some(detail) => format!("it is a dead letter: {reason}: {detail}"),
-        None => format!("it is a dead letter: {reason}"),
-    }
+    let detail = said("failure_detail").map(|detail| format!(": {detail}")).unwrap_or_default();
+    format!("it is a dead letter: {reason}{detail}")
 }
 
 impl Format for Queue {
@@ -129,21 +134,21 @@ impl Format for Queue {
 
     const TAG: [u8; 8] = *b"amqfil01";
     const LONGEST: usize = FILE_BYTES;
+    const HAS_ARRIVAL: bool = true;
 
-    fn what(&self, path: &[&str], _: FileType) -> What {
+    fn what(&self, path: &[&str], kind: FileType) -> What {
+        let place = path.split_last().and_then(|(_, folder)| self.place(folder));
+        let is_file = matches!(kind, FileType::RegularFile | FileType::Unknown);
         match path {
-            ["agents"] => What::Folder,
-            ["agents", agent, rest @ ..] if message::is_handle(agent) => match rest {
-                [] | ["inbox" | "outbox"] | ["inbox", "new" | "cur"] | ["outbox", "sent"] => {
-                    What::Folder
-                }
-                ["dlq"] | ["dlq", "new" | "cur"] if *agent == self.me => What::Folder,
-                [above @ .., name] if stem_of(name).is_some() => {
-                    let folder = format!("agents/{agent}/{}", above.join("/"));
-                    self.place(&folder).map_or(What::Nothing, |_| What::Message)
-                }
-                _ => What::Nothing,
-            },
+            ["agents", agent, ..] if !message::is_handle(agent) => What::Nothing,
+            ["agents"] | ["agents", _] | ["agents", _, "inbox" | "outbox"] => What::Folder,
+            ["agents", agent, "dlq"] if *agent == self.me => What::Folder,
+            _ if self.place(path).is_some() => What::Folder,
+            [.., name] if place.is_none() || name.starts_with('.') => What::Nothing,
+            // What others have is theirs to mend.
+            _ if place == Some(Place::Theirs) && !is_file => What::Nothing,
+            [.., name] if name.strip_suffix(".md").is_some() => What::Message,
+            _ if matches!(place, Some(Place::New | Place::Cur)) && is_file => What::Message,
             _ => What::Nothing,
         }
     }
@@ -152,35 +157,33 @@ impl Format for Queue {
         Ok(((), print(self.me.as_bytes())))
     }
 
+    fn arrival(&self, _: &str, stamp: &Stamp, _: &[u8]) -> Arrival {
+        Arrival { when: stamp.modified().millis(), is_got: false, mtime: stamp.mtime }
+    }
+
     fn read<'a>(
         &self,
         (): &(),
         opened: &'a Opened<'a, Kept>,
-    ) -> std::io::Result<Reading<Box<Message>, Kept>> {
-        let place = self.place(&opened.file.folder).unwrap_or(Place::Theirs);
+    ) -> io::Result<Reading<Box<Message>, Kept>> {
+        let place = self.place_of(&opened.file.folder);
         if place == Place::Dead {
             return Ok(Reading::refused(dead(opened.bytes)));
         }
-        let nothing = Reading { verdict: Verdict::Nothing, unfinished: false, depends: false };
+        if opened.file.name.strip_suffix(".md").is_none() {
+            // Who writes here by another name first gives it the right one in a moment.
+            let why = "it is not a message: the name of a message ends in .md";
+            return Ok(Reading::incomplete(why.into()));
+        }
         Ok(match message::parse(opened.bytes) {
             Ok(message) => {
-                let is_mine = message.from == self.me || message.to.contains(&self.me);
-                if place == Place::Theirs && !is_mine {
-                    return Ok(nothing);
-                }
-                let now = (print(message.id.as_bytes()), print(opened.bytes));
+                let now = (print(message.shown.id.as_bytes()), print(opened.bytes));
                 let same = opened.file.message().is_some_and(|old| (old.key, old.content) == now);
                 Reading::message(Box::new(message), same)
             }
-            // What others have and cannot be read is theirs to mend.
-            Err(_) if place == Place::Theirs => nothing,
-            Err(fault) => {
-                let incomplete = fault == Fault::Unfinished;
-                let refusal =
-                    Refusal { reason: fault.to_string(), incomplete, ..Refusal::default() };
-                let verdict = Verdict::Refused(refusal);
-                Reading { verdict, unfinished: incomplete, depends: false }
-            }
+            Err(_) if place == Place::Theirs => Reading::nothing(),
+            Err(Fault::Unfinished) => Reading::incomplete(Fault::Unfinished.to_string()),
+            Err(fault) => Reading::refused(fault.to_string()),
         })
     }
 
@@ -191,40 +194,49 @@ impl Format for Queue {
         taken: Taken<'a, Self>,
     ) -> Option<Found<'a>> {
         let Taken { n, opened, message, before, same } = taken;
-        let (key, content) = (print(message.id.as_bytes()), print(opened.bytes));
-        let time = message.created.millis();
+        let (key, content) = (print(message.shown.id.as_bytes()), print(opened.bytes));
+        let time = message.shown.time.millis();
         pass.table.change(n, |_, kept| *kept = Kept { key, content, time });
         let replaces = !same && before.is_some_and(|old| old.key == key);
         let ids = Ids { key: (0, key), stays: same, replaces };
         let hash = || Sha256::digest(opened.bytes).into();
-        let copies = pass.copies(n, ids, |kept| kept.content == content, hash);
-        let place = |n: &u32| self.place(pass.table.folder(*n)).unwrap_or(Place::Theirs);
-        let primary = copies.members.iter().copied().min_by_key(|n| (place(n), *n)).unwrap_or(n);
-        if primary != n {
-            pass.look([primary]);
+        let twin = pass.copies(n, ids, |kept| kept.content == content, hash).twin;
+        let copies = self.copies(pass.table, n);
+        let first = copies.first().map_or(n, |(_, first)| *first);
+        if first != n {
+            pass.look([first]);
             return None;
         }
-        let places: Vec<Place> = copies.members.iter().map(place).collect();
-        let mut found = self.found(*message, &places, copies.twin);
-        found.at = File::<Kept>::at(n, opened.bytes.len());
-        Some(found)
+        let lies = |places: &[Place]| copies.iter().any(|(place, _)| places.contains(place));
+        let to_me = lies(&[Place::New, Place::Cur]);
+        let Message { shown, parts, claim, idem, .. } = *message;
+        let from = shown.from.unwrap_or_default();
+        let from_me = lies(&[Place::Sent]) && from == self.me;
+        Some(Found {
+            at: File::<Kept>::at(n, opened.bytes.len()),
+            from: from.into(),
+            to: shown.to.join(", ").into(),
+            thread: shown.thread.unwrap_or_default().into(),
+            id: id_of(&shown.id, twin.as_ref()).into(),
+            time: shown.time,
+            to_me,
+            from_me,
+            read: to_me.then(|| lies(&[Place::Cur])),
+            parts: !parts.is_empty(),
+            claim: claim.map(Box::new),
+            idempotency_key: idem.filter(|_| from_me).map(Into::into),
+            ..Found::default()
+        })
     }
 
     /// Other files that hold the same message must be reported in its place.
     fn lost(&self, pass: &mut Pass<'_, Self>, n: u32) {
-        let Some(old) = pass.table.facts(n).copied() else { return };
-        let same = |kept: &Kept| kept.content == old.content;
-        let copies = files::others(pass.table, n, (0, old.key), same);
-        pass.look(copies);
+        let copies = self.copies(pass.table, n);
+        pass.look(copies.into_iter().map(|(_, copy)| copy).filter(|copy| *copy != n));
     }
 
     fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
         let of_others = matches!(path, ["agents", agent, ..] if *agent != self.me);
-        !of_others
-            && match self.what(path, kind) {
-                What::Folder => kind == FileType::Directory,
-                What::Message => kind == FileType::RegularFile,
-                _ => false,
-            }
+        !of_others && self.what(path, kind).is_shown(kind)
     }
 }

@@ -12,10 +12,7 @@ const NAMED: usize = 20;
 impl Ssot {
     /// See [`Store::health`](crate::store::Store::health).
     pub(super) fn health_lines(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self.files.away_line().into_iter().collect();
-        lines.extend(self.files.troubles());
-        lines.extend(self.files.unwatched_line());
-        lines
+        self.files.health_lines()
     }
 
     /// See [`Store::remarks`](crate::store::Store::remarks): what waits, what is locked, what breaks a
