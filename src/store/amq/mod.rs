@@ -28,8 +28,6 @@ use crate::model::{Attachment, Claim, Draft, Timestamp, one_line, shell_word};
 use message::{FILE_BYTES, Message};
 use queue::{Kept, Queue};
 
-/// The folders in which a message arrives, in the order in which it goes through them.
-const INBOX: [&str; 3] = ["inbox/tmp", "inbox/new", "inbox/cur"];
 /// The folders that make a mailbox.
 const LEAVES: &str = "inbox/tmp inbox/new inbox/cur outbox/sent receipts dlq/tmp dlq/new dlq/cur";
 
@@ -201,15 +199,15 @@ impl Store for Amq {
     }
 
     fn fits(&self, address: &str) -> Fit {
-        match message::is_handle(address) {
-            true if self.has_mailbox(address) => Fit::Plain,
-            true => Fit::Via,
-            false => Fit::No,
+        match self.mailbox(address) {
+            Ok(_) => Fit::Plain,
+            Err(StoreError::Unreachable(_)) => Fit::Via,
+            Err(_) => Fit::No,
         }
     }
 
     fn registered(&self, address: &str) -> bool {
-        self.has_mailbox(address)
+        self.mailbox(address).is_ok()
     }
 
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {

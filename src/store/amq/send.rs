@@ -7,9 +7,9 @@ use std::io;
 
 use serde_json::json;
 
+use super::Amq;
 use super::message::{self, FILE_BYTES, KINDS, Message, PRIORITIES, one_of};
 use super::queue::{Queue, id_of, print};
-use super::{Amq, INBOX};
 use crate::model::{self, Draft, one_line, plain_id};
 use crate::store::engine::files::{File, Folder, Put};
 use crate::store::{Prepared, Preparing, Store as _, StoreError};
@@ -42,11 +42,11 @@ fn word(header: &str, said: Option<&str>, words: &str) -> Result<Option<String>,
 fn new_thread(me: &str, to: &[String]) -> String {
     let mut all: Vec<&str> = to.iter().map(String::as_str).chain([me]).collect();
     all.sort_unstable();
-    if to.len() == 1 {
-        return format!("p2p/{}", all.join("__"));
+    let kind = if to.len() == 1 { "p2p" } else { "msgfs" };
+    if to.len() > 1 {
+        all.dedup();
     }
-    all.dedup();
-    format!("msgfs/{}", all.join("__"))
+    format!("{kind}/{}", all.join("__"))
 }
 
 impl Amq {
@@ -54,7 +54,7 @@ impl Amq {
     pub(super) fn make(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Prepared, StoreError> {
         let mut to: Vec<String> = Vec::new();
         for handle in draft.to.iter().chain(&draft.cc) {
-            self.require_mailbox(handle)?;
+            self.mailbox(handle)?;
             if !to.contains(handle) {
                 to.push(handle.clone());
             }
@@ -78,10 +78,6 @@ impl Amq {
         });
         let thread = draft.thread.clone().or_else(|| parent?.thread.clone());
         let thread = thread.unwrap_or_else(|| new_thread(self.me(), &to));
-        if thread.trim() != thread || thread.is_empty() {
-            let why = "Thread: begins or ends with white space, which no thread here does";
-            return Err(StoreError::Invalid(why.into()));
-        }
         let mut refs = answered.map(|answered| answered.refs).unwrap_or_default();
         refs.extend(draft.in_reply_to.as_deref().map(|id| plain_id(id).to_owned()));
         // An answer is later than what it answers, whatever the clocks say.
@@ -103,11 +99,9 @@ impl Amq {
             ("idem", json!(draft.idempotency_key)),
         ];
         let bytes = message::compose(header, &draft.body, with.signer);
-        message::parse(bytes.as_bytes()).map_err(|fault| match fault {
-            _ if bytes.len() > FILE_BYTES => {
-                StoreError::TooLarge("the message is larger than the 10 MiB of a file here".into())
-            }
-            fault => StoreError::Invalid(fault.to_string()),
+        message::parse(bytes.as_bytes()).map_err(|fault| match bytes.len() > FILE_BYTES {
+            true => StoreError::TooLarge(fault.to_string()),
+            false => StoreError::Invalid(fault.to_string()),
         })?;
         Ok(Prepared { to: to.join(", "), id, thread, bytes, files: Vec::new() })
     }
@@ -124,23 +118,19 @@ impl Amq {
         files.iter().find_map(|file| self.message_in(file).ok())
     }
 
-    /// Whether a handle has a mailbox here.
-    pub(super) fn has_mailbox(&self, handle: &str) -> bool {
-        message::is_handle(handle) && INBOX.iter().all(|leaf| self.leaf(handle, leaf).is_ok())
-    }
-
-    fn require_mailbox(&self, handle: &str) -> Result<(), StoreError> {
+    /// The folders in which mail for a handle arrives.
+    pub(super) fn mailbox(&self, handle: &str) -> Result<[Folder<'_, Queue>; 3], StoreError> {
         let (shown, dir) = (one_line(handle), self.files.dir.display());
         if !message::is_handle(handle) {
             return Err(StoreError::Invalid(format!(
                 "{shown:?} is not a handle: it takes lower-case letters, digits, '_' and '-'"
             )));
         }
-        if self.has_mailbox(handle) {
-            return Ok(());
-        }
-        let why = format!("{shown} has no mailbox in {dir}, and msgfs makes none for others");
-        Err(StoreError::Unreachable(why))
+        let [tmp, new, cur] = ["tmp", "new", "cur"].map(|leaf| {
+            let why = format!("{shown} has no mailbox in {dir}, and msgfs makes none for others");
+            self.leaf(handle, &format!("inbox/{leaf}")).map_err(|_| StoreError::Unreachable(why))
+        });
+        Ok([tmp?, new?, cur?])
     }
 
     /// Puts a message into the mailboxes of all recipients, and my copy into `outbox/sent`.
@@ -157,11 +147,9 @@ impl Amq {
         let sent = self.leaf(self.me(), "outbox/sent")?;
         let mut staged = Vec::new();
         for to in prepared.to.split(", ") {
-            self.require_mailbox(to)?;
-            let [tmp, new, cur] = INBOX.map(|leaf| self.leaf(to, leaf));
-            let (tmp, new) = (tmp?, new?);
+            let [tmp, new, cur] = self.mailbox(to)?;
             // In this order: files go from new to cur, and one that was claimed must not come back.
-            if !holds(&new)? && !holds(&cur?)? {
+            if !holds(&new)? && !holds(&cur)? {
                 staged.push((tmp, new));
             }
         }

@@ -309,7 +309,7 @@ fn a_name_in_new_and_in_cur_is_told_and_left_alone() {
         let same = body == "hi\n";
         assert_eq!(books.messages.len(), if same { 1 } else { 2 });
         let new = bob.files.table.read().find_path("agents/bob/inbox/new/m.md").unwrap();
-        let at = files::File::<Kept>::at(new, 1);
+        let at = Known::<Kept>::at(new, 1);
         assert_eq!(bob.tell(&at, true).unwrap(), same);
         assert_eq!(root.names("agents/bob/inbox/new"), ["m.md"]);
         assert!(root.names("agents/bob/receipts").is_empty());
