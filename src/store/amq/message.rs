@@ -104,10 +104,6 @@ impl<'a> Members<'a> {
         self.text(name)?.ok_or_else(|| wrong(format!("there is no {name}")))
     }
 
-    fn one_of(&self, name: &str, words: &str) -> Result<Option<String>, Fault> {
-        self.text(name)?.map(|word| one_of(name, word, words).map_err(Fault::Wrong)).transpose()
-    }
-
     fn parts(&self) -> Result<Vec<(&'static str, String)>, Fault> {
         let labels = self.texts("labels")?;
         let labels = labels.iter().map(|label| format!("{}\n", one_line(label))).collect();
@@ -122,12 +118,14 @@ impl<'a> Members<'a> {
 }
 
 /// A word, if it is one of these.
-pub fn one_of(name: &str, word: String, words: &str) -> Result<String, String> {
-    if words.split(' ').any(|known| known == word) {
-        return Ok(word);
+pub fn one_of(name: &str, word: Option<String>, words: &str) -> Result<Option<String>, String> {
+    match word {
+        Some(other) if words.split(' ').all(|word| word != other) => {
+            let words = words.replace(' ', ", ");
+            Err(format!("{name} is {:?}, which is none of {words}", one_line(&other)))
+        }
+        word => Ok(word),
     }
-    let words = words.replace(' ', ", ");
-    Err(format!("{name} is {:?}, which is none of {words}", one_line(&word)))
 }
 
 /// What a signature covers.
@@ -205,8 +203,8 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Fault> {
         return Err(wrong("thread begins or ends with white space"));
     }
     let refs = members.texts("refs")?;
-    let kind = members.one_of("kind", KINDS)?;
-    let priority = members.one_of("priority", PRIORITIES)?;
+    let kind = one_of("kind", members.text("kind")?, KINDS).map_err(wrong)?;
+    let priority = one_of("priority", members.text("priority")?, PRIORITIES).map_err(wrong)?;
     let extra = [("Type", kind.clone()), ("Priority", priority)];
     let shown = model::Message {
         time: parse_time(&created)

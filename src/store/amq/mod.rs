@@ -48,11 +48,9 @@ impl Amq {
     pub fn open(spec: &Spec) -> Result<Self, StoreError> {
         let me = spec.as_me.clone().unwrap_or_else(|| spec.me.to_ascii_lowercase());
         if !message::is_handle(&me) {
-            return Err(StoreError::Invalid(format!(
-                "{:?} is not a handle of AMQ (lower-case letters, digits, '_' and '-'); set me in its \
-                 [[store]]",
-                one_line(&me)
-            )));
+            let (me, grammar) = (one_line(&me), Kind::Amq.grammar());
+            let why = format!("{me:?} is no handle: {grammar}; set me in its [[store]]");
+            return Err(StoreError::Invalid(why));
         }
         let files = Files::new(spec.dir.clone(), Queue { me });
         Ok(Self { name: spec.name.clone(), files, claiming: Mutex::at(Level::Store, ()) })
@@ -176,8 +174,8 @@ impl Store for Amq {
 
     fn read(&self, at: &Location) -> Result<Record, StoreError> {
         let mut read = self.message_in(&self.files.file(at.source)?)?;
-        let twins = &self.files.table.read().twins;
-        read.shown.id = queue::id_of(&read.shown.id, twins.get(&at.source));
+        let twin = self.files.table.read().twins.get(&at.source).copied();
+        read.shown.id = queue::id_of(&read.shown.id, twin.as_ref());
         let parts = read.parts.iter().map(|(name, text)| Attachment {
             name: (*name).to_owned(),
             size: text.len() as u64,

@@ -32,12 +32,6 @@ fn reply_subject(subject: &str) -> String {
     }
 }
 
-/// A word of the draft, if it is one of these.
-fn word(header: &str, said: Option<&str>, words: &str) -> Result<Option<String>, StoreError> {
-    let said = said.map(|said| one_of(header, said.to_ascii_lowercase(), words));
-    said.transpose().map_err(StoreError::Invalid)
-}
-
 /// The thread of a first message between these.
 fn new_thread(me: &str, to: &[String]) -> String {
     let mut all: Vec<&str> = to.iter().map(String::as_str).chain([me]).collect();
@@ -69,10 +63,14 @@ impl Amq {
             return Err(StoreError::io(&self.files.dir, error));
         }
         let asked = answered.as_ref().and_then(|answered| answered.kind.as_deref());
-        let kind = word("Type", draft.kind.as_deref(), KINDS)?
-            .or_else(|| asked.map(|kind| answering(kind).to_owned()));
+        let word = |name: &str, said: &Option<String>, words: &str| {
+            one_of(name, said.as_ref().map(|said| said.to_ascii_lowercase()), words)
+                .map_err(StoreError::Invalid)
+        };
+        let kind = word("Type", &draft.kind, KINDS)?;
+        let kind = kind.or_else(|| asked.map(|kind| answering(kind).to_owned()));
         let normal = kind.as_ref().map(|_| "normal".to_owned());
-        let priority = word("Priority", draft.priority.as_deref(), PRIORITIES)?.or(normal);
+        let priority = word("Priority", &draft.priority, PRIORITIES)?.or(normal);
         let subject = draft.subject.clone().or_else(|| {
             parent.map(|parent| reply_subject(parent.subject.as_deref().unwrap_or_default()))
         });
