@@ -168,6 +168,12 @@ def ssot(world) -> Iterator[Row]:
     return indexed(world, kind, world.sizes.ssot_messages, 0)
 
 
+def amq(world) -> Iterator[Row]:
+    """The same for the messages of an AMQ root."""
+    kind = Kind("amq", "records.py", "read", "AMQ message", "bob")
+    return indexed(world, kind, world.sizes.amq_messages, world.sizes.amq_messages)
+
+
 def indexed(world, kind: Kind, count: int, unread: int) -> Iterator[Row]:
     """First index, mounting again, and memory."""
     where, repeat = world.fresh(), min(world.sizes.repeat, 3)

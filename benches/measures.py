@@ -40,13 +40,14 @@ class Sizes:
     amp_files: int = 100_000
     atsf_messages: int = 200_000
     ssot_messages: int = 10_000
+    amq_messages: int = 100_000
     repeat: int = 5
 
     @classmethod
     def quick(cls) -> "Sizes":
         """Enough to see that every measurement still works, not enough to learn anything."""
         return cls(records=5_000, folder=1_000, opens=50, sends=50, appends=20, letters=200,
-                   amp_files=500, atsf_messages=1_000, ssot_messages=400, repeat=1)
+                   amp_files=500, atsf_messages=1_000, ssot_messages=400, amq_messages=500, repeat=1)
 
 
 class World:
@@ -327,4 +328,5 @@ ALL: dict[str, Callable[[World], Iterator[Row]]] = {
     "index": index, "remount": remount, "memory": memory, "changed": changed, "folder": folder,
     "open": opening, "send": sending, "latency": latency, "idle": idle,
     "agentazall": kinds.agentazall, "amp": kinds.amp, "atsf": kinds.atsf, "ssot": kinds.ssot,
+    "amq": kinds.amq,
 }

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Makes ATSF threads and SSOT folders for measuring: the same bytes for the same arguments.
+"""Makes ATSF threads, SSOT folders and AMQ roots for measuring: the same bytes for the same arguments.
 
     records.py atsf PROJECT COUNT    threads of 200 messages in PROJECT/.agent, COUNT messages in all
     records.py ssot DIR COUNT        COUNT task records, a dispatch, a result, a request and a verdict a task
+    records.py amq ROOT COUNT        a queue of bob, with COUNT unread messages of ten others
     records.py read DIR              reads and parses every message below DIR, as a plain program does;
                                      prints the count, the bytes and the seconds as JSON
 """
@@ -107,15 +108,34 @@ def ssot(folder: Path, count: int) -> None:
                 "protocol_version": "AMP/1.0"}, indent=2) + "\n")
 
 
+def amq(root: Path, count: int) -> None:
+    """Mailboxes as the queue's program makes them, and mail to bob."""
+    rng = random.Random(1)
+    leaves = ("inbox/tmp", "inbox/new", "inbox/cur", "outbox/sent", "receipts", "dlq/tmp", "dlq/new", "dlq/cur")
+    for leaf in leaves:
+        (root / "agents/bob" / leaf).mkdir(parents=True)
+    for number in range(count):
+        millis, sender = (START + number * 60) * 1000, f"agent{number % 10}"
+        ident = f"{iso(millis).replace(':', '-')}_pid1_{number:08x}"
+        header = {"schema": 1, "id": ident, "from": sender, "to": ["bob"], "thread": f"p2p/{sender}__bob",
+                  "subject": words(rng, 2, 5), "created": iso(millis), "priority": "normal", "kind": "status"}
+        (root / f"agents/bob/inbox/new/{ident}.md").write_text(
+            f"---json\n{json.dumps(header, indent=2)}\n---\n{words(rng, 20, 120)}\n")
+
+
 def read(top: Path) -> None:
     """Reads and parses all messages and keeps them, as a program without an index must."""
     start, size, kept = time.perf_counter(), 0, []
     for folder, _, names in os.walk(top):
         for name in names:
-            if name.endswith(".jsonl") or "/messages/" in folder:
+            if name.endswith((".jsonl", ".md")) or "/messages/" in folder:
                 with open(os.path.join(folder, name), "rb") as file:
                     data = file.read()
                 size += len(data)
+                if name.endswith(".md"):
+                    header, _, body = data.removeprefix(b"---json\n").partition(b"\n---\n")
+                    kept.append((json.loads(header), body))
+                    continue
                 kept.extend(map(json.loads, data.splitlines()) if name.endswith("l") else [json.loads(data)])
     print(json.dumps({"count": len(kept), "bytes": size, "seconds": time.perf_counter() - start}))
 
@@ -126,6 +146,8 @@ if __name__ == "__main__":
             atsf(Path(project), int(count))
         case ["ssot", folder, count]:
             ssot(Path(folder), int(count))
+        case ["amq", root, count]:
+            amq(Path(root), int(count))
         case ["read", folder]:
             read(Path(folder))
         case _:

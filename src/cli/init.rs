@@ -40,7 +40,8 @@ const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is co
 # unknown_recipient = "accept"
 
 # Stores. Without any: the SAMP store at its default place, an AgentAZAll mailbox where
-# $AGENTAZALL_CONFIG or $AGENTAZALL_ROOT says, and an AMP home at $AMP_DIR or ~/.agent-messaging.
+# $AGENTAZALL_CONFIG or $AGENTAZALL_ROOT says, an AMP home at $AMP_DIR or ~/.agent-messaging, and an
+# AMQ root at $AM_ROOT.
 # [[store]]
 # name = "work"                      # default: the kind
 # kind = "samp"
@@ -65,6 +66,11 @@ const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is co
 # kind = "ssot"
 # dir = "~/sync/ssot"
 # me = "executor"                    # a role; default: who I am
+
+# [[store]]
+# kind = "amq"
+# dir = "~/src/project/.agent-mail/collab"    # the folder of agents/
+# me = "bob"                         # a handle; default: who I am
 "#;
 
 /// The configuration to write: with what is found on this machine, commented out, because it is used

@@ -213,6 +213,7 @@ pub fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, PathError> 
                 None => Err(PathError::NoHome { variable: "AMP_DIR" }),
             },
         },
+        Kind::Amq => Ok(named("AM_ROOT")),
         Kind::Atsf | Kind::Ssot => Ok(None),
     }
 }
@@ -223,6 +224,7 @@ pub(super) fn variables(kind: Kind) -> Option<&'static str> {
         Kind::Samp => Some("$AGENT_MESSAGE_DIR"),
         Kind::AgentAzall => Some("$AGENTAZALL_CONFIG or $AGENTAZALL_ROOT"),
         Kind::Amp => Some("$AMP_DIR"),
+        Kind::Amq => Some("$AM_ROOT"),
         Kind::Atsf | Kind::Ssot => None,
     }
 }
@@ -234,6 +236,7 @@ pub(super) fn found(kind: Kind, env: &Env) -> Option<PathBuf> {
     let there = match kind {
         Kind::Samp | Kind::Atsf | Kind::Ssot => false,
         Kind::AgentAzall => dir.is_file() || dir.join("config.json").is_file(),
+        Kind::Amq => dir.join("agents").is_dir(),
         // Who set the variable may mean one agent's own folder.
         Kind::Amp => {
             if env.var("AMP_DIR").is_some() {

@@ -70,7 +70,7 @@ impl StoreEntry {
         // The variable by which this format's programs are told who they are.
         let variable = match self.kind {
             Kind::AgentAzall => env.var("AGENTAZALL_AGENT"),
-            Kind::Samp | Kind::Amp | Kind::Atsf | Kind::Ssot => None,
+            Kind::Samp | Kind::Amp | Kind::Atsf | Kind::Ssot | Kind::Amq => None,
         };
         Spec {
             name: self.name.clone(),

@@ -16,11 +16,14 @@ pub enum Kind {
     Atsf,
     /// AMP/1.0: task records between roles, a file a message in a shared folder (SSOT).
     Ssot,
+    /// AMQ: a Maildir per agent below one root, with a header of JSON on each message.
+    Amq,
 }
 
 impl Kind {
     /// Every kind, in the order in which they are listed to people.
-    pub const ALL: &[Self] = &[Self::Samp, Self::AgentAzall, Self::Amp, Self::Atsf, Self::Ssot];
+    pub const ALL: &[Self] =
+        &[Self::Samp, Self::AgentAzall, Self::Amp, Self::Atsf, Self::Ssot, Self::Amq];
 
     /// The word used in configuration, paths and header lines.
     pub const fn as_str(self) -> &'static str {
@@ -30,6 +33,7 @@ impl Kind {
             Self::Amp => "amp",
             Self::Atsf => "atsf",
             Self::Ssot => "ssot",
+            Self::Amq => "amq",
         }
     }
 
@@ -48,6 +52,10 @@ impl Kind {
             }
             Self::Atsf => "in an ATSF thread one writes to user or agent",
             Self::Ssot => "a task record goes to admin, coordinator, executor or reviewer",
+            Self::Amq => {
+                "an AMQ handle takes lower-case letters, digits, '_' and '-', and has a mailbox in \
+                 the queue"
+            }
         }
     }
 
@@ -61,7 +69,7 @@ impl Kind {
     /// [`Commands`](super::Commands).
     pub const fn commands(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Samp | Self::AgentAzall | Self::Amp | Self::Atsf => &[],
+            Self::Samp | Self::AgentAzall | Self::Amp | Self::Atsf | Self::Amq => &[],
             Self::Ssot => {
                 &[("resume TASK", "lift the lock or the suspension of a task; works only as admin")]
             }

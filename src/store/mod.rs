@@ -3,6 +3,7 @@
 mod about;
 pub mod agentazall;
 pub mod amp;
+pub mod amq;
 mod aside;
 pub mod atsf;
 pub mod below;
@@ -188,5 +189,6 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
         Kind::Amp => amp::open(spec)?,
         Kind::Atsf => Arc::new(atsf::Atsf::open(spec)?),
         Kind::Ssot => ssot::open(spec)?,
+        Kind::Amq => amq::open(spec)?,
     })
 }

@@ -8,7 +8,7 @@ mod left;
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
@@ -128,6 +128,16 @@ impl<D: AsFd> Slot<D> {
         Ok(file)
     }
 
+    /// Writes a new file that has no name yet; on disk when it returns.
+    ///
+    /// # Errors
+    /// As the system gave it; then nothing new is there.
+    pub fn stage(self, mode: u32, bytes: &[u8]) -> io::Result<Staged<D>> {
+        let staged = Staged(self);
+        staged.0.write(mode, |file| file.write_all(bytes))?;
+        Ok(staged)
+    }
+
     fn rename(&self) -> io::Result<()> {
         let rename = || rustix::fs::renameat(&self.dir, &self.temp, &self.dir, &self.name);
         Ok(retry_on_intr(rename)?)
@@ -135,6 +145,27 @@ impl<D: AsFd> Slot<D> {
 
     fn clean(&self) {
         let _ = rustix::fs::unlinkat(&self.dir, &self.temp, AtFlags::empty());
+    }
+}
+
+/// A file that was written and has no name yet. It is removed with this, unless it got one.
+#[derive(Debug)]
+pub struct Staged<D: AsFd>(Slot<D>);
+
+impl<D: AsFd> Staged<D> {
+    /// Gives it its name in another folder of the same file system.
+    ///
+    /// # Errors
+    /// As [`move_between`].
+    pub fn publish(&self, into: impl AsFd) -> io::Result<()> {
+        let Slot { dir, name, temp } = &self.0;
+        move_between((dir, temp), (into, name))
+    }
+}
+
+impl<D: AsFd> Drop for Staged<D> {
+    fn drop(&mut self) {
+        self.0.clean();
     }
 }
 
@@ -156,26 +187,43 @@ fn times(stat: &rustix::fs::Stat) -> rustix::fs::Timestamps {
 /// # Errors
 /// `AlreadyExists` if something has it, else as the system gave it.
 pub fn move_new(dir: impl AsFd, from: &Path, to: &Path) -> io::Result<()> {
-    let dir = dir.as_fd();
-    let rename = || rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE);
+    move_between((&dir, from), (&dir, to))
+}
+
+/// The same into another folder.
+///
+/// # Errors
+/// As [`move_new`].
+pub fn move_between(
+    (from_dir, from): (impl AsFd, &Path),
+    (to_dir, to): (impl AsFd, &Path),
+) -> io::Result<()> {
+    let (from_dir, to_dir) = (from_dir.as_fd(), to_dir.as_fd());
+    let rename = || rustix::fs::renameat_with(from_dir, from, to_dir, to, RenameFlags::NOREPLACE);
     match retry_on_intr(rename) {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => move_without_flag(dir, from, to),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            move_without_flag((from_dir, from), (to_dir, to))
+        }
         other => Ok(other?),
     }
 }
 
 /// The same on file systems that cannot refuse to replace: a second name for a file is exclusive, and
 /// a folder replaces nothing but an empty folder.
-fn move_without_flag(dir: impl AsFd, from: &Path, to: &Path) -> io::Result<()> {
-    let look = |path| rustix::fs::statat(&dir, path, AtFlags::SYMLINK_NOFOLLOW);
-    if FileType::from_raw_mode(look(from)?.st_mode) == FileType::Directory {
-        if look(to).is_ok() {
+fn move_without_flag(
+    (from_dir, from): (impl AsFd, &Path),
+    (to_dir, to): (impl AsFd, &Path),
+) -> io::Result<()> {
+    let look = |dir: BorrowedFd<'_>, path| rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW);
+    let was = look(from_dir.as_fd(), from)?;
+    if FileType::from_raw_mode(was.st_mode) == FileType::Directory {
+        if look(to_dir.as_fd(), to).is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        return Ok(rustix::fs::renameat(&dir, from, &dir, to)?);
+        return Ok(rustix::fs::renameat(from_dir, from, to_dir, to)?);
     }
-    rustix::fs::linkat(&dir, from, &dir, to, AtFlags::empty())?;
-    Ok(rustix::fs::unlinkat(&dir, from, AtFlags::empty())?)
+    rustix::fs::linkat(&from_dir, from, to_dir, to, AtFlags::empty())?;
+    Ok(rustix::fs::unlinkat(from_dir, from, AtFlags::empty())?)
 }
 
 /// Replaces a file by one with these contents; on disk, with its name, when it returns.
@@ -233,12 +281,32 @@ mod tests {
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         std::fs::write(&a, "a").unwrap();
         std::fs::write(&b, "b").unwrap();
-        assert!(move_without_flag(CWD, &a, &b).is_err());
+        assert!(move_without_flag((CWD, &a), (CWD, &b)).is_err());
         assert_eq!(std::fs::read(&b).unwrap(), b"b");
-        move_without_flag(CWD, &a, &dir.path().join("c")).unwrap();
+        move_without_flag((CWD, &a), (CWD, &dir.path().join("c"))).unwrap();
         assert_eq!(names(dir.path()), ["b", "c"]);
         std::fs::create_dir(&a).unwrap();
-        assert!(move_without_flag(CWD, &a, &b).is_err());
+        assert!(move_without_flag((CWD, &a), (CWD, &b)).is_err());
+    }
+
+    #[test]
+    fn what_is_staged_is_named_once_or_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let [tmp, new] = ["tmp", "new"].map(|name| {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            rustix::fs::open(dir.path().join(name), OFlags::PATH, Mode::empty()).unwrap()
+        });
+        let stage = |text: &[u8]| Slot::below(&tmp, "a").unwrap().stage(0o600, text).unwrap();
+        let (one, two) = (stage(b"one"), stage(b"two"));
+        assert_eq!(
+            (names(&dir.path().join("tmp")).len(), names(&dir.path().join("new")).len()),
+            (2, 0)
+        );
+        one.publish(&new).unwrap();
+        assert_eq!(two.publish(&new).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        drop((one, two));
+        assert!(names(&dir.path().join("tmp")).is_empty());
+        assert_eq!(std::fs::read(dir.path().join("new/a")).unwrap(), b"one");
     }
 
     #[test]

@@ -113,6 +113,7 @@ fn io_errno(e: &std::io::Error) -> i32 {
         ErrorKind::StorageFull => libc::ENOSPC,
         ErrorKind::ReadOnlyFilesystem => libc::EROFS,
         ErrorKind::FileTooLarge => libc::EFBIG,
+        ErrorKind::CrossesDevices => libc::EXDEV,
         _ => libc::EIO,
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::amq::{self, Queue};
 use crate::common::agz::{DAY, Letter, Tree, put};
 use crate::common::amp::{Home, Msg};
 use crate::common::samp::{self, T0};
@@ -24,8 +25,8 @@ pub(crate) struct Kind {
 }
 
 /// A store of each kind.
-pub(crate) fn all() -> [Kind; 5] {
-    [samp_store(), agentazall_store(), amp_store(), atsf_store(), ssot_store()]
+pub(crate) fn all() -> [Kind; 6] {
+    [samp_store(), agentazall_store(), amp_store(), atsf_store(), ssot_store(), amq_store()]
 }
 
 fn samp_store() -> Kind {
@@ -100,6 +101,20 @@ fn atsf_store() -> Kind {
         });
         put(&thread.join("thread.json"), format!("{meta:#}\n"));
         thread.join("messages.jsonl")
+    };
+    Kind { bed, dir, deliver: Box::new(deliver) }
+}
+
+fn amq_store() -> Kind {
+    let bed = Bed::new();
+    let queue = Queue::new(&bed, &["alice", "bob", "bar"]);
+    bed.config(&format!("{}me = \"bob\"\n", queue.store()));
+    let dir = queue.root;
+    let root = dir.clone();
+    let deliver = move |n| {
+        let (path, text) = amq::mail(n);
+        put(&root.join(&path), text);
+        root.join(path)
     };
     Kind { bed, dir, deliver: Box::new(deliver) }
 }
@@ -222,6 +237,12 @@ fn s170_amp() {
 #[test]
 fn s170_atsf() {
     follow(&atsf_store(), true);
+}
+
+/// S170: a queue root.
+#[test]
+fn s170_amq() {
+    follow(&amq_store(), true);
 }
 
 /// S170: a folder of task records.

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::common::proc::Running;
 use crate::common::{Bed, Mount, agz, amp, samp, wait_for};
-use crate::{atsf, ssot};
+use crate::{amq, atsf, ssot};
 
 /// Two threads send numbered messages as fast as they can and note which `close` returned 0; a third
 /// removes messages from `inbox/` and notes that. A failed call is never repeated: its outcome is
@@ -216,6 +216,17 @@ fn s55_amp() {
     let home = amp::Home::new(&bed);
     let sides = [("bar", "alice"), ("alice", "bar")].map(|(me, other)| {
         Side::new(&bed, me, &home.store(), &format!("outbox/{other}"), "TOKEN\n")
+    });
+    loop_of(&bed, &sides, 25);
+}
+
+/// S35, S55: AMQ.
+#[test]
+fn s55_amq() {
+    let bed = Bed::new();
+    let queue = amq::Queue::new(&bed, &["foo", "bar"]);
+    let sides = [("foo", "bar"), ("bar", "foo")].map(|(me, other)| {
+        Side::new(&bed, me, &queue.store(), &format!("outbox/{other}"), "TOKEN\n")
     });
     loop_of(&bed, &sides, 25);
 }

@@ -17,6 +17,7 @@
 
 mod agentazall;
 mod amp;
+mod amq;
 mod arrival;
 mod atsf;
 mod attachments;

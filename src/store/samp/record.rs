@@ -6,11 +6,11 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::model::{Claim, ClaimScope, Covered, PublicKey};
+use crate::model::Claim;
 use crate::store::Signer;
 use crate::store::text::canonical::{self, Hashed, Id, SIGNATURE_CONTEXT};
 use crate::store::text::json::{self, JsonError, RawStr, Value};
-use crate::store::text::pytext;
+use crate::store::text::{pytext, signature};
 
 /// Why a line is not delivered as a message. One sentence for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -186,37 +186,7 @@ fn seconds(value: Option<Value<'_>>) -> Result<i64, RecordError> {
 /// `sig` is the base64 of 64 bytes, `pub` that of the 32 bytes of the key; a record without `pub`
 /// names no key, and the one pinned for its sender decides.
 pub fn claim(line: &str) -> Option<Claim> {
-    let (mut sig, mut key) = (None, None);
-    json::members(line, |name, value| match &*name.to_text() {
-        "sig" => sig = Some(value),
-        "pub" => key = Some(value),
-        _ => {}
-    })
-    .ok()?;
-    let sig = sig?;
-    let malformed = |what: &str| Some(Claim::Malformed(what.to_owned()));
-    let Some(signature) = base64_bytes::<64>(sig) else {
-        return malformed("the member \"sig\" is not the base64 of 64 bytes");
-    };
-    let key = match key.map(base64_bytes::<32>) {
-        None => None,
-        Some(Some(bytes)) => Some(PublicKey(bytes)),
-        Some(None) => return malformed("the member \"pub\" is not the base64 of 32 bytes"),
-    };
-    let Some(covered) = canonical::signed_bytes(line) else {
-        return malformed(
-            "the record is signed but holds what no signature can cover: half a surrogate pair, \
-             a body that is not a string, or arrays nested too deeply",
-        );
-    };
-    let covered = Covered::one(covered);
-    Some(Claim::Signed { key, signature, covered, scope: ClaimScope::Whole })
-}
-
-/// The bytes that a string spells in padded base64, if there are exactly `N`.
-fn base64_bytes<const N: usize>(value: Value<'_>) -> Option<[u8; N]> {
-    let Value::String(text) = value else { return None };
-    BASE64.decode(text.to_text().as_bytes()).ok()?.try_into().ok()
+    signature::claim(line, || canonical::signed_bytes(line))
 }
 
 /// A record to be written.

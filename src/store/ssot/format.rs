@@ -249,13 +249,6 @@ impl Format for Tasks {
         files.check_store(verify, report)
     }
 
-    fn health(files: &Ssot) -> Vec<String> {
-        let mut lines: Vec<String> = files.away_line().into_iter().collect();
-        lines.extend(files.troubles());
-        lines.extend(files.unwatched_line());
-        lines
-    }
-
     fn remarks(files: &Ssot) -> Vec<String> {
         files.remark_lines(Timestamp::now())
     }

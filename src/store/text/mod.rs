@@ -5,5 +5,6 @@ pub mod canonical;
 pub mod json;
 pub mod number;
 pub mod pytext;
+pub mod signature;
 pub mod strict;
 pub mod time;

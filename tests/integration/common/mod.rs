@@ -112,6 +112,7 @@ impl Bed {
             .env_remove("AGENTAZALL_AGENT")
             .env_remove("AMP_DIR")
             .env_remove("AMP_PROVIDER_DOMAIN")
+            .env_remove("AM_ROOT")
             .env_remove("RUST_LOG")
             .env_remove("NOTIFY_SOCKET");
         for (k, v) in &self.env {

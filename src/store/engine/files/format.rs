@@ -122,6 +122,17 @@ impl<M, F: Default> Reading<M, F> {
         let verdict = Verdict::Refused(Refusal { reason, ..Refusal::default() });
         Self { verdict, unfinished: false, depends: false }
     }
+
+    /// Not a message yet, for this reason.
+    pub fn incomplete(reason: String) -> Self {
+        let refusal = Refusal { reason, incomplete: true, ..Refusal::default() };
+        Self { verdict: Verdict::Refused(refusal), unfinished: true, depends: false }
+    }
+
+    /// Nothing to be reported.
+    pub fn nothing() -> Self {
+        Self { verdict: Verdict::Nothing, unfinished: false, depends: false }
+    }
 }
 
 /// A message that is about to be reported.
@@ -228,7 +239,9 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
     ) -> Result<(), StoreError>;
 
     /// See [`Store::health`](crate::store::Store::health).
-    fn health(files: &Files<Self>) -> Vec<String>;
+    fn health(files: &Files<Self>) -> Vec<String> {
+        files.usual_health()
+    }
 
     /// See [`Store::remarks`](crate::store::Store::remarks).
     fn remarks(_files: &Files<Self>) -> Vec<String> {

@@ -5,7 +5,8 @@
 //!   changed, or gone.
 //! - `scan`: reading what changed, on all cores, and reporting it; waiting for half-written files.
 //! - `table`: every file ever seen, and how that is saved. `copies`: those with one id.
-//! - `store`: what of it a store is asked. `open`: one file by its number. `raw`, `watch`, `visit`: what `raw/` shows, which folders tell of
+//! - `store`: what a store is asked. `open`: one file by its number. `put`: new files. `raw`, `watch`,
+//!   `visit`: what `raw/` shows, which folders tell of
 //!   news, the walk of `msgfs check`.
 //!
 //! Rules that hold for every format:
@@ -22,6 +23,7 @@ mod copies;
 mod format;
 mod look;
 mod open;
+mod put;
 mod raw;
 mod scan;
 mod store;
@@ -39,6 +41,7 @@ pub use self::format::{
 };
 pub use self::look::Dirs;
 pub use self::open::File;
+pub use self::put::{Folder, Put};
 pub use self::scan::Pass;
 pub use self::table::{Facts, Flags, Row, Table, stamp_print};
 pub use self::visit::{Visit, names, violation};
@@ -112,6 +115,14 @@ impl<F: Format> Files<F> {
         *memory = with;
         self.format.restored(&table);
         *self.table.write() = table;
+    }
+
+    /// What is wrong with the folder and what lies in it, in words.
+    pub fn usual_health(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.away_line().into_iter().collect();
+        lines.extend(self.troubles());
+        lines.extend(self.unwatched_line());
+        lines
     }
 
     /// What is wrong with single files, in words.

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::*;
+use crate::model::{ClaimScope, Covered, PublicKey};
 use crate::store::samp::alias::{LogName, classify};
 
 /// The id vectors: the line, the expected id and the expected canonical form.

@@ -1,0 +1,134 @@
+//! AMQ (Agent Message Queue): a Maildir per agent below one root, with a header of JSON on each message
+//! (docs/formats/amq.md).
+//!
+//! - [`message`]: one file. [`queue`]: a root as files of the engine.
+//! - `send`: new messages. `claim`: telling that one was read. `check`: `msgfs check`.
+
+mod check;
+mod claim;
+pub mod message;
+pub mod queue;
+mod send;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::engine::files::{File as Known, Files, Folder};
+use super::{
+    About, Deliveries, Fit, Kind, Location, Marks, Outgoing, Part, Parts, Prepared, Preparing,
+    Spec, Store, StoreError, fs,
+};
+use crate::model::{Draft, one_line};
+use message::{FILE_BYTES, Message};
+use queue::{Kept, Queue};
+
+/// The folders that make a mailbox.
+const LEAVES: &str = "inbox/tmp inbox/new inbox/cur outbox/sent receipts dlq/tmp dlq/new dlq/cur";
+
+/// A queue, read and written as one agent.
+type Amq = Files<Queue>;
+
+/// Opens a queue root. Nothing is made.
+///
+/// # Errors
+/// If my name cannot be a handle.
+pub fn open(spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(Arc::new(Amq::open(spec)?))
+}
+
+impl Amq {
+    fn open(spec: &Spec) -> Result<Self, StoreError> {
+        let me = spec.as_me.clone().unwrap_or_else(|| spec.me.to_ascii_lowercase());
+        if !message::is_handle(&me) {
+            let (me, grammar) = (one_line(&me), Kind::Amq.grammar());
+            let why = format!("{me:?} is no handle: {grammar}; set me in its [[store]]");
+            return Err(StoreError::Invalid(why));
+        }
+        let about = About {
+            // The file has the header besides.
+            max_body: (FILE_BYTES - (64 << 10)) as u64,
+            ..About::new(spec, &me, &spec.dir)
+        };
+        Ok(Self::new(about, Queue::new(me)))
+    }
+
+    /// The message in a file, if it still is what it was.
+    fn message_in(&self, file: &Known<Kept>) -> Result<Message, StoreError> {
+        let (_, bytes) = self.bytes(file, FILE_BYTES)?;
+        let known = file.message().is_none_or(|kept| kept.content == queue::print(&bytes));
+        message::parse(&bytes).ok().filter(|_| known).ok_or(StoreError::Moved)
+    }
+
+    /// Opens a folder of a mailbox.
+    fn leaf(&self, agent: &str, leaf: &str) -> Result<Folder<'_, Queue>, StoreError> {
+        self.folder(&format!("agents/{agent}/{leaf}"))
+    }
+
+    /// Folders of my mailbox that are missing.
+    fn missing(&self) -> impl Iterator<Item = String> {
+        let missing = LEAVES.split(' ').filter(|leaf| self.leaf(self.me(), leaf).is_err());
+        missing.map(|leaf| format!("agents/{}/{leaf}", self.me()))
+    }
+}
+
+impl Outgoing for Amq {
+    fn fits(&self, address: &str) -> Fit {
+        match self.mailbox(address) {
+            Ok(_) => Fit::Plain,
+            Err(StoreError::Unreachable(_)) => Fit::Via,
+            Err(_) => Fit::No,
+        }
+    }
+
+    fn registered(&self, address: &str) -> bool {
+        self.mailbox(address).is_ok()
+    }
+
+    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
+        Ok(vec![self.make(draft, with)?])
+    }
+
+    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
+        let dir = &self.about.dir;
+        // The message goes to the recipient and to my own folder.
+        fs::room_for(dir, bytes.saturating_mul(2)).map_err(|e| StoreError::io(dir, e))
+    }
+
+    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
+        self.deliver_prepared(message)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        // An append is on disk when it returns.
+        Ok(())
+    }
+}
+
+impl Deliveries for Amq {
+    fn deliver(&self) -> Result<bool, StoreError> {
+        self.finish_claims()
+    }
+
+    fn written(&self) -> Vec<PathBuf> {
+        vec![self.about.dir.join(format!("agents/{}/{}", self.me(), claim::CLAIMS))]
+    }
+}
+
+impl Marks for Amq {
+    fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
+        if read { self.claim(at) } else { Ok(false) }
+    }
+}
+
+impl Parts for Amq {
+    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
+        let read = self.message_in(&self.file(at.source)?)?;
+        let part = read.parts.into_iter().find(|(part, _)| *part == name);
+        let missing = || StoreError::io(Path::new(name), io::ErrorKind::NotFound.into());
+        part.map(|(_, text)| Part::Bytes(text.into_bytes().into())).ok_or_else(missing)
+    }
+}

@@ -1,0 +1,166 @@
+//! From a draft to a file in every recipient's mailbox (docs/formats/amq.md, section 4).
+//!
+//! Every step happens once or not at all, and made again after a crash only what is missing happens:
+//! the file without a name in every `tmp/`, then its name in every `new/`, then my own copy.
+
+use std::io;
+
+use serde_json::json;
+
+use super::Amq;
+use super::message::{self, FILE_BYTES, KINDS, Message, PRIORITIES, one_of};
+use super::queue::{Queue, id_of, print};
+use crate::model::{self, Draft, one_line, plain_id};
+use crate::store::engine::files::{File, Folder, Put};
+use crate::store::{Prepared, Preparing, Store as _, StoreError};
+
+/// The kind of an answer to a message of this kind.
+fn answering(kind: &str) -> &str {
+    match kind {
+        "review_request" => "review_response",
+        "question" => "answer",
+        other => other,
+    }
+}
+
+fn reply_subject(subject: &str) -> String {
+    let subject = subject.trim();
+    match subject.get(..3) {
+        _ if subject.is_empty() => "Re: (no subject)".to_owned(),
+        Some(start) if start.eq_ignore_ascii_case("re:") => subject.to_owned(),
+        _ => format!("Re: {subject}"),
+    }
+}
+
+/// The thread of a first message between these.
+fn new_thread(me: &str, to: &[String]) -> String {
+    let mut all: Vec<&str> = to.iter().map(String::as_str).chain([me]).collect();
+    all.sort_unstable();
+    let kind = if to.len() == 1 { "p2p" } else { "msgfs" };
+    if to.len() > 1 {
+        all.dedup();
+    }
+    format!("{kind}/{}", all.join("__"))
+}
+
+impl Amq {
+    /// One message for all recipients. Writes nothing.
+    pub(super) fn make(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Prepared, StoreError> {
+        let mut to: Vec<String> = Vec::new();
+        for handle in draft.to.iter().chain(&draft.cc) {
+            self.mailbox(handle)?;
+            if !to.contains(handle) {
+                to.push(handle.clone());
+            }
+        }
+        self.leaf(self.me(), "outbox/sent")?;
+        let parent = with.parent.filter(|_| draft.is_reply);
+        let answered = parent.and_then(|parent| self.answered(parent));
+        if answered.as_ref().is_some_and(|answered| answered.is_routed) {
+            let why =
+                "the message came by another queue (reply_to), and msgfs answers in its own only";
+            let error = io::Error::new(io::ErrorKind::CrossesDevices, why);
+            return Err(StoreError::io(&self.about.dir, error));
+        }
+        let asked = answered.as_ref().and_then(|answered| answered.kind.as_deref());
+        let word = |name: &str, said: &Option<String>, words: &str| {
+            one_of(name, said.as_ref().map(|said| said.to_ascii_lowercase()), words)
+                .map_err(StoreError::Invalid)
+        };
+        let kind = word("Type", &draft.kind, KINDS)?;
+        let kind = kind.or_else(|| asked.map(|kind| answering(kind).to_owned()));
+        let normal = kind.as_ref().map(|_| "normal".to_owned());
+        let priority = word("Priority", &draft.priority, PRIORITIES)?.or(normal);
+        let subject = draft.subject.clone().or_else(|| {
+            parent.map(|parent| reply_subject(parent.subject.as_deref().unwrap_or_default()))
+        });
+        let thread = draft.thread.clone().or_else(|| parent?.thread.clone());
+        let thread = thread.unwrap_or_else(|| new_thread(self.me(), &to));
+        let mut refs = answered.map(|answered| answered.refs).unwrap_or_default();
+        refs.extend(draft.in_reply_to.as_deref().map(|id| plain_id(id).to_owned()));
+        // An answer is later than what it answers, whatever the clocks say.
+        let now = parent.map_or(with.now, |parent| with.now.max(parent.time.plus_millis(1)));
+        let chance = getrandom::u32();
+        let chance = chance.map_err(|e| StoreError::io(&self.about.dir, io::Error::other(e)))?;
+        let id = message::new_id(now, chance);
+        let header = vec![
+            ("schema", json!(1)),
+            ("id", json!(id)),
+            ("from", json!(self.me())),
+            ("to", json!(to)),
+            ("thread", json!(thread)),
+            ("subject", json!(subject)),
+            ("created", json!(message::time_text(now))),
+            ("refs", json!(refs)),
+            ("priority", json!(priority)),
+            ("kind", json!(kind)),
+            ("idem", json!(draft.idempotency_key)),
+        ];
+        let bytes = message::compose(header, &draft.body, with.signer);
+        message::parse(bytes.as_bytes()).map_err(|fault| match bytes.len() > FILE_BYTES {
+            true => StoreError::TooLarge(fault.to_string()),
+            false => StoreError::Invalid(fault.to_string()),
+        })?;
+        Ok(Prepared { to: to.join(", "), id, thread, bytes, files: Vec::new() })
+    }
+
+    /// What the file says of a message that is answered.
+    fn answered(&self, parent: &model::Message) -> Option<Message> {
+        let id = plain_id(&parent.id);
+        let files: Vec<File<_>> = {
+            let table = self.table.read();
+            let found = table.with_key(0, print(id.as_bytes())).into_iter();
+            let is_it = |n: &u32| id_of(id, table.twins.get(n)) == parent.id;
+            found.filter(is_it).filter_map(|n| File::of(&table, n)).collect()
+        };
+        files.iter().find_map(|file| self.message_in(file).ok())
+    }
+
+    /// The folders in which mail for a handle arrives.
+    pub(super) fn mailbox(&self, handle: &str) -> Result<[Folder<'_, Queue>; 3], StoreError> {
+        let (shown, dir) = (one_line(handle), self.about.dir.display());
+        if !message::is_handle(handle) {
+            return Err(StoreError::Invalid(format!(
+                "{shown:?} is not a handle: it takes lower-case letters, digits, '_' and '-'"
+            )));
+        }
+        let [tmp, new, cur] = ["tmp", "new", "cur"].map(|leaf| {
+            let why = format!("{shown} has no mailbox in {dir}, and msgfs makes none for others");
+            self.leaf(handle, &format!("inbox/{leaf}")).map_err(|_| StoreError::Unreachable(why))
+        });
+        Ok([tmp?, new?, cur?])
+    }
+
+    /// Puts a message into the mailboxes of all recipients, and my copy into `outbox/sent`.
+    pub(super) fn deliver_prepared(&self, prepared: &Prepared) -> Result<(), StoreError> {
+        let bytes = prepared.bytes.as_bytes();
+        let name = format!("{}.md", prepared.id);
+        let holds = |folder: &Folder<'_, Queue>| match folder.read(&name, FILE_BYTES + 1)? {
+            Some(there) if there != bytes => {
+                let why = format!("{}: another message has this name", folder.at(&name).display());
+                Err(StoreError::Refused(why))
+            }
+            there => Ok(there.is_some()),
+        };
+        let sent = self.leaf(self.me(), "outbox/sent")?;
+        let mut staged = Vec::new();
+        for to in prepared.to.split(", ") {
+            let [tmp, new, cur] = self.mailbox(to)?;
+            // In this order: files go from new to cur, and one that was claimed must not come back.
+            if !holds(&new)? && !holds(&cur)? {
+                staged.push((tmp, new));
+            }
+        }
+        let files = staged.iter().map(|(tmp, _)| tmp.stage(&name, bytes));
+        let files = files.collect::<Result<Vec<_>, _>>()?;
+        for ((_, new), file) in staged.iter().zip(&files) {
+            if new.publish(&name, file)? != Put::Done {
+                holds(new)?;
+            }
+        }
+        if sent.put(&name, bytes)? != Put::Done {
+            holds(&sent)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,464 @@
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::model::verify::{fault, verify_claim};
+use crate::model::{self, Claim, Timestamp};
+use crate::store::testing::{Book, Key};
+
+/// A queue root with mailboxes.
+struct Root {
+    dir: tempfile::TempDir,
+}
+
+impl Root {
+    fn new(agents: &[&str]) -> Self {
+        let root = Self { dir: tempfile::tempdir().unwrap() };
+        for agent in agents {
+            for leaf in LEAVES.split(' ') {
+                std::fs::create_dir_all(root.path(&format!("agents/{agent}/{leaf}"))).unwrap();
+            }
+        }
+        root
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        std::fs::write(self.path(path), text).unwrap();
+    }
+
+    fn names(&self, path: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path(path)).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn spec(&self, me: &str) -> Spec {
+        Spec {
+            name: "amq".into(),
+            kind: Kind::Amq,
+            dir: self.dir.path().to_owned(),
+            me: me.into(),
+            as_me: None,
+            state: None,
+            home: None,
+        }
+    }
+
+    fn store(&self, me: &str) -> Amq {
+        Amq::open(&self.spec(me)).unwrap()
+    }
+}
+
+/// A message file whose header is changed by `head`.
+fn file(head: &Value, body: &str) -> String {
+    let mut header = json!({
+        "schema": 1, "id": "m", "from": "alice", "to": ["bob"], "thread": "t",
+        "created": "2026-11-22T08:32:10Z",
+    });
+    for (name, value) in head.as_object().into_iter().flatten() {
+        header[name] = value.clone();
+    }
+    format!("---json\n{header:#}\n---\n{body}")
+}
+
+fn draft(to: &[&str], body: &str) -> Draft {
+    let to = to.iter().map(|to| (*to).to_owned()).collect();
+    Draft { to, body: body.into(), ..Draft::default() }
+}
+
+fn prepare(store: &Amq, draft: &Draft) -> Result<Prepared, StoreError> {
+    answer(store, draft, None)
+}
+
+fn answer(
+    store: &Amq,
+    draft: &Draft,
+    parent: Option<&model::Message>,
+) -> Result<Prepared, StoreError> {
+    let with = Preparing {
+        now: Timestamp::from_millis(1_795_336_330_840),
+        parent,
+        signer: &Key::new(7),
+        taken: &|_| false,
+    };
+    Ok(store.prepare(draft, &with)?.remove(0))
+}
+
+#[test]
+fn vectors() {
+    let vectors: Value =
+        serde_json::from_str(include_str!("../../../tests/vectors/amq.json")).unwrap();
+    for vector in vectors["files"].as_array().unwrap() {
+        let name = vector["name"].as_str().unwrap();
+        let text = vector["text"].as_str().map_or_else(
+            || file(&vector["head"], vector["body_text"].as_str().unwrap_or("hi\n")),
+            str::to_owned,
+        );
+        match message::parse(text.as_bytes()) {
+            Ok(mut read) => {
+                let shown = read.shown;
+                assert_eq!(vector["id"].as_str(), Some(&*shown.id), "{name}");
+                let said = [
+                    ("thread", shown.thread.unwrap()),
+                    ("body", shown.body),
+                    ("from", shown.from.unwrap()),
+                    ("subject", shown.subject.unwrap_or_default()),
+                    ("created", shown.time.rfc3339()),
+                    ("context", read.parts.pop().map_or_else(String::new, |(_, text)| text)),
+                ];
+                for (member, value) in said {
+                    let expected = vector[member].as_str().unwrap_or(&value);
+                    assert_eq!(value, expected, "{name}: {member}");
+                }
+            }
+            Err(fault) => {
+                let why = vector["why"].as_str().unwrap_or("no fault");
+                assert!(fault.to_string().contains(why), "{name}: {fault}");
+                let cut = vector["cut"].as_bool().unwrap_or(false);
+                assert_eq!(fault == message::Fault::Unfinished, cut, "{name}");
+            }
+        }
+    }
+    // What the program wrote, printed again.
+    let text = vectors["files"][0]["text"].as_str().unwrap();
+    let (head, body) = text["---json\n".len()..].split_once("\n---\n").unwrap();
+    let parsed: Value = serde_json::from_str(head).unwrap();
+    let order = head.lines().filter_map(|line| line.strip_prefix("  \"")?.split('"').next());
+    let printed: message::Printed<'_> = order.map(|name| (name, parsed[name].clone())).collect();
+    assert_eq!((message::print(&printed).as_str(), body), (head, "need your review\n"));
+}
+
+#[test]
+fn every_beginning_of_a_message_is_unfinished() {
+    let whole = file(&json!({"subject": "é"}), "");
+    for end in 0..whole.len() {
+        let fault = message::parse(&whole.as_bytes()[..end]).unwrap_err();
+        assert_eq!(fault, message::Fault::Unfinished, "{end}: {fault}");
+    }
+    message::parse(whole.as_bytes()).unwrap();
+}
+
+#[test]
+fn what_is_written_is_what_the_program_writes() {
+    let root = Root::new(&["alice", "bob"]);
+    let alice = root.store("alice");
+    let with_kind = Draft {
+        subject: Some("a < b & c".into()),
+        kind: Some("Question".into()),
+        ..draft(&["bob"], "is\r\nit?")
+    };
+    let made = prepare(&alice, &with_kind).unwrap();
+    let (head, sig) = made.bytes.split_once("  \"pub\"").unwrap();
+    let id = &made.id;
+    assert!(id.starts_with("2026-11-22T08-32-10.840Z_pid"), "{id}");
+    assert_eq!(
+        head,
+        format!(
+            "---json\n{{\n  \"schema\": 1,\n  \"id\": \"{id}\",\n  \"from\": \"alice\",\n  \"to\": [\n    \
+             \"bob\"\n  ],\n  \"thread\": \"p2p/alice__bob\",\n  \"subject\": \"a \\u003c b \\u0026 c\",\n  \
+             \"created\": \"2026-11-22T08:32:10.84Z\",\n  \"priority\": \"normal\",\n  \"kind\": \
+             \"question\",\n"
+        )
+    );
+    assert!(sig.ends_with("\n}\n---\nis\r\nit?\n"), "{sig}");
+    let claim = message::parse(made.bytes.as_bytes()).unwrap().claim.unwrap();
+    let Claim::Signed { key: Some(key), .. } = &claim else { panic!("{claim:?}") };
+    assert!(verify_claim(key, &claim) && fault(&claim).is_none());
+    for (old, new) in [("it?", "it."), ("question", "answer"), ("is\r\n", "is\n")] {
+        let other = made.bytes.replace(old, new);
+        let claim = message::parse(other.as_bytes()).unwrap().claim.unwrap();
+        assert!(!verify_claim(key, &claim), "{other}");
+    }
+    let malformed = made.bytes.replace("\"sig\": \"", "\"sig\": \"x");
+    let claim = message::parse(malformed.as_bytes()).unwrap().claim;
+    assert!(matches!(claim, Some(Claim::Malformed(_))), "{claim:?}");
+    assert_eq!(message::time_text(Timestamp::from_secs(1_795_336_300)), "2026-11-22T08:31:40Z");
+    for (header, value) in [("Type", "memo"), ("Priority", "high")] {
+        let mut wrong = draft(&["bob"], "hi");
+        *(if header == "Type" { &mut wrong.kind } else { &mut wrong.priority }) =
+            Some(value.into());
+        let refused = prepare(&alice, &wrong).unwrap_err();
+        assert!(
+            matches!(&refused, StoreError::Invalid(why) if why.starts_with(header)),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn sent_once_to_everybody_however_often() {
+    let root = Root::new(&["alice", "bob", "carol"]);
+    let alice = root.store("alice");
+    let made = prepare(&alice, &draft(&["carol", "bob", "carol"], "hi")).unwrap();
+    assert_eq!((made.thread.as_str(), made.to.as_str()), ("msgfs/alice__bob__carol", "carol, bob"));
+    let name = vec![format!("{}.md", made.id)];
+    alice.append(&made).unwrap();
+    for place in ["agents/bob/inbox/new", "agents/carol/inbox/new", "agents/alice/outbox/sent"] {
+        assert_eq!(root.names(place), name, "{place}");
+        let path = root.path(place).join(&name[0]);
+        assert_eq!(std::fs::read_to_string(path).unwrap(), made.bytes);
+    }
+    // Bob claims it; an append that is made again puts it nowhere.
+    let claimed = root.path("agents/bob/inbox/cur").join(&name[0]);
+    std::fs::rename(root.path("agents/bob/inbox/new").join(&name[0]), claimed).unwrap();
+    std::fs::remove_file(root.path("agents/alice/outbox/sent").join(&name[0])).unwrap();
+    alice.append(&made).unwrap();
+    assert!(root.names("agents/bob/inbox/new").is_empty());
+    assert_eq!(root.names("agents/alice/outbox/sent"), name, "what was missing is done");
+    // Other bytes under its name are not replaced, and nothing is left in tmp.
+    root.put(&format!("agents/carol/inbox/new/{}", name[0]), "other");
+    assert!(matches!(alice.append(&made), Err(StoreError::Refused(_))));
+    for agent in ["bob", "carol"] {
+        assert!(root.names(&format!("agents/{agent}/inbox/tmp")).is_empty());
+    }
+    let books = Book::scanned(&alice);
+    let one = books.one(&made.id);
+    assert!(one.from_me && !one.to_me && one.read.is_none() && books.messages.len() == 1);
+    assert_eq!(one.valid(), Some(true));
+    for (to, why) in [("Bob", "not a handle"), ("dave", "no mailbox")] {
+        let refused = prepare(&alice, &draft(&[to], "hi")).unwrap_err();
+        assert!(refused.to_string().contains(why), "{refused}");
+    }
+    assert!(!root.path("agents/dave").exists(), "a mailbox is never made");
+    std::fs::remove_dir(root.path("agents/carol/inbox/tmp")).unwrap();
+    assert!(matches!(prepare(&alice, &draft(&["carol"], "x")), Err(StoreError::Unreachable(_))));
+    let big = "x".repeat(FILE_BYTES);
+    assert!(matches!(prepare(&alice, &draft(&["bob"], &big)), Err(StoreError::TooLarge(_))));
+}
+
+#[test]
+fn reading_claims_and_tells_the_sender() {
+    let root = Root::new(&["alice", "bob"]);
+    let (alice, bob) = (root.store("alice"), root.store("bob"));
+    let made = prepare(&alice, &draft(&["bob"], "hi")).unwrap();
+    alice.append(&made).unwrap();
+    // The same under another name, which `drain` would deliver too.
+    root.put("agents/bob/inbox/new/again.md", &made.bytes);
+    let mut books = Book::scanned(&bob);
+    let one = books.one(&made.id).clone();
+    assert_eq!((one.to_me, one.read), (true, Some(false)));
+    assert!(!bob.tell(&one.at, false).unwrap());
+    assert!(bob.tell(&one.at, true).unwrap());
+    assert_eq!(root.names("agents/bob/inbox/cur"), [format!("{}.md", made.id), "again.md".into()]);
+    let receipt = format!("{}__bob__drained.json", made.id);
+    let path = root.path("agents/bob/receipts").join(&receipt);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let start = format!(
+        "{{\n  \"schema\": 1,\n  \"msg_id\": \"{}\",\n  \"thread\": \"p2p/alice__bob\",\n  \"sender\": \
+         \"alice\",\n  \"consumer\": \"bob\",\n  \"stage\": \"drained\",\n  \"emitted_at\": \"20",
+        made.id
+    );
+    assert!(text.starts_with(&start) && text.ends_with("Z\"\n}\n"), "{text}");
+    assert!(root.names("agents/bob/extensions/msgfs").is_empty());
+    books.scan(&bob, false);
+    let one = books.one(&made.id).clone();
+    assert_eq!((books.messages.len(), one.read), (1, Some(true)));
+    assert!(bob.tell(&one.at, true).unwrap() && !bob.deliver().unwrap());
+    // Killed between the claim and the receipt: the next process does the rest.
+    let begun = root.path("agents/bob/extensions/msgfs").join(&receipt);
+    std::fs::rename(&path, &begun).unwrap();
+    root.put("agents/bob/extensions/msgfs/other__bob__drained.json", "x");
+    let next = root.store("bob");
+    Book::scanned(&next);
+    assert!(next.deliver().unwrap() && !next.deliver().unwrap());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    assert_eq!(
+        root.names("agents/bob/receipts"),
+        [receipt],
+        "of what is not claimed nothing is said"
+    );
+    assert!(root.names("agents/bob/extensions/msgfs").is_empty());
+}
+
+#[test]
+fn who_claims_first_wins() {
+    let root = Root::new(&["alice", "bob"]);
+    root.put("agents/bob/inbox/new/m.md", &file(&json!({}), "hi\n"));
+    let bob = root.store("bob");
+    let mut books = Book::scanned(&bob);
+    let at = books.one("m").at;
+    std::fs::rename(root.path("agents/bob/inbox/new/m.md"), root.path("agents/bob/inbox/cur/m.md"))
+        .unwrap();
+    assert!(matches!(bob.tell(&at, true), Err(StoreError::Moved)));
+    books.scan(&bob, true);
+    assert_eq!((books.one("m").read, books.messages.len()), (Some(true), 1));
+    assert!(root.names("agents/bob/receipts").is_empty());
+}
+
+#[test]
+fn a_name_in_new_and_in_cur_is_told_and_left_alone() {
+    for body in ["hi\n", "other\n"] {
+        let root = Root::new(&["alice", "bob"]);
+        root.put("agents/bob/inbox/cur/m.md", &file(&json!({}), "hi\n"));
+        root.put("agents/bob/inbox/new/m.md", &file(&json!({}), body));
+        let bob = root.store("bob");
+        let books = Book::scanned(&bob);
+        let remarks = bob.remarks();
+        assert!(
+            remarks.len() == 1 && remarks[0].contains("agents/bob/inbox/new/m.md"),
+            "{remarks:?}"
+        );
+        let same = body == "hi\n";
+        assert_eq!(books.messages.len(), if same { 1 } else { 2 });
+        let new = bob.table.read().find_path("agents/bob/inbox/new/m.md").unwrap();
+        let at = Known::<Kept>::at(new, 1);
+        assert_eq!(bob.tell(&at, true).unwrap(), same);
+        assert_eq!(root.names("agents/bob/inbox/new"), ["m.md"]);
+        assert!(root.names("agents/bob/receipts").is_empty());
+        let mut wrong = Vec::new();
+        root.store("bob").check(&|_| None, &mut |v| wrong.push(v.rule)).unwrap();
+        assert_eq!(wrong, if same { vec!["twice"] } else { vec!["twice", "duplicate"] });
+    }
+}
+
+#[test]
+fn copies_are_one_message_and_other_bytes_another() {
+    let root = Root::new(&["alice", "bob", "carol", "eve"]);
+    let to_both = file(&json!({"to": ["bob", "carol"]}), "hi\n");
+    root.put("agents/bob/inbox/new/m.md", &to_both);
+    root.put("agents/carol/inbox/cur/m.md", &to_both);
+    root.put("agents/alice/outbox/sent/m.md", &to_both);
+    root.put("agents/bob/inbox/new/z.md", &file(&json!({}), "other\n"));
+    root.put("agents/carol/inbox/new/x.md", &file(&json!({"id": "x", "to": ["carol"]}), "no\n"));
+    root.put("agents/eve/inbox/new/y.md", &file(&json!({"id": "y", "from": "bob"}), "mine?\n"));
+    root.put("agents/eve/inbox/new/bad.md", "theirs to mend");
+    // Who came first keeps the id, whatever the paths say.
+    let old = std::fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
+    let first = root.path("agents/bob/inbox/new/z.md");
+    std::fs::File::options().write(true).open(first).unwrap().set_times(old).unwrap();
+    let bob = root.store("bob");
+    let mut books = Book::scanned(&bob);
+    assert!(books.rejected.is_empty());
+    let ids: Vec<&str> = books.messages.keys().map(|(_, id)| id.as_str()).collect();
+    let twin = ids.iter().find(|id| id.contains(model::TWIN)).unwrap().to_string();
+    assert_eq!(ids, ["m", &twin, "x", "y"]);
+    assert_eq!(books.one("m").path.as_ref(), "agents/bob/inbox/new/z.md");
+    let kept = books.one(&twin);
+    assert!(kept.to_me && kept.read == Some(false) && kept.path.ends_with("bob/inbox/new/m.md"));
+    assert!(!books.one("y").from_me, "only what lies in my own folder is mine");
+    assert!(!books.one("x").to_me && books.one("x").read.is_none());
+    let read = Store::read(&bob, &kept.at).unwrap().message;
+    assert_eq!((read.id, read.body.as_str()), (twin.clone(), "hi\n"));
+    let again = root.store("bob");
+    assert!(again.restore(&bob.save()));
+    assert!(Book::scanned(&again).messages.is_empty(), "a remount reads nothing");
+    assert!(bob.raw_open("agents/bob/inbox/new/m.md").is_ok());
+    assert!(bob.raw_open("agents/alice/outbox/sent/m.md").is_err(), "what others have is theirs");
+    // Without the copy that showed it, another shows it.
+    std::fs::remove_file(root.path("agents/bob/inbox/new/m.md")).unwrap();
+    books.scan(&bob, true);
+    assert!(!books.one(&twin).to_me);
+}
+
+#[test]
+fn dead_letters_and_broken_files_are_refused() {
+    let root = Root::new(&["alice", "bob"]);
+    let dead = "---\n{\n  \"schema\": \"amq/dlq/v1\",\n  \"failure_reason\": \"parse_error\",\n  \
+                \"failure_detail\": \"bad\\nheader\"\n}\n---\nx";
+    root.put("agents/bob/dlq/new/dlq_1_2_3.md", dead);
+    root.put("agents/bob/inbox/new/b.md", "hello");
+    root.put("agents/bob/inbox/new/.hidden.md", "hello");
+    root.put("agents/bob/inbox/new/note.txt", "hello");
+    root.put("agents/alice/inbox/new/b.md", "hello");
+    std::fs::create_dir(root.path("agents/bob/inbox/new/folder")).unwrap();
+    std::os::unix::fs::symlink("b.md", root.path("agents/bob/inbox/new/l.md")).unwrap();
+    let bob = root.store("bob");
+    let books = Book::scanned(&bob);
+    let mut reasons = books.reasons();
+    reasons.sort_unstable();
+    assert_eq!(reasons.len(), 3, "{reasons:?}");
+    assert_eq!(reasons[0], "it does not begin with ---json");
+    assert!(reasons[1].starts_with("it is a dead letter: parse_error: bad"), "{reasons:?}");
+    assert!(reasons[2].contains("ends in .md"), "{reasons:?}");
+    let health = bob.health();
+    assert!(health.len() == 1 && health[0].contains("l.md is skipped"), "{health:?}");
+    assert!(bob.advice().is_empty());
+    std::fs::remove_dir_all(root.path("agents/bob/receipts")).unwrap();
+    assert!(bob.advice()[0].problem.contains("agents/bob/receipts"));
+    let mut wrong = Vec::new();
+    bob.check(&|_| None, &mut |v| wrong.push(v.rule)).unwrap();
+    wrong.sort_unstable();
+    assert_eq!(wrong, ["dead_letter", "file", "mailbox", "name", "schema"]);
+    let upper = Spec { me: "Bob.Smith".into(), ..root.spec("x") };
+    assert!(Amq::open(&upper).is_err());
+    assert_eq!(Amq::open(&Spec { me: "BOB".into(), ..upper }).unwrap().me(), "bob");
+}
+
+#[test]
+fn answers_take_kind_subject_and_refs() {
+    let root = Root::new(&["alice", "bob"]);
+    let head = json!({
+        "subject": "s", "kind": "review_request", "priority": "urgent", "refs": ["a"],
+        "labels": ["x", "y\u{1b}z"], "context": {"n": 1e2}, "created": "2030-01-01T00:00:00.5Z"
+    });
+    root.put("agents/bob/inbox/new/m.md", &file(&head, "hi\n"));
+    let far = json!({"id": "far", "reply_to": "a@b"});
+    root.put("agents/bob/inbox/new/far.md", &file(&far, "hi\n"));
+    let bob = root.store("bob");
+    let books = Book::scanned(&bob);
+    let record = |id: &str| Store::read(&bob, &books.one(id).at).unwrap();
+    let parent = record("m");
+    assert_eq!(parent.message.in_reply_to.as_deref(), Some("a"));
+    let extra = [("Type", "review_request".to_owned()), ("Priority", "urgent".to_owned())];
+    assert_eq!(parent.message.extra, extra);
+    let names: Vec<&str> = parent.parts.iter().map(|p| p.name.as_str()).collect();
+    assert_eq!(names, ["labels.txt", "context.json"]);
+    for (part, name) in parent.parts.iter().zip(names) {
+        let Ok(Part::Bytes(bytes)) = bob.open_part(&books.one("m").at, name) else { panic!() };
+        assert_eq!(bytes.len() as u64, part.size);
+        assert!(bytes.ends_with(b"\n") && !bytes.contains(&0x1b), "{bytes:?}");
+    }
+    let reply = |id: &str| Draft {
+        in_reply_to: Some(id.into()),
+        is_reply: true,
+        ..draft(&["alice"], "LGTM")
+    };
+    let made = answer(&bob, &reply("m"), Some(&parent.message)).unwrap();
+    let read = message::parse(made.bytes.as_bytes()).unwrap();
+    assert_eq!(
+        (read.shown.thread.as_deref(), read.shown.subject.as_deref()),
+        (Some("t"), Some("Re: s"))
+    );
+    let extra = [("Type", "review_response".to_owned()), ("Priority", "normal".to_owned())];
+    assert_eq!(read.shown.extra, extra);
+    assert_eq!(read.refs, ["a", "m"]);
+    assert_eq!(read.shown.time.rfc3339(), "2030-01-01T00:00:00.501Z", "later than what it answers");
+    let again = answer(&bob, &reply("m"), Some(&read.shown)).unwrap();
+    assert_eq!(message::parse(again.bytes.as_bytes()).unwrap().shown.subject.unwrap(), "Re: s");
+    let far = answer(&bob, &reply("far"), Some(&record("far").message)).unwrap_err();
+    assert!(far.to_string().contains("another queue"), "{far}");
+    // Of what is not here only the id is known.
+    let unknown = prepare(&bob, &reply("gone")).unwrap();
+    assert_eq!(message::parse(unknown.bytes.as_bytes()).unwrap().refs, ["gone"]);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_can_be_read(bytes in proptest::collection::vec(any::<u8>(), 0..300), text in "(---json\n)?\\{?[\"a-z:,\\[\\]{}0-9 \n-]{0,60}(\n---\n)?.{0,9}") {
+        let _ = message::parse(&bytes);
+        let _ = message::parse(text.as_bytes());
+    }
+
+    #[test]
+    fn what_is_composed_is_read_back(body in "\\PC{0,40}", subject in "[^\\p{Cc}]{0,20}") {
+        let header = vec![
+            ("schema", json!(1)), ("id", json!("m")), ("from", json!("alice")),
+            ("to", json!(["bob"])), ("thread", json!("t")), ("subject", json!(subject)),
+            ("created", json!("2026-11-22T08:32:10Z")), ("refs", json!([])), ("kind", Value::Null),
+        ];
+        let text = message::compose(header, &body, &Key::new(7));
+        let read = message::parse(text.as_bytes()).unwrap();
+        prop_assert_eq!(read.shown.body.strip_suffix('\n').unwrap_or(""), body.as_str());
+        prop_assert_eq!(read.shown.subject.unwrap_or_default(), subject);
+        let valid = read.claim.is_some_and(|claim| fault(&claim).is_none());
+        prop_assert!(valid);
+    }
+}

@@ -1,0 +1,257 @@
+//! What lies in mailboxes, and claiming it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{file, is_there, mail, name, with};
+use crate::common::shown::{self, Shown};
+use crate::common::{Bed, soon};
+
+/// S201: a message in `new/` is in `inbox/` under its header lines; reading it to the end moves the file
+/// to `cur/` as it is and writes the receipt for which its sender may be waiting.
+#[test]
+fn s201_claim() {
+    let text =
+        file(&json!({"subject": "schema change", "refs": ["x", "y"]}), "need your\r\nreview");
+    let (_bed, queue, m) = with(|_, queue| queue.put("bob/inbox/new/m.md", &text));
+    let name = name("alice", "m");
+    m.inbox_becomes(&[&name]);
+    let got = m.cat(&format!("inbox/{name}"));
+    assert_eq!(
+        got,
+        "From: alice\nTo: bob\nDate: Fri, 24 Apr 2026 17:42:03 +0000\nSubject: schema change\nThread: \
+         p2p/alice__bob\nIn-Reply-To: <y@amq>\nMessage-ID: <m@amq>\nSignature: none\n\nneed \
+         your\nreview\n"
+    );
+    m.inbox_becomes(&[]);
+    soon("it is claimed", || queue.names("bob/receipts") == ["m__bob__drained.json"]);
+    assert_eq!(queue.text("bob/inbox/cur/m.md"), text);
+    assert!(queue.names("bob/inbox/new").is_empty());
+    let receipt = queue.text("bob/receipts/m__bob__drained.json");
+    let parsed: Value = serde_json::from_str(&receipt).unwrap();
+    let at = parsed["emitted_at"].as_str().unwrap();
+    assert!(at.parse::<jiff::Timestamp>().is_ok(), "{at}");
+    assert_eq!(
+        receipt,
+        format!(
+            "{{\n  \"schema\": 1,\n  \"msg_id\": \"m\",\n  \"thread\": \"p2p/alice__bob\",\n  \
+             \"sender\": \"alice\",\n  \"consumer\": \"bob\",\n  \"stage\": \"drained\",\n  \
+             \"emitted_at\": \"{at}\"\n}}\n"
+        )
+    );
+    assert_eq!(m.cat(&format!("archive/2026-04-24/{name}")), got);
+    assert_eq!(m.ls("raw/amq/agents/bob/inbox"), ["cur", "new"]);
+    assert_eq!(m.cat("raw/amq/agents/bob/inbox/cur/m.md"), text);
+    // Another program claims one: it is read, and no receipt of ours says so.
+    queue.put("bob/inbox/new/n.md", &file(&json!({"id": "n"}), "two\n"));
+    soon("it arrives", || m.ls("inbox").len() == 1);
+    fs::rename(queue.at("bob/inbox/new/n.md"), queue.at("bob/inbox/cur/n.md")).unwrap();
+    m.inbox_becomes(&[]);
+    assert_eq!(m.ls("archive/2026-04-24").len(), 2);
+    assert_eq!(queue.names("bob/receipts").len(), 1);
+}
+
+/// S202: looking claims nothing; with `mark_read = "on-remove"` removing claims.
+#[test]
+fn s202_looking() {
+    let (bed, queue, m) =
+        with(|_, queue| queue.put("bob/inbox/new/m.md", &file(&json!({}), "x\n")));
+    let name = name("alice", "m");
+    m.ok("grep -r x . > /dev/null; tar cf /dev/null .; cat archive/*/* threads/*/* > /dev/null");
+    m.inbox_stays(&[&name]);
+    assert_eq!(queue.names("bob/inbox/new"), ["m.md"]);
+    m.umount();
+    bed.config(&format!("mark_read = \"on-remove\"\n{}", queue.store()));
+    let m = bed.mount("bob");
+    m.cat(&format!("inbox/{name}"));
+    m.inbox_stays(&[&name]);
+    assert_eq!(queue.names("bob/inbox/new"), ["m.md"]);
+    m.ok(&format!("rm inbox/{name}"));
+    soon("it is claimed", || queue.names("bob/receipts").len() == 1);
+    assert_eq!(queue.names("bob/inbox/cur"), ["m.md"]);
+    // Making it unread again stays here: moving the file back would ring the peer.
+    m.ok(&format!("mv archive/2026-04-24/{name} inbox/"));
+    m.inbox_stays(&[&name]);
+    assert!(queue.names("bob/inbox/new").is_empty());
+    m.umount();
+    let m = bed.mount("bob");
+    m.inbox_stays(&[&name]);
+}
+
+/// S203: what was read and not claimed, and what was claimed and not told to the sender, is done at the
+/// next mount.
+#[test]
+fn s203_killed() {
+    let (bed, queue, m) =
+        with(|_, queue| queue.put("bob/inbox/new/m.md", &file(&json!({}), "x\n")));
+    let (receipts, away) = (queue.at("bob/receipts"), queue.at("bob/receipts-away"));
+    fs::rename(&receipts, &away).unwrap();
+    m.cat(&format!("inbox/{}", name("alice", "m")));
+    m.inbox_becomes(&[]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(
+        queue.names("bob/inbox/new"),
+        ["m.md"],
+        "not claimed without a place for the receipt"
+    );
+    m.kill9();
+    fs::rename(&away, &receipts).unwrap();
+    let m = bed.mount("bob");
+    soon("it is claimed", || queue.names("bob/receipts") == ["m__bob__drained.json"]);
+    assert_eq!(queue.names("bob/inbox/cur"), ["m.md"]);
+    m.kill9();
+    let begun = queue.at("bob/extensions/msgfs/m__bob__drained.json");
+    fs::rename(receipts.join("m__bob__drained.json"), &begun).unwrap();
+    let _m = bed.mount("bob");
+    soon("its sender is told", || queue.names("bob/receipts") == ["m__bob__drained.json"]);
+    assert!(!is_there(&begun));
+}
+
+/// S204: a name in `new/` and in `cur/` is one line of `status.txt` and is left alone, whatever is read.
+#[test]
+fn s204_pairs() {
+    let (bed, queue, m) = with(|_, queue| {
+        for leaf in ["new", "cur"] {
+            queue.put(&format!("bob/inbox/{leaf}/same.md"), &file(&json!({"id": "same"}), "x\n"));
+            let other = file(&json!({"id": "other"}), &format!("{leaf}\n"));
+            queue.put(&format!("bob/inbox/{leaf}/other.md"), &other);
+        }
+    });
+    assert_eq!(m.ls("archive/2026-04-24").len(), 3, "equal bytes are one message");
+    let status = m.cat("status.txt");
+    for name in ["same.md", "other.md"] {
+        let line = format!("agents/bob/inbox/new/{name} and agents/bob/inbox/cur/{name} ");
+        assert_eq!(status.matches(&line).count(), 1, "{status}");
+    }
+    assert!(status.contains("amq drain"), "{status}");
+    assert_eq!(m.ok("cat inbox/*").matches("\nnew\n").count(), 1);
+    m.inbox_becomes(&[]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(queue.names("bob/inbox/new"), ["other.md", "same.md"]);
+    assert!(queue.names("bob/receipts").is_empty());
+    let out = bed.msgfs_out(&["check", "amq", "--me", "bob"]);
+    assert!(!out.ok() && out.stdout.matches("lies in cur/ too").count() == 2, "{out:?}");
+    fs::remove_file(queue.at("bob/inbox/cur/same.md")).unwrap();
+    soon("one line less", || !m.cat("status.txt").contains("cur/same.md"));
+}
+
+/// S205: kind and priority are header lines, labels and context files in `NAME.d/`.
+#[test]
+fn s205_members() {
+    let head = json!({
+        "kind": "review_request", "priority": "urgent", "labels": ["a", "b\u{1b}[31m"],
+        "context": {"paths": ["x.rs"]}, "future": {"deep": [1]}
+    });
+    let (_bed, _queue, m) = with(|_, queue| queue.put("bob/inbox/new/m.md", &file(&head, "x\n")));
+    let folder = format!("archive/2026-04-24/{}", name("alice", "m").replace(".txt", ".d"));
+    let got = shown::message(&m, "m");
+    assert_eq!((got.must("Type"), got.must("Priority")), ("review_request", "urgent"));
+    assert_eq!(m.ls(&folder), ["context.json", "labels.txt"]);
+    let context: Value = serde_json::from_str(&m.cat(&format!("{folder}/context.json"))).unwrap();
+    assert_eq!(context, head["context"]);
+    let labels = m.cat(&format!("{folder}/labels.txt"));
+    assert!(labels.starts_with("a\nb") && !labels.contains('\u{1b}'), "{labels:?}");
+}
+
+/// S206: what `drain` makes a dead letter of, and dead letters, are in `rejected/` with the reason and
+/// stay where they are; hidden files and folders are nothing, and no link is followed.
+#[test]
+fn s206_rejected() {
+    let (_bed, queue, m) = with(|bed, queue| {
+        let dead = "---\n{\"schema\": \"amq/dlq/v1\", \"failure_reason\": \"parse_error\"}\n---\nx";
+        queue.put("bob/dlq/new/dlq_1_2_3.md", dead);
+        queue.put("bob/inbox/new/a.md", "hello");
+        queue.put("bob/inbox/new/k.md", &file(&json!({"id": "k", "kind": "memo"}), "x\n"));
+        queue.put("bob/inbox/new/note.txt", "hello");
+        queue.put("bob/inbox/new/.hidden.md", "hello");
+        queue.put("alice/inbox/new/a.md", "theirs to mend");
+        fs::create_dir(queue.at("bob/inbox/new/folder")).unwrap();
+        fs::write(bed.path("secret"), file(&json!({"id": "s"}), "secret\n")).unwrap();
+        symlink(bed.path("secret"), queue.at("bob/inbox/new/link.md")).unwrap();
+        symlink(queue.at("alice"), queue.at("eve")).unwrap();
+        queue.put("bob/inbox/new/m.md", &file(&json!({}), "good\n"));
+    });
+    let rejected = shown::rejected(&m);
+    assert_eq!(rejected.len(), 4, "{rejected:#?}");
+    for why in ["it does not begin with", "kind is \"memo\"", "ends in .md", "letter: parse_error"]
+    {
+        let of = rejected.iter().filter(|text| text.lines().next().unwrap().contains(why));
+        assert_eq!(of.count(), 1, "{why}: {rejected:#?}");
+    }
+    assert!(!m.ok("grep -rh . .").contains("secret"));
+    let status = m.cat("status.txt");
+    assert!(status.contains("link.md is skipped") && status.contains("eve is skipped"), "{status}");
+    m.ok("cat inbox/* > /dev/null");
+    soon("only the message is claimed", || queue.names("bob/inbox/cur") == ["m.md"]);
+    assert_eq!(queue.names("bob/inbox/new").len(), 6);
+    // What was half written is a message once it is whole.
+    fs::write(queue.at("bob/inbox/new/a.md"), file(&json!({"id": "a"}), "now\n")).unwrap();
+    soon("it is a message", || m.ls("inbox").len() == 1 && m.ls("rejected").len() == 3);
+}
+
+/// S207: a conversation shows the messages of everybody in it, each once; the same id with other bytes is
+/// another message.
+#[test]
+fn s207_threads() {
+    let thread = |id: &str, from: &str, to: &[&str], second: u32| {
+        let head = json!({
+            "id": id, "from": from, "to": to, "thread": "plan",
+            "created": format!("2026-04-24T17:42:{second:02}Z")
+        });
+        file(&head, &format!("{id} by {from}\n"))
+    };
+    let (_bed, queue, m) = with(|_, queue| {
+        let one = thread("one", "alice", &["bob", "carol"], 1);
+        for place in ["bob/inbox/new", "carol/inbox/cur", "alice/outbox/sent"] {
+            queue.put(&format!("{place}/one.md"), &one);
+        }
+        queue.put("alice/inbox/new/two.md", &thread("two", "carol", &["alice"], 2));
+        let mine = thread("three", "bob", &["alice"], 3);
+        queue.put("bob/outbox/sent/three.md", &mine);
+        queue.put("alice/inbox/new/three.md", &mine);
+        let other = file(&json!({"id": "x", "to": ["carol"], "thread": "others"}), "private\n");
+        queue.put("carol/inbox/new/x.md", &other);
+    });
+    let bodies = |folder: &str| -> Vec<String> {
+        shown::all(&m, folder).into_iter().map(|s| s.body).collect()
+    };
+    assert_eq!(m.ls("threads"), ["plan"]);
+    assert_eq!(bodies("threads/plan"), ["one by alice\n", "two by carol\n", "three by bob\n"]);
+    assert_eq!((bodies("archive").len(), bodies("sent")), (1, vec!["three by bob\n".to_owned()]));
+    let both = shown::message(&m, "one");
+    assert_eq!(both.must("To"), "alice".replace("alice", "bob, carol"));
+    queue.put(
+        "bob/inbox/new/again.md",
+        &thread("one", "alice", &["bob"], 4).replace("by", "not by"),
+    );
+    soon("another message under the id", || m.ls("inbox").len() == 2);
+    assert_eq!(m.ls("raw/amq/agents"), ["bob"], "the mail of others is not mine to show");
+}
+
+/// S208: `$AM_ROOT` is the default place if it holds `agents/`; the mount's me is the handle in lower
+/// case; a folder of the mailbox that is missing is told with the command that makes it.
+#[test]
+fn s208_place() {
+    let mut bed = Bed::new();
+    let queue = super::Queue::new(&bed, &["alice", "bob"]);
+    bed.env.push(("AM_ROOT".into(), bed.path("nowhere").into()));
+    assert!(!bed.msgfs_out(&["status", "--me", "bob"]).said().contains("amq"));
+    bed.env.push(("AM_ROOT".into(), queue.root.clone().into()));
+    queue.put("bob/inbox/new/m1.md", &mail(1).1);
+    let m = bed.mount("Bob");
+    assert_eq!(m.ls("raw"), ["amq", "samp"]);
+    assert_eq!(m.ls("inbox").len(), 1);
+    fs::remove_dir(queue.at("bob/receipts")).unwrap();
+    soon("it is told", || m.cat("status.txt").contains("agents/bob/receipts is not there"));
+    let out = bed.msgfs_out(&["doctor", "--me", "Bob"]);
+    let command = format!("amq init --root {} --agents bob", queue.root.display());
+    assert!(!out.ok() && out.said().contains(&command), "{out:?}");
+    assert!(!is_there(&queue.at("bob/receipts")), "nothing is made by reading");
+    let out = bed.msgfs_out(&["check", "amq", "--me", "Bob"]);
+    assert!(!out.ok() && out.stdout.contains("agents/bob/receipts"), "{out:?}");
+    let shown = Shown::parse(&m.cat(&shown::path(&m, "archive", "m1")));
+    assert_eq!(shown.must("To"), "bob");
+}
