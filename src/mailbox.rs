@@ -26,7 +26,7 @@ const TELL_AGAIN: Duration = Duration::from_millis(500);
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
 /// What to open.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The configuration file, if not the default one.
     pub config: Option<PathBuf>,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use msgfs::config::{Config, Env, Me, Paths};
+use msgfs::mailbox::Options;
 use msgfs::store::Spec;
 
 use super::Global;
@@ -19,9 +20,14 @@ pub(crate) struct Context {
 impl Context {
     /// Finds out who and where. Nothing is created.
     pub(crate) fn find(global: &Global) -> Result<Self, Failure> {
+        Self::of(&global.options())
+    }
+
+    /// The same of a mailbox to be opened.
+    pub(crate) fn of(options: &Options) -> Result<Self, Failure> {
         let env = Env::from_process();
-        let config = Config::load(global.config.as_deref(), &env).map_err(refused)?;
-        let me = Me::resolve(global.me.as_deref(), &env, &config).map_err(refused)?;
+        let config = Config::load(options.config.as_deref(), &env).map_err(refused)?;
+        let me = Me::resolve(options.me.as_deref(), &env, &config).map_err(refused)?;
         let paths = Paths::new(&env, &me.name).map_err(refused)?;
         Ok(Self { env, config, me, paths })
     }

@@ -19,20 +19,21 @@ use tracing_subscriber::EnvFilter;
 /// A log larger than this is set aside as `log.old` when the next mount starts.
 const KEEP: u64 = 4 << 20;
 
-fn filter(default: &str) -> EnvFilter {
-    EnvFilter::try_from_env("MSGFS_LOG")
-        .unwrap_or_else(|_| EnvFilter::new(format!("{default},fuser=error")))
-}
-
 /// Logs to standard error.
 pub(crate) fn to_stderr(default: &str) {
+    to(default, false, || Lossy(io::stderr()));
+}
+
+fn to<W: Write>(default: &str, target: bool, writer: impl Fn() -> W + Send + Sync + 'static) {
+    let filter = EnvFilter::try_from_env("MSGFS_LOG")
+        .unwrap_or_else(|_| EnvFilter::new(format!("{default},fuser=error")));
     // An error means that a log is set up already, which is as good.
     let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter(default))
-        .with_writer(|| Lossy(io::stderr()))
+        .with_env_filter(filter)
+        .with_writer(writer)
         .log_internal_errors(false)
         .with_ansi(false)
-        .with_target(false)
+        .with_target(target)
         .try_init();
 }
 
@@ -52,12 +53,7 @@ pub(crate) fn to_file(path: &Path, default: &str) -> io::Result<File> {
         .custom_flags(OFlags::NOFOLLOW.bits() as i32)
         .open(path)?;
     let log = Arc::new(file.try_clone()?);
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter(default))
-        .with_writer(move || Lossy(Arc::clone(&log)))
-        .log_internal_errors(false)
-        .with_ansi(false)
-        .try_init();
+    to(default, true, move || Lossy(Arc::clone(&log)));
     Ok(file)
 }
 

@@ -1,6 +1,6 @@
 //! What this machine lacks for a mount, and the command that mends it.
 
-use std::fmt;
+use std::fmt::Display;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -14,42 +14,19 @@ const FUSE_CONF: &str = "/etc/fuse.conf";
 /// `CAP_SYS_ADMIN` in the capability sets of `/proc/self/status`.
 const SYS_ADMIN: u64 = 1 << 21;
 
-/// Something that is missing or wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
-    what: String,
-    mend: Option<String>,
-}
-
-impl Problem {
-    /// A problem and the command that mends it.
-    pub(crate) fn new(what: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { what: what.into(), mend: Some(mend.into()) }
-    }
-
-    /// A problem whose text says already what to do.
-    pub(crate) fn told(what: impl Into<String>) -> Self {
-        Self { what: what.into(), mend: None }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.mend {
-            Some(mend) => write!(f, "{}; mend it with: {mend}", self.what),
-            None => f.write_str(&self.what),
-        }
-    }
+/// What is missing or wrong, and the command that mends it, as one sentence.
+pub(crate) fn problem(what: impl Display, mend: impl Display) -> String {
+    format!("{what}; mend it with: {mend}")
 }
 
 /// What keeps this process from mounting; `allow_other`: for other users too.
-pub(crate) fn fuse_problems(allow_other: bool) -> Vec<Problem> {
+pub(crate) fn fuse_problems(allow_other: bool) -> Vec<String> {
     let root = rustix::process::geteuid().is_root();
-    let mut problems: Vec<Problem> = device_problem(Path::new(DEVICE), root).into_iter().collect();
+    let mut problems: Vec<String> = device_problem(Path::new(DEVICE), root).into_iter().collect();
     if root {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         if effective_capabilities(&status).is_some_and(|set| set & SYS_ADMIN == 0) {
-            problems.push(Problem::new(
+            problems.push(problem(
                 "this container may not mount",
                 "docker run --device /dev/fuse --cap-add SYS_ADMIN \
                  --security-opt apparmor=unconfined ...",
@@ -61,7 +38,7 @@ pub(crate) fn fuse_problems(allow_other: bool) -> Vec<Problem> {
     if allow_other {
         let conf = fs::read_to_string(FUSE_CONF).unwrap_or_default();
         if !allows_others(&conf) {
-            problems.push(Problem::new(
+            problems.push(problem(
                 format!("{FUSE_CONF} does not let users mount with --allow-other"),
                 format!("echo user_allow_other | sudo tee -a {FUSE_CONF}"),
             ));
@@ -71,30 +48,30 @@ pub(crate) fn fuse_problems(allow_other: bool) -> Vec<Problem> {
 }
 
 /// Whether the device can be opened, which the mount itself will have to do.
-fn device_problem(device: &Path, root: bool) -> Option<Problem> {
+fn device_problem(device: &Path, root: bool) -> Option<String> {
     let error = OpenOptions::new().read(true).write(true).open(device).err()?;
     let sudo = if root { "" } else { "sudo " };
     let shown = device.display();
     Some(match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => Problem::new(
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => problem(
             format!("there is no {shown}"),
             format!("{sudo}modprobe fuse (in a container: start it with --device /dev/fuse)"),
         ),
-        Some(libc::EPERM) => Problem::new(
+        Some(libc::EPERM) => problem(
             format!("this container may not use {shown}"),
             "docker run --device /dev/fuse --cap-add SYS_ADMIN ...",
         ),
         Some(libc::EACCES) => {
-            Problem::new(format!("you may not open {shown}"), format!("sudo chmod 666 {shown}"))
+            problem(format!("you may not open {shown}"), format!("sudo chmod 666 {shown}"))
         }
-        _ => Problem::told(format!("{shown}: {error}")),
+        _ => format!("{shown}: {error}"),
     })
 }
 
 /// Whether the program that mounts for ordinary users is there and may do so.
-fn helper_problem() -> Option<Problem> {
+fn helper_problem() -> Option<String> {
     let Some(helper) = in_path("fusermount3") else {
-        return Some(Problem::new(
+        return Some(problem(
             "fusermount3 is missing, which mounts for ordinary users",
             "sudo apt-get install fuse3",
         ));
@@ -106,7 +83,7 @@ fn helper_problem() -> Option<Problem> {
         return None;
     }
     let helper = shell_word(helper.as_os_str());
-    Some(Problem::new(
+    Some(problem(
         format!("{helper} is not setuid root, so it cannot mount"),
         format!("sudo chmod u+s {helper}"),
     ))
@@ -127,24 +104,24 @@ fn effective_capabilities(status: &str) -> Option<u64> {
 }
 
 /// Whether changes in these folders can be watched.
-pub(crate) fn watch_problem(folders: &[PathBuf]) -> Option<Problem> {
+pub(crate) fn watch_problem(folders: &[PathBuf]) -> Option<String> {
     let limit = |name: &str, value: u32| {
         format!("sudo sysctl -w fs.inotify.{name}={value} (to keep it: /etc/sysctl.d/msgfs.conf)")
     };
     let inotify = match inotify::Inotify::init() {
         Ok(inotify) => inotify,
         Err(e) if e.raw_os_error() == Some(libc::EMFILE) => {
-            return Some(Problem::new(
+            return Some(problem(
                 "no more folders can be watched: all inotify instances are in use",
                 limit("max_user_instances", 512),
             ));
         }
-        Err(e) => return Some(Problem::told(format!("folders cannot be watched: {e}"))),
+        Err(e) => return Some(format!("folders cannot be watched: {e}")),
     };
     for folder in folders.iter().filter(|folder| folder.is_dir()) {
         match inotify.watches().add(folder, inotify::WatchMask::CREATE) {
             Err(e) if e.raw_os_error() == Some(libc::ENOSPC) => {
-                return Some(Problem::new(
+                return Some(problem(
                     "no more folders can be watched: all inotify watches are in use",
                     limit("max_user_watches", 524_288),
                 ));

@@ -88,10 +88,14 @@ pub(crate) struct Global {
 }
 
 impl Global {
+    /// Whose mailbox to open.
+    fn options(&self) -> Options {
+        Options { config: self.config.clone(), me: self.me.clone(), ..Options::default() }
+    }
+
     /// Opens the mailbox for one command, with a progress bar if that takes long.
     fn open(&self, read_only: bool) -> Result<Mailbox, OpenError> {
-        let (config, me) = (self.config.clone(), self.me.clone());
-        let options = Options { config, me, read_only, ..Options::default() };
+        let options = Options { read_only, ..self.options() };
         let mut progress = Progress::new();
         Mailbox::open(&options, &mut |done, total| progress.update(done, total))
     }
