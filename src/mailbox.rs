@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::config::{
-    Config, ConfigError, Env, Holder, LockError, Me, MeError, PathError, Paths, StateLock,
+    Config, ConfigError, Env, LockError, Me, MeError, PathError, Paths, StateLock,
 };
 use crate::identity::{Identity, KeyError, Keyring, KeyringError, Print};
 use crate::index::{self, Index, IndexError};
@@ -43,9 +43,9 @@ pub struct Options {
 /// Why a mailbox cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process acts for this me.
+    /// The state: another process acts for this me, or the lock file.
     #[error(transparent)]
-    Held(#[from] HeldError),
+    Lock(#[from] LockError),
     /// The configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -55,20 +55,12 @@ pub enum OpenError {
     /// There is no place for state.
     #[error(transparent)]
     Paths(#[from] PathError),
-    /// The lock file.
-    #[error(transparent)]
-    Lock(LockError),
     /// The keyring cannot be used.
     #[error(transparent)]
     Keyring(#[from] KeyringError),
-    /// A store cannot be opened.
-    #[error("store {name}: {error}")]
-    Store {
-        /// Its name.
-        name: String,
-        /// What is wrong.
-        error: StoreError,
-    },
+    /// A store, named here, cannot be opened.
+    #[error("store {0}: {1}")]
+    Store(String, StoreError),
     /// The index.
     #[error(transparent)]
     Index(#[from] IndexError),
@@ -78,25 +70,6 @@ pub enum OpenError {
     /// A thread or watch cannot be started.
     #[error("changes of the stores cannot be followed: {0}")]
     Watch(std::io::Error),
-}
-
-/// Another process acts for this me; the text names it.
-#[derive(Debug, thiserror::Error)]
-#[error("{text}")]
-pub struct HeldError {
-    /// Who.
-    pub holder: Holder,
-    text: String,
-}
-
-impl From<LockError> for OpenError {
-    fn from(e: LockError) -> Self {
-        let text = e.to_string();
-        match e {
-            LockError::Held(holder) => Self::Held(HeldError { holder, text }),
-            other @ LockError::Io { .. } => Self::Lock(other),
-        }
-    }
 }
 
 /// An open mailbox.
@@ -287,7 +260,7 @@ fn open_stores(
                 let text = format!("the store {} is left out: {error}", spec.name);
                 tracing::warn!("{}", crate::model::one_line(&text));
                 warnings.push(text);
-                failed = failed.or(Some(OpenError::Store { name: spec.name, error }));
+                failed = failed.or(Some(OpenError::Store(spec.name, error)));
             }
         }
     }

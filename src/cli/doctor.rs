@@ -146,7 +146,7 @@ fn state_problems(context: &Context) -> Vec<String> {
             .into_iter()
             .filter_map(|(what, dir)| folder_problem(context, what, dir))
             .collect();
-    if let Err(PathError::Exposed { path, problem, mend }) = context.paths.check_state() {
+    if let Err(PathError::Exposed(path, problem, mend)) = context.paths.check_state() {
         problems.push(machine::problem(format!("{}: {problem}", context.shown(&path)), mend));
     }
     problems

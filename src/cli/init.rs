@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-use msgfs::config::{Config, Env};
+use msgfs::config::{Config, Env, LockError};
 use msgfs::mailbox::OpenError;
 use msgfs::model::one_line;
 use msgfs::store::Spec;
@@ -136,7 +136,9 @@ fn open_once(global: &Global, context: &Context) -> Result<Vec<String>, Failure>
     let mailbox = match global.open(false) {
         Ok(mailbox) => mailbox,
         // It is in use, so everything it needs was made.
-        Err(OpenError::Held(held)) => return Ok(vec![format!("in use: {}", held.holder)]),
+        Err(OpenError::Lock(LockError::Held(holder))) => {
+            return Ok(vec![format!("in use: {holder}")]);
+        }
         Err(e) => return Err(e.into()),
     };
     let mut lines = Vec::new();

@@ -73,7 +73,7 @@ fn public_key(text: &str) -> Result<PublicKey, String> {
 }
 
 fn show(context: &Context) -> Result<(), Failure> {
-    let identity = Identity::load_or_create(&context.paths.key_file()).map_err(refused)?;
+    let identity = Identity::load_or_create(&context.paths.key_file()).map_err(Failure::refused)?;
     let key = identity.public_key();
     output::data(&format!(
         "{}  {}  {}\n",
@@ -103,7 +103,8 @@ fn show(context: &Context) -> Result<(), Failure> {
 }
 
 fn list(context: &Context) -> Result<(), Failure> {
-    let keyring = Keyring::open_read_only(&context.paths.keyring_file()).map_err(refused)?;
+    let keyring =
+        Keyring::open_read_only(&context.paths.keyring_file()).map_err(Failure::refused)?;
     let pins = keyring.list();
     if pins.is_empty() {
         output::say("no keys yet: nobody has sent a signed message");
@@ -126,16 +127,16 @@ fn list(context: &Context) -> Result<(), Failure> {
 }
 
 fn trust(context: &Context, address: &str, key: Option<PublicKey>) -> Result<(), Failure> {
-    let keyring = Keyring::open(&context.paths.keyring_file()).map_err(refused)?;
-    let key = keyring.trust(address, key).map_err(refused)?;
+    let keyring = Keyring::open(&context.paths.keyring_file()).map_err(Failure::refused)?;
+    let key = keyring.trust(address, key).map_err(Failure::refused)?;
     output::say(&format!("{} now vouches for {}", key.fingerprint(), one_line(address)));
     Ok(())
 }
 
 fn forget(global: &Global, context: &Context, address: &str) -> Result<(), Failure> {
-    let keyring = Keyring::open(&context.paths.keyring_file()).map_err(refused)?;
+    let keyring = Keyring::open(&context.paths.keyring_file()).map_err(Failure::refused)?;
     let held = if keyring.is_pinned(address) { held(global, address)? } else { BTreeSet::new() };
-    if keyring.forget(address, held).map_err(refused)? {
+    if keyring.forget(address, held).map_err(Failure::refused)? {
         output::say(&format!("the keys of {} are forgotten", one_line(address)));
         return Ok(());
     }
@@ -148,10 +149,6 @@ fn forget(global: &Global, context: &Context, address: &str) -> Result<(), Failu
 /// The messages of an address that are there now: none of them may pin a key again.
 fn held(global: &Global, address: &str) -> Result<BTreeSet<Print>, Failure> {
     Ok(global.open(true)?.prints_of(address))
-}
-
-fn refused(error: impl std::error::Error) -> Failure {
-    Failure::Refused(error.to_string())
 }
 
 #[cfg(test)]

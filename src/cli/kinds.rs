@@ -103,8 +103,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let spec = stores::pick(&specs, options.store.as_deref(), &format!("{kind} store"))?;
     let opener = Opener::new(&context)?;
     let answer = opener.open(spec)?.command(&options.words);
-    let answer = answer.map_err(|e| Failure::refused(e.to_string()))?;
-    output::data(&ended(&answer))
+    output::data(&ended(&answer.map_err(Failure::refused)?))
 }
 
 /// The answer as whole lines that cannot drive the terminal.

@@ -123,8 +123,7 @@ pub(crate) fn prepare(dir: &Path, report: Report<'_>) -> Result<Target, Failure>
         }
         MountState::Stale => {
             let stale = mountpoint::resolve(dir).map_err(|e| Failure::io(&shown, &e))?;
-            mountpoint::unmount(&stale, Unmount::Lazy)
-                .map_err(|e| Failure::refused(e.to_string()))?;
+            mountpoint::unmount(&stale, Unmount::Lazy).map_err(Failure::refused)?;
             let told = format!("cleared a stale mount at {shown} (its msgfs had died)");
             report(Event::Notice(told))?;
         }

@@ -27,7 +27,7 @@ impl Opener {
         match StateLock::acquire(&context.paths.state, None) {
             Ok(lock) => Ok(Self { state: Some(context.paths.state.clone()), _lock: Some(lock) }),
             Err(LockError::Held(_)) => Ok(Self { state: None, _lock: None }),
-            Err(e) => Err(Failure::refused(e.to_string())),
+            Err(e) => Err(Failure::refused(e)),
         }
     }
 

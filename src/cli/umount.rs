@@ -47,7 +47,7 @@ pub(crate) fn run(_global: &Global, args: &Args) -> Result<(), Failure> {
             "{shown} is not a msgfs but {kind}; to unmount it: umount {shown}"
         ))),
         MountState::Stale => {
-            mountpoint::unmount(&dir, Unmount::Lazy).map_err(refused)?;
+            mountpoint::unmount(&dir, Unmount::Lazy).map_err(Failure::refused)?;
             output::say(&format!("cleared a stale mount at {shown} (its msgfs had died)"));
             Ok(())
         }
@@ -66,7 +66,7 @@ fn end_hung(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
         )));
     }
     let daemon = daemon_of(dir);
-    mountpoint::unmount(dir, Unmount::Lazy).map_err(refused)?;
+    mountpoint::unmount(dir, Unmount::Lazy).map_err(Failure::refused)?;
     let end = daemon.and_then(|(_, holder)| holder.pid).map_or_else(String::new, |pid| {
         format!("; its msgfs does not answer, to end it: kill -CONT {pid}; kill {pid}")
     });
@@ -137,7 +137,7 @@ fn take(dir: &Path, shown: &str) -> Result<Vec<User>, Failure> {
                     names(&users)
                 )));
             }
-            Err(e) => return Err(refused(e)),
+            Err(e) => return Err(Failure::refused(e)),
         }
     }
 }
@@ -145,7 +145,7 @@ fn take(dir: &Path, shown: &str) -> Result<Vec<User>, Failure> {
 /// Unmounts what anybody uses, and says who.
 fn take_lazily(dir: &Path) -> Result<Vec<User>, Failure> {
     let users = users::of(dir);
-    mountpoint::unmount(dir, Unmount::Lazy).map_err(refused)?;
+    mountpoint::unmount(dir, Unmount::Lazy).map_err(Failure::refused)?;
     Ok(users)
 }
 
@@ -164,8 +164,4 @@ fn daemon_of(dir: &Path) -> Option<(PathBuf, Holder)> {
         let holder = config::holder(&state)?;
         (holder.mountpoint.as_deref() == Some(dir)).then_some((state, holder))
     })
-}
-
-fn refused(error: UnmountError) -> Failure {
-    Failure::Refused(error.to_string())
 }

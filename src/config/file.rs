@@ -20,7 +20,9 @@ use super::env::Env;
 use super::me::{ALIAS_RULE, is_alias};
 use super::paths::default_config_file;
 use super::values::{check_size, parse_duration, parse_size};
-use crate::model::{Choice, MarkRead, Scope, UnknownRecipient, Unsigned, Watch, nearest, one_line};
+use crate::model::{
+    Choice, MarkRead, Scope, UnknownRecipient, Unsigned, Watch, nearest, one_line, shown_path,
+};
 use crate::store::{Durability, Kind};
 
 /// Keys at the top of the file.
@@ -117,19 +119,11 @@ pub struct Problem {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file was named explicitly and is not there.
-    #[error("{}: there is no such configuration file", shown(path))]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The operating system refused.
-    #[error("{}: the configuration cannot be read: {source}", shown(path))]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error("{}: there is no such configuration file", shown_path(.0))]
+    Missing(PathBuf),
+    /// The operating system refused the file.
+    #[error("{}: the configuration cannot be read: {}", shown_path(.0), .1)]
+    Io(PathBuf, #[source] io::Error),
     /// The file says things that cannot be. One line each, `file:line: …`, in the file's order.
     #[error("{}", Listed(path, problems))]
     Invalid {
@@ -140,10 +134,6 @@ pub enum ConfigError {
     },
 }
 
-fn shown(path: &Path) -> String {
-    one_line(&path.to_string_lossy()).into_owned()
-}
-
 struct Listed<'a>(&'a Path, &'a [Problem]);
 
 impl fmt::Display for Listed<'_> {
@@ -152,7 +142,7 @@ impl fmt::Display for Listed<'_> {
             if n > 0 {
                 f.write_str("\n")?;
             }
-            write!(f, "{}:{}: {}", shown(self.0), problem.line, problem.text)?;
+            write!(f, "{}:{}: {}", shown_path(self.0), problem.line, problem.text)?;
         }
         Ok(())
     }
@@ -177,14 +167,14 @@ impl Config {
         match read {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return match explicit {
-                    Some(_) => Err(ConfigError::Missing { path }),
+                    Some(_) => Err(ConfigError::Missing(path)),
                     None => Ok(Self::default()),
                 };
             }
-            Err(source) => return Err(ConfigError::Io { path, source }),
+            Err(source) => return Err(ConfigError::Io(path, source)),
             Ok(_) if bytes.len() as u64 > MAX_FILE => {
                 let source = io::Error::new(io::ErrorKind::FileTooLarge, "larger than 1 MiB");
-                return Err(ConfigError::Io { path, source });
+                return Err(ConfigError::Io(path, source));
             }
             Ok(_) => {}
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::env::Env;
 use super::me::is_alias;
-use crate::model::{Remedy, one_line};
+use crate::model::{Remedy, one_line, shown_path};
 use crate::store::{Kind, fs};
 
 /// Why there is no place for msgfs's files.
@@ -15,48 +15,25 @@ use crate::store::{Kind, fs};
 pub enum PathError {
     /// Neither the variable nor `$HOME` says where.
     #[error(
-        "neither ${variable} nor $HOME is set to an absolute path; set one, for example: export HOME=/home/NAME"
+        "neither ${0} nor $HOME is set to an absolute path; set one, for example: export HOME=/home/NAME"
     )]
-    NoHome {
-        /// The variable that would say.
-        variable: &'static str,
-    },
+    NoHome(&'static str),
     /// The name would not be a folder of its own.
-    #[error("{:?} cannot be used as the name of a folder", one_line(name))]
-    BadName {
-        /// The name.
-        name: String,
-    },
-    /// A store of this kind has no place of its own.
+    #[error("{:?} cannot be used as the name of a folder", one_line(.0))]
+    BadName(String),
+    /// A store of this name and kind has no place of its own.
     #[error(
         "the store {:?} needs a place: give its [[store]] a line dir = \"…\"{}",
-        one_line(store),
-        variables.map(|names| format!(", or set {names}")).unwrap_or_default()
+        one_line(.0),
+        in_words(*.1).map(|names| format!(", or set {names}")).unwrap_or_default()
     )]
-    NoPlace {
-        /// The store's name.
-        store: String,
-        /// The variables that would say where it is.
-        variables: Option<&'static str>,
-    },
-    /// Others could change what is kept there.
-    #[error("{}: {problem}, so it is not used; mend it with: {mend}", one_line(&path.to_string_lossy()))]
-    Exposed {
-        /// The folder or file.
-        path: PathBuf,
-        /// What is wrong.
-        problem: String,
-        /// The command.
-        mend: Remedy,
-    },
+    NoPlace(String, Kind),
+    /// Others could change what is kept there: which file or folder, what is wrong, and the command.
+    #[error("{}: {}, so it is not used; mend it with: {}", shown_path(.0), .1, .2)]
+    Exposed(PathBuf, String, Remedy),
     /// The folder cannot be made.
-    #[error("{}: the folder cannot be made: {source}", one_line(&path.to_string_lossy()))]
-    Io {
-        /// The folder.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error("{}: the folder cannot be made: {}", shown_path(.0), .1)]
+    Io(PathBuf, #[source] io::Error),
 }
 
 /// The folders of one me. Nothing is created by asking.
@@ -78,7 +55,7 @@ impl Paths {
     /// [`PathError::NoHome`].
     pub fn new(env: &Env, me: &str) -> Result<Self, PathError> {
         if !is_alias(me) {
-            return Err(PathError::BadName { name: me.to_owned() });
+            return Err(PathError::BadName(me.to_owned()));
         }
         let own = |variable, default| xdg(env, variable, default).map(|base| base.join("msgfs"));
         Ok(Self {
@@ -105,7 +82,7 @@ impl Paths {
     pub fn check_state(&self) -> Result<(), PathError> {
         let io = |path: &Path| {
             let path = path.to_owned();
-            move |source| PathError::Io { path, source }
+            |source| PathError::Io(path, source)
         };
         let mut is_closed = true;
         for folder in self.state.parent().into_iter().chain([self.state.as_path()]) {
@@ -146,19 +123,14 @@ impl Paths {
 }
 
 fn create(path: &Path) -> Result<(), PathError> {
-    fs::make_dirs(path, 0o700).map_err(|source| PathError::Io { path: path.to_owned(), source })
+    fs::make_dirs(path, 0o700).map_err(|source| PathError::Io(path.to_owned(), source))
 }
 
 /// Refuses what belongs to somebody else.
 fn refuse_foreign(path: &Path, meta: &Metadata) -> Result<(), PathError> {
-    match fs::foreign_owner(meta) {
-        Some(owner) => Err(PathError::Exposed {
-            path: path.to_owned(),
-            problem: format!("it belongs to the user {owner}, who could have changed it"),
-            mend: Remedy::Own(path.to_owned()),
-        }),
-        None => Ok(()),
-    }
+    let Some(owner) = fs::foreign_owner(meta) else { return Ok(()) };
+    let problem = format!("it belongs to the user {owner}, who could have changed it");
+    Err(PathError::Exposed(path.to_owned(), problem, Remedy::Own(path.to_owned())))
 }
 
 /// Refuses what others can write to as well.
@@ -167,11 +139,8 @@ fn refuse_exposed(path: &Path, meta: &Metadata, mode: u32) -> Result<(), PathErr
     if meta.mode() & 0o022 == 0 {
         return Ok(());
     }
-    Err(PathError::Exposed {
-        path: path.to_owned(),
-        problem: "others can write to it".to_owned(),
-        mend: Remedy::Permit(path.to_owned(), mode),
-    })
+    let problem = "others can write to it".to_owned();
+    Err(PathError::Exposed(path.to_owned(), problem, Remedy::Permit(path.to_owned(), mode)))
 }
 
 /// A base folder of the XDG specification.
@@ -179,7 +148,7 @@ fn xdg(env: &Env, variable: &'static str, default: &str) -> Result<PathBuf, Path
     env.folder(variable)
         .map(Path::to_owned)
         .or_else(|| env.home().map(|home| home.join(default)))
-        .ok_or(PathError::NoHome { variable })
+        .ok_or(PathError::NoHome(variable))
 }
 
 /// Where the configuration is, if nobody says otherwise.
@@ -194,37 +163,39 @@ pub(super) fn default_config_file(env: &Env) -> Result<PathBuf, PathError> {
 /// [`PathError::NoHome`].
 pub fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, PathError> {
     let named = |variable| env.var(variable).map(|place| env.absolute(Path::new(place)));
+    if let Some(place) = variables(kind).iter().find_map(|variable| named(variable)) {
+        return Ok(Some(place));
+    }
     match kind {
         // The format takes any non-empty value, also a relative one (docs/formats/samp.md, section
         // 1); msgfs must look where the format's other programs look.
         Kind::Samp => {
-            let of_state = || named("XDG_STATE_HOME").map(|state| state.join("agent-message"));
-            if let Some(dir) = named("AGENT_MESSAGE_DIR").or_else(of_state) {
-                return Ok(Some(dir));
-            }
-            let state = xdg(env, "XDG_STATE_HOME", ".local/state")?;
+            let state = named("XDG_STATE_HOME").ok_or(());
+            let state = state.or_else(|()| xdg(env, "XDG_STATE_HOME", ".local/state"))?;
             Ok(Some(state.join("agent-message")))
         }
-        Kind::AgentAzall => Ok(named("AGENTAZALL_CONFIG").or_else(|| named("AGENTAZALL_ROOT"))),
-        Kind::Amp => match named("AMP_DIR") {
-            Some(dir) => Ok(Some(dir)),
-            None => match env.home() {
-                Some(home) => Ok(Some(home.join(".agent-messaging"))),
-                None => Err(PathError::NoHome { variable: "AMP_DIR" }),
-            },
-        },
-        Kind::Atsf | Kind::Ssot => Ok(None),
+        Kind::Amp => {
+            let home = env.home().ok_or(PathError::NoHome("AMP_DIR"))?;
+            Ok(Some(home.join(".agent-messaging")))
+        }
+        Kind::AgentAzall | Kind::Atsf | Kind::Ssot => Ok(None),
     }
 }
 
-/// The variables that name a kind's default place, for people.
-pub(super) fn variables(kind: Kind) -> Option<&'static str> {
+/// The variables that name a kind's default place, the one that counts first at the front.
+pub(super) fn variables(kind: Kind) -> &'static [&'static str] {
     match kind {
-        Kind::Samp => Some("$AGENT_MESSAGE_DIR"),
-        Kind::AgentAzall => Some("$AGENTAZALL_CONFIG or $AGENTAZALL_ROOT"),
-        Kind::Amp => Some("$AMP_DIR"),
-        Kind::Atsf | Kind::Ssot => None,
+        Kind::Samp => &["AGENT_MESSAGE_DIR"],
+        Kind::AgentAzall => &["AGENTAZALL_CONFIG", "AGENTAZALL_ROOT"],
+        Kind::Amp => &["AMP_DIR"],
+        Kind::Atsf | Kind::Ssot => &[],
     }
+}
+
+/// The same for people.
+fn in_words(kind: Kind) -> Option<String> {
+    let names: Vec<String> = variables(kind).iter().map(|name| format!("${name}")).collect();
+    (!names.is_empty()).then(|| names.join(" or "))
 }
 
 /// Where a store of this kind is that nobody configured: at its default place, if there is one.
@@ -235,13 +206,8 @@ pub(super) fn found(kind: Kind, env: &Env) -> Option<PathBuf> {
         Kind::Samp | Kind::Atsf | Kind::Ssot => false,
         Kind::AgentAzall => dir.is_file() || dir.join("config.json").is_file(),
         // Who set the variable may mean one agent's own folder.
-        Kind::Amp => {
-            if env.var("AMP_DIR").is_some() {
-                dir.is_dir()
-            } else {
-                dir.join("agents").is_dir()
-            }
-        }
+        Kind::Amp if env.var("AMP_DIR").is_some() => dir.is_dir(),
+        Kind::Amp => dir.join("agents").is_dir(),
     };
     there.then_some(dir)
 }

@@ -87,13 +87,6 @@ pub(super) struct Entry {
     pub(super) form: EntryForm,
 }
 
-/// A key trusted for an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Trusted {
-    pub(super) key: PublicKey,
-    pub(super) by: By,
-}
-
 /// Another key with the same fingerprint is already in the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Collision;
@@ -164,15 +157,15 @@ impl Document {
     }
 
     /// The keys trusted for each address, the one trusted last at the end.
-    pub(super) fn trusted(&self) -> HashMap<String, Vec<Trusted>> {
+    pub(super) fn trusted(&self) -> HashMap<String, Vec<PublicKey>> {
         let mut pins: Vec<_> = self
             .entries()
             .flat_map(|e| e.form.pinned.iter().map(move |(address, pin)| (address, pin, e.key)))
             .collect();
         pins.sort_by_key(|(_, pin, key)| (parse_time(&pin.since), key.fingerprint()));
-        let mut trusted: HashMap<String, Vec<Trusted>> = HashMap::new();
-        for (address, pin, key) in pins {
-            trusted.entry(address.clone()).or_default().push(Trusted { key, by: pin.by });
+        let mut trusted: HashMap<String, Vec<PublicKey>> = HashMap::new();
+        for (address, _, key) in pins {
+            trusted.entry(address.clone()).or_default().push(key);
         }
         trusted
     }

@@ -33,12 +33,11 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use self::words::{changed_key, foreign_key, wrong_signature};
 use super::disk;
-use super::document::{By, Document, PinForm, Trusted, parse_time};
+use super::document::{By, Document, PinForm, parse_time};
 use crate::model::locks::Mutex;
 use crate::model::verify::{check_key, verify_claim};
 use crate::model::{Claim, ClaimScope, Fingerprint, PublicKey, Timestamp, one_line};
@@ -127,7 +126,7 @@ pub struct Keyring {
 struct State {
     document: Document,
     /// What `document` says, by address; kept because every signed message asks for it.
-    trusted: HashMap<String, Vec<Trusted>>,
+    trusted: HashMap<String, Vec<PublicKey>>,
     /// First-use pins that are not in the file.
     new_pins: BTreeMap<String, (PublicKey, PinForm)>,
     /// Refused keys that are not in the file, with the time.
@@ -226,8 +225,7 @@ impl Keyring {
     fn settle(&self, message: Signed<'_>, key: PublicKey, scope: ClaimScope) -> Verdict {
         let (from, now) = (message.from, Timestamp::now());
         let state = &mut *self.state.lock();
-        let trusted: Vec<PublicKey> =
-            state.trusted.get(from).map(|t| t.iter().map(|t| t.key).collect()).unwrap_or_default();
+        let trusted = state.trusted.get(from).cloned().unwrap_or_default();
         if trusted.contains(&key) {
             // Another thread has pinned it meanwhile.
             return Verdict::Valid(key);
@@ -263,8 +261,7 @@ impl Keyring {
 
     /// The keys trusted for an address, the one trusted last at the end.
     pub fn pinned(&self, address: &str) -> Vec<PublicKey> {
-        let state = self.state.lock();
-        state.trusted.get(address).map(|t| t.iter().map(|t| t.key).collect()).unwrap_or_default()
+        self.state.lock().trusted.get(address).cloned().unwrap_or_default()
     }
 
     /// Whether any key is pinned for the address.
@@ -341,13 +338,13 @@ impl Keyring {
         }
         self.change(|document| {
             let Some(key) = key.or_else(|| document.refused(address)) else {
-                return Err(KeyringError::NothingRefused { address: address.to_owned() });
+                return Err(KeyringError::NothingRefused(address.to_owned()));
             };
             let fingerprint = key.fingerprint();
-            check_key(&key).map_err(|source| KeyringError::BadKey { fingerprint, source })?;
+            check_key(&key).map_err(|source| KeyringError::BadKey(fingerprint, source))?;
             document
                 .pin(address, key, PinForm::new(By::Hand, None, Timestamp::now()))
-                .map_err(|_| KeyringError::Collision { fingerprint })?;
+                .map_err(|_| KeyringError::Collision(fingerprint))?;
             Ok(key)
         })
     }
@@ -405,7 +402,7 @@ impl Keyring {
         edit: impl FnOnce(&mut Document) -> Result<T, KeyringError>,
     ) -> Result<T, KeyringError> {
         if self.read_only {
-            return Err(KeyringError::ReadOnly { path: self.path.clone() });
+            return Err(KeyringError::ReadOnly(self.path.clone()));
         }
         let state = &mut *self.state.lock();
         let _lock = self.lock_file()?;
@@ -441,7 +438,7 @@ impl State {
             ));
         }
         self.new_pins.insert(from.to_owned(), (key, pin));
-        self.trusted.insert(from.to_owned(), vec![Trusted { key, by: By::FirstUse }]);
+        self.trusted.insert(from.to_owned(), vec![key]);
         Verdict::Valid(key)
     }
 
@@ -483,8 +480,8 @@ impl State {
         self.new_refusals.retain(|address, (key, when)| {
             // Refused because the address has another key, or the key another address.
             let still = match trusted.get(address) {
-                Some(keys) => keys.iter().all(|t| t.key != *key),
-                None => trusted.values().flatten().any(|t| t.key == *key),
+                Some(keys) => !keys.contains(key),
+                None => trusted.values().flatten().any(|other| other == key),
             };
             still && document.refuse(address, *key, when).is_ok()
         });
@@ -496,7 +493,7 @@ impl State {
     }
 
     /// Makes a document the state and notes whose trust it changes.
-    fn take_over(&mut self, document: Document, trusted: HashMap<String, Vec<Trusted>>) {
+    fn take_over(&mut self, document: Document, trusted: HashMap<String, Vec<PublicKey>>) {
         let before = self.trust_by_address();
         (self.document, self.trusted) = (document, trusted);
         self.changed.extend(differing(&before, &self.trust_by_address()));
@@ -506,16 +503,12 @@ impl State {
         let mut hashes: BTreeMap<&str, Sha256> = BTreeMap::new();
         for (address, keys) in &self.trusted {
             let hash = hashes.entry(address).or_default();
-            for trusted in keys {
-                hash.update(trusted.key.0);
-            }
+            keys.iter().for_each(|key| hash.update(key.0));
         }
         for (address, held) in &self.document.forgotten {
             let hash = hashes.entry(address).or_default();
             hash.update("forgotten");
-            for print in held {
-                hash.update(print.0.to_be_bytes());
-            }
+            held.iter().for_each(|print| hash.update(print.0.to_be_bytes()));
         }
         let short = |(address, hash): (&str, Sha256)| (address.to_owned(), first_8(hash));
         hashes.into_iter().map(short).collect()
@@ -538,18 +531,12 @@ impl State {
 
 /// The file and its stamp, taken before the content so that a later change is noticed.
 fn read_document(path: &Path) -> Result<(Document, Option<Stamp>), KeyringError> {
-    let corrupt = |problem: String| KeyringError::Corrupt { path: path.to_owned(), problem };
+    let corrupt = |problem: String| KeyringError::Corrupt(path.to_owned(), problem);
     let io = |source| KeyringError::Io { path: path.to_owned(), source };
     let file = match fs::open_regular(path) {
         Ok(opened) => opened,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((Document::default(), None)),
-        Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
-            return Err(corrupt("it is not a regular file".into()));
-        }
-        Err(e) if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
-            return Err(corrupt("it is a symbolic link".into()));
-        }
-        Err(e) => return Err(io(e)),
+        Err(e) => return Err(disk::wrong(&e).map_or_else(|| io(e), corrupt)),
     };
     let stamp = Stamp::of(&file).map_err(io)?;
     let bytes = fs::read_at_once(file, disk::MAX_BYTES).map_err(io)?;

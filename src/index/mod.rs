@@ -97,25 +97,15 @@ impl std::fmt::Debug for Index {
 /// Why an index could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// A store cannot be read at all.
-    #[error("store {store}: {error}")]
-    Store {
-        /// Its name.
-        store: String,
-        /// What is wrong.
-        error: String,
-    },
+    /// A store, named here, cannot be read at all.
+    #[error("store {0}: {1}")]
+    Store(String, String),
     /// More stores than can be told apart.
     #[error("there are {0} stores, and at most {max} can be mounted at once", max = Source::STORES)]
     TooMany(usize),
     /// The file of marks cannot be used.
-    #[error("{path}: {error}")]
-    Marks {
-        /// Its path.
-        path: PathBuf,
-        /// What the system said.
-        error: std::io::Error,
-    },
+    #[error("{0}: {1}")]
+    Marks(PathBuf, std::io::Error),
 }
 
 impl Index {
@@ -229,7 +219,7 @@ impl Index {
     pub fn failure(&self, number: usize) -> Option<IndexError> {
         let error = self.failures.get(number)?.lock().as_ref()?.to_string();
         let store = self.stores.get(number)?.name().to_owned();
-        Some(IndexError::Store { store, error })
+        Some(IndexError::Store(store, error))
     }
 
     /// Whether something in a store could not be read for a reason that may pass by itself.
@@ -392,7 +382,7 @@ fn restore(
     let saved = snapshot::load(&settings.snapshot, &fingerprint(stores, settings));
     let from = saved.as_ref().map_or(0, |saved| saved.marks_len);
     let (marks, changes, usable) = Marks::open(&settings.marks, from, settings.read_only)
-        .map_err(|error| IndexError::Marks { path: settings.marks.clone(), error })?;
+        .map_err(|error| IndexError::Marks(settings.marks.clone(), error))?;
     // Marks that the file does not have any more cannot be told from the stores' own words.
     let saved = saved.filter(|_| usable);
     let had = saved.is_some();
@@ -414,7 +404,7 @@ fn restore(
     }
     drop(marks);
     let (marks, changes, _) = Marks::open(&settings.marks, 0, settings.read_only)
-        .map_err(|error| IndexError::Marks { path: settings.marks.clone(), error })?;
+        .map_err(|error| IndexError::Marks(settings.marks.clone(), error))?;
     Ok((empty, marks, changes))
 }
 

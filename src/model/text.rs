@@ -1,6 +1,7 @@
 //! Making foreign text safe to show on a terminal.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 /// Shows a body: CRLF becomes a newline, control characters other than tab and newline become
 /// visible pictures (C0, DEL) or U+FFFD (C1), so that no message can drive a terminal
@@ -31,6 +32,11 @@ pub fn safe_text(text: &str) -> Cow<'_, str> {
 /// nor disguise itself.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     replaced(text, is_deceptive)
+}
+
+/// A path in a sentence: on one line, whatever bytes it holds.
+pub fn shown_path(path: &Path) -> String {
+    one_line(&path.to_string_lossy()).into_owned()
 }
 
 /// A value as one line that may go into a file: only what ends a line or controls is replaced.

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use msgfs::config;
+use msgfs::config::{self, LockError};
 use msgfs::fuse::mountpoint::{self, MountState};
 use msgfs::mailbox::OpenError;
 use msgfs::view::Listed;
@@ -52,13 +52,16 @@ pub(crate) trait Access {
 
     /// Names of the unread messages, oldest first, asked in such a way that a later
     /// [`Access::cat`] of them still counts as reading.
-    fn unread(&self) -> Result<Vec<String>, Failure>;
+    fn unread(&self) -> Result<Vec<String>, Failure> {
+        let listed = self.ls("inbox")?;
+        Ok(listed.into_iter().filter(|entry| !entry.is_dir).map(|entry| entry.name).collect())
+    }
 
     /// Waits until there is unread mail and returns its names; empty if none came in time.
     fn wait(&self, timeout: Duration) -> Result<Vec<String>, Failure>;
 
     /// Ends the access. What was read or sent is durable when this returns.
-    fn close(self: Box<Self>);
+    fn close(self: Box<Self>) {}
 }
 
 /// Does `work` with the tree of me.
@@ -103,7 +106,9 @@ fn open(global: &Global, purpose: Purpose) -> Result<Box<dyn Access>, Failure> {
             }
         }
         match Direct::open(global, purpose) {
-            Err(Failure::Open(OpenError::Held(_))) if Instant::now() < deadline => {
+            Err(Failure::Open(OpenError::Lock(LockError::Held(_))))
+                if Instant::now() < deadline =>
+            {
                 thread::sleep(PAUSE);
             }
             outcome => return outcome.map(|direct| Box::new(direct) as Box<dyn Access>),
