@@ -12,7 +12,7 @@ use crate::model::{Claim, PublicKey, Timestamp, Unsigned};
 use crate::store::{Found, Rejected, Sink, Store, parallel};
 
 /// What changed in the tables, for those who cache what a view showed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     /// Messages that are new or came back.
     pub added: Vec<MsgIx>,
@@ -33,13 +33,7 @@ pub struct Changes {
 impl Changes {
     /// Nothing changed.
     pub fn is_empty(&self) -> bool {
-        self.added.is_empty()
-            && self.redrawn.is_empty()
-            && self.removed.is_empty()
-            && self.marked.is_empty()
-            && self.moved.is_empty()
-            && self.emptied.is_empty()
-            && !self.other
+        *self == Self::default()
     }
 }
 
@@ -73,8 +67,13 @@ impl Sink for Applier<'_> {
             self.changes.other = true;
         }
         if !self.bulk {
-            let moved = core.relink();
-            self.note_moved(moved, known);
+            let mut moved = core.relink();
+            if !moved.is_empty() {
+                // What is new was never seen where it was.
+                let new: HashSet<&MsgIx> = self.changes.added.iter().skip(known).collect();
+                moved.retain(|(ix, _)| !new.contains(ix));
+                self.changes.moved.extend(moved);
+            }
             self.changes.redrawn.extend(core.find_missing(false));
         }
     }
@@ -170,26 +169,12 @@ impl Files {
 
 impl Applier<'_> {
     /// What was about to be reported again and cannot be read now stays.
-    pub fn keep_all(&mut self) {
-        self.keep_those(|_| true);
-    }
-
-    fn keep_those(&mut self, which: impl Fn(Source) -> bool) {
+    pub fn keep_those(&mut self, which: impl Fn(Source) -> bool) {
         let mut core = self.index.core.write();
         self.stale.retain(|ix| {
             let entry = core.entries.get_mut(*ix as usize).filter(|e| which(e.source));
             entry.map(|e| e.flags.set(Flags::STALE, false)).is_none()
         });
-    }
-
-    /// Notes who changed threads. What is new since `known` was never seen where it was.
-    fn note_moved(&mut self, moved: Vec<(MsgIx, ThreadIx)>, known: usize) {
-        if moved.is_empty() {
-            return;
-        }
-        let new = self.changes.added.get(known..).unwrap_or_default();
-        let new: HashSet<MsgIx> = new.iter().copied().collect();
-        self.changes.moved.extend(moved.into_iter().filter(|(ix, _)| !new.contains(ix)));
     }
 
     fn take_in(&mut self, core: &mut Core, judge: &Judge<'_>, found: &Found<'_>) {
@@ -261,10 +246,8 @@ impl Applier<'_> {
         match judge.judge(judged(found)) {
             Judgement::Accepted(sig, key) => core.accept(ix, sig, key, found.claim.is_some()),
             Judgement::Refused(reason) => {
-                core.note_unvouched(ix, false);
                 if !refused {
                     core.withhold(ix);
-                    core.link_may_differ(ix);
                     self.changes.removed.push(ix);
                 }
                 core.remove_rejects(|_, r| r.message == Some(ix));

@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::intern::{IDENTITY_MASK, StrId};
+use super::intern::{IDENTITY_MASK, StrId, stable_hash};
 use super::source::Source;
 use crate::model::Timestamp;
 use crate::store::Location;
@@ -193,6 +193,11 @@ const UNMIX: u64 = 0xf1de_83e1_9937_733d;
 /// The hash of a message with a hex id: different for each writer, and the id can be had back.
 pub(super) fn mix(id: u64, salt: u64) -> u64 {
     (id ^ salt).wrapping_mul(MIX).rotate_left(29)
+}
+
+/// The hash of a message, unless another has it.
+pub(super) fn first_hash(salt: u64, id: &str) -> u64 {
+    hex_id(id).map_or_else(|| stable_hash(salt, &[id]), |value| mix(value, salt))
 }
 
 /// The id that [`mix`] was given.

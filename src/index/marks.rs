@@ -13,17 +13,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::model::Timestamp;
+use crate::model::{MessageKey, Timestamp};
 use crate::store::{Watermark, fs};
 
-/// One change of a mark.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
-    pub store: String,
-    pub from: String,
-    pub id: String,
-    pub read: bool,
-}
+/// One change of a mark: whose, and whether it is set.
+pub(super) type Change = (MessageKey, bool);
 
 /// The file of marks.
 #[derive(Debug)]
@@ -85,9 +79,9 @@ impl Marks {
     }
 
     /// Notes a change; [`Marks::write`] makes it durable.
-    pub fn push(&mut self, change: &Change) {
-        let kind = if change.read { "r" } else { "u" };
-        self.line(&json!([kind, change.store, change.from, change.id]));
+    pub fn push(&mut self, (key, read): &Change) {
+        let kind = if *read { "r" } else { "u" };
+        self.line(&json!([kind, key.store, key.from, key.id]));
     }
 
     /// Notes the store's watermark as taken over.
@@ -145,12 +139,10 @@ fn parse(line: &[u8]) -> Option<Line> {
     let text = |i: usize| fields.get(i).and_then(Value::as_str).map(str::to_owned);
     let kind = text(0)?;
     match kind.as_str() {
-        "r" | "u" => Some(Line::Mark(Change {
-            store: text(1)?,
-            from: text(2)?,
-            id: text(3)?,
-            read: kind == "r",
-        })),
+        "r" | "u" => {
+            let key = MessageKey { store: text(1)?, from: text(2)?, id: text(3)? };
+            Some(Line::Mark((key, kind == "r")))
+        }
         "w" => {
             let ids = fields.get(3)?.as_array()?;
             let ids: HashSet<String> =
@@ -167,7 +159,7 @@ mod tests {
     use super::*;
 
     fn change(id: &str, read: bool) -> Change {
-        Change { store: "samp".into(), from: "f\n\"".into(), id: id.into(), read }
+        (MessageKey { store: "samp".into(), from: "f\n\"".into(), id: id.into() }, read)
     }
 
     #[test]

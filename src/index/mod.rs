@@ -252,7 +252,7 @@ impl Index {
         };
         let failure = store.scan(full, &mut applier).err();
         if failure.is_some() {
-            applier.keep_all();
+            applier.keep_those(|_| true);
         }
         let changes = applier.changes;
         if let Some(last) = self.failures.get(number) {
@@ -275,7 +275,7 @@ impl Index {
             unsigned: self.settings.unsigned,
             store: store.map_or("", |s| s.name()),
             me: store.map_or("", |s| s.me()),
-            my_key: self.settings.my_keys.get(number).copied().flatten(),
+            my_key: self.my_key(number),
             roles: store.is_some_and(|s| s.roles()),
         }
     }
@@ -381,8 +381,11 @@ fn restore(
     let infos: Vec<core::StoreInfo> = stores.iter().map(|s| info(s.as_ref())).collect();
     let saved = snapshot::load(&settings.snapshot, &fingerprint(stores, settings));
     let from = saved.as_ref().map_or(0, |saved| saved.marks_len);
-    let (marks, changes, usable) = Marks::open(&settings.marks, from, settings.read_only)
-        .map_err(|error| IndexError::Marks(settings.marks.clone(), error))?;
+    let open = |from| {
+        Marks::open(&settings.marks, from, settings.read_only)
+            .map_err(|error| IndexError::Marks(settings.marks.clone(), error))
+    };
+    let (marks, changes, usable) = open(from)?;
     // Marks that the file does not have any more cannot be told from the stores' own words.
     let saved = saved.filter(|_| usable);
     let had = saved.is_some();
@@ -403,8 +406,7 @@ fn restore(
         return Ok((empty, marks, changes));
     }
     drop(marks);
-    let (marks, changes, _) = Marks::open(&settings.marks, 0, settings.read_only)
-        .map_err(|error| IndexError::Marks(settings.marks.clone(), error))?;
+    let (marks, changes, _) = open(0)?;
     Ok((empty, marks, changes))
 }
 
@@ -415,10 +417,6 @@ fn info(store: &dyn Store) -> core::StoreInfo {
         links: store.links(),
         roles: store.roles(),
     }
-}
-
-fn change(key: MessageKey, read: bool) -> marks::Change {
-    marks::Change { store: key.store, from: key.from, id: key.id, read }
 }
 
 fn write_marks(marks: &mut Marks) {
