@@ -75,7 +75,6 @@ pub enum OpenError {
 /// An open mailbox.
 pub struct Mailbox {
     me: Me,
-    config: Config,
     fingerprint: Option<Fingerprint>,
     index: Arc<Index>,
     outbox: Option<Arc<Outbox>>,
@@ -158,28 +157,12 @@ impl Mailbox {
         let swept = if options.read_only { Vec::new() } else { vec![paths.state, paths.cache] };
         let keeper = Keeper::start(Arc::clone(&index), swept).map_err(OpenError::Watch)?;
         let keeper = Some(keeper);
-        Ok(Self {
-            me,
-            config,
-            fingerprint,
-            index,
-            outbox,
-            tree,
-            watcher,
-            keeper,
-            warnings,
-            _lock: lock,
-        })
+        Ok(Self { me, fingerprint, index, outbox, tree, watcher, keeper, warnings, _lock: lock })
     }
 
     /// Who I am, and how it was found out.
     pub fn me(&self) -> &Me {
         &self.me
-    }
-
-    /// The configuration.
-    pub fn config(&self) -> &Config {
-        &self.config
     }
 
     /// The tree.

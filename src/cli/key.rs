@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::Subcommand;
 use msgfs::identity::{Identity, Keyring, Print};
 use msgfs::model::{PublicKey, one_line};
@@ -68,8 +66,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
 
 fn public_key(text: &str) -> Result<PublicKey, String> {
     let wrong = "not a public key; it is the base64 of 32 bytes, as `msgfs key show` prints it";
-    let bytes = STANDARD.decode(text.trim()).map_err(|_| wrong.to_owned())?;
-    bytes.try_into().map(PublicKey).map_err(|_| wrong.to_owned())
+    PublicKey::from_base64(text).ok_or_else(|| wrong.to_owned())
 }
 
 fn show(context: &Context) -> Result<(), Failure> {
@@ -79,7 +76,7 @@ fn show(context: &Context) -> Result<(), Failure> {
         "{}  {}  {}\n",
         one_line(&context.me.name),
         key.fingerprint(),
-        STANDARD.encode(key.0)
+        key.base64()
     ))?;
     for spec in context.specs()? {
         let shown = one_line(&spec.name).into_owned();
@@ -95,7 +92,7 @@ fn show(context: &Context) -> Result<(), Failure> {
                 "{}  {}  {}  (in the store {shown})\n",
                 one_line(store.me()),
                 other.fingerprint(),
-                STANDARD.encode(other.0)
+                other.base64()
             ))?;
         }
     }
@@ -119,7 +116,7 @@ fn list(context: &Context) -> Result<(), Failure> {
                 pin.fingerprint,
                 pin.since.day(),
                 if pin.by_hand { "by hand  " } else { "first use" },
-                STANDARD.encode(pin.key.0)
+                pin.key.base64()
             )
         })
         .collect();
@@ -157,8 +154,8 @@ mod tests {
 
     #[test]
     fn only_32_bytes_are_a_key() {
-        assert_eq!(public_key(&STANDARD.encode([7; 32])), Ok(PublicKey([7; 32])));
-        for text in ["", "AAAA", "not base64!", &STANDARD.encode([7; 33])] {
+        assert_eq!(public_key(&PublicKey([7; 32]).base64()), Ok(PublicKey([7; 32])));
+        for text in ["", "AAAA", "not base64!", "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH"] {
             assert!(public_key(text).is_err(), "{text}");
         }
     }

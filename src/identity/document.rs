@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::keyring::Print;
-use crate::model::{Fingerprint, PublicKey, Timestamp};
+use crate::model::{Fingerprint, PublicKey, Timestamp, unhex_16};
 
 /// The member that is no key.
 const FORGOTTEN: &str = "forgotten";
@@ -112,20 +112,15 @@ impl Document {
                     .map_err(|e| format!("the member {FORGOTTEN} is malformed ({e})"))?;
                 continue;
             }
-            let Some(fingerprint) = parse_fingerprint(&name) else {
+            let Some(fingerprint) = unhex_16(&name).map(|n| Fingerprint(n.to_be_bytes())) else {
                 document.other.insert(name, value);
                 continue;
             };
             let form: EntryForm = serde_json::from_value(value)
                 .map_err(|e| format!("the entry of key {name} is malformed ({e})"))?;
-            let key = STANDARD
-                .decode(form.public_key_b64.trim())
-                .ok()
-                .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
-                .map(PublicKey)
-                .ok_or_else(|| {
-                    format!("public_key_b64 of key {name} is not the base64 of 32 bytes")
-                })?;
+            let key = PublicKey::from_base64(&form.public_key_b64).ok_or_else(|| {
+                format!("public_key_b64 of key {name} is not the base64 of 32 bytes")
+            })?;
             if key.fingerprint() != fingerprint {
                 return Err(format!("the entry {name} holds the key {}", key.fingerprint()));
             }
@@ -240,7 +235,7 @@ impl Document {
         let entry = self.entries.entry(fingerprint).or_insert_with(|| Entry {
             key,
             form: EntryForm {
-                public_key_b64: STANDARD.encode(key.0),
+                public_key_b64: key.base64(),
                 fingerprint: fingerprint.to_string(),
                 first_seen: now.to_owned(),
                 last_seen: now.to_owned(),
@@ -301,15 +296,6 @@ fn parse_forgotten(value: Value) -> Result<BTreeMap<String, BTreeSet<Print>>, St
         Ok(prints.iter().map(|p| Print(u64::from_be_bytes(*p))).collect())
     };
     texts.iter().map(|(address, text)| Ok((address.clone(), prints(text)?))).collect()
-}
-
-/// 16 lower-case hex digits.
-fn parse_fingerprint(text: &str) -> Option<Fingerprint> {
-    let lower = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
-    if text.len() != 16 || !text.bytes().all(lower) {
-        return None;
-    }
-    u64::from_str_radix(text, 16).ok().map(|n| Fingerprint(n.to_be_bytes()))
 }
 
 /// Reads both spellings in use: UTC with a zone, and the local time without one that

@@ -5,8 +5,6 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::{Signer as _, SigningKey};
 use serde::{Deserialize, Serialize};
 
@@ -65,13 +63,9 @@ pub enum KeyError {
 #[derive(Serialize, Deserialize)]
 struct KeyFile {
     private_key_hex: String,
-    #[serde(default)]
     public_key_hex: Option<String>,
-    #[serde(default)]
     public_key_b64: Option<String>,
-    #[serde(default)]
     fingerprint: Option<String>,
-    #[serde(default)]
     created: Option<String>,
 }
 
@@ -150,7 +144,7 @@ impl Identity {
             member.is_some_and(|m| !m.trim().eq_ignore_ascii_case(&is))
         };
         if differs(file.public_key_hex, hex(&public.0))
-            || file.public_key_b64.is_some_and(|b| b.trim() != STANDARD.encode(public.0))
+            || file.public_key_b64.is_some_and(|b| b.trim() != public.base64())
             || differs(file.fingerprint, public.fingerprint().to_string())
         {
             return Err("its public half does not belong to its private half".into());
@@ -180,7 +174,7 @@ impl Identity {
         let file = KeyFile {
             private_key_hex: hex(self.key.as_bytes()),
             public_key_hex: Some(hex(&self.public.0)),
-            public_key_b64: Some(STANDARD.encode(self.public.0)),
+            public_key_b64: Some(self.public.base64()),
             fingerprint: Some(self.public.fingerprint().to_string()),
             // The form calls for local time without a zone, to the microsecond.
             created: Some(jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.6f").to_string()),

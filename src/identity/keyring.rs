@@ -294,11 +294,6 @@ impl Keyring {
         self.state.lock().owner_but(key, address)
     }
 
-    /// The key that was offered for the address and refused last.
-    pub fn last_refused(&self, address: &str) -> Option<PublicKey> {
-        self.state.lock().document.refused(address)
-    }
-
     /// Every pin, by address, then by the time it was made.
     pub fn list(&self) -> Vec<Pin> {
         let state = self.state.lock();

@@ -6,9 +6,10 @@ use std::collections::{HashMap, HashSet};
 use hashbrown::HashTable;
 
 use super::core::{Core, Inserted, OddId, Reject, RejectKey, Thread, ThreadIx, Writer};
-use super::entry::{Entry, FAR, Flags, MsgIx, NIL, first_hash, hex_id};
+use super::entry::{Entry, FAR, Flags, MsgIx, NIL, first_hash};
 use super::intern::{IDENTITY_MASK, StrId, spread, stable_hash};
 use super::source::{Bits, Source};
+use crate::model::unhex_16;
 use crate::store::{Found, Rejected};
 
 /// The hashes of messages in the table of their identities.
@@ -103,7 +104,7 @@ impl Core {
         flags.set(Flags::OWN, own.is_some());
         flags.set(Flags::READ, own.unwrap_or(found.read == Some(true)));
         if !plain {
-            let odd = match hex_id(&found.id) {
+            let odd = match unhex_16(&found.id) {
                 Some(value) => OddId::Hex(value),
                 None => OddId::Text(self.strings.intern(&found.id)),
             };

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, NIL, Sig, first_hash, hex_id, unmix};
+use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, NIL, Sig, first_hash, unmix};
 use super::intern::{IDENTITY_MASK, Interner, StrId, spread, stable_hash, text_identity};
 use super::links::Links;
 use super::source::{Bits, Source};
 use super::tell::Telling;
-use crate::model::{Day, Fingerprint, PublicKey, SignatureState, Timestamp};
+use crate::model::{Day, Fingerprint, PublicKey, SignatureState, Timestamp, unhex_16};
 
 /// Position of a thread in the index.
 pub type ThreadIx = u32;
@@ -456,7 +456,7 @@ impl Core {
 
     /// The position, or the hash that a message with this key would get, and whether it holds the id.
     pub(super) fn locate(&self, writer: u32, id: &str) -> Result<MsgIx, (u64, bool)> {
-        let hex = hex_id(id);
+        let hex = unhex_16(id);
         let mut hash = first_hash(self.salt(writer), id);
         let mut plain = hex.is_some();
         loop {
