@@ -8,7 +8,7 @@ use msgfs::store::{Store, Violation};
 use serde::Serialize;
 
 use super::context::Context;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::stores::Opener;
 use super::{Global, output};
 
@@ -94,11 +94,7 @@ fn check(stores: &[Arc<dyn Store>], args: &Args) -> Result<(), Failure> {
         .collect();
     if let (true, Some(name)) = (chosen.is_empty(), &args.store) {
         let names: Vec<&str> = stores.iter().map(|store| store.name()).collect();
-        return Err(Failure::refused(format!(
-            "there is no store named {}; the stores are: {}",
-            one_line(name),
-            names.join(", ")
-        )));
+        refuse!("there is no store named {}; the stores are: {}", one_line(name), names.join(", "));
     }
     let (mut violations, mut torn) = (0usize, 0usize);
     let mut failed = false;

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::context::Context;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::logging;
 use super::mount::Order;
 use super::serve::{self, Event};
@@ -47,10 +47,7 @@ pub(crate) fn start(order: &Order) -> Result<(), Failure> {
     let status = child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
     let log = Context::of(&order.options)
         .map(|c| format!("; see {}", c.paths.state.join("log").display()));
-    Err(Failure::refused(format!(
-        "msgfs ended before the mount answered ({status}){}",
-        log.unwrap_or_default()
-    )))
+    refuse!("msgfs ended before the mount answered ({status}){}", log.unwrap_or_default())
 }
 
 /// The command line of the back half.

@@ -66,6 +66,14 @@ impl Failure {
     }
 }
 
+/// Ends a command with a refusal in this sentence.
+macro_rules! refuse {
+    ($($sentence:tt)+) => {
+        return Err($crate::cli::failure::Failure::Refused(format!($($sentence)+)))
+    };
+}
+pub(crate) use refuse;
+
 /// The system's sentence without Rust's `(os error 2)`.
 pub(crate) fn system_text(error: &io::Error) -> String {
     let text = error.to_string();

@@ -9,7 +9,7 @@ use msgfs::store;
 use msgfs::store::Signer as _;
 
 use super::context::Context;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::{Global, output};
 
 /// Show my key, and list, trust or forget the keys of others
@@ -137,10 +137,7 @@ fn forget(global: &Global, context: &Context, address: &str) -> Result<(), Failu
         output::say(&format!("the keys of {} are forgotten", one_line(address)));
         return Ok(());
     }
-    Err(Failure::refused(format!(
-        "no key is known for {}; `msgfs key list` shows the addresses",
-        one_line(address)
-    )))
+    refuse!("no key is known for {}; `msgfs key list` shows the addresses", one_line(address))
 }
 
 /// The messages of an address that are there now: none of them may pin a key again.

@@ -9,7 +9,7 @@ use msgfs::fuse::mountpoint::{self, MountState, Unmount, shell_word};
 use msgfs::mailbox::Options;
 
 use super::context;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::mount_options;
 use super::serve::{Event, Report};
 use super::{Global, daemon, serve};
@@ -105,21 +105,15 @@ pub(crate) fn prepare(dir: &Path, report: Report<'_>) -> Result<Target, Failure>
     let table = |e| Failure::io("cannot read the mount table", &e);
     match mountpoint::state_of(dir).map_err(table)? {
         MountState::NotMounted => {}
-        MountState::Hung => {
-            return Err(Failure::refused(format!(
-                "{shown} is mounted already, and its msgfs does not answer; to clear it: \
+        MountState::Hung => refuse!(
+            "{shown} is mounted already, and its msgfs does not answer; to clear it: \
                  msgfs umount --lazy {shown}"
-            )));
-        }
+        ),
         MountState::Alive => {
-            return Err(Failure::refused(format!(
-                "{shown} is mounted already; to mount it anew: msgfs umount {shown}"
-            )));
+            refuse!("{shown} is mounted already; to mount it anew: msgfs umount {shown}")
         }
         MountState::Foreign(kind) => {
-            return Err(Failure::refused(format!(
-                "something else ({kind}) is mounted at {shown}; choose another folder"
-            )));
+            refuse!("something else ({kind}) is mounted at {shown}; choose another folder")
         }
         MountState::Stale => {
             let stale = mountpoint::resolve(dir).map_err(|e| Failure::io(&shown, &e))?;
@@ -136,9 +130,9 @@ pub(crate) fn prepare(dir: &Path, report: Report<'_>) -> Result<Target, Failure>
         _ => Failure::io(&shown, &e),
     })?;
     if empty.take(1).count() > 0 {
-        return Err(Failure::refused(format!(
+        refuse!(
             "{shown} is not empty, and mounting would hide what is in it; choose another folder"
-        )));
+        );
     }
     let dir = fs::canonicalize(dir).map_err(|e| Failure::io(&shown, &e))?;
     Ok(Target { dir, made })
@@ -164,10 +158,10 @@ pub(crate) fn refuse_recursion(
     let own = [("state folder", &paths.state), ("cache folder", &paths.cache)];
     for (what, path) in own {
         if mountpoint::contains(dir, &real(path)) {
-            return Err(Failure::refused(format!(
+            refuse!(
                 "the {what} {} lies below {shown}; mount on another folder",
                 shell_word(path.as_os_str())
-            )));
+            );
         }
     }
     for (name, path) in stores {
@@ -178,11 +172,11 @@ pub(crate) fn refuse_recursion(
             } else {
                 ("the mount point", "the store")
             };
-            return Err(Failure::refused(format!(
+            refuse!(
                 "{inner} would lie inside {outer} (store {name}: {}, mount point: {shown}); mount \
                  on another folder",
                 shell_word(path.as_os_str())
-            )));
+            );
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::access::{self, Access, Purpose};
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::message;
 use super::{Global, output};
 
@@ -75,12 +75,12 @@ fn pick<'a>(names: &[&'a str], day: &str) -> Result<&'a str, Failure> {
         })
         .collect();
     let senders: Vec<&str> = senders.into_iter().collect();
-    Err(Failure::refused(format!(
+    refuse!(
         "nothing was sent: {} wrote in the same second, so there is no newest message; answer one \
          of them with\n{}",
         senders.join(" and "),
         choices.join("\n")
-    )))
+    )
 }
 
 /// The writer in a message's name `<time>-<from>-<id>.txt`; an id contains no hyphen.

@@ -23,7 +23,7 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGIO, SIGTERM, SIGUSR1, SIGU
 use signal_hook::iterator::Signals;
 
 use super::context::Context;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::mount::{self, Order, Target};
 use super::progress::Progress;
 use super::{logging, machine, output};
@@ -193,19 +193,15 @@ fn wait_for_answer(dir: &Path) -> Result<(), Failure> {
     loop {
         match mountpoint::state_of(dir) {
             Ok(MountState::Alive) => return Ok(()),
-            Ok(MountState::Foreign(kind)) => {
-                return Err(Failure::refused(format!(
-                    "the mount table shows {kind} at {}; is another program mounting there?",
-                    dir.display()
-                )));
-            }
+            Ok(MountState::Foreign(kind)) => refuse!(
+                "the mount table shows {kind} at {}; is another program mounting there?",
+                dir.display()
+            ),
             Err(e) => return Err(Failure::io("cannot read the mount table", &e)),
-            Ok(_) if Instant::now() >= deadline => {
-                return Err(Failure::refused(format!(
-                    "the mount at {} does not answer; `msgfs doctor` may know why",
-                    dir.display()
-                )));
-            }
+            Ok(_) if Instant::now() >= deadline => refuse!(
+                "the mount at {} does not answer; `msgfs doctor` may know why",
+                dir.display()
+            ),
             Ok(_) => thread::sleep(Duration::from_millis(5)),
         }
     }

@@ -11,7 +11,7 @@ use msgfs::model::one_line;
 use msgfs::store::{self, Spec, Store};
 
 use super::context::Context;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 
 /// What the stores are opened with.
 pub(crate) struct Opener {
@@ -50,18 +50,13 @@ pub(crate) fn pick<'a>(
 ) -> Result<&'a Spec, Failure> {
     let names = || specs.iter().map(|s| one_line(&s.name)).collect::<Vec<_>>().join(", ");
     match (specs, name) {
-        ([], _) => Err(Failure::refused(format!(
-            "there is no {what} here; add a [[store]] to the configuration"
-        ))),
+        ([], _) => refuse!("there is no {what} here; add a [[store]] to the configuration"),
         (specs, Some(name)) => specs.iter().find(|s| s.name == name).ok_or_else(|| {
             let name = one_line(name);
             Failure::refused(format!("there is no {what} named {name}; there is: {}", names()))
         }),
         ([only], None) => Ok(only),
-        (_, None) => Err(Failure::refused(format!(
-            "there are several: name one of {} with --store NAME",
-            names()
-        ))),
+        (_, None) => refuse!("there are several: name one of {} with --store NAME", names()),
     }
 }
 

@@ -10,7 +10,7 @@ use msgfs::view::reader::program_of;
 use rustix::process::{Pid, Signal};
 
 use super::context;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::users::{self, User};
 use super::{Global, output};
 
@@ -41,11 +41,11 @@ pub(crate) fn run(_global: &Global, args: &Args) -> Result<(), Failure> {
     match mountpoint::state_of(&dir).map_err(|e| Failure::io(&shown, &e))? {
         MountState::NotMounted => match daemon_of(&dir) {
             Some((state, holder)) => end_detached(&state, &holder, &shown),
-            None => Err(Failure::refused(format!("nothing is mounted at {shown}"))),
+            None => refuse!("nothing is mounted at {shown}"),
         },
-        MountState::Foreign(kind) => Err(Failure::refused(format!(
-            "{shown} is not a msgfs but {kind}; to unmount it: umount {shown}"
-        ))),
+        MountState::Foreign(kind) => {
+            refuse!("{shown} is not a msgfs but {kind}; to unmount it: umount {shown}")
+        }
         MountState::Stale => {
             mountpoint::unmount(&dir, Unmount::Lazy).map_err(Failure::refused)?;
             output::say(&format!("cleared a stale mount at {shown} (its msgfs had died)"));
@@ -60,10 +60,10 @@ pub(crate) fn run(_global: &Global, args: &Args) -> Result<(), Failure> {
 /// busy.
 fn end_hung(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
     if !lazy {
-        return Err(Failure::refused(format!(
+        refuse!(
             "{shown} does not answer: its msgfs is starting, stopped or stuck; try again, or take \
              it away with: msgfs umount --lazy {shown}"
-        )));
+        );
     }
     let daemon = daemon_of(dir);
     mountpoint::unmount(dir, Unmount::Lazy).map_err(Failure::refused)?;
@@ -110,10 +110,10 @@ fn wait_for_end(state: &Path, holder: &Holder, shown: &str) -> Result<(), Failur
     let deadline = Instant::now() + GONE_WITHIN;
     while config::holder(state).is_some_and(|now| now.pid == holder.pid) {
         if Instant::now() >= deadline {
-            return Err(Failure::refused(format!(
+            refuse!(
                 "{shown} is unmounted, but its msgfs ({holder}) has not ended yet; look into {}",
                 shell_word(state.join("log").as_os_str())
-            )));
+            );
         }
         thread::sleep(PAUSE);
     }
@@ -132,10 +132,10 @@ fn take(dir: &Path, shown: &str) -> Result<Vec<User>, Failure> {
                     thread::sleep(PAUSE);
                     continue;
                 }
-                return Err(Failure::refused(format!(
+                refuse!(
                     "{shown} is in use by {}; end that, or run: msgfs umount --lazy {shown}",
                     names(&users)
-                )));
+                );
             }
             Err(e) => return Err(Failure::refused(e)),
         }

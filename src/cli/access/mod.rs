@@ -19,7 +19,7 @@ use msgfs::view::Listed;
 
 use super::Global;
 use super::context::Context;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::output::{Section, Stdout};
 
 use direct::Direct;
@@ -128,9 +128,9 @@ fn mount_of(context: &Context) -> Option<PathBuf> {
 pub(crate) fn tree_path(typed: &str) -> Result<String, Failure> {
     let parts: Vec<&str> = typed.split('/').filter(|p| !p.is_empty() && *p != ".").collect();
     if parts.contains(&"..") || typed.contains('\0') {
-        return Err(Failure::refused(format!(
+        refuse!(
             "{typed}: paths start at the root of the mount and cannot leave it; try `msgfs ls`"
-        )));
+        );
     }
     Ok(parts.join("/"))
 }
