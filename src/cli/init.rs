@@ -191,14 +191,10 @@ mod tests {
 
     #[test]
     fn what_is_found_is_written_down() {
-        let spec = |dir: &str| Spec {
-            name: "amp".into(),
-            kind: Kind::Amp,
-            dir: dir.into(),
-            me: String::new(),
-            as_me: None,
-            state: None,
-            home: None,
+        let spec = |dir: &str| {
+            let spec =
+                parsed("").stores(&Env::new("/", [("HOME", "/home/u")]), "").unwrap().remove(0);
+            Spec { kind: Kind::Amp, dir: dir.into(), ..spec }
         };
         for odd in ["/home/u/.agent-messaging", "/odd \"dir\"/'x'/\\"] {
             let text = config_text(&[spec(odd)]);

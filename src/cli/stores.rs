@@ -63,18 +63,12 @@ pub(crate) fn pick<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use msgfs::store::Kind;
+    use msgfs::config::{Config, Env};
 
     fn spec(name: &str) -> Spec {
-        Spec {
-            name: name.into(),
-            kind: Kind::Ssot,
-            dir: "/x".into(),
-            me: "foo".into(),
-            as_me: None,
-            state: None,
-            home: None,
-        }
+        let spec =
+            Config::default().stores(&Env::new("/", [("HOME", "/x")]), "foo").unwrap().remove(0);
+        Spec { name: name.into(), ..spec }
     }
 
     #[test]

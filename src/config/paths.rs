@@ -222,25 +222,18 @@ mod tests {
     }
 
     #[test]
-    fn home_is_the_default() {
-        let paths = Paths::new(&env(&[("HOME", "/h")]), "foo").unwrap();
-        assert_eq!(paths.state, Path::new("/h/.local/state/msgfs/foo"));
-        assert_eq!(paths.cache, Path::new("/h/.cache/msgfs/foo"));
-        assert_eq!(paths.config, Path::new("/h/.config/msgfs"));
-    }
-
-    #[test]
-    fn xdg_variables_win_if_absolute() {
-        let vars = [
-            ("HOME", "/h"),
-            ("XDG_STATE_HOME", "/s"),
-            ("XDG_CACHE_HOME", "relative"),
-            ("XDG_CONFIG_HOME", ""),
-        ];
-        let paths = Paths::new(&env(&vars), "foo").unwrap();
-        assert_eq!(paths.state, Path::new("/s/msgfs/foo"));
-        assert_eq!(paths.cache, Path::new("/h/.cache/msgfs/foo"));
-        assert_eq!(paths.config, Path::new("/h/.config/msgfs"));
+    fn home_is_the_default_and_xdg_variables_win_if_absolute() {
+        let odd =
+            [("XDG_STATE_HOME", "/s"), ("XDG_CACHE_HOME", "relative"), ("XDG_CONFIG_HOME", "")];
+        for (vars, state) in [(&[][..], "/h/.local/state/msgfs/foo"), (&odd, "/s/msgfs/foo")] {
+            let vars = [&[("HOME", "/h")], vars].concat();
+            let expected = Paths {
+                state: state.into(),
+                cache: "/h/.cache/msgfs/foo".into(),
+                config: "/h/.config/msgfs".into(),
+            };
+            assert_eq!(Paths::new(&env(&vars), "foo").unwrap(), expected);
+        }
     }
 
     #[test]
@@ -254,34 +247,30 @@ mod tests {
     }
 
     #[test]
-    fn samp_is_where_its_programs_look() {
-        let dir = |vars: &[(&str, &str)]| default_dir(Kind::Samp, &env(vars)).unwrap().unwrap();
+    fn stores_are_where_their_programs_look() {
+        use Kind::{AgentAzall, Amp, Samp};
         let home = ("HOME", "/h");
-        assert_eq!(dir(&[home]), Path::new("/h/.local/state/agent-message"));
-        assert_eq!(dir(&[home, ("XDG_STATE_HOME", "/s")]), Path::new("/s/agent-message"));
-        assert_eq!(dir(&[home, ("XDG_STATE_HOME", "s")]), Path::new("/cwd/s/agent-message"));
-        let both = [home, ("XDG_STATE_HOME", "/s"), ("AGENT_MESSAGE_DIR", "/m")];
-        assert_eq!(dir(&both), Path::new("/m"));
-        assert_eq!(dir(&[home, ("AGENT_MESSAGE_DIR", "m")]), Path::new("/cwd/m"));
-        assert_eq!(
-            dir(&[home, ("AGENT_MESSAGE_DIR", "")]),
-            Path::new("/h/.local/state/agent-message")
-        );
-        assert!(default_dir(Kind::Samp, &env(&[])).is_err());
-    }
-
-    #[test]
-    fn the_others_are_where_their_programs_look() {
-        let dir = |kind, vars: &[(&str, &str)]| default_dir(kind, &env(vars)).unwrap();
-        let place = |text: &str| Some(PathBuf::from(text));
+        let (state, relative) = (("XDG_STATE_HOME", "/s"), ("XDG_STATE_HOME", "s"));
+        let samp = |dir| ("AGENT_MESSAGE_DIR", dir);
         let (config, root) = (("AGENTAZALL_CONFIG", "a/c.json"), ("AGENTAZALL_ROOT", "/r"));
-        assert_eq!(dir(Kind::AgentAzall, &[]), None);
-        assert_eq!(dir(Kind::AgentAzall, &[root]), place("/r"));
-        assert_eq!(dir(Kind::AgentAzall, &[root, config]), place("/cwd/a/c.json"));
-        let home = ("HOME", "/h");
-        assert_eq!(dir(Kind::Amp, &[home]), place("/h/.agent-messaging"));
-        assert_eq!(dir(Kind::Amp, &[home, ("AMP_DIR", "/x")]), place("/x"));
-        let text = default_dir(Kind::Amp, &env(&[])).unwrap_err().to_string();
+        for (kind, vars, dir) in [
+            (Samp, &[home][..], "/h/.local/state/agent-message"),
+            (Samp, &[home, state], "/s/agent-message"),
+            (Samp, &[home, relative], "/cwd/s/agent-message"),
+            (Samp, &[home, state, samp("/m")], "/m"),
+            (Samp, &[home, samp("m")], "/cwd/m"),
+            (Samp, &[home, samp("")], "/h/.local/state/agent-message"),
+            (AgentAzall, &[root], "/r"),
+            (AgentAzall, &[root, config], "/cwd/a/c.json"),
+            (Amp, &[home], "/h/.agent-messaging"),
+            (Amp, &[home, ("AMP_DIR", "/x")], "/x"),
+        ] {
+            let found = default_dir(kind, &env(vars)).unwrap();
+            assert_eq!(found.as_deref(), Some(Path::new(dir)), "{vars:?}");
+        }
+        assert_eq!(default_dir(AgentAzall, &env(&[])).unwrap(), None);
+        assert!(default_dir(Samp, &env(&[])).is_err());
+        let text = default_dir(Amp, &env(&[])).unwrap_err().to_string();
         assert!(text.contains("$AMP_DIR nor $HOME"), "{text}");
     }
 
