@@ -85,12 +85,6 @@ pub struct Mailbox {
     _lock: Option<StateLock>,
 }
 
-impl std::fmt::Debug for Mailbox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mailbox").field("me", &self.me).finish_non_exhaustive()
-    }
-}
-
 impl Mailbox {
     /// Finds out who and where, locks the state, opens the stores and brings the index up to date.
     /// `progress` gets bytes done and bytes in all.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use msgfs::model::one_line;
 use msgfs::model::verify;
+use msgfs::model::{one_line, shown_path};
 use msgfs::store::{Store, Violation};
 use serde::Serialize;
 
@@ -146,10 +146,5 @@ fn line(store: &dyn Store, violation: &Violation, json: bool) -> String {
     let file = store.dir().join(&violation.file);
     // 0 stands for the file as a whole.
     let at = if violation.line == 0 { String::new() } else { format!(":{}", violation.line) };
-    format!(
-        "{}{at}: {}: {}\n",
-        one_line(&file.to_string_lossy()),
-        violation.rule,
-        one_line(&violation.detail)
-    )
+    format!("{}{at}: {}: {}\n", shown_path(&file), violation.rule, one_line(&violation.detail))
 }

@@ -13,7 +13,7 @@ use msgfs::store::Spec;
 
 use super::context::Context;
 use super::failure::Failure;
-use super::{Global, output};
+use super::{Global, output, serve};
 
 /// The configuration as it is without one, every line commented out.
 const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is commented out shows the default.
@@ -150,10 +150,8 @@ fn open_once(global: &Global, context: &Context) -> Result<Vec<String>, Failure>
     for store in mailbox.stores() {
         let made = missing.iter().any(|(name, _)| name == store.name());
         let note = if made { "made" } else { "exists" };
-        let me = match store.me() {
-            me if me == mailbox.me().name => String::new(),
-            me => format!(", as {}", one_line(me)),
-        };
+        let me = serve::other_me(store.as_ref(), &mailbox);
+        let me = me.map(|me| format!(", {me}")).unwrap_or_default();
         let dir = context.shown(store.dir());
         lines.push(format!("store {}: {dir} ({note}{me})", one_line(store.name())));
     }

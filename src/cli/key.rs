@@ -107,7 +107,7 @@ fn list(context: &Context) -> Result<(), Failure> {
         output::say("no keys yet: nobody has sent a signed message");
     }
     let width = pins.iter().map(|pin| one_line(&pin.address).chars().count()).max().unwrap_or(0);
-    let lines: Vec<String> = pins
+    let lines: String = pins
         .iter()
         .map(|pin| {
             format!(
@@ -120,7 +120,7 @@ fn list(context: &Context) -> Result<(), Failure> {
             )
         })
         .collect();
-    output::data(&lines.concat())
+    output::data(&lines)
 }
 
 fn trust(context: &Context, address: &str, key: Option<PublicKey>) -> Result<(), Failure> {

@@ -16,7 +16,8 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use msgfs::fuse::mountpoint::{self, MountState};
 use msgfs::fuse::{self, Mounted};
 use msgfs::mailbox::{Mailbox, Options};
-use msgfs::model::{one_line, safe_text};
+use msgfs::model::{one_line, safe_text, shown_path};
+use msgfs::store::Store;
 use sd_notify::NotifyState;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGIO, SIGTERM, SIGUSR1, SIGUSR2};
@@ -249,26 +250,23 @@ fn bound_the_end() {
 /// What `msgfs mount` prints: where, as whom and how it knew, the key, what is unread, the stores.
 fn description(dir: &Path, mailbox: &Mailbox, read_only: bool) -> String {
     let note = if read_only { " (read-only)" } else { "" };
-    let shown = |path: &Path| one_line(&path.to_string_lossy()).into_owned();
     let key = mailbox.fingerprint().map_or_else(|| "none".to_owned(), |key| key.to_string());
     let mut text = format!(
-        "mounted at {}{note}\nme: {}\nkey: {key}\nunread: {}\n",
-        shown(dir),
-        me(mailbox),
+        "mounted at {}{note}\nme: {} ({})\nkey: {key}\nunread: {}\n",
+        shown_path(dir),
+        one_line(&mailbox.me().name),
+        mailbox.me().origin,
         mailbox.unread()
     );
     for store in mailbox.stores() {
-        let me = match store.me() {
-            me if me == mailbox.me().name => String::new(),
-            me => format!(" (as {})", one_line(me)),
-        };
+        let me = other_me(store.as_ref(), mailbox).map(|me| format!(" ({me})")).unwrap_or_default();
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "store {}: {}{me}", one_line(store.name()), shown(store.dir()));
+        let _ = writeln!(text, "store {}: {}{me}", one_line(store.name()), shown_path(store.dir()));
     }
     text
 }
 
-fn me(mailbox: &Mailbox) -> String {
-    let me = mailbox.me();
-    format!("{} ({})", one_line(&me.name), me.origin)
+/// As whom I act in a store, if it is not the name I go by.
+pub(crate) fn other_me(store: &dyn Store, mailbox: &Mailbox) -> Option<String> {
+    (store.me() != mailbox.me().name).then(|| format!("as {}", one_line(store.me())))
 }

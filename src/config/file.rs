@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -125,7 +124,7 @@ pub enum ConfigError {
     #[error("{}: the configuration cannot be read: {}", shown_path(.0), .1)]
     Io(PathBuf, #[source] io::Error),
     /// The file says things that cannot be. One line each, `file:line: …`, in the file's order.
-    #[error("{}", Listed(path, problems))]
+    #[error("{}", in_lines(path, problems))]
     Invalid {
         /// The file.
         path: PathBuf,
@@ -134,18 +133,9 @@ pub enum ConfigError {
     },
 }
 
-struct Listed<'a>(&'a Path, &'a [Problem]);
-
-impl fmt::Display for Listed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, problem) in self.1.iter().enumerate() {
-            if n > 0 {
-                f.write_str("\n")?;
-            }
-            write!(f, "{}:{}: {}", shown_path(self.0), problem.line, problem.text)?;
-        }
-        Ok(())
-    }
+fn in_lines(path: &Path, problems: &[Problem]) -> String {
+    let line = |p: &Problem| format!("{}:{}: {}", shown_path(path), p.line, p.text);
+    problems.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 impl Config {

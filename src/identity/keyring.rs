@@ -411,8 +411,7 @@ impl Keyring {
     }
 
     fn lock_file(&self) -> Result<File, KeyringError> {
-        disk::lock(&self.path)
-            .map_err(|source| KeyringError::Io { path: self.path.clone(), source })
+        disk::lock(&self.path).map_err(io_at(&self.path))
     }
 }
 
@@ -455,8 +454,7 @@ impl State {
 
     /// Reads the file again if it is not the one read or written last.
     fn refresh(&mut self, path: &Path) -> Result<(), KeyringError> {
-        let now =
-            Stamp::at(path).map_err(|source| KeyringError::Io { path: path.to_owned(), source })?;
+        let now = Stamp::at(path).map_err(io_at(path))?;
         if now == self.stamp && self.trouble.is_none() { Ok(()) } else { self.read(path) }
     }
 
@@ -511,7 +509,7 @@ impl State {
 
     /// Replaces the file and makes its content the state.
     fn write(&mut self, path: &Path, document: Document) -> Result<(), KeyringError> {
-        let io = |source| KeyringError::Io { path: path.to_owned(), source };
+        let io = io_at(path);
         let text = document.to_text().map_err(|e| io(e.into()))?;
         disk::replace(path, text.as_bytes()).map_err(io)?;
         let trusted = document.trusted();
@@ -524,10 +522,14 @@ impl State {
     }
 }
 
+fn io_at(path: &Path) -> impl Fn(io::Error) -> KeyringError + Copy + '_ {
+    |source| KeyringError::Io { path: path.to_owned(), source }
+}
+
 /// The file and its stamp, taken before the content so that a later change is noticed.
 fn read_document(path: &Path) -> Result<(Document, Option<Stamp>), KeyringError> {
     let corrupt = |problem: String| KeyringError::Corrupt(path.to_owned(), problem);
-    let io = |source| KeyringError::Io { path: path.to_owned(), source };
+    let io = io_at(path);
     let file = match fs::open_regular(path) {
         Ok(opened) => opened,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((Document::default(), None)),

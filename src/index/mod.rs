@@ -88,12 +88,6 @@ pub struct Index {
     unsaved: AtomicBool,
 }
 
-impl std::fmt::Debug for Index {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Index").field("stores", &self.stores).finish_non_exhaustive()
-    }
-}
-
 /// Why an index could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
