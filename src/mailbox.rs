@@ -225,13 +225,13 @@ fn open_stores(
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Arc<dyn Store>>, OpenError> {
     let mut stores = Vec::new();
-    let own = |spec: store::Spec| store::Spec {
-        state: state.map(|s| s.join("stores").join(&spec.name)),
-        ..spec
+    let open = |spec: &store::Spec| {
+        let state = state.map(|s| s.join("stores").join(&spec.name));
+        store::open(&store::Spec { state, ..spec.clone() })
     };
     let mut failed = None;
     for spec in config.stores(env, &me.name)? {
-        match store::open(&own(spec.clone())) {
+        match open(&spec) {
             Ok(store) => stores.push(store),
             Err(error) => {
                 let text = format!("the store {} is left out: {error}", spec.name);
@@ -243,7 +243,7 @@ fn open_stores(
     }
     warnings.extend(config.misled(env));
     for spec in config.found(env, &me.name) {
-        match store::open(&own(spec.clone())) {
+        match open(&spec) {
             Ok(store) => stores.push(store),
             Err(e) => {
                 let shown = env.display_home(&spec.dir);

@@ -112,14 +112,14 @@ fn check(stores: &[Arc<dyn Store>], args: &Args) -> Result<(), Failure> {
             output::say(&format!("msgfs: {}: {e}", store.name()));
         }
     }
+    let (stores, torn_lines) = (count(chosen.len(), "store"), count(torn, "torn line"));
     output::say(&match violations {
         0 if failed => "some stores could not be checked".to_owned(),
         0 if torn > 0 => {
-            let (stores, torn) = (count(chosen.len(), "store"), count(torn, "torn line"));
-            format!("{stores} checked, no violations; {torn}, which readers skip")
+            format!("{stores} checked, no violations; {torn_lines}, which readers skip")
         }
-        0 => format!("{} checked, no violations", count(chosen.len(), "store")),
-        n => format!("{} checked, {}", count(chosen.len(), "store"), count(n, "violation")),
+        0 => format!("{stores} checked, no violations"),
+        n => format!("{stores} checked, {}", count(n, "violation")),
     });
     if failed || violations > 0 { Err(Failure::Said) } else { Ok(()) }
 }

@@ -72,12 +72,11 @@ fn public_key(text: &str) -> Result<PublicKey, String> {
 fn show(context: &Context) -> Result<(), Failure> {
     let identity = Identity::load_or_create(&context.paths.key_file()).map_err(Failure::refused)?;
     let key = identity.public_key();
-    output::data(&format!(
-        "{}  {}  {}\n",
-        one_line(&context.me.name),
-        key.fingerprint(),
-        key.base64()
-    ))?;
+    let print = |name: &str, key: PublicKey, note: &str| {
+        let (name, fingerprint) = (one_line(name), key.fingerprint());
+        output::data(&format!("{name}  {fingerprint}  {}{note}\n", key.base64()))
+    };
+    print(&context.me.name, key, "")?;
     for spec in context.specs()? {
         let shown = one_line(&spec.name).into_owned();
         let store = match store::open(&spec) {
@@ -88,12 +87,7 @@ fn show(context: &Context) -> Result<(), Failure> {
             }
         };
         if let Some(other) = store.public_key(Some(key)).filter(|other| *other != key) {
-            output::data(&format!(
-                "{}  {}  {}  (in the store {shown})\n",
-                one_line(store.me()),
-                other.fingerprint(),
-                other.base64()
-            ))?;
+            print(store.me(), other, &format!("  (in the store {shown})"))?;
         }
     }
     Ok(())

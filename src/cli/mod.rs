@@ -49,7 +49,6 @@ use progress::Progress;
 #[command(
     name = "msgfs",
     version,
-    about = "Read and send agent messages as files",
     long_about = "Presents agent messages as files: mail is read with ls and cat, and sent by \
         writing a file. `msgfs mount` makes the folder; every other command works with the mount \
         and also without one.",
@@ -72,15 +71,9 @@ pub(crate) struct Cli {
 /// Options that go with every command.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Global {
-    /// Who to act for; without it, the environment, the configuration and the folder say.
-    #[arg(
-        long,
-        global = true,
-        value_name = "NAME",
-        help_heading = "Who and where",
-        help = "Act for this name [default: $MSGFS_ME, else the configuration, .agent-message in \
-                this folder, the folder's name]"
-    )]
+    /// Act for this name [default: $MSGFS_ME, else the configuration, .agent-message in this folder,
+    /// the folder's name]
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Who and where")]
     pub(crate) me: Option<String>,
     /// Use this configuration file instead of ~/.config/msgfs/config.toml
     #[arg(long, global = true, value_name = "FILE", help_heading = "Who and where")]

@@ -166,18 +166,18 @@ pub(crate) fn refuse_recursion(
     }
     for (name, path) in stores {
         let store = real(path);
-        if mountpoint::contains(dir, &store) || mountpoint::contains(&store, dir) {
-            let (inner, outer) = if mountpoint::contains(dir, &store) {
-                ("the store", "the mount point")
-            } else {
-                ("the mount point", "the store")
-            };
-            refuse!(
-                "{inner} would lie inside {outer} (store {name}: {}, mount point: {shown}); mount \
-                 on another folder",
-                shell_word(path.as_os_str())
-            );
-        }
+        let (inner, outer) = if mountpoint::contains(dir, &store) {
+            ("the store", "the mount point")
+        } else if mountpoint::contains(&store, dir) {
+            ("the mount point", "the store")
+        } else {
+            continue;
+        };
+        refuse!(
+            "{inner} would lie inside {outer} (store {name}: {}, mount point: {shown}); mount \
+             on another folder",
+            shell_word(path.as_os_str())
+        );
     }
     Ok(())
 }

@@ -25,21 +25,11 @@ use crate::model::{
 use crate::store::{Durability, Kind};
 
 /// Keys at the top of the file.
-const KEYS: &[&str] = &[
-    "me",
-    "mark_read",
-    "scope",
-    "unsigned",
-    "durability",
-    "wait_timeout",
-    "unknown_recipient",
-    "max_message",
-    "watch",
-    "store",
-];
+const KEYS: &str = "me mark_read scope unsigned durability wait_timeout unknown_recipient \
+                    max_message watch store";
 
 /// Keys of a `[[store]]`.
-const STORE_KEYS: &[&str] = &["name", "kind", "dir", "me"];
+const STORE_KEYS: &str = "name kind dir me";
 
 /// No configuration is larger.
 const MAX_FILE: u64 = 1 << 20;
@@ -248,7 +238,7 @@ impl Reader<'_> {
                 "store" => self.stores(member, config),
                 other => {
                     let hint = format!("{other:?} is a key of [[store]]");
-                    self.unknown(member, KEYS, STORE_KEYS.contains(&other).then_some(hint));
+                    self.unknown(member, KEYS, is_word(other, STORE_KEYS).then_some(hint));
                 }
             }
         }
@@ -303,7 +293,7 @@ impl Reader<'_> {
                 "me" => me = Some(member),
                 other => {
                     let hint = format!("{other:?} belongs above the first [[store]]");
-                    self.unknown(member, STORE_KEYS, KEYS.contains(&other).then_some(hint));
+                    self.unknown(member, STORE_KEYS, is_word(other, KEYS).then_some(hint));
                 }
             }
         }
@@ -374,11 +364,11 @@ impl Reader<'_> {
         parsed.inspect_err(note).ok()
     }
 
-    fn unknown(&mut self, (key, _): Member<'_>, known: &[&str], hint: Option<String>) {
+    fn unknown(&mut self, (key, _): Member<'_>, known: &str, hint: Option<String>) {
         let word = key.get_ref();
-        let hint = hint.unwrap_or_else(|| match nearest(word, known.iter().copied()) {
+        let hint = hint.unwrap_or_else(|| match nearest(word, known.split(' ')) {
             Some(near) => format!("did you mean {near:?}?"),
-            None => format!("known are {}", listed(known.iter().copied())),
+            None => format!("known are {}", listed(known.split(' '))),
         });
         self.problem(&key.span(), format!("unknown key {word:?}; {hint}"));
     }
@@ -391,6 +381,10 @@ fn line_at(before: &[u8]) -> usize {
 
 fn kinds() -> Vec<(&'static str, Kind)> {
     Kind::ALL.iter().map(|kind| (kind.as_str(), *kind)).collect()
+}
+
+fn is_word(word: &str, known: &str) -> bool {
+    known.split(' ').any(|other| other == word)
 }
 
 /// `"a", "b"`

@@ -87,10 +87,6 @@ pub(super) struct Entry {
     pub(super) form: EntryForm,
 }
 
-/// Another key with the same fingerprint is already in the file.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Collision;
-
 /// The whole file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Document {
@@ -166,12 +162,8 @@ impl Document {
     }
 
     /// Pins a key, or turns an existing pin into one made by hand. The key is no longer refused.
-    pub(super) fn pin(
-        &mut self,
-        address: &str,
-        key: PublicKey,
-        mut pin: PinForm,
-    ) -> Result<(), Collision> {
+    /// `None` if another key has its fingerprint.
+    pub(super) fn pin(&mut self, address: &str, key: PublicKey, mut pin: PinForm) -> Option<()> {
         // The one pinned last is last, also if the clock did not move on or was set back.
         let since = |e: &Entry| parse_time(&e.form.pinned.get(address)?.since);
         let last = self.entries().filter_map(since).max();
@@ -190,22 +182,18 @@ impl Document {
                 entry.form.pinned.insert(address.to_owned(), pin);
             }
         }
-        Ok(())
+        Some(())
     }
 
-    /// Remembers the key refused last for an address, in place of any earlier one.
-    pub(super) fn refuse(
-        &mut self,
-        address: &str,
-        key: PublicKey,
-        when: &str,
-    ) -> Result<(), Collision> {
+    /// Remembers the key refused last for an address, in place of any earlier one. `None` if another
+    /// key has its fingerprint.
+    pub(super) fn refuse(&mut self, address: &str, key: PublicKey, when: &str) -> Option<()> {
         self.entry(key, when)?.form.refused.insert(address.to_owned(), when.to_owned());
         for entry in self.entries.values_mut().filter(|e| e.key != key) {
             entry.form.refused.remove(address);
         }
         self.sweep();
-        Ok(())
+        Some(())
     }
 
     /// The key refused last for an address.
@@ -229,8 +217,8 @@ impl Document {
         pinned
     }
 
-    /// The entry of a key, made if there is none.
-    fn entry(&mut self, key: PublicKey, now: &str) -> Result<&mut Entry, Collision> {
+    /// The entry of a key, made if there is none; `None` if another key has its fingerprint.
+    fn entry(&mut self, key: PublicKey, now: &str) -> Option<&mut Entry> {
         let fingerprint = key.fingerprint();
         let entry = self.entries.entry(fingerprint).or_insert_with(|| Entry {
             key,
@@ -243,7 +231,7 @@ impl Document {
             },
         });
         // 64 bits of a hash can be made to collide, so equal names do not mean equal keys.
-        if entry.key == key { Ok(entry) } else { Err(Collision) }
+        (entry.key == key).then_some(entry)
     }
 
     /// Notes that a pinned key was used, in this store; whether that is worth writing down. Days

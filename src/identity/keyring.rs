@@ -339,7 +339,7 @@ impl Keyring {
             check_key(&key).map_err(|source| KeyringError::BadKey(fingerprint, source))?;
             document
                 .pin(address, key, PinForm::new(By::Hand, None, Timestamp::now()))
-                .map_err(|_| KeyringError::Collision(fingerprint))?;
+                .ok_or(KeyringError::Collision(fingerprint))?;
             Ok(key)
         })
     }
@@ -425,7 +425,7 @@ impl State {
     /// Trust on first use.
     fn pin_first(&mut self, from: &str, store: &str, key: PublicKey, now: Timestamp) -> Verdict {
         let pin = PinForm::new(By::FirstUse, Some(store), now);
-        if self.document.pin(from, key, pin.clone()).is_err() {
+        if self.document.pin(from, key, pin.clone()).is_none() {
             return Verdict::Rejected(format!(
                 "the key {} it offers was made to look like another key in the keyring",
                 key.fingerprint()
@@ -443,7 +443,7 @@ impl State {
         }
         let when = now.rfc3339();
         // A key that collides with another cannot be trusted later either.
-        if self.document.refuse(from, key, &when).is_ok() {
+        if self.document.refuse(from, key, &when).is_some() {
             self.new_refusals.insert(from.to_owned(), (key, when));
         }
     }
@@ -467,7 +467,7 @@ impl State {
             let is_older = document.forgotten.get(address) != forgotten.get(address);
             !is_older
                 && !in_file.contains_key(address)
-                && document.pin(address, *key, pin.clone()).is_ok()
+                && document.pin(address, *key, pin.clone()).is_some()
         });
         let trusted = document.trusted();
         self.new_refusals.retain(|address, (key, when)| {
@@ -476,7 +476,7 @@ impl State {
                 Some(keys) => !keys.contains(key),
                 None => trusted.values().flatten().any(|other| other == key),
             };
-            still && document.refuse(address, *key, when).is_ok()
+            still && document.refuse(address, *key, when).is_some()
         });
         self.touched = false;
         self.stamp = stamp;

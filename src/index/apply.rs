@@ -79,25 +79,25 @@ impl Sink for Applier<'_> {
     }
 
     fn begin_rescan(&mut self, sources: &[u32]) {
-        let sources = Files::new(self.number, sources);
+        let is_among = among(self.number, sources);
         let mut core = self.index.core.write();
         for (ix, e) in (0u32..).zip(&mut core.entries) {
-            if sources.has(e.source) && !e.flags.has(Flags::GONE) {
+            if is_among(e.source) && !e.flags.has(Flags::GONE) {
                 e.flags.set(Flags::STALE, true);
                 self.stale.push(ix);
             }
         }
-        core.remove_rejects(|key, r| sources.has(key.0) && r.message.is_none());
+        core.remove_rejects(|key, r| is_among(key.0) && r.message.is_none());
         self.changes.other = true;
     }
 
     fn end_rescan(&mut self, sources: &[u32]) {
-        let sources = Files::new(self.number, sources);
+        let is_among = among(self.number, sources);
         let mut core = self.index.core.write();
         let mut gone = Vec::new();
         self.stale.retain(|ix| {
             let entry = core.entry(*ix).filter(|e| e.flags.has(Flags::STALE));
-            let lost = entry.is_some_and(|e| sources.has(e.source));
+            let lost = entry.is_some_and(|e| is_among(e.source));
             if lost {
                 gone.push(*ix);
             }
@@ -116,8 +116,7 @@ impl Sink for Applier<'_> {
     }
 
     fn keep(&mut self, sources: &[u32]) {
-        let sources = Files::new(self.number, sources);
-        self.keep_those(|source| sources.has(source));
+        self.keep_those(among(self.number, sources));
     }
 
     fn resume(&mut self, source: u32) {
@@ -150,21 +149,10 @@ fn check_signatures(found: &[Found<'_>]) {
     });
 }
 
-/// Some files of one store: a rescan asks for every message there is.
-struct Files {
-    store: usize,
-    numbers: Bits,
-}
-
-impl Files {
-    fn new(store: usize, files: &[u32]) -> Self {
-        Self { store, numbers: files.iter().collect() }
-    }
-
-    /// Whether the source of an entry or reject is one of them.
-    fn has(&self, source: Source) -> bool {
-        source.store() == self.store && self.numbers.has(source.file())
-    }
+/// Whether a source is one of these files of a store: a rescan asks for every message there is.
+fn among(store: usize, files: &[u32]) -> impl Fn(Source) -> bool + use<> {
+    let numbers: Bits = files.iter().collect();
+    move |source| source.store() == store && numbers.has(source.file())
 }
 
 impl Applier<'_> {

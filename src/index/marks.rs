@@ -48,18 +48,17 @@ impl Marks {
         let mut changes = Vec::new();
         let start = if usable { from as usize } else { 0 };
         // Watermark lines are few and the snapshot does not keep them: they are always replayed.
-        for (region, wanted) in [(bytes.get(..start), false), (bytes.get(start..), true)] {
-            for line in region.unwrap_or_default().split(|b| *b == b'\n') {
-                if !wanted && !line.starts_with(b"[\"w\"") {
-                    continue;
-                }
-                match parse(line) {
-                    Some(Line::Mark(change)) => changes.push(change),
-                    Some(Line::Imported(store, mark)) => {
-                        imported.insert(store, mark);
-                    }
-                    None => {}
-                }
+        let mut at = 0;
+        for line in bytes.split_inclusive(|b| *b == b'\n') {
+            let is_new = at >= start;
+            at += line.len();
+            if !is_new && !line.starts_with(b"[\"w\"") {
+                continue;
+            }
+            match parse(line) {
+                Some(Line::Mark(change)) => changes.push(change),
+                Some(Line::Imported(store, mark)) => _ = imported.insert(store, mark),
+                None => {}
             }
         }
         let mut marks = Self { file: None, len: bytes.len() as u64, imported, pending: Vec::new() };

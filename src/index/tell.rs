@@ -33,10 +33,6 @@ pub(super) struct Telling {
 }
 
 impl Telling {
-    fn has_marks(&self, store: usize) -> bool {
-        self.stores.contains(&store)
-    }
-
     /// Whether there is something to tell.
     pub fn is_due(&self) -> bool {
         !self.queue.is_empty()
@@ -52,7 +48,7 @@ impl Core {
         entry.flags.set(Flags::READ_HERE, read && here);
         let known = entry.flags.has(Flags::OWN);
         entry.flags.set(Flags::OWN, true);
-        if changed && self.telling.has_marks(entry.store()) {
+        if changed && self.telling.stores.contains(&entry.store()) {
             self.telling.queue.insert(ix, 0);
             self.telling.again.remove(&ix);
         }
