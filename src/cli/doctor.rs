@@ -200,9 +200,9 @@ mod tests {
         let text = [store("a", "m", "foo"), store("b", "link", "foo"), store("c", "m", "bar")];
         let context = context(home.path(), &text.concat());
         let problems = store_problems(&context, &context.specs().unwrap());
-        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("the stores a and b are the same mailbox (foo in"), "{told:?}");
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        let told = &problems[0];
+        assert!(told.contains("the stores a and b are the same mailbox (foo in"), "{told}");
     }
 
     #[test]
@@ -221,10 +221,10 @@ mod tests {
             serious,
         };
         assert_eq!(
-            advised("work", advice(false, Some("chmod 600 k"))).to_string(),
+            advised("work", advice(false, Some("chmod 600 k"))),
             "warning: the store work: others can read\u{240a}the key; mend it with: chmod 600 k"
         );
-        let text = advised("work", advice(true, None)).to_string();
+        let text = advised("work", advice(true, None));
         assert_eq!(text, "the store work: others can read\u{240a}the key");
     }
 }

@@ -101,7 +101,7 @@ fn list(context: &Context) -> Result<(), Failure> {
         output::say("no keys yet: nobody has sent a signed message");
     }
     let width = pins.iter().map(|pin| one_line(&pin.address).chars().count()).max().unwrap_or(0);
-    let lines: String = pins
+    let lines: Vec<String> = pins
         .iter()
         .map(|pin| {
             format!(
@@ -114,7 +114,7 @@ fn list(context: &Context) -> Result<(), Failure> {
             )
         })
         .collect();
-    output::data(&lines)
+    output::data(&lines.concat())
 }
 
 fn trust(context: &Context, address: &str, key: Option<PublicKey>) -> Result<(), Failure> {

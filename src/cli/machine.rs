@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_missing_device_is_told_with_the_command() {
-        let problem = device_problem(Path::new("/dev/no-such-fuse"), false).unwrap().to_string();
+        let problem = device_problem(Path::new("/dev/no-such-fuse"), false).unwrap();
         assert!(problem.contains("there is no /dev/no-such-fuse"), "{problem}");
         assert!(problem.contains("sudo modprobe fuse"), "{problem}");
         assert_eq!(device_problem(Path::new("/dev/null"), false), None);

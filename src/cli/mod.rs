@@ -71,9 +71,14 @@ pub(crate) struct Cli {
 /// Options that go with every command.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Global {
-    /// Act for this name [default: $MSGFS_ME, else the configuration, .agent-message in this folder,
-    /// the folder's name]
-    #[arg(long, global = true, value_name = "NAME", help_heading = "Who and where")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        help_heading = "Who and where",
+        help = "Act for this name [default: $MSGFS_ME, else the configuration, .agent-message in \
+                this folder, the folder's name]"
+    )]
     pub(crate) me: Option<String>,
     /// Use this configuration file instead of ~/.config/msgfs/config.toml
     #[arg(long, global = true, value_name = "FILE", help_heading = "Who and where")]

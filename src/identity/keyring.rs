@@ -496,12 +496,16 @@ impl State {
         let mut hashes: BTreeMap<&str, Sha256> = BTreeMap::new();
         for (address, keys) in &self.trusted {
             let hash = hashes.entry(address).or_default();
-            keys.iter().for_each(|key| hash.update(key.0));
+            for key in keys {
+                hash.update(key.0);
+            }
         }
         for (address, held) in &self.document.forgotten {
             let hash = hashes.entry(address).or_default();
             hash.update("forgotten");
-            held.iter().for_each(|print| hash.update(print.0.to_be_bytes()));
+            for print in held {
+                hash.update(print.0.to_be_bytes());
+            }
         }
         let short = |(address, hash): (&str, Sha256)| (address.to_owned(), first_8(hash));
         hashes.into_iter().map(short).collect()
