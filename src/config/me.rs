@@ -17,7 +17,7 @@ const FILE: &str = ".agent-message";
 const MAX_FILE: u64 = 64 << 10;
 
 /// Whether a text is a SAMP alias: `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`, nothing before or after.
-pub fn is_alias(text: &str) -> bool {
+pub(super) fn is_alias(text: &str) -> bool {
     let inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
     text.len() <= 64
         && text.bytes().next().is_some_and(|c| c.is_ascii_alphanumeric())

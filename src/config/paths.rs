@@ -51,7 +51,7 @@ impl Paths {
     /// The folders for this name.
     ///
     /// # Errors
-    /// [`PathError::BadName`] unless the name is an alias (see [`is_alias`]);
+    /// [`PathError::BadName`] unless the name is an alias;
     /// [`PathError::NoHome`].
     pub fn new(env: &Env, me: &str) -> Result<Self, PathError> {
         if !is_alias(me) {
@@ -158,10 +158,7 @@ pub(super) fn default_config_file(env: &Env) -> Result<PathBuf, PathError> {
 
 /// The default place of a store of this kind; for AgentAZAll it may be the configuration file
 /// itself. `None` if the kind has no place unless a variable names one.
-///
-/// # Errors
-/// [`PathError::NoHome`].
-pub fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, PathError> {
+pub(super) fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, PathError> {
     let named = |variable| env.var(variable).map(|place| env.absolute(Path::new(place)));
     if let Some(place) = variables(kind).iter().find_map(|variable| named(variable)) {
         return Ok(Some(place));
@@ -170,8 +167,10 @@ pub fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, PathError> 
         // The format takes any non-empty value, also a relative one (docs/formats/samp.md, section
         // 1); msgfs must look where the format's other programs look.
         Kind::Samp => {
-            let state = named("XDG_STATE_HOME").ok_or(());
-            let state = state.or_else(|()| xdg(env, "XDG_STATE_HOME", ".local/state"))?;
+            let state = match named("XDG_STATE_HOME") {
+                Some(state) => state,
+                None => xdg(env, "XDG_STATE_HOME", ".local/state")?,
+            };
             Ok(Some(state.join("agent-message")))
         }
         Kind::Amp => {
