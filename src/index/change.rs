@@ -264,15 +264,14 @@ impl Core {
 
     /// Sorts the lists after a bulk load.
     pub(super) fn sort(&mut self) {
-        let sorted = |mut list: Vec<MsgIx>| {
+        let sorted = |list: &[MsgIx]| {
+            let mut list = list.to_vec();
             list.sort_by(|a, b| self.order(*a, *b));
             // What came back during the load was put in again.
             list.dedup();
             list
         };
-        let (to_me, from_me) = (sorted(self.to_me.clone()), sorted(self.from_me.clone()));
-        self.to_me = to_me;
-        self.from_me = from_me;
+        (self.to_me, self.from_me) = (sorted(&self.to_me), sorted(&self.from_me));
         self.unsorted = false;
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, NIL, Sig, first_hash, unmix};
+use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, Sig, first_hash, unmix};
 use super::intern::{IDENTITY_MASK, Interner, StrId, spread, stable_hash, text_identity};
 use super::links::Links;
 use super::source::{Bits, Source};
@@ -424,14 +424,8 @@ impl Core {
 
     /// The live messages of a thread, oldest first.
     pub fn thread_messages(&self, thread: ThreadIx) -> Vec<MsgIx> {
-        let mut out = Vec::new();
-        let mut at = self.threads.get(thread as usize).map_or(NIL, |t| t.head);
-        while let Some(entry) = self.entry(at) {
-            if entry.is_live() {
-                out.push(at);
-            }
-            at = entry.next;
-        }
+        let is_live = |ix: &MsgIx| self.entry(*ix).is_some_and(Entry::is_live);
+        let mut out: Vec<MsgIx> = self.chain_of(thread).filter(is_live).collect();
         out.sort_by(|a, b| self.order(*a, *b));
         out
     }

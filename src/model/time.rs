@@ -5,7 +5,6 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::civil::{Date, DateTime};
-use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 
 /// A point in time in milliseconds since the Unix epoch, UTC.
@@ -58,13 +57,13 @@ impl Timestamp {
     }
 
     /// The UTC day this time falls on.
-    pub const fn day(self) -> Day {
-        Day(self.clamped().div_euclid(MS_PER_DAY))
+    pub fn day(self) -> Day {
+        Day(self.calendar().0.div_euclid(MS_PER_DAY))
     }
 
     /// For `stat`: the same instant, clamped to what a calendar can show.
     pub fn to_system_time(self) -> SystemTime {
-        let ms = self.clamped();
+        let ms = self.calendar().0;
         let d = Duration::from_millis(ms.unsigned_abs());
         if ms >= 0 { UNIX_EPOCH + d } else { UNIX_EPOCH - d }
     }
@@ -76,17 +75,7 @@ impl Timestamp {
 
     /// `20260424T174203.000Z`, the first part of a message's file name (docs/SEMANTICS.md, S17).
     pub fn stamp(self) -> String {
-        let t = self.zoned();
-        format!(
-            "{:04}{:02}{:02}T{:02}{:02}{:02}.{:03}Z",
-            t.year(),
-            t.month(),
-            t.day(),
-            t.hour(),
-            t.minute(),
-            t.second(),
-            t.millisecond()
-        )
+        self.zoned().strftime("%Y%m%dT%H%M%S.%3fZ").to_string()
     }
 
     /// Parses what [`Timestamp::stamp`] writes; `None` for anything else.
@@ -100,27 +89,16 @@ impl Timestamp {
     /// `Fri, 24 Apr 2026 17:42:03 +0000` (RFC 5322 date-time, always UTC). The day has two digits, as
     /// mail programs and `date -R` write it.
     pub fn rfc2822(self) -> String {
-        strtime::format("%a, %d %b %Y %H:%M:%S +0000", &self.zoned())
-            .unwrap_or_else(|_| self.stamp())
+        self.zoned().strftime("%a, %d %b %Y %H:%M:%S +0000").to_string()
     }
 
     /// The same instant, moved to the nearest one that a calendar can show.
-    pub const fn calendar(self) -> Self {
-        Self(self.clamped())
-    }
-
-    const fn clamped(self) -> i64 {
-        if self.0 < MIN_CALENDAR_MS {
-            MIN_CALENDAR_MS
-        } else if self.0 > MAX_CALENDAR_MS {
-            MAX_CALENDAR_MS
-        } else {
-            self.0
-        }
+    pub fn calendar(self) -> Self {
+        Self(self.0.clamp(MIN_CALENDAR_MS, MAX_CALENDAR_MS))
     }
 
     fn zoned(self) -> jiff::Zoned {
-        jiff::Timestamp::from_millisecond(self.clamped())
+        jiff::Timestamp::from_millisecond(self.calendar().0)
             .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
             .to_zoned(TimeZone::UTC)
     }
