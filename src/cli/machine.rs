@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 
 use msgfs::fuse::mountpoint::shell_word;
 use rustix::fs::Access;
+use rustix::thread::{CapabilitySet, capabilities};
 
 const DEVICE: &str = "/dev/fuse";
 const FUSE_CONF: &str = "/etc/fuse.conf";
-/// `CAP_SYS_ADMIN` in the capability sets of `/proc/self/status`.
-const SYS_ADMIN: u64 = 1 << 21;
 
 /// What is missing or wrong, and the command that mends it, as one sentence.
 pub(crate) fn problem(what: impl Display, mend: impl Display) -> String {
@@ -24,8 +23,7 @@ pub(crate) fn fuse_problems(allow_other: bool) -> Vec<String> {
     let root = rustix::process::geteuid().is_root();
     let mut problems: Vec<String> = device_problem(Path::new(DEVICE), root).into_iter().collect();
     if root {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        if effective_capabilities(&status).is_some_and(|set| set & SYS_ADMIN == 0) {
+        if capabilities(None).is_ok_and(|sets| !sets.effective.contains(CapabilitySet::SYS_ADMIN)) {
             problems.push(problem(
                 "this container may not mount",
                 "docker run --device /dev/fuse --cap-add SYS_ADMIN \
@@ -98,11 +96,6 @@ fn allows_others(conf: &str) -> bool {
     conf.lines().any(|line| line.trim() == "user_allow_other")
 }
 
-fn effective_capabilities(status: &str) -> Option<u64> {
-    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    u64::from_str_radix(set.trim(), 16).ok()
-}
-
 /// Whether changes in these folders can be watched.
 pub(crate) fn watch_problem(folders: &[PathBuf]) -> Option<String> {
     let limit = |name: &str, value: u32| {
@@ -158,11 +151,6 @@ mod tests {
     fn settings_are_read_as_their_programs_do() {
         assert!(allows_others("# x\nuser_allow_other\n"));
         assert!(!allows_others("#user_allow_other\nmount_max = 10\n"));
-        assert_eq!(
-            effective_capabilities("Name:\tx\nCapEff:\t0000000000200000\n"),
-            Some(SYS_ADMIN)
-        );
-        assert_eq!(effective_capabilities(""), None);
     }
 
     #[test]

@@ -27,10 +27,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let text = message::not_empty(message::text(&args.text)?)?;
+    // An empty first line: what follows is no header, whatever it looks like (docs/SEMANTICS.md, S45).
+    let draft = [b"\n", text.as_slice()].concat();
     let (sender, name) = access::with(global, Purpose::Act, |tree| {
         let (day, newest) = newest(tree)?;
         let stem = newest.strip_suffix(".txt").unwrap_or(&newest);
-        tree.write(&format!("archive/{day}/{stem}.reply"), &message::body_only(&text))?;
+        tree.write(&format!("archive/{day}/{stem}.reply"), &draft)?;
         Ok((sender(&newest).to_owned(), newest))
     })?;
     output::say(&format!("replied to {sender} ({name})"));

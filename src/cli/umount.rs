@@ -76,7 +76,14 @@ fn end_hung(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
 
 fn end(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
     let daemon = daemon_of(dir);
-    let users = if lazy { take_lazily(dir)? } else { take(dir, shown)? };
+    let users = if lazy {
+        let users = users::of(dir);
+        mountpoint::unmount(dir, Unmount::Lazy).map_err(Failure::refused)?;
+        users
+    } else {
+        take(dir, shown)?;
+        Vec::new()
+    };
     if !users.is_empty() {
         output::say(&format!(
             "{shown} is detached; it ends when {} let go, or at once with: msgfs umount {shown}",
@@ -121,11 +128,11 @@ fn wait_for_end(state: &Path, holder: &Holder, shown: &str) -> Result<(), Failur
 }
 
 /// Unmounts what nobody uses.
-fn take(dir: &Path, shown: &str) -> Result<Vec<User>, Failure> {
+fn take(dir: &Path, shown: &str) -> Result<(), Failure> {
     let deadline = Instant::now() + SETTLE;
     loop {
         match mountpoint::unmount(dir, Unmount::IfIdle) {
-            Ok(()) => return Ok(Vec::new()),
+            Ok(()) => return Ok(()),
             Err(UnmountError::Busy(_)) => {
                 let users = users::of(dir);
                 if users.is_empty() && Instant::now() < deadline {
@@ -140,13 +147,6 @@ fn take(dir: &Path, shown: &str) -> Result<Vec<User>, Failure> {
             Err(e) => return Err(Failure::refused(e)),
         }
     }
-}
-
-/// Unmounts what anybody uses, and says who.
-fn take_lazily(dir: &Path) -> Result<Vec<User>, Failure> {
-    let users = users::of(dir);
-    mountpoint::unmount(dir, Unmount::Lazy).map_err(Failure::refused)?;
-    Ok(users)
 }
 
 fn names(users: &[User]) -> String {

@@ -193,7 +193,9 @@ impl Keyring {
             }
         };
         if let Some(key) = pinned.iter().rev().find(|key| asked(key) && fits(key)) {
-            self.note_use(message, *key);
+            let state = &mut *self.state.lock();
+            let now = Timestamp::now();
+            state.touched |= state.document.used(message.from, *key, message.store, now);
             return Verdict::Valid(*key);
         }
         let Some(offered) = offered.filter(|_| scope != ClaimScope::Part) else {
@@ -240,11 +242,6 @@ impl Keyring {
             Some(owner) => foreign_key(from, key, &owner),
             None => changed_key(from, key, &trusted),
         })
-    }
-
-    fn note_use(&self, message: Signed<'_>, key: PublicKey) {
-        let state = &mut *self.state.lock();
-        state.touched |= state.document.used(message.from, key, message.store, Timestamp::now());
     }
 
     /// Whether the message was there when the keys of its sender were forgotten.

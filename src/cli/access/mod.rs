@@ -8,7 +8,6 @@ mod direct;
 mod mounted;
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -94,7 +93,8 @@ fn open(global: &Global, purpose: Purpose) -> Result<Box<dyn Access>, Failure> {
     let context = Context::find(global)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(dir) = mount_of(&context) {
+        let holder = config::holder(&context.paths.state);
+        if let Some(dir) = holder.and_then(|holder| holder.mountpoint) {
             match mountpoint::state_of(&dir) {
                 Ok(MountState::Alive) => return Ok(Box::new(Mounted::new(dir, global, &context))),
                 // Starting, ending or out of our sight: to look, the mount is not needed.
@@ -114,10 +114,6 @@ fn open(global: &Global, purpose: Purpose) -> Result<Box<dyn Access>, Failure> {
             outcome => return outcome.map(|direct| Box::new(direct) as Box<dyn Access>),
         }
     }
-}
-
-fn mount_of(context: &Context) -> Option<PathBuf> {
-    config::holder(&context.paths.state).and_then(|holder| holder.mountpoint)
 }
 
 /// A path as typed (`/inbox/`, `./inbox`, `inbox`) in the form the tree uses: `inbox`, and the
