@@ -150,7 +150,10 @@ impl Keyring {
     /// # Errors
     /// [`KeyringError::Corrupt`] if the file is no keyring or no regular file, and I/O errors.
     pub fn open(path: &Path) -> Result<Self, KeyringError> {
-        Self::open_as(path, false)
+        let mut state = State::default();
+        state.read(path)?;
+        state.changed.clear();
+        Ok(Self { path: path.to_owned(), read_only: false, state: Mutex::new(state) })
     }
 
     /// As [`Keyring::open`], but nothing is ever written: pins made on first use live in memory.
@@ -158,14 +161,7 @@ impl Keyring {
     /// # Errors
     /// As [`Keyring::open`].
     pub fn open_read_only(path: &Path) -> Result<Self, KeyringError> {
-        Self::open_as(path, true)
-    }
-
-    fn open_as(path: &Path, read_only: bool) -> Result<Self, KeyringError> {
-        let mut state = State::default();
-        state.read(path)?;
-        state.changed.clear();
-        Ok(Self { path: path.to_owned(), read_only, state: Mutex::new(state) })
+        Ok(Self { read_only: true, ..Self::open(path)? })
     }
 
     /// Judges the signature of a message, and pins the key it offers if its sender has none. Call it
