@@ -9,20 +9,14 @@ use rustix::fs::{Mode, OFlags};
 use super::env::Env;
 use super::file::Config;
 use crate::model::{one_line, shown_path};
+// Names are SAMP's aliases.
+pub(super) use crate::store::samp::alias::is_valid as is_alias;
 
 /// The file in a folder that names the agent working there (docs/formats/samp.md, section 3).
 const FILE: &str = ".agent-message";
 
 /// No such file is larger; the rest of a larger one is not looked at.
 const MAX_FILE: u64 = 64 << 10;
-
-/// Whether a text is a SAMP alias: `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`, nothing before or after.
-pub(super) fn is_alias(text: &str) -> bool {
-    let inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
-    text.len() <= 64
-        && text.bytes().next().is_some_and(|c| c.is_ascii_alphanumeric())
-        && text.bytes().all(inner)
-}
 
 /// What a valid name is, for error texts.
 pub(super) const ALIAS_RULE: &str = "a name has 1 to 64 letters, digits, dots, underscores and hyphens, and begins with a letter \

@@ -110,8 +110,7 @@ impl Sink for Applier<'_> {
         if !self.bulk {
             self.changes.redrawn.extend(core.find_missing(false));
         }
-        let gone_set: HashSet<MsgIx> = gone.iter().copied().collect();
-        core.remove_rejects(|_, r| r.message.is_some_and(|ix| gone_set.contains(&ix)));
+        core.remove_rejects(|_, r| r.message.is_some_and(|ix| gone.binary_search(&ix).is_ok()));
         self.changes.removed.extend(gone);
     }
 
