@@ -11,6 +11,7 @@ use super::file::Config;
 use crate::model::{one_line, shown_path};
 // Names are SAMP's aliases.
 pub(super) use crate::store::samp::alias::is_valid as is_alias;
+use crate::store::text::pytext;
 
 /// The file in a folder that names the agent working there (docs/formats/samp.md, section 3).
 const FILE: &str = ".agent-message";
@@ -143,9 +144,7 @@ fn from_file(path: &Path) -> Result<Option<String>, MeError> {
 /// Lines end and are stripped as in Python, which is what the format's own programs use: U+001C to
 /// U+001E end a line, and these and U+001F count as space.
 fn first_valid_line(text: &str) -> Option<String> {
-    let ends = |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
-    let space = |c: char| c.is_whitespace() || matches!(c, '\u{1c}'..='\u{1f}');
-    text.split(ends).map(|line| line.trim_matches(space)).find(|l| is_alias(l)).map(str::to_owned)
+    pytext::lines(text).map(pytext::strip).find(|line| is_alias(line)).map(str::to_owned)
 }
 
 #[cfg(test)]
