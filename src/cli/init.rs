@@ -1,15 +1,16 @@
 //! `msgfs init`: everything a first mount would make, and a configuration to edit.
 
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use msgfs::config::{Config, Env, LockError};
 use msgfs::mailbox::OpenError;
 use msgfs::model::one_line;
 use msgfs::store::Spec;
+use msgfs::store::fs::make_dirs;
 
 use super::context::Context;
 use super::failure::Failure;
@@ -114,7 +115,7 @@ pub(crate) fn run(global: &Global, _args: &Args) -> Result<(), Failure> {
 fn write_config(file: &Path) -> Result<bool, Failure> {
     let failed = |e: &io::Error| Failure::io(format!("cannot write {}", file.display()), e);
     if let Some(folder) = file.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| failed(&e))?;
+        make_dirs(folder, 0o700).map_err(|e| failed(&e))?;
     }
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
         Ok(mut out) => {

@@ -1,12 +1,12 @@
 //! `msgfs mount`: what is asked for, and where it will be.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use msgfs::config::Paths;
 use msgfs::fuse::mountpoint::{self, MountState, Unmount, shell_word};
 use msgfs::mailbox::Options;
+use msgfs::store::fs::make_dirs;
 
 use super::context;
 use super::failure::{Failure, refuse};
@@ -122,7 +122,10 @@ pub(crate) fn prepare(dir: &Path, report: Report<'_>) -> Result<Target, Failure>
             report(Event::Notice(told))?;
         }
     }
-    let made = make(dir).map_err(|e| Failure::io(format!("cannot make {shown}"), &e))?;
+    let made = !dir.exists();
+    if made {
+        make_dirs(dir, 0o700).map_err(|e| Failure::io(format!("cannot make {shown}"), &e))?;
+    }
     let empty = fs::read_dir(dir).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotADirectory => {
             Failure::refused(format!("{shown} is not a folder; choose another place"))
@@ -136,14 +139,6 @@ pub(crate) fn prepare(dir: &Path, report: Report<'_>) -> Result<Target, Failure>
     }
     let dir = fs::canonicalize(dir).map_err(|e| Failure::io(&shown, &e))?;
     Ok(Target { dir, made })
-}
-
-/// Makes a private folder; whether there was none.
-fn make(dir: &Path) -> std::io::Result<bool> {
-    if dir.exists() {
-        return Ok(false);
-    }
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).map(|()| true)
 }
 
 /// Refuses a mount that would contain its own store or state: reading them would ask the mount,
