@@ -4,16 +4,15 @@
 //! A log that cannot be written is nobody's failure: a full disk, a closed standard error, a reader that
 //! is gone or does not read. Lines are dropped then, and nothing waits.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use msgfs::model::plain_lines;
+use msgfs::store::fs::open_append;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
 use tracing_subscriber::EnvFilter;
 
 /// A log larger than this is set aside as `log.old` when the next mount starts.
@@ -46,12 +45,7 @@ pub(crate) fn to_file(path: &Path, default: &str) -> io::Result<File> {
         // If it cannot be set aside, it grows.
         let _ = fs::rename(path, path.with_extension("old"));
     }
-    let file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-        .open(path)?;
+    let file = open_append(path, 0o600)?;
     let log = Arc::new(file.try_clone()?);
     to(default, true, move || Lossy(Arc::clone(&log)));
     Ok(file)
@@ -96,7 +90,7 @@ mod tests {
         io::Read::read_exact(&mut reader, &mut some).unwrap();
         drop(reader);
         log.write_all(b"nobody is there\n").unwrap();
-        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         Lossy(full).write_all(b"no room\n").unwrap();
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -82,10 +82,7 @@ impl StateLock {
     pub fn acquire(state: &Path, mountpoint: Option<&Path>) -> Result<Self, LockError> {
         let path = file_in(state);
         let io = |source| LockError::Io(path.clone(), source);
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let fd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
-        let file = File::from(fd.map_err(|e| io(e.into()))?);
+        let file = fs::open_own(&path, 0o600).map_err(io)?;
         let start = Instant::now();
         while !fs::lock_within(&file, PATIENCE).map_err(io)? {
             let holder = read(&file);
@@ -119,8 +116,7 @@ impl StateLock {
 /// Who holds a state folder right now; `None` if nobody does. Takes nothing away from anybody: an
 /// attempt to lock at the same moment waits longer than this look takes.
 pub fn holder(state: &Path) -> Option<Holder> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::open(file_in(state), flags, Mode::empty()).ok()?);
+    let file = fs::open_regular(&file_in(state)).ok()?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(Errno::WOULDBLOCK) => Some(read(&file)),
         _ => None,
