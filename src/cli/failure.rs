@@ -19,14 +19,6 @@ pub(crate) enum Failure {
     /// The mailbox cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The tree refused something about a path.
-    #[error("{path}: {error}")]
-    At {
-        /// The path.
-        path: String,
-        /// Why.
-        error: msgfs::view::Error,
-    },
     /// Everything was said already; exit code 1.
     #[error("failed")]
     Said,

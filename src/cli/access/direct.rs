@@ -60,5 +60,5 @@ impl Access for Direct {
 
 /// A failure with the path it is about.
 fn at(path: &str, error: msgfs::view::Error) -> Failure {
-    Failure::At { path: one_line(path).into_owned(), error }
+    Failure::refused(format!("{}: {error}", one_line(path)))
 }
