@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::config::{
-    Config, ConfigError, Env, Holder, LockError, Me, MeError, PathError, Paths, StateLock,
+    Config, ConfigError, Env, LockError, Me, MeError, PathError, Paths, StateLock,
 };
 use crate::identity::{Identity, KeyError, Keyring, KeyringError, Print};
 use crate::index::{self, Index, IndexError};
@@ -26,7 +26,7 @@ const TELL_AGAIN: Duration = Duration::from_millis(500);
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
 /// What to open.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The configuration file, if not the default one.
     pub config: Option<PathBuf>,
@@ -43,9 +43,9 @@ pub struct Options {
 /// Why a mailbox cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process acts for this me.
+    /// The state: another process acts for this me, or the lock file.
     #[error(transparent)]
-    Held(#[from] HeldError),
+    Lock(#[from] LockError),
     /// The configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -55,20 +55,12 @@ pub enum OpenError {
     /// There is no place for state.
     #[error(transparent)]
     Paths(#[from] PathError),
-    /// The lock file.
-    #[error(transparent)]
-    Lock(LockError),
     /// The keyring cannot be used.
     #[error(transparent)]
     Keyring(#[from] KeyringError),
-    /// A store cannot be opened.
-    #[error("store {name}: {error}")]
-    Store {
-        /// Its name.
-        name: String,
-        /// What is wrong.
-        error: StoreError,
-    },
+    /// A store, named here, cannot be opened.
+    #[error("store {0}: {1}")]
+    Store(String, StoreError),
     /// The index.
     #[error(transparent)]
     Index(#[from] IndexError),
@@ -80,29 +72,9 @@ pub enum OpenError {
     Watch(std::io::Error),
 }
 
-/// Another process acts for this me; the text names it.
-#[derive(Debug, thiserror::Error)]
-#[error("{text}")]
-pub struct HeldError {
-    /// Who.
-    pub holder: Holder,
-    text: String,
-}
-
-impl From<LockError> for OpenError {
-    fn from(e: LockError) -> Self {
-        let text = e.to_string();
-        match e {
-            LockError::Held(holder) => Self::Held(HeldError { holder, text }),
-            other @ LockError::Io { .. } => Self::Lock(other),
-        }
-    }
-}
-
 /// An open mailbox.
 pub struct Mailbox {
     me: Me,
-    config: Config,
     fingerprint: Option<Fingerprint>,
     index: Arc<Index>,
     outbox: Option<Arc<Outbox>>,
@@ -111,12 +83,6 @@ pub struct Mailbox {
     keeper: Option<Keeper>,
     warnings: Vec<String>,
     _lock: Option<StateLock>,
-}
-
-impl std::fmt::Debug for Mailbox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mailbox").field("me", &self.me).finish_non_exhaustive()
-    }
 }
 
 impl Mailbox {
@@ -185,28 +151,12 @@ impl Mailbox {
         let swept = if options.read_only { Vec::new() } else { vec![paths.state, paths.cache] };
         let keeper = Keeper::start(Arc::clone(&index), swept).map_err(OpenError::Watch)?;
         let keeper = Some(keeper);
-        Ok(Self {
-            me,
-            config,
-            fingerprint,
-            index,
-            outbox,
-            tree,
-            watcher,
-            keeper,
-            warnings,
-            _lock: lock,
-        })
+        Ok(Self { me, fingerprint, index, outbox, tree, watcher, keeper, warnings, _lock: lock })
     }
 
     /// Who I am, and how it was found out.
     pub fn me(&self) -> &Me {
         &self.me
-    }
-
-    /// The configuration.
-    pub fn config(&self) -> &Config {
-        &self.config
     }
 
     /// The tree.
@@ -275,25 +225,25 @@ fn open_stores(
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Arc<dyn Store>>, OpenError> {
     let mut stores = Vec::new();
-    let own = |spec: store::Spec| store::Spec {
-        state: state.map(|s| s.join("stores").join(&spec.name)),
-        ..spec
+    let open = |spec: &store::Spec| {
+        let state = state.map(|s| s.join("stores").join(&spec.name));
+        store::open(&store::Spec { state, ..spec.clone() })
     };
     let mut failed = None;
     for spec in config.stores(env, &me.name)? {
-        match store::open(&own(spec.clone())) {
+        match open(&spec) {
             Ok(store) => stores.push(store),
             Err(error) => {
                 let text = format!("the store {} is left out: {error}", spec.name);
                 tracing::warn!("{}", crate::model::one_line(&text));
                 warnings.push(text);
-                failed = failed.or(Some(OpenError::Store { name: spec.name, error }));
+                failed = failed.or(Some(OpenError::Store(spec.name, error)));
             }
         }
     }
     warnings.extend(config.misled(env));
     for spec in config.found(env, &me.name) {
-        match store::open(&own(spec.clone())) {
+        match open(&spec) {
             Ok(store) => stores.push(store),
             Err(e) => {
                 let shown = env.display_home(&spec.dir);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use msgfs::model::one_line;
 use msgfs::model::verify;
+use msgfs::model::{one_line, shown_path};
 use msgfs::store::{Store, Violation};
 use serde::Serialize;
 
 use super::context::Context;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::stores::Opener;
 use super::{Global, output};
 
@@ -94,11 +94,7 @@ fn check(stores: &[Arc<dyn Store>], args: &Args) -> Result<(), Failure> {
         .collect();
     if let (true, Some(name)) = (chosen.is_empty(), &args.store) {
         let names: Vec<&str> = stores.iter().map(|store| store.name()).collect();
-        return Err(Failure::refused(format!(
-            "there is no store named {}; the stores are: {}",
-            one_line(name),
-            names.join(", ")
-        )));
+        refuse!("there is no store named {}; the stores are: {}", one_line(name), names.join(", "));
     }
     let (mut violations, mut torn) = (0usize, 0usize);
     let mut failed = false;
@@ -116,14 +112,14 @@ fn check(stores: &[Arc<dyn Store>], args: &Args) -> Result<(), Failure> {
             output::say(&format!("msgfs: {}: {e}", store.name()));
         }
     }
+    let (stores, torn_lines) = (count(chosen.len(), "store"), count(torn, "torn line"));
     output::say(&match violations {
         0 if failed => "some stores could not be checked".to_owned(),
         0 if torn > 0 => {
-            let (stores, torn) = (count(chosen.len(), "store"), count(torn, "torn line"));
-            format!("{stores} checked, no violations; {torn}, which readers skip")
+            format!("{stores} checked, no violations; {torn_lines}, which readers skip")
         }
-        0 => format!("{} checked, no violations", count(chosen.len(), "store")),
-        n => format!("{} checked, {}", count(chosen.len(), "store"), count(n, "violation")),
+        0 => format!("{stores} checked, no violations"),
+        n => format!("{stores} checked, {}", count(n, "violation")),
     });
     if failed || violations > 0 { Err(Failure::Said) } else { Ok(()) }
 }
@@ -150,10 +146,5 @@ fn line(store: &dyn Store, violation: &Violation, json: bool) -> String {
     let file = store.dir().join(&violation.file);
     // 0 stands for the file as a whole.
     let at = if violation.line == 0 { String::new() } else { format!(":{}", violation.line) };
-    format!(
-        "{}{at}: {}: {}\n",
-        one_line(&file.to_string_lossy()),
-        violation.rule,
-        one_line(&violation.detail)
-    )
+    format!("{}{at}: {}: {}\n", shown_path(&file), violation.rule, one_line(&violation.detail))
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use msgfs::config::{Config, Env, Me, Paths};
+use msgfs::mailbox::Options;
 use msgfs::store::Spec;
 
 use super::Global;
@@ -19,21 +20,26 @@ pub(crate) struct Context {
 impl Context {
     /// Finds out who and where. Nothing is created.
     pub(crate) fn find(global: &Global) -> Result<Self, Failure> {
+        Self::of(&global.options())
+    }
+
+    /// The same of a mailbox to be opened.
+    pub(crate) fn of(options: &Options) -> Result<Self, Failure> {
         let env = Env::from_process();
-        let config = Config::load(global.config.as_deref(), &env).map_err(refused)?;
-        let me = Me::resolve(global.me.as_deref(), &env, &config).map_err(refused)?;
-        let paths = Paths::new(&env, &me.name).map_err(refused)?;
+        let config = Config::load(options.config.as_deref(), &env).map_err(Failure::refused)?;
+        let me = Me::resolve(options.me.as_deref(), &env, &config).map_err(Failure::refused)?;
+        let paths = Paths::new(&env, &me.name).map_err(Failure::refused)?;
         Ok(Self { env, config, me, paths })
     }
 
     /// Makes the state folder, if it is missing.
     pub(crate) fn make_state(&self) -> Result<(), Failure> {
-        self.paths.create_state().map_err(refused)
+        self.paths.create_state().map_err(Failure::refused)
     }
 
     /// The stores that would be opened: those that are configured, then those that are found.
     pub(crate) fn specs(&self) -> Result<Vec<Spec>, Failure> {
-        let mut specs = self.config.stores(&self.env, &self.me.name).map_err(refused)?;
+        let mut specs = self.config.stores(&self.env, &self.me.name).map_err(Failure::refused)?;
         specs.extend(self.config.found(&self.env, &self.me.name));
         Ok(specs)
     }
@@ -59,10 +65,6 @@ impl Context {
 pub(crate) fn folder(spec: &Spec) -> PathBuf {
     let parent = spec.dir.parent().filter(|_| spec.dir.is_file());
     parent.unwrap_or(&spec.dir).to_owned()
-}
-
-fn refused(error: impl std::error::Error) -> Failure {
-    Failure::Refused(error.to_string())
 }
 
 /// The home folder.

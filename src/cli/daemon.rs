@@ -11,30 +11,14 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use super::context::Context;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
+use super::logging;
 use super::mount::Order;
-use super::progress::Progress;
-use super::serve::{self, Report};
-use super::{logging, output};
+use super::serve::{self, Event};
 
 /// A progress bar need not move more often.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
-
-/// What the back half tells the front half, one JSON value a line.
-#[derive(Debug, Serialize, Deserialize)]
-enum Event {
-    /// Bytes indexed, of how many.
-    Progress(u64, u64),
-    /// Something a person should know.
-    Notice(String),
-    /// The mount answers; the text is for standard output.
-    Ready(String),
-    /// There is no mount, for this reason.
-    Failed(String),
-}
 
 /// Starts the back half and waits until the mount answers or it is known why not.
 pub(crate) fn start(order: &Order) -> Result<(), Failure> {
@@ -45,51 +29,40 @@ pub(crate) fn start(order: &Order) -> Result<(), Failure> {
         .stdout(Stdio::piped())
         .spawn();
     let mut child = started.map_err(|e| Failure::io("cannot start in the background", &e))?;
-    let mut progress = Progress::new();
+    let mut show = serve::on_terminal();
     let pipe = child.stdout.take().into_iter().flat_map(|pipe| BufReader::new(pipe).lines());
     for line in pipe.map_while(Result::ok) {
-        match serde_json::from_str(&line) {
-            Ok(Event::Progress(done, total)) => progress.update(done, total),
-            Ok(Event::Notice(text)) => {
-                progress.finish();
-                output::say(&text);
-            }
-            Ok(Event::Ready(text)) => {
-                progress.finish();
-                return output::data(&text);
-            }
-            Ok(Event::Failed(text)) => {
-                progress.finish();
+        let Ok(event) = serde_json::from_str(&line) else { continue };
+        match event {
+            Event::Ready(_) => return show(event),
+            Event::Failed(_) => {
                 // Wait for its end, so that a next attempt meets no lock.
                 let _ = child.wait();
-                return Err(Failure::Refused(text));
+                return show(event);
             }
-            Err(_) => {}
+            _ => show(event)?,
         }
     }
-    progress.finish();
+    drop(show);
     let status = child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
-    let log = Context::find(&order.global)
+    let log = Context::of(&order.options)
         .map(|c| format!("; see {}", c.paths.state.join("log").display()));
-    Err(Failure::refused(format!(
-        "msgfs ended before the mount answered ({status}){}",
-        log.unwrap_or_default()
-    )))
+    refuse!("msgfs ended before the mount answered ({status}){}", log.unwrap_or_default())
 }
 
 /// The command line of the back half.
 fn arguments(order: &Order) -> Vec<std::ffi::OsString> {
     let mut arguments = vec!["mount".into(), "--as-daemon".into()];
-    if let Some(me) = &order.global.me {
+    if let Some(me) = &order.options.me {
         arguments.push(format!("--me={me}").into());
     }
-    if let Some(config) = &order.global.config {
+    if let Some(config) = &order.options.config {
         arguments.extend(["--config".into(), config.into()]);
     }
-    if order.read_only {
+    if order.options.read_only {
         arguments.push("--read-only".into());
     }
-    if order.allow_other {
+    if order.options.allow_other {
         arguments.push("--allow-other".into());
     }
     arguments.extend(["--".into(), order.dir.clone().into()]);
@@ -125,16 +98,12 @@ pub(crate) fn detach() -> io::Result<Pipe> {
 
 /// Serves a mount until it ends.
 pub(crate) fn serve(order: Order, mut pipe: Pipe) -> Result<(), Failure> {
-    let outcome = Context::find(&order.global).and_then(|context| {
+    let outcome = Context::of(&order.options).and_then(|context| {
         pipe.log_to(&context)?;
-        serve::run(&order, &context, &mut pipe, || {
-            // Relative names are done with; the folder we were started in must stay removable.
-            let _ = rustix::process::chdir("/");
-        })
+        serve::run(&order, &context, &mut |event| pipe.hear(event))
     });
     if let Err(failure) = &outcome {
-        tracing::error!("{failure}");
-        let _ = pipe.tell(&Event::Failed(failure.to_string()));
+        let _ = pipe.hear(Event::Failed(failure.to_string()));
         return Err(Failure::Said);
     }
     Ok(())
@@ -147,10 +116,45 @@ impl Pipe {
         let path = context.paths.state.join("log");
         let log = logging::to_file(&path, "info").or_else(|e| {
             let shown = context.shown(&path);
-            self.notice(&format!("warning: there is no log: {shown}: {e}"));
+            let _ = self.hear(Event::Notice(format!("warning: there is no log: {shown}: {e}")));
             OpenOptions::new().append(true).open("/dev/null")
         });
         self.log = Some(log.map_err(|e| Failure::io(path.display(), &e))?);
+        Ok(())
+    }
+
+    fn hear(&mut self, event: Event) -> Result<(), Failure> {
+        match &event {
+            Event::Progress(..) => {
+                if self.told.is_some_and(|told| told.elapsed() < PROGRESS_EVERY) {
+                    return Ok(());
+                }
+                self.told = Some(Instant::now());
+            }
+            Event::Notice(text) => tracing::info!("{text}"),
+            Event::Ready(_) => {
+                // Relative names are done with; the folder we were started in must stay removable.
+                let _ = rustix::process::chdir("/");
+                // Whoever reads the terminal to the end must not wait for us.
+                if let Some(log) = self.log.take() {
+                    rustix::stdio::dup2_stderr(log)
+                        .map_err(|e| Failure::io("cannot let go of the terminal", &e.into()))?;
+                }
+            }
+            Event::Failed(text) => tracing::error!("{text}"),
+        }
+        match (self.tell(&event), &event) {
+            (Ok(()), Event::Ready(_)) => self.to = None,
+            (Err(_), Event::Ready(_)) => {
+                return Err(Failure::refused("nobody waits for this mount any more"));
+            }
+            (Err(_), Event::Progress(..)) => {
+                // The person has given up (Ctrl-C), and nothing is mounted yet.
+                tracing::info!("nobody waits for this mount any more");
+                std::process::exit(1);
+            }
+            _ => {}
+        }
         Ok(())
     }
 
@@ -161,65 +165,23 @@ impl Pipe {
     }
 }
 
-impl Report for Pipe {
-    fn progress(&mut self, done: u64, total: u64) {
-        if self.told.is_some_and(|told| told.elapsed() < PROGRESS_EVERY) {
-            return;
-        }
-        self.told = Some(Instant::now());
-        if self.tell(&Event::Progress(done, total)).is_err() {
-            // The person has given up (Ctrl-C), and nothing is mounted yet.
-            tracing::info!("nobody waits for this mount any more");
-            std::process::exit(1);
-        }
-    }
-
-    fn notice(&mut self, text: &str) {
-        tracing::info!("{text}");
-        let _ = self.tell(&Event::Notice(text.to_owned()));
-    }
-
-    fn ready(&mut self, text: &str) -> Result<(), Failure> {
-        // First let go of the terminal: whoever reads it to the end must not wait for us.
-        if let Some(log) = self.log.take() {
-            rustix::stdio::dup2_stderr(log)
-                .map_err(|e| Failure::io("cannot let go of the terminal", &e.into()))?;
-        }
-        let told = self.tell(&Event::Ready(text.to_owned()));
-        told.map_err(|_| Failure::refused("nobody waits for this mount any more"))?;
-        self.to = None;
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::Global;
     use super::*;
+    use msgfs::mailbox::Options;
 
     #[test]
     fn an_order_survives_the_command_line() {
-        let order = Order {
-            global: Global { me: Some("-odd".to_owned()), config: Some("/a b/c.toml".into()) },
-            dir: "/-x".into(),
+        let options = Options {
+            me: Some("-odd".to_owned()),
+            config: Some("/a b/c.toml".into()),
             read_only: true,
             allow_other: true,
+            mountpoint: None,
         };
-        let arguments: Vec<_> =
-            arguments(&order).into_iter().map(|a| a.into_string().unwrap()).collect();
-        assert_eq!(
-            arguments,
-            [
-                "mount",
-                "--as-daemon",
-                "--me=-odd",
-                "--config",
-                "/a b/c.toml",
-                "--read-only",
-                "--allow-other",
-                "--",
-                "/-x"
-            ]
-        );
+        let arguments = arguments(&Order { options, dir: "/-x".into() });
+        let expected =
+            "mount,--as-daemon,--me=-odd,--config,/a b/c.toml,--read-only,--allow-other,--,/-x";
+        assert_eq!(arguments, expected.split(',').collect::<Vec<_>>());
     }
 }

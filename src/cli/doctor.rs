@@ -12,7 +12,7 @@ use msgfs::store::{self, Advice, Kind, Spec, Store};
 
 use super::context::{Context, folder};
 use super::failure::{Failure, system_text};
-use super::machine::{self, Problem};
+use super::machine::{self, problem};
 use super::{Global, output};
 
 /// Find out what is missing, and the commands that mend it
@@ -33,32 +33,31 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     match Context::find(global) {
         Ok(context) => problems.extend(mailbox_problems(&context)),
         // Wrong lines of the configuration, or nobody to act for: the text says what to do.
-        Err(failure) => problems.push(Problem::told(failure.to_string())),
+        Err(failure) => problems.push(failure.to_string()),
     }
     if problems.is_empty() {
         return output::data("nothing is missing\n");
     }
-    let lines: Vec<String> = problems.iter().map(|problem| format!("{problem}\n")).collect();
-    output::data(&lines.concat())?;
+    output::data(&(problems.join("\n") + "\n"))?;
     Err(Failure::Said)
 }
 
 /// Mounts whose msgfs has died.
-fn stale_mounts() -> Vec<Problem> {
+fn stale_mounts() -> Vec<String> {
     let mounts = match mountpoint::mounts() {
         Ok(mounts) => mounts,
-        Err(e) => return vec![Problem::told(format!("/proc is not usable: {}", system_text(&e)))],
+        Err(e) => return vec![format!("/proc is not usable: {}", system_text(&e))],
     };
     mountpoint::ours(&mounts)
         .into_iter()
         .filter_map(|mount| {
             let dir = shell_word(mount.mountpoint.as_os_str());
             match mountpoint::state_of(&mount.mountpoint) {
-                Ok(MountState::Stale) => Some(Problem::new(
+                Ok(MountState::Stale) => Some(problem(
                     format!("the mount at {dir} is stale: its msgfs has died"),
                     format!("msgfs umount {dir}"),
                 )),
-                Ok(MountState::Hung) => Some(Problem::new(
+                Ok(MountState::Hung) => Some(problem(
                     format!("the mount at {dir} does not answer"),
                     format!("msgfs umount --lazy {dir}"),
                 )),
@@ -68,18 +67,17 @@ fn stale_mounts() -> Vec<Problem> {
         .collect()
 }
 
-fn mailbox_problems(context: &Context) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    problems.extend(state_problems(context));
+fn mailbox_problems(context: &Context) -> Vec<String> {
+    let mut problems = state_problems(context);
     problems.extend(key_problems(context));
     match context.specs() {
         Ok(specs) => problems.extend(store_problems(context, &specs)),
-        Err(failure) => problems.push(Problem::told(failure.to_string())),
+        Err(failure) => problems.push(failure.to_string()),
     }
     problems
 }
 
-fn store_problems(context: &Context, specs: &[Spec]) -> Vec<Problem> {
+fn store_problems(context: &Context, specs: &[Spec]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
     for spec in specs {
@@ -97,8 +95,7 @@ fn store_problems(context: &Context, specs: &[Spec]) -> Vec<Problem> {
                 problems.extend(store.advice().into_iter().map(|a| advised(&name, a)));
                 stores.push(store);
             }
-            Err(e) => problems
-                .push(Problem::told(format!("the store {name}: {}", safe_text(&e.to_string())))),
+            Err(e) => problems.push(format!("the store {name}: {}", safe_text(&e.to_string()))),
         }
     }
     problems.extend(clashes(context, &stores));
@@ -108,17 +105,17 @@ fn store_problems(context: &Context, specs: &[Spec]) -> Vec<Problem> {
 }
 
 /// What a store would have a person mend.
-fn advised(store: &str, advice: Advice) -> Problem {
+fn advised(store: &str, advice: Advice) -> String {
     let severity = if advice.serious { "" } else { "warning: " };
     let what = format!("{severity}the store {store}: {}", one_line(&advice.problem));
     match advice.command {
-        Some(command) => Problem::new(what, one_line(&command)),
-        None => Problem::told(what),
+        Some(command) => problem(what, one_line(&command)),
+        None => what,
     }
 }
 
 /// Two stores that are the same mailbox: each message would be there twice.
-fn clashes(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<Problem> {
+fn clashes(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<String> {
     let place = |store: &Arc<dyn Store>| {
         fs::canonicalize(store.dir()).unwrap_or_else(|_| store.dir().to_owned())
     };
@@ -128,7 +125,7 @@ fn clashes(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (n, store) in stores.iter().enumerate() {
         for other in stores.iter().skip(n + 1).filter(|other| same(store, other)) {
-            problems.push(Problem::told(format!(
+            problems.push(format!(
                 "the stores {} and {} are the same mailbox ({} in {}), so each message is there \
                  twice; remove one [[store]] from {}",
                 one_line(store.name()),
@@ -136,27 +133,26 @@ fn clashes(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<Problem> {
                 one_line(store.me()),
                 context.shown(store.dir()),
                 context.shown(&context.config_file())
-            )));
+            ));
         }
     }
     problems
 }
 
-fn state_problems(context: &Context) -> Vec<Problem> {
+fn state_problems(context: &Context) -> Vec<String> {
     let state = &context.paths.state;
-    let mut problems: Vec<Problem> =
+    let mut problems: Vec<String> =
         [("the state folder", state), ("the cache", &context.paths.cache)]
             .into_iter()
             .filter_map(|(what, dir)| folder_problem(context, what, dir))
             .collect();
-    if let Err(PathError::Exposed { path, problem, mend }) = context.paths.check_state() {
-        problems
-            .push(Problem::new(format!("{}: {problem}", context.shown(&path)), mend.to_string()));
+    if let Err(PathError::Exposed(path, problem, mend)) = context.paths.check_state() {
+        problems.push(machine::problem(format!("{}: {problem}", context.shown(&path)), mend));
     }
     problems
 }
 
-fn folder_problem(context: &Context, what: &str, dir: &std::path::Path) -> Option<Problem> {
+fn folder_problem(context: &Context, what: &str, dir: &std::path::Path) -> Option<String> {
     let error = machine::writable(dir).err()?;
     let word = shell_word(dir.as_os_str());
     let mend = if rustix::process::geteuid().is_root() {
@@ -164,23 +160,18 @@ fn folder_problem(context: &Context, what: &str, dir: &std::path::Path) -> Optio
     } else {
         format!("sudo install -d -o {} -m 700 {word}", rustix::process::geteuid().as_raw())
     };
-    Some(Problem::new(
+    Some(problem(
         format!("{what} at {} cannot be written ({})", context.shown(dir), system_text(&error)),
         mend,
     ))
 }
 
-fn key_problems(context: &Context) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    match Identity::load(&context.paths.key_file()) {
-        // A missing key is made at first use.
-        Ok(_) | Err(KeyError::Missing { .. }) => {}
-        Err(e) => problems.push(Problem::told(e.to_string())),
-    }
-    if let Err(e) = Keyring::open_read_only(&context.paths.keyring_file()) {
-        problems.push(Problem::told(e.to_string()));
-    }
-    problems
+fn key_problems(context: &Context) -> Vec<String> {
+    // A missing key is made at first use.
+    let is_wrong = |e: &KeyError| !matches!(e, KeyError::Missing { .. });
+    let key = Identity::load(&context.paths.key_file()).err().filter(is_wrong);
+    let keyring = Keyring::open_read_only(&context.paths.keyring_file()).err();
+    key.map(|e| e.to_string()).into_iter().chain(keyring.map(|e| e.to_string())).collect()
 }
 
 #[cfg(test)]
@@ -209,9 +200,9 @@ mod tests {
         let text = [store("a", "m", "foo"), store("b", "link", "foo"), store("c", "m", "bar")];
         let context = context(home.path(), &text.concat());
         let problems = store_problems(&context, &context.specs().unwrap());
-        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("the stores a and b are the same mailbox (foo in"), "{told:?}");
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        let told = &problems[0];
+        assert!(told.contains("the stores a and b are the same mailbox (foo in"), "{told}");
     }
 
     #[test]
@@ -230,10 +221,10 @@ mod tests {
             serious,
         };
         assert_eq!(
-            advised("work", advice(false, Some("chmod 600 k"))).to_string(),
+            advised("work", advice(false, Some("chmod 600 k"))),
             "warning: the store work: others can read\u{240a}the key; mend it with: chmod 600 k"
         );
-        let text = advised("work", advice(true, None)).to_string();
+        let text = advised("work", advice(true, None));
         assert_eq!(text, "the store work: others can read\u{240a}the key");
     }
 }

@@ -1,5 +1,6 @@
 //! How a command ends when it does not end well.
 
+use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
@@ -18,17 +19,6 @@ pub(crate) enum Failure {
     /// The mailbox cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The tree refused.
-    #[error(transparent)]
-    View(#[from] msgfs::view::Error),
-    /// The tree refused something about a path.
-    #[error("{path}: {error}")]
-    At {
-        /// The path.
-        path: String,
-        /// Why.
-        error: msgfs::view::Error,
-    },
     /// Everything was said already; exit code 1.
     #[error("failed")]
     Said,
@@ -39,12 +29,12 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// A refusal in this sentence.
-    pub(crate) fn refused(sentence: impl Into<String>) -> Self {
-        Self::Refused(sentence.into())
+    pub(crate) fn refused(sentence: impl Display) -> Self {
+        Self::Refused(sentence.to_string())
     }
 
     /// What failed, and what the system said.
-    pub(crate) fn io(what: impl std::fmt::Display, error: &io::Error) -> Self {
+    pub(crate) fn io(what: impl Display, error: &io::Error) -> Self {
         Self::Refused(format!("{what}: {}", system_text(error)))
     }
 
@@ -67,6 +57,14 @@ impl Failure {
         ExitCode::from(if matches!(self, Self::Usage(_)) { 2 } else { 1 })
     }
 }
+
+/// Ends a command with a refusal in this sentence.
+macro_rules! refuse {
+    ($($sentence:tt)+) => {
+        return Err($crate::cli::failure::Failure::Refused(format!($($sentence)+)))
+    };
+}
+pub(crate) use refuse;
 
 /// The system's sentence without Rust's `(os error 2)`.
 pub(crate) fn system_text(error: &io::Error) -> String {

@@ -1,19 +1,20 @@
 //! `msgfs init`: everything a first mount would make, and a configuration to edit.
 
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use msgfs::config::{Config, Env};
+use msgfs::config::{Config, Env, LockError};
 use msgfs::mailbox::OpenError;
 use msgfs::model::one_line;
 use msgfs::store::Spec;
+use msgfs::store::fs::make_dirs;
 
 use super::context::Context;
 use super::failure::Failure;
-use super::{Global, output};
+use super::{Global, output, serve};
 
 /// The configuration as it is without one, every line commented out.
 const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is commented out shows the default.
@@ -120,7 +121,7 @@ pub(crate) fn run(global: &Global, _args: &Args) -> Result<(), Failure> {
 fn write_config(file: &Path) -> Result<bool, Failure> {
     let failed = |e: &io::Error| Failure::io(format!("cannot write {}", file.display()), e);
     if let Some(folder) = file.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| failed(&e))?;
+        make_dirs(folder, 0o700).map_err(|e| failed(&e))?;
     }
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
         Ok(mut out) => {
@@ -142,7 +143,9 @@ fn open_once(global: &Global, context: &Context) -> Result<Vec<String>, Failure>
     let mailbox = match global.open(false) {
         Ok(mailbox) => mailbox,
         // It is in use, so everything it needs was made.
-        Err(OpenError::Held(held)) => return Ok(vec![format!("in use: {}", held.holder)]),
+        Err(OpenError::Lock(LockError::Held(holder))) => {
+            return Ok(vec![format!("in use: {holder}")]);
+        }
         Err(e) => return Err(e.into()),
     };
     let mut lines = Vec::new();
@@ -154,10 +157,8 @@ fn open_once(global: &Global, context: &Context) -> Result<Vec<String>, Failure>
     for store in mailbox.stores() {
         let made = missing.iter().any(|(name, _)| name == store.name());
         let note = if made { "made" } else { "exists" };
-        let me = match store.me() {
-            me if me == mailbox.me().name => String::new(),
-            me => format!(", as {}", one_line(me)),
-        };
+        let me = serve::other_me(store.as_ref(), &mailbox);
+        let me = me.map(|me| format!(", {me}")).unwrap_or_default();
         let dir = context.shown(store.dir());
         lines.push(format!("store {}: {dir} ({note}{me})", one_line(store.name())));
     }
@@ -195,14 +196,10 @@ mod tests {
 
     #[test]
     fn what_is_found_is_written_down() {
-        let spec = |dir: &str| Spec {
-            name: "amp".into(),
-            kind: Kind::Amp,
-            dir: dir.into(),
-            me: String::new(),
-            as_me: None,
-            state: None,
-            home: None,
+        let spec = |dir: &str| {
+            let spec =
+                parsed("").stores(&Env::new("/", [("HOME", "/home/u")]), "").unwrap().remove(0);
+            Spec { kind: Kind::Amp, dir: dir.into(), ..spec }
         };
         for odd in ["/home/u/.agent-messaging", "/odd \"dir\"/'x'/\\"] {
             let text = config_text(&[spec(odd)]);

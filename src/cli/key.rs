@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::Subcommand;
 use msgfs::identity::{Identity, Keyring, Print};
 use msgfs::model::{PublicKey, one_line};
@@ -11,7 +9,7 @@ use msgfs::store;
 use msgfs::store::Signer as _;
 
 use super::context::Context;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::{Global, output};
 
 /// Show my key, and list, trust or forget the keys of others
@@ -68,19 +66,17 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
 
 fn public_key(text: &str) -> Result<PublicKey, String> {
     let wrong = "not a public key; it is the base64 of 32 bytes, as `msgfs key show` prints it";
-    let bytes = STANDARD.decode(text.trim()).map_err(|_| wrong.to_owned())?;
-    bytes.try_into().map(PublicKey).map_err(|_| wrong.to_owned())
+    PublicKey::from_base64(text).ok_or_else(|| wrong.to_owned())
 }
 
 fn show(context: &Context) -> Result<(), Failure> {
-    let identity = Identity::load_or_create(&context.paths.key_file()).map_err(refused)?;
+    let identity = Identity::load_or_create(&context.paths.key_file()).map_err(Failure::refused)?;
     let key = identity.public_key();
-    output::data(&format!(
-        "{}  {}  {}\n",
-        one_line(&context.me.name),
-        key.fingerprint(),
-        STANDARD.encode(key.0)
-    ))?;
+    let print = |name: &str, key: PublicKey, note: &str| {
+        let (name, fingerprint) = (one_line(name), key.fingerprint());
+        output::data(&format!("{name}  {fingerprint}  {}{note}\n", key.base64()))
+    };
+    print(&context.me.name, key, "")?;
     for spec in context.specs()? {
         let shown = one_line(&spec.name).into_owned();
         let store = match store::open(&spec) {
@@ -91,19 +87,15 @@ fn show(context: &Context) -> Result<(), Failure> {
             }
         };
         if let Some(other) = store.public_key(Some(key)).filter(|other| *other != key) {
-            output::data(&format!(
-                "{}  {}  {}  (in the store {shown})\n",
-                one_line(store.me()),
-                other.fingerprint(),
-                STANDARD.encode(other.0)
-            ))?;
+            print(store.me(), other, &format!("  (in the store {shown})"))?;
         }
     }
     Ok(())
 }
 
 fn list(context: &Context) -> Result<(), Failure> {
-    let keyring = Keyring::open_read_only(&context.paths.keyring_file()).map_err(refused)?;
+    let keyring =
+        Keyring::open_read_only(&context.paths.keyring_file()).map_err(Failure::refused)?;
     let pins = keyring.list();
     if pins.is_empty() {
         output::say("no keys yet: nobody has sent a signed message");
@@ -118,7 +110,7 @@ fn list(context: &Context) -> Result<(), Failure> {
                 pin.fingerprint,
                 pin.since.day(),
                 if pin.by_hand { "by hand  " } else { "first use" },
-                STANDARD.encode(pin.key.0)
+                pin.key.base64()
             )
         })
         .collect();
@@ -126,32 +118,25 @@ fn list(context: &Context) -> Result<(), Failure> {
 }
 
 fn trust(context: &Context, address: &str, key: Option<PublicKey>) -> Result<(), Failure> {
-    let keyring = Keyring::open(&context.paths.keyring_file()).map_err(refused)?;
-    let key = keyring.trust(address, key).map_err(refused)?;
+    let keyring = Keyring::open(&context.paths.keyring_file()).map_err(Failure::refused)?;
+    let key = keyring.trust(address, key).map_err(Failure::refused)?;
     output::say(&format!("{} now vouches for {}", key.fingerprint(), one_line(address)));
     Ok(())
 }
 
 fn forget(global: &Global, context: &Context, address: &str) -> Result<(), Failure> {
-    let keyring = Keyring::open(&context.paths.keyring_file()).map_err(refused)?;
+    let keyring = Keyring::open(&context.paths.keyring_file()).map_err(Failure::refused)?;
     let held = if keyring.is_pinned(address) { held(global, address)? } else { BTreeSet::new() };
-    if keyring.forget(address, held).map_err(refused)? {
+    if keyring.forget(address, held).map_err(Failure::refused)? {
         output::say(&format!("the keys of {} are forgotten", one_line(address)));
         return Ok(());
     }
-    Err(Failure::refused(format!(
-        "no key is known for {}; `msgfs key list` shows the addresses",
-        one_line(address)
-    )))
+    refuse!("no key is known for {}; `msgfs key list` shows the addresses", one_line(address))
 }
 
 /// The messages of an address that are there now: none of them may pin a key again.
 fn held(global: &Global, address: &str) -> Result<BTreeSet<Print>, Failure> {
     Ok(global.open(true)?.prints_of(address))
-}
-
-fn refused(error: impl std::error::Error) -> Failure {
-    Failure::Refused(error.to_string())
 }
 
 #[cfg(test)]
@@ -160,8 +145,8 @@ mod tests {
 
     #[test]
     fn only_32_bytes_are_a_key() {
-        assert_eq!(public_key(&STANDARD.encode([7; 32])), Ok(PublicKey([7; 32])));
-        for text in ["", "AAAA", "not base64!", &STANDARD.encode([7; 33])] {
+        assert_eq!(public_key(&PublicKey([7; 32]).base64()), Ok(PublicKey([7; 32])));
+        for text in ["", "AAAA", "not base64!", "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH"] {
             assert!(public_key(text).is_err(), "{text}");
         }
     }

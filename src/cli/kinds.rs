@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use clap::{ArgMatches, Args as _, Command, FromArgMatches, Subcommand};
 use msgfs::model::safe_text;
-use msgfs::store::Kind;
+use msgfs::store::{Kind, StoreError};
 
 use super::context::Context;
 use super::failure::Failure;
@@ -105,13 +105,9 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let store = opener.open(spec)?;
     let answer = match store.facets().commands {
         Some(commands) => commands.command(&options.words),
-        None => Err(msgfs::store::StoreError::Invalid(format!(
-            "a store of kind {} has no commands",
-            spec.kind
-        ))),
+        None => Err(StoreError::Invalid(format!("a store of kind {kind} has no commands"))),
     };
-    let answer = answer.map_err(|e| Failure::refused(e.to_string()))?;
-    output::data(&ended(&answer))
+    output::data(&ended(&answer.map_err(Failure::refused)?))
 }
 
 /// The answer as whole lines that cannot drive the terminal.

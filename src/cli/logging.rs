@@ -4,35 +4,35 @@
 //! A log that cannot be written is nobody's failure: a full disk, a closed standard error, a reader that
 //! is gone or does not read. Lines are dropped then, and nothing waits.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use msgfs::model::plain_lines;
+use msgfs::store::fs::open_append;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
 use tracing_subscriber::EnvFilter;
 
 /// A log larger than this is set aside as `log.old` when the next mount starts.
 const KEEP: u64 = 4 << 20;
 
-fn filter(default: &str) -> EnvFilter {
-    EnvFilter::try_from_env("MSGFS_LOG")
-        .unwrap_or_else(|_| EnvFilter::new(format!("{default},fuser=error")))
-}
-
 /// Logs to standard error.
 pub(crate) fn to_stderr(default: &str) {
+    to(default, false, || Lossy(io::stderr()));
+}
+
+fn to<W: Write>(default: &str, target: bool, writer: impl Fn() -> W + Send + Sync + 'static) {
+    let filter = EnvFilter::try_from_env("MSGFS_LOG")
+        .unwrap_or_else(|_| EnvFilter::new(format!("{default},fuser=error")));
     // An error means that a log is set up already, which is as good.
     let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter(default))
-        .with_writer(|| Lossy(io::stderr()))
+        .with_env_filter(filter)
+        .with_writer(writer)
         .log_internal_errors(false)
         .with_ansi(false)
-        .with_target(false)
+        .with_target(target)
         .try_init();
 }
 
@@ -45,19 +45,9 @@ pub(crate) fn to_file(path: &Path, default: &str) -> io::Result<File> {
         // If it cannot be set aside, it grows.
         let _ = fs::rename(path, path.with_extension("old"));
     }
-    let file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-        .open(path)?;
+    let file = open_append(path, 0o600)?;
     let log = Arc::new(file.try_clone()?);
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter(default))
-        .with_writer(move || Lossy(Arc::clone(&log)))
-        .log_internal_errors(false)
-        .with_ansi(false)
-        .try_init();
+    to(default, true, move || Lossy(Arc::clone(&log)));
     Ok(file)
 }
 
@@ -100,7 +90,7 @@ mod tests {
         io::Read::read_exact(&mut reader, &mut some).unwrap();
         drop(reader);
         log.write_all(b"nobody is there\n").unwrap();
-        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         Lossy(full).write_all(b"no room\n").unwrap();
     }
 }

@@ -37,13 +37,12 @@ fn long(listed: &[Listed]) -> String {
     let width = listed.iter().map(|e| e.size.to_string().len()).max().unwrap_or(0);
     listed.iter().fold(String::new(), |mut text, entry| {
         let mode = mode(entry.is_dir, entry.mode);
-        let (day, time) = (entry.time.day(), entry.time.stamp());
-        let part = |range| time.get(range).unwrap_or("00");
-        let (h, m, s) = (part(9..11), part(11..13), part(13..15));
+        let time = entry.time.rfc3339();
+        let (time, _) = time.split_once('.').unwrap_or((&time, ""));
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "{mode} {size:>width$} {day}T{h}:{m}:{s}Z {name}",
+            "{mode} {size:>width$} {time}Z {name}",
             size = entry.size,
             name = one_line(&entry.name)
         );

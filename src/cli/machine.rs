@@ -1,6 +1,6 @@
 //! What this machine lacks for a mount, and the command that mends it.
 
-use std::fmt;
+use std::fmt::Display;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -8,48 +8,23 @@ use std::path::{Path, PathBuf};
 
 use msgfs::fuse::mountpoint::shell_word;
 use rustix::fs::Access;
+use rustix::thread::{CapabilitySet, capabilities};
 
 const DEVICE: &str = "/dev/fuse";
 const FUSE_CONF: &str = "/etc/fuse.conf";
-/// `CAP_SYS_ADMIN` in the capability sets of `/proc/self/status`.
-const SYS_ADMIN: u64 = 1 << 21;
 
-/// Something that is missing or wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
-    what: String,
-    mend: Option<String>,
-}
-
-impl Problem {
-    /// A problem and the command that mends it.
-    pub(crate) fn new(what: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { what: what.into(), mend: Some(mend.into()) }
-    }
-
-    /// A problem whose text says already what to do.
-    pub(crate) fn told(what: impl Into<String>) -> Self {
-        Self { what: what.into(), mend: None }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.mend {
-            Some(mend) => write!(f, "{}; mend it with: {mend}", self.what),
-            None => f.write_str(&self.what),
-        }
-    }
+/// What is missing or wrong, and the command that mends it, as one sentence.
+pub(crate) fn problem(what: impl Display, mend: impl Display) -> String {
+    format!("{what}; mend it with: {mend}")
 }
 
 /// What keeps this process from mounting; `allow_other`: for other users too.
-pub(crate) fn fuse_problems(allow_other: bool) -> Vec<Problem> {
+pub(crate) fn fuse_problems(allow_other: bool) -> Vec<String> {
     let root = rustix::process::geteuid().is_root();
-    let mut problems: Vec<Problem> = device_problem(Path::new(DEVICE), root).into_iter().collect();
+    let mut problems: Vec<String> = device_problem(Path::new(DEVICE), root).into_iter().collect();
     if root {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        if effective_capabilities(&status).is_some_and(|set| set & SYS_ADMIN == 0) {
-            problems.push(Problem::new(
+        if capabilities(None).is_ok_and(|sets| !sets.effective.contains(CapabilitySet::SYS_ADMIN)) {
+            problems.push(problem(
                 "this container may not mount",
                 "docker run --device /dev/fuse --cap-add SYS_ADMIN \
                  --security-opt apparmor=unconfined ...",
@@ -61,7 +36,7 @@ pub(crate) fn fuse_problems(allow_other: bool) -> Vec<Problem> {
     if allow_other {
         let conf = fs::read_to_string(FUSE_CONF).unwrap_or_default();
         if !allows_others(&conf) {
-            problems.push(Problem::new(
+            problems.push(problem(
                 format!("{FUSE_CONF} does not let users mount with --allow-other"),
                 format!("echo user_allow_other | sudo tee -a {FUSE_CONF}"),
             ));
@@ -71,30 +46,30 @@ pub(crate) fn fuse_problems(allow_other: bool) -> Vec<Problem> {
 }
 
 /// Whether the device can be opened, which the mount itself will have to do.
-fn device_problem(device: &Path, root: bool) -> Option<Problem> {
+fn device_problem(device: &Path, root: bool) -> Option<String> {
     let error = OpenOptions::new().read(true).write(true).open(device).err()?;
     let sudo = if root { "" } else { "sudo " };
     let shown = device.display();
     Some(match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => Problem::new(
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => problem(
             format!("there is no {shown}"),
             format!("{sudo}modprobe fuse (in a container: start it with --device /dev/fuse)"),
         ),
-        Some(libc::EPERM) => Problem::new(
+        Some(libc::EPERM) => problem(
             format!("this container may not use {shown}"),
             "docker run --device /dev/fuse --cap-add SYS_ADMIN ...",
         ),
         Some(libc::EACCES) => {
-            Problem::new(format!("you may not open {shown}"), format!("sudo chmod 666 {shown}"))
+            problem(format!("you may not open {shown}"), format!("sudo chmod 666 {shown}"))
         }
-        _ => Problem::told(format!("{shown}: {error}")),
+        _ => format!("{shown}: {error}"),
     })
 }
 
 /// Whether the program that mounts for ordinary users is there and may do so.
-fn helper_problem() -> Option<Problem> {
+fn helper_problem() -> Option<String> {
     let Some(helper) = in_path("fusermount3") else {
-        return Some(Problem::new(
+        return Some(problem(
             "fusermount3 is missing, which mounts for ordinary users",
             "sudo apt-get install fuse3",
         ));
@@ -106,7 +81,7 @@ fn helper_problem() -> Option<Problem> {
         return None;
     }
     let helper = shell_word(helper.as_os_str());
-    Some(Problem::new(
+    Some(problem(
         format!("{helper} is not setuid root, so it cannot mount"),
         format!("sudo chmod u+s {helper}"),
     ))
@@ -121,30 +96,25 @@ fn allows_others(conf: &str) -> bool {
     conf.lines().any(|line| line.trim() == "user_allow_other")
 }
 
-fn effective_capabilities(status: &str) -> Option<u64> {
-    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    u64::from_str_radix(set.trim(), 16).ok()
-}
-
 /// Whether changes in these folders can be watched.
-pub(crate) fn watch_problem(folders: &[PathBuf]) -> Option<Problem> {
+pub(crate) fn watch_problem(folders: &[PathBuf]) -> Option<String> {
     let limit = |name: &str, value: u32| {
         format!("sudo sysctl -w fs.inotify.{name}={value} (to keep it: /etc/sysctl.d/msgfs.conf)")
     };
     let inotify = match inotify::Inotify::init() {
         Ok(inotify) => inotify,
         Err(e) if e.raw_os_error() == Some(libc::EMFILE) => {
-            return Some(Problem::new(
+            return Some(problem(
                 "no more folders can be watched: all inotify instances are in use",
                 limit("max_user_instances", 512),
             ));
         }
-        Err(e) => return Some(Problem::told(format!("folders cannot be watched: {e}"))),
+        Err(e) => return Some(format!("folders cannot be watched: {e}")),
     };
     for folder in folders.iter().filter(|folder| folder.is_dir()) {
         match inotify.watches().add(folder, inotify::WatchMask::CREATE) {
             Err(e) if e.raw_os_error() == Some(libc::ENOSPC) => {
-                return Some(Problem::new(
+                return Some(problem(
                     "no more folders can be watched: all inotify watches are in use",
                     limit("max_user_watches", 524_288),
                 ));
@@ -171,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_missing_device_is_told_with_the_command() {
-        let problem = device_problem(Path::new("/dev/no-such-fuse"), false).unwrap().to_string();
+        let problem = device_problem(Path::new("/dev/no-such-fuse"), false).unwrap();
         assert!(problem.contains("there is no /dev/no-such-fuse"), "{problem}");
         assert!(problem.contains("sudo modprobe fuse"), "{problem}");
         assert_eq!(device_problem(Path::new("/dev/null"), false), None);
@@ -181,11 +151,6 @@ mod tests {
     fn settings_are_read_as_their_programs_do() {
         assert!(allows_others("# x\nuser_allow_other\n"));
         assert!(!allows_others("#user_allow_other\nmount_max = 10\n"));
-        assert_eq!(
-            effective_capabilities("Name:\tx\nCapEff:\t0000000000200000\n"),
-            Some(SYS_ADMIN)
-        );
-        assert_eq!(effective_capabilities(""), None);
     }
 
     #[test]

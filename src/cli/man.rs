@@ -81,40 +81,29 @@ fn examples(command: &clap::Command, level: &str, page: &mut Vec<u8>) -> io::Res
     roff.to_writer(page)
 }
 
-/// What no option says.
+/// What no option says: headings, and below each its terms with what is said of them.
+const FIXED: &str = "\
+EXIT STATUS
+  0: Done.
+  1: Refused or failed; the reason is on standard error.
+  2: The command line is wrong.
+ENVIRONMENT
+  MSGFS_ME: The name to act for, unless --me is given.
+  MSGFS_LOG: What is logged: warn, info, debug, or a filter per module.
+  AGENT_MESSAGE_DIR: The folder of the default SAMP store.
+FILES
+  ~/.config/msgfs/config.toml: Configuration; `msgfs init` writes one.
+  ~/.local/state/msgfs/NAME/: Marks, keyring, signing key, spool and log.
+  ~/.cache/msgfs/NAME/: Index snapshot; deleting it loses nothing.
+";
+
 fn fixed_sections(page: &mut Vec<u8>) -> io::Result<()> {
-    let sections: [(&str, &[(&str, &str)]); 3] = [
-        (
-            "EXIT STATUS",
-            &[
-                ("0", "Done."),
-                ("1", "Refused or failed; the reason is on standard error."),
-                ("2", "The command line is wrong."),
-            ],
-        ),
-        (
-            "ENVIRONMENT",
-            &[
-                ("MSGFS_ME", "The name to act for, unless --me is given."),
-                ("MSGFS_LOG", "What is logged: warn, info, debug, or a filter per module."),
-                ("AGENT_MESSAGE_DIR", "The folder of the default SAMP store."),
-            ],
-        ),
-        (
-            "FILES",
-            &[
-                ("~/.config/msgfs/config.toml", "Configuration; `msgfs init` writes one."),
-                ("~/.local/state/msgfs/NAME/", "Marks, keyring, signing key, spool and log."),
-                ("~/.cache/msgfs/NAME/", "Index snapshot; deleting it loses nothing."),
-            ],
-        ),
-    ];
     let mut roff = Roff::new();
-    for (heading, items) in sections {
-        roff.control("SH", [heading]);
-        for (term, text) in items {
-            roff.control("TP", []).text([roman(*term)]).text([roman(*text)]);
-        }
+    for line in FIXED.lines() {
+        match line.trim_start().split_once(": ") {
+            Some((term, text)) => roff.control("TP", []).text([roman(term)]).text([roman(text)]),
+            None => roff.control("SH", [line]),
+        };
     }
     roff.to_writer(page)
 }

@@ -42,12 +42,6 @@ pub(crate) fn not_empty(text: Vec<u8>) -> Result<Vec<u8>, Failure> {
     Ok(text)
 }
 
-/// A draft of a body alone: an empty first line means that what follows is no header, whatever it
-/// looks like (docs/SEMANTICS.md, S45).
-pub(crate) fn body_only(text: &[u8]) -> Vec<u8> {
-    [b"\n", text].concat()
-}
-
 /// A value that goes into a header line.
 pub(crate) fn header_value(value: &str) -> Result<String, String> {
     if value.trim().is_empty() {

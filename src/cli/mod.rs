@@ -49,7 +49,6 @@ use progress::Progress;
 #[command(
     name = "msgfs",
     version,
-    about = "Read and send agent messages as files",
     long_about = "Presents agent messages as files: mail is read with ls and cat, and sent by \
         writing a file. `msgfs mount` makes the folder; every other command works with the mount \
         and also without one.",
@@ -72,7 +71,6 @@ pub(crate) struct Cli {
 /// Options that go with every command.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Global {
-    /// Who to act for; without it, the environment, the configuration and the folder say.
     #[arg(
         long,
         global = true,
@@ -88,10 +86,14 @@ pub(crate) struct Global {
 }
 
 impl Global {
+    /// Whose mailbox to open.
+    fn options(&self) -> Options {
+        Options { config: self.config.clone(), me: self.me.clone(), ..Options::default() }
+    }
+
     /// Opens the mailbox for one command, with a progress bar if that takes long.
     fn open(&self, read_only: bool) -> Result<Mailbox, OpenError> {
-        let (config, me) = (self.config.clone(), self.me.clone());
-        let options = Options { config, me, read_only, ..Options::default() };
+        let options = Options { read_only, ..self.options() };
         let mut progress = Progress::new();
         Mailbox::open(&options, &mut |done, total| progress.update(done, total))
     }

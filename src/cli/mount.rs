@@ -1,16 +1,17 @@
 //! `msgfs mount`: what is asked for, and where it will be.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use msgfs::config::Paths;
 use msgfs::fuse::mountpoint::{self, MountState, Unmount, shell_word};
+use msgfs::mailbox::Options;
+use msgfs::store::fs::make_dirs;
 
 use super::context;
-use super::failure::Failure;
-use super::mount_options::{self, MountOptions};
-use super::serve::Report;
+use super::failure::{Failure, refuse};
+use super::mount_options;
+use super::serve::{Event, Report};
 use super::{Global, daemon, serve};
 
 /// Mount the tree on a folder
@@ -39,7 +40,7 @@ pub(crate) struct Args {
         value_parser = mount_options::parse,
         help = "Options as in fstab: me=NAME, config=FILE, ro, allow_other; general ones are ignored"
     )]
-    options: Vec<MountOptions>,
+    options: Vec<Options>,
     /// Serve as the background half of `msgfs mount`, reporting on standard output
     #[arg(long, hide = true, conflicts_with = "foreground")]
     as_daemon: bool,
@@ -48,10 +49,8 @@ pub(crate) struct Args {
 /// A mount that is asked for, from options and `-o` together.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
-    pub(crate) global: Global,
+    pub(crate) options: Options,
     pub(crate) dir: PathBuf,
-    pub(crate) read_only: bool,
-    pub(crate) allow_other: bool,
 }
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
@@ -64,13 +63,13 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
 }
 
 fn order(global: &Global, args: &Args) -> Result<Order, Failure> {
-    let mut global = global.clone();
-    let (mut read_only, mut allow_other) = (args.read_only, args.allow_other);
-    for options in &args.options {
-        global.me = global.me.or_else(|| options.me.clone());
-        global.config = global.config.or_else(|| options.config.clone());
-        read_only |= options.read_only;
-        allow_other |= options.allow_other;
+    let (read_only, allow_other) = (args.read_only, args.allow_other);
+    let mut options = Options { read_only, allow_other, ..global.options() };
+    for more in &args.options {
+        options.me = options.me.or_else(|| more.me.clone());
+        options.config = options.config.or_else(|| more.config.clone());
+        options.read_only |= more.read_only;
+        options.allow_other |= more.allow_other;
     }
     let dir = match &args.dir {
         Some(dir) => dir.clone(),
@@ -78,8 +77,8 @@ fn order(global: &Global, args: &Args) -> Result<Order, Failure> {
     };
     let absolute =
         |path: PathBuf| std::path::absolute(&path).map_err(|e| Failure::io(path.display(), &e));
-    global.config = global.config.map(absolute).transpose()?;
-    Ok(Order { global, dir: absolute(dir)?, read_only, allow_other })
+    options.config = options.config.map(absolute).transpose()?;
+    Ok(Order { options, dir: absolute(dir)? })
 }
 
 /// A folder that can be mounted on.
@@ -101,35 +100,32 @@ impl Target {
 
 /// Makes sure that a folder exists, is empty and has nothing mounted on it. A stale mount of ours
 /// is cleared first, for nothing else can be asked of the folder before.
-pub(crate) fn prepare(dir: &Path, report: &mut dyn Report) -> Result<Target, Failure> {
+pub(crate) fn prepare(dir: &Path, report: Report<'_>) -> Result<Target, Failure> {
     let shown = shell_word(dir.as_os_str());
     let table = |e| Failure::io("cannot read the mount table", &e);
     match mountpoint::state_of(dir).map_err(table)? {
         MountState::NotMounted => {}
-        MountState::Hung => {
-            return Err(Failure::refused(format!(
-                "{shown} is mounted already, and its msgfs does not answer; to clear it: \
+        MountState::Hung => refuse!(
+            "{shown} is mounted already, and its msgfs does not answer; to clear it: \
                  msgfs umount --lazy {shown}"
-            )));
-        }
+        ),
         MountState::Alive => {
-            return Err(Failure::refused(format!(
-                "{shown} is mounted already; to mount it anew: msgfs umount {shown}"
-            )));
+            refuse!("{shown} is mounted already; to mount it anew: msgfs umount {shown}")
         }
         MountState::Foreign(kind) => {
-            return Err(Failure::refused(format!(
-                "something else ({kind}) is mounted at {shown}; choose another folder"
-            )));
+            refuse!("something else ({kind}) is mounted at {shown}; choose another folder")
         }
         MountState::Stale => {
             let stale = mountpoint::resolve(dir).map_err(|e| Failure::io(&shown, &e))?;
-            mountpoint::unmount(&stale, Unmount::Lazy)
-                .map_err(|e| Failure::refused(e.to_string()))?;
-            report.notice(&format!("cleared a stale mount at {shown} (its msgfs had died)"));
+            mountpoint::unmount(&stale, Unmount::Lazy).map_err(Failure::refused)?;
+            let told = format!("cleared a stale mount at {shown} (its msgfs had died)");
+            report(Event::Notice(told))?;
         }
     }
-    let made = make(dir).map_err(|e| Failure::io(format!("cannot make {shown}"), &e))?;
+    let made = !dir.exists();
+    if made {
+        make_dirs(dir, 0o700).map_err(|e| Failure::io(format!("cannot make {shown}"), &e))?;
+    }
     let empty = fs::read_dir(dir).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotADirectory => {
             Failure::refused(format!("{shown} is not a folder; choose another place"))
@@ -137,20 +133,12 @@ pub(crate) fn prepare(dir: &Path, report: &mut dyn Report) -> Result<Target, Fai
         _ => Failure::io(&shown, &e),
     })?;
     if empty.take(1).count() > 0 {
-        return Err(Failure::refused(format!(
+        refuse!(
             "{shown} is not empty, and mounting would hide what is in it; choose another folder"
-        )));
+        );
     }
     let dir = fs::canonicalize(dir).map_err(|e| Failure::io(&shown, &e))?;
     Ok(Target { dir, made })
-}
-
-/// Makes a private folder; whether there was none.
-fn make(dir: &Path) -> std::io::Result<bool> {
-    if dir.exists() {
-        return Ok(false);
-    }
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).map(|()| true)
 }
 
 /// Refuses a mount that would contain its own store or state: reading them would ask the mount,
@@ -165,26 +153,26 @@ pub(crate) fn refuse_recursion(
     let own = [("state folder", &paths.state), ("cache folder", &paths.cache)];
     for (what, path) in own {
         if mountpoint::contains(dir, &real(path)) {
-            return Err(Failure::refused(format!(
+            refuse!(
                 "the {what} {} lies below {shown}; mount on another folder",
                 shell_word(path.as_os_str())
-            )));
+            );
         }
     }
     for (name, path) in stores {
         let store = real(path);
-        if mountpoint::contains(dir, &store) || mountpoint::contains(&store, dir) {
-            let (inner, outer) = if mountpoint::contains(dir, &store) {
-                ("the store", "the mount point")
-            } else {
-                ("the mount point", "the store")
-            };
-            return Err(Failure::refused(format!(
-                "{inner} would lie inside {outer} (store {name}: {}, mount point: {shown}); mount \
-                 on another folder",
-                shell_word(path.as_os_str())
-            )));
-        }
+        let (inner, outer) = if mountpoint::contains(dir, &store) {
+            ("the store", "the mount point")
+        } else if mountpoint::contains(&store, dir) {
+            ("the mount point", "the store")
+        } else {
+            continue;
+        };
+        refuse!(
+            "{inner} would lie inside {outer} (store {name}: {}, mount point: {shown}); mount \
+             on another folder",
+            shell_word(path.as_os_str())
+        );
     }
     Ok(())
 }
@@ -204,24 +192,19 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    struct Silent;
-    impl Report for Silent {
-        fn progress(&mut self, _: u64, _: u64) {}
-        fn notice(&mut self, _: &str) {}
-        fn ready(&mut self, _: &str) -> Result<(), Failure> {
-            Ok(())
-        }
+    fn silently(dir: &Path) -> Result<Target, Failure> {
+        prepare(dir, &mut |_| Ok(()))
     }
 
     fn refusal(dir: &Path) -> String {
-        prepare(dir, &mut Silent).map(|_| ()).unwrap_err().to_string()
+        silently(dir).map(|_| ()).unwrap_err().to_string()
     }
 
     #[test]
     fn a_missing_folder_is_made_private_and_taken_back() {
         let tmp = tempfile::tempdir().unwrap();
         let dir = tmp.path().join("a/mail");
-        let target = prepare(&dir, &mut Silent).unwrap();
+        let target = silently(&dir).unwrap();
         assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
         target.give_up();
         assert!(!dir.exists());
@@ -236,7 +219,7 @@ mod tests {
         assert!(refusal(Path::new("/proc")).contains("something else (proc)"));
         let kept = tmp.path().join("kept");
         fs::create_dir(&kept).unwrap();
-        prepare(&kept, &mut Silent).unwrap().give_up();
+        silently(&kept).unwrap().give_up();
         assert!(kept.exists(), "a folder that was there stays");
     }
 

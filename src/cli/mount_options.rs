@@ -1,69 +1,24 @@
 //! `-o` of `msgfs mount`, as mount(8) and fstab give it.
 
-use std::path::PathBuf;
-
+use msgfs::mailbox::Options;
 use msgfs::model::nearest;
-
-/// What `-o` can say about our mount.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MountOptions {
-    pub(crate) me: Option<String>,
-    pub(crate) config: Option<PathBuf>,
-    pub(crate) read_only: bool,
-    pub(crate) allow_other: bool,
-}
 
 /// Options with a meaning for us.
 const KNOWN: &[&str] = &["me=NAME", "config=FILE", "ro", "rw", "allow_other"];
 
 /// Options that mount(8), fstab and systemd handle themselves and pass on all the same. Ours are
 /// always nosuid and nodev, and times of access are never kept, so nothing is lost.
-const GENERIC: &[&str] = &[
-    "async",
-    "atime",
-    "auto",
-    "default_permissions",
-    "defaults",
-    "dev",
-    "diratime",
-    "dirsync",
-    "exec",
-    "group",
-    "iversion",
-    "lazytime",
-    "loud",
-    "mand",
-    "noatime",
-    "noauto",
-    "nodev",
-    "nodiratime",
-    "noexec",
-    "nofail",
-    "noiversion",
-    "nolazytime",
-    "nomand",
-    "norelatime",
-    "nostrictatime",
-    "nosuid",
-    "nouser",
-    "nousers",
-    "owner",
-    "relatime",
-    "silent",
-    "strictatime",
-    "suid",
-    "sync",
-    "user",
-    "users",
-    "_netdev",
-];
+const GENERIC: &str = "async atime auto default_permissions defaults dev diratime dirsync exec group iversion \
+    lazytime loud mand noatime noauto nodev nodiratime noexec nofail noiversion nolazytime \
+    nomand norelatime nostrictatime nosuid nouser nousers owner relatime silent strictatime suid \
+    sync user users _netdev";
 
 /// Parses one comma-separated list.
 ///
 /// # Errors
 /// A sentence that names the unknown option and the nearest known one.
-pub(crate) fn parse(list: &str) -> Result<MountOptions, String> {
-    let mut options = MountOptions::default();
+pub(crate) fn parse(list: &str) -> Result<Options, String> {
+    let mut options = Options::default();
     for option in list.split(',').map(str::trim).filter(|o| !o.is_empty()) {
         let (name, value) = match option.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -78,7 +33,7 @@ pub(crate) fn parse(list: &str) -> Result<MountOptions, String> {
             ("allow_other", None) => options.allow_other = true,
             // `user=NAME` and `comment=TEXT` are notes of mount(8) to itself.
             ("user" | "comment", Some(_)) => {}
-            (name, None) if GENERIC.contains(&name) => {}
+            (name, None) if GENERIC.split(' ').any(|o| o == name) => {}
             (name, _) if name.starts_with("x-") || name.starts_with("X-") => {}
             _ => return Err(unknown(option, name)),
         }
@@ -104,16 +59,17 @@ mod tests {
                     config=/etc/msgfs.toml,user=ada";
         assert_eq!(
             parse(list),
-            Ok(MountOptions {
+            Ok(Options {
                 me: Some("foo".to_owned()),
                 config: Some("/etc/msgfs.toml".into()),
                 read_only: false,
                 allow_other: true,
+                mountpoint: None,
             })
         );
         assert!(parse("rw,ro").unwrap().read_only);
         assert!(!parse("ro,rw").unwrap().read_only);
-        assert_eq!(parse(""), Ok(MountOptions::default()));
+        assert_eq!(parse(""), Ok(Options::default()));
     }
 
     #[test]

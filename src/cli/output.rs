@@ -73,18 +73,16 @@ impl Section {
         Self { out: Stdout::default(), title: Some(title), run: Some(0) }
     }
 
+    /// What is not written yet, because it may become a separator.
+    fn held(&self) -> &'static [u8] {
+        RULE.as_bytes().get(..self.run.unwrap_or(0)).unwrap_or_default()
+    }
+
     /// Ends the last line. The outcome of a routine that wrote here: our own error comes first.
     pub(crate) fn finish<T>(mut self, outcome: Result<T, Failure>) -> Result<T, Failure> {
-        let is_held = self.run.is_some_and(|n| n > 0);
-        let ends: &[u8] = match self.run {
-            Some(0) => b"",
-            Some(n) => RULE.as_bytes().get(..n).unwrap_or_default(),
-            None => b"\n",
-        };
-        // What it cannot write it remembers.
-        let _ = self.out.write_all(ends);
-        if is_held {
-            let _ = self.out.write_all(b"\n");
+        if self.run != Some(0) {
+            // What it cannot write it remembers.
+            let _ = self.out.write_all(&[self.held(), b"\n"].concat());
         }
         self.out.finish(outcome)
     }
@@ -101,10 +99,8 @@ impl Write for Section {
                     self.run = None;
                 }
                 Some(n) if *b == b'=' => self.run = Some(n + 1),
-                run => {
-                    out.extend_from_slice(
-                        RULE.as_bytes().get(..run.unwrap_or(0)).unwrap_or_default(),
-                    );
+                _ => {
+                    out.extend_from_slice(self.held());
                     out.push(*b);
                     self.run = (*b == b'\n').then_some(0);
                 }

@@ -1,6 +1,5 @@
 //! A progress bar for work that takes longer than a person waits without one.
 
-use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -11,18 +10,17 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Shows how far the index is, on standard error, if that is a terminal.
 pub(crate) struct Progress {
     started: Instant,
-    terminal: bool,
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        Self { started: Instant::now(), terminal: io::stderr().is_terminal(), bar: None }
+        Self { started: Instant::now(), bar: None }
     }
 
     /// `done` of `total` bytes are read.
     pub(crate) fn update(&mut self, done: u64, total: u64) {
-        if !self.terminal || self.started.elapsed() < PATIENCE {
+        if self.started.elapsed() < PATIENCE {
             return;
         }
         let bar = self.bar.get_or_insert_with(new_bar);
@@ -32,15 +30,8 @@ impl Progress {
 
     /// Removes the bar, so that what is said next stands on a clean line.
     pub(crate) fn finish(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.finish();
+        // It clears itself when it is dropped.
+        self.bar = None;
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::access::{self, Access, Purpose};
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::message;
 use super::{Global, output};
 
@@ -27,10 +27,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let text = message::not_empty(message::text(&args.text)?)?;
+    // An empty first line: what follows is no header, whatever it looks like (docs/SEMANTICS.md, S45).
+    let draft = [b"\n", text.as_slice()].concat();
     let (sender, name) = access::with(global, Purpose::Act, |tree| {
         let (day, newest) = newest(tree)?;
         let stem = newest.strip_suffix(".txt").unwrap_or(&newest);
-        tree.write(&format!("archive/{day}/{stem}.reply"), &message::body_only(&text))?;
+        tree.write(&format!("archive/{day}/{stem}.reply"), &draft)?;
         Ok((sender(&newest).to_owned(), newest))
     })?;
     output::say(&format!("replied to {sender} ({name})"));
@@ -75,12 +77,12 @@ fn pick<'a>(names: &[&'a str], day: &str) -> Result<&'a str, Failure> {
         })
         .collect();
     let senders: Vec<&str> = senders.into_iter().collect();
-    Err(Failure::refused(format!(
+    refuse!(
         "nothing was sent: {} wrote in the same second, so there is no newest message; answer one \
          of them with\n{}",
         senders.join(" and "),
         choices.join("\n")
-    )))
+    )
 }
 
 /// The writer in a message's name `<time>-<from>-<id>.txt`; an id contains no hyphen.

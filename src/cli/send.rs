@@ -139,21 +139,8 @@ mod tests {
 
     #[test]
     fn options_become_header_lines() {
-        let args = args(&[
-            "send",
-            "bob,carol",
-            "--subject",
-            "plan",
-            "--re",
-            "<ab@samp>",
-            "--key",
-            "k",
-            "--thread",
-            "t",
-            "hi",
-            "there",
-        ])
-        .unwrap();
+        let line = "send bob,carol --subject plan --re <ab@samp> --key k --thread t hi there";
+        let args = args(&line.split(' ').collect::<Vec<_>>()).unwrap();
         assert_eq!(
             head(&args),
             "To: bob, carol\nSubject: plan\nThread: t\nIn-Reply-To: <ab@samp>\n\
@@ -164,22 +151,10 @@ mod tests {
 
     #[test]
     fn files_and_further_lines_are_written_in_full() {
-        let args = args(&[
-            "send",
-            "bob@acme.crabmail.ai",
-            "--cc",
-            "carol,dave",
-            "--attach",
-            "/a b/plan.pdf",
-            "--attach",
-            "notes",
-            "--priority",
-            "high",
-            "--type",
-            "request",
-            "hi",
-        ])
-        .unwrap();
+        let line = "send,bob@acme.crabmail.ai,--cc,carol;dave,--attach,/a b/plan.pdf,--attach,\
+                    notes,--priority,high,--type,request,hi";
+        let line = line.split(',').map(|word| word.replace(';', ","));
+        let args = Line::parse_from(line).args;
         let here = std::env::current_dir().unwrap();
         assert_eq!(
             head(&args),

@@ -16,13 +16,15 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use msgfs::fuse::mountpoint::{self, MountState};
 use msgfs::fuse::{self, Mounted};
 use msgfs::mailbox::{Mailbox, Options};
-use msgfs::model::{one_line, safe_text};
+use msgfs::model::{one_line, safe_text, shown_path};
+use msgfs::store::Store;
 use sd_notify::NotifyState;
+use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGIO, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use super::context::Context;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::mount::{self, Order, Target};
 use super::progress::Progress;
 use super::{logging, machine, output};
@@ -36,18 +38,21 @@ const DETACHED_WITHIN: Duration = Duration::from_millis(300);
 /// How long everything together may take before the process ends without ceremony.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
 
-/// Says how a mount comes along, to whoever waits for it.
-pub(crate) trait Report {
+/// What a mount says while it comes along, to whoever waits for it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Event {
     /// Bytes indexed, of how many.
-    fn progress(&mut self, done: u64, total: u64);
+    Progress(u64, u64),
     /// Something a person should know.
-    fn notice(&mut self, text: &str);
-    /// The mount answers; the text describes it.
-    ///
-    /// # Errors
-    /// If nobody wants to know any more.
-    fn ready(&mut self, text: &str) -> Result<(), Failure>;
+    Notice(String),
+    /// The mount answers; the text is for standard output.
+    Ready(String),
+    /// There is no mount, for this reason.
+    Failed(String),
 }
+
+/// Hears what a mount says. An error of [`Event::Ready`]: nobody wants to know any more.
+pub(crate) type Report<'a> = &'a mut dyn FnMut(Event) -> Result<(), Failure>;
 
 /// Why a mount ends.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,42 +64,41 @@ enum Stop {
 /// Serves a mount on this terminal.
 pub(crate) fn in_foreground(order: &Order) -> Result<(), Failure> {
     logging::to_stderr("info");
-    let context = Context::find(&order.global)?;
+    let context = Context::of(&order.options)?;
     context.make_state()?;
-    run(order, &context, &mut Terminal(Progress::new()), || {})
+    run(order, &context, &mut on_terminal())
 }
 
-struct Terminal(Progress);
-
-impl Report for Terminal {
-    fn progress(&mut self, done: u64, total: u64) {
-        self.0.update(done, total);
-    }
-
-    fn notice(&mut self, text: &str) {
-        self.0.finish();
-        output::say(text);
-    }
-
-    fn ready(&mut self, text: &str) -> Result<(), Failure> {
-        self.0.finish();
-        output::data(text)
+/// Shows a person what a mount says.
+pub(crate) fn on_terminal() -> impl FnMut(Event) -> Result<(), Failure> {
+    let mut progress = Progress::new();
+    move |event| {
+        match event {
+            Event::Progress(done, total) => progress.update(done, total),
+            Event::Notice(text) => {
+                progress.finish();
+                output::say(&text);
+            }
+            Event::Ready(text) => {
+                progress.finish();
+                return output::data(&text);
+            }
+            Event::Failed(text) => {
+                progress.finish();
+                return Err(Failure::Refused(text));
+            }
+        }
+        Ok(())
     }
 }
 
-/// Mounts, serves until the end, and cleans up. `opened` is called once the mailbox is open and
-/// no relative name matters any more.
-pub(crate) fn run(
-    order: &Order,
-    context: &Context,
-    report: &mut dyn Report,
-    opened: impl FnOnce(),
-) -> Result<(), Failure> {
-    if let Some(problem) = machine::fuse_problems(order.allow_other).into_iter().next() {
-        return Err(Failure::refused(problem.to_string()));
+/// Mounts, serves until the end, and cleans up.
+pub(crate) fn run(order: &Order, context: &Context, report: Report<'_>) -> Result<(), Failure> {
+    if let Some(problem) = machine::fuse_problems(order.options.allow_other).into_iter().next() {
+        return Err(Failure::refused(problem));
     }
     let target = mount::prepare(&order.dir, report)?;
-    let outcome = serve(order, context, &target, report, opened);
+    let outcome = serve(order, context, &target, report);
     if outcome.is_err() {
         target.give_up();
     }
@@ -105,22 +109,17 @@ fn serve(
     order: &Order,
     context: &Context,
     target: &Target,
-    report: &mut dyn Report,
-    opened: impl FnOnce(),
+    report: Report<'_>,
 ) -> Result<(), Failure> {
     // Before the mailbox is opened, which creates folders; and again with what it really opened.
     mount::refuse_recursion(&target.dir, &context.paths, &context.stores()?)?;
-    let options = Options {
-        config: order.global.config.clone(),
-        me: order.global.me.clone(),
-        read_only: order.read_only,
-        mountpoint: Some(target.dir.clone()),
-        allow_other: order.allow_other,
+    let options = Options { mountpoint: Some(target.dir.clone()), ..order.options.clone() };
+    let mut progress = |done, total| {
+        let _ = report(Event::Progress(done, total));
     };
-    let mailbox = Mailbox::open(&options, &mut |done, total| report.progress(done, total))?;
-    opened();
+    let mailbox = Mailbox::open(&options, &mut progress)?;
     for warning in mailbox.warnings() {
-        report.notice(&format!("warning: {}", safe_text(warning)));
+        report(Event::Notice(format!("warning: {}", safe_text(warning))))?;
     }
     let outcome = with_mailbox(order, context, target, &mailbox, report);
     mailbox.close();
@@ -133,19 +132,20 @@ fn with_mailbox(
     context: &Context,
     target: &Target,
     mailbox: &Mailbox,
-    report: &mut dyn Report,
+    report: Report<'_>,
 ) -> Result<(), Failure> {
     let stores: Vec<_> =
         mailbox.stores().iter().map(|s| (s.name().to_owned(), s.dir().to_owned())).collect();
     mount::refuse_recursion(&target.dir, &context.paths, &stores)?;
     let (stop, stopped) = unbounded();
     watch_signals(stop.clone())?;
-    let options = fuse::Options { allow_other: order.allow_other, read_only: order.read_only };
+    let Options { allow_other, read_only, .. } = order.options;
+    let options = fuse::Options { allow_other, read_only };
     let mounted = fuse::mount(Arc::clone(mailbox.tree()), &target.dir, &options)
         .map_err(|e| Failure::refused(format!("cannot mount: {e}")))?;
     let mounted = Arc::new(mounted);
     let answers = wait_for_answer(&target.dir)
-        .and_then(|()| report.ready(&description(&target.dir, mailbox, order.read_only)));
+        .and_then(|()| report(Event::Ready(description(&target.dir, mailbox, read_only))));
     watch_end(Arc::clone(&mounted), stop)?;
     if answers.is_ok() {
         tracing::info!(mountpoint = %target.dir.display(), me = %mailbox.me().name, "mounted");
@@ -194,19 +194,15 @@ fn wait_for_answer(dir: &Path) -> Result<(), Failure> {
     loop {
         match mountpoint::state_of(dir) {
             Ok(MountState::Alive) => return Ok(()),
-            Ok(MountState::Foreign(kind)) => {
-                return Err(Failure::refused(format!(
-                    "the mount table shows {kind} at {}; is another program mounting there?",
-                    dir.display()
-                )));
-            }
+            Ok(MountState::Foreign(kind)) => refuse!(
+                "the mount table shows {kind} at {}; is another program mounting there?",
+                dir.display()
+            ),
             Err(e) => return Err(Failure::io("cannot read the mount table", &e)),
-            Ok(_) if Instant::now() >= deadline => {
-                return Err(Failure::refused(format!(
-                    "the mount at {} does not answer; `msgfs doctor` may know why",
-                    dir.display()
-                )));
-            }
+            Ok(_) if Instant::now() >= deadline => refuse!(
+                "the mount at {} does not answer; `msgfs doctor` may know why",
+                dir.display()
+            ),
             Ok(_) => thread::sleep(Duration::from_millis(5)),
         }
     }
@@ -254,26 +250,23 @@ fn bound_the_end() {
 /// What `msgfs mount` prints: where, as whom and how it knew, the key, what is unread, the stores.
 fn description(dir: &Path, mailbox: &Mailbox, read_only: bool) -> String {
     let note = if read_only { " (read-only)" } else { "" };
-    let shown = |path: &Path| one_line(&path.to_string_lossy()).into_owned();
     let key = mailbox.fingerprint().map_or_else(|| "none".to_owned(), |key| key.to_string());
     let mut text = format!(
-        "mounted at {}{note}\nme: {}\nkey: {key}\nunread: {}\n",
-        shown(dir),
-        me(mailbox),
+        "mounted at {}{note}\nme: {} ({})\nkey: {key}\nunread: {}\n",
+        shown_path(dir),
+        one_line(&mailbox.me().name),
+        mailbox.me().origin,
         mailbox.unread()
     );
     for store in mailbox.stores() {
-        let me = match store.me() {
-            me if me == mailbox.me().name => String::new(),
-            me => format!(" (as {})", one_line(me)),
-        };
+        let me = other_me(store.as_ref(), mailbox).map(|me| format!(" ({me})")).unwrap_or_default();
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "store {}: {}{me}", one_line(store.name()), shown(store.dir()));
+        let _ = writeln!(text, "store {}: {}{me}", one_line(store.name()), shown_path(store.dir()));
     }
     text
 }
 
-fn me(mailbox: &Mailbox) -> String {
-    let me = mailbox.me();
-    format!("{} ({})", one_line(&me.name), me.origin)
+/// As whom I act in a store, if it is not the name I go by.
+pub(crate) fn other_me(store: &dyn Store, mailbox: &Mailbox) -> Option<String> {
+    (store.me() != mailbox.me().name).then(|| format!("as {}", one_line(store.me())))
 }

@@ -11,7 +11,7 @@ use msgfs::model::one_line;
 use msgfs::store::{self, Spec, Store};
 
 use super::context::Context;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 
 /// What the stores are opened with.
 pub(crate) struct Opener {
@@ -27,7 +27,7 @@ impl Opener {
         match StateLock::acquire(&context.paths.state, None) {
             Ok(lock) => Ok(Self { state: Some(context.paths.state.clone()), _lock: Some(lock) }),
             Err(LockError::Held(_)) => Ok(Self { state: None, _lock: None }),
-            Err(e) => Err(Failure::refused(e.to_string())),
+            Err(e) => Err(Failure::refused(e)),
         }
     }
 
@@ -50,36 +50,25 @@ pub(crate) fn pick<'a>(
 ) -> Result<&'a Spec, Failure> {
     let names = || specs.iter().map(|s| one_line(&s.name)).collect::<Vec<_>>().join(", ");
     match (specs, name) {
-        ([], _) => Err(Failure::refused(format!(
-            "there is no {what} here; add a [[store]] to the configuration"
-        ))),
+        ([], _) => refuse!("there is no {what} here; add a [[store]] to the configuration"),
         (specs, Some(name)) => specs.iter().find(|s| s.name == name).ok_or_else(|| {
             let name = one_line(name);
             Failure::refused(format!("there is no {what} named {name}; there is: {}", names()))
         }),
         ([only], None) => Ok(only),
-        (_, None) => Err(Failure::refused(format!(
-            "there are several: name one of {} with --store NAME",
-            names()
-        ))),
+        (_, None) => refuse!("there are several: name one of {} with --store NAME", names()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use msgfs::store::Kind;
+    use msgfs::config::{Config, Env};
 
     fn spec(name: &str) -> Spec {
-        Spec {
-            name: name.into(),
-            kind: Kind::Ssot,
-            dir: "/x".into(),
-            me: "foo".into(),
-            as_me: None,
-            state: None,
-            home: None,
-        }
+        let spec =
+            Config::default().stores(&Env::new("/", [("HOME", "/x")]), "foo").unwrap().remove(0);
+        Spec { name: name.into(), ..spec }
     }
 
     #[test]

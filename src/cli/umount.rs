@@ -10,7 +10,7 @@ use msgfs::view::reader::program_of;
 use rustix::process::{Pid, Signal};
 
 use super::context;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::users::{self, User};
 use super::{Global, output};
 
@@ -41,13 +41,13 @@ pub(crate) fn run(_global: &Global, args: &Args) -> Result<(), Failure> {
     match mountpoint::state_of(&dir).map_err(|e| Failure::io(&shown, &e))? {
         MountState::NotMounted => match daemon_of(&dir) {
             Some((state, holder)) => end_detached(&state, &holder, &shown),
-            None => Err(Failure::refused(format!("nothing is mounted at {shown}"))),
+            None => refuse!("nothing is mounted at {shown}"),
         },
-        MountState::Foreign(kind) => Err(Failure::refused(format!(
-            "{shown} is not a msgfs but {kind}; to unmount it: umount {shown}"
-        ))),
+        MountState::Foreign(kind) => {
+            refuse!("{shown} is not a msgfs but {kind}; to unmount it: umount {shown}")
+        }
         MountState::Stale => {
-            mountpoint::unmount(&dir, Unmount::Lazy).map_err(refused)?;
+            mountpoint::unmount(&dir, Unmount::Lazy).map_err(Failure::refused)?;
             output::say(&format!("cleared a stale mount at {shown} (its msgfs had died)"));
             Ok(())
         }
@@ -60,13 +60,13 @@ pub(crate) fn run(_global: &Global, args: &Args) -> Result<(), Failure> {
 /// busy.
 fn end_hung(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
     if !lazy {
-        return Err(Failure::refused(format!(
+        refuse!(
             "{shown} does not answer: its msgfs is starting, stopped or stuck; try again, or take \
              it away with: msgfs umount --lazy {shown}"
-        )));
+        );
     }
     let daemon = daemon_of(dir);
-    mountpoint::unmount(dir, Unmount::Lazy).map_err(refused)?;
+    mountpoint::unmount(dir, Unmount::Lazy).map_err(Failure::refused)?;
     let end = daemon.and_then(|(_, holder)| holder.pid).map_or_else(String::new, |pid| {
         format!("; its msgfs does not answer, to end it: kill -CONT {pid}; kill {pid}")
     });
@@ -76,7 +76,14 @@ fn end_hung(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
 
 fn end(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
     let daemon = daemon_of(dir);
-    let users = if lazy { take_lazily(dir)? } else { take(dir, shown)? };
+    let users = if lazy {
+        let users = users::of(dir);
+        mountpoint::unmount(dir, Unmount::Lazy).map_err(Failure::refused)?;
+        users
+    } else {
+        take(dir, shown)?;
+        Vec::new()
+    };
     if !users.is_empty() {
         output::say(&format!(
             "{shown} is detached; it ends when {} let go, or at once with: msgfs umount {shown}",
@@ -110,10 +117,10 @@ fn wait_for_end(state: &Path, holder: &Holder, shown: &str) -> Result<(), Failur
     let deadline = Instant::now() + GONE_WITHIN;
     while config::holder(state).is_some_and(|now| now.pid == holder.pid) {
         if Instant::now() >= deadline {
-            return Err(Failure::refused(format!(
+            refuse!(
                 "{shown} is unmounted, but its msgfs ({holder}) has not ended yet; look into {}",
                 shell_word(state.join("log").as_os_str())
-            )));
+            );
         }
         thread::sleep(PAUSE);
     }
@@ -121,32 +128,25 @@ fn wait_for_end(state: &Path, holder: &Holder, shown: &str) -> Result<(), Failur
 }
 
 /// Unmounts what nobody uses.
-fn take(dir: &Path, shown: &str) -> Result<Vec<User>, Failure> {
+fn take(dir: &Path, shown: &str) -> Result<(), Failure> {
     let deadline = Instant::now() + SETTLE;
     loop {
         match mountpoint::unmount(dir, Unmount::IfIdle) {
-            Ok(()) => return Ok(Vec::new()),
+            Ok(()) => return Ok(()),
             Err(UnmountError::Busy(_)) => {
                 let users = users::of(dir);
                 if users.is_empty() && Instant::now() < deadline {
                     thread::sleep(PAUSE);
                     continue;
                 }
-                return Err(Failure::refused(format!(
+                refuse!(
                     "{shown} is in use by {}; end that, or run: msgfs umount --lazy {shown}",
                     names(&users)
-                )));
+                );
             }
-            Err(e) => return Err(refused(e)),
+            Err(e) => return Err(Failure::refused(e)),
         }
     }
-}
-
-/// Unmounts what anybody uses, and says who.
-fn take_lazily(dir: &Path) -> Result<Vec<User>, Failure> {
-    let users = users::of(dir);
-    mountpoint::unmount(dir, Unmount::Lazy).map_err(refused)?;
-    Ok(users)
 }
 
 fn names(users: &[User]) -> String {
@@ -164,8 +164,4 @@ fn daemon_of(dir: &Path) -> Option<(PathBuf, Holder)> {
         let holder = config::holder(&state)?;
         (holder.mountpoint.as_deref() == Some(dir)).then_some((state, holder))
     })
-}
-
-fn refused(error: UnmountError) -> Failure {
-    Failure::Refused(error.to_string())
 }

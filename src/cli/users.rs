@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use msgfs::model::one_line;
+use msgfs::view::reader::program_of;
 
 /// A process and what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +48,7 @@ fn user(pid: u32, mountpoint: &Path) -> Option<User> {
     } else {
         return None;
     };
-    let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
-    Some(User { pid, name: name.trim_end().to_owned(), holds })
+    Some(User { pid, name: program_of(pid).unwrap_or_default(), holds })
 }
 
 #[cfg(test)]

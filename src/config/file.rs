@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -20,25 +19,17 @@ use super::env::Env;
 use super::me::{ALIAS_RULE, is_alias};
 use super::paths::default_config_file;
 use super::values::{check_size, parse_duration, parse_size};
-use crate::model::{Choice, MarkRead, Scope, UnknownRecipient, Unsigned, Watch, nearest, one_line};
+use crate::model::{
+    Choice, MarkRead, Scope, UnknownRecipient, Unsigned, Watch, nearest, one_line, shown_path,
+};
 use crate::store::{Durability, Kind};
 
 /// Keys at the top of the file.
-const KEYS: &[&str] = &[
-    "me",
-    "mark_read",
-    "scope",
-    "unsigned",
-    "durability",
-    "wait_timeout",
-    "unknown_recipient",
-    "max_message",
-    "watch",
-    "store",
-];
+const KEYS: &str = "me mark_read scope unsigned durability wait_timeout unknown_recipient \
+                    max_message watch store";
 
 /// Keys of a `[[store]]`.
-const STORE_KEYS: &[&str] = &["name", "kind", "dir", "me"];
+const STORE_KEYS: &str = "name kind dir me";
 
 /// No configuration is larger.
 const MAX_FILE: u64 = 1 << 20;
@@ -117,21 +108,13 @@ pub struct Problem {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file was named explicitly and is not there.
-    #[error("{}: there is no such configuration file", shown(path))]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The operating system refused.
-    #[error("{}: the configuration cannot be read: {source}", shown(path))]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error("{}: there is no such configuration file", shown_path(.0))]
+    Missing(PathBuf),
+    /// The operating system refused the file.
+    #[error("{}: the configuration cannot be read: {}", shown_path(.0), .1)]
+    Io(PathBuf, #[source] io::Error),
     /// The file says things that cannot be. One line each, `file:line: …`, in the file's order.
-    #[error("{}", Listed(path, problems))]
+    #[error("{}", in_lines(path, problems))]
     Invalid {
         /// The file.
         path: PathBuf,
@@ -140,22 +123,9 @@ pub enum ConfigError {
     },
 }
 
-fn shown(path: &Path) -> String {
-    one_line(&path.to_string_lossy()).into_owned()
-}
-
-struct Listed<'a>(&'a Path, &'a [Problem]);
-
-impl fmt::Display for Listed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, problem) in self.1.iter().enumerate() {
-            if n > 0 {
-                f.write_str("\n")?;
-            }
-            write!(f, "{}:{}: {}", shown(self.0), problem.line, problem.text)?;
-        }
-        Ok(())
-    }
+fn in_lines(path: &Path, problems: &[Problem]) -> String {
+    let line = |p: &Problem| format!("{}:{}: {}", shown_path(path), p.line, p.text);
+    problems.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 impl Config {
@@ -177,14 +147,14 @@ impl Config {
         match read {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return match explicit {
-                    Some(_) => Err(ConfigError::Missing { path }),
+                    Some(_) => Err(ConfigError::Missing(path)),
                     None => Ok(Self::default()),
                 };
             }
-            Err(source) => return Err(ConfigError::Io { path, source }),
+            Err(source) => return Err(ConfigError::Io(path, source)),
             Ok(_) if bytes.len() as u64 > MAX_FILE => {
                 let source = io::Error::new(io::ErrorKind::FileTooLarge, "larger than 1 MiB");
-                return Err(ConfigError::Io { path, source });
+                return Err(ConfigError::Io(path, source));
             }
             Ok(_) => {}
         }
@@ -219,8 +189,8 @@ impl Config {
     }
 }
 
-type Key<'a> = Spanned<Cow<'a, str>>;
-type Value<'a> = Spanned<DeValue<'a>>;
+/// A key and its value.
+type Member<'a> = (&'a Spanned<Cow<'a, str>>, &'a Spanned<DeValue<'a>>);
 
 /// Reads values and collects what is wrong with them.
 struct Reader<'a> {
@@ -241,45 +211,40 @@ impl Reader<'_> {
     }
 
     fn top(&mut self, table: &DeTable<'_>, config: &mut Config) {
-        for (key, value) in table {
-            match key.get_ref().as_ref() {
-                "me" => config.me = self.alias(key, value),
-                "mark_read" => self.choice(key, value, &mut config.mark_read),
-                "scope" => self.choice(key, value, &mut config.scope),
-                "unsigned" => self.choice(key, value, &mut config.unsigned),
-                "durability" => self.choice(key, value, &mut config.durability),
-                "unknown_recipient" => self.choice(key, value, &mut config.unknown_recipient),
-                "watch" => self.choice(key, value, &mut config.watch),
+        for member in table {
+            match member.0.get_ref().as_ref() {
+                "me" => config.me = self.parsed(member, alias),
+                "mark_read" => config.mark_read = self.choice(member),
+                "scope" => config.scope = self.choice(member),
+                "unsigned" => config.unsigned = self.choice(member),
+                "durability" => config.durability = self.choice(member),
+                "unknown_recipient" => config.unknown_recipient = self.choice(member),
+                "watch" => config.watch = self.choice(member),
                 "wait_timeout" => {
-                    let parsed = self.string(key, value).map(parse_duration);
-                    self.accept(key, value, parsed, &mut config.wait_timeout);
+                    let parsed = self.parsed(member, parse_duration);
+                    config.wait_timeout = parsed.unwrap_or(config.wait_timeout);
                 }
                 "max_message" => {
-                    let parsed = match value.get_ref() {
+                    let parsed = match member.1.get_ref() {
                         // A plain number is a number of bytes.
-                        DeValue::Integer(n) => Some(
-                            u64::from_str_radix(n.as_str(), n.radix())
-                                .map_err(|_| "it must be from 1B to 512MiB".to_owned())
-                                .and_then(check_size),
-                        ),
-                        _ => self.string(key, value).map(parse_size),
+                        DeValue::Integer(n) => {
+                            let bytes = u64::from_str_radix(n.as_str(), n.radix()).unwrap_or(0);
+                            self.accepted(member, check_size(bytes))
+                        }
+                        _ => self.parsed(member, parse_size),
                     };
-                    self.accept(key, value, parsed, &mut config.max_message);
+                    config.max_message = parsed.unwrap_or(config.max_message);
                 }
-                "store" => self.stores(key, value, config),
+                "store" => self.stores(member, config),
                 other => {
-                    let hint = if STORE_KEYS.contains(&other) {
-                        Some(format!("{other:?} is a key of [[store]]"))
-                    } else {
-                        None
-                    };
-                    self.unknown(key, KEYS, hint);
+                    let hint = format!("{other:?} is a key of [[store]]");
+                    self.unknown(member, KEYS, is_word(other, STORE_KEYS).then_some(hint));
                 }
             }
         }
     }
 
-    fn stores(&mut self, key: &Key<'_>, value: &Value<'_>, config: &mut Config) {
+    fn stores(&mut self, (key, value): Member<'_>, config: &mut Config) {
         let Some(array) = value.get_ref().as_array() else {
             let text = "a store is written as [[store]], with two brackets".to_owned();
             return self.problem(&key.span(), text);
@@ -308,156 +273,102 @@ impl Reader<'_> {
     /// One store, and where its name (or what stands for it) is written.
     fn store(
         &mut self,
-        item: &Value<'_>,
+        item: &Spanned<DeValue<'_>>,
         table: &DeTable<'_>,
     ) -> Option<(StoreEntry, Range<usize>)> {
         let before = self.problems.len();
         let (mut name, mut kind, mut dir, mut me) = (None, None, None, None);
         let mut span = item.span();
-        for (key, value) in table {
-            match key.get_ref().as_ref() {
+        for member in table {
+            match member.0.get_ref().as_ref() {
                 "name" => {
-                    name = self.string(key, value).map(str::to_owned);
-                    span = key.span();
-                    if let Some(problem) = name.as_deref().and_then(bad_store_name) {
-                        self.bad_value(key, value, problem);
-                    }
+                    name = self.parsed(member, store_name);
+                    span = member.0.span();
                 }
-                "kind" => kind = self.kind(key, value),
-                "dir" => dir = self.folder(key, value),
-                "me" => me = Some((key, value)),
+                "kind" => kind = self.word(member, &kinds()),
+                "dir" => {
+                    let (env, base) = (self.env, self.path.parent().unwrap_or(Path::new("")));
+                    dir = self.parsed(member, |text| folder(text, env, base));
+                }
+                "me" => me = Some(member),
                 other => {
-                    let hint = KEYS
-                        .contains(&other)
-                        .then(|| format!("{other:?} belongs above the first [[store]]"));
-                    self.unknown(key, STORE_KEYS, hint);
+                    let hint = format!("{other:?} belongs above the first [[store]]");
+                    self.unknown(member, STORE_KEYS, is_word(other, KEYS).then_some(hint));
                 }
             }
         }
         if !table.contains_key("kind") {
-            let text = format!("this [[store]] needs kind = \"…\", one of {}", listed(&kinds()));
-            self.problem(&item.span(), text);
+            let kinds = listed(kinds().into_iter().map(|(word, _)| word));
+            self.problem(
+                &item.span(),
+                format!("this [[store]] needs kind = \"…\", one of {kinds}"),
+            );
         }
-        let me = match (me, kind) {
-            (Some((key, value)), Some(Kind::Samp)) => self.alias(key, value),
-            (Some((key, value)), _) => self.address(key, value),
-            (None, _) => None,
-        };
+        let rule = if kind == Some(Kind::Samp) { alias } else { address };
+        let me = me.and_then(|member| self.parsed(member, rule));
         let kind = kind?;
         let name = name.unwrap_or_else(|| kind.to_string());
         (self.problems.len() == before).then_some((StoreEntry { name, kind, dir, me }, span))
     }
 
-    fn kind(&mut self, key: &Key<'_>, value: &Value<'_>) -> Option<Kind> {
-        let word = self.string(key, value)?;
-        let kind = word.parse().ok();
-        if kind.is_none() {
-            self.unknown_word(key, value, word, &kinds());
-        }
-        kind
-    }
-
-    /// A folder, absolute.
-    fn folder(&mut self, key: &Key<'_>, value: &Value<'_>) -> Option<PathBuf> {
-        let text = self.string(key, value)?;
-        let expanded = match text {
-            "" => Err("a folder cannot be empty".to_owned()),
-            _ if text.contains('\0') => Err("a path cannot hold a NUL character".to_owned()),
-            _ => self.env.expand(text),
-        };
-        match expanded {
-            // Not from the current folder: the same file must mean the same wherever it is read.
-            Ok(dir) => {
-                let base = self.path.parent().unwrap_or(Path::new(""));
-                Some(self.env.absolute(&base.join(dir)))
-            }
-            Err(problem) => {
-                self.bad_value(key, value, &problem);
-                None
-            }
-        }
-    }
-
-    fn alias(&mut self, key: &Key<'_>, value: &Value<'_>) -> Option<String> {
-        let name = self.string(key, value)?;
-        if is_alias(name) {
-            return Some(name.to_owned());
-        }
-        self.bad_value(key, value, ALIAS_RULE);
-        None
-    }
-
-    /// An address whose form only its store knows.
-    fn address(&mut self, key: &Key<'_>, value: &Value<'_>) -> Option<String> {
-        let name = self.string(key, value)?;
-        if name.trim().is_empty() {
-            self.bad_value(key, value, "an address cannot be empty");
-            return None;
-        }
-        if name.chars().any(char::is_control) || one_line(name) != name {
-            self.bad_value(key, value, "an address cannot hold control characters");
-            return None;
-        }
-        Some(name.to_owned())
-    }
-
-    fn string<'v>(&mut self, key: &Key<'_>, value: &'v Value<'_>) -> Option<&'v str> {
+    fn string<'v>(&mut self, (key, value): Member<'v>) -> Option<&'v str> {
         let text = value.get_ref().as_str();
         if text.is_none() {
-            let text = format!(
-                "{} must be a text in quotes, not {}",
-                key.get_ref(),
-                type_of(value.get_ref())
-            );
+            let found = type_of(value.get_ref());
+            let text = format!("{} must be a text in quotes, not {found}", key.get_ref());
             self.problem(&value.span(), text);
         }
         text
     }
 
-    fn choice<T: Choice>(&mut self, key: &Key<'_>, value: &Value<'_>, field: &mut T) {
-        let Some(word) = self.string(key, value) else { return };
-        if let Some((_, found)) = T::ALL.iter().find(|(known, _)| *known == word) {
-            *field = *found;
-        } else {
-            let words: Vec<_> = T::ALL.iter().map(|(word, _)| *word).collect();
-            self.unknown_word(key, value, word, &words);
-        }
+    /// One of a few words; the default, if it is none.
+    fn choice<T: Choice + Default>(&mut self, member: Member<'_>) -> T {
+        self.word(member, T::ALL).unwrap_or_default()
     }
 
-    /// Stores a parsed value, or says why it is none.
-    fn accept<T>(
+    /// What a word means.
+    fn word<T: Copy>(&mut self, member: Member<'_>, known: &[(&str, T)]) -> Option<T> {
+        let word = self.string(member)?;
+        let found = known.iter().find(|(known, _)| *known == word);
+        if found.is_none() {
+            let words = || known.iter().map(|(word, _)| *word);
+            let hint = nearest(word, words()).map(|near| format!("; did you mean {near:?}?"));
+            let (key, value) = member;
+            let text = format!(
+                "{} = {word:?}: must be one of {}{}",
+                key.get_ref(),
+                listed(words()),
+                hint.unwrap_or_default()
+            );
+            self.problem(&value.span(), text);
+        }
+        found.map(|(_, meaning)| *meaning)
+    }
+
+    /// A text that must be of a form.
+    fn parsed<T>(
         &mut self,
-        key: &Key<'_>,
-        value: &Value<'_>,
-        parsed: Option<Result<T, String>>,
-        field: &mut T,
-    ) {
-        match parsed {
-            Some(Ok(parsed)) => *field = parsed,
-            Some(Err(problem)) => self.bad_value(key, value, &problem),
-            None => {}
-        }
+        member: Member<'_>,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let text = self.string(member)?;
+        self.accepted(member, parse(text))
     }
 
-    fn bad_value(&mut self, key: &Key<'_>, value: &Value<'_>, problem: &str) {
-        let written = self.text.get(value.span()).unwrap_or_default();
-        self.problem(&value.span(), format!("{} = {written}: {problem}", key.get_ref()));
+    /// The value, or a note why it is none.
+    fn accepted<T>(&mut self, (key, value): Member<'_>, parsed: Result<T, String>) -> Option<T> {
+        let note = |problem: &String| {
+            let written = self.text.get(value.span()).unwrap_or_default();
+            self.problem(&value.span(), format!("{} = {written}: {problem}", key.get_ref()));
+        };
+        parsed.inspect_err(note).ok()
     }
 
-    fn unknown_word(&mut self, key: &Key<'_>, value: &Value<'_>, word: &str, known: &[&str]) {
-        let hint = nearest(word, known.iter().copied())
-            .map(|near| format!("; did you mean {near:?}?"))
-            .unwrap_or_default();
-        let known = listed(known);
-        let text = format!("{} = {word:?}: must be one of {known}{hint}", key.get_ref());
-        self.problem(&value.span(), text);
-    }
-
-    fn unknown(&mut self, key: &Key<'_>, known: &[&str], hint: Option<String>) {
+    fn unknown(&mut self, (key, _): Member<'_>, known: &str, hint: Option<String>) {
         let word = key.get_ref();
-        let hint = hint.unwrap_or_else(|| match nearest(word, known.iter().copied()) {
+        let hint = hint.unwrap_or_else(|| match nearest(word, known.split(' ')) {
             Some(near) => format!("did you mean {near:?}?"),
-            None => format!("known are {}", listed(known)),
+            None => format!("known are {}", listed(known.split(' '))),
         });
         self.problem(&key.span(), format!("unknown key {word:?}; {hint}"));
     }
@@ -468,13 +379,17 @@ fn line_at(before: &[u8]) -> usize {
     1 + memchr::memchr_iter(b'\n', before).count()
 }
 
-fn kinds() -> Vec<&'static str> {
-    Kind::ALL.iter().map(|kind| kind.as_str()).collect()
+fn kinds() -> Vec<(&'static str, Kind)> {
+    Kind::ALL.iter().map(|kind| (kind.as_str(), *kind)).collect()
+}
+
+fn is_word(word: &str, known: &str) -> bool {
+    known.split(' ').any(|other| other == word)
 }
 
 /// `"a", "b"`
-fn listed(words: &[&str]) -> String {
-    words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ")
+fn listed<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ")
 }
 
 fn type_of(value: &DeValue<'_>) -> &'static str {
@@ -488,21 +403,44 @@ fn type_of(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// Why a text cannot name a store: names become folders below `raw/`.
-fn bad_store_name(name: &str) -> Option<&'static str> {
-    if name.is_empty() {
-        Some("a name cannot be empty")
-    } else if name.starts_with('.') {
-        Some("a name cannot begin with a dot")
-    } else if name.contains('/') {
-        Some("a name cannot hold a slash")
-    } else if name.chars().any(char::is_control) || one_line(name) != name {
-        Some("a name cannot hold control characters")
-    } else if name.len() > MAX_STORE_NAME {
-        Some("a name has at most 64 bytes")
-    } else {
-        None
-    }
+fn alias(name: &str) -> Result<String, String> {
+    if is_alias(name) { Ok(name.to_owned()) } else { Err(ALIAS_RULE.to_owned()) }
+}
+
+/// An address whose form only its store knows.
+fn address(name: &str) -> Result<String, String> {
+    refuse(&[
+        (name.trim().is_empty(), "an address cannot be empty"),
+        (one_line(name) != name, "an address cannot hold control characters"),
+    ])?;
+    Ok(name.to_owned())
+}
+
+/// The name of a store: names become folders below `raw/`.
+fn store_name(name: &str) -> Result<String, String> {
+    refuse(&[
+        (name.is_empty(), "a name cannot be empty"),
+        (name.starts_with('.'), "a name cannot begin with a dot"),
+        (name.contains('/'), "a name cannot hold a slash"),
+        (one_line(name) != name, "a name cannot hold control characters"),
+        (name.len() > MAX_STORE_NAME, "a name has at most 64 bytes"),
+    ])?;
+    Ok(name.to_owned())
+}
+
+/// A folder, absolute. Not from the current folder: the same file must mean the same wherever it is
+/// read.
+fn folder(text: &str, env: &Env, base: &Path) -> Result<PathBuf, String> {
+    refuse(&[
+        (text.is_empty(), "a folder cannot be empty"),
+        (text.contains('\0'), "a path cannot hold a NUL character"),
+    ])?;
+    Ok(env.absolute(&base.join(env.expand(text)?)))
+}
+
+/// The first of the reasons that is there.
+fn refuse(reasons: &[(bool, &str)]) -> Result<(), String> {
+    reasons.iter().find(|(is_there, _)| *is_there).map_or(Ok(()), |(_, why)| Err((*why).to_owned()))
 }
 
 #[cfg(test)]

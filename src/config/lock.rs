@@ -7,11 +7,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Remedy, one_line};
+use crate::model::{Remedy, shown_path};
 use crate::store::{fs, process};
 
 /// How long a lock that is held is tried again: a process that is ending may still hold it.
@@ -39,7 +39,7 @@ impl fmt::Display for Holder {
             None => f.write_str("another process")?,
         }
         match &self.mountpoint {
-            Some(dir) => write!(f, ", mounted at {}", one_line(&dir.to_string_lossy())),
+            Some(dir) => write!(f, ", mounted at {}", shown_path(dir)),
             None => Ok(()),
         }
     }
@@ -51,14 +51,9 @@ pub enum LockError {
     /// Somebody else has it.
     #[error("msgfs is already running for this name: {0}; look with --read-only, or end it first{remedy}", remedy = remedy(.0))]
     Held(Holder),
-    /// The operating system refused.
-    #[error("{}: the lock cannot be taken: {source}", one_line(&path.to_string_lossy()))]
-    Io {
-        /// The lock file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// The operating system refused the lock file.
+    #[error("{}: the lock cannot be taken: {}", shown_path(.0), .1)]
+    Io(PathBuf, #[source] io::Error),
 }
 
 fn remedy(holder: &Holder) -> String {
@@ -86,11 +81,8 @@ impl StateLock {
     /// [`LockError::Held`] with the holder, or [`LockError::Io`].
     pub fn acquire(state: &Path, mountpoint: Option<&Path>) -> Result<Self, LockError> {
         let path = file_in(state);
-        let io = |source| LockError::Io { path: path.clone(), source };
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let fd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
-        let file = File::from(fd.map_err(|e| io(e.into()))?);
+        let io = |source| LockError::Io(path.clone(), source);
+        let file = fs::open_own(&path, 0o600).map_err(io)?;
         let start = Instant::now();
         while !fs::lock_within(&file, PATIENCE).map_err(io)? {
             let holder = read(&file);
@@ -117,15 +109,14 @@ impl StateLock {
         self.file
             .set_len(0)
             .and_then(|()| self.file.write_all_at(text.as_bytes(), 0))
-            .map_err(|source| LockError::Io { path: self.path.clone(), source })
+            .map_err(|source| LockError::Io(self.path.clone(), source))
     }
 }
 
 /// Who holds a state folder right now; `None` if nobody does. Takes nothing away from anybody: an
 /// attempt to lock at the same moment waits longer than this look takes.
 pub fn holder(state: &Path) -> Option<Holder> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::open(file_in(state), flags, Mode::empty()).ok()?);
+    let file = fs::open_regular(&file_in(state)).ok()?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(Errno::WOULDBLOCK) => Some(read(&file)),
         _ => None,
@@ -278,7 +269,7 @@ mod tests {
         assert_eq!(holder(dir.path()), Some(expected.clone()));
         match StateLock::acquire(dir.path(), None).unwrap_err() {
             LockError::Held(held) => assert_eq!(held, expected),
-            other @ LockError::Io { .. } => panic!("{other}"),
+            other @ LockError::Io(..) => panic!("{other}"),
         }
         child.0.kill().unwrap(); // SIGKILL
         child.0.wait().unwrap();

@@ -8,21 +8,16 @@ use rustix::fs::{Mode, OFlags};
 
 use super::env::Env;
 use super::file::Config;
-use crate::model::one_line;
+use crate::model::{one_line, shown_path};
+// Names are SAMP's aliases.
+pub(super) use crate::store::samp::alias::is_valid as is_alias;
+use crate::store::text::pytext;
 
 /// The file in a folder that names the agent working there (docs/formats/samp.md, section 3).
 const FILE: &str = ".agent-message";
 
 /// No such file is larger; the rest of a larger one is not looked at.
 const MAX_FILE: u64 = 64 << 10;
-
-/// Whether a text is a SAMP alias: `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`, nothing before or after.
-pub fn is_alias(text: &str) -> bool {
-    let inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
-    text.len() <= 64
-        && text.bytes().next().is_some_and(|c| c.is_ascii_alphanumeric())
-        && text.bytes().all(inner)
-}
 
 /// What a valid name is, for error texts.
 pub(super) const ALIAS_RULE: &str = "a name has 1 to 64 letters, digits, dots, underscores and hyphens, and begins with a letter \
@@ -48,7 +43,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Flag => f.write_str("from --me"),
             Self::Variable => f.write_str("from $MSGFS_ME"),
-            Self::Config(path) => write!(f, "from {}", one_line(&path.to_string_lossy())),
+            Self::Config(path) => write!(f, "from {}", shown_path(path)),
             Self::AgentFile => write!(f, "from ./{FILE}"),
             Self::Folder => f.write_str("the name of this folder"),
         }
@@ -66,25 +61,19 @@ pub enum MeError {
         /// Where.
         origin: Origin,
     },
-    /// Nobody said who, and the folder's name is no name.
+    /// Nobody said who, and the last component of the current folder, empty if it has none, is no name.
     #[error(
         "who are you? Nothing says so, and the name of this folder, {:?}, is not a valid name \
          ({ALIAS_RULE}); choose one with `--me NAME` or `echo NAME > {FILE}`",
-        one_line(folder)
+        one_line(.0)
     )]
-    Folder {
-        /// The last component of the current folder, empty if it has none.
-        folder: String,
-    },
+    Folder(String),
     /// The file that may say who cannot be read.
     #[error(
-        "./{FILE} may say who you are but cannot be read: {source}; mend it or choose with \
+        "./{FILE} may say who you are but cannot be read: {0}; mend it or choose with \
          `--me NAME`"
     )]
-    Unreadable {
-        /// What the system said.
-        source: io::Error,
-    },
+    Unreadable(#[source] io::Error),
 }
 
 /// The name this process acts under, and why.
@@ -130,35 +119,32 @@ impl Me {
         if is_alias(&folder) {
             Ok(Self { name: folder, origin: Origin::Folder })
         } else {
-            Err(MeError::Folder { folder })
+            Err(MeError::Folder(folder))
         }
     }
 }
 
 /// The first valid line of the file; `None` if there is none, or no regular file.
 fn from_file(path: &Path) -> Result<Option<String>, MeError> {
-    let unreadable = |source| MeError::Unreadable { source };
     // A symlink to a file is allowed here; a FIFO must not hold us up.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(fd) => std::fs::File::from(fd),
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::NXIO) => return Ok(None),
-        Err(e) => return Err(unreadable(e.into())),
+        Err(e) => return Err(MeError::Unreadable(e.into())),
     };
-    if !file.metadata().map_err(unreadable)?.is_file() {
+    if !file.metadata().map_err(MeError::Unreadable)?.is_file() {
         return Ok(None);
     }
     let mut bytes = Vec::new();
-    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(unreadable)?;
+    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(MeError::Unreadable)?;
     Ok(first_valid_line(&String::from_utf8_lossy(&bytes)))
 }
 
 /// Lines end and are stripped as in Python, which is what the format's own programs use: U+001C to
 /// U+001E end a line, and these and U+001F count as space.
 fn first_valid_line(text: &str) -> Option<String> {
-    let ends = |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
-    let space = |c: char| c.is_whitespace() || matches!(c, '\u{1c}'..='\u{1f}');
-    text.split(ends).map(|line| line.trim_matches(space)).find(|l| is_alias(l)).map(str::to_owned)
+    pytext::lines(text).map(pytext::strip).find(|line| is_alias(line)).map(str::to_owned)
 }
 
 #[cfg(test)]

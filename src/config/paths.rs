@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::env::Env;
 use super::me::is_alias;
-use crate::model::{Remedy, one_line};
+use crate::model::{Remedy, one_line, shown_path};
 use crate::store::{Kind, fs};
 
 /// Why there is no place for msgfs's files.
@@ -15,48 +15,25 @@ use crate::store::{Kind, fs};
 pub enum PathError {
     /// Neither the variable nor `$HOME` says where.
     #[error(
-        "neither ${variable} nor $HOME is set to an absolute path; set one, for example: export HOME=/home/NAME"
+        "neither ${0} nor $HOME is set to an absolute path; set one, for example: export HOME=/home/NAME"
     )]
-    NoHome {
-        /// The variable that would say.
-        variable: &'static str,
-    },
+    NoHome(&'static str),
     /// The name would not be a folder of its own.
-    #[error("{:?} cannot be used as the name of a folder", one_line(name))]
-    BadName {
-        /// The name.
-        name: String,
-    },
-    /// A store of this kind has no place of its own.
+    #[error("{:?} cannot be used as the name of a folder", one_line(.0))]
+    BadName(String),
+    /// A store of this name and kind has no place of its own.
     #[error(
         "the store {:?} needs a place: give its [[store]] a line dir = \"…\"{}",
-        one_line(store),
-        variables.map(|names| format!(", or set {names}")).unwrap_or_default()
+        one_line(.0),
+        in_words(*.1).map(|names| format!(", or set {names}")).unwrap_or_default()
     )]
-    NoPlace {
-        /// The store's name.
-        store: String,
-        /// The variables that would say where it is.
-        variables: Option<&'static str>,
-    },
-    /// Others could change what is kept there.
-    #[error("{}: {problem}, so it is not used; mend it with: {mend}", one_line(&path.to_string_lossy()))]
-    Exposed {
-        /// The folder or file.
-        path: PathBuf,
-        /// What is wrong.
-        problem: String,
-        /// The command.
-        mend: Remedy,
-    },
+    NoPlace(String, Kind),
+    /// Others could change what is kept there: which file or folder, what is wrong, and the command.
+    #[error("{}: {}, so it is not used; mend it with: {}", shown_path(.0), .1, .2)]
+    Exposed(PathBuf, String, Remedy),
     /// The folder cannot be made.
-    #[error("{}: the folder cannot be made: {source}", one_line(&path.to_string_lossy()))]
-    Io {
-        /// The folder.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error("{}: the folder cannot be made: {}", shown_path(.0), .1)]
+    Io(PathBuf, #[source] io::Error),
 }
 
 /// The folders of one me. Nothing is created by asking.
@@ -74,11 +51,11 @@ impl Paths {
     /// The folders for this name.
     ///
     /// # Errors
-    /// [`PathError::BadName`] unless the name is an alias (see [`is_alias`]);
+    /// [`PathError::BadName`] unless the name is an alias;
     /// [`PathError::NoHome`].
     pub fn new(env: &Env, me: &str) -> Result<Self, PathError> {
         if !is_alias(me) {
-            return Err(PathError::BadName { name: me.to_owned() });
+            return Err(PathError::BadName(me.to_owned()));
         }
         let own = |variable, default| xdg(env, variable, default).map(|base| base.join("msgfs"));
         Ok(Self {
@@ -105,7 +82,7 @@ impl Paths {
     pub fn check_state(&self) -> Result<(), PathError> {
         let io = |path: &Path| {
             let path = path.to_owned();
-            move |source| PathError::Io { path, source }
+            |source| PathError::Io(path, source)
         };
         let mut is_closed = true;
         for folder in self.state.parent().into_iter().chain([self.state.as_path()]) {
@@ -146,19 +123,14 @@ impl Paths {
 }
 
 fn create(path: &Path) -> Result<(), PathError> {
-    fs::make_dirs(path, 0o700).map_err(|source| PathError::Io { path: path.to_owned(), source })
+    fs::make_dirs(path, 0o700).map_err(|source| PathError::Io(path.to_owned(), source))
 }
 
 /// Refuses what belongs to somebody else.
 fn refuse_foreign(path: &Path, meta: &Metadata) -> Result<(), PathError> {
-    match fs::foreign_owner(meta) {
-        Some(owner) => Err(PathError::Exposed {
-            path: path.to_owned(),
-            problem: format!("it belongs to the user {owner}, who could have changed it"),
-            mend: Remedy::Own(path.to_owned()),
-        }),
-        None => Ok(()),
-    }
+    let Some(owner) = fs::foreign_owner(meta) else { return Ok(()) };
+    let problem = format!("it belongs to the user {owner}, who could have changed it");
+    Err(PathError::Exposed(path.to_owned(), problem, Remedy::Own(path.to_owned())))
 }
 
 /// Refuses what others can write to as well.
@@ -167,11 +139,8 @@ fn refuse_exposed(path: &Path, meta: &Metadata, mode: u32) -> Result<(), PathErr
     if meta.mode() & 0o022 == 0 {
         return Ok(());
     }
-    Err(PathError::Exposed {
-        path: path.to_owned(),
-        problem: "others can write to it".to_owned(),
-        mend: Remedy::Permit(path.to_owned(), mode),
-    })
+    let problem = "others can write to it".to_owned();
+    Err(PathError::Exposed(path.to_owned(), problem, Remedy::Permit(path.to_owned(), mode)))
 }
 
 /// A base folder of the XDG specification.
@@ -179,7 +148,7 @@ fn xdg(env: &Env, variable: &'static str, default: &str) -> Result<PathBuf, Path
     env.folder(variable)
         .map(Path::to_owned)
         .or_else(|| env.home().map(|home| home.join(default)))
-        .ok_or(PathError::NoHome { variable })
+        .ok_or(PathError::NoHome(variable))
 }
 
 /// Where the configuration is, if nobody says otherwise.
@@ -189,44 +158,44 @@ pub(super) fn default_config_file(env: &Env) -> Result<PathBuf, PathError> {
 
 /// The default place of a store of this kind; for AgentAZAll it may be the configuration file
 /// itself. `None` if the kind has no place unless a variable names one.
-///
-/// # Errors
-/// [`PathError::NoHome`].
-pub fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, PathError> {
+pub(super) fn default_dir(kind: Kind, env: &Env) -> Result<Option<PathBuf>, PathError> {
     let named = |variable| env.var(variable).map(|place| env.absolute(Path::new(place)));
+    if let Some(place) = variables(kind).iter().find_map(|variable| named(variable)) {
+        return Ok(Some(place));
+    }
     match kind {
         // The format takes any non-empty value, also a relative one (docs/formats/samp.md, section
         // 1); msgfs must look where the format's other programs look.
         Kind::Samp => {
-            let of_state = || named("XDG_STATE_HOME").map(|state| state.join("agent-message"));
-            if let Some(dir) = named("AGENT_MESSAGE_DIR").or_else(of_state) {
-                return Ok(Some(dir));
-            }
-            let state = xdg(env, "XDG_STATE_HOME", ".local/state")?;
+            let state = match named("XDG_STATE_HOME") {
+                Some(state) => state,
+                None => xdg(env, "XDG_STATE_HOME", ".local/state")?,
+            };
             Ok(Some(state.join("agent-message")))
         }
-        Kind::AgentAzall => Ok(named("AGENTAZALL_CONFIG").or_else(|| named("AGENTAZALL_ROOT"))),
-        Kind::Amp => match named("AMP_DIR") {
-            Some(dir) => Ok(Some(dir)),
-            None => match env.home() {
-                Some(home) => Ok(Some(home.join(".agent-messaging"))),
-                None => Err(PathError::NoHome { variable: "AMP_DIR" }),
-            },
-        },
-        Kind::Amq => Ok(named("AM_ROOT")),
-        Kind::Atsf | Kind::Ssot => Ok(None),
+        Kind::Amp => {
+            let home = env.home().ok_or(PathError::NoHome("AMP_DIR"))?;
+            Ok(Some(home.join(".agent-messaging")))
+        }
+        Kind::AgentAzall | Kind::Amq | Kind::Atsf | Kind::Ssot => Ok(None),
     }
 }
 
-/// The variables that name a kind's default place, for people.
-pub(super) fn variables(kind: Kind) -> Option<&'static str> {
+/// The variables that name a kind's default place, the one that counts first at the front.
+pub(super) fn variables(kind: Kind) -> &'static [&'static str] {
     match kind {
-        Kind::Samp => Some("$AGENT_MESSAGE_DIR"),
-        Kind::AgentAzall => Some("$AGENTAZALL_CONFIG or $AGENTAZALL_ROOT"),
-        Kind::Amp => Some("$AMP_DIR"),
-        Kind::Amq => Some("$AM_ROOT"),
-        Kind::Atsf | Kind::Ssot => None,
+        Kind::Samp => &["AGENT_MESSAGE_DIR"],
+        Kind::AgentAzall => &["AGENTAZALL_CONFIG", "AGENTAZALL_ROOT"],
+        Kind::Amp => &["AMP_DIR"],
+        Kind::Amq => &["AM_ROOT"],
+        Kind::Atsf | Kind::Ssot => &[],
     }
+}
+
+/// The same for people.
+fn in_words(kind: Kind) -> Option<String> {
+    let names: Vec<String> = variables(kind).iter().map(|name| format!("${name}")).collect();
+    (!names.is_empty()).then(|| names.join(" or "))
 }
 
 /// Where a store of this kind is that nobody configured: at its default place, if there is one.
@@ -238,13 +207,8 @@ pub(super) fn found(kind: Kind, env: &Env) -> Option<PathBuf> {
         Kind::AgentAzall => dir.is_file() || dir.join("config.json").is_file(),
         Kind::Amq => dir.join("agents").is_dir(),
         // Who set the variable may mean one agent's own folder.
-        Kind::Amp => {
-            if env.var("AMP_DIR").is_some() {
-                dir.is_dir()
-            } else {
-                dir.join("agents").is_dir()
-            }
-        }
+        Kind::Amp if env.var("AMP_DIR").is_some() => dir.is_dir(),
+        Kind::Amp => dir.join("agents").is_dir(),
     };
     there.then_some(dir)
 }
@@ -259,25 +223,18 @@ mod tests {
     }
 
     #[test]
-    fn home_is_the_default() {
-        let paths = Paths::new(&env(&[("HOME", "/h")]), "foo").unwrap();
-        assert_eq!(paths.state, Path::new("/h/.local/state/msgfs/foo"));
-        assert_eq!(paths.cache, Path::new("/h/.cache/msgfs/foo"));
-        assert_eq!(paths.config, Path::new("/h/.config/msgfs"));
-    }
-
-    #[test]
-    fn xdg_variables_win_if_absolute() {
-        let vars = [
-            ("HOME", "/h"),
-            ("XDG_STATE_HOME", "/s"),
-            ("XDG_CACHE_HOME", "relative"),
-            ("XDG_CONFIG_HOME", ""),
-        ];
-        let paths = Paths::new(&env(&vars), "foo").unwrap();
-        assert_eq!(paths.state, Path::new("/s/msgfs/foo"));
-        assert_eq!(paths.cache, Path::new("/h/.cache/msgfs/foo"));
-        assert_eq!(paths.config, Path::new("/h/.config/msgfs"));
+    fn home_is_the_default_and_xdg_variables_win_if_absolute() {
+        let odd =
+            [("XDG_STATE_HOME", "/s"), ("XDG_CACHE_HOME", "relative"), ("XDG_CONFIG_HOME", "")];
+        for (vars, state) in [(&[][..], "/h/.local/state/msgfs/foo"), (&odd, "/s/msgfs/foo")] {
+            let vars = [&[("HOME", "/h")], vars].concat();
+            let expected = Paths {
+                state: state.into(),
+                cache: "/h/.cache/msgfs/foo".into(),
+                config: "/h/.config/msgfs".into(),
+            };
+            assert_eq!(Paths::new(&env(&vars), "foo").unwrap(), expected);
+        }
     }
 
     #[test]
@@ -291,34 +248,30 @@ mod tests {
     }
 
     #[test]
-    fn samp_is_where_its_programs_look() {
-        let dir = |vars: &[(&str, &str)]| default_dir(Kind::Samp, &env(vars)).unwrap().unwrap();
+    fn stores_are_where_their_programs_look() {
+        use Kind::{AgentAzall, Amp, Samp};
         let home = ("HOME", "/h");
-        assert_eq!(dir(&[home]), Path::new("/h/.local/state/agent-message"));
-        assert_eq!(dir(&[home, ("XDG_STATE_HOME", "/s")]), Path::new("/s/agent-message"));
-        assert_eq!(dir(&[home, ("XDG_STATE_HOME", "s")]), Path::new("/cwd/s/agent-message"));
-        let both = [home, ("XDG_STATE_HOME", "/s"), ("AGENT_MESSAGE_DIR", "/m")];
-        assert_eq!(dir(&both), Path::new("/m"));
-        assert_eq!(dir(&[home, ("AGENT_MESSAGE_DIR", "m")]), Path::new("/cwd/m"));
-        assert_eq!(
-            dir(&[home, ("AGENT_MESSAGE_DIR", "")]),
-            Path::new("/h/.local/state/agent-message")
-        );
-        assert!(default_dir(Kind::Samp, &env(&[])).is_err());
-    }
-
-    #[test]
-    fn the_others_are_where_their_programs_look() {
-        let dir = |kind, vars: &[(&str, &str)]| default_dir(kind, &env(vars)).unwrap();
-        let place = |text: &str| Some(PathBuf::from(text));
+        let (state, relative) = (("XDG_STATE_HOME", "/s"), ("XDG_STATE_HOME", "s"));
+        let samp = |dir| ("AGENT_MESSAGE_DIR", dir);
         let (config, root) = (("AGENTAZALL_CONFIG", "a/c.json"), ("AGENTAZALL_ROOT", "/r"));
-        assert_eq!(dir(Kind::AgentAzall, &[]), None);
-        assert_eq!(dir(Kind::AgentAzall, &[root]), place("/r"));
-        assert_eq!(dir(Kind::AgentAzall, &[root, config]), place("/cwd/a/c.json"));
-        let home = ("HOME", "/h");
-        assert_eq!(dir(Kind::Amp, &[home]), place("/h/.agent-messaging"));
-        assert_eq!(dir(Kind::Amp, &[home, ("AMP_DIR", "/x")]), place("/x"));
-        let text = default_dir(Kind::Amp, &env(&[])).unwrap_err().to_string();
+        for (kind, vars, dir) in [
+            (Samp, &[home][..], "/h/.local/state/agent-message"),
+            (Samp, &[home, state], "/s/agent-message"),
+            (Samp, &[home, relative], "/cwd/s/agent-message"),
+            (Samp, &[home, state, samp("/m")], "/m"),
+            (Samp, &[home, samp("m")], "/cwd/m"),
+            (Samp, &[home, samp("")], "/h/.local/state/agent-message"),
+            (AgentAzall, &[root], "/r"),
+            (AgentAzall, &[root, config], "/cwd/a/c.json"),
+            (Amp, &[home], "/h/.agent-messaging"),
+            (Amp, &[home, ("AMP_DIR", "/x")], "/x"),
+        ] {
+            let found = default_dir(kind, &env(vars)).unwrap();
+            assert_eq!(found.as_deref(), Some(Path::new(dir)), "{vars:?}");
+        }
+        assert_eq!(default_dir(AgentAzall, &env(&[])).unwrap(), None);
+        assert!(default_dir(Samp, &env(&[])).is_err());
+        let text = default_dir(Amp, &env(&[])).unwrap_err().to_string();
         assert!(text.contains("$AMP_DIR nor $HOME"), "{text}");
     }
 

@@ -21,10 +21,7 @@ impl Config {
                 Some(dir) => Some(dir.clone()),
                 None => default_dir(entry.kind, env)?,
             };
-            let no_place = || PathError::NoPlace {
-                store: entry.name.clone(),
-                variables: variables(entry.kind),
-            };
+            let no_place = || PathError::NoPlace(entry.name.clone(), entry.kind);
             Ok(entry.spec(dir.ok_or_else(no_place)?, env, me))
         };
         entries.iter().map(spec).collect()
@@ -38,21 +35,16 @@ impl Config {
         let spec = |kind: &Kind| Some(StoreEntry::of(*kind).spec(found(*kind, env)?, env, me));
         kinds.iter().filter_map(spec).collect()
     }
-}
 
-impl Config {
     /// Variables that say where a store is and lead to nothing, a sentence each: whoever set one
     /// expects a store. None if there is any `[[store]]`.
     pub fn misled(&self, env: &Env) -> Vec<String> {
-        let variable = |kind: &Kind| {
-            let names = variables(*kind)?.split([' ', ',']).filter_map(|w| w.strip_prefix('$'));
-            names.into_iter().find(|name| env.var(name).is_some()).map(str::to_owned)
-        };
+        let variable = |kind| variables(kind).iter().find(|name| env.var(name).is_some());
         let kinds = if self.entries.is_empty() { Kind::ALL } else { &[] };
         kinds
             .iter()
             .filter(|kind| **kind != Kind::Samp && found(**kind, env).is_none())
-            .filter_map(|kind| Some((kind, variable(kind)?)))
+            .filter_map(|kind| Some((kind, variable(*kind)?)))
             .map(|(kind, name)| {
                 format!("${name} is set, but there is no {kind} store where it points; correct it or unset it")
             })

@@ -49,10 +49,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads a size in bytes such as `16MiB`, `500kB` or `1000B`, from 1 byte to 512 MiB.
-///
-/// # Errors
-/// A phrase that says what is wrong.
-pub fn parse_size(text: &str) -> Result<u64, String> {
+pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     let units = [("B", 1), ("kB", 1000), ("MB", 1_000_000), ("KiB", 1 << 10), ("MiB", 1 << 20)];
     check_size(with_unit(text, &units)?)
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::CWD;
+use rustix::io::Errno;
 
 use crate::store::fs;
 use crate::store::place::{self, Slot};
@@ -18,6 +19,13 @@ const PRIVATE: u32 = 0o600;
 
 /// Replacing a keyring takes milliseconds; who holds the lock longer than this hangs.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is wrong with what is there, if that is why [`fs::open_regular`] refused it.
+pub(super) fn wrong(e: &io::Error) -> Option<String> {
+    let is_link = e.raw_os_error() == Some(Errno::LOOP.raw_os_error());
+    let what = if is_link { "a symbolic link" } else { "not a regular file" };
+    (is_link || e.kind() == io::ErrorKind::InvalidInput).then(|| format!("it is {what}"))
+}
 
 /// Creates a file with this content, durably, or fails with `AlreadyExists` if there is anything
 /// of that name. Nobody ever sees a part of the content under that name.

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::keyring::Print;
-use crate::model::{Fingerprint, PublicKey, Timestamp};
+use crate::model::{Fingerprint, PublicKey, Timestamp, unhex_16};
 
 /// The member that is no key.
 const FORGOTTEN: &str = "forgotten";
@@ -87,17 +87,6 @@ pub(super) struct Entry {
     pub(super) form: EntryForm,
 }
 
-/// A key trusted for an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Trusted {
-    pub(super) key: PublicKey,
-    pub(super) by: By,
-}
-
-/// Another key with the same fingerprint is already in the file.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Collision;
-
 /// The whole file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Document {
@@ -119,20 +108,15 @@ impl Document {
                     .map_err(|e| format!("the member {FORGOTTEN} is malformed ({e})"))?;
                 continue;
             }
-            let Some(fingerprint) = parse_fingerprint(&name) else {
+            let Some(fingerprint) = unhex_16(&name).map(|n| Fingerprint(n.to_be_bytes())) else {
                 document.other.insert(name, value);
                 continue;
             };
             let form: EntryForm = serde_json::from_value(value)
                 .map_err(|e| format!("the entry of key {name} is malformed ({e})"))?;
-            let key = STANDARD
-                .decode(form.public_key_b64.trim())
-                .ok()
-                .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
-                .map(PublicKey)
-                .ok_or_else(|| {
-                    format!("public_key_b64 of key {name} is not the base64 of 32 bytes")
-                })?;
+            let key = PublicKey::from_base64(&form.public_key_b64).ok_or_else(|| {
+                format!("public_key_b64 of key {name} is not the base64 of 32 bytes")
+            })?;
             if key.fingerprint() != fingerprint {
                 return Err(format!("the entry {name} holds the key {}", key.fingerprint()));
             }
@@ -164,26 +148,22 @@ impl Document {
     }
 
     /// The keys trusted for each address, the one trusted last at the end.
-    pub(super) fn trusted(&self) -> HashMap<String, Vec<Trusted>> {
+    pub(super) fn trusted(&self) -> HashMap<String, Vec<PublicKey>> {
         let mut pins: Vec<_> = self
             .entries()
             .flat_map(|e| e.form.pinned.iter().map(move |(address, pin)| (address, pin, e.key)))
             .collect();
         pins.sort_by_key(|(_, pin, key)| (parse_time(&pin.since), key.fingerprint()));
-        let mut trusted: HashMap<String, Vec<Trusted>> = HashMap::new();
-        for (address, pin, key) in pins {
-            trusted.entry(address.clone()).or_default().push(Trusted { key, by: pin.by });
+        let mut trusted: HashMap<String, Vec<PublicKey>> = HashMap::new();
+        for (address, _, key) in pins {
+            trusted.entry(address.clone()).or_default().push(key);
         }
         trusted
     }
 
     /// Pins a key, or turns an existing pin into one made by hand. The key is no longer refused.
-    pub(super) fn pin(
-        &mut self,
-        address: &str,
-        key: PublicKey,
-        mut pin: PinForm,
-    ) -> Result<(), Collision> {
+    /// `None` if another key has its fingerprint.
+    pub(super) fn pin(&mut self, address: &str, key: PublicKey, mut pin: PinForm) -> Option<()> {
         // The one pinned last is last, also if the clock did not move on or was set back.
         let since = |e: &Entry| parse_time(&e.form.pinned.get(address)?.since);
         let last = self.entries().filter_map(since).max();
@@ -202,22 +182,18 @@ impl Document {
                 entry.form.pinned.insert(address.to_owned(), pin);
             }
         }
-        Ok(())
+        Some(())
     }
 
-    /// Remembers the key refused last for an address, in place of any earlier one.
-    pub(super) fn refuse(
-        &mut self,
-        address: &str,
-        key: PublicKey,
-        when: &str,
-    ) -> Result<(), Collision> {
+    /// Remembers the key refused last for an address, in place of any earlier one. `None` if another
+    /// key has its fingerprint.
+    pub(super) fn refuse(&mut self, address: &str, key: PublicKey, when: &str) -> Option<()> {
         self.entry(key, when)?.form.refused.insert(address.to_owned(), when.to_owned());
         for entry in self.entries.values_mut().filter(|e| e.key != key) {
             entry.form.refused.remove(address);
         }
         self.sweep();
-        Ok(())
+        Some(())
     }
 
     /// The key refused last for an address.
@@ -241,13 +217,13 @@ impl Document {
         pinned
     }
 
-    /// The entry of a key, made if there is none.
-    fn entry(&mut self, key: PublicKey, now: &str) -> Result<&mut Entry, Collision> {
+    /// The entry of a key, made if there is none; `None` if another key has its fingerprint.
+    fn entry(&mut self, key: PublicKey, now: &str) -> Option<&mut Entry> {
         let fingerprint = key.fingerprint();
         let entry = self.entries.entry(fingerprint).or_insert_with(|| Entry {
             key,
             form: EntryForm {
-                public_key_b64: STANDARD.encode(key.0),
+                public_key_b64: key.base64(),
                 fingerprint: fingerprint.to_string(),
                 first_seen: now.to_owned(),
                 last_seen: now.to_owned(),
@@ -255,7 +231,7 @@ impl Document {
             },
         });
         // 64 bits of a hash can be made to collide, so equal names do not mean equal keys.
-        if entry.key == key { Ok(entry) } else { Err(Collision) }
+        (entry.key == key).then_some(entry)
     }
 
     /// Notes that a pinned key was used, in this store; whether that is worth writing down. Days
@@ -308,15 +284,6 @@ fn parse_forgotten(value: Value) -> Result<BTreeMap<String, BTreeSet<Print>>, St
         Ok(prints.iter().map(|p| Print(u64::from_be_bytes(*p))).collect())
     };
     texts.iter().map(|(address, text)| Ok((address.clone(), prints(text)?))).collect()
-}
-
-/// 16 lower-case hex digits.
-fn parse_fingerprint(text: &str) -> Option<Fingerprint> {
-    let lower = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
-    if text.len() != 16 || !text.bytes().all(lower) {
-        return None;
-    }
-    u64::from_str_radix(text, 16).ok().map(|n| Fingerprint(n.to_be_bytes()))
 }
 
 /// Reads both spellings in use: UTC with a zone, and the local time without one that

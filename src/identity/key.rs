@@ -5,93 +5,67 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::{Signer as _, SigningKey};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{disk, shown};
-use crate::model::{PublicKey, Remedy, Seed};
+use super::disk;
+use crate::model::{PublicKey, Remedy, Seed, hex, shown_path};
 use crate::store::Signer;
 use crate::store::fs::{self, foreign_owner};
 
 /// Why my key cannot be used. A key is never repaired, replaced or overwritten.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// There is no key file.
+    /// There is no key file of this name.
     #[error(
         "{}: there is no signing key here; msgfs makes one at the first mount or send that is not \
          read-only, or restore it from a backup",
-        shown(path)
+        shown_path(.0)
     )]
-    Missing {
-        /// Where the key should be.
-        path: PathBuf,
-    },
-    /// Others than the owner can read or change the key file.
+    Missing(PathBuf),
+    /// Others than the owner can read or change the key file: its permission bits.
     #[error(
-        "{}: others on this machine can read the signing key (mode {mode:04o}), so it is not used; \
+        "{}: others on this machine can read the signing key (mode {:04o}), so it is not used; \
          close it with: {}",
-        shown(path),
-        Remedy::Permit(path.clone(), 0o600)
+        shown_path(.0),
+        .1,
+        Remedy::Permit(.0.clone(), 0o600)
     )]
-    Exposed {
-        /// The key file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
+    Exposed(PathBuf, u32),
     /// The key file belongs to another user.
     #[error(
-        "{}: the signing key belongs to another user ({owner}), so it is not used; take it over \
+        "{}: the signing key belongs to another user ({}), so it is not used; take it over \
          with: {}, or move it away to start with a new key",
-        shown(path),
-        Remedy::Own(path.clone())
+        shown_path(.0),
+        .1,
+        Remedy::Own(.0.clone())
     )]
-    Foreign {
-        /// The key file.
-        path: PathBuf,
-        /// Its owner.
-        owner: u32,
-    },
-    /// What is there is not a key.
+    Foreign(PathBuf, u32),
+    /// What is there is not a key: what is wrong with it.
     #[error(
-        "{}: not a usable signing key: {problem}; msgfs never replaces it: restore it from a \
+        "{}: not a usable signing key: {}; msgfs never replaces it: restore it from a \
          backup, or move it away to start with a new key: {}",
-        shown(path),
-        Remedy::MoveAway(path.clone())
+        shown_path(.0),
+        .1,
+        Remedy::MoveAway(.0.clone())
     )]
-    Corrupt {
-        /// The key file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The operating system refused.
+    Corrupt(PathBuf, String),
+    /// The operating system refused the key file.
     #[error(
-        "{}: the signing key cannot be read or made: {source}; check the folder and its owner",
-        shown(path)
+        "{}: the signing key cannot be read or made: {}; check the folder and its owner",
+        shown_path(.0),
+        .1
     )]
-    Io {
-        /// The key file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io(PathBuf, #[source] io::Error),
 }
 
 /// The key file: the form of `AgentAZAll`'s `.identity_key`, of which only `private_key_hex` counts.
 #[derive(Serialize, Deserialize)]
 struct KeyFile {
     private_key_hex: String,
-    #[serde(default)]
     public_key_hex: Option<String>,
-    #[serde(default)]
     public_key_b64: Option<String>,
-    #[serde(default)]
     fingerprint: Option<String>,
-    #[serde(default)]
     created: Option<String>,
 }
 
@@ -115,13 +89,13 @@ impl Identity {
             Err(KeyError::Missing { .. }) => {}
             other => return other,
         }
-        let io = |source| KeyError::Io { path: path.to_owned(), source };
+        let io = |source| KeyError::Io(path.to_owned(), source);
         let mut seed = [0u8; 32];
         getrandom::fill(&mut seed).map_err(|e| io(io::Error::other(e)))?;
         let identity = Self::from_seed(&seed);
         match disk::create_new(path, identity.to_file().as_bytes()) {
             Ok(()) => {
-                tracing::info!(path = %shown(path), key = %identity.public.fingerprint(), "made a signing key");
+                tracing::info!(path = %shown_path(path), key = %identity.public.fingerprint(), "made a signing key");
                 Ok(identity)
             }
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
@@ -136,23 +110,20 @@ impl Identity {
     /// a symlink, no regular file or not a key, and if its public half does not belong to the
     /// private one; [`KeyError::Missing`] and [`KeyError::Io`] as they say.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
-        let corrupt = |problem: String| KeyError::Corrupt { path: path.to_owned(), problem };
-        let io = |source| KeyError::Io { path: path.to_owned(), source };
-        let file = fs::open_regular(path).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => KeyError::Missing { path: path.to_owned() },
-            io::ErrorKind::InvalidInput => corrupt("it is not a regular file".into()),
-            _ if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
-                corrupt("it is a symbolic link".into())
-            }
-            _ => io(e),
+        let corrupt = |problem: String| KeyError::Corrupt(path.to_owned(), problem);
+        let io = |source| KeyError::Io(path.to_owned(), source);
+        let file = fs::open_regular(path).map_err(|e| match (disk::wrong(&e), e.kind()) {
+            (Some(problem), _) => corrupt(problem),
+            (None, io::ErrorKind::NotFound) => KeyError::Missing(path.to_owned()),
+            (None, _) => io(e),
         })?;
         let meta = file.metadata().map_err(io)?;
         if let Some(owner) = foreign_owner(&meta) {
-            return Err(KeyError::Foreign { path: path.to_owned(), owner });
+            return Err(KeyError::Foreign(path.to_owned(), owner));
         }
         let mode = meta.mode() & 0o7777;
         if mode & 0o077 != 0 {
-            return Err(KeyError::Exposed { path: path.to_owned(), mode });
+            return Err(KeyError::Exposed(path.to_owned(), mode));
         }
         Self::parse(&fs::read_at_once(file, disk::MAX_BYTES).map_err(io)?).map_err(corrupt)
     }
@@ -173,7 +144,7 @@ impl Identity {
             member.is_some_and(|m| !m.trim().eq_ignore_ascii_case(&is))
         };
         if differs(file.public_key_hex, hex(&public.0))
-            || file.public_key_b64.is_some_and(|b| b.trim() != STANDARD.encode(public.0))
+            || file.public_key_b64.is_some_and(|b| b.trim() != public.base64())
             || differs(file.fingerprint, public.fingerprint().to_string())
         {
             return Err("its public half does not belong to its private half".into());
@@ -203,7 +174,7 @@ impl Identity {
         let file = KeyFile {
             private_key_hex: hex(self.key.as_bytes()),
             public_key_hex: Some(hex(&self.public.0)),
-            public_key_b64: Some(STANDARD.encode(self.public.0)),
+            public_key_b64: Some(self.public.base64()),
             fingerprint: Some(self.public.fingerprint().to_string()),
             // The form calls for local time without a zone, to the microsecond.
             created: Some(jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.6f").to_string()),
@@ -227,14 +198,6 @@ impl Signer for Identity {
     fn sign(&self, bytes: &[u8]) -> [u8; 64] {
         self.key.sign(bytes).to_bytes()
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, b| {
-        let _ = write!(out, "{b:02x}"); // writing to a String cannot fail
-        out
-    })
 }
 
 /// 64 hexadecimal digits of either case.

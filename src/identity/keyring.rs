@@ -33,12 +33,11 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use self::words::{changed_key, foreign_key, wrong_signature};
 use super::disk;
-use super::document::{By, Document, PinForm, Trusted, parse_time};
+use super::document::{By, Document, PinForm, parse_time};
 use crate::model::locks::Mutex;
 use crate::model::verify::{check_key, verify_claim};
 use crate::model::{Claim, ClaimScope, Fingerprint, PublicKey, Timestamp, one_line};
@@ -127,7 +126,7 @@ pub struct Keyring {
 struct State {
     document: Document,
     /// What `document` says, by address; kept because every signed message asks for it.
-    trusted: HashMap<String, Vec<Trusted>>,
+    trusted: HashMap<String, Vec<PublicKey>>,
     /// First-use pins that are not in the file.
     new_pins: BTreeMap<String, (PublicKey, PinForm)>,
     /// Refused keys that are not in the file, with the time.
@@ -151,7 +150,10 @@ impl Keyring {
     /// # Errors
     /// [`KeyringError::Corrupt`] if the file is no keyring or no regular file, and I/O errors.
     pub fn open(path: &Path) -> Result<Self, KeyringError> {
-        Self::open_as(path, false)
+        let mut state = State::default();
+        state.read(path)?;
+        state.changed.clear();
+        Ok(Self { path: path.to_owned(), read_only: false, state: Mutex::new(state) })
     }
 
     /// As [`Keyring::open`], but nothing is ever written: pins made on first use live in memory.
@@ -159,14 +161,7 @@ impl Keyring {
     /// # Errors
     /// As [`Keyring::open`].
     pub fn open_read_only(path: &Path) -> Result<Self, KeyringError> {
-        Self::open_as(path, true)
-    }
-
-    fn open_as(path: &Path, read_only: bool) -> Result<Self, KeyringError> {
-        let mut state = State::default();
-        state.read(path)?;
-        state.changed.clear();
-        Ok(Self { path: path.to_owned(), read_only, state: Mutex::new(state) })
+        Ok(Self { read_only: true, ..Self::open(path)? })
     }
 
     /// Judges the signature of a message, and pins the key it offers if its sender has none. Call it
@@ -194,7 +189,9 @@ impl Keyring {
             }
         };
         if let Some(key) = pinned.iter().rev().find(|key| asked(key) && fits(key)) {
-            self.note_use(message, *key);
+            let state = &mut *self.state.lock();
+            let now = Timestamp::now();
+            state.touched |= state.document.used(message.from, *key, message.store, now);
             return Verdict::Valid(*key);
         }
         let Some(offered) = offered.filter(|_| scope != ClaimScope::Part) else {
@@ -226,8 +223,7 @@ impl Keyring {
     fn settle(&self, message: Signed<'_>, key: PublicKey, scope: ClaimScope) -> Verdict {
         let (from, now) = (message.from, Timestamp::now());
         let state = &mut *self.state.lock();
-        let trusted: Vec<PublicKey> =
-            state.trusted.get(from).map(|t| t.iter().map(|t| t.key).collect()).unwrap_or_default();
+        let trusted = state.trusted.get(from).cloned().unwrap_or_default();
         if trusted.contains(&key) {
             // Another thread has pinned it meanwhile.
             return Verdict::Valid(key);
@@ -244,11 +240,6 @@ impl Keyring {
         })
     }
 
-    fn note_use(&self, message: Signed<'_>, key: PublicKey) {
-        let state = &mut *self.state.lock();
-        state.touched |= state.document.used(message.from, key, message.store, Timestamp::now());
-    }
-
     /// Whether the message was there when the keys of its sender were forgotten.
     fn is_forgotten(&self, message: Signed<'_>) -> bool {
         let state = self.state.lock();
@@ -263,8 +254,7 @@ impl Keyring {
 
     /// The keys trusted for an address, the one trusted last at the end.
     pub fn pinned(&self, address: &str) -> Vec<PublicKey> {
-        let state = self.state.lock();
-        state.trusted.get(address).map(|t| t.iter().map(|t| t.key).collect()).unwrap_or_default()
+        self.state.lock().trusted.get(address).cloned().unwrap_or_default()
     }
 
     /// Whether any key is pinned for the address.
@@ -295,11 +285,6 @@ impl Keyring {
     /// Another address than this one to which the key is pinned.
     pub fn other_owner(&self, key: &PublicKey, address: &str) -> Option<String> {
         self.state.lock().owner_but(key, address)
-    }
-
-    /// The key that was offered for the address and refused last.
-    pub fn last_refused(&self, address: &str) -> Option<PublicKey> {
-        self.state.lock().document.refused(address)
     }
 
     /// Every pin, by address, then by the time it was made.
@@ -341,13 +326,13 @@ impl Keyring {
         }
         self.change(|document| {
             let Some(key) = key.or_else(|| document.refused(address)) else {
-                return Err(KeyringError::NothingRefused { address: address.to_owned() });
+                return Err(KeyringError::NothingRefused(address.to_owned()));
             };
             let fingerprint = key.fingerprint();
-            check_key(&key).map_err(|source| KeyringError::BadKey { fingerprint, source })?;
+            check_key(&key).map_err(|source| KeyringError::BadKey(fingerprint, source))?;
             document
                 .pin(address, key, PinForm::new(By::Hand, None, Timestamp::now()))
-                .map_err(|_| KeyringError::Collision { fingerprint })?;
+                .ok_or(KeyringError::Collision(fingerprint))?;
             Ok(key)
         })
     }
@@ -405,7 +390,7 @@ impl Keyring {
         edit: impl FnOnce(&mut Document) -> Result<T, KeyringError>,
     ) -> Result<T, KeyringError> {
         if self.read_only {
-            return Err(KeyringError::ReadOnly { path: self.path.clone() });
+            return Err(KeyringError::ReadOnly(self.path.clone()));
         }
         let state = &mut *self.state.lock();
         let _lock = self.lock_file()?;
@@ -419,8 +404,7 @@ impl Keyring {
     }
 
     fn lock_file(&self) -> Result<File, KeyringError> {
-        disk::lock(&self.path)
-            .map_err(|source| KeyringError::Io { path: self.path.clone(), source })
+        disk::lock(&self.path).map_err(io_at(&self.path))
     }
 }
 
@@ -434,14 +418,14 @@ impl State {
     /// Trust on first use.
     fn pin_first(&mut self, from: &str, store: &str, key: PublicKey, now: Timestamp) -> Verdict {
         let pin = PinForm::new(By::FirstUse, Some(store), now);
-        if self.document.pin(from, key, pin.clone()).is_err() {
+        if self.document.pin(from, key, pin.clone()).is_none() {
             return Verdict::Rejected(format!(
                 "the key {} it offers was made to look like another key in the keyring",
                 key.fingerprint()
             ));
         }
         self.new_pins.insert(from.to_owned(), (key, pin));
-        self.trusted.insert(from.to_owned(), vec![Trusted { key, by: By::FirstUse }]);
+        self.trusted.insert(from.to_owned(), vec![key]);
         Verdict::Valid(key)
     }
 
@@ -452,7 +436,7 @@ impl State {
         }
         let when = now.rfc3339();
         // A key that collides with another cannot be trusted later either.
-        if self.document.refuse(from, key, &when).is_ok() {
+        if self.document.refuse(from, key, &when).is_some() {
             self.new_refusals.insert(from.to_owned(), (key, when));
         }
     }
@@ -463,8 +447,7 @@ impl State {
 
     /// Reads the file again if it is not the one read or written last.
     fn refresh(&mut self, path: &Path) -> Result<(), KeyringError> {
-        let now =
-            Stamp::at(path).map_err(|source| KeyringError::Io { path: path.to_owned(), source })?;
+        let now = Stamp::at(path).map_err(io_at(path))?;
         if now == self.stamp && self.trouble.is_none() { Ok(()) } else { self.read(path) }
     }
 
@@ -477,16 +460,16 @@ impl State {
             let is_older = document.forgotten.get(address) != forgotten.get(address);
             !is_older
                 && !in_file.contains_key(address)
-                && document.pin(address, *key, pin.clone()).is_ok()
+                && document.pin(address, *key, pin.clone()).is_some()
         });
         let trusted = document.trusted();
         self.new_refusals.retain(|address, (key, when)| {
             // Refused because the address has another key, or the key another address.
             let still = match trusted.get(address) {
-                Some(keys) => keys.iter().all(|t| t.key != *key),
-                None => trusted.values().flatten().any(|t| t.key == *key),
+                Some(keys) => !keys.contains(key),
+                None => trusted.values().flatten().any(|other| other == key),
             };
-            still && document.refuse(address, *key, when).is_ok()
+            still && document.refuse(address, *key, when).is_some()
         });
         self.touched = false;
         self.stamp = stamp;
@@ -496,7 +479,7 @@ impl State {
     }
 
     /// Makes a document the state and notes whose trust it changes.
-    fn take_over(&mut self, document: Document, trusted: HashMap<String, Vec<Trusted>>) {
+    fn take_over(&mut self, document: Document, trusted: HashMap<String, Vec<PublicKey>>) {
         let before = self.trust_by_address();
         (self.document, self.trusted) = (document, trusted);
         self.changed.extend(differing(&before, &self.trust_by_address()));
@@ -506,8 +489,8 @@ impl State {
         let mut hashes: BTreeMap<&str, Sha256> = BTreeMap::new();
         for (address, keys) in &self.trusted {
             let hash = hashes.entry(address).or_default();
-            for trusted in keys {
-                hash.update(trusted.key.0);
+            for key in keys {
+                hash.update(key.0);
             }
         }
         for (address, held) in &self.document.forgotten {
@@ -523,7 +506,7 @@ impl State {
 
     /// Replaces the file and makes its content the state.
     fn write(&mut self, path: &Path, document: Document) -> Result<(), KeyringError> {
-        let io = |source| KeyringError::Io { path: path.to_owned(), source };
+        let io = io_at(path);
         let text = document.to_text().map_err(|e| io(e.into()))?;
         disk::replace(path, text.as_bytes()).map_err(io)?;
         let trusted = document.trusted();
@@ -536,20 +519,18 @@ impl State {
     }
 }
 
+fn io_at(path: &Path) -> impl Fn(io::Error) -> KeyringError + Copy + '_ {
+    |source| KeyringError::Io { path: path.to_owned(), source }
+}
+
 /// The file and its stamp, taken before the content so that a later change is noticed.
 fn read_document(path: &Path) -> Result<(Document, Option<Stamp>), KeyringError> {
-    let corrupt = |problem: String| KeyringError::Corrupt { path: path.to_owned(), problem };
-    let io = |source| KeyringError::Io { path: path.to_owned(), source };
+    let corrupt = |problem: String| KeyringError::Corrupt(path.to_owned(), problem);
+    let io = io_at(path);
     let file = match fs::open_regular(path) {
         Ok(opened) => opened,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((Document::default(), None)),
-        Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
-            return Err(corrupt("it is not a regular file".into()));
-        }
-        Err(e) if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
-            return Err(corrupt("it is a symbolic link".into()));
-        }
-        Err(e) => return Err(io(e)),
+        Err(e) => return Err(disk::wrong(&e).map_or_else(|| io(e), corrupt)),
     };
     let stamp = Stamp::of(&file).map_err(io)?;
     let bytes = fs::read_at_once(file, disk::MAX_BYTES).map_err(io)?;

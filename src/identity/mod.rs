@@ -12,12 +12,3 @@ mod keyring;
 
 pub use key::{Identity, KeyError};
 pub use keyring::{Keyring, KeyringError, Pin, Print, Signed, Verdict};
-
-use std::path::Path;
-
-use crate::model::one_line;
-
-/// A path in a sentence: on one line, whatever bytes it holds.
-fn shown(path: &Path) -> String {
-    one_line(&path.to_string_lossy()).into_owned()
-}

@@ -12,7 +12,7 @@ use crate::model::{Claim, PublicKey, Timestamp, Unsigned};
 use crate::store::{Found, Rejected, Sink, Store, parallel};
 
 /// What changed in the tables, for those who cache what a view showed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     /// Messages that are new or came back.
     pub added: Vec<MsgIx>,
@@ -33,13 +33,7 @@ pub struct Changes {
 impl Changes {
     /// Nothing changed.
     pub fn is_empty(&self) -> bool {
-        self.added.is_empty()
-            && self.redrawn.is_empty()
-            && self.removed.is_empty()
-            && self.marked.is_empty()
-            && self.moved.is_empty()
-            && self.emptied.is_empty()
-            && !self.other
+        *self == Self::default()
     }
 }
 
@@ -73,32 +67,37 @@ impl Sink for Applier<'_> {
             self.changes.other = true;
         }
         if !self.bulk {
-            let moved = core.relink();
-            self.note_moved(moved, known);
+            let mut moved = core.relink();
+            if !moved.is_empty() {
+                // What is new was never seen where it was.
+                let new: HashSet<&MsgIx> = self.changes.added.iter().skip(known).collect();
+                moved.retain(|(ix, _)| !new.contains(ix));
+                self.changes.moved.extend(moved);
+            }
             self.changes.redrawn.extend(core.find_missing(false));
         }
     }
 
     fn begin_rescan(&mut self, sources: &[u32]) {
-        let sources = Files::new(self.number, sources);
+        let is_among = among(self.number, sources);
         let mut core = self.index.core.write();
         for (ix, e) in (0u32..).zip(&mut core.entries) {
-            if sources.has(e.source) && !e.flags.has(Flags::GONE) {
+            if is_among(e.source) && !e.flags.has(Flags::GONE) {
                 e.flags.set(Flags::STALE, true);
                 self.stale.push(ix);
             }
         }
-        core.remove_rejects(|key, r| sources.has(key.0) && r.message.is_none());
+        core.remove_rejects(|key, r| is_among(key.0) && r.message.is_none());
         self.changes.other = true;
     }
 
     fn end_rescan(&mut self, sources: &[u32]) {
-        let sources = Files::new(self.number, sources);
+        let is_among = among(self.number, sources);
         let mut core = self.index.core.write();
         let mut gone = Vec::new();
         self.stale.retain(|ix| {
             let entry = core.entry(*ix).filter(|e| e.flags.has(Flags::STALE));
-            let lost = entry.is_some_and(|e| sources.has(e.source));
+            let lost = entry.is_some_and(|e| is_among(e.source));
             if lost {
                 gone.push(*ix);
             }
@@ -111,14 +110,12 @@ impl Sink for Applier<'_> {
         if !self.bulk {
             self.changes.redrawn.extend(core.find_missing(false));
         }
-        let gone_set: HashSet<MsgIx> = gone.iter().copied().collect();
-        core.remove_rejects(|_, r| r.message.is_some_and(|ix| gone_set.contains(&ix)));
+        core.remove_rejects(|_, r| r.message.is_some_and(|ix| gone.binary_search(&ix).is_ok()));
         self.changes.removed.extend(gone);
     }
 
     fn keep(&mut self, sources: &[u32]) {
-        let sources = Files::new(self.number, sources);
-        self.keep_those(|source| sources.has(source));
+        self.keep_those(among(self.number, sources));
     }
 
     fn resume(&mut self, source: u32) {
@@ -151,45 +148,20 @@ fn check_signatures(found: &[Found<'_>]) {
     });
 }
 
-/// Some files of one store: a rescan asks for every message there is.
-struct Files {
-    store: usize,
-    numbers: Bits,
-}
-
-impl Files {
-    fn new(store: usize, files: &[u32]) -> Self {
-        Self { store, numbers: files.iter().collect() }
-    }
-
-    /// Whether the source of an entry or reject is one of them.
-    fn has(&self, source: Source) -> bool {
-        source.store() == self.store && self.numbers.has(source.file())
-    }
+/// Whether a source is one of these files of a store: a rescan asks for every message there is.
+fn among(store: usize, files: &[u32]) -> impl Fn(Source) -> bool + use<> {
+    let numbers: Bits = files.iter().collect();
+    move |source| source.store() == store && numbers.has(source.file())
 }
 
 impl Applier<'_> {
     /// What was about to be reported again and cannot be read now stays.
-    pub fn keep_all(&mut self) {
-        self.keep_those(|_| true);
-    }
-
-    fn keep_those(&mut self, which: impl Fn(Source) -> bool) {
+    pub fn keep_those(&mut self, which: impl Fn(Source) -> bool) {
         let mut core = self.index.core.write();
         self.stale.retain(|ix| {
             let entry = core.entries.get_mut(*ix as usize).filter(|e| which(e.source));
             entry.map(|e| e.flags.set(Flags::STALE, false)).is_none()
         });
-    }
-
-    /// Notes who changed threads. What is new since `known` was never seen where it was.
-    fn note_moved(&mut self, moved: Vec<(MsgIx, ThreadIx)>, known: usize) {
-        if moved.is_empty() {
-            return;
-        }
-        let new = self.changes.added.get(known..).unwrap_or_default();
-        let new: HashSet<MsgIx> = new.iter().copied().collect();
-        self.changes.moved.extend(moved.into_iter().filter(|(ix, _)| !new.contains(ix)));
     }
 
     fn take_in(&mut self, core: &mut Core, judge: &Judge<'_>, found: &Found<'_>) {
@@ -261,10 +233,8 @@ impl Applier<'_> {
         match judge.judge(judged(found)) {
             Judgement::Accepted(sig, key) => core.accept(ix, sig, key, found.claim.is_some()),
             Judgement::Refused(reason) => {
-                core.note_unvouched(ix, false);
                 if !refused {
                     core.withhold(ix);
-                    core.link_may_differ(ix);
                     self.changes.removed.push(ix);
                 }
                 core.remove_rejects(|_, r| r.message == Some(ix));

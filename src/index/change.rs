@@ -6,10 +6,16 @@ use std::collections::{HashMap, HashSet};
 use hashbrown::HashTable;
 
 use super::core::{Core, Inserted, OddId, Reject, RejectKey, Thread, ThreadIx, Writer};
-use super::entry::{Entry, FAR, Flags, MsgIx, NIL, hex_id, mix};
+use super::entry::{Entry, FAR, Flags, MsgIx, NIL, first_hash};
 use super::intern::{IDENTITY_MASK, StrId, spread, stable_hash};
 use super::source::{Bits, Source};
+use crate::model::unhex_16;
 use crate::store::{Found, Rejected};
+
+/// The hashes of messages in the table of their identities.
+fn hash_of(entries: &[Entry]) -> impl Fn(&MsgIx) -> u64 + '_ {
+    |ix| entries.get(*ix as usize).map_or(0, |e| spread(e.hash))
+}
 
 impl Core {
     pub(super) fn writer(&mut self, store: usize, name: &str) -> u32 {
@@ -77,8 +83,7 @@ impl Core {
         self.entries.reserve(messages);
         let texts_each = self.strings.len() as f64 / self.entries.len().max(1) as f64;
         self.strings.reserve((messages as f64 * texts_each) as usize);
-        let entries = &self.entries;
-        self.keys.reserve(messages, |ix| entries.get(*ix as usize).map_or(0, |e| spread(e.hash)));
+        self.keys.reserve(messages, hash_of(&self.entries));
     }
 
     /// Takes in one message. It is not in any list yet: see [`Core::admit`].
@@ -95,15 +100,11 @@ impl Core {
         flags.set(Flags::TO_ME, found.to_me);
         flags.set(Flags::FROM_ME, found.from_me);
         flags.set(Flags::PARTS, found.parts);
-        let own = if self.orphan_marks.is_empty() {
-            None
-        } else {
-            self.orphan_marks.remove(&(hash & IDENTITY_MASK))
-        };
+        let own = self.orphan_marks.remove(&(hash & IDENTITY_MASK));
         flags.set(Flags::OWN, own.is_some());
         flags.set(Flags::READ, own.unwrap_or(found.read == Some(true)));
         if !plain {
-            let odd = match hex_id(&found.id) {
+            let odd = match unhex_16(&found.id) {
                 Some(value) => OddId::Hex(value),
                 None => OddId::Text(self.strings.intern(&found.id)),
             };
@@ -129,10 +130,7 @@ impl Core {
             seq,
             flags,
         });
-        let entries = &self.entries;
-        self.keys.insert_unique(spread(hash), ix, |ix| {
-            entries.get(*ix as usize).map_or(0, |e| spread(e.hash))
-        });
+        self.keys.insert_unique(spread(hash), ix, hash_of(&self.entries));
         if let Some(key) = &found.idempotency_key {
             self.idempotency.entry(key.to_string()).or_default().push(ix);
         }
@@ -245,6 +243,8 @@ impl Core {
     /// Takes a message that is refused after all out of every view but `rejected/`.
     pub(super) fn withhold(&mut self, ix: MsgIx) {
         self.hide(ix, Flags::REJECTED);
+        self.note_unvouched(ix, false);
+        self.link_may_differ(ix);
         if let Some(thread) = self.entry(ix).map(|e| e.thread) {
             self.weigh(thread);
         }
@@ -264,15 +264,14 @@ impl Core {
 
     /// Sorts the lists after a bulk load.
     pub(super) fn sort(&mut self) {
-        let sorted = |mut list: Vec<MsgIx>| {
+        let sorted = |list: &[MsgIx]| {
+            let mut list = list.to_vec();
             list.sort_by(|a, b| self.order(*a, *b));
             // What came back during the load was put in again.
             list.dedup();
             list
         };
-        let (to_me, from_me) = (sorted(self.to_me.clone()), sorted(self.from_me.clone()));
-        self.to_me = to_me;
-        self.from_me = from_me;
+        (self.to_me, self.from_me) = (sorted(&self.to_me), sorted(&self.from_me));
         self.unsorted = false;
     }
 
@@ -282,15 +281,10 @@ impl Core {
         let hash = match writer.map(|w| self.locate(*w, id)) {
             Some(Ok(ix)) => return Ok(ix),
             Some(Err((hash, _))) => hash,
-            None => self.hash_of(store, from, id),
+            // That of the first message of a writer nobody knows yet.
+            None => first_hash(self.writer_salt(store, from), id),
         };
         Err(hash & IDENTITY_MASK)
-    }
-
-    /// The hash that the first message of a writer nobody knows yet would get.
-    fn hash_of(&self, store: usize, from: &str, id: &str) -> u64 {
-        let salt = self.writer_salt(store, from);
-        hex_id(id).map_or_else(|| stable_hash(salt, &[id]), |value| mix(value, salt))
     }
 
     fn writer_salt(&self, store: usize, name: &str) -> u64 {
@@ -355,12 +349,9 @@ impl Core {
 
     /// Rebuilds what is not in a snapshot.
     pub(super) fn reindex(&mut self) {
-        let entries = &self.entries;
-        self.keys = HashTable::with_capacity(entries.len());
-        for (ix, e) in (0u32..).zip(entries) {
-            self.keys.insert_unique(spread(e.hash), ix, |ix| {
-                entries.get(*ix as usize).map_or(0, |e| spread(e.hash))
-            });
+        self.keys = HashTable::with_capacity(self.entries.len());
+        for (ix, e) in (0u32..).zip(&self.entries) {
+            self.keys.insert_unique(spread(e.hash), ix, hash_of(&self.entries));
         }
         self.writer_of = (0u32..).zip(&self.writers).map(|(n, w)| ((w.store, w.name), n)).collect();
         self.reject_of = self.rejects.iter().map(|(key, r)| (r.identity, *key)).collect();

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, NIL, Sig, hex_id, mix, unmix};
+use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, Sig, first_hash, unmix};
 use super::intern::{IDENTITY_MASK, Interner, StrId, spread, stable_hash, text_identity};
 use super::links::Links;
 use super::source::{Bits, Source};
 use super::tell::Telling;
-use crate::model::{Day, Fingerprint, PublicKey, SignatureState, Timestamp};
+use crate::model::{Day, Fingerprint, PublicKey, SignatureState, Timestamp, unhex_16};
 
 /// Position of a thread in the index.
 pub type ThreadIx = u32;
@@ -243,13 +243,13 @@ impl Core {
     }
 
     /// Unread messages to me, oldest first.
-    pub fn inbox(&self) -> impl Iterator<Item = MsgIx> + '_ {
+    pub fn inbox(&self) -> impl DoubleEndedIterator<Item = MsgIx> + '_ {
         self.to_me().filter(|ix| self.entry(*ix).is_some_and(|e| !e.is_read()))
     }
 
     /// The same, newest first.
     pub fn inbox_rev(&self) -> impl Iterator<Item = MsgIx> + '_ {
-        self.to_me().rev().filter(|ix| self.entry(*ix).is_some_and(|e| !e.is_read()))
+        self.inbox().rev()
     }
 
     /// The time in the name of a message's file, which carries the store's order: that of the message
@@ -424,14 +424,8 @@ impl Core {
 
     /// The live messages of a thread, oldest first.
     pub fn thread_messages(&self, thread: ThreadIx) -> Vec<MsgIx> {
-        let mut out = Vec::new();
-        let mut at = self.threads.get(thread as usize).map_or(NIL, |t| t.head);
-        while let Some(entry) = self.entry(at) {
-            if entry.is_live() {
-                out.push(at);
-            }
-            at = entry.next;
-        }
+        let is_live = |ix: &MsgIx| self.entry(*ix).is_some_and(Entry::is_live);
+        let mut out: Vec<MsgIx> = self.chain_of(thread).filter(is_live).collect();
         out.sort_by(|a, b| self.order(*a, *b));
         out
     }
@@ -456,9 +450,8 @@ impl Core {
 
     /// The position, or the hash that a message with this key would get, and whether it holds the id.
     pub(super) fn locate(&self, writer: u32, id: &str) -> Result<MsgIx, (u64, bool)> {
-        let salt = self.salt(writer);
-        let hex = hex_id(id);
-        let mut hash = hex.map_or_else(|| stable_hash(salt, &[id]), |value| mix(value, salt));
+        let hex = unhex_16(id);
+        let mut hash = first_hash(self.salt(writer), id);
         let mut plain = hex.is_some();
         loop {
             match self.by_identity(hash & IDENTITY_MASK) {

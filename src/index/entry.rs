@@ -2,9 +2,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::intern::{IDENTITY_MASK, StrId};
+use super::intern::{IDENTITY_MASK, StrId, stable_hash};
 use super::source::Source;
-use crate::model::Timestamp;
+use crate::model::{Timestamp, unhex_16};
 use crate::store::Location;
 
 /// Position of a message in the index. Stays the same for the life of the process; means nothing
@@ -179,12 +179,6 @@ impl Entry {
     }
 }
 
-/// The value of an id that is 16 lower-case hex digits.
-pub(super) fn hex_id(id: &str) -> Option<u64> {
-    let plain = id.len() == 16 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    if plain { u64::from_str_radix(id, 16).ok() } else { None }
-}
-
 /// Odd, so that multiplying by it can be undone.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Its inverse modulo 2^64.
@@ -193,6 +187,11 @@ const UNMIX: u64 = 0xf1de_83e1_9937_733d;
 /// The hash of a message with a hex id: different for each writer, and the id can be had back.
 pub(super) fn mix(id: u64, salt: u64) -> u64 {
     (id ^ salt).wrapping_mul(MIX).rotate_left(29)
+}
+
+/// The hash of a message, unless another has it.
+pub(super) fn first_hash(salt: u64, id: &str) -> u64 {
+    unhex_16(id).map_or_else(|| stable_hash(salt, &[id]), |value| mix(value, salt))
 }
 
 /// The id that [`mix`] was given.

@@ -64,23 +64,15 @@ impl Judge<'_> {
     /// the message, that one key says nothing of the next message, and none is pinned.
     fn judge_role(&self, message: Judged<'_>) -> Judgement {
         let Some(claim) = message.claim.filter(|claim| !is_part(claim)) else {
-            return self.unsigned_role(message, Sig::None);
+            return self.unsigned(message, Sig::None);
         };
         match (verify::fault(claim), claim) {
             (Some(reason), _) => Judgement::Refused(reason),
             (None, Claim::Signed { key: Some(key), .. }) => {
                 Judgement::Accepted(Sig::Valid, Some(*key))
             }
-            (None, _) => self.unsigned_role(message, Sig::Unknown),
+            (None, _) => self.unsigned(message, Sig::Unknown),
         }
-    }
-
-    /// Nobody has a pinned key, so that only a policy against all unsigned mail refuses any.
-    fn unsigned_role(&self, message: Judged<'_>, sig: Sig) -> Judgement {
-        if message.from_me || self.unsigned != Unsigned::Refuse {
-            return Judgement::Accepted(sig, None);
-        }
-        self.refuse_unsigned(sig, false)
     }
 
     fn is_mine(&self, message: Judged<'_>, claim: &Claim) -> bool {
@@ -88,27 +80,24 @@ impl Judge<'_> {
         says_so && self.my_key.is_some_and(|key| verify::verify_claim(&key, claim))
     }
 
+    /// Where addresses are roles nobody has a pinned key, so that only a policy against all unsigned
+    /// mail refuses any.
     fn unsigned(&self, message: Judged<'_>, sig: Sig) -> Judgement {
-        let pinned = || self.keyring.is_pinned(message.from);
-        let refused = !message.from_me
-            && match self.unsigned {
-                Unsigned::Accept => false,
-                Unsigned::Known => pinned(),
-                Unsigned::Refuse => true,
-            };
-        if !refused {
+        let pinned = || !self.roles && self.keyring.is_pinned(message.from);
+        let refused = match self.unsigned {
+            Unsigned::Accept => false,
+            Unsigned::Known => pinned(),
+            Unsigned::Refuse => true,
+        };
+        if message.from_me || !refused {
             return Judgement::Accepted(sig, None);
         }
-        self.refuse_unsigned(sig, pinned())
-    }
-
-    fn refuse_unsigned(&self, sig: Sig, pinned: bool) -> Judgement {
         let what =
             if sig == Sig::Unknown { "signed by a key nobody vouches for" } else { "not signed" };
         Judgement::Refused(format!(
             "it is {what}, and the configuration says unsigned = \"{}\"{}",
             self.unsigned,
-            if pinned { "; this sender has a pinned key" } else { "" }
+            if pinned() { "; this sender has a pinned key" } else { "" }
         ))
     }
 }
@@ -128,7 +117,8 @@ impl Index {
         }
         let candidates: Vec<MsgIx> = {
             let core = self.core.read();
-            let theirs = core.written_by(&changed).filter(|ix| core.is_shown(*ix));
+            let theirs =
+                core.written_by(&changed).filter(|ix| core.entry(*ix).is_some_and(Entry::is_live));
             core.rejects().filter_map(|(_, r)| r.message).chain(theirs).collect()
         };
         self.judge_each_again(candidates);
@@ -225,9 +215,7 @@ impl Index {
                 let (at, time) = (entry.location(), entry.time());
                 let why = Rejected { at, path, reason, time, ..Rejected::default() };
                 log_reject(store.as_ref(), &why);
-                core.note_unvouched(ix, false);
                 core.withhold(ix);
-                core.link_may_differ(ix);
                 core.add_reject(entry.store(), why, Some(ix));
                 changes.removed.push(ix);
                 changes.other = true;
@@ -249,10 +237,6 @@ impl Core {
             .zip(&self.entries)
             .filter(move |(_, e)| theirs.contains(&e.writer) && !e.flags.has(Flags::GONE))
             .map(|(ix, _)| ix)
-    }
-
-    fn is_shown(&self, ix: MsgIx) -> bool {
-        self.entry(ix).is_some_and(Entry::is_live)
     }
 }
 

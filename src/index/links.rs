@@ -20,7 +20,7 @@ use super::intern::StrId;
 use crate::model::plain_id;
 use crate::store::Found;
 
-/// What is kept of one message of such a store: 24 bytes.
+/// What is kept of one message of such a store: 16 bytes.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Link {
@@ -32,32 +32,30 @@ pub(super) struct Link {
     answers: StrId,
     /// The thread it begins.
     own: ThreadIx,
-    /// Position of the next message with the same id.
-    same: u32,
-    /// Position of the next message that answers the same id.
-    sibling: u32,
 }
-
-/// Where the chains of an id begin: positions in [`Links::list`].
-#[derive(Clone, Copy, Debug)]
-struct Head {
-    same: u32,
-    child: u32,
-}
-
-const NOBODY: Head = Head { same: NIL, child: NIL };
 
 /// The reply links of all stores that have them. Empty, and free, for all others.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     /// In the order of the messages' positions.
     list: Vec<Link>,
-    /// By store and id.
-    heads: HashMap<(u32, StrId), Head>,
+    /// By store and id: the messages that have it.
+    with: BTreeSet<(u32, StrId, MsgIx)>,
+    /// By store and id: the messages that say they answer it.
+    answering: BTreeSet<(u32, StrId, MsgIx)>,
     /// Messages whose thread may have to change.
     pending: Vec<MsgIx>,
     /// Messages of stores with thread ids whose store now names another one.
     renamed: Vec<(MsgIx, ThreadIx)>,
+}
+
+/// The messages noted under an id.
+fn under(
+    set: &BTreeSet<(u32, StrId, MsgIx)>,
+    store: usize,
+    id: StrId,
+) -> impl Iterator<Item = MsgIx> + '_ {
+    set.range((store as u32, id, 0)..=(store as u32, id, MsgIx::MAX)).map(|(_, _, ix)| *ix)
 }
 
 impl Links {
@@ -75,81 +73,28 @@ impl Links {
     }
 
     /// Adds a message, which must be newer in the tables than all others.
-    fn add(&mut self, store: usize, ix: MsgIx, id: StrId, answers: StrId, own: ThreadIx) {
-        let at = self.list.len() as u32;
-        self.list.push(Link { ix, id, answers, own, same: NIL, sibling: NIL });
-        self.chain(store, at);
+    fn add(&mut self, store: usize, link: Link) {
+        self.list.push(link);
+        self.note(store, link);
     }
 
-    /// Puts the link at a position at the front of its chains.
-    fn chain(&mut self, store: usize, at: u32) {
-        let Some(link) = self.list.get_mut(at as usize) else { return };
-        let same = self.heads.entry((store as u32, link.id)).or_insert(NOBODY);
-        link.same = std::mem::replace(&mut same.same, at);
-        link.sibling = NIL;
+    fn note(&mut self, store: usize, link: Link) {
+        self.with.insert((store as u32, link.id, link.ix));
         if link.answers != NIL {
-            let parent = self.heads.entry((store as u32, link.answers)).or_insert(NOBODY);
-            link.sibling = std::mem::replace(&mut parent.child, at);
+            self.answering.insert((store as u32, link.answers, link.ix));
         }
     }
 
     /// Gives a message another link or thread of its own. Whether that changed anything.
     fn set(&mut self, store: usize, ix: MsgIx, answers: StrId, own: ThreadIx) -> bool {
-        let Some(at) = self.position(ix) else { return false };
-        let Some(link) = self.list.get_mut(at) else { return false };
-        let (old, next) = (link.answers, link.sibling);
-        let changed = old != answers || link.own != own;
-        link.own = own;
-        if old == answers {
-            return changed;
-        }
-        (link.answers, link.sibling) = (answers, NIL);
-        self.unchain(store, old, at as u32, next);
-        if answers != NIL {
-            let head = self.heads.entry((store as u32, answers)).or_insert(NOBODY);
-            let next = std::mem::replace(&mut head.child, at as u32);
-            if let Some(link) = self.list.get_mut(at) {
-                link.sibling = next;
-            }
-        }
-        changed
-    }
-
-    /// Takes the link at a position, followed by `next`, out of the chain of those who answer `id`.
-    fn unchain(&mut self, store: usize, id: StrId, at: u32, next: u32) {
-        let Some(head) = self.heads.get_mut(&(store as u32, id)) else { return };
-        if head.child == at {
-            head.child = next;
-            return;
-        }
-        let mut before = head.child;
-        while let Some(link) = self.list.get_mut(before as usize) {
-            if link.sibling == at {
-                link.sibling = next;
-                return;
-            }
-            before = link.sibling;
-        }
-    }
-
-    fn head(&self, store: usize, id: StrId) -> Head {
-        self.heads.get(&(store as u32, id)).copied().unwrap_or(NOBODY)
-    }
-
-    /// The messages that have an id.
-    fn with_id(&self, store: usize, id: StrId) -> impl Iterator<Item = MsgIx> + '_ {
-        self.walk(self.head(store, id).same, |link| link.same)
-    }
-
-    /// The messages that say they answer an id.
-    fn answering(&self, store: usize, id: StrId) -> impl Iterator<Item = MsgIx> + '_ {
-        self.walk(self.head(store, id).child, |link| link.sibling)
-    }
-
-    fn walk(&self, from: u32, next: fn(&Link) -> u32) -> impl Iterator<Item = MsgIx> + '_ {
-        let first = self.list.get(from as usize);
-        std::iter::successors(first, move |link| self.list.get(next(link) as usize))
-            .map(|link| link.ix)
+        let at = self.position(ix);
+        let Some(link) = at.and_then(|at| self.list.get_mut(at)) else { return false };
+        let before = *link;
+        (link.answers, link.own) = (answers, own);
+        let after = *link;
+        self.answering.remove(&(store as u32, before.answers, ix));
+        self.note(store, after);
+        (before.answers, before.own) != (answers, own)
     }
 
     /// The table, for the snapshot.
@@ -159,16 +104,11 @@ impl Links {
 
     /// Rebuilds what [`Links::table`] gave; `entries` tell the stores.
     pub fn from_table(list: Vec<Link>, entries: &[Entry]) -> Option<Self> {
-        if !list.is_sorted_by(|a, b| a.ix < b.ix) {
-            return None;
+        let mut links = Self::default();
+        for link in &list {
+            links.note(entries.get(link.ix as usize)?.store(), *link);
         }
-        let mut links = Self { list, ..Self::default() };
-        for at in 0..links.list.len() {
-            let ix = links.list.get(at)?.ix;
-            let store = entries.get(ix as usize)?.store();
-            links.chain(store, at as u32);
-        }
-        Some(links)
+        list.is_sorted_by(|a, b| a.ix < b.ix).then_some(Self { list, ..links })
     }
 }
 
@@ -204,7 +144,7 @@ impl Core {
     pub(super) fn link(&mut self, store: usize, ix: MsgIx, own: ThreadIx, found: &Found<'_>) {
         let id = self.strings.intern(plain_id(&found.id));
         let answers = self.link_of(found);
-        self.links.add(store, ix, id, answers, own);
+        self.links.add(store, Link { ix, id, answers, own });
         self.links.pending.push(ix);
     }
 
@@ -244,8 +184,7 @@ impl Core {
     /// The message that is meant by an id: the earliest that was not refused, or the earliest.
     pub(super) fn meant(&self, store: usize, id: StrId) -> Option<MsgIx> {
         let refused = |ix: MsgIx| self.entry(ix).is_some_and(|e| e.flags.has(Flags::REJECTED));
-        self.links
-            .with_id(store, id)
+        under(&self.links.with, store, id)
             .min_by(|a, b| refused(*a).cmp(&refused(*b)).then_with(|| self.order(*a, *b)))
     }
 
@@ -303,7 +242,7 @@ impl Core {
         while let Some(ix) = open.pop() {
             let (Some(link), Some(entry)) = (self.links.get(ix), self.entry(ix)) else { continue };
             if all.insert(ix, Search::Open).is_none() {
-                let below = self.links.answering(entry.store(), link.id);
+                let below = under(&self.links.answering, entry.store(), link.id);
                 open.extend(below.filter(|child| !all.contains_key(child)));
             }
         }

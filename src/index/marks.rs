@@ -13,17 +13,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::model::Timestamp;
+use crate::model::{MessageKey, Timestamp};
 use crate::store::{Watermark, fs};
 
-/// One change of a mark.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
-    pub store: String,
-    pub from: String,
-    pub id: String,
-    pub read: bool,
-}
+/// One change of a mark: whose, and whether it is set.
+pub(super) type Change = (MessageKey, bool);
 
 /// The file of marks.
 #[derive(Debug)]
@@ -54,18 +48,17 @@ impl Marks {
         let mut changes = Vec::new();
         let start = if usable { from as usize } else { 0 };
         // Watermark lines are few and the snapshot does not keep them: they are always replayed.
-        for (region, wanted) in [(bytes.get(..start), false), (bytes.get(start..), true)] {
-            for line in region.unwrap_or_default().split(|b| *b == b'\n') {
-                if !wanted && !line.starts_with(b"[\"w\"") {
-                    continue;
-                }
-                match parse(line) {
-                    Some(Line::Mark(change)) => changes.push(change),
-                    Some(Line::Imported(store, mark)) => {
-                        imported.insert(store, mark);
-                    }
-                    None => {}
-                }
+        let mut at = 0;
+        for line in bytes.split_inclusive(|b| *b == b'\n') {
+            let is_new = at >= start;
+            at += line.len();
+            if !is_new && !line.starts_with(b"[\"w\"") {
+                continue;
+            }
+            match parse(line) {
+                Some(Line::Mark(change)) => changes.push(change),
+                Some(Line::Imported(store, mark)) => _ = imported.insert(store, mark),
+                None => {}
             }
         }
         let mut marks = Self { file: None, len: bytes.len() as u64, imported, pending: Vec::new() };
@@ -85,9 +78,9 @@ impl Marks {
     }
 
     /// Notes a change; [`Marks::write`] makes it durable.
-    pub fn push(&mut self, change: &Change) {
-        let kind = if change.read { "r" } else { "u" };
-        self.line(&json!([kind, change.store, change.from, change.id]));
+    pub fn push(&mut self, (key, read): &Change) {
+        let kind = if *read { "r" } else { "u" };
+        self.line(&json!([kind, key.store, key.from, key.id]));
     }
 
     /// Notes the store's watermark as taken over.
@@ -145,12 +138,10 @@ fn parse(line: &[u8]) -> Option<Line> {
     let text = |i: usize| fields.get(i).and_then(Value::as_str).map(str::to_owned);
     let kind = text(0)?;
     match kind.as_str() {
-        "r" | "u" => Some(Line::Mark(Change {
-            store: text(1)?,
-            from: text(2)?,
-            id: text(3)?,
-            read: kind == "r",
-        })),
+        "r" | "u" => {
+            let key = MessageKey { store: text(1)?, from: text(2)?, id: text(3)? };
+            Some(Line::Mark((key, kind == "r")))
+        }
         "w" => {
             let ids = fields.get(3)?.as_array()?;
             let ids: HashSet<String> =
@@ -167,7 +158,7 @@ mod tests {
     use super::*;
 
     fn change(id: &str, read: bool) -> Change {
-        Change { store: "samp".into(), from: "f\n\"".into(), id: id.into(), read }
+        (MessageKey { store: "samp".into(), from: "f\n\"".into(), id: id.into() }, read)
     }
 
     #[test]

@@ -88,34 +88,18 @@ pub struct Index {
     unsaved: AtomicBool,
 }
 
-impl std::fmt::Debug for Index {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Index").field("stores", &self.stores).finish_non_exhaustive()
-    }
-}
-
 /// Why an index could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// A store cannot be read at all.
-    #[error("store {store}: {error}")]
-    Store {
-        /// Its name.
-        store: String,
-        /// What is wrong.
-        error: String,
-    },
+    /// A store, named here, cannot be read at all.
+    #[error("store {0}: {1}")]
+    Store(String, String),
     /// More stores than can be told apart.
     #[error("there are {0} stores, and at most {max} can be mounted at once", max = Source::STORES)]
     TooMany(usize),
     /// The file of marks cannot be used.
-    #[error("{path}: {error}")]
-    Marks {
-        /// Its path.
-        path: PathBuf,
-        /// What the system said.
-        error: std::io::Error,
-    },
+    #[error("{0}: {1}")]
+    Marks(PathBuf, std::io::Error),
 }
 
 impl Index {
@@ -229,7 +213,7 @@ impl Index {
     pub fn failure(&self, number: usize) -> Option<IndexError> {
         let error = self.failures.get(number)?.lock().as_ref()?.to_string();
         let store = self.stores.get(number)?.name().to_owned();
-        Some(IndexError::Store { store, error })
+        Some(IndexError::Store(store, error))
     }
 
     /// Whether something in a store could not be read for a reason that may pass by itself.
@@ -262,7 +246,7 @@ impl Index {
         };
         let failure = store.scan(full, &mut applier).err();
         if failure.is_some() {
-            applier.keep_all();
+            applier.keep_those(|_| true);
         }
         let changes = applier.changes;
         if let Some(last) = self.failures.get(number) {
@@ -285,7 +269,7 @@ impl Index {
             unsigned: self.settings.unsigned,
             store: store.map_or("", |s| s.name()),
             me: store.map_or("", |s| s.me()),
-            my_key: self.settings.my_keys.get(number).copied().flatten(),
+            my_key: self.my_key(number),
             roles: store.is_some_and(|s| s.about().roles),
         }
     }
@@ -391,8 +375,11 @@ fn restore(
     let infos: Vec<core::StoreInfo> = stores.iter().map(|s| info(s.as_ref())).collect();
     let saved = snapshot::load(&settings.snapshot, &fingerprint(stores, settings));
     let from = saved.as_ref().map_or(0, |saved| saved.marks_len);
-    let (marks, changes, usable) = Marks::open(&settings.marks, from, settings.read_only)
-        .map_err(|error| IndexError::Marks { path: settings.marks.clone(), error })?;
+    let open = |from| {
+        Marks::open(&settings.marks, from, settings.read_only)
+            .map_err(|error| IndexError::Marks(settings.marks.clone(), error))
+    };
+    let (marks, changes, usable) = open(from)?;
     // Marks that the file does not have any more cannot be told from the stores' own words.
     let saved = saved.filter(|_| usable);
     let had = saved.is_some();
@@ -413,8 +400,7 @@ fn restore(
         return Ok((empty, marks, changes));
     }
     drop(marks);
-    let (marks, changes, _) = Marks::open(&settings.marks, 0, settings.read_only)
-        .map_err(|error| IndexError::Marks { path: settings.marks.clone(), error })?;
+    let (marks, changes, _) = open(0)?;
     Ok((empty, marks, changes))
 }
 
@@ -425,10 +411,6 @@ fn info(store: &dyn Store) -> core::StoreInfo {
         links: store.about().links(),
         roles: store.about().roles,
     }
-}
-
-fn change(key: MessageKey, read: bool) -> marks::Change {
-    marks::Change { store: key.store, from: key.from, id: key.id, read }
 }
 
 fn write_marks(marks: &mut Marks) {

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::core::Core;
 use super::entry::{Flags, MsgIx};
-use super::{Changes, Index, change, marks, write_marks};
-use crate::model::Timestamp;
+use super::{Changes, Index, marks, write_marks};
+use crate::model::{MessageKey, Timestamp};
 use crate::store::{Location, Position, Store, StoreError, Watermark};
 
 /// A message that is never where the store said is not told of for ever.
@@ -33,44 +33,26 @@ pub(super) struct Telling {
 }
 
 impl Telling {
-    fn has_marks(&self, store: usize) -> bool {
-        self.stores.contains(&store)
-    }
-
     /// Whether there is something to tell.
     pub fn is_due(&self) -> bool {
         !self.queue.is_empty()
     }
 }
 
-/// What a mark made here changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Own {
-    /// Nothing: it had been made before.
-    Nothing,
-    /// The store's word was the same, but now it is our own.
-    Noted,
-    /// Read has become unread, or the reverse.
-    Changed,
-}
-
 impl Core {
-    /// Sets or clears a mark of our own; `here`: by reading, in this process.
-    pub(super) fn set_own(&mut self, ix: MsgIx, read: bool, here: bool) -> Own {
+    /// Sets or clears a mark of our own; `here`: by reading, in this process. Whether read has become
+    /// unread, or the reverse; `None` if it had been made before.
+    pub(super) fn set_own(&mut self, ix: MsgIx, read: bool, here: bool) -> Option<bool> {
         let changed = self.set_read(ix, read);
-        let Some(entry) = self.entries.get_mut(ix as usize) else { return Own::Nothing };
+        let entry = self.entries.get_mut(ix as usize)?;
         entry.flags.set(Flags::READ_HERE, read && here);
         let known = entry.flags.has(Flags::OWN);
         entry.flags.set(Flags::OWN, true);
-        if changed && self.telling.has_marks(entry.store()) {
+        if changed && self.telling.stores.contains(&entry.store()) {
             self.telling.queue.insert(ix, 0);
             self.telling.again.remove(&ix);
         }
-        match (changed, known) {
-            (true, _) => Own::Changed,
-            (false, false) => Own::Noted,
-            (false, true) => Own::Nothing,
-        }
+        (changed || !known).then_some(changed)
     }
 
     /// Whether a message counts as read. True if that changed anything.
@@ -112,13 +94,9 @@ impl Core {
     /// Sets a mark by key; for a message that is in no store at the moment it is kept until it comes.
     pub(super) fn mark_by_key(&mut self, store: usize, from: &str, id: &str, read: bool) {
         match self.identity_of(store, from, id) {
-            Ok(ix) => {
-                self.set_own(ix, read, false);
-            }
-            Err(identity) => {
-                self.orphan_marks.insert(identity, read);
-            }
-        }
+            Ok(ix) => self.set_own(ix, read, false),
+            Err(identity) => self.orphan_marks.insert(identity, read),
+        };
     }
 
     /// The marks of a store to be told, and where their messages are.
@@ -162,19 +140,14 @@ impl Index {
             return;
         }
         let Some(key) = self.key(ix) else { return };
-        let own = {
-            // Held around both, so that the file has changes of one message in their order.
-            let mut marks = self.marks.lock();
-            let own = self.core.write().set_own(ix, read, here);
-            if own == Own::Nothing {
-                return;
-            }
-            marks.push(&change(key, read));
-            write_marks(&mut marks);
-            own
-        };
+        // Held around both, so that the file has changes of one message in their order.
+        let mut marks = self.marks.lock();
+        let Some(changed) = self.core.write().set_own(ix, read, here) else { return };
+        marks.push(&(key, read));
+        write_marks(&mut marks);
+        drop(marks);
         self.untold.store(true, Ordering::Relaxed);
-        if own == Own::Changed {
+        if changed {
             self.publish(&Changes { marked: vec![ix], ..Changes::default() });
         } else {
             self.unsaved.store(true, Ordering::Relaxed);
@@ -184,10 +157,10 @@ impl Index {
     /// Applies the file of marks to the tables.
     pub(super) fn replay(&self, changes: &[marks::Change]) {
         let mut core = self.core.write();
-        for c in changes {
-            let number = self.stores.iter().position(|s| s.name() == c.store);
+        for (key, read) in changes {
+            let number = self.stores.iter().position(|s| s.name() == key.store);
             let Some(number) = number else { continue };
-            core.mark_by_key(number, &c.from, &c.id, c.read);
+            core.mark_by_key(number, &key.from, &key.id, *read);
         }
     }
 
@@ -214,8 +187,8 @@ impl Index {
         let read: Vec<MsgIx> = core.to_me().filter(|ix| newly(&core, ix)).collect();
         for ix in &read {
             if let Some(e) = core.entry(*ix) {
-                let (from, id) = (core.from(e).to_owned(), core.id(e));
-                marks.push(&marks::Change { store: store.name().to_owned(), from, id, read: true });
+                let (store, from) = (store.name().to_owned(), core.from(e).to_owned());
+                marks.push(&(MessageKey { store, from, id: core.id(e) }, true));
             }
             core.set_own(*ix, true, false);
         }

@@ -5,10 +5,12 @@
 //! assertions (all tests) taking one panics at once if this thread holds it already or holds one of a later
 //! level. Most locks are a [`Level::Leaf`]: while it is held nothing else is locked. Several locks of
 //! another level are taken in the order of their addresses, as of a list. In release builds these are
-//! the locks of `parking_lot` and nothing more.
+//! the locks of `parking_lot`, with a byte that nobody reads.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::panic::Location;
 use std::time::Instant;
 
 /// The order in which locks are taken, the first one first.
@@ -46,40 +48,30 @@ pub enum Level {
     Swept,
 }
 
+/// A lock of `parking_lot` with a level.
+#[derive(Default)]
+pub struct Lock<L: ?Sized> {
+    place: Place,
+    inner: L,
+}
+
+/// What taking a lock gives; it is held until this is dropped.
+#[derive(Debug)]
+pub struct Guard<G> {
+    inner: G,
+    _held: Held,
+}
+
 /// `parking_lot::Mutex` with a level.
-#[derive(Default)]
-pub struct Mutex<T: ?Sized> {
-    place: Place,
-    inner: parking_lot::Mutex<T>,
-}
-
+pub type Mutex<T> = Lock<parking_lot::Mutex<T>>;
 /// What [`Mutex::lock`] gives.
-#[derive(Debug)]
-pub struct MutexGuard<'a, T: ?Sized> {
-    inner: parking_lot::MutexGuard<'a, T>,
-    _held: Held,
-}
-
+pub type MutexGuard<'a, T> = Guard<parking_lot::MutexGuard<'a, T>>;
 /// `parking_lot::RwLock` with a level.
-#[derive(Default)]
-pub struct RwLock<T: ?Sized> {
-    place: Place,
-    inner: parking_lot::RwLock<T>,
-}
-
+pub type RwLock<T> = Lock<parking_lot::RwLock<T>>;
 /// What [`RwLock::read`] gives.
-#[derive(Debug)]
-pub struct RwLockReadGuard<'a, T: ?Sized> {
-    inner: parking_lot::RwLockReadGuard<'a, T>,
-    _held: Held,
-}
-
+pub type RwLockReadGuard<'a, T> = Guard<parking_lot::RwLockReadGuard<'a, T>>;
 /// What [`RwLock::write`] gives.
-#[derive(Debug)]
-pub struct RwLockWriteGuard<'a, T: ?Sized> {
-    inner: parking_lot::RwLockWriteGuard<'a, T>,
-    _held: Held,
-}
+pub type RwLockWriteGuard<'a, T> = Guard<parking_lot::RwLockWriteGuard<'a, T>>;
 
 /// `parking_lot::Condvar`. Who waits holds no other lock.
 #[derive(Debug, Default)]
@@ -93,7 +85,7 @@ impl<T> Mutex<T> {
 
     /// A lock of a level.
     pub fn at(level: Level, value: T) -> Self {
-        Self { place: Place::at(level), inner: parking_lot::Mutex::new(value) }
+        Self { place: Place(level), inner: parking_lot::Mutex::new(value) }
     }
 }
 
@@ -102,14 +94,14 @@ impl<T: ?Sized> Mutex<T> {
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let held = self.place.take();
-        MutexGuard { inner: self.inner.lock(), _held: held }
+        Guard { inner: self.inner.lock(), _held: held }
     }
 
     /// The lock if it is free. Nobody waits, so it may be of any level.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
-        Some(MutexGuard { inner, _held: self.place.note() })
+        Some(Guard { inner, _held: self.place.note() })
     }
 }
 
@@ -121,7 +113,7 @@ impl<T> RwLock<T> {
 
     /// A lock of a level.
     pub fn at(level: Level, value: T) -> Self {
-        Self { place: Place::at(level), inner: parking_lot::RwLock::new(value) }
+        Self { place: Place(level), inner: parking_lot::RwLock::new(value) }
     }
 }
 
@@ -130,14 +122,14 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let held = self.place.take();
-        RwLockReadGuard { inner: self.inner.read(), _held: held }
+        Guard { inner: self.inner.read(), _held: held }
     }
 
     /// Waits for the lock, for writing.
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let held = self.place.take();
-        RwLockWriteGuard { inner: self.inner.write(), _held: held }
+        Guard { inner: self.inner.write(), _held: held }
     }
 }
 
@@ -162,129 +154,86 @@ impl Condvar {
     }
 }
 
-impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
+impl<L: ?Sized + fmt::Debug> fmt::Debug for Lock<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
-impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
+impl<G: Deref> Deref for Guard<G> {
+    type Target = G::Target;
+
+    fn deref(&self) -> &G::Target {
+        &self.inner
     }
 }
 
-macro_rules! points_to_its_value {
-    ($($guard:ident $($mutable:ident)?),*) => {$(
-        impl<T: ?Sized> Deref for $guard<'_, T> {
-            type Target = T;
-
-            fn deref(&self) -> &T {
-                &self.inner
-            }
-        }
-
-        $(impl<T: ?Sized> DerefMut for $guard<'_, T> {
-            fn deref_mut(&$mutable self) -> &mut T {
-                &mut self.inner
-            }
-        })?
-    )*};
-}
-points_to_its_value!(MutexGuard mut, RwLockReadGuard, RwLockWriteGuard mut);
-
-#[cfg(debug_assertions)]
-use checked::{Held, Place, alone};
-#[cfg(not(debug_assertions))]
-use unchecked::{Held, Place, alone};
-
-#[cfg(not(debug_assertions))]
-mod unchecked {
-    #[derive(Default)]
-    pub(super) struct Place;
-
-    #[derive(Debug)]
-    pub(super) struct Held;
-
-    impl Place {
-        pub fn at(_: super::Level) -> Self {
-            Self
-        }
-
-        pub fn take(&self) -> Held {
-            Held
-        }
-
-        pub fn note(&self) -> Held {
-            Held
-        }
+impl<G: DerefMut> DerefMut for Guard<G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.inner
     }
-
-    pub(super) fn alone() {}
 }
 
-#[cfg(debug_assertions)]
-mod checked {
-    use std::cell::RefCell;
-    use std::panic::Location;
+thread_local! {
+    /// What this thread holds: level, address, and where it was locked.
+    static HELD: RefCell<Vec<(Level, usize, &'static Location<'static>)>> =
+        const { RefCell::new(Vec::new()) };
+}
 
-    use super::Level;
+/// Which place a lock has in the order.
+struct Place(Level);
 
-    thread_local! {
-        /// What this thread holds: level, address, and where it was locked.
-        static HELD: RefCell<Vec<(Level, usize, &'static Location<'static>)>> =
-            const { RefCell::new(Vec::new()) };
+impl Default for Place {
+    fn default() -> Self {
+        Self(Level::Leaf)
     }
+}
 
-    pub(super) struct Place(Level);
+/// That this thread holds the lock at an address.
+#[derive(Debug)]
+struct Held(usize);
 
-    impl Default for Place {
-        fn default() -> Self {
-            Self(Level::Leaf)
-        }
-    }
-
-    #[derive(Debug)]
-    pub(super) struct Held(usize);
-
-    impl Place {
-        pub fn at(level: Level) -> Self {
-            Self(level)
-        }
-
-        #[track_caller]
-        pub fn take(&self) -> Held {
-            let (level, address) = (self.0, std::ptr::from_ref(self) as usize);
-            let early = |(other, at, _): &&(Level, usize, _)| {
-                *other > level || *other == level && (level == Level::Leaf || *at >= address)
-            };
+impl Place {
+    /// Checks that the lock may be taken now.
+    #[track_caller]
+    fn take(&self) -> Held {
+        let (level, address) = (self.0, std::ptr::from_ref(self) as usize);
+        let early = |(other, at, _): &&(Level, usize, _)| {
+            *other > level || *other == level && (level == Level::Leaf || *at >= address)
+        };
+        if cfg!(debug_assertions) && !std::thread::panicking() {
             HELD.with_borrow(|held| {
-                if let Some((other, at, site)) = held.iter().find(early)
-                    && !std::thread::panicking()
-                {
+                if let Some((other, at, site)) = held.iter().find(early) {
                     let same = if *at == address { "the same lock" } else { "another" };
                     panic!("locks out of order: {level:?} while {same} ({other:?}) is held since {site}");
                 }
             });
-            self.note()
         }
-
-        #[track_caller]
-        pub fn note(&self) -> Held {
-            let (address, site) = (std::ptr::from_ref(self) as usize, Location::caller());
-            HELD.with_borrow_mut(|held| held.push((self.0, address, site)));
-            Held(address)
-        }
-    }
-
-    impl Drop for Held {
-        fn drop(&mut self) {
-            let _ = HELD.try_with(|held| held.borrow_mut().retain(|(_, at, _)| *at != self.0));
-        }
+        self.note()
     }
 
     #[track_caller]
-    pub(super) fn alone() {
+    fn note(&self) -> Held {
+        let (address, site) = (std::ptr::from_ref(self) as usize, Location::caller());
+        if cfg!(debug_assertions) {
+            HELD.with_borrow_mut(|held| held.push((self.0, address, site)));
+        }
+        Held(address)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if cfg!(debug_assertions) {
+            let _ = HELD.try_with(|held| held.borrow_mut().retain(|(_, at, _)| *at != self.0));
+        }
+    }
+}
+
+/// Checks that this thread holds no lock but the one it waits with.
+#[track_caller]
+fn alone() {
+    if cfg!(debug_assertions) {
         HELD.with_borrow(|held| {
             assert!(held.len() <= 1, "waiting while other locks are held: {held:?}");
         });

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
 /// An Ed25519 public key as its 32 raw bytes, not yet checked to be a point.
@@ -10,12 +12,21 @@ use sha2::{Digest, Sha256};
 pub struct PublicKey(pub [u8; 32]);
 
 impl PublicKey {
+    /// The base64 of the raw key.
+    pub fn base64(&self) -> String {
+        STANDARD.encode(self.0)
+    }
+
+    /// Reads that; blanks around it do not count.
+    pub fn from_base64(text: &str) -> Option<Self> {
+        let bytes = STANDARD.decode(text.trim()).ok()?;
+        bytes.try_into().ok().map(Self)
+    }
+
     /// The first 16 hex digits of the SHA-256 of the raw key.
     pub fn fingerprint(&self) -> Fingerprint {
         let digest: [u8; 32] = Sha256::digest(self.0).into();
-        let mut first = [0u8; 8];
-        first.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
-        Fingerprint(first)
+        Fingerprint(digest.first_chunk().copied().unwrap_or_default())
     }
 }
 
@@ -65,14 +76,8 @@ impl fmt::Display for SignatureState {
 /// to judge it.
 #[derive(Clone)]
 pub struct Covered {
-    readings: Source,
+    readings: Arc<Readings>,
     checked: OnceLock<Box<Checked>>,
-}
-
-#[derive(Clone)]
-enum Source {
-    These(Vec<Vec<u8>>),
-    Lazy(Arc<Readings>),
 }
 
 /// Calls back with each reading until it is accepted; whether one was.
@@ -89,17 +94,17 @@ struct Checked {
 impl Covered {
     /// One reading only.
     pub fn one(bytes: Vec<u8>) -> Self {
-        Self::these(vec![bytes])
+        Self::lazy(Arc::new(move |accept| accept(&bytes)))
     }
 
     /// These readings.
     pub fn these(readings: Vec<Vec<u8>>) -> Self {
-        Self { readings: Source::These(readings), checked: OnceLock::new() }
+        Self::lazy(Arc::new(move |accept| readings.iter().any(|bytes| accept(bytes))))
     }
 
     /// Those that the function calls back with, made one by one until one is accepted.
     pub fn lazy(readings: Arc<Readings>) -> Self {
-        Self { readings: Source::Lazy(readings), checked: OnceLock::new() }
+        Self { readings, checked: OnceLock::new() }
     }
 
     /// A reading that this key is known to have signed.
@@ -124,10 +129,7 @@ impl Covered {
 
     /// Whether `accept` takes any of the readings; asks no further than the first it takes.
     pub fn any(&self, mut accept: impl FnMut(&[u8]) -> bool) -> bool {
-        match &self.readings {
-            Source::These(list) => list.iter().any(|bytes| accept(bytes)),
-            Source::Lazy(readings) => readings(&mut accept),
-        }
+        (self.readings)(&mut accept)
     }
 
     /// All readings.
@@ -143,10 +145,7 @@ impl Covered {
 
 impl fmt::Debug for Covered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.readings {
-            Source::These(list) => f.debug_tuple("These").field(list).finish(),
-            Source::Lazy(_) => f.write_str("Lazy"),
-        }
+        f.debug_tuple("Covered").field(&self.all()).finish()
     }
 }
 

@@ -1,29 +1,19 @@
 //! Making foreign text safe to show on a terminal.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 /// Shows a body: CRLF becomes a newline, control characters other than tab and newline become
 /// visible pictures (C0, DEL) or U+FFFD (C1), so that no message can drive a terminal
 /// (docs/SEMANTICS.md, S21 and S22).
 pub fn safe_text(text: &str) -> Cow<'_, str> {
+    let bad = |c: char| c.is_control() && c != '\n' && c != '\t';
     // Only bytes below 0x20, DEL and the lead byte 0xC2 of C1 can start something to replace.
-    let clean =
-        !text.bytes().any(|b| (b < 0x20 && b != b'\n' && b != b'\t') || b == 0x7f || b == 0xc2)
-            || !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t');
-    if clean {
+    let may_be = |b: u8| (b < 0x20 && b != b'\n' && b != b'\t') || b == 0x7f || b == 0xc2;
+    if !text.bytes().any(may_be) || !text.chars().any(bad) {
         return Cow::Borrowed(text);
     }
-    let mut out = String::with_capacity(text.len() + 16);
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '\r' if chars.peek() == Some(&'\n') => {}
-            '\n' | '\t' => out.push(c),
-            c if c.is_control() => out.push(picture(c)),
-            c => out.push(c),
-        }
-    }
-    Cow::Owned(out)
+    Cow::Owned(replaced(&text.replace("\r\n", "\n"), bad).into_owned())
 }
 
 /// Shows a value on one line: every control character, line and paragraph separators, and what
@@ -31,6 +21,11 @@ pub fn safe_text(text: &str) -> Cow<'_, str> {
 /// nor disguise itself.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     replaced(text, is_deceptive)
+}
+
+/// A path in a sentence: on one line, whatever bytes it holds.
+pub fn shown_path(path: &Path) -> String {
+    one_line(&path.to_string_lossy()).into_owned()
 }
 
 /// A value as one line that may go into a file: only what ends a line or controls is replaced.
@@ -100,6 +95,12 @@ pub fn hex(bytes: &[u8]) -> String {
         let _ = write!(out, "{b:02x}");
         out
     })
+}
+
+/// The value of 16 lower-case hex digits.
+pub fn unhex_16(text: &str) -> Option<u64> {
+    let is_plain = text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if is_plain { u64::from_str_radix(text, 16).ok() } else { None }
 }
 
 /// The visible stand-in for a control character.

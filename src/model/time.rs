@@ -4,8 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use jiff::civil::Date;
-use jiff::fmt::strtime;
+use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 
 /// A point in time in milliseconds since the Unix epoch, UTC.
@@ -58,13 +57,13 @@ impl Timestamp {
     }
 
     /// The UTC day this time falls on.
-    pub const fn day(self) -> Day {
-        Day(self.clamped().div_euclid(MS_PER_DAY))
+    pub fn day(self) -> Day {
+        Day(self.calendar().0.div_euclid(MS_PER_DAY))
     }
 
     /// For `stat`: the same instant, clamped to what a calendar can show.
     pub fn to_system_time(self) -> SystemTime {
-        let ms = self.clamped();
+        let ms = self.calendar().0;
         let d = Duration::from_millis(ms.unsigned_abs());
         if ms >= 0 { UNIX_EPOCH + d } else { UNIX_EPOCH - d }
     }
@@ -76,68 +75,30 @@ impl Timestamp {
 
     /// `20260424T174203.000Z`, the first part of a message's file name (docs/SEMANTICS.md, S17).
     pub fn stamp(self) -> String {
-        let t = self.zoned();
-        format!(
-            "{:04}{:02}{:02}T{:02}{:02}{:02}.{:03}Z",
-            t.year(),
-            t.month(),
-            t.day(),
-            t.hour(),
-            t.minute(),
-            t.second(),
-            t.millisecond()
-        )
+        self.zoned().strftime("%Y%m%dT%H%M%S.%3fZ").to_string()
     }
 
     /// Parses what [`Timestamp::stamp`] writes; `None` for anything else.
     pub fn from_stamp(s: &str) -> Option<Self> {
-        let b = s.as_bytes();
-        let [.., b'Z'] = b else { return None };
-        if b.len() != 20 || b.get(8) != Some(&b'T') || b.get(15) != Some(&b'.') {
-            return None;
-        }
-        let num = |r: std::ops::Range<usize>| -> Option<i64> {
-            let part = s.get(r)?;
-            part.bytes().all(|c| c.is_ascii_digit()).then(|| part.parse().ok())?
-        };
-        let date = Date::new(
-            i16::try_from(num(0..4)?).ok()?,
-            i8::try_from(num(4..6)?).ok()?,
-            i8::try_from(num(6..8)?).ok()?,
-        )
-        .ok()?;
-        let (h, m, sec, ms) = (num(9..11)?, num(11..13)?, num(13..15)?, num(16..19)?);
-        if h > 23 || m > 59 || sec > 59 {
-            return None;
-        }
-        let midnight = date.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond();
-        Some(Self(midnight + ((h * 60 + m) * 60 + sec) * 1000 + ms))
+        let civil = DateTime::strptime("%Y%m%dT%H%M%S%.fZ", s).ok()?;
+        let time = Self(civil.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond());
+        // Other spellings of the same are read, too.
+        (time.stamp() == s).then_some(time)
     }
 
     /// `Fri, 24 Apr 2026 17:42:03 +0000` (RFC 5322 date-time, always UTC). The day has two digits, as
     /// mail programs and `date -R` write it.
     pub fn rfc2822(self) -> String {
-        strtime::format("%a, %d %b %Y %H:%M:%S +0000", &self.zoned())
-            .unwrap_or_else(|_| self.stamp())
+        self.zoned().strftime("%a, %d %b %Y %H:%M:%S +0000").to_string()
     }
 
     /// The same instant, moved to the nearest one that a calendar can show.
-    pub const fn calendar(self) -> Self {
-        Self(self.clamped())
-    }
-
-    const fn clamped(self) -> i64 {
-        if self.0 < MIN_CALENDAR_MS {
-            MIN_CALENDAR_MS
-        } else if self.0 > MAX_CALENDAR_MS {
-            MAX_CALENDAR_MS
-        } else {
-            self.0
-        }
+    pub fn calendar(self) -> Self {
+        Self(self.0.clamp(MIN_CALENDAR_MS, MAX_CALENDAR_MS))
     }
 
     fn zoned(self) -> jiff::Zoned {
-        jiff::Timestamp::from_millisecond(self.clamped())
+        jiff::Timestamp::from_millisecond(self.calendar().0)
             .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
             .to_zoned(TimeZone::UTC)
     }
@@ -180,8 +141,7 @@ impl Day {
 
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let t = self.start().zoned();
-        write!(f, "{:04}-{:02}-{:02}", t.year(), t.month(), t.day())
+        write!(f, "{}", self.start().zoned().date())
     }
 }
 
@@ -194,15 +154,10 @@ impl FromStr for Day {
     type Err = ParseDayError;
 
     fn from_str(s: &str) -> Result<Self, ParseDayError> {
-        let b = s.as_bytes();
-        if b.len() != 10 || b.get(4) != Some(&b'-') || b.get(7) != Some(&b'-') {
-            return Err(ParseDayError);
-        }
-        let compact: String = s.chars().filter(|c| *c != '-').collect();
-        Timestamp::from_stamp(&format!("{compact}T000000.000Z"))
-            .map(Timestamp::day)
-            .filter(|d| d.to_string() == s)
-            .ok_or(ParseDayError)
+        let date: Date = s.parse().map_err(|_| ParseDayError)?;
+        let midnight = date.to_zoned(TimeZone::UTC).map_err(|_| ParseDayError)?.timestamp();
+        let day = Timestamp(midnight.as_millisecond()).day();
+        if day.to_string() == s { Ok(day) } else { Err(ParseDayError) }
     }
 }
 

@@ -30,6 +30,10 @@ pub(super) fn mounts() -> Option<File> {
 pub(super) const SELF: EventMask =
     EventMask::DELETE_SELF.union(EventMask::MOVE_SELF).union(EventMask::IGNORED);
 
+/// What is asked of every watch: a folder, and whether it stays where it is.
+pub(super) const OWN: WatchMask =
+    WatchMask::DELETE_SELF.union(WatchMask::MOVE_SELF).union(WatchMask::ONLYDIR);
+
 /// The folders above those that are watched.
 #[derive(Default)]
 pub(super) struct Above {
@@ -61,11 +65,10 @@ impl Above {
                 mask = WatchMask::empty();
             }
         }
-        let own = WatchMask::DELETE_SELF | WatchMask::MOVE_SELF | WatchMask::ONLYDIR;
         let mut names: HashMap<WatchDescriptor, HashSet<OsString>> = HashMap::new();
         for (path, (mask, of)) in wanted {
             // One that cannot be watched is left to the look once a minute.
-            if let Ok(watch) = inotify.watches().add(path, mask | own | WatchMask::MASK_ADD) {
+            if let Ok(watch) = inotify.watches().add(path, mask | OWN | WatchMask::MASK_ADD) {
                 names.entry(watch).or_default().extend(of.into_iter().map(OsStr::to_owned));
             }
         }

@@ -115,12 +115,9 @@ fn mask() -> WatchMask {
         | WatchMask::CLOSE_WRITE
         | WatchMask::CREATE
         | WatchMask::DELETE
-        | WatchMask::MOVED_FROM
-        | WatchMask::MOVED_TO
+        | WatchMask::MOVE
         | WatchMask::ATTRIB
-        | WatchMask::DELETE_SELF
-        | WatchMask::MOVE_SELF
-        | WatchMask::ONLYDIR
+        | above::OWN
 }
 
 struct Loop {
@@ -175,10 +172,16 @@ impl Loop {
         if let (Err(e), Watch::Auto) = (&inotify, how) {
             tracing::warn!(error = %e, "inotify cannot be used; stores are polled");
         }
-        let targets = targets.into_iter().map(Watched::new).collect();
+        let watched = |target| Watched {
+            target,
+            listed: Vec::new(),
+            folders: HashMap::new(),
+            polled: 0,
+            again: None,
+        };
         let mut watch = Self {
             inotify: inotify.ok(),
-            targets,
+            targets: targets.into_iter().map(watched).collect(),
             watches: HashMap::new(),
             above: Above::default(),
             mounts: above::mounts(),
@@ -195,8 +198,8 @@ impl Loop {
     fn run(mut self, wake: &OwnedFd, stop: &AtomicBool) {
         let mut buffer = vec![0; 64 << 10];
         loop {
-            let woken = self.sleep(wake);
-            if woken.called {
+            let [called, events, mounts] = self.sleep(wake);
+            if called {
                 let _ = rustix::io::read(wake, &mut [0; 8]);
                 if stop.load(Ordering::Relaxed) {
                     return;
@@ -205,17 +208,19 @@ impl Loop {
                     self.settle(n);
                 }
             }
-            if woken.events {
+            if events {
                 self.events(&mut buffer);
             }
-            if woken.mounts {
+            if mounts {
                 self.compare();
             }
             self.timer();
         }
     }
 
-    fn sleep(&self, wake: &OwnedFd) -> Wake {
+    /// Waits until something happens or is due. Whether it is called, to end or to ask for the folders
+    /// again; whether there are events; whether something was mounted or unmounted.
+    fn sleep(&self, wake: &OwnedFd) -> [bool; 3] {
         let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
         if let Some(inotify) = &self.inotify {
             fds.push(PollFd::from_borrowed_fd(inotify.as_fd(), PollFlags::IN));
@@ -228,12 +233,11 @@ impl Loop {
             Err(e) => {
                 tracing::error!(error = %e, "waiting for changes failed; stores are polled");
                 std::thread::sleep(POLL);
-                return Wake { events: true, ..Wake::default() };
+                return [false, true, false];
             }
         }
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
-        let mut next = || ready.next().unwrap_or_default();
-        Wake { called: next(), events: next(), mounts: next() }
+        [(); 3].map(|()| ready.next().unwrap_or_default())
     }
 
     fn polls(&self) -> bool {
@@ -387,7 +391,13 @@ impl Loop {
     /// The same; what could not be read is tried again after `wait`.
     fn settle_after(&mut self, n: usize, wait: Duration) {
         self.list_all(n);
-        self.plan_again(n, wait);
+        // What could not be read is told again, unless that is planned already.
+        let Some(watched) = self.targets.get_mut(n) else { return };
+        let failing = std::panic::AssertUnwindSafe(&watched.target.failing);
+        let failing = std::panic::catch_unwind(failing).unwrap_or_default();
+        let wait = wait.min(AGAIN[1]);
+        let planned = || watched.again.unwrap_or_else(|| (Instant::now() + wait, wait));
+        watched.again = failing.then(planned);
     }
 
     fn list_all(&mut self, n: usize) {
@@ -499,17 +509,6 @@ impl Loop {
             tracing::error!(folders = ?watched.listed.first(), "taking in a change panicked");
         }
     }
-
-    /// Plans to tell a target again that could not read something: after `wait`, unless that is
-    /// planned already.
-    fn plan_again(&mut self, n: usize, wait: Duration) {
-        let Some(watched) = self.targets.get_mut(n) else { return };
-        let failing = std::panic::AssertUnwindSafe(&watched.target.failing);
-        let failing = std::panic::catch_unwind(failing).unwrap_or_default();
-        let wait = wait.min(AGAIN[1]);
-        let planned = || watched.again.unwrap_or_else(|| (Instant::now() + wait, wait));
-        watched.again = failing.then(planned);
-    }
 }
 
 /// Notes what one event says; `gone` gets the descriptors of folders that are not there any more.
@@ -549,10 +548,6 @@ fn note(
 }
 
 impl Watched {
-    fn new(target: Target) -> Self {
-        Self { target, listed: Vec::new(), folders: HashMap::new(), polled: 0, again: None }
-    }
-
     fn dirs(&self) -> Vec<PathBuf> {
         let ask = std::panic::AssertUnwindSafe(&self.target.dirs);
         std::panic::catch_unwind(ask).unwrap_or_else(|_| self.listed.clone())
@@ -570,16 +565,6 @@ impl Watched {
         }
         any
     }
-}
-
-/// Why the thread woke, if not because something is due.
-#[derive(Default)]
-struct Wake {
-    /// To end, or to ask for the folders again.
-    called: bool,
-    events: bool,
-    /// Something was mounted or unmounted.
-    mounts: bool,
 }
 
 #[cfg(test)]

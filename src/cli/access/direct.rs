@@ -49,11 +49,6 @@ impl Access for Direct {
         self.mailbox.tree().write(path, text).map_err(|e| at(path, e))
     }
 
-    fn unread(&self) -> Result<Vec<String>, Failure> {
-        let listed = self.ls("inbox")?;
-        Ok(listed.into_iter().filter(|entry| !entry.is_dir).map(|entry| entry.name).collect())
-    }
-
     fn wait(&self, timeout: Duration) -> Result<Vec<String>, Failure> {
         Ok(self.mailbox.tree().wait(timeout))
     }
@@ -65,5 +60,5 @@ impl Access for Direct {
 
 /// A failure with the path it is about.
 fn at(path: &str, error: msgfs::view::Error) -> Failure {
-    Failure::At { path: one_line(path).into_owned(), error }
+    Failure::refused(format!("{}: {error}", one_line(path)))
 }

@@ -8,18 +8,17 @@ mod direct;
 mod mounted;
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use msgfs::config;
+use msgfs::config::{self, LockError};
 use msgfs::fuse::mountpoint::{self, MountState};
 use msgfs::mailbox::OpenError;
 use msgfs::view::Listed;
 
 use super::Global;
 use super::context::Context;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::output::{Section, Stdout};
 
 use direct::Direct;
@@ -52,13 +51,16 @@ pub(crate) trait Access {
 
     /// Names of the unread messages, oldest first, asked in such a way that a later
     /// [`Access::cat`] of them still counts as reading.
-    fn unread(&self) -> Result<Vec<String>, Failure>;
+    fn unread(&self) -> Result<Vec<String>, Failure> {
+        let listed = self.ls("inbox")?;
+        Ok(listed.into_iter().filter(|entry| !entry.is_dir).map(|entry| entry.name).collect())
+    }
 
     /// Waits until there is unread mail and returns its names; empty if none came in time.
     fn wait(&self, timeout: Duration) -> Result<Vec<String>, Failure>;
 
     /// Ends the access. What was read or sent is durable when this returns.
-    fn close(self: Box<Self>);
+    fn close(self: Box<Self>) {}
 }
 
 /// Does `work` with the tree of me.
@@ -91,7 +93,8 @@ fn open(global: &Global, purpose: Purpose) -> Result<Box<dyn Access>, Failure> {
     let context = Context::find(global)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(dir) = mount_of(&context) {
+        let holder = config::holder(&context.paths.state);
+        if let Some(dir) = holder.and_then(|holder| holder.mountpoint) {
             match mountpoint::state_of(&dir) {
                 Ok(MountState::Alive) => return Ok(Box::new(Mounted::new(dir, global, &context))),
                 // Starting, ending or out of our sight: to look, the mount is not needed.
@@ -103,16 +106,14 @@ fn open(global: &Global, purpose: Purpose) -> Result<Box<dyn Access>, Failure> {
             }
         }
         match Direct::open(global, purpose) {
-            Err(Failure::Open(OpenError::Held(_))) if Instant::now() < deadline => {
+            Err(Failure::Open(OpenError::Lock(LockError::Held(_))))
+                if Instant::now() < deadline =>
+            {
                 thread::sleep(PAUSE);
             }
             outcome => return outcome.map(|direct| Box::new(direct) as Box<dyn Access>),
         }
     }
-}
-
-fn mount_of(context: &Context) -> Option<PathBuf> {
-    config::holder(&context.paths.state).and_then(|holder| holder.mountpoint)
 }
 
 /// A path as typed (`/inbox/`, `./inbox`, `inbox`) in the form the tree uses: `inbox`, and the
@@ -123,9 +124,9 @@ fn mount_of(context: &Context) -> Option<PathBuf> {
 pub(crate) fn tree_path(typed: &str) -> Result<String, Failure> {
     let parts: Vec<&str> = typed.split('/').filter(|p| !p.is_empty() && *p != ".").collect();
     if parts.contains(&"..") || typed.contains('\0') {
-        return Err(Failure::refused(format!(
+        refuse!(
             "{typed}: paths start at the root of the mount and cannot leave it; try `msgfs ls`"
-        )));
+        );
     }
     Ok(parts.join("/"))
 }

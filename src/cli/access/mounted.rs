@@ -141,8 +141,6 @@ impl Access for Mounted {
             }
         }
     }
-
-    fn close(self: Box<Self>) {}
 }
 
 fn read_names(file: &Path) -> io::Result<Vec<String>> {

@@ -3,28 +3,23 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::identity::shown;
 use crate::model::verify::BadKey;
-use crate::model::{Fingerprint, Remedy, one_line};
+use crate::model::{Fingerprint, Remedy, one_line, shown_path};
 
 /// Why the keyring could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyringError {
-    /// The file is not a keyring.
+    /// The file is not a keyring: what is wrong with it.
     #[error(
-        "{}: not a usable keyring: {problem}; msgfs never replaces it: mend it, or move it away to \
+        "{}: not a usable keyring: {}; msgfs never replaces it: mend it, or move it away to \
          start with an empty one (every sender is then trusted on first use again): {}",
-        shown(path),
-        Remedy::MoveAway(path.clone())
+        shown_path(.0),
+        .1,
+        Remedy::MoveAway(.0.clone())
     )]
-    Corrupt {
-        /// The keyring.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Corrupt(PathBuf, String),
     /// The operating system refused.
-    #[error("{}: the keyring cannot be read or written: {source}", shown(path))]
+    #[error("{}: the keyring cannot be read or written: {source}", shown_path(path))]
     Io {
         /// The keyring.
         path: PathBuf,
@@ -34,40 +29,26 @@ pub enum KeyringError {
     /// The keyring was opened with [`Keyring::open_read_only`](super::Keyring::open_read_only).
     #[error(
         "{}: the keyring is open for reading only, so trust cannot be changed here",
-        shown(path)
+        shown_path(.0)
     )]
-    ReadOnly {
-        /// The keyring.
-        path: PathBuf,
-    },
-    /// There is no refused key to trust.
+    ReadOnly(PathBuf),
+    /// There is no refused key of this address to trust.
     #[error(
         "no key of {} was refused, so there is none to trust; give the key itself with `--key BASE64`, or see \
          `{}`",
-        one_line(address),
+        one_line(.0),
         Remedy::ListKeys
     )]
-    NothingRefused {
-        /// The address.
-        address: String,
-    },
-    /// The key can vouch for nobody.
-    #[error("key {fingerprint} cannot be trusted: {source}")]
-    BadKey {
-        /// The key's name.
-        fingerprint: Fingerprint,
-        /// The rule it breaks.
-        source: BadKey,
-    },
+    NothingRefused(String),
+    /// The key of this name can vouch for nobody: the rule it breaks.
+    #[error("key {0} cannot be trusted: {1}")]
+    BadKey(Fingerprint, #[source] BadKey),
     /// The keyring holds a different key of the same name.
     #[error(
-        "key {fingerprint} cannot be trusted: the keyring already holds a different key with this \
+        "key {0} cannot be trusted: the keyring already holds a different key with this \
          fingerprint; one of the two was made to look like the other"
     )]
-    Collision {
-        /// The name both keys have.
-        fingerprint: Fingerprint,
-    },
+    Collision(Fingerprint),
     /// Nobody has the empty address.
     #[error("an empty address cannot be trusted")]
     NoAddress,
