@@ -312,8 +312,8 @@ fn patiently<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::spool::tests::parcel;
     use super::*;
-    use crate::store::Prepared;
     use std::os::unix::fs::PermissionsExt;
 
     fn path(dir: &Path, name: &str, bytes: &[u8]) -> Source {
@@ -323,17 +323,6 @@ mod tests {
 
     fn none() -> std::iter::Empty<&'static Parcel> {
         std::iter::empty()
-    }
-
-    fn parcel(files: Vec<Attached>) -> Parcel {
-        let message = Prepared {
-            to: "bob".into(),
-            id: "1".into(),
-            thread: String::new(),
-            bytes: String::new(),
-            files,
-        };
-        Parcel { store: "s".into(), message }
     }
 
     fn folders_in(state: &Path) -> usize {
@@ -359,7 +348,8 @@ mod tests {
         assert_eq!(mode(&files[0].path), 0o600);
         assert_eq!(mode(files[0].path.parent().unwrap()), 0o700);
         copies.keep();
-        let parcel = parcel(files);
+        let mut parcel = parcel("s", "1", "");
+        parcel.message.files = files;
         // The next process keeps what a parcel names, and gives no number twice.
         let kept =
             Attachments::open(state.path(), Durability::None, [&parcel].into_iter()).unwrap();

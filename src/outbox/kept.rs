@@ -88,7 +88,7 @@ impl Shelf {
     }
 
     /// The place of what was written under this name for this target.
-    pub fn place(&self, name: &str, target: &Target) -> Option<&String> {
+    fn place(&self, name: &str, target: &Target) -> Option<&String> {
         let same = |k: &Kept| k.name == name && k.target == *target;
         self.drafts.iter().find(|(_, k)| same(k)).map(|(place, _)| place)
     }
@@ -171,10 +171,19 @@ impl Shelf {
         place::write_atomic(&self.path(place), &bytes, 0o600)
     }
 
-    pub fn remove(&mut self, name: &str) -> Option<Kept> {
-        let kept = self.drafts.remove(name)?;
-        let _ = std::fs::remove_file(self.path(name));
+    fn remove(&mut self, place: &str) -> Option<Kept> {
+        let kept = self.drafts.remove(place)?;
+        let _ = std::fs::remove_file(self.path(place));
         Some(kept)
+    }
+
+    /// Takes out the draft that has this name there. In `outbox/` the place counts: what was refused
+    /// in a thread lies there, too.
+    pub fn take(&mut self, name: &str, target: &Target) -> Option<Kept> {
+        match target {
+            Target::Outbox => self.remove(name),
+            _ => self.remove(&self.place(name, target)?.clone()),
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -193,22 +202,21 @@ fn without_unsaved(error: &str) -> &str {
 mod tests {
     use super::*;
 
+    fn kept(name: &str, target: Target, error: Option<&str>) -> Kept {
+        let error = error.map(str::to_owned);
+        let (text, time) = (b"hi\xff".to_vec().into(), Timestamp::from_secs(5));
+        Kept { name: name.into(), target, text, error, time }
+    }
+
     #[test]
     fn drafts_of_one_name_for_different_targets_do_not_meet() {
         let dir = tempfile::tempdir().unwrap();
         let mut shelf = Shelf::open(dir.path()).unwrap();
         let thread = |id: &str| Target::Thread { store: "samp".into(), id: id.into() };
-        let kept = |target, error: Option<&str>| Kept {
-            name: "new".into(),
-            target,
-            text: b"x".to_vec().into(),
-            error: error.map(str::to_owned),
-            time: Timestamp::from_secs(5),
-        };
-        shelf.keep(kept(Target::Outbox, Some("why")));
-        shelf.keep(kept(thread("a"), Some("why")));
-        shelf.keep(kept(thread("a"), Some("again")));
-        shelf.keep(Kept { name: ".new".into(), ..kept(thread("b"), None) });
+        shelf.keep(kept("new", Target::Outbox, Some("why")));
+        shelf.keep(kept("new", thread("a"), Some("why")));
+        shelf.keep(kept("new", thread("a"), Some("again")));
+        shelf.keep(kept(".new", thread("b"), None));
         let places: Vec<&String> = shelf.iter().map(|(p, _)| p).collect();
         assert_eq!(places, [".in-thread..new", "new", "new.2"]);
         assert_eq!(shelf.iter().filter(|(_, k)| k.is_shown()).count(), 2);
@@ -221,13 +229,7 @@ mod tests {
     #[test]
     fn drafts_outlive_the_process() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = Kept {
-            name: "bob".into(),
-            target: Target::Outbox,
-            text: b"hi\xff".to_vec().into(),
-            error: Some("why".into()),
-            time: Timestamp::from_secs(5),
-        };
+        let kept = kept("bob", Target::Outbox, Some("why"));
         let mut shelf = Shelf::open(dir.path()).unwrap();
         shelf.put("../bob", kept.clone());
         shelf.put("x", kept);
@@ -244,13 +246,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("drafts");
         let mut shelf = Shelf::open(&at).unwrap();
-        let kept = Kept {
-            name: "bob".into(),
-            target: Target::Outbox,
-            text: b"hi".to_vec().into(),
-            error: Some("why".into()),
-            time: Timestamp::from_secs(5),
-        };
+        let kept = kept("bob", Target::Outbox, Some("why"));
         std::fs::remove_dir(&at).unwrap();
         std::fs::write(&at, "in the way").unwrap();
         for _ in 0..2 {

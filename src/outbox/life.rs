@@ -292,12 +292,7 @@ impl Outbox {
         }
         let kept = {
             let mut shelf = self.shelf.lock();
-            // In `outbox/` the place counts: what was refused in a thread lies there, too.
-            let place = match target {
-                Target::Outbox => Some(from.to_owned()),
-                _ => shelf.place(from, target).cloned(),
-            };
-            let kept = place.and_then(|p| shelf.remove(&p)).ok_or(OutboxError::NotFound)?;
+            let kept = shelf.take(from, target).ok_or(OutboxError::NotFound)?;
             shelf.forget(to, target);
             Kept { name: to.to_owned(), target: target.clone(), error: None, ..kept }
         };
@@ -323,19 +318,16 @@ impl Outbox {
     /// Renames drafts that are open. What was spooled under the old name is spooled again under the
     /// new one, at the last close at the latest.
     fn rename_open(&self, from: &str, to: &str, target: &Target) -> bool {
-        let open: Vec<Arc<Mutex<Open>>> = self.open.lock().values().cloned().collect();
-        let mut renamed = false;
-        for d in open {
-            let mut d = d.lock();
-            if d.name != from || d.target != *target || d.unlinked || d.composed {
-                continue;
+        let renamed = self.look_at_open(|_, d| {
+            if !d.is(from, target) || d.unlinked || d.composed {
+                return None;
             }
             to.clone_into(&mut d.name);
             d.try_again();
-            self.unspool(&mut d);
-            renamed = true;
-        }
-        renamed
+            self.unspool(d);
+            Some(())
+        });
+        !renamed.is_empty()
     }
 
     /// Removes a draft from `outbox/` or a thread's folder, or the note beside one.
@@ -354,23 +346,9 @@ impl Outbox {
             shelf.put(draft, Kept { error: None, ..kept });
             return Ok(());
         }
-        let mut found = {
-            let mut shelf = self.shelf.lock();
-            let place = match target {
-                Target::Outbox => Some(name.to_owned()),
-                _ => shelf.place(name, target).cloned(),
-            };
-            place.and_then(|p| shelf.remove(&p)).is_some()
-        };
-        let open: Vec<Arc<Mutex<Open>>> = self.open.lock().values().cloned().collect();
-        for d in open {
-            let mut d = d.lock();
-            if d.name == name && d.target == *target {
-                d.unlinked = true;
-                found = true;
-            }
-        }
-        if found { Ok(()) } else { Err(OutboxError::NotFound) }
+        let kept = self.shelf.lock().take(name, target).is_some();
+        let open = self.look_at_open(|_, d| d.is(name, target).then(|| d.unlinked = true));
+        if kept || !open.is_empty() { Ok(()) } else { Err(OutboxError::NotFound) }
     }
 
     /// Forgets why a composing folder was refused; whether there was a note.

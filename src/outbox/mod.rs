@@ -43,7 +43,7 @@ pub use kept::Kept;
 pub use keys::Keys;
 pub use route::not_an_address;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -54,7 +54,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::index::Index;
 use crate::model::{Timestamp, UnknownRecipient};
-use crate::store::Durability;
+use crate::store::{Durability, Store};
 use attachments::Attachments;
 use draft::Headers;
 use kept::Shelf;
@@ -189,6 +189,11 @@ impl Open {
         }
     }
 
+    /// Whether it is written under this name in this place.
+    fn is(&self, name: &str, target: &Target) -> bool {
+        self.name == name && self.target == *target
+    }
+
     /// Notes a refusal and gives it on.
     fn refuse(&mut self, why: OutboxError) -> OutboxError {
         let why = Arc::new(why);
@@ -233,7 +238,7 @@ pub struct Outbox {
     attachments: Arc<Attachments>,
     sender: Sender,
     next: AtomicU64,
-    open: Mutex<HashMap<DraftId, Arc<Mutex<Open>>>>,
+    open: Mutex<BTreeMap<DraftId, Arc<Mutex<Open>>>>,
     shelf: Mutex<Shelf>,
     /// Ids promised to drafts that are not in the index yet, by store.
     reserved: Arc<Mutex<Reserved>>,
@@ -294,11 +299,11 @@ impl Outbox {
             attachments,
             sender,
             next: AtomicU64::new(1),
-            open: Mutex::new(HashMap::new()),
+            open: Mutex::default(),
             shelf: Mutex::at(Level::Shelf, shelf),
             reserved,
             last_refusal: Mutex::new(last_refusal),
-            notes: Mutex::new(BTreeMap::new()),
+            notes: Mutex::default(),
         };
         outbox.recover();
         for number in 0..outbox.index.stores().len() {
@@ -320,7 +325,7 @@ impl Outbox {
                 reserved.add(parcel, None);
             }
             drop(reserved);
-            self.sender.send_again(n, parcels);
+            self.sender.send(n, parcels, true);
         }
         self.settle(Duration::from_secs(10));
     }
@@ -369,6 +374,11 @@ impl Outbox {
         self.sender.stop();
         self.shelf.lock().save_rest();
     }
+}
+
+/// The store of this name, and its number.
+fn named<'a>(index: &'a Index, name: &str) -> Option<(usize, &'a Arc<dyn Store>)> {
+    index.stores().iter().enumerate().find(|(_, store)| store.name() == name)
 }
 
 /// The text of the note beside a refused draft.

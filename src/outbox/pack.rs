@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::address::{self, Answered};
-use super::attachments::{self, Copies, Source};
+use super::attachments::{self, NamedSize, Source};
 use super::reserved::{Keyed, Reserved};
 use super::route::{self, Route};
 use super::spool::Parcel;
@@ -93,7 +93,7 @@ impl Outbox {
     /// Hands what was spooled to the thread that sends.
     pub(super) fn send(&self, spooled: Option<Spooled>) {
         if let Some(Spooled::Waits(n, parcels)) = spooled {
-            self.sender.send(n, parcels);
+            self.sender.send(n, parcels, false);
         }
     }
 
@@ -110,7 +110,7 @@ impl Outbox {
             // A retry, whose files may be gone by now.
             return Ok(Vec::new());
         } else {
-            Some(self.copy(&sources, &routes)?)
+            Some(self.attachments.copy(&sources, &self.sizes(&sources, &routes)?)?)
         };
         draft.attached = copies.as_ref().map(|c| c.files.clone()).unwrap_or_default();
         let parts = routes.into_iter().map(|route| self.part(&draft, route, answered));
@@ -150,23 +150,19 @@ impl Outbox {
         self.index.stores().get(number).ok_or(OutboxError::NotFound)
     }
 
-    /// Copies what goes along, if every store takes it.
-    fn copy(&self, sources: &[Source], routes: &[Route]) -> Result<Copies, OutboxError> {
-        let sizes = attachments::sizes(sources)?;
+    /// Names and sizes of files that shall go along, if every store takes them.
+    fn sizes(&self, files: &[Source], routes: &[Route]) -> Result<Vec<NamedSize>, OutboxError> {
+        let sizes = attachments::sizes(files)?;
         for route in routes {
             self.store(route.store)?.carries(&sizes)?;
         }
-        self.attachments.copy(sources, &sizes)
+        Ok(sizes)
     }
 
     /// Refuses files that cannot go along, without copying any.
     pub(super) fn judge_files(&self, draft: &Draft, routes: &[Route]) -> Result<(), OutboxError> {
         let sources = sources(draft, &[]);
-        if sources.is_empty() {
-            return Ok(());
-        }
-        let sizes = attachments::sizes(&sources)?;
-        routes.iter().try_for_each(|route| Ok(self.store(route.store)?.carries(&sizes)?))
+        if sources.is_empty() { Ok(()) } else { self.sizes(&sources, routes).map(drop) }
     }
 
     /// What one store gets of the draft: its recipients, and what they know of the conversation.

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use crate::model::locks::{Condvar, Mutex};
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 
-use super::CLOSING;
 use super::attachments::Attachments;
 use super::busy::Busy;
 use super::reserved::Reserved;
 use super::spool::{Parcel, Spool};
+use super::{CLOSING, named};
 use crate::index::{Entry, Index};
 use crate::store::{Durability, StoreError};
 
@@ -89,18 +89,10 @@ impl Sender {
         Ok(Self { orders, under, thread: Mutex::new(Some(thread)) })
     }
 
-    pub fn send(&self, n: u64, parcels: Vec<Parcel>) {
-        self.order(Job { n, parcels, doubtful: false });
-    }
-
-    /// Sends what an earlier process had promised and may have sent.
-    pub fn send_again(&self, n: u64, parcels: Vec<Parcel>) {
-        self.order(Job { n, parcels, doubtful: true });
-    }
-
-    fn order(&self, job: Job) {
+    /// Sends what was promised; `doubtful`: by an earlier process, which may have sent it.
+    pub fn send(&self, n: u64, parcels: Vec<Parcel>, doubtful: bool) {
         self.under.0.lock().committing += 1;
-        if self.orders.send(Order::Send(job)).is_err() {
+        if self.orders.send(Order::Send(Job { n, parcels, doubtful })).is_err() {
             // Stopped: it stays in the spool for the next process.
             self.under.0.lock().committing -= 1;
         }
@@ -193,26 +185,6 @@ struct Failed {
     due: Instant,
 }
 
-/// What the thread does between two waits.
-#[derive(Default)]
-struct Round {
-    jobs: Vec<Job>,
-    deliver: BTreeSet<usize>,
-    stop: bool,
-}
-
-impl Round {
-    fn add(&mut self, order: Order) {
-        match order {
-            Order::Send(job) => self.jobs.push(job),
-            Order::Deliver(number) => {
-                self.deliver.insert(number);
-            }
-            Order::Stop => self.stop = true,
-        }
-    }
-}
-
 struct Worker {
     tools: Tools,
     under: Arc<(Mutex<Under>, Condvar)>,
@@ -229,28 +201,29 @@ impl Worker {
                 Some(due) => inbox.recv_deadline(due),
                 None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
-            let mut round = Round::default();
-            match first {
-                Ok(order) => round.add(order),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+            if matches!(first, Err(RecvTimeoutError::Disconnected)) {
+                return;
             }
-            inbox.try_iter().for_each(|order| round.add(order));
-            let fresh = round.jobs.len();
             let now = Instant::now();
-            let again: Vec<Job> = failed.extract_if(.., |f| f.due <= now).map(|f| f.job).collect();
-            round.jobs.splice(0..0, again);
-            round
-                .deliver
-                .extend(undelivered.iter().filter(|(_, due)| **due <= now).map(|(n, _)| *n));
+            let mut jobs: Vec<Job> =
+                failed.extract_if(.., |f| f.due <= now).map(|f| f.job).collect();
+            let due = undelivered.iter().filter(|(_, due)| **due <= now);
+            let mut deliver: BTreeSet<usize> = due.map(|(n, _)| *n).collect();
+            let (again, mut stop) = (jobs.len(), false);
+            for order in first.into_iter().chain(inbox.try_iter()) {
+                match order {
+                    Order::Send(job) => jobs.push(job),
+                    Order::Deliver(number) => drop(deliver.insert(number)),
+                    Order::Stop => stop = true,
+                }
+            }
+            let fresh = jobs.len() - again;
             // What is under way when this panics stays in the spool, for the next process.
-            let jobs = std::mem::take(&mut round.jobs);
-            let appended = catch_unwind(AssertUnwindSafe(|| self.append_all(jobs, &mut busy)));
-            match appended {
+            match catch_unwind(AssertUnwindSafe(|| self.append_all(jobs, &mut busy))) {
                 Ok((again, touched)) => {
                     failed.extend(again);
                     // What is derived from messages is behind now.
-                    round.deliver.extend(touched);
+                    deliver.extend(touched);
                 }
                 Err(_) => {
                     tracing::error!("sending panicked; the messages stay in the spool");
@@ -260,14 +233,14 @@ impl Worker {
             under.committing = under.committing.saturating_sub(fresh);
             drop(under);
             self.under.1.notify_all();
-            for number in round.deliver {
+            for number in deliver {
                 undelivered.remove(&number);
                 let done = catch_unwind(AssertUnwindSafe(|| self.deliver(number)));
                 if !done.unwrap_or(false) {
                     undelivered.insert(number, Instant::now() + RETRY);
                 }
             }
-            if round.stop {
+            if stop {
                 return;
             }
         }
@@ -380,10 +353,7 @@ impl Worker {
         touched: &mut BTreeSet<usize>,
         busy: &mut Busy,
     ) -> Result<(), Trouble> {
-        let stores = self.tools.index.stores();
-        let Some((number, store)) =
-            stores.iter().enumerate().find(|(_, s)| s.name() == parcel.store)
-        else {
+        let Some((number, store)) = named(&self.tools.index, &parcel.store) else {
             let text = format!("the store {:?} is not configured any more", parcel.store);
             return Err(Trouble::new(text, REFUSED));
         };
@@ -411,7 +381,7 @@ impl Worker {
 
     fn finish(&self, done: &[Job]) {
         for job in done {
-            let parcels = self.tools.spool.take(job.n);
+            let parcels = self.tools.spool.end(job.n);
             self.tools.attachments.release(&parcels);
             let mut reserved = self.tools.reserved.lock();
             for p in &parcels {
@@ -465,27 +435,17 @@ impl Trouble {
 
 impl From<StoreError> for Trouble {
     fn from(e: StoreError) -> Self {
-        let wait = match e {
-            StoreError::Io { .. }
-            | StoreError::Moved
-            | StoreError::NoKey(_)
-            | StoreError::Busy(_) => RETRY,
-            StoreError::Invalid(_)
-            | StoreError::Refused(_)
-            | StoreError::TooLarge(_)
-            | StoreError::NotPermitted(_)
-            | StoreError::Unreachable(_) => REFUSED,
-        };
-        Self::new(e.to_string(), wait)
+        use StoreError::{Busy, Io, Moved, NoKey};
+        let may_pass = matches!(e, Io { .. } | Moved | NoKey(_) | Busy(_));
+        Self::new(e.to_string(), if may_pass { RETRY } else { REFUSED })
     }
 }
 
 /// Whether a message of mine need not be appended: the index knows it, in a store where an append
 /// cannot be made again. Elsewhere the append itself finds out what is missing.
 pub(super) fn is_in_store(index: &Index, parcel: &Parcel) -> bool {
-    let stores = index.stores();
-    let found = stores.iter().enumerate().find(|(_, s)| s.name() == parcel.store);
-    let Some((number, store)) = found.filter(|(_, s)| !s.repeats()) else { return false };
+    let found = named(index, &parcel.store).filter(|(_, s)| !s.repeats());
+    let Some((number, store)) = found else { return false };
     let core = index.read();
     let found = core.find(number, store.me(), &parcel.message.id);
     found.and_then(|ix| core.entry(ix)).is_some_and(Entry::is_live)
