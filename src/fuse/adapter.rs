@@ -278,7 +278,6 @@ pub(super) fn open_flags(tree: &Tree, node: &Node, file: &OpenFile) -> FopenFlag
         (
             _,
             OpenFile::Draft { .. }
-            | OpenFile::Body { .. }
             | OpenFile::Compose { .. }
             | OpenFile::Text(_)
             | OpenFile::Ack { .. }

@@ -365,17 +365,11 @@ impl Tree {
     /// The newest of everything but drafts and texts. Asked with every `stat` of the mount point, so it is
     /// found once per change.
     fn newest_below_root(&self) -> Option<Timestamp> {
-        let generation = self.generation();
-        if let Some((at, time)) = *self.newest_seen.lock()
-            && at == generation
-        {
-            return time;
-        }
-        let folders = [Node::Archive, Node::Sent, Node::Threads, Node::Rejected, Node::Raw];
-        let times = folders.iter().filter_map(|n| self.newest(n));
-        let time = times.chain([self.status_time(), README_TIME]).max();
-        *self.newest_seen.lock() = Some((generation, time));
-        time
+        self.newest_seen.get((), self.generation(), || {
+            let folders = [Node::Archive, Node::Sent, Node::Threads, Node::Rejected, Node::Raw];
+            let times = folders.iter().filter_map(|n| self.newest(n));
+            times.chain([self.status_time(), README_TIME]).max()
+        })
     }
 
     /// The folder above a folder.

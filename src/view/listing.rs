@@ -124,12 +124,8 @@ impl Tree {
 
     /// The files of `rejected/` by name, as of the index's generation.
     pub(super) fn reject_names(&self) -> Arc<HashMap<String, u64>> {
-        let generation = self.generation();
-        let mut seen = self.rejects_seen.lock();
-        if seen.0 != generation {
-            *seen = (generation, Arc::new(name_rejects(&self.index.read())));
-        }
-        Arc::clone(&seen.1)
+        let make = || Arc::new(name_rejects(&self.index.read()));
+        self.rejects_seen.get((), self.generation(), make)
     }
 
     /// The folders of threads, or their transcripts: one without messages has none.

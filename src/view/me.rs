@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::file::OpenFile;
 use super::listing::Listing;
 use super::node::Node;
-use super::texts::{Here, Key, note};
+use super::texts::{Key, Missing, note};
 use super::{Access, Error, TextFile, Tree};
 use crate::model::{Timestamp, one_line};
 use crate::outbox::names;
@@ -79,13 +79,14 @@ impl Tree {
         folder: &'static str,
         name: &str,
     ) -> Result<(u64, Timestamp), Error> {
-        match self.texts.size(&(number, folder, name.to_owned())) {
+        let key = (number, folder, name.to_owned());
+        match self.texts.look(&key, |text| (text.bytes.len() as u64, text.time)) {
             Ok(size) => Ok(size),
-            Err(Here::Nothing) => {
+            Err(Missing::Away) => Err(Error::NotFound),
+            Err(Missing::Unknown) => {
                 let note = note(self.book(number)?, folder, name).ok_or(Error::NotFound)?;
                 Ok((note.size, note.modified))
             }
-            Err(_) => Err(Error::NotFound),
         }
     }
 
@@ -110,12 +111,12 @@ impl Tree {
     pub(super) fn open_text(&self, key: Key, access: &Access) -> Result<OpenFile, Error> {
         let book = self.book(key.0)?;
         if !access.write && !access.truncate {
-            let bytes = match self.texts.look(&key) {
-                Here::Text(bytes) => bytes,
-                Here::Away => return Err(Error::NotFound),
-                Here::Nothing => book.read(key.1, &key.2)?,
+            let bytes = match self.texts.look(&key, |text| text.bytes.clone()) {
+                Ok(bytes) => bytes,
+                Err(Missing::Away) => return Err(Error::NotFound),
+                Err(Missing::Unknown) => book.read(key.1, &key.2)?,
             };
-            return Ok(OpenFile::Bytes { bytes: bytes.into(), mark: None });
+            return Ok(OpenFile::bytes(bytes));
         }
         if self.settings.read_only {
             return Err(Error::ReadOnly);
@@ -148,20 +149,18 @@ impl Tree {
         let OpenFile::Text(file) = self.open_text(key.clone(), &access)? else {
             return Err(Error::NotFound);
         };
-        let done = self.cut_text(&file, len).and_then(|()| Ok(file.save(self.book(key.0)?)?));
-        self.release_text(&file);
-        done
+        let cut = self.cut_text(&file, len);
+        let saved = self.release_text(&file);
+        cut.and(saved)
     }
 
     pub(super) fn flush_text(&self, file: &TextFile) -> Result<(), Error> {
         Ok(file.flush(self.book(file.key().0)?)?)
     }
 
-    pub(super) fn release_text(&self, file: &TextFile) {
-        let Ok(book) = self.book(file.key().0) else { return };
-        if let Err(e) = self.texts.release(file, book) {
-            self.log_text(&file.key(), &e);
-        }
+    pub(super) fn release_text(&self, file: &TextFile) -> Result<(), Error> {
+        let saved = self.texts.release(file, self.book(file.key().0)?);
+        Ok(saved.inspect_err(|e| self.log_text(&file.key(), e))?)
     }
 
     /// `rm`: what is only here goes; what a store keeps stays.

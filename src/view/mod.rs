@@ -10,6 +10,7 @@
 
 mod attr;
 mod beside;
+mod dated;
 mod error;
 mod file;
 mod firsts;
@@ -62,6 +63,7 @@ use crate::model::{
 };
 use crate::outbox::Outbox;
 use crate::store::{Record, Store};
+use dated::Dated;
 use reader::Listers;
 use rendered::Rendered;
 
@@ -69,6 +71,8 @@ use rendered::Rendered;
 const RENDERED_MAX: usize = 64 << 10;
 /// Threads whose order or transcript is kept.
 const THREADS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
+/// What there is once.
+const ONE: NonZeroUsize = NonZeroUsize::MIN;
 /// Nodes that are known by the hash of their path. The kernel looks a forgotten one up again by its name.
 const PATHS: usize = 65_536;
 /// How long a reader of `sent/` waits for what was just written.
@@ -104,9 +108,6 @@ struct AtStart {
     threads: usize,
 }
 
-/// Messages of a thread in listing order, as of a generation of the index.
-type ThreadOrder = (u64, Arc<Vec<MsgIx>>);
-
 /// The tree of one mount.
 pub struct Tree {
     index: Arc<Index>,
@@ -123,13 +124,14 @@ pub struct Tree {
     rewritten: Mutex<HashSet<(Place, MsgIx)>>,
     parts: parts::Seen,
     raw: raw::Seen,
-    orders: Mutex<LruCache<ThreadIx, ThreadOrder>>,
-    transcripts: Mutex<LruCache<ThreadIx, (u64, Arc<transcript::Plan>)>>,
-    every: Mutex<ThreadOrder>,
-    /// Time of the newest entry, as of a generation of the index.
-    newest_seen: Mutex<Option<(u64, Option<Timestamp>)>>,
-    /// The files of `rejected/`, as of a generation of the index.
-    rejects_seen: Mutex<(u64, Arc<HashMap<String, u64>>)>,
+    /// Messages of threads in listing order.
+    orders: Dated<ThreadIx, Arc<Vec<MsgIx>>>,
+    transcripts: Dated<ThreadIx, Arc<transcript::Plan>>,
+    every: Dated<(), Arc<Vec<MsgIx>>>,
+    /// Time of the newest entry.
+    newest_seen: Dated<(), Option<Timestamp>>,
+    /// The files of `rejected/`.
+    rejects_seen: Dated<(), Arc<HashMap<String, u64>>>,
     /// Nodes whose inode number is the hash of a path.
     paths: Mutex<LruCache<u64, Node>>,
     listers: Mutex<Listers>,
@@ -160,18 +162,18 @@ impl Tree {
             at_start,
             firsts: firsts::Firsts::open(settings.firsts.clone(), settings.read_only),
             long_ids: Mutex::default(),
-            twins: twins::Seen::default(),
+            twins: Dated::new(twins::GROUPS),
             settings,
             rendered: Mutex::default(),
             large: Mutex::new(None),
             rewritten: Mutex::default(),
-            parts: parts::Seen::default(),
+            parts: Dated::fresh_for(parts::MESSAGES, parts::FRESH),
             raw: raw::Seen::default(),
-            orders: Mutex::new(LruCache::new(THREADS)),
-            transcripts: Mutex::new(LruCache::new(THREADS)),
-            every: Mutex::new((u64::MAX, Arc::new(Vec::new()))),
-            newest_seen: Mutex::new(None),
-            rejects_seen: Mutex::at(Level::Shown, (u64::MAX, Arc::default())),
+            orders: Dated::new(THREADS),
+            transcripts: Dated::new(THREADS),
+            every: Dated::new(ONE),
+            newest_seen: Dated::new(ONE),
+            rejects_seen: Dated::new(ONE),
             // Not with room for all of them at once.
             paths: Mutex::new(LruCache::unbounded()),
             listers: Mutex::new(Listers::default()),
@@ -244,26 +246,17 @@ impl Tree {
     }
 
     fn thread_messages(&self, core: &Core, thread: ThreadIx) -> Arc<Vec<MsgIx>> {
-        let generation = core.generation();
-        if let Some((at, order)) = self.orders.lock().get(&thread)
-            && *at == generation
-        {
-            return Arc::clone(order);
-        }
-        let order = Arc::new(core.thread_messages(thread));
-        self.orders.lock().put(thread, (generation, Arc::clone(&order)));
-        order
+        let make = || Arc::new(core.thread_messages(thread));
+        self.orders.get(thread, core.generation(), make)
     }
 
     /// All messages in listing order, for `scope = "all"`.
     fn every_message(&self, core: &Core) -> Arc<Vec<MsgIx>> {
-        let mut cached = self.every.lock();
-        if cached.0 != core.generation() {
+        self.every.get((), core.generation(), || {
             let mut all: Vec<MsgIx> = core.all().collect();
             all.sort_by(|a, b| core.order(*a, *b));
-            *cached = (core.generation(), Arc::new(all));
-        }
-        Arc::clone(&cached.1)
+            Arc::new(all)
+        })
     }
 
     /// The message as a file.

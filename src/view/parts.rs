@@ -3,11 +3,9 @@
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::model::locks::Mutex;
-use lru::LruCache;
-
+use super::dated::Dated;
 use super::file::OpenFile;
 use super::listing::Listing;
 use super::node::{Node, Place};
@@ -17,47 +15,15 @@ use crate::model::{Attachment, Timestamp};
 use crate::store::Part;
 
 /// Messages whose files are remembered.
-const MESSAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+pub(super) const MESSAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 /// For how long: as long as the kernel keeps what it was told of them. A copy or `ls -l` of a folder
 /// then reads the message once, and a file that changed in the store is seen soon.
-const FRESH: Duration = Duration::from_secs(1);
+pub(super) const FRESH: Duration = Duration::from_secs(1);
 /// The longest file name there can be.
 const MAX_NAME: usize = 255;
 
 /// The files of messages read a moment ago.
-#[derive(Debug)]
-pub(super) struct Seen(Mutex<LruCache<MsgIx, SeenParts>>);
-
-#[derive(Debug)]
-struct SeenParts {
-    at: Instant,
-    generation: u64,
-    list: Arc<[Attachment]>,
-}
-
-impl Default for Seen {
-    fn default() -> Self {
-        Self(Mutex::new(LruCache::new(MESSAGES)))
-    }
-}
-
-impl Seen {
-    fn get(&self, ix: MsgIx, generation: u64) -> Option<Arc<[Attachment]>> {
-        let mut seen = self.0.lock();
-        let fresh = |s: &&SeenParts| s.generation == generation && s.at.elapsed() < FRESH;
-        seen.get(&ix).filter(fresh).map(|s| Arc::clone(&s.list))
-    }
-
-    fn put(&self, ix: MsgIx, generation: u64, list: &Arc<[Attachment]>) {
-        let list = Arc::clone(list);
-        self.0.lock().put(ix, SeenParts { at: Instant::now(), generation, list });
-    }
-
-    /// Forgets what was read of a message.
-    pub fn forget(&self, ix: MsgIx) {
-        self.0.lock().pop(&ix);
-    }
-}
+pub(super) type Seen = Dated<MsgIx, Arc<[Attachment]>>;
 
 /// Those that are shown: not withheld, each name one path component, and once. Stores see to that;
 /// a mistake there must not become a strange tree here.
@@ -80,13 +46,10 @@ impl Tree {
             let entry = core.entry(ix).filter(|e| e.is_live() && e.has_parts());
             (*entry.ok_or(Error::NotFound)?, core.generation())
         };
-        if let Some(list) = self.parts.get(ix, generation) {
-            return Ok(list);
-        }
-        let record = self.record(ix, &entry)?;
-        let list = shown(record.message.attachments.into_iter().chain(record.parts).collect());
-        self.parts.put(ix, generation, &list);
-        Ok(list)
+        self.parts.try_get(ix, generation, || {
+            let record = self.record(ix, &entry)?;
+            Ok(shown(record.message.attachments.into_iter().chain(record.parts).collect()))
+        })
     }
 
     /// One of them.
@@ -118,12 +81,12 @@ impl Tree {
             }
             Part::Bytes(bytes) => {
                 let len = bytes.len() as u64;
-                (OpenFile::Bytes { bytes, mark: None }, len)
+                (OpenFile::bytes(bytes), len)
             }
         };
         if len != listed.size {
             // It changed in the store: the next look has to read the message again.
-            self.parts.forget(ix);
+            self.parts.forget(&ix);
         }
         Ok(file)
     }

@@ -104,11 +104,7 @@ impl Tree {
         let done = self.write_file(&file, 0, text).and_then(|()| self.flush(&file, 0));
         self.release(&file);
         done?;
-        self.finish(&file)
-    }
-
-    fn finish(&self, file: &OpenFile) -> Result<(), Error> {
-        if matches!(file, OpenFile::Draft { .. } | OpenFile::Body { .. }) {
+        if matches!(file, OpenFile::Draft { .. }) {
             self.outbox()?.settle(SENT);
         }
         Ok(())

@@ -68,7 +68,7 @@ impl Tree {
             }
         }
         for ix in &all {
-            self.parts.forget(*ix);
+            self.parts.forget(ix);
         }
         self.large.lock().take_if(|(ix, ..)| all.contains(ix));
         let mut open_anew = self.rewritten.lock();

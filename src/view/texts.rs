@@ -33,9 +33,9 @@ pub(super) type Key = (usize, &'static str, String);
 
 /// One text in the making.
 #[derive(Debug)]
-struct Text {
+pub(super) struct Text {
     key: Key,
-    bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// What the store had when this text began to be written, unless that shall be replaced.
     base: Option<Vec<u8>>,
     /// `bytes` is what was asked for, no longer what it was made with.
@@ -48,7 +48,7 @@ struct Text {
     too_long: Option<String>,
     /// Removed while open: closing it saves nothing.
     gone: bool,
-    time: Timestamp,
+    pub time: Timestamp,
 }
 
 /// A text opened for writing.
@@ -92,15 +92,13 @@ struct Table {
 #[derive(Debug, Default)]
 pub(super) struct Texts(Mutex<Table>);
 
-/// What there is under a name here, whatever the store has.
+/// Why there is no text under a name here.
 #[derive(Debug)]
-pub(super) enum Here {
-    /// This text.
-    Text(Vec<u8>),
-    /// Nothing, though the store has one.
+pub(super) enum Missing {
+    /// It was moved away, though the store has one.
     Away,
     /// Nothing is known: ask the store.
-    Nothing,
+    Unknown,
 }
 
 impl Text {
@@ -190,30 +188,6 @@ impl Text {
             self.time = note.modified;
         }
     }
-
-    fn put(&mut self, at: Option<u64>, data: &[u8], limit: u64) -> Result<(), StoreError> {
-        if !write_at(&mut self.bytes, at, data, limit) {
-            let why = too_long(limit);
-            self.too_long = Some(why.to_string());
-            return Err(why);
-        }
-        self.written = true;
-        self.time = Timestamp::now();
-        Ok(())
-    }
-
-    fn cut(&mut self, len: u64, limit: u64) -> Result<(), StoreError> {
-        if len > limit {
-            return Err(too_long(limit));
-        }
-        self.too_long = None;
-        if self.bytes.len() as u64 != len {
-            self.bytes.resize(len as usize, 0);
-            self.cut = true;
-            self.time = Timestamp::now();
-        }
-        Ok(())
-    }
 }
 
 fn too_long(limit: u64) -> StoreError {
@@ -237,11 +211,29 @@ impl TextFile {
 
     /// Writes at `offset`, or at the end; it can have `limit` bytes.
     pub(super) fn write(&self, offset: u64, data: &[u8], limit: u64) -> Result<(), StoreError> {
-        self.text.lock().put((!self.append).then_some(offset), data, limit)
+        let text = &mut *self.text.lock();
+        if !write_at(&mut text.bytes, (!self.append).then_some(offset), data, limit) {
+            let why = too_long(limit);
+            text.too_long = Some(why.to_string());
+            return Err(why);
+        }
+        text.written = true;
+        text.time = Timestamp::now();
+        Ok(())
     }
 
     pub(super) fn set_len(&self, len: u64, limit: u64) -> Result<(), StoreError> {
-        self.text.lock().cut(len, limit)
+        if len > limit {
+            return Err(too_long(limit));
+        }
+        let mut text = self.text.lock();
+        text.too_long = None;
+        if text.bytes.len() as u64 != len {
+            text.bytes.resize(len as usize, 0);
+            text.cut = true;
+            text.time = Timestamp::now();
+        }
+        Ok(())
     }
 
     /// Which text it is now: it may have been renamed.
@@ -253,11 +245,6 @@ impl TextFile {
     pub(super) fn flush(&self, book: &dyn Notebook) -> Result<(), StoreError> {
         let mut text = self.text.lock();
         if text.written { text.save(book) } else { Ok(()) }
-    }
-
-    /// Saves whatever is new.
-    pub(super) fn save(&self, book: &dyn Notebook) -> Result<(), StoreError> {
-        self.text.lock().save(book)
     }
 }
 
@@ -351,30 +338,19 @@ impl Texts {
         table.slots.insert(key, Slot { text: Arc::new(Mutex::at(Level::File, kept)), handles: 0 });
     }
 
-    /// What there is here under a name.
-    pub fn look(&self, key: &Key) -> Here {
-        match self.slot(key) {
-            Ok(text) => {
-                let text = text.lock();
-                if text.is_at(key) { Here::Text(text.bytes.clone()) } else { Here::Nothing }
-            }
-            Err(here) => here,
-        }
-    }
-
-    /// Its length and time.
-    pub fn size(&self, key: &Key) -> Result<(u64, Timestamp), Here> {
+    /// What `look` finds in the text that is here under a name.
+    pub fn look<T>(&self, key: &Key, look: impl FnOnce(&Text) -> T) -> Result<T, Missing> {
         let text = self.slot(key)?;
         let text = text.lock();
-        if text.is_at(key) { Ok((text.bytes.len() as u64, text.time)) } else { Err(Here::Nothing) }
+        if text.is_at(key) { Ok(look(&text)) } else { Err(Missing::Unknown) }
     }
 
-    fn slot(&self, key: &Key) -> Result<Arc<Mutex<Text>>, Here> {
+    fn slot(&self, key: &Key) -> Result<Arc<Mutex<Text>>, Missing> {
         let table = self.0.lock();
         match table.slots.get(key) {
             Some(slot) => Ok(Arc::clone(&slot.text)),
-            None if table.away.contains_key(key) => Err(Here::Away),
-            None => Err(Here::Nothing),
+            None if table.away.contains_key(key) => Err(Missing::Away),
+            None => Err(Missing::Unknown),
         }
     }
 

@@ -82,15 +82,8 @@ fn indented(text: &[u8]) -> Cow<'_, [u8]> {
 impl Tree {
     /// The plan of a thread's transcript as it is now.
     pub(super) fn transcript(&self, thread: ThreadIx) -> Result<Arc<Plan>, Error> {
-        let generation = self.generation();
-        if let Some((at, plan)) = self.transcripts.lock().get(&thread)
-            && *at == generation
-        {
-            return Ok(Arc::clone(plan));
-        }
-        let plan = Arc::new(self.plan(thread)?);
-        self.transcripts.lock().put(thread, (generation, Arc::clone(&plan)));
-        Ok(plan)
+        let make = || self.plan(thread).map(Arc::new);
+        self.transcripts.try_get(thread, self.generation(), make)
     }
 
     /// The plan for a read up to `end`: the one of the open file, or a newer one if it only adds to

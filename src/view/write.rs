@@ -55,7 +55,7 @@ impl Tree {
                 Node::ThreadDraft(thread, name) => outbox.text(name, &self.thread_target(*thread)?),
                 _ => return Err(Error::not_permitted("this file can only be written")),
             };
-            return Ok(OpenFile::Bytes { bytes: text.ok_or(Error::NotFound)?, mark: None });
+            return Ok(OpenFile::bytes(text.ok_or(Error::NotFound)?));
         }
         let id = match node {
             Node::Draft(name) if outbox.find(name).is_some_and(|l| l.is_note) => {
@@ -78,6 +78,7 @@ impl Tree {
             writers: Writers::new(access.opener),
             append: access.append,
             readable: !matches!(node, Node::Reply(..)),
+            folder: None,
         })
     }
 
@@ -145,7 +146,7 @@ impl Tree {
     /// What is already certain to be refused.
     pub fn write_file(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<(), Error> {
         match file {
-            OpenFile::Draft { id, append, .. } | OpenFile::Body { id, append, .. } => {
+            OpenFile::Draft { id, append, .. } => {
                 let at = (!append).then_some(offset);
                 Ok(self.outbox()?.write(*id, at, data)?)
             }
@@ -168,9 +169,7 @@ impl Tree {
     /// [`Error::NotPermitted`] for everything else.
     pub fn set_len(&self, node: &Node, file: Option<&OpenFile>, len: u64) -> Result<(), Error> {
         match (file, node) {
-            (Some(OpenFile::Draft { id, .. } | OpenFile::Body { id, .. }), _) => {
-                Ok(self.outbox()?.truncate(*id, len)?)
-            }
+            (Some(OpenFile::Draft { id, .. }), _) => Ok(self.outbox()?.truncate(*id, len)?),
             (Some(OpenFile::Compose { text, .. }), _) => {
                 let limit = self.outbox()?.max_message();
                 if len > limit {
@@ -357,7 +356,7 @@ impl Tree {
             .write(id, None, &text)
             .and_then(|()| outbox.attach(id, self.attachments(folder)))
             .and_then(|()| outbox.flush(id, true));
-        self.release_body(id, folder);
+        self.release_draft(id, Some(folder));
         Ok(done?)
     }
 
@@ -410,8 +409,9 @@ impl Tree {
             let kept = files.get(BODY).map(|(text, _)| text.clone()).unwrap_or_default();
             let kept = if access.truncate { Vec::new() } else { kept };
             let id = self.outbox()?.compose(folder, kept);
-            let (folder, writers) = (folder.to_owned(), Writers::new(access.opener));
-            return Ok(OpenFile::Body { id, writers, folder, append: access.append });
+            let (folder, writers) = (Some(folder.to_owned()), Writers::new(access.opener));
+            let append = access.append;
+            return Ok(OpenFile::Draft { id, writers, append, readable: true, folder });
         }
         let entry = files.entry(name.to_owned()).or_insert_with(|| (Vec::new(), Timestamp::now()));
         let text = if access.truncate { Vec::new() } else { entry.0.clone() };
@@ -440,11 +440,12 @@ impl Tree {
         files.map(|(name, (text, _))| (name.clone(), text.clone())).collect()
     }
 
-    /// The text of a composing folder was closed: what was sent goes, what was refused stays.
-    pub(super) fn release_body(&self, id: DraftId, folder: &str) {
+    /// A draft was closed. Of a composing folder, what was sent goes, and what was refused stays.
+    pub(super) fn release_draft(&self, id: DraftId, folder: Option<&str>) {
         let Ok(outbox) = self.outbox() else { return };
-        let text = outbox.open_text(id).unwrap_or_default();
+        let text = folder.and_then(|_| outbox.open_text(id)).unwrap_or_default();
         let sent = outbox.release(id);
+        let Some(folder) = folder else { return };
         let mut composing = self.composing.lock();
         if sent {
             composing.remove(folder);
@@ -470,9 +471,7 @@ impl Tree {
     /// Length of an open draft, for `fstat` while it is written.
     pub fn open_len(&self, file: &OpenFile) -> Option<u64> {
         match file {
-            OpenFile::Draft { id, .. } | OpenFile::Body { id, .. } => {
-                self.outbox.as_ref()?.open_len(*id)
-            }
+            OpenFile::Draft { id, .. } => self.outbox.as_ref()?.open_len(*id),
             OpenFile::Compose { text, .. } => Some(text.lock().len() as u64),
             OpenFile::Text(file) => Some(file.len()),
             _ => None,
