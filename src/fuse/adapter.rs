@@ -136,10 +136,6 @@ impl Adapter {
         }
     }
 
-    pub fn entry(&self, node: &Node) -> Result<Attr, Error> {
-        self.tree.attr(node)
-    }
-
     /// What a name in a folder leads to.
     pub fn find(&self, who: u32, parent: INodeNo, name: &OsStr) -> Result<Attr, Error> {
         let (parent, name) = (self.node(parent)?, text(name)?);
@@ -148,17 +144,16 @@ impl Adapter {
         {
             // Again: somebody may have read it meanwhile.
             self.tree.make_unread(&from);
-            return Ok(Attr { caching: Caching::Volatile, ..self.entry(&from)? });
+            return Ok(Attr { caching: Caching::Volatile, ..self.tree.attr(&from)? });
         }
-        let found = self.tree.lookup(&parent, name).and_then(|node| self.entry(&node));
+        let found = self.tree.lookup(&parent, name).and_then(|node| self.tree.attr(&node));
         let writer = || thread_group(who).unwrap_or(0);
-        match found {
-            Err(Error::NotFound) => match self.in_place.find(writer, &parent, name) {
-                Some(draft) => self.attr_of(&draft, None),
-                None => found,
-            },
-            found => found,
+        if matches!(found, Err(Error::NotFound))
+            && let Some(draft) = self.in_place.find(writer, &parent, name)
+        {
+            return self.attr_of(&draft, None);
         }
+        found
     }
 
     /// `rename`: what only makes a message unread again moves no name.
@@ -175,7 +170,7 @@ impl Adapter {
         if moving && !replace {
             // The name may be there by the time the kernel asks again, and that would be EEXIST.
             // Programs then look for themselves and rename plainly.
-            return Err(std::io::Error::from_raw_os_error(libc::EINVAL).into());
+            return Err(Error::os(libc::EINVAL));
         }
         let known = moving && self.tree.lookup(&to, new_name).is_ok();
         self.tree.rename(&from, name, &to, new_name, replace)?;
@@ -201,33 +196,38 @@ impl Adapter {
         }
     }
 
+    /// A file was opened: its handle, and how the kernel shall treat it.
+    pub fn opened(&self, node: &Node, file: OpenFile, access: &Access) -> (FileHandle, FopenFlags) {
+        self.in_place.opened(access.opener, node);
+        let how = open_flags(&self.tree, node, &file);
+        (self.files.add(file), how)
+    }
+
     /// Hands the entries of a folder from `offset` on to `add`, each with the offset of the next, until
     /// that says the reply is full. Who lists `inbox/` is noted at the beginning of a listing.
     pub fn list(
         &self,
         req: &Request,
-        dir: &OpenDir,
+        handle: FileHandle,
         offset: u64,
         mut add: impl FnMut(u64, &str, &Node) -> bool,
-    ) {
+    ) -> Result<(), Error> {
+        let dir = self.dirs.get(handle).ok_or(Error::NotFound)?;
         if dir.node == Node::Inbox && offset == 0 {
             self.tree.listed_inbox(Process::of(req.pid()));
         }
         for number in offset..dir.listing.len() as u64 + 2 {
-            let Some((name, node)) = self.dir_entry(dir, number) else { continue };
+            let entry = match number {
+                0 => Some((".".to_owned(), dir.node.clone())),
+                1 => Some(("..".to_owned(), self.tree.parent(&dir.node))),
+                n => self.tree.item(&dir.listing, n as usize - 2),
+            };
+            let Some((name, node)) = entry else { continue };
             if add(number + 1, &name, &node) {
-                return;
+                break;
             }
         }
-    }
-
-    /// Entry `number` of a listing, `.` and `..` first.
-    fn dir_entry(&self, dir: &OpenDir, number: u64) -> Option<(String, Node)> {
-        match number {
-            0 => Some((".".to_owned(), dir.node.clone())),
-            1 => Some(("..".to_owned(), self.tree.parent(&dir.node))),
-            n => self.tree.item(&dir.listing, usize::try_from(n - 2).ok()?),
-        }
+        Ok(())
     }
 }
 
@@ -254,7 +254,7 @@ pub(super) fn ttls(attr: &Attr) -> (Duration, Duration) {
 /// A name as the tree has it.
 pub(super) fn text(name: &OsStr) -> Result<&str, Error> {
     if name.len() > NAME_MAX {
-        return Err(std::io::Error::from_raw_os_error(libc::ENAMETOOLONG).into());
+        return Err(Error::os(libc::ENAMETOOLONG));
     }
     name.to_str().ok_or(Error::NotFound)
 }

@@ -48,7 +48,7 @@ impl Waiters {
 
     /// Answers a read as soon as there is something to say.
     pub fn park(&self, read: Parked) {
-        let until = Instant::now() + self.tree.wait_timeout();
+        let until = Instant::now() + self.tree.settings().wait_timeout;
         match self.queue.send((read, until)) {
             Ok(()) => self.tree.index().wake(),
             Err(e) => e.into_inner().0.reply.error(Errno::EIO),

@@ -130,8 +130,7 @@ impl Tree {
 
     /// The text of `.warning`, and its time: that of the message.
     pub(super) fn warning(&self, ix: MsgIx) -> Result<(String, Timestamp), Error> {
-        let entry = self.index.read().entry(ix).copied().filter(Entry::is_live);
-        let entry = entry.ok_or(Error::NotFound)?;
+        let entry = self.live(ix)?;
         let note = self.record(ix, &entry)?.note.ok_or(Error::NotFound)?;
         Ok((format!("{}\n", safe_text(note.trim_end_matches('\n'))), entry.time()))
     }

@@ -48,6 +48,11 @@ impl Error {
         Self::NotPermitted(why.to_owned())
     }
 
+    /// What the system would say.
+    pub(crate) fn os(errno: i32) -> Self {
+        std::io::Error::from_raw_os_error(errno).into()
+    }
+
     /// The errno that the kernel passes on. Exhaustive on purpose: a new meaning has to be placed
     /// here.
     pub fn errno(&self) -> i32 {

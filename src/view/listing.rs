@@ -86,13 +86,10 @@ impl Tree {
             Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.list_texts(node),
             Node::Outbox => Ok(Listing::named(self.outbox_entries())),
             Node::Compose(name) => Ok(Listing::named(self.compose_entries(name)?)),
-            Node::Raw => Ok(Listing::named(
-                self.index
-                    .stores()
-                    .iter()
-                    .enumerate()
-                    .map(|(n, s)| (s.name().to_owned(), Node::RawDir(n, String::new()))),
-            )),
+            Node::Raw => {
+                let named = |n| (self.store_name(n).to_owned(), Node::RawDir(n, String::new()));
+                Ok(Listing::named((0..self.index.stores().len()).map(named)))
+            }
             Node::RawDir(number, folder) => self.list_raw(*number, folder),
             Node::Rejected => Ok(self.list_rejected()),
             Node::Archive | Node::Sent => Ok(self.list_days(node)),
@@ -189,28 +186,24 @@ impl Tree {
 
     /// Name and node of an entry.
     pub fn item(&self, listing: &Listing, number: usize) -> Option<(String, Node)> {
-        match listing.items.get(number)? {
-            Item::Named(name, node) => Some((name.clone(), node.clone())),
-            Item::Message(ix, level) => {
-                let core = self.index.read();
-                let stem = names::message_stem(&core, core.entry(*ix)?, *level);
-                Some((format!("{stem}.txt"), Node::Message(listing.place, *ix)))
-            }
-            Item::Parts(ix, level) => {
-                let core = self.index.read();
-                let stem = names::message_stem(&core, core.entry(*ix)?, *level);
-                Some((format!("{stem}.d"), Node::Parts(listing.place, *ix)))
-            }
-            Item::Warning(ix, level) => {
-                let core = self.index.read();
-                let stem = names::message_stem(&core, core.entry(*ix)?, *level);
-                Some((format!("{stem}.warning"), Node::Warning(*ix)))
-            }
-            Item::Thread(t) => Some((self.thread_folder(*t)?, Node::Thread(*t))),
-            Item::Transcript(t) => {
-                Some((format!("{}.txt", self.thread_folder(*t)?), Node::Transcript(*t)))
-            }
-        }
+        let beside = |ix: MsgIx, level: Level, ending: &str| {
+            let core = self.index.read();
+            Some(names::message_stem(&core, core.entry(ix)?, level) + ending)
+        };
+        let place = listing.place;
+        Some(match listing.items.get(number)?.clone() {
+            Item::Named(name, node) => (name, node),
+            Item::Message(ix, level) => (beside(ix, level, ".txt")?, Node::Message(place, ix)),
+            Item::Parts(ix, level) => (beside(ix, level, ".d")?, Node::Parts(place, ix)),
+            Item::Warning(ix, level) => (beside(ix, level, ".warning")?, Node::Warning(ix)),
+            Item::Thread(t) => (self.thread_folder(t)?, Node::Thread(t)),
+            Item::Transcript(t) => (self.thread_folder(t)? + ".txt", Node::Transcript(t)),
+        })
+    }
+
+    /// All of them that are still there.
+    pub(super) fn items(&self, listing: &Listing) -> impl Iterator<Item = (String, Node)> {
+        (0..listing.len()).filter_map(|number| self.item(listing, number))
     }
 
     /// Unread messages and the names they have in `inbox/`, oldest first, at most `limit`.
@@ -219,11 +212,11 @@ impl Tree {
             let core = self.index.read();
             self.list_messages(&core, Place::Inbox, core.inbox().take(limit))
         };
-        let file = |number| match self.item(&listing, number)? {
-            (name, Node::Message(_, ix)) => Some((ix, name)),
+        let file = |(name, node)| match node {
+            Node::Message(_, ix) => Some((ix, name)),
             _ => None,
         };
-        (0..listing.len()).filter_map(file).collect()
+        self.items(&listing).filter_map(file).collect()
     }
 
     /// The message of a file name (without `.txt`) in a folder.

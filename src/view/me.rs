@@ -49,10 +49,10 @@ impl Tree {
             _ => match self.keepers().collect::<Vec<_>>()[..] {
                 [] => Err(Error::NotFound),
                 [only] => folders(only),
-                ref all => Ok(Listing::named(all.iter().filter_map(|number| {
-                    let store = self.index.stores().get(*number)?;
-                    Some((store.name().to_owned(), Node::MeStore(*number)))
-                }))),
+                ref all => {
+                    let named = |n: &usize| (self.store_name(*n).to_owned(), Node::MeStore(*n));
+                    Ok(Listing::named(all.iter().map(named)))
+                }
             },
         }
     }
@@ -68,23 +68,13 @@ impl Tree {
         Ok(names)
     }
 
-    pub(super) fn has_text(&self, number: usize, folder: &'static str, name: &str) -> bool {
-        self.text_size(number, folder, name).is_ok()
-    }
-
     /// Length and time of a text.
-    pub(super) fn text_size(
-        &self,
-        number: usize,
-        folder: &'static str,
-        name: &str,
-    ) -> Result<(u64, Timestamp), Error> {
-        let key = (number, folder, name.to_owned());
-        match self.texts.look(&key, |text| (text.bytes.len() as u64, text.time)) {
+    pub(super) fn text_size(&self, key: &Key) -> Result<(u64, Timestamp), Error> {
+        match self.texts.look(key, |text| (text.bytes.len() as u64, text.time)) {
             Ok(size) => Ok(size),
             Err(Missing::Away) => Err(Error::NotFound),
             Err(Missing::Unknown) => {
-                let note = note(self.book(number)?, folder, name).ok_or(Error::NotFound)?;
+                let note = note(self.book(key.0)?, key.1, &key.2).ok_or(Error::NotFound)?;
                 Ok((note.size, note.modified))
             }
         }
@@ -103,8 +93,8 @@ impl Tree {
             _ => return self.keepers().filter_map(|n| self.newest_text(&Node::MeStore(n))).max(),
         };
         let names = self.text_names(number, folder).ok()?;
-        let times = names.iter().filter_map(|name| self.text_size(number, folder, name).ok());
-        times.map(|(_, time)| time).max()
+        let keys = names.into_iter().map(|name| (number, folder, name));
+        keys.filter_map(|key| self.text_size(&key).ok()).map(|(_, time)| time).max()
     }
 
     /// Opens a text, or makes one.
@@ -118,9 +108,7 @@ impl Tree {
             };
             return Ok(OpenFile::bytes(bytes));
         }
-        if self.settings.read_only {
-            return Err(Error::ReadOnly);
-        }
+        self.outbox()?;
         if !names::is_private(&key.2) {
             // Refused here, every program hears of it; at close, few do.
             book.check_name(key.1, &key.2).inspect_err(|e| self.log_text(&key, e))?;
@@ -129,22 +117,18 @@ impl Tree {
         Ok(OpenFile::Text(self.texts.open(key, book, how)?))
     }
 
-    fn text_limit(&self) -> Result<u64, Error> {
-        Ok(self.outbox()?.max_message())
-    }
-
     pub(super) fn write_text(&self, file: &TextFile, at: u64, data: &[u8]) -> Result<(), Error> {
-        Ok(file.write(at, data, self.text_limit()?)?)
+        Ok(file.write(at, data, self.outbox()?.max_message())?)
     }
 
     /// Sets the length of a text: of an open one, or of the one that the store has.
     pub(super) fn cut_text(&self, file: &TextFile, len: u64) -> Result<(), Error> {
-        Ok(file.set_len(len, self.text_limit()?)?)
+        Ok(file.set_len(len, self.outbox()?.max_message())?)
     }
 
     /// `truncate NAME` on a text that the caller does not hold open.
     pub(super) fn truncate_text(&self, key: &Key, len: u64) -> Result<(), Error> {
-        self.text_size(key.0, key.1, &key.2)?;
+        self.text_size(key)?;
         let access = Access { write: true, ..Access::default() };
         let OpenFile::Text(file) = self.open_text(key.clone(), &access)? else {
             return Err(Error::NotFound);
@@ -165,7 +149,7 @@ impl Tree {
 
     /// `rm`: what is only here goes; what a store keeps stays.
     pub(super) fn remove_text(&self, key: &Key) -> Result<(), Error> {
-        self.text_size(key.0, key.1, &key.2)?;
+        self.text_size(key)?;
         if note(self.book(key.0)?, key.1, &key.2).is_none() && self.texts.remove(key) {
             return Ok(());
         }
@@ -177,9 +161,9 @@ impl Tree {
     /// `mv` within a folder of texts: a private text under a plain name replaces that text.
     pub(super) fn rename_text(&self, from: &Key, to: &Key, replace: bool) -> Result<(), Error> {
         let book = self.book(from.0)?;
-        self.text_size(from.0, from.1, &from.2)?;
-        if !replace && self.has_text(to.0, to.1, &to.2) {
-            return Err(std::io::Error::from_raw_os_error(libc::EEXIST).into());
+        self.text_size(from)?;
+        if !replace && self.text_size(to).is_ok() {
+            return Err(Error::os(libc::EEXIST));
         }
         match (names::is_private(&from.2), names::is_private(&to.2)) {
             _ if from == to => Ok(()),
@@ -196,9 +180,9 @@ impl Tree {
 
     /// A text that could not be saved, for the log (docs/SEMANTICS.md, S68).
     fn log_text(&self, key: &Key, error: &StoreError) {
-        let store = self.index.stores().get(key.0).map_or("", |s| s.name());
         let (name, reason) = (format!("{}/{}", key.1, key.2), error.to_string());
         let (name, reason) = (one_line(&name), one_line(&reason));
+        let store = self.store_name(key.0);
         tracing::warn!(store, name = %name, reason = %reason, "text refused");
     }
 
@@ -206,8 +190,8 @@ impl Tree {
     pub(super) fn unsaved_lines(&self) -> Vec<String> {
         let several = self.keepers().nth(1).is_some();
         let line = |u: super::texts::Unsaved| {
-            let store = self.index.stores().get(u.key.0).map_or("", |s| s.name());
-            let store = if several { format!("{store}/") } else { String::new() };
+            let store =
+                if several { format!("{}/", self.store_name(u.key.0)) } else { String::new() };
             let path = |name: &str| format!("me/{store}{}/{}", u.key.1, one_line(name));
             format!(
                 "{} was not saved: {}; what was written is in {} until it is removed or the mount ends",

@@ -10,7 +10,7 @@ use super::file::OpenFile;
 use super::listing::Listing;
 use super::node::{Node, Place};
 use super::{Error, Tree};
-use crate::index::{Entry, MsgIx};
+use crate::index::MsgIx;
 use crate::model::{Attachment, Timestamp};
 use crate::store::Part;
 
@@ -59,8 +59,7 @@ impl Tree {
 
     /// Its size, and its time: that of the message.
     pub(super) fn part_size(&self, ix: MsgIx, name: &str) -> Result<(u64, Timestamp), Error> {
-        let time = self.index.read().entry(ix).map(Entry::time).ok_or(Error::NotFound)?;
-        Ok((self.part(ix, name)?.size, time))
+        Ok((self.part(ix, name)?.size, self.live(ix)?.time()))
     }
 
     pub(super) fn list_parts(&self, place: Place, ix: MsgIx) -> Result<Listing, Error> {
@@ -72,7 +71,7 @@ impl Tree {
     /// Opens one of them. Reading it marks nothing.
     pub(super) fn open_part(&self, ix: MsgIx, name: &str) -> Result<OpenFile, Error> {
         let listed = self.part(ix, name)?;
-        let entry = *self.index.read().entry(ix).ok_or(Error::NotFound)?;
+        let entry = self.live(ix)?;
         let store = self.index.store_of(&entry).ok_or(Error::NotFound)?;
         let (file, len) = match store.open_part(&entry.location(), name)? {
             Part::File(file) => {

@@ -2,7 +2,6 @@
 //! while nothing happens.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
 use super::Tree;
 use crate::index::{Entry, MsgIx};
@@ -38,16 +37,12 @@ impl Tree {
             line(format!("  and {} more", unread - LISTED));
         }
         line("stores:".to_owned());
-        for text in self.store_lines() {
-            line(text);
-        }
+        self.store_lines().into_iter().for_each(&mut line);
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
-        match &refusal {
-            Some(r) => {
-                line(format!("last refusal: {}: {}", one_line(&r.name), one_paragraph(&r.reason)));
-            }
-            None => line("last refusal: none".to_owned()),
-        }
+        let refusal = refusal.map_or("none".to_owned(), |r| {
+            format!("{}: {}", one_line(&r.name), one_paragraph(&r.reason))
+        });
+        line(format!("last refusal: {refusal}"));
         for text in self.notes() {
             line(format!("note: {text}"));
         }
@@ -108,18 +103,13 @@ impl Tree {
             );
             let key = self.index.my_key(number).map(|key| key.fingerprint());
             let other_key = key.filter(|_| key != self.settings.fingerprint);
-            match (store.me() != self.settings.me, other_key) {
-                (true, Some(key)) => {
-                    let _ = write!(text, " (known there as {}, key {key})", one_line(store.me()));
-                }
-                (true, None) => {
-                    let _ = write!(text, " (known there as {})", one_line(store.me()));
-                }
-                (false, Some(key)) => {
-                    let _ = write!(text, " (key there {key})");
-                }
-                (false, None) => {}
-            }
+            let me = one_line(store.me());
+            text += &match (store.me() != self.settings.me, other_key) {
+                (true, Some(key)) => format!(" (known there as {me}, key {key})"),
+                (true, None) => format!(" (known there as {me})"),
+                (false, Some(key)) => format!(" (key there {key})"),
+                (false, None) => String::new(),
+            };
             out.push(text);
             let more = health.into_iter().chain(store.remarks());
             out.extend(more.map(|line| format!("    {}", one_line(&line))));

@@ -67,6 +67,12 @@ struct Slot {
     handles: usize,
 }
 
+impl Slot {
+    fn new(text: Text) -> Self {
+        Self { text: Arc::new(Mutex::at(Level::File, text)), handles: 0 }
+    }
+}
+
 /// A text that could not be saved.
 #[derive(Clone, Debug)]
 pub(super) struct Unsaved {
@@ -259,10 +265,7 @@ impl Texts {
         let (text, was_away) = {
             let mut table = self.0.lock();
             let was_away = table.away.remove(&key).is_some();
-            let new = || Slot {
-                text: Arc::new(Mutex::at(Level::File, Text::new(key.clone()))),
-                handles: 0,
-            };
+            let new = || Slot::new(Text::new(key.clone()));
             let slot = table.slots.entry(key.clone()).or_insert_with(new);
             slot.handles += 1;
             (Arc::clone(&slot.text), was_away)
@@ -335,7 +338,7 @@ impl Texts {
         let kept = Text { bytes: text.bytes.clone(), loaded: true, time, ..Text::new(key.clone()) };
         let unsaved = Unsaved { key: key.clone(), name, reason: reason.to_owned(), time };
         table.unsaved.insert(key.clone(), unsaved);
-        table.slots.insert(key, Slot { text: Arc::new(Mutex::at(Level::File, kept)), handles: 0 });
+        table.slots.insert(key, Slot::new(kept));
     }
 
     /// What `look` finds in the text that is here under a name.

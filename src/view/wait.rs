@@ -13,11 +13,6 @@ impl Tree {
         matches!(file, OpenFile::Waiting { answer, .. } if answer.lock().is_none())
     }
 
-    /// How long a read waits at most.
-    pub fn wait_timeout(&self) -> Duration {
-        self.settings.wait_timeout
-    }
-
     /// Finds what a waiting file gives; whether there is anything. [`Tree::read`] then has it.
     ///
     /// # Errors

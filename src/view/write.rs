@@ -9,7 +9,7 @@ use super::node::{Node, Place};
 use super::{Access, Error, Tree, Writers};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::{Timestamp, write_at};
-use crate::outbox::{DraftId, Listed, Target, names};
+use crate::outbox::{DraftId, Listed, OutboxError, Target, names};
 
 /// The file of a composing folder that is its text, and sends it.
 const BODY: &str = "body";
@@ -42,13 +42,10 @@ impl Tree {
     }
 
     pub(super) fn open_draft(&self, node: &Node, access: &Access) -> Result<OpenFile, Error> {
-        if self.settings.read_only && access.write {
-            return Err(Error::ReadOnly);
-        }
+        let outbox = self.outbox()?;
         if let Node::ComposeFile(folder, name) = node {
             return self.open_composed(folder, name, access);
         }
-        let outbox = self.outbox()?;
         if !access.write {
             let text = match node {
                 Node::Draft(name) => outbox.text(name, &Target::Outbox),
@@ -110,9 +107,7 @@ impl Tree {
         name: &str,
         access: &Access,
     ) -> Result<(Node, OpenFile), Error> {
-        if self.settings.read_only {
-            return Err(Error::ReadOnly);
-        }
+        self.outbox()?;
         let node = match parent {
             Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
                 if let Some(why) = super::beside::missing(name) =>
@@ -152,10 +147,8 @@ impl Tree {
             }
             OpenFile::Compose { text, append, .. } => {
                 let limit = self.outbox()?.max_message();
-                if !write_at(&mut text.lock(), (!append).then_some(offset), data, limit) {
-                    return Err(crate::outbox::OutboxError::TooLarge(limit).into());
-                }
-                Ok(())
+                let done = write_at(&mut text.lock(), (!append).then_some(offset), data, limit);
+                done.then_some(()).ok_or(OutboxError::TooLarge(limit).into())
             }
             OpenFile::Text(file) => self.write_text(file, offset, data),
             OpenFile::Ack { message, done } => self.write_ack(*message, done, data),
@@ -173,7 +166,7 @@ impl Tree {
             (Some(OpenFile::Compose { text, .. }), _) => {
                 let limit = self.outbox()?.max_message();
                 if len > limit {
-                    return Err(crate::outbox::OutboxError::TooLarge(limit).into());
+                    return Err(OutboxError::TooLarge(limit).into());
                 }
                 text.lock().resize(len as usize, 0);
                 Ok(())
@@ -200,15 +193,12 @@ impl Tree {
     /// # Errors
     /// [`Error::NotPermitted`] anywhere but in `outbox/`.
     pub fn mkdir(&self, parent: &Node, name: &str) -> Result<Node, Error> {
-        if self.settings.read_only {
-            return Err(Error::ReadOnly);
-        }
+        let outbox = self.outbox()?;
         if *parent != Node::Outbox {
             return Err(Error::not_permitted("folders can only be made in outbox/"));
         }
-        self.outbox()?.check_name(name)?;
-        let time = Timestamp::now();
-        let folder = Composing { files: BTreeMap::new(), time };
+        outbox.check_name(name)?;
+        let folder = Composing { files: BTreeMap::new(), time: Timestamp::now() };
         self.composing.lock().insert(name.to_owned(), folder);
         Ok(Node::Compose(name.to_owned()))
     }
@@ -222,15 +212,12 @@ impl Tree {
             return Err(Error::not_permitted("this folder cannot be removed"));
         }
         let mut composing = self.composing.lock();
-        match composing.get(name) {
-            None => Err(Error::NotFound),
-            Some(folder) if !folder.files.is_empty() => Err(Error::NotEmpty),
-            Some(_) => {
-                composing.remove(name);
-                self.outbox()?.forget_note(name);
-                Ok(())
-            }
+        if !composing.get(name).ok_or(Error::NotFound)?.files.is_empty() {
+            return Err(Error::NotEmpty);
         }
+        composing.remove(name);
+        self.outbox()?.forget_note(name);
+        Ok(())
     }
 
     /// `rm`: a message of `inbox/` is marked read, a draft is thrown away.
@@ -238,9 +225,7 @@ impl Tree {
     /// # Errors
     /// [`Error::NotPermitted`] for everything else.
     pub fn unlink(&self, parent: &Node, name: &str) -> Result<(), Error> {
-        if self.settings.read_only {
-            return Err(Error::ReadOnly);
-        }
+        let outbox = self.outbox()?;
         match parent {
             Node::Inbox => match self.lookup(parent, name)? {
                 Node::Message(_, ix) => {
@@ -249,9 +234,9 @@ impl Tree {
                 }
                 node => Err(self.not_writable(&node)),
             },
-            Node::Outbox => Ok(self.outbox()?.remove(name, &Target::Outbox)?),
+            Node::Outbox => Ok(outbox.remove(name, &Target::Outbox)?),
             Node::Thread(thread) if self.thread_draft(*thread, name).is_some() => {
-                Ok(self.outbox()?.remove(name, &self.thread_target(*thread)?)?)
+                Ok(outbox.remove(name, &self.thread_target(*thread)?)?)
             }
             Node::Compose(folder) => {
                 let mut composing = self.composing.lock();
@@ -281,18 +266,16 @@ impl Tree {
         new_name: &str,
         replace: bool,
     ) -> Result<(), Error> {
-        if self.settings.read_only {
-            return Err(Error::ReadOnly);
-        }
+        let outbox = self.outbox()?;
         match (parent, new_parent) {
             (Node::Outbox, Node::Outbox) => {
-                Ok(self.outbox()?.rename(name, new_name, &Target::Outbox, replace)?)
+                Ok(outbox.rename(name, new_name, &Target::Outbox, replace)?)
             }
             (Node::Thread(from), Node::Thread(to))
                 if from == to && self.thread_draft(*from, name).is_some() =>
             {
                 let target = self.thread_target(*from)?;
-                Ok(self.outbox()?.rename(name, new_name, &target, replace)?)
+                Ok(outbox.rename(name, new_name, &target, replace)?)
             }
             (Node::ArchiveDay(_) | Node::Inbox, Node::Inbox) => {
                 let Node::Message(_, ix) = self.lookup(parent, name)? else {
@@ -323,7 +306,7 @@ impl Tree {
             (
                 Node::Outbox | Node::Thread(_) | Node::Compose(_) | Node::TextFolder(..),
                 Node::Outbox | Node::Thread(_) | Node::Compose(_) | Node::TextFolder(..),
-            ) => Err(std::io::Error::from_raw_os_error(libc::EXDEV).into()),
+            ) => Err(Error::os(libc::EXDEV)),
             (Node::Parts(..), _) | (_, Node::Parts(..)) => Err(parts_are_fixed()),
             _ => Err(Error::not_permitted(
                 "only drafts in outbox/ and private files in me/ can be renamed, and messages moved from archive/ to inbox/",
