@@ -35,9 +35,6 @@ pub(super) struct Waiters {
 
 impl Waiters {
     /// Starts the thread.
-    ///
-    /// # Errors
-    /// As the system gave it.
     pub fn start(tree: &Arc<Tree>) -> std::io::Result<Self> {
         let (queue, parked) = unbounded();
         let of = Arc::clone(tree);

@@ -77,9 +77,6 @@ impl Drop for Copies {
 
 impl Attachments {
     /// Opens the folder of a state folder and removes what no pending parcel names.
-    ///
-    /// # Errors
-    /// As the system gave it.
     pub fn open<'a>(
         state: &Path,
         durability: Durability,
@@ -150,9 +147,6 @@ pub(super) fn sizes(sources: &[Source]) -> Result<Vec<NamedSize>, OutboxError> {
             )));
         }
         seen.push((name, source));
-    }
-    if sources.iter().all(|s| matches!(s, Source::Bytes(..))) {
-        return sources.iter().map(Source::sized).collect();
     }
     let sources = sources.to_vec();
     patiently(move |moved| {

@@ -63,9 +63,6 @@ impl Kept {
 
 impl Shelf {
     /// Loads what earlier processes kept.
-    ///
-    /// # Errors
-    /// As the system gave it.
     pub fn open(dir: &Path) -> std::io::Result<Self> {
         fs::make_dirs(dir, 0o700)?;
         let mut drafts = BTreeMap::new();

@@ -24,7 +24,7 @@ impl Outbox {
         if names::is_private(name) {
             return Ok(());
         }
-        if names::is_error_note(name) {
+        if name.ends_with(".error") {
             return Err(OutboxError::NotPermitted(
                 "names that end in .error are notes about refused drafts".into(),
             ));

@@ -25,7 +25,7 @@ mod address;
 mod attachments;
 mod busy;
 mod contents;
-pub mod draft;
+mod draft;
 mod error;
 mod kept;
 mod keys;
@@ -35,7 +35,7 @@ mod pack;
 mod reserved;
 mod route;
 mod sender;
-pub mod spool;
+mod spool;
 mod whole;
 
 pub use error::OutboxError;
@@ -74,10 +74,11 @@ const CLOSING: Duration = Duration::from_millis(60);
 const REFUSING: Duration = Duration::from_millis(500);
 
 /// What a draft becomes, from where it was written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Target {
     /// `outbox/<name>`: the name or the headers say whom it is for.
+    #[default]
     Outbox,
     /// `<message>.reply`: an answer to that message.
     Reply {
@@ -124,31 +125,15 @@ pub struct Refusal {
 
 /// What a flush made of a draft.
 #[derive(Debug)]
-enum Spooled {
-    /// It is in the spool under this number, ready to be sent at the last close.
-    Waits(u64, Vec<Parcel>),
-    /// Every recipient has it already: it is a retry under the same idempotency key.
-    HadBefore,
-}
-
-impl Spooled {
-    fn parcels(&self) -> &[Parcel] {
-        match self {
-            Self::Waits(_, parcels) => parcels,
-            Self::HadBefore => &[],
-        }
-    }
-
-    fn number(&self) -> Option<u64> {
-        match self {
-            Self::Waits(n, _) => Some(*n),
-            Self::HadBefore => None,
-        }
-    }
+struct Spooled {
+    /// Its number in the spool, from where it is sent at the last close. `None`: every recipient has
+    /// it already, as it is a retry under the same idempotency key.
+    number: Option<u64>,
+    parcels: Vec<Parcel>,
 }
 
 /// A draft that is being written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Open {
     name: String,
     target: Target,
@@ -173,20 +158,7 @@ struct Open {
 
 impl Open {
     fn new(name: &str, target: Target, text: Vec<u8>) -> Self {
-        Self {
-            name: name.to_owned(),
-            target,
-            text,
-            files: Vec::new(),
-            dirty: false,
-            touched: false,
-            spooled: None,
-            refused: None,
-            at_close: false,
-            unlinked: false,
-            composed: false,
-            time: Timestamp::now(),
-        }
+        Self { name: name.to_owned(), target, text, time: Timestamp::now(), ..Self::default() }
     }
 
     /// Whether it is written under this name in this place.
@@ -351,16 +323,17 @@ impl Outbox {
     /// What keeps stores from sending or delivering, one line each.
     pub fn troubles(&self) -> Vec<String> {
         let stores = self.index.stores();
-        let undelivered = self.sender.undelivered().into_iter().filter_map(|(number, why)| {
-            let name = stores.get(number)?.name();
-            Some(format!(
+        let mut out = Vec::new();
+        for (number, why) in self.sender.undelivered() {
+            let name = stores.get(number).map_or("", |store| store.name());
+            out.push(format!(
                 "mail waits in the store {name} and is delivered when this is mended: {why}"
-            ))
-        });
-        let keyless = self.keys.troubles().into_iter();
-        let keyless =
-            keyless.map(|(name, why)| format!("nothing can be sent in the store {name}: {why}"));
-        undelivered.chain(keyless).collect()
+            ));
+        }
+        for (name, why) in self.keys.troubles() {
+            out.push(format!("nothing can be sent in the store {name}: {why}"));
+        }
+        out
     }
 
     /// The last refusal.

@@ -32,12 +32,12 @@ impl Outbox {
             self.forget(earlier);
             return Ok(());
         }
-        let replaced = earlier.as_ref().map_or(&[][..], Spooled::parcels);
+        let replaced = earlier.as_ref().map_or(&[][..], |spooled| &spooled.parcels);
         let parcels = match self.prepare(d, replaced) {
             Ok(parcels) if !parcels.is_empty() => parcels,
             Ok(_) => {
                 self.forget(earlier);
-                d.spooled = Some(Spooled::HadBefore);
+                d.spooled = Some(Spooled { number: None, parcels: Vec::new() });
                 return Ok(());
             }
             // More text may come. Until then what an earlier close was told stays true.
@@ -47,37 +47,24 @@ impl Outbox {
             }
         };
         // One step, so that a crash leaves one version and not none.
-        let instead = earlier.as_ref().and_then(Spooled::number);
+        let instead = earlier.as_ref().and_then(|spooled| spooled.number);
         let put = self.spool.put(parcels.clone(), instead);
         self.attachments.release(replaced);
-        match put {
-            Ok(n) => {
-                d.spooled = Some(Spooled::Waits(n, parcels));
-                Ok(())
-            }
-            Err(error) => {
-                self.forget_parcels(instead, &parcels);
-                let what = "the message could not be put into the spool";
-                Err(OutboxError::Io { what, error })
-            }
-        }
+        let number = put.map_err(|error| {
+            self.attachments.release(&parcels);
+            self.reserved.lock().forget(&parcels);
+            OutboxError::Io { what: "the message could not be put into the spool", error }
+        })?;
+        d.spooled = Some(Spooled { number: Some(number), parcels });
+        Ok(())
     }
 
     /// Forgets what was spooled, with its ids and copies.
     pub(super) fn forget(&self, spooled: Option<Spooled>) {
-        if let Some(Spooled::Waits(n, parcels)) = spooled {
-            self.forget_parcels(Some(n), &parcels);
-        }
-    }
-
-    fn forget_parcels(&self, n: Option<u64>, parcels: &[Parcel]) {
-        if let Some(n) = n {
-            self.spool.end(n);
-        }
-        self.attachments.release(parcels);
-        let mut reserved = self.reserved.lock();
-        for p in parcels {
-            reserved.remove(p);
+        if let Some(n) = spooled.and_then(|spooled| spooled.number) {
+            let parcels = self.spool.end(n);
+            self.attachments.release(&parcels);
+            self.reserved.lock().forget(&parcels);
         }
     }
 
@@ -92,7 +79,7 @@ impl Outbox {
 
     /// Hands what was spooled to the thread that sends.
     pub(super) fn send(&self, spooled: Option<Spooled>) {
-        if let Some(Spooled::Waits(n, parcels)) = spooled {
+        if let Some(Spooled { number: Some(n), parcels }) = spooled {
             self.sender.send(n, parcels, false);
         }
     }
@@ -121,12 +108,9 @@ impl Outbox {
         match &made {
             Ok(signed) => {
                 for (p, to) in signed {
-                    let keyed = draft.idempotency_key.as_ref().map(|key| Keyed {
-                        key: key.clone(),
-                        to: to.clone(),
-                        body: draft.body.clone(),
-                    });
-                    reserved.add(p, keyed);
+                    let (to, body) = (to.clone(), draft.body.clone());
+                    let key = draft.idempotency_key.clone();
+                    reserved.add(p, key.map(|key| Keyed { key, to, body }));
                 }
             }
             Err(_) => replaced.iter().zip(given_up).for_each(|(p, keyed)| reserved.add(p, keyed)),

@@ -76,9 +76,6 @@ pub(super) struct Sender {
 
 impl Sender {
     /// Starts the thread.
-    ///
-    /// # Errors
-    /// As the system gave it.
     pub fn start(tools: Tools) -> io::Result<Self> {
         let (orders, inbox) = unbounded();
         let under = Arc::new((Mutex::new(Under::default()), Condvar::default()));
@@ -383,11 +380,7 @@ impl Worker {
         for job in done {
             let parcels = self.tools.spool.end(job.n);
             self.tools.attachments.release(&parcels);
-            let mut reserved = self.tools.reserved.lock();
-            for p in &parcels {
-                reserved.remove(p);
-            }
-            drop(reserved);
+            self.tools.reserved.lock().forget(&parcels);
             self.under.0.lock().stuck.remove(&job.n);
         }
     }

@@ -111,9 +111,6 @@ impl State {
 
 impl Spool {
     /// Opens the spool; what is still pending in it is what [`Spool::pending`] gives.
-    ///
-    /// # Errors
-    /// As the system gave it.
     pub fn open(path: &Path, durability: Durability) -> io::Result<Self> {
         let file = fs::open_own(path, 0o600)?;
         let bytes = std::fs::read(path)?;

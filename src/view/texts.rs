@@ -32,7 +32,7 @@ use crate::store::{Note, Notebook, StoreError};
 pub(super) type Key = (usize, &'static str, String);
 
 /// One text in the making.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Text {
     key: Key,
     pub bytes: Vec<u8>,
@@ -109,17 +109,7 @@ pub(super) enum Missing {
 
 impl Text {
     fn new(key: Key) -> Self {
-        Self {
-            key,
-            bytes: Vec::new(),
-            base: None,
-            loaded: false,
-            written: false,
-            cut: false,
-            too_long: None,
-            gone: false,
-            time: Timestamp::now(),
-        }
+        Self { key, time: Timestamp::now(), ..Self::default() }
     }
 
     fn is_private(&self) -> bool {

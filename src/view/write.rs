@@ -353,7 +353,7 @@ impl Tree {
         if self.composing.lock().contains_key(name) {
             return Some(Node::Compose(name.to_owned()));
         }
-        if name.rsplit_once('.').is_some_and(|(_, ending)| ending == "error") {
+        if name.ends_with(".error") {
             self.settle(&Node::Outbox);
         }
         let outbox = self.outbox.as_ref().filter(|o| !o.is_leaving(name))?;
