@@ -305,7 +305,9 @@ impl Tree {
             OpenFile::Compose { folder, name, text, .. } => {
                 self.flush_compose(folder, name, &text.lock())
             }
-            OpenFile::Text(file) if is_opener(file.opener, by) => self.flush_text(file),
+            OpenFile::Text(file) if is_opener(file.opener, by) => {
+                Ok(file.flush(self.book(file.key().0)?)?)
+            }
             OpenFile::Bytes(_) | OpenFile::Waiting { .. } => {
                 self.mark_read(file, Some(by));
                 Ok(())

@@ -24,7 +24,7 @@ impl Tree {
         self.keepers().next().is_some()
     }
 
-    fn book(&self, number: usize) -> Result<&dyn Notebook, Error> {
+    pub(super) fn book(&self, number: usize) -> Result<&dyn Notebook, Error> {
         let store = self.index.stores().get(number);
         store.and_then(|s| s.notebook()).ok_or(Error::NotFound)
     }
@@ -117,10 +117,6 @@ impl Tree {
         Ok(OpenFile::Text(self.texts.open(key, book, how)?))
     }
 
-    pub(super) fn write_text(&self, file: &TextFile, at: u64, data: &[u8]) -> Result<(), Error> {
-        Ok(file.write(at, data, self.outbox()?.max_message())?)
-    }
-
     /// Sets the length of a text: of an open one, or of the one that the store has.
     pub(super) fn cut_text(&self, file: &TextFile, len: u64) -> Result<(), Error> {
         Ok(file.set_len(len, self.outbox()?.max_message())?)
@@ -136,10 +132,6 @@ impl Tree {
         let cut = self.cut_text(&file, len);
         let saved = self.release_text(&file);
         cut.and(saved)
-    }
-
-    pub(super) fn flush_text(&self, file: &TextFile) -> Result<(), Error> {
-        Ok(file.flush(self.book(file.key().0)?)?)
     }
 
     pub(super) fn release_text(&self, file: &TextFile) -> Result<(), Error> {

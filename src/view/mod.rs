@@ -65,10 +65,7 @@ use crate::outbox::Outbox;
 use crate::store::{Record, Store};
 use dated::Dated;
 use reader::Listers;
-use rendered::Rendered;
 
-/// A longer message is not kept.
-const RENDERED_MAX: usize = 64 << 10;
 /// Threads whose order or transcript is kept.
 const THREADS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 /// What there is once.
@@ -118,8 +115,6 @@ pub struct Tree {
     long_ids: Mutex<threads::LongIds>,
     twins: twins::Seen,
     rendered: Mutex<rendered::Cache>,
-    /// The last message that was too long for the cache: who reads it reads on.
-    large: Mutex<Option<(MsgIx, Rendered)>>,
     /// Messages whose text changed and whose pages the kernel may still hold.
     rewritten: Mutex<HashSet<(Place, MsgIx)>>,
     parts: parts::Seen,
@@ -165,7 +160,6 @@ impl Tree {
             twins: Dated::new(twins::GROUPS),
             settings,
             rendered: Mutex::default(),
-            large: Mutex::new(None),
             rewritten: Mutex::default(),
             parts: Dated::fresh_for(parts::MESSAGES, parts::FRESH),
             raw: raw::Seen::default(),
@@ -200,29 +194,11 @@ impl Tree {
     }
 
     /// Whether a listing may be cached until the [generation](Tree::generation) changes.
-    #[allow(clippy::unnested_or_patterns)] // `files!` is a pattern of its own.
     pub fn is_cacheable(&self, node: &Node) -> bool {
-        match node {
-            Node::Root
-            | Node::Archive
-            | Node::ArchiveDay(_)
-            | Node::Sent
-            | Node::SentDay(_)
-            | Node::Threads
-            | Node::Thread(_)
-            | Node::Transcripts
-            | Node::Rejected => true,
-            Node::Inbox
-            | Node::Outbox
-            | Node::Compose(_)
-            | Node::Raw
-            | Node::RawDir(..)
-            | Node::Parts(..)
-            | Node::Me
-            | Node::MeStore(_)
-            | Node::TextFolder(..)
-            | node::files!() => false,
-        }
+        let of_days = matches!(node, Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_));
+        let of_folders =
+            matches!(node, Node::Archive | Node::Sent | Node::Threads | Node::Transcripts);
+        of_days || of_folders || matches!(node, Node::Root | Node::Rejected)
     }
 
     fn outbox(&self) -> Result<&Arc<Outbox>, Error> {
@@ -235,13 +211,10 @@ impl Tree {
 
     /// Waits until what was just sent can be seen in a folder.
     pub fn settle(&self, folder: &Node) {
-        match folder {
-            Node::Sent | Node::SentDay(_) | Node::Outbox | Node::Thread(_) => {
-                if let Some(outbox) = &self.outbox {
-                    outbox.settle(SETTLE);
-                }
-            }
-            _ => {}
+        if let Node::Sent | Node::SentDay(_) | Node::Outbox | Node::Thread(_) = folder
+            && let Some(outbox) = &self.outbox
+        {
+            outbox.settle(SETTLE);
         }
     }
 
@@ -275,11 +248,6 @@ impl Tree {
         {
             return Ok(Arc::clone(bytes));
         }
-        if let Some((_, (seen, bytes))) = self.large.lock().as_ref().filter(|(of, _)| *of == ix)
-            && holds(seen, bytes)
-        {
-            return Ok(Arc::clone(bytes));
-        }
         let kind = self.index.store_of(&entry).ok_or(Error::NotFound)?.kind();
         let mut record = self.record(ix, &entry)?;
         if let SignatureState::Valid(_) = signature
@@ -293,12 +261,7 @@ impl Tree {
             let ruled = transcript::rules(&bytes).count() as u32;
             self.index.remember_size(ix, &entry, generation, (bytes.len() as u64, ruled));
         }
-        let rendered = (entry, Arc::clone(&bytes));
-        if bytes.len() <= RENDERED_MAX {
-            self.rendered.lock().put(ix, rendered);
-        } else {
-            *self.large.lock() = Some((ix, rendered));
-        }
+        self.rendered.lock().put(ix, (entry, Arc::clone(&bytes)));
         Ok(bytes)
     }
 

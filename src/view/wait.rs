@@ -1,5 +1,6 @@
 //! `.wait` and `.next`: reads that block until there is mail.
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use super::file::{Answer, MarkAtEnd, OpenFile};
@@ -42,15 +43,24 @@ impl Tree {
     /// # Errors
     /// Store errors as they come.
     pub fn await_mail(&self, file: &OpenFile) -> Result<(), Error> {
-        let deadline = Instant::now() + self.settings.wait_timeout;
+        if !self.wait_until(self.settings.wait_timeout, || self.try_answer(file))? {
+            self.answer_nothing(file);
+        }
+        Ok(())
+    }
+
+    /// Looks again whenever something came, until `found` or the time is over; whether it was found.
+    fn wait_until<E>(
+        &self,
+        timeout: Duration,
+        mut found: impl FnMut() -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        let deadline = Instant::now() + timeout;
         loop {
             let seen = self.index.news();
-            if self.try_answer(file)? {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                self.answer_nothing(file);
-                return Ok(());
+            let found = found()?;
+            if found || Instant::now() >= deadline {
+                return Ok(found);
             }
             self.index.wait(seen, deadline);
         }
@@ -106,14 +116,11 @@ impl Tree {
 
     /// Waits until there is unread mail, at most `timeout`, and gives its names, oldest first.
     pub fn wait(&self, timeout: Duration) -> Vec<String> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            let seen = self.index.news();
-            let names = self.unread_names();
-            if !names.is_empty() || Instant::now() >= deadline {
-                return names;
-            }
-            self.index.wait(seen, deadline);
-        }
+        let mut names = Vec::new();
+        let Ok(_) = self.wait_until(timeout, || {
+            names = self.unread_names();
+            Ok::<bool, Infallible>(!names.is_empty())
+        });
+        names
     }
 }

@@ -150,7 +150,7 @@ impl Tree {
                 let done = write_at(&mut text.lock(), (!append).then_some(offset), data, limit);
                 done.then_some(()).ok_or(OutboxError::TooLarge(limit).into())
             }
-            OpenFile::Text(file) => self.write_text(file, offset, data),
+            OpenFile::Text(file) => Ok(file.write(offset, data, self.outbox()?.max_message())?),
             OpenFile::Ack { message, done } => self.write_ack(*message, done, data),
             _ => Err(Error::not_permitted("this file was not opened for writing")),
         }
