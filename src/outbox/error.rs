@@ -35,9 +35,6 @@ pub enum OutboxError {
     /// The key that must sign cannot be used.
     #[error("{0}")]
     NoKey(String),
-    /// The mount is read-only.
-    #[error("this mount is read-only; mount without --read-only to send")]
-    ReadOnly,
     /// The draft was refused before, and nothing has changed since.
     #[error("{0}")]
     Already(Arc<OutboxError>),

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::Target;
+use super::{Target, names};
 use crate::model::{Timestamp, hex};
 use crate::store::{fs, place};
 
@@ -57,7 +57,7 @@ const UNSAVED: &str = "the state folder takes no drafts at present, so this one 
 impl Kept {
     /// Whether it is shown in `outbox/`: everything but drafts in the making in a thread's folder.
     pub fn is_shown(&self) -> bool {
-        !(matches!(self.target, Target::Thread { .. }) && super::names::is_private(&self.name))
+        !(matches!(self.target, Target::Thread { .. }) && names::is_private(&self.name))
     }
 }
 
@@ -100,12 +100,8 @@ impl Shelf {
     pub fn keep(&mut self, kept: Kept) {
         let place = self.place(&kept.name, &kept.target).cloned().unwrap_or_else(|| {
             let hidden = if kept.is_shown() { "" } else { ".in-thread." };
-            let name = format!("{hidden}{}", kept.name);
-            let numbered = (2..).map(|n| format!("{name}.{n}"));
-            std::iter::once(name.clone())
-                .chain(numbered)
-                .find(|place| !self.drafts.contains_key(place))
-                .unwrap_or(name)
+            let mut places = names::numbered(format!("{hidden}{}", kept.name));
+            places.find(|place| !self.drafts.contains_key(place)).unwrap_or_default()
         });
         self.put(&place, kept);
     }

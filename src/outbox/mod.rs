@@ -219,12 +219,6 @@ pub struct Outbox {
     notes: Mutex<BTreeMap<String, (String, Timestamp)>>,
 }
 
-impl std::fmt::Debug for Outbox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outbox").field("settings", &self.settings).finish_non_exhaustive()
-    }
-}
-
 impl Outbox {
     /// Opens the outbox of a state folder and sends what an earlier process had promised.
     ///

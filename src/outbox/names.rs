@@ -30,6 +30,11 @@ pub fn recipient(name: &str) -> &str {
     [".txt", ".md", ".eml"].iter().find_map(|ext| name.strip_suffix(ext)).unwrap_or(name)
 }
 
+/// A name, and those that take its place while it is taken: with `.2` at its end, `.3` and so on.
+pub fn numbered(name: String) -> impl Iterator<Item = String> {
+    (1..).map(move |n| if n == 1 { name.clone() } else { format!("{name}.{n}") })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use super::node::{Ino, Node, Place, Tag, beside_ino, day_ino, decode, files, folders, join};
 use super::{Error, Tree};
-use crate::index::{Core, Entry, IDENTITY_MASK, MsgIx, stable_hash};
+use crate::index::{Core, Entry, IDENTITY_MASK, MsgIx, ThreadIx, stable_hash};
 use crate::model::{Day, Timestamp};
 
 /// How long a cache may trust what it was told.
@@ -143,7 +143,9 @@ impl Tree {
             Node::Transcripts => {
                 let folder = name.strip_suffix(".txt");
                 let thread = folder.and_then(|f| self.thread_named(f));
-                thread.filter(|t| self.has_transcript(*t)).map(Node::Transcript)
+                let all = self.all_conversations();
+                let shown = |t: &ThreadIx| self.index.read().thread_visible(*t, all);
+                thread.filter(shown).map(Node::Transcript)
             }
             Node::Outbox => self.find_draft(name),
             Node::Rejected => self.reject_names().get(name).copied().map(Node::Reject),
@@ -342,7 +344,7 @@ impl Tree {
             Node::Parts(_, ix) => self.live(*ix).ok().map(|e| e.time()),
             Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.newest_text(node),
             Node::Outbox => self.outbox.as_ref()?.list().iter().map(|l| l.time).max(),
-            Node::Compose(name) => self.compose_time(name),
+            Node::Compose(name) => self.composing.lock().get(name).map(|folder| folder.time),
             files!() => None,
         }
     }

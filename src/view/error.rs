@@ -82,7 +82,6 @@ fn outbox_errno(e: &OutboxError) -> i32 {
         OutboxError::NotFound => libc::ENOENT,
         OutboxError::Exists => libc::EEXIST,
         OutboxError::NoKey(_) => libc::ENOKEY,
-        OutboxError::ReadOnly => libc::EROFS,
         OutboxError::CutOff(_) => libc::ECANCELED,
         OutboxError::Already(e) => outbox_errno(e),
         OutboxError::Store(e) => store_errno(e),

@@ -1,7 +1,7 @@
 //! What a folder holds. A listing is taken once, at `opendir`, and numbered from there, so that
 //! offsets stay true while messages come and go; names are made when they are asked for.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::names::{self, Level};
@@ -91,7 +91,10 @@ impl Tree {
                 Ok(Listing::named((0..self.index.stores().len()).map(named)))
             }
             Node::RawDir(number, folder) => self.list_raw(*number, folder),
-            Node::Rejected => Ok(self.list_rejected()),
+            Node::Rejected => {
+                let names = self.reject_names();
+                Ok(Listing::named(names.iter().map(|(n, id)| (n.clone(), Node::Reject(*id)))))
+            }
             Node::Archive | Node::Sent => Ok(self.list_days(node)),
             Node::Threads | Node::Transcripts => Ok(self.list_threads(node)),
             Node::Inbox => {
@@ -112,15 +115,8 @@ impl Tree {
         }
     }
 
-    fn list_rejected(&self) -> Listing {
-        let names = self.reject_names();
-        let mut named: Vec<(&String, &u64)> = names.iter().collect();
-        named.sort_unstable();
-        Listing::named(named.into_iter().map(|(name, id)| (name.clone(), Node::Reject(*id))))
-    }
-
     /// The files of `rejected/` by name, as of the index's generation.
-    pub(super) fn reject_names(&self) -> Arc<HashMap<String, u64>> {
+    pub(super) fn reject_names(&self) -> Arc<BTreeMap<String, u64>> {
         let make = || Arc::new(name_rejects(&self.index.read()));
         self.rejects_seen.get((), self.generation(), make)
     }
@@ -241,13 +237,13 @@ impl Tree {
 
 /// What is in `rejected/` by name: source, line and identity. Where two would be equal, the later one in
 /// order of paths and lines takes the whole hash.
-fn name_rejects(core: &Core) -> HashMap<String, u64> {
+fn name_rejects(core: &Core) -> BTreeMap<String, u64> {
     let rejects = core.rejects();
     let mut ordered: Vec<(&str, u64, usize, u64)> = rejects
         .map(|((source, _), r)| (r.path.as_str(), r.line, source.store(), r.identity))
         .collect();
     ordered.sort_unstable();
-    let mut named = HashMap::with_capacity(ordered.len());
+    let mut named = BTreeMap::new();
     for (path, line, store, identity) in ordered {
         let what = format!("{path}:{line}");
         let short = names::reject_name(path, &what, false);

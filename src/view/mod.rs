@@ -48,7 +48,7 @@ pub use texts::TextFile;
 pub use transcript::RULE;
 pub use writers::Writers;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ pub struct Tree {
     /// Time of the newest entry.
     newest_seen: Dated<(), Option<Timestamp>>,
     /// The files of `rejected/`.
-    rejects_seen: Dated<(), Arc<HashMap<String, u64>>>,
+    rejects_seen: Dated<(), Arc<BTreeMap<String, u64>>>,
     /// Nodes whose inode number is the hash of a path.
     paths: Mutex<LruCache<u64, Node>>,
     listers: Mutex<Listers>,
@@ -136,12 +136,6 @@ pub struct Tree {
     acknowledged: Mutex<HashSet<MsgIx>>,
     composing: Mutex<HashMap<String, write::Composing>>,
     texts: texts::Texts,
-}
-
-impl std::fmt::Debug for Tree {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tree").field("settings", &self.settings).finish_non_exhaustive()
-    }
 }
 
 impl Tree {

@@ -65,11 +65,13 @@ pub struct TextFile {
 struct Slot {
     text: Arc<Mutex<Text>>,
     handles: usize,
+    /// It is what could not be saved of another.
+    unsaved: Option<Unsaved>,
 }
 
 impl Slot {
     fn new(text: Text) -> Self {
-        Self { text: Arc::new(Mutex::at(Level::File, text)), handles: 0 }
+        Self { text: Arc::new(Mutex::at(Level::File, text)), handles: 0, unsaved: None }
     }
 }
 
@@ -91,7 +93,6 @@ struct Table {
     slots: BTreeMap<Key, Slot>,
     /// Texts that were moved away, and the private name each has.
     away: HashMap<Key, Key>,
-    unsaved: BTreeMap<Key, Unsaved>,
 }
 
 /// The texts of one mount that are open or private.
@@ -321,14 +322,12 @@ impl Texts {
         }
         let time = Timestamp::now();
         let table = &mut *self.0.lock();
-        let first = format!(".{name}.unsaved");
-        let names = std::iter::once(first.clone()).chain((2..).map(|n| format!("{first}.{n}")));
+        let names = names::numbered(format!(".{name}.unsaved"));
         let mut keys = names.map(|name| (number, folder, name));
         let Some(key) = keys.find(|key| !table.slots.contains_key(key)) else { return };
         let kept = Text { bytes: text.bytes.clone(), loaded: true, time, ..Text::new(key.clone()) };
-        let unsaved = Unsaved { key: key.clone(), name, reason: reason.to_owned(), time };
-        table.unsaved.insert(key.clone(), unsaved);
-        table.slots.insert(key, Slot::new(kept));
+        let unsaved = Some(Unsaved { key: key.clone(), name, reason: reason.to_owned(), time });
+        table.slots.insert(key, Slot { unsaved, ..Slot::new(kept) });
     }
 
     /// What `look` finds in the text that is here under a name.
@@ -358,7 +357,7 @@ impl Texts {
 
     /// What could not be saved and still lies here.
     pub fn unsaved(&self) -> Vec<Unsaved> {
-        self.0.lock().unsaved.values().cloned().collect()
+        self.0.lock().slots.values().filter_map(|slot| slot.unsaved.clone()).collect()
     }
 
     /// Removes what is only here; whether there was anything.
@@ -371,7 +370,6 @@ impl Texts {
         text.gone = true;
         let mut table = self.0.lock();
         table.slots.remove(key);
-        table.unsaved.remove(key);
         table.away.retain(|_, private| private != key);
         true
     }
@@ -400,9 +398,8 @@ impl Texts {
         // Who has the text open that stood there before keeps it: the last one to close wins.
         table.slots.remove(to);
         if let Some(slot) = moved {
-            table.slots.insert(to.clone(), slot);
+            table.slots.insert(to.clone(), Slot { unsaved: None, ..slot });
         }
-        table.unsaved.remove(from);
         table.away.remove(to);
         if plain {
             table.away.retain(|_, private| private != from);

@@ -105,7 +105,8 @@ impl Tree {
         let (mut len, mut time) = (0, Timestamp::from_millis(i64::MIN));
         for ix in messages.iter() {
             let known = self.index.read().length_in_transcript(*ix);
-            let own = match known.map_or_else(|| self.length_when_indented(*ix), Ok) {
+            let length = || self.rendered(*ix).map(|t| (t.len() + rules(&t).count()) as u64);
+            let own = match known.map_or_else(length, Ok) {
                 Ok(own) => own,
                 // Gone since the list was made.
                 Err(Error::NotFound | Error::Store(crate::store::StoreError::Moved)) => continue,
@@ -123,12 +124,6 @@ impl Tree {
             return Err(Error::NotFound);
         }
         Ok(Plan { parts, len, time })
-    }
-
-    /// The length of a message in a transcript, if nobody has looked at it before.
-    fn length_when_indented(&self, ix: MsgIx) -> Result<u64, Error> {
-        let text = self.rendered(ix)?;
-        Ok((text.len() + rules(&text).count()) as u64)
     }
 
     pub(super) fn read_transcript(

@@ -18,7 +18,7 @@ const BODY: &str = "body";
 #[derive(Debug)]
 pub(super) struct Composing {
     files: BTreeMap<String, (Vec<u8>, Timestamp)>,
-    time: Timestamp,
+    pub time: Timestamp,
 }
 
 fn parts_are_fixed() -> Error {
@@ -374,10 +374,6 @@ impl Tree {
         let files = &composing.get(folder).ok_or(Error::NotFound)?.files;
         let node = |n: &String| (n.clone(), Node::ComposeFile(folder.to_owned(), n.clone()));
         Ok(files.keys().map(node).collect())
-    }
-
-    pub(super) fn compose_time(&self, folder: &str) -> Option<Timestamp> {
-        self.composing.lock().get(folder).map(|f| f.time)
     }
 
     pub(super) fn compose_file(&self, folder: &str, name: &str) -> Option<(u64, Timestamp)> {
