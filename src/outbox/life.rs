@@ -29,7 +29,7 @@ impl Outbox {
                 "names that end in .error are notes about refused drafts".into(),
             ));
         }
-        let (stores, recipient) = (self.index.stores(), names::recipient(name));
+        let (stores, recipient) = (self.tools.index.stores(), names::recipient(name));
         if is_well_formed(stores, recipient) {
             return Ok(());
         }
@@ -132,12 +132,12 @@ impl Outbox {
     /// What can be said of a draft that may not be complete.
     pub(super) fn judge_early(&self, d: &Open) -> Result<(), OutboxError> {
         let Some(mut draft) = self.headers.parse_partial(&d.text)? else { return Ok(()) };
-        if whole::may_come(self.index.stores(), &draft, &d.target) {
+        if whole::may_come(self.tools.index.stores(), &draft, &d.target) {
             return Ok(());
         }
-        address::complete(&self.index, &mut draft, &d.name, &d.target)?;
+        address::complete(&self.tools.index, &mut draft, &d.name, &d.target)?;
         let routes = self.routes(&draft)?;
-        for store in routes.iter().filter_map(|r| self.index.stores().get(r.store)) {
+        for store in routes.iter().filter_map(|r| self.tools.index.stores().get(r.store)) {
             self.keys.of(store.as_ref())?;
         }
         self.judge_files(&draft, &routes)

@@ -201,19 +201,15 @@ pub struct Listed {
 
 /// The outbox. One per mount.
 pub struct Outbox {
-    index: Arc<Index>,
+    tools: Arc<Tools>,
     settings: Settings,
     /// The header lines a draft can have here.
     headers: Headers,
     keys: Arc<Keys>,
-    spool: Arc<Spool>,
-    attachments: Arc<Attachments>,
     sender: Sender,
     next: AtomicU64,
     open: Mutex<BTreeMap<DraftId, Arc<Mutex<Open>>>>,
     shelf: Mutex<Shelf>,
-    /// Ids promised to drafts that are not in the index yet, by store.
-    reserved: Arc<Mutex<Reserved>>,
     last_refusal: Mutex<Option<Refusal>>,
     /// Why composing folders were refused.
     notes: Mutex<BTreeMap<String, (String, Timestamp)>>,
@@ -238,16 +234,13 @@ impl Outbox {
         let parcels = pending.iter().flat_map(|(_, parcels)| parcels);
         let attachments = Attachments::open(state, settings.durability, parcels)
             .map_err(io("the copies of attachments cannot be looked at"))?;
-        let (spool, attachments) = (Arc::new(spool), Arc::new(attachments));
-        let reserved = Arc::new(Mutex::at(Level::Reserved, Reserved::default()));
-        let sender = Sender::start(Tools {
-            index: Arc::clone(&index),
-            spool: Arc::clone(&spool),
-            reserved: Arc::clone(&reserved),
-            attachments: Arc::clone(&attachments),
-            durability: settings.durability,
-        })
-        .map_err(io("the sending thread cannot be started"))?;
+        let more = index.stores().iter().flat_map(|store| store.headers());
+        let headers = Headers::with(more.copied());
+        let reserved = Mutex::at(Level::Reserved, Reserved::default());
+        let durability = settings.durability;
+        let tools = Arc::new(Tools { index, spool, reserved, attachments, durability });
+        let sender = Sender::start(Arc::clone(&tools))
+            .map_err(io("the sending thread cannot be started"))?;
         let last_refusal = shelf
             .iter()
             .filter_map(|(name, kept)| {
@@ -255,24 +248,20 @@ impl Outbox {
                 Some(Refusal { name: name.clone(), reason, time: kept.time })
             })
             .max_by_key(|r| r.time);
-        let more = index.stores().iter().flat_map(|store| store.headers());
         let outbox = Self {
-            headers: Headers::with(more.copied()),
-            index,
+            tools,
             settings,
+            headers,
             keys,
-            spool,
-            attachments,
             sender,
             next: AtomicU64::new(1),
             open: Mutex::default(),
             shelf: Mutex::at(Level::Shelf, shelf),
-            reserved,
             last_refusal: Mutex::new(last_refusal),
             notes: Mutex::default(),
         };
         outbox.recover();
-        for number in 0..outbox.index.stores().len() {
+        for number in 0..outbox.tools.index.stores().len() {
             outbox.changed(number);
         }
         Ok(outbox)
@@ -281,12 +270,13 @@ impl Outbox {
     /// Sends what is in the spool from an earlier process, as far as it is not in its store, and ends it
     /// when the disk has it.
     fn recover(&self) {
-        for (n, parcels) in self.spool.pending() {
-            let messages = parcels.iter().filter(|p| !sender::is_in_store(&self.index, p)).count();
+        for (n, parcels) in self.tools.spool.pending() {
+            let messages =
+                parcels.iter().filter(|p| !sender::is_in_store(&self.tools.index, p)).count();
             if messages > 0 {
                 tracing::info!(messages, "sending what an earlier process had promised");
             }
-            let mut reserved = self.reserved.lock();
+            let mut reserved = self.tools.reserved.lock();
             for parcel in &parcels {
                 reserved.add(parcel, None);
             }
@@ -309,14 +299,14 @@ impl Outbox {
 
     /// A store changed: what waits in it may be delivered now.
     pub fn changed(&self, number: usize) {
-        if self.index.stores().get(number).is_some_and(|s| s.delivers()) {
+        if self.tools.index.stores().get(number).is_some_and(|s| s.delivers()) {
             self.sender.deliver(number);
         }
     }
 
     /// What keeps stores from sending or delivering, one line each.
     pub fn troubles(&self) -> Vec<String> {
-        let stores = self.index.stores();
+        let stores = self.tools.index.stores();
         let mut out = Vec::new();
         for (number, why) in self.sender.undelivered() {
             let name = stores.get(number).map_or("", |store| store.name());

@@ -48,11 +48,10 @@ impl Outbox {
         };
         // One step, so that a crash leaves one version and not none.
         let instead = earlier.as_ref().and_then(|spooled| spooled.number);
-        let put = self.spool.put(parcels.clone(), instead);
-        self.attachments.release(replaced);
+        let put = self.tools.spool.put(parcels.clone(), instead);
+        self.tools.attachments.release(replaced);
         let number = put.map_err(|error| {
-            self.attachments.release(&parcels);
-            self.reserved.lock().forget(&parcels);
+            self.tools.let_go(&parcels);
             OutboxError::Io { what: "the message could not be put into the spool", error }
         })?;
         d.spooled = Some(Spooled { number: Some(number), parcels });
@@ -62,9 +61,7 @@ impl Outbox {
     /// Forgets what was spooled, with its ids and copies.
     pub(super) fn forget(&self, spooled: Option<Spooled>) {
         if let Some(n) = spooled.and_then(|spooled| spooled.number) {
-            let parcels = self.spool.end(n);
-            self.attachments.release(&parcels);
-            self.reserved.lock().forget(&parcels);
+            self.tools.end(n);
         }
     }
 
@@ -88,7 +85,7 @@ impl Outbox {
     /// has it already.
     fn prepare(&self, d: &Open, replaced: &[Parcel]) -> Result<Vec<Parcel>, OutboxError> {
         let mut draft = self.headers.parse(&d.text)?;
-        let answered = address::complete(&self.index, &mut draft, &d.name, &d.target)?;
+        let answered = address::complete(&self.tools.index, &mut draft, &d.name, &d.target)?;
         let routes = self.routes(&draft)?;
         let sources = sources(&draft, &d.files);
         let copies = if sources.is_empty() {
@@ -97,12 +94,12 @@ impl Outbox {
             // A retry, whose files may be gone by now.
             return Ok(Vec::new());
         } else {
-            Some(self.attachments.copy(&sources, &self.sizes(&sources, &routes)?)?)
+            Some(self.tools.attachments.copy(&sources, &self.sizes(&sources, &routes)?)?)
         };
         draft.attached = copies.as_ref().map(|c| c.files.clone()).unwrap_or_default();
         let parts = routes.into_iter().map(|route| self.part(&draft, route, answered));
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
-        let mut reserved = self.reserved.lock();
+        let mut reserved = self.tools.reserved.lock();
         let given_up: Vec<_> = replaced.iter().map(|p| reserved.remove(p)).collect();
         let made = self.sign(parts, &reserved);
         match &made {
@@ -127,11 +124,11 @@ impl Outbox {
 
     /// Recipients by store, in the order of the stores' first recipients.
     pub(super) fn routes(&self, draft: &Draft) -> Result<Vec<Route>, OutboxError> {
-        route::routes(&self.index, draft, self.settings.unknown_recipient)
+        route::routes(&self.tools.index, draft, self.settings.unknown_recipient)
     }
 
     fn store(&self, number: usize) -> Result<&Arc<dyn Store>, OutboxError> {
-        self.index.stores().get(number).ok_or(OutboxError::NotFound)
+        self.tools.index.stores().get(number).ok_or(OutboxError::NotFound)
     }
 
     /// Names and sizes of files that shall go along, if every store takes them.
@@ -170,14 +167,14 @@ impl Outbox {
             draft.is_reply = draft.in_reply_to.is_some() || draft.thread.is_some();
         }
         if store.origins() {
-            let core = self.index.read();
+            let core = self.tools.index.read();
             draft.thread = draft.thread.map(|id| address::labelled(&core, route.store, id));
         }
         if store.links()
             && draft.in_reply_to.is_none()
             && let Some(thread) = &draft.thread
         {
-            let core = self.index.read();
+            let core = self.tools.index.read();
             parent = address::newest_in_thread(&core, route.store, thread);
             let id = parent.and_then(|ix| core.entry(ix)).map(|e| core.id(e));
             draft.in_reply_to = id.map(|id| plain_id(&id).to_owned());
@@ -191,15 +188,15 @@ impl Outbox {
     fn message(&self, ix: MsgIx) -> Option<Message> {
         for _ in 0..2 {
             let (entry, id) = {
-                let core = self.index.read();
+                let core = self.tools.index.read();
                 let entry = *core.entry(ix)?;
                 (entry, core.id(&entry))
             };
-            match self.index.store_of(&entry)?.read(&entry.location()) {
+            match self.tools.index.store_of(&entry)?.read(&entry.location()) {
                 Ok(record) if record.message.id == id => return Some(record.message),
                 // It moved since the last scan.
                 Ok(_) | Err(StoreError::Moved) => {
-                    let _ = self.index.refresh(entry.store(), true);
+                    let _ = self.tools.index.refresh(entry.store(), true);
                 }
                 Err(e) => {
                     tracing::warn!(error = %e, "the message that is answered cannot be read");
@@ -224,7 +221,7 @@ impl Outbox {
             }
             // The store is not kept from the tables: it may wait for a scan that fills them.
             let taken = |id: &str| {
-                self.index.read().find(part.store, store.me(), id).is_some()
+                self.tools.index.read().find(part.store, store.me(), id).is_some()
                     || reserved.has(store.name(), id)
             };
             let with = Preparing {
@@ -267,7 +264,7 @@ impl Outbox {
         if draft.idempotency_key.is_none() {
             return Ok(false);
         }
-        let mut reserved = self.reserved.lock();
+        let mut reserved = self.tools.reserved.lock();
         let given_up: Vec<_> = replaced.iter().map(|p| reserved.remove(p)).collect();
         let all = routes.iter().try_fold(true, |all, route| {
             let (to, cc) = (route.to.clone(), route.cc.clone());
@@ -325,7 +322,7 @@ impl Outbox {
         let Ok(store) = self.store(number) else { return Vec::new() };
         let since = Timestamp::now().plus_millis(-IDEMPOTENCY_WINDOW_MS);
         let sent: Vec<_> = {
-            let core = self.index.read();
+            let core = self.tools.index.read();
             let sent = core.with_idempotency_key(key).iter().filter_map(|ix| core.entry(*ix));
             sent.filter(|e| e.store() == number && e.is_from_me() && e.time() >= since)
                 .map(|e| (core.to(e).to_owned(), e.location()))

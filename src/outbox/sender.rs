@@ -58,13 +58,27 @@ struct Under {
     undelivered: BTreeMap<usize, String>,
 }
 
-/// What the thread works with.
+/// What the thread and those who write drafts work with.
 pub(super) struct Tools {
     pub index: Arc<Index>,
-    pub spool: Arc<Spool>,
-    pub reserved: Arc<Mutex<Reserved>>,
-    pub attachments: Arc<Attachments>,
+    pub spool: Spool,
+    /// Ids promised to drafts that are not in the index yet, by store.
+    pub reserved: Mutex<Reserved>,
+    pub attachments: Attachments,
     pub durability: Durability,
+}
+
+impl Tools {
+    /// What is under a number in the spool was sent, or will not be.
+    pub fn end(&self, n: u64) {
+        self.let_go(&self.spool.end(n));
+    }
+
+    /// Gives back the ids and the copies of parcels.
+    pub fn let_go(&self, parcels: &[Parcel]) {
+        self.attachments.release(parcels);
+        self.reserved.lock().forget(parcels);
+    }
 }
 
 /// Handle to the thread.
@@ -76,7 +90,7 @@ pub(super) struct Sender {
 
 impl Sender {
     /// Starts the thread.
-    pub fn start(tools: Tools) -> io::Result<Self> {
+    pub fn start(tools: Arc<Tools>) -> io::Result<Self> {
         let (orders, inbox) = unbounded();
         let under = Arc::new((Mutex::new(Under::default()), Condvar::default()));
         let worker = Worker { tools, under: Arc::clone(&under) };
@@ -183,7 +197,7 @@ struct Failed {
 }
 
 struct Worker {
-    tools: Tools,
+    tools: Arc<Tools>,
     under: Arc<(Mutex<Under>, Condvar)>,
 }
 
@@ -298,7 +312,10 @@ impl Worker {
             }
             self.refresh(number);
         }
-        self.finish(&appended);
+        for job in &appended {
+            self.tools.end(job.n);
+            self.under.0.lock().stuck.remove(&job.n);
+        }
         let stores = self.tools.index.stores();
         touched.retain(|number| stores.get(*number).is_some_and(|s| s.delivers()));
         (failed, touched.into_iter().collect())
@@ -373,15 +390,6 @@ impl Worker {
                 touched.insert(number);
                 Ok(())
             }
-        }
-    }
-
-    fn finish(&self, done: &[Job]) {
-        for job in done {
-            let parcels = self.tools.spool.end(job.n);
-            self.tools.attachments.release(&parcels);
-            self.tools.reserved.lock().forget(&parcels);
-            self.under.0.lock().stuck.remove(&job.n);
         }
     }
 

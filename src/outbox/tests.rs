@@ -433,7 +433,7 @@ fn a_writer_that_was_killed_has_sent_nothing() {
     outbox.write(id, None, b"half").unwrap();
     outbox.flush(id, true).unwrap();
     outbox.cut_off(id, 15);
-    assert!(outbox.spool.pending().is_empty(), "the next process must not send it either");
+    assert!(outbox.tools.spool.pending().is_empty(), "the next process must not send it either");
     assert!(!outbox.release(id));
     outbox.settle(Duration::from_secs(5));
     let why = outbox.text(&format!("{BOB}.error"), &Target::Outbox).unwrap();
@@ -531,7 +531,7 @@ fn what_was_promised_is_appended_again_where_that_does_no_harm() {
     let outbox = bed.open();
     assert_eq!(bed.memory.folder.lock().appends, before + 1);
     assert_eq!((bed.memory.sent().len(), outbox.stuck().len()), (1, 0));
-    assert_eq!(outbox.spool.pending(), []);
+    assert_eq!(outbox.tools.spool.pending(), []);
 }
 
 #[test]

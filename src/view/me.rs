@@ -113,8 +113,7 @@ impl Tree {
             // Refused here, every program hears of it; at close, few do.
             book.check_name(key.1, &key.2).inspect_err(|e| self.log_text(&key, e))?;
         }
-        let how = (access.append, access.truncate, access.opener);
-        Ok(OpenFile::Text(self.texts.open(key, book, how)?))
+        Ok(OpenFile::Text(self.texts.open(key, book, access)?))
     }
 
     /// Sets the length of a text: of an open one, or of the one that the store has.

@@ -17,36 +17,29 @@ const RECENT: usize = 200;
 impl Tree {
     /// The text and its time.
     pub(super) fn status(&self) -> (String, Timestamp) {
-        let mut out = String::new();
-        let mut line = |text: String| {
-            out.push_str(&text);
-            out.push('\n');
-        };
         let key = self.settings.fingerprint.map_or("none".to_owned(), |f| f.to_string());
-        line(format!("me: {}", one_line(&self.settings.me)));
-        line(format!("key: {key}"));
+        let me = one_line(&self.settings.me);
+        let mut lines = vec![format!("me: {me}"), format!("key: {key}")];
         if self.settings.read_only {
-            line("mode: read-only".to_owned());
+            lines.push("mode: read-only".to_owned());
         }
         let unread = self.index.read().unread();
-        line(format!("unread: {unread}"));
-        for text in self.unread_lines() {
-            line(format!("  {text}"));
+        lines.push(format!("unread: {unread}"));
+        for (ix, name) in self.unread_files(LISTED) {
+            lines.push(format!("  {name}  {}", self.first_line(ix)));
         }
         if unread > LISTED {
-            line(format!("  and {} more", unread - LISTED));
+            lines.push(format!("  and {} more", unread - LISTED));
         }
-        line("stores:".to_owned());
-        self.store_lines().into_iter().for_each(&mut line);
+        lines.push("stores:".to_owned());
+        lines.extend(self.store_lines());
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
         let refusal = refusal.map_or("none".to_owned(), |r| {
             format!("{}: {}", one_line(&r.name), one_paragraph(&r.reason))
         });
-        line(format!("last refusal: {refusal}"));
-        for text in self.notes() {
-            line(format!("note: {text}"));
-        }
-        (out, self.status_time())
+        lines.push(format!("last refusal: {refusal}"));
+        lines.extend(self.notes().into_iter().map(|text| format!("note: {text}")));
+        (lines.join("\n") + "\n", self.status_time())
     }
 
     /// When anything that `status.txt` tells last changed.
@@ -55,14 +48,6 @@ impl Tree {
         let newest = self.index.read().newest();
         let time = [newest, self.index.marks_time(), refusal, self.unsaved_time()];
         time.into_iter().flatten().max().unwrap_or_default()
-    }
-
-    /// Name and first line of unread messages, oldest first.
-    fn unread_lines(&self) -> Vec<String> {
-        self.unread_files(LISTED)
-            .into_iter()
-            .map(|(ix, name)| format!("{name}  {}", self.first_line(ix)))
-            .collect()
     }
 
     fn first_line(&self, ix: MsgIx) -> String {

@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use crate::model::locks::{Level, Mutex};
 
+use super::Access;
 use crate::model::{Timestamp, write_at};
 use crate::outbox::names;
 use crate::store::{Note, Notebook, StoreError};
@@ -247,12 +248,7 @@ impl TextFile {
 
 impl Texts {
     /// Opens a text for writing.
-    pub fn open(
-        &self,
-        key: Key,
-        book: &dyn Notebook,
-        (append, truncate, opener): (bool, bool, u32),
-    ) -> io::Result<TextFile> {
+    pub fn open(&self, key: Key, book: &dyn Notebook, access: &Access) -> io::Result<TextFile> {
         let (text, was_away) = {
             let mut table = self.0.lock();
             let was_away = table.away.remove(&key).is_some();
@@ -261,14 +257,14 @@ impl Texts {
             slot.handles += 1;
             (Arc::clone(&slot.text), was_away)
         };
-        let file = TextFile { text, opener, append };
+        let file = TextFile { text, opener: access.opener, append: access.append };
         let mut text = file.text.lock();
         if !text.loaded {
-            if let Err(e) = text.load(book, truncate || was_away) {
+            if let Err(e) = text.load(book, access.truncate || was_away) {
                 self.let_go(&file, &text);
                 return Err(e);
             }
-        } else if truncate {
+        } else if access.truncate {
             text.bytes.clear();
             text.too_long = None;
             text.base = None;
@@ -414,7 +410,8 @@ impl Texts {
     /// # Errors
     /// As the store gave it.
     pub fn move_away(&self, from: &Key, to: &Key, book: &dyn Notebook) -> Result<(), StoreError> {
-        let file = self.open(from.clone(), book, (false, false, 0)).map_err(|e| failed(from, e))?;
+        let file =
+            self.open(from.clone(), book, &Access::default()).map_err(|e| failed(from, e))?;
         let mut text = file.text.lock();
         let done = text.save(book);
         if done.is_ok() {
