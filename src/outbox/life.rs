@@ -24,7 +24,7 @@ impl Outbox {
         if names::is_private(name) {
             return Ok(());
         }
-        if name.ends_with(".error") {
+        if name.strip_suffix(".error").is_some() {
             return Err(OutboxError::NotPermitted(
                 "names that end in .error are notes about refused drafts".into(),
             ));

@@ -34,7 +34,9 @@ impl Reserved {
 
     /// Gives back what was reserved for messages.
     pub fn forget(&mut self, parcels: &[Parcel]) {
-        parcels.iter().for_each(|parcel| drop(self.remove(parcel)));
+        for parcel in parcels {
+            self.remove(parcel);
+        }
     }
 
     /// The text that goes to `to`, an address as its store compares it, under a key.

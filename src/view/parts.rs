@@ -73,15 +73,9 @@ impl Tree {
         let listed = self.part(ix, name)?;
         let entry = self.live(ix)?;
         let store = self.index.store_of(&entry).ok_or(Error::NotFound)?;
-        let (file, len) = match store.open_part(&entry.location(), name)? {
-            Part::File(file) => {
-                let len = file.metadata()?.len();
-                (OpenFile::Raw(file), len)
-            }
-            Part::Bytes(bytes) => {
-                let len = bytes.len() as u64;
-                (OpenFile::bytes(bytes), len)
-            }
+        let (len, file) = match store.open_part(&entry.location(), name)? {
+            Part::File(file) => (file.metadata()?.len(), OpenFile::Raw(file)),
+            Part::Bytes(bytes) => (bytes.len() as u64, OpenFile::bytes(bytes)),
         };
         if len != listed.size {
             // It changed in the store: the next look has to read the message again.

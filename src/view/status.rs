@@ -71,31 +71,24 @@ impl Tree {
                 let to_me = core.to_me().filter_map(|ix| core.entry(ix)).filter(of).count();
                 let from_me = core.from_me().filter_map(|ix| core.entry(ix)).filter(of).count();
                 let rejected = core.rejects().filter(|(k, _)| k.0.store() == number).count();
-                (to_me, from_me, rejected)
+                format!("{to_me} to me, {from_me} from me, {rejected} rejected")
             };
             let mut health = store.health();
             if let Some(e) = self.index.failure(number).filter(|_| health.is_empty()) {
                 health.push(format!("cannot be read now and is tried again: {e}"));
             }
-            let mut text = format!(
-                "  {} ({}): {} to me, {} from me, {} rejected; {}",
-                one_line(store.name()),
-                store.kind(),
-                counts.0,
-                counts.1,
-                counts.2,
-                if health.is_empty() { "healthy" } else { "needs a look:" }
-            );
             let key = self.index.my_key(number).map(|key| key.fingerprint());
             let other_key = key.filter(|_| key != self.settings.fingerprint);
             let me = one_line(store.me());
-            text += &match (store.me() != self.settings.me, other_key) {
+            let known = match (store.me() != self.settings.me, other_key) {
                 (true, Some(key)) => format!(" (known there as {me}, key {key})"),
                 (true, None) => format!(" (known there as {me})"),
                 (false, Some(key)) => format!(" (key there {key})"),
                 (false, None) => String::new(),
             };
-            out.push(text);
+            let (name, kind) = (one_line(store.name()), store.kind());
+            let state = if health.is_empty() { "healthy" } else { "needs a look:" };
+            out.push(format!("  {name} ({kind}): {counts}; {state}{known}"));
             let more = health.into_iter().chain(store.remarks());
             out.extend(more.map(|line| format!("    {}", one_line(&line))));
         }

@@ -23,10 +23,8 @@ impl Tree {
         if answer.lock().is_some() {
             return Ok(true);
         }
-        let Some(found) = (if *next { self.hand_out(*opener)? } else { self.names_answer() })
-        else {
-            return Ok(false);
-        };
+        let found = if *next { self.hand_out(*opener)? } else { self.names_answer() };
+        let Some(found) = found else { return Ok(false) };
         *answer.lock() = Some(found);
         Ok(true)
     }
@@ -67,11 +65,8 @@ impl Tree {
     }
 
     fn names_answer(&self) -> Option<Answer> {
-        let mut text = self.unread_names().join("\n");
-        if text.is_empty() {
-            return None;
-        }
-        text.push('\n');
+        let names = self.unread_names();
+        let text = (!names.is_empty()).then(|| names.join("\n") + "\n")?;
         Some(Answer { bytes: text.into_bytes().into(), ..Answer::default() })
     }
 

@@ -353,7 +353,7 @@ impl Tree {
         if self.composing.lock().contains_key(name) {
             return Some(Node::Compose(name.to_owned()));
         }
-        if name.ends_with(".error") {
+        if name.strip_suffix(".error").is_some() {
             self.settle(&Node::Outbox);
         }
         let outbox = self.outbox.as_ref().filter(|o| !o.is_leaving(name))?;
