@@ -94,26 +94,23 @@ impl Adapter {
         }
     }
 
-    /// Who opens a file, as far as the tree wants to know.
-    fn reader(&self, req: &Request, node: &Node, flags: i32) -> Reader {
-        let nofollow = flags & libc::O_NOFOLLOW != 0;
-        let noatime = flags & libc::O_NOATIME != 0;
-        let matters = matches!(node, Node::Message(Place::Inbox, _)) && !nofollow && !noatime;
+    /// How a file is opened, and by whom, as far as the tree wants to know.
+    pub fn access(&self, req: &Request, node: &Node, flags: i32) -> Access {
+        let has = |flag: i32| flags & flag != 0;
+        let (nofollow, noatime) = (has(libc::O_NOFOLLOW), has(libc::O_NOATIME));
+        let unread = matches!(node, Node::Message(Place::Inbox, _));
+        let matters = unread && !nofollow && !noatime;
         let process = if matters { Process::of(req.pid()) } else { None };
         // Without --allow-other the kernel lets nobody else in.
         let stranger = self.tree.settings().allow_other && req.uid() != self.owner.0;
-        Reader { stranger, nofollow, noatime, process }
-    }
-
-    pub fn access(&self, req: &Request, node: &Node, flags: i32) -> Access {
         let write = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let may_mark = matches!(node, Node::Message(Place::Inbox, _) | Node::Next);
+        let who_matters = write || unread || *node == Node::Next;
         Access {
             write,
-            append: flags & libc::O_APPEND != 0,
-            truncate: flags & libc::O_TRUNC != 0,
-            opener: if write || may_mark { process_of(req) } else { 0 },
-            reader: self.reader(req, node, flags),
+            append: has(libc::O_APPEND),
+            truncate: has(libc::O_TRUNC),
+            opener: if who_matters { process_of(req) } else { 0 },
+            reader: Reader { stranger, nofollow, noatime, process },
         }
     }
 

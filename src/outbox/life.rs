@@ -58,14 +58,10 @@ impl Outbox {
                 self.note_refusal(name, &e.to_string(), Timestamp::now());
             })?;
         }
-        let (target, text, touched) = match kept {
-            Some(kept) => {
-                let cut = truncate && !kept.text.is_empty();
-                (kept.target, if truncate { Vec::new() } else { kept.text.to_vec() }, cut)
-            }
-            None => (target, Vec::new(), false),
-        };
-        Ok(self.add(Open { touched, ..Open::new(name, target, text) }))
+        let Some(kept) = kept else { return Ok(self.add(Open::new(name, target, Vec::new()))) };
+        let text = if truncate { Vec::new() } else { kept.text.to_vec() };
+        let touched = truncate && !kept.text.is_empty();
+        Ok(self.add(Open { touched, ..Open::new(name, kept.target, text) }))
     }
 
     pub(super) fn draft(&self, id: DraftId) -> Result<Arc<Mutex<Open>>, OutboxError> {
@@ -74,8 +70,7 @@ impl Outbox {
 
     /// Starts the text of a composing folder.
     pub fn compose(&self, folder: &str, text: Vec<u8>) -> DraftId {
-        let target = Target::Outbox;
-        self.add(Open { composed: true, ..Open::new(folder, target, text) })
+        self.add(Open { composed: true, ..Open::new(folder, Target::Outbox, text) })
     }
 
     /// Sets the files that go along with an open draft: names and bytes.

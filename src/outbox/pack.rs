@@ -286,32 +286,26 @@ impl Outbox {
         let Some(key) = part.idempotency_key.clone() else { return Ok(false) };
         let store = self.store(number)?;
         let sent = self.sent_under(number, &key);
-        let left = |to: &String| -> Result<bool, OutboxError> {
-            let to = store.canonical(to);
+        let left = |named: &String| -> Result<Option<String>, OutboxError> {
+            let to = store.canonical(named);
             let earlier = match sent.iter().find(|(recipients, _)| recipients.contains(&to)) {
                 Some((_, Ok(body))) => Some(body.clone()),
                 Some((_, Err(why))) => return Err(OutboxError::Unreachable(why.clone())),
                 None => reserved.text(store.name(), &to, &key).map(str::to_owned),
             };
             match earlier {
-                None => Ok(true),
-                Some(body) if same_text(&body, &part.body) => Ok(false),
+                None => Ok(Some(named.clone())),
+                Some(body) if same_text(&body, &part.body) => Ok(None),
                 Some(_) => Err(OutboxError::Invalid(format!(
                     "Idempotency-Key: {key:?} was used for another text to {to}; use a new key for \
                      a new message"
                 ))),
             }
         };
-        let keep = |list: &[String]| -> Result<Vec<String>, OutboxError> {
-            let mut out = Vec::new();
-            for to in list {
-                if left(to)? {
-                    out.push(to.clone());
-                }
-            }
-            Ok(out)
+        let all_left = |list: &[String]| -> Result<Vec<String>, OutboxError> {
+            list.iter().filter_map(|to| left(to).transpose()).collect()
         };
-        let (to, cc) = (keep(&part.to)?, keep(&part.cc)?);
+        let (to, cc) = (all_left(&part.to)?, all_left(&part.cc)?);
         (part.to, part.cc) = if to.is_empty() { (cc, to) } else { (to, cc) };
         Ok(part.to.is_empty())
     }

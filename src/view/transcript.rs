@@ -37,11 +37,6 @@ impl Plan {
         self.len
     }
 
-    /// Whether it holds nothing.
-    pub fn is_empty(&self) -> bool {
-        self.parts.is_empty()
-    }
-
     /// The time of its newest message.
     pub fn time(&self) -> Timestamp {
         self.time
