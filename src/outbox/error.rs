@@ -11,9 +11,9 @@ pub enum OutboxError {
     /// A name, a header or a combination of them cannot be used.
     #[error("{0}")]
     Invalid(String),
-    /// The text is not UTF-8.
-    #[error("{0}")]
-    NotUtf8(DraftError),
+    /// The text cannot be read as a draft.
+    #[error(transparent)]
+    Draft(#[from] DraftError),
     /// Nobody is named as recipient.
     #[error("{0}")]
     NoRecipient(String),
@@ -58,15 +58,5 @@ impl OutboxError {
     /// Whether the system failed, rather than something in the draft: no further text mends that.
     pub(super) fn is_fault(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::Store(StoreError::Io { .. }))
-    }
-}
-
-impl From<DraftError> for OutboxError {
-    fn from(e: DraftError) -> Self {
-        match e {
-            DraftError::NotUtf8(_) => Self::NotUtf8(e),
-            DraftError::NoRecipient(_) => Self::NoRecipient(e.to_string()),
-            DraftError::BadHeader { .. } => Self::Invalid(e.to_string()),
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Every error a view can give, and the one place that says which errno it is (docs/SEMANTICS.md,
 //! "Errors").
 
+use crate::model::DraftError;
 use crate::outbox::OutboxError;
 use crate::store::StoreError;
 
@@ -73,9 +74,11 @@ impl Error {
 
 fn outbox_errno(e: &OutboxError) -> i32 {
     match e {
-        OutboxError::Invalid(_) => libc::EINVAL,
-        OutboxError::NotUtf8(_) => libc::EILSEQ,
-        OutboxError::NoRecipient(_) => libc::EDESTADDRREQ,
+        OutboxError::Invalid(_) | OutboxError::Draft(DraftError::BadHeader { .. }) => libc::EINVAL,
+        OutboxError::Draft(DraftError::NotUtf8(_)) => libc::EILSEQ,
+        OutboxError::NoRecipient(_) | OutboxError::Draft(DraftError::NoRecipient(_)) => {
+            libc::EDESTADDRREQ
+        }
         OutboxError::Unreachable(_) => libc::EHOSTUNREACH,
         OutboxError::TooLarge(_) => libc::EFBIG,
         OutboxError::NotPermitted(_) => libc::EPERM,

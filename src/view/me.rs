@@ -183,11 +183,11 @@ impl Tree {
         let line = |u: super::texts::Unsaved| {
             let store =
                 if several { format!("{}/", self.store_name(u.key.0)) } else { String::new() };
-            let path = |name: &str| format!("me/{store}{}/{}", u.key.1, one_line(name));
+            let path = |name: &str| format!("me/{store}{}/{name}", u.key.1);
             format!(
                 "{} was not saved: {}; what was written is in {} until it is removed or the mount ends",
                 path(&u.name),
-                one_line(&u.reason),
+                u.reason,
                 path(&u.key.2),
             )
         };

@@ -5,7 +5,8 @@
 //! - `beside`: what lies beside a message. `threads`: the folders of threads. `twins`: messages with
 //!   one time, whose names may be equal. `firsts`: who keeps a name that several have. `parts`: the files that come with a message. `raw`: the stores' own files. `me`, `texts`: texts that stores keep.
 //! - `write`: what may be written where. `path`: the same tree by path, for the command line.
-//! - `render`, `status`, `readme`, `transcript`: the bytes of files. [`reader`]: who is looking.
+//! - `render`, `status`, `readme`, `transcript`: the bytes of files. `rendered`, `dated`: what is kept of
+//!   what was made. [`reader`]: who is looking.
 //! - `error`: every refusal, and its errno.
 
 mod attr;

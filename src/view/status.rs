@@ -38,7 +38,7 @@ impl Tree {
             format!("{}: {}", one_line(&r.name), one_paragraph(&r.reason))
         });
         lines.push(format!("last refusal: {refusal}"));
-        lines.extend(self.notes().into_iter().map(|text| format!("note: {text}")));
+        lines.extend(self.notes().iter().map(|text| format!("note: {}", one_line(text))));
         (lines.join("\n") + "\n", self.status_time())
     }
 
@@ -97,24 +97,18 @@ impl Tree {
 
     /// What else a person should know.
     fn notes(&self) -> Vec<String> {
-        let mut out: Vec<String> =
-            self.settings.warnings.iter().map(|w| one_line(w).into_owned()).collect();
-        out.extend(self.index.keyring().trouble().map(|t| one_line(&t).into_owned()));
+        let mut out = self.settings.warnings.clone();
+        out.extend(self.index.keyring().trouble());
         if let Some(outbox) = &self.outbox {
             for (to, why) in outbox.stuck() {
-                out.push(format!(
-                    "a message to {} waits in the spool and is tried again: {}",
-                    one_line(&to),
-                    one_line(&why)
-                ));
+                out.push(format!("a message to {to} waits in the spool and is tried again: {why}"));
             }
-            out.extend(outbox.troubles().iter().map(|trouble| one_line(trouble).into_owned()));
+            out.extend(outbox.troubles());
         }
         out.extend(self.unsaved_lines());
         out.extend(self.shared_keys());
-        for name in self.strangers() {
-            out.push(format!("nobody called {} has written yet", one_line(&name)));
-        }
+        let unheard = |name| format!("nobody called {name} has written yet");
+        out.extend(self.strangers().into_iter().map(unheard));
         out
     }
 
@@ -136,7 +130,6 @@ impl Tree {
             let pinned = keyring.pinned(from);
             let key = pinned.iter().find(|key| key.fingerprint() == *fingerprint)?;
             let other = keyring.other_owner(key, from)?;
-            let (from, other) = (one_line(from), one_line(&other));
             Some(format!("the key {fingerprint} of {from} is also pinned to {other}"))
         };
         writers.iter().filter_map(line).collect()
