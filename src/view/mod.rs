@@ -190,10 +190,19 @@ impl Tree {
 
     /// Whether a listing may be cached until the [generation](Tree::generation) changes.
     pub fn is_cacheable(&self, node: &Node) -> bool {
-        let of_days = matches!(node, Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_));
-        let of_folders =
-            matches!(node, Node::Archive | Node::Sent | Node::Threads | Node::Transcripts);
-        of_days || of_folders || matches!(node, Node::Root | Node::Rejected)
+        // What is not named here is asked for again each time, which is only slower.
+        matches!(
+            node,
+            Node::Root
+                | Node::Archive
+                | Node::ArchiveDay(_)
+                | Node::Sent
+                | Node::SentDay(_)
+                | Node::Threads
+                | Node::Thread(_)
+                | Node::Transcripts
+                | Node::Rejected
+        )
     }
 
     fn outbox(&self) -> Result<&Arc<Outbox>, Error> {
