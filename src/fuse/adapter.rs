@@ -94,26 +94,23 @@ impl Adapter {
         }
     }
 
-    /// Who opens a file, as far as the tree wants to know.
-    fn reader(&self, req: &Request, node: &Node, flags: i32) -> Reader {
-        let nofollow = flags & libc::O_NOFOLLOW != 0;
-        let noatime = flags & libc::O_NOATIME != 0;
-        let matters = matches!(node, Node::Message(Place::Inbox, _)) && !nofollow && !noatime;
+    /// How a file is opened, and by whom, as far as the tree wants to know.
+    pub fn access(&self, req: &Request, node: &Node, flags: i32) -> Access {
+        let has = |flag: i32| flags & flag != 0;
+        let (nofollow, noatime) = (has(libc::O_NOFOLLOW), has(libc::O_NOATIME));
+        let unread = matches!(node, Node::Message(Place::Inbox, _));
+        let matters = unread && !nofollow && !noatime;
         let process = if matters { Process::of(req.pid()) } else { None };
         // Without --allow-other the kernel lets nobody else in.
         let stranger = self.tree.settings().allow_other && req.uid() != self.owner.0;
-        Reader { stranger, nofollow, noatime, process }
-    }
-
-    pub fn access(&self, req: &Request, node: &Node, flags: i32) -> Access {
         let write = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let may_mark = matches!(node, Node::Message(Place::Inbox, _) | Node::Next);
+        let who_matters = write || unread || *node == Node::Next;
         Access {
             write,
-            append: flags & libc::O_APPEND != 0,
-            truncate: flags & libc::O_TRUNC != 0,
-            opener: if write || may_mark { process_of(req) } else { 0 },
-            reader: self.reader(req, node, flags),
+            append: has(libc::O_APPEND),
+            truncate: has(libc::O_TRUNC),
+            opener: if who_matters { process_of(req) } else { 0 },
+            reader: Reader { stranger, nofollow, noatime, process },
         }
     }
 
@@ -136,10 +133,6 @@ impl Adapter {
         }
     }
 
-    pub fn entry(&self, node: &Node) -> Result<Attr, Error> {
-        self.tree.attr(node)
-    }
-
     /// What a name in a folder leads to.
     pub fn find(&self, who: u32, parent: INodeNo, name: &OsStr) -> Result<Attr, Error> {
         let (parent, name) = (self.node(parent)?, text(name)?);
@@ -148,17 +141,16 @@ impl Adapter {
         {
             // Again: somebody may have read it meanwhile.
             self.tree.make_unread(&from);
-            return Ok(Attr { caching: Caching::Volatile, ..self.entry(&from)? });
+            return Ok(Attr { caching: Caching::Volatile, ..self.tree.attr(&from)? });
         }
-        let found = self.tree.lookup(&parent, name).and_then(|node| self.entry(&node));
+        let found = self.tree.lookup(&parent, name).and_then(|node| self.tree.attr(&node));
         let writer = || thread_group(who).unwrap_or(0);
-        match found {
-            Err(Error::NotFound) => match self.in_place.find(writer, &parent, name) {
-                Some(draft) => self.attr_of(&draft, None),
-                None => found,
-            },
-            found => found,
+        if matches!(found, Err(Error::NotFound))
+            && let Some(draft) = self.in_place.find(writer, &parent, name)
+        {
+            return self.attr_of(&draft, None);
         }
+        found
     }
 
     /// `rename`: what only makes a message unread again moves no name.
@@ -175,7 +167,7 @@ impl Adapter {
         if moving && !replace {
             // The name may be there by the time the kernel asks again, and that would be EEXIST.
             // Programs then look for themselves and rename plainly.
-            return Err(std::io::Error::from_raw_os_error(libc::EINVAL).into());
+            return Err(Error::os(libc::EINVAL));
         }
         let known = moving && self.tree.lookup(&to, new_name).is_ok();
         self.tree.rename(&from, name, &to, new_name, replace)?;
@@ -201,33 +193,38 @@ impl Adapter {
         }
     }
 
+    /// A file was opened: its handle, and how the kernel shall treat it.
+    pub fn opened(&self, node: &Node, file: OpenFile, access: &Access) -> (FileHandle, FopenFlags) {
+        self.in_place.opened(access.opener, node);
+        let how = open_flags(&self.tree, node, &file);
+        (self.files.add(file), how)
+    }
+
     /// Hands the entries of a folder from `offset` on to `add`, each with the offset of the next, until
     /// that says the reply is full. Who lists `inbox/` is noted at the beginning of a listing.
     pub fn list(
         &self,
         req: &Request,
-        dir: &OpenDir,
+        handle: FileHandle,
         offset: u64,
         mut add: impl FnMut(u64, &str, &Node) -> bool,
-    ) {
+    ) -> Result<(), Error> {
+        let dir = self.dirs.get(handle).ok_or(Error::NotFound)?;
         if dir.node == Node::Inbox && offset == 0 {
             self.tree.listed_inbox(Process::of(req.pid()));
         }
         for number in offset..dir.listing.len() as u64 + 2 {
-            let Some((name, node)) = self.dir_entry(dir, number) else { continue };
+            let entry = match number {
+                0 => Some((".".to_owned(), dir.node.clone())),
+                1 => Some(("..".to_owned(), self.tree.parent(&dir.node))),
+                n => self.tree.item(&dir.listing, n as usize - 2),
+            };
+            let Some((name, node)) = entry else { continue };
             if add(number + 1, &name, &node) {
-                return;
+                break;
             }
         }
-    }
-
-    /// Entry `number` of a listing, `.` and `..` first.
-    fn dir_entry(&self, dir: &OpenDir, number: u64) -> Option<(String, Node)> {
-        match number {
-            0 => Some((".".to_owned(), dir.node.clone())),
-            1 => Some(("..".to_owned(), self.tree.parent(&dir.node))),
-            n => self.tree.item(&dir.listing, usize::try_from(n - 2).ok()?),
-        }
+        Ok(())
     }
 }
 
@@ -254,7 +251,7 @@ pub(super) fn ttls(attr: &Attr) -> (Duration, Duration) {
 /// A name as the tree has it.
 pub(super) fn text(name: &OsStr) -> Result<&str, Error> {
     if name.len() > NAME_MAX {
-        return Err(std::io::Error::from_raw_os_error(libc::ENAMETOOLONG).into());
+        return Err(Error::os(libc::ENAMETOOLONG));
     }
     name.to_str().ok_or(Error::NotFound)
 }
@@ -278,7 +275,6 @@ pub(super) fn open_flags(tree: &Tree, node: &Node, file: &OpenFile) -> FopenFlag
         (
             _,
             OpenFile::Draft { .. }
-            | OpenFile::Body { .. }
             | OpenFile::Compose { .. }
             | OpenFile::Text(_)
             | OpenFile::Ack { .. }

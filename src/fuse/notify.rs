@@ -19,9 +19,6 @@ pub(super) struct Notices(Sender<Changes>);
 
 impl Notices {
     /// Starts the thread.
-    ///
-    /// # Errors
-    /// As the system gave it.
     pub fn start(tree: Arc<Tree>, notifier: Notifier) -> std::io::Result<Self> {
         let (queue, changes) = unbounded();
         std::thread::Builder::new()

@@ -4,18 +4,16 @@ use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, LockOwner,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
 };
 
-use super::adapter::{
-    Adapter, GENERATION, NAME_MAX, OpenDir, kind, known, open_flags, process_of, text, ttls,
-};
+use super::adapter::{Adapter, GENERATION, NAME_MAX, OpenDir, kind, known, process_of, text, ttls};
 use super::guard::guarded;
 use super::waiting::Parked;
-use crate::view::Error;
+use crate::view::{Attr, Error};
 
 impl Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
@@ -49,10 +47,8 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        match guarded("getattr", || known(self.attr_of(&self.node(ino)?, fh))) {
-            Ok(attr) => reply.attr(&ttls(&attr).1, &self.kernel_attr(&attr)),
-            Err(e) => reply.error(e),
-        }
+        let found = guarded("getattr", || known(self.attr_of(&self.node(ino)?, fh)));
+        self.reply_attr(found, reply);
     }
 
     fn setattr(
@@ -81,11 +77,8 @@ impl Filesystem for Adapter {
             }
             let foreign =
                 uid.is_some_and(|u| u != self.owner.0) || gid.is_some_and(|g| g != self.owner.1);
-            let touches = mode.is_some()
-                || uid.is_some()
-                || gid.is_some()
-                || atime.is_some()
-                || mtime.is_some();
+            let touches = [mode, uid, gid].iter().any(Option::is_some)
+                || [atime, mtime].iter().any(Option::is_some);
             // `cp -p` and `rsync -a` set modes and times of what they write; drafts take them silently.
             if foreign || (touches && !self.tree.is_draft(&node)) {
                 return Err(Error::NotPermitted(
@@ -94,10 +87,7 @@ impl Filesystem for Adapter {
             }
             known(self.attr_of(&node, fh))
         });
-        match done {
-            Ok(attr) => reply.attr(&ttls(&attr).1, &self.kernel_attr(&attr)),
-            Err(e) => reply.error(e),
-        }
+        self.reply_attr(done, reply);
     }
 
     fn mknod(
@@ -118,12 +108,9 @@ impl Filesystem for Adapter {
             let access = self.access(req, &folder, libc::O_WRONLY);
             let (node, file) = self.tree.create(&folder, text(name)?, &access)?;
             self.tree.release(&file);
-            self.entry(&node)
+            self.tree.attr(&node)
         });
-        match made {
-            Ok(attr) => reply.entry(&Duration::ZERO, &self.kernel_attr(&attr), GENERATION),
-            Err(e) => reply.error(e),
-        }
+        self.reply_made(made, reply);
     }
 
     fn mkdir(
@@ -137,12 +124,9 @@ impl Filesystem for Adapter {
     ) {
         let made = guarded("mkdir", || {
             let node = self.tree.mkdir(&self.node(parent)?, text(name)?)?;
-            self.entry(&node)
+            self.tree.attr(&node)
         });
-        match made {
-            Ok(attr) => reply.entry(&Duration::ZERO, &self.kernel_attr(&attr), GENERATION),
-            Err(e) => reply.error(e),
-        }
+        self.reply_made(made, reply);
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -165,7 +149,7 @@ impl Filesystem for Adapter {
     ) {
         let done = guarded("rename", || {
             if flags.bits() & !RenameFlags::RENAME_NOREPLACE.bits() != 0 {
-                return Err(std::io::Error::from_raw_os_error(libc::EINVAL).into());
+                return Err(Error::os(libc::EINVAL));
             }
             let replace = !flags.contains(RenameFlags::RENAME_NOREPLACE);
             self.rename(req.pid(), (parent, name), (newparent, newname), replace)
@@ -178,14 +162,9 @@ impl Filesystem for Adapter {
             let node = self.node(ino)?;
             let access = self.access(req, &node, flags.0);
             let file = known(self.tree.open(&node, &access))?;
-            self.in_place.opened(access.opener, &node);
-            let how = open_flags(&self.tree, &node, &file);
-            Ok((self.files.add(file), how))
+            Ok(self.opened(&node, file, &access))
         });
-        match opened {
-            Ok((handle, how)) => reply.opened(handle, how),
-            Err(e) => reply.error(e),
-        }
+        reply_opened(opened, reply);
     }
 
     fn create(
@@ -201,15 +180,12 @@ impl Filesystem for Adapter {
         let made = guarded("create", || {
             let folder = self.node(parent)?;
             let access = self.access(req, &folder, flags);
-            let invalid = || std::io::Error::from_raw_os_error(libc::EINVAL).into();
             let name = text(name).map_err(|e| match e {
-                Error::NotFound => invalid(),
+                Error::NotFound => Error::os(libc::EINVAL),
                 e => e,
             })?;
             let (node, file) = self.tree.create(&folder, name, &access)?;
-            self.in_place.opened(access.opener, &node);
-            let how = open_flags(&self.tree, &node, &file);
-            let handle = self.files.add(file);
+            let (handle, how) = self.opened(&node, file, &access);
             Ok((self.attr_of(&node, Some(handle))?, handle, how))
         });
         match made {
@@ -304,14 +280,7 @@ impl Filesystem for Adapter {
         empty(done, reply);
     }
 
-    fn fsync(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
-    ) {
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         // What close promises is on disk when close returns; before that there is no message.
         reply.ok();
     }
@@ -325,10 +294,7 @@ impl Filesystem for Adapter {
             let listing = known(self.tree.list(&node))?;
             Ok((self.dirs.add(OpenDir { node, listing }), keep))
         });
-        match opened {
-            Ok((handle, keep)) => reply.opened(handle, keep),
-            Err(e) => reply.error(e),
-        }
+        reply_opened(opened, reply);
     }
 
     fn readdir(
@@ -340,12 +306,10 @@ impl Filesystem for Adapter {
         mut reply: ReplyDirectory,
     ) {
         let done = guarded("readdir", || {
-            let dir = self.dirs.get(fh).ok_or(Error::NotFound)?;
-            self.list(req, &dir, offset, |next, name, node| {
+            self.list(req, fh, offset, |next, name, node| {
                 let ino = INodeNo(self.tree.ino(node));
                 reply.add(ino, next, kind(node.is_dir()), name)
-            });
-            Ok(())
+            })
         });
         match done {
             Ok(()) => reply.ok(),
@@ -362,16 +326,13 @@ impl Filesystem for Adapter {
         mut reply: ReplyDirectoryPlus,
     ) {
         let done = guarded("readdirplus", || {
-            let dir = self.dirs.get(fh).ok_or(Error::NotFound)?;
-            self.list(req, &dir, offset, |next, name, node| {
+            self.list(req, fh, offset, |next, name, node| {
                 // What went since the folder was opened is not listed any more.
-                let Ok(attr) = self.entry(node) else { return false };
-                let ttl = ttls(&attr);
-                let ttl = ttl.0.min(ttl.1);
-                let ino = INodeNo(attr.ino);
+                let Ok(attr) = self.tree.attr(node) else { return false };
+                let (entry, attrs) = ttls(&attr);
+                let (ino, ttl) = (INodeNo(attr.ino), entry.min(attrs));
                 reply.add(ino, next, name, &ttl, &self.kernel_attr(&attr), GENERATION)
-            });
-            Ok(())
+            })
         });
         match done {
             Ok(()) => reply.ok(),
@@ -391,30 +352,19 @@ impl Filesystem for Adapter {
         reply.ok();
     }
 
-    fn fsyncdir(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
-    ) {
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         reply.ok();
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
         let store = self.tree.index().stores().first();
         match store.and_then(|s| rustix::fs::statvfs(s.dir()).ok()) {
-            Some(fs) => reply.statfs(
-                fs.f_blocks,
-                fs.f_bfree,
-                fs.f_bavail,
-                fs.f_files,
-                fs.f_ffree,
-                fs.f_bsize as u32,
-                NAME_MAX as u32,
-                fs.f_frsize as u32,
-            ),
+            Some(fs) => {
+                let (block, fragment) = (fs.f_bsize as u32, fs.f_frsize as u32);
+                let (blocks, free, avail) = (fs.f_blocks, fs.f_bfree, fs.f_bavail);
+                let name = NAME_MAX as u32;
+                reply.statfs(blocks, free, avail, fs.f_files, fs.f_ffree, block, name, fragment);
+            }
             None => reply.statfs(0, 0, 0, 0, 0, 4096, NAME_MAX as u32, 4096),
         }
     }
@@ -443,6 +393,29 @@ impl Filesystem for Adapter {
 
     fn removexattr(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);
+    }
+}
+
+impl Adapter {
+    fn reply_attr(&self, found: Result<Attr, Errno>, reply: ReplyAttr) {
+        match found {
+            Ok(attr) => reply.attr(&ttls(&attr).1, &self.kernel_attr(&attr)),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn reply_made(&self, made: Result<Attr, Errno>, reply: ReplyEntry) {
+        match made {
+            Ok(attr) => reply.entry(&Duration::ZERO, &self.kernel_attr(&attr), GENERATION),
+            Err(e) => reply.error(e),
+        }
+    }
+}
+
+fn reply_opened(opened: Result<(FileHandle, FopenFlags), Errno>, reply: ReplyOpen) {
+    match opened {
+        Ok((handle, how)) => reply.opened(handle, how),
+        Err(e) => reply.error(e),
     }
 }
 

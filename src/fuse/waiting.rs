@@ -35,9 +35,6 @@ pub(super) struct Waiters {
 
 impl Waiters {
     /// Starts the thread.
-    ///
-    /// # Errors
-    /// As the system gave it.
     pub fn start(tree: &Arc<Tree>) -> std::io::Result<Self> {
         let (queue, parked) = unbounded();
         let of = Arc::clone(tree);
@@ -48,7 +45,7 @@ impl Waiters {
 
     /// Answers a read as soon as there is something to say.
     pub fn park(&self, read: Parked) {
-        let until = Instant::now() + self.tree.wait_timeout();
+        let until = Instant::now() + self.tree.settings().wait_timeout;
         match self.queue.send((read, until)) {
             Ok(()) => self.tree.index().wake(),
             Err(e) => e.into_inner().0.reply.error(Errno::EIO),

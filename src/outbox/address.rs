@@ -1,7 +1,7 @@
 //! Whom a draft goes to and which conversation it belongs to, from its headers, its name and where
 //! it was written (docs/SEMANTICS.md, S46 and S51 to S53).
 
-use super::{OutboxError, Target, draft, names, whole};
+use super::{OutboxError, Target, draft, named, names, whole};
 use crate::index::{Core, Entry, Index, MsgIx, ThreadIx};
 use crate::model::{Draft, ORIGIN, plain_id, plain_thread};
 use crate::store::Store;
@@ -94,12 +94,12 @@ fn beside(
     Ok(match target {
         Target::Outbox => None,
         Target::Reply { store, from, id } => {
-            let number = store_number(index, store)?;
+            let (number, _) = named(index, store).ok_or(OutboxError::NotFound)?;
             let ix = core.find(number, from, id).ok_or(OutboxError::NotFound)?;
             Some(answer(core, index, ix).ok_or(OutboxError::NotFound)?)
         }
         Target::Thread { store, id } => {
-            let number = store_number(index, store)?;
+            let (number, _) = named(index, store).ok_or(OutboxError::NotFound)?;
             let thread = core.find_thread(number, id).ok_or(OutboxError::NotFound)?;
             if core.empty_thread(thread).is_some() && core.thread_messages(thread).is_empty() {
                 begin(index, draft, number, id);
@@ -151,10 +151,6 @@ pub(super) fn labelled(core: &Core, store: usize, id: String) -> String {
 /// links.
 pub(super) fn newest_in_thread(core: &Core, store: usize, id: &str) -> Option<MsgIx> {
     core.thread_messages(core.find_thread(store, id)?).last().copied()
-}
-
-fn store_number(index: &Index, name: &str) -> Result<usize, OutboxError> {
-    index.stores().iter().position(|s| s.name() == name).ok_or(OutboxError::NotFound)
 }
 
 fn original(core: &Core, ix: MsgIx, to: Vec<String>) -> Option<Original> {
@@ -240,11 +236,10 @@ fn answer_thread(core: &Core, index: &Index, thread: ThreadIx) -> Result<Origina
 /// The message a header names by its id, newest first, in the store the draft names if it names one.
 /// An id nobody knows here is kept as it is, since the message may only not have been synced yet.
 fn by_id(core: &Core, index: &Index, id: &str, draft: &Draft) -> Option<MsgIx> {
-    let via = draft.via.as_deref();
-    let store = via.and_then(|via| index.stores().iter().position(|s| s.name() == via));
+    let store = draft.via.as_deref().and_then(|via| named(index, via));
     let fits = |ix: &MsgIx| {
-        core.entry(*ix)
-            .is_some_and(|e| store.is_none_or(|n| n == e.store()) && plain_id(&core.id(e)) == id)
+        let meant = |e: &Entry| store.is_none_or(|(number, _)| number == e.store());
+        core.entry(*ix).is_some_and(|e| meant(e) && plain_id(&core.id(e)) == id)
     };
     core.to_me().rev().chain(core.from_me().rev()).find(fits)
 }

@@ -77,9 +77,6 @@ impl Drop for Copies {
 
 impl Attachments {
     /// Opens the folder of a state folder and removes what no pending parcel names.
-    ///
-    /// # Errors
-    /// As the system gave it.
     pub fn open<'a>(
         state: &Path,
         durability: Durability,
@@ -150,9 +147,6 @@ pub(super) fn sizes(sources: &[Source]) -> Result<Vec<NamedSize>, OutboxError> {
             )));
         }
         seen.push((name, source));
-    }
-    if sources.iter().all(|s| matches!(s, Source::Bytes(..))) {
-        return sources.iter().map(Source::sized).collect();
     }
     let sources = sources.to_vec();
     patiently(move |moved| {
@@ -312,8 +306,8 @@ fn patiently<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::spool::tests::parcel;
     use super::*;
-    use crate::store::Prepared;
     use std::os::unix::fs::PermissionsExt;
 
     fn path(dir: &Path, name: &str, bytes: &[u8]) -> Source {
@@ -323,17 +317,6 @@ mod tests {
 
     fn none() -> std::iter::Empty<&'static Parcel> {
         std::iter::empty()
-    }
-
-    fn parcel(files: Vec<Attached>) -> Parcel {
-        let message = Prepared {
-            to: "bob".into(),
-            id: "1".into(),
-            thread: String::new(),
-            bytes: String::new(),
-            files,
-        };
-        Parcel { store: "s".into(), message }
     }
 
     fn folders_in(state: &Path) -> usize {
@@ -359,7 +342,8 @@ mod tests {
         assert_eq!(mode(&files[0].path), 0o600);
         assert_eq!(mode(files[0].path.parent().unwrap()), 0o700);
         copies.keep();
-        let parcel = parcel(files);
+        let mut parcel = parcel("s", "1", "");
+        parcel.message.files = files;
         // The next process keeps what a parcel names, and gives no number twice.
         let kept =
             Attachments::open(state.path(), Durability::None, [&parcel].into_iter()).unwrap();

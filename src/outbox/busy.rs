@@ -57,31 +57,20 @@ impl Busy {
 
 #[cfg(test)]
 mod tests {
+    use super::super::spool::tests::parcel;
     use super::*;
-    use crate::store::Prepared;
-
-    fn parcel(store: &str, thread: &str) -> Parcel {
-        let message = Prepared {
-            to: "agent".into(),
-            id: "id".into(),
-            thread: thread.into(),
-            bytes: String::new(),
-            files: Vec::new(),
-        };
-        Parcel { store: store.into(), message }
-    }
 
     #[test]
     fn pauses_grow_and_are_those_of_one_thread() {
         let (mut busy, now) = (Busy::default(), Instant::now());
-        let t = parcel("atsf", "t");
+        let t = parcel("atsf", "id", "t");
         let millis = (0..7).map(|_| (busy.found(&t, now, "locked") - now).as_millis());
         let millis: Vec<u128> = millis.collect();
         assert_eq!(millis, [200, 400, 800, 1600, 3200, 5000, 5000]);
         assert_eq!(busy.waits(&t, now), Some((now + LONGEST, "locked")));
         assert_eq!(busy.waits(&t, now + LONGEST), None);
-        assert_eq!(busy.waits(&parcel("atsf", "u"), now), None);
-        assert_eq!(busy.waits(&parcel("other", "t"), now), None);
+        assert_eq!(busy.waits(&parcel("atsf", "id", "u"), now), None);
+        assert_eq!(busy.waits(&parcel("other", "id", "t"), now), None);
         busy.over(&t);
         assert_eq!(busy.waits(&t, now), None);
         assert_eq!(busy.found(&t, now, "again"), now + FIRST);

@@ -1,41 +1,52 @@
 //! What is in `outbox/`, and what it says.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::locks::Mutex;
-
+use super::kept::Shelf;
 use super::{DraftId, Listed, Open, Outbox, Target, note};
+use crate::model::Timestamp;
+
+impl Listed {
+    fn draft(name: &str, text: &[u8], time: Timestamp) -> Self {
+        Self { name: name.to_owned(), len: text.len() as u64, time, is_note: false }
+    }
+
+    fn note(draft: &str, reason: &str, time: Timestamp) -> Self {
+        let name = format!("{draft}.error");
+        Self { name, len: note(reason).len() as u64, time, is_note: true }
+    }
+}
 
 impl Outbox {
+    /// What `look` makes of the open drafts, the oldest first. Not under the table's lock: a draft
+    /// is locked while its flush waits for the disk.
+    pub(super) fn look_at_open<T>(
+        &self,
+        mut look: impl FnMut(DraftId, &mut Open) -> Option<T>,
+    ) -> Vec<T> {
+        let open: Vec<_> = self.open.lock().iter().map(|(id, d)| (*id, Arc::clone(d))).collect();
+        open.into_iter().filter_map(|(id, draft)| look(id, &mut draft.lock())).collect()
+    }
+
     /// Everything in `outbox/`, by name.
     pub fn list(&self) -> Vec<Listed> {
-        let mut out: HashMap<String, Listed> = HashMap::new();
+        let mut out: Vec<Listed> = Vec::new();
         for (name, kept) in self.shelf.lock().iter().filter(|(_, k)| k.is_shown()) {
-            let file = |name: String, len: usize, is_note| {
-                (name.clone(), Listed { name, len: len as u64, time: kept.time, is_note })
-            };
-            out.extend([file(name.clone(), kept.text.len(), false)]);
-            if let Some(error) = &kept.error {
-                out.extend([file(format!("{name}.error"), note(error).len(), true)]);
-            }
+            out.push(Listed::draft(name, &kept.text, kept.time));
+            out.extend(kept.error.as_ref().map(|error| Listed::note(name, error, kept.time)));
         }
         for (name, (error, time)) in self.notes.lock().iter() {
-            let name = format!("{name}.error");
-            let len = note(error).len() as u64;
-            out.insert(name.clone(), Listed { name, len, time: *time, is_note: true });
+            out.push(Listed::note(name, error, *time));
         }
-        let open: Vec<Arc<Mutex<Open>>> = self.open.lock().values().cloned().collect();
-        for d in open {
-            let d = d.lock();
-            if !d.unlinked && !d.composed && d.target == Target::Outbox {
-                let (name, len) = (d.name.clone(), d.text.len() as u64);
-                out.insert(name.clone(), Listed { name, len, time: d.time, is_note: false });
-            }
-        }
-        let mut list: Vec<Listed> = out.into_values().collect();
-        list.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        list
+        out.extend(self.look_at_open(|_, d| {
+            let shown = !d.unlinked && !d.composed && d.target == Target::Outbox;
+            shown.then(|| Listed::draft(&d.name, &d.text, d.time))
+        }));
+        // Of those of one name the last counts.
+        let by_name: BTreeMap<String, Listed> =
+            out.into_iter().map(|file| (file.name.clone(), file)).collect();
+        by_name.into_values().collect()
     }
 
     /// One entry of `outbox/`.
@@ -43,19 +54,19 @@ impl Outbox {
         if let Some(open) = self.find_open(name, &Target::Outbox) {
             return Some(open);
         }
-        let file = |len: usize, time, is_note| {
-            Some(Listed { name: name.to_owned(), len: len as u64, time, is_note })
-        };
         let shelf = self.shelf.lock();
         if let Some(kept) = shelf.get(name).filter(|k| k.is_shown()) {
-            return file(kept.text.len(), kept.time, false);
+            return Some(Listed::draft(name, &kept.text, kept.time));
         }
         let draft = name.strip_suffix(".error")?;
-        if let Some((error, time)) = self.notes.lock().get(draft) {
-            return file(note(error).len(), *time, true);
-        }
-        let kept = shelf.get(draft)?;
-        file(note(kept.error.as_ref()?).len(), kept.time, true)
+        let (reason, time) = self.reason(&shelf, draft)?;
+        Some(Listed::note(draft, &reason, time))
+    }
+
+    /// Why a draft or a composing folder was refused, and when.
+    fn reason(&self, shelf: &Shelf, draft: &str) -> Option<(String, Timestamp)> {
+        let of_folder = self.notes.lock().get(draft).cloned();
+        of_folder.or_else(|| shelf.get(draft).and_then(|k| Some((k.error.clone()?, k.time))))
     }
 
     /// Whether the only thing of this name is a draft whose last close has just returned: to
@@ -63,11 +74,7 @@ impl Outbox {
     /// after the other asks at once and is not kept waiting; who asks later waits until it is clear
     /// whether that was the last close.
     pub fn is_leaving(&self, name: &str) -> bool {
-        let open: Vec<(DraftId, Arc<Mutex<Open>>)> =
-            self.open.lock().iter().map(|(id, d)| (*id, Arc::clone(d))).collect();
-        let in_outbox = |d: &Open| d.name == name && d.target == Target::Outbox;
-        let named: Vec<DraftId> =
-            open.iter().filter(|(_, d)| in_outbox(&d.lock())).map(|(id, _)| *id).collect();
+        let named = self.look_at_open(|id, d| d.is(name, &Target::Outbox).then_some(id));
         !named.is_empty() && named.iter().all(|id| self.sender.leaves(*id))
     }
 
@@ -76,23 +83,17 @@ impl Outbox {
         self.find_open(name, target).or_else(|| {
             let shelf = self.shelf.lock();
             let kept = shelf.find(name, target).filter(|k| k.error.is_none())?;
-            let len = kept.text.len() as u64;
-            Some(Listed { name: name.to_owned(), len, time: kept.time, is_note: false })
+            Some(Listed::draft(name, &kept.text, kept.time))
         })
     }
 
     /// An open draft by name and target.
     pub fn find_open(&self, name: &str, target: &Target) -> Option<Listed> {
-        let open: Vec<Arc<Mutex<Open>>> = self.open.lock().values().cloned().collect();
-        open.iter().find_map(|d| {
-            let d = d.lock();
-            (d.name == name && d.target == *target && !d.unlinked && !d.composed).then(|| Listed {
-                name: name.to_owned(),
-                len: d.text.len() as u64,
-                time: d.time,
-                is_note: false,
-            })
-        })
+        let listed = |d: &Open| Listed::draft(name, &d.text, d.time);
+        let found = self.look_at_open(|_, d| {
+            (d.is(name, target) && !d.unlinked && !d.composed).then(|| listed(d))
+        });
+        found.into_iter().next()
     }
 
     /// Largest text in bytes.
@@ -103,15 +104,9 @@ impl Outbox {
     /// The text of a draft by name and target: of the newest open one, else of a kept one; in
     /// `outbox/` also of the note beside it.
     pub fn text(&self, name: &str, target: &Target) -> Option<Arc<[u8]>> {
-        // Not under the table's lock: a draft is locked while its flush waits for the disk.
-        let open: Vec<(DraftId, Arc<Mutex<Open>>)> =
-            self.open.lock().iter().map(|(id, d)| (*id, Arc::clone(d))).collect();
-        let named = open.iter().filter(|(_, d)| {
-            let d = d.lock();
-            d.name == name && d.target == *target && !d.composed
-        });
-        if let Some((_, d)) = named.max_by_key(|(id, _)| *id) {
-            return Some(d.lock().text.clone().into());
+        let open = |d: &Open| (d.is(name, target) && !d.composed).then(|| d.text.clone());
+        if let Some(text) = self.look_at_open(|_, d| open(d)).pop() {
+            return Some(text.into());
         }
         let shelf = self.shelf.lock();
         if *target != Target::Outbox {
@@ -120,10 +115,8 @@ impl Outbox {
         if let Some(kept) = shelf.get(name) {
             return Some(Arc::clone(&kept.text));
         }
-        let draft = name.strip_suffix(".error")?;
-        let of_folder = self.notes.lock().get(draft).map(|(error, _)| error.clone());
-        let error = of_folder.or_else(|| shelf.get(draft)?.error.clone())?;
-        Some(note(&error).into_bytes().into())
+        let (reason, _) = self.reason(&shelf, name.strip_suffix(".error")?)?;
+        Some(note(&reason).into_bytes().into())
     }
 
     /// The text of an open draft.

@@ -11,9 +11,9 @@ pub enum OutboxError {
     /// A name, a header or a combination of them cannot be used.
     #[error("{0}")]
     Invalid(String),
-    /// The text is not UTF-8.
-    #[error("{0}")]
-    NotUtf8(DraftError),
+    /// The text cannot be read as a draft.
+    #[error(transparent)]
+    Draft(#[from] DraftError),
     /// Nobody is named as recipient.
     #[error("{0}")]
     NoRecipient(String),
@@ -35,9 +35,6 @@ pub enum OutboxError {
     /// The key that must sign cannot be used.
     #[error("{0}")]
     NoKey(String),
-    /// The mount is read-only.
-    #[error("this mount is read-only; mount without --read-only to send")]
-    ReadOnly,
     /// The draft was refused before, and nothing has changed since.
     #[error("{0}")]
     Already(Arc<OutboxError>),
@@ -61,15 +58,5 @@ impl OutboxError {
     /// Whether the system failed, rather than something in the draft: no further text mends that.
     pub(super) fn is_fault(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::Store(StoreError::Io { .. }))
-    }
-}
-
-impl From<DraftError> for OutboxError {
-    fn from(e: DraftError) -> Self {
-        match e {
-            DraftError::NotUtf8(_) => Self::NotUtf8(e),
-            DraftError::NoRecipient(_) => Self::NoRecipient(e.to_string()),
-            DraftError::BadHeader { .. } => Self::Invalid(e.to_string()),
-        }
     }
 }

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::Target;
+use super::{Target, names};
 use crate::model::{Timestamp, hex};
 use crate::store::{fs, place};
 
@@ -57,15 +57,12 @@ const UNSAVED: &str = "the state folder takes no drafts at present, so this one 
 impl Kept {
     /// Whether it is shown in `outbox/`: everything but drafts in the making in a thread's folder.
     pub fn is_shown(&self) -> bool {
-        !(matches!(self.target, Target::Thread { .. }) && super::names::is_private(&self.name))
+        !(matches!(self.target, Target::Thread { .. }) && names::is_private(&self.name))
     }
 }
 
 impl Shelf {
     /// Loads what earlier processes kept.
-    ///
-    /// # Errors
-    /// As the system gave it.
     pub fn open(dir: &Path) -> std::io::Result<Self> {
         fs::make_dirs(dir, 0o700)?;
         let mut drafts = BTreeMap::new();
@@ -88,7 +85,7 @@ impl Shelf {
     }
 
     /// The place of what was written under this name for this target.
-    pub fn place(&self, name: &str, target: &Target) -> Option<&String> {
+    fn place(&self, name: &str, target: &Target) -> Option<&String> {
         let same = |k: &Kept| k.name == name && k.target == *target;
         self.drafts.iter().find(|(_, k)| same(k)).map(|(place, _)| place)
     }
@@ -103,12 +100,8 @@ impl Shelf {
     pub fn keep(&mut self, kept: Kept) {
         let place = self.place(&kept.name, &kept.target).cloned().unwrap_or_else(|| {
             let hidden = if kept.is_shown() { "" } else { ".in-thread." };
-            let name = format!("{hidden}{}", kept.name);
-            let numbered = (2..).map(|n| format!("{name}.{n}"));
-            std::iter::once(name.clone())
-                .chain(numbered)
-                .find(|place| !self.drafts.contains_key(place))
-                .unwrap_or(name)
+            let mut places = names::numbered(format!("{hidden}{}", kept.name));
+            places.find(|place| !self.drafts.contains_key(place)).unwrap_or_default()
         });
         self.put(&place, kept);
     }
@@ -171,10 +164,19 @@ impl Shelf {
         place::write_atomic(&self.path(place), &bytes, 0o600)
     }
 
-    pub fn remove(&mut self, name: &str) -> Option<Kept> {
-        let kept = self.drafts.remove(name)?;
-        let _ = std::fs::remove_file(self.path(name));
+    fn remove(&mut self, place: &str) -> Option<Kept> {
+        let kept = self.drafts.remove(place)?;
+        let _ = std::fs::remove_file(self.path(place));
         Some(kept)
+    }
+
+    /// Takes out the draft that has this name there. In `outbox/` the place counts: what was refused
+    /// in a thread lies there, too.
+    pub fn take(&mut self, name: &str, target: &Target) -> Option<Kept> {
+        match target {
+            Target::Outbox => self.remove(name),
+            _ => self.remove(&self.place(name, target)?.clone()),
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -193,22 +195,21 @@ fn without_unsaved(error: &str) -> &str {
 mod tests {
     use super::*;
 
+    fn kept(name: &str, target: Target, error: Option<&str>) -> Kept {
+        let error = error.map(str::to_owned);
+        let (text, time) = (b"hi\xff".to_vec().into(), Timestamp::from_secs(5));
+        Kept { name: name.into(), target, text, error, time }
+    }
+
     #[test]
     fn drafts_of_one_name_for_different_targets_do_not_meet() {
         let dir = tempfile::tempdir().unwrap();
         let mut shelf = Shelf::open(dir.path()).unwrap();
         let thread = |id: &str| Target::Thread { store: "samp".into(), id: id.into() };
-        let kept = |target, error: Option<&str>| Kept {
-            name: "new".into(),
-            target,
-            text: b"x".to_vec().into(),
-            error: error.map(str::to_owned),
-            time: Timestamp::from_secs(5),
-        };
-        shelf.keep(kept(Target::Outbox, Some("why")));
-        shelf.keep(kept(thread("a"), Some("why")));
-        shelf.keep(kept(thread("a"), Some("again")));
-        shelf.keep(Kept { name: ".new".into(), ..kept(thread("b"), None) });
+        shelf.keep(kept("new", Target::Outbox, Some("why")));
+        shelf.keep(kept("new", thread("a"), Some("why")));
+        shelf.keep(kept("new", thread("a"), Some("again")));
+        shelf.keep(kept(".new", thread("b"), None));
         let places: Vec<&String> = shelf.iter().map(|(p, _)| p).collect();
         assert_eq!(places, [".in-thread..new", "new", "new.2"]);
         assert_eq!(shelf.iter().filter(|(_, k)| k.is_shown()).count(), 2);
@@ -221,13 +222,7 @@ mod tests {
     #[test]
     fn drafts_outlive_the_process() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = Kept {
-            name: "bob".into(),
-            target: Target::Outbox,
-            text: b"hi\xff".to_vec().into(),
-            error: Some("why".into()),
-            time: Timestamp::from_secs(5),
-        };
+        let kept = kept("bob", Target::Outbox, Some("why"));
         let mut shelf = Shelf::open(dir.path()).unwrap();
         shelf.put("../bob", kept.clone());
         shelf.put("x", kept);
@@ -244,13 +239,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("drafts");
         let mut shelf = Shelf::open(&at).unwrap();
-        let kept = Kept {
-            name: "bob".into(),
-            target: Target::Outbox,
-            text: b"hi".to_vec().into(),
-            error: Some("why".into()),
-            time: Timestamp::from_secs(5),
-        };
+        let kept = kept("bob", Target::Outbox, Some("why"));
         std::fs::remove_dir(&at).unwrap();
         std::fs::write(&at, "in the way").unwrap();
         for _ in 0..2 {

@@ -44,14 +44,11 @@ impl Keys {
     pub fn of(&self, store: &dyn Store) -> Result<Arc<Identity>, OutboxError> {
         let asked = store.signing_key(self.mine.as_ref().ok());
         let mut made = self.made.lock();
-        let seed = match asked {
-            Ok(seed) => seed,
-            Err(e) => {
-                let (trouble, e) = self.explain(e);
-                made.insert(store.name().to_owned(), trouble);
-                return Err(e);
-            }
-        };
+        let seed = asked.map_err(|e| {
+            let (trouble, e) = self.explain(e);
+            made.insert(store.name().to_owned(), trouble);
+            e
+        })?;
         if let Some(Made::Key(known, identity)) = made.get(store.name())
             && *known == seed
         {

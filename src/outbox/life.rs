@@ -24,12 +24,12 @@ impl Outbox {
         if names::is_private(name) {
             return Ok(());
         }
-        if names::is_error_note(name) {
+        if name.strip_suffix(".error").is_some() {
             return Err(OutboxError::NotPermitted(
                 "names that end in .error are notes about refused drafts".into(),
             ));
         }
-        let (stores, recipient) = (self.index.stores(), names::recipient(name));
+        let (stores, recipient) = (self.tools.index.stores(), names::recipient(name));
         if is_well_formed(stores, recipient) {
             return Ok(());
         }
@@ -58,14 +58,10 @@ impl Outbox {
                 self.note_refusal(name, &e.to_string(), Timestamp::now());
             })?;
         }
-        let (target, text, touched) = match kept {
-            Some(kept) => {
-                let cut = truncate && !kept.text.is_empty();
-                (kept.target, if truncate { Vec::new() } else { kept.text.to_vec() }, cut)
-            }
-            None => (target, Vec::new(), false),
-        };
-        Ok(self.add(Open { touched, ..Open::new(name, target, text) }))
+        let Some(kept) = kept else { return Ok(self.add(Open::new(name, target, Vec::new()))) };
+        let text = if truncate { Vec::new() } else { kept.text.to_vec() };
+        let touched = truncate && !kept.text.is_empty();
+        Ok(self.add(Open { touched, ..Open::new(name, kept.target, text) }))
     }
 
     pub(super) fn draft(&self, id: DraftId) -> Result<Arc<Mutex<Open>>, OutboxError> {
@@ -74,8 +70,7 @@ impl Outbox {
 
     /// Starts the text of a composing folder.
     pub fn compose(&self, folder: &str, text: Vec<u8>) -> DraftId {
-        let target = Target::Outbox;
-        self.add(Open { composed: true, ..Open::new(folder, target, text) })
+        self.add(Open { composed: true, ..Open::new(folder, Target::Outbox, text) })
     }
 
     /// Sets the files that go along with an open draft: names and bytes.
@@ -132,12 +127,12 @@ impl Outbox {
     /// What can be said of a draft that may not be complete.
     pub(super) fn judge_early(&self, d: &Open) -> Result<(), OutboxError> {
         let Some(mut draft) = self.headers.parse_partial(&d.text)? else { return Ok(()) };
-        if whole::may_come(self.index.stores(), &draft, &d.target) {
+        if whole::may_come(self.tools.index.stores(), &draft, &d.target) {
             return Ok(());
         }
-        address::complete(&self.index, &mut draft, &d.name, &d.target)?;
+        address::complete(&self.tools.index, &mut draft, &d.name, &d.target)?;
         let routes = self.routes(&draft)?;
-        for store in routes.iter().filter_map(|r| self.index.stores().get(r.store)) {
+        for store in routes.iter().filter_map(|r| self.tools.index.stores().get(r.store)) {
             self.keys.of(store.as_ref())?;
         }
         self.judge_files(&draft, &routes)
@@ -292,12 +287,7 @@ impl Outbox {
         }
         let kept = {
             let mut shelf = self.shelf.lock();
-            // In `outbox/` the place counts: what was refused in a thread lies there, too.
-            let place = match target {
-                Target::Outbox => Some(from.to_owned()),
-                _ => shelf.place(from, target).cloned(),
-            };
-            let kept = place.and_then(|p| shelf.remove(&p)).ok_or(OutboxError::NotFound)?;
+            let kept = shelf.take(from, target).ok_or(OutboxError::NotFound)?;
             shelf.forget(to, target);
             Kept { name: to.to_owned(), target: target.clone(), error: None, ..kept }
         };
@@ -323,19 +313,16 @@ impl Outbox {
     /// Renames drafts that are open. What was spooled under the old name is spooled again under the
     /// new one, at the last close at the latest.
     fn rename_open(&self, from: &str, to: &str, target: &Target) -> bool {
-        let open: Vec<Arc<Mutex<Open>>> = self.open.lock().values().cloned().collect();
-        let mut renamed = false;
-        for d in open {
-            let mut d = d.lock();
-            if d.name != from || d.target != *target || d.unlinked || d.composed {
-                continue;
+        let renamed = self.look_at_open(|_, d| {
+            if !d.is(from, target) || d.unlinked || d.composed {
+                return None;
             }
             to.clone_into(&mut d.name);
             d.try_again();
-            self.unspool(&mut d);
-            renamed = true;
-        }
-        renamed
+            self.unspool(d);
+            Some(())
+        });
+        !renamed.is_empty()
     }
 
     /// Removes a draft from `outbox/` or a thread's folder, or the note beside one.
@@ -354,23 +341,9 @@ impl Outbox {
             shelf.put(draft, Kept { error: None, ..kept });
             return Ok(());
         }
-        let mut found = {
-            let mut shelf = self.shelf.lock();
-            let place = match target {
-                Target::Outbox => Some(name.to_owned()),
-                _ => shelf.place(name, target).cloned(),
-            };
-            place.and_then(|p| shelf.remove(&p)).is_some()
-        };
-        let open: Vec<Arc<Mutex<Open>>> = self.open.lock().values().cloned().collect();
-        for d in open {
-            let mut d = d.lock();
-            if d.name == name && d.target == *target {
-                d.unlinked = true;
-                found = true;
-            }
-        }
-        if found { Ok(()) } else { Err(OutboxError::NotFound) }
+        let kept = self.shelf.lock().take(name, target).is_some();
+        let open = self.look_at_open(|_, d| d.is(name, target).then(|| d.unlinked = true));
+        if kept || !open.is_empty() { Ok(()) } else { Err(OutboxError::NotFound) }
     }
 
     /// Forgets why a composing folder was refused; whether there was a note.

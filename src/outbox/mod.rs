@@ -25,7 +25,7 @@ mod address;
 mod attachments;
 mod busy;
 mod contents;
-pub mod draft;
+mod draft;
 mod error;
 mod kept;
 mod keys;
@@ -35,7 +35,7 @@ mod pack;
 mod reserved;
 mod route;
 mod sender;
-pub mod spool;
+mod spool;
 mod whole;
 
 pub use error::OutboxError;
@@ -43,7 +43,7 @@ pub use kept::Kept;
 pub use keys::Keys;
 pub use route::not_an_address;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -54,7 +54,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::index::Index;
 use crate::model::{Timestamp, UnknownRecipient};
-use crate::store::Durability;
+use crate::store::{Durability, Store};
 use attachments::Attachments;
 use draft::Headers;
 use kept::Shelf;
@@ -74,10 +74,11 @@ const CLOSING: Duration = Duration::from_millis(60);
 const REFUSING: Duration = Duration::from_millis(500);
 
 /// What a draft becomes, from where it was written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Target {
     /// `outbox/<name>`: the name or the headers say whom it is for.
+    #[default]
     Outbox,
     /// `<message>.reply`: an answer to that message.
     Reply {
@@ -124,31 +125,15 @@ pub struct Refusal {
 
 /// What a flush made of a draft.
 #[derive(Debug)]
-enum Spooled {
-    /// It is in the spool under this number, ready to be sent at the last close.
-    Waits(u64, Vec<Parcel>),
-    /// Every recipient has it already: it is a retry under the same idempotency key.
-    HadBefore,
-}
-
-impl Spooled {
-    fn parcels(&self) -> &[Parcel] {
-        match self {
-            Self::Waits(_, parcels) => parcels,
-            Self::HadBefore => &[],
-        }
-    }
-
-    fn number(&self) -> Option<u64> {
-        match self {
-            Self::Waits(n, _) => Some(*n),
-            Self::HadBefore => None,
-        }
-    }
+struct Spooled {
+    /// Its number in the spool, from where it is sent at the last close. `None`: every recipient has
+    /// it already, as it is a retry under the same idempotency key.
+    number: Option<u64>,
+    parcels: Vec<Parcel>,
 }
 
 /// A draft that is being written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Open {
     name: String,
     target: Target,
@@ -173,20 +158,12 @@ struct Open {
 
 impl Open {
     fn new(name: &str, target: Target, text: Vec<u8>) -> Self {
-        Self {
-            name: name.to_owned(),
-            target,
-            text,
-            files: Vec::new(),
-            dirty: false,
-            touched: false,
-            spooled: None,
-            refused: None,
-            at_close: false,
-            unlinked: false,
-            composed: false,
-            time: Timestamp::now(),
-        }
+        Self { name: name.to_owned(), target, text, time: Timestamp::now(), ..Self::default() }
+    }
+
+    /// Whether it is written under this name in this place.
+    fn is(&self, name: &str, target: &Target) -> bool {
+        self.name == name && self.target == *target
     }
 
     /// Notes a refusal and gives it on.
@@ -224,28 +201,18 @@ pub struct Listed {
 
 /// The outbox. One per mount.
 pub struct Outbox {
-    index: Arc<Index>,
+    tools: Arc<Tools>,
     settings: Settings,
     /// The header lines a draft can have here.
     headers: Headers,
     keys: Arc<Keys>,
-    spool: Arc<Spool>,
-    attachments: Arc<Attachments>,
     sender: Sender,
     next: AtomicU64,
-    open: Mutex<HashMap<DraftId, Arc<Mutex<Open>>>>,
+    open: Mutex<BTreeMap<DraftId, Arc<Mutex<Open>>>>,
     shelf: Mutex<Shelf>,
-    /// Ids promised to drafts that are not in the index yet, by store.
-    reserved: Arc<Mutex<Reserved>>,
     last_refusal: Mutex<Option<Refusal>>,
     /// Why composing folders were refused.
     notes: Mutex<BTreeMap<String, (String, Timestamp)>>,
-}
-
-impl std::fmt::Debug for Outbox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outbox").field("settings", &self.settings).finish_non_exhaustive()
-    }
 }
 
 impl Outbox {
@@ -267,16 +234,13 @@ impl Outbox {
         let parcels = pending.iter().flat_map(|(_, parcels)| parcels);
         let attachments = Attachments::open(state, settings.durability, parcels)
             .map_err(io("the copies of attachments cannot be looked at"))?;
-        let (spool, attachments) = (Arc::new(spool), Arc::new(attachments));
-        let reserved = Arc::new(Mutex::at(Level::Reserved, Reserved::default()));
-        let sender = Sender::start(Tools {
-            index: Arc::clone(&index),
-            spool: Arc::clone(&spool),
-            reserved: Arc::clone(&reserved),
-            attachments: Arc::clone(&attachments),
-            durability: settings.durability,
-        })
-        .map_err(io("the sending thread cannot be started"))?;
+        let more = index.stores().iter().flat_map(|store| store.about().headers);
+        let headers = Headers::with(more.copied());
+        let reserved = Mutex::at(Level::Reserved, Reserved::default());
+        let durability = settings.durability;
+        let tools = Arc::new(Tools { index, spool, reserved, attachments, durability });
+        let sender = Sender::start(Arc::clone(&tools))
+            .map_err(io("the sending thread cannot be started"))?;
         let last_refusal = shelf
             .iter()
             .filter_map(|(name, kept)| {
@@ -284,24 +248,20 @@ impl Outbox {
                 Some(Refusal { name: name.clone(), reason, time: kept.time })
             })
             .max_by_key(|r| r.time);
-        let more = index.stores().iter().flat_map(|store| store.about().headers);
         let outbox = Self {
-            headers: Headers::with(more.copied()),
-            index,
+            tools,
             settings,
+            headers,
             keys,
-            spool,
-            attachments,
             sender,
             next: AtomicU64::new(1),
-            open: Mutex::new(HashMap::new()),
+            open: Mutex::default(),
             shelf: Mutex::at(Level::Shelf, shelf),
-            reserved,
             last_refusal: Mutex::new(last_refusal),
-            notes: Mutex::new(BTreeMap::new()),
+            notes: Mutex::default(),
         };
         outbox.recover();
-        for number in 0..outbox.index.stores().len() {
+        for number in 0..outbox.tools.index.stores().len() {
             outbox.changed(number);
         }
         Ok(outbox)
@@ -310,17 +270,18 @@ impl Outbox {
     /// Sends what is in the spool from an earlier process, as far as it is not in its store, and ends it
     /// when the disk has it.
     fn recover(&self) {
-        for (n, parcels) in self.spool.pending() {
-            let messages = parcels.iter().filter(|p| !sender::is_in_store(&self.index, p)).count();
+        for (n, parcels) in self.tools.spool.pending() {
+            let messages =
+                parcels.iter().filter(|p| !sender::is_in_store(&self.tools.index, p)).count();
             if messages > 0 {
                 tracing::info!(messages, "sending what an earlier process had promised");
             }
-            let mut reserved = self.reserved.lock();
+            let mut reserved = self.tools.reserved.lock();
             for parcel in &parcels {
                 reserved.add(parcel, None);
             }
             drop(reserved);
-            self.sender.send_again(n, parcels);
+            self.sender.send(n, parcels, true);
         }
         self.settle(Duration::from_secs(10));
     }
@@ -338,24 +299,26 @@ impl Outbox {
 
     /// A store changed: what waits in it may be delivered now.
     pub fn changed(&self, number: usize) {
-        if self.index.stores().get(number).is_some_and(|s| s.facets().deliveries.is_some()) {
+        let store = self.tools.index.stores().get(number);
+        if store.is_some_and(|s| s.facets().deliveries.is_some()) {
             self.sender.deliver(number);
         }
     }
 
     /// What keeps stores from sending or delivering, one line each.
     pub fn troubles(&self) -> Vec<String> {
-        let stores = self.index.stores();
-        let undelivered = self.sender.undelivered().into_iter().filter_map(|(number, why)| {
-            let name = stores.get(number)?.name();
-            Some(format!(
+        let stores = self.tools.index.stores();
+        let mut out = Vec::new();
+        for (number, why) in self.sender.undelivered() {
+            let name = stores.get(number).map_or("", |store| store.name());
+            out.push(format!(
                 "mail waits in the store {name} and is delivered when this is mended: {why}"
-            ))
-        });
-        let keyless = self.keys.troubles().into_iter();
-        let keyless =
-            keyless.map(|(name, why)| format!("nothing can be sent in the store {name}: {why}"));
-        undelivered.chain(keyless).collect()
+            ));
+        }
+        for (name, why) in self.keys.troubles() {
+            out.push(format!("nothing can be sent in the store {name}: {why}"));
+        }
+        out
     }
 
     /// The last refusal.
@@ -369,6 +332,11 @@ impl Outbox {
         self.sender.stop();
         self.shelf.lock().save_rest();
     }
+}
+
+/// The store of this name, and its number.
+fn named<'a>(index: &'a Index, name: &str) -> Option<(usize, &'a Arc<dyn Store>)> {
+    index.stores().iter().enumerate().find(|(_, store)| store.name() == name)
 }
 
 /// The text of the note beside a refused draft.

@@ -3,27 +3,17 @@
 /// Names that editors, `sed -i`, `rsync` and file managers use while they work: never sent, until
 /// they are renamed to a plain name (docs/SEMANTICS.md, S49).
 pub fn is_private(name: &str) -> bool {
-    let swap =
-        name.rsplit_once('.').is_some_and(|(_, ext)| ext.len() == 3 && ext.starts_with("sw"));
+    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
     let sed = name
         .strip_prefix("sed")
         .is_some_and(|rest| rest.len() == 6 && rest.bytes().all(|b| b.is_ascii_alphanumeric()));
-    let has_extension = |wanted: &str| {
-        name.rsplit_once('.').is_some_and(|(_, ext)| ext.eq_ignore_ascii_case(wanted))
-    };
     name.starts_with('.')
         || name.ends_with('~')
-        || has_extension("tmp")
-        || has_extension("part")
-        || swap
+        || ["tmp", "part"].iter().any(|e| ending.eq_ignore_ascii_case(e))
+        || (ending.len() == 3 && ending.starts_with("sw"))
         || name == "4913"
         || (name.len() > 1 && name.starts_with('#') && name.ends_with('#'))
         || sed
-}
-
-/// Whether this is the name of the note beside a refused draft.
-pub fn is_error_note(name: &str) -> bool {
-    name.strip_suffix(".error").is_some()
 }
 
 /// Whether a name is plain: at most 64 letters, digits, dots, underscores and hyphens, from a letter
@@ -38,6 +28,11 @@ pub fn is_plain(name: &str) -> bool {
 /// The address a file name stands for: the name without `.txt`, `.md` or `.eml`.
 pub fn recipient(name: &str) -> &str {
     [".txt", ".md", ".eml"].iter().find_map(|ext| name.strip_suffix(ext)).unwrap_or(name)
+}
+
+/// A name, and those that take its place while it is taken: with `.2` at its end, `.3` and so on.
+pub fn numbered(name: String) -> impl Iterator<Item = String> {
+    (1..).map(move |n| if n == 1 { name.clone() } else { format!("{name}.{n}") })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::address::{self, Answered};
-use super::attachments::{self, Copies, Source};
+use super::attachments::{self, NamedSize, Source};
 use super::reserved::{Keyed, Reserved};
 use super::route::{self, Route};
 use super::spool::Parcel;
@@ -32,12 +32,12 @@ impl Outbox {
             self.forget(earlier);
             return Ok(());
         }
-        let replaced = earlier.as_ref().map_or(&[][..], Spooled::parcels);
+        let replaced = earlier.as_ref().map_or(&[][..], |spooled| &spooled.parcels);
         let parcels = match self.prepare(d, replaced) {
             Ok(parcels) if !parcels.is_empty() => parcels,
             Ok(_) => {
                 self.forget(earlier);
-                d.spooled = Some(Spooled::HadBefore);
+                d.spooled = Some(Spooled { number: None, parcels: Vec::new() });
                 return Ok(());
             }
             // More text may come. Until then what an earlier close was told stays true.
@@ -47,37 +47,21 @@ impl Outbox {
             }
         };
         // One step, so that a crash leaves one version and not none.
-        let instead = earlier.as_ref().and_then(Spooled::number);
-        let put = self.spool.put(parcels.clone(), instead);
-        self.attachments.release(replaced);
-        match put {
-            Ok(n) => {
-                d.spooled = Some(Spooled::Waits(n, parcels));
-                Ok(())
-            }
-            Err(error) => {
-                self.forget_parcels(instead, &parcels);
-                let what = "the message could not be put into the spool";
-                Err(OutboxError::Io { what, error })
-            }
-        }
+        let instead = earlier.as_ref().and_then(|spooled| spooled.number);
+        let put = self.tools.spool.put(parcels.clone(), instead);
+        self.tools.attachments.release(replaced);
+        let number = put.map_err(|error| {
+            self.tools.let_go(&parcels);
+            OutboxError::Io { what: "the message could not be put into the spool", error }
+        })?;
+        d.spooled = Some(Spooled { number: Some(number), parcels });
+        Ok(())
     }
 
     /// Forgets what was spooled, with its ids and copies.
     pub(super) fn forget(&self, spooled: Option<Spooled>) {
-        if let Some(Spooled::Waits(n, parcels)) = spooled {
-            self.forget_parcels(Some(n), &parcels);
-        }
-    }
-
-    fn forget_parcels(&self, n: Option<u64>, parcels: &[Parcel]) {
-        if let Some(n) = n {
-            self.spool.end(n);
-        }
-        self.attachments.release(parcels);
-        let mut reserved = self.reserved.lock();
-        for p in parcels {
-            reserved.remove(p);
+        if let Some(n) = spooled.and_then(|spooled| spooled.number) {
+            self.tools.end(n);
         }
     }
 
@@ -92,8 +76,8 @@ impl Outbox {
 
     /// Hands what was spooled to the thread that sends.
     pub(super) fn send(&self, spooled: Option<Spooled>) {
-        if let Some(Spooled::Waits(n, parcels)) = spooled {
-            self.sender.send(n, parcels);
+        if let Some(Spooled { number: Some(n), parcels }) = spooled {
+            self.sender.send(n, parcels, false);
         }
     }
 
@@ -101,7 +85,7 @@ impl Outbox {
     /// has it already.
     fn prepare(&self, d: &Open, replaced: &[Parcel]) -> Result<Vec<Parcel>, OutboxError> {
         let mut draft = self.headers.parse(&d.text)?;
-        let answered = address::complete(&self.index, &mut draft, &d.name, &d.target)?;
+        let answered = address::complete(&self.tools.index, &mut draft, &d.name, &d.target)?;
         let routes = self.routes(&draft)?;
         let sources = sources(&draft, &d.files);
         let copies = if sources.is_empty() {
@@ -110,23 +94,20 @@ impl Outbox {
             // A retry, whose files may be gone by now.
             return Ok(Vec::new());
         } else {
-            Some(self.copy(&sources, &routes)?)
+            Some(self.tools.attachments.copy(&sources, &self.sizes(&sources, &routes)?)?)
         };
         draft.attached = copies.as_ref().map(|c| c.files.clone()).unwrap_or_default();
         let parts = routes.into_iter().map(|route| self.part(&draft, route, answered));
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
-        let mut reserved = self.reserved.lock();
+        let mut reserved = self.tools.reserved.lock();
         let given_up: Vec<_> = replaced.iter().map(|p| reserved.remove(p)).collect();
         let made = self.sign(parts, &reserved);
         match &made {
             Ok(signed) => {
                 for (p, to) in signed {
-                    let keyed = draft.idempotency_key.as_ref().map(|key| Keyed {
-                        key: key.clone(),
-                        to: to.clone(),
-                        body: draft.body.clone(),
-                    });
-                    reserved.add(p, keyed);
+                    let (to, body) = (to.clone(), draft.body.clone());
+                    let key = draft.idempotency_key.clone();
+                    reserved.add(p, key.map(|key| Keyed { key, to, body }));
                 }
             }
             Err(_) => replaced.iter().zip(given_up).for_each(|(p, keyed)| reserved.add(p, keyed)),
@@ -143,30 +124,26 @@ impl Outbox {
 
     /// Recipients by store, in the order of the stores' first recipients.
     pub(super) fn routes(&self, draft: &Draft) -> Result<Vec<Route>, OutboxError> {
-        route::routes(&self.index, draft, self.settings.unknown_recipient)
+        route::routes(&self.tools.index, draft, self.settings.unknown_recipient)
     }
 
     fn store(&self, number: usize) -> Result<&Arc<dyn Store>, OutboxError> {
-        self.index.stores().get(number).ok_or(OutboxError::NotFound)
+        self.tools.index.stores().get(number).ok_or(OutboxError::NotFound)
     }
 
-    /// Copies what goes along, if every store takes it.
-    fn copy(&self, sources: &[Source], routes: &[Route]) -> Result<Copies, OutboxError> {
-        let sizes = attachments::sizes(sources)?;
+    /// Names and sizes of files that shall go along, if every store takes them.
+    fn sizes(&self, files: &[Source], routes: &[Route]) -> Result<Vec<NamedSize>, OutboxError> {
+        let sizes = attachments::sizes(files)?;
         for route in routes {
             self.store(route.store)?.about().carries(&sizes)?;
         }
-        self.attachments.copy(sources, &sizes)
+        Ok(sizes)
     }
 
     /// Refuses files that cannot go along, without copying any.
     pub(super) fn judge_files(&self, draft: &Draft, routes: &[Route]) -> Result<(), OutboxError> {
         let sources = sources(draft, &[]);
-        if sources.is_empty() {
-            return Ok(());
-        }
-        let sizes = attachments::sizes(&sources)?;
-        routes.iter().try_for_each(|route| Ok(self.store(route.store)?.about().carries(&sizes)?))
+        if sources.is_empty() { Ok(()) } else { self.sizes(&sources, routes).map(drop) }
     }
 
     /// What one store gets of the draft: its recipients, and what they know of the conversation.
@@ -190,14 +167,14 @@ impl Outbox {
             draft.is_reply = draft.in_reply_to.is_some() || draft.thread.is_some();
         }
         if store.about().labels() {
-            let core = self.index.read();
+            let core = self.tools.index.read();
             draft.thread = draft.thread.map(|id| address::labelled(&core, route.store, id));
         }
         if store.about().links()
             && draft.in_reply_to.is_none()
             && let Some(thread) = &draft.thread
         {
-            let core = self.index.read();
+            let core = self.tools.index.read();
             parent = address::newest_in_thread(&core, route.store, thread);
             let id = parent.and_then(|ix| core.entry(ix)).map(|e| core.id(e));
             draft.in_reply_to = id.map(|id| plain_id(&id).to_owned());
@@ -211,15 +188,15 @@ impl Outbox {
     fn message(&self, ix: MsgIx) -> Option<Message> {
         for _ in 0..2 {
             let (entry, id) = {
-                let core = self.index.read();
+                let core = self.tools.index.read();
                 let entry = *core.entry(ix)?;
                 (entry, core.id(&entry))
             };
-            match self.index.store_of(&entry)?.read(&entry.location()) {
+            match self.tools.index.store_of(&entry)?.read(&entry.location()) {
                 Ok(record) if record.message.id == id => return Some(record.message),
                 // It moved since the last scan.
                 Ok(_) | Err(StoreError::Moved) => {
-                    let _ = self.index.refresh(entry.store(), true);
+                    let _ = self.tools.index.refresh(entry.store(), true);
                 }
                 Err(e) => {
                     tracing::warn!(error = %e, "the message that is answered cannot be read");
@@ -245,7 +222,7 @@ impl Outbox {
             }
             // The store is not kept from the tables: it may wait for a scan that fills them.
             let taken = |id: &str| {
-                self.index.read().find(part.store, store.me(), id).is_some()
+                self.tools.index.read().find(part.store, store.me(), id).is_some()
                     || reserved.has(store.name(), id)
             };
             let with = Preparing {
@@ -288,7 +265,7 @@ impl Outbox {
         if draft.idempotency_key.is_none() {
             return Ok(false);
         }
-        let mut reserved = self.reserved.lock();
+        let mut reserved = self.tools.reserved.lock();
         let given_up: Vec<_> = replaced.iter().map(|p| reserved.remove(p)).collect();
         let all = routes.iter().try_fold(true, |all, route| {
             let (to, cc) = (route.to.clone(), route.cc.clone());
@@ -310,32 +287,26 @@ impl Outbox {
         let Some(key) = part.idempotency_key.clone() else { return Ok(false) };
         let store = self.store(number)?;
         let sent = self.sent_under(number, &key);
-        let left = |to: &String| -> Result<bool, OutboxError> {
-            let to = store.canonical(to);
+        let left = |named: &String| -> Result<Option<String>, OutboxError> {
+            let to = store.canonical(named);
             let earlier = match sent.iter().find(|(recipients, _)| recipients.contains(&to)) {
                 Some((_, Ok(body))) => Some(body.clone()),
                 Some((_, Err(why))) => return Err(OutboxError::Unreachable(why.clone())),
                 None => reserved.text(store.name(), &to, &key).map(str::to_owned),
             };
             match earlier {
-                None => Ok(true),
-                Some(body) if same_text(&body, &part.body) => Ok(false),
+                None => Ok(Some(named.clone())),
+                Some(body) if same_text(&body, &part.body) => Ok(None),
                 Some(_) => Err(OutboxError::Invalid(format!(
                     "Idempotency-Key: {key:?} was used for another text to {to}; use a new key for \
                      a new message"
                 ))),
             }
         };
-        let keep = |list: &[String]| -> Result<Vec<String>, OutboxError> {
-            let mut out = Vec::new();
-            for to in list {
-                if left(to)? {
-                    out.push(to.clone());
-                }
-            }
-            Ok(out)
+        let all_left = |list: &[String]| -> Result<Vec<String>, OutboxError> {
+            list.iter().filter_map(|to| left(to).transpose()).collect()
         };
-        let (to, cc) = (keep(&part.to)?, keep(&part.cc)?);
+        let (to, cc) = (all_left(&part.to)?, all_left(&part.cc)?);
         (part.to, part.cc) = if to.is_empty() { (cc, to) } else { (to, cc) };
         Ok(part.to.is_empty())
     }
@@ -346,7 +317,7 @@ impl Outbox {
         let Ok(store) = self.store(number) else { return Vec::new() };
         let since = Timestamp::now().plus_millis(-IDEMPOTENCY_WINDOW_MS);
         let sent: Vec<_> = {
-            let core = self.index.read();
+            let core = self.tools.index.read();
             let sent = core.with_idempotency_key(key).iter().filter_map(|ix| core.entry(*ix));
             sent.filter(|e| e.store() == number && e.is_from_me() && e.time() >= since)
                 .map(|e| (core.to(e).to_owned(), e.location()))

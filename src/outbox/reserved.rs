@@ -32,6 +32,13 @@ impl Reserved {
         self.0.remove(&(parcel.store.clone(), parcel.message.id.clone())).flatten()
     }
 
+    /// Gives back what was reserved for messages.
+    pub fn forget(&mut self, parcels: &[Parcel]) {
+        for parcel in parcels {
+            self.remove(parcel);
+        }
+    }
+
     /// The text that goes to `to`, an address as its store compares it, under a key.
     pub fn text(&self, store: &str, to: &str, key: &str) -> Option<&str> {
         let same = |k: &&Keyed| k.key == key && k.to.iter().any(|t| t == to);

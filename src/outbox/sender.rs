@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use crate::model::locks::{Condvar, Mutex};
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 
-use super::CLOSING;
 use super::attachments::Attachments;
 use super::busy::Busy;
 use super::reserved::Reserved;
 use super::spool::{Parcel, Spool};
+use super::{CLOSING, named};
 use crate::index::{Entry, Index};
 use crate::store::{Durability, Outgoing, StoreError};
 
@@ -58,13 +58,27 @@ struct Under {
     undelivered: BTreeMap<usize, String>,
 }
 
-/// What the thread works with.
+/// What the thread and those who write drafts work with.
 pub(super) struct Tools {
     pub index: Arc<Index>,
-    pub spool: Arc<Spool>,
-    pub reserved: Arc<Mutex<Reserved>>,
-    pub attachments: Arc<Attachments>,
+    pub spool: Spool,
+    /// Ids promised to drafts that are not in the index yet, by store.
+    pub reserved: Mutex<Reserved>,
+    pub attachments: Attachments,
     pub durability: Durability,
+}
+
+impl Tools {
+    /// What is under a number in the spool was sent, or will not be.
+    pub fn end(&self, n: u64) {
+        self.let_go(&self.spool.end(n));
+    }
+
+    /// Gives back the ids and the copies of parcels.
+    pub fn let_go(&self, parcels: &[Parcel]) {
+        self.attachments.release(parcels);
+        self.reserved.lock().forget(parcels);
+    }
 }
 
 /// Handle to the thread.
@@ -76,10 +90,7 @@ pub(super) struct Sender {
 
 impl Sender {
     /// Starts the thread.
-    ///
-    /// # Errors
-    /// As the system gave it.
-    pub fn start(tools: Tools) -> io::Result<Self> {
+    pub fn start(tools: Arc<Tools>) -> io::Result<Self> {
         let (orders, inbox) = unbounded();
         let under = Arc::new((Mutex::new(Under::default()), Condvar::default()));
         let worker = Worker { tools, under: Arc::clone(&under) };
@@ -89,18 +100,10 @@ impl Sender {
         Ok(Self { orders, under, thread: Mutex::new(Some(thread)) })
     }
 
-    pub fn send(&self, n: u64, parcels: Vec<Parcel>) {
-        self.order(Job { n, parcels, doubtful: false });
-    }
-
-    /// Sends what an earlier process had promised and may have sent.
-    pub fn send_again(&self, n: u64, parcels: Vec<Parcel>) {
-        self.order(Job { n, parcels, doubtful: true });
-    }
-
-    fn order(&self, job: Job) {
+    /// Sends what was promised; `doubtful`: by an earlier process, which may have sent it.
+    pub fn send(&self, n: u64, parcels: Vec<Parcel>, doubtful: bool) {
         self.under.0.lock().committing += 1;
-        if self.orders.send(Order::Send(job)).is_err() {
+        if self.orders.send(Order::Send(Job { n, parcels, doubtful })).is_err() {
             // Stopped: it stays in the spool for the next process.
             self.under.0.lock().committing -= 1;
         }
@@ -193,28 +196,8 @@ struct Failed {
     due: Instant,
 }
 
-/// What the thread does between two waits.
-#[derive(Default)]
-struct Round {
-    jobs: Vec<Job>,
-    deliver: BTreeSet<usize>,
-    stop: bool,
-}
-
-impl Round {
-    fn add(&mut self, order: Order) {
-        match order {
-            Order::Send(job) => self.jobs.push(job),
-            Order::Deliver(number) => {
-                self.deliver.insert(number);
-            }
-            Order::Stop => self.stop = true,
-        }
-    }
-}
-
 struct Worker {
-    tools: Tools,
+    tools: Arc<Tools>,
     under: Arc<(Mutex<Under>, Condvar)>,
 }
 
@@ -229,28 +212,29 @@ impl Worker {
                 Some(due) => inbox.recv_deadline(due),
                 None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
-            let mut round = Round::default();
-            match first {
-                Ok(order) => round.add(order),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+            if matches!(first, Err(RecvTimeoutError::Disconnected)) {
+                return;
             }
-            inbox.try_iter().for_each(|order| round.add(order));
-            let fresh = round.jobs.len();
             let now = Instant::now();
-            let again: Vec<Job> = failed.extract_if(.., |f| f.due <= now).map(|f| f.job).collect();
-            round.jobs.splice(0..0, again);
-            round
-                .deliver
-                .extend(undelivered.iter().filter(|(_, due)| **due <= now).map(|(n, _)| *n));
+            let mut jobs: Vec<Job> =
+                failed.extract_if(.., |f| f.due <= now).map(|f| f.job).collect();
+            let due = undelivered.iter().filter(|(_, due)| **due <= now);
+            let mut deliver: BTreeSet<usize> = due.map(|(n, _)| *n).collect();
+            let (again, mut stop) = (jobs.len(), false);
+            for order in first.into_iter().chain(inbox.try_iter()) {
+                match order {
+                    Order::Send(job) => jobs.push(job),
+                    Order::Deliver(number) => drop(deliver.insert(number)),
+                    Order::Stop => stop = true,
+                }
+            }
+            let fresh = jobs.len() - again;
             // What is under way when this panics stays in the spool, for the next process.
-            let jobs = std::mem::take(&mut round.jobs);
-            let appended = catch_unwind(AssertUnwindSafe(|| self.append_all(jobs, &mut busy)));
-            match appended {
+            match catch_unwind(AssertUnwindSafe(|| self.append_all(jobs, &mut busy))) {
                 Ok((again, touched)) => {
                     failed.extend(again);
                     // What is derived from messages is behind now.
-                    round.deliver.extend(touched);
+                    deliver.extend(touched);
                 }
                 Err(_) => {
                     tracing::error!("sending panicked; the messages stay in the spool");
@@ -260,14 +244,14 @@ impl Worker {
             under.committing = under.committing.saturating_sub(fresh);
             drop(under);
             self.under.1.notify_all();
-            for number in round.deliver {
+            for number in deliver {
                 undelivered.remove(&number);
                 let done = catch_unwind(AssertUnwindSafe(|| self.deliver(number)));
                 if !done.unwrap_or(false) {
                     undelivered.insert(number, Instant::now() + RETRY);
                 }
             }
-            if round.stop {
+            if stop {
                 return;
             }
         }
@@ -328,7 +312,10 @@ impl Worker {
             }
             self.refresh(number);
         }
-        self.finish(&appended);
+        for job in &appended {
+            self.tools.end(job.n);
+            self.under.0.lock().stuck.remove(&job.n);
+        }
         let stores = self.tools.index.stores();
         touched
             .retain(|number| stores.get(*number).is_some_and(|s| s.facets().deliveries.is_some()));
@@ -382,10 +369,7 @@ impl Worker {
         touched: &mut BTreeSet<usize>,
         busy: &mut Busy,
     ) -> Result<(), Trouble> {
-        let stores = self.tools.index.stores();
-        let Some((number, store)) =
-            stores.iter().enumerate().find(|(_, s)| s.name() == parcel.store)
-        else {
+        let Some((number, store)) = named(&self.tools.index, &parcel.store) else {
             let text = format!("the store {:?} is not configured any more", parcel.store);
             return Err(Trouble::new(text, REFUSED));
         };
@@ -408,19 +392,6 @@ impl Worker {
                 touched.insert(number);
                 Ok(())
             }
-        }
-    }
-
-    fn finish(&self, done: &[Job]) {
-        for job in done {
-            let parcels = self.tools.spool.take(job.n);
-            self.tools.attachments.release(&parcels);
-            let mut reserved = self.tools.reserved.lock();
-            for p in &parcels {
-                reserved.remove(p);
-            }
-            drop(reserved);
-            self.under.0.lock().stuck.remove(&job.n);
         }
     }
 
@@ -468,27 +439,17 @@ impl Trouble {
 
 impl From<StoreError> for Trouble {
     fn from(e: StoreError) -> Self {
-        let wait = match e {
-            StoreError::Io { .. }
-            | StoreError::Moved
-            | StoreError::NoKey(_)
-            | StoreError::Busy(_) => RETRY,
-            StoreError::Invalid(_)
-            | StoreError::Refused(_)
-            | StoreError::TooLarge(_)
-            | StoreError::NotPermitted(_)
-            | StoreError::Unreachable(_) => REFUSED,
-        };
-        Self::new(e.to_string(), wait)
+        use StoreError::{Busy, Io, Moved, NoKey};
+        let may_pass = matches!(e, Io { .. } | Moved | NoKey(_) | Busy(_));
+        Self::new(e.to_string(), if may_pass { RETRY } else { REFUSED })
     }
 }
 
 /// Whether a message of mine need not be appended: the index knows it, in a store where an append
 /// cannot be made again. Elsewhere the append itself finds out what is missing.
 pub(super) fn is_in_store(index: &Index, parcel: &Parcel) -> bool {
-    let stores = index.stores();
-    let found = stores.iter().enumerate().find(|(_, s)| s.name() == parcel.store);
-    let Some((number, store)) = found.filter(|(_, s)| !s.about().repeats) else { return false };
+    let found = named(index, &parcel.store).filter(|(_, s)| !s.about().repeats);
+    let Some((number, store)) = found else { return false };
     let core = index.read();
     let found = core.find(number, store.me(), &parcel.message.id);
     found.and_then(|ix| core.entry(ix)).is_some_and(Entry::is_live)

@@ -50,15 +50,10 @@ struct Line {
 pub struct Spool {
     durability: Durability,
     state: Mutex<State>,
-    disk: Mutex<Disk>,
+    /// What is on disk, counted as [`State::written`].
+    disk: Mutex<u64>,
     /// How often the disk has failed. Which of the lines of that moment it has nobody knows.
     failures: AtomicU64,
-}
-
-/// What is on disk, counted as [`State::written`].
-#[derive(Debug, Default)]
-struct Disk {
-    has: u64,
 }
 
 /// A put that has no end.
@@ -116,9 +111,6 @@ impl State {
 
 impl Spool {
     /// Opens the spool; what is still pending in it is what [`Spool::pending`] gives.
-    ///
-    /// # Errors
-    /// As the system gave it.
     pub fn open(path: &Path, durability: Durability) -> io::Result<Self> {
         let file = fs::open_own(path, 0o600)?;
         let bytes = std::fs::read(path)?;
@@ -141,7 +133,7 @@ impl Spool {
             fs::sync_dir(dir)?;
         }
         let state = State { file, len, written: len, next, pending };
-        let disk = Mutex::at(Level::Spool, Disk::default());
+        let disk = Mutex::at(Level::Spool, 0);
         let failures = AtomicU64::new(0);
         Ok(Self { durability, state: Mutex::new(state), disk, failures })
     }
@@ -209,7 +201,7 @@ impl Spool {
         if self.failures.load(Ordering::SeqCst) != failures {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
-        if disk.has >= written {
+        if *disk >= written {
             return Ok(());
         }
         let (upto, file) = {
@@ -219,17 +211,12 @@ impl Spool {
         file.sync_data().inspect_err(|_| {
             self.failures.fetch_add(1, Ordering::SeqCst);
         })?;
-        disk.has = upto;
+        *disk = upto;
         Ok(())
     }
 
-    /// Forgets parcels: they are in their stores, or will not be sent.
-    pub fn end(&self, n: u64) {
-        self.take(n);
-    }
-
-    /// As [`Spool::end`], and gives back what was forgotten.
-    pub fn take(&self, n: u64) -> Vec<Parcel> {
+    /// Forgets parcels, which are in their stores or will not be sent, and gives them back.
+    pub fn end(&self, n: u64) -> Vec<Parcel> {
         let mut state = self.state.lock();
         let put = state.end(n);
         if state.pending.is_empty() && state.len > KEEP && state.file.set_len(0).is_ok() {
@@ -240,75 +227,83 @@ impl Spool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::io::Write;
+    use std::path::PathBuf;
 
-    fn parcel(id: &str) -> Parcel {
+    pub fn parcel(store: &str, id: &str, thread: &str) -> Parcel {
         let message = Prepared {
             to: "bob".into(),
             id: id.into(),
-            thread: "t".into(),
-            bytes: format!("{{\"id\": \"{id}\"}}"),
+            thread: thread.into(),
+            bytes: "text".into(),
             files: Vec::new(),
         };
-        Parcel { store: "samp".into(), message }
+        Parcel { store: store.into(), message }
+    }
+
+    fn put(spool: &Spool, id: &str) -> u64 {
+        spool.put(vec![of_id(id)], None).unwrap()
+    }
+
+    fn of_id(id: &str) -> Parcel {
+        parcel("samp", id, "t")
+    }
+
+    fn pending(path: &Path) -> Vec<(u64, Vec<Parcel>)> {
+        Spool::open(path, Durability::None).unwrap().pending()
+    }
+
+    fn spool() -> (tempfile::TempDir, PathBuf, Spool) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("spool");
+        let spool = Spool::open(&path, Durability::Fsync).unwrap();
+        (dir, path, spool)
     }
 
     #[test]
     fn puts_without_an_end_survive() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("spool");
-        let spool = Spool::open(&path, Durability::Fsync).unwrap();
-        let a = spool.put(vec![parcel("a")], None).unwrap();
-        let b = spool.put(vec![parcel("b"), parcel("c")], None).unwrap();
+        let (_dir, path, spool) = spool();
+        let a = put(&spool, "a");
+        let b = spool.put(vec![of_id("b"), of_id("c")], None).unwrap();
         spool.end(a);
         drop(spool);
-        std::fs::OpenOptions::new()
-            .append(true)
-            .open(&path)
-            .unwrap()
-            .write_all(b"{\"n\":9,\"pu")
-            .unwrap();
+        let mut file = File::options().append(true).open(&path).unwrap();
+        file.write_all(b"{\"n\":9,\"pu").unwrap();
         let spool = Spool::open(&path, Durability::None).unwrap();
-        assert_eq!(spool.pending(), [(b, vec![parcel("b"), parcel("c")])]);
-        let d = spool.put(vec![parcel("d")], None).unwrap();
+        assert_eq!(spool.pending(), [(b, vec![of_id("b"), of_id("c")])]);
+        let d = put(&spool, "d");
         assert!(d > b);
         spool.end(b);
         spool.end(d);
         drop(spool);
-        assert!(Spool::open(&path, Durability::None).unwrap().pending().is_empty());
+        assert!(pending(&path).is_empty());
     }
 
     #[test]
     fn at_any_moment_one_of_two_versions_counts() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("spool");
-        let spool = Spool::open(&path, Durability::None).unwrap();
-        let a = spool.put(vec![parcel("a")], None).unwrap();
-        let b = spool.put(vec![parcel("b")], Some(a)).unwrap();
+        let (_dir, path, spool) = spool();
+        let a = put(&spool, "a");
+        let b = spool.put(vec![of_id("b")], Some(a)).unwrap();
         let whole = std::fs::read(&path).unwrap();
         let first = whole.iter().position(|c| *c == b'\n').unwrap() + 1;
         for cut in first..=whole.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();
-            let pending = Spool::open(&path, Durability::None).unwrap().pending();
-            let expected = if cut < whole.len() { (a, "a") } else { (b, "b") };
-            assert_eq!(pending, [(expected.0, vec![parcel(expected.1)])], "cut to {cut} bytes");
+            let (n, id) = if cut < whole.len() { (a, "a") } else { (b, "b") };
+            assert_eq!(pending(&path), [(n, vec![of_id(id)])], "cut to {cut} bytes");
         }
     }
 
     #[test]
     fn what_did_not_reach_the_disk_is_struck_out() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("spool");
-        let spool = Spool::open(&path, Durability::Fsync).unwrap();
-        let a = spool.put(vec![parcel("a")], None).unwrap();
-        let b = spool.put(vec![parcel("b")], None).unwrap();
+        let (_dir, path, spool) = spool();
+        let (a, b) = (put(&spool, "a"), put(&spool, "b"));
         let (upto, failures) = (spool.state.lock().written, 0);
         // It takes everything and cannot be synced.
-        let null = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
+        let null = File::options().write(true).open("/dev/null").unwrap();
         let file = std::mem::replace(&mut spool.state.lock().file, null);
-        spool.put(vec![parcel("c")], None).unwrap_err();
+        spool.put(vec![of_id("c")], None).unwrap_err();
         assert_eq!(spool.pending().len(), 2);
         spool.state.lock().file = file;
         assert!(spool.sync(upto, failures).is_err(), "nobody knows which lines the disk has");
@@ -316,27 +311,21 @@ mod tests {
         let put = spool.state.lock().pending.remove(&b);
         spool.refuse(a, put);
         assert_eq!(spool.pending(), []);
-        let again = Spool::open(&path, Durability::None).unwrap();
-        assert_eq!(again.pending(), []);
+        assert_eq!(pending(&path), []);
     }
 
     #[test]
     fn a_long_file_is_cut_back_only_when_nothing_is_pending() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("spool");
-        let spool = Spool::open(&path, Durability::None).unwrap();
-        let long = Parcel {
-            message: Prepared { bytes: "x".repeat(KEEP as usize), ..parcel("l").message },
-            ..parcel("l")
-        };
+        let (_dir, path, spool) = spool();
+        let mut long = of_id("l");
+        long.message.bytes = "x".repeat(KEEP as usize);
         let l = spool.put(vec![long], None).unwrap();
-        let b = spool.put(vec![parcel("b")], None).unwrap();
+        let b = put(&spool, "b");
         spool.end(l);
-        assert_eq!(Spool::open(&path, Durability::None).unwrap().pending().len(), 1);
+        assert_eq!(pending(&path).len(), 1);
         spool.end(b);
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
-        let c = spool.put(vec![parcel("c")], None).unwrap();
-        let again = Spool::open(&path, Durability::None).unwrap();
-        assert_eq!(again.pending(), [(c, vec![parcel("c")])]);
+        let c = put(&spool, "c");
+        assert_eq!(pending(&path), [(c, vec![of_id("c")])]);
     }
 }

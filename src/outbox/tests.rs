@@ -7,7 +7,7 @@ use super::*;
 use crate::identity::{Identity, Keyring};
 use crate::model::{PublicKey, Seed, Unsigned};
 use crate::store::testing::{Folder, Letter, Memory};
-use crate::store::{Kind, Prepared, Signer as _, Spec, Store, StoreError};
+use crate::store::{Kind, Signer as _, Spec, Store, StoreError};
 
 const ME: &str = "me@acme.crabmail.ai";
 const BOB: &str = "bob@acme.crabmail.ai";
@@ -433,7 +433,7 @@ fn a_writer_that_was_killed_has_sent_nothing() {
     outbox.write(id, None, b"half").unwrap();
     outbox.flush(id, true).unwrap();
     outbox.cut_off(id, 15);
-    assert!(outbox.spool.pending().is_empty(), "the next process must not send it either");
+    assert!(outbox.tools.spool.pending().is_empty(), "the next process must not send it either");
     assert!(!outbox.release(id));
     outbox.settle(Duration::from_secs(5));
     let why = outbox.text(&format!("{BOB}.error"), &Target::Outbox).unwrap();
@@ -505,14 +505,10 @@ fn a_store_signs_with_its_own_key_which_is_pinned_first() {
 /// Puts a parcel into the spool, as a process that dies before it appends.
 fn promise(bed: &Bed, store: &str, id: &str, files: Vec<crate::model::Attached>) {
     let spool = Spool::open(&bed.path("state/spool"), Durability::None).unwrap();
-    let message = Prepared {
-        to: BOB.into(),
-        id: id.into(),
-        thread: "t".into(),
-        bytes: "promised".into(),
-        files,
-    };
-    spool.put(vec![Parcel { store: store.into(), message }], None).unwrap();
+    let mut parcel = spool::tests::parcel(store, id, "t");
+    parcel.message.to = BOB.into();
+    parcel.message.files = files;
+    spool.put(vec![parcel], None).unwrap();
 }
 
 #[test]
@@ -535,7 +531,7 @@ fn what_was_promised_is_appended_again_where_that_does_no_harm() {
     let outbox = bed.open();
     assert_eq!(bed.memory.folder.lock().appends, before + 1);
     assert_eq!((bed.memory.sent().len(), outbox.stuck().len()), (1, 0));
-    assert_eq!(outbox.spool.pending(), []);
+    assert_eq!(outbox.tools.spool.pending(), []);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use super::node::{Ino, Node, Place, Tag, beside_ino, day_ino, decode, files, folders, join};
 use super::{Error, Tree};
-use crate::index::{Entry, IDENTITY_MASK, MsgIx, stable_hash};
-use crate::model::Timestamp;
+use crate::index::{Core, Entry, IDENTITY_MASK, MsgIx, ThreadIx, stable_hash};
+use crate::model::{Day, Timestamp};
 
 /// How long a cache may trust what it was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Tree {
         }
     }
 
-    fn store_name(&self, number: usize) -> &str {
+    pub(super) fn store_name(&self, number: usize) -> &str {
         self.index.stores().get(number).map_or("", |s| s.name())
     }
 
@@ -115,13 +115,8 @@ impl Tree {
     /// The node of an inode number.
     pub fn node(&self, ino: Ino) -> Option<Node> {
         let core = self.index.read();
-        let thread = |identity| core.thread_by_identity(identity);
-        decode(
-            ino,
-            thread,
-            |identity| core.by_identity(identity),
-            |hash| self.paths.lock().get(&hash).cloned(),
-        )
+        let (thread, message) = (|id| core.thread_by_identity(id), |id| core.by_identity(id));
+        decode(ino, thread, message, |hash| self.paths.lock().get(&hash).cloned())
     }
 
     /// Finds an entry of a folder by name, listed or not.
@@ -148,7 +143,9 @@ impl Tree {
             Node::Transcripts => {
                 let folder = name.strip_suffix(".txt");
                 let thread = folder.and_then(|f| self.thread_named(f));
-                thread.filter(|t| self.has_transcript(*t)).map(Node::Transcript)
+                let all = self.all_conversations();
+                let shown = |t: &ThreadIx| self.index.read().thread_visible(*t, all);
+                thread.filter(shown).map(Node::Transcript)
             }
             Node::Outbox => self.find_draft(name),
             Node::Rejected => self.reject_names().get(name).copied().map(Node::Reject),
@@ -157,8 +154,8 @@ impl Tree {
                 Some(Node::Part(*place, *ix, name.to_owned()))
             }
             Node::TextFolder(number, folder) => {
-                let found = self.has_text(*number, folder, name);
-                found.then(|| Node::Text(*number, folder, name.to_owned()))
+                let found = self.text_size(&(*number, *folder, name.to_owned()));
+                found.ok().map(|_| Node::Text(*number, folder, name.to_owned()))
             }
             Node::RawDir(number, path) => Some(self.find_raw(*number, path, name)?),
             Node::Compose(_) | Node::Raw | Node::Me | Node::MeStore(_) => {
@@ -170,19 +167,15 @@ impl Tree {
 
     fn find_listed(&self, parent: &Node, name: &str) -> Result<Option<Node>, Error> {
         let listing = self.list(parent)?;
-        let items = (0..listing.len()).filter_map(|i| self.item(&listing, i));
-        Ok(items.into_iter().find(|(n, _)| n == name).map(|(_, node)| node))
+        Ok(self.items(&listing).find(|(n, _)| n == name).map(|(_, node)| node))
     }
 
-    fn find_day(&self, place: Place, name: &str) -> Option<crate::model::Day> {
+    fn find_day(&self, place: Place, name: &str) -> Option<Day> {
         if place == Place::Sent {
             self.settle(&Node::Sent);
         }
         let day = name.parse().ok()?;
-        let live = self.with_day_list(place, |core, list| {
-            core.on_day(list, day).iter().filter_map(|ix| core.entry(*ix)).any(Entry::is_live)
-        });
-        live.then_some(day)
+        self.newest_on(place, day).map(|_| day)
     }
 
     /// `stat` of a node.
@@ -252,7 +245,7 @@ impl Tree {
                 written(0o600, len, time)
             }
             Node::Text(number, folder, name) => {
-                let (len, time) = self.text_size(*number, folder, name)?;
+                let (len, time) = self.text_size(&(*number, *folder, name.clone()))?;
                 written(if self.settings.read_only { 0o400 } else { 0o600 }, len, time)
             }
             folders!() => return self.folder_attr(node),
@@ -302,15 +295,15 @@ impl Tree {
     }
 
     fn message_size(&self, ix: MsgIx) -> Result<(u64, Timestamp), Error> {
-        let (size, time) = {
-            let core = self.index.read();
-            let entry = core.entry(ix).filter(|e| e.is_live()).ok_or(Error::NotFound)?;
-            (entry.size(), entry.time())
-        };
-        match size {
-            Some(size) => Ok((size, time)),
-            None => Ok((self.rendered(ix)?.len() as u64, time)),
-        }
+        let entry = self.live(ix)?;
+        let size = entry.size().map_or_else(|| Ok(self.rendered(ix)?.len() as u64), Ok);
+        size.map(|size| (size, entry.time()))
+    }
+
+    /// The entry of a message that is not gone.
+    pub(super) fn live(&self, ix: MsgIx) -> Result<Entry, Error> {
+        let entry = self.index.read().entry(ix).copied();
+        entry.filter(Entry::is_live).ok_or(Error::NotFound)
     }
 
     /// The time of a folder: that of its newest entry.
@@ -326,12 +319,8 @@ impl Tree {
             }
             Node::Archive => self.with_day_list(Place::Archive, newest_live),
             Node::Sent => self.with_day_list(Place::Sent, newest_live),
-            Node::ArchiveDay(day) => self.with_day_list(Place::Archive, |core, list| {
-                newest_live(core, core.on_day(list, *day))
-            }),
-            Node::SentDay(day) => self.with_day_list(Place::Sent, |core, list| {
-                newest_live(core, core.on_day(list, *day))
-            }),
+            Node::ArchiveDay(day) => self.newest_on(Place::Archive, *day),
+            Node::SentDay(day) => self.newest_on(Place::Sent, *day),
             Node::Thread(t) => {
                 let core = self.index.read();
                 let newest = newest_live(&core, &self.thread_messages(&core, *t));
@@ -354,30 +343,27 @@ impl Tree {
                 .filter_map(|n| self.newest(&Node::RawDir(n, String::new())))
                 .max(),
             Node::RawDir(number, folder) => self.index.stores().get(*number)?.raw_newest(folder),
-            Node::Parts(_, ix) => {
-                self.index.read().entry(*ix).filter(|e| e.is_live()).map(Entry::time)
-            }
+            Node::Parts(_, ix) => self.live(*ix).ok().map(|e| e.time()),
             Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.newest_text(node),
             Node::Outbox => self.outbox.as_ref()?.list().iter().map(|l| l.time).max(),
-            Node::Compose(name) => self.compose_time(name),
+            Node::Compose(name) => self.composing.lock().get(name).map(|folder| folder.time),
             files!() => None,
         }
+    }
+
+    /// The time of the newest message of a day in `archive/` or `sent/`.
+    fn newest_on(&self, place: Place, day: Day) -> Option<Timestamp> {
+        self.with_day_list(place, |core, list| newest_live(core, core.on_day(list, day)))
     }
 
     /// The newest of everything but drafts and texts. Asked with every `stat` of the mount point, so it is
     /// found once per change.
     fn newest_below_root(&self) -> Option<Timestamp> {
-        let generation = self.generation();
-        if let Some((at, time)) = *self.newest_seen.lock()
-            && at == generation
-        {
-            return time;
-        }
-        let folders = [Node::Archive, Node::Sent, Node::Threads, Node::Rejected, Node::Raw];
-        let times = folders.iter().filter_map(|n| self.newest(n));
-        let time = times.chain([self.status_time(), README_TIME]).max();
-        *self.newest_seen.lock() = Some((generation, time));
-        time
+        self.newest_seen.get((), self.generation(), || {
+            let folders = [Node::Archive, Node::Sent, Node::Threads, Node::Rejected, Node::Raw];
+            let times = folders.iter().filter_map(|n| self.newest(n));
+            times.chain([self.status_time(), README_TIME]).max()
+        })
     }
 
     /// The folder above a folder.
@@ -427,6 +413,6 @@ impl Tree {
     }
 }
 
-fn newest_live(core: &crate::index::Core, list: &[MsgIx]) -> Option<Timestamp> {
+fn newest_live(core: &Core, list: &[MsgIx]) -> Option<Timestamp> {
     list.iter().rev().filter_map(|ix| core.entry(*ix)).find(|e| e.is_live()).map(Entry::time)
 }

@@ -26,34 +26,23 @@ impl Tree {
     /// A message, or what lies beside one, by its name in a folder; a draft in a thread's folder.
     pub(super) fn find_message(&self, parent: &Node, name: &str) -> Result<Option<Node>, Error> {
         let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ""));
-        let named = || self.message_named(parent, stem);
-        let found = match ending {
-            "txt" => named().map(|(place, ix)| Node::Message(place, ix)),
-            "reply" => named().map(|(place, ix)| Node::Reply(place, ix)),
-            "ack" => match named() {
-                Some((place, ix)) if place != Place::Sent && self.asks_for_ack(ix)? => {
-                    Some(Node::Ack(place, ix))
+        if let Some((place, ix)) = self.message_named(parent, stem) {
+            let has_parts = || self.index.read().entry(ix).is_some_and(Entry::has_parts);
+            let is_noted = || place == Place::Sent && self.index.read().is_noted(ix);
+            match ending {
+                "txt" => return Ok(Some(Node::Message(place, ix))),
+                "reply" => return Ok(Some(Node::Reply(place, ix))),
+                "ack" if place != Place::Sent && self.asks_for_ack(ix)? => {
+                    return Ok(Some(Node::Ack(place, ix)));
                 }
-                _ => None,
-            },
-            "warning" if matches!(parent, Node::SentDay(_)) => {
-                let noted = |(_, ix): &(Place, MsgIx)| self.index.read().is_noted(*ix);
-                named().filter(noted).map(|(_, ix)| Node::Warning(ix))
+                "warning" if is_noted() => return Ok(Some(Node::Warning(ix))),
+                "d" if has_parts() => return Ok(Some(Node::Parts(place, ix))),
+                _ => {}
             }
-            "d" => {
-                let has_parts = |(_, ix): &(Place, MsgIx)| {
-                    self.index.read().entry(*ix).is_some_and(Entry::has_parts)
-                };
-                named().filter(has_parts).map(|(place, ix)| Node::Parts(place, ix))
-            }
-            _ => None,
-        };
-        let Node::Thread(thread) = parent else { return Ok(found) };
-        let draft = || {
-            let draft = Node::ThreadDraft(*thread, name.to_owned());
-            self.thread_draft(*thread, name).map(|_| draft)
-        };
-        Ok(found.or_else(draft))
+        }
+        let Node::Thread(thread) = parent else { return Ok(None) };
+        let draft = Node::ThreadDraft(*thread, name.to_owned());
+        Ok(self.thread_draft(*thread, name).map(|_| draft))
     }
 
     /// Whether a message asks me for an acknowledgement. One that was given through this tree may be
@@ -131,8 +120,7 @@ impl Tree {
 
     /// The text of `.warning`, and its time: that of the message.
     pub(super) fn warning(&self, ix: MsgIx) -> Result<(String, Timestamp), Error> {
-        let entry = self.index.read().entry(ix).copied().filter(Entry::is_live);
-        let entry = entry.ok_or(Error::NotFound)?;
+        let entry = self.live(ix)?;
         let note = self.record(ix, &entry)?.note.ok_or(Error::NotFound)?;
         Ok((format!("{}\n", safe_text(note.trim_end_matches('\n'))), entry.time()))
     }

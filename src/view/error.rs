@@ -1,6 +1,7 @@
 //! Every error a view can give, and the one place that says which errno it is (docs/SEMANTICS.md,
 //! "Errors").
 
+use crate::model::DraftError;
 use crate::outbox::OutboxError;
 use crate::store::StoreError;
 
@@ -48,6 +49,11 @@ impl Error {
         Self::NotPermitted(why.to_owned())
     }
 
+    /// What the system would say.
+    pub(crate) fn os(errno: i32) -> Self {
+        std::io::Error::from_raw_os_error(errno).into()
+    }
+
     /// The errno that the kernel passes on. Exhaustive on purpose: a new meaning has to be placed
     /// here.
     pub fn errno(&self) -> i32 {
@@ -68,16 +74,17 @@ impl Error {
 
 fn outbox_errno(e: &OutboxError) -> i32 {
     match e {
-        OutboxError::Invalid(_) => libc::EINVAL,
-        OutboxError::NotUtf8(_) => libc::EILSEQ,
-        OutboxError::NoRecipient(_) => libc::EDESTADDRREQ,
+        OutboxError::Invalid(_) | OutboxError::Draft(DraftError::BadHeader { .. }) => libc::EINVAL,
+        OutboxError::Draft(DraftError::NotUtf8(_)) => libc::EILSEQ,
+        OutboxError::NoRecipient(_) | OutboxError::Draft(DraftError::NoRecipient(_)) => {
+            libc::EDESTADDRREQ
+        }
         OutboxError::Unreachable(_) => libc::EHOSTUNREACH,
         OutboxError::TooLarge(_) => libc::EFBIG,
         OutboxError::NotPermitted(_) => libc::EPERM,
         OutboxError::NotFound => libc::ENOENT,
         OutboxError::Exists => libc::EEXIST,
         OutboxError::NoKey(_) => libc::ENOKEY,
-        OutboxError::ReadOnly => libc::EROFS,
         OutboxError::CutOff(_) => libc::ECANCELED,
         OutboxError::Already(e) => outbox_errno(e),
         OutboxError::Store(e) => store_errno(e),

@@ -38,13 +38,8 @@ pub struct Access {
 /// change around it.
 #[derive(Debug)]
 pub enum OpenFile {
-    /// Bytes, and the message to mark when they were read to the end.
-    Bytes {
-        /// The contents.
-        bytes: Arc<[u8]>,
-        /// What reading them marks.
-        mark: Option<MarkAtEnd>,
-    },
+    /// Bytes that were there when it was opened.
+    Bytes(Answer),
     /// A file of a store.
     Raw(File),
     /// A transcript: as it was when it was opened, and what was added since for those who read on.
@@ -64,17 +59,8 @@ pub enum OpenFile {
         append: bool,
         /// Its text can be read.
         readable: bool,
-    },
-    /// The text of a composing folder, which sends it.
-    Body {
-        /// Number of the draft.
-        id: DraftId,
-        /// The processes that write it.
-        writers: Writers,
-        /// The folder.
-        folder: String,
-        /// Writes go to the end.
-        append: bool,
+        /// The composing folder of which it is the text, and which it sends.
+        folder: Option<String>,
     },
     /// `.wait` and `.next`: what they give once somebody waited.
     Waiting {
@@ -108,10 +94,15 @@ pub enum OpenFile {
 }
 
 impl OpenFile {
+    /// A file whose reading marks nothing.
+    pub(super) fn bytes(bytes: impl Into<Arc<[u8]>>) -> Self {
+        Self::Bytes(Answer { bytes: bytes.into(), ..Answer::default() })
+    }
+
     /// Whether it matters which process closes it.
     pub fn asks_who(&self) -> bool {
         match self {
-            Self::Bytes { mark, .. } => mark.is_some(),
+            Self::Bytes(answer) => answer.mark.is_some(),
             Self::Raw(_) | Self::Transcript { .. } | Self::Ack { .. } => false,
             Self::Waiting { next, .. } => *next,
             _ => true,
@@ -128,7 +119,7 @@ impl OpenFile {
     /// the handle is open is not contradicted.
     fn was_read(&self, by: Option<u32>) -> Option<MsgIx> {
         match self {
-            Self::Bytes { mark, .. } => mark.as_ref()?.take(by),
+            Self::Bytes(answer) => answer.mark.as_ref()?.take(by),
             Self::Waiting { answer, .. } => answer.lock().as_ref()?.mark.as_ref()?.take(by),
             _ => None,
         }
@@ -144,13 +135,25 @@ pub struct MarkAtEnd {
     made: AtomicBool,
 }
 
-/// What a wait gave.
+/// What a file gives.
 #[derive(Debug, Default)]
 pub struct Answer {
     pub(super) bytes: Arc<[u8]>,
+    /// What reading it to the end marks.
     pub(super) mark: Option<MarkAtEnd>,
     /// The message that no other `.next` gets until this one is closed.
     pub(super) handed: Option<MsgIx>,
+}
+
+impl Answer {
+    fn read(&self, offset: u64, size: usize) -> Vec<u8> {
+        if let Some(mark) = &self.mark
+            && offset.saturating_add(size as u64) >= self.bytes.len() as u64
+        {
+            mark.seen.store(true, Ordering::Relaxed);
+        }
+        part(&self.bytes, offset, size).to_vec()
+    }
 }
 
 impl MarkAtEnd {
@@ -163,13 +166,6 @@ impl MarkAtEnd {
         let now =
             closed && self.seen.load(Ordering::Relaxed) && !self.made.swap(true, Ordering::Relaxed);
         now.then_some(self.message)
-    }
-
-    /// Notes what a read was given.
-    pub(super) fn given(&self, end: u64, len: usize) {
-        if end >= len as u64 {
-            self.seen.store(true, Ordering::Relaxed);
-        }
     }
 }
 
@@ -192,7 +188,6 @@ impl Tree {
     /// # Errors
     /// [`Error::IsDir`] for folders, [`Error::NotPermitted`] for writing what cannot be written.
     pub fn open(&self, node: &Node, access: &Access) -> Result<OpenFile, Error> {
-        let bytes = |bytes: Arc<[u8]>| Ok(OpenFile::Bytes { bytes, mark: None });
         match node {
             Node::Draft(_) | Node::ThreadDraft(..) | Node::Reply(..) | Node::ComposeFile(..) => {
                 self.open_draft(node, access)
@@ -203,9 +198,9 @@ impl Tree {
             Node::Ack(_, ix) => self.open_ack(*ix, access),
             _ if access.write || access.truncate => Err(self.not_writable(node)),
             Node::Part(_, ix, name) => self.open_part(*ix, name),
-            Node::Warning(ix) => bytes(self.warning(*ix)?.0.into_bytes().into()),
-            Node::Readme => bytes(self.readme().into_bytes().into()),
-            Node::Status => bytes(self.status().0.into_bytes().into()),
+            Node::Warning(ix) => Ok(OpenFile::bytes(self.warning(*ix)?.0.into_bytes())),
+            Node::Readme => Ok(OpenFile::bytes(self.readme().into_bytes())),
+            Node::Status => Ok(OpenFile::bytes(self.status().0.into_bytes())),
             // It would hand out the same message for ever.
             Node::Next if access.reader.stranger => {
                 Err(Error::not_permitted("only the user who mounted takes mail with .next"))
@@ -217,13 +212,15 @@ impl Tree {
             Node::Message(place, ix) => {
                 let mark = (*place == Place::Inbox && self.reading_marks(&access.reader))
                     .then(|| MarkAtEnd::new(*ix, access.opener));
-                Ok(OpenFile::Bytes { bytes: self.rendered(*ix)?, mark })
+                Ok(OpenFile::Bytes(Answer { bytes: self.rendered(*ix)?, mark, handed: None }))
             }
             Node::Transcript(thread) => {
                 let plan = Mutex::at(Level::File, self.transcript(*thread)?);
                 Ok(OpenFile::Transcript { thread: *thread, plan })
             }
-            Node::Reject(identity) => bytes(self.reject_text(*identity)?.0.into_bytes().into()),
+            Node::Reject(identity) => {
+                Ok(OpenFile::bytes(self.reject_text(*identity)?.0.into_bytes()))
+            }
             Node::RawFile(number, path) => {
                 let store = self.index.stores().get(*number).ok_or(Error::NotFound)?;
                 Ok(OpenFile::Raw(store.raw_open(path)?))
@@ -246,12 +243,7 @@ impl Tree {
     /// Store errors as they come.
     pub fn read(&self, file: &OpenFile, offset: u64, size: usize) -> Result<Vec<u8>, Error> {
         match file {
-            OpenFile::Bytes { bytes, mark } => {
-                if let Some(mark) = mark {
-                    mark.given(offset.saturating_add(size as u64), bytes.len());
-                }
-                Ok(part(bytes, offset, size).to_vec())
-            }
+            OpenFile::Bytes(answer) => Ok(answer.read(offset, size)),
             OpenFile::Raw(file) => {
                 let mut buf = vec![0; size];
                 let n = fs::read_at_most(file, &mut buf, offset)?;
@@ -265,19 +257,14 @@ impl Tree {
             OpenFile::Draft { readable: false, .. } | OpenFile::Ack { .. } => {
                 Err(Error::not_permitted("this file can only be written"))
             }
-            OpenFile::Draft { id, .. } | OpenFile::Body { id, .. } => {
+            OpenFile::Draft { id, .. } => {
                 let text = self.outbox()?.open_text(*id).ok_or(Error::NotFound)?;
                 Ok(part(&text, offset, size).to_vec())
             }
-            OpenFile::Waiting { answer, .. } => Ok(match &*answer.lock() {
-                Some(answer) => {
-                    if let Some(mark) = &answer.mark {
-                        mark.given(offset.saturating_add(size as u64), answer.bytes.len());
-                    }
-                    part(&answer.bytes, offset, size).to_vec()
-                }
-                None => Vec::new(),
-            }),
+            OpenFile::Waiting { answer, .. } => {
+                let answer = answer.lock();
+                Ok(answer.as_ref().map(|a| a.read(offset, size)).unwrap_or_default())
+            }
             OpenFile::Compose { text, .. } => Ok(part(&text.lock(), offset, size).to_vec()),
             OpenFile::Text(file) => Ok(file.read(offset, size)),
         }
@@ -285,7 +272,7 @@ impl Tree {
 
     /// A thread is about to write to the file (0 if it cannot be seen from here).
     pub fn writes(&self, file: &OpenFile, thread: u32) {
-        if let OpenFile::Draft { writers, .. } | OpenFile::Body { writers, .. } = file {
+        if let OpenFile::Draft { writers, .. } = file {
             writers.wrote(thread);
         }
     }
@@ -293,10 +280,7 @@ impl Tree {
     /// A thread closes a descriptor of the file, perhaps because a signal ends it: then what it was
     /// writing is not complete, and [`Tree::flush`] refuses it.
     pub fn closes(&self, file: &OpenFile, thread: u32) {
-        let (OpenFile::Draft { id, writers, .. } | OpenFile::Body { id, writers, .. }) = file
-        else {
-            return;
-        };
+        let OpenFile::Draft { id, writers, .. } = file else { return };
         let Some(signal) = ended_by(thread) else { return };
         if let Some(outbox) = &self.outbox
             && thread_group(thread).is_some_and(|process| writers.needs(process))
@@ -311,19 +295,20 @@ impl Tree {
     /// Why a draft is refused.
     pub fn flush(&self, file: &OpenFile, by: u32) -> Result<(), Error> {
         match file {
-            OpenFile::Draft { id, writers, .. } => {
-                Ok(self.outbox()?.flush(*id, writers.opened_by(by))?)
+            OpenFile::Draft { id, writers, folder, .. } => {
+                let outbox = self.outbox()?;
+                if let Some(folder) = folder {
+                    outbox.attach(*id, self.attachments(folder))?;
+                }
+                Ok(outbox.flush(*id, writers.opened_by(by))?)
             }
             OpenFile::Compose { folder, name, text, .. } => {
                 self.flush_compose(folder, name, &text.lock())
             }
-            OpenFile::Body { id, writers, folder, .. } => {
-                let outbox = self.outbox()?;
-                outbox.attach(*id, self.attachments(folder))?;
-                Ok(outbox.flush(*id, writers.opened_by(by))?)
+            OpenFile::Text(file) if is_opener(file.opener, by) => {
+                Ok(file.flush(self.book(file.key().0)?)?)
             }
-            OpenFile::Text(file) if is_opener(file.opener, by) => self.flush_text(file),
-            OpenFile::Bytes { .. } | OpenFile::Waiting { .. } => {
+            OpenFile::Bytes(_) | OpenFile::Waiting { .. } => {
                 self.mark_read(file, Some(by));
                 Ok(())
             }
@@ -337,13 +322,9 @@ impl Tree {
     /// The last descriptor of the file was closed.
     pub fn release(&self, file: &OpenFile) {
         match file {
-            OpenFile::Draft { id, .. } => {
-                if let Some(outbox) = &self.outbox {
-                    outbox.release(*id);
-                }
-            }
-            OpenFile::Body { id, folder, .. } => self.release_body(*id, folder),
-            OpenFile::Text(file) => self.release_text(file),
+            OpenFile::Draft { id, folder, .. } => self.release_draft(*id, folder.as_deref()),
+            // Why it could not be saved is in the log and in `status.txt`.
+            OpenFile::Text(file) => drop(self.release_text(file)),
             OpenFile::Waiting { answer, .. } => {
                 self.mark_read(file, None);
                 let handed = answer.lock().take().and_then(|a| a.handed);

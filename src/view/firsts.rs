@@ -47,8 +47,7 @@ impl Firsts {
 
     /// The one that keeps a name, if anybody had to choose.
     pub fn noted(&self, name: &str) -> Option<String> {
-        let kept = self.kept.lock();
-        if kept.is_empty() { None } else { kept.get(name).cloned() }
+        self.kept.lock().get(name).cloned()
     }
 
     /// Gives a name that several have to the one with this hash, for good.

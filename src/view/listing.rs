@@ -1,7 +1,7 @@
 //! What a folder holds. A listing is taken once, at `opendir`, and numbered from there, so that
 //! offsets stay true while messages come and go; names are made when they are asked for.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::names::{self, Level};
@@ -86,15 +86,15 @@ impl Tree {
             Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.list_texts(node),
             Node::Outbox => Ok(Listing::named(self.outbox_entries())),
             Node::Compose(name) => Ok(Listing::named(self.compose_entries(name)?)),
-            Node::Raw => Ok(Listing::named(
-                self.index
-                    .stores()
-                    .iter()
-                    .enumerate()
-                    .map(|(n, s)| (s.name().to_owned(), Node::RawDir(n, String::new()))),
-            )),
+            Node::Raw => {
+                let named = |n| (self.store_name(n).to_owned(), Node::RawDir(n, String::new()));
+                Ok(Listing::named((0..self.index.stores().len()).map(named)))
+            }
             Node::RawDir(number, folder) => self.list_raw(*number, folder),
-            Node::Rejected => Ok(self.list_rejected()),
+            Node::Rejected => {
+                let names = self.reject_names();
+                Ok(Listing::named(names.iter().map(|(n, id)| (n.clone(), Node::Reject(*id)))))
+            }
             Node::Archive | Node::Sent => Ok(self.list_days(node)),
             Node::Threads | Node::Transcripts => Ok(self.list_threads(node)),
             Node::Inbox => {
@@ -115,21 +115,10 @@ impl Tree {
         }
     }
 
-    fn list_rejected(&self) -> Listing {
-        let names = self.reject_names();
-        let mut named: Vec<(&String, &u64)> = names.iter().collect();
-        named.sort_unstable();
-        Listing::named(named.into_iter().map(|(name, id)| (name.clone(), Node::Reject(*id))))
-    }
-
     /// The files of `rejected/` by name, as of the index's generation.
-    pub(super) fn reject_names(&self) -> Arc<HashMap<String, u64>> {
-        let generation = self.generation();
-        let mut seen = self.rejects_seen.lock();
-        if seen.0 != generation {
-            *seen = (generation, Arc::new(name_rejects(&self.index.read())));
-        }
-        Arc::clone(&seen.1)
+    pub(super) fn reject_names(&self) -> Arc<BTreeMap<String, u64>> {
+        let make = || Arc::new(name_rejects(&self.index.read()));
+        self.rejects_seen.get((), self.generation(), make)
     }
 
     /// The folders of threads, or their transcripts: one without messages has none.
@@ -193,28 +182,24 @@ impl Tree {
 
     /// Name and node of an entry.
     pub fn item(&self, listing: &Listing, number: usize) -> Option<(String, Node)> {
-        match listing.items.get(number)? {
-            Item::Named(name, node) => Some((name.clone(), node.clone())),
-            Item::Message(ix, level) => {
-                let core = self.index.read();
-                let stem = names::message_stem(&core, core.entry(*ix)?, *level);
-                Some((format!("{stem}.txt"), Node::Message(listing.place, *ix)))
-            }
-            Item::Parts(ix, level) => {
-                let core = self.index.read();
-                let stem = names::message_stem(&core, core.entry(*ix)?, *level);
-                Some((format!("{stem}.d"), Node::Parts(listing.place, *ix)))
-            }
-            Item::Warning(ix, level) => {
-                let core = self.index.read();
-                let stem = names::message_stem(&core, core.entry(*ix)?, *level);
-                Some((format!("{stem}.warning"), Node::Warning(*ix)))
-            }
-            Item::Thread(t) => Some((self.thread_folder(*t)?, Node::Thread(*t))),
-            Item::Transcript(t) => {
-                Some((format!("{}.txt", self.thread_folder(*t)?), Node::Transcript(*t)))
-            }
-        }
+        let beside = |ix: MsgIx, level: Level, ending: &str| {
+            let core = self.index.read();
+            Some(names::message_stem(&core, core.entry(ix)?, level) + ending)
+        };
+        let place = listing.place;
+        Some(match listing.items.get(number)?.clone() {
+            Item::Named(name, node) => (name, node),
+            Item::Message(ix, level) => (beside(ix, level, ".txt")?, Node::Message(place, ix)),
+            Item::Parts(ix, level) => (beside(ix, level, ".d")?, Node::Parts(place, ix)),
+            Item::Warning(ix, level) => (beside(ix, level, ".warning")?, Node::Warning(ix)),
+            Item::Thread(t) => (self.thread_folder(t)?, Node::Thread(t)),
+            Item::Transcript(t) => (self.thread_folder(t)? + ".txt", Node::Transcript(t)),
+        })
+    }
+
+    /// All of them that are still there.
+    pub(super) fn items(&self, listing: &Listing) -> impl Iterator<Item = (String, Node)> {
+        (0..listing.len()).filter_map(|number| self.item(listing, number))
     }
 
     /// Unread messages and the names they have in `inbox/`, oldest first, at most `limit`.
@@ -223,11 +208,11 @@ impl Tree {
             let core = self.index.read();
             self.list_messages(&core, Place::Inbox, core.inbox().take(limit))
         };
-        let file = |number| match self.item(&listing, number)? {
-            (name, Node::Message(_, ix)) => Some((ix, name)),
+        let file = |(name, node)| match node {
+            Node::Message(_, ix) => Some((ix, name)),
             _ => None,
         };
-        (0..listing.len()).filter_map(file).collect()
+        self.items(&listing).filter_map(file).collect()
     }
 
     /// The message of a file name (without `.txt`) in a folder.
@@ -252,13 +237,13 @@ impl Tree {
 
 /// What is in `rejected/` by name: source, line and identity. Where two would be equal, the later one in
 /// order of paths and lines takes the whole hash.
-fn name_rejects(core: &Core) -> HashMap<String, u64> {
+fn name_rejects(core: &Core) -> BTreeMap<String, u64> {
     let rejects = core.rejects();
     let mut ordered: Vec<(&str, u64, usize, u64)> = rejects
         .map(|((source, _), r)| (r.path.as_str(), r.line, source.store(), r.identity))
         .collect();
     ordered.sort_unstable();
-    let mut named = HashMap::with_capacity(ordered.len());
+    let mut named = BTreeMap::new();
     for (path, line, store, identity) in ordered {
         let what = format!("{path}:{line}");
         let short = names::reject_name(path, &what, false);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::file::OpenFile;
 use super::listing::Listing;
 use super::node::Node;
-use super::texts::{Here, Key, note};
+use super::texts::{Key, Missing, note};
 use super::{Access, Error, TextFile, Tree};
 use crate::model::{Timestamp, one_line};
 use crate::outbox::names;
@@ -24,7 +24,7 @@ impl Tree {
         self.keepers().next().is_some()
     }
 
-    fn book(&self, number: usize) -> Result<&dyn Notebook, Error> {
+    pub(super) fn book(&self, number: usize) -> Result<&dyn Notebook, Error> {
         let store = self.index.stores().get(number);
         store.and_then(|s| s.facets().notebook).ok_or(Error::NotFound)
     }
@@ -49,10 +49,10 @@ impl Tree {
             _ => match self.keepers().collect::<Vec<_>>()[..] {
                 [] => Err(Error::NotFound),
                 [only] => folders(only),
-                ref all => Ok(Listing::named(all.iter().filter_map(|number| {
-                    let store = self.index.stores().get(*number)?;
-                    Some((store.name().to_owned(), Node::MeStore(*number)))
-                }))),
+                ref all => {
+                    let named = |n: &usize| (self.store_name(*n).to_owned(), Node::MeStore(*n));
+                    Ok(Listing::named(all.iter().map(named)))
+                }
             },
         }
     }
@@ -68,24 +68,15 @@ impl Tree {
         Ok(names)
     }
 
-    pub(super) fn has_text(&self, number: usize, folder: &'static str, name: &str) -> bool {
-        self.text_size(number, folder, name).is_ok()
-    }
-
     /// Length and time of a text.
-    pub(super) fn text_size(
-        &self,
-        number: usize,
-        folder: &'static str,
-        name: &str,
-    ) -> Result<(u64, Timestamp), Error> {
-        match self.texts.size(&(number, folder, name.to_owned())) {
+    pub(super) fn text_size(&self, key: &Key) -> Result<(u64, Timestamp), Error> {
+        match self.texts.look(key, |text| (text.bytes.len() as u64, text.time)) {
             Ok(size) => Ok(size),
-            Err(Here::Nothing) => {
-                let note = note(self.book(number)?, folder, name).ok_or(Error::NotFound)?;
+            Err(Missing::Away) => Err(Error::NotFound),
+            Err(Missing::Unknown) => {
+                let note = note(self.book(key.0)?, key.1, &key.2).ok_or(Error::NotFound)?;
                 Ok((note.size, note.modified))
             }
-            Err(_) => Err(Error::NotFound),
         }
     }
 
@@ -102,71 +93,54 @@ impl Tree {
             _ => return self.keepers().filter_map(|n| self.newest_text(&Node::MeStore(n))).max(),
         };
         let names = self.text_names(number, folder).ok()?;
-        let times = names.iter().filter_map(|name| self.text_size(number, folder, name).ok());
-        times.map(|(_, time)| time).max()
+        let keys = names.into_iter().map(|name| (number, folder, name));
+        keys.filter_map(|key| self.text_size(&key).ok()).map(|(_, time)| time).max()
     }
 
     /// Opens a text, or makes one.
     pub(super) fn open_text(&self, key: Key, access: &Access) -> Result<OpenFile, Error> {
         let book = self.book(key.0)?;
         if !access.write && !access.truncate {
-            let bytes = match self.texts.look(&key) {
-                Here::Text(bytes) => bytes,
-                Here::Away => return Err(Error::NotFound),
-                Here::Nothing => book.read(key.1, &key.2)?,
+            let bytes = match self.texts.look(&key, |text| text.bytes.clone()) {
+                Ok(bytes) => bytes,
+                Err(Missing::Away) => return Err(Error::NotFound),
+                Err(Missing::Unknown) => book.read(key.1, &key.2)?,
             };
-            return Ok(OpenFile::Bytes { bytes: bytes.into(), mark: None });
+            return Ok(OpenFile::bytes(bytes));
         }
-        if self.settings.read_only {
-            return Err(Error::ReadOnly);
-        }
+        self.outbox()?;
         if !names::is_private(&key.2) {
             // Refused here, every program hears of it; at close, few do.
             book.check_name(key.1, &key.2).inspect_err(|e| self.log_text(&key, e))?;
         }
-        let how = (access.append, access.truncate, access.opener);
-        Ok(OpenFile::Text(self.texts.open(key, book, how)?))
-    }
-
-    fn text_limit(&self) -> Result<u64, Error> {
-        Ok(self.outbox()?.max_message())
-    }
-
-    pub(super) fn write_text(&self, file: &TextFile, at: u64, data: &[u8]) -> Result<(), Error> {
-        Ok(file.write(at, data, self.text_limit()?)?)
+        Ok(OpenFile::Text(self.texts.open(key, book, access)?))
     }
 
     /// Sets the length of a text: of an open one, or of the one that the store has.
     pub(super) fn cut_text(&self, file: &TextFile, len: u64) -> Result<(), Error> {
-        Ok(file.set_len(len, self.text_limit()?)?)
+        Ok(file.set_len(len, self.outbox()?.max_message())?)
     }
 
     /// `truncate NAME` on a text that the caller does not hold open.
     pub(super) fn truncate_text(&self, key: &Key, len: u64) -> Result<(), Error> {
-        self.text_size(key.0, key.1, &key.2)?;
+        self.text_size(key)?;
         let access = Access { write: true, ..Access::default() };
         let OpenFile::Text(file) = self.open_text(key.clone(), &access)? else {
             return Err(Error::NotFound);
         };
-        let done = self.cut_text(&file, len).and_then(|()| Ok(file.save(self.book(key.0)?)?));
-        self.release_text(&file);
-        done
+        let cut = self.cut_text(&file, len);
+        let saved = self.release_text(&file);
+        cut.and(saved)
     }
 
-    pub(super) fn flush_text(&self, file: &TextFile) -> Result<(), Error> {
-        Ok(file.flush(self.book(file.key().0)?)?)
-    }
-
-    pub(super) fn release_text(&self, file: &TextFile) {
-        let Ok(book) = self.book(file.key().0) else { return };
-        if let Err(e) = self.texts.release(file, book) {
-            self.log_text(&file.key(), &e);
-        }
+    pub(super) fn release_text(&self, file: &TextFile) -> Result<(), Error> {
+        let saved = self.texts.release(file, self.book(file.key().0)?);
+        Ok(saved.inspect_err(|e| self.log_text(&file.key(), e))?)
     }
 
     /// `rm`: what is only here goes; what a store keeps stays.
     pub(super) fn remove_text(&self, key: &Key) -> Result<(), Error> {
-        self.text_size(key.0, key.1, &key.2)?;
+        self.text_size(key)?;
         if note(self.book(key.0)?, key.1, &key.2).is_none() && self.texts.remove(key) {
             return Ok(());
         }
@@ -178,9 +152,9 @@ impl Tree {
     /// `mv` within a folder of texts: a private text under a plain name replaces that text.
     pub(super) fn rename_text(&self, from: &Key, to: &Key, replace: bool) -> Result<(), Error> {
         let book = self.book(from.0)?;
-        self.text_size(from.0, from.1, &from.2)?;
-        if !replace && self.has_text(to.0, to.1, &to.2) {
-            return Err(std::io::Error::from_raw_os_error(libc::EEXIST).into());
+        self.text_size(from)?;
+        if !replace && self.text_size(to).is_ok() {
+            return Err(Error::os(libc::EEXIST));
         }
         match (names::is_private(&from.2), names::is_private(&to.2)) {
             _ if from == to => Ok(()),
@@ -197,9 +171,9 @@ impl Tree {
 
     /// A text that could not be saved, for the log (docs/SEMANTICS.md, S68).
     fn log_text(&self, key: &Key, error: &StoreError) {
-        let store = self.index.stores().get(key.0).map_or("", |s| s.name());
         let (name, reason) = (format!("{}/{}", key.1, key.2), error.to_string());
         let (name, reason) = (one_line(&name), one_line(&reason));
+        let store = self.store_name(key.0);
         tracing::warn!(store, name = %name, reason = %reason, "text refused");
     }
 
@@ -207,13 +181,13 @@ impl Tree {
     pub(super) fn unsaved_lines(&self) -> Vec<String> {
         let several = self.keepers().nth(1).is_some();
         let line = |u: super::texts::Unsaved| {
-            let store = self.index.stores().get(u.key.0).map_or("", |s| s.name());
-            let store = if several { format!("{store}/") } else { String::new() };
-            let path = |name: &str| format!("me/{store}{}/{}", u.key.1, one_line(name));
+            let store =
+                if several { format!("{}/", self.store_name(u.key.0)) } else { String::new() };
+            let path = |name: &str| format!("me/{store}{}/{name}", u.key.1);
             format!(
                 "{} was not saved: {}; what was written is in {} until it is removed or the mount ends",
                 path(&u.name),
-                one_line(&u.reason),
+                u.reason,
                 path(&u.key.2),
             )
         };

@@ -5,11 +5,13 @@
 //! - `beside`: what lies beside a message. `threads`: the folders of threads. `twins`: messages with
 //!   one time, whose names may be equal. `firsts`: who keeps a name that several have. `parts`: the files that come with a message. `raw`: the stores' own files. `me`, `texts`: texts that stores keep.
 //! - `write`: what may be written where. `path`: the same tree by path, for the command line.
-//! - `render`, `status`, `readme`, `transcript`: the bytes of files. [`reader`]: who is looking.
+//! - `render`, `status`, `readme`, `transcript`: the bytes of files. `rendered`, `dated`: what is kept of
+//!   what was made. [`reader`]: who is looking.
 //! - `error`: every refusal, and its errno.
 
 mod attr;
 mod beside;
+mod dated;
 mod error;
 mod file;
 mod firsts;
@@ -47,7 +49,7 @@ pub use texts::TextFile;
 pub use transcript::RULE;
 pub use writers::Writers;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,13 +64,13 @@ use crate::model::{
 };
 use crate::outbox::Outbox;
 use crate::store::{Record, Store};
+use dated::Dated;
 use reader::Listers;
-use rendered::Rendered;
 
-/// A longer message is not kept.
-const RENDERED_MAX: usize = 64 << 10;
 /// Threads whose order or transcript is kept.
 const THREADS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
+/// What there is once.
+const ONE: NonZeroUsize = NonZeroUsize::MIN;
 /// Nodes that are known by the hash of their path. The kernel looks a forgotten one up again by its name.
 const PATHS: usize = 65_536;
 /// How long a reader of `sent/` waits for what was just written.
@@ -104,9 +106,6 @@ struct AtStart {
     threads: usize,
 }
 
-/// Messages of a thread in listing order, as of a generation of the index.
-type ThreadOrder = (u64, Arc<Vec<MsgIx>>);
-
 /// The tree of one mount.
 pub struct Tree {
     index: Arc<Index>,
@@ -117,19 +116,18 @@ pub struct Tree {
     long_ids: Mutex<threads::LongIds>,
     twins: twins::Seen,
     rendered: Mutex<rendered::Cache>,
-    /// The last message that was too long for the cache: who reads it reads on.
-    large: Mutex<Option<(MsgIx, Rendered)>>,
     /// Messages whose text changed and whose pages the kernel may still hold.
     rewritten: Mutex<HashSet<(Place, MsgIx)>>,
     parts: parts::Seen,
     raw: raw::Seen,
-    orders: Mutex<LruCache<ThreadIx, ThreadOrder>>,
-    transcripts: Mutex<LruCache<ThreadIx, (u64, Arc<transcript::Plan>)>>,
-    every: Mutex<ThreadOrder>,
-    /// Time of the newest entry, as of a generation of the index.
-    newest_seen: Mutex<Option<(u64, Option<Timestamp>)>>,
-    /// The files of `rejected/`, as of a generation of the index.
-    rejects_seen: Mutex<(u64, Arc<HashMap<String, u64>>)>,
+    /// Messages of threads in listing order.
+    orders: Dated<ThreadIx, Arc<Vec<MsgIx>>>,
+    transcripts: Dated<ThreadIx, Arc<transcript::Plan>>,
+    every: Dated<(), Arc<Vec<MsgIx>>>,
+    /// Time of the newest entry.
+    newest_seen: Dated<(), Option<Timestamp>>,
+    /// The files of `rejected/`.
+    rejects_seen: Dated<(), Arc<BTreeMap<String, u64>>>,
     /// Nodes whose inode number is the hash of a path.
     paths: Mutex<LruCache<u64, Node>>,
     listers: Mutex<Listers>,
@@ -139,12 +137,6 @@ pub struct Tree {
     acknowledged: Mutex<HashSet<MsgIx>>,
     composing: Mutex<HashMap<String, write::Composing>>,
     texts: texts::Texts,
-}
-
-impl std::fmt::Debug for Tree {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tree").field("settings", &self.settings).finish_non_exhaustive()
-    }
 }
 
 impl Tree {
@@ -160,18 +152,17 @@ impl Tree {
             at_start,
             firsts: firsts::Firsts::open(settings.firsts.clone(), settings.read_only),
             long_ids: Mutex::default(),
-            twins: twins::Seen::default(),
+            twins: Dated::new(twins::GROUPS),
             settings,
             rendered: Mutex::default(),
-            large: Mutex::new(None),
             rewritten: Mutex::default(),
-            parts: parts::Seen::default(),
+            parts: Dated::fresh_for(parts::MESSAGES, parts::FRESH),
             raw: raw::Seen::default(),
-            orders: Mutex::new(LruCache::new(THREADS)),
-            transcripts: Mutex::new(LruCache::new(THREADS)),
-            every: Mutex::new((u64::MAX, Arc::new(Vec::new()))),
-            newest_seen: Mutex::new(None),
-            rejects_seen: Mutex::at(Level::Shown, (u64::MAX, Arc::default())),
+            orders: Dated::new(THREADS),
+            transcripts: Dated::new(THREADS),
+            every: Dated::new(ONE),
+            newest_seen: Dated::new(ONE),
+            rejects_seen: Dated::new(ONE),
             // Not with room for all of them at once.
             paths: Mutex::new(LruCache::unbounded()),
             listers: Mutex::new(Listers::default()),
@@ -198,29 +189,20 @@ impl Tree {
     }
 
     /// Whether a listing may be cached until the [generation](Tree::generation) changes.
-    #[allow(clippy::unnested_or_patterns)] // `files!` is a pattern of its own.
     pub fn is_cacheable(&self, node: &Node) -> bool {
-        match node {
+        // What is not named here is asked for again each time, which is only slower.
+        matches!(
+            node,
             Node::Root
-            | Node::Archive
-            | Node::ArchiveDay(_)
-            | Node::Sent
-            | Node::SentDay(_)
-            | Node::Threads
-            | Node::Thread(_)
-            | Node::Transcripts
-            | Node::Rejected => true,
-            Node::Inbox
-            | Node::Outbox
-            | Node::Compose(_)
-            | Node::Raw
-            | Node::RawDir(..)
-            | Node::Parts(..)
-            | Node::Me
-            | Node::MeStore(_)
-            | Node::TextFolder(..)
-            | node::files!() => false,
-        }
+                | Node::Archive
+                | Node::ArchiveDay(_)
+                | Node::Sent
+                | Node::SentDay(_)
+                | Node::Threads
+                | Node::Thread(_)
+                | Node::Transcripts
+                | Node::Rejected
+        )
     }
 
     fn outbox(&self) -> Result<&Arc<Outbox>, Error> {
@@ -233,37 +215,25 @@ impl Tree {
 
     /// Waits until what was just sent can be seen in a folder.
     pub fn settle(&self, folder: &Node) {
-        match folder {
-            Node::Sent | Node::SentDay(_) | Node::Outbox | Node::Thread(_) => {
-                if let Some(outbox) = &self.outbox {
-                    outbox.settle(SETTLE);
-                }
-            }
-            _ => {}
+        if let Node::Sent | Node::SentDay(_) | Node::Outbox | Node::Thread(_) = folder
+            && let Some(outbox) = &self.outbox
+        {
+            outbox.settle(SETTLE);
         }
     }
 
     fn thread_messages(&self, core: &Core, thread: ThreadIx) -> Arc<Vec<MsgIx>> {
-        let generation = core.generation();
-        if let Some((at, order)) = self.orders.lock().get(&thread)
-            && *at == generation
-        {
-            return Arc::clone(order);
-        }
-        let order = Arc::new(core.thread_messages(thread));
-        self.orders.lock().put(thread, (generation, Arc::clone(&order)));
-        order
+        let make = || Arc::new(core.thread_messages(thread));
+        self.orders.get(thread, core.generation(), make)
     }
 
     /// All messages in listing order, for `scope = "all"`.
     fn every_message(&self, core: &Core) -> Arc<Vec<MsgIx>> {
-        let mut cached = self.every.lock();
-        if cached.0 != core.generation() {
+        self.every.get((), core.generation(), || {
             let mut all: Vec<MsgIx> = core.all().collect();
             all.sort_by(|a, b| core.order(*a, *b));
-            *cached = (core.generation(), Arc::new(all));
-        }
-        Arc::clone(&cached.1)
+            Arc::new(all)
+        })
     }
 
     /// The message as a file.
@@ -282,11 +252,6 @@ impl Tree {
         {
             return Ok(Arc::clone(bytes));
         }
-        if let Some((_, (seen, bytes))) = self.large.lock().as_ref().filter(|(of, _)| *of == ix)
-            && holds(seen, bytes)
-        {
-            return Ok(Arc::clone(bytes));
-        }
         let kind = self.index.store_of(&entry).ok_or(Error::NotFound)?.kind();
         let mut record = self.record(ix, &entry)?;
         if let SignatureState::Valid(_) = signature
@@ -300,12 +265,7 @@ impl Tree {
             let ruled = transcript::rules(&bytes).count() as u32;
             self.index.remember_size(ix, &entry, generation, (bytes.len() as u64, ruled));
         }
-        let rendered = (entry, Arc::clone(&bytes));
-        if bytes.len() <= RENDERED_MAX {
-            self.rendered.lock().put(ix, rendered);
-        } else {
-            *self.large.lock() = Some((ix, rendered));
-        }
+        self.rendered.lock().put(ix, (entry, Arc::clone(&bytes)));
         Ok(bytes)
     }
 

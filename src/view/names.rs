@@ -33,13 +33,9 @@ fn is_lower_hex(text: &str) -> bool {
 
 /// The first 8 characters of an id if they are lower hex, else of its hash; with `full`, the whole.
 fn id_part(id: &str, full: bool) -> String {
-    match id.get(..8) {
-        Some(start) if is_lower_hex(start) => {
-            if !full {
-                return start.to_owned();
-            }
-            if is_lower_hex(id) && id.len() <= 64 { id.to_owned() } else { short_hash(id, 64) }
-        }
+    match id.get(..8).filter(|start| is_lower_hex(start)) {
+        Some(start) if !full => start.to_owned(),
+        Some(_) if is_lower_hex(id) && id.len() <= 64 => id.to_owned(),
         _ => short_hash(id, if full { 64 } else { 8 }),
     }
 }

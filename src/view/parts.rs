@@ -3,61 +3,27 @@
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::model::locks::Mutex;
-use lru::LruCache;
-
+use super::dated::Dated;
 use super::file::OpenFile;
 use super::listing::Listing;
 use super::node::{Node, Place};
 use super::{Error, Tree};
-use crate::index::{Entry, MsgIx};
+use crate::index::MsgIx;
 use crate::model::{Attachment, Timestamp};
 use crate::store::Part;
 
 /// Messages whose files are remembered.
-const MESSAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+pub(super) const MESSAGES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 /// For how long: as long as the kernel keeps what it was told of them. A copy or `ls -l` of a folder
 /// then reads the message once, and a file that changed in the store is seen soon.
-const FRESH: Duration = Duration::from_secs(1);
+pub(super) const FRESH: Duration = Duration::from_secs(1);
 /// The longest file name there can be.
 const MAX_NAME: usize = 255;
 
 /// The files of messages read a moment ago.
-#[derive(Debug)]
-pub(super) struct Seen(Mutex<LruCache<MsgIx, SeenParts>>);
-
-#[derive(Debug)]
-struct SeenParts {
-    at: Instant,
-    generation: u64,
-    list: Arc<[Attachment]>,
-}
-
-impl Default for Seen {
-    fn default() -> Self {
-        Self(Mutex::new(LruCache::new(MESSAGES)))
-    }
-}
-
-impl Seen {
-    fn get(&self, ix: MsgIx, generation: u64) -> Option<Arc<[Attachment]>> {
-        let mut seen = self.0.lock();
-        let fresh = |s: &&SeenParts| s.generation == generation && s.at.elapsed() < FRESH;
-        seen.get(&ix).filter(fresh).map(|s| Arc::clone(&s.list))
-    }
-
-    fn put(&self, ix: MsgIx, generation: u64, list: &Arc<[Attachment]>) {
-        let list = Arc::clone(list);
-        self.0.lock().put(ix, SeenParts { at: Instant::now(), generation, list });
-    }
-
-    /// Forgets what was read of a message.
-    pub fn forget(&self, ix: MsgIx) {
-        self.0.lock().pop(&ix);
-    }
-}
+pub(super) type Seen = Dated<MsgIx, Arc<[Attachment]>>;
 
 /// Those that are shown: not withheld, each name one path component, and once. Stores see to that;
 /// a mistake there must not become a strange tree here.
@@ -80,13 +46,10 @@ impl Tree {
             let entry = core.entry(ix).filter(|e| e.is_live() && e.has_parts());
             (*entry.ok_or(Error::NotFound)?, core.generation())
         };
-        if let Some(list) = self.parts.get(ix, generation) {
-            return Ok(list);
-        }
-        let record = self.record(ix, &entry)?;
-        let list = shown(record.message.attachments.into_iter().chain(record.parts).collect());
-        self.parts.put(ix, generation, &list);
-        Ok(list)
+        self.parts.try_get(ix, generation, || {
+            let record = self.record(ix, &entry)?;
+            Ok(shown(record.message.attachments.into_iter().chain(record.parts).collect()))
+        })
     }
 
     /// One of them.
@@ -96,8 +59,7 @@ impl Tree {
 
     /// Its size, and its time: that of the message.
     pub(super) fn part_size(&self, ix: MsgIx, name: &str) -> Result<(u64, Timestamp), Error> {
-        let time = self.index.read().entry(ix).map(Entry::time).ok_or(Error::NotFound)?;
-        Ok((self.part(ix, name)?.size, time))
+        Ok((self.part(ix, name)?.size, self.live(ix)?.time()))
     }
 
     pub(super) fn list_parts(&self, place: Place, ix: MsgIx) -> Result<Listing, Error> {
@@ -109,22 +71,16 @@ impl Tree {
     /// Opens one of them. Reading it marks nothing.
     pub(super) fn open_part(&self, ix: MsgIx, name: &str) -> Result<OpenFile, Error> {
         let listed = self.part(ix, name)?;
-        let entry = *self.index.read().entry(ix).ok_or(Error::NotFound)?;
+        let entry = self.live(ix)?;
         let store = self.index.store_of(&entry).ok_or(Error::NotFound)?;
         let parts = store.facets().parts.ok_or(Error::NotFound)?;
-        let (file, len) = match parts.open_part(&entry.location(), name)? {
-            Part::File(file) => {
-                let len = file.metadata()?.len();
-                (OpenFile::Raw(file), len)
-            }
-            Part::Bytes(bytes) => {
-                let len = bytes.len() as u64;
-                (OpenFile::Bytes { bytes, mark: None }, len)
-            }
+        let (len, file) = match parts.open_part(&entry.location(), name)? {
+            Part::File(file) => (file.metadata()?.len(), OpenFile::Raw(file)),
+            Part::Bytes(bytes) => (bytes.len() as u64, OpenFile::bytes(bytes)),
         };
         if len != listed.size {
             // It changed in the store: the next look has to read the message again.
-            self.parts.forget(ix);
+            self.parts.forget(&ix);
         }
         Ok(file)
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::file::OpenFile;
-use super::{Access, Error, Node, Tree};
+use super::{Access, Attr, Error, Node, Tree};
 use crate::model::Timestamp;
 
 /// One line of a listing.
@@ -44,13 +44,12 @@ impl Tree {
     pub fn ls(&self, path: &str) -> Result<Vec<Listed>, Error> {
         let node = self.resolve(path)?;
         let line = |name: String, node: &Node| {
-            let attr = self.attr(node)?;
-            let (size, time) = (attr.size, attr.time);
-            Ok(Listed { name, is_dir: attr.is_dir, size, time, mode: attr.mode })
+            let Attr { is_dir, size, time, mode, .. } = self.attr(node)?;
+            Ok(Listed { name, is_dir, size, time, mode })
         };
         match self.list(&node) {
-            Ok(listing) => (0..listing.len())
-                .filter_map(|n| self.item(&listing, n))
+            Ok(listing) => self
+                .items(&listing)
                 // What went since the listing was taken is not an error of the listing.
                 .filter_map(|(name, node)| match line(name, &node) {
                     Err(Error::NotFound) => None,
@@ -104,11 +103,7 @@ impl Tree {
         let done = self.write_file(&file, 0, text).and_then(|()| self.flush(&file, 0));
         self.release(&file);
         done?;
-        self.finish(&file)
-    }
-
-    fn finish(&self, file: &OpenFile) -> Result<(), Error> {
-        if matches!(file, OpenFile::Draft { .. } | OpenFile::Body { .. }) {
+        if matches!(file, OpenFile::Draft { .. }) {
             self.outbox()?.settle(SENT);
         }
         Ok(())

@@ -21,9 +21,8 @@ const TIMES: u32 = 20;
 /// A folder of a store, by the name of each entry.
 #[derive(Debug)]
 struct Folder {
-    store: usize,
-    path: String,
-    generation: u64,
+    /// Store, path, and generation of the index.
+    of: (usize, String, u64),
     until: Instant,
     entries: BTreeMap<String, RawEntry>,
 }
@@ -38,9 +37,7 @@ impl Tree {
         let (generation, start) = (self.generation(), Instant::now());
         let entries = store.raw_list(path).ok_or(Error::NotFound)?;
         let folder = Arc::new(Folder {
-            store: number,
-            path: path.to_owned(),
-            generation,
+            of: (number, path.to_owned(), generation),
             until: Instant::now() + FRESH.max(start.elapsed() * TIMES),
             entries: entries.into_iter().map(|e| (e.name.clone(), e)).collect(),
         });
@@ -55,12 +52,9 @@ impl Tree {
 
     /// A file or folder by its name.
     fn raw_named(&self, number: usize, path: &str, name: &str) -> Result<RawEntry, Error> {
-        let now = self.generation();
+        let of = (number, path.to_owned(), self.generation());
         let seen = self.raw.0.lock().clone();
-        let seen = seen.filter(|seen| {
-            let same = seen.store == number && seen.path == path && seen.generation == now;
-            same && Instant::now() < seen.until
-        });
+        let seen = seen.filter(|seen| seen.of == of && Instant::now() < seen.until);
         if let Some(entry) = seen.and_then(|seen| seen.entries.get(name).cloned()) {
             return Ok(entry);
         }

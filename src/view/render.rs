@@ -42,43 +42,28 @@ pub(super) fn shown_body(text: &str) -> Cow<'_, str> {
 /// The header lines in their order; what does not exist is left out.
 pub(super) fn header(m: &Message, kind: Kind, signature: Option<SignatureState>) -> String {
     let mut out = String::with_capacity(256 + m.body.len());
-    let mut line = |name: &str, value: &str| {
-        let _ = writeln!(out, "{name}: {}", one_line(value));
+    let mut line = |name: &str, value: Option<&str>| {
+        if let Some(value) = value {
+            let _ = writeln!(out, "{name}: {}", one_line(value));
+        }
     };
-    let joined = |list: &[String]| list.join(", ");
-    if let Some(from) = &m.from {
-        line("From", from);
-    }
-    if !m.to.is_empty() {
-        line("To", &joined(&m.to));
-    }
-    if !m.cc.is_empty() {
-        line("Cc", &joined(&m.cc));
-    }
-    line("Date", &m.time.rfc2822());
-    if let Some(subject) = &m.subject {
-        line("Subject", subject);
-    }
+    let joined = |list: &[String]| (!list.is_empty()).then(|| list.join(", "));
+    let bracketed = |id: &String| format!("<{}@{kind}>", plain_id(id));
+    line("From", m.from.as_deref());
+    line("To", joined(&m.to).as_deref());
+    line("Cc", joined(&m.cc).as_deref());
+    line("Date", Some(&m.time.rfc2822()));
+    line("Subject", m.subject.as_deref());
     for (name, value) in &m.extra {
-        line(name, value);
+        line(name, Some(value));
     }
-    if let Some(thread) = m.thread.as_ref().filter(|t| !t.is_empty()) {
-        line("Thread", thread);
-    }
-    if let Some(id) = &m.in_reply_to {
-        line("In-Reply-To", &format!("<{}@{kind}>", plain_id(id)));
-    }
-    line("Message-ID", &format!("<{}@{kind}>", plain_id(&m.id)));
-    if let Some(signature) = signature {
-        line("Signature", &signature.to_string());
-    }
-    if !m.attachments.is_empty() {
-        let list: Vec<String> = m.attachments.iter().map(attachment).collect();
-        line("Attachments", &list.join(", "));
-    }
-    if !m.warnings.is_empty() {
-        line("Warnings", &joined(&m.warnings));
-    }
+    line("Thread", m.thread.as_deref().filter(|t| !t.is_empty()));
+    line("In-Reply-To", m.in_reply_to.as_ref().map(bracketed).as_deref());
+    line("Message-ID", Some(&bracketed(&m.id)));
+    line("Signature", signature.map(|s| s.to_string()).as_deref());
+    let files: Vec<String> = m.attachments.iter().map(attachment).collect();
+    line("Attachments", joined(&files).as_deref());
+    line("Warnings", joined(&m.warnings).as_deref());
     out
 }
 

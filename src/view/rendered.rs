@@ -9,6 +9,8 @@ use crate::index::{Entry, MsgIx};
 /// A rendered message, and its entry as it was then: it is rendered again once it looks different.
 pub(super) type Rendered = (Entry, Arc<[u8]>);
 
+/// A longer message is kept only until the next one.
+const MAX: usize = 64 << 10;
 /// Bytes kept.
 const KEPT: usize = 2 << 20;
 /// What a message costs besides its bytes.
@@ -19,20 +21,24 @@ const EACH: usize = 256;
 pub(super) struct Cache {
     of: LruCache<MsgIx, Rendered>,
     bytes: usize,
+    /// The last message that is too long to be kept: who reads it reads on.
+    large: Option<(MsgIx, Rendered)>,
 }
 
 impl Default for Cache {
     fn default() -> Self {
-        Self { of: LruCache::unbounded(), bytes: 0 }
+        Self { of: LruCache::unbounded(), bytes: 0, large: None }
     }
 }
 
 impl Cache {
     pub fn get(&mut self, ix: MsgIx) -> Option<&Rendered> {
-        self.of.get(&ix)
+        let large = self.large.as_ref().filter(|(of, _)| *of == ix).map(|(_, rendered)| rendered);
+        large.or_else(|| self.of.get(&ix))
     }
 
     pub fn forget(&mut self, ix: MsgIx) {
+        self.large.take_if(|(of, _)| *of == ix);
         if let Some((_, bytes)) = self.of.pop(&ix) {
             self.bytes -= bytes.len() + EACH;
         }
@@ -40,6 +46,10 @@ impl Cache {
 
     pub fn put(&mut self, ix: MsgIx, rendered: Rendered) {
         self.forget(ix);
+        if rendered.1.len() > MAX {
+            self.large = Some((ix, rendered));
+            return;
+        }
         self.bytes += rendered.1.len() + EACH;
         self.of.put(ix, rendered);
         while self.bytes > KEPT && self.of.len() > 1 {

@@ -61,16 +61,10 @@ impl Tree {
         let rewritten = changes.moved.iter().map(|(ix, _)| *ix).chain(changes.redrawn.clone());
         let gone = changes.added.iter().chain(&changes.removed).copied();
         let all: HashSet<MsgIx> = gone.chain(rewritten.clone()).collect();
-        {
-            let mut rendered = self.rendered.lock();
-            for ix in &all {
-                rendered.forget(*ix);
-            }
-        }
         for ix in &all {
-            self.parts.forget(*ix);
+            self.rendered.lock().forget(*ix);
+            self.parts.forget(ix);
         }
-        self.large.lock().take_if(|(ix, ..)| all.contains(ix));
         let mut open_anew = self.rewritten.lock();
         open_anew.extend(rewritten.flat_map(|ix| CACHED.map(|place| (place, ix))));
     }

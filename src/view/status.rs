@@ -2,7 +2,6 @@
 //! while nothing happens.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
 use super::Tree;
 use crate::index::{Entry, MsgIx};
@@ -18,40 +17,29 @@ const RECENT: usize = 200;
 impl Tree {
     /// The text and its time.
     pub(super) fn status(&self) -> (String, Timestamp) {
-        let mut out = String::new();
-        let mut line = |text: String| {
-            out.push_str(&text);
-            out.push('\n');
-        };
         let key = self.settings.fingerprint.map_or("none".to_owned(), |f| f.to_string());
-        line(format!("me: {}", one_line(&self.settings.me)));
-        line(format!("key: {key}"));
+        let me = one_line(&self.settings.me);
+        let mut lines = vec![format!("me: {me}"), format!("key: {key}")];
         if self.settings.read_only {
-            line("mode: read-only".to_owned());
+            lines.push("mode: read-only".to_owned());
         }
         let unread = self.index.read().unread();
-        line(format!("unread: {unread}"));
-        for text in self.unread_lines() {
-            line(format!("  {text}"));
+        lines.push(format!("unread: {unread}"));
+        for (ix, name) in self.unread_files(LISTED) {
+            lines.push(format!("  {name}  {}", self.first_line(ix)));
         }
         if unread > LISTED {
-            line(format!("  and {} more", unread - LISTED));
+            lines.push(format!("  and {} more", unread - LISTED));
         }
-        line("stores:".to_owned());
-        for text in self.store_lines() {
-            line(text);
-        }
+        lines.push("stores:".to_owned());
+        lines.extend(self.store_lines());
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
-        match &refusal {
-            Some(r) => {
-                line(format!("last refusal: {}: {}", one_line(&r.name), one_paragraph(&r.reason)));
-            }
-            None => line("last refusal: none".to_owned()),
-        }
-        for text in self.notes() {
-            line(format!("note: {text}"));
-        }
-        (out, self.status_time())
+        let refusal = refusal.map_or("none".to_owned(), |r| {
+            format!("{}: {}", one_line(&r.name), one_paragraph(&r.reason))
+        });
+        lines.push(format!("last refusal: {refusal}"));
+        lines.extend(self.notes().iter().map(|text| format!("note: {}", one_line(text))));
+        (lines.join("\n") + "\n", self.status_time())
     }
 
     /// When anything that `status.txt` tells last changed.
@@ -60,14 +48,6 @@ impl Tree {
         let newest = self.index.read().newest();
         let time = [newest, self.index.marks_time(), refusal, self.unsaved_time()];
         time.into_iter().flatten().max().unwrap_or_default()
-    }
-
-    /// Name and first line of unread messages, oldest first.
-    fn unread_lines(&self) -> Vec<String> {
-        self.unread_files(LISTED)
-            .into_iter()
-            .map(|(ix, name)| format!("{name}  {}", self.first_line(ix)))
-            .collect()
     }
 
     fn first_line(&self, ix: MsgIx) -> String {
@@ -91,36 +71,24 @@ impl Tree {
                 let to_me = core.to_me().filter_map(|ix| core.entry(ix)).filter(of).count();
                 let from_me = core.from_me().filter_map(|ix| core.entry(ix)).filter(of).count();
                 let rejected = core.rejects().filter(|(k, _)| k.0.store() == number).count();
-                (to_me, from_me, rejected)
+                format!("{to_me} to me, {from_me} from me, {rejected} rejected")
             };
             let mut health = store.health();
             if let Some(e) = self.index.failure(number).filter(|_| health.is_empty()) {
                 health.push(format!("cannot be read now and is tried again: {e}"));
             }
-            let mut text = format!(
-                "  {} ({}): {} to me, {} from me, {} rejected; {}",
-                one_line(store.name()),
-                store.kind(),
-                counts.0,
-                counts.1,
-                counts.2,
-                if health.is_empty() { "healthy" } else { "needs a look:" }
-            );
             let key = self.index.my_key(number).map(|key| key.fingerprint());
             let other_key = key.filter(|_| key != self.settings.fingerprint);
-            match (store.me() != self.settings.me, other_key) {
-                (true, Some(key)) => {
-                    let _ = write!(text, " (known there as {}, key {key})", one_line(store.me()));
-                }
-                (true, None) => {
-                    let _ = write!(text, " (known there as {})", one_line(store.me()));
-                }
-                (false, Some(key)) => {
-                    let _ = write!(text, " (key there {key})");
-                }
-                (false, None) => {}
-            }
-            out.push(text);
+            let me = one_line(store.me());
+            let known = match (store.me() != self.settings.me, other_key) {
+                (true, Some(key)) => format!(" (known there as {me}, key {key})"),
+                (true, None) => format!(" (known there as {me})"),
+                (false, Some(key)) => format!(" (key there {key})"),
+                (false, None) => String::new(),
+            };
+            let (name, kind) = (one_line(store.name()), store.kind());
+            let state = if health.is_empty() { "healthy" } else { "needs a look:" };
+            out.push(format!("  {name} ({kind}): {counts}; {state}{known}"));
             let more = health.into_iter().chain(store.remarks());
             out.extend(more.map(|line| format!("    {}", one_line(&line))));
         }
@@ -129,24 +97,18 @@ impl Tree {
 
     /// What else a person should know.
     fn notes(&self) -> Vec<String> {
-        let mut out: Vec<String> =
-            self.settings.warnings.iter().map(|w| one_line(w).into_owned()).collect();
-        out.extend(self.index.keyring().trouble().map(|t| one_line(&t).into_owned()));
+        let mut out = self.settings.warnings.clone();
+        out.extend(self.index.keyring().trouble());
         if let Some(outbox) = &self.outbox {
             for (to, why) in outbox.stuck() {
-                out.push(format!(
-                    "a message to {} waits in the spool and is tried again: {}",
-                    one_line(&to),
-                    one_line(&why)
-                ));
+                out.push(format!("a message to {to} waits in the spool and is tried again: {why}"));
             }
-            out.extend(outbox.troubles().iter().map(|trouble| one_line(trouble).into_owned()));
+            out.extend(outbox.troubles());
         }
         out.extend(self.unsaved_lines());
         out.extend(self.shared_keys());
-        for name in self.strangers() {
-            out.push(format!("nobody called {} has written yet", one_line(&name)));
-        }
+        let unheard = |name| format!("nobody called {name} has written yet");
+        out.extend(self.strangers().into_iter().map(unheard));
         out
     }
 
@@ -169,7 +131,6 @@ impl Tree {
             let pinned = keyring.pinned(from);
             let key = pinned.iter().find(|key| key.fingerprint() == *fingerprint)?;
             let other = keyring.other_owner(key, from)?;
-            let (from, other) = (one_line(from), one_line(&other));
             Some(format!("the key {fingerprint} of {from} is also pinned to {other}"))
         };
         writers.iter().filter_map(line).collect()

@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use crate::model::locks::{Level, Mutex};
 
+use super::Access;
 use crate::model::{Timestamp, write_at};
 use crate::outbox::names;
 use crate::store::{Note, Notebook, StoreError};
@@ -32,10 +33,10 @@ use crate::store::{Note, Notebook, StoreError};
 pub(super) type Key = (usize, &'static str, String);
 
 /// One text in the making.
-#[derive(Debug)]
-struct Text {
+#[derive(Debug, Default)]
+pub(super) struct Text {
     key: Key,
-    bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// What the store had when this text began to be written, unless that shall be replaced.
     base: Option<Vec<u8>>,
     /// `bytes` is what was asked for, no longer what it was made with.
@@ -48,7 +49,7 @@ struct Text {
     too_long: Option<String>,
     /// Removed while open: closing it saves nothing.
     gone: bool,
-    time: Timestamp,
+    pub time: Timestamp,
 }
 
 /// A text opened for writing.
@@ -65,6 +66,14 @@ pub struct TextFile {
 struct Slot {
     text: Arc<Mutex<Text>>,
     handles: usize,
+    /// It is what could not be saved of another.
+    unsaved: Option<Unsaved>,
+}
+
+impl Slot {
+    fn new(text: Text) -> Self {
+        Self { text: Arc::new(Mutex::at(Level::File, text)), handles: 0, unsaved: None }
+    }
 }
 
 /// A text that could not be saved.
@@ -85,37 +94,24 @@ struct Table {
     slots: BTreeMap<Key, Slot>,
     /// Texts that were moved away, and the private name each has.
     away: HashMap<Key, Key>,
-    unsaved: BTreeMap<Key, Unsaved>,
 }
 
 /// The texts of one mount that are open or private.
 #[derive(Debug, Default)]
 pub(super) struct Texts(Mutex<Table>);
 
-/// What there is under a name here, whatever the store has.
+/// Why there is no text under a name here.
 #[derive(Debug)]
-pub(super) enum Here {
-    /// This text.
-    Text(Vec<u8>),
-    /// Nothing, though the store has one.
+pub(super) enum Missing {
+    /// It was moved away, though the store has one.
     Away,
     /// Nothing is known: ask the store.
-    Nothing,
+    Unknown,
 }
 
 impl Text {
     fn new(key: Key) -> Self {
-        Self {
-            key,
-            bytes: Vec::new(),
-            base: None,
-            loaded: false,
-            written: false,
-            cut: false,
-            too_long: None,
-            gone: false,
-            time: Timestamp::now(),
-        }
+        Self { key, time: Timestamp::now(), ..Self::default() }
     }
 
     fn is_private(&self) -> bool {
@@ -190,30 +186,6 @@ impl Text {
             self.time = note.modified;
         }
     }
-
-    fn put(&mut self, at: Option<u64>, data: &[u8], limit: u64) -> Result<(), StoreError> {
-        if !write_at(&mut self.bytes, at, data, limit) {
-            let why = too_long(limit);
-            self.too_long = Some(why.to_string());
-            return Err(why);
-        }
-        self.written = true;
-        self.time = Timestamp::now();
-        Ok(())
-    }
-
-    fn cut(&mut self, len: u64, limit: u64) -> Result<(), StoreError> {
-        if len > limit {
-            return Err(too_long(limit));
-        }
-        self.too_long = None;
-        if self.bytes.len() as u64 != len {
-            self.bytes.resize(len as usize, 0);
-            self.cut = true;
-            self.time = Timestamp::now();
-        }
-        Ok(())
-    }
 }
 
 fn too_long(limit: u64) -> StoreError {
@@ -237,11 +209,29 @@ impl TextFile {
 
     /// Writes at `offset`, or at the end; it can have `limit` bytes.
     pub(super) fn write(&self, offset: u64, data: &[u8], limit: u64) -> Result<(), StoreError> {
-        self.text.lock().put((!self.append).then_some(offset), data, limit)
+        let text = &mut *self.text.lock();
+        if !write_at(&mut text.bytes, (!self.append).then_some(offset), data, limit) {
+            let why = too_long(limit);
+            text.too_long = Some(why.to_string());
+            return Err(why);
+        }
+        text.written = true;
+        text.time = Timestamp::now();
+        Ok(())
     }
 
     pub(super) fn set_len(&self, len: u64, limit: u64) -> Result<(), StoreError> {
-        self.text.lock().cut(len, limit)
+        if len > limit {
+            return Err(too_long(limit));
+        }
+        let mut text = self.text.lock();
+        text.too_long = None;
+        if text.bytes.len() as u64 != len {
+            text.bytes.resize(len as usize, 0);
+            text.cut = true;
+            text.time = Timestamp::now();
+        }
+        Ok(())
     }
 
     /// Which text it is now: it may have been renamed.
@@ -254,40 +244,27 @@ impl TextFile {
         let mut text = self.text.lock();
         if text.written { text.save(book) } else { Ok(()) }
     }
-
-    /// Saves whatever is new.
-    pub(super) fn save(&self, book: &dyn Notebook) -> Result<(), StoreError> {
-        self.text.lock().save(book)
-    }
 }
 
 impl Texts {
     /// Opens a text for writing.
-    pub fn open(
-        &self,
-        key: Key,
-        book: &dyn Notebook,
-        (append, truncate, opener): (bool, bool, u32),
-    ) -> io::Result<TextFile> {
+    pub fn open(&self, key: Key, book: &dyn Notebook, access: &Access) -> io::Result<TextFile> {
         let (text, was_away) = {
             let mut table = self.0.lock();
             let was_away = table.away.remove(&key).is_some();
-            let new = || Slot {
-                text: Arc::new(Mutex::at(Level::File, Text::new(key.clone()))),
-                handles: 0,
-            };
+            let new = || Slot::new(Text::new(key.clone()));
             let slot = table.slots.entry(key.clone()).or_insert_with(new);
             slot.handles += 1;
             (Arc::clone(&slot.text), was_away)
         };
-        let file = TextFile { text, opener, append };
+        let file = TextFile { text, opener: access.opener, append: access.append };
         let mut text = file.text.lock();
         if !text.loaded {
-            if let Err(e) = text.load(book, truncate || was_away) {
+            if let Err(e) = text.load(book, access.truncate || was_away) {
                 self.let_go(&file, &text);
                 return Err(e);
             }
-        } else if truncate {
+        } else if access.truncate {
             text.bytes.clear();
             text.too_long = None;
             text.base = None;
@@ -341,40 +318,27 @@ impl Texts {
         }
         let time = Timestamp::now();
         let table = &mut *self.0.lock();
-        let first = format!(".{name}.unsaved");
-        let names = std::iter::once(first.clone()).chain((2..).map(|n| format!("{first}.{n}")));
+        let names = names::numbered(format!(".{name}.unsaved"));
         let mut keys = names.map(|name| (number, folder, name));
         let Some(key) = keys.find(|key| !table.slots.contains_key(key)) else { return };
         let kept = Text { bytes: text.bytes.clone(), loaded: true, time, ..Text::new(key.clone()) };
-        let unsaved = Unsaved { key: key.clone(), name, reason: reason.to_owned(), time };
-        table.unsaved.insert(key.clone(), unsaved);
-        table.slots.insert(key, Slot { text: Arc::new(Mutex::at(Level::File, kept)), handles: 0 });
+        let unsaved = Some(Unsaved { key: key.clone(), name, reason: reason.to_owned(), time });
+        table.slots.insert(key, Slot { unsaved, ..Slot::new(kept) });
     }
 
-    /// What there is here under a name.
-    pub fn look(&self, key: &Key) -> Here {
-        match self.slot(key) {
-            Ok(text) => {
-                let text = text.lock();
-                if text.is_at(key) { Here::Text(text.bytes.clone()) } else { Here::Nothing }
-            }
-            Err(here) => here,
-        }
-    }
-
-    /// Its length and time.
-    pub fn size(&self, key: &Key) -> Result<(u64, Timestamp), Here> {
+    /// What `look` finds in the text that is here under a name.
+    pub fn look<T>(&self, key: &Key, look: impl FnOnce(&Text) -> T) -> Result<T, Missing> {
         let text = self.slot(key)?;
         let text = text.lock();
-        if text.is_at(key) { Ok((text.bytes.len() as u64, text.time)) } else { Err(Here::Nothing) }
+        if text.is_at(key) { Ok(look(&text)) } else { Err(Missing::Unknown) }
     }
 
-    fn slot(&self, key: &Key) -> Result<Arc<Mutex<Text>>, Here> {
+    fn slot(&self, key: &Key) -> Result<Arc<Mutex<Text>>, Missing> {
         let table = self.0.lock();
         match table.slots.get(key) {
             Some(slot) => Ok(Arc::clone(&slot.text)),
-            None if table.away.contains_key(key) => Err(Here::Away),
-            None => Err(Here::Nothing),
+            None if table.away.contains_key(key) => Err(Missing::Away),
+            None => Err(Missing::Unknown),
         }
     }
 
@@ -389,7 +353,7 @@ impl Texts {
 
     /// What could not be saved and still lies here.
     pub fn unsaved(&self) -> Vec<Unsaved> {
-        self.0.lock().unsaved.values().cloned().collect()
+        self.0.lock().slots.values().filter_map(|slot| slot.unsaved.clone()).collect()
     }
 
     /// Removes what is only here; whether there was anything.
@@ -402,7 +366,6 @@ impl Texts {
         text.gone = true;
         let mut table = self.0.lock();
         table.slots.remove(key);
-        table.unsaved.remove(key);
         table.away.retain(|_, private| private != key);
         true
     }
@@ -431,9 +394,8 @@ impl Texts {
         // Who has the text open that stood there before keeps it: the last one to close wins.
         table.slots.remove(to);
         if let Some(slot) = moved {
-            table.slots.insert(to.clone(), slot);
+            table.slots.insert(to.clone(), Slot { unsaved: None, ..slot });
         }
-        table.unsaved.remove(from);
         table.away.remove(to);
         if plain {
             table.away.retain(|_, private| private != from);
@@ -448,7 +410,8 @@ impl Texts {
     /// # Errors
     /// As the store gave it.
     pub fn move_away(&self, from: &Key, to: &Key, book: &dyn Notebook) -> Result<(), StoreError> {
-        let file = self.open(from.clone(), book, (false, false, 0)).map_err(|e| failed(from, e))?;
+        let file =
+            self.open(from.clone(), book, &Access::default()).map_err(|e| failed(from, e))?;
         let mut text = file.text.lock();
         let done = text.save(book);
         if done.is_ok() {

@@ -139,9 +139,4 @@ impl Tree {
         found.retain(|t| core.has_folder(*t, self.all_conversations()));
         found.into_iter().find(|t| self.folder_name(&core, *t).as_deref() == Some(name))
     }
-
-    /// Whether there is anything to read in a thread.
-    pub(super) fn has_transcript(&self, thread: ThreadIx) -> bool {
-        self.index.read().thread_visible(thread, self.all_conversations())
-    }
 }

@@ -37,11 +37,6 @@ impl Plan {
         self.len
     }
 
-    /// Whether it holds nothing.
-    pub fn is_empty(&self) -> bool {
-        self.parts.is_empty()
-    }
-
     /// The time of its newest message.
     pub fn time(&self) -> Timestamp {
         self.time
@@ -82,15 +77,8 @@ fn indented(text: &[u8]) -> Cow<'_, [u8]> {
 impl Tree {
     /// The plan of a thread's transcript as it is now.
     pub(super) fn transcript(&self, thread: ThreadIx) -> Result<Arc<Plan>, Error> {
-        let generation = self.generation();
-        if let Some((at, plan)) = self.transcripts.lock().get(&thread)
-            && *at == generation
-        {
-            return Ok(Arc::clone(plan));
-        }
-        let plan = Arc::new(self.plan(thread)?);
-        self.transcripts.lock().put(thread, (generation, Arc::clone(&plan)));
-        Ok(plan)
+        let make = || self.plan(thread).map(Arc::new);
+        self.transcripts.try_get(thread, self.generation(), make)
     }
 
     /// The plan for a read up to `end`: the one of the open file, or a newer one if it only adds to
@@ -112,7 +100,8 @@ impl Tree {
         let (mut len, mut time) = (0, Timestamp::from_millis(i64::MIN));
         for ix in messages.iter() {
             let known = self.index.read().length_in_transcript(*ix);
-            let own = match known.map_or_else(|| self.length_when_indented(*ix), Ok) {
+            let length = || self.rendered(*ix).map(|t| (t.len() + rules(&t).count()) as u64);
+            let own = match known.map_or_else(length, Ok) {
                 Ok(own) => own,
                 // Gone since the list was made.
                 Err(Error::NotFound | Error::Store(crate::store::StoreError::Moved)) => continue,
@@ -130,12 +119,6 @@ impl Tree {
             return Err(Error::NotFound);
         }
         Ok(Plan { parts, len, time })
-    }
-
-    /// The length of a message in a transcript, if nobody has looked at it before.
-    fn length_when_indented(&self, ix: MsgIx) -> Result<u64, Error> {
-        let text = self.rendered(ix)?;
-        Ok((text.len() + rules(&text).count()) as u64)
     }
 
     pub(super) fn read_transcript(

@@ -7,21 +7,19 @@ use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use crate::model::locks::Mutex;
-use lru::LruCache;
-
 use super::Tree;
+use super::dated::Dated;
 use super::names::{self, Level, SHORT};
 use super::node::Node;
 use crate::index::{Core, Entry, MsgIx, ThreadIx, stable_hash};
 use crate::model::Timestamp;
 
 /// Groups that are remembered: programs walk one folder after the other.
-const GROUPS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
+pub(super) const GROUPS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 
 /// Among which messages a name has to be the only one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Peers {
+pub(super) enum Peers {
     /// Those from and to me.
     Mine,
     /// Those of a thread as well.
@@ -32,7 +30,7 @@ enum Peers {
 
 /// The messages of one time.
 #[derive(Debug, Default)]
-struct Group {
+pub(super) struct Group {
     /// By the hash of the name.
     by_name: Vec<(u64, MsgIx)>,
     /// Those that do not have the short name, in order of their positions.
@@ -46,18 +44,8 @@ impl Group {
     }
 }
 
-/// A group, as of a generation of the names.
-type Dated = (u64, Arc<Group>);
-
-/// The groups looked at last.
-#[derive(Debug)]
-pub(super) struct Seen(Mutex<LruCache<(Timestamp, Peers), Dated>>);
-
-impl Default for Seen {
-    fn default() -> Self {
-        Self(Mutex::new(LruCache::new(GROUPS)))
-    }
-}
+/// The groups looked at last, as of a generation of the names.
+pub(super) type Seen = Dated<(Timestamp, Peers), Arc<Group>>;
 
 /// The time in a message's name.
 fn time_of(core: &Core, ix: MsgIx) -> Option<Timestamp> {
@@ -182,15 +170,8 @@ impl Tree {
 
     /// Messages of one time, and what their names are.
     fn group(&self, core: &Core, time: Timestamp, peers: Peers) -> Arc<Group> {
-        let now = core.names_generation();
-        if let Some((at, group)) = self.twins.0.lock().get(&(time, peers))
-            && *at == now
-        {
-            return Arc::clone(group);
-        }
-        let group = Arc::new(self.make_group(core, time, peers));
-        self.twins.0.lock().put((time, peers), (now, Arc::clone(&group)));
-        group
+        let make = || Arc::new(self.make_group(core, time, peers));
+        self.twins.get((time, peers), core.names_generation(), make)
     }
 
     fn make_group(&self, core: &Core, time: Timestamp, peers: Peers) -> Group {

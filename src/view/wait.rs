@@ -1,5 +1,6 @@
 //! `.wait` and `.next`: reads that block until there is mail.
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use super::file::{Answer, MarkAtEnd, OpenFile};
@@ -13,11 +14,6 @@ impl Tree {
         matches!(file, OpenFile::Waiting { answer, .. } if answer.lock().is_none())
     }
 
-    /// How long a read waits at most.
-    pub fn wait_timeout(&self) -> Duration {
-        self.settings.wait_timeout
-    }
-
     /// Finds what a waiting file gives; whether there is anything. [`Tree::read`] then has it.
     ///
     /// # Errors
@@ -27,10 +23,8 @@ impl Tree {
         if answer.lock().is_some() {
             return Ok(true);
         }
-        let Some(found) = (if *next { self.hand_out(*opener)? } else { self.names_answer() })
-        else {
-            return Ok(false);
-        };
+        let found = if *next { self.hand_out(*opener)? } else { self.names_answer() };
+        let Some(found) = found else { return Ok(false) };
         *answer.lock() = Some(found);
         Ok(true)
     }
@@ -47,26 +41,32 @@ impl Tree {
     /// # Errors
     /// Store errors as they come.
     pub fn await_mail(&self, file: &OpenFile) -> Result<(), Error> {
-        let deadline = Instant::now() + self.settings.wait_timeout;
+        if !self.wait_until(self.settings.wait_timeout, || self.try_answer(file))? {
+            self.answer_nothing(file);
+        }
+        Ok(())
+    }
+
+    /// Looks again whenever something came, until `found` or the time is over; whether it was found.
+    fn wait_until<E>(
+        &self,
+        timeout: Duration,
+        mut found: impl FnMut() -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        let deadline = Instant::now() + timeout;
         loop {
             let seen = self.index.news();
-            if self.try_answer(file)? {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                self.answer_nothing(file);
-                return Ok(());
+            let found = found()?;
+            if found || Instant::now() >= deadline {
+                return Ok(found);
             }
             self.index.wait(seen, deadline);
         }
     }
 
     fn names_answer(&self) -> Option<Answer> {
-        let mut text = self.unread_names().join("\n");
-        if text.is_empty() {
-            return None;
-        }
-        text.push('\n');
+        let names = self.unread_names();
+        let text = (!names.is_empty()).then(|| names.join("\n") + "\n")?;
         Some(Answer { bytes: text.into_bytes().into(), ..Answer::default() })
     }
 
@@ -111,14 +111,11 @@ impl Tree {
 
     /// Waits until there is unread mail, at most `timeout`, and gives its names, oldest first.
     pub fn wait(&self, timeout: Duration) -> Vec<String> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            let seen = self.index.news();
-            let names = self.unread_names();
-            if !names.is_empty() || Instant::now() >= deadline {
-                return names;
-            }
-            self.index.wait(seen, deadline);
-        }
+        let mut names = Vec::new();
+        let Ok(_) = self.wait_until(timeout, || {
+            names = self.unread_names();
+            Ok::<bool, Infallible>(!names.is_empty())
+        });
+        names
     }
 }

@@ -9,7 +9,7 @@ use super::node::{Node, Place};
 use super::{Access, Error, Tree, Writers};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::{Timestamp, write_at};
-use crate::outbox::{DraftId, Listed, Target, names};
+use crate::outbox::{DraftId, Listed, OutboxError, Target, names};
 
 /// The file of a composing folder that is its text, and sends it.
 const BODY: &str = "body";
@@ -18,7 +18,7 @@ const BODY: &str = "body";
 #[derive(Debug)]
 pub(super) struct Composing {
     files: BTreeMap<String, (Vec<u8>, Timestamp)>,
-    time: Timestamp,
+    pub time: Timestamp,
 }
 
 fn parts_are_fixed() -> Error {
@@ -42,20 +42,17 @@ impl Tree {
     }
 
     pub(super) fn open_draft(&self, node: &Node, access: &Access) -> Result<OpenFile, Error> {
-        if self.settings.read_only && access.write {
-            return Err(Error::ReadOnly);
-        }
+        let outbox = self.outbox()?;
         if let Node::ComposeFile(folder, name) = node {
             return self.open_composed(folder, name, access);
         }
-        let outbox = self.outbox()?;
         if !access.write {
             let text = match node {
                 Node::Draft(name) => outbox.text(name, &Target::Outbox),
                 Node::ThreadDraft(thread, name) => outbox.text(name, &self.thread_target(*thread)?),
                 _ => return Err(Error::not_permitted("this file can only be written")),
             };
-            return Ok(OpenFile::Bytes { bytes: text.ok_or(Error::NotFound)?, mark: None });
+            return Ok(OpenFile::bytes(text.ok_or(Error::NotFound)?));
         }
         let id = match node {
             Node::Draft(name) if outbox.find(name).is_some_and(|l| l.is_note) => {
@@ -78,6 +75,7 @@ impl Tree {
             writers: Writers::new(access.opener),
             append: access.append,
             readable: !matches!(node, Node::Reply(..)),
+            folder: None,
         })
     }
 
@@ -109,9 +107,7 @@ impl Tree {
         name: &str,
         access: &Access,
     ) -> Result<(Node, OpenFile), Error> {
-        if self.settings.read_only {
-            return Err(Error::ReadOnly);
-        }
+        self.outbox()?;
         let node = match parent {
             Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
                 if let Some(why) = super::beside::missing(name) =>
@@ -145,18 +141,16 @@ impl Tree {
     /// What is already certain to be refused.
     pub fn write_file(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<(), Error> {
         match file {
-            OpenFile::Draft { id, append, .. } | OpenFile::Body { id, append, .. } => {
+            OpenFile::Draft { id, append, .. } => {
                 let at = (!append).then_some(offset);
                 Ok(self.outbox()?.write(*id, at, data)?)
             }
             OpenFile::Compose { text, append, .. } => {
                 let limit = self.outbox()?.max_message();
-                if !write_at(&mut text.lock(), (!append).then_some(offset), data, limit) {
-                    return Err(crate::outbox::OutboxError::TooLarge(limit).into());
-                }
-                Ok(())
+                let done = write_at(&mut text.lock(), (!append).then_some(offset), data, limit);
+                done.then_some(()).ok_or(OutboxError::TooLarge(limit).into())
             }
-            OpenFile::Text(file) => self.write_text(file, offset, data),
+            OpenFile::Text(file) => Ok(file.write(offset, data, self.outbox()?.max_message())?),
             OpenFile::Ack { message, done } => self.write_ack(*message, done, data),
             _ => Err(Error::not_permitted("this file was not opened for writing")),
         }
@@ -168,13 +162,11 @@ impl Tree {
     /// [`Error::NotPermitted`] for everything else.
     pub fn set_len(&self, node: &Node, file: Option<&OpenFile>, len: u64) -> Result<(), Error> {
         match (file, node) {
-            (Some(OpenFile::Draft { id, .. } | OpenFile::Body { id, .. }), _) => {
-                Ok(self.outbox()?.truncate(*id, len)?)
-            }
+            (Some(OpenFile::Draft { id, .. }), _) => Ok(self.outbox()?.truncate(*id, len)?),
             (Some(OpenFile::Compose { text, .. }), _) => {
                 let limit = self.outbox()?.max_message();
                 if len > limit {
-                    return Err(crate::outbox::OutboxError::TooLarge(limit).into());
+                    return Err(OutboxError::TooLarge(limit).into());
                 }
                 text.lock().resize(len as usize, 0);
                 Ok(())
@@ -201,15 +193,12 @@ impl Tree {
     /// # Errors
     /// [`Error::NotPermitted`] anywhere but in `outbox/`.
     pub fn mkdir(&self, parent: &Node, name: &str) -> Result<Node, Error> {
-        if self.settings.read_only {
-            return Err(Error::ReadOnly);
-        }
+        let outbox = self.outbox()?;
         if *parent != Node::Outbox {
             return Err(Error::not_permitted("folders can only be made in outbox/"));
         }
-        self.outbox()?.check_name(name)?;
-        let time = Timestamp::now();
-        let folder = Composing { files: BTreeMap::new(), time };
+        outbox.check_name(name)?;
+        let folder = Composing { files: BTreeMap::new(), time: Timestamp::now() };
         self.composing.lock().insert(name.to_owned(), folder);
         Ok(Node::Compose(name.to_owned()))
     }
@@ -223,15 +212,12 @@ impl Tree {
             return Err(Error::not_permitted("this folder cannot be removed"));
         }
         let mut composing = self.composing.lock();
-        match composing.get(name) {
-            None => Err(Error::NotFound),
-            Some(folder) if !folder.files.is_empty() => Err(Error::NotEmpty),
-            Some(_) => {
-                composing.remove(name);
-                self.outbox()?.forget_note(name);
-                Ok(())
-            }
+        if !composing.get(name).ok_or(Error::NotFound)?.files.is_empty() {
+            return Err(Error::NotEmpty);
         }
+        composing.remove(name);
+        self.outbox()?.forget_note(name);
+        Ok(())
     }
 
     /// `rm`: a message of `inbox/` is marked read, a draft is thrown away.
@@ -239,9 +225,7 @@ impl Tree {
     /// # Errors
     /// [`Error::NotPermitted`] for everything else.
     pub fn unlink(&self, parent: &Node, name: &str) -> Result<(), Error> {
-        if self.settings.read_only {
-            return Err(Error::ReadOnly);
-        }
+        let outbox = self.outbox()?;
         match parent {
             Node::Inbox => match self.lookup(parent, name)? {
                 Node::Message(_, ix) => {
@@ -250,9 +234,9 @@ impl Tree {
                 }
                 node => Err(self.not_writable(&node)),
             },
-            Node::Outbox => Ok(self.outbox()?.remove(name, &Target::Outbox)?),
+            Node::Outbox => Ok(outbox.remove(name, &Target::Outbox)?),
             Node::Thread(thread) if self.thread_draft(*thread, name).is_some() => {
-                Ok(self.outbox()?.remove(name, &self.thread_target(*thread)?)?)
+                Ok(outbox.remove(name, &self.thread_target(*thread)?)?)
             }
             Node::Compose(folder) => {
                 let mut composing = self.composing.lock();
@@ -282,18 +266,16 @@ impl Tree {
         new_name: &str,
         replace: bool,
     ) -> Result<(), Error> {
-        if self.settings.read_only {
-            return Err(Error::ReadOnly);
-        }
+        let outbox = self.outbox()?;
         match (parent, new_parent) {
             (Node::Outbox, Node::Outbox) => {
-                Ok(self.outbox()?.rename(name, new_name, &Target::Outbox, replace)?)
+                Ok(outbox.rename(name, new_name, &Target::Outbox, replace)?)
             }
             (Node::Thread(from), Node::Thread(to))
                 if from == to && self.thread_draft(*from, name).is_some() =>
             {
                 let target = self.thread_target(*from)?;
-                Ok(self.outbox()?.rename(name, new_name, &target, replace)?)
+                Ok(outbox.rename(name, new_name, &target, replace)?)
             }
             (Node::ArchiveDay(_) | Node::Inbox, Node::Inbox) => {
                 let Node::Message(_, ix) = self.lookup(parent, name)? else {
@@ -324,7 +306,7 @@ impl Tree {
             (
                 Node::Outbox | Node::Thread(_) | Node::Compose(_) | Node::TextFolder(..),
                 Node::Outbox | Node::Thread(_) | Node::Compose(_) | Node::TextFolder(..),
-            ) => Err(std::io::Error::from_raw_os_error(libc::EXDEV).into()),
+            ) => Err(Error::os(libc::EXDEV)),
             (Node::Parts(..), _) | (_, Node::Parts(..)) => Err(parts_are_fixed()),
             _ => Err(Error::not_permitted(
                 "only drafts in outbox/ and private files in me/ can be renamed, and messages moved from archive/ to inbox/",
@@ -357,7 +339,7 @@ impl Tree {
             .write(id, None, &text)
             .and_then(|()| outbox.attach(id, self.attachments(folder)))
             .and_then(|()| outbox.flush(id, true));
-        self.release_body(id, folder);
+        self.release_draft(id, Some(folder));
         Ok(done?)
     }
 
@@ -371,7 +353,7 @@ impl Tree {
         if self.composing.lock().contains_key(name) {
             return Some(Node::Compose(name.to_owned()));
         }
-        if name.rsplit_once('.').is_some_and(|(_, ending)| ending == "error") {
+        if name.strip_suffix(".error").is_some() {
             self.settle(&Node::Outbox);
         }
         let outbox = self.outbox.as_ref().filter(|o| !o.is_leaving(name))?;
@@ -394,10 +376,6 @@ impl Tree {
         Ok(files.keys().map(node).collect())
     }
 
-    pub(super) fn compose_time(&self, folder: &str) -> Option<Timestamp> {
-        self.composing.lock().get(folder).map(|f| f.time)
-    }
-
     pub(super) fn compose_file(&self, folder: &str, name: &str) -> Option<(u64, Timestamp)> {
         let composing = self.composing.lock();
         composing.get(folder)?.files.get(name).map(|(text, time)| (text.len() as u64, *time))
@@ -410,8 +388,9 @@ impl Tree {
             let kept = files.get(BODY).map(|(text, _)| text.clone()).unwrap_or_default();
             let kept = if access.truncate { Vec::new() } else { kept };
             let id = self.outbox()?.compose(folder, kept);
-            let (folder, writers) = (folder.to_owned(), Writers::new(access.opener));
-            return Ok(OpenFile::Body { id, writers, folder, append: access.append });
+            let (folder, writers) = (Some(folder.to_owned()), Writers::new(access.opener));
+            let append = access.append;
+            return Ok(OpenFile::Draft { id, writers, append, readable: true, folder });
         }
         let entry = files.entry(name.to_owned()).or_insert_with(|| (Vec::new(), Timestamp::now()));
         let text = if access.truncate { Vec::new() } else { entry.0.clone() };
@@ -440,11 +419,12 @@ impl Tree {
         files.map(|(name, (text, _))| (name.clone(), text.clone())).collect()
     }
 
-    /// The text of a composing folder was closed: what was sent goes, what was refused stays.
-    pub(super) fn release_body(&self, id: DraftId, folder: &str) {
+    /// A draft was closed. Of a composing folder, what was sent goes, and what was refused stays.
+    pub(super) fn release_draft(&self, id: DraftId, folder: Option<&str>) {
         let Ok(outbox) = self.outbox() else { return };
-        let text = outbox.open_text(id).unwrap_or_default();
+        let text = folder.and_then(|_| outbox.open_text(id)).unwrap_or_default();
         let sent = outbox.release(id);
+        let Some(folder) = folder else { return };
         let mut composing = self.composing.lock();
         if sent {
             composing.remove(folder);
@@ -470,9 +450,7 @@ impl Tree {
     /// Length of an open draft, for `fstat` while it is written.
     pub fn open_len(&self, file: &OpenFile) -> Option<u64> {
         match file {
-            OpenFile::Draft { id, .. } | OpenFile::Body { id, .. } => {
-                self.outbox.as_ref()?.open_len(*id)
-            }
+            OpenFile::Draft { id, .. } => self.outbox.as_ref()?.open_len(*id),
             OpenFile::Compose { text, .. } => Some(text.lock().len() as u64),
             OpenFile::Text(file) => Some(file.len()),
             _ => None,
