@@ -6,4 +6,5 @@ pub mod json;
 pub mod number;
 pub mod pytext;
 pub mod strict;
+pub mod tape;
 pub mod time;

@@ -52,6 +52,20 @@ fn reason(problem: &Problem) -> &'static str {
 }
 
 #[test]
+fn views_put_members_back() {
+    let cases = [
+        (r#"{"message":"m","attachments":[]}"#, true, false, None, r#"{"message":"m"}"#),
+        (r#"{"message":"m","context":null}"#, false, true, None, r#"{"message":"m"}"#),
+        (r#"{"message":"m"}"#, false, true, None, r#"{"context":null,"message":"m"}"#),
+        (r#"{"message":"m","z":1}"#, false, false, Some("x\"y"), r#"{"message":"x\"y","z":1}"#),
+    ];
+    for (text, no_attachments, other_context, message, expected) in cases {
+        let view = View { no_attachments, other_context, message };
+        assert_eq!(view.print(&Tape::of(text).unwrap(), Profile::Jcs).unwrap(), expected);
+    }
+}
+
+#[test]
 fn vectors() {
     let vectors: Vec<Json> =
         serde_json::from_str(include_str!("../../../../tests/vectors/amp.json")).unwrap();
