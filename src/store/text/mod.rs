@@ -2,6 +2,7 @@
 //! values, canonical printing, numbers, times, and what Python does to text.
 
 pub mod canonical;
+pub mod edit;
 pub mod json;
 pub mod number;
 pub mod pytext;

@@ -44,7 +44,7 @@ fn reason(problem: &Problem) -> &'static str {
     match problem {
         Problem::Json(_) => "invalid_json",
         Problem::DuplicateKey { .. } => "duplicate_key",
-        Problem::PayloadNotObject => "payload_not_object",
+        Problem::NotObject("payload") => "payload_not_object",
         Problem::NotFinite(_) => "non_finite_number",
         Problem::Unicode(_) => "invalid_unicode",
         _ => "other",
