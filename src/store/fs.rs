@@ -6,13 +6,14 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::StoreError;
 use crate::model::{Remedy, Timestamp};
 
 /// No record of a store is larger, and of no record more is held in memory: what is larger is no
@@ -353,6 +354,17 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
     // The parent of a bare name.
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     sync_folder(File::open(dir)?)
+}
+
+/// The same for several. One that is gone meanwhile holds nothing that could be lost.
+///
+/// # Errors
+/// As the system gave it, with the folder.
+pub fn sync_dirs<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), StoreError> {
+    dirs.into_iter().try_for_each(|dir| match sync_dir(dir) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(StoreError::io(dir, e)),
+        _ => Ok(()),
+    })
 }
 
 /// The same for an open folder.

@@ -382,14 +382,8 @@ impl AgentAzall {
     /// As the system gave it; the folders are tried again next time.
     pub(super) fn sync_dirs(&self) -> Result<(), StoreError> {
         let mut unsynced = self.unsynced.lock();
-        while let Some(folder) = unsynced.first() {
-            match fs::sync_dir(folder) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    return Err(StoreError::io(folder, e));
-                }
-                _ => unsynced.pop_first(),
-            };
-        }
+        fs::sync_dirs(&*unsynced)?;
+        unsynced.clear();
         Ok(())
     }
 }

@@ -416,20 +416,17 @@ impl Home {
                 ))),
             }
         };
-        if wanted.contains('@')
-            && let Some(dir) = pick(&|a| a.has_address(&wanted))?
-        {
-            return Ok(dir);
-        }
-        if let Some(dir) = pick(&|a| a.name == wanted)? {
-            return Ok(dir);
-        }
         let indexed = index_entries(root, &wanted);
-        if let Some(dir) = pick(&|a| indexed.contains(&a.folder))? {
-            return Ok(dir);
-        }
-        if let Some(dir) = pick(&|a| a.folder.eq_ignore_ascii_case(&wanted))? {
-            return Ok(dir);
+        let ways: [&dyn Fn(&Agent) -> bool; 4] = [
+            &|a| wanted.contains('@') && a.has_address(&wanted),
+            &|a| a.name == wanted,
+            &|a| indexed.contains(&a.folder),
+            &|a| a.folder.eq_ignore_ascii_case(&wanted),
+        ];
+        for fits in ways {
+            if let Some(dir) = pick(fits)? {
+                return Ok(dir);
+            }
         }
         if let Some(broken) = roster.broken(&wanted) {
             return Err(StoreError::Invalid(format!("{}; mend it", broken.trouble)));
