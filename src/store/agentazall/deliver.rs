@@ -399,5 +399,5 @@ fn at_target(target: &Path, bytes: &[u8]) -> Way {
 /// Whether a file holds these bytes, read or not.
 pub(super) fn same_but_status(path: &Path, bytes: &[u8]) -> bool {
     let there = fs::read_small(path, MAX_FILE as u64);
-    there.is_ok_and(|there| letter::unmarked(&there) == letter::unmarked(bytes))
+    there.is_ok_and(|there| text::unmarked(&there) == text::unmarked(bytes))
 }

@@ -31,6 +31,7 @@ use crate::model::{TWIN, Timestamp, hex};
 use crate::store::engine::files::{
     Dirs, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
 };
+use crate::store::fs::Stamp;
 use crate::store::place::TEMP_END;
 use crate::store::{Found, StoreError};
 
@@ -97,10 +98,10 @@ impl Mail {
     }
 
     /// Takes the bytes of a file apart.
-    pub fn take_apart(&self, file: &File<Kept>, opened: &Opened<'_, Kept>) -> Option<Parsed> {
+    pub fn take_apart(&self, file: &File<Kept>, stamp: &Stamp, bytes: &[u8]) -> Option<Parsed> {
         let path = file.path();
         let place = Place::parse(&path)?;
-        Some(letter::take_apart(opened.bytes, &opened.stamp, &place, (&self.me, &self.zone)))
+        Some(letter::take_apart(bytes, stamp, &place, (&self.me, &self.zone)))
     }
 
     /// Why the address filter keeps a message out. My own mail to myself needs no permission.
@@ -122,8 +123,8 @@ impl Mail {
     fn read_again(&self, files: &Files<Self>, n: u32) -> Option<Found<'static>> {
         let file = files.file(n).ok()?;
         let (stamp, bytes) = files.bytes(&file, MAX_FILE).ok()?;
-        let opened = Opened { file: &file, stamp, beside: 0, bytes: &bytes };
-        let parsed = self.take_apart(&file, &opened).filter(|p| p.kept.text == file.facts.text);
+        let parsed =
+            self.take_apart(&file, &stamp, &bytes).filter(|p| p.kept.text == file.facts.text);
         if parsed.is_none() {
             // Not the stamp of a file that was reported: the next scan reads it.
             files.table.write().change(n, |row, _| row.stamp = 0);
@@ -225,7 +226,7 @@ impl Format for Mail {
             let why = format!("is larger than {limit} MiB, so it is not a message");
             return Ok(Reading::refused(format!("it cannot be read: {why}")));
         }
-        let Some(mut parsed) = self.take_apart(opened.file, opened) else {
+        let Some(mut parsed) = self.take_apart(opened.file, &opened.stamp, opened.bytes) else {
             return Ok(Reading::refused("it lies where no message does".into()));
         };
         parsed.kept.set(Kept::PARTS, opened.beside & parts::SHOWN != 0);

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 
 use super::letter::{Kept, MAX_FILE};
-use super::{AgentAzall, block, text};
+use super::{AgentAzall, text};
 use crate::model::{Timestamp, one_line};
-use crate::store::engine::files::{self, File, Opened};
+use crate::store::engine::files::{self, File};
 use crate::store::fs::Stamp;
 use crate::store::place::Slot;
 use crate::store::{StoreError, below};
@@ -100,8 +100,7 @@ impl AgentAzall {
         let dir = below::open_dir(self.base(), &files::parts(&file.folder)).map_err(io)?;
         let old = below::open_file(&dir, &file.name).map_err(io)?;
         let (seen, bytes) = below::read_whole(&old, MAX_FILE).map_err(io)?;
-        let opened = Opened { file, stamp: seen, beside: 0, bytes: &bytes };
-        let parsed = self.mail().take_apart(file, &opened).ok_or(StoreError::Moved)?;
+        let parsed = self.mail().take_apart(file, &seen, &bytes).ok_or(StoreError::Moved)?;
         if parsed.kept.text != file.facts.text {
             self.files.note(&path);
             return Err(StoreError::Moved);
@@ -109,7 +108,7 @@ impl AgentAzall {
         if parsed.kept.has(Kept::READ) {
             return Ok(true);
         }
-        if block::read(&parsed.letter).legacy {
+        if parsed.reading.legacy {
             return Ok(false);
         }
         let Some(marked) = text::set_read(&bytes) else { return Ok(false) };

@@ -46,7 +46,7 @@ use crate::model::locks::{Level, Mutex};
 use jiff::tz::TimeZone;
 
 use super::digest::Digests;
-use super::engine::files::{File, Files, Opened};
+use super::engine::files::{File, Files};
 use super::fs;
 use super::{
     Advice, Fit, Kind, Location, Notebook, Part, Prepared, Preparing, RawEntry, Record, Sink, Spec,
@@ -188,8 +188,7 @@ impl AgentAzall {
     /// Reads a file again, which must hold what it held.
     fn parse(&self, file: &File<Kept>) -> Result<Parsed, StoreError> {
         let (stamp, bytes) = self.files.bytes(file, MAX_FILE)?;
-        let opened = Opened { file, stamp, beside: 0, bytes: &bytes };
-        let parsed = self.mail().take_apart(file, &opened).ok_or(StoreError::Moved)?;
+        let parsed = self.mail().take_apart(file, &stamp, &bytes).ok_or(StoreError::Moved)?;
         let is_known = file.row.is_message() || file.row.is_refused();
         if is_known && parsed.kept.text == file.facts.text {
             return Ok(parsed);

@@ -19,7 +19,7 @@ impl AgentAzall {
         if !FOLDERS.contains(&folder) || !place::is_real_dir(self.base()) {
             return Vec::new();
         }
-        let days = place::days(self.base(), &mut |_| {}).unwrap_or_default();
+        let days = place::days(self.base()).unwrap_or_default();
         let folders = days.into_iter().rev().map(|day| self.base().join(day).join(folder));
         folders.filter(|path| place::is_real_dir(path)).collect()
     }
@@ -45,7 +45,7 @@ impl AgentAzall {
 /// Whether a file in one of the folders is a text: not one of the reference's markers.
 fn is_shown(name: &str) -> bool {
     let text = name.strip_suffix(".txt").is_some_and(|stem| !stem.is_empty());
-    text && !name.starts_with('.') && names::attachment_name(name).is_some_and(|n| n == name)
+    text && !name.starts_with('.') && names::is_attachment_name(name)
 }
 
 impl Notebook for AgentAzall {

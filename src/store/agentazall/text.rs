@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::store::text::pytext::{strip, strip_start};
 
@@ -108,19 +109,27 @@ pub(super) fn comma_list(value: &str) -> Vec<String> {
     value.split(',').map(strip).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
-/// The same bytes, but with the value of the last header line `Status: new` (any case of `new`)
-/// made `read`. Line ends, invalid bytes and everything else stay.
-///
-/// `None` if there is nothing to change: no `Status`, another value, or a signature that covers it
-/// ([`Letter::is_legacy`]).
-pub fn set_read(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut status = None;
+/// What a header says of marks, and where.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    /// The value of the last `Status` line, if it is `new` or `read` in any case.
+    pub status: Option<Range<usize>>,
+    /// A signature covers it ([`Letter::is_legacy`]).
+    legacy: bool,
+    /// The header has its end.
+    pub ends: bool,
+}
+
+/// Looks through the header for marks.
+pub(super) fn marks(bytes: &[u8]) -> Marks {
+    let mut marks = Marks::default();
     let mut legacy = [false; LEGACY.len()];
     let mut at = if bytes.starts_with(BOM.as_bytes()) { BOM.len() } else { 0 };
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let line = rest.split(|b| matches!(b, b'\n' | b'\r')).next().unwrap_or_default();
         let text = String::from_utf8_lossy(line);
         if strip(&text) == SEPARATOR {
+            marks.ends = true;
             break;
         }
         if let Some((key, value)) = text.split_once(':') {
@@ -129,7 +138,8 @@ pub fn set_read(bytes: &[u8]) -> Option<Vec<u8>> {
                 // Offsets hold in the bytes too: a line with bytes that are not UTF-8 in the key
                 // has another key, and in the value another value.
                 let from = at + key.len() + 1 + (value.len() - strip_start(value).len());
-                status = strip(value).eq_ignore_ascii_case("new").then_some(from);
+                let says = |word: &&str| strip(value).eq_ignore_ascii_case(word);
+                marks.status = ["new", "read"].into_iter().find(says).map(|w| from..from + w.len());
             }
             for (slot, key) in legacy.iter_mut().zip(LEGACY) {
                 if name == key {
@@ -139,12 +149,32 @@ pub fn set_read(bytes: &[u8]) -> Option<Vec<u8>> {
         }
         at += line.len() + 1;
     }
-    let from = status?;
-    if legacy == [true; LEGACY.len()] {
-        return None;
-    }
-    let (before, after) = (bytes.get(..from)?, bytes.get(from + "new".len()..)?);
-    Some([before, b"read", after].concat())
+    marks.legacy = legacy == [true; LEGACY.len()];
+    marks
+}
+
+/// The same bytes, but with the value of the last header line `Status: new` (any case of `new`)
+/// made `read`. Line ends, invalid bytes and everything else stay.
+///
+/// `None` if there is nothing to change: no `Status`, another value, or a signature that covers it
+/// ([`Letter::is_legacy`]).
+pub fn set_read(bytes: &[u8]) -> Option<Vec<u8>> {
+    let marks = marks(bytes);
+    let at = marks.status.filter(|_| !marks.legacy)?;
+    let is_new = bytes.get(at.clone())?.eq_ignore_ascii_case(b"new");
+    is_new.then(|| replaced(bytes, at, b"read"))
+}
+
+/// The bytes of a message file as they were before it was marked read: the value of the last Status
+/// line of the header is `new`. Thus a mark changes neither hash nor identity of a message.
+pub(super) fn unmarked(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let status = marks(bytes).status;
+    status.map_or(Cow::Borrowed(bytes), |at| Cow::Owned(replaced(bytes, at, b"new")))
+}
+
+fn replaced(bytes: &[u8], at: Range<usize>, with: &[u8]) -> Vec<u8> {
+    let before = bytes.get(..at.start).unwrap_or_default();
+    [before, with, bytes.get(at.end..).unwrap_or_default()].concat()
 }
 
 /// CRLF and CR as LF.
