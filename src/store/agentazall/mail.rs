@@ -41,6 +41,7 @@ const KEPT_BYTES: usize = 64 << 20;
 const BATCH: usize = 256;
 
 /// A mailbox and what is known of it beyond single files.
+#[derive(Debug)]
 pub(super) struct Mail {
     pub me: String,
     pub zone: TimeZone,
@@ -68,12 +69,6 @@ pub(super) struct Context {
     base: PathBuf,
     /// A print of my key, once somebody asked for it; none is all zero, by which nothing verifies.
     my_key: OnceLock<Print>,
-}
-
-impl std::fmt::Debug for Mail {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mail").field("me", &self.me).finish_non_exhaustive()
-    }
 }
 
 impl Mail {

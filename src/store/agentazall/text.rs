@@ -35,55 +35,34 @@ pub struct Letter {
 pub fn parse(bytes: &[u8]) -> Letter {
     let text = String::from_utf8_lossy(bytes);
     let text = universal_newlines(text.strip_prefix(BOM).unwrap_or(&text));
-    let mut headers = Headers::default();
-    let mut rest = text.as_ref();
-    loop {
+    let mut headers: Vec<(String, String)> = Vec::new();
+    // Keeps a file of a million distinct keys linear.
+    let mut index: HashMap<&str, usize> = HashMap::new();
+    let mut rest = Some(text.as_ref());
+    while let Some(here) = rest {
         let (line, tail) =
-            rest.split_once('\n').map_or((rest, None), |(line, tail)| (line, Some(tail)));
+            here.split_once('\n').map_or((here, None), |(line, tail)| (line, Some(tail)));
         if strip(line) == SEPARATOR {
-            return headers.letter(tail.unwrap_or_default());
+            return Letter { headers, body: tail.unwrap_or_default().to_owned() };
         }
-        headers.line(line);
-        let Some(tail) = tail else { break };
+        if let Some((key, value)) = line.split_once(':') {
+            let (key, value) = (strip(key), strip(value).to_owned());
+            let at = *index.entry(key).or_insert(headers.len());
+            match headers.get_mut(at) {
+                Some((_, old)) => *old = value,
+                None => headers.push((key.to_owned(), value)),
+            }
+        }
         rest = tail;
     }
-    let body = if headers.list.is_empty() { text.as_ref() } else { "" };
-    headers.letter(body)
-}
-
-/// Headers while they are collected. The index keeps a file of a million distinct keys linear.
-#[derive(Default)]
-struct Headers {
-    list: Vec<(String, String)>,
-    index: HashMap<String, usize>,
-}
-
-impl Headers {
-    fn line(&mut self, line: &str) {
-        let Some((key, value)) = line.split_once(':') else { return };
-        let (key, value) = (strip(key), strip(value).to_owned());
-        if let Some((_, old)) = self.index.get(key).and_then(|at| self.list.get_mut(*at)) {
-            *old = value;
-        } else {
-            self.index.insert(key.to_owned(), self.list.len());
-            self.list.push((key.to_owned(), value));
-        }
-    }
-
-    fn letter(self, body: &str) -> Letter {
-        Letter { headers: self.list, body: body.to_owned() }
-    }
+    let body = if headers.is_empty() { text.as_ref() } else { "" };
+    Letter { headers, body: body.to_owned() }
 }
 
 impl Letter {
     /// The value of a header. Keys are case-sensitive: `to` is not `To`.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.headers.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
-    }
-
-    /// Whether it has no header at all; the reference skips such files.
-    pub fn is_empty(&self) -> bool {
-        self.headers.is_empty()
     }
 
     /// The values of a header that is a list (`To`, `Cc`, `Attachments`): separated by commas,

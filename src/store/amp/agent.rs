@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::address::{self, DEFAULT_TENANT};
+use super::address::{self, Address, DEFAULT_TENANT};
 use super::pem;
 use crate::model::{PublicKey, one_line};
 use crate::store::below;
@@ -142,21 +142,18 @@ fn text(value: &Value, path: &[&str]) -> Option<String> {
 }
 
 fn from_config(config: &Value, dir: &Path, folder: &str, default_provider: &str) -> Agent {
-    let written = text(config, &["agent", "address"]).or_else(|| text(config, &["address"]));
+    let own = |key| text(config, &["agent", key]).or_else(|| text(config, &[key]));
+    let written = own("address");
     let parsed = written.as_deref().and_then(|a| {
         address::parse(a, DEFAULT_TENANT, default_provider).ok().filter(|_| a.contains('@'))
     });
-    let name = text(config, &["agent", "name"])
-        .or_else(|| text(config, &["name"]))
-        .or_else(|| parsed.as_ref().map(|a| a.name.clone()))
-        .unwrap_or_else(|| folder.to_ascii_lowercase());
-    let tenant = text(config, &["agent", "tenant"])
-        .or_else(|| text(config, &["tenant"]))
-        .or_else(|| parsed.as_ref().map(|a| a.tenant.clone()))
-        .unwrap_or_else(|| DEFAULT_TENANT.to_owned());
-    let provider = text(config, &["provider", "domain"])
-        .or_else(|| parsed.as_ref().map(|a| a.provider.clone()))
-        .unwrap_or_else(|| default_provider.to_ascii_lowercase());
+    let part = |part: fn(&Address) -> &String| parsed.as_ref().map(|a| part(a).clone());
+    let name = own("name").or_else(|| part(|a| &a.name));
+    let name = name.unwrap_or_else(|| folder.to_ascii_lowercase());
+    let tenant = own("tenant").or_else(|| part(|a| &a.tenant));
+    let tenant = tenant.unwrap_or_else(|| DEFAULT_TENANT.to_owned());
+    let provider = text(config, &["provider", "domain"]).or_else(|| part(|a| &a.provider));
+    let provider = provider.unwrap_or_else(|| default_provider.to_ascii_lowercase());
     let address = match (written, parsed) {
         (Some(written), Some(_)) => written,
         _ => format!("{name}@{tenant}.{provider}"),

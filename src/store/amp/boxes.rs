@@ -144,6 +144,7 @@ pub(super) fn stem_of(name: &str) -> Option<&str> {
 }
 
 /// The boxes of one agent.
+#[derive(Debug)]
 pub(super) struct Boxes {
     pub home: Home,
     /// The last bytes of some messages that could be parsed, for when a file cannot be.
@@ -152,12 +153,6 @@ pub(super) struct Boxes {
     next_expiry: AtomicU32,
     /// New messages whose ids are spelled with dashes, in the other spelling.
     turned: Mutex<HashSet<String>>,
-}
-
-impl std::fmt::Debug for Boxes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Boxes").finish_non_exhaustive()
-    }
 }
 
 /// What messages are judged by in one scan.
@@ -177,6 +172,14 @@ impl Boxes {
     pub fn new(home: Home) -> Self {
         let (good, next_expiry) = (Mutex::new(LruCache::new(KEPT)), AtomicU32::new(0));
         Self { home, good, next_expiry, turned: Mutex::default() }
+    }
+
+    /// Takes note of a new message whose id is spelled with dashes: replies that came before it name
+    /// it otherwise.
+    fn note_turned(&self, message: &str) {
+        if message.starts_with("msg-") || message.starts_with("receipt-") {
+            self.turned.lock().insert(id::fold(message).into_owned());
+        }
     }
 
     /// Keeps the bytes of a message, unless they are many.
@@ -402,16 +405,6 @@ impl Format for Boxes {
 
     fn watched_besides(&self, dir: &Path) -> Vec<PathBuf> {
         vec![dir.join("registrations")]
-    }
-}
-
-impl Boxes {
-    /// Takes note of a new message whose id is spelled with dashes: replies that came before it name
-    /// it otherwise.
-    fn note_turned(&self, message: &str) {
-        if message.starts_with("msg-") || message.starts_with("receipt-") {
-            self.turned.lock().insert(id::fold(message).into_owned());
-        }
     }
 }
 

@@ -22,6 +22,7 @@ use crate::store::{Spec, StoreError};
 const RECENT: Duration = Duration::from_millis(100);
 
 /// Where the agents are.
+#[derive(Debug)]
 pub(super) struct Home {
     /// My own folder.
     pub my_dir: PathBuf,
@@ -31,7 +32,7 @@ pub(super) struct Home {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     read: HashMap<PathBuf, agent::Read>,
     roster: Option<Arc<Roster>>,

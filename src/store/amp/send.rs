@@ -14,7 +14,7 @@ use super::agent::Agent;
 use super::envelope;
 use super::filename::{clean, content_type};
 use super::home::{Recipient, Roster};
-use super::id::{new_attachment_id, new_message_id};
+use super::id::new_id;
 use super::write::{self, File, Outgoing};
 use crate::model::{Attached, Draft, Message, Timestamp, one_line, plain_id, shell_word};
 use crate::store::below;
@@ -37,13 +37,7 @@ pub(super) fn prepare(
 ) -> Result<Vec<Prepared>, StoreError> {
     let mut recipients: Vec<(String, &Agent)> = Vec::new();
     for to in draft.to.iter().chain(&draft.cc) {
-        let (agent, address) = match roster.recipient(to)? {
-            Recipient::Local(agent, address) => (agent, address),
-            Recipient::Several(why) => return Err(StoreError::Invalid(why)),
-            Recipient::Nobody(why) | Recipient::Broken(why) => {
-                return Err(StoreError::Unreachable(why));
-            }
-        };
+        let (agent, address) = local(roster.recipient(to)?, StoreError::Unreachable)?;
         if !recipients.iter().any(|(known, _)| *known == address) {
             recipients.push((address, agent));
         }
@@ -57,6 +51,20 @@ pub(super) fn prepare(
         Ok(made)
     };
     recipients.iter().map(made).collect()
+}
+
+/// The agent that can be written to, and under which address; `broken` is what a config that cannot be
+/// read means.
+fn local(
+    recipient: Recipient<'_>,
+    broken: fn(String) -> StoreError,
+) -> Result<(&Agent, String), StoreError> {
+    match recipient {
+        Recipient::Local(agent, address) => Ok((agent, address)),
+        Recipient::Several(why) => Err(StoreError::Invalid(why)),
+        Recipient::Nobody(why) => Err(StoreError::Unreachable(why)),
+        Recipient::Broken(why) => Err(broken(why)),
+    }
 }
 
 /// Whether a mailbox would take the message now: whoever writes it hears of a close that fails, and
@@ -84,7 +92,7 @@ fn one(
     with: &Preparing<'_>,
 ) -> Result<Prepared, StoreError> {
     let id = loop {
-        let id = new_message_id(with.now, random()?);
+        let id = new_id("msg", with.now, random()?);
         if !(with.taken)(&id) {
             break id;
         }
@@ -100,7 +108,7 @@ fn one(
     let named: Vec<(String, String)> = draft
         .attached
         .iter()
-        .map(|file| Ok((new_attachment_id(with.now, random()?), clean(&file.name))))
+        .map(|file| Ok((new_id("att", with.now, random()?), clean(&file.name))))
         .collect::<Result<_, StoreError>>()?;
     let files: Vec<File<'_>> = draft.attached.iter().zip(&named).map(entry).collect();
     let bytes = write::compose(
@@ -176,13 +184,9 @@ impl Amp {
     /// Appends and delivers a prepared message; done again it does only what is missing.
     pub(super) fn deliver_prepared(&self, message: &Prepared) -> Result<(), StoreError> {
         let roster = self.boxes().home.roster()?;
-        let recipient = match roster.recipient(&message.to)? {
-            Recipient::Local(agent, _) => agent.dir.clone(),
-            Recipient::Several(why) => return Err(StoreError::Invalid(why)),
-            Recipient::Nobody(why) => return Err(StoreError::Unreachable(why)),
-            // Soon over, so it is tried again soon.
-            Recipient::Broken(why) => return Err(StoreError::Busy(why)),
-        };
+        // A config that is broken is mended soon, so it is tried again soon.
+        let (agent, _) = local(roster.recipient(&message.to)?, StoreError::Busy)?;
+        let recipient = agent.dir.clone();
         let stored = envelope::parse(message.bytes.as_bytes())
             .map_err(|e| StoreError::Refused(format!("the message cannot be appended: {e}")))?;
         let mine = self.files.dir.as_path();
