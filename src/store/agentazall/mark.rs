@@ -41,17 +41,6 @@ pub(super) struct Replaced {
     since: Instant,
 }
 
-/// What [`Replaced::catch_up`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Late {
-    /// Nobody wrote to it.
-    Nothing,
-    /// It grew, and what was added is in place.
-    Grown,
-    /// Its writer writes something else into it, which is in place as far as it goes.
-    Other,
-}
-
 impl AgentAzall {
     /// Has every copy in the inbox say that the message was read; whether one says so now.
     ///
@@ -127,17 +116,14 @@ impl AgentAzall {
             replaced.remove(0);
         }
         replaced.push(one);
-        match late {
-            Late::Nothing => Ok(true),
-            Late::Grown | Late::Other => Err(busy(&shown)),
-        }
+        if late { Err(busy(&shown)) } else { Ok(true) }
     }
 
     /// Puts in place what was written to replaced files since they were replaced.
     pub(super) fn catch_up(&self) {
         self.replaced.lock().retain_mut(|one| {
             let old = one.since.elapsed() >= KEPT;
-            if one.catch_up() == Late::Nothing {
+            if !one.catch_up() {
                 return !old;
             }
             self.files.note(&one.path);
@@ -148,23 +134,21 @@ impl AgentAzall {
 
 impl Replaced {
     /// Looks whether the old file changed since it was read, and puts what it holds now in the place of
-    /// the marked copy.
-    fn catch_up(&mut self) -> Late {
-        let Ok(now) = Stamp::of(&self.old) else { return Late::Nothing };
+    /// the marked copy. Whether it did.
+    fn catch_up(&mut self) -> bool {
+        let Ok(now) = Stamp::of(&self.old) else { return false };
         if (now.size, now.mtime) == (self.seen.size, self.seen.mtime) {
-            return Late::Nothing;
+            return false;
         }
-        match self.put_again(now) {
-            Ok(late) => late,
-            Err(error) => {
-                let path = one_line(&self.path.to_string_lossy()).into_owned();
-                tracing::warn!(path, %error, "what was added to a message could not be put in place");
-                Late::Nothing
-            }
+        let put = self.put_again(now);
+        if let Err(error) = &put {
+            let path = one_line(&self.path.to_string_lossy()).into_owned();
+            tracing::warn!(path, %error, "what was added to a message could not be put in place");
         }
+        put.is_ok()
     }
 
-    fn put_again(&mut self, now: Stamp) -> io::Result<Late> {
+    fn put_again(&mut self, now: Stamp) -> io::Result<()> {
         let mut bytes = Vec::new();
         self.old.rewind()?;
         (&mut self.old).take(MAX_FILE as u64).read_to_end(&mut bytes)?;
@@ -184,7 +168,7 @@ impl Replaced {
         self.seen = Stamp { size: bytes.len() as u64, ..now };
         self.read = Sha256::digest(&bytes).into();
         self.since = Instant::now();
-        Ok(if grown { Late::Grown } else { Late::Other })
+        Ok(())
     }
 }
 

@@ -61,7 +61,8 @@ pub(super) struct Kept {
     pub time: i64,
     /// When it goes stale, in seconds since 1970; 0 for never, or if that is past.
     pub expires: u32,
-    bits: u32,
+    /// [`Bit`]s.
+    pub bits: u32,
 }
 
 /// Bits of a [`Kept`].
@@ -83,11 +84,16 @@ pub(super) enum Bit {
 }
 
 impl Kept {
+    /// Whether it is the same message.
+    pub fn is(&self, other: &Self) -> bool {
+        (self.key, self.content) == (other.key, other.content)
+    }
+
     pub fn has(&self, bit: Bit) -> bool {
         self.bits & bit as u32 != 0
     }
 
-    fn set(&mut self, bit: Bit, on: bool) {
+    pub fn set(&mut self, bit: Bit, on: bool) {
         if on {
             self.bits |= bit as u32;
         }
@@ -210,15 +216,9 @@ impl Boxes {
 
     /// What is kept of a message.
     fn date(&self, parsed: &Parsed<'_>, to_me: bool, now: Timestamp) -> Kept {
-        let facts = &parsed.facts;
-        let (key, content, time) = (facts.key, facts.content, facts.time.millis());
-        let mut kept = Kept { key, content, time, ..Kept::default() };
-        kept.set(Bit::Signed, facts.signed);
+        let mut kept = parsed.facts.kept;
         kept.set(Bit::Malformed, matches!(parsed.claim, Some(Claim::Malformed(_))));
-        kept.set(Bit::Future, facts.future);
-        kept.set(Bit::FileTime, facts.file_time);
-        kept.set(Bit::Answers, facts.answers.is_some());
-        let Some(expires) = facts.expires else { return kept };
+        let Some(expires) = parsed.facts.expires else { return kept };
         if expires <= now {
             kept.set(Bit::Expired, true);
         } else if to_me && let Ok(secs) = u32::try_from(expires.secs()) {
@@ -306,8 +306,7 @@ impl Format for Boxes {
                 Verdict::Refused(Refusal { reason, time, ..Refusal::default() })
             }
             Ok(claim) => {
-                let is = |old: &Kept| (old.key, old.content) == (facts.key, facts.content);
-                let same = opened.file.message().is_some_and(is);
+                let same = opened.file.message().is_some_and(|old| old.is(&facts.kept));
                 Verdict::Message { message: Parsed { stored, facts, claim }, same }
             }
         };
@@ -328,7 +327,7 @@ impl Format for Boxes {
         if !same {
             self.note_turned(&parsed.stored.id);
         }
-        let (key, content) = (parsed.facts.key, parsed.facts.content);
+        let Kept { key, content, .. } = parsed.facts.kept;
         let replaces = !same && seen.is_some_and(|old| old.key == key);
         let ids = Ids { key: (BY_ID, key), stays: same, replaces };
         // Of the file as it came: marks change it, and the id must stay, also without the cache.

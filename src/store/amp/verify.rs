@@ -34,27 +34,25 @@ const DEFAULT_PRIORITY: &str = "normal";
 /// The rule that is broken.
 pub fn check(stored: &Stored<'_>) -> Result<(), Problem> {
     let signed = stored.signature.is_some();
+    let wrong = |member, text: &str, what: &str| {
+        let problem = format!("is {}, which is {what}", shown(text));
+        Err(Problem::Member { member, problem })
+    };
     for (member, text) in [("from", &stored.from), ("to", &stored.to)] {
         // A bare name has no `|` either; whom it selects is for the store to say.
         let selects =
             member == "to" && selected_by_name(&text.to_ascii_lowercase()).is_some_and(is_name);
         if !(is_wire_address(text) || selects || (!signed && is_harmless(text))) {
-            let problem = format!("is {}, which is not an address", shown(text));
-            return Err(Problem::Member { member, problem });
+            return wrong(member, text, "not an address");
         }
     }
-    let priority = stored.priority.as_deref();
-    if signed && priority.is_some_and(|priority| !PRIORITIES.contains(&priority)) {
-        let problem = format!("is {}, which is none of the four", shown(priority.unwrap_or("")));
-        return Err(Problem::Member { member: "priority", problem });
+    match (&stored.priority, &stored.in_reply_to) {
+        (Some(word), _) if signed && !PRIORITIES.contains(&&**word) => {
+            wrong("priority", word, "none of the four")
+        }
+        (_, Some(id)) if !is_message_id(id) => wrong("in_reply_to", id, "not the id of a message"),
+        _ => Ok(()),
     }
-    let parent = stored.in_reply_to.as_deref();
-    if parent.is_some_and(|id| !is_message_id(id)) {
-        let problem =
-            format!("is {}, which is not the id of a message", shown(parent.unwrap_or("")));
-        return Err(Problem::Member { member: "in_reply_to", problem });
-    }
-    Ok(())
 }
 
 /// Whether an unsigned text in the place of an address can do no harm.
