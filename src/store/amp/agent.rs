@@ -10,6 +10,7 @@ use super::address::{self, Address, DEFAULT_TENANT};
 use super::pem;
 use crate::model::{PublicKey, one_line};
 use crate::store::below;
+use crate::store::engine::files;
 use crate::store::fs::{Fault, Stamp, read_small};
 
 /// Largest config, registration or key file that is read, in bytes.
@@ -111,7 +112,7 @@ pub(super) fn read(dir: &Path, default_provider: &str, before: Option<&Read>) ->
     };
     if let Some(agent) = &mut agent {
         agent.key = public_key(dir, &fault);
-        agent.registered = registered(&registrations, default_provider, &mut seen, &fault);
+        agent.registered = registered(dir, default_provider, &mut seen, &fault);
         let own = agent.address.clone();
         agent.registered.retain(|a| *a != own);
     }
@@ -177,14 +178,12 @@ fn registered(
     seen: &mut Vec<(PathBuf, Option<Stamp>)>,
     fault: &Fault,
 ) -> Vec<String> {
-    // A symlink in the place of the folder is not followed.
-    let is_folder = std::fs::symlink_metadata(dir).map(|m| m.is_dir());
-    let list = || std::fs::read_dir(dir)?.map(|e| Ok(e?.path())).collect::<io::Result<Vec<_>>>();
-    let paths = is_folder.and_then(|is| if is { list() } else { Ok(Vec::new()) });
-    let Ok(mut paths) = paths.inspect_err(|e| fault.note(e)) else { return Vec::new() };
+    let names = below::open_dir(dir, &["registrations"]).and_then(|dir| files::names(&dir));
+    let names = names.inspect_err(|e| fault.note(e)).unwrap_or_default();
     let mut out = Vec::new();
-    paths.sort_unstable();
-    for path in paths.into_iter().filter(|p| p.extension().is_some_and(|e| e == "json")) {
+    let paths = names.into_iter().flat_map(|(name, _)| name);
+    let paths = paths.map(|name| dir.join("registrations").join(name));
+    for path in paths.filter(|p| p.extension().is_some_and(|e| e == "json")) {
         seen.push((path.clone(), stat(&path)));
         let read = read_json(&path).inspect_err(|e| fault.note(e));
         let Ok(value) = read else { continue };

@@ -9,12 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::fs::FileType;
+
 use crate::model::locks::Mutex;
 
 use super::address;
 use super::agent::{self, Agent, selected_by_name};
 use crate::model::{PublicKey, one_line};
 use crate::store::below;
+use crate::store::engine::files;
 use crate::store::fs::read_small;
 use crate::store::{Spec, StoreError};
 
@@ -316,13 +319,12 @@ impl Home {
 
     /// Folders of agents: real ones, so that a `<name>` symlink to `<uuid>` is not a second agent.
     fn folders(&self) -> Vec<PathBuf> {
-        let entries = self.root.as_ref().and_then(|root| std::fs::read_dir(root).ok());
-        let mut out: Vec<PathBuf> = entries
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
-            .map(|e| e.path())
+        let list = |root: &Path| files::names(&below::open_dir(root, &[])?);
+        let root = self.root.as_deref().unwrap_or(Path::new(""));
+        let names = list(root).unwrap_or_default().into_iter();
+        let mut out: Vec<PathBuf> = names
+            .filter(|(_, kind)| *kind == FileType::Directory)
+            .filter_map(|(name, _)| Some(root.join(name.ok()?)))
             .collect();
         if !self.my_dir.as_os_str().is_empty() && !out.contains(&self.my_dir) {
             out.push(self.my_dir.clone());
