@@ -188,7 +188,7 @@ impl<'a> Tape<'a> {
                 (_, Token::Number(text)) => number::push(out, text, profile.numbers())?,
                 (_, Token::Word(word)) => out.push_str(word),
                 (_, Token::Constant(text)) if profile.numbers() == Style::Python => {
-                    out.push_str(text)
+                    out.push_str(text);
                 }
                 (_, Token::Constant(_) | Token::Lone | Token::Key(_)) => return None,
             }
