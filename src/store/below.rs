@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::fs::{Stamp, require_regular};
+use super::fs::{Stamp, open_at};
 
 /// Whether a text can be used as one path component: nothing that leads elsewhere.
 pub fn is_component(name: &str) -> bool {
@@ -106,11 +106,7 @@ pub fn can_make(base: &Path, parts: &[&str]) -> Result<(), (PathBuf, io::Error)>
 /// # Errors
 /// As the system gave it; `InvalidInput` with a text for anything but a regular file.
 pub fn open_file(dir: &OwnedFd, name: &str) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let name = component(name)?;
-    let file = File::from(retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()))?);
-    require_regular(&file)?;
-    Ok(file)
+    open_at(dir, Path::new(component(name)?), OFlags::RDONLY, 0)
 }
 
 /// Opens the regular file `base/parts…`.

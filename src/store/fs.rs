@@ -5,14 +5,16 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::StoreError;
 use crate::model::{Remedy, Timestamp};
 
 /// No record of a store is larger, and of no record more is held in memory: what is larger is no
@@ -159,10 +161,7 @@ pub fn away_line(dir: &Path) -> Option<String> {
 /// # Errors
 /// As above, or as `open` gave it.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?);
-    require_regular(&file)?;
-    Ok(file)
+    open_at(CWD, path, OFlags::RDONLY, 0)
 }
 
 /// Opens (creating if needed, with `mode` less the umask) a regular file for reading and appending.
@@ -170,7 +169,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open_regular`].
 pub fn open_append(path: &Path, mode: u32) -> io::Result<File> {
-    open_to_write(path, OFlags::CREATE | OFlags::APPEND, mode)
+    open_at(CWD, path, OFlags::RDWR | OFlags::CREATE | OFlags::APPEND, mode)
 }
 
 /// As [`open_append`], for a file that this process alone writes, wherever it likes.
@@ -178,13 +177,14 @@ pub fn open_append(path: &Path, mode: u32) -> io::Result<File> {
 /// # Errors
 /// As [`open_regular`].
 pub fn open_own(path: &Path, mode: u32) -> io::Result<File> {
-    open_to_write(path, OFlags::CREATE, mode)
+    open_at(CWD, path, OFlags::RDWR | OFlags::CREATE, mode)
 }
 
-fn open_to_write(path: &Path, more: OFlags, mode: u32) -> io::Result<File> {
-    let flags = more | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+/// Opens a regular file at a path that begins at an open folder, if it is not absolute.
+pub(super) fn open_at(dir: impl AsFd, path: &Path, how: OFlags, mode: u32) -> io::Result<File> {
+    let flags = how | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(mode);
-    let file = File::from(retry_on_intr(|| rustix::fs::open(path, flags, mode))?);
+    let file = File::from(retry_on_intr(|| rustix::fs::openat(&dir, path, flags, mode))?);
     require_regular(&file)?;
     Ok(file)
 }
@@ -330,7 +330,7 @@ pub fn make_dirs(dir: &Path, mode: u32) -> io::Result<()> {
 ///
 /// # Errors
 /// As the system gave it, but never that it was interrupted.
-pub fn sync(of: impl std::os::fd::AsFd) -> io::Result<()> {
+pub fn sync(of: impl AsFd) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fsync(&of))?)
 }
 
@@ -355,11 +355,22 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
     sync_folder(File::open(dir)?)
 }
 
+/// The same for several. One that is gone meanwhile holds nothing that could be lost.
+///
+/// # Errors
+/// As the system gave it, with the folder.
+pub fn sync_dirs<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), StoreError> {
+    dirs.into_iter().try_for_each(|dir| match sync_dir(dir) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(StoreError::io(dir, e)),
+        _ => Ok(()),
+    })
+}
+
 /// The same for an open folder.
 ///
 /// # Errors
 /// As the system gave it.
-pub fn sync_folder(dir: impl std::os::fd::AsFd) -> io::Result<()> {
+pub fn sync_folder(dir: impl AsFd) -> io::Result<()> {
     match sync(dir) {
         // A file system that knows no such thing.
         Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(()),

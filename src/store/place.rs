@@ -57,12 +57,9 @@ impl<D: AsFd> Slot<D> {
         mode: u32,
         fill: impl FnOnce(&mut File) -> io::Result<()>,
     ) -> io::Result<()> {
-        let placed =
-            self.write(mode, fill).and_then(|_| move_new(self.dir.as_fd(), &self.temp, &self.name));
-        if placed.is_err() {
-            self.clean();
-        }
-        placed
+        self.write(mode, fill)
+            .and_then(|_| move_new(self.dir.as_fd(), &self.temp, &self.name))
+            .inspect_err(|_| self.clean())
     }
 
     /// Gives the name to a file with these bytes, whatever had it before.
@@ -71,10 +68,7 @@ impl<D: AsFd> Slot<D> {
     /// As the system gave it; the old file is then untouched and no temporary file remains.
     pub fn overwrite(&self, mode: u32, bytes: &[u8]) -> io::Result<()> {
         let placed = self.write(mode, |file| file.write_all(bytes)).and_then(|_| self.rename());
-        if placed.is_err() {
-            self.clean();
-        }
-        placed
+        placed.inspect_err(|_| self.clean())
     }
 
     /// Replaces the bytes of a file that still is as `seen` says, keeping owner, mode and time of

@@ -115,9 +115,9 @@ fn whole(reading: &mut Reading, found: Verified<'_>) {
     reading.body.clone_from(&found.text);
     let scope = match (found.block.states(&found.key), envelope(&found)) {
         (false, _) => Err(wrong_fingerprint(&found.key)),
-        (true, Envelope::Bad) => Err(format!("its {V2} does not fit its metadata and text")),
-        (true, Envelope::None) => Ok(ClaimScope::Whole),
-        (true, Envelope::Good) => Ok(apply(reading, &found.block)),
+        (true, Some(false)) => Err(format!("its {V2} does not fit its metadata and text")),
+        (true, None) => Ok(ClaimScope::Whole),
+        (true, Some(true)) => Ok(apply(reading, &found.block)),
     };
     reading.signature = scope.is_ok().then_some(found.signature);
     reading.claim = Some(scope.map_or_else(Claim::Malformed, |scope| Claim::Signed {
@@ -133,7 +133,7 @@ fn whole(reading: &mut Reading, found: Verified<'_>) {
 /// itself is merely text.
 fn part(reading: &mut Reading, found: &Verified<'_>) {
     let block = &found.block;
-    if !block.states(&found.key) || matches!(envelope(found), Envelope::Bad) {
+    if !block.states(&found.key) || envelope(found) == Some(false) {
         return;
     }
     let rest: Vec<&str> = block
@@ -174,22 +174,12 @@ fn wrong_fingerprint(key: &PublicKey) -> String {
     format!("its Fingerprint line is not that of its key, which is {}", key.fingerprint())
 }
 
-/// The state of the second signature of a block.
-enum Envelope {
-    /// There is none.
-    None,
-    /// It fits.
-    Good,
-    /// It does not.
-    Bad,
-}
-
-/// Checks the second signature: over all metadata lines but its own, each with its newline, one
-/// newline, and the text.
-fn envelope(found: &Verified<'_>) -> Envelope {
+/// Whether the second signature fits, if there is one: over all metadata lines but its own, each with
+/// its newline, one newline, and the text.
+fn envelope(found: &Verified<'_>) -> Option<bool> {
     let block = &found.block;
     let own = |line: &&str| unwrap::meta_value(line, V2).is_some();
-    let Some(at) = block.meta.iter().rposition(own) else { return Envelope::None };
+    let at = block.meta.iter().rposition(own)?;
     let signature = block.value(V2).and_then(decode::<64>);
     let mut bytes = String::new();
     for (_, line) in block.meta.iter().enumerate().filter(|(n, _)| *n != at) {
@@ -198,12 +188,8 @@ fn envelope(found: &Verified<'_>) -> Envelope {
     }
     bytes.push('\n');
     bytes.push_str(&found.text);
-    match signature {
-        Some(signature) if verify::verify(&found.key, bytes.as_bytes(), &signature) => {
-            Envelope::Good
-        }
-        _ => Envelope::Bad,
-    }
+    let fits = |signature| verify::verify(&found.key, bytes.as_bytes(), &signature);
+    Some(signature.is_some_and(fits))
 }
 
 /// Puts the signed metadata in the place of the header. The scope says whether the sender changed.

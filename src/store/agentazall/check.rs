@@ -7,9 +7,9 @@ use super::letter::{self, Parsed, Print};
 use super::place::Place;
 use super::{AgentAzall, config, date, key, parts};
 use crate::model::{Claim, plain_id, shell_word};
-use crate::store::engine::files::Visit;
-use crate::store::fs;
+use crate::store::engine::files::{self, Visit};
 use crate::store::{Advice, StoreError, Violation};
+use crate::store::{below, fs};
 
 /// Headers that the reference writes on every message (docs/formats/agentazall.md, section 2).
 const HEADERS: [&str; 6] = ["From", "To", "Subject", "Date", "Message-ID", "Status"];
@@ -169,11 +169,13 @@ impl AgentAzall {
         let like_me = |name: &str| {
             name != self.format.me && name.to_lowercase() == self.format.me.to_lowercase()
         };
-        for entry in std::fs::read_dir(&self.format.mailboxes).into_iter().flatten().flatten() {
-            if let Some(name) = entry.file_name().to_str().filter(|name| like_me(name)) {
-                out.push(format!("there is also a mailbox {name:?}, which differs only in case"));
-            }
-        }
+        let all = below::open_dir(&self.format.mailboxes, &[]).and_then(|dir| files::names(&dir));
+        let names = all.unwrap_or_default().into_iter().flat_map(|(name, _)| name);
+        out.extend(
+            names.filter(|name| like_me(name)).map(|name| {
+                format!("there is also a mailbox {name:?}, which differs only in case")
+            }),
+        );
         out.sort_unstable();
         out
     }

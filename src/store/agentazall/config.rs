@@ -66,12 +66,11 @@ pub(super) struct Filters(Vec<Filter>);
 impl Filters {
     fn of(config: &Value) -> Self {
         let values = ["address_filter", "filter"].into_iter().filter_map(|key| config.get(key));
-        Self(values.map(|value| Filter::from_config(Some(value))).collect())
+        Self(values.map(Filter::from_config).collect())
     }
 
     /// Why mail from this address is not wanted.
     pub fn refuses(&self, from: &str) -> Option<String> {
-        let from = (!from.is_empty()).then_some(from);
         self.0.iter().find_map(|filter| filter.refuses(from))
     }
 }

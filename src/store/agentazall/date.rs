@@ -62,15 +62,12 @@ pub fn midnight(day: &str, zone: &TimeZone) -> Option<Timestamp> {
 
 /// The local day, as the reference names today's folder: `2026-03-11`.
 pub fn local_day(now: Timestamp, zone: &TimeZone) -> String {
-    let now = local(now, zone);
-    format!("{:04}-{:02}-{:02}", now.year(), now.month(), now.day())
+    local(now, zone).strftime("%Y-%m-%d").to_string()
 }
 
 /// The local time, as the reference writes `Date`: `2026-03-11 14:23:55`.
 pub fn local_stamp(now: Timestamp, zone: &TimeZone) -> String {
-    let day = local_day(now, zone);
-    let now = local(now, zone);
-    format!("{day} {:02}:{:02}:{:02}", now.hour(), now.minute(), now.second())
+    local(now, zone).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
 /// Whether a folder of this name is a day folder: 4, 2 and 2 digits. It need not be in the calendar.
@@ -82,7 +79,8 @@ pub fn is_day(name: &str) -> bool {
         })
 }
 
-fn local(now: Timestamp, zone: &TimeZone) -> jiff::Zoned {
+/// The local time.
+pub(super) fn local(now: Timestamp, zone: &TimeZone) -> jiff::Zoned {
     jiff::Timestamp::from_millisecond(now.calendar().millis())
         .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
         .to_zoned(zone.clone())

@@ -9,12 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::CWD;
+
 use super::block::Reading;
 use super::letter::MAX_FILE;
 use super::place::{Folder, Place};
 use super::{AgentAzall, block, config, key, letter, names, parts, place, put, text};
 use crate::model::{Claim, Seed, one_line};
 use crate::store::engine::files::Row;
+use crate::store::place::move_new;
 use crate::store::{Store as _, StoreError, fs};
 
 /// Who has got which file of `outbox/`, by its path.
@@ -233,7 +236,7 @@ impl AgentAzall {
             return Ok(false);
         }
         let parts = place::parts_dir(&source);
-        match put::move_new(&parts, &sent.join(place.stem)) {
+        match move_new(CWD, &parts, &sent.join(place.stem)) {
             Err(e)
                 if !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) =>
             {
@@ -241,7 +244,7 @@ impl AgentAzall {
             }
             _ => {}
         }
-        match put::move_new(&source, &target) {
+        match move_new(CWD, &source, &target) {
             // Another program moved it.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -289,27 +292,19 @@ impl AgentAzall {
     }
 
     fn way_to(&self, to: &str, place: &Place<'_>, bytes: &[u8]) -> Way {
-        if to == self.format.me {
-            return self.at_mailbox(to, place, bytes);
-        }
-        if !self.has_mailbox(to) {
+        if to != self.format.me && !self.has_mailbox(to) {
             let why = "no mailbox of this name here; a transport must carry it";
             return Way::Waits(why.to_owned());
         }
-        match self.at_mailbox(to, place, bytes) {
+        let day = self.format.mailboxes.join(to).join(place.day);
+        let inbox = day.join("inbox");
+        // Where a folder is something else, trying will say so.
+        let is_odd = put::require_dir(&day).and_then(|()| put::require_dir(&inbox)).is_err();
+        let target = inbox.join(format!("{}.txt", place.stem));
+        match if is_odd { Way::Open } else { at_target(&target, bytes) } {
             Way::Open => self.refused_by(to).map_or(Way::Open, Way::Waits),
             other => other,
         }
-    }
-
-    /// How things stand in a mailbox; where a folder of it is something else, trying will say so.
-    fn at_mailbox(&self, to: &str, place: &Place<'_>, bytes: &[u8]) -> Way {
-        let day = self.format.mailboxes.join(to).join(place.day);
-        let inbox = day.join("inbox");
-        if put::require_dir(&day).is_err() || put::require_dir(&inbox).is_err() {
-            return Way::Open;
-        }
-        at_target(&inbox.join(format!("{}.txt", place.stem)), bytes)
     }
 
     /// Whether there is a mailbox of this name: a folder, not a symbolic link.
@@ -336,36 +331,30 @@ impl AgentAzall {
     /// One line per waiting message and recipient, for people.
     pub(super) fn waiting_lines(&self) -> Vec<String> {
         let mut out = Vec::new();
+        let mut say = |line: String| out.push(one_line(&line).into_owned());
         let failed = self.format.failed.lock().clone();
-        for waiting in self.outbox_paths().iter().filter_map(|path| self.survey(path)) {
-            let has: Vec<&str> = waiting
-                .to
-                .iter()
-                .filter(|(_, way)| *way == Way::Done)
-                .map(|(to, _)| to.as_str())
-                .collect();
-            let has = match has.as_slice() {
-                [] => String::new(),
-                list => format!("; delivered to {}", list.join(", ")),
+        for Waiting { path, id, to: all, .. } in
+            self.outbox_paths().iter().filter_map(|path| self.survey(path))
+        {
+            let (has, waits): (Vec<_>, Vec<_>) = all.iter().partition(|(_, way)| *way == Way::Done);
+            let names: Vec<&str> = has.iter().map(|(to, _)| to.as_str()).collect();
+            let has = match names.join(", ") {
+                names if names.is_empty() => names,
+                names => format!("; delivered to {names}"),
             };
-            let failure = |to: &str| failed.get(&(waiting.path.clone(), to.to_owned()));
-            for (to, way) in &waiting.to {
+            let failure = |to: &str| failed.get(&(path.clone(), to.to_owned()));
+            for (to, way) in &waits {
                 let why = match way {
-                    Way::Done => continue,
-                    Way::Open => failure(to).map_or("it is being delivered", String::as_str),
                     Way::Waits(why) => why,
+                    _ => failure(to).map_or("it is being delivered", String::as_str),
                 };
-                let line = format!("waiting in outbox: {} to {to} ({why}{has})", waiting.id);
-                out.push(one_line(&line).into_owned());
+                say(format!("waiting in outbox: {id} to {to} ({why}{has})"));
             }
-            if waiting.to.iter().all(|(_, way)| *way == Way::Done) && !waiting.to.is_empty() {
+            if all.is_empty() {
+                say(format!("waiting in outbox: {path} names no recipient"));
+            } else if waits.is_empty() {
                 let why = failure("").map_or("sent has another file of its name", String::as_str);
-                let line = format!("{} is delivered and stays in outbox: {why}", waiting.path);
-                out.push(one_line(&line).into_owned());
-            }
-            if waiting.to.is_empty() {
-                let line = format!("waiting in outbox: {} names no recipient", waiting.path);
-                out.push(one_line(&line).into_owned());
+                say(format!("{path} is delivered and stays in outbox: {why}"));
             }
         }
         out
@@ -382,14 +371,8 @@ impl AgentAzall {
     /// As the system gave it; the folders are tried again next time.
     pub(super) fn sync_dirs(&self) -> Result<(), StoreError> {
         let mut unsynced = self.format.unsynced.lock();
-        while let Some(folder) = unsynced.first() {
-            match fs::sync_dir(folder) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    return Err(StoreError::io(folder, e));
-                }
-                _ => unsynced.pop_first(),
-            };
-        }
+        fs::sync_dirs(&*unsynced)?;
+        unsynced.clear();
         Ok(())
     }
 }
@@ -405,5 +388,5 @@ fn at_target(target: &Path, bytes: &[u8]) -> Way {
 /// Whether a file holds these bytes, read or not.
 pub(super) fn same_but_status(path: &Path, bytes: &[u8]) -> bool {
     let there = fs::read_small(path, MAX_FILE as u64);
-    there.is_ok_and(|there| letter::unmarked(&there) == letter::unmarked(bytes))
+    there.is_ok_and(|there| text::unmarked(&there) == text::unmarked(bytes))
 }

@@ -30,10 +30,10 @@ enum Mode {
 impl Filter {
     /// Reads `{"mode": "off" | "blacklist" | "whitelist", "blacklist": […], "whitelist": […]}`.
     ///
-    /// No value is no filter. A mode that is missing or unknown is `blacklist`, as in the reference.
+    /// What is no object is no filter. A mode that is missing or unknown is `blacklist`, as in the reference.
     /// Entries that are not text are ignored.
-    pub fn from_config(value: Option<&Value>) -> Self {
-        let Some(Value::Object(filter)) = value else { return Self::default() };
+    pub fn from_config(value: &Value) -> Self {
+        let Value::Object(filter) = value else { return Self::default() };
         let mode = filter.get("mode").and_then(Value::as_str).unwrap_or_default();
         let mode = match mode.trim().to_ascii_lowercase().as_str() {
             "off" => Mode::Off,
@@ -49,11 +49,11 @@ impl Filter {
 
     /// Why a message with this `From` is not accepted, in a sentence for a person; `None` if it is.
     /// Without a sender nothing can be on a whitelist.
-    pub fn refuses(&self, from: Option<&str>) -> Option<String> {
+    pub fn refuses(&self, from: &str) -> Option<String> {
         if self.mode == Mode::Off {
             return None;
         }
-        let address = bare_address(from.unwrap_or_default());
+        let address = bare_address(from);
         let folded = fold(&address);
         if let Some(pattern) = self.blacklist.iter().find(|p| p.matches(&folded)) {
             return Some(format!(
@@ -202,7 +202,7 @@ mod tests {
     use serde_json::json;
 
     fn accepts(config: Value, from: &str) -> bool {
-        Filter::from_config(Some(&config)).refuses(Some(from)).is_none()
+        Filter::from_config(&config).refuses(from).is_none()
     }
 
     fn fits(pattern: &str, address: &str) -> bool {
@@ -260,7 +260,7 @@ mod tests {
         assert!(!accepts(json!({"mode": "whitelist"}), "bob@x"));
         assert!(accepts(json!({"mode": "off", "blacklist": ["*"]}), "bob@x"));
         assert!(accepts(json!("whitelist"), "bob@x") && accepts(json!({}), "bob@x"));
-        assert_eq!(Filter::from_config(None), Filter::default());
+        assert_eq!(Filter::from_config(&Value::Null), Filter::default());
     }
 
     #[test]
@@ -268,11 +268,9 @@ mod tests {
         let black = json!({"mode": "blacklist", "blacklist": ["bob@x"]});
         assert!(!accepts(black.clone(), "\"Bob\" <BOB@x>") && !accepts(black.clone(), "bob@x"));
         assert!(accepts(black, "\"bob@x\" <carol@x>"));
-        let white =
-            Filter::from_config(Some(&json!({"mode": "whitelist", "whitelist": ["bob@x"]})));
-        assert!(white.refuses(None).unwrap().contains("without From"));
-        assert!(white.refuses(Some("")).is_some());
-        assert!(white.refuses(Some("a\nb")).unwrap().contains("a\u{240a}b"));
+        let white = Filter::from_config(&json!({"mode": "whitelist", "whitelist": ["bob@x"]}));
+        assert!(white.refuses("").unwrap().contains("without From"));
+        assert!(white.refuses("a\nb").unwrap().contains("a\u{240a}b"));
     }
 
     #[test]

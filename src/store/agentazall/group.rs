@@ -134,13 +134,9 @@ fn join_copies(items: &[Item<'_>], sets: &mut Sets) {
     }
 }
 
+/// A form as a bit of a set; that of no form at all is in none.
 const fn bit(form: Form) -> u8 {
-    match form {
-        Form::Local => 1,
-        Form::Relay => 2,
-        Form::Mail => 4,
-        Form::None => 0,
-    }
+    if matches!(form, Form::None) { 0 } else { 1 << form as u8 }
 }
 
 /// What the files of one message make, once it is settled whose id it has.

@@ -11,7 +11,7 @@ use jiff::tz::TimeZone;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::put;
+use super::{date, put};
 use crate::model::{Seed, Timestamp, hex};
 use crate::store::{StoreError, fs};
 
@@ -83,8 +83,7 @@ pub(super) fn write_first(
     zone: &TimeZone,
 ) -> io::Result<()> {
     let public = seed.public_key();
-    let moment = jiff::Timestamp::from_millisecond(now.millis()).unwrap_or_default();
-    let created = moment.to_zoned(zone.clone()).strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string();
+    let created = date::local(now, zone).strftime("%Y-%m-%dT%H:%M:%S.%6f");
     // By hand, because the members have an order there.
     let text = Zeroizing::new(format!(
         "{{\n  \"private_key_hex\": \"{}\",\n  \"public_key_hex\": \"{}\",\n  \

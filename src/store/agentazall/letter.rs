@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::block::{self, Reading};
 use super::date::{self, DateForm};
 use super::place::Place;
-use super::text::{self, Letter};
+use super::text::{self, Letter, unmarked};
 use super::{names, thread};
 use crate::model::{Claim, ClaimScope, PublicKey, Timestamp, verify};
 use crate::store::Found;
@@ -186,7 +186,8 @@ pub(super) fn take_apart(
     let from = reading.from.as_deref().map(names::bare_address).unwrap_or_default();
     let id = reading.id.clone().filter(|id| !id.is_empty());
     let id = id.unwrap_or_else(|| place.stem.replace('\0', "\u{fffd}"));
-    let body = plain(&reading.body);
+    // Transports change line ends and the end of the text.
+    let body = text::universal_newlines(reading.body.trim_end());
     let key = verified(&reading);
     let copy = match (&key, &reading.signature, form) {
         (Some(_), Some(signature), Form::Local | Form::Relay | Form::Mail)
@@ -231,16 +232,6 @@ pub(super) fn key_print(key: &[u8; 32]) -> Print {
     print(b'k', &[key])
 }
 
-/// The text for comparing: transports change line ends and the end of the text.
-fn plain(body: &str) -> Cow<'_, str> {
-    let body = body.trim_end();
-    if body.contains('\r') {
-        Cow::Owned(body.replace("\r\n", "\n").replace('\r', "\n"))
-    } else {
-        Cow::Borrowed(body)
-    }
-}
-
 /// A hash of these fields, apart from those of another domain.
 pub(super) fn print(domain: u8, fields: &[&[u8]]) -> Print {
     let mut hash = Sha256::new();
@@ -250,9 +241,7 @@ pub(super) fn print(domain: u8, fields: &[&[u8]]) -> Print {
         hash.update(field);
     }
     let digest: [u8; 32] = hash.finalize().into();
-    let mut print = Print::default();
-    print.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
-    print
+    digest.first_chunk().copied().unwrap_or_default()
 }
 
 /// The key by which the signature verifies, whoever's it is.
@@ -267,10 +256,6 @@ fn verified(reading: &Reading) -> Option<PublicKey> {
     }
 }
 
-fn has_separator(bytes: &[u8]) -> bool {
-    lines(bytes).any(|line| strip(line) == b"---")
-}
-
 /// Whether a file is `before` (hash and size, as [`Kept::file`] has it) with something added, marked or not.
 pub(super) fn has_grown(bytes: &[u8], before: &[u8; 32], size: u64) -> bool {
     let size = usize::try_from(size).unwrap_or(usize::MAX);
@@ -282,63 +267,9 @@ pub(super) fn has_grown(bytes: &[u8], before: &[u8; 32], size: u64) -> bool {
 
 /// Empty, without the line that ends the header, or with a signed block that does not end.
 fn is_unfinished(bytes: &[u8], letter: &Letter) -> bool {
-    !has_separator(bytes)
+    !text::marks(bytes).ends
         || (letter.body.starts_with("---BEGIN AGENTAZALL SIGNED MESSAGE---")
             && !letter.body.contains("---END AGENTAZALL SIGNATURE---"))
-}
-
-/// The bytes of a message file as they were before it was marked read: the value of the last Status
-/// line of the header is `new`. Thus a mark changes neither hash nor identity of a message.
-pub(super) fn unmarked(bytes: &[u8]) -> Cow<'_, [u8]> {
-    let mut at = 0;
-    let mut status = None;
-    for line in lines(bytes) {
-        if strip(line) == b"---" {
-            break;
-        }
-        if let Some(colon) = memchr::memchr(b':', line) {
-            let (key, value) = line.split_at(colon);
-            let value = value.get(1..).unwrap_or_default();
-            if strip(key) == b"Status" {
-                let start = at + colon + 1 + value.iter().take_while(|b| is_space(**b)).count();
-                status = Some((start, strip(value).len()));
-            }
-        }
-        at += line.len() + 1;
-    }
-    let value = status.and_then(|(start, len)| Some((start, bytes.get(start..start + len)?)));
-    match value {
-        Some((start, value))
-            if value.eq_ignore_ascii_case(b"read") || value.eq_ignore_ascii_case(b"new") =>
-        {
-            let before = bytes.get(..start).unwrap_or_default();
-            let after = bytes.get(start + value.len()..).unwrap_or_default();
-            Cow::Owned([before, b"new", after].concat())
-        }
-        _ => Cow::Borrowed(bytes),
-    }
-}
-
-fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    bytes.split(|b| *b == b'\n' || *b == b'\r')
-}
-
-fn is_space(b: u8) -> bool {
-    matches!(b, b' ' | b'\t' | 0x0b | 0x0c | 0x1c..=0x1f)
-}
-
-fn strip(mut line: &[u8]) -> &[u8] {
-    while let [first, rest @ ..] = line
-        && is_space(*first)
-    {
-        line = rest;
-    }
-    while let [rest @ .., last] = line
-        && is_space(*last)
-    {
-        line = rest;
-    }
-    line
 }
 
 /// The recipients as bare addresses, each once, To before Cc.

@@ -32,6 +32,7 @@ use crate::store::digest::Digests;
 use crate::store::engine::files::{
     Dirs, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
 };
+use crate::store::fs::Stamp;
 use crate::store::place::TEMP_END;
 use crate::store::{Advice, Facets, Found, Location, Record, StoreError, Violation};
 
@@ -41,6 +42,7 @@ const KEPT_BYTES: usize = 64 << 20;
 const BATCH: usize = 256;
 
 /// A mailbox and what is known of it beyond single files.
+#[derive(Debug)]
 pub(super) struct Mail {
     pub me: String,
     pub zone: TimeZone,
@@ -86,12 +88,6 @@ pub(super) struct Context {
     my_key: OnceLock<Print>,
 }
 
-impl std::fmt::Debug for Mail {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mail").field("me", &self.me).finish_non_exhaustive()
-    }
-}
-
 impl Mail {
     pub fn new(
         me: String,
@@ -121,10 +117,10 @@ impl Mail {
     }
 
     /// Takes the bytes of a file apart.
-    pub fn take_apart(&self, file: &File<Kept>, opened: &Opened<'_, Kept>) -> Option<Parsed> {
+    pub fn take_apart(&self, file: &File<Kept>, stamp: &Stamp, bytes: &[u8]) -> Option<Parsed> {
         let path = file.path();
         let place = Place::parse(&path)?;
-        Some(letter::take_apart(opened.bytes, &opened.stamp, &place, (&self.me, &self.zone)))
+        Some(letter::take_apart(bytes, stamp, &place, (&self.me, &self.zone)))
     }
 
     /// Why the address filter keeps a message out. My own mail to myself needs no permission.
@@ -146,8 +142,8 @@ impl Mail {
     fn read_again(&self, files: &Files<Self>, n: u32) -> Option<Found<'static>> {
         let file = files.file(n).ok()?;
         let (stamp, bytes) = files.bytes(&file, MAX_FILE).ok()?;
-        let opened = Opened { file: &file, stamp, beside: 0, bytes: &bytes };
-        let parsed = self.take_apart(&file, &opened).filter(|p| p.kept.text == file.facts.text);
+        let parsed =
+            self.take_apart(&file, &stamp, &bytes).filter(|p| p.kept.text == file.facts.text);
         if parsed.is_none() {
             // Not the stamp of a file that was reported: the next scan reads it.
             files.table.write().change(n, |row, _| row.stamp = 0);
@@ -255,7 +251,7 @@ impl Format for Mail {
             let why = format!("is larger than {limit} MiB, so it is not a message");
             return Ok(Reading::refused(format!("it cannot be read: {why}")));
         }
-        let Some(mut parsed) = self.take_apart(opened.file, opened) else {
+        let Some(mut parsed) = self.take_apart(opened.file, &opened.stamp, opened.bytes) else {
             return Ok(Reading::refused("it lies where no message does".into()));
         };
         parsed.kept.set(Kept::PARTS, opened.beside & parts::SHOWN != 0);

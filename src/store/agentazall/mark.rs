@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 
 use super::letter::{Kept, MAX_FILE};
-use super::{AgentAzall, block, text};
+use super::{AgentAzall, text};
 use crate::model::{Timestamp, one_line};
-use crate::store::engine::files::{self, File, Opened};
+use crate::store::engine::files::{self, File};
 use crate::store::fs::Stamp;
 use crate::store::place::Slot;
 use crate::store::{Store as _, StoreError, below};
@@ -39,17 +39,6 @@ pub(super) struct Replaced {
     /// What was put in its place.
     ours: Stamp,
     since: Instant,
-}
-
-/// What [`Replaced::catch_up`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Late {
-    /// Nobody wrote to it.
-    Nothing,
-    /// It grew, and what was added is in place.
-    Grown,
-    /// Its writer writes something else into it, which is in place as far as it goes.
-    Other,
 }
 
 impl AgentAzall {
@@ -100,8 +89,7 @@ impl AgentAzall {
         let dir = below::open_dir(self.base(), &files::parts(&file.folder)).map_err(io)?;
         let old = below::open_file(&dir, &file.name).map_err(io)?;
         let (seen, bytes) = below::read_whole(&old, MAX_FILE).map_err(io)?;
-        let opened = Opened { file, stamp: seen, beside: 0, bytes: &bytes };
-        let parsed = self.format.take_apart(file, &opened).ok_or(StoreError::Moved)?;
+        let parsed = self.format.take_apart(file, &seen, &bytes).ok_or(StoreError::Moved)?;
         if parsed.kept.text != file.facts.text {
             self.note(&path);
             return Err(StoreError::Moved);
@@ -109,7 +97,7 @@ impl AgentAzall {
         if parsed.kept.has(Kept::READ) {
             return Ok(true);
         }
-        if block::read(&parsed.letter).legacy {
+        if parsed.reading.legacy {
             return Ok(false);
         }
         let Some(marked) = text::set_read(&bytes) else { return Ok(false) };
@@ -128,17 +116,14 @@ impl AgentAzall {
             replaced.remove(0);
         }
         replaced.push(one);
-        match late {
-            Late::Nothing => Ok(true),
-            Late::Grown | Late::Other => Err(busy(&shown)),
-        }
+        if late { Err(busy(&shown)) } else { Ok(true) }
     }
 
     /// Puts in place what was written to replaced files since they were replaced.
     pub(super) fn catch_up(&self) {
         self.format.replaced.lock().retain_mut(|one| {
             let old = one.since.elapsed() >= KEPT;
-            if one.catch_up() == Late::Nothing {
+            if !one.catch_up() {
                 return !old;
             }
             self.note(&one.path);
@@ -149,23 +134,21 @@ impl AgentAzall {
 
 impl Replaced {
     /// Looks whether the old file changed since it was read, and puts what it holds now in the place of
-    /// the marked copy.
-    fn catch_up(&mut self) -> Late {
-        let Ok(now) = Stamp::of(&self.old) else { return Late::Nothing };
+    /// the marked copy. Whether it did.
+    fn catch_up(&mut self) -> bool {
+        let Ok(now) = Stamp::of(&self.old) else { return false };
         if (now.size, now.mtime) == (self.seen.size, self.seen.mtime) {
-            return Late::Nothing;
+            return false;
         }
-        match self.put_again(now) {
-            Ok(late) => late,
-            Err(error) => {
-                let path = one_line(&self.path.to_string_lossy()).into_owned();
-                tracing::warn!(path, %error, "what was added to a message could not be put in place");
-                Late::Nothing
-            }
+        let put = self.put_again(now);
+        if let Err(error) = &put {
+            let path = one_line(&self.path.to_string_lossy()).into_owned();
+            tracing::warn!(path, %error, "what was added to a message could not be put in place");
         }
+        put.is_ok()
     }
 
-    fn put_again(&mut self, now: Stamp) -> io::Result<Late> {
+    fn put_again(&mut self, now: Stamp) -> io::Result<()> {
         let mut bytes = Vec::new();
         self.old.rewind()?;
         (&mut self.old).take(MAX_FILE as u64).read_to_end(&mut bytes)?;
@@ -185,7 +168,7 @@ impl Replaced {
         self.seen = Stamp { size: bytes.len() as u64, ..now };
         self.read = Sha256::digest(&bytes).into();
         self.since = Instant::now();
-        Ok(if grown { Late::Grown } else { Late::Other })
+        Ok(())
     }
 }
 

@@ -44,7 +44,7 @@ use jiff::tz::TimeZone;
 
 use std::sync::Arc;
 
-use super::engine::files::{File, Files, Opened};
+use super::engine::files::{File, Files};
 use super::{
     About, Deliveries, Fit, Keys, Location, Marks, Notebook, Outgoing, Part, Parts, Prepared,
     Preparing, Record, Spec, Store, StoreError, Threads, fs,
@@ -153,8 +153,7 @@ impl AgentAzall {
     /// Reads a file again, which must hold what it held.
     fn parse(&self, file: &File<Kept>) -> Result<Parsed, StoreError> {
         let (stamp, bytes) = self.bytes(file, MAX_FILE)?;
-        let opened = Opened { file, stamp, beside: 0, bytes: &bytes };
-        let parsed = self.format.take_apart(file, &opened).ok_or(StoreError::Moved)?;
+        let parsed = self.format.take_apart(file, &stamp, &bytes).ok_or(StoreError::Moved)?;
         let is_known = file.row.is_message() || file.row.is_refused();
         if is_known && parsed.kept.text == file.facts.text {
             return Ok(parsed);

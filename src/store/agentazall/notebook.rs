@@ -1,40 +1,44 @@
 //! `notes/`, `remember/`, `who_am_i/` and `what_am_i_doing/` of all days as one folder each: of
 //! every name the newest text that is not empty (docs/formats/agentazall.md, section 9).
 
+use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
 
 use super::letter::MAX_FILE;
 use super::{AgentAzall, date, names, place, put};
 use crate::model::{Timestamp, one_line};
-use crate::store::fs::{self, Stamp};
+use crate::store::engine::files;
 use crate::store::place::write_atomic;
-use crate::store::{Note, Notebook, StoreError};
+use crate::store::{Note, Notebook, StoreError, below, fs};
 
 const FOLDERS: &[&str] = &["notes", "remember", "who_am_i", "what_am_i_doing"];
 
 impl AgentAzall {
     /// The folders of this name, newest day first.
     pub(super) fn note_folders(&self, folder: &str) -> Vec<PathBuf> {
-        if !FOLDERS.contains(&folder) || !place::is_real_dir(self.base()) {
-            return Vec::new();
-        }
-        let days = place::days(self.base(), &mut |_| {}).unwrap_or_default();
-        let folders = days.into_iter().rev().map(|day| self.base().join(day).join(folder));
-        folders.filter(|path| place::is_real_dir(path)).collect()
+        self.open_folders(folder).map(|(path, _)| path).collect()
     }
 
-    /// The file with the current text of a name.
-    fn current(&self, folder: &str, name: &str) -> Option<PathBuf> {
-        if !is_shown(name) {
-            return None;
-        }
+    fn open_folders(&self, folder: &str) -> impl Iterator<Item = (PathBuf, OwnedFd)> {
+        let is_there = FOLDERS.contains(&folder) && place::is_real_dir(self.base());
+        let days = is_there.then(|| place::days(self.base()).unwrap_or_default());
+        days.into_iter().flatten().rev().filter_map(move |day| {
+            let dir = below::open_dir(self.base(), &[&day, folder]).ok()?;
+            Some((self.base().join(day).join(folder), dir))
+        })
+    }
+
+    /// The folder with the current text of a name.
+    fn current(&self, folder: &str, name: &str) -> Option<OwnedFd> {
         let mut empty = None;
-        for dir in self.note_folders(folder) {
-            let path = dir.join(name);
-            match std::fs::symlink_metadata(&path) {
-                Ok(meta) if meta.is_file() && meta.len() > 0 => return Some(path),
-                Ok(meta) if meta.is_file() => empty = empty.or(Some(path)),
+        for (_, dir) in self.open_folders(folder).filter(|_| is_shown(name)) {
+            match below::look(&dir, name) {
+                Ok((FileType::RegularFile, stamp)) if stamp.size > 0 => return Some(dir),
+                Ok((FileType::RegularFile, _)) => empty = empty.or(Some(dir)),
                 _ => {}
             }
         }
@@ -45,7 +49,7 @@ impl AgentAzall {
 /// Whether a file in one of the folders is a text: not one of the reference's markers.
 fn is_shown(name: &str) -> bool {
     let text = name.strip_suffix(".txt").is_some_and(|stem| !stem.is_empty());
-    text && !name.starts_with('.') && names::attachment_name(name).is_some_and(|n| n == name)
+    text && !name.starts_with('.') && names::is_attachment_name(name)
 }
 
 impl Notebook for AgentAzall {
@@ -54,18 +58,18 @@ impl Notebook for AgentAzall {
     }
 
     fn list(&self, folder: &str) -> Vec<Note> {
-        let mut notes: std::collections::BTreeMap<String, Note> = std::collections::BTreeMap::new();
-        for dir in self.note_folders(folder) {
-            let Ok(entries) = std::fs::read_dir(&dir) else { continue };
-            for entry in entries.flatten() {
-                let Ok(name) = entry.file_name().into_string() else { continue };
+        let mut notes: BTreeMap<String, Note> = BTreeMap::new();
+        for (_, dir) in self.open_folders(folder) {
+            for name in
+                files::names(&dir).unwrap_or_default().into_iter().flat_map(|(name, _)| name)
+            {
                 if !is_shown(&name) || notes.get(&name).is_some_and(|n| n.size > 0) {
                     continue;
                 }
-                let Ok(meta) = entry.metadata() else { continue };
-                if meta.is_file() && (meta.len() > 0 || !notes.contains_key(&name)) {
-                    let modified = Stamp::from(&meta).modified();
-                    notes.insert(name.clone(), Note { name, size: meta.len(), modified });
+                let Ok((FileType::RegularFile, stamp)) = below::look(&dir, &name) else { continue };
+                if stamp.size > 0 || !notes.contains_key(&name) {
+                    let (size, modified) = (stamp.size, stamp.modified());
+                    notes.insert(name.clone(), Note { name, size, modified });
                 }
             }
         }
@@ -73,8 +77,8 @@ impl Notebook for AgentAzall {
     }
 
     fn read(&self, folder: &str, name: &str) -> io::Result<Vec<u8>> {
-        let path = self.current(folder, name).ok_or(io::ErrorKind::NotFound)?;
-        fs::read_small(&path, MAX_FILE as u64)
+        let dir = self.current(folder, name).ok_or(io::ErrorKind::NotFound)?;
+        fs::read_at_once(below::open_file(&dir, name)?, MAX_FILE as u64)
     }
 
     fn check_name(&self, folder: &str, name: &str) -> Result<(), StoreError> {

@@ -28,7 +28,7 @@ pub(super) const SHOWN: u64 = 1;
 
 /// Whether a name can be that of an attachment.
 pub(super) fn is_part(name: &str) -> bool {
-    names::attachment_name(name).is_some_and(|n| n == name) && !name.ends_with(TEMP_END)
+    names::is_attachment_name(name) && !name.ends_with(TEMP_END)
 }
 
 /// The folder with a message's attachments; `None` if there is none.

@@ -2,7 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
+
 use super::date;
+use crate::store::below;
+use crate::store::engine::files;
 
 /// The folders of a day that hold messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,28 +75,13 @@ pub(super) fn is_real_dir(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|m| m.is_dir())
 }
 
-/// The names of the day folders in a mailbox, oldest first. Names that are symbolic links or files are
-/// left out and given to `odd`.
-pub(super) fn days(base: &Path, odd: &mut dyn FnMut(String)) -> std::io::Result<Vec<String>> {
-    let mut days = Vec::new();
-    for entry in std::fs::read_dir(base)? {
-        let entry = entry?;
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        if !date::is_day(&name) {
-            continue;
-        }
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() => days.push(name),
-            Ok(kind) => odd(format!(
-                "{name} is skipped: it is {}, not a folder",
-                crate::store::fs::describe(kind)
-            )),
-            // Whether it can be read is found when it is listed.
-            Err(_) => days.push(name),
-        }
-    }
-    days.sort_unstable();
-    Ok(days)
+/// The names of the day folders in a mailbox, oldest first; what is a link or a file is none.
+pub(super) fn days(base: &Path) -> std::io::Result<Vec<String>> {
+    let names = files::names(&below::open_dir(base, &[])?)?.into_iter();
+    let day = |(name, kind): (Result<String, String>, FileType)| {
+        name.ok().filter(|name| kind == FileType::Directory && date::is_day(name))
+    };
+    Ok(names.filter_map(day).collect())
 }
 
 #[cfg(test)]
@@ -122,15 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn linked_days_are_named_and_left_out() {
+    fn linked_days_are_left_out() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("2026-03-12")).unwrap();
         std::fs::create_dir(dir.path().join("2026-03-11")).unwrap();
         std::fs::create_dir(dir.path().join("skills")).unwrap();
         std::os::unix::fs::symlink("2026-03-11", dir.path().join("2026-03-13")).unwrap();
-        let mut odd = Vec::new();
-        let found = days(dir.path(), &mut |line| odd.push(line)).unwrap();
-        assert_eq!(found, ["2026-03-11", "2026-03-12"]);
-        assert_eq!(odd, ["2026-03-13 is skipped: it is a symbolic link, not a folder"]);
+        std::fs::write(dir.path().join("2026-03-14"), "").unwrap();
+        assert_eq!(days(dir.path()).unwrap(), ["2026-03-11", "2026-03-12"]);
     }
 }

@@ -28,21 +28,13 @@ pub(super) fn put_copy(target: &Path, source: &Path) -> io::Result<()> {
         .fill(0o666, |file| io::copy(&mut fs::open_regular(source)?, file).map(drop))
 }
 
-/// Renames a file or folder to a name that nothing may have.
-///
-/// # Errors
-/// As [`place::move_new`].
-pub(super) fn move_new(from: &Path, to: &Path) -> io::Result<()> {
-    place::move_new(CWD, from, to)
-}
-
 /// Makes a new folder of copies of these files, on disk when it returns.
 ///
 /// # Errors
 /// As [`put_bytes`].
 pub(super) fn put_folder(target: &Path, files: &[(String, PathBuf)]) -> io::Result<()> {
     let temp = place::beside(target);
-    let made = fill_folder(&temp, files).and_then(|()| move_new(&temp, target));
+    let made = fill_folder(&temp, files).and_then(|()| place::move_new(CWD, &temp, target));
     if made.is_err() {
         let _ = std::fs::remove_dir_all(&temp);
     }

@@ -94,8 +94,7 @@ impl AgentAzall {
         if !place::is_real_dir(self.base()) {
             return Ok(Vec::new());
         }
-        let days =
-            place::days(self.base(), &mut |_| {}).map_err(|e| StoreError::io(self.base(), e))?;
+        let days = place::days(self.base()).map_err(|e| StoreError::io(self.base(), e))?;
         let mut out = Vec::new();
         for day in days.iter().rev() {
             for folder in [Folder::Sent, Folder::Outbox] {
@@ -214,7 +213,7 @@ pub(super) fn carries(files: &[(String, u64)]) -> Result<(), StoreError> {
     let mut seen: Vec<&str> = Vec::new();
     for (name, _) in files {
         let shown = one_line(name);
-        if names::attachment_name(name).is_none_or(|n| n != *name) || name.trim() != name {
+        if !names::is_attachment_name(name) || name.trim() != name {
             let why = format!("Attach: {shown:?} cannot be the name of an attachment; rename it");
             return Err(StoreError::Invalid(why));
         }

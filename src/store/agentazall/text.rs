@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::store::text::pytext::{strip, strip_start};
 
@@ -34,55 +35,34 @@ pub struct Letter {
 pub fn parse(bytes: &[u8]) -> Letter {
     let text = String::from_utf8_lossy(bytes);
     let text = universal_newlines(text.strip_prefix(BOM).unwrap_or(&text));
-    let mut headers = Headers::default();
-    let mut rest = text.as_ref();
-    loop {
+    let mut headers: Vec<(String, String)> = Vec::new();
+    // Keeps a file of a million distinct keys linear.
+    let mut index: HashMap<&str, usize> = HashMap::new();
+    let mut rest = Some(text.as_ref());
+    while let Some(here) = rest {
         let (line, tail) =
-            rest.split_once('\n').map_or((rest, None), |(line, tail)| (line, Some(tail)));
+            here.split_once('\n').map_or((here, None), |(line, tail)| (line, Some(tail)));
         if strip(line) == SEPARATOR {
-            return headers.letter(tail.unwrap_or_default());
+            return Letter { headers, body: tail.unwrap_or_default().to_owned() };
         }
-        headers.line(line);
-        let Some(tail) = tail else { break };
+        if let Some((key, value)) = line.split_once(':') {
+            let (key, value) = (strip(key), strip(value).to_owned());
+            let at = *index.entry(key).or_insert(headers.len());
+            match headers.get_mut(at) {
+                Some((_, old)) => *old = value,
+                None => headers.push((key.to_owned(), value)),
+            }
+        }
         rest = tail;
     }
-    let body = if headers.list.is_empty() { text.as_ref() } else { "" };
-    headers.letter(body)
-}
-
-/// Headers while they are collected. The index keeps a file of a million distinct keys linear.
-#[derive(Default)]
-struct Headers {
-    list: Vec<(String, String)>,
-    index: HashMap<String, usize>,
-}
-
-impl Headers {
-    fn line(&mut self, line: &str) {
-        let Some((key, value)) = line.split_once(':') else { return };
-        let (key, value) = (strip(key), strip(value).to_owned());
-        if let Some((_, old)) = self.index.get(key).and_then(|at| self.list.get_mut(*at)) {
-            *old = value;
-        } else {
-            self.index.insert(key.to_owned(), self.list.len());
-            self.list.push((key.to_owned(), value));
-        }
-    }
-
-    fn letter(self, body: &str) -> Letter {
-        Letter { headers: self.list, body: body.to_owned() }
-    }
+    let body = if headers.is_empty() { text.as_ref() } else { "" };
+    Letter { headers, body: body.to_owned() }
 }
 
 impl Letter {
     /// The value of a header. Keys are case-sensitive: `to` is not `To`.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.headers.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
-    }
-
-    /// Whether it has no header at all; the reference skips such files.
-    pub fn is_empty(&self) -> bool {
-        self.headers.is_empty()
     }
 
     /// The values of a header that is a list (`To`, `Cc`, `Attachments`): separated by commas,
@@ -108,19 +88,27 @@ pub(super) fn comma_list(value: &str) -> Vec<String> {
     value.split(',').map(strip).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
-/// The same bytes, but with the value of the last header line `Status: new` (any case of `new`)
-/// made `read`. Line ends, invalid bytes and everything else stay.
-///
-/// `None` if there is nothing to change: no `Status`, another value, or a signature that covers it
-/// ([`Letter::is_legacy`]).
-pub fn set_read(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut status = None;
+/// What a header says of marks, and where.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    /// The value of the last `Status` line, if it is `new` or `read` in any case.
+    pub status: Option<Range<usize>>,
+    /// A signature covers it ([`Letter::is_legacy`]).
+    legacy: bool,
+    /// The header has its end.
+    pub ends: bool,
+}
+
+/// Looks through the header for marks.
+pub(super) fn marks(bytes: &[u8]) -> Marks {
+    let mut marks = Marks::default();
     let mut legacy = [false; LEGACY.len()];
     let mut at = if bytes.starts_with(BOM.as_bytes()) { BOM.len() } else { 0 };
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let line = rest.split(|b| matches!(b, b'\n' | b'\r')).next().unwrap_or_default();
         let text = String::from_utf8_lossy(line);
         if strip(&text) == SEPARATOR {
+            marks.ends = true;
             break;
         }
         if let Some((key, value)) = text.split_once(':') {
@@ -129,7 +117,8 @@ pub fn set_read(bytes: &[u8]) -> Option<Vec<u8>> {
                 // Offsets hold in the bytes too: a line with bytes that are not UTF-8 in the key
                 // has another key, and in the value another value.
                 let from = at + key.len() + 1 + (value.len() - strip_start(value).len());
-                status = strip(value).eq_ignore_ascii_case("new").then_some(from);
+                let says = |word: &&str| strip(value).eq_ignore_ascii_case(word);
+                marks.status = ["new", "read"].into_iter().find(says).map(|w| from..from + w.len());
             }
             for (slot, key) in legacy.iter_mut().zip(LEGACY) {
                 if name == key {
@@ -139,12 +128,32 @@ pub fn set_read(bytes: &[u8]) -> Option<Vec<u8>> {
         }
         at += line.len() + 1;
     }
-    let from = status?;
-    if legacy == [true; LEGACY.len()] {
-        return None;
-    }
-    let (before, after) = (bytes.get(..from)?, bytes.get(from + "new".len()..)?);
-    Some([before, b"read", after].concat())
+    marks.legacy = legacy == [true; LEGACY.len()];
+    marks
+}
+
+/// The same bytes, but with the value of the last header line `Status: new` (any case of `new`)
+/// made `read`. Line ends, invalid bytes and everything else stay.
+///
+/// `None` if there is nothing to change: no `Status`, another value, or a signature that covers it
+/// ([`Letter::is_legacy`]).
+pub fn set_read(bytes: &[u8]) -> Option<Vec<u8>> {
+    let marks = marks(bytes);
+    let at = marks.status.filter(|_| !marks.legacy)?;
+    let is_new = bytes.get(at.clone())?.eq_ignore_ascii_case(b"new");
+    is_new.then(|| replaced(bytes, at, b"read"))
+}
+
+/// The bytes of a message file as they were before it was marked read: the value of the last Status
+/// line of the header is `new`. Thus a mark changes neither hash nor identity of a message.
+pub(super) fn unmarked(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let status = marks(bytes).status;
+    status.map_or(Cow::Borrowed(bytes), |at| Cow::Owned(replaced(bytes, at, b"new")))
+}
+
+fn replaced(bytes: &[u8], at: Range<usize>, with: &[u8]) -> Vec<u8> {
+    let before = bytes.get(..at.start).unwrap_or_default();
+    [before, with, bytes.get(at.end..).unwrap_or_default()].concat()
 }
 
 /// CRLF and CR as LF.

@@ -114,11 +114,6 @@ pub fn is_local(provider: &str, default_provider: &str) -> bool {
         .any(|local| local.eq_ignore_ascii_case(provider))
 }
 
-/// Whether two texts are the same address: the whole of it, case aside.
-pub fn same(a: &str, b: &str) -> bool {
-    a.eq_ignore_ascii_case(b)
-}
-
 /// The folder below `inbox/` or `sent/` for a correspondent (docs/formats/amp.md, section 4): a
 /// bucket, since several addresses share one.
 pub fn folder(address: &str) -> String {
@@ -214,8 +209,6 @@ mod tests {
         for provider in ["crabmail.ai", "acme.internal", "x.local", ""] {
             assert!(!is_local(provider, "corp.example"), "{provider}");
         }
-        assert!(same("A@b.C", "a@B.c"));
-        assert!(!same("a@x.b.c", "a@b.c"));
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::address::{self, DEFAULT_TENANT};
+use super::address::{self, Address, DEFAULT_TENANT};
 use super::pem;
 use crate::model::{PublicKey, one_line};
 use crate::store::below;
+use crate::store::engine::files;
 use crate::store::fs::{Fault, Stamp, read_small};
 
 /// Largest config, registration or key file that is read, in bytes.
@@ -111,7 +112,7 @@ pub(super) fn read(dir: &Path, default_provider: &str, before: Option<&Read>) ->
     };
     if let Some(agent) = &mut agent {
         agent.key = public_key(dir, &fault);
-        agent.registered = registered(&registrations, default_provider, &mut seen, &fault);
+        agent.registered = registered(dir, default_provider, &mut seen, &fault);
         let own = agent.address.clone();
         agent.registered.retain(|a| *a != own);
     }
@@ -142,21 +143,18 @@ fn text(value: &Value, path: &[&str]) -> Option<String> {
 }
 
 fn from_config(config: &Value, dir: &Path, folder: &str, default_provider: &str) -> Agent {
-    let written = text(config, &["agent", "address"]).or_else(|| text(config, &["address"]));
+    let own = |key| text(config, &["agent", key]).or_else(|| text(config, &[key]));
+    let written = own("address");
     let parsed = written.as_deref().and_then(|a| {
         address::parse(a, DEFAULT_TENANT, default_provider).ok().filter(|_| a.contains('@'))
     });
-    let name = text(config, &["agent", "name"])
-        .or_else(|| text(config, &["name"]))
-        .or_else(|| parsed.as_ref().map(|a| a.name.clone()))
-        .unwrap_or_else(|| folder.to_ascii_lowercase());
-    let tenant = text(config, &["agent", "tenant"])
-        .or_else(|| text(config, &["tenant"]))
-        .or_else(|| parsed.as_ref().map(|a| a.tenant.clone()))
-        .unwrap_or_else(|| DEFAULT_TENANT.to_owned());
-    let provider = text(config, &["provider", "domain"])
-        .or_else(|| parsed.as_ref().map(|a| a.provider.clone()))
-        .unwrap_or_else(|| default_provider.to_ascii_lowercase());
+    let part = |part: fn(&Address) -> &String| parsed.as_ref().map(|a| part(a).clone());
+    let name = own("name").or_else(|| part(|a| &a.name));
+    let name = name.unwrap_or_else(|| folder.to_ascii_lowercase());
+    let tenant = own("tenant").or_else(|| part(|a| &a.tenant));
+    let tenant = tenant.unwrap_or_else(|| DEFAULT_TENANT.to_owned());
+    let provider = text(config, &["provider", "domain"]).or_else(|| part(|a| &a.provider));
+    let provider = provider.unwrap_or_else(|| default_provider.to_ascii_lowercase());
     let address = match (written, parsed) {
         (Some(written), Some(_)) => written,
         _ => format!("{name}@{tenant}.{provider}"),
@@ -180,14 +178,12 @@ fn registered(
     seen: &mut Vec<(PathBuf, Option<Stamp>)>,
     fault: &Fault,
 ) -> Vec<String> {
-    // A symlink in the place of the folder is not followed.
-    let is_folder = std::fs::symlink_metadata(dir).map(|m| m.is_dir());
-    let list = || std::fs::read_dir(dir)?.map(|e| Ok(e?.path())).collect::<io::Result<Vec<_>>>();
-    let paths = is_folder.and_then(|is| if is { list() } else { Ok(Vec::new()) });
-    let Ok(mut paths) = paths.inspect_err(|e| fault.note(e)) else { return Vec::new() };
+    let names = below::open_dir(dir, &["registrations"]).and_then(|dir| files::names(&dir));
+    let names = names.inspect_err(|e| fault.note(e)).unwrap_or_default();
     let mut out = Vec::new();
-    paths.sort_unstable();
-    for path in paths.into_iter().filter(|p| p.extension().is_some_and(|e| e == "json")) {
+    let paths = names.into_iter().flat_map(|(name, _)| name);
+    let paths = paths.map(|name| dir.join("registrations").join(name));
+    for path in paths.filter(|p| p.extension().is_some_and(|e| e == "json")) {
         seen.push((path.clone(), stat(&path)));
         let read = read_json(&path).inspect_err(|e| fault.note(e));
         let Ok(value) = read else { continue };

@@ -61,7 +61,8 @@ pub(super) struct Kept {
     pub time: i64,
     /// When it goes stale, in seconds since 1970; 0 for never, or if that is past.
     pub expires: u32,
-    bits: u32,
+    /// [`Bit`]s.
+    pub bits: u32,
 }
 
 /// Bits of a [`Kept`].
@@ -83,11 +84,16 @@ pub(super) enum Bit {
 }
 
 impl Kept {
+    /// Whether it is the same message.
+    pub fn is(&self, other: &Self) -> bool {
+        (self.key, self.content) == (other.key, other.content)
+    }
+
     pub fn has(&self, bit: Bit) -> bool {
         self.bits & bit as u32 != 0
     }
 
-    fn set(&mut self, bit: Bit, on: bool) {
+    pub fn set(&mut self, bit: Bit, on: bool) {
         if on {
             self.bits |= bit as u32;
         }
@@ -144,6 +150,7 @@ pub(super) fn stem_of(name: &str) -> Option<&str> {
 }
 
 /// The boxes of one agent.
+#[derive(Debug)]
 pub(super) struct Boxes {
     pub home: Home,
     /// The last bytes of some messages that could be parsed, for when a file cannot be.
@@ -157,12 +164,6 @@ pub(super) struct Boxes {
     pub appending: Mutex<()>,
     /// Folders with new names in them that may not be on disk yet.
     pub unsynced: Mutex<HashSet<PathBuf>>,
-}
-
-impl std::fmt::Debug for Boxes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Boxes").finish_non_exhaustive()
-    }
 }
 
 /// What messages are judged by in one scan.
@@ -189,6 +190,14 @@ impl Boxes {
             digests: Digests::default(),
             appending: Mutex::at(Level::Store, ()),
             unsynced: Mutex::default(),
+        }
+    }
+
+    /// Takes note of a new message whose id is spelled with dashes: replies that came before it name
+    /// it otherwise.
+    fn note_turned(&self, message: &str) {
+        if message.starts_with("msg-") || message.starts_with("receipt-") {
+            self.turned.lock().insert(id::fold(message).into_owned());
         }
     }
 
@@ -220,15 +229,9 @@ impl Boxes {
 
     /// What is kept of a message.
     fn date(&self, parsed: &Parsed<'_>, to_me: bool, now: Timestamp) -> Kept {
-        let facts = &parsed.facts;
-        let (key, content, time) = (facts.key, facts.content, facts.time.millis());
-        let mut kept = Kept { key, content, time, ..Kept::default() };
-        kept.set(Bit::Signed, facts.signed);
+        let mut kept = parsed.facts.kept;
         kept.set(Bit::Malformed, matches!(parsed.claim, Some(Claim::Malformed(_))));
-        kept.set(Bit::Future, facts.future);
-        kept.set(Bit::FileTime, facts.file_time);
-        kept.set(Bit::Answers, facts.answers.is_some());
-        let Some(expires) = facts.expires else { return kept };
+        let Some(expires) = parsed.facts.expires else { return kept };
         if expires <= now {
             kept.set(Bit::Expired, true);
         } else if to_me && let Ok(secs) = u32::try_from(expires.secs()) {
@@ -316,8 +319,7 @@ impl Format for Boxes {
                 Verdict::Refused(Refusal { reason, time, ..Refusal::default() })
             }
             Ok(claim) => {
-                let is = |old: &Kept| (old.key, old.content) == (facts.key, facts.content);
-                let same = opened.file.message().is_some_and(is);
+                let same = opened.file.message().is_some_and(|old| old.is(&facts.kept));
                 Verdict::Message { message: Parsed { stored, facts, claim }, same }
             }
         };
@@ -338,7 +340,7 @@ impl Format for Boxes {
         if !same {
             self.note_turned(&parsed.stored.id);
         }
-        let (key, content) = (parsed.facts.key, parsed.facts.content);
+        let Kept { key, content, .. } = parsed.facts.kept;
         let replaces = !same && seen.is_some_and(|old| old.key == key);
         let ids = Ids { key: (BY_ID, key), stays: same, replaces };
         // Of the file as it came: marks change it, and the id must stay, also without the cache.
@@ -445,16 +447,6 @@ impl Format for Boxes {
 
     fn advice(files: &Amp) -> Vec<Advice> {
         files.advice_lines()
-    }
-}
-
-impl Boxes {
-    /// Takes note of a new message whose id is spelled with dashes: replies that came before it name
-    /// it otherwise.
-    fn note_turned(&self, message: &str) {
-        if message.starts_with("msg-") || message.starts_with("receipt-") {
-            self.turned.lock().insert(id::fold(message).into_owned());
-        }
     }
 }
 

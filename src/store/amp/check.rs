@@ -6,7 +6,7 @@ use rustix::fs::FileType;
 
 use super::Amp;
 use super::address;
-use super::boxes::{Mailbox, stem_of};
+use super::boxes::{Bit, Mailbox, stem_of};
 use super::envelope::{self, Stored};
 use super::facts::{self, facts};
 use super::home::Roster;
@@ -87,8 +87,8 @@ impl Checker<'_> {
                 arrival: self.amp.format.arrival(folder, stamp, bytes),
                 path: path.clone(),
                 id: stored.id.to_string(),
-                content: facts.content,
-                signed: facts.signed,
+                content: facts.kept.content,
+                signed: facts.kept.has(Bit::Signed),
             });
         }
         match admitted {

@@ -8,9 +8,10 @@ use std::ops::Range;
 
 use super::envelope;
 use crate::model::Timestamp;
+use crate::store::text::edit::Edits;
 use crate::store::text::json::Value;
-use crate::store::text::strict::{self as json, Member};
-use crate::store::text::time::format_time;
+use crate::store::text::strict::{self as json, Member, last};
+use crate::store::text::time::{format_time, parse_time};
 
 /// The file with its read mark changed: `local.status`, `metadata.status` if there is one, and when
 /// it was read. `None` if nothing is to change or the file is not a message that can be marked.
@@ -18,10 +19,8 @@ pub fn set_status(bytes: &[u8], read: bool, now: Timestamp) -> Option<Vec<u8>> {
     envelope::parse(bytes).ok()?;
     let text = std::str::from_utf8(bytes).ok()?;
     let members = json::members(text).ok()?;
-    // Of equal keys the last counts, as for every reader.
-    let find = |name: &str| members.iter().rev().find(|m| m.key == name);
-    let mut edits = Edits { text, list: Vec::new() };
-    match find("local") {
+    let mut edits = Edits::of(text);
+    match last(&members, "local") {
         Some(local) if matches!(local.value, Value::Null) => {
             edits.replace(&local.value_at, new_local(read, now));
         }
@@ -29,7 +28,7 @@ pub fn set_status(bytes: &[u8], read: bool, now: Timestamp) -> Option<Vec<u8>> {
         None if !read => {}
         None => edits.append(0..text.len(), &members, "local", &new_local(read, now)),
     }
-    if let Some(metadata) = find("metadata") {
+    if let Some(metadata) = last(&members, "metadata") {
         edits.metadata(metadata, read)?;
     }
     edits.apply()
@@ -45,16 +44,15 @@ pub fn unmarked(bytes: &[u8]) -> Cow<'_, [u8]> {
 fn without_marks(bytes: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(bytes).ok()?;
     let members = json::members(text).ok()?;
-    let last = |name: &str| members.iter().rposition(|m| m.key == name);
-    let mut edits = Edits { text, list: Vec::new() };
-    if let Some(n) = last("local") {
+    let mut edits = Edits::of(text);
+    if let Some(n) = members.iter().rposition(|m| m.key == "local") {
         edits.unmark_local(&members, n);
     }
-    let metadata = last("metadata").and_then(|n| edits.inside(members.get(n)?));
-    if let Some(status) = metadata.iter().flatten().rev().find(|m| m.key == "status")
+    let metadata = last(&members, "metadata").and_then(|metadata| edits.inside(metadata));
+    if let Some(status) = metadata.iter().find_map(|members| last(members, "status"))
         && says(status, true)
     {
-        edits.replace(&status.value_at, word(false).to_owned());
+        edits.replace(&status.value_at, word(false));
     }
     edits.apply()
 }
@@ -67,7 +65,7 @@ fn is_new_local(text: &str) -> bool {
     let time = rest
         .and_then(|rest| rest.strip_prefix(", \"read_at\": \""))
         .and_then(|rest| rest.strip_suffix("\"}"));
-    time.is_some_and(|time| crate::store::text::time::parse_time(time).is_some())
+    time.and_then(parse_time).is_some()
 }
 
 fn new_local(read: bool, now: Timestamp) -> String {
@@ -82,30 +80,19 @@ const fn word(read: bool) -> &'static str {
     if read { "\"read\"" } else { "\"unread\"" }
 }
 
-/// Replacements of ranges of a text.
-struct Edits<'a> {
-    text: &'a str,
-    list: Vec<(Range<usize>, String)>,
-}
-
 impl<'a> Edits<'a> {
-    fn replace(&mut self, at: &Range<usize>, with: String) {
-        self.list.push((at.clone(), with));
-    }
-
     fn local(&mut self, local: &Member<'a>, read: bool, now: Timestamp) -> Option<()> {
         let members = self.inside(local)?;
-        let status = members.iter().rev().find(|m| m.key == "status");
-        let stands = |m: &Member<'_>| says(m, read);
-        if status.is_some_and(stands) || (status.is_none() && !read) {
+        let status = last(&members, "status");
+        if status.map_or(!read, |status| says(status, read)) {
             return Some(());
         }
         if let Some(status) = status {
-            self.replace(&status.value_at, word(read).to_owned());
+            self.replace(&status.value_at, word(read));
         }
         if read {
             let when = format!("\"{}\"", format_time(now));
-            match members.iter().rev().find(|m| m.key == "read_at") {
+            match last(&members, "read_at") {
                 Some(read_at) => self.replace(&read_at.value_at, when),
                 None => self.append(local.value_at.clone(), &members, "read_at", &when),
             }
@@ -125,8 +112,8 @@ impl<'a> Edits<'a> {
             return self.remove(members, n, n);
         }
         let Some(inner) = self.inside(local) else { return };
-        let last = |key: &str| inner.iter().rposition(|m| m.key == key);
-        let (read_at, status) = (last("read_at"), last("status"));
+        let place = |key: &str| inner.iter().rposition(|m| m.key == key);
+        let (read_at, status) = (place("read_at"), place("status"));
         if let (Some(r), Some(s)) = (read_at, status)
             && s == r + 1
             && s + 1 == inner.len()
@@ -134,7 +121,7 @@ impl<'a> Edits<'a> {
             return self.remove(&inner, r, s);
         }
         if let Some(status) = status.and_then(|s| inner.get(s)).filter(|s| says(s, true)) {
-            self.replace(&status.value_at, word(false).to_owned());
+            self.replace(&status.value_at, word(false));
         }
         if let Some(r) = read_at {
             self.remove(&inner, r, r);
@@ -150,7 +137,7 @@ impl<'a> Edits<'a> {
             (None, Some(next)) => first.key_at.start..next.key_at.start,
             (None, None) => first.key_at.start..last.value_at.end,
         };
-        self.replace(&at, String::new());
+        self.replace(&at, "");
     }
 
     fn metadata(&mut self, metadata: &Member<'a>, read: bool) -> Option<()> {
@@ -158,38 +145,21 @@ impl<'a> Edits<'a> {
             return Some(());
         }
         let members = self.inside(metadata)?;
-        if let Some(status) = members.iter().rev().find(|m| m.key == "status")
+        if let Some(status) = last(&members, "status")
             && !says(status, read)
         {
-            self.replace(&status.value_at, word(read).to_owned());
+            self.replace(&status.value_at, word(read));
         }
         Some(())
-    }
-
-    /// The members of an object that is a value, with their places in the whole text; `None` if the
-    /// value is something else.
-    fn inside(&self, outer: &Member<'a>) -> Option<Vec<Member<'a>>> {
-        let text = self.text.get(outer.value_at.clone()).filter(|text| text.starts_with('{'))?;
-        let mut members = json::members(text).ok()?;
-        let moved =
-            |at: &Range<usize>| at.start + outer.value_at.start..at.end + outer.value_at.start;
-        for m in &mut members {
-            m.key_at = moved(&m.key_at);
-            m.value_at = moved(&m.value_at);
-        }
-        Some(members)
     }
 
     /// Adds a member at the end of an object, spaced like the last one there.
     fn append(&mut self, object: Range<usize>, members: &[Member<'a>], key: &str, value: &str) {
         let Some(last) = members.last() else {
             let open = self.text.get(object.clone()).and_then(|text| text.find('{')).unwrap_or(0);
-            let comma = if self.list.iter().any(|(at, _)| at.start == object.start + open + 1) {
-                ", "
-            } else {
-                ""
-            };
             let at = object.start + open + 1;
+            let is_first = self.list.iter().all(|(earlier, _)| earlier.start != at);
+            let comma = if is_first { "" } else { ", " };
             return self.replace(&(at..at), format!("{comma}\"{key}\": {value}"));
         };
         let before = self.text.get(..last.key_at.start).unwrap_or_default();
@@ -197,23 +167,6 @@ impl<'a> Edits<'a> {
         let colon = self.text.get(last.key_at.end..last.value_at.start).unwrap_or(":");
         let end = last.value_at.end;
         self.replace(&(end..end), format!(",{space}\"{key}\"{colon}{value}"));
-    }
-
-    fn apply(mut self) -> Option<Vec<u8>> {
-        if self.list.is_empty() {
-            return None;
-        }
-        // Stable: what is added at one place stays in order.
-        self.list.sort_by_key(|(at, _)| (at.start, at.end));
-        let mut out = String::with_capacity(self.text.len() + 128);
-        let mut done = 0;
-        for (at, with) in &self.list {
-            out.push_str(self.text.get(done..at.start)?);
-            out.push_str(with);
-            done = at.end;
-        }
-        out.push_str(self.text.get(done..)?);
-        Some(out.into_bytes())
     }
 }
 

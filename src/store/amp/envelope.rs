@@ -43,8 +43,6 @@ pub struct AttachmentRef<'a> {
     pub id: Option<Cow<'a, str>>,
     /// File name.
     pub filename: Option<Cow<'a, str>>,
-    /// MIME type.
-    pub content_type: Option<Cow<'a, str>>,
     /// Size in bytes.
     pub size: Option<u64>,
     /// `sha256:` and 64 hex digits.
@@ -61,8 +59,6 @@ pub struct AttachmentRef<'a> {
 /// text are `None`.
 #[derive(Clone, Debug)]
 pub struct Stored<'a> {
-    /// `amp/0.1`.
-    pub version: Option<Cow<'a, str>>,
     /// The id, of the form of [`is_message_id`].
     pub id: Cow<'a, str>,
     /// Who says to have written it.
@@ -75,16 +71,12 @@ pub struct Stored<'a> {
     pub priority: Option<Cow<'a, str>>,
     /// When it was written, as spelled; not signed.
     pub timestamp: Option<Cow<'a, str>>,
-    /// The thread somebody put it in; not signed.
-    pub thread_id: Option<Cow<'a, str>>,
     /// What it answers; `None` also for an empty text.
     pub in_reply_to: Option<Cow<'a, str>>,
     /// When it goes stale, as spelled; not signed.
     pub expires_at: Option<Cow<'a, str>>,
     /// The signature as spelled; `None` also for an empty text.
     pub signature: Option<Cow<'a, str>>,
-    /// Where answers shall go; not signed, so never followed.
-    pub reply_to: Option<Cow<'a, str>>,
     /// The sender's key for retries; not signed.
     pub idempotency_key: Option<Cow<'a, str>>,
     /// The source text of the payload object.
@@ -101,10 +93,6 @@ pub struct Stored<'a> {
     pub context: Option<&'a str>,
     /// `local.status`, else `metadata.status`; `None` if neither is a known word.
     pub status: Option<ReadState>,
-    /// There is an object `local`.
-    pub has_local: bool,
-    /// There is an object `metadata`.
-    pub has_metadata: bool,
     /// `local.received_at` as spelled.
     pub received_at: Option<Cow<'a, str>>,
     /// Length of the file in bytes.
@@ -128,12 +116,9 @@ pub enum Problem {
     /// One of the two halves of a message is not there.
     #[error("the file has no {0}, so it is no message")]
     Missing(&'static str),
-    /// The envelope is something else than an object.
-    #[error("the envelope is not an object")]
-    EnvelopeNotObject,
-    /// The payload is something else than an object.
-    #[error("the payload is not an object")]
-    PayloadNotObject,
+    /// One of them is something else than an object.
+    #[error("the {0} is not an object")]
+    NotObject(&'static str),
     /// A number no program can represent.
     #[error("the {0} holds a number that is not finite")]
     NotFinite(&'static str),
@@ -186,17 +171,16 @@ pub fn parse(bytes: &[u8]) -> Result<Stored<'_>, Fault> {
             Problem::Json(format!("it is no message: {e}")).into()
         }
     })?;
-    Ok(Parts::of(members)?.stored(bytes.len())?)
+    Ok(stored(&whole(members)?, bytes.len())?)
 }
 
 /// `local.received_at` and `envelope.timestamp` as spelled; nothing else is looked at, so that the
 /// order of many files costs little.
 pub(super) fn times(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
     let members = utf8(bytes).ok().and_then(|text| json::members(text).ok());
-    let parts = members.and_then(|members| Parts::of(members).ok()).unwrap_or_default();
-    let envelope = parts.envelope.and_then(object).map(Texts::of);
-    let local = parts.local.map(Texts::of);
-    (local.and_then(|t| t.text("received_at")), envelope.and_then(|t| t.text("timestamp")))
+    let Some(Ok(file)) = members.map(whole) else { return (None, None) };
+    let text = |half: &str, name: &str| file.object(half)?.text(name);
+    (text("local", "received_at"), text("envelope", "timestamp"))
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str, Fault> {
@@ -209,118 +193,59 @@ fn utf8(bytes: &[u8]) -> Result<&str, Fault> {
     })
 }
 
-/// The members of the file that count.
-#[derive(Default)]
-struct Parts<'a> {
-    envelope: Option<Value<'a>>,
-    payload: Option<Value<'a>>,
-    local: Option<&'a str>,
-    metadata: Option<&'a str>,
+/// The members of a file. What is signed is there once; of what the store noted the last counts, as for
+/// everybody.
+fn whole(members: Vec<Member<'_>>) -> Result<Texts<'_>, Problem> {
+    for half in ["envelope", "payload"] {
+        if members.iter().filter(|m| m.key == half).count() > 1 {
+            return Err(Problem::DuplicateKey { object: "message", key: half.into() });
+        }
+    }
+    Ok(Texts(members))
 }
 
-impl<'a> Parts<'a> {
-    fn of(members: Vec<Member<'a>>) -> Result<Self, Problem> {
-        let mut parts = Self::default();
-        for Member { key, value, .. } in members {
-            let once = match &*key {
-                "envelope" => parts.envelope.replace(value).is_none(),
-                "payload" => parts.payload.replace(value).is_none(),
-                // Noted by the store and signed by nobody: the last one counts, as for everybody.
-                "local" => {
-                    parts.local = object(value);
-                    true
-                }
-                "metadata" => {
-                    parts.metadata = object(value);
-                    true
-                }
-                _ => true,
-            };
-            if !once {
-                return Err(Problem::DuplicateKey { object: "message", key: key.into_owned() });
-            }
-        }
-        Ok(parts)
+fn stored<'a>(file: &Texts<'a>, file_len: usize) -> Result<Stored<'a>, Problem> {
+    let half = |name: &'static str| {
+        let value = file.find(name).ok_or(Problem::Missing(name))?.value;
+        object(value).ok_or(Problem::NotObject(name))
+    };
+    let (envelope, payload) = (half("envelope")?, half("payload")?);
+    check("envelope", envelope)?;
+    check("payload", payload)?;
+    let envelope = Texts::of(envelope);
+    let id = envelope.required("id")?;
+    if !is_message_id(&id) {
+        let problem = format!("is {}, which is not the id of a message", shown(&id));
+        return Err(Problem::Member { member: "id", problem });
     }
-
-    fn stored(self, file_len: usize) -> Result<Stored<'a>, Problem> {
-        let envelope = self.envelope.ok_or(Problem::Missing("envelope"))?;
-        let payload = self.payload.ok_or(Problem::Missing("payload"))?;
-        let envelope = object(envelope).ok_or(Problem::EnvelopeNotObject)?;
-        let payload = object(payload).ok_or(Problem::PayloadNotObject)?;
-        check("envelope", envelope)?;
-        check("payload", payload)?;
-        let envelope = Texts::of(envelope);
-        let id = envelope.required("id")?;
-        if !is_message_id(&id) {
-            let problem = format!("is {}, which is not the id of a message", shown(&id));
-            return Err(Problem::Member { member: "id", problem });
-        }
-        let local = self.local.map(Texts::of);
-        let metadata = self.metadata.map(Texts::of);
-        let status = |texts: &Option<Texts<'_>>| {
-            texts.as_ref().and_then(|t| t.text("status")).and_then(ReadState::from_word)
-        };
-        let inside = Inside::of(payload);
-        Ok(Stored {
-            id,
-            from: envelope.required("from")?,
-            to: envelope.required("to")?,
-            subject: envelope.signed("subject")?,
-            priority: envelope.signed("priority")?,
-            in_reply_to: envelope.signed("in_reply_to")?.filter(|id| !id.is_empty()),
-            signature: envelope.signed("signature")?.filter(|text| !text.is_empty()),
-            version: envelope.text("version"),
-            timestamp: envelope.text("timestamp"),
-            thread_id: envelope.text("thread_id"),
-            expires_at: envelope.text("expires_at"),
-            reply_to: envelope.text("reply_to"),
-            idempotency_key: envelope.text("idempotency_key"),
-            payload,
-            message: inside.message,
-            kind: inside.kind,
-            attachments: inside.attachments,
-            has_empty_attachments: inside.empty_attachments,
-            context: inside.context,
-            status: status(&local).or_else(|| status(&metadata)),
-            has_local: local.is_some(),
-            has_metadata: metadata.is_some(),
-            received_at: local.and_then(|local| local.text("received_at")),
-            file_len,
-        })
-    }
-}
-
-/// What the payload says.
-#[derive(Default)]
-struct Inside<'a> {
-    message: Option<Cow<'a, str>>,
-    kind: Option<Cow<'a, str>>,
-    attachments: Vec<AttachmentRef<'a>>,
-    empty_attachments: bool,
-    context: Option<&'a str>,
-}
-
-impl<'a> Inside<'a> {
-    fn of(payload: &'a str) -> Self {
-        let mut inside = Self::default();
-        for Member { key, value, value_at, .. } in json::members(payload).unwrap_or_default() {
-            match &*key {
-                "message" => inside.message = text(value),
-                "type" => inside.kind = text(value),
-                "attachments" => {
-                    inside.attachments = attachments(value);
-                    inside.empty_attachments =
-                        inside.attachments.is_empty() && !matches!(value, Value::Null);
-                }
-                "context" if !matches!(value, Value::Null) => {
-                    inside.context = payload.get(value_at);
-                }
-                _ => {}
-            }
-        }
-        inside
-    }
+    let noted = |half: &str, name: &str| file.object(half)?.text(name);
+    let status = |half: &str| noted(half, "status").and_then(ReadState::from_word);
+    let inside = Texts::of(payload);
+    let list = inside.find("attachments").map(|m| m.value);
+    let attachments = list.map(attachments).unwrap_or_default();
+    let is_list = list.is_some_and(|value| !matches!(value, Value::Null));
+    let context = inside.find("context").filter(|m| !matches!(m.value, Value::Null));
+    Ok(Stored {
+        id,
+        from: envelope.required("from")?,
+        to: envelope.required("to")?,
+        subject: envelope.signed("subject")?,
+        priority: envelope.signed("priority")?,
+        in_reply_to: envelope.signed("in_reply_to")?.filter(|id| !id.is_empty()),
+        signature: envelope.signed("signature")?.filter(|text| !text.is_empty()),
+        timestamp: envelope.text("timestamp"),
+        expires_at: envelope.text("expires_at"),
+        idempotency_key: envelope.text("idempotency_key"),
+        payload,
+        message: inside.text("message"),
+        kind: inside.text("type"),
+        has_empty_attachments: is_list && attachments.is_empty(),
+        attachments,
+        context: context.and_then(|m| payload.get(m.value_at.clone())),
+        status: status("local").or_else(|| status("metadata")),
+        received_at: noted("local", "received_at"),
+        file_len,
+    })
 }
 
 /// The entries of a list of attachments. What is none is an entry that says nothing, so that it is
@@ -360,7 +285,6 @@ impl<'a> AttachmentRef<'a> {
         let member = match key {
             "id" => &mut self.id,
             "filename" => &mut self.filename,
-            "content_type" => &mut self.content_type,
             "digest" => &mut self.digest,
             "url" => &mut self.url,
             "scan_status" => &mut self.scan_status,
@@ -386,18 +310,23 @@ impl<'a> Texts<'a> {
         Self(json::members(object).unwrap_or_default())
     }
 
-    fn find(&self, name: &str) -> Option<Value<'a>> {
-        self.0.iter().rev().find(|m| m.key == name).map(|m| m.value)
+    fn find(&self, name: &str) -> Option<&Member<'a>> {
+        json::last(&self.0, name)
+    }
+
+    /// The members of a member that is an object.
+    fn object(&self, name: &str) -> Option<Self> {
+        object(self.find(name)?.value).map(Self::of)
     }
 
     /// The text of a member; `None` for whatever is none.
     fn text(&self, name: &str) -> Option<Cow<'a, str>> {
-        self.find(name).and_then(text)
+        text(self.find(name)?.value)
     }
 
     /// A member that decides about the message: anything but a text or nothing is an error.
     fn signed(&self, member: &'static str) -> Result<Option<Cow<'a, str>>, Problem> {
-        match self.find(member) {
+        match self.find(member).map(|m| m.value) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.to_text())),
             Some(_) => Err(Problem::Member { member, problem: "is not a text".into() }),

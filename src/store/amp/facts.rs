@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::boxes::Mailbox;
+use super::boxes::{Bit, Kept, Mailbox};
 use super::envelope::{ReadState, Stored};
 use super::home::Roster;
 use super::{id, verify};
@@ -24,19 +24,13 @@ pub(super) struct Facts {
     /// Its recipient, in lower case.
     pub to: String,
     pub time: Timestamp,
-    /// Neither the message nor the store says when it was; the time is the file's.
-    pub file_time: bool,
     /// The id it answers, one of the spellings under which clients write it.
     pub answers: Option<String>,
     /// The store's own mark.
     pub read: bool,
     pub expires: Option<Timestamp>,
-    pub future: bool,
-    /// Print of the id.
-    pub key: u64,
-    /// Print of what is shown and signed.
-    pub content: u64,
-    pub signed: bool,
+    /// What the table keeps of it, as far as it says so itself.
+    pub kept: Kept,
 }
 
 /// A print of texts that nobody can make two sets for: the first 8 bytes of a SHA-256, never 0.
@@ -53,23 +47,25 @@ pub(super) fn digest(texts: &[&str]) -> u64 {
 
 /// Collects the facts. `now` is the moment of looking.
 pub(super) fn facts(stored: &Stored<'_>, stamp: &Stamp, now: Timestamp) -> Facts {
-    let from = stored.from.to_ascii_lowercase();
     let received = stored.received_at.as_deref().and_then(parse_time);
     let written = stored.timestamp.as_deref().and_then(parse_time);
+    let time = written.or(received).unwrap_or_else(|| stamp.modified());
+    let (key, content) = (digest(&[&stored.id]), content(stored));
+    let mut kept = Kept { key, content, time: time.millis(), ..Kept::default() };
+    kept.set(Bit::Signed, stored.signature.is_some());
+    kept.set(Bit::FileTime, written.is_none() && received.is_none());
+    kept.set(Bit::Answers, stored.in_reply_to.is_some());
+    // What came later than it was written is not from the future, whenever it is looked at.
+    let looked = received.map_or(now, |r| r.min(now));
+    kept.set(Bit::Future, written.is_some_and(|t| t > looked.plus_millis(SKEW_MS)));
     Facts {
-        key: digest(&[&stored.id]),
-        content: content(stored),
-        signed: stored.signature.is_some(),
+        from: stored.from.to_ascii_lowercase(),
         to: stored.to.trim().to_ascii_lowercase(),
-        time: written.or(received).unwrap_or_else(|| stamp.modified()),
-        file_time: written.is_none() && received.is_none(),
+        time,
         answers: stored.in_reply_to.as_deref().map(link),
         read: stored.status.is_some_and(ReadState::is_read),
         expires: stored.expires_at.as_deref().and_then(parse_time),
-        // What came later than it was written is not from the future, whenever it is looked at.
-        future: written
-            .is_some_and(|t| t > received.map_or(now, |r| r.min(now)).plus_millis(SKEW_MS)),
-        from,
+        kept,
     }
 }
 

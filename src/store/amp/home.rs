@@ -9,12 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::fs::FileType;
+
 use crate::model::locks::Mutex;
 
 use super::address;
 use super::agent::{self, Agent, selected_by_name};
 use crate::model::{PublicKey, one_line};
 use crate::store::below;
+use crate::store::engine::files;
 use crate::store::fs::read_small;
 use crate::store::{Spec, StoreError};
 
@@ -22,6 +25,7 @@ use crate::store::{Spec, StoreError};
 const RECENT: Duration = Duration::from_millis(100);
 
 /// Where the agents are.
+#[derive(Debug)]
 pub(super) struct Home {
     /// My own folder.
     pub my_dir: PathBuf,
@@ -31,7 +35,7 @@ pub(super) struct Home {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     read: HashMap<PathBuf, agent::Read>,
     roster: Option<Arc<Roster>>,
@@ -315,13 +319,12 @@ impl Home {
 
     /// Folders of agents: real ones, so that a `<name>` symlink to `<uuid>` is not a second agent.
     fn folders(&self) -> Vec<PathBuf> {
-        let entries = self.root.as_ref().and_then(|root| std::fs::read_dir(root).ok());
-        let mut out: Vec<PathBuf> = entries
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
-            .map(|e| e.path())
+        let list = |root: &Path| files::names(&below::open_dir(root, &[])?);
+        let root = self.root.as_deref().unwrap_or(Path::new(""));
+        let names = list(root).unwrap_or_default().into_iter();
+        let mut out: Vec<PathBuf> = names
+            .filter(|(_, kind)| *kind == FileType::Directory)
+            .filter_map(|(name, _)| Some(root.join(name.ok()?)))
             .collect();
         if !self.my_dir.as_os_str().is_empty() && !out.contains(&self.my_dir) {
             out.push(self.my_dir.clone());
@@ -416,20 +419,17 @@ impl Home {
                 ))),
             }
         };
-        if wanted.contains('@')
-            && let Some(dir) = pick(&|a| a.has_address(&wanted))?
-        {
-            return Ok(dir);
-        }
-        if let Some(dir) = pick(&|a| a.name == wanted)? {
-            return Ok(dir);
-        }
         let indexed = index_entries(root, &wanted);
-        if let Some(dir) = pick(&|a| indexed.contains(&a.folder))? {
-            return Ok(dir);
-        }
-        if let Some(dir) = pick(&|a| a.folder.eq_ignore_ascii_case(&wanted))? {
-            return Ok(dir);
+        let ways: [&dyn Fn(&Agent) -> bool; 4] = [
+            &|a| wanted.contains('@') && a.has_address(&wanted),
+            &|a| a.name == wanted,
+            &|a| indexed.contains(&a.folder),
+            &|a| a.folder.eq_ignore_ascii_case(&wanted),
+        ];
+        for fits in ways {
+            if let Some(dir) = pick(fits)? {
+                return Ok(dir);
+            }
         }
         if let Some(broken) = roster.broken(&wanted) {
             return Err(StoreError::Invalid(format!("{}; mend it", broken.trouble)));

@@ -42,18 +42,9 @@ fn has_pattern(text: &str, prefix: &str) -> bool {
         && suffix.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
-/// A new id that fits the pattern of every known program: ten digits of seconds and 16 of lower-case
-/// hex, without `-`, which one program deletes on sight.
-pub fn new_message_id(now: Timestamp, random: [u8; 8]) -> String {
-    new_id("msg", now, random)
-}
-
-/// The same for an attachment.
-pub fn new_attachment_id(now: Timestamp, random: [u8; 8]) -> String {
-    new_id("att", now, random)
-}
-
-fn new_id(prefix: &str, now: Timestamp, random: [u8; 8]) -> String {
+/// A new id of a message (`msg`) or an attachment (`att`) that fits the pattern of every known program:
+/// ten digits of seconds and 16 of lower-case hex, without `-`, which one program deletes on sight.
+pub fn new_id(prefix: &str, now: Timestamp, random: [u8; 8]) -> String {
     let secs = now.secs().clamp(0, 9_999_999_999);
     format!("{prefix}_{secs:010}_{}", hex(&random))
 }
@@ -110,11 +101,11 @@ mod tests {
     #[test]
     fn new_ids_fit_every_pattern() {
         let now = Timestamp::from_millis(1_795_291_603_999);
-        let id = new_message_id(now, [0, 1, 0xab, 0xff, 4, 5, 6, 7]);
+        let id = new_id("msg", now, [0, 1, 0xab, 0xff, 4, 5, 6, 7]);
         assert_eq!(id, "msg_1795291603_0001abff04050607");
-        assert_eq!(new_attachment_id(now, [9; 8]), "att_1795291603_0909090909090909");
+        assert_eq!(new_id("att", now, [9; 8]), "att_1795291603_0909090909090909");
         for time in [i64::MIN, -1, 0, i64::MAX] {
-            let id = new_message_id(Timestamp::from_millis(time), [0; 8]);
+            let id = new_id("msg", Timestamp::from_millis(time), [0; 8]);
             assert_eq!(id.len(), 31);
             assert!(is_message_id(&id));
         }

@@ -25,13 +25,12 @@ pub const FILE_BYTES: usize = 16 << 20;
 pub fn over_limit(stored: &Stored<'_>) -> bool {
     let length = |text: &Option<std::borrow::Cow<'_, str>>| text.as_ref().map_or(0, |t| t.len());
     let counted = stored.attachments.iter().filter(|a| a.storage.as_deref() != Some("afp"));
-    let sizes = counted.filter_map(|a| a.size);
+    let sizes = counted.clone().filter_map(|a| a.size);
     stored.file_len > MESSAGE_BYTES
         || stored.subject.as_ref().is_some_and(|s| s.chars().count() > SUBJECT_CHARS)
         || length(&stored.message) > BODY_BYTES
         || stored.context.is_some_and(|context| context.len() > CONTEXT_BYTES)
-        || stored.attachments.iter().filter(|a| a.storage.as_deref() != Some("afp")).count()
-            > ATTACHMENTS
+        || counted.clone().count() > ATTACHMENTS
         || sizes.clone().any(|size| size > ATTACHMENT_BYTES)
         || sizes.fold(0u64, u64::saturating_add) > ATTACHMENTS_BYTES
 }

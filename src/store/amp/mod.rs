@@ -2,7 +2,7 @@
 //!
 //! The format, as functions without I/O:
 //! - [`envelope`], [`id`], [`address`], [`limits`]: what a file says.
-//! - [`verify`], [`canonical`], [`wrap`]: what a signature covers. [`scan_text`]: what to warn of.
+//! - [`verify`], [`wrap`]: what a signature covers. [`scan_text`]: what to warn of.
 //! - [`write`](mod@write), [`edit`], [`filename`], [`pem`]: new messages, marks, attachments, keys.
 //!
 //! The store on top of it:
@@ -13,7 +13,6 @@
 pub mod address;
 mod agent;
 mod boxes;
-pub mod canonical;
 mod check;
 pub mod edit;
 pub mod envelope;

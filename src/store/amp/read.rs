@@ -89,7 +89,7 @@ impl Amp {
         roster: &home::Roster,
     ) -> Record {
         let mut facts = facts::facts(stored, stamp, Timestamp::now());
-        if facts.file_time {
+        if facts.kept.has(Bit::FileTime) {
             facts.time = Timestamp::from_millis(place.file.facts.time);
         }
         let key = roster.key_of(&facts.from);
@@ -160,8 +160,7 @@ impl Amp {
 /// Whether a file holds the message that was reported. One that was refused is shown as it is.
 fn is_what_was_seen(place: &Place, stored: &Stored<'_>, stamp: &Stamp) -> bool {
     let Some(kept) = place.file.message() else { return true };
-    let facts = facts::facts(stored, stamp, Timestamp::now());
-    (facts.key, facts.content) == (kept.key, kept.content)
+    facts::facts(stored, stamp, Timestamp::now()).kept.is(kept)
 }
 
 /// The id under which the signed bytes of a file came first, if that was another one.

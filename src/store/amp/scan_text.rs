@@ -32,15 +32,10 @@ const UNICODE: &str = "unicode_tricks";
 /// document. Text beyond the largest message the format allows is not looked at.
 pub fn flags(text: &str, names: &[&str]) -> Vec<&'static str> {
     let text = beginning(text);
-    let mut all = String::with_capacity(text.len());
-    all.push_str(text);
-    for name in names {
-        all.push_str("\n\n");
-        all.push_str(name);
-    }
+    let all = [&[text], names].concat().join("\n\n");
     let plain = plain(&all);
     let words = words(&plain);
-    let squeezed = squeeze(&plain);
+    let squeezed = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut flags: Vec<&'static str> = patterns::CATEGORIES
         .iter()
         .filter(|c| {
@@ -183,18 +178,6 @@ fn sentences(text: &str) -> Vec<&str> {
     sentences
 }
 
-/// White space as single spaces.
-fn squeeze(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for word in text.split_whitespace() {
-        if !out.is_empty() {
-            out.push(' ');
-        }
-        out.push_str(word);
-    }
-    out
-}
-
 /// Whether letters are hidden: invisible characters inside words, characters that reorder or tag
 /// text, or words that mix Latin letters with look-alikes.
 fn is_disguised(text: &str) -> bool {
@@ -202,20 +185,10 @@ fn is_disguised(text: &str) -> bool {
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         let after = chars.peek().copied().unwrap_or(' ');
-        let hidden = match c {
-            // Marks that writing systems and emoji need, but no ASCII word does.
-            '\u{ad}' | '\u{200c}'..='\u{200f}' => {
-                before.is_ascii_alphanumeric() || after.is_ascii_alphanumeric()
-            }
-            '\u{180e}'
-            | '\u{200b}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{2064}'
-            | '\u{2066}'..='\u{2069}'
-            | '\u{feff}'
-            | '\u{e0000}'..='\u{e007f}' => true,
-            _ => false,
-        };
+        // Marks that writing systems and emoji need, but no ASCII word does.
+        let mark = matches!(c, '\u{ad}' | '\u{200c}'..='\u{200f}');
+        let in_word = before.is_ascii_alphanumeric() || after.is_ascii_alphanumeric();
+        let hidden = is_invisible(c) && (!mark || in_word);
         if hidden {
             return true;
         }

@@ -6,7 +6,7 @@
 //! Made again after a crash it does what is still missing.
 
 use std::io::{self, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::Amp;
 use super::address;
@@ -14,8 +14,8 @@ use super::agent::Agent;
 use super::envelope;
 use super::filename::{clean, content_type};
 use super::home::{Recipient, Roster};
-use super::id::{new_attachment_id, new_message_id};
-use super::write::{self, Breach, File, Outgoing};
+use super::id::new_id;
+use super::write::{self, File, Outgoing};
 use crate::model::{Attached, Draft, Message, Timestamp, one_line, plain_id, shell_word};
 use crate::store::below;
 use crate::store::place::Slot;
@@ -29,15 +29,6 @@ const FILE_MODE: u32 = 0o600;
 /// A subject made from the body is cut to this many characters.
 const MADE_SUBJECT: usize = 80;
 
-impl From<Breach> for StoreError {
-    fn from(breach: Breach) -> Self {
-        match breach {
-            Breach::Invalid(why) => Self::Invalid(why),
-            Breach::TooLarge(why) => Self::TooLarge(why),
-        }
-    }
-}
-
 /// One message for each recipient.
 pub(super) fn prepare(
     roster: &Roster,
@@ -46,13 +37,7 @@ pub(super) fn prepare(
 ) -> Result<Vec<Prepared>, StoreError> {
     let mut recipients: Vec<(String, &Agent)> = Vec::new();
     for to in draft.to.iter().chain(&draft.cc) {
-        let (agent, address) = match roster.recipient(to)? {
-            Recipient::Local(agent, address) => (agent, address),
-            Recipient::Several(why) => return Err(StoreError::Invalid(why)),
-            Recipient::Nobody(why) | Recipient::Broken(why) => {
-                return Err(StoreError::Unreachable(why));
-            }
-        };
+        let (agent, address) = local(roster.recipient(to)?, StoreError::Unreachable)?;
         if !recipients.iter().any(|(known, _)| *known == address) {
             recipients.push((address, agent));
         }
@@ -66,6 +51,20 @@ pub(super) fn prepare(
         Ok(made)
     };
     recipients.iter().map(made).collect()
+}
+
+/// The agent that can be written to, and under which address; `broken` is what a config that cannot be
+/// read means.
+fn local(
+    recipient: Recipient<'_>,
+    broken: fn(String) -> StoreError,
+) -> Result<(&Agent, String), StoreError> {
+    match recipient {
+        Recipient::Local(agent, address) => Ok((agent, address)),
+        Recipient::Several(why) => Err(StoreError::Invalid(why)),
+        Recipient::Nobody(why) => Err(StoreError::Unreachable(why)),
+        Recipient::Broken(why) => Err(broken(why)),
+    }
 }
 
 /// Whether a mailbox would take the message now: whoever writes it hears of a close that fails, and
@@ -93,7 +92,7 @@ fn one(
     with: &Preparing<'_>,
 ) -> Result<Prepared, StoreError> {
     let id = loop {
-        let id = new_message_id(with.now, random()?);
+        let id = new_id("msg", with.now, random()?);
         if !(with.taken)(&id) {
             break id;
         }
@@ -109,7 +108,7 @@ fn one(
     let named: Vec<(String, String)> = draft
         .attached
         .iter()
-        .map(|file| Ok((new_attachment_id(with.now, random()?), clean(&file.name))))
+        .map(|file| Ok((new_id("att", with.now, random()?), clean(&file.name))))
         .collect::<Result<_, StoreError>>()?;
     let files: Vec<File<'_>> = draft.attached.iter().zip(&named).map(entry).collect();
     let bytes = write::compose(
@@ -185,13 +184,9 @@ impl Amp {
     /// Appends and delivers a prepared message; done again it does only what is missing.
     pub(super) fn deliver_prepared(&self, message: &Prepared) -> Result<(), StoreError> {
         let roster = self.format.home.roster()?;
-        let recipient = match roster.recipient(&message.to)? {
-            Recipient::Local(agent, _) => agent.dir.clone(),
-            Recipient::Several(why) => return Err(StoreError::Invalid(why)),
-            Recipient::Nobody(why) => return Err(StoreError::Unreachable(why)),
-            // Soon over, so it is tried again soon.
-            Recipient::Broken(why) => return Err(StoreError::Busy(why)),
-        };
+        // A config that is broken is mended soon, so it is tried again soon.
+        let (agent, _) = local(roster.recipient(&message.to)?, StoreError::Busy)?;
+        let recipient = agent.dir.clone();
         let stored = envelope::parse(message.bytes.as_bytes())
             .map_err(|e| StoreError::Refused(format!("the message cannot be appended: {e}")))?;
         let mine = self.about.dir.as_path();
@@ -215,21 +210,9 @@ impl Amp {
     /// Puts a new message file into a folder. One of the same name is this message, from an append
     /// that was interrupted: nobody else makes its id.
     fn put(&self, base: &Path, parts: &[&str], name: &str, bytes: &[u8]) -> Result<(), StoreError> {
-        let path = base.join(parts.join("/")).join(name);
-        let io = |e| StoreError::io(&path, e);
-        let dir = below::make_dir(base, parts, DIR_MODE).map_err(io)?;
-        if below::look(&dir, name).is_err() {
-            let slot = Slot::below(&dir, name).map_err(io)?;
-            match slot.fill(FILE_MODE, |file| file.write_all(bytes)) {
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                done => {
-                    done.map_err(io)?;
-                    self.format.unsynced.lock().insert(base.join(parts.join("/")));
-                }
-            }
-        }
+        self.put_new(base, parts, name, |file| file.write_all(bytes))?;
         if base == self.about.dir {
-            self.note(&path);
+            self.note(&base.join(parts.join("/")).join(name));
         }
         Ok(())
     }
@@ -241,44 +224,46 @@ impl Amp {
         name: &str,
         file: &Attached,
     ) -> Result<(), StoreError> {
-        let path: PathBuf = base.join("attachments").join(id).join(name);
-        let io = |e| StoreError::io(&path, e);
-        let dir = below::make_dir(base, &["attachments", id], DIR_MODE).map_err(io)?;
-        let source = || fs::open_regular(&file.path).map_err(|e| StoreError::io(&file.path, e));
         // Asked for only if it is needed: the copy is removed once everything is delivered.
-        if below::look(&dir, name).is_ok() {
+        if below::open_below(base, &["attachments", id, name]).is_ok() {
             return Ok(());
         }
-        let source = source()?;
-        let copied = Slot::below(&dir, name).map_err(io)?.fill(FILE_MODE, |to| {
+        let source = fs::open_regular(&file.path).map_err(|e| StoreError::io(&file.path, e))?;
+        self.put_new(base, &["attachments", id], name, |to| {
             let copied = io::copy(&mut source.take(file.size.saturating_add(1)), to)?;
             if copied == file.size {
                 return Ok(());
             }
             Err(io::Error::new(io::ErrorKind::InvalidData, "changed while it was being sent"))
-        });
-        match copied {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            done => done.map_err(io)?,
+        })
+    }
+
+    /// Puts a file into a folder, unless something has its name.
+    fn put_new(
+        &self,
+        base: &Path,
+        parts: &[&str],
+        name: &str,
+        fill: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
+    ) -> Result<(), StoreError> {
+        let folder = base.join(parts.join("/"));
+        let io = |e| StoreError::io(&folder.join(name), e);
+        let dir = below::make_dir(base, parts, DIR_MODE).map_err(io)?;
+        if below::look(&dir, name).is_err() {
+            match Slot::below(&dir, name).and_then(|slot| slot.fill(FILE_MODE, fill)) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                done => done.map_err(io)?,
+            }
+            self.format.unsynced.lock().insert(folder);
         }
-        self.format.unsynced.lock().insert(base.join("attachments").join(id));
         Ok(())
     }
 
     /// Makes the names of everything that was appended durable.
     pub(super) fn sync_folders(&self) -> Result<(), StoreError> {
-        let folders = std::mem::take(&mut *self.format.unsynced.lock());
-        for folder in &folders {
-            // A folder that is gone meanwhile holds nothing that could be lost.
-            match fs::sync_dir(folder) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    let failed = StoreError::io(folder, e);
-                    self.format.unsynced.lock().extend(folders);
-                    return Err(failed);
-                }
-                _ => {}
-            }
-        }
+        let mut unsynced = self.format.unsynced.lock();
+        fs::sync_dirs(&*unsynced)?;
+        unsynced.clear();
         Ok(())
     }
 
@@ -310,7 +295,5 @@ pub(super) fn carries(files: &[(String, u64)]) -> Result<(), StoreError> {
         }
         names.push(clean);
     }
-    Ok(write::check_sizes(
-        &files.iter().map(|(name, size)| (name.as_str(), *size)).collect::<Vec<_>>(),
-    )?)
+    write::check_sizes(files.iter().map(|(name, size)| (name.as_str(), *size)))
 }

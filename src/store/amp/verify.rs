@@ -13,12 +13,12 @@ use sha2::{Digest as _, Sha256};
 
 use super::address::{is_name, is_wire_address};
 use super::agent::selected_by_name;
-use super::canonical::{Profile, Tape, View};
 use super::envelope::{Problem, Stored, shown};
 use super::id::is_message_id;
 use super::limits::MESSAGE_BYTES;
 use super::wrap;
 use crate::model::{Claim, ClaimScope, Covered, PublicKey, verify};
+use crate::store::text::tape::{Piece, Profile, Tape};
 
 /// The words for `envelope.priority`.
 pub const PRIORITIES: [&str; 4] = ["urgent", "high", "normal", "low"];
@@ -34,27 +34,25 @@ const DEFAULT_PRIORITY: &str = "normal";
 /// The rule that is broken.
 pub fn check(stored: &Stored<'_>) -> Result<(), Problem> {
     let signed = stored.signature.is_some();
+    let wrong = |member, text: &str, what: &str| {
+        let problem = format!("is {}, which is {what}", shown(text));
+        Err(Problem::Member { member, problem })
+    };
     for (member, text) in [("from", &stored.from), ("to", &stored.to)] {
         // A bare name has no `|` either; whom it selects is for the store to say.
         let selects =
             member == "to" && selected_by_name(&text.to_ascii_lowercase()).is_some_and(is_name);
         if !(is_wire_address(text) || selects || (!signed && is_harmless(text))) {
-            let problem = format!("is {}, which is not an address", shown(text));
-            return Err(Problem::Member { member, problem });
+            return wrong(member, text, "not an address");
         }
     }
-    let priority = stored.priority.as_deref();
-    if signed && priority.is_some_and(|priority| !PRIORITIES.contains(&priority)) {
-        let problem = format!("is {}, which is none of the four", shown(priority.unwrap_or("")));
-        return Err(Problem::Member { member: "priority", problem });
+    match (&stored.priority, &stored.in_reply_to) {
+        (Some(word), _) if signed && !PRIORITIES.contains(&&**word) => {
+            wrong("priority", word, "none of the four")
+        }
+        (_, Some(id)) if !is_message_id(id) => wrong("in_reply_to", id, "not the id of a message"),
+        _ => Ok(()),
     }
-    let parent = stored.in_reply_to.as_deref();
-    if parent.is_some_and(|id| !is_message_id(id)) {
-        let problem =
-            format!("is {}, which is not the id of a message", shown(parent.unwrap_or("")));
-        return Err(Problem::Member { member: "in_reply_to", problem });
-    }
-    Ok(())
 }
 
 /// Whether an unsigned text in the place of an address can do no harm.
@@ -178,7 +176,7 @@ impl Signed {
         let mut tried: Vec<[u8; 32]> = Vec::new();
         for view in self.views() {
             for profile in tape.profiles() {
-                let Some(printed) = tape.print(profile, &view) else { continue };
+                let Some(printed) = view.print(&tape, profile) else { continue };
                 let hash = Sha256::digest(printed.as_bytes()).into();
                 if tried.contains(&hash) {
                     continue;
@@ -221,6 +219,36 @@ impl Signed {
     }
 }
 
+/// Which of the members that change on the way are counted: those that programs are known to add or
+/// drop after signing are put back as they were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct View<'a> {
+    /// Without `attachments`. Only right where it is empty.
+    no_attachments: bool,
+    /// `context` taken away where it is `null`, or added as `null` where it is absent.
+    other_context: bool,
+    /// This in place of `message`.
+    message: Option<&'a str>,
+}
+
+impl<'a> View<'a> {
+    /// The payload, printed so; `None` if something in it has no form in this profile.
+    fn print(&self, tape: &'a Tape<'a>, profile: Profile) -> Option<String> {
+        let mut out = String::new();
+        tape.print(&mut out, profile, |members| {
+            let before = members.len();
+            members.retain(|(key, _)| !(self.other_context && *key == "context"));
+            if self.other_context && members.len() == before {
+                members.push(("context", Piece::Null));
+            }
+            members.retain(|(key, _)| !(self.no_attachments && *key == "attachments"));
+            // Of equal keys the last counts.
+            members.extend(self.message.map(|text| ("message", Piece::Text(text))));
+        })?;
+        Some(out)
+    }
+}
+
 /// The subject as the plugin signs it: through jq's `@tsv` and the shell's `read`. `None` if that is
 /// the subject itself.
 fn tsv(subject: &str) -> Option<String> {
@@ -235,7 +263,7 @@ fn tsv(subject: &str) -> Option<String> {
 
 /// Prints a payload as msgfs signs it; `None` if it is no JSON.
 pub fn own_print(payload: &str) -> Option<String> {
-    Tape::of(payload)?.print(Profile::Jcs, &View::default())
+    View::default().print(&Tape::of(payload)?, Profile::Jcs)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! What is written is what every known program reads and verifies: no `null`, no empty list, keys of
 //! ASCII letters, no number but the sizes of files.
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
@@ -15,9 +17,10 @@ use super::limits::{
 };
 use super::verify::{Fields, PRIORITIES, own_print, signed_bytes};
 use crate::model::{Timestamp, one_line};
-use crate::store::Signer;
+use crate::store::text::edit::Edits;
 use crate::store::text::strict as json;
 use crate::store::text::time::format_time;
+use crate::store::{Signer, StoreError};
 
 /// The version of the envelope.
 const VERSION: &str = "amp/0.1";
@@ -83,17 +86,6 @@ pub struct File<'a> {
     pub sha256: &'a str,
 }
 
-/// A message that must not be written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Breach {
-    /// A value breaks a rule (EINVAL).
-    #[error("{0}")]
-    Invalid(String),
-    /// Something is larger than the format allows (EFBIG).
-    #[error("{0}")]
-    TooLarge(String),
-}
-
 /// Whether a word may be `payload.type`: one of the ten, or one with a name space (`github:push`).
 pub fn is_kind(text: &str) -> bool {
     let word = |part: &str| {
@@ -114,20 +106,20 @@ pub fn is_priority(text: &str) -> bool {
 ///
 /// # Errors
 /// The first rule that is broken.
-pub fn check_limits(out: &Outgoing<'_>) -> Result<(), Breach> {
+pub fn check_limits(out: &Outgoing<'_>) -> Result<(), StoreError> {
     check_words(out)?;
     check_subject(out.subject)?;
     if out.body.contains('\0') {
         let why = "the text holds the character U+0000, which this store does not carry";
-        return Err(Breach::Invalid(why.into()));
+        return Err(StoreError::Invalid(why.into()));
     }
     if out.body.contains('\u{7f}') {
         let why = "the text holds the character U+007F (delete), which the programs of this store sign \
                    in different ways, so that nobody could verify it; remove it";
-        return Err(Breach::Invalid(why.into()));
+        return Err(StoreError::Invalid(why.into()));
     }
     if out.body.len() > BODY_BYTES {
-        return Err(Breach::TooLarge(format!(
+        return Err(StoreError::TooLarge(format!(
             "the text has {} bytes; this store takes at most {BODY_BYTES}: attach it as a file",
             out.body.len()
         )));
@@ -138,36 +130,36 @@ pub fn check_limits(out: &Outgoing<'_>) -> Result<(), Breach> {
             && clean(file.filename) == file.filename
             && sha256_of(&digest).is_some();
         if !good {
-            return Err(Breach::Invalid(format!(
+            return Err(StoreError::Invalid(format!(
                 "{} cannot be attached under this name",
                 file.filename
             )));
         }
     }
-    check_sizes(&out.files.iter().map(|file| (file.filename, file.size)).collect::<Vec<_>>())
+    check_sizes(out.files.iter().map(|file| (file.filename, file.size)))
 }
 
 /// Checks a subject.
 ///
 /// # Errors
-/// [`Breach::Invalid`] if it is empty, has more than 256 characters or a control character.
-pub fn check_subject(subject: &str) -> Result<(), Breach> {
+/// [`StoreError::Invalid`] if it is empty, has more than 256 characters or a control character.
+pub fn check_subject(subject: &str) -> Result<(), StoreError> {
     if subject.trim().is_empty() {
-        return Err(Breach::Invalid("Subject: is empty; this store wants one".into()));
+        return Err(StoreError::Invalid("Subject: is empty; this store wants one".into()));
     }
     if subject.chars().count() > SUBJECT_CHARS {
         let why = format!("Subject: has more than {SUBJECT_CHARS} characters; shorten it");
-        return Err(Breach::Invalid(why));
+        return Err(StoreError::Invalid(why));
     }
     if subject.contains(char::is_control) {
         let why = "Subject: has a control character; write it on one line without tabs";
-        return Err(Breach::Invalid(why.into()));
+        return Err(StoreError::Invalid(why.into()));
     }
     Ok(())
 }
 
-fn check_words(out: &Outgoing<'_>) -> Result<(), Breach> {
-    let invalid = |why: String| Err(Breach::Invalid(why));
+fn check_words(out: &Outgoing<'_>) -> Result<(), StoreError> {
+    let invalid = |why: String| Err(StoreError::Invalid(why));
     if let Some(bad) = [out.from, out.to].into_iter().find(|address| !is_wire_address(address)) {
         return invalid(format!("{bad:?} is not an AMP address (name@tenant.provider)"));
     }
@@ -195,22 +187,25 @@ fn check_words(out: &Outgoing<'_>) -> Result<(), Breach> {
 /// Checks the number and sizes of attachments, given by name and size in bytes.
 ///
 /// # Errors
-/// [`Breach::TooLarge`].
-pub fn check_sizes(files: &[(&str, u64)]) -> Result<(), Breach> {
-    if files.len() > ATTACHMENTS {
-        let why = format!("{} files are attached; this store takes {ATTACHMENTS}", files.len());
-        return Err(Breach::TooLarge(why));
+/// [`StoreError::TooLarge`].
+pub fn check_sizes<'a>(
+    mut files: impl Iterator<Item = (&'a str, u64)> + Clone,
+) -> Result<(), StoreError> {
+    let (count, total) =
+        files.clone().fold((0, 0u64), |(n, sum), (_, size)| (n + 1, sum.saturating_add(size)));
+    if count > ATTACHMENTS {
+        let why = format!("{count} files are attached; this store takes {ATTACHMENTS}");
+        return Err(StoreError::TooLarge(why));
     }
-    if let Some((name, size)) = files.iter().find(|(_, size)| *size > ATTACHMENT_BYTES) {
-        return Err(Breach::TooLarge(format!(
+    if let Some((name, size)) = files.find(|(_, size)| *size > ATTACHMENT_BYTES) {
+        return Err(StoreError::TooLarge(format!(
             "Attach: {} has {size} bytes; this store takes files of at most {ATTACHMENT_BYTES} bytes \
              (25 MiB)",
             one_line(name)
         )));
     }
-    let total = files.iter().fold(0, |sum: u64, (_, size)| sum.saturating_add(*size));
     if total > ATTACHMENTS_BYTES {
-        return Err(Breach::TooLarge(format!(
+        return Err(StoreError::TooLarge(format!(
             "the attached files have {total} bytes together; this store takes {ATTACHMENTS_BYTES}"
         )));
     }
@@ -259,15 +254,11 @@ struct Attachment<'a> {
 }
 
 #[derive(Serialize)]
-struct SentLocal<'a> {
-    sent_at: &'a str,
-}
-
-#[derive(Serialize)]
 struct Sent<'a> {
     envelope: Envelope<'a>,
     payload: Payload<'a>,
-    local: SentLocal<'a>,
+    /// `sent_at`.
+    local: BTreeMap<&'a str, &'a str>,
 }
 
 /// Writes and signs a message, in the form in which it lies in `sent/`: JSON in two-space
@@ -275,7 +266,7 @@ struct Sent<'a> {
 ///
 /// # Errors
 /// As [`check_limits`].
-pub fn compose(out: &Outgoing<'_>, signer: &dyn Signer) -> Result<String, Breach> {
+pub fn compose(out: &Outgoing<'_>, signer: &dyn Signer) -> Result<String, StoreError> {
     check_limits(out)?;
     let now = format_time(out.now);
     let expires = format_time(out.now.plus_millis(LIFETIME_MS));
@@ -288,45 +279,37 @@ pub fn compose(out: &Outgoing<'_>, signer: &dyn Signer) -> Result<String, Breach
         in_reply_to: out.in_reply_to.unwrap_or_default(),
     };
     let printed = serde_json::to_string(&payload).ok().and_then(|text| own_print(&text));
-    let printed = printed.ok_or_else(|| Breach::Invalid("the message has no JSON form".into()))?;
+    let printed =
+        printed.ok_or_else(|| StoreError::Invalid("the message has no JSON form".into()))?;
     let signature = STANDARD.encode(signer.sign(&signed_bytes(&fields, &printed)));
     let sent = Sent {
-        envelope: envelope(out, &now, &expires, &signature),
+        envelope: Envelope {
+            version: VERSION,
+            id: out.id,
+            from: out.from,
+            to: out.to,
+            subject: out.subject,
+            priority: out.priority,
+            timestamp: &now,
+            expires_at: &expires,
+            signature: &signature,
+            in_reply_to: out.in_reply_to,
+            thread_id: out.thread_id,
+            idempotency_key: out.idempotency_key,
+        },
         payload,
-        local: SentLocal { sent_at: &now },
+        local: [("sent_at", now.as_str())].into(),
     };
     let mut text = serde_json::to_string_pretty(&sent)
-        .map_err(|e| Breach::Invalid(format!("the message has no JSON form: {e}")))?;
+        .map_err(|e| StoreError::Invalid(format!("the message has no JSON form: {e}")))?;
     text.push('\n');
     if text.len() > MESSAGE_BYTES {
-        return Err(Breach::TooLarge(format!(
+        return Err(StoreError::TooLarge(format!(
             "the message has {} bytes of JSON; this store takes {MESSAGE_BYTES}: attach the text as a file",
             text.len()
         )));
     }
     Ok(text)
-}
-
-fn envelope<'a>(
-    out: &Outgoing<'a>,
-    timestamp: &'a str,
-    expires_at: &'a str,
-    signature: &'a str,
-) -> Envelope<'a> {
-    Envelope {
-        version: VERSION,
-        id: out.id,
-        from: out.from,
-        to: out.to,
-        subject: out.subject,
-        priority: out.priority,
-        timestamp,
-        expires_at,
-        signature,
-        in_reply_to: out.in_reply_to,
-        thread_id: out.thread_id,
-        idempotency_key: out.idempotency_key,
-    }
 }
 
 fn payload<'a>(out: &Outgoing<'a>, uploaded_at: &'a str, expires_at: &'a str) -> Payload<'a> {
@@ -348,12 +331,14 @@ fn payload<'a>(out: &Outgoing<'a>, uploaded_at: &'a str, expires_at: &'a str) ->
 /// find out.
 pub fn delivered(sent: &str, received_at: Timestamp) -> Option<String> {
     let members = json::members(sent).ok()?;
-    let local = members.iter().find(|m| m.key == "local")?;
-    let (before, after) = (sent.get(..local.value_at.start)?, sent.get(local.value_at.end..)?);
     let received = format_time(received_at);
-    Some(format!(
-        "{before}{{\n    \"received_at\": \"{received}\",\n    \"delivery_method\": \"local\",\n    \"status\": \"unread\"\n  }}{after}"
-    ))
+    let mut edits = Edits::of(sent);
+    let local = format!(
+        "{{\n    \"received_at\": \"{received}\",\n    \"delivery_method\": \"local\",\n    \
+         \"status\": \"unread\"\n  }}"
+    );
+    edits.replace(&json::last(&members, "local")?.value_at, local);
+    String::from_utf8(edits.apply()?).ok()
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@
 //! the file again would change the spelling of everything else.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use super::line::{Stats, format_time, parse_time};
 use crate::model::Timestamp;
 use crate::store::engine::lines::log::BOM;
+use crate::store::text::edit::Edits;
 use crate::store::text::json::Value;
-use crate::store::text::strict::{Member, members};
+use crate::store::text::strict::{last, members};
 
 /// The names of the numbers, and what they are.
 pub(super) fn numbers(stats: &Stats) -> [(&'static str, u64); 4] {
@@ -33,37 +33,24 @@ pub fn set_derived(
 ) -> Result<Option<Vec<u8>>, String> {
     let whole = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
     let text = whole.strip_prefix(BOM).unwrap_or(whole);
-    let base = whole.len() - text.len();
     let outer = members(text).map_err(|e| e.to_string())?;
-    let mut edits: Vec<(Range<usize>, String)> = Vec::new();
+    let mut edits = Edits::of(text);
     if let (Some(updated), Some(member)) = (updated, last(&outer, "updatedAt"))
         && time_of(&member.value) != Some(updated)
     {
-        edits.push((moved(&member.value_at, base), format!("\"{}\"", format_time(updated))));
+        edits.replace(&member.value_at, format!("\"{}\"", format_time(updated)));
     }
-    if let Some(member) = last(&outer, "stats")
-        && let Value::Compound(object) = member.value
-        && let Ok(inner) = members(object)
-    {
-        let at = base + member.value_at.start;
+    if let Some(inner) = last(&outer, "stats").and_then(|member| edits.inside(member)) {
         for (name, number) in numbers(stats) {
             if let Some(member) = last(&inner, name)
                 && !says(&member.value, number)
             {
-                edits.push((moved(&member.value_at, at), number.to_string()));
+                edits.replace(&member.value_at, number.to_string());
             }
         }
     }
-    Ok((!edits.is_empty()).then(|| replaced(bytes, edits)))
-}
-
-/// Of equal keys the last counts, as for every reader.
-fn last<'a, 'b>(members: &'b [Member<'a>], name: &str) -> Option<&'b Member<'a>> {
-    members.iter().rev().find(|m| m.key == name)
-}
-
-fn moved(at: &Range<usize>, by: usize) -> Range<usize> {
-    at.start + by..at.end + by
+    let mark = whole.strip_suffix(text).unwrap_or_default();
+    Ok(edits.apply().map(|changed| [mark.as_bytes(), &changed].concat()))
 }
 
 fn time_of(value: &Value<'_>) -> Option<Timestamp> {
@@ -80,19 +67,6 @@ pub(super) fn says(value: &Value<'_>, number: u64) -> bool {
         }
         _ => false,
     }
-}
-
-fn replaced(bytes: &[u8], mut edits: Vec<(Range<usize>, String)>) -> Vec<u8> {
-    edits.sort_by_key(|(at, _)| at.start);
-    let mut out = Vec::with_capacity(bytes.len() + 16);
-    let mut done = 0;
-    for (at, with) in edits {
-        out.extend_from_slice(bytes.get(done..at.start).unwrap_or_default());
-        out.extend_from_slice(with.as_bytes());
-        done = at.end;
-    }
-    out.extend_from_slice(bytes.get(done..).unwrap_or_default());
-    out
 }
 
 /// The text of a new `thread.json`.

@@ -11,18 +11,14 @@ use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
-use super::json::{self, Event, RawStr, Value};
+use super::json::{self, RawStr, Value};
+use super::number::{self, Style};
 use super::pytext;
-use crate::store::text::number;
+use super::tape::{Profile, Tape};
 
 /// What a signature covers starts with this line, so that it can never be mistaken for another
 /// kind of signed text.
 pub const SIGNATURE_CONTEXT: &str = "samp-sig-v1\n";
-
-/// Arrays and objects nested deeper than this have no canonical form here. No program of the
-/// reference can read a tenth of it, so no such signature exists; the limit bounds the memory that
-/// a hostile line can take.
-const MAX_DEPTH: usize = 10_000;
 
 /// The members an id is made of, as far as the record has them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,7 +113,10 @@ pub fn object_without(context: &str, line: &str, without: &str) -> Option<Vec<u8
     if lone_key {
         return None;
     }
-    sort_members(&mut members);
+    // The sort is stable; reversed, the last of equal keys comes first and `dedup` keeps it.
+    members.reverse();
+    members.sort_by(|(a, _), (b, _)| a.cmp(b));
+    members.dedup_by(|(a, _), (b, _)| a == b);
     let mut out = String::with_capacity(line.len() + context.len());
     out.push_str(context);
     out.push('{');
@@ -137,36 +136,35 @@ pub fn object_without(context: &str, line: &str, without: &str) -> Option<Vec<u8
     Some(out.into_bytes())
 }
 
-/// Sorts by key and keeps the last of equal keys.
-fn sort_members<T>(members: &mut Vec<(Cow<'_, str>, T)>) {
-    // The sort is stable; reversed, the last of equal keys comes first and `dedup` keeps it.
-    members.reverse();
-    members.sort_by(|(a, _), (b, _)| a.cmp(b));
-    members.dedup_by(|(a, _), (b, _)| a == b);
-}
-
 /// Appends the text as Python writes a string: in quotes, with the escapes it uses and no others.
 pub fn push_text(out: &mut String, text: &str) {
+    push_escaped(out, text, |_| false);
+}
+
+/// As [`push_text`], with escapes for these characters `too`.
+pub(super) fn push_escaped(out: &mut String, text: &str, too: impl Fn(char) -> bool) {
     out.push('"');
     let mut clean = 0;
-    for (at, byte) in text.bytes().enumerate() {
-        let short = match byte {
-            b'"' => "\\\"",
-            b'\\' => "\\\\",
-            b'\n' => "\\n",
-            b'\r' => "\\r",
-            b'\t' => "\\t",
-            0x8 => "\\b",
-            0xc => "\\f",
-            0..0x20 => "",
+    for (at, c) in text.char_indices() {
+        let short = match c {
+            '"' => "\\\"",
+            '\\' => "\\\\",
+            '\n' => "\\n",
+            '\r' => "\\r",
+            '\t' => "\\t",
+            '\u{8}' => "\\b",
+            '\u{c}' => "\\f",
+            c if c < ' ' || too(c) => "",
             _ => continue,
         };
         out.push_str(text.get(clean..at).unwrap_or_default());
-        clean = at + 1;
+        clean = at + c.len_utf8();
         out.push_str(short);
         if short.is_empty() {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "\\u{byte:04x}");
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing to a string cannot fail.
+                let _ = write!(out, "\\u{unit:04x}");
+            }
         }
     }
     out.push_str(text.get(clean..).unwrap_or_default());
@@ -209,151 +207,15 @@ fn whole(text: RawStr<'_>) -> Option<Cow<'_, str>> {
 fn push_value(out: &mut String, value: Value<'_>) -> Option<()> {
     match value {
         Value::String(text) => push_string(out, text)?,
-        Value::Int("-0") => out.push('0'),
-        // The grammar leaves nothing else for Python to print differently.
-        Value::Int(text) | Value::Constant(text) => out.push_str(text),
-        Value::Float(text) => push_float(out, text.parse().ok()?),
+        Value::Int(text) | Value::Float(text) => number::push(out, text, Style::Python)?,
+        // What is no JSON, Python prints as it read it.
+        Value::Constant(text) => out.push_str(text),
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),
         Value::Null => out.push_str("null"),
-        Value::Compound(text) => push_compound(out, text)?,
+        Value::Compound(text) => Tape::of(text)?.print(out, Profile::PythonRaw, |_| ())?,
     }
     Some(())
-}
-
-/// Appends a float as Python's `json` prints it.
-fn push_float(out: &mut String, value: f64) {
-    match value {
-        _ if value.is_finite() => number::push_double(out, value, number::Style::Python),
-        _ if value.is_nan() => out.push_str("NaN"),
-        _ => out.push_str(if value > 0.0 { "Infinity" } else { "-Infinity" }),
-    }
-}
-
-/// One step of a nested value; containers know where they end.
-enum Token<'a> {
-    Object { end: usize },
-    Array { end: usize },
-    Key(RawStr<'a>),
-    Scalar(Value<'a>),
-}
-
-/// A container that is being written.
-enum Frame<'a> {
-    /// The members that are left, in order, as (key, token of the value).
-    Object(std::vec::IntoIter<(Cow<'a, str>, usize)>),
-    /// The next element and the end.
-    Array { next: usize, end: usize },
-}
-
-/// Appends an array or object with all keys sorted.
-///
-/// The tokens are listed first and written then, so that sorting moves no text: the cost stays
-/// near linear however the objects are nested.
-fn push_compound(out: &mut String, text: &str) -> Option<()> {
-    let tokens = tokens(text)?;
-    let mut stack: Vec<Frame<'_>> = Vec::new();
-    let mut at = 0;
-    loop {
-        match tokens.get(at)? {
-            Token::Object { end } => {
-                out.push('{');
-                stack.push(Frame::Object(sorted_members(&tokens, at, *end)?.into_iter()));
-            }
-            Token::Array { end } => {
-                out.push('[');
-                stack.push(Frame::Array { next: at + 1, end: *end });
-            }
-            Token::Scalar(value) => push_value(out, *value)?,
-            Token::Key(_) => return None,
-        }
-        loop {
-            let Some(frame) = stack.last_mut() else { return Some(()) };
-            let next = match frame {
-                Frame::Object(members) => members.next().map(|(key, at)| (Some(key), at)),
-                Frame::Array { next, end } => (*next < *end).then(|| {
-                    let at = *next;
-                    *next = after(&tokens, at);
-                    (None, at)
-                }),
-            };
-            let in_object = matches!(frame, Frame::Object(_));
-            let Some((key, value)) = next else {
-                out.push(if in_object { '}' } else { ']' });
-                stack.pop();
-                continue;
-            };
-            // A bracket just opened needs no comma. No value ends in an opening bracket, as a
-            // string ends in a quote.
-            if !out.ends_with(['{', '[']) {
-                out.push(',');
-            }
-            if let Some(key) = key {
-                push_text(out, &key);
-                out.push(':');
-            }
-            at = value;
-            break;
-        }
-    }
-}
-
-/// Lists the tokens of a value; `None` if it is nested too deeply.
-fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
-    let mut tokens: Vec<Token<'_>> = Vec::new();
-    let mut open: Vec<usize> = Vec::new();
-    let mut too_deep = false;
-    json::walk(text, |event| {
-        if too_deep {
-            return;
-        }
-        match event {
-            Event::ObjectStart | Event::ArrayStart => {
-                too_deep = open.len() >= MAX_DEPTH;
-                open.push(tokens.len());
-                tokens.push(match event {
-                    Event::ObjectStart => Token::Object { end: 0 },
-                    _ => Token::Array { end: 0 },
-                });
-            }
-            Event::ObjectEnd | Event::ArrayEnd => {
-                let here = tokens.len();
-                let start = open.pop().and_then(|start| tokens.get_mut(start));
-                if let Some(Token::Object { end } | Token::Array { end }) = start {
-                    *end = here;
-                }
-            }
-            Event::Key(key) => tokens.push(Token::Key(key)),
-            Event::Scalar(value) => tokens.push(Token::Scalar(value)),
-        }
-    })
-    .ok()?;
-    (!too_deep).then_some(tokens)
-}
-
-/// The token behind the value at this one.
-fn after(tokens: &[Token<'_>], at: usize) -> usize {
-    match tokens.get(at) {
-        Some(Token::Object { end } | Token::Array { end }) => *end,
-        _ => at + 1,
-    }
-}
-
-/// The members of the object at this token, sorted; `None` if a key holds a lone surrogate.
-fn sorted_members<'a>(
-    tokens: &[Token<'a>],
-    object: usize,
-    end: usize,
-) -> Option<Vec<(Cow<'a, str>, usize)>> {
-    let mut members = Vec::new();
-    let mut at = object + 1;
-    while at < end {
-        let Some(Token::Key(key)) = tokens.get(at) else { return None };
-        members.push((whole(*key)?, at + 1));
-        at = after(tokens, at + 1);
-    }
-    sort_members(&mut members);
-    Some(members)
 }
 
 #[cfg(test)]

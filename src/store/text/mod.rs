@@ -2,9 +2,11 @@
 //! values, canonical printing, numbers, times, and what Python does to text.
 
 pub mod canonical;
+pub mod edit;
 pub mod json;
 pub mod number;
 pub mod pytext;
 pub mod signature;
 pub mod strict;
+pub mod tape;
 pub mod time;

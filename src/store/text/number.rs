@@ -18,12 +18,14 @@ pub enum Style {
     Python,
 }
 
-/// Appends a JSON number; `None` if it has no finite value.
+/// Appends a JSON number; `None` if it has no finite value, for which only Python has words.
 pub fn push(out: &mut String, text: &str, style: Style) -> Option<()> {
     let integer = !text.contains(['.', 'e', 'E']);
     match style {
         Style::Python if integer => out.push_str(if text == "-0" { "0" } else { text }),
         Style::Jq17 => push_decimal(out, text)?,
+        Style::Python if text.parse() == Ok(f64::INFINITY) => out.push_str("Infinity"),
+        Style::Python if text.parse() == Ok(f64::NEG_INFINITY) => out.push_str("-Infinity"),
         Style::Ecma | Style::Jq16 | Style::Python => {
             let value: f64 = text.parse().ok().filter(|v: &f64| v.is_finite())?;
             push_double(out, value, style);

@@ -45,6 +45,11 @@ pub fn members(text: &str) -> Result<Vec<Member<'_>>, JsonError> {
     Ok(members)
 }
 
+/// The member of this name; of equal keys the last counts, as for every reader.
+pub fn last<'m, 'a>(members: &'m [Member<'a>], name: &str) -> Option<&'m Member<'a>> {
+    members.iter().rev().find(|m| m.key == name)
+}
+
 fn member<'a>(text: &str, key: RawStr<'a>, value: Value<'a>) -> Member<'a> {
     let offset = |part: &str| part.as_ptr().addr().saturating_sub(text.as_ptr().addr());
     let key_start = offset(key.raw()).saturating_sub(1);

@@ -23,18 +23,7 @@ pub fn parse_time(text: &str) -> Option<Timestamp> {
 
 /// Writes a time in whole seconds, as the plugin does.
 pub fn format_time(time: Timestamp) -> String {
-    let time = time.calendar();
-    let stamp = time.stamp();
-    let part = |from: usize, to: usize| stamp.get(from..to).unwrap_or_default();
-    format!(
-        "{}-{}-{}T{}:{}:{}Z",
-        part(0, 4),
-        part(4, 6),
-        part(6, 8),
-        part(9, 11),
-        part(11, 13),
-        part(13, 15)
-    )
+    format!("{}Z", time.rfc3339().get(..19).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ fn reads_every_member() {
     assert_eq!(stored.context, Some(r#"{"n": 1.10}"#));
     assert!(stored.payload.starts_with(r#"{"type": "task""#) && stored.payload.ends_with("]}"));
     assert_eq!(stored.status, Some(ReadState::Read));
-    assert!(stored.has_local && stored.has_metadata && !stored.has_empty_attachments);
+    assert!(!stored.has_empty_attachments);
     assert_eq!(stored.received_at.as_deref(), Some("2026-11-21T20:07:13Z"));
     assert_eq!(stored.file_len, WHOLE.len());
     let first = AttachmentRef {
@@ -64,7 +64,7 @@ fn a_bare_message_is_enough() {
     assert_eq!(stored.subject, None);
     assert_eq!(stored.message, None);
     assert_eq!(stored.status, None);
-    assert!(!stored.has_local && !stored.has_metadata);
+    assert_eq!(stored.received_at, None);
 }
 
 #[test]
@@ -95,11 +95,11 @@ fn what_is_no_message() {
     let member = |member, problem: &str| P::Member { member, problem: problem.into() };
     let twice = |object, key: &str| P::DuplicateKey { object, key: key.into() };
     let cases = [
-        (message("", "[1]", ""), P::PayloadNotObject),
-        (message("", "null", ""), P::PayloadNotObject),
+        (message("", "[1]", ""), P::NotObject("payload")),
+        (message("", "null", ""), P::NotObject("payload")),
         (r#"{"envelope":{"id":"msg_1_a"}}"#.into(), P::Missing("payload")),
         (r#"{"payload":{}}"#.into(), P::Missing("envelope")),
-        (r#"{"payload":{},"envelope":[]}"#.into(), P::EnvelopeNotObject),
+        (r#"{"payload":{},"envelope":[]}"#.into(), P::NotObject("envelope")),
         (message(r#","to":"c@b.c""#, "{}", ""), twice("envelope", "to")),
         (message("", r#"{"a":[{"x":1,"x":2}]}"#, ""), twice("payload", "x")),
         (message("", "{}", r#","payload":{}"#), twice("message", "payload")),

@@ -44,10 +44,24 @@ fn reason(problem: &Problem) -> &'static str {
     match problem {
         Problem::Json(_) => "invalid_json",
         Problem::DuplicateKey { .. } => "duplicate_key",
-        Problem::PayloadNotObject => "payload_not_object",
+        Problem::NotObject("payload") => "payload_not_object",
         Problem::NotFinite(_) => "non_finite_number",
         Problem::Unicode(_) => "invalid_unicode",
         _ => "other",
+    }
+}
+
+#[test]
+fn views_put_members_back() {
+    let cases = [
+        (r#"{"message":"m","attachments":[]}"#, true, false, None, r#"{"message":"m"}"#),
+        (r#"{"message":"m","context":null}"#, false, true, None, r#"{"message":"m"}"#),
+        (r#"{"message":"m"}"#, false, true, None, r#"{"context":null,"message":"m"}"#),
+        (r#"{"message":"m","z":1}"#, false, false, Some("x\"y"), r#"{"message":"x\"y","z":1}"#),
+    ];
+    for (text, no_attachments, other_context, message, expected) in cases {
+        let view = View { no_attachments, other_context, message };
+        assert_eq!(view.print(&Tape::of(text).unwrap(), Profile::Jcs).unwrap(), expected);
     }
 }
 

@@ -149,7 +149,7 @@ fn what_must_not_be_written() {
         Outgoing { files: &digest, ..plain() },
     ];
     for out in &invalid {
-        assert!(matches!(compose(out, &*KEY), Err(Breach::Invalid(_))), "{out:?}");
+        assert!(matches!(compose(out, &*KEY), Err(StoreError::Invalid(_))), "{out:?}");
     }
     let too_large = [
         Outgoing { body: &body, ..plain() },
@@ -158,7 +158,7 @@ fn what_must_not_be_written() {
         Outgoing { files: &all, ..plain() },
     ];
     for out in &too_large {
-        assert!(matches!(compose(out, &*KEY), Err(Breach::TooLarge(_))), "{:?}", out.files);
+        assert!(matches!(compose(out, &*KEY), Err(StoreError::TooLarge(_))), "{:?}", out.files);
     }
     assert!(is_kind("github:pull_request") && is_kind("ack"));
     assert!(!is_kind("github:") && !is_kind(":x") && !is_kind("a:b c"));

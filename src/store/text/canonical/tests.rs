@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::super::json::tests::any_json;
+use super::super::strict::MAX_DEPTH;
 use super::*;
 
 fn canonical(text: &str) -> Option<String> {
@@ -187,11 +188,11 @@ proptest! {
         let value = f64::from_bits(bits);
         prop_assume!(value.is_finite());
         let mut text = String::new();
-        push_float(&mut text, value);
+        number::push_double(&mut text, value, Style::Python);
         prop_assert_eq!(text.parse::<f64>().unwrap().to_bits(), bits);
         prop_assert!(text.contains('.') || text.contains('e'));
         let mut again = String::new();
-        push_float(&mut again, text.parse().unwrap());
+        number::push_double(&mut again, text.parse().unwrap(), Style::Python);
         prop_assert_eq!(text, again);
     }
 

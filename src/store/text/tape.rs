@@ -1,15 +1,16 @@
-//! The payload as its signer printed it (docs/formats/amp.md, section 9).
+//! JSON with sorted keys, as the programs that sign it print it (docs/formats/amp.md, section 9;
+//! docs/formats/samp.md, section 10).
 //!
-//! The format says "JSON with sorted keys", and each program has its own idea of that. A [`Tape`] is
-//! the payload taken apart once; it prints itself in every [`Profile`] and in every [`View`]: with
-//! the members that programs are known to add or drop after signing put back as they were.
+//! Each program has its own idea of that. A [`Tape`] is a value taken apart once; it prints itself in
+//! every [`Profile`]. Its tokens are listed first and written then, so that sorting moves no text: the
+//! cost stays near linear however the objects are nested.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
-use crate::store::text::json::{self, Event, RawStr, Value};
-use crate::store::text::number::{self, Style};
-use crate::store::text::strict::MAX_DEPTH;
+use super::canonical::push_escaped;
+use super::json::{self, Event, RawStr, Value};
+use super::number::{self, Style};
+use super::strict::MAX_DEPTH;
 
 /// How a program prints JSON before it signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,20 +25,11 @@ pub enum Profile {
     Js,
     /// Python's `json.dumps`: everything outside ASCII escaped, keys by code point.
     Python,
+    /// The same with `ensure_ascii=False`: raw UTF-8.
+    PythonRaw,
 }
 
-/// Which of the members that change on the way are counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct View<'a> {
-    /// Without `attachments`. Only right where it is empty.
-    pub no_attachments: bool,
-    /// `context` taken away where it is `null`, or added as `null` where it is absent.
-    pub other_context: bool,
-    /// This in place of `message`.
-    pub message: Option<&'a str>,
-}
-
-/// A payload, taken apart.
+/// A value, taken apart.
 #[derive(Debug)]
 pub struct Tape<'a> {
     tokens: Vec<Token<'a>>,
@@ -57,17 +49,25 @@ struct Traits {
 
 #[derive(Debug)]
 enum Token<'a> {
-    Object { end: usize },
-    Array { end: usize },
+    Object {
+        end: usize,
+    },
+    Array {
+        end: usize,
+    },
     Key(Cow<'a, str>),
     Text(Cow<'a, str>),
+    /// A string that is no text: it holds half a surrogate pair.
+    Lone,
     Number(&'a str),
     Word(&'static str),
+    /// `NaN` and its like.
+    Constant(&'a str),
 }
 
 /// Something to print.
-#[derive(Clone, Copy)]
-enum Piece<'t> {
+#[derive(Clone, Copy, Debug)]
+pub enum Piece<'t> {
     /// The value at this token.
     At(usize),
     /// `null`.
@@ -85,8 +85,8 @@ enum Frame<'t> {
 }
 
 impl<'a> Tape<'a> {
-    /// Takes a value apart; `None` if it is not JSON, nested too deeply, or holds what has no
-    /// canonical form (half a surrogate pair, `NaN`).
+    /// Takes a value apart; `None` if it is not JSON, nested too deeply, or has half a surrogate pair in
+    /// a key.
     pub fn of(text: &'a str) -> Option<Self> {
         let mut tape = Self { tokens: Vec::new(), traits: Traits::default() };
         let mut open = Vec::new();
@@ -118,7 +118,7 @@ impl<'a> Tape<'a> {
                 self.traits.proto_key |= key == "__proto__";
                 Token::Key(key)
             }
-            Event::Scalar(Value::String(text)) => Token::Text(self.text(text)?),
+            Event::Scalar(Value::String(text)) => self.text(text).map_or(Token::Lone, Token::Text),
             Event::Scalar(Value::Int(number) | Value::Float(number)) => {
                 self.traits.odd_number |= !number::is_plain(number);
                 Token::Number(number)
@@ -126,7 +126,8 @@ impl<'a> Tape<'a> {
             Event::Scalar(Value::Bool(true)) => Token::Word("true"),
             Event::Scalar(Value::Bool(false)) => Token::Word("false"),
             Event::Scalar(Value::Null) => Token::Word("null"),
-            Event::Scalar(Value::Constant(_) | Value::Compound(_)) => return None,
+            Event::Scalar(Value::Constant(text)) => Token::Constant(text),
+            Event::Scalar(Value::Compound(_)) => return None,
         };
         self.tokens.push(token);
         (open.len() <= MAX_DEPTH).then_some(())
@@ -139,7 +140,7 @@ impl<'a> Tape<'a> {
         (!lone).then_some(text)
     }
 
-    /// The profiles that can print this payload differently, the most likely first.
+    /// The profiles that can print this value differently, the most likely first.
     pub fn profiles(&self) -> impl Iterator<Item = Profile> + use<> {
         let t = self.traits;
         // Sorting differs only for keys outside the basic plane, which are not ASCII.
@@ -155,110 +156,78 @@ impl<'a> Tape<'a> {
         .filter_map(|(profile, differs)| differs.then_some(profile))
     }
 
-    /// Prints the payload; `None` if a number has no form in this profile.
-    pub fn print(&self, profile: Profile, view: &View<'_>) -> Option<String> {
-        let mut out = String::new();
+    /// Appends the value in a profile, the members of its outermost object `change`d before they are
+    /// sorted; `None` if something in it has no form there.
+    pub fn print<'t>(
+        &'t self,
+        out: &mut String,
+        profile: Profile,
+        change: impl FnOnce(&mut Vec<(&'t str, Piece<'t>)>),
+    ) -> Option<()> {
+        let mut change = Some(change);
         let mut stack: Vec<Frame<'_>> = Vec::new();
         let mut piece = Piece::At(0);
-        if let Some(Token::Object { end }) = self.tokens.first() {
-            out.push('{');
-            stack.push(Frame::Object(self.top(*end, profile, view)?.into_iter()));
-        } else {
-            self.begin(&mut out, &mut stack, piece, profile)?;
-        }
         loop {
-            let Some(frame) = stack.last_mut() else { return Some(out) };
-            let (key, next) = match frame {
-                Frame::Object(members) => match members.next() {
-                    Some((key, next)) => (Some(key), Some(next)),
-                    None => (None, None),
-                },
-                Frame::Array { next, end } => {
-                    let at = *next;
-                    *next = self.after(at);
-                    (None, (at < *end).then_some(Piece::At(at)))
+            let at = if let Piece::At(at) = piece { self.tokens.get(at)? } else { &Token::Lone };
+            match (piece, at) {
+                (Piece::Null, _) => out.push_str("null"),
+                (Piece::Text(text), _) => push_text(out, text, profile),
+                (Piece::At(at), Token::Object { end }) => {
+                    out.push('{');
+                    let mut members = self.members(at, *end)?;
+                    change.take().into_iter().for_each(|change| change(&mut members));
+                    sort(&mut members, profile);
+                    stack.push(Frame::Object(members.into_iter()));
                 }
-            };
-            let Some(next) = next else {
-                out.push(if matches!(frame, Frame::Object(_)) { '}' } else { ']' });
-                stack.pop();
-                continue;
-            };
-            piece = next;
+                (Piece::At(at), Token::Array { end }) => {
+                    out.push('[');
+                    change = None;
+                    stack.push(Frame::Array { next: at + 1, end: *end });
+                }
+                (_, Token::Text(text)) => push_text(out, text, profile),
+                (_, Token::Number(text)) => number::push(out, text, profile.numbers())?,
+                (_, Token::Word(word)) => out.push_str(word),
+                (_, Token::Constant(text)) if profile.numbers() == Style::Python => {
+                    out.push_str(text);
+                }
+                (_, Token::Constant(_) | Token::Lone | Token::Key(_)) => return None,
+            }
+            let Some((key, next)) = self.next(out, &mut stack) else { return Some(()) };
             // Only a container that was just opened ends in a bracket: strings end in a quote.
             if !out.ends_with(['{', '[']) {
                 out.push(',');
             }
             if let Some(key) = key {
-                push_text(&mut out, key, profile);
+                push_text(out, key, profile);
                 out.push(':');
             }
-            self.begin(&mut out, &mut stack, piece, profile)?;
+            piece = next;
         }
     }
 
-    /// Prints a scalar, or opens a container.
-    fn begin<'t>(
-        &'t self,
+    /// What is printed next, and the key before it; closes what has ended. `None` at the end.
+    fn next<'t>(
+        &self,
         out: &mut String,
         stack: &mut Vec<Frame<'t>>,
-        piece: Piece<'t>,
-        profile: Profile,
-    ) -> Option<()> {
-        let at = match piece {
-            Piece::At(at) => at,
-            Piece::Null => {
-                out.push_str("null");
-                return Some(());
+    ) -> Option<(Option<&'t str>, Piece<'t>)> {
+        loop {
+            let (next, close) = match stack.last_mut()? {
+                Frame::Object(members) => {
+                    (members.next().map(|(key, piece)| (Some(key), piece)), '}')
+                }
+                Frame::Array { next, end } => {
+                    let at = *next;
+                    *next = self.after(at);
+                    ((at < *end).then_some((None, Piece::At(at))), ']')
+                }
+            };
+            if next.is_some() {
+                return next;
             }
-            Piece::Text(text) => {
-                push_text(out, text, profile);
-                return Some(());
-            }
-        };
-        match self.tokens.get(at)? {
-            Token::Object { end } => {
-                out.push('{');
-                let mut members = self.members(at, *end)?;
-                sort(&mut members, profile);
-                stack.push(Frame::Object(members.into_iter()));
-            }
-            Token::Array { end } => {
-                out.push('[');
-                stack.push(Frame::Array { next: at + 1, end: *end });
-            }
-            Token::Text(text) => push_text(out, text, profile),
-            Token::Number(text) => number::push(out, text, profile.numbers())?,
-            Token::Word(word) => out.push_str(word),
-            Token::Key(_) => return None,
+            out.push(close);
+            stack.pop();
         }
-        Some(())
-    }
-
-    /// The members of the payload itself, as the view wants them.
-    fn top<'t>(
-        &'t self,
-        end: usize,
-        profile: Profile,
-        view: &View<'t>,
-    ) -> Option<Vec<(&'t str, Piece<'t>)>> {
-        let mut members = self.members(0, end)?;
-        if view.no_attachments {
-            members.retain(|(key, _)| *key != "attachments");
-        }
-        if view.other_context {
-            let before = members.len();
-            members.retain(|(key, _)| *key != "context");
-            if members.len() == before {
-                members.push(("context", Piece::Null));
-            }
-        }
-        if let Some(text) = view.message {
-            members.retain(|(key, _)| *key != "message");
-            members.push(("message", Piece::Text(text)));
-        }
-        sort(&mut members, profile);
-        Some(members)
     }
 
     /// The members of the object at this token, as written.
@@ -288,23 +257,27 @@ impl Profile {
             Self::Jcs | Self::Js => Style::Ecma,
             Self::Jq16 => Style::Jq16,
             Self::Jq17 => Style::Jq17,
-            Self::Python => Style::Python,
+            Self::Python | Self::PythonRaw => Style::Python,
         }
     }
 }
 
-fn sort(members: &mut [(&str, Piece<'_>)], profile: Profile) {
+/// Sorts by key and keeps the last of equal keys.
+fn sort(members: &mut Vec<(&str, Piece<'_>)>, profile: Profile) {
     let utf16 = |a: &str, b: &str| a.encode_utf16().cmp(b.encode_utf16());
-    match profile {
-        Profile::Jq16 | Profile::Jq17 | Profile::Python => members.sort_by(|a, b| a.0.cmp(b.0)),
-        Profile::Jcs => members.sort_by(|a, b| utf16(a.0, b.0)),
-        Profile::Js => members.sort_by(|a, b| match (array_index(a.0), array_index(b.0)) {
+    // The sort is stable; reversed, the last of equal keys comes first and `dedup` keeps it.
+    members.reverse();
+    members.sort_by(|(a, _), (b, _)| match profile {
+        Profile::Jq16 | Profile::Jq17 | Profile::Python | Profile::PythonRaw => a.cmp(b),
+        Profile::Jcs => utf16(a, b),
+        Profile::Js => match (array_index(a), array_index(b)) {
             (Some(a), Some(b)) => a.cmp(&b),
             (Some(_), None) => std::cmp::Ordering::Less,
             (None, Some(_)) => std::cmp::Ordering::Greater,
-            (None, None) => utf16(a.0, b.0),
-        }),
-    }
+            (None, None) => utf16(a, b),
+        },
+    });
+    members.dedup_by(|(a, _), (b, _)| a == b);
 }
 
 /// The number that JavaScript takes a key for, if it orders it as one.
@@ -316,28 +289,11 @@ fn array_index(key: &str) -> Option<u32> {
 
 /// Appends a string in quotes.
 fn push_text(out: &mut String, text: &str, profile: Profile) {
-    let ascii = profile == Profile::Python;
-    let del = matches!(profile, Profile::Jq16 | Profile::Jq17 | Profile::Python);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if c < ' ' || (del && c == '\u{7f}') || (ascii && !c.is_ascii()) => {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    // Writing to a string cannot fail.
-                    let _ = write!(out, "\\u{unit:04x}");
-                }
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
+    push_escaped(out, text, |c| match profile {
+        Profile::Jcs | Profile::Js | Profile::PythonRaw => false,
+        Profile::Jq16 | Profile::Jq17 => c == '\u{7f}',
+        Profile::Python => c >= '\u{7f}',
+    });
 }
 
 #[cfg(test)]

@@ -1,0 +1,58 @@
+//! Changes of single values in a JSON text: no byte of the rest is touched, for numbers count as they
+//! are spelled, and a library that prints the text again would break signatures.
+
+use std::ops::Range;
+
+use super::strict::{Member, members};
+
+/// Replacements of ranges of a text.
+#[derive(Debug)]
+pub struct Edits<'a> {
+    /// The text.
+    pub text: &'a str,
+    /// What replaces which bytes.
+    pub list: Vec<(Range<usize>, String)>,
+}
+
+impl<'a> Edits<'a> {
+    /// No changes yet.
+    pub fn of(text: &'a str) -> Self {
+        Self { text, list: Vec::new() }
+    }
+
+    /// Puts something in the place of these bytes.
+    pub fn replace(&mut self, at: &Range<usize>, with: impl Into<String>) {
+        self.list.push((at.clone(), with.into()));
+    }
+
+    /// The members of an object that is a value, with their places in the whole text; `None` if the
+    /// value is something else.
+    pub fn inside(&self, outer: &Member<'a>) -> Option<Vec<Member<'a>>> {
+        let text = self.text.get(outer.value_at.clone()).filter(|text| text.starts_with('{'))?;
+        let mut members = members(text).ok()?;
+        let by = outer.value_at.start;
+        for m in &mut members {
+            m.key_at = m.key_at.start + by..m.key_at.end + by;
+            m.value_at = m.value_at.start + by..m.value_at.end + by;
+        }
+        Some(members)
+    }
+
+    /// The text as it is then; `None` if nothing is to change.
+    pub fn apply(mut self) -> Option<Vec<u8>> {
+        if self.list.is_empty() {
+            return None;
+        }
+        // Stable: what is added at one place stays in order.
+        self.list.sort_by_key(|(at, _)| (at.start, at.end));
+        let mut out = String::with_capacity(self.text.len() + 128);
+        let mut done = 0;
+        for (at, with) in &self.list {
+            out.push_str(self.text.get(done..at.start)?);
+            out.push_str(with);
+            done = at.end;
+        }
+        out.push_str(self.text.get(done..)?);
+        Some(out.into_bytes())
+    }
+}
