@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use hashbrown::HashTable;
 
-use super::core::{Core, Inserted, OddId, Reject, RejectKey, Thread, ThreadIx, Writer};
+use super::core::{Core, Inserted, Reject, RejectKey, TextId, Thread, ThreadIx, Writer};
 use super::entry::{Entry, FAR, Flags, MsgIx, NIL, first_hash};
 use super::intern::{IDENTITY_MASK, StrId, spread, stable_hash};
 use super::source::{Bits, Source};
@@ -104,11 +104,12 @@ impl Core {
         flags.set(Flags::OWN, own.is_some());
         flags.set(Flags::READ, own.unwrap_or(found.read == Some(true)));
         if !plain {
-            let odd = match unhex_16(&found.id) {
-                Some(value) => OddId::Hex(value),
-                None => OddId::Text(self.strings.intern(&found.id)),
-            };
-            self.odd_ids.insert(ix, odd);
+            if let Some(value) = unhex_16(&found.id) {
+                self.hex_ids.insert(ix, value);
+            } else {
+                let id = self.strings.intern(&found.id);
+                self.text_ids.push(TextId { ix, id });
+            }
         }
         let thread = self.thread(store, &found.thread);
         let next = self

@@ -95,13 +95,12 @@ pub struct Reject {
     pub identity: u64,
 }
 
-/// An id that cannot be had from the entry's hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum OddId {
-    /// Not 16 hex digits.
-    Text(StrId),
-    /// 16 hex digits, whose hash another message has already.
-    Hex(u64),
+/// An id that is no 16 hex digits, and so cannot be had from the entry's hash.
+#[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub(super) struct TextId {
+    pub(super) ix: MsgIx,
+    pub(super) id: StrId,
 }
 
 /// What [`Core::insert`] did.
@@ -135,8 +134,10 @@ pub struct Core {
     pub(super) threads: Vec<Thread>,
     /// By text: the first thread that has it as its id.
     pub(super) thread_of: Vec<ThreadIx>,
-    /// Ids that the entry's hash does not hold.
-    pub(super) odd_ids: HashMap<MsgIx, OddId>,
+    /// In the order of the messages' positions.
+    pub(super) text_ids: Vec<TextId>,
+    /// Ids of 16 hex digits whose hash another message has already.
+    pub(super) hex_ids: HashMap<MsgIx, u64>,
     /// By store: the texts that are the address of a writer or recipient.
     pub(super) addressed: Vec<Bits>,
     pub(super) to_me: Vec<MsgIx>,
@@ -300,11 +301,16 @@ impl Core {
         if entry.flags.has(Flags::ID_HEX) {
             return format!("{:016x}", unmix(entry.hash, self.salt(entry.writer)));
         }
-        match self.by_identity(entry.identity()).and_then(|ix| self.odd_ids.get(&ix)) {
-            Some(OddId::Text(id)) => self.strings.get(*id).to_owned(),
-            Some(OddId::Hex(id)) => format!("{id:016x}"),
-            None => String::new(),
+        let Some(ix) = self.by_identity(entry.identity()) else { return String::new() };
+        match self.text_id(ix) {
+            Some(id) => id.to_owned(),
+            None => self.hex_ids.get(&ix).map_or_else(String::new, |id| format!("{id:016x}")),
         }
+    }
+
+    fn text_id(&self, ix: MsgIx) -> Option<&str> {
+        let at = self.text_ids.binary_search_by_key(&ix, |odd| odd.ix).ok()?;
+        Some(self.strings.get(self.text_ids.get(at)?.id))
     }
 
     /// The `Signature:` line of the message.
@@ -471,10 +477,9 @@ impl Core {
         if entry.flags.has(Flags::ID_HEX) {
             return hex == Some(unmix(entry.hash, self.salt(writer)));
         }
-        match self.odd_ids.get(&ix) {
-            Some(OddId::Text(text)) => self.strings.get(*text) == id,
-            Some(OddId::Hex(value)) => hex == Some(*value),
-            None => false,
+        match self.text_id(ix) {
+            Some(text) => text == id,
+            None => hex.is_some() && hex == self.hex_ids.get(&ix).copied(),
         }
     }
 

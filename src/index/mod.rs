@@ -45,7 +45,7 @@ use crate::model::locks::{Condvar, Level, Mutex, RwLock, RwLockReadGuard};
 
 use crate::identity::Keyring;
 use crate::model::{MessageKey, PublicKey, Timestamp, Unsigned};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, process};
 use apply::Applier;
 use judge::Judge;
 use marks::Marks;
@@ -144,6 +144,8 @@ impl Index {
             core.relink();
             core.sort();
             core.find_missing(true);
+            drop(core);
+            process::give_back();
         }
         index.judge_first_uses();
         index.judge_again();

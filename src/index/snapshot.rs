@@ -11,7 +11,7 @@ use bytemuck::allocation::pod_collect_to_vec;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use super::core::{Core, OddId, Reject, RejectKey, ThreadIx, Writer};
+use super::core::{Core, Reject, RejectKey, ThreadIx, Writer};
 use super::entry::{Entry, MsgIx};
 use super::intern::Interner;
 use super::links::Links;
@@ -20,7 +20,7 @@ use super::tell::Telling;
 use crate::store::place;
 
 /// Changes with every change of the layout, of [`Entry`] or of how messages are rendered.
-const MAGIC: &[u8; 16] = b"msgfs-index-0007";
+const MAGIC: &[u8; 16] = b"msgfs-index-0008";
 
 /// Declares what is no plain table: what the tables depend on, and those of [`Core`] that are maps.
 macro_rules! header {
@@ -63,7 +63,7 @@ header! {
     orphan_marks: HashMap<u64, bool>,
     unvouched: BTreeSet<MsgIx>,
     telling: Telling,
-    odd_ids: HashMap<MsgIx, OddId>,
+    hex_ids: HashMap<MsgIx, u64>,
     odd_threads: BTreeMap<ThreadIx, u64>,
     ruled: BTreeMap<MsgIx, u32>,
 }
@@ -91,7 +91,7 @@ pub(super) fn save(
     let header = Header::of(core, (fingerprint, marks_len), trust);
     let header = serde_json::to_vec(&header)?;
     let (texts, ends) = core.strings.parts();
-    let tables: [&[u8]; 9] = [
+    let tables: [&[u8]; 10] = [
         &header,
         bytemuck::cast_slice(&core.entries),
         texts,
@@ -100,6 +100,7 @@ pub(super) fn save(
         bytemuck::cast_slice(&core.thread_of),
         bytemuck::cast_slice(&core.to_me),
         bytemuck::cast_slice(&core.from_me),
+        bytemuck::cast_slice(&core.text_ids),
         bytemuck::cast_slice(core.links.table()),
     ];
     let sections = || tables.into_iter().chain(stores.iter().map(Vec::as_slice));
@@ -148,6 +149,7 @@ pub(super) fn load(path: &Path, fingerprint: &str) -> Option<Restored> {
         thread_of: pod_collect_to_vec(table()?),
         to_me: pod_collect_to_vec(table()?),
         from_me: pod_collect_to_vec(table()?),
+        text_ids: pod_collect_to_vec(table()?),
         ..Core::default()
     };
     let links = pod_collect_to_vec(table()?);

@@ -1,4 +1,14 @@
-//! Other processes, as `/proc` tells of them.
+//! This process and others: memory, and what `/proc` tells.
+
+/// Gives memory that is free back to the system: a first index takes much of it for a moment, on all
+/// cores, and the allocator would keep it.
+pub fn give_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointer, and may be called at any time from any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
 
 /// The `stat` of a process or thread, from the field after the command's name on.
 pub fn stat(id: u32) -> Option<String> {

@@ -142,10 +142,10 @@ impl Drop for ReadOnly {
     }
 }
 
-/// S107: what could not be told, because the store was read-only until msgfs ended or was killed, is
+/// S213: what could not be told, because the store was read-only until msgfs ended or was killed, is
 /// told at the next mount, without any arrival.
 #[test]
-fn s107_what_was_not_told_is_told_at_the_next_mount() {
+fn s213_what_was_not_told_is_told_at_the_next_mount() {
     for killed in [false, true] {
         let l = Letter::new("alice@localhost", "s", "x", 1);
         let (bed, tree, m) = with(|_, tree| {
