@@ -470,7 +470,8 @@ fn sweep(index: &Index, own: &[PathBuf]) {
 fn keep(index: &Index, stop: &AtomicBool) {
     let mut saved = Instant::now();
     let mut unsaved = true;
-    let mut busy = false;
+    // What a killed process had not told; nothing need happen for that.
+    let mut busy = index.tell_stores();
     let mut seen = 0;
     loop {
         let limit = match (busy, unsaved) {
