@@ -117,14 +117,13 @@ impl<'a> Members<'a> {
     }
 }
 
-/// A word, if it is one of these.
-pub fn one_of(name: &str, word: Option<String>, words: &str) -> Result<Option<String>, String> {
+/// Whether a word, if there is one, is one of these.
+pub fn one_of(name: &str, word: Option<&str>, words: &str) -> Result<(), String> {
     match word {
-        Some(other) if words.split(' ').all(|word| word != other) => {
-            let words = words.replace(' ', ", ");
-            Err(format!("{name} is {:?}, which is none of {words}", one_line(&other)))
+        Some(word) if words.split(' ').all(|known| known != word) => {
+            Err(format!("{name} is {word:?}, which is none of {}", words.replace(' ', ", ")))
         }
-        word => Ok(word),
+        _ => Ok(()),
     }
 }
 
@@ -203,8 +202,9 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Fault> {
         return Err(wrong("thread begins or ends with white space"));
     }
     let refs = members.texts("refs")?;
-    let kind = one_of("kind", members.text("kind")?, KINDS).map_err(wrong)?;
-    let priority = one_of("priority", members.text("priority")?, PRIORITIES).map_err(wrong)?;
+    let (kind, priority) = (members.text("kind")?, members.text("priority")?);
+    one_of("kind", kind.as_deref(), KINDS).map_err(Fault::Wrong)?;
+    one_of("priority", priority.as_deref(), PRIORITIES).map_err(Fault::Wrong)?;
     let extra = [("Type", kind.clone()), ("Priority", priority)];
     let shown = model::Message {
         time: parse_time(&created)

@@ -146,16 +146,15 @@ impl Store for Amq {
     }
 
     fn remarks(&self) -> Vec<String> {
-        let pairs = self.files.format.pairs(&self.files.table.read());
-        let line = |path: &String| {
-            let path = one_line(path);
-            let twice = path.replacen("/new/", "/cur/", 1);
+        let inbox = format!("agents/{}/inbox", self.me());
+        let line = |name: &String| {
+            let name = one_line(name);
             format!(
-                "{path} and {twice} have one name: at the first of them `amq drain` stops, and what is \
-                 sorted after it is not read; look at both and move one away"
+                "{inbox}/new/{name} and {inbox}/cur/{name} have one name: at the first of them `amq \
+                 drain` stops, and what is sorted after it is not read; look at both and move one away"
             )
         };
-        pairs.iter().map(line).collect()
+        self.files.format.pairs(&self.files.table.read()).iter().map(line).collect()
     }
 
     fn advice(&self) -> Vec<Advice> {
