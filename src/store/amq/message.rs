@@ -106,7 +106,7 @@ impl<'a> Members<'a> {
 
     fn parts(&self) -> Result<Vec<(&'static str, String)>, Fault> {
         let labels = self.texts("labels")?;
-        let labels = labels.iter().map(|label| format!("{}\n", one_line(label))).collect();
+        let labels = labels.iter().flat_map(|label| [one_line(label), "\n".into()]).collect();
         let context = match self.get("context") {
             None => String::new(),
             Some(Value::Compound(text)) if text.starts_with('{') => format!("{text}\n"),
@@ -118,7 +118,7 @@ impl<'a> Members<'a> {
 }
 
 /// Whether a word, if there is one, is one of these.
-pub fn one_of(name: &str, word: Option<&str>, words: &str) -> Result<(), String> {
+pub(super) fn one_of(name: &str, word: Option<&str>, words: &str) -> Result<(), String> {
     match word {
         Some(word) if words.split(' ').all(|known| known != word) => {
             Err(format!("{name} is {word:?}, which is none of {}", words.replace(' ', ", ")))
@@ -155,9 +155,9 @@ fn after_line<'a>(bytes: &'a [u8], line: &str) -> Option<&'a [u8]> {
 /// The header and the body of a file.
 fn split(bytes: &[u8]) -> Result<(Cow<'_, str>, &[u8]), Fault> {
     let begins = |line: &str, bytes| [line, "\r\n"].concat().as_bytes().starts_with(bytes);
-    let rest = after_line(bytes, OPEN).ok_or_else(|| match begins(OPEN, bytes) {
-        true => Fault::Unfinished,
-        false => wrong("it does not begin with ---json"),
+    let rest = after_line(bytes, OPEN).ok_or_else(|| {
+        let other = || wrong("it does not begin with ---json");
+        if begins(OPEN, bytes) { Fault::Unfinished } else { other() }
     })?;
     let mut values =
         serde_json::Deserializer::from_slice(rest).into_iter::<serde::de::IgnoredAny>();

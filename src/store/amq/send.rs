@@ -95,10 +95,9 @@ impl Amq {
             ("idem", json!(draft.idempotency_key)),
         ];
         let bytes = message::compose(header, &draft.body, with.signer);
-        message::parse(bytes.as_bytes()).map_err(|fault| match bytes.len() > FILE_BYTES {
-            true => StoreError::TooLarge(fault.to_string()),
-            false => StoreError::Invalid(fault.to_string()),
-        })?;
+        let is_large = bytes.len() > FILE_BYTES;
+        let why = if is_large { StoreError::TooLarge } else { StoreError::Invalid };
+        message::parse(bytes.as_bytes()).map_err(|fault| why(fault.to_string()))?;
         Ok(Prepared { to: to.join(", "), id, thread, bytes, files: Vec::new() })
     }
 
