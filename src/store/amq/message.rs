@@ -106,7 +106,7 @@ impl<'a> Members<'a> {
 
     fn parts(&self) -> Result<Vec<(&'static str, String)>, Fault> {
         let labels = self.texts("labels")?;
-        let labels = labels.iter().map(|label| format!("{}\n", one_line(label))).collect();
+        let labels = labels.iter().flat_map(|label| [one_line(label), "\n".into()]).collect();
         let context = match self.get("context") {
             None => String::new(),
             Some(Value::Compound(text)) if text.starts_with('{') => format!("{text}\n"),
@@ -117,14 +117,13 @@ impl<'a> Members<'a> {
     }
 }
 
-/// A word, if it is one of these.
-pub fn one_of(name: &str, word: Option<String>, words: &str) -> Result<Option<String>, String> {
+/// Whether a word, if there is one, is one of these.
+pub(super) fn one_of(name: &str, word: Option<&str>, words: &str) -> Result<(), String> {
     match word {
-        Some(other) if words.split(' ').all(|word| word != other) => {
-            let words = words.replace(' ', ", ");
-            Err(format!("{name} is {:?}, which is none of {words}", one_line(&other)))
+        Some(word) if words.split(' ').all(|known| known != word) => {
+            Err(format!("{name} is {word:?}, which is none of {}", words.replace(' ', ", ")))
         }
-        word => Ok(word),
+        _ => Ok(()),
     }
 }
 
@@ -156,9 +155,9 @@ fn after_line<'a>(bytes: &'a [u8], line: &str) -> Option<&'a [u8]> {
 /// The header and the body of a file.
 fn split(bytes: &[u8]) -> Result<(Cow<'_, str>, &[u8]), Fault> {
     let begins = |line: &str, bytes| [line, "\r\n"].concat().as_bytes().starts_with(bytes);
-    let rest = after_line(bytes, OPEN).ok_or_else(|| match begins(OPEN, bytes) {
-        true => Fault::Unfinished,
-        false => wrong("it does not begin with ---json"),
+    let rest = after_line(bytes, OPEN).ok_or_else(|| {
+        let other = || wrong("it does not begin with ---json");
+        if begins(OPEN, bytes) { Fault::Unfinished } else { other() }
     })?;
     let mut values =
         serde_json::Deserializer::from_slice(rest).into_iter::<serde::de::IgnoredAny>();
@@ -203,8 +202,9 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Fault> {
         return Err(wrong("thread begins or ends with white space"));
     }
     let refs = members.texts("refs")?;
-    let kind = one_of("kind", members.text("kind")?, KINDS).map_err(wrong)?;
-    let priority = one_of("priority", members.text("priority")?, PRIORITIES).map_err(wrong)?;
+    let (kind, priority) = (members.text("kind")?, members.text("priority")?);
+    one_of("kind", kind.as_deref(), KINDS).map_err(Fault::Wrong)?;
+    one_of("priority", priority.as_deref(), PRIORITIES).map_err(Fault::Wrong)?;
     let extra = [("Type", kind.clone()), ("Priority", priority)];
     let shown = model::Message {
         time: parse_time(&created)

@@ -112,12 +112,12 @@ impl Queue {
         all
     }
 
-    /// Names that lie in `new/` and in `cur/` of my mailbox: the paths of the first.
+    /// Names that lie in `new/` and in `cur/` of my mailbox.
     pub(super) fn pairs(&self, table: &Table<Kept>) -> Vec<String> {
         let folder = |leaf: &str| table.find_folder(&format!("agents/{}/inbox/{leaf}", self.me));
         let (Some(new), Some(cur)) = (folder("new"), folder("cur")) else { return Vec::new() };
-        let both = table.files_in(new).filter(|n| table.find(cur, table.name(*n)).is_some());
-        both.filter_map(|n| table.path(n)).collect()
+        let names = table.files_in(new).map(|n| table.name(n));
+        names.filter(|name| table.find(cur, name).is_some()).map(str::to_owned).collect()
     }
 }
 
@@ -131,15 +131,13 @@ fn dead(bytes: &[u8]) -> String {
     let header = bytes.strip_prefix(b"---\n").unwrap_or(bytes);
     let mut values = serde_json::Deserializer::from_slice(header).into_iter::<Value>();
     let header = values.next().and_then(Result::ok).unwrap_or_default();
-    let said = |name: &str| header.get(name).and_then(Value::as_str).map(one_line);
-    let reason = said("failure_reason").unwrap_or("for an unknown reason".into());
-    let detail = said("failure_detail").map(|detail| format!(": {detail}")).unwrap_or_default();
-    format!("it is a dead letter: {reason}{detail}")
+    let said = |name: &str| header.get(name).and_then(Value::as_str).unwrap_or_default();
+    format!("it is a dead letter: {}: {}", said("failure_reason"), said("failure_detail"))
 }
 
 impl Format for Queue {
     type Facts = Kept;
-    type Message<'a> = Box<Message>;
+    type Message<'a> = Box<(Message, Kept)>;
     type Context = ();
 
     const TAG: [u8; 8] = *b"amqfil01";
@@ -203,16 +201,15 @@ impl Format for Queue {
     }
 
     fn remarks(store: &Amq) -> Vec<String> {
-        let pairs = store.format.pairs(&store.table.read());
-        let line = |path: &String| {
-            let path = one_line(path);
-            let twice = path.replacen("/new/", "/cur/", 1);
+        let inbox = format!("agents/{}/inbox", store.me());
+        let line = |name: &String| {
+            let name = one_line(name);
             format!(
-                "{path} and {twice} have one name: at the first of them `amq drain` stops, and what is \
-                 sorted after it is not read; look at both and move one away"
+                "{inbox}/new/{name} and {inbox}/cur/{name} have one name: at the first of them `amq \
+                 drain` stops, and what is sorted after it is not read; look at both and move one away"
             )
         };
-        pairs.iter().map(line).collect()
+        store.format.pairs(&store.table.read()).iter().map(line).collect()
     }
 
     fn advice(store: &Amq) -> Vec<Advice> {
@@ -237,7 +234,7 @@ impl Format for Queue {
         &self,
         (): &(),
         opened: &'a Opened<'a, Kept>,
-    ) -> io::Result<Reading<Box<Message>, Kept>> {
+    ) -> io::Result<Reading<Self::Message<'a>, Kept>> {
         let place = self.place_of(&opened.file.folder);
         if place == Place::Dead {
             return Ok(Reading::refused(dead(opened.bytes)));
@@ -249,9 +246,10 @@ impl Format for Queue {
         }
         Ok(match message::parse(opened.bytes) {
             Ok(message) => {
-                let now = (print(message.shown.id.as_bytes()), print(opened.bytes));
-                let same = opened.file.message().is_some_and(|old| (old.key, old.content) == now);
-                Reading::message(Box::new(message), same)
+                let (id, time) = (message.shown.id.as_bytes(), message.shown.time.millis());
+                let kept = Kept { key: print(id), content: print(opened.bytes), time };
+                let same = opened.file.message() == Some(&kept);
+                Reading::message(Box::new((message, kept)), same)
             }
             Err(_) if place == Place::Theirs => Reading::nothing(),
             Err(Fault::Unfinished) => Reading::incomplete(Fault::Unfinished.to_string()),
@@ -266,9 +264,9 @@ impl Format for Queue {
         taken: Taken<'a, Self>,
     ) -> Option<Found<'a>> {
         let Taken { n, opened, message, before, same } = taken;
-        let (key, content) = (print(message.shown.id.as_bytes()), print(opened.bytes));
-        let time = message.shown.time.millis();
-        pass.table.change(n, |_, kept| *kept = Kept { key, content, time });
+        let (Message { shown, parts, claim, idem, .. }, kept) = *message;
+        let Kept { key, content, .. } = kept;
+        pass.table.change(n, |_, facts| *facts = kept);
         let replaces = !same && before.is_some_and(|old| old.key == key);
         let ids = Ids { key: (0, key), stays: same, replaces };
         let hash = || Sha256::digest(opened.bytes).into();
@@ -281,7 +279,6 @@ impl Format for Queue {
         }
         let lies = |places: &[Place]| copies.iter().any(|(place, _)| places.contains(place));
         let to_me = lies(&[Place::New, Place::Cur]);
-        let Message { shown, parts, claim, idem, .. } = *message;
         let from = shown.from.unwrap_or_default();
         let from_me = lies(&[Place::Sent]) && from == self.me;
         Some(Found {

@@ -63,14 +63,12 @@ impl Amq {
             return Err(StoreError::io(&self.about.dir, error));
         }
         let asked = answered.as_ref().and_then(|answered| answered.kind.as_deref());
-        let word = |name: &str, said: &Option<String>, words: &str| {
-            one_of(name, said.as_ref().map(|said| said.to_ascii_lowercase()), words)
-                .map_err(StoreError::Invalid)
-        };
-        let kind = word("Type", &draft.kind, KINDS)?;
+        let word = |said: &Option<String>| said.as_ref().map(|word| word.to_ascii_lowercase());
+        let (kind, priority) = (word(&draft.kind), word(&draft.priority));
+        one_of("Type", kind.as_deref(), KINDS).map_err(StoreError::Invalid)?;
+        one_of("Priority", priority.as_deref(), PRIORITIES).map_err(StoreError::Invalid)?;
         let kind = kind.or_else(|| asked.map(|kind| answering(kind).to_owned()));
-        let normal = kind.as_ref().map(|_| "normal".to_owned());
-        let priority = word("Priority", &draft.priority, PRIORITIES)?.or(normal);
+        let priority = priority.or_else(|| kind.as_ref().map(|_| "normal".to_owned()));
         let subject = draft.subject.clone().or_else(|| {
             parent.map(|parent| reply_subject(parent.subject.as_deref().unwrap_or_default()))
         });
@@ -97,10 +95,9 @@ impl Amq {
             ("idem", json!(draft.idempotency_key)),
         ];
         let bytes = message::compose(header, &draft.body, with.signer);
-        message::parse(bytes.as_bytes()).map_err(|fault| match bytes.len() > FILE_BYTES {
-            true => StoreError::TooLarge(fault.to_string()),
-            false => StoreError::Invalid(fault.to_string()),
-        })?;
+        let is_large = bytes.len() > FILE_BYTES;
+        let why = if is_large { StoreError::TooLarge } else { StoreError::Invalid };
+        message::parse(bytes.as_bytes()).map_err(|fault| why(fault.to_string()))?;
         Ok(Prepared { to: to.join(", "), id, thread, bytes, files: Vec::new() })
     }
 
