@@ -1,10 +1,11 @@
 //! A message as the mount shows it, and a draft as a person wrote it.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::Timestamp;
+use super::{Timestamp, hex};
 
 /// One message, complete, in the terms every store shares.
 ///
@@ -42,6 +43,15 @@ pub struct Message {
 /// messages under one id. People see the id alone; names take the hash.
 pub const TWIN: &str = "\0sha256:";
 
+/// The id of a message whose file has this hash, if another message has the id too.
+pub fn twin_id<'a>(id: impl Into<Cow<'a, str>>, twin: Option<&[u8; 32]>) -> Cow<'a, str> {
+    let id = id.into();
+    match twin {
+        None => id,
+        Some(hash) => format!("{id}{TWIN}{}", hex(hash)).into(),
+    }
+}
+
 /// Separates a thread id from the label of the place it comes from, where a store has
 /// several threads of one id.
 pub const ORIGIN: char = '\0';
@@ -76,6 +86,13 @@ pub struct Attachment {
     /// Why it is withheld, if it is: what stands in parentheses behind its name where others have
     /// their size, as in `withheld: digest does not match` or `does not match its signed hash`.
     pub withheld: Option<String>,
+}
+
+impl Attachment {
+    /// One that is not withheld.
+    pub fn new(name: impl Into<String>, size: usize) -> Self {
+        Self { name: name.into(), size: size as u64, withheld: None }
+    }
 }
 
 /// A file that a message will carry, copied where nobody changes it.

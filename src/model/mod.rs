@@ -16,7 +16,7 @@ pub mod verify;
 
 pub use message::{
     Attached, Attachment, Draft, DraftError, Message, MessageKey, ORIGIN, TWIN, plain_id,
-    plain_thread, thread_label, twin_hash,
+    plain_thread, thread_label, twin_hash, twin_id,
 };
 pub use nearest::nearest;
 pub use policy::{Choice, MarkRead, Scope, UnknownRecipient, Unsigned, Watch};

@@ -278,14 +278,15 @@ pub fn read_at_once(file: File, limit: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// `EROFS` or `ENOSPC`.
-pub fn room_for(dir: &Path, bytes: u64) -> io::Result<()> {
+pub fn room_for(dir: &Path, bytes: u64) -> Result<(), StoreError> {
+    let failed = |code| Err(StoreError::io(dir, io::Error::from_raw_os_error(code)));
     let Ok(fs) = rustix::fs::statvfs(dir) else { return Ok(()) };
     if fs.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
-        return Err(io::Error::from_raw_os_error(libc::EROFS));
+        return failed(libc::EROFS);
     }
     let blocks = if rustix::process::geteuid().is_root() { fs.f_bfree } else { fs.f_bavail };
     if fs.f_blocks > 0 && blocks.saturating_mul(fs.f_frsize) < bytes {
-        return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        return failed(libc::ENOSPC);
     }
     Ok(())
 }

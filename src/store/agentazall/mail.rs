@@ -27,7 +27,7 @@ use super::place::{self, Folder, Place};
 use super::state::State;
 use super::{AgentAzall, config, date, deliver, group::Held, key, mark, parts};
 use crate::model::locks::{Level, Mutex, RwLock};
-use crate::model::{Claim, Seed, TWIN, Timestamp, hex};
+use crate::model::{Claim, Seed, Timestamp, twin_id};
 use crate::store::digest::Digests;
 use crate::store::engine::files::{
     Dirs, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
@@ -180,10 +180,8 @@ impl Mail {
 
 /// The id by which a message is known.
 pub(super) fn id_of(id: &str, held: Held) -> String {
-    match held {
-        Held::Twin(hash) => format!("{id}{TWIN}{}", hex(&hash)),
-        Held::Plain | Held::No => id.to_owned(),
-    }
+    let twin = if let Held::Twin(hash) = held { Some(hash) } else { None };
+    twin_id(id, twin.as_ref()).into_owned()
 }
 
 /// Whether a known file has only grown while its writer was not finished.

@@ -201,7 +201,7 @@ impl AgentAzall {
         }
         let Some(folder) = above else { return Ok(()) };
         // The text goes to the outbox and to each recipient.
-        fs::room_for(folder, bytes.saturating_mul(2)).map_err(|e| StoreError::io(folder, e))
+        fs::room_for(folder, bytes.saturating_mul(2))
     }
 }
 

@@ -30,10 +30,10 @@ use super::envelope::{self, Fault, Stored};
 use super::facts::{self, Facts, link};
 use super::home::{Home, Roster};
 use super::limits::FILE_BYTES;
-use super::relate::{id_of, spelled, thread_of};
+use super::relate::{spelled, thread_of};
 use super::{Amp, filename, id, verify};
 use crate::model::locks::{Level, Mutex};
-use crate::model::{Claim, Timestamp, verify::verify_claim};
+use crate::model::{Claim, Timestamp, twin_id, verify::verify_claim};
 use crate::store::digest::Digests;
 use crate::store::engine::files::{
     self, Arrival, Done, File, Format, Ids, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
@@ -462,7 +462,7 @@ fn found<'r>(
     let key = stored.idempotency_key.as_deref().filter(|_| from_me);
     Found {
         thread: thread_of(&stored.id, twin).into_owned().into(),
-        id: id_of(&stored, twin),
+        id: twin_id(stored.id.clone(), twin),
         to: facts.to.into(),
         time: facts.time,
         to_me,

@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use super::boxes::{Bit, Kept, Mailbox};
 use super::envelope::{ReadState, Stored};
 use super::home::Roster;
 use super::{id, verify};
 use crate::model::{Claim, Timestamp, one_line};
+use crate::store::digest;
 use crate::store::fs::Stamp;
 use crate::store::text::time::parse_time;
 
@@ -33,16 +33,10 @@ pub(super) struct Facts {
     pub kept: Kept,
 }
 
-/// A print of texts that nobody can make two sets for: the first 8 bytes of a SHA-256, never 0.
+/// A [print](digest::print) of texts.
 pub(super) fn digest(texts: &[&str]) -> u64 {
-    let mut hash = Sha256::new();
-    for text in texts {
-        hash.update((text.len() as u64).to_le_bytes());
-        hash.update(text.as_bytes());
-    }
-    let full: [u8; 32] = hash.finalize().into();
-    let first = full.first_chunk::<8>().copied().unwrap_or_default();
-    u64::from_le_bytes(first).max(1)
+    let with_len = |text: &&str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+    digest::print(&texts.iter().flat_map(with_len).collect::<Vec<u8>>())
 }
 
 /// Collects the facts. `now` is the moment of looking.

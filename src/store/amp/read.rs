@@ -8,9 +8,9 @@ use super::boxes::{BY_CONTENT, Bit, Kept, Mailbox, stem_of};
 use super::envelope::{self, Stored};
 use super::limits::{FILE_BYTES, over_limit};
 use super::parts::{self, Piece};
-use super::relate::{id_of, spelled, thread_of};
+use super::relate::{spelled, thread_of};
 use super::{facts, home, scan_text, verify};
-use crate::model::{Message, Timestamp};
+use crate::model::{Message, Timestamp, twin_id};
 use crate::store::below;
 use crate::store::engine::files::{self, File, Flags, Table};
 use crate::store::fs::Stamp;
@@ -103,7 +103,7 @@ impl Amp {
         {
             extra.push(("Priority", priority.to_owned()));
         }
-        let id = id_of(stored, place.twin.as_ref());
+        let id = twin_id(stored.id.clone(), place.twin.as_ref());
         let message = Message {
             to: vec![facts.to],
             cc: Vec::new(),

@@ -3,18 +3,9 @@
 use std::borrow::Cow;
 
 use super::boxes::{BY_ID, Kept};
-use super::envelope::Stored;
 use super::facts::digest;
-use crate::model::{TWIN, hex};
+use crate::model::hex;
 use crate::store::engine::files::Table;
-
-/// The id under which the index knows a message.
-pub(super) fn id_of<'a>(stored: &Stored<'a>, twin: Option<&[u8; 32]>) -> Cow<'a, str> {
-    match twin {
-        None => stored.id.clone(),
-        Some(hash) => format!("{}{TWIN}{}", stored.id, hex(hash)).into(),
-    }
-}
 
 /// The thread a message begins. One whose id another message has already begins its own: nobody gets
 /// into a thread by taking the id of its first message.

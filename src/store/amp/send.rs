@@ -76,7 +76,6 @@ fn check_mailbox(dir: &Path, from: &str, made: &Prepared) -> Result<(), StoreErr
     }
     let files = made.files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.size));
     fs::room_for(dir, files.saturating_add(made.bytes.len() as u64))
-        .map_err(|e| StoreError::io(dir, e))
 }
 
 fn can_make(base: &Path, parts: &[&str]) -> Result<(), StoreError> {
@@ -272,7 +271,7 @@ impl Amp {
         let dir = &self.about.dir;
         can_make(dir, &["messages", "sent"])?;
         // Every message is stored twice.
-        fs::room_for(dir, bytes.saturating_mul(2)).map_err(|e| StoreError::io(dir, e))
+        fs::room_for(dir, bytes.saturating_mul(2))
     }
 }
 

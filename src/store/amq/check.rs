@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::Amq;
 use super::message;
-use super::queue::{Place, print};
+use super::queue::Place;
 use crate::model::{Claim, one_line};
+use crate::store::digest::print;
 use crate::store::engine::files::{Visit, parts, violation};
 use crate::store::{Store as _, StoreError, Violation};
 

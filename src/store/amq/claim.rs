@@ -4,22 +4,28 @@
 //! The receipt is written first where only msgfs looks, and gets its name once the message is claimed.
 //! So a process that is killed between the two leaves what the next one needs to do the rest.
 
+use std::path::PathBuf;
+
 use serde_json::json;
 
 use super::Amq;
 use super::message::{self, Printed};
-use super::queue::{Place, Queue, print};
+use super::queue::{Place, Queue};
 use crate::model::Timestamp;
+use crate::store::digest::print;
 use crate::store::engine::files::{Folder, Put};
-use crate::store::{Location, Store as _, StoreError};
+use crate::store::{Deliveries, Location, Marks, Store as _, StoreError};
 
 /// The folder of receipts whose messages are about to be claimed.
-pub(super) const CLAIMS: &str = "extensions/msgfs";
+const CLAIMS: &str = "extensions/msgfs";
 
-impl Amq {
+impl Marks for Amq {
     /// Claims a message of mine that was read, in every file that holds it, and tells its sender;
     /// whether it is claimed now.
-    pub(super) fn claim(&self, at: &Location) -> Result<bool, StoreError> {
+    fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
+        if !read {
+            return Ok(false);
+        }
         let _one = self.format.claiming.lock();
         let shown = self.message_in(&self.file(at.source)?)?.shown;
         let (names, is_claimed) = {
@@ -57,14 +63,11 @@ impl Amq {
         settle(&claims, &receipts, &receipt, claimed)?;
         if moved == [Put::Gone] { Err(StoreError::Moved) } else { Ok(claimed || is_claimed) }
     }
+}
 
-    /// How the names of my receipts end.
-    fn receipt_end(&self) -> String {
-        format!("__{}__drained.json", self.me())
-    }
-
+impl Deliveries for Amq {
     /// Does the rest for claims that were begun by a process that was killed; whether there were any.
-    pub(super) fn finish_claims(&self) -> Result<bool, StoreError> {
+    fn deliver(&self) -> Result<bool, StoreError> {
         let _one = self.format.claiming.lock();
         let Ok(claims) = self.leaf(self.me(), CLAIMS) else { return Ok(false) };
         let mut done = false;
@@ -80,6 +83,17 @@ impl Amq {
             done = true;
         }
         Ok(done)
+    }
+
+    fn written(&self) -> Vec<PathBuf> {
+        vec![self.about.dir.join(format!("agents/{}/{CLAIMS}", self.me()))]
+    }
+}
+
+impl Amq {
+    /// How the names of my receipts end.
+    fn receipt_end(&self) -> String {
+        format!("__{}__drained.json", self.me())
     }
 }
 

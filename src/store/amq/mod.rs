@@ -14,15 +14,12 @@ mod send;
 mod tests;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::engine::files::{File as Known, Files, Folder};
-use super::{
-    About, Deliveries, Fit, Kind, Location, Marks, Outgoing, Part, Parts, Prepared, Preparing,
-    Spec, Store, StoreError, fs,
-};
-use crate::model::{Draft, one_line};
+use super::{About, Kind, Location, Part, Parts, Spec, Store, StoreError, digest};
+use crate::model::one_line;
 use message::{FILE_BYTES, Message};
 use queue::{Kept, Queue};
 
@@ -59,7 +56,7 @@ impl Amq {
     /// The message in a file, if it still is what it was.
     fn message_in(&self, file: &Known<Kept>) -> Result<Message, StoreError> {
         let (_, bytes) = self.bytes(file, FILE_BYTES)?;
-        let known = file.message().is_none_or(|kept| kept.content == queue::print(&bytes));
+        let known = file.message().is_none_or(|kept| kept.content == digest::print(&bytes));
         message::parse(&bytes).ok().filter(|_| known).ok_or(StoreError::Moved)
     }
 
@@ -72,55 +69,6 @@ impl Amq {
     fn missing(&self) -> impl Iterator<Item = String> {
         let missing = LEAVES.split(' ').filter(|leaf| self.leaf(self.me(), leaf).is_err());
         missing.map(|leaf| format!("agents/{}/{leaf}", self.me()))
-    }
-}
-
-impl Outgoing for Amq {
-    fn fits(&self, address: &str) -> Fit {
-        match self.mailbox(address) {
-            Ok(_) => Fit::Plain,
-            Err(StoreError::Unreachable(_)) => Fit::Via,
-            Err(_) => Fit::No,
-        }
-    }
-
-    fn registered(&self, address: &str) -> bool {
-        self.mailbox(address).is_ok()
-    }
-
-    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
-        Ok(vec![self.make(draft, with)?])
-    }
-
-    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
-        let dir = &self.about.dir;
-        // The message goes to the recipient and to my own folder.
-        fs::room_for(dir, bytes.saturating_mul(2)).map_err(|e| StoreError::io(dir, e))
-    }
-
-    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
-        self.deliver_prepared(message)
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        // An append is on disk when it returns.
-        Ok(())
-    }
-}
-
-impl Deliveries for Amq {
-    fn deliver(&self) -> Result<bool, StoreError> {
-        self.finish_claims()
-    }
-
-    fn written(&self) -> Vec<PathBuf> {
-        vec![self.about.dir.join(format!("agents/{}/{}", self.me(), claim::CLAIMS))]
-    }
-}
-
-impl Marks for Amq {
-    fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
-        if read { self.claim(at) } else { Ok(false) }
     }
 }
 

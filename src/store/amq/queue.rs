@@ -15,7 +15,8 @@ use sha2::{Digest as _, Sha256};
 use super::message::{self, FILE_BYTES, Fault, Message};
 use super::{Amq, LEAVES, check};
 use crate::model::locks::{Level, Mutex};
-use crate::model::{Attachment, Claim, TWIN, hex, one_line, shell_word};
+use crate::model::{Attachment, Claim, one_line, shell_word, twin_id};
+use crate::store::digest::print;
 use crate::store::engine::files::{
     self, Arrival, Facts, File, Format, Ids, Opened, Pass, Reading, Table, Taken, What,
 };
@@ -46,12 +47,6 @@ impl Facts for Kept {
     fn time(&self) -> i64 {
         self.time
     }
-}
-
-/// The first 8 bytes of a SHA-256, never 0.
-pub(super) fn print(bytes: &[u8]) -> u64 {
-    let full: [u8; 32] = Sha256::digest(bytes).into();
-    u64::from_le_bytes(full.first_chunk::<8>().copied().unwrap_or_default()).max(1)
 }
 
 /// Where in the queue a message lies; the place that shows it comes first.
@@ -121,11 +116,6 @@ impl Queue {
     }
 }
 
-/// The id by which a message is known.
-pub(super) fn id_of(id: &str, twin: Option<&[u8; 32]>) -> String {
-    twin.map_or_else(|| id.to_owned(), |hash| format!("{id}{TWIN}{}", hex(hash)))
-}
-
 /// Why something is a dead letter: the reason stands in its first header.
 fn dead(bytes: &[u8]) -> String {
     let header = bytes.strip_prefix(b"---\n").unwrap_or(bytes);
@@ -174,13 +164,9 @@ impl Format for Queue {
     fn record(store: &Amq, at: &Location) -> Result<Record, StoreError> {
         let mut read = store.message_in(&store.file(at.source)?)?;
         let twin = store.table.read().twins.get(&at.source).copied();
-        read.shown.id = id_of(&read.shown.id, twin.as_ref());
-        let parts = read.parts.iter().map(|(name, text)| Attachment {
-            name: (*name).to_owned(),
-            size: text.len() as u64,
-            withheld: None,
-        });
-        let parts = parts.collect();
+        read.shown.id = twin_id(read.shown.id, twin.as_ref()).into_owned();
+        let parts =
+            read.parts.iter().map(|(name, text)| Attachment::new(*name, text.len())).collect();
         Ok(Record { message: read.shown, claim: read.claim, parts, ..Record::default() })
     }
 
@@ -286,7 +272,7 @@ impl Format for Queue {
             from: from.into(),
             to: shown.to.join(", ").into(),
             thread: shown.thread.unwrap_or_default().into(),
-            id: id_of(&shown.id, twin.as_ref()).into(),
+            id: twin_id(shown.id, twin.as_ref()),
             time: shown.time,
             to_me,
             from_me,

@@ -9,10 +9,11 @@ use serde_json::json;
 
 use super::Amq;
 use super::message::{self, FILE_BYTES, KINDS, Message, PRIORITIES, one_of};
-use super::queue::{Queue, id_of, print};
+use super::queue::Queue;
 use crate::model::{self, Draft, one_line, plain_id};
+use crate::store::digest::print;
 use crate::store::engine::files::{File, Folder, Put};
-use crate::store::{Prepared, Preparing, Store as _, StoreError};
+use crate::store::{Fit, Outgoing, Prepared, Preparing, Store as _, StoreError, fs};
 
 /// The kind of an answer to a message of this kind.
 fn answering(kind: &str) -> &str {
@@ -43,9 +44,21 @@ fn new_thread(me: &str, to: &[String]) -> String {
     format!("{kind}/{}", all.join("__"))
 }
 
-impl Amq {
+impl Outgoing for Amq {
+    fn fits(&self, address: &str) -> Fit {
+        match self.mailbox(address) {
+            Ok(_) => Fit::Plain,
+            Err(StoreError::Unreachable(_)) => Fit::Via,
+            Err(_) => Fit::No,
+        }
+    }
+
+    fn registered(&self, address: &str) -> bool {
+        self.mailbox(address).is_ok()
+    }
+
     /// One message for all recipients. Writes nothing.
-    pub(super) fn make(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Prepared, StoreError> {
+    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
         let mut to: Vec<String> = Vec::new();
         for handle in draft.to.iter().chain(&draft.cc) {
             self.mailbox(handle)?;
@@ -98,38 +111,17 @@ impl Amq {
         let is_large = bytes.len() > FILE_BYTES;
         let why = if is_large { StoreError::TooLarge } else { StoreError::Invalid };
         message::parse(bytes.as_bytes()).map_err(|fault| why(fault.to_string()))?;
-        Ok(Prepared { to: to.join(", "), id, thread, bytes, files: Vec::new() })
+        Ok(vec![Prepared { to: to.join(", "), id, thread, bytes, files: Vec::new() }])
     }
 
-    /// What the file says of a message that is answered.
-    fn answered(&self, parent: &model::Message) -> Option<Message> {
-        let id = plain_id(&parent.id);
-        let files: Vec<File<_>> = {
-            let table = self.table.read();
-            let found = table.with_key(0, print(id.as_bytes())).into_iter();
-            let is_it = |n: &u32| id_of(id, table.twins.get(n)) == parent.id;
-            found.filter(is_it).filter_map(|n| File::of(&table, n)).collect()
-        };
-        files.iter().find_map(|file| self.message_in(file).ok())
-    }
-
-    /// The folders in which mail for a handle arrives.
-    pub(super) fn mailbox(&self, handle: &str) -> Result<[Folder<'_, Queue>; 3], StoreError> {
-        let (shown, dir) = (one_line(handle), self.about.dir.display());
-        if !message::is_handle(handle) {
-            return Err(StoreError::Invalid(format!(
-                "{shown:?} is not a handle: it takes lower-case letters, digits, '_' and '-'"
-            )));
-        }
-        let [tmp, new, cur] = ["tmp", "new", "cur"].map(|leaf| {
-            let why = format!("{shown} has no mailbox in {dir}, and msgfs makes none for others");
-            self.leaf(handle, &format!("inbox/{leaf}")).map_err(|_| StoreError::Unreachable(why))
-        });
-        Ok([tmp?, new?, cur?])
+    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
+        let dir = &self.about.dir;
+        // The message goes to the recipient and to my own folder.
+        fs::room_for(dir, bytes.saturating_mul(2))
     }
 
     /// Puts a message into the mailboxes of all recipients, and my copy into `outbox/sent`.
-    pub(super) fn deliver_prepared(&self, prepared: &Prepared) -> Result<(), StoreError> {
+    fn append(&self, prepared: &Prepared) -> Result<(), StoreError> {
         let bytes = prepared.bytes.as_bytes();
         let name = format!("{}.md", prepared.id);
         let holds = |folder: &Folder<'_, Queue>| match folder.read(&name, FILE_BYTES + 1)? {
@@ -159,5 +151,39 @@ impl Amq {
             holds(&sent)?;
         }
         Ok(())
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        // An append is on disk when it returns.
+        Ok(())
+    }
+}
+
+impl Amq {
+    /// What the file says of a message that is answered.
+    fn answered(&self, parent: &model::Message) -> Option<Message> {
+        let id = plain_id(&parent.id);
+        let files: Vec<File<_>> = {
+            let table = self.table.read();
+            let found = table.with_key(0, print(id.as_bytes())).into_iter();
+            let is_it = |n: &u32| model::twin_id(id, table.twins.get(n)) == parent.id;
+            found.filter(is_it).filter_map(|n| File::of(&table, n)).collect()
+        };
+        files.iter().find_map(|file| self.message_in(file).ok())
+    }
+
+    /// The folders in which mail for a handle arrives.
+    pub(super) fn mailbox(&self, handle: &str) -> Result<[Folder<'_, Queue>; 3], StoreError> {
+        let (shown, dir) = (one_line(handle), self.about.dir.display());
+        if !message::is_handle(handle) {
+            return Err(StoreError::Invalid(format!(
+                "{shown:?} is not a handle: it takes lower-case letters, digits, '_' and '-'"
+            )));
+        }
+        let [tmp, new, cur] = ["tmp", "new", "cur"].map(|leaf| {
+            let why = format!("{shown} has no mailbox in {dir}, and msgfs makes none for others");
+            self.leaf(handle, &format!("inbox/{leaf}")).map_err(|_| StoreError::Unreachable(why))
+        });
+        Ok([tmp?, new?, cur?])
     }
 }

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::model::verify::{fault, verify_claim};
-use crate::model::{self, Claim, Timestamp};
-use crate::store::testing::{Book, Key};
+use crate::model::{self, Claim, Draft, Timestamp};
+use crate::store::testing::{Book, Key, traits::*};
+use crate::store::{Prepared, Preparing};
 
 /// A queue root with mailboxes.
 struct Root {

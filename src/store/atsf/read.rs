@@ -83,11 +83,7 @@ pub(super) fn record(store: &Atsf, at: &Location, text: &str) -> Result<Record, 
         body: shown.body,
         ..Message::default()
     };
-    let part = |piece: blocks::Piece| Attachment {
-        name: piece.name,
-        size: piece.bytes.len() as u64,
-        withheld: None,
-    };
+    let part = |piece: blocks::Piece| Attachment::new(piece.name, piece.bytes.len());
     let claim = if line.signed { sign::claim(whole.text) } else { None };
     let parts = shown.parts.into_iter().map(part).collect();
     Ok(Record { message, claim, parts, ..Record::default() })

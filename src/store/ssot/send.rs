@@ -106,7 +106,7 @@ impl Outgoing for Ssot {
         let top = dir.ancestors().find(|folder| folder.is_dir()).unwrap_or(dir);
         let parts: &[&str] = if top == dir { &[MESSAGES] } else { &[] };
         below::can_make(top, parts).map_err(|(path, e)| StoreError::io(&path, e))?;
-        fs::room_for(top, bytes).map_err(|e| StoreError::io(top, e))
+        fs::room_for(top, bytes)
     }
 
     fn sync(&self) -> Result<(), StoreError> {

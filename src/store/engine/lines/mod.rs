@@ -80,7 +80,7 @@ impl<F: Format> Lines<F> {
     /// # Errors
     /// As the system gave it.
     pub(crate) fn room_for(&self, bytes: u64) -> Result<(), StoreError> {
-        fs::room_for(&self.about.dir, bytes).map_err(|e| StoreError::io(&self.about.dir, e))
+        fs::room_for(&self.about.dir, bytes)
     }
 
     /// Has the next scan look at a path.
