@@ -151,12 +151,14 @@ pub trait Store: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// Only when the store cannot be read at all.
-    fn check(
-        &self,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
-    ) -> Result<(), StoreError>;
+    fn check(&self, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError>;
 }
+
+/// Answers with what is wrong with a signature.
+pub type Verify<'a> = &'a dyn Fn(&Claim) -> Option<String>;
+
+/// Hears of each broken rule.
+pub type Report<'a> = &'a mut dyn FnMut(Violation);
 
 /// What is needed to open a store.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use super::letter::{self, Parsed, Print};
 use super::place::Place;
 use super::{AgentAzall, config, date, key, parts};
-use crate::model::{Claim, plain_id, shell_word};
+use crate::model::{plain_id, shell_word};
 use crate::store::engine::files::{self, Visit};
-use crate::store::{Advice, StoreError, Violation};
+use crate::store::{Advice, Report, StoreError, Verify, Violation};
 use crate::store::{below, fs};
 
 /// Headers that the reference writes on every message (docs/formats/agentazall.md, section 2).
@@ -26,8 +26,8 @@ impl AgentAzall {
     /// If the mailbox cannot be listed.
     pub(super) fn check_all(
         &self,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
+        verify: Verify<'_>,
+        report: Report<'_>,
     ) -> Result<(), StoreError> {
         let mut say = |file: &str, rule: &'static str, detail: String| {
             report(Violation { file: file.to_owned(), line: 0, rule, detail });
@@ -59,7 +59,7 @@ impl AgentAzall {
         path: &str,
         place: &Place<'_>,
         parsed: &Parsed,
-        verify: &dyn Fn(&Claim) -> Option<String>,
+        verify: Verify<'_>,
         say: &mut Say<'_>,
     ) {
         let letter = &parsed.letter;

@@ -27,14 +27,14 @@ use super::place::{self, Folder, Place};
 use super::state::State;
 use super::{AgentAzall, config, date, deliver, group::Held, key, mark, parts};
 use crate::model::locks::{Level, Mutex, RwLock};
-use crate::model::{Claim, Seed, Timestamp, twin_id};
+use crate::model::{Seed, Timestamp, twin_id};
 use crate::store::digest::Digests;
 use crate::store::engine::files::{
     Dirs, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
 };
 use crate::store::fs::Stamp;
 use crate::store::place::TEMP_END;
-use crate::store::{Advice, Facets, Found, Location, Record, StoreError, Violation};
+use crate::store::{Advice, Facets, Found, Location, Record, Report, StoreError, Verify};
 
 /// Bytes of message files whose readings are kept until they are reported; what is beyond is read again.
 const KEPT_BYTES: usize = 64 << 20;
@@ -387,11 +387,7 @@ impl Format for Mail {
         files.read_message(at)
     }
 
-    fn check(
-        files: &AgentAzall,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
-    ) -> Result<(), StoreError> {
+    fn check(files: &AgentAzall, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError> {
         files.check_all(verify, report)
     }
 

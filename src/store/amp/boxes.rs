@@ -40,7 +40,7 @@ use crate::store::engine::files::{
 };
 use crate::store::fs::Stamp;
 use crate::store::text::time::parse_time;
-use crate::store::{Advice, Facets, Found, Location, Record, StoreError, Violation};
+use crate::store::{Advice, Facets, Found, Location, Record, Report, StoreError, Verify};
 
 /// Messages whose last good bytes are kept.
 const KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
@@ -433,11 +433,7 @@ impl Format for Boxes {
         files.read_message(at)
     }
 
-    fn check(
-        files: &Amp,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
-    ) -> Result<(), StoreError> {
+    fn check(files: &Amp, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError> {
         files.check_boxes(verify, report)
     }
 

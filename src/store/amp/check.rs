@@ -12,17 +12,17 @@ use super::facts::{self, facts};
 use super::home::Roster;
 use super::limits::over_limit;
 use super::parts::pieces;
-use crate::model::{Claim, Timestamp, one_line};
+use crate::model::{Timestamp, one_line};
 use crate::store::engine::files::{self, Arrival, Format as _, Visit, What, violation};
 use crate::store::fs::Stamp;
 use crate::store::text::time::parse_time;
-use crate::store::{StoreError, Violation};
+use crate::store::{Report, StoreError, Verify};
 
 struct Checker<'a> {
     amp: &'a Amp,
     roster: &'a Roster,
-    verify: &'a dyn Fn(&Claim) -> Option<String>,
-    report: &'a mut dyn FnMut(Violation),
+    verify: Verify<'a>,
+    report: Report<'a>,
     seen: Vec<Seen>,
 }
 
@@ -40,8 +40,8 @@ impl Amp {
     /// See [`Store::check`](crate::store::Store::check).
     pub(super) fn check_boxes(
         &self,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
+        verify: Verify<'_>,
+        report: Report<'_>,
     ) -> Result<(), StoreError> {
         let roster = &self.format.home.roster()?;
         let mut checker = Checker { amp: self, roster, verify, report, seen: Vec::new() };

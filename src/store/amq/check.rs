@@ -5,17 +5,13 @@ use std::collections::{BTreeMap, HashSet};
 use super::Amq;
 use super::message;
 use super::queue::Place;
-use crate::model::{Claim, one_line};
+use crate::model::one_line;
 use crate::store::digest::print;
 use crate::store::engine::files::{Visit, parts, violation};
-use crate::store::{Store as _, StoreError, Violation};
+use crate::store::{Report, Store as _, StoreError, Verify};
 
 /// Reports each violation, file by file.
-pub(super) fn check(
-    store: &Amq,
-    verify: &dyn Fn(&Claim) -> Option<String>,
-    report: &mut dyn FnMut(Violation),
-) -> Result<(), StoreError> {
+pub(super) fn check(store: &Amq, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError> {
     let mine = format!("agents/{}/", store.me());
     let mut claimed = HashSet::new();
     let mut ids: BTreeMap<String, (u64, String)> = BTreeMap::new();

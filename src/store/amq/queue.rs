@@ -15,14 +15,13 @@ use sha2::{Digest as _, Sha256};
 use super::message::{self, FILE_BYTES, Fault, Message};
 use super::{Amq, LEAVES, check};
 use crate::model::locks::{Level, Mutex};
-use crate::model::{Attachment, Claim, one_line, shell_word, twin_id};
+use crate::model::{Attachment, one_line, shell_word, twin_id};
 use crate::store::digest::print;
 use crate::store::engine::files::{
-    self, Arrival, Facts, File, Format, Ids, Opened, Pass, Reading, Table, Taken, What,
+    self, Facts, File, Format, Ids, Opened, Pass, Reading, Table, Taken, What,
 };
-use crate::store::fs::Stamp;
 use crate::store::{
-    Advice, Facets, Found, Location, Record, Store as _, StoreError, Violation, fs,
+    Advice, Facets, Found, Location, Record, Report, Store as _, StoreError, Verify, fs,
 };
 
 /// What the table keeps of a message.
@@ -170,11 +169,7 @@ impl Format for Queue {
         Ok(Record { message: read.shown, claim: read.claim, parts, ..Record::default() })
     }
 
-    fn check(
-        store: &Amq,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
-    ) -> Result<(), StoreError> {
+    fn check(store: &Amq, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError> {
         check::check(store, verify, report)
     }
 
@@ -210,10 +205,6 @@ impl Format for Queue {
 
     fn begin(&self, _: &Amq) -> Result<Option<((), u64)>, StoreError> {
         Ok(Some(((), print(self.me.as_bytes()))))
-    }
-
-    fn arrival(&self, _: &str, stamp: &Stamp, _: &[u8]) -> Arrival {
-        Arrival { when: stamp.modified().millis(), is_got: false, mtime: stamp.mtime }
     }
 
     fn read<'a>(

@@ -10,14 +10,14 @@ use super::folder::{self, ACKS, MESSAGES, RESUMES, TASKS, is_skipped, stem};
 use super::format::task_of;
 use super::task;
 use super::words::is_task_id;
-use crate::model::{Claim, one_line};
+use crate::model::one_line;
 use crate::store::engine::files::{self, Visit, What, violation};
-use crate::store::{StoreError, Violation, below};
+use crate::store::{Report, StoreError, Verify, below};
 
 struct Checker<'a> {
     store: &'a Ssot,
-    verify: &'a dyn Fn(&Claim) -> Option<String>,
-    report: &'a mut dyn FnMut(Violation),
+    verify: Verify<'a>,
+    report: Report<'a>,
     /// Every task that has a folder.
     tasks: BTreeSet<String>,
 }
@@ -26,8 +26,8 @@ impl Ssot {
     /// See [`Store::check`](crate::store::Store::check).
     pub(super) fn check_store(
         &self,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
+        verify: Verify<'_>,
+        report: Report<'_>,
     ) -> Result<(), StoreError> {
         let mut checker = Checker { store: self, verify, report, tasks: BTreeSet::new() };
         self.visit(&mut |visit| match visit {

@@ -31,7 +31,7 @@ use crate::store::engine::files::{
     self, Dirs, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Table, Taken, Verdict,
     What, stamp_print,
 };
-use crate::store::{Facets, Found, Location, Record, StoreError, Violation, below, fs};
+use crate::store::{Facets, Found, Location, Record, Report, StoreError, Verify, below, fs};
 
 /// What the table keeps of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -241,11 +241,7 @@ impl Format for Tasks {
         files.read_message(at)
     }
 
-    fn check(
-        files: &Ssot,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
-    ) -> Result<(), StoreError> {
+    fn check(files: &Ssot, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError> {
         files.check_store(verify, report)
     }
 

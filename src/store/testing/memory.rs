@@ -13,8 +13,8 @@ use crate::model::locks::{Level, Mutex};
 use crate::model::{Attachment, Claim, Draft, Message, PublicKey, Seed, Timestamp};
 use crate::store::{
     About, Acks, Advice, Again, Deliveries, EmptyThread, Facets, Fit, Found, Keys, Kind, Location,
-    Marks, Outgoing, Part, Parts, Prepared, Preparing, RawEntry, Record, Rejected, Rooms, Sink,
-    Store, StoreError, Threads, Violation,
+    Marks, Outgoing, Part, Parts, Prepared, Preparing, RawEntry, Record, Rejected, Report, Rooms,
+    Sink, Store, StoreError, Threads, Verify,
 };
 
 /// One message, as it would lie in a file.
@@ -421,11 +421,7 @@ impl Store for Memory {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    fn check(
-        &self,
-        _verify: &dyn Fn(&Claim) -> Option<String>,
-        _report: &mut dyn FnMut(Violation),
-    ) -> Result<(), StoreError> {
+    fn check(&self, _verify: Verify<'_>, _report: Report<'_>) -> Result<(), StoreError> {
         Ok(())
     }
 }

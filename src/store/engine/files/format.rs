@@ -10,9 +10,9 @@ use super::look::Dirs;
 use super::scan::Pass;
 use super::table::{Facts, Table};
 use super::{File, Files};
-use crate::model::{Claim, Timestamp};
+use crate::model::Timestamp;
 use crate::store::fs::Stamp;
-use crate::store::{Advice, Facets, Found, Location, Record, StoreError, Violation, below};
+use crate::store::{Advice, Facets, Found, Location, Record, Report, StoreError, Verify, below};
 
 /// What a path below the store's folder is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,11 +191,11 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
     }
 
     /// When a file came, for those that are found together; equal ones go by their paths.
-    fn arrival(&self, _folder: &str, _stamp: &Stamp, _bytes: &[u8]) -> Arrival {
-        Arrival::default()
+    fn arrival(&self, _folder: &str, stamp: &Stamp, _bytes: &[u8]) -> Arrival {
+        Arrival { when: stamp.modified().millis(), is_got: false, mtime: stamp.mtime }
     }
 
-    /// Whether [`Format::arrival`] says anything.
+    /// Whether [`Format::arrival`] is asked; else files come in the order of their paths.
     const HAS_ARRIVAL: bool = false;
 
     /// What a file says. Called on all cores at once and without any lock.
@@ -232,11 +232,8 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// As there.
-    fn check(
-        files: &Files<Self>,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
-    ) -> Result<(), StoreError>;
+    fn check(files: &Files<Self>, verify: Verify<'_>, report: Report<'_>)
+    -> Result<(), StoreError>;
 
     /// See [`Store::health`](crate::store::Store::health).
     fn health(files: &Files<Self>) -> Vec<String> {

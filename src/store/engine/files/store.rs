@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use super::format::{Format, What};
 use super::table::Table;
 use super::{Files, Memory};
-use crate::model::{Claim, Timestamp};
+use crate::model::Timestamp;
 use crate::store::{
-    About, Advice, Facets, Location, RawEntry, Record, Sink, Store, StoreError, Violation,
+    About, Advice, Facets, Location, RawEntry, Record, Report, Sink, Store, StoreError, Verify,
 };
 
 impl<F: Format> Store for Files<F> {
@@ -110,11 +110,7 @@ impl<F: Format> Store for Files<F> {
         self.open_raw(path)
     }
 
-    fn check(
-        &self,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
-    ) -> Result<(), StoreError> {
+    fn check(&self, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError> {
         F::check(self, verify, report)
     }
 }

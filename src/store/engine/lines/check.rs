@@ -14,7 +14,7 @@ use super::scan::is_young;
 use super::{Format, Lines, Named};
 use crate::model::{Claim, one_line};
 use crate::store::fs::Stamp;
-use crate::store::{StoreError, Violation, below};
+use crate::store::{Report, StoreError, Verify, Violation, below};
 
 /// Reports a violation: line (0: the file), rule, sentence.
 pub type Say<'a> = dyn FnMut(u64, &'static str, String) + 'a;
@@ -34,7 +34,7 @@ pub struct Checked<'c, F: Format> {
     /// What was counted so far, this line included.
     pub tally: &'c mut Tally<F::Count>,
     /// Answers with what is wrong with a signature.
-    verify: &'c dyn Fn(&Claim) -> Option<String>,
+    verify: Verify<'c>,
     ids: &'c mut HashSet<String>,
     say: &'c mut Say<'c>,
 }
@@ -118,8 +118,8 @@ impl<F: Format> Lines<F> {
 
     pub(super) fn check_logs(
         &self,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
+        verify: Verify<'_>,
+        report: Report<'_>,
     ) -> Result<(), StoreError> {
         let report = std::cell::RefCell::new(report);
         let file = |root: &Path, name: &Path, file: Option<&str>| {
@@ -153,7 +153,7 @@ impl<F: Format> Lines<F> {
         root: &Path,
         name: &str,
         dir: &OwnedFd,
-        verify: &dyn Fn(&Claim) -> Option<String>,
+        verify: Verify<'_>,
         say: &mut Say<'_>,
     ) -> Option<Tally<F::Count>> {
         let file = match below::open_file(dir, F::SHAPE.file.unwrap_or(name)) {

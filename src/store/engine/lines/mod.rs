@@ -25,10 +25,11 @@ use std::path::{Path, PathBuf};
 
 use super::health::Health;
 use crate::model::locks::{Level, Mutex, RwLock};
-use crate::model::{Claim, Timestamp, one_line};
+use crate::model::{Timestamp, one_line};
 use crate::store::fs;
 use crate::store::{
-    About, Advice, Facets, Location, RawEntry, Record, Sink, Spec, Store, StoreError, Violation,
+    About, Advice, Facets, Location, RawEntry, Record, Report, Sink, Spec, Store, StoreError,
+    Verify,
 };
 use append::Unsynced;
 pub use format::{Facts, Format, Named, Reading, Shape};
@@ -255,11 +256,7 @@ impl<F: Format> Store for Lines<F> {
         self.open_raw(path)
     }
 
-    fn check(
-        &self,
-        verify: &dyn Fn(&Claim) -> Option<String>,
-        report: &mut dyn FnMut(Violation),
-    ) -> Result<(), StoreError> {
+    fn check(&self, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError> {
         self.check_logs(verify, report)
     }
 }
