@@ -205,10 +205,9 @@ pub(super) fn found(kind: Kind, env: &Env) -> Option<PathBuf> {
     let there = match kind {
         Kind::Samp | Kind::Atsf | Kind::Ssot => false,
         Kind::AgentAzall => dir.is_file() || dir.join("config.json").is_file(),
-        Kind::Amq => dir.join("agents").is_dir(),
         // Who set the variable may mean one agent's own folder.
         Kind::Amp if env.var("AMP_DIR").is_some() => dir.is_dir(),
-        Kind::Amp => dir.join("agents").is_dir(),
+        Kind::Amp | Kind::Amq => dir.join("agents").is_dir(),
     };
     there.then_some(dir)
 }

@@ -5,7 +5,7 @@
 //! 1. *Open*: every open for writing has a buffer of its own. Each write is judged as far as it can
 //!    be, because shells never see an error of `close`.
 //! 2. *Flush* (each `close` of a descriptor): a draft with new text is parsed, routed, turned into
-//!    signed records and put into the [spool], with copies of what goes along. Now `close` may return 0: the message survives
+//!    signed records and put into the spool, with copies of what goes along. Now `close` may return 0: the message survives
 //!    the end of the process and loss of power. A later flush with more text replaces it.
 //! 3. *Release* (the last `close`): the records go to the one thread that appends to stores; then
 //!    the index takes them in and the spool forgets them.

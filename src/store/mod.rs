@@ -31,7 +31,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use self::about::{About, Threads};
+pub use self::about::{About, Carries, Threads};
 pub use self::aside::{Advice, Note, Notebook, RawEntry, Violation, Watermark};
 pub use self::error::StoreError;
 pub use self::facets::{

@@ -29,7 +29,7 @@ fn s161_removed() {
     all.push(super::message(3, "agent", "2026-04-24T17:50:00.000Z", "afterwards"));
     agz::put(&super::folder(&project, ONE).join("messages.jsonl"), super::lines(&all));
     soon("what came afterwards", || {
-        m.ok(&format!("cat threads/{ONE}/*.txt")).contains("afterwards")
+        m.ok(&format!("cat threads/{ONE}/*.txt || true")).contains("afterwards")
     });
     assert!(m.ok("cat sent/*/*.txt").contains("\n\nmine\n"));
     let out = bed.msgfs_out(&["umount", m.dir.to_str().expect("UTF-8")]);
