@@ -10,7 +10,7 @@
 //!   the path may lead into the mount that is waiting for us, or to a server that is gone.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -197,20 +197,18 @@ impl Source {
             }
             _ => StoreError::io(path, e).into(),
         };
-        let not_a_file = |kind| self.refuse(&format!("is {}, not a file", fs::describe(kind)));
+        let is_file = |meta: &Metadata| {
+            let what = || self.refuse(&format!("is {}, not a file", fs::describe(meta)));
+            meta.is_file().then_some(()).ok_or_else(what)
+        };
         // Before it is opened: opening a device can do something.
-        let kind = std::fs::metadata(path).map_err(failed)?.file_type();
-        if !kind.is_file() {
-            return Err(not_a_file(kind));
-        }
+        is_file(&std::fs::metadata(path).map_err(failed)?)?;
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(flags.bits() as i32);
         let file = options.open(path).map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
-        if !meta.is_file() {
-            return Err(not_a_file(meta.file_type()));
-        }
+        is_file(&meta)?;
         Ok((file, meta.len()))
     }
 

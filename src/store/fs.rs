@@ -3,7 +3,7 @@
 //! Everything a store opens goes through here, so that no symlink is followed and no FIFO, device
 //! or folder in the place of a file is ever opened for good (docs/SEMANTICS.md, S83).
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
@@ -194,29 +194,16 @@ pub(super) fn open_at(dir: impl AsFd, path: &Path, how: OFlags, mode: u32) -> io
 /// # Errors
 /// `InvalidInput` with a text that says what it is, or as `fstat` gave it.
 pub fn require_regular(file: &File) -> io::Result<()> {
-    let kind = file.metadata()?.file_type();
-    if kind.is_file() {
+    let meta = file.metadata()?;
+    if meta.is_file() {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("is {}, not a file", describe(kind))))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("is {}, not a file", describe(&meta))))
 }
 
-/// A file type in words.
-pub fn describe(kind: std::fs::FileType) -> &'static str {
-    use std::os::unix::fs::FileTypeExt;
-    if kind.is_dir() {
-        "a folder"
-    } else if kind.is_symlink() {
-        "a symbolic link"
-    } else if kind.is_fifo() {
-        "a FIFO"
-    } else if kind.is_socket() {
-        "a socket"
-    } else if kind.is_block_device() || kind.is_char_device() {
-        "a device"
-    } else {
-        "a file"
-    }
+/// What something is, in words.
+pub fn describe(meta: &Metadata) -> &'static str {
+    super::below::describe_type(rustix::fs::FileType::from_raw_mode(meta.mode()))
 }
 
 /// Fills `buf` from `offset` as far as the file goes; the number of bytes read.

@@ -111,7 +111,7 @@ impl AgentAzall {
                 false,
             ),
             Ok(meta) if !meta.is_dir() => {
-                let what = fs::describe(meta.file_type());
+                let what = fs::describe(&meta);
                 add(format!("the mailbox {} is {what}, not a folder", base.display()), None, true);
             }
             Ok(_) => match key::read(base) {

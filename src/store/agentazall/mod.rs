@@ -122,7 +122,7 @@ impl AgentAzall {
                 "{} is {}, not a folder; a mailbox must be a folder: move it away, or put the folder \
                  it stands for in its place",
                 one_line(&base.to_string_lossy()),
-                fs::describe(meta.file_type())
+                fs::describe(&meta)
             ))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(StoreError::io(base, e)),

@@ -80,7 +80,7 @@ pub(super) fn make_dirs(base: &Path, path: &[&str]) -> Result<Vec<PathBuf>, Stor
 pub(super) fn require_dir(path: &Path) -> Result<(), StoreError> {
     match std::fs::symlink_metadata(path) {
         Ok(meta) if !meta.is_dir() => {
-            let why = format!("is {}, not a folder", fs::describe(meta.file_type()));
+            let why = format!("is {}, not a folder", fs::describe(&meta));
             Err(StoreError::io(path, io::Error::new(io::ErrorKind::NotADirectory, why)))
         }
         _ => Ok(()),

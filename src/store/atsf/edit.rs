@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::line::{Stats, format_time, parse_time};
+use super::line::{Stats, parse_time};
 use crate::model::Timestamp;
 use crate::store::engine::lines::log::BOM;
 use crate::store::text::edit::Edits;
@@ -38,7 +38,7 @@ pub fn set_derived(
     if let (Some(updated), Some(member)) = (updated, last(&outer, "updatedAt"))
         && time_of(&member.value) != Some(updated)
     {
-        edits.replace(&member.value_at, format!("\"{}\"", format_time(updated)));
+        edits.replace(&member.value_at, format!("\"{}\"", updated.rfc3339()));
     }
     if let Some(inner) = last(&outer, "stats").and_then(|member| edits.inside(member)) {
         for (name, number) in numbers(stats) {
@@ -86,7 +86,7 @@ impl NewThread<'_> {
             crate::store::text::canonical::push_text(&mut out, text);
             out
         };
-        let (time, agent) = (format_time(self.created), quoted(self.agent));
+        let (time, agent) = (self.created.rfc3339(), quoted(self.agent));
         format!(
             "{{\n  \"specVersion\": \"{}\",\n  \"threadId\": {},\n  \"title\": {},\n  \
              \"createdAt\": \"{time}\",\n  \"updatedAt\": \"{time}\",\n  \"agent\": {{\n    \

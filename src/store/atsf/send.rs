@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use super::edit::NewThread;
-use super::line::{Line, format_time};
+use super::line::Line;
 use super::roots::{AGENT, THREADS};
 use super::values::{elements, pick, text};
 use super::{Atsf, assets, create, recipient, sign};
@@ -111,7 +111,7 @@ impl Atsf {
 
     fn line(&self, id: &str, draft: &Draft, with: &Preparing<'_>) -> Result<String, StoreError> {
         let mut out = String::with_capacity(draft.body.len() + 512);
-        let time = format_time(with.now);
+        let time = with.now.rfc3339();
         let _ = write!(
             out,
             "{{\"id\":\"{id}\",\"role\":\"{}\",\"timestamp\":\"{time}\"",

@@ -35,7 +35,7 @@ impl Entry {
         format!(
             "{{\"ts\": \"{}\", \"receiver\": \"{receiver}\", \"source\": {}, \"msg_id\": {}, \
              \"rules\": [{}], \"sha256\": \"{}\", \"bytes\": {}}}\n",
-            folder::rfc3339(now),
+            now.rfc3339(),
             quoted(&self.source),
             id.map_or_else(|| "null".to_owned(), |id| quoted(&id)),
             rules.join(", "),

@@ -37,11 +37,6 @@ const LOCK_WAIT: Duration = Duration::from_secs(3);
 /// Largest acknowledgement, resume or signature that is read, in bytes.
 pub(super) const SMALL: usize = 64 << 10;
 
-/// A time as this format writes it: RFC 3339, UTC, milliseconds.
-pub(super) fn rfc3339(time: Timestamp) -> String {
-    time.rfc3339()
-}
-
 /// The names in a folder that are not skipped, with what they are; none if it is not there.
 ///
 /// # Errors
@@ -216,7 +211,7 @@ pub(super) fn ack_text(id: &str, from: Role, task: &str, now: Timestamp) -> Stri
         quoted(id),
         from.as_str(),
         quoted(task),
-        rfc3339(now)
+        now.rfc3339()
     )
 }
 
@@ -249,7 +244,7 @@ pub(super) fn resume_text(task: &str, resume: &Resume) -> String {
         "{{\n  \"task_id\": {},\n  \"from\": \"admin\",\n  \"timestamp\": \"{}\",\n  \
          \"protocol_version\": \"{VERSION}\",\n  \"lock\": {},\n  \"escalations\": [{}{end}]\n}}\n",
         quoted(task),
-        rfc3339(resume.time),
+        resume.time.rfc3339(),
         resume.lock.as_deref().map_or_else(|| "null".to_owned(), quoted),
         list.join(",")
     )
@@ -304,7 +299,7 @@ mod tests {
     #[test]
     fn acknowledgements_and_resumes_are_read_as_they_are_written() {
         let now = Timestamp::from_millis(1_772_116_327_001);
-        assert_eq!(rfc3339(now), "2026-02-26T14:32:07.001Z");
+        assert_eq!(now.rfc3339(), "2026-02-26T14:32:07.001Z");
         let text = ack_text("x-1", Role::Executor, "T-2026-007", now);
         let ack = |task, id| parse_ack(text.as_bytes(), task, id);
         assert_eq!(ack("T-2026-007", "x-1"), Ok((Role::Executor, now)));

@@ -137,7 +137,7 @@ impl Ssot {
             ("from".into(), text(self.format.role.as_str())),
             ("to".into(), text(to.as_str())),
             ("task_id".into(), text(task)),
-            ("timestamp".into(), text(&folder::rfc3339(with.now))),
+            ("timestamp".into(), text(&with.now.rfc3339())),
             ("requires_ack".into(), Node::Bool(kind != Type::Escalation)),
         ];
         if let Some(secs) = kind.ack_timeout() {

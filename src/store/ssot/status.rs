@@ -1,7 +1,7 @@
 //! What a person should know of the store.
 
 use super::Ssot;
-use super::folder::{self, stem};
+use super::folder::stem;
 use super::format::task_of;
 use super::state::{Facts, State, StateBreach};
 use crate::model::Timestamp;
@@ -44,8 +44,8 @@ impl Ssot {
             let (task, id, to) = (task_of(table.folder(*n)), stem(name)?, facts.to().as_str());
             let until = match facts.deadline() {
                 None => "no deadline".to_owned(),
-                Some(at) if at < now => format!("deadline {}, overdue", folder::rfc3339(at)),
-                Some(at) => format!("deadline {}", folder::rfc3339(at)),
+                Some(at) if at < now => format!("deadline {}, overdue", at.rfc3339()),
+                Some(at) => format!("deadline {}", at.rfc3339()),
             };
             Some(format!("task {task}: {id} waits for the acknowledgement of {to}, {until}"))
         };

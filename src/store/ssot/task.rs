@@ -71,7 +71,7 @@ pub(super) fn text(base: &Path, task: &str, state: &State) -> String {
         said("branch"),
         or_null(state.last_successful.as_deref()),
         state.lock.is_some(),
-        folder::rfc3339(state.updated)
+        state.updated.rfc3339()
     )
 }
 
