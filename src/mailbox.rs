@@ -20,8 +20,6 @@ use crate::watch::{Changed, Target, Watcher};
 
 /// Marks of one burst are told to the stores together.
 const TELL_AFTER: Duration = Duration::from_millis(30);
-/// A store that was busy when it was told of marks is told again after this.
-const TELL_AGAIN: Duration = Duration::from_millis(500);
 /// How often the snapshot is written while things change.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
@@ -422,14 +420,11 @@ fn keep(index: &Index, stop: &AtomicBool) {
     let mut saved = Instant::now();
     let mut unsaved = true;
     // What a killed one, or one that found the store read-only, could not tell.
-    let mut busy = index.tell_stores();
+    let mut again = index.tell_stores();
     let mut seen = 0;
     loop {
-        let limit = match (busy, unsaved) {
-            (true, _) => TELL_AGAIN,
-            (false, true) => SAVE_EVERY,
-            (false, false) => Duration::from_secs(24 * 3600),
-        };
+        let idle = if unsaved { SAVE_EVERY } else { Duration::from_secs(24 * 3600) };
+        let limit = again.unwrap_or(idle);
         let now = index.wait(seen, Instant::now() + limit);
         if stop.load(Ordering::Relaxed) {
             return;
@@ -437,7 +432,7 @@ fn keep(index: &Index, stop: &AtomicBool) {
         unsaved |= now != seen;
         seen = now;
         std::thread::sleep(TELL_AFTER);
-        busy = index.tell_stores();
+        again = index.tell_stores();
         if unsaved && saved.elapsed() >= SAVE_EVERY {
             index.save();
             saved = Instant::now();

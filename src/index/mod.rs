@@ -83,8 +83,8 @@ pub struct Index {
     news: (Mutex<u64>, Condvar),
     /// Marks changed since the stores were told.
     untold: AtomicBool,
-    /// By store: it could not note marks, and a person was told so.
-    warned: Vec<AtomicBool>,
+    /// By store: why it could not note marks, as long as that is so.
+    failing: Vec<Mutex<Option<String>>>,
     unsaved: AtomicBool,
 }
 
@@ -119,7 +119,7 @@ impl Index {
         }
         let (core, marks, changes) = restore(&stores, &keyring, &settings)?;
         let bulk = core.unsorted;
-        let warned = stores.iter().map(|_| AtomicBool::new(false)).collect();
+        let failing = stores.iter().map(|_| Mutex::default()).collect();
         let index = Self {
             core: RwLock::at(Level::Core, core),
             scanning: stores.iter().map(|_| Mutex::at(Level::Scanning, ())).collect(),
@@ -131,7 +131,7 @@ impl Index {
             listeners: RwLock::new(Vec::new()),
             news: (Mutex::new(0), Condvar::default()),
             untold: true.into(),
-            warned,
+            failing,
             unsaved: bulk.into(),
         };
         for number in 0..index.stores.len() {

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,10 @@ use crate::store::{Location, Position, Store, StoreError, Watermark};
 
 /// A message that is never where the store said is not told of for ever.
 const MOVED_AT_MOST: u8 = 8;
+/// A store that was busy when it was told of marks is told again after this.
+const BUSY_AGAIN: Duration = Duration::from_millis(500);
+/// One that failed is told again after this.
+const FAILED_AGAIN: Duration = Duration::from_secs(5);
 /// A store that fails this often in a row fails for all.
 const ERRORS_AT_MOST: usize = 16;
 
@@ -199,31 +204,37 @@ impl Index {
         read
     }
 
-    /// Tells the stores, in their own way, what was read. Does nothing if no mark changed. Whether
-    /// a store was busy with something of it, so that it should be asked again a moment later.
-    pub fn tell_stores(&self) -> bool {
+    /// Tells the stores, in their own way, what was read. Does nothing if no mark changed. After which
+    /// time a store that was busy, or failed, is to be told again.
+    pub fn tell_stores(&self) -> Option<Duration> {
         let untold = self.untold.swap(false, Ordering::Relaxed);
         if !untold || self.settings.read_only {
-            return false;
+            return None;
         }
         // First, so that no store knows of a mark that we may forget.
         self.sync_marks();
-        let mut busy = false;
+        let mut again = None;
         for (number, store) in self.stores.iter().enumerate() {
-            busy |= self.tell_marks(number, store.as_ref());
+            let next = self.tell_marks(number, store.as_ref());
+            again = again.into_iter().chain(next).min();
             if let Some(position) = store.facets().position {
                 self.tell_watermark(number, store.name(), position);
             }
         }
-        if busy {
+        if again.is_some() {
             self.untold.store(true, Ordering::Relaxed);
         }
-        busy
+        again
     }
 
-    /// Has the store note marks on the messages. No lock is held while it does. Whether it was busy
-    /// with one.
-    fn tell_marks(&self, number: usize, store: &dyn Store) -> bool {
+    /// Why a store could not note what was read, as long as that is so.
+    pub fn untold(&self, number: usize) -> Option<String> {
+        self.failing.get(number)?.lock().clone()
+    }
+
+    /// Has the store note marks on the messages. No lock is held while it does. As
+    /// [`Index::tell_stores`].
+    fn tell_marks(&self, number: usize, store: &dyn Store) -> Option<Duration> {
         let (marks, due) = (store.facets().marks, self.core.read().due(number));
         let (mut look, mut busy, mut errors) = (false, false, 0);
         for (ix, at, read) in due {
@@ -243,24 +254,28 @@ impl Index {
             }
         }
         if errors == 0
-            && let Some(warned) = self.warned.get(number)
+            && let Some(failing) = self.failing.get(number)
         {
-            warned.store(false, Ordering::Relaxed);
+            *failing.lock() = None;
         }
         // The message may lie elsewhere now, and is as long as it was only by chance.
         if look && let Err(error) = self.refresh(number, false) {
             tracing::warn!(%error, "the store cannot be read now");
         }
-        busy
+        match (busy, errors) {
+            (true, _) => Some(BUSY_AGAIN),
+            (false, 0) => None,
+            (false, _) => Some(FAILED_AGAIN),
+        }
     }
 
     fn warn_once(&self, number: usize, store: &dyn Store, error: &StoreError) {
-        let warned = self.warned.get(number).is_some_and(|w| w.swap(true, Ordering::Relaxed));
-        if !warned {
+        let why = self.failing.get(number).and_then(|f| f.lock().replace(error.to_string()));
+        if why.is_none() {
             tracing::warn!(
                 store = store.name(),
                 %error,
-                "the store could not note what was read; it is told again with the next mark"
+                "the store could not note what was read; it is told again"
             );
         }
     }

@@ -73,6 +73,11 @@ impl Timestamp {
         format!("{:.3}", self.zoned().timestamp())
     }
 
+    /// The same with as many digits as it takes: no zeros at the end of the fraction.
+    pub fn rfc3339_short(self) -> String {
+        self.zoned().timestamp().to_string()
+    }
+
     /// `20260424T174203.000Z`, the first part of a message's file name (docs/SEMANTICS.md, S17).
     pub fn stamp(self) -> String {
         self.zoned().strftime("%Y%m%dT%H%M%S.%3fZ").to_string()

@@ -165,13 +165,21 @@ fn choices<'a>(stores: impl Iterator<Item = &'a Arc<dyn Store>>) -> String {
 
 /// Why an address that no store takes unasked cannot be reached.
 fn only_by_name(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
-    let lines = choices(stores.iter().filter(|s| s.fits(recipient) == Fit::Via));
-    if lines.is_empty() {
+    let via: Vec<_> = stores.iter().filter(|s| s.fits(recipient) == Fit::Via).collect();
+    if via.is_empty() {
         return not_an_address(stores, recipient);
     }
+    let shown = crate::model::one_line(recipient);
+    let lines = choices(via.iter().copied().filter(|s| s.registered(recipient)));
+    if lines.is_empty() {
+        let names: Vec<&str> = via.iter().map(|s| s.name()).collect();
+        let names = names.join(", ");
+        return OutboxError::Unreachable(format!(
+            "{shown} has no mailbox in {names}; check the name"
+        ));
+    }
     OutboxError::Unreachable(format!(
-        "no store carries this to {} unless it is named; add a line to the header:\n{lines}",
-        crate::model::one_line(recipient)
+        "no store carries this to {shown} unless it is named; add a line to the header:\n{lines}"
     ))
 }
 

@@ -10,14 +10,16 @@ use serde_json::json;
 
 use super::Amq;
 use super::message::{self, Printed};
-use super::queue::{Place, Queue};
+use super::queue::Place;
 use crate::model::Timestamp;
 use crate::store::digest::print;
-use crate::store::engine::files::{Folder, Put};
+use crate::store::engine::files::Put;
 use crate::store::{Deliveries, Location, Marks, Store as _, StoreError};
 
 /// The folder of receipts whose messages are about to be claimed.
 const CLAIMS: &str = "extensions/msgfs";
+/// A claim takes less than this.
+const UNDER_WAY_MS: i64 = 60_000;
 
 impl Marks for Amq {
     /// Claims a message of mine that was read, in every file that holds it, and tells its sender;
@@ -49,18 +51,24 @@ impl Marks for Amq {
             ("sender", json!(shown.from)),
             ("consumer", json!(me)),
             ("stage", json!("drained")),
-            ("emitted_at", json!(message::time_text(Timestamp::now()))),
+            ("emitted_at", json!(Timestamp::now().rfc3339_short())),
         ];
         let text = message::print(&receipt) + "\n";
-        let receipt = format!("{}{}", shown.id, self.receipt_end());
-        // One that is there is from a claim that could not be made.
-        claims.put(&receipt, text.as_bytes())?;
+        let receipt = format!("{}__{me}__drained.json", shown.id);
+        // One that is there is from a claim that could not be made, or from one under way elsewhere.
+        let begun = claims.put(&receipt, text.as_bytes())?;
         // A name that is in both is left alone: every later reader stops there anyway, and a person
         // must look at it. One that is gone was claimed by somebody else.
         let moved: Result<Vec<Put>, _> = names.iter().map(|name| cur.take(&new, name)).collect();
         let moved = moved?;
         let claimed = moved.contains(&Put::Done);
-        settle(&claims, &receipts, &receipt, claimed)?;
+        if claimed && receipts.take(&claims, &receipt)? == Put::Gone {
+            // Another process that was slower took away what it had begun.
+            receipts.put(&receipt, text.as_bytes())?;
+        }
+        if claimed || begun == Put::Done {
+            claims.remove(&receipt)?;
+        }
         if moved == [Put::Gone] { Err(StoreError::Moved) } else { Ok(claimed || is_claimed) }
     }
 }
@@ -70,16 +78,23 @@ impl Deliveries for Amq {
     fn deliver(&self) -> Result<bool, StoreError> {
         let _one = self.format.claiming.lock();
         let Ok(claims) = self.leaf(self.me(), CLAIMS) else { return Ok(false) };
-        let mut done = false;
+        let (mut done, end) = (false, format!("__{}__drained.json", self.me()));
         for name in claims.names()? {
-            let Some(id) = name.strip_suffix(&self.receipt_end()) else { continue };
+            let Some(id) = name.strip_suffix(&end) else { continue };
             let claimed = {
                 let table = self.table.read();
                 let found = table.with_key(0, print(id.as_bytes()));
                 let copies = found.iter().flat_map(|n| self.format.copies(&table, *n));
                 copies.map(|(place, _)| place).any(|place| place == Place::Cur)
             };
-            settle(&claims, &self.leaf(self.me(), "receipts")?, &name, claimed)?;
+            // Another process may be just about to claim it.
+            let young = |at: Timestamp| at.plus_millis(UNDER_WAY_MS) > Timestamp::now();
+            if claimed {
+                self.leaf(self.me(), "receipts")?.take(&claims, &name)?;
+            } else if claims.modified(&name).is_none_or(young) {
+                continue;
+            }
+            claims.remove(&name)?;
             done = true;
         }
         Ok(done)
@@ -88,25 +103,4 @@ impl Deliveries for Amq {
     fn written(&self) -> Vec<PathBuf> {
         vec![self.about.dir.join(format!("agents/{}/{CLAIMS}", self.me()))]
     }
-}
-
-impl Amq {
-    /// How the names of my receipts end.
-    fn receipt_end(&self) -> String {
-        format!("__{}__drained.json", self.me())
-    }
-}
-
-/// Gives a receipt its name, if its message is claimed, or forgets it.
-fn settle(
-    claims: &Folder<'_, Queue>,
-    receipts: &Folder<'_, Queue>,
-    name: &str,
-    claimed: bool,
-) -> Result<(), StoreError> {
-    if claimed && receipts.take(claims, name)? == Put::Done {
-        return Ok(());
-    }
-    // Either its sender was told, or there is nothing to tell.
-    claims.remove(name)
 }

@@ -219,9 +219,12 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Fault> {
         to,
         ..model::Message::default()
     };
+    let [to_agent, to_project, from_project] =
+        ["reply_to", "reply_project", "from_project"].map(|name| members.text(name));
+    let routes = [to_agent?, to_project?, from_project?];
     Ok(Message {
         parts: members.parts()?,
-        is_routed: members.text("reply_to")?.or(members.text("reply_project")?).is_some(),
+        is_routed: routes.iter().any(Option::is_some),
         idem: members.text("idem")?,
         claim: signature::claim(&header, || covered(&header, body)),
         shown,
@@ -254,11 +257,6 @@ pub fn compose(mut header: Printed<'_>, body: &str, signer: &dyn Signer) -> Stri
     let covered = covered(&print(&header), body.as_bytes()).unwrap_or_default();
     header.push(("sig", BASE64.encode(signer.sign(&covered)).into()));
     format!("{OPEN}\n{}\n{CLOSE}\n{body}", print(&header))
-}
-
-/// A time as the format's program prints it: no zeros at the end of its fraction.
-pub fn time_text(time: Timestamp) -> String {
-    jiff::Timestamp::from_millisecond(time.millis()).unwrap_or_default().to_string()
 }
 
 /// An id: the moment, the process, and eight digits of chance.

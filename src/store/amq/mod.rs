@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use super::engine::files::{File as Known, Files, Folder};
 use super::{About, Kind, Location, Part, Parts, Spec, Store, StoreError, digest};
+use crate::model::locks::{Level, Mutex};
 use crate::model::one_line;
 use message::{FILE_BYTES, Message};
 use queue::{Kept, Queue};
@@ -50,7 +51,7 @@ impl Amq {
             max_body: (FILE_BYTES - (64 << 10)) as u64,
             ..About::new(spec, &me, &spec.dir)
         };
-        Ok(Self::new(about, Queue::new(me)))
+        Ok(Self::new(about, Queue { me, claiming: Mutex::at(Level::Store, ()) }))
     }
 
     /// The message in a file, if it still is what it was.

@@ -14,14 +14,14 @@ use sha2::{Digest as _, Sha256};
 
 use super::message::{self, FILE_BYTES, Fault, Message};
 use super::{Amq, LEAVES, check};
-use crate::model::locks::{Level, Mutex};
+use crate::model::locks::Mutex;
 use crate::model::{Attachment, one_line, shell_word, twin_id};
 use crate::store::digest::print;
 use crate::store::engine::files::{
     self, Facts, File, Format, Ids, Opened, Pass, Reading, Table, Taken, What,
 };
 use crate::store::{
-    Advice, Facets, Found, Location, Record, Report, Store as _, StoreError, Verify, fs,
+    Advice, Facets, Found, Location, Record, Report, Store as _, StoreError, Verify,
 };
 
 /// What the table keeps of a message.
@@ -67,16 +67,12 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub struct Queue {
     /// My handle.
-    me: String,
+    pub(super) me: String,
     /// One message is claimed at a time.
     pub(super) claiming: Mutex<()>,
 }
 
 impl Queue {
-    pub(super) fn new(me: String) -> Self {
-        Self { me, claiming: Mutex::at(Level::Store, ()) }
-    }
-
     /// What lies in a folder of the queue.
     pub(super) fn place(&self, folder: &[&str]) -> Option<Place> {
         let ["agents", agent, rest @ ..] = folder else { return None };
@@ -120,8 +116,9 @@ fn dead(bytes: &[u8]) -> String {
     let header = bytes.strip_prefix(b"---\n").unwrap_or(bytes);
     let mut values = serde_json::Deserializer::from_slice(header).into_iter::<Value>();
     let header = values.next().and_then(Result::ok).unwrap_or_default();
-    let said = |name: &str| header.get(name).and_then(Value::as_str).unwrap_or_default();
-    format!("it is a dead letter: {}: {}", said("failure_reason"), said("failure_detail"))
+    let said = ["failure_reason", "failure_detail"];
+    let said = said.iter().filter_map(|name| header.get(*name)?.as_str());
+    ["it is a dead letter"].into_iter().chain(said).collect::<Vec<_>>().join(": ")
 }
 
 impl Format for Queue {
@@ -175,7 +172,7 @@ impl Format for Queue {
 
     fn health(store: &Amq) -> Vec<String> {
         let mut lines = store.usual_health();
-        if !fs::is_away(&store.about.dir) {
+        if store.away_line().is_none() {
             lines.extend(Self::advice(store).into_iter().map(|advice| advice.problem));
         }
         lines

@@ -61,12 +61,13 @@ impl Outgoing for Amq {
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
         let mut to: Vec<String> = Vec::new();
         for handle in draft.to.iter().chain(&draft.cc) {
-            self.mailbox(handle)?;
+            let [tmp, new, _] = self.mailbox(handle)?;
+            tmp.takes(draft.body.len() as u64).and_then(|()| new.takes(0))?;
             if !to.contains(handle) {
                 to.push(handle.clone());
             }
         }
-        self.leaf(self.me(), "outbox/sent")?;
+        self.leaf(self.me(), "outbox/sent")?.takes(draft.body.len() as u64)?;
         let parent = with.parent.filter(|_| draft.is_reply);
         let answered = parent.and_then(|parent| self.answered(parent));
         if answered.as_ref().is_some_and(|answered| answered.is_routed) {
@@ -101,7 +102,7 @@ impl Outgoing for Amq {
             ("to", json!(to)),
             ("thread", json!(thread)),
             ("subject", json!(subject)),
-            ("created", json!(message::time_text(now))),
+            ("created", json!(now.rfc3339_short())),
             ("refs", json!(refs)),
             ("priority", json!(priority)),
             ("kind", json!(kind)),

@@ -181,7 +181,7 @@ fn what_is_written_is_what_the_program_writes() {
     let malformed = made.bytes.replace("\"sig\": \"", "\"sig\": \"x");
     let claim = message::parse(malformed.as_bytes()).unwrap().claim;
     assert!(matches!(claim, Some(Claim::Malformed(_))), "{claim:?}");
-    assert_eq!(message::time_text(Timestamp::from_secs(1_795_336_300)), "2026-11-22T08:31:40Z");
+    assert_eq!(Timestamp::from_secs(1_795_336_300).rfc3339_short(), "2026-11-22T08:31:40Z");
     for (header, value) in [("Type", "memo"), ("Priority", "high")] {
         let mut wrong = draft(&["bob"], "hi");
         *(if header == "Type" { &mut wrong.kind } else { &mut wrong.priority }) =
@@ -266,7 +266,13 @@ fn reading_claims_and_tells_the_sender() {
     // Killed between the claim and the receipt: the next process does the rest.
     let begun = root.path("agents/bob/extensions/msgfs").join(&receipt);
     std::fs::rename(&path, &begun).unwrap();
-    root.put("agents/bob/extensions/msgfs/other__bob__drained.json", "x");
+    // Another process is about to claim one; of another nothing came.
+    for name in ["soon", "never"] {
+        root.put(&format!("agents/bob/extensions/msgfs/{name}__bob__drained.json"), "x");
+    }
+    let never = root.path("agents/bob/extensions/msgfs/never__bob__drained.json");
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(90);
+    std::fs::File::open(never).unwrap().set_modified(long_ago).unwrap();
     let next = root.store("bob");
     Book::scanned(&next);
     assert!(next.deliver().unwrap() && !next.deliver().unwrap());
@@ -276,7 +282,27 @@ fn reading_claims_and_tells_the_sender() {
         [receipt],
         "of what is not claimed nothing is said"
     );
-    assert!(root.names("agents/bob/extensions/msgfs").is_empty());
+    assert_eq!(root.names("agents/bob/extensions/msgfs"), ["soon__bob__drained.json"]);
+}
+
+#[test]
+fn who_is_slower_takes_no_receipt_away() {
+    let root = Root::new(&["alice", "bob"]);
+    root.put("agents/bob/inbox/new/m.md", &file(&json!({}), "hi\n"));
+    let (slower, bob) = (root.store("bob"), root.store("bob"));
+    let at = Book::scanned(&slower).one("m").at;
+    assert_eq!(Book::scanned(&bob).one("m").at, at);
+    // The other process has begun, and claims it a moment before this one.
+    let begun = "agents/bob/extensions/msgfs/m__bob__drained.json";
+    root.put(begun, "of the other");
+    let (new, cur) =
+        ["new", "cur"].map(|leaf| root.path(&format!("agents/bob/inbox/{leaf}/m.md"))).into();
+    std::fs::rename(new, cur).unwrap();
+    assert!(matches!(slower.tell(&at, true), Err(StoreError::Moved)));
+    assert_eq!(std::fs::read_to_string(root.path(begun)).unwrap(), "of the other");
+    Book::scanned(&bob);
+    assert!(bob.deliver().unwrap());
+    assert_eq!(root.names("agents/bob/receipts"), ["m__bob__drained.json"]);
 }
 
 #[test]

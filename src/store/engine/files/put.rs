@@ -5,8 +5,12 @@ use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, AtFlags};
+use rustix::io::Errno;
+
 use super::format::Format;
 use super::{Files, parts};
+use crate::model::Timestamp;
 use crate::store::place::{Slot, Staged, move_between};
 use crate::store::{Store as _, StoreError, below, fs};
 
@@ -115,8 +119,8 @@ impl<F: Format> Folder<'_, F> {
     /// # Errors
     /// As the system gave it.
     pub fn stage(&self, name: &str, bytes: &[u8]) -> Result<Staged<&OwnedFd>, StoreError> {
-        let slot = Slot::below(&self.dir, name).and_then(|slot| slot.stage(FILE_MODE, bytes));
-        self.check(name, slot)
+        let staged = Slot::below(&self.dir, name).and_then(|slot| slot.stage(FILE_MODE, bytes));
+        self.check(name, staged.and_then(|file| fs::sync_folder(&self.dir).map(|()| file)))
     }
 
     /// Gives such a file its name here.
@@ -141,12 +145,30 @@ impl<F: Format> Folder<'_, F> {
         Ok(put)
     }
 
-    /// Removes a file.
+    /// Removes a file, if it is there.
     ///
     /// # Errors
     /// As the system gave it.
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
-        let removed = rustix::fs::unlinkat(&self.dir, name, rustix::fs::AtFlags::empty());
-        self.check(name, removed.map_err(Into::into))
+        match rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            removed => self.check(name, removed.map_err(Into::into)),
+        }
+    }
+
+    /// When a file was changed, if it is there.
+    pub fn modified(&self, name: &str) -> Option<Timestamp> {
+        Some(below::look(&self.dir, name).ok()?.1.modified())
+    }
+
+    /// Whether a file of so many bytes could be put here now.
+    ///
+    /// # Errors
+    /// What putting it would give.
+    pub fn takes(&self, bytes: u64) -> Result<(), StoreError> {
+        let access = Access::WRITE_OK | Access::EXEC_OK;
+        let allowed = rustix::fs::accessat(&self.dir, ".", access, AtFlags::empty());
+        self.check("", allowed.map_err(Into::into))?;
+        fs::room_for(&self.path, bytes)
     }
 }
