@@ -293,6 +293,7 @@ fn who_is_slower_takes_no_receipt_away() {
     let at = Book::scanned(&slower).one("m").at;
     assert_eq!(Book::scanned(&bob).one("m").at, at);
     // The other process has begun, and claims it a moment before this one.
+    std::fs::create_dir_all(root.path("agents/bob/extensions/msgfs")).unwrap();
     let begun = "agents/bob/extensions/msgfs/m__bob__drained.json";
     root.put(begun, "of the other");
     let (new, cur) =

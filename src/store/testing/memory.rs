@@ -447,7 +447,8 @@ impl Outgoing for Memory {
     }
 
     fn registered(&self, address: &str) -> bool {
-        ["registered", "agent@acme.crabmail.ai"].contains(&self.canonical(address).as_str())
+        let known = ["registered", "agent@acme.crabmail.ai"];
+        known.contains(&self.canonical(address).as_str()) || self.folder.lock().only_via
     }
 
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
