@@ -15,10 +15,13 @@ use super::failure::{Failure, system_text};
 use super::machine::{self, problem};
 use super::{Global, output};
 
+/// How a problem begins that keeps nothing from working.
+const WARNING: &str = "warning: ";
+
 /// Find out what is missing, and the commands that mend it
 ///
 /// Looks at FUSE, the configuration, the keys, the stores and leftover mounts. Prints one line
-/// per problem and exits with 1 if there is any. Nothing is changed.
+/// per problem and exits with 1 if there is any but warnings. Nothing is changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs doctor\n  msgfs doctor --allow-other")]
 pub(crate) struct Args {
@@ -39,7 +42,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
         return output::data("nothing is missing\n");
     }
     output::data(&(problems.join("\n") + "\n"))?;
-    Err(Failure::Said)
+    if problems.iter().all(|text| text.starts_with(WARNING)) { Ok(()) } else { Err(Failure::Said) }
 }
 
 /// Mounts whose msgfs has died.
@@ -106,7 +109,7 @@ fn store_problems(context: &Context, specs: &[Spec]) -> Vec<String> {
 
 /// What a store would have a person mend.
 fn advised(store: &str, advice: Advice) -> String {
-    let severity = if advice.serious { "" } else { "warning: " };
+    let severity = if advice.serious { "" } else { WARNING };
     let what = format!("{severity}the store {store}: {}", one_line(&advice.problem));
     match advice.command {
         Some(command) => problem(what, one_line(&command)),

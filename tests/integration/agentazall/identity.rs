@@ -26,6 +26,7 @@ fn s111_own_key() {
     let file = tree.base().join(".identity_key");
     let out = bed.msgfs_out(&["doctor", "--me", "bar"]);
     assert!(out.said().contains("chmod 600") && out.said().contains(".identity_key"), "{out:?}");
+    assert_eq!(out.code(), Some(0), "a warning is no failure: {out:?}");
     assert_eq!(
         fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o644,
