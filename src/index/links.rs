@@ -104,11 +104,22 @@ impl Links {
 
     /// Rebuilds what [`Links::table`] gave; `entries` tell the stores.
     pub fn from_table(list: Vec<Link>, entries: &[Entry]) -> Option<Self> {
-        let mut links = Self::default();
-        for link in &list {
-            links.note(entries.get(link.ix as usize)?.store(), *link);
+        let store = |link: &Link| Some(entries.get(link.ix as usize)?.store() as u32);
+        // Sets that are made at once are made faster, and are full.
+        let with = list.iter().map(|link| Some((store(link)?, link.id, link.ix)));
+        let with = with.collect::<Option<_>>()?;
+        let answers = list.iter().filter(|link| link.answers != NIL);
+        let answering = answers.map(|link| Some((store(link)?, link.answers, link.ix)));
+        let answering = answering.collect::<Option<_>>()?;
+        let sorted = list.is_sorted_by(|a, b| a.ix < b.ix);
+        sorted.then(|| Self { list, with, answering, ..Self::default() })
+    }
+
+    /// Gives back the room that sets have which grew one by one.
+    pub fn pack(&mut self) {
+        for set in [&mut self.with, &mut self.answering] {
+            *set = std::mem::take(set).into_iter().collect();
         }
-        list.is_sorted_by(|a, b| a.ix < b.ix).then_some(Self { list, ..links })
     }
 }
 

@@ -144,6 +144,7 @@ impl Index {
             core.relink();
             core.sort();
             core.find_missing(true);
+            core.links.pack();
             drop(core);
             process::give_back();
         }

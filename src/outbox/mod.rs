@@ -25,7 +25,7 @@ mod address;
 mod attachments;
 mod busy;
 mod contents;
-mod draft;
+pub mod draft;
 mod error;
 mod kept;
 mod keys;
