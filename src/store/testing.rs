@@ -2,13 +2,15 @@
 //! sink that keeps what it is told.
 
 mod book;
+mod folder;
 mod memory;
 mod texts;
 
 use ed25519_dalek::{Signer as _, SigningKey};
 
 pub use book::{Book, Kept};
-pub use memory::{Answer, Folder, Letter, Memory};
+pub use folder::{Answer, Folder, Letter};
+pub use memory::Memory;
 pub use texts::Texts;
 
 use super::Signer;

@@ -1,0 +1,195 @@
+//! The folder of a [store in memory](super::Memory): what all processes see of it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::model::{Claim, Message, Seed};
+use crate::store::{Again, EmptyThread, Found, Location, StoreError};
+
+/// One message, as it would lie in a file.
+#[derive(Clone, Debug, Default)]
+pub struct Letter {
+    pub message: Message,
+    /// Contents of its attachments, in their order.
+    pub files: Vec<Vec<u8>>,
+    pub body_if_valid: Option<String>,
+    pub claim: Option<Claim>,
+    /// I wrote it, whatever its sender says.
+    pub from_me: bool,
+    /// The store's own mark.
+    pub read: Option<bool>,
+    pub wants_ack: bool,
+    pub note: Option<String>,
+    /// Its idempotency key.
+    pub key: Option<String>,
+    /// What its parent's subject was when it was written.
+    pub parent: Option<String>,
+    /// The task its draft named.
+    pub task: Option<String>,
+}
+
+/// A file: what is reported of it, and what it holds; or why it is refused.
+pub type State = Result<(Found<'static>, Letter), String>;
+
+/// What [`Marks::tell`](crate::store::Marks::tell) does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Answer {
+    #[default]
+    CannotNote,
+    /// The mark is written into the file.
+    Noted,
+    Fails,
+    Busy,
+    /// The file has become another one first.
+    Moves,
+}
+
+/// The folder as all processes see it, and what sets this store apart from others.
+#[derive(Debug, Default)]
+pub struct Folder {
+    pub files: BTreeMap<u32, (u64, State)>,
+    pub versions: u64,
+    /// Whose it is.
+    pub me: String,
+    /// What was told, and what is answered to that.
+    pub told: Vec<(u32, bool)>,
+    pub answer: Answer,
+    /// Addresses are roles.
+    pub roles: bool,
+    /// Addresses are names at providers.
+    pub providers: bool,
+    /// Files are lines of logs: `Some(true)` if what is said again counts.
+    pub lines: Option<bool>,
+    /// Messages carry thread ids, which may carry labels; threads are not made of links.
+    pub origins: bool,
+    /// Threads without messages.
+    pub empty: Vec<EmptyThread>,
+    /// Nothing can be sent in it.
+    pub closed: bool,
+    /// Messages carry no files.
+    pub text_only: bool,
+    /// Bare names are only meant if the store is named.
+    pub only_via: bool,
+    pub headers: &'static [&'static str],
+    /// A JSON object is a whole message.
+    pub whole: bool,
+    pub whom: Option<&'static str>,
+    pub remarks: Vec<String>,
+    /// Threads that somebody else keeps locked.
+    pub locked: Vec<String>,
+    /// Files of messages are given as files of this folder.
+    pub on_disk: Option<PathBuf>,
+    /// The store's own key; none: what a mount offers.
+    pub key: Option<Seed>,
+    pub keyless: bool,
+    /// There is no room for another message.
+    pub full: bool,
+    /// What an append gives, if it fails.
+    pub refuses: Option<fn() -> StoreError>,
+    /// Deliveries fail.
+    pub stuck: bool,
+    /// Drafts that were prepared, by id, until they are appended.
+    pub prepared: Vec<(String, Letter)>,
+    /// Acknowledgements that were given or tried, by number of the file.
+    pub acks: Vec<u32>,
+    /// What the next acknowledgements give before one succeeds.
+    pub ack_fails: Vec<StoreError>,
+    pub reads: usize,
+    pub appends: usize,
+    pub deliveries: usize,
+}
+
+impl Folder {
+    fn set(&mut self, source: u32, state: State) {
+        self.versions += 1;
+        self.files.insert(source, (self.versions, state));
+    }
+
+    /// Writes or replaces a file of which this is reported.
+    pub fn put(&mut self, source: u32, mut found: Found<'static>) {
+        found.at.source = source;
+        (found.line, found.again) = match self.lines {
+            None => (0, Again::Restated),
+            Some(false) => (u64::from(source) + 1, Again::Same),
+            Some(true) => (u64::from(source) + 1, Again::Rewritten),
+        };
+        found.path = path_of(source).into();
+        let message = Message { id: found.id.to_string(), ..Message::default() };
+        let claim = found.claim.as_deref().cloned();
+        self.set(source, Ok((found, Letter { message, claim, ..Letter::default() })));
+    }
+
+    pub fn edit(&mut self, source: u32, edit: impl FnOnce(&mut Found<'static>)) {
+        let mut found = self.file(source).clone();
+        edit(&mut found);
+        self.put(source, found);
+    }
+
+    pub fn remove(&mut self, source: u32) {
+        self.files.remove(&source);
+    }
+
+    pub fn file(&self, source: u32) -> &Found<'static> {
+        &self.files[&source].1.as_ref().unwrap().0
+    }
+
+    /// Adds a message.
+    pub fn push(&mut self, letter: Letter) {
+        self.write(self.files.len() as u32, letter);
+    }
+
+    /// Adds a file that is refused, or makes it one.
+    pub fn refuse(&mut self, source: Option<u32>, why: &str) {
+        self.set(source.unwrap_or(self.files.len() as u32), Err(why.to_owned()));
+    }
+
+    /// Changes a message.
+    pub fn change(&mut self, source: u32, change: impl FnOnce(&mut Letter)) {
+        let mut letter = self.letter(source).unwrap().clone();
+        change(&mut letter);
+        self.write(source, letter);
+    }
+
+    fn write(&mut self, source: u32, letter: Letter) {
+        let found = report(&self.me, source, &letter);
+        self.set(source, Ok((found, letter)));
+    }
+
+    pub(super) fn letter(&self, source: u32) -> Result<&Letter, StoreError> {
+        let (_, state) = self.files.get(&source).ok_or(StoreError::Moved)?;
+        state.as_ref().map(|(_, letter)| letter).map_err(|_| StoreError::Moved)
+    }
+
+    /// The messages, in the order of the files.
+    pub fn letters(&self) -> impl Iterator<Item = &Letter> {
+        self.files.values().filter_map(|(_, state)| Some(&state.as_ref().ok()?.1))
+    }
+}
+
+pub(super) fn path_of(source: u32) -> String {
+    format!("inbox/letter{source}.json")
+}
+
+/// What is reported of a message.
+fn report(me: &str, source: u32, letter: &Letter) -> Found<'static> {
+    let m = letter.message.clone();
+    let from = m.from.unwrap_or_default();
+    Found {
+        at: Location { source, offset: 0, len: 1 },
+        path: path_of(source).into(),
+        to_me: !letter.from_me && m.to.iter().any(|to| to == me),
+        from_me: letter.from_me || from == me || from == "alias@of.me",
+        from: from.into(),
+        to: m.to.join(", ").into(),
+        thread: m.thread.unwrap_or_else(|| m.id.clone()).into(),
+        answers: m.in_reply_to.map(Into::into),
+        id: m.id.into(),
+        time: m.time,
+        read: letter.read,
+        noted: letter.note.is_some(),
+        parts: !m.attachments.is_empty(),
+        claim: letter.claim.clone().map(Box::new),
+        idempotency_key: letter.key.as_deref().map(Into::into),
+        ..Found::default()
+    }
+}
