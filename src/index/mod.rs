@@ -84,7 +84,7 @@ pub struct Index {
     /// Marks changed since the stores were told.
     untold: AtomicBool,
     /// By store: why it could not note marks, as long as that is so.
-    failing: Vec<Mutex<Option<String>>>,
+    not_noted: Vec<Mutex<Option<String>>>,
     unsaved: AtomicBool,
 }
 
@@ -119,7 +119,7 @@ impl Index {
         }
         let (core, marks, changes) = restore(&stores, &keyring, &settings)?;
         let bulk = core.unsorted;
-        let failing = stores.iter().map(|_| Mutex::default()).collect();
+        let not_noted = stores.iter().map(|_| Mutex::default()).collect();
         let index = Self {
             core: RwLock::at(Level::Core, core),
             scanning: stores.iter().map(|_| Mutex::at(Level::Scanning, ())).collect(),
@@ -131,7 +131,7 @@ impl Index {
             listeners: RwLock::new(Vec::new()),
             news: (Mutex::new(0), Condvar::default()),
             untold: true.into(),
-            failing,
+            not_noted,
             unsaved: bulk.into(),
         };
         for number in 0..index.stores.len() {

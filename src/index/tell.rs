@@ -228,8 +228,8 @@ impl Index {
     }
 
     /// Why a store could not note what was read, as long as that is so.
-    pub fn untold(&self, number: usize) -> Option<String> {
-        self.failing.get(number)?.lock().clone()
+    pub fn not_noted(&self, number: usize) -> Option<String> {
+        self.not_noted.get(number)?.lock().clone()
     }
 
     /// Has the store note marks on the messages. No lock is held while it does. As
@@ -254,9 +254,9 @@ impl Index {
             }
         }
         if errors == 0
-            && let Some(failing) = self.failing.get(number)
+            && let Some(not_noted) = self.not_noted.get(number)
         {
-            *failing.lock() = None;
+            *not_noted.lock() = None;
         }
         // The message may lie elsewhere now, and is as long as it was only by chance.
         if look && let Err(error) = self.refresh(number, false) {
@@ -270,7 +270,7 @@ impl Index {
     }
 
     fn warn_once(&self, number: usize, store: &dyn Store, error: &StoreError) {
-        let why = self.failing.get(number).and_then(|f| f.lock().replace(error.to_string()));
+        let why = self.not_noted.get(number).and_then(|n| n.lock().replace(error.to_string()));
         if why.is_none() {
             tracing::warn!(
                 store = store.name(),

@@ -77,7 +77,7 @@ impl Tree {
             if let Some(e) = self.index.failure(number).filter(|_| health.is_empty()) {
                 health.push(format!("cannot be read now and is tried again: {e}"));
             }
-            health.extend(self.index.untold(number).map(|why| {
+            health.extend(self.index.not_noted(number).map(|why| {
                 format!("what was read could not be noted there, and is tried again: {why}")
             }));
             let key = self.index.my_key(number).map(|key| key.fingerprint());

@@ -181,7 +181,7 @@ fn what_could_not_be_told_is_told_later_also_by_the_next_process() {
     bed.folder.lock().answer = Answer::Fails;
     index.mark(at(&index, "a"), true, true);
     assert_eq!(index.tell_stores(), Some(FAILED_AGAIN));
-    assert_eq!(index.untold(0).as_deref(), Some("read-only"));
+    assert_eq!(index.not_noted(0).as_deref(), Some("read-only"));
     assert_eq!(index.tell_stores(), Some(FAILED_AGAIN));
     assert_eq!(bed.told(), [(1, true), (1, true)], "it is tried again without another mark");
     index.close();
