@@ -97,8 +97,16 @@ pub fn can_make(base: &Path, parts: &[&str]) -> Result<(), (PathBuf, io::Error)>
             Err(e) => return Err((next, e)),
         }
     }
+    can_write(&dir).map_err(|e| (path, e))
+}
+
+/// Whether new names can be put into an open folder.
+///
+/// # Errors
+/// As the system gave it.
+pub fn can_write(dir: &OwnedFd) -> io::Result<()> {
     let access = Access::WRITE_OK | Access::EXEC_OK;
-    rustix::fs::accessat(&dir, ".", access, AtFlags::empty()).map_err(|e| (path, e.into()))
+    Ok(rustix::fs::accessat(dir, ".", access, AtFlags::empty())?)
 }
 
 /// Opens a regular file in a folder for reading.

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::format::Format;
@@ -166,9 +166,7 @@ impl<F: Format> Folder<'_, F> {
     /// # Errors
     /// What putting it would give.
     pub fn takes(&self, bytes: u64) -> Result<(), StoreError> {
-        let access = Access::WRITE_OK | Access::EXEC_OK;
-        let allowed = rustix::fs::accessat(&self.dir, ".", access, AtFlags::empty());
-        self.check("", allowed.map_err(Into::into))?;
+        self.check("", below::can_write(&self.dir))?;
         fs::room_for(&self.path, bytes)
     }
 }
