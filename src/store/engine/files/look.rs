@@ -238,17 +238,19 @@ impl<F: Format> Files<F> {
         };
         self.listed.write().insert(path.to_owned());
         let (mut folders, shared) = (Vec::new(), Arc::from(path));
+        let above = parts(path);
         let whole = self.entries(&dir, path, &mut |name, kind| {
-            let here = join(path, name);
-            match (self.format.what(&parts(&here), kind), kind) {
-                (What::Folder, FileType::Directory) => folders.push(here),
-                (What::Folder, kind) => self.health.set(&here, Some(no_folder(kind))),
+            let parts: Vec<&str> = above.iter().copied().chain([name]).collect();
+            let here = || join(path, name);
+            match (self.format.what(&parts, kind), kind) {
+                (What::Folder, FileType::Directory) => folders.push(here()),
+                (What::Folder, kind) => self.health.set(&here(), Some(no_folder(kind))),
                 (What::Message, kind) if is_message::<F>(kind) => {
                     self.meet(&shared, name, dirs, listing);
                 }
-                (What::Message, kind) => self.health.set(&here, Some(no_message(kind))),
+                (What::Message, kind) => self.health.set(&here(), Some(no_message(kind))),
                 (What::Group(group), _) => drop(listing.groups.insert(group)),
-                (What::Strange(why), _) => self.health.set(&here, Some(why)),
+                (What::Strange(why), _) => self.health.set(&here(), Some(why)),
                 (What::Beside(_) | What::Around | What::Nothing, _) => {}
             }
         });
