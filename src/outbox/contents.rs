@@ -20,13 +20,13 @@ impl Listed {
 
 impl Outbox {
     /// What `look` makes of the open drafts, the oldest first. Not under the table's lock: a draft
-    /// is locked while its flush waits for the disk.
+    /// is locked while its flush waits for the disk. Who wants one waits for no further ones.
     pub(super) fn look_at_open<T>(
         &self,
         mut look: impl FnMut(DraftId, &mut Open) -> Option<T>,
-    ) -> Vec<T> {
+    ) -> impl DoubleEndedIterator<Item = T> {
         let open: Vec<_> = self.open.lock().iter().map(|(id, d)| (*id, Arc::clone(d))).collect();
-        open.into_iter().filter_map(|(id, draft)| look(id, &mut draft.lock())).collect()
+        open.into_iter().filter_map(move |(id, draft)| look(id, &mut draft.lock()))
     }
 
     /// Everything in `outbox/`, by name.
@@ -75,6 +75,7 @@ impl Outbox {
     /// whether that was the last close.
     pub fn is_leaving(&self, name: &str) -> bool {
         let named = self.look_at_open(|id, d| d.is(name, &Target::Outbox).then_some(id));
+        let named: Vec<DraftId> = named.collect();
         !named.is_empty() && named.iter().all(|id| self.sender.leaves(*id))
     }
 
@@ -90,10 +91,10 @@ impl Outbox {
     /// An open draft by name and target.
     pub fn find_open(&self, name: &str, target: &Target) -> Option<Listed> {
         let listed = |d: &Open| Listed::draft(name, &d.text, d.time);
-        let found = self.look_at_open(|_, d| {
+        let mut found = self.look_at_open(|_, d| {
             (d.is(name, target) && !d.unlinked && !d.composed).then(|| listed(d))
         });
-        found.into_iter().next()
+        found.next()
     }
 
     /// Largest text in bytes.
@@ -105,7 +106,7 @@ impl Outbox {
     /// `outbox/` also of the note beside it.
     pub fn text(&self, name: &str, target: &Target) -> Option<Arc<[u8]>> {
         let open = |d: &Open| (d.is(name, target) && !d.composed).then(|| d.text.clone());
-        if let Some(text) = self.look_at_open(|_, d| open(d)).pop() {
+        if let Some(text) = self.look_at_open(|_, d| open(d)).next_back() {
             return Some(text.into());
         }
         let shelf = self.shelf.lock();

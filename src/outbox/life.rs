@@ -322,7 +322,7 @@ impl Outbox {
             self.unspool(d);
             Some(())
         });
-        !renamed.is_empty()
+        renamed.count() > 0
     }
 
     /// Removes a draft from `outbox/` or a thread's folder, or the note beside one.
@@ -343,7 +343,8 @@ impl Outbox {
         }
         let kept = self.shelf.lock().take(name, target).is_some();
         let open = self.look_at_open(|_, d| d.is(name, target).then(|| d.unlinked = true));
-        if kept || !open.is_empty() { Ok(()) } else { Err(OutboxError::NotFound) }
+        let open = open.count();
+        if kept || open > 0 { Ok(()) } else { Err(OutboxError::NotFound) }
     }
 
     /// Forgets why a composing folder was refused; whether there was a note.
