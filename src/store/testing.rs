@@ -14,15 +14,15 @@ pub use memory::Memory;
 pub use texts::Texts;
 
 use super::Signer;
+use crate::model::PublicKey;
 
 /// The traits of a store, for their methods.
 pub mod traits {
     pub use crate::store::{
         Acks as _, Commands as _, Deliveries as _, Marks as _, Notebook as _, Outgoing as _,
-        Store as _, Upkeep as _,
+        Parts as _, Store as _, Upkeep as _,
     };
 }
-use crate::model::PublicKey;
 
 /// A throwaway key.
 pub struct Key(SigningKey);

@@ -18,7 +18,7 @@ use super::{AgentAzall, block, config, key, letter, names, parts, place, put, te
 use crate::model::{Claim, Seed, one_line};
 use crate::store::engine::files::Row;
 use crate::store::place::move_new;
-use crate::store::{Store as _, StoreError, fs};
+use crate::store::{Deliveries, Notebook, Store as _, StoreError, fs};
 
 /// Who has got which file of `outbox/`, by its path.
 pub(super) type Delivered = BTreeMap<String, BTreeSet<String>>;
@@ -47,12 +47,8 @@ struct Waiting {
     to: Vec<(String, Way)>,
 }
 
-impl AgentAzall {
-    /// Delivers whatever can be delivered. Whether anything was done.
-    ///
-    /// # Errors
-    /// The first error; the rest has been tried.
-    pub(super) fn deliver_all(&self) -> Result<bool, StoreError> {
+impl Deliveries for AgentAzall {
+    fn deliver(&self) -> Result<bool, StoreError> {
         let _turn = self.format.delivering.lock();
         let paths = self.outbox_paths();
         self.forget_gone(&paths)?;
@@ -76,6 +72,12 @@ impl AgentAzall {
         failed.map_or(Ok(done), Err)
     }
 
+    fn written(&self) -> Vec<PathBuf> {
+        Notebook::folders(self).iter().flat_map(|folder| self.note_folders(folder)).collect()
+    }
+}
+
+impl AgentAzall {
     fn outbox_paths(&self) -> Vec<String> {
         let table = self.table.read();
         let outboxes = (0..).zip(table.folders()).filter(|(_, f)| f.path.ends_with("/outbox"));

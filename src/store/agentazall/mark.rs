@@ -17,7 +17,7 @@ use crate::model::{Timestamp, one_line};
 use crate::store::engine::files::{self, File};
 use crate::store::fs::Stamp;
 use crate::store::place::Slot;
-use crate::store::{Store as _, StoreError, below};
+use crate::store::{Location, Marks, Store as _, StoreError, below};
 
 /// A file touched less than this ago is not edited.
 pub(super) const STILL_MS: i64 = 1000;
@@ -41,13 +41,17 @@ pub(super) struct Replaced {
     since: Instant,
 }
 
-impl AgentAzall {
+impl Marks for AgentAzall {
     /// Has every copy in the inbox say that the message was read; whether one says so now.
     ///
     /// # Errors
     /// [`StoreError::Moved`] if a file is gone or holds another text by now, [`StoreError::Busy`] if one
     /// was touched a moment ago, else as the system gave it; the others have been tried.
-    pub(super) fn mark_read(&self, source: u32) -> Result<bool, StoreError> {
+    fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
+        if !read {
+            return Ok(false);
+        }
+        let source = at.source;
         let copies: Vec<File<Kept>> = {
             let known = self.format.known.read();
             let table = self.table.read();
@@ -68,7 +72,9 @@ impl AgentAzall {
         }
         failed.map_or(Ok(said), Err)
     }
+}
 
+impl AgentAzall {
     /// Settles that the message of this file has its id for good.
     fn keep_id(&self, source: u32) {
         let lines = {

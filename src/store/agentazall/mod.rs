@@ -38,18 +38,15 @@ pub mod write;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::tz::TimeZone;
 
 use std::sync::Arc;
 
 use super::engine::files::{File, Files};
-use super::{
-    About, Deliveries, Fit, Keys, Location, Marks, Notebook, Outgoing, Part, Parts, Prepared,
-    Preparing, Record, Spec, Store, StoreError, Threads, fs,
-};
-use crate::model::{Draft, Message, PublicKey, Seed, Timestamp, one_line};
+use super::{About, Keys, Location, Part, Parts, Record, Spec, Store, StoreError, Threads, fs};
+use crate::model::{Message, PublicKey, Seed, Timestamp, one_line};
 use known::Known;
 use letter::{Kept, MAX_FILE, Parsed};
 use mail::Mail;
@@ -218,57 +215,6 @@ impl AgentAzall {
     }
 }
 
-impl Outgoing for AgentAzall {
-    fn canonical(&self, address: &str) -> String {
-        names::bare_address(address)
-    }
-
-    fn fits(&self, address: &str) -> Fit {
-        if !names::is_mailbox_name(address) {
-            Fit::No
-        } else if address.ends_with("@localhost")
-            || address.ends_with(".agenttalk")
-            || self.has_mailbox(address)
-        {
-            Fit::Exact
-        } else if address.contains('@') {
-            Fit::Plain
-        } else {
-            Fit::No
-        }
-    }
-
-    fn registered(&self, address: &str) -> bool {
-        self.has_mailbox(address)
-    }
-
-    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
-        Ok(vec![self.make(draft, with)?])
-    }
-
-    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
-        self.could_put(bytes)
-    }
-
-    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
-        self.put(message)
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        self.sync_dirs()
-    }
-}
-
-impl Deliveries for AgentAzall {
-    fn deliver(&self) -> Result<bool, StoreError> {
-        self.deliver_all()
-    }
-
-    fn written(&self) -> Vec<PathBuf> {
-        Notebook::folders(self).iter().flat_map(|folder| self.note_folders(folder)).collect()
-    }
-}
-
 impl Keys for AgentAzall {
     fn signing_key(&self, mine: Option<&Seed>) -> Result<Seed, StoreError> {
         if let Some(seed) = key::read(self.base())? {
@@ -299,12 +245,6 @@ impl Keys for AgentAzall {
             Ok(None) => mine,
             Err(_) => None,
         }
-    }
-}
-
-impl Marks for AgentAzall {
-    fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
-        if read { self.mark_read(at.source) } else { Ok(false) }
     }
 }
 

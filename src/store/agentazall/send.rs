@@ -7,15 +7,33 @@ use super::place::Folder;
 use super::write::{self, Outgoing};
 use super::{AgentAzall, date, deliver, key, letter, names, place, put};
 use crate::model::{Draft, Timestamp, one_line};
-use crate::store::{Prepared, Preparing, Store as _, StoreError, fs};
+use crate::store::{Fit, Prepared, Preparing, Store as _, StoreError, fs};
 
-impl AgentAzall {
-    /// One record for all recipients. Writes nothing.
-    ///
-    /// # Errors
-    /// [`StoreError::Invalid`] for a recipient or a subject that cannot be one,
-    /// [`StoreError::Refused`] if a recipient's filter refuses me.
-    pub(super) fn make(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Prepared, StoreError> {
+impl crate::store::Outgoing for AgentAzall {
+    fn canonical(&self, address: &str) -> String {
+        names::bare_address(address)
+    }
+
+    fn fits(&self, address: &str) -> Fit {
+        if !names::is_mailbox_name(address) {
+            Fit::No
+        } else if address.ends_with("@localhost")
+            || address.ends_with(".agenttalk")
+            || self.has_mailbox(address)
+        {
+            Fit::Exact
+        } else if address.contains('@') {
+            Fit::Plain
+        } else {
+            Fit::No
+        }
+    }
+
+    fn registered(&self, address: &str) -> bool {
+        self.has_mailbox(address)
+    }
+
+    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
         self.require_base_if_any()?;
         let everybody = letter::recipients(&draft.to, &draft.cc);
         if everybody.is_empty() {
@@ -62,9 +80,45 @@ impl AgentAzall {
             Some(thread) if draft.in_reply_to.is_some() => thread,
             _ => letter::thread_of(&subject, &self.format.me, &everybody, &self.format.me),
         };
-        Ok(Prepared { to, id, thread, bytes, files: draft.attached.clone() })
+        Ok(vec![Prepared { to, id, thread, bytes, files: draft.attached.clone() }])
     }
 
+    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
+        self.require_base_if_any()?;
+        let mut above = Some(self.base());
+        while let Some(folder) = above.filter(|f| !f.is_dir()) {
+            above = folder.parent();
+        }
+        let Some(folder) = above else { return Ok(()) };
+        // The text goes to the outbox and to each recipient.
+        fs::room_for(folder, bytes.saturating_mul(2))
+    }
+
+    /// Puts a record into today's `outbox/` unless it is in the mailbox already, and delivers it as far
+    /// as that is possible now.
+    ///
+    /// # Errors
+    /// As the system gave it; nothing is half written.
+    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
+        let _turn = self.format.delivering.lock();
+        self.make_base()?;
+        let path = match self.appended(message)? {
+            Some(path) => path,
+            None => self.put_new(message)?,
+        };
+        // It is in the outbox: what cannot be delivered now is delivered later.
+        if let Err(e) = self.deliver_one(&path) {
+            tracing::warn!(file = %one_line(&path), error = %e, "could not be delivered yet");
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.sync_dirs()
+    }
+}
+
+impl AgentAzall {
     fn check_recipient(to: &str) -> Result<(), StoreError> {
         if names::is_mailbox_name(to) {
             return Ok(());
@@ -105,25 +159,6 @@ impl AgentAzall {
             }
         }
         Ok(out)
-    }
-
-    /// Puts a record into today's `outbox/` unless it is in the mailbox already, and delivers it as far
-    /// as that is possible now.
-    ///
-    /// # Errors
-    /// As the system gave it; nothing is half written.
-    pub(super) fn put(&self, message: &Prepared) -> Result<(), StoreError> {
-        let _turn = self.format.delivering.lock();
-        self.make_base()?;
-        let path = match self.appended(message)? {
-            Some(path) => path,
-            None => self.put_new(message)?,
-        };
-        // It is in the outbox: what cannot be delivered now is delivered later.
-        if let Err(e) = self.deliver_one(&path) {
-            tracing::warn!(file = %one_line(&path), error = %e, "could not be delivered yet");
-        }
-        Ok(())
     }
 
     /// Where a record is if it was appended before.
@@ -187,21 +222,6 @@ impl AgentAzall {
             }
         }
         Ok(())
-    }
-
-    /// Whether an append could succeed now, as far as can be told.
-    ///
-    /// # Errors
-    /// What it would give.
-    pub(super) fn could_put(&self, bytes: u64) -> Result<(), StoreError> {
-        self.require_base_if_any()?;
-        let mut above = Some(self.base());
-        while let Some(folder) = above.filter(|f| !f.is_dir()) {
-            above = folder.parent();
-        }
-        let Some(folder) = above else { return Ok(()) };
-        // The text goes to the outbox and to each recipient.
-        fs::room_for(folder, bytes.saturating_mul(2))
     }
 }
 

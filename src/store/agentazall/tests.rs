@@ -1,9 +1,11 @@
 use super::*;
 use std::ffi::OsStr;
+use std::path::PathBuf;
 
-use crate::model::{Claim, TWIN};
+use crate::model::{Claim, Draft, TWIN};
+use crate::store::testing::traits::*;
 use crate::store::testing::{Book, Key};
-use crate::store::{Kind, Signer, Store};
+use crate::store::{Fit, Kind, Prepared, Preparing, Signer, Store};
 
 mod arriving;
 mod ids;

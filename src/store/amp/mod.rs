@@ -38,13 +38,10 @@ mod tests;
 use std::sync::Arc;
 
 use super::engine::files::Files;
-use super::{
-    About, Fit, Keys, Location, Marks, Outgoing, Part, Parts, Prepared, Preparing, Spec, Store,
-    StoreError, Threads,
-};
-use crate::model::{Draft, PublicKey, Seed};
+use super::{About, Keys, Spec, Store, StoreError, Threads};
+use crate::model::{PublicKey, Seed};
 use boxes::Boxes;
-use home::{Home, Recipient};
+use home::Home;
 
 /// The mailbox of one AMP agent. My address in it is the one when it was opened; a later one is used for
 /// what is sent later.
@@ -72,52 +69,6 @@ impl Amp {
     }
 }
 
-impl Outgoing for Amp {
-    fn canonical(&self, address: &str) -> String {
-        match self.format.home.recent() {
-            Ok(roster) => roster.canonical(address),
-            Err(_) => address.trim().to_ascii_lowercase(),
-        }
-    }
-
-    fn fits(&self, text: &str) -> Fit {
-        let Ok(roster) = self.format.home.recent() else { return Fit::No };
-        let provider = &roster.default_provider;
-        match address::parse(text, &roster.me.tenant, provider) {
-            Err(_) => Fit::No,
-            Ok(_) if !text.contains('@') => Fit::Plain,
-            Ok(a) if address::is_local(&a.provider, provider) => Fit::Exact,
-            // Nothing is carried to providers elsewhere, so another store has the first claim.
-            Ok(_) if roster.has(&text.trim().to_ascii_lowercase()) => Fit::Exact,
-            Ok(_) => Fit::Plain,
-        }
-    }
-
-    fn registered(&self, address: &str) -> bool {
-        let Ok(roster) = self.format.home.recent() else { return false };
-        // One whose config is broken for a moment is no stranger.
-        !matches!(roster.recipient(address), Err(_) | Ok(Recipient::Nobody(_)))
-    }
-
-    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
-        let roster = self.format.home.roster()?;
-        send::prepare(&roster, draft, with)
-    }
-
-    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
-        self.has_room(bytes)
-    }
-
-    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
-        let _one = self.format.appending.lock();
-        self.deliver_prepared(message)
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        self.sync_folders()
-    }
-}
-
 impl Keys for Amp {
     fn signing_key(&self, _mine: Option<&Seed>) -> Result<Seed, StoreError> {
         status::signing_key(&self.about.dir)
@@ -125,17 +76,5 @@ impl Keys for Amp {
 
     fn public_key(&self, _mine: Option<PublicKey>) -> Option<PublicKey> {
         Some(status::signing_key(&self.about.dir).ok()?.public_key())
-    }
-}
-
-impl Marks for Amp {
-    fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
-        self.mark(at, read)
-    }
-}
-
-impl Parts for Amp {
-    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
-        self.open_attachment(at, name)
     }
 }

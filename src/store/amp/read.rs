@@ -15,7 +15,7 @@ use crate::store::below;
 use crate::store::engine::files::{self, File, Flags, Table};
 use crate::store::fs::Stamp;
 use crate::store::place::Slot;
-use crate::store::{Location, Part, Record, Store as _, StoreError};
+use crate::store::{Location, Marks, Part, Parts, Record, Store as _, StoreError};
 
 /// How often, and after which pause, a file is read that somebody is just writing.
 const TRIES: u32 = 10;
@@ -121,8 +121,10 @@ impl Amp {
         let claim = verify::claim(stored, key).ok().flatten();
         Record { message, body_if_valid: bodies.body_if_valid, claim, ..Record::default() }
     }
+}
 
-    pub(super) fn open_attachment(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
+impl Parts for Amp {
+    fn open_part(&self, at: &Location, name: &str) -> Result<Part, StoreError> {
         let roster = self.format.home.recent()?;
         self.with_message(at.source, |stored, _, _, _| {
             let pieces = parts::pieces(stored, &self.about.dir, &roster, &self.format.digests);
@@ -132,9 +134,11 @@ impl Amp {
             parts::open(found.ok_or_else(missing)?, stored)
         })
     }
+}
 
+impl Marks for Amp {
     /// Writes my mark into the message's file, in my own inbox only.
-    pub(super) fn mark(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
+    fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
         let told = self.with_message(at.source, |stored, place, stamp, bytes| {
             // Stale mail is shown as read on the store's word; nothing is said about it there.
             let own = Mailbox::of(&place.file.folder) == Some(Mailbox::Inbox);

@@ -19,7 +19,7 @@ use super::write::{self, File, Outgoing};
 use crate::model::{Attached, Draft, Message, Timestamp, one_line, plain_id, shell_word};
 use crate::store::below;
 use crate::store::place::Slot;
-use crate::store::{Prepared, Preparing, Store as _, StoreError, fs};
+use crate::store::{Fit, Prepared, Preparing, Store as _, StoreError, fs};
 
 /// Mode of folders made here (docs/formats/amp.md, section 2: nothing breaks when they are
 /// private).
@@ -179,9 +179,48 @@ fn subject(draft: &Draft, parent: Option<&Message>) -> String {
     if made.is_empty() { "(no subject)".to_owned() } else { made }
 }
 
-impl Amp {
+impl crate::store::Outgoing for Amp {
+    fn canonical(&self, address: &str) -> String {
+        match self.format.home.recent() {
+            Ok(roster) => roster.canonical(address),
+            Err(_) => address.trim().to_ascii_lowercase(),
+        }
+    }
+
+    fn fits(&self, text: &str) -> Fit {
+        let Ok(roster) = self.format.home.recent() else { return Fit::No };
+        let provider = &roster.default_provider;
+        match address::parse(text, &roster.me.tenant, provider) {
+            Err(_) => Fit::No,
+            Ok(_) if !text.contains('@') => Fit::Plain,
+            Ok(a) if address::is_local(&a.provider, provider) => Fit::Exact,
+            // Nothing is carried to providers elsewhere, so another store has the first claim.
+            Ok(_) if roster.has(&text.trim().to_ascii_lowercase()) => Fit::Exact,
+            Ok(_) => Fit::Plain,
+        }
+    }
+
+    fn registered(&self, address: &str) -> bool {
+        let Ok(roster) = self.format.home.recent() else { return false };
+        // One whose config is broken for a moment is no stranger.
+        !matches!(roster.recipient(address), Err(_) | Ok(Recipient::Nobody(_)))
+    }
+
+    fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
+        let roster = self.format.home.roster()?;
+        prepare(&roster, draft, with)
+    }
+
+    fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
+        let dir = &self.about.dir;
+        can_make(dir, &["messages", "sent"])?;
+        // Every message is stored twice.
+        fs::room_for(dir, bytes.saturating_mul(2))
+    }
+
     /// Appends and delivers a prepared message; done again it does only what is missing.
-    pub(super) fn deliver_prepared(&self, message: &Prepared) -> Result<(), StoreError> {
+    fn append(&self, message: &Prepared) -> Result<(), StoreError> {
+        let _one = self.format.appending.lock();
         let roster = self.format.home.roster()?;
         // A config that is broken is mended soon, so it is tried again soon.
         let (agent, _) = local(roster.recipient(&message.to)?, StoreError::Busy)?;
@@ -206,6 +245,16 @@ impl Amp {
         self.put(&recipient, &["messages", "inbox", &inbox], &name, delivered.as_bytes())
     }
 
+    /// Makes the names of everything that was appended durable.
+    fn sync(&self) -> Result<(), StoreError> {
+        let mut unsynced = self.format.unsynced.lock();
+        fs::sync_dirs(&*unsynced)?;
+        unsynced.clear();
+        Ok(())
+    }
+}
+
+impl Amp {
     /// Puts a new message file into a folder. One of the same name is this message, from an append
     /// that was interrupted: nobody else makes its id.
     fn put(&self, base: &Path, parts: &[&str], name: &str, bytes: &[u8]) -> Result<(), StoreError> {
@@ -256,22 +305,6 @@ impl Amp {
             self.format.unsynced.lock().insert(folder);
         }
         Ok(())
-    }
-
-    /// Makes the names of everything that was appended durable.
-    pub(super) fn sync_folders(&self) -> Result<(), StoreError> {
-        let mut unsynced = self.format.unsynced.lock();
-        fs::sync_dirs(&*unsynced)?;
-        unsynced.clear();
-        Ok(())
-    }
-
-    /// Whether an append of this many bytes could succeed now.
-    pub(super) fn has_room(&self, bytes: u64) -> Result<(), StoreError> {
-        let dir = &self.about.dir;
-        can_make(dir, &["messages", "sent"])?;
-        // Every message is stored twice.
-        fs::room_for(dir, bytes.saturating_mul(2))
     }
 }
 

@@ -21,9 +21,10 @@ use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 
 use super::*;
 use crate::model::verify::verify_claim;
-use crate::model::{Claim, Timestamp};
+use crate::model::{Claim, Draft, Timestamp};
+use crate::store::testing::traits::*;
 use crate::store::testing::{Book, Kept, Key};
-use crate::store::{Kind, Signer};
+use crate::store::{Fit, Kind, Part, Prepared, Preparing, Signer};
 
 /// A host with agents of the tenant `acme`.
 struct Host {

@@ -20,7 +20,7 @@ use crate::store::engine::lines::{Facts as _, Format as _};
 use crate::store::fs::{self, Stamp};
 use crate::store::place::Slot;
 use crate::store::text::json;
-use crate::store::{Prepared, StoreError, below};
+use crate::store::{Deliveries, Prepared, StoreError, below};
 
 const FILE_MODE: u32 = 0o644;
 
@@ -55,6 +55,30 @@ impl Folder {
     /// [`StoreError::Busy`] if another program holds the lock.
     pub fn lock(&self, create: bool) -> Result<File, StoreError> {
         Spot { dir: &self.dir, name: LOG, path: &self.path(LOG) }.lock(create)
+    }
+}
+
+impl Deliveries for Atsf {
+    /// Does again what [`Atsf::settle_derived`] could not.
+    fn deliver(&self) -> Result<bool, StoreError> {
+        let _one = self.appending.lock();
+        let stale: Vec<u32> = self.format.stale.lock().iter().copied().collect();
+        for n in &stale {
+            match self.refresh_derived(*n) {
+                Err(e @ StoreError::Busy(_)) => return Err(e),
+                Err(e) => {
+                    // It is gone, or nobody's to mend; `msgfs check` tells of it.
+                    tracing::warn!(store = %self.about.dir.display(), error = %e, "thread.json stays as it is");
+                }
+                Ok(()) => {}
+            }
+            self.format.stale.lock().remove(n);
+        }
+        Ok(!stale.is_empty())
+    }
+
+    fn written(&self) -> Vec<PathBuf> {
+        Vec::new()
     }
 }
 
@@ -241,23 +265,6 @@ impl Atsf {
             tracing::warn!(store = %self.about.dir.display(), error = %e, "the numbers in thread.json are not up to date");
             self.format.stale.lock().extend(folder.number);
         }
-    }
-
-    /// Does again what [`Atsf::settle_derived`] could not.
-    pub(super) fn refresh_stale(&self) -> Result<bool, StoreError> {
-        let stale: Vec<u32> = self.format.stale.lock().iter().copied().collect();
-        for n in &stale {
-            match self.refresh_derived(*n) {
-                Err(e @ StoreError::Busy(_)) => return Err(e),
-                Err(e) => {
-                    // It is gone, or nobody's to mend; `msgfs check` tells of it.
-                    tracing::warn!(store = %self.about.dir.display(), error = %e, "thread.json stays as it is");
-                }
-                Ok(()) => {}
-            }
-            self.format.stale.lock().remove(n);
-        }
-        Ok(!stale.is_empty())
     }
 
     fn refresh_derived(&self, n: u32) -> Result<(), StoreError> {

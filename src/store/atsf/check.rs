@@ -14,7 +14,7 @@ use super::{Atsf, META, Threads, assets, head, send, sign, thread};
 use crate::model::{Timestamp, one_line};
 use crate::store::engine::lines::check::{Checked, Say};
 use crate::store::engine::lines::log::{BOM, Tally};
-use crate::store::{StoreError, below};
+use crate::store::{StoreError, Upkeep, below};
 
 /// Checks a `thread.json`; its text, if it is one of a thread that can be read.
 pub(super) fn meta(name: &str, dir: &OwnedFd, say: &mut Say<'_>) -> Option<String> {
@@ -90,9 +90,9 @@ pub(super) fn line(store: &Atsf, checked: &mut Checked<'_, Threads>) {
     checked.claim(sign::claim(checked.text));
 }
 
-impl Atsf {
-    /// Makes the derived members of all threads anew where they are wrong.
-    pub(super) fn repair_threads(&self) -> Result<Vec<String>, StoreError> {
+impl Upkeep for Atsf {
+    fn repair(&self) -> Result<Vec<String>, StoreError> {
+        let _one = self.appending.lock();
         let mut folders = Vec::new();
         self.each_log(
             |n, root, name, dir| {

@@ -48,8 +48,8 @@ use super::engine::lines::scan::Scan;
 use super::engine::lines::table::{KEPT, LogOf, Root};
 use super::engine::lines::{Facts as _, Format, Lines, Named, Reading, Shape};
 use super::{
-    About, Again, Deliveries, EmptyThread, Facets, Fit, Found, Location, Outgoing, Part, Parts,
-    Prepared, Preparing, Record, Rooms, Spec, Store as _, StoreError, Threads as ThreadIds, Upkeep,
+    About, Again, EmptyThread, Facets, Fit, Found, Location, Outgoing, Part, Parts, Prepared,
+    Preparing, Record, Rooms, Spec, Store as _, StoreError, Threads as ThreadIds,
 };
 use crate::model::{Draft, ORIGIN, Timestamp, one_line};
 use head::{State, Thread};
@@ -329,24 +329,6 @@ impl Outgoing for Atsf {
     fn sync(&self) -> Result<(), StoreError> {
         // An append is on disk when it returns.
         Ok(())
-    }
-}
-
-impl Deliveries for Atsf {
-    fn deliver(&self) -> Result<bool, StoreError> {
-        let _one = self.appending.lock();
-        self.refresh_stale()
-    }
-
-    fn written(&self) -> Vec<PathBuf> {
-        Vec::new()
-    }
-}
-
-impl Upkeep for Atsf {
-    fn repair(&self) -> Result<Vec<String>, StoreError> {
-        let _one = self.appending.lock();
-        self.repair_threads()
     }
 }
 

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::model::verify;
 use crate::store::Kind;
-use crate::store::testing::{Book, Kept, Key};
+use crate::store::testing::{Book, Kept, Key, traits::*};
 
 const TIME: &str = "2025-02-14T10:30:00.000Z";
 

@@ -5,7 +5,6 @@ use std::io::Write;
 use super::super::tests::{Bed, age, letter};
 use super::*;
 use crate::store::Store;
-use crate::store::testing::traits::*;
 
 const PATH: &str = "2026-03-11/inbox/a1.txt";
 
