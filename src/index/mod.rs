@@ -144,7 +144,7 @@ impl Index {
             core.relink();
             core.sort();
             core.find_missing(true);
-            core.links.pack();
+            core.pack();
             drop(core);
             process::give_back();
         }

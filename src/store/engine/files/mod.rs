@@ -31,7 +31,7 @@ mod table;
 mod visit;
 mod watch;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -67,8 +67,6 @@ pub struct Files<F: Format> {
     memory: Mutex<Memory>,
     /// Paths at which something changed since the last scan.
     noted: Mutex<HashSet<PathBuf>>,
-    /// The folders that are there, as far as they were listed.
-    listed: RwLock<BTreeSet<String>>,
     /// What is wrong with single files.
     pub health: Health,
 }
@@ -101,7 +99,6 @@ impl<F: Format> Files<F> {
             table: RwLock::at(Level::Table, Table::default()),
             memory: Mutex::at(Level::Store, Memory::default()),
             noted: Mutex::default(),
-            listed: RwLock::default(),
             health: Health::default(),
         }
     }
