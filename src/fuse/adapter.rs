@@ -14,7 +14,7 @@ use super::handles::Handles;
 use super::inplace::InPlace;
 use super::moving::{self, Moving};
 use super::waiting::Waiters;
-use crate::view::reader::{Process, thread_group};
+use crate::view::reader::{Process, program_of, thread_group};
 use crate::view::{Access, Attr, Caching, Error, Listing, Node, OpenFile, Place, Reader, Tree};
 
 /// Nothing of ours is reused under another identity.
@@ -100,17 +100,19 @@ impl Adapter {
         let (nofollow, noatime) = (has(libc::O_NOFOLLOW), has(libc::O_NOATIME));
         let unread = matches!(node, Node::Message(Place::Inbox, _));
         let matters = unread && !nofollow && !noatime;
-        let process = if matters { Process::of(req.pid()) } else { None };
         // Without --allow-other the kernel lets nobody else in.
         let stranger = self.tree.settings().allow_other && req.uid() != self.owner.0;
         let write = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let who_matters = write || unread || *node == Node::Next;
+        let opener = if who_matters { process_of(req) } else { 0 };
+        let (process, program) =
+            if matters { (Process::of(req.pid()), program_of(opener)) } else { (None, None) };
         Access {
             write,
             append: has(libc::O_APPEND),
             truncate: has(libc::O_TRUNC),
-            opener: if who_matters { process_of(req) } else { 0 },
-            reader: Reader { stranger, nofollow, noatime, process },
+            opener,
+            reader: Reader { stranger, nofollow, noatime, process, program },
         }
     }
 

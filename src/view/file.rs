@@ -230,10 +230,8 @@ impl Tree {
     }
 
     fn reading_marks(&self, reader: &Reader) -> bool {
-        let looking = reader.stranger
-            || reader.nofollow
-            || reader.noatime
-            || reader.process.as_ref().is_some_and(|p| self.listers.lock().has(p));
+        let has_listed = |p| self.listers.lock().has(p);
+        let looking = reader.looks() || reader.process.as_ref().is_some_and(has_listed);
         self.settings.mark_read == MarkRead::OnRead && !looking && !self.settings.read_only
     }
 
