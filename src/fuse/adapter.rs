@@ -122,15 +122,18 @@ impl Adapter {
         match (self.tree.attr(node), open) {
             (Ok(attr), Some(size)) => Ok(Attr { size, ..attr }),
             // A draft that was sent or removed since its name was looked up: open it, and it is a
-            // new one. An error here would fail whoever writes the same name at the same time.
-            (Err(Error::NotFound), size) if self.tree.is_draft(node) => Ok(Attr {
-                ino: self.tree.ino(node),
-                is_dir: false,
-                mode: 0o600,
-                size: size.unwrap_or(0),
-                time: crate::model::Timestamp::now(),
-                caching: Caching::Volatile,
-            }),
+            // new one. An error here would fail whoever writes the same name at the same time. A folder
+            // must not be answered as a file: the kernel would give up the inode (EIO).
+            (Err(Error::NotFound), size) if self.tree.is_draft(node) && !node.is_dir() => {
+                Ok(Attr {
+                    ino: self.tree.ino(node),
+                    is_dir: false,
+                    mode: 0o600,
+                    size: size.unwrap_or(0),
+                    time: crate::model::Timestamp::now(),
+                    caching: Caching::Volatile,
+                })
+            }
             (attr, _) => attr,
         }
     }
@@ -146,6 +149,10 @@ impl Adapter {
             return Ok(Attr { caching: Caching::Volatile, ..self.tree.attr(&from)? });
         }
         let found = self.tree.lookup(&parent, name).and_then(|node| self.tree.attr(&node));
+        let found = found.map(|attr| match self.tree.may_mean_another(&parent, name) {
+            true => Attr { caching: Caching::Volatile, ..attr },
+            false => attr,
+        });
         let writer = || thread_group(who).unwrap_or(0);
         if matches!(found, Err(Error::NotFound))
             && let Some(draft) = self.in_place.find(writer, &parent, name)
@@ -282,6 +289,13 @@ pub(super) fn open_flags(tree: &Tree, node: &Node, file: &OpenFile) -> FopenFlag
             | OpenFile::Ack { .. }
             | OpenFile::Waiting { .. },
         ) => FopenFlags::FOPEN_DIRECT_IO,
+        // Not to be sought in: a shell that could would read lines twice, or never.
+        (_, OpenFile::Watch(_)) => {
+            FopenFlags::FOPEN_DIRECT_IO
+                | FopenFlags::FOPEN_STREAM
+                | FopenFlags::FOPEN_NONSEEKABLE
+                | FopenFlags::FOPEN_NOFLUSH
+        }
         (Node::Status | Node::Draft(_) | Node::Text(..), _) => {
             FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH
         }

@@ -3,7 +3,7 @@
 //! - [`node`]: what there is, and the inode number of each. `listing`: what a folder holds.
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
 //! - `beside`: what lies beside a message. `threads`: the folders of threads. `twins`: messages with
-//!   one time, whose names may be equal. `firsts`: who keeps a name that several have. `parts`: the files that come with a message. `raw`: the stores' own files. `me`, `texts`: texts that stores keep.
+//!   one time, whose names may be equal. `short`: ids that stand for names. `firsts`: who keeps a name that several have. `parts`: the files that come with a message. `raw`: the stores' own files. `me`, `texts`: texts that stores keep.
 //! - `write`: what may be written where. `path`: the same tree by path, for the command line.
 //! - `render`, `status`, `readme`, `transcript`: the bytes of files. `rendered`, `dated`: what is kept of
 //!   what was made. [`reader`]: who is looking.
@@ -26,6 +26,7 @@ pub mod reader;
 mod readme;
 mod render;
 mod rendered;
+mod short;
 mod stale;
 mod status;
 #[cfg(test)]
@@ -47,6 +48,7 @@ pub use path::Listed;
 pub use reader::Reader;
 pub use texts::TextFile;
 pub use transcript::RULE;
+pub use wait::{Arrivals, WaitsFor};
 pub use writers::Writers;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -129,10 +131,11 @@ pub struct Tree {
     /// The files of `rejected/`.
     rejects_seen: Dated<(), Arc<BTreeMap<String, u64>>>,
     /// Nodes whose inode number is the hash of a path.
-    paths: Mutex<LruCache<u64, Node>>,
+    paths: Mutex<LruCache<Ino, Node>>,
     listers: Mutex<Listers>,
-    /// Messages that an open `.next` has.
-    handed: Mutex<HashSet<MsgIx>>,
+    /// What `.next` has handed out.
+    handed: Mutex<wait::Handed>,
+    short_names: Mutex<short::ShortNames>,
     /// Messages acknowledged through this tree.
     acknowledged: Mutex<HashSet<MsgIx>>,
     composing: Mutex<HashMap<String, write::Composing>>,
@@ -166,7 +169,8 @@ impl Tree {
             // Not with room for all of them at once.
             paths: Mutex::new(LruCache::unbounded()),
             listers: Mutex::new(Listers::default()),
-            handed: Mutex::at(Level::Shown, HashSet::new()),
+            handed: Mutex::at(Level::Shown, wait::Handed::default()),
+            short_names: Mutex::default(),
             acknowledged: Mutex::default(),
             composing: Mutex::at(Level::Composing, HashMap::new()),
             texts: texts::Texts::default(),

@@ -70,17 +70,17 @@ impl Tree {
     /// As [`Tree::open`] and [`Tree::read`]; what `out` gives.
     pub fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Error> {
         let file = self.open(&self.resolve(path)?, &Access::default())?;
-        self.await_mail(&file)?;
         let mut offset = 0;
         loop {
+            self.await_mail(&file)?;
             let bytes = self.read(&file, offset, CHUNK)?;
             if bytes.is_empty() {
                 break;
             }
             out.write_all(&bytes)?;
+            out.flush()?;
             offset += bytes.len() as u64;
         }
-        out.flush()?;
         // Only now: what could not be printed has not been read.
         let closed = self.flush(&file, 0);
         self.release(&file);

@@ -53,6 +53,11 @@ pub(super) fn parent_of(pid: u32) -> Option<u32> {
     stat_field(pid, PARENT)
 }
 
+/// Whether a process has ended, and so closes nothing any more.
+pub(super) fn has_gone(pid: u32) -> bool {
+    process::stat(pid).is_none() || process::has_ended(pid)
+}
+
 /// The kernel's flag for a thread that is ending.
 const ENDING: u32 = 4;
 

@@ -1,6 +1,7 @@
 //! What may be written where (docs/SEMANTICS.md, "Writing" and S64).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::model::locks::{Level, Mutex};
 
@@ -50,7 +51,8 @@ impl Tree {
             let text = match node {
                 Node::Draft(name) => outbox.text(name, &Target::Outbox),
                 Node::ThreadDraft(thread, name) => outbox.text(name, &self.thread_target(*thread)?),
-                _ => return Err(Error::not_permitted("this file can only be written")),
+                // Nothing was answered yet: an editor begins with an empty text.
+                _ => Some(Arc::default()),
             };
             return Ok(OpenFile::bytes(text.ok_or(Error::NotFound)?));
         }
@@ -74,7 +76,6 @@ impl Tree {
             id,
             writers: Writers::new(access.opener),
             append: access.append,
-            readable: !matches!(node, Node::Reply(..)),
             folder: None,
         })
     }
@@ -281,7 +282,8 @@ impl Tree {
                 let Node::Message(_, ix) = self.lookup(parent, name)? else {
                     return Err(Error::not_permitted("only messages can be moved to inbox/"));
                 };
-                if self.message_name(ix).as_deref() != Some(new_name) {
+                let kept = self.message_name(ix).as_deref() == Some(new_name);
+                if !kept && !self.is_short_name(new_parent, new_name, ix) {
                     return Err(Error::not_permitted("messages keep their names"));
                 }
                 let to_me = self.index.read().entry(ix).is_some_and(crate::index::Entry::is_to_me);
@@ -317,6 +319,7 @@ impl Tree {
     /// A message is unread again.
     pub fn make_unread(&self, message: &Node) {
         if let Node::Message(_, ix) = message {
+            self.hand_out_again(*ix);
             self.index.mark(*ix, false, false);
         }
     }
@@ -390,7 +393,7 @@ impl Tree {
             let id = self.outbox()?.compose(folder, kept);
             let (folder, writers) = (Some(folder.to_owned()), Writers::new(access.opener));
             let append = access.append;
-            return Ok(OpenFile::Draft { id, writers, append, readable: true, folder });
+            return Ok(OpenFile::Draft { id, writers, append, folder });
         }
         let entry = files.entry(name.to_owned()).or_insert_with(|| (Vec::new(), Timestamp::now()));
         let text = if access.truncate { Vec::new() } else { entry.0.clone() };
