@@ -55,7 +55,9 @@ impl Waiters {
 fn run(tree: &Tree, queue: &Receiver<(Parked, Option<Instant>)>) {
     let mut waiting: Vec<(Parked, Option<Instant>)> = Vec::new();
     let mut looked = Instant::now();
+    let mut tried = None;
     loop {
+        let known = waiting.len();
         if waiting.is_empty() {
             let Ok(first) = queue.recv() else { return };
             waiting.push(first);
@@ -67,7 +69,8 @@ fn run(tree: &Tree, queue: &Receiver<(Parked, Option<Instant>)>) {
         if look {
             looked = Instant::now();
         }
-        waiting = answer(tree, waiting, look);
+        let news = tried.replace(seen) != Some(seen) || waiting.len() > known;
+        waiting = answer(tree, waiting, news, look);
         if !waiting.is_empty() {
             let next = waiting.iter().filter_map(|(_, until)| *until).min();
             let look_again = looked + LOOK;
@@ -80,6 +83,7 @@ fn run(tree: &Tree, queue: &Receiver<(Parked, Option<Instant>)>) {
 fn answer(
     tree: &Tree,
     waiting: Vec<(Parked, Option<Instant>)>,
+    news: bool,
     look: bool,
 ) -> Vec<(Parked, Option<Instant>)> {
     let mut left = Vec::new();
@@ -90,7 +94,7 @@ fn answer(
             read.reply.error(Errno::EINTR);
             continue;
         }
-        let is_dry = dry.contains(&read.what);
+        let is_dry = !news || dry.contains(&read.what);
         let found =
             if is_dry { Ok(false) } else { guarded("wait", || tree.try_answer(&read.file)) };
         match found {
@@ -100,7 +104,7 @@ fn answer(
                 give(tree, read);
             }
             Ok(false) => {
-                if read.what != WaitsFor::Arrivals {
+                if !is_dry && read.what != WaitsFor::Arrivals {
                     dry.push(read.what);
                 }
                 left.push((read, until));
