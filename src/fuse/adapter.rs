@@ -149,9 +149,9 @@ impl Adapter {
             return Ok(Attr { caching: Caching::Volatile, ..self.tree.attr(&from)? });
         }
         let found = self.tree.lookup(&parent, name).and_then(|node| self.tree.attr(&node));
-        let found = found.map(|attr| match self.tree.may_mean_another(&parent, name) {
-            true => Attr { caching: Caching::Volatile, ..attr },
-            false => attr,
+        let found = found.map(|attr| {
+            let volatile = self.tree.may_mean_another(&parent, name);
+            if volatile { Attr { caching: Caching::Volatile, ..attr } } else { attr }
         });
         let writer = || thread_group(who).unwrap_or(0);
         if matches!(found, Err(Error::NotFound))

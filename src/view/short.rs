@@ -1,6 +1,8 @@
 //! Short names: `<id8>` and the whole id stand for the name of a message, wherever it is listed
 //! (docs/SEMANTICS.md, S223). Who was handed a text knows its `Message-ID:` and no file name.
 
+use std::collections::BTreeSet;
+
 use super::node::Node;
 use super::{Tree, names};
 use crate::index::{Core, MsgIx};
@@ -11,7 +13,7 @@ use crate::index::{Core, MsgIx};
 pub(super) struct ShortNames {
     /// Messages looked at so far.
     upto: usize,
-    by_key: Vec<(u32, MsgIx)>,
+    by_key: BTreeSet<(u32, MsgIx)>,
 }
 
 impl ShortNames {
@@ -19,17 +21,11 @@ impl ShortNames {
         let new = self.upto as MsgIx..core.messages_so_far() as MsgIx;
         self.upto = core.messages_so_far();
         let key = |ix| Some((names::key_of_id(&core.id(core.entry(ix)?))?, ix));
-        let known = self.by_key.len();
         self.by_key.extend(new.filter_map(key));
-        if self.by_key.len() > known {
-            // Not the unstable one: most is in order already.
-            self.by_key.sort();
-        }
     }
 
     fn with(&self, key: u32) -> Vec<MsgIx> {
-        let from = self.by_key.partition_point(|(k, _)| *k < key);
-        let same = self.by_key.iter().skip(from).take_while(|(k, _)| *k == key);
+        let same = self.by_key.range((key, MsgIx::MIN)..=(key, MsgIx::MAX));
         same.map(|(_, ix)| *ix).collect()
     }
 }
