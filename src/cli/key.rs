@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::Subcommand;
-use msgfs::identity::{Identity, Keyring, Print};
+use msgfs::identity::{Identity, Keyring, Print, Used};
 use msgfs::model::{PublicKey, one_line};
 use msgfs::store;
 use msgfs::store::Signer as _;
@@ -70,7 +70,9 @@ fn public_key(text: &str) -> Result<PublicKey, String> {
 }
 
 fn show(context: &Context) -> Result<(), Failure> {
-    let identity = Identity::load_or_create(&context.paths.key_file()).map_err(Failure::refused)?;
+    let used = Used::open(&context.paths.signers_file(), false);
+    let identity = Identity::own(&context.paths.key_file(), &used, true);
+    let identity = identity.map_err(Failure::refused)?;
     let key = identity.public_key();
     let print = |name: &str, key: PublicKey, note: &str| {
         let (name, fingerprint) = (one_line(name), key.fingerprint());

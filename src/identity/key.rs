@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use ed25519_dalek::{Signer as _, SigningKey};
 use serde::{Deserialize, Serialize};
 
-use super::disk;
-use crate::model::{PublicKey, Remedy, Seed, hex, shown_path};
+use super::{Used, disk};
+use crate::model::{Fingerprint, PublicKey, Remedy, Seed, hex, shown_path};
 use crate::store::Signer;
 use crate::store::fs::{self, foreign_owner};
 
@@ -35,7 +35,7 @@ pub enum KeyError {
     /// The key file belongs to another user.
     #[error(
         "{}: the signing key belongs to another user ({}), so it is not used; take it over \
-         with: {}, or move it away to start with a new key",
+         with: {}",
         shown_path(.0),
         .1,
         Remedy::Own(.0.clone())
@@ -44,12 +44,31 @@ pub enum KeyError {
     /// What is there is not a key: what is wrong with it.
     #[error(
         "{}: not a usable signing key: {}; msgfs never replaces it: restore it from a \
-         backup, or move it away to start with a new key: {}",
+         backup or, to start with a new key, move it away first: {}",
         shown_path(.0),
         .1,
         Remedy::MoveAway(.0.clone())
     )]
     Corrupt(PathBuf, String),
+    /// There is no key file of this name, and this key has signed: nothing takes its place. The file that
+    /// notes it comes last.
+    #[error(
+        "{}: the signing key {} is gone, and others would refuse what a new one signs, so none is \
+         made; restore it from a backup or, where the same identity has it, with: ssh HOST msgfs key \
+         export | msgfs key import; to start with a new key all the same: {}",
+        shown_path(.0),
+        .1,
+        Remedy::Remove(.2.clone())
+    )]
+    Gone(PathBuf, Fingerprint, PathBuf),
+    /// Which keys have signed cannot be told, so that a missing one is not made: the file, and why.
+    #[error(
+        "{}: which keys have signed cannot be read: {}; to start without that: {}",
+        shown_path(.0),
+        .1,
+        Remedy::MoveAway(.0.clone())
+    )]
+    Untold(PathBuf, String),
     /// The operating system refused the key file.
     #[error(
         "{}: the signing key cannot be read or made: {}; check the folder and its owner",
@@ -76,6 +95,26 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The mount's own key at `path`. One that is missing is made with `make`, unless one has signed.
+    ///
+    /// # Errors
+    /// As [`Identity::load_or_create`]; [`KeyError::Gone`] and [`KeyError::Untold`] as they say.
+    pub fn own(path: &Path, used: &Used, make: bool) -> Result<Self, KeyError> {
+        let identity = match Self::load(path) {
+            Err(e @ KeyError::Missing(_)) => match used.key(Used::OWN)? {
+                Some(key) => {
+                    let noted = used.path().to_owned();
+                    return Err(KeyError::Gone(path.to_owned(), key.fingerprint(), noted));
+                }
+                None if make => Self::load_or_create(path)?,
+                None => return Err(e),
+            },
+            found => found?,
+        };
+        used.note(Used::OWN, identity.public)?;
+        Ok(identity)
+    }
+
     /// Reads the key at `path`, or makes one if there is nothing of that name.
     ///
     /// A new key is on disk, complete, with mode 0600, before it appears under its name; of two

@@ -9,6 +9,8 @@ mod disk;
 mod document;
 mod key;
 mod keyring;
+mod used;
 
 pub use key::{Identity, KeyError};
 pub use keyring::{Keyring, KeyringError, Pin, Print, Signed, Verdict};
+pub use used::Used;

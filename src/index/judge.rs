@@ -198,12 +198,14 @@ impl Index {
         if !same || entry.flags.has(Flags::GONE) {
             return;
         }
+        let hearing = store.facets().hearing;
         let judgement = self.judge(entry.store()).judge(Judged {
             from: core.from(&entry),
             id: &core.id(&entry),
             from_me: entry.flags.has(Flags::FROM_ME),
             claim: record.claim.as_ref(),
         });
+        let now_refused = matches!(judgement, Judgement::Refused(_));
         match judgement {
             Judgement::Accepted(sig, key) => {
                 if core.accept(ix, sig, key, record.claim.is_some()) {
@@ -221,6 +223,10 @@ impl Index {
                 changes.other = true;
             }
             Judgement::Refused(_) => {}
+        }
+        drop(core);
+        if let Some(hearing) = hearing.filter(|_| now_refused != refused) {
+            hearing.hear(&[(entry.location(), now_refused)]);
         }
     }
 }

@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 use super::engine::files::Files;
 use super::{About, Spec, Store, StoreError};
-use crate::model::one_line;
+use crate::model::{Roles, one_line};
 use format::Tasks;
 use words::Role;
 
@@ -65,7 +65,7 @@ impl Ssot {
             )));
         };
         let about = About {
-            roles: true,
+            roles: spec.roles == Roles::Verify,
             // The file has the envelope besides, and is printed with blanks.
             max_body: (envelope::FILE_BYTES / 2) as u64,
             headers: &["Task"],

@@ -219,7 +219,7 @@ impl Ssot {
             Ok(_) => return Err(duplicate(id)),
             Err(_) => {}
         }
-        let state = task::load(&self.about.dir, &message.task)?;
+        let state = task::load(self, &message.task)?;
         if message.kind == Type::Request {
             self.check_request(message.payload(), state.rejects)?;
         }
@@ -242,7 +242,7 @@ impl Ssot {
     fn check_request(&self, payload: &Node<'_>, rejects: u32) -> Result<(), StoreError> {
         for (name, kind) in REFS {
             let named = payload.text(name).unwrap_or_default();
-            if !task::is_readable(&self.about.dir, named) {
+            if !task::is_readable(self, named) {
                 let why = format!("names no {} that can be read here", kind.as_str());
                 return Err(refused(Breach::new("ref_unreadable", format!("payload.{name}"), why)));
             }

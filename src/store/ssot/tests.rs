@@ -44,6 +44,7 @@ impl Bed {
             me: role.into(),
             as_me: None,
             state: None,
+            roles: crate::model::Roles::default(),
             home: None,
         }
     }
