@@ -120,7 +120,7 @@ impl Format for Tasks {
     /// The folders of what lies beside messages.
     type Context = Mutex<Dirs<'static>>;
 
-    const TAG: [u8; 8] = *b"ssotfi02";
+    const TAG: [u8; 8] = *b"ssotfi03";
     const LONGEST: usize = FILE_BYTES;
 
     fn what(&self, path: &[&str], kind: FileType) -> What {
