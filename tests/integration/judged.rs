@@ -4,6 +4,7 @@ use std::fs;
 
 use crate::agentazall;
 use crate::common::agz::{self, Letter, Tree};
+use crate::common::amp::{ALICE, Home, Msg};
 use crate::common::samp::{self, T0, fingerprint, key};
 use crate::common::{Bed, Mount, soon};
 
@@ -34,6 +35,22 @@ fn agentazall_writer() -> Writer {
         tree.receive(&letter.signed(&key(seed)));
     };
     Writer { bed, name: "alice@localhost", write: Box::new(write) }
+}
+
+/// An agent of AMP whose key file is replaced when he writes with another key.
+fn amp_writer() -> Writer {
+    let bed = Bed::new();
+    let home = Home::new(&bed);
+    bed.config(&home.store());
+    for seed in 1..4 {
+        home.agent_in(&format!("key{seed}"), &format!("key{seed}"), "other", seed);
+    }
+    let write = move |n: i64, seed| {
+        let public = |agent: &str| home.dir(agent).join("keys/public.pem");
+        fs::copy(public(&format!("key{seed}")), public("alice")).unwrap();
+        home.receive(&Msg::new("s", &format!("mail {n}"), n).signed(seed));
+    };
+    Writer { bed, name: ALICE, write: Box::new(write) }
 }
 
 /// All that is shown, but the inbox, whose files are marked by reading.
@@ -72,7 +89,7 @@ fn stays(w: &Writer, m: Mount, valid: &[u8], unknown: usize, refused: usize, wha
 /// same with and without the cache.
 #[test]
 fn s315_judged_the_same() {
-    for w in [samp_writer(), agentazall_writer()] {
+    for w in [samp_writer(), agentazall_writer(), amp_writer()] {
         let run = |args: &[&str]| {
             let out = w.bed.msgfs_out(&[&["--me", "bar", "key"], args, &[w.name]].concat());
             assert!(out.ok(), "{args:?} {out:?}");
