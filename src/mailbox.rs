@@ -169,8 +169,10 @@ impl Mailbox {
     }
 
     /// What is wrong and did not stand in the way, one line each.
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
+    pub fn warnings(&self) -> Vec<String> {
+        let mut all = self.warnings.clone();
+        all.extend(self.index.others_as_me());
+        all
     }
 
     /// Number of unread messages.

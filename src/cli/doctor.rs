@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use msgfs::config::PathError;
 use msgfs::fuse::mountpoint::{self, MountState, shell_word};
-use msgfs::identity::{Identity, KeyError, Keyring, Used};
+use msgfs::identity::{self, Identity, KeyError, Keyring, Used};
 use msgfs::model::{one_line, safe_text};
 use msgfs::outbox;
 use msgfs::store::{self, Advice, Kind, Spec, Store};
@@ -107,9 +107,25 @@ fn store_problems(context: &Context, specs: &[Spec]) -> Vec<String> {
         }
     }
     problems.extend(clashes(context, &stores));
+    problems.extend(others_as_me(context, &stores));
     let folders: Vec<PathBuf> = specs.iter().map(folder).collect();
     problems.extend(machine::watch_problem(&folders));
     problems
+}
+
+/// Other keys that sign under my name, as far as a mount has seen them.
+fn others_as_me(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<String> {
+    let Ok(keyring) = Keyring::open_read_only(&context.paths.keyring_file()) else {
+        return Vec::new();
+    };
+    let told = |store: &Arc<dyn Store>| {
+        let other = keyring.refused(store.me()).filter(|_| !store.about().roles)?;
+        let own = store.facets().keys.is_none();
+        Some(format!("{WARNING}{}", identity::other_key_of_mine(store.me(), other, own)))
+    };
+    let mut out: Vec<String> = stores.iter().filter_map(told).collect();
+    out.dedup();
+    out
 }
 
 /// What a store would have a person mend.

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use super::{Used, disk};
-use crate::model::{Fingerprint, PublicKey, Remedy, Seed, hex, shown_path};
+use crate::model::{Fingerprint, PublicKey, Remedy, Seed, Timestamp, hex, shown_path};
 use crate::store::Signer;
 use crate::store::fs::{self, foreign_owner};
 
@@ -54,10 +55,11 @@ pub enum KeyError {
     /// notes it comes last.
     #[error(
         "{}: the signing key {} is gone, and others would refuse what a new one signs, so none is \
-         made; restore it from a backup or, where the same identity has it, with: ssh HOST msgfs key \
-         export | msgfs key import; to start with a new key all the same: {}",
+         made; restore it from a backup or, on another machine that has it, with: {}; to start with a \
+         new key all the same: {}",
         shown_path(.0),
         .1,
+        Remedy::ShareKey,
         Remedy::Remove(.2.clone())
     )]
     Gone(PathBuf, Fingerprint, PathBuf),
@@ -167,8 +169,37 @@ impl Identity {
         Self::parse(&fs::read_at_once(file, disk::MAX_BYTES).map_err(io)?).map_err(corrupt)
     }
 
-    /// Reads the content of a key file; the error says what is wrong with it, never what is in it.
-    fn parse(bytes: &[u8]) -> Result<Self, String> {
+    /// Puts this key in the place of the one at `path`, which is kept beside it; answers with where, if
+    /// there was another. Whoever looks finds the one or the other.
+    ///
+    /// # Errors
+    /// [`KeyError::Io`] if it cannot be written; then nothing is changed.
+    pub fn install(&self, path: &Path) -> Result<Option<PathBuf>, KeyError> {
+        let io = |source| KeyError::Io(path.to_owned(), source);
+        let kept = match Self::load(path) {
+            Ok(old) if old.public == self.public => return Ok(None),
+            Ok(old) => format!("replaced-{}.json", old.public.fingerprint()),
+            Err(KeyError::Missing(_)) => {
+                disk::create_new(path, self.to_file().as_bytes()).map_err(io)?;
+                return Ok(None);
+            }
+            Err(_) => format!("replaced-{}.bad", Timestamp::now().millis()),
+        };
+        let kept = path.with_file_name(kept);
+        match std::fs::hard_link(path, &kept) {
+            // It was replaced before.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            done => done.map_err(io)?,
+        }
+        disk::replace(path, self.to_file().as_bytes()).map_err(io)?;
+        Ok(Some(kept))
+    }
+
+    /// Reads the text of a key file; the error says what is wrong with it, never what is in it.
+    ///
+    /// # Errors
+    /// A phrase.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         if bytes.is_empty() {
             return Err("it is empty".into());
         }
@@ -209,7 +240,8 @@ impl Identity {
         Self { key, public }
     }
 
-    fn to_file(&self) -> String {
+    /// The text of a key file.
+    pub fn to_file(&self) -> Zeroizing<String> {
         let file = KeyFile {
             private_key_hex: hex(self.key.as_bytes()),
             public_key_hex: Some(hex(&self.public.0)),
@@ -219,7 +251,7 @@ impl Identity {
             created: Some(jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.6f").to_string()),
         };
         // Five strings always serialize; an empty text would be refused as corrupt by the reader.
-        serde_json::to_string_pretty(&file).unwrap_or_default()
+        Zeroizing::new(serde_json::to_string_pretty(&file).unwrap_or_default())
     }
 }
 

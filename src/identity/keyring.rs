@@ -28,6 +28,7 @@ mod error;
 mod words;
 
 pub use error::KeyringError;
+pub use words::other_key_of_mine;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -288,6 +289,11 @@ impl Keyring {
     /// when they were forgotten.
     pub fn trust_by_address(&self) -> BTreeMap<String, u64> {
         self.state.lock().trust_by_address()
+    }
+
+    /// The key that was refused last for an address, since its keys were trusted or forgotten.
+    pub fn refused(&self, address: &str) -> Option<PublicKey> {
+        self.state.lock().document.refused(address)
     }
 
     /// Another address than this one to which the key is pinned.

@@ -134,6 +134,67 @@ fn samp_key(seed: u8) -> String {
     base64::engine::general_purpose::STANDARD.encode(key(seed).verifying_key().as_bytes())
 }
 
+/// S317: one identity on two machines with a key each: both are told, at the mount, in `status.txt` and by
+/// `doctor`, with the commands that make it one key; after these nothing is told and all is valid.
+#[test]
+fn s317_one_identity_on_two_machines() {
+    let one = Bed::new();
+    let mut two = Bed::new();
+    two.store = one.store.clone();
+    let (a, b) = (one.mount("bar"), two.mount("bar"));
+    a.ok("echo from one > outbox/foo");
+    b.ok("echo from two > outbox/foo");
+    let print = |bed: &Bed| {
+        let out = bed.msgfs_out(&["--me", "bar", "key", "show"]);
+        out.stdout.split_whitespace().nth(1).expect("a fingerprint").to_owned()
+    };
+    let (first, second) = (print(&one), print(&two));
+    assert_ne!(first, second);
+    let told = |text: &str, other: &str| {
+        text.contains("under my name")
+            && [other, "msgfs key export |", "msgfs key import", "msgfs key trust bar"]
+                .iter()
+                .all(|part| text.contains(part))
+    };
+    for (bed, m, other) in [(&one, &a, &second), (&two, &b, &first)] {
+        soon("told", || told(&m.cat("status.txt"), other));
+        assert_eq!(m.ls("rejected").len(), 1);
+        let out = bed.msgfs_out(&["--me", "bar", "doctor"]);
+        assert!(told(&out.said(), other), "{out:?}");
+    }
+    b.umount();
+    let b = two.mount("bar");
+    assert!(told(&b.said, &first), "{}", b.said);
+    b.umount();
+    // As it says: the key of the first on the second, which keeps its own aside.
+    let out = one.msgfs_out(&["--me", "bar", "key", "export"]);
+    assert!(out.ok() && out.stdout.contains("private_key_hex"), "{out:?}");
+    let import = |text: &str| {
+        let command = two.msgfs(["--me", "bar", "key", "import"]);
+        crate::common::run(command, Some(text.as_bytes()))
+    };
+    assert_eq!(import("no key").code(), Some(1));
+    assert_eq!(print(&two), second, "nothing was changed");
+    let done = import(&out.stdout);
+    assert!(done.ok() && done.said().contains(&format!("replaced-{second}.json")), "{done:?}");
+    assert!(import(&out.stdout).ok(), "again changes nothing");
+    assert_eq!(print(&two), first);
+    let kept = two.state("bar").join(format!("replaced-{second}.json"));
+    assert!(fs::read_to_string(kept).unwrap().contains("private_key_hex"));
+    let b = two.mount("bar");
+    assert!(!b.said.contains("under my name"), "{}", b.said);
+    assert_eq!(b.ls("rejected"), [""; 0], "both keys are mine there");
+    assert!(one.msgfs_out(&["--me", "bar", "key", "trust", "bar"]).ok());
+    soon("the first accepts what the second signed", || a.ls("rejected").is_empty());
+    b.ok("echo again > outbox/foo");
+    let sent = || a.ok("grep -rh ^Signature: sent").matches(&format!("valid {first}")).count();
+    soon("it signs with the one key", || sent() == 2);
+    for m in [&a, &b] {
+        let status = m.cat("status.txt");
+        assert!(!status.contains("under my name"), "{status}");
+    }
+}
+
 /// S316: a letter signed in the old way stays what it was when its reader's program, which breaks the
 /// signature by that, marks it as read: after that, after a judgement anew, a remount, without the cache.
 #[test]
