@@ -120,7 +120,7 @@ fn serve(
     };
     let mailbox = Mailbox::open(&options, &mut progress)?;
     for warning in mailbox.warnings() {
-        report(Event::Notice(format!("warning: {}", safe_text(warning))))?;
+        report(Event::Notice(format!("warning: {}", safe_text(&warning))))?;
     }
     let outcome = with_mailbox(order, context, target, &mailbox, report);
     mailbox.close();

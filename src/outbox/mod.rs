@@ -40,7 +40,7 @@ mod whole;
 
 pub use error::OutboxError;
 pub use kept::Kept;
-pub use keys::Keys;
+pub use keys::{Keys, lost_key};
 pub use route::not_an_address;
 
 use std::collections::BTreeMap;

@@ -381,7 +381,8 @@ impl Worker {
         if let Some((due, why)) = busy.waits(parcel, Instant::now()) {
             return Err(Trouble { text: why.to_owned(), due, busy: true });
         }
-        match store.outgoing().and_then(|store| store.append(&parcel.message)) {
+        let outgoing = store.require_there().and_then(|()| store.outgoing());
+        match outgoing.and_then(|store| store.append(&parcel.message)) {
             Err(StoreError::Busy(text)) => {
                 let due = busy.found(parcel, Instant::now(), &text);
                 Err(Trouble { text, due, busy: true })

@@ -109,6 +109,7 @@ impl Tree {
         let entry = at()?;
         let (number, store) = (entry.store(), self.index.store_of(&entry).ok_or(Error::NotFound)?);
         let acks = store.facets().acks.ok_or(Error::NotFound)?;
+        store.require_there()?;
         match acks.acknowledge(&entry.location()) {
             // It may only lie elsewhere since the last scan.
             Err(StoreError::Moved) => {

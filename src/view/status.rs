@@ -109,6 +109,7 @@ impl Tree {
             out.extend(outbox.troubles());
         }
         out.extend(self.unsaved_lines());
+        out.extend(self.index.others_as_me());
         out.extend(self.shared_keys());
         let unheard = |name| format!("nobody called {name} has written yet");
         out.extend(self.strangers().into_iter().map(unheard));

@@ -32,6 +32,7 @@ mod faults;
 mod files;
 mod gone;
 mod identity;
+mod judged;
 mod kills;
 mod kinds;
 mod lifecycle;

@@ -91,7 +91,6 @@ impl Format for Threads {
         parts: Some(assets::FOLDER),
         rewritten: true,
         copies: false,
-        away: "",
     };
     type Facts = Thread;
     type Count = Counts;

@@ -10,8 +10,11 @@ use sha2::{Digest as _, Sha256};
 use super::Ssot;
 use super::envelope::{FILE_BYTES, Fault, Message};
 use super::folder::{self, ERRORS};
+use super::format::Kept;
+use super::schema::Breach;
 use super::tree::{Node, quoted};
 use crate::model::{Timestamp, hex};
+use crate::store::engine::files::Row;
 use crate::store::{StoreError, fs};
 
 /// Older lines than the last so many bytes are not looked at for repetitions.
@@ -50,7 +53,10 @@ impl Ssot {
     pub(super) fn log_errors(&self) -> Result<bool, StoreError> {
         let pending: Vec<u32> = {
             let table = self.table.read();
-            let due = table.all().filter(|(_, row, kept)| row.is_refused() && !kept.is_logged());
+            let refused = |(_, row, kept): &(u32, &Row, &Kept)| {
+                row.is_refused() || row.is_message() && kept.is_refused()
+            };
+            let due = table.all().filter(refused).filter(|(_, _, kept)| !kept.is_logged());
             due.map(|(n, ..)| n).collect()
         };
         if pending.is_empty() {
@@ -72,7 +78,10 @@ impl Ssot {
         let fault = match Message::parse(&bytes) {
             Err(fault) => fault,
             Ok(message) => Fault {
-                breaches: vec![self.format.misplaced(&message, &bytes)?],
+                breaches: vec![match file.message().is_some_and(Kept::is_refused) {
+                    true => Breach::new("signature", "", "is refused"),
+                    false => self.format.misplaced(&message, &bytes)?,
+                }],
                 incomplete: false,
                 to: Some(message.to),
                 id: Some(message.id),

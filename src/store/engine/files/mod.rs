@@ -47,7 +47,7 @@ pub use self::table::{Facts, Flags, Row, Table, stamp_print};
 pub use self::visit::{Visit, names, violation};
 use super::health::Health;
 use crate::model::locks::{Level, Mutex, RwLock};
-use crate::store::About;
+use crate::store::{About, Store as _};
 
 /// How long an unfinished file is waited for.
 pub const GRACE: Duration = Duration::from_secs(1);
@@ -116,7 +116,7 @@ impl<F: Format> Files<F> {
 
     /// What is wrong with the folder and what lies in it, in words.
     pub fn usual_health(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self.away_line().into_iter().collect();
+        let mut lines: Vec<String> = self.missed().into_iter().collect();
         lines.extend(self.troubles());
         lines.extend(self.unwatched_line());
         lines

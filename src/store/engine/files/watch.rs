@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use super::Files;
 use super::format::Format;
-use crate::store::fs;
 
 /// At most this many folders with messages are watched, those with the newest first, and as many others,
 /// those whose names come last; what changes in the rest is seen by a full scan.
@@ -48,11 +47,5 @@ impl<F: Format> Files<F> {
                  next mount"
             )
         })
-    }
-
-    /// Whether something was ever read of the store, so that its folder is missed.
-    pub fn away_line(&self) -> Option<String> {
-        let read = !self.table.read().is_empty();
-        fs::away_line(&self.about.dir).filter(|_| read)
     }
 }

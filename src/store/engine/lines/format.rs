@@ -31,8 +31,6 @@ pub struct Shape {
     pub rewritten: bool,
     /// Sync programs put copies beside a log, which have the same [key](Format::key).
     pub copies: bool,
-    /// What follows when the folder is said to be gone.
-    pub away: &'static str,
 }
 
 impl Shape {

@@ -63,6 +63,8 @@ pub(super) fn scan<F: Format>(
     sink: &mut dyn Sink,
 ) -> Result<(), StoreError> {
     let first = !*listed;
+    // If it is there, it is missed from now on.
+    store.health.missed(&store.about.dir);
     let mut scan = Scan {
         store,
         sink,
