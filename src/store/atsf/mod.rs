@@ -239,9 +239,15 @@ impl Format for Threads {
         report_kept(scan, &mine);
     }
 
-    /// What I wrote and nobody has any more is reported from what is kept of it.
-    fn looked_at_all(scan: &mut Scan<'_, Self>) {
-        let missing = missing(scan.store);
+    /// What I wrote and nobody has any more is reported from what is kept of it; also what another program
+    /// took away before any scan saw it.
+    fn looked_at_all(scan: &mut Scan<'_, Self>, first: bool) {
+        let new = scan.store.format.kept.take_new();
+        if !first && new.is_empty() {
+            return;
+        }
+        let mut missing = missing(scan.store);
+        missing.retain(|place| first || new.contains(place));
         report_kept(scan, &missing);
     }
 
