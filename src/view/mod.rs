@@ -215,7 +215,12 @@ impl Tree {
 
     /// Waits until what was just sent can be seen in a folder.
     pub fn settle(&self, folder: &Node) {
-        if let Node::Sent | Node::SentDay(_) | Node::Outbox | Node::Thread(_) = folder
+        if let Node::Sent
+        | Node::SentDay(_)
+        | Node::Outbox
+        | Node::Threads
+        | Node::Thread(_)
+        | Node::Transcripts = folder
             && let Some(outbox) = &self.outbox
         {
             outbox.settle(SETTLE);

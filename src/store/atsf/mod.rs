@@ -8,7 +8,7 @@
 //! The store on top of it, whose logs `engine::lines` follows:
 //! - `roots`, `git`: where threads lie. `head`: what their `thread.json` says. `ids`: which thread has
 //!   the message of an id. `lost`: what I wrote, kept.
-//! - `read`, [`assets`]: one message in full. `send`, `create`, `append`: new ones. `check`: the rest.
+//! - `read`, [`assets`]: one message in full. `send`, `create`, `append`: new ones. `check`, `schema`: the rest.
 //!
 //! A log is never rewritten and a `thread.json` changed in its derived numbers only, so members nobody
 //! here knows, their spelling and their order stay as they are.
@@ -26,6 +26,7 @@ pub mod line;
 mod lost;
 mod read;
 mod roots;
+mod schema;
 mod send;
 pub mod sign;
 pub mod thread;
