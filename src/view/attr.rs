@@ -142,10 +142,10 @@ impl Tree {
             }
             Node::Archive => self.find_day(Place::Archive, name).map(Node::ArchiveDay),
             Node::Sent => self.find_day(Place::Sent, name).map(Node::SentDay),
-            Node::Threads => self.thread_named(name).map(Node::Thread),
+            Node::Threads => self.find_thread(name).map(Node::Thread),
             Node::Transcripts => {
                 let folder = name.strip_suffix(".txt");
-                let thread = folder.and_then(|f| self.thread_named(f));
+                let thread = folder.and_then(|f| self.find_thread(f));
                 let all = self.all_conversations();
                 let shown = |t: &ThreadIx| self.index.read().thread_visible(*t, all);
                 thread.filter(shown).map(Node::Transcript)
@@ -171,6 +171,14 @@ impl Tree {
     fn find_listed(&self, parent: &Node, name: &str) -> Result<Option<Node>, Error> {
         let listing = self.list(parent)?;
         Ok(self.items(&listing).find(|(n, _)| n == name).map(|(_, node)| node))
+    }
+
+    /// A thread by its name, also one that what was just sent begins.
+    fn find_thread(&self, name: &str) -> Option<ThreadIx> {
+        self.thread_named(name).or_else(|| {
+            self.settle(&Node::Threads);
+            self.thread_named(name)
+        })
     }
 
     fn find_day(&self, place: Place, name: &str) -> Option<Day> {

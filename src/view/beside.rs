@@ -126,7 +126,7 @@ impl Tree {
         Ok(())
     }
 
-    fn look_again(&self, number: usize, full: bool) {
+    pub(super) fn look_again(&self, number: usize, full: bool) {
         if let Err(error) = self.index.refresh(number, full) {
             tracing::warn!(%error, "the store cannot be read now");
         }

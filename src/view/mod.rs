@@ -65,7 +65,7 @@ use crate::model::{
     Fingerprint, MarkRead, Message, Scope, SignatureState, Timestamp, plain_thread,
 };
 use crate::outbox::Outbox;
-use crate::store::{Record, Store};
+use crate::store::{Record, Store, StoreError};
 use dated::Dated;
 use reader::Listers;
 
@@ -219,7 +219,12 @@ impl Tree {
 
     /// Waits until what was just sent can be seen in a folder.
     pub fn settle(&self, folder: &Node) {
-        if let Node::Sent | Node::SentDay(_) | Node::Outbox | Node::Thread(_) = folder
+        if let Node::Sent
+        | Node::SentDay(_)
+        | Node::Outbox
+        | Node::Threads
+        | Node::Thread(_)
+        | Node::Transcripts = folder
             && let Some(outbox) = &self.outbox
         {
             outbox.settle(SETTLE);
@@ -276,14 +281,21 @@ impl Tree {
     /// The message as it stands in its store, if it is still there, in the thread it belongs to.
     fn record(&self, ix: MsgIx, entry: &Entry) -> Result<Record, Error> {
         let store = self.index.store_of(entry).ok_or(Error::NotFound)?;
-        let mut record = store.read(&entry.location())?;
+        let mut record = match store.read(&entry.location()) {
+            // It may only lie elsewhere since the last scan: what I wrote is kept when a log loses it.
+            Err(StoreError::Moved) if entry.is_from_me() => {
+                self.look_again(entry.store(), true);
+                store.read(&self.live(ix)?.location())?
+            }
+            read => read?,
+        };
         let core = self.index.read();
         let same = core.entry(ix).is_some_and(|e| {
             let from = record.message.from.as_deref().unwrap_or_default();
             core.id(e) == record.message.id && core.from(e) == from
         });
         if !same {
-            return Err(crate::store::StoreError::Moved.into());
+            return Err(StoreError::Moved.into());
         }
         if store.about().links() {
             // Where threads are made of links, the message alone does not know its own.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::Ssot;
-use super::folder::{self, ACKS, IMMUTABLE, RESUMES, TASKS, stem};
+use super::folder::{self, ACKS, IMMUTABLE, MESSAGES, RESUMES, TASKS, stem};
 use super::format::task_of;
 use super::task;
 use super::words::Role;
@@ -46,6 +46,9 @@ impl Acks for Ssot {
 
 impl Deliveries for Ssot {
     fn deliver(&self) -> Result<bool, StoreError> {
+        if self.about.dir.join(MESSAGES).is_dir() {
+            folder::for_git(&self.about.dir)?;
+        }
         let logged = self.log_errors();
         let written = self.write_tasks();
         Ok(logged? | written?)

@@ -14,8 +14,9 @@ use super::format::Kept;
 use super::schema::Breach;
 use super::tree::{Node, quoted};
 use crate::model::{Timestamp, hex};
-use crate::store::engine::files::Row;
-use crate::store::{StoreError, fs};
+use crate::store::engine::files::{self, Row};
+use crate::store::fs::Stamp;
+use crate::store::{StoreError, below, digest, fs};
 
 /// Older lines than the last so many bytes are not looked at for repetitions.
 const LOOK_BACK: u64 = 64 << 20;
@@ -96,8 +97,22 @@ impl Ssot {
                 rules.push(breach.rule);
             }
         }
-        let sha256 = hex(&Sha256::digest(&bytes));
-        Some(Entry { source: file.path(), sha256, bytes: bytes.len() as u64, id: fault.id, rules })
+        let (sha256, bytes) = if bytes.len() > FILE_BYTES {
+            self.whole(&file.path())?
+        } else {
+            (hex(&Sha256::digest(&bytes)), bytes.len() as u64)
+        };
+        Some(Entry { source: file.path(), sha256, bytes, id: fault.id, rules })
+    }
+
+    /// The hash and the length of a file of which only the beginning was read.
+    fn whole(&self, path: &str) -> Option<(String, u64)> {
+        let file = below::open_below(&self.about.dir, &files::parts(path)).ok()?;
+        let before = Stamp::of(&file).ok()?;
+        let digest = digest::of_file(&file).ok()?;
+        // One that is still being written is logged when it is not.
+        let is_still = Stamp::of(&file).is_ok_and(|now| now == before);
+        is_still.then(|| (hex(&digest), before.size))
     }
 
     /// Appends the entries that are not there yet, in one write.

@@ -163,3 +163,46 @@ fn s313_roles_are_pinned_only_if_asked() {
         assert_eq!(listed.contains("executor"), pins, "{listed}");
     }
 }
+
+/// S319: the folder of a task that was just sent is in `threads/` and `transcripts/` when `close` returned.
+#[test]
+fn s319_a_new_thread_is_there_after_the_close() {
+    let bed = bed();
+    let m = bed.mount("coordinator");
+    for n in 100..120 {
+        let task = format!("T-2026-{n}");
+        let draft = super::draft("executor", "task_dispatch", &payload("task_dispatch"));
+        let draft = draft.replace(&format!("Task: {TASK}"), &format!("Task: {task}"));
+        let look = if n % 2 == 0 {
+            "ls threads transcripts"
+        } else {
+            "cat transcripts/$T.txt; ls threads/$T"
+        };
+        let out = m.ok(&format!("T={task}; cat > outbox/executor <<'EOF'\n{draft}EOF\n{look}"));
+        assert!(out.contains(&task) && out.contains(".txt"), "{out}");
+    }
+}
+
+/// S148: a file over the limit is logged with the size and the hash that it has; a store that was there
+/// before gets what git should know, and keeps what it has.
+#[test]
+fn s148_large_files_and_git() {
+    let bed = bed();
+    let record = record("task_dispatch", "coordinator", "executor", T0, &payload("task_dispatch"));
+    let file = deliver(&bed, &record);
+    let text = fs::read_to_string(&file).expect("record") + &" ".repeat(20 << 20);
+    put(&file, &text);
+    put(&bed.path("ssot/.gitignore"), "mine\n");
+    let m = bed.mount("executor");
+    let log = || fs::read_to_string(bed.path("ssot/errors.log")).unwrap_or_default();
+    soon("it is logged", || !log().is_empty());
+    let line: Value = serde_json::from_str(log().trim()).expect("JSON");
+    assert_eq!(line["bytes"], json!(text.len()));
+    let sum = bed.sh(&format!("sha256sum < {}", crate::common::quote(&file)));
+    assert!(sum.stdout.starts_with(line["sha256"].as_str().expect("hash")), "{line}");
+    let read =
+        |name: &str| fs::read_to_string(bed.path(format!("ssot/{name}"))).unwrap_or_default();
+    soon("git is told", || read(".gitattributes") == "errors.log merge=union\n");
+    assert_eq!(read(".gitignore"), "mine\n");
+    m.umount();
+}
