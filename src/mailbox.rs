@@ -312,7 +312,9 @@ fn open_outbox(
     keys: Keys,
     options: &Options,
 ) -> Result<Option<Arc<Outbox>>, OpenError> {
-    if options.read_only {
+    let look = options.read_only;
+    if look && options.mountpoint.is_some() {
+        // What a mount shows as long as it lasts would not follow the drafts of whoever writes them.
         return Ok(None);
     }
     let settings = outbox::Settings {
@@ -320,7 +322,8 @@ fn open_outbox(
         max_message: config.max_message,
         unknown_recipient: config.unknown_recipient,
     };
-    let outbox = Outbox::open(&paths.state, Arc::clone(index), Arc::new(keys), settings)?;
+    let open = if look { Outbox::look } else { Outbox::open };
+    let outbox = open(&paths.state, Arc::clone(index), Arc::new(keys), settings)?;
     Ok(Some(Arc::new(outbox)))
 }
 

@@ -100,6 +100,12 @@ impl Sender {
         Ok(Self { orders, under, thread: Mutex::new(Some(thread)) })
     }
 
+    /// Without the thread: nothing is sent.
+    pub fn idle() -> Self {
+        let (orders, _) = unbounded();
+        Self { orders, under: Arc::default(), thread: Mutex::default() }
+    }
+
     /// Sends what was promised; `doubtful`: by an earlier process, which may have sent it.
     pub fn send(&self, n: u64, parcels: Vec<Parcel>, doubtful: bool) {
         self.under.0.lock().committing += 1;

@@ -258,7 +258,7 @@ impl Tree {
             }
             Node::Text(number, folder, name) => {
                 let (len, time) = self.text_size(&(*number, *folder, name.clone()))?;
-                written(if self.settings.read_only { 0o400 } else { 0o600 }, len, time)
+                written(if self.only_shows() { 0o400 } else { 0o600 }, len, time)
             }
             folders!() => return self.folder_attr(node),
         };

@@ -210,7 +210,14 @@ impl Tree {
     }
 
     fn outbox(&self) -> Result<&Arc<Outbox>, Error> {
-        self.outbox.as_ref().ok_or(Error::ReadOnly)
+        // One that can only be looked at is there in a tree that is read only.
+        self.outbox.as_ref().filter(|_| !self.settings.read_only).ok_or(Error::ReadOnly)
+    }
+
+    /// Whether nothing can be written by whoever has this tree. A command that only looks sees the
+    /// drafts: the next one may write.
+    fn only_shows(&self) -> bool {
+        self.settings.read_only && self.outbox.is_none()
     }
 
     fn all_conversations(&self) -> bool {

@@ -9,7 +9,7 @@ impl Tree {
     /// The text; at most 40 lines.
     pub(super) fn readme(&self) -> String {
         let me = &self.settings.me;
-        let can_write = if self.settings.read_only {
+        let can_write = if self.only_shows() {
             "\nThis mount is read-only: nothing can be sent or marked.\n"
         } else {
             ""
@@ -70,7 +70,7 @@ that sender; \"none\", \"unknown\" and \"missing\" are not proof of who wrote it
     /// The line about `.ack`, if messages here can ask for one.
     fn about_ack(&self) -> &'static str {
         let asked = self.index.stores().iter().any(|s| s.kind().acknowledges());
-        if asked && !self.settings.read_only {
+        if asked && !self.only_shows() {
             "  echo ok > inbox/NAME.ack                acknowledges a message that asks for it\n"
         } else {
             ""
@@ -93,7 +93,7 @@ that sender; \"none\", \"unknown\" and \"missing\" are not proof of who wrote it
         let Some((_, first)) = keepers.next() else { return String::new() };
         let store = if keepers.next().is_some() { "STORE/" } else { "" };
         let path = format!("me/{store}{{{}}}/", first.folders().join(","));
-        let how = if self.settings.read_only { "" } else { ": > replaces one, >> adds to it" };
+        let how = if self.only_shows() { "" } else { ": > replaces one, >> adds to it" };
         format!("  {path:<22} your own texts, kept for you{how}\n")
     }
 }

@@ -43,11 +43,11 @@ impl Tree {
     }
 
     pub(super) fn open_draft(&self, node: &Node, access: &Access) -> Result<OpenFile, Error> {
-        let outbox = self.outbox()?;
         if let Node::ComposeFile(folder, name) = node {
             return self.open_composed(folder, name, access);
         }
         if !access.write {
+            let outbox = self.outbox.as_ref().ok_or(Error::NotFound)?;
             let text = match node {
                 Node::Draft(name) => outbox.text(name, &Target::Outbox),
                 Node::ThreadDraft(thread, name) => outbox.text(name, &self.thread_target(*thread)?),
@@ -56,6 +56,7 @@ impl Tree {
             };
             return Ok(OpenFile::bytes(text.ok_or(Error::NotFound)?));
         }
+        let outbox = self.outbox()?;
         let id = match node {
             Node::Draft(name) if outbox.find(name).is_some_and(|l| l.is_note) => {
                 return Err(Error::not_permitted(

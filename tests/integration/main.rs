@@ -58,6 +58,7 @@ mod stress;
 mod threads;
 mod tools;
 mod tree;
+mod unmounted;
 mod unsent;
 mod vectors;
 mod waiting;
