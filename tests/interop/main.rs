@@ -16,5 +16,6 @@ mod common;
 
 mod agentazall;
 mod amp;
+mod pages;
 mod peer;
 mod transports;

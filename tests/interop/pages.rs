@@ -1,0 +1,372 @@
+//! What the README and the pages in `docs/` print is what happens.
+//!
+//! Each page that has sessions is one test: its blocks of commands run in one shell, in a home of its
+//! own, as a new user would type them. What a command prints must look as the page says: the same
+//! words, and for times, dates, ids and keys something of the same form. A line `...` in a page stands
+//! for any lines.
+//!
+//! - A block marked `console` has commands behind `$ `, each followed by what it prints.
+//! - A block marked `sh` is run as it stands and must succeed.
+//! - A block marked `toml` is a configuration that msgfs accepts.
+//!
+//! With `MSGFS_TEST_BLESS=1` a page is written anew with what its commands print now.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use crate::common::{Bed, binary, mounted, run};
+use crate::peer;
+
+/// The home that the pages show.
+const HOME: &str = "/home/anna";
+/// How long one command may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How long mail may take to arrive where a page only looks.
+const ARRIVES: Duration = Duration::from_secs(10);
+
+/// A shell that a page's commands are typed into.
+struct Shell {
+    child: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Shell {
+    fn start(bed: &Bed) -> Self {
+        let tools = bed.path("tools");
+        fs::create_dir_all(&tools).expect("mkdir");
+        std::os::unix::fs::symlink(binary(), tools.join("msgfs")).expect("link");
+        std::os::unix::fs::symlink(peer::program("agentazall"), tools.join("agentazall"))
+            .expect("link");
+        let path = std::env::var("PATH").expect("PATH");
+        let mut command = bed.command("bash");
+        command.args(["--norc", "--noprofile"]).current_dir(bed.path("home"));
+        command.env("PATH", format!("{}:{path}", tools.display())).env("TZ", "UTC");
+        for unset in ["AGENT_MESSAGE_DIR", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"] {
+            command.env_remove(unset);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("bash");
+        let (sender, lines) = channel();
+        let output = child.stdout.take().expect("stdout");
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let input = child.stdin.take().expect("stdin");
+        Self { child, input, lines }
+    }
+
+    /// Runs one command to its end: what it printed and its status.
+    #[track_caller]
+    fn run(&mut self, command: &str) -> (Vec<String>, i32) {
+        let script = format!("{{ {command}\n}} 2>&1 </dev/null; printf '\\n\\001%d\\n' $?\n");
+        self.input.write_all(script.as_bytes()).expect("the shell takes it");
+        let mut printed = Vec::new();
+        loop {
+            let line = self.lines.recv_timeout(LIMIT);
+            let line = line.unwrap_or_else(|e| panic!("{command}: {e}; so far {printed:#?}"));
+            if let Some(status) = line.strip_prefix('\u{1}') {
+                // The line end before the status.
+                if printed.last().is_some_and(String::is_empty) {
+                    printed.pop();
+                }
+                return (printed, status.parse().expect("status"));
+            }
+            // bash names itself and the line.
+            let line = line
+                .strip_prefix("bash: line ")
+                .and_then(|l| l.split_once(": "))
+                .map_or_else(|| line.clone(), |(_, said)| format!("bash: {said}"));
+            printed.push(line);
+        }
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One command of a page and what the page says it prints.
+struct Step {
+    command: String,
+    printed: Vec<String>,
+    line: usize,
+}
+
+/// A fenced block: its mark, and its lines with the number of the first.
+fn blocks(page: &str) -> Vec<(String, usize, Vec<&str>)> {
+    let mut out: Vec<(String, usize, Vec<&str>)> = Vec::new();
+    let mut inside = false;
+    for (n, line) in (1..).zip(page.lines()) {
+        match line.strip_prefix("```") {
+            Some(mark) if !inside => {
+                out.push((mark.trim().to_owned(), n + 1, Vec::new()));
+                inside = true;
+            }
+            Some(_) => inside = false,
+            None if inside => out.last_mut().expect("a block").2.push(line),
+            None => {}
+        }
+    }
+    assert!(!inside, "a block has no end");
+    out
+}
+
+/// The word that ends the text which a command takes from the lines after it.
+fn here_end(command: &str) -> Option<&str> {
+    let (_, after) = command.split_once("<<")?;
+    Some(after.split_whitespace().next()?.trim_matches('\''))
+}
+
+/// The commands of a `console` block.
+fn steps(first: usize, lines: &[&str]) -> Vec<Step> {
+    let mut out: Vec<Step> = Vec::new();
+    let mut rest = (first..).zip(lines);
+    while let Some((line, text)) = rest.next() {
+        let Some(command) = text.strip_prefix("$ ") else {
+            let step = out.last_mut().unwrap_or_else(|| panic!("line {line}: no command is above"));
+            step.printed.push((*text).to_owned());
+            continue;
+        };
+        let mut command = command.to_owned();
+        if let Some(end) = here_end(&command).map(str::to_owned) {
+            for (_, more) in rest.by_ref() {
+                command.push('\n');
+                command.push_str(more);
+                if *more == end {
+                    break;
+                }
+            }
+        }
+        out.push(Step { command, printed: Vec::new(), line });
+    }
+    out
+}
+
+/// Whether a word is different at every run.
+fn varies(word: &str) -> bool {
+    const NAMES: [&str; 19] = [
+        "Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun", "Jan", "Feb", "Mar", "Apr", "May", "Jun",
+        "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let digits = |w: &str| w.len() > 1 && w.bytes().all(|b| b.is_ascii_digit());
+    let hex = |w: &str| {
+        w.len() >= 8 && w.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    };
+    let stamp = word
+        .split_once('T')
+        .is_some_and(|(day, time)| digits(day) && digits(time.trim_end_matches('Z')));
+    let zulu = word.strip_suffix('Z').is_some_and(digits)
+        || word.split_once('T').is_some_and(|(a, b)| digits(a) && digits(b));
+    let process = word.strip_prefix("pid").is_some_and(digits);
+    digits(word) || hex(word) || stamp || zulu || process || NAMES.contains(&word)
+}
+
+/// A line in words and what is between them, every second piece a word.
+fn words(line: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    let mut rest = line;
+    let mut word = false;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| c.is_ascii_alphanumeric() != word).unwrap_or(rest.len());
+        let (piece, more) = rest.split_at(end);
+        out.push(piece);
+        (rest, word) = (more, !word);
+    }
+    out
+}
+
+/// What the page's ids and dates are in this run.
+#[derive(Default)]
+struct Meant(BTreeMap<String, String>);
+
+impl Meant {
+    /// Whether a line looks as the page says; if so, what it says is noted.
+    fn fits(&mut self, page: &str, real: &str) -> bool {
+        let (ours, theirs) = (words(page.trim_end()), words(real.trim_end()));
+        let alike = |(a, b): (&&str, &&str)| a == b || (varies(a) && varies(b));
+        if ours.len() != theirs.len() || !ours.iter().zip(&theirs).all(alike) {
+            return false;
+        }
+        for (a, b) in ours.iter().zip(&theirs).filter(|(a, b)| a != b && a.len() >= 8) {
+            self.0.entry((*a).to_owned()).or_insert_with(|| (*b).to_owned());
+        }
+        // A date, whose parts are too short to be told from other numbers.
+        for (a, b) in ours.windows(5).zip(theirs.windows(5)) {
+            let day = |w: &[&str]| {
+                w[1] == "-"
+                    && w[3] == "-"
+                    && w[0].len() == 4
+                    && varies(w[0])
+                    && varies(w[2])
+                    && varies(w[4])
+            };
+            if day(a) && day(b) {
+                self.0.entry(a.concat()).or_insert_with(|| b.concat());
+            }
+        }
+        true
+    }
+
+    /// A command of the page as it is in this run.
+    fn apply(&self, command: &str) -> String {
+        self.0.iter().fold(command.to_owned(), |c, (page, real)| c.replace(page, real))
+    }
+}
+
+/// Whether what was printed looks as the page says.
+fn same(meant: &mut Meant, page: &[String], real: &[String]) -> bool {
+    match (page.split_first(), real.split_first()) {
+        (None, None) => true,
+        (Some((line, more)), _) if line == "..." => {
+            (0..=real.len()).any(|skip| same(meant, more, &real[skip..]))
+        }
+        (Some((line, more)), Some((first, rest))) => {
+            meant.fits(line, first) && same(meant, more, rest)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a command only looks, so that it can be given again until mail has arrived.
+fn only_looks(command: &str) -> bool {
+    let looks = ["ls ", "find ", "grep ", "msgfs status", "msgfs ls"];
+    looks.iter().any(|start| command.starts_with(start)) || command.ends_with("status.txt")
+}
+
+/// Runs a page; what is wrong with it.
+fn wrong(name: &str) -> Vec<String> {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    let page = fs::read_to_string(&place).expect("page");
+    let bed = Bed::new();
+    let home = bed.path("home").canonicalize().expect("home");
+    let home = home.to_str().expect("UTF-8");
+    let (mut shell, mut meant, mut out) = (Shell::start(&bed), Meant::default(), Vec::new());
+    let mut lines: Vec<String> = page.lines().map(str::to_owned).collect();
+    // From the last to the first, so that earlier line numbers stay right.
+    let mut blessed: Vec<(usize, usize, Vec<String>)> = Vec::new();
+    for (mark, first, block) in blocks(&page) {
+        match mark.as_str() {
+            "console" => {
+                for step in steps(first, &block) {
+                    let command = meant.apply(&step.command).replace(HOME, home);
+                    let began = Instant::now();
+                    let printed = loop {
+                        let (printed, _) = shell.run(&command);
+                        let shown = printed.iter().map(|l| l.replace(home, HOME));
+                        let printed: Vec<String> = shown.collect();
+                        let fits = same(&mut meant, &step.printed, &printed);
+                        if fits || !only_looks(&command) || began.elapsed() > ARRIVES {
+                            if !fits {
+                                out.push(format!(
+                                    "{name}:{}: $ {}\n--- the page\n{}\n--- now\n{}\n",
+                                    step.line,
+                                    step.command,
+                                    step.printed.join("\n"),
+                                    printed.join("\n")
+                                ));
+                            }
+                            break printed;
+                        }
+                        std::thread::sleep(Duration::from_millis(100));
+                    };
+                    let start = step.line - 1 + step.command.lines().count();
+                    blessed.push((start, step.printed.len(), printed));
+                }
+            }
+            "sh" => {
+                let (printed, status) =
+                    shell.run(&meant.apply(&block.join("\n")).replace(HOME, home));
+                if status != 0 {
+                    out.push(format!("{name}:{first}: status {status}\n{}", printed.join("\n")));
+                }
+            }
+            "toml" => {
+                let config = bed.path("page.toml");
+                fs::write(&config, block.join("\n")).expect("config");
+                let said =
+                    run(bed.msgfs([Path::new("--config"), &config, Path::new("status")]), None);
+                if said.code() == Some(2) || said.stderr.contains("page.toml") {
+                    out.push(format!("{name}:{first}: {}", said.said()));
+                }
+            }
+            _ => {}
+        }
+    }
+    end(&mut shell, &bed);
+    if std::env::var_os("MSGFS_TEST_BLESS").is_some() && !out.is_empty() {
+        for (start, len, printed) in blessed.into_iter().rev() {
+            lines.splice(start..start + len, printed);
+        }
+        fs::write(
+            &place,
+            lines.iter().fold(String::new(), |mut all, line| {
+                let _ = writeln!(all, "{line}");
+                all
+            }),
+        )
+        .expect("page");
+    }
+    out
+}
+
+/// Ends the mounts that a page leaves.
+fn end(shell: &mut Shell, bed: &Bed) {
+    let mounts = fs::read_dir(bed.path("home")).expect("home").map(|e| e.expect("entry").path());
+    for dir in mounts.filter(|dir| mounted(dir)).collect::<Vec<PathBuf>>() {
+        let (said, status) = shell.run(&format!("cd ~; msgfs umount {}", dir.display()));
+        assert_eq!(status, 0, "{said:?}");
+    }
+}
+
+fn pages() -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut out = vec!["README.md".to_owned()];
+    for folder in ["docs", "docs/stores", "docs/links"] {
+        let Ok(entries) = fs::read_dir(root.join(folder)) else { continue };
+        let names = entries.map(|e| e.expect("entry").file_name().into_string().expect("UTF-8"));
+        out.extend(names.filter(|n| n.ends_with(".md")).map(|n| format!("{folder}/{n}")));
+    }
+    out.sort();
+    out
+}
+
+#[test]
+fn the_pages_print_what_happens() {
+    let only = std::env::var("MSGFS_TEST_PAGE").unwrap_or_default();
+    let wrong: Vec<String> =
+        pages().iter().filter(|p| p.contains(&only)).flat_map(|p| wrong(p)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_readme_is_short() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"));
+    assert!(readme.expect("README").lines().count() <= 200);
+}
+
+#[test]
+fn lines_are_compared_by_their_form() {
+    let mut meant = Meant::default();
+    let page = "20261121T234837.000Z-alice-f66bacd8.txt of 2026-11-21";
+    assert!(meant.fits(page, "20270101T000000.123Z-alice-0123abcd.txt of 2027-01-01"));
+    assert!(!meant.fits(page, "20270101T000000.123Z-bob-0123abcd.txt of 2027-01-01"));
+    assert_eq!(meant.apply("cat sent/2026-11-21/f66bacd8.txt"), "cat sent/2027-01-01/0123abcd.txt");
+    let lines = |all: &[&str]| all.iter().map(|l| (*l).to_owned()).collect::<Vec<_>>();
+    assert!(same(&mut meant, &lines(&["a", "...", "z"]), &lines(&["a", "b", "c", "z"])));
+    assert!(!same(&mut meant, &lines(&["a", "..."]), &lines(&["b"])));
+    assert!(!same(&mut meant, &lines(&["a"]), &lines(&["a", "b"])));
+}
