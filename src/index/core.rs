@@ -450,6 +450,18 @@ impl Core {
         out
     }
 
+    /// Everybody who wrote a message of a thread or was written to in it, whether it is shown or not.
+    pub fn people_of(&self, store: usize, thread: &str) -> Vec<String> {
+        let Some(thread) = self.find_thread(store, thread) else { return Vec::new() };
+        let entries = self.chain_of(thread).filter_map(|ix| self.entry(ix));
+        let ends: HashSet<(u32, StrId)> = entries.map(|e| (e.writer, e.to)).collect();
+        let names = |(writer, to): (u32, StrId)| {
+            let from = self.writers.get(writer as usize).map(|w| self.strings.get(w.name));
+            from.into_iter().chain(self.strings.get(to).split(", "))
+        };
+        ends.into_iter().flat_map(names).map(str::to_owned).collect()
+    }
+
     /// Finds a message by the identity behind its inode numbers.
     pub fn by_identity(&self, identity: u64) -> Option<MsgIx> {
         let same = |ix: &MsgIx| self.entry(*ix).is_some_and(|e| e.identity() == identity);

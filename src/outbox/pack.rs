@@ -1,5 +1,6 @@
 //! From a draft to parcels in the spool: parse, address, route, copy what goes along, sign.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::address::{self, Answered};
@@ -226,11 +227,14 @@ impl Outbox {
                 self.tools.index.read().find(part.store, store.me(), id).is_some()
                     || reserved.has(store.name(), id)
             };
+            let others = |thread: &str, people: &[&str]| {
+                self.has_others(part.store, store, thread, people, reserved)
+            };
             let with = Preparing {
-                now: Timestamp::now(),
                 parent: part.parent.as_ref(),
-                signer: part.signer.as_ref(),
                 taken: &taken,
+                others: &others,
+                ..Preparing::new(Timestamp::now(), part.signer.as_ref())
             };
             let made = store.outgoing()?.prepare(&part.draft, &with)?;
             let one_for_all = made.len() == 1;
@@ -253,6 +257,28 @@ impl Outbox {
             store.outgoing()?.appendable(bytes)?;
         }
         Ok(signed)
+    }
+
+    /// Whether a thread has people who are none of these, or not all of these; I am in all of mine.
+    fn has_others(
+        &self,
+        number: usize,
+        store: &Arc<dyn Store>,
+        thread: &str,
+        people: &[&str],
+        reserved: &Reserved,
+    ) -> bool {
+        // The store is not asked under the lock of the tables, as for `taken`.
+        let known = self.tools.index.read().people_of(number, thread);
+        let known = known.iter().map(String::as_str).chain(reserved.people(store.name(), thread));
+        let canonical = |name: &str| store.canonical(draft::bare_address(name));
+        let mut known: BTreeSet<String> = known.map(canonical).collect();
+        if known.is_empty() {
+            return false;
+        }
+        known.insert(canonical(store.me()));
+        let these = people.iter().copied().chain([store.me()]);
+        known != these.map(canonical).collect()
     }
 
     /// Whether everybody got the draft already under its idempotency key, or is about to; `replaced`

@@ -87,7 +87,10 @@ impl Outgoing for Amq {
             parent.map(|parent| reply_subject(parent.subject.as_deref().unwrap_or_default()))
         });
         let thread = draft.thread.clone().or_else(|| parent?.thread.clone());
-        let thread = thread.unwrap_or_else(|| new_thread(self.me(), &to));
+        let thread = thread.unwrap_or_else(|| {
+            let people: Vec<&str> = to.iter().map(String::as_str).collect();
+            with.new_thread(new_thread(self.me(), &to), &people)
+        });
         let mut refs = answered.map(|answered| answered.refs).unwrap_or_default();
         refs.extend(draft.in_reply_to.as_deref().map(|id| plain_id(id).to_owned()));
         // An answer is later than what it answers, whatever the clocks say.

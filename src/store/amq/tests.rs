@@ -85,12 +85,9 @@ fn answer(
     draft: &Draft,
     parent: Option<&model::Message>,
 ) -> Result<Prepared, StoreError> {
-    let with = Preparing {
-        now: Timestamp::from_millis(1_795_336_330_840),
-        parent,
-        signer: &Key::new(7),
-        taken: &|_| false,
-    };
+    let key = Key::new(7);
+    let now = Timestamp::from_millis(1_795_336_330_840);
+    let with = Preparing { parent, ..Preparing::new(now, &key) };
     Ok(store.prepare(draft, &with)?.remove(0))
 }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::record::{NewRecord, build_line};
-use super::{alias, bad_alias, thread};
+use super::thread::{self, Thread};
+use super::{alias, bad_alias};
 use crate::model::Draft;
 use crate::store::engine::lines::append::{
     Spot, Unsynced, ends_in_newline, write_line, write_once,
@@ -22,11 +23,6 @@ pub(super) fn prepare(
     draft: &Draft,
     with: &Preparing<'_>,
 ) -> Result<Vec<Prepared>, StoreError> {
-    let (thread, body) = match &draft.thread {
-        Some(thread) => (thread.clone(), draft.body.clone()),
-        None if draft.is_reply => (String::new(), draft.body.clone()),
-        None => thread::derive(&draft.body, me, &with.now.day().to_string()),
-    };
     let mut recipients: Vec<&str> = Vec::new();
     for to in draft.to.iter().chain(&draft.cc) {
         if !alias::is_valid(to) {
@@ -36,6 +32,14 @@ pub(super) fn prepare(
             recipients.push(to);
         }
     }
+    let (thread, body) = match &draft.thread {
+        Some(thread) => (thread.clone(), draft.body.clone()),
+        None if draft.is_reply => (String::new(), draft.body.clone()),
+        None => match thread::derive(&draft.body, me, &with.now.day().to_string()) {
+            (Thread::Named(thread), body) => (thread, body),
+            (Thread::Derived(thread), body) => (with.new_thread(thread, &recipients), body),
+        },
+    };
     let all: Vec<Prepared> =
         recipients.into_iter().map(|to| one(me, to, &thread, &body, draft, with)).collect();
     if all.iter().any(|record| record.bytes.len() > fs::MAX_RECORD) {
@@ -160,7 +164,7 @@ mod tests {
 
     fn with(taken: &dyn Fn(&str) -> bool) -> Preparing<'_> {
         let now = Timestamp::from_secs(1_700_000_000);
-        Preparing { now, parent: None, signer: &Unsigned, taken }
+        Preparing { taken, ..Preparing::new(now, &Unsigned) }
     }
 
     fn draft(to: &[&str], body: &str) -> Draft {
