@@ -155,6 +155,8 @@ impl Core {
         ix: MsgIx,
         found: &Found<'_>,
     ) -> u16 {
+        let whole = self.stores.get(store).is_some_and(|s| s.whole_seconds);
+        let counted = if whole { self.next_in_second(writer, found.time.secs()) } else { 0 };
         if let Some(name) = found.name_time {
             let ahead = name.millis().saturating_sub(found.time.millis());
             let near = u16::try_from(ahead).ok().filter(|seq| *seq != FAR);
@@ -164,8 +166,7 @@ impl Core {
             };
             return near.unwrap_or(FAR);
         }
-        let whole = self.stores.get(store).is_some_and(|s| s.whole_seconds);
-        if whole { self.next_in_second(writer, found.time.secs()) } else { 0 }
+        counted
     }
 
     /// How many messages this writer already has in this second, at most 999.

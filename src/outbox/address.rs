@@ -3,7 +3,7 @@
 
 use super::{OutboxError, Target, draft, named, names, whole};
 use crate::index::{Core, Entry, Index, MsgIx, ThreadIx};
-use crate::model::{Draft, ORIGIN, plain_id, plain_thread};
+use crate::model::{Draft, ORIGIN, Timestamp, plain_id, plain_thread};
 use crate::store::Store;
 
 /// The message a draft answers, as far as it is known here.
@@ -193,13 +193,17 @@ fn answer_thread(core: &Core, index: &Index, thread: ThreadIx) -> Result<Origina
     let store = store.ok_or(OutboxError::NotFound)?;
     let seconds = store.about().whole_seconds;
     let newest = |mine: fn(&Entry) -> bool| -> Vec<MsgIx> {
-        let time = |e: &Entry| if seconds { e.time().secs() } else { e.time().millis() };
-        let picked: Vec<(MsgIx, i64)> = messages
-            .iter()
-            .filter_map(|ix| core.entry(*ix).filter(|e| mine(e)).map(|e| (*ix, time(e))))
-            .collect();
+        let picked = messages.iter().filter_map(|ix| core.entry(*ix).map(|e| (*ix, e)));
+        let picked: Vec<(MsgIx, Timestamp)> =
+            picked.filter(|(_, e)| mine(e)).map(|(ix, e)| (ix, e.time())).collect();
         let last = picked.iter().map(|(_, time)| *time).max();
-        picked.into_iter().filter(|(_, time)| Some(*time) == last).map(|(ix, _)| ix).collect()
+        // Of a time in whole seconds nobody knows when in that second it was.
+        let whole = |time: Timestamp| seconds && time.millis().rem_euclid(1000) == 0;
+        let tied = |time: Timestamp, last: Timestamp| {
+            time == last || time.secs() == last.secs() && (whole(time) || whole(last))
+        };
+        let all = picked.into_iter().filter(|(_, time)| last.is_some_and(|last| tied(*time, last)));
+        all.map(|(ix, _)| ix).collect()
     };
     let to_me = newest(Entry::is_to_me);
     if let Some(last) = to_me.last() {

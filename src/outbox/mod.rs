@@ -24,6 +24,7 @@
 mod address;
 mod attachments;
 mod busy;
+mod clock;
 mod contents;
 pub mod draft;
 mod error;
@@ -56,6 +57,7 @@ use crate::index::Index;
 use crate::model::{Timestamp, UnknownRecipient};
 use crate::store::{Durability, Store};
 use attachments::Attachments;
+use clock::Clock;
 use draft::Headers;
 use kept::Shelf;
 use reserved::Reserved;
@@ -208,6 +210,7 @@ pub struct Outbox {
     keys: Arc<Keys>,
     sender: Sender,
     next: AtomicU64,
+    clock: Mutex<Clock>,
     open: Mutex<BTreeMap<DraftId, Arc<Mutex<Open>>>>,
     shelf: Mutex<Shelf>,
     last_refusal: Mutex<Option<Refusal>>,
@@ -255,6 +258,7 @@ impl Outbox {
             keys,
             sender,
             next: AtomicU64::new(1),
+            clock: Mutex::default(),
             open: Mutex::default(),
             shelf: Mutex::at(Level::Shelf, shelf),
             last_refusal: Mutex::new(last_refusal),

@@ -19,6 +19,8 @@ struct Part {
     store: usize,
     draft: Draft,
     parent: Option<Message>,
+    /// The time in the name of what it answers, wherever that lies.
+    after: Option<Timestamp>,
     signer: Arc<Identity>,
 }
 
@@ -181,8 +183,13 @@ impl Outbox {
             draft.in_reply_to = id.map(|id| plain_id(&id).to_owned());
         }
         draft.is_reply |= draft.in_reply_to.is_some() && parent.is_some();
+        let after = {
+            let core = self.tools.index.read();
+            let named = answered.map(|a| a.ix).into_iter().chain(parent);
+            named.filter_map(|ix| core.entry(ix).map(|e| core.name_time(e).calendar())).max()
+        };
         let parent = parent.and_then(|ix| self.message(ix));
-        Ok(Part { store: route.store, draft, parent, signer })
+        Ok(Part { store: route.store, draft, parent, after, signer })
     }
 
     /// Reads a message of the index. That it cannot be read is no reason not to answer it.
@@ -230,11 +237,12 @@ impl Outbox {
             let others = |thread: &str, people: &[&str]| {
                 self.has_others(part.store, store, thread, people, reserved)
             };
+            let now = self.clock.lock().next(Timestamp::now(), part.after);
             let with = Preparing {
                 parent: part.parent.as_ref(),
                 taken: &taken,
                 others: &others,
-                ..Preparing::new(Timestamp::now(), part.signer.as_ref())
+                ..Preparing::new(now, part.signer.as_ref())
             };
             let made = store.outgoing()?.prepare(&part.draft, &with)?;
             let one_for_all = made.len() == 1;

@@ -25,7 +25,7 @@ pub trait Signer: Send + Sync {
 
 /// What [`Outgoing::prepare`](super::Outgoing::prepare) needs besides the draft.
 pub struct Preparing<'a> {
-    /// The moment of sending.
+    /// The moment of sending: later than that of the parent.
     pub now: Timestamp,
     /// The message that is answered, if it is known.
     pub parent: Option<&'a Message>,

@@ -1,9 +1,14 @@
 //! Which messages are one conversation, in which order they stand, and whom they name.
 
 use std::collections::BTreeSet;
+use std::fs;
 
-use crate::common::Bed;
-use crate::common::samp::{self, T0, member, read_log};
+use serde_json::json;
+
+use crate::common::agz::Tree;
+use crate::common::amp::{self, Home};
+use crate::common::samp::{self, Rec, T0, key, member, read_log};
+use crate::common::{Bed, Mount, shown, soon};
 
 /// The threads of the records in a log, in order.
 fn threads(bed: &Bed, alias: &str) -> Vec<String> {
@@ -61,4 +66,190 @@ fn s250_of_another_writer() {
     assert_eq!(threads(&bed, "bar"), [format!("{id}-2")]);
     let bob = bed.mount("bob");
     assert!(!bob.ok("cat transcripts/*").contains("between"), "he sees what eve wrote");
+}
+
+/// The texts in a folder of the mount, in the order of their names.
+fn texts(m: &Mount, folder: &str) -> Vec<String> {
+    shown::all(m, folder).iter().map(|s| s.body.trim().to_owned()).collect()
+}
+
+/// The only folder below another one.
+#[track_caller]
+fn only_folder(m: &Mount, folder: &str) -> String {
+    let all = m.ls(folder);
+    assert_eq!(all.len(), 1, "{all:?}");
+    format!("{folder}/{}", all[0])
+}
+
+/// Two mounts ask and answer as fast as they can, a dozen times; the names in both stand in the order in
+/// which it was said.
+#[track_caller]
+fn ping_pong(asks: &Mount, answers: &Mount, first: &str) {
+    asks.ok(first);
+    let mut said = vec!["q0".to_owned()];
+    let thread = |m: &Mount| only_folder(m, "threads");
+    for n in 0..12 {
+        soon("the question is there", || answers.ls("inbox").len() == 1);
+        // `.next` in the same breath: question, answer and question fall into one second.
+        answers.ok(&format!(
+            "f=$(echo inbox/*); echo a{n} > \"${{f%.txt}}.reply\"; cat $f > /dev/null"
+        ));
+        soon("the answer is there", || asks.ls("inbox").len() == 1);
+        asks.ok(&format!(
+            "f=$(echo inbox/*); echo q{} > \"${{f%.txt}}.reply\"; cat $f > /dev/null",
+            n + 1
+        ));
+        said.extend([format!("a{n}"), format!("q{}", n + 1)]);
+    }
+    for m in [asks, answers] {
+        soon("all of it is there", || m.ls(&thread(m)).len() == said.len());
+        assert_eq!(texts(m, &thread(m)), said);
+    }
+    assert_eq!(asks.ls(&thread(asks)), answers.ls(&thread(answers)), "names are the same for both");
+}
+
+/// S251: in SAMP an answer stands behind its question also within one second, and every record tells its
+/// milliseconds, in a member that the signature covers.
+#[test]
+fn s251_an_answer_never_stands_before_its_question() {
+    let bed = Bed::new();
+    let (bar, foo) = (bed.mount("bar"), bed.mount("foo"));
+    ping_pong(&bar, &foo, "printf 'Thread: t\n\nq0\n' > outbox/foo");
+    for rec in read_log(&bed.store, "bar") {
+        let ms = rec["ms"].as_u64().unwrap();
+        let sent = format!("sent/{}", samp::strftime(rec["ts"].as_i64().unwrap(), "%Y-%m-%d"));
+        let stem = samp::strftime(rec["ts"].as_i64().unwrap(), "%Y%m%dT%H%M%S");
+        let name = format!("{stem}.{ms:03}Z-bar-{}.txt", &member(&rec, "id")[..8]);
+        assert!(ms < 1000 && bar.ls(&sent).contains(&name), "{name}");
+    }
+    assert!(bar.ls("rejected").is_empty() && foo.ls("rejected").is_empty());
+}
+
+/// S251: the same in AgentAZAll mailboxes, whose dates are local and in whole seconds: also for a reader
+/// in another time zone.
+#[test]
+fn s251_letters() {
+    let bed = Bed::new();
+    let tree = Tree::new(&bed);
+    let other = tree.beside("foo@localhost", &json!({}));
+    bed.config(&tree.store());
+    let bar = bed.mount("bar");
+    let config = bed.path("config/foo.toml");
+    fs::write(&config, other.store()).unwrap();
+    let dir = bed.path("mnt-foo");
+    let mut c = bed.msgfs(["mount"]);
+    c.arg(&dir).args(["--me", "foo", "--config"]).arg(&config).env("TZ", "<-11>11");
+    let foo = bed.mount_by(c, &dir, "foo");
+    ping_pong(&bar, &foo, "printf 'Subject: s\n\nq0\n' > outbox/foo@localhost");
+    assert!(bar.ls("rejected").is_empty() && foo.ls("rejected").is_empty());
+}
+
+/// S251: and in AMP mailboxes; what is sent in a burst arrives in its order, and so do the ids.
+#[test]
+fn s251_amp() {
+    let bed = Bed::new();
+    let home = Home::new(&bed);
+    bed.config(&home.store());
+    let (bar, alice) = (bed.mount("bar"), bed.mount("alice"));
+    ping_pong(&bar, &alice, "printf 'Subject: s\n\nq0\n' > outbox/alice");
+    bar.ok("for i in $(seq 10 59); do echo burst $i > outbox/alice; done");
+    soon("all of it is there", || alice.ls("inbox").len() == 51);
+    let burst: Vec<String> = (10..60).map(|i| format!("burst {i}")).collect();
+    assert_eq!(texts(&alice, "inbox")[1..], burst);
+    let mut files = home.list("alice", "inbox");
+    files.sort();
+    let said: Vec<String> =
+        files.iter().map(|f| amp::read(f)).map(|v| v["payload"]["message"].to_string()).collect();
+    assert!(said.iter().filter(|s| s.contains("burst")).is_sorted(), "{said:?}");
+}
+
+/// S251: an answer is later than a question whose writer's clock is ahead, and further ones are later
+/// still; nothing else I write goes with that clock.
+#[test]
+fn s251_a_clock_ahead() {
+    let bed = Bed::new();
+    let ahead = samp::now() + 3600;
+    for n in 0..3 {
+        samp::append(&bed.store, "foo", "bar", "t", &format!("question {n}"), ahead);
+    }
+    let m = bed.mount("bar");
+    let stem = m.ls("threads/t")[2].replace(".txt", ".reply");
+    m.ok(&format!(
+        "for n in 0 1 2; do echo answer $n > threads/t/{stem}; done; echo other > outbox/foo"
+    ));
+    let wanted = ["question 0", "question 1", "question 2", "answer 0", "answer 1", "answer 2"];
+    assert_eq!(texts(&m, "threads/t"), wanted);
+    let times: Vec<i64> =
+        read_log(&bed.store, "bar").iter().map(|r| r["ts"].as_i64().unwrap()).collect();
+    assert_eq!(times[..3], [ahead; 3]);
+    assert!(times[3] < ahead - 1800, "{times:?}");
+}
+
+/// S252: the names of what tells its milliseconds do not depend on the order in which the logs of a
+/// writer, and the conflict copies of a sync program, are read; what does not is counted as ever.
+#[test]
+fn s252_names_after_conflict_copies_were_merged() {
+    let bed = Bed::new();
+    let line = |n: u32, ms: u32| {
+        let rec = Rec::new("foo", "bar", "t", &format!("mail {n}"), T0);
+        rec.signed_line(&key(3), &[("ms", json!(ms))])
+    };
+    let [a, b, c] = [line(0, 250), line(1, 7), line(2, 999)];
+    let old = |n: u32| Rec::new("old", "bar", "t", &format!("mail {n}"), T0);
+    let copy = "log-foo.sync-conflict-20260424-174203-ABCDEFG.jsonl";
+    let mut shown = Vec::new();
+    for (machine, main, other) in [("one", [&a, &b], &c), ("two", [&c, &a], &b)] {
+        let store = bed.path(machine);
+        fs::create_dir(&store).unwrap();
+        samp::append_raw(&samp::log(&store, "foo"), main.map(String::as_str).concat());
+        samp::append_raw(&store.join(copy), other);
+        samp::append_raw(&samp::log(&store, "old"), old(0).line() + &old(1).line());
+        bed.config(&format!("[[store]]\nkind = \"samp\"\ndir = {:?}\n", store.to_str().unwrap()));
+        let m = bed.mount("bar");
+        let names = m.ls("threads/t");
+        assert!(names.contains(&old(0).name(0)) && names.contains(&old(1).name(1)), "{names:?}");
+        let foo: Vec<String> = names.into_iter().filter(|n| n.contains("-foo-")).collect();
+        let times: Vec<&str> = foo.iter().map(|n| &n[..20]).collect();
+        let second = samp::strftime(T0, "%Y%m%dT%H%M%S");
+        assert_eq!(times, [".007Z", ".250Z", ".999Z"].map(|ms| format!("{second}{ms}")));
+        shown.push((foo, m.ok("cat threads/t/*")));
+        m.umount();
+        fs::remove_dir_all(bed.path("cache/msgfs")).unwrap();
+    }
+    assert_eq!(shown[0], shown[1]);
+    assert!(shown[0].1.contains("Signature: valid"), "{}", shown[0].1);
+}
+
+/// S252: what is no count of milliseconds tells none.
+#[test]
+fn s252_no_milliseconds() {
+    let bed = Bed::new();
+    let odd = [json!(1000), json!(-1), json!("5"), json!(5.0), json!(null), json!([5])];
+    for (n, ms) in odd.iter().enumerate() {
+        let rec = Rec::new("foo", "bar", "t", &format!("mail {n}"), T0);
+        samp::append_raw(&samp::log(&bed.store, "foo"), rec.line_with(&[("ms", ms.clone())]));
+    }
+    let m = bed.mount("bar");
+    let wanted: Vec<String> = (0..odd.len()).map(|n| format!("mail {n}")).collect();
+    assert_eq!(texts(&m, "threads/t"), wanted);
+    let names = m.ls("threads/t");
+    assert!(names.iter().enumerate().all(|(n, name)| name[15..].starts_with(&format!(".00{n}Z-"))));
+}
+
+/// S53, S252: two senders tie only if nobody can tell whose message is newer.
+#[test]
+fn s252_ties() {
+    let bed = Bed::new();
+    for (from, ms) in [("foo", 900), ("carol", 100)] {
+        let rec = Rec::new(from, "bar", "t", "which?", T0);
+        let line = rec.line_with(&[("ms", json!(ms))]);
+        samp::append_raw(&samp::log(&bed.store, from), line);
+    }
+    let m = bed.mount("bar");
+    m.ok("echo yes > threads/t/x");
+    assert_eq!(member(&samp::only(&bed.store, "bar"), "to"), "foo");
+    let whole = samp::append(&bed.store, "dave", "bar", "t", "some time in that second", T0);
+    m.appears(&format!("inbox/{}", whole.name(0)));
+    let out = m.sh("echo x | tee threads/t/y");
+    assert!(!out.ok() && out.stderr.contains("Invalid argument"), "{out:?}");
 }

@@ -290,7 +290,7 @@ pub fn compose(out: &Outgoing<'_>, signer: &dyn Signer) -> Result<String, StoreE
             to: out.to,
             subject: out.subject,
             priority: out.priority,
-            timestamp: &now,
+            timestamp: &out.now.rfc3339(),
             expires_at: &expires,
             signature: &signature,
             in_reply_to: out.in_reply_to,

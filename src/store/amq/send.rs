@@ -93,11 +93,9 @@ impl Outgoing for Amq {
         });
         let mut refs = answered.map(|answered| answered.refs).unwrap_or_default();
         refs.extend(draft.in_reply_to.as_deref().map(|id| plain_id(id).to_owned()));
-        // An answer is later than what it answers, whatever the clocks say.
-        let now = parent.map_or(with.now, |parent| with.now.max(parent.time.plus_millis(1)));
         let chance = getrandom::u32();
         let chance = chance.map_err(|e| StoreError::io(&self.about.dir, io::Error::other(e)))?;
-        let id = message::new_id(now, chance);
+        let id = message::new_id(with.now, chance);
         let header = vec![
             ("schema", json!(1)),
             ("id", json!(id)),
@@ -105,7 +103,7 @@ impl Outgoing for Amq {
             ("to", json!(to)),
             ("thread", json!(thread)),
             ("subject", json!(subject)),
-            ("created", json!(now.rfc3339_short())),
+            ("created", json!(with.now.rfc3339_short())),
             ("refs", json!(refs)),
             ("priority", json!(priority)),
             ("kind", json!(kind)),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::record::{NewRecord, build_line};
 use super::thread::{self, Thread};
 use super::{alias, bad_alias};
-use crate::model::Draft;
+use crate::model::{Draft, Timestamp};
 use crate::store::engine::lines::append::{
     Spot, Unsynced, ends_in_newline, write_line, write_once,
 };
@@ -40,8 +40,17 @@ pub(super) fn prepare(
             (Thread::Derived(thread), body) => (with.new_thread(thread, &recipients), body),
         },
     };
-    let all: Vec<Prepared> =
-        recipients.into_iter().map(|to| one(me, to, &thread, &body, draft, with)).collect();
+    let mut time = with.now;
+    let all = loop {
+        let all = recipients.iter().map(|to| one(me, to, &thread, &body, time, draft, with));
+        let all: Vec<Prepared> = all.collect();
+        // The same text twice in one second would have one id, and readers would show it once. All
+        // records of a message have one time.
+        if !all.iter().any(|record| (with.taken)(&record.id)) || time.secs() == i64::MAX / 1000 {
+            break all;
+        }
+        time = Timestamp::from_secs(time.secs() + 1);
+    };
     if all.iter().any(|record| record.bytes.len() > fs::MAX_RECORD) {
         return Err(StoreError::TooLarge(format!(
             "the record would be longer than {} MiB, which no reader takes for a message",
@@ -56,30 +65,23 @@ fn one(
     to: &str,
     thread: &str,
     body: &str,
+    time: Timestamp,
     draft: &Draft,
     with: &Preparing<'_>,
 ) -> Prepared {
-    let mut ts = with.now.secs();
-    loop {
-        let record = NewRecord {
-            ts,
-            from: me,
-            to,
-            thread,
-            body,
-            re: draft.in_reply_to.as_deref(),
-            subject: draft.subject.as_deref(),
-            idem: draft.idempotency_key.as_deref(),
-        };
-        let (bytes, id) = build_line(&record, with.signer);
-        // The same text twice in one second would have one id, and readers would show it once.
-        if (with.taken)(&id) && ts < i64::MAX {
-            ts += 1;
-            continue;
-        }
-        let (to, thread) = (to.to_owned(), thread.to_owned());
-        return Prepared { to, id, thread, bytes, files: Vec::new() };
-    }
+    let record = NewRecord {
+        time,
+        from: me,
+        to,
+        thread,
+        body,
+        re: draft.in_reply_to.as_deref(),
+        subject: draft.subject.as_deref(),
+        idem: draft.idempotency_key.as_deref(),
+    };
+    let (bytes, id) = build_line(&record, with.signer);
+    let (to, thread) = (to.to_owned(), thread.to_owned());
+    Prepared { to, id, thread, bytes, files: Vec::new() }
 }
 
 /// Hands my own log to `use_it`.
@@ -149,7 +151,7 @@ pub(super) fn end_torn(dir: &Path, me: &str) -> Result<(), StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{PublicKey, Timestamp};
+    use crate::model::PublicKey;
     use crate::store::Signer;
 
     struct Unsigned;

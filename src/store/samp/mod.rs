@@ -24,7 +24,7 @@ use super::{
     About, Again, Facets, Fit, Found, Location, Outgoing, Position, Prepared, Preparing, Record,
     Spec, Store as _, StoreError, Violation, Watermark, fs,
 };
-use crate::model::{Draft, Message, Timestamp, one_line};
+use crate::model::{Draft, Message, one_line};
 use alias::LogName;
 use record::{Parsed, Scratch};
 
@@ -151,7 +151,7 @@ impl Format for Samp {
         let message = Message {
             from: Some(parsed.from.to_string()),
             to: vec![parsed.to.to_string()],
-            time: Timestamp::from_secs(parsed.secs),
+            time: parsed.time(),
             subject: owned(&parsed.subject),
             thread: Some(parsed.thread.to_string()),
             in_reply_to: owned(&parsed.re),
@@ -255,7 +255,7 @@ fn accept<'a>(
             one_line(&parsed.from)
         ));
     }
-    let (time, from_me) = (Timestamp::from_secs(parsed.secs), alias == store.about.me);
+    let (time, from_me) = (parsed.time(), alias == store.about.me);
     reading.log.tally.last_time = Some(time.millis());
     let claim = if parsed.has_sig { record::claim(text).map(Box::new) } else { None };
     found.push(Found {
@@ -264,6 +264,8 @@ fn accept<'a>(
         to_me: parsed.to == store.about.me.as_str(),
         from_me,
         time,
+        // Told to the millisecond, the order of the log does not matter.
+        name_time: parsed.ms.map(|_| time),
         again: if parsed.id_verified { Again::Same } else { Again::Claimed },
         claim,
         idempotency_key: parsed.idem.filter(|_| from_me).map(Into::into),
