@@ -319,6 +319,7 @@ fn open_outbox(
         durability: config.durability,
         max_message: config.max_message,
         unknown_recipient: config.unknown_recipient,
+        groups: config.groups.clone(),
     };
     let outbox = Outbox::open(&paths.state, Arc::clone(index), Arc::new(keys), settings)?;
     Ok(Some(Arc::new(outbox)))

@@ -132,6 +132,10 @@ impl Core {
             flags,
         });
         self.keys.insert_unique(spread(hash), ix, hash_of(&self.entries));
+        if let Some(writer) = self.writers.get_mut(writer as usize) {
+            writer.last = Some(ix);
+        }
+        self.note_copy(ix, found);
         if let Some(key) = &found.idempotency_key {
             self.idempotency.entry(key.to_string()).or_default().push(ix);
         }
@@ -145,6 +149,14 @@ impl Core {
             self.link(store, ix, thread, found);
         }
         Inserted::New(ix)
+    }
+
+    /// Notes whether another record stands for this one.
+    pub(super) fn note_copy(&mut self, ix: MsgIx, found: &Found<'_>) {
+        match &found.copy_of {
+            Some(copy) => self.copies.insert(ix, copy.clone()),
+            None => self.copies.remove(&ix),
+        };
     }
 
     /// How far the time in the name of a new message is from its own.

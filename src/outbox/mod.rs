@@ -100,11 +100,14 @@ pub enum Target {
     },
 }
 
+/// By the name of a group, its members.
+pub type Groups = BTreeMap<String, Vec<String>>;
+
 /// Number of an open draft.
 pub type DraftId = u64;
 
 /// How the outbox works.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Whether sends wait for the disk.
     pub durability: Durability,
@@ -112,6 +115,8 @@ pub struct Settings {
     pub max_message: u64,
     /// What happens to recipients nobody has heard of.
     pub unknown_recipient: UnknownRecipient,
+    /// Names that stand for several recipients.
+    pub groups: Groups,
 }
 
 /// The last refusal.

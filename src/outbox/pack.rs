@@ -127,7 +127,7 @@ impl Outbox {
 
     /// Recipients by store, in the order of the stores' first recipients.
     pub(super) fn routes(&self, draft: &Draft) -> Result<Vec<Route>, OutboxError> {
-        route::routes(&self.tools.index, draft, self.settings.unknown_recipient)
+        route::routes(&self.tools.index, draft, &self.settings)
     }
 
     fn store(&self, number: usize) -> Result<&Arc<dyn Store>, OutboxError> {

@@ -253,3 +253,119 @@ fn s252_ties() {
     let out = m.sh("echo x | tee threads/t/y");
     assert!(!out.ok() && out.stderr.contains("Invalid argument"), "{out:?}");
 }
+
+/// The Message-IDs in a folder, each as often as it is there.
+fn ids(m: &Mount, folder: &str) -> Vec<String> {
+    shown::all(m, folder).iter().map(|s| s.must("Message-ID").to_owned()).collect()
+}
+
+/// S253: a message to several names all of them for each of them, in `To` and in a signed member of each
+/// record. A thread and a transcript have it once: for a recipient it is his own, for the writer the first
+/// one; `sent/` has every record.
+#[test]
+fn s253_to_several() {
+    let bed = Bed::new();
+    let bar = bed.mount("bar");
+    bar.ok("printf 'To: bob, carol\nCc: dave\nThread: t\n\nhello\n' > outbox/x");
+    let sent = read_log(&bed.store, "bar");
+    assert_eq!(sent.iter().map(|r| member(r, "to")).collect::<Vec<_>>(), ["bob", "carol", "dave"]);
+    let own = |n: usize| format!("<{}@samp>", member(&sent[n], "id"));
+    for rec in &sent {
+        assert_eq!(rec["rcpt"], json!(["bob", "carol", "dave"]));
+        assert_eq!((&rec["ts"], &rec["ms"]), (&sent[0]["ts"], &sent[0]["ms"]));
+    }
+    let everybody = |s: &shown::Shown| s.must("To").to_owned();
+    assert_eq!(ids(&bar, "threads/t"), [own(0)]);
+    assert_eq!(ids(&bar, "sent").len(), 3);
+    for (n, name) in ["bob", "carol", "dave"].into_iter().enumerate() {
+        let m = bed.mount(name);
+        assert_eq!(
+            (ids(&m, "inbox"), ids(&m, "threads/t")),
+            (vec![own(n)], vec![own(n)]),
+            "{name}"
+        );
+        let got = shown::all(&m, "inbox").remove(0);
+        assert_eq!(everybody(&got), "bob, carol, dave");
+        assert!(got.must("Signature").starts_with("valid "));
+        assert_eq!(m.cat("transcripts/t.txt").matches("\nhello\n").count(), 1);
+        // The same, once more, without what was kept; and a name that is not listed is not there.
+        let listed = m.ok("ls -l threads/t transcripts; cat transcripts/t.txt");
+        let id8 = |n: usize| member(&sent[n % 3], "id")[..8].to_owned();
+        let other = m.ls("threads/t")[0].replace(&id8(n), &id8(n + 1));
+        assert!(!m.sh(&format!("test -e threads/t/{other}")).ok(), "{other}");
+        m.umount();
+        let m = bed.mount(name);
+        assert_eq!(m.ok("ls -l threads/t transcripts; cat transcripts/t.txt"), listed);
+        m.umount();
+        fs::remove_dir_all(bed.path("cache/msgfs").join(name)).unwrap();
+        let m = bed.mount(name);
+        assert_eq!(m.ok("ls -l threads/t transcripts; cat transcripts/t.txt"), listed);
+    }
+    // To one, the record is what it was.
+    bar.ok("echo hi > outbox/bob");
+    assert_eq!(read_log(&bed.store, "bar")[3].get("rcpt"), None);
+    // Who only looks on sees it once.
+    bed.config("scope = \"all\"\n");
+    let eve = bed.mount("eve");
+    assert_eq!((ids(&eve, "threads/t"), ids(&eve, "archive").len()), (vec![own(0)], 2));
+}
+
+/// S253: nothing is left out on somebody's word: a record that says that I got the message as well stands
+/// for itself once it is clear that mine is not coming, or that mine says something else.
+#[test]
+fn s253_on_nobodys_word() {
+    let bed = Bed::new();
+    let list = json!(["bob", "bar"]);
+    let put = |rec: &Rec| {
+        let line = rec.line_with(&[("ms", json!(1)), ("rcpt", list.clone())]);
+        samp::append_raw(&samp::log(&bed.store, "foo"), line);
+    };
+    samp::append(&bed.store, "foo", "bar", "t", "first", T0);
+    put(&Rec::new("foo", "bob", "t", "to bob", T0 + 1));
+    put(&Rec::new("foo", "bar", "t", "to bar", T0 + 1));
+    put(&Rec::new("foo", "bob", "t", "kept from bar", T0 + 2));
+    let m = bed.mount("bar");
+    assert_eq!(texts(&m, "threads/t"), ["first", "to bar", "to bob"]);
+    samp::append(&bed.store, "foo", "bob", "t", "more", T0 + 3);
+    soon("it is there", || m.ls("threads/t").len() == 5);
+    let wanted = ["first", "to bar", "to bob", "kept from bar", "more"];
+    let shown: BTreeSet<String> = texts(&m, "threads/t").into_iter().collect();
+    assert_eq!(shown, wanted.map(str::to_owned).into());
+    // A list that is none, or does not name the recipient, says nothing.
+    for (n, odd) in
+        [json!("bar"), json!([]), json!(["bob"]), json!(["bar", "a b"]), json!(["bar", 3])]
+            .into_iter()
+            .enumerate()
+    {
+        let rec = Rec::new("foo", "bar", "odd", &format!("odd {n}"), T0 + 9);
+        samp::append_raw(&samp::log(&bed.store, "foo"), rec.line_with(&[("rcpt", odd)]));
+    }
+    soon("they are there", || m.sh("ls threads/odd").stdout.lines().count() == 5);
+    assert!(shown::all(&m, "threads/odd").iter().all(|s| s.must("To") == "bar"));
+}
+
+/// S254: a group stands for its members, me excepted, as a name in `outbox/`, in `To` and in `Cc`, and
+/// for `msgfs send`; a group of nobody else is refused, and so is a group that is no list.
+#[test]
+fn s254_groups() {
+    let bed = Bed::new();
+    bed.config("[groups]\nteam = [\"bob\", \"bar\", \"carol\"]\nself = [\"bar\"]\n");
+    let m = bed.mount("bar");
+    m.ok("echo one > outbox/team; printf 'To: team, dave, bob\n\ntwo\n' > outbox/x");
+    m.ok("printf 'To: dave\nCc: team\n\nthree\n' > outbox/x");
+    let sent = read_log(&bed.store, "bar");
+    let to: Vec<&str> = sent.iter().map(|r| member(r, "to")).collect();
+    assert_eq!(to, ["bob", "carol", "bob", "carol", "dave", "dave", "bob", "carol"]);
+    assert_eq!(sent[0]["rcpt"], json!(["bob", "carol"]));
+    let out = m.sh("echo me | tee outbox/self");
+    assert!(!out.ok() && out.stderr.contains("Destination address required"), "{out:?}");
+    assert!(m.cat("outbox/self.error").contains("no member but you"));
+    m.umount();
+    let out = bed.msgfs_out(&["--me", "bar", "send", "team", "four"]);
+    assert!(out.ok() && samp::bodies(&bed.store, "bar").len() == 10, "{out:?}");
+    for bad in ["team = \"bob\"", "team = []", "\"a b\" = [\"bob\"]"] {
+        bed.config(&format!("[groups]\n{bad}\n"));
+        let out = bed.msgfs_out(&["--me", "bar", "status"]);
+        assert!(!out.ok() && out.stderr.contains("config.toml:2:"), "{bad}: {out:?}");
+    }
+}

@@ -42,7 +42,9 @@ pub(super) fn prepare(
     };
     let mut time = with.now;
     let all = loop {
-        let all = recipients.iter().map(|to| one(me, to, &thread, &body, time, draft, with));
+        let all = recipients
+            .iter()
+            .map(|to| one(me, to, &recipients, (&thread, &body), time, draft, with));
         let all: Vec<Prepared> = all.collect();
         // The same text twice in one second would have one id, and readers would show it once. All
         // records of a message have one time.
@@ -63,8 +65,8 @@ pub(super) fn prepare(
 fn one(
     me: &str,
     to: &str,
-    thread: &str,
-    body: &str,
+    rcpt: &[&str],
+    (thread, body): (&str, &str),
     time: Timestamp,
     draft: &Draft,
     with: &Preparing<'_>,
@@ -78,6 +80,7 @@ fn one(
         re: draft.in_reply_to.as_deref(),
         subject: draft.subject.as_deref(),
         idem: draft.idempotency_key.as_deref(),
+        rcpt,
     };
     let (bytes, id) = build_line(&record, with.signer);
     let (to, thread) = (to.to_owned(), thread.to_owned());

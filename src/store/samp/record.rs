@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
+use super::alias::is_valid;
 use crate::model::{Claim, Timestamp};
 use crate::store::Signer;
 use crate::store::text::canonical::{self, Hashed, Id, SIGNATURE_CONTEXT};
@@ -68,6 +69,8 @@ pub struct Parsed<'a> {
     pub re: Option<Cow<'a, str>>,
     /// Its idempotency key, if that is text.
     pub idem: Option<Cow<'a, str>>,
+    /// Everybody the message went to, of whom each has a record; empty if it says nothing of others.
+    pub rcpt: Vec<String>,
     /// It has a member `sig`, whatever that is; see [`claim`].
     pub has_sig: bool,
 }
@@ -76,6 +79,18 @@ impl<'a> Parsed<'a> {
     /// Its time; to the millisecond only if it tells that.
     pub fn time(&self) -> Timestamp {
         Timestamp::from_secs(self.secs).plus_millis(self.ms.unwrap_or_default().into())
+    }
+
+    /// Whom the message is for: everybody, also where this is the record of one of them.
+    pub fn everybody(&self) -> Vec<String> {
+        if self.rcpt.is_empty() { vec![self.to.to_string()] } else { self.rcpt.clone() }
+    }
+
+    /// The id of the record of the same message to somebody else.
+    pub fn id_to(&self, to: &str) -> String {
+        let (time, body) = (self.time(), self.body_text());
+        let (from, thread) = (self.from.as_ref(), self.thread.as_ref());
+        NewRecord { time, from, to, thread, body: &body, ..NewRecord::default() }.id()
     }
 
     /// The text, as written: not normalised.
@@ -93,6 +108,7 @@ struct Members<'a> {
     re: Option<Value<'a>>,
     idem: Option<Value<'a>>,
     ms: Option<Value<'a>>,
+    rcpt: Option<Value<'a>>,
     has_sig: bool,
 }
 
@@ -118,6 +134,7 @@ pub fn parse<'a>(line: &'a str, scratch: &mut Scratch) -> Result<Parsed<'a>, Rec
             "subject" => &mut m.subject,
             "idem" => &mut m.idem,
             "ms" => &mut m.ms,
+            "rcpt" => &mut m.rcpt,
             "sig" => {
                 m.has_sig = true;
                 return;
@@ -140,13 +157,15 @@ pub fn parse<'a>(line: &'a str, scratch: &mut Scratch) -> Result<Parsed<'a>, Rec
         (None, Some(computed)) => (Cow::Owned(computed.as_str().to_owned()), true),
         (None, None) => return Err(RecordError::NoId),
     };
+    let to = to.to_text();
     Ok(Parsed {
         id,
         id_verified,
         secs,
         ms: millis(m.ms),
         from: from.to_text(),
-        to: to.to_text(),
+        rcpt: recipients(m.rcpt, &to),
+        to,
         thread: thread.to_text(),
         body,
         subject: text(m.subject),
@@ -198,6 +217,15 @@ fn millis(value: Option<Value<'_>>) -> Option<u16> {
     }
 }
 
+/// The recipients that a record names in a list: aliases, the one it is for among them. Anything else
+/// is no list of recipients.
+fn recipients(value: Option<Value<'_>>, to: &str) -> Vec<String> {
+    let Some(Value::Compound(list)) = value else { return Vec::new() };
+    let list: Vec<String> = serde_json::from_str(list).unwrap_or_default();
+    let good = list.iter().any(|name| name == to) && list.iter().all(|name| is_valid(name));
+    if good { list } else { Vec::new() }
+}
+
 /// The signature the record on this line carries; `None` if it has no member `sig`, or is no
 /// record at all.
 ///
@@ -208,7 +236,7 @@ pub fn claim(line: &str) -> Option<Claim> {
 }
 
 /// A record to be written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct NewRecord<'a> {
     /// When it was written.
     pub time: Timestamp,
@@ -226,6 +254,8 @@ pub struct NewRecord<'a> {
     pub subject: Option<&'a str>,
     /// The idempotency key.
     pub idem: Option<&'a str>,
+    /// Everybody it goes to, if they are several.
+    pub rcpt: &'a [&'a str],
 }
 
 impl NewRecord<'_> {
@@ -260,6 +290,7 @@ impl NewRecord<'_> {
 enum Member<'a> {
     Text(&'a str),
     Number(i64),
+    List(&'a [&'a str]),
 }
 
 /// The separators before a member and before its value.
@@ -276,6 +307,13 @@ fn push_object(out: &mut String, members: &[(&str, Member<'_>)], by: Separators)
         match value {
             Member::Text(text) => canonical::push_text(out, text),
             Member::Number(number) => out.push_str(&number.to_string()),
+            Member::List(texts) => {
+                for (n, text) in texts.iter().enumerate() {
+                    out.push_str(if n == 0 { "[" } else { by.0 });
+                    canonical::push_text(out, text);
+                }
+                out.push(']');
+            }
         }
     }
     out.push('}');
@@ -284,7 +322,7 @@ fn push_object(out: &mut String, members: &[(&str, Member<'_>)], by: Separators)
 /// The line of a new record, without its newline, and its id.
 ///
 /// The first six members are byte for byte what the reference writes; ours follow in the order
-/// `re`, `subject`, `idem`, `ms`, `pub`, `sig`.
+/// `re`, `subject`, `idem`, `ms`, `rcpt`, `pub`, `sig`.
 pub fn build_line(record: &NewRecord<'_>, signer: &dyn Signer) -> (String, String) {
     let body = pytext::nfc(record.body);
     let id = record.id_with(&body);
@@ -295,6 +333,9 @@ pub fn build_line(record: &NewRecord<'_>, signer: &dyn Signer) -> (String, Strin
     members
         .extend(optional.iter().filter_map(|(key, value)| Some((*key, Member::Text((*value)?)))));
     members.push(("ms", Member::Number(record.time.millis().rem_euclid(1000))));
+    if record.rcpt.len() > 1 {
+        members.push(("rcpt", Member::List(record.rcpt)));
+    }
     members.push(("pub", Member::Text(&key)));
 
     let mut sorted = members.clone();

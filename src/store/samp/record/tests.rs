@@ -312,9 +312,7 @@ fn lines_are_written_as_the_reference_writes_them() {
         to: "bob",
         thread: "t1",
         body: "hello",
-        re: None,
-        subject: None,
-        idem: None,
+        ..NewRecord::default()
     };
     let (line, id) = build_line(&record, &FakeKey);
     assert_eq!(id, "262b3c8fbec35a2d");
@@ -327,11 +325,12 @@ fn lines_are_written_as_the_reference_writes_them() {
     record.re = Some("r");
     record.subject = Some("s\u{e9}");
     record.idem = Some("i");
+    record.rcpt = &["alice", "bob"];
     let (line, id) = build_line(&record, &FakeKey);
     let expected = format!(
         "{{\"id\": \"{id}\", \"ts\": 1700000000, \"from\": \"alice\", \"to\": \"bob\", \"thread\": \"t1\", \
          \"body\": \"caf\u{e9}\\n\\\"\\\\\\t\\u001b\u{7f}\u{85}\u{2028}/<>&\", \"re\": \"r\", \
-         \"subject\": \"s\u{e9}\", \"idem\": \"i\", \"ms\": 7, \"pub\": \""
+         \"subject\": \"s\u{e9}\", \"idem\": \"i\", \"ms\": 7, \"rcpt\": [\"alice\", \"bob\"], \"pub\": \""
     );
     assert!(line.starts_with(&expected), "{line}");
 }
@@ -383,9 +382,11 @@ proptest! {
     ) {
         let [from, to, thread, body] = &texts;
         let [re, subject, idem] = &more;
+        let rcpt = [to.as_str(), "bob"];
         let time = Timestamp::from_millis(time);
         let record = NewRecord {
             time, from, to, thread, body, re: re.as_deref(), subject: subject.as_deref(), idem: idem.as_deref(),
+            rcpt: &rcpt,
         };
         let (line, id) = build_line(&record, &FakeKey);
         prop_assert!(!line.contains(['\n', '\r']));
