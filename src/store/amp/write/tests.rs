@@ -36,6 +36,7 @@ fn plain() -> Outgoing<'static> {
         now: Timestamp::from_millis(1_795_291_632_305),
         body: "tests are green",
         files: &[],
+        recipients: &[],
         idempotency_key: None,
     }
 }
