@@ -72,9 +72,11 @@ pub(super) fn complete(
             Target::Outbox => "nobody is named as recipient; write to outbox/NAME, or begin the \
                                text with a line `To: NAME`"
                 .into(),
-            Target::Reply { .. } => "the message that is answered names no sender; begin the text \
+            Target::Reply { .. } | Target::ReplyAll { .. } => {
+                "the message that is answered names no sender; begin the text \
                                      with a line `To: NAME`"
-                .into(),
+                    .into()
+            }
             Target::Thread { .. } => "nobody is named who could be answered in this thread; begin \
                                       the text with a line `To: NAME`"
                 .into(),
@@ -93,10 +95,14 @@ fn beside(
 ) -> Result<Option<Original>, OutboxError> {
     Ok(match target {
         Target::Outbox => None,
-        Target::Reply { store, from, id } => {
+        Target::Reply { store, from, id } | Target::ReplyAll { store, from, id } => {
             let (number, _) = named(index, store).ok_or(OutboxError::NotFound)?;
             let ix = core.find(number, from, id).ok_or(OutboxError::NotFound)?;
-            Some(answer(core, index, ix).ok_or(OutboxError::NotFound)?)
+            let mut original = answer(core, index, ix).ok_or(OutboxError::NotFound)?;
+            if matches!(target, Target::ReplyAll { .. }) {
+                original.to.extend(others(core, index, ix, &original.to));
+            }
+            Some(original)
         }
         Target::Thread { store, id } => {
             let (number, _) = named(index, store).ok_or(OutboxError::NotFound)?;
@@ -179,6 +185,22 @@ fn answer(core: &Core, index: &Index, ix: MsgIx) -> Option<Original> {
         vec![draft::bare_address(core.from(entry)).to_owned()]
     };
     original(core, ix, to)
+}
+
+/// Those a message was for, besides me and these.
+fn others(core: &Core, index: &Index, ix: MsgIx, these: &[String]) -> Vec<String> {
+    let Some(entry) = core.entry(ix) else { return Vec::new() };
+    let Some(store) = index.store_of(entry) else { return Vec::new() };
+    let mut known: Vec<String> = these.iter().map(|to| store.canonical(to)).collect();
+    known.push(store.canonical(store.me()));
+    let mut others = recipients(core, entry);
+    others.retain(|to| {
+        let to = store.canonical(to);
+        let is_new = !known.contains(&to);
+        known.push(to);
+        is_new
+    });
+    others
 }
 
 fn is_me(store: &dyn Store, address: &str) -> bool {

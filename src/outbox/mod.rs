@@ -91,6 +91,16 @@ pub enum Target {
         /// Its id.
         id: String,
     },
+    /// `<message>.reply-all`: an answer to that message that also goes to its other recipients.
+    #[serde(rename = "reply-all")]
+    ReplyAll {
+        /// Store of the message.
+        store: String,
+        /// Its writer.
+        from: String,
+        /// Its id.
+        id: String,
+    },
     /// `threads/<thread>/<name>`: an answer to the thread.
     Thread {
         /// Store of the thread.

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::common::agz::Tree;
+use crate::common::agz::{Letter, Tree};
 use crate::common::amp::{self, Home};
 use crate::common::samp::{self, Rec, T0, key, member, read_log};
 use crate::common::{Bed, Mount, shown, soon};
@@ -368,4 +368,78 @@ fn s254_groups() {
         let out = bed.msgfs_out(&["--me", "bar", "status"]);
         assert!(!out.ok() && out.stderr.contains("config.toml:2:"), "{bad}: {out:?}");
     }
+}
+
+/// S255, S10: `.reply-all` answers the sender and all other recipients, wherever the message is, in its
+/// thread; beside a message to me alone it is `.reply`, and beside one of mine it goes to whom that went.
+#[test]
+fn s255_reply_all() {
+    let bed = Bed::new();
+    let (foo, bar) = (bed.mount("foo"), bed.mount("bar"));
+    foo.ok(
+        "printf 'To: carol, bar, dave\nThread: t\n\nwho comes?\n' > outbox/x; echo hi > outbox/bar",
+    );
+    soon("both are there", || bar.ls("inbox").len() == 2);
+    let of = |m: &Mount, folder: &str, text: &str| {
+        let file = m.ok(&format!("grep -l '{text}' {folder}/*.txt | head -1"));
+        file.trim().trim_end_matches(".txt").to_owned()
+    };
+    for (n, folder) in ["inbox", "archive/*", "threads/t"].into_iter().enumerate() {
+        let stem = of(&bar, folder, "who comes");
+        assert_eq!(bar.ok(&format!("ls {folder} | grep -c reply; :")).trim(), "0", "not listed");
+        bar.ok(&format!("echo I do {n} > {stem}.reply-all"));
+        let sent = read_log(&bed.store, "bar").split_off(3 * n);
+        assert_eq!(
+            sent.iter().map(|r| member(r, "to")).collect::<Vec<_>>(),
+            ["foo", "carol", "dave"]
+        );
+        let asked = read_log(&bed.store, "foo");
+        for r in sent {
+            assert_eq!((member(&r, "thread"), member(&r, "re")), ("t", member(&asked[1], "id")));
+            assert_eq!(r["rcpt"], json!(["foo", "carol", "dave"]));
+        }
+    }
+    let said = ["who comes?", "I do 0", "I do 1", "I do 2"];
+    for m in [&foo, &bar, &bed.mount("dave")] {
+        soon("all is there", || m.ls("threads/t").len() == 4);
+        assert_eq!(texts(m, "threads/t"), said);
+    }
+    bar.ok(&format!("echo alone > {}.reply-all", of(&bar, "archive/*", "^hi$")));
+    let own = of(&bar, "threads/t", "I do 0");
+    bar.ok(&format!("printf 'one more thing\n' > {own}.reply-all"));
+    let last = read_log(&bed.store, "bar").split_off(9);
+    let to: Vec<&str> = last.iter().map(|r| member(r, "to")).collect();
+    assert_eq!(to, ["foo", "foo", "carol", "dave"]);
+    // Refused, it is kept under its own name and for its own people.
+    let stem = of(&bar, "threads/t", "who comes");
+    let out = bar.sh(&format!("printf 'To: no one!\n\nx\n' | tee {stem}.reply-all"));
+    assert!(!out.ok() && bar.ok("ls outbox").contains(".reply-all.error"), "{out:?}");
+    bar.ok("f=$(ls outbox/*.reply-all); echo again > $f");
+    let last = read_log(&bed.store, "bar").split_off(13);
+    assert_eq!(last.iter().map(|r| member(r, "to")).collect::<Vec<_>>(), ["foo", "carol", "dave"]);
+    assert!(bar.ls("outbox").is_empty());
+    let out = bar.sh("echo x > inbox/20200101T000000.000Z-foo-00000000.reply-all");
+    assert!(!out.ok(), "{out:?}");
+}
+
+/// S255: in a letter, everybody who got the one letter gets the answer, those in Cc too.
+#[test]
+fn s255_letters() {
+    let bed = Bed::new();
+    let tree = Tree::new(&bed);
+    bed.config(&tree.store());
+    let letter = Letter::new("alice@localhost", "s", "who comes?", 1)
+        .set("To", "bob@localhost, bar@localhost")
+        .set("Cc", "carol@localhost");
+    tree.receive(&letter);
+    let m = bed.mount("bar");
+    let stem = letter.name(1).replace(".txt", "");
+    m.ok(&format!("echo 'I do' > inbox/{stem}.reply-all"));
+    let file = only_folder(&m, "sent");
+    let got = shown::all(&m, &file).remove(0);
+    assert_eq!(got.must("To"), "alice@localhost, bob@localhost, carol@localhost");
+    m.ok(&format!("echo 'for you' > inbox/{stem}.reply"));
+    let all: BTreeSet<String> =
+        shown::all(&m, &file).iter().map(|s| s.must("To").to_owned()).collect();
+    assert!(all.contains("alice@localhost"), "{all:?}");
 }

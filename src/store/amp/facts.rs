@@ -75,8 +75,8 @@ fn everybody(stored: &Stored<'_>, to: &str) -> Vec<String> {
         recipients: Vec<String>,
     }
     let context = stored.context.and_then(|text| serde_json::from_str::<Context>(text).ok());
-    let mut list = context.unwrap_or_default().recipients;
-    list.iter_mut().for_each(|address| address.make_ascii_lowercase());
+    let list = context.unwrap_or_default().recipients;
+    let list: Vec<String> = list.iter().map(|address| address.to_ascii_lowercase()).collect();
     let good = list.iter().any(|one| one == to) && list.iter().all(|one| is_wire_address(one));
     if good { list } else { vec![to.to_owned()] }
 }
