@@ -321,6 +321,7 @@ fn open_outbox(
         durability: config.durability,
         max_message: config.max_message,
         unknown_recipient: config.unknown_recipient,
+        groups: config.groups.clone(),
     };
     let open = if look { Outbox::look } else { Outbox::open };
     let outbox = open(&paths.state, Arc::clone(index), Arc::new(keys), settings)?;

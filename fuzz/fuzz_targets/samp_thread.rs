@@ -7,7 +7,7 @@ use msgfs::store::samp::thread::derive;
 
 fuzz_target!(|body: &str| {
     let (thread, rest) = derive(body, "me", "2026-04-25");
-    assert!(!thread.is_empty());
-    assert!(!thread.chars().any(|c| c.is_ascii_control()));
+    assert!(!thread.id().is_empty());
+    assert!(!thread.id().chars().any(|c| c.is_ascii_control()));
     assert_eq!(nfc(&rest), rest);
 });

@@ -40,6 +40,10 @@ const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is co
 # Mail to somebody who was never seen: "accept" or "refuse".
 # unknown_recipient = "accept"
 
+# Names that stand for several: `outbox/team` and `To: team` write to its members but me.
+# [groups]
+# team = ["bob", "carol"]
+
 # Stores. Without any: the SAMP store at its default place, an AgentAZAll mailbox where
 # $AGENTAZALL_CONFIG or $AGENTAZALL_ROOT says, an AMP home at $AMP_DIR or ~/.agent-messaging, and an
 # AMQ root at $AM_ROOT.
@@ -182,13 +186,15 @@ mod tests {
         let mut defaults = parsed("");
         assert_eq!(parsed(CONFIG), defaults);
         // With the comment signs removed it is valid, too, and still the defaults.
-        let key = |line: &&str| line.contains(" = ") || line.starts_with("# [[");
+        let key = |line: &&str| line.contains(" = ") || line.starts_with("# [");
         let said: Vec<&str> =
             CONFIG.lines().filter(key).map(|line| line.trim_start_matches("# ")).collect();
         let said = parsed(&said.join("\n"));
         assert_eq!(said.me.as_deref(), Some("foo"));
         let kinds: Vec<Kind> = said.entries.iter().map(|e| e.kind).collect();
         assert_eq!(kinds, Kind::ALL);
+        assert_eq!(said.groups.len(), 1);
+        defaults.groups.clone_from(&said.groups);
         defaults.me.clone_from(&said.me);
         defaults.entries.clone_from(&said.entries);
         assert_eq!(said, defaults);

@@ -5,7 +5,7 @@
 //! round.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -27,7 +27,7 @@ use crate::store::{Durability, Kind};
 
 /// Keys at the top of the file.
 const KEYS: &str = "me mark_read scope unsigned durability wait_timeout unknown_recipient \
-                    max_message watch trust store";
+                    max_message watch groups trust store";
 
 /// Keys of `[trust]`.
 const TRUST_KEYS: &str = "roles";
@@ -64,6 +64,8 @@ pub struct Config {
     pub max_message: u64,
     /// How changes of the stores are noticed.
     pub watch: Watch,
+    /// The `[groups]`: names that stand for several recipients.
+    pub groups: BTreeMap<String, Vec<String>>,
     /// What signatures say of roles.
     pub roles: Roles,
     /// The `[[store]]` entries, in order; [`Config::stores`] gives the effective ones.
@@ -83,6 +85,7 @@ impl Default for Config {
             unknown_recipient: UnknownRecipient::default(),
             max_message: 16 << 20,
             watch: Watch::default(),
+            groups: BTreeMap::new(),
             roles: Roles::default(),
             entries: Vec::new(),
         }
@@ -242,6 +245,7 @@ impl Reader<'_> {
                     };
                     config.max_message = parsed.unwrap_or(config.max_message);
                 }
+                "groups" => self.groups(member, config),
                 "trust" => self.trust(member, config),
                 "store" => self.stores(member, config),
                 other => {
@@ -265,6 +269,28 @@ impl Reader<'_> {
                     self.unknown(member, TRUST_KEYS, is_word(other, KEYS).then_some(hint));
                 }
             }
+        }
+    }
+
+    fn groups(&mut self, (key, value): Member<'_>, config: &mut Config) {
+        let Some(table) = value.get_ref().as_table() else {
+            let text = "groups are written below a line [groups], one a line".to_owned();
+            return self.problem(&key.span(), text);
+        };
+        for (key, value) in table {
+            let name = key.get_ref().as_ref();
+            if !is_alias(name) {
+                self.problem(&key.span(), format!("the name of a group, {name:?}: {ALIAS_RULE}"));
+            }
+            let members = value.get_ref().as_array().into_iter().flatten();
+            let members: Vec<String> =
+                members.filter_map(|item| self.parsed((key, item), address)).collect();
+            if members.is_empty() {
+                let text =
+                    format!("{name} must be a list of addresses, as in [\"bob\", \"carol\"]");
+                self.problem(&value.span(), text);
+            }
+            config.groups.insert(name.to_owned(), members);
         }
     }
 

@@ -19,6 +19,22 @@ fn trouble(text: &str) -> String {
 }
 
 #[test]
+fn groups_are_lists_of_addresses() {
+    for (text, line, words) in [
+        ("groups = 3", 1, "[groups]"),
+        ("[groups]\nteam = \"bob\"", 2, "must be a list of addresses"),
+        ("[groups]\nteam = []", 2, "must be a list of addresses"),
+        ("[groups]\n\"my team\" = [\"bob\"]", 2, "my team"),
+    ] {
+        let trouble = trouble(text);
+        assert!(trouble.starts_with(&format!("{line}: ")) && trouble.contains(words), "{trouble}");
+    }
+    let several = parse("[groups]\nteam = [1, \"\"]").unwrap_err();
+    assert!(several.contains("not a number") && several.contains("empty"), "{several}");
+    assert!(trouble("[group]\nteam = [\"bob\"]").contains("did you mean \"groups\"?"));
+}
+
+#[test]
 fn every_key_is_optional() {
     let config = parse("").unwrap();
     let path = Some("/etc/msgfs/c.toml".into());
@@ -42,6 +58,10 @@ unknown_recipient = "refuse"
 max_message = "1MiB"
 watch = "poll"
 
+[groups]
+team = ["bob", "carol@localhost"]
+all = ["bob"]
+
 [[store]]
 name = "work"
 kind = "samp"
@@ -57,6 +77,9 @@ dir = "$SYNC/m"
     assert_eq!(config.me.as_deref(), Some("foo"));
     assert_eq!(config.mark_read, MarkRead::OnRemove);
     assert_eq!(config.scope, Scope::All);
+    let team = ["bob", "carol@localhost"].map(str::to_owned).to_vec();
+    let groups = [("all".to_owned(), vec!["bob".to_owned()]), ("team".to_owned(), team)];
+    assert_eq!(config.groups, groups.into());
     assert_eq!(config.unsigned, Unsigned::Known);
     assert_eq!(config.durability, Durability::None);
     assert_eq!(config.wait_timeout, Duration::from_secs(300));

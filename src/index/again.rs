@@ -52,6 +52,7 @@ impl Core {
         }
         let after = self.restated(ix, &before, store, found);
         let noted = self.note(ix, found.noted);
+        self.note_copy(ix, found);
         let shown = moves
             || noted
             || found.again == Again::Rewritten

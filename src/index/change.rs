@@ -132,6 +132,10 @@ impl Core {
             flags,
         });
         self.keys.insert_unique(spread(hash), ix, hash_of(&self.entries));
+        if let Some(writer) = self.writers.get_mut(writer as usize) {
+            writer.last = Some(ix);
+        }
+        self.note_copy(ix, found);
         if let Some(key) = &found.idempotency_key {
             self.idempotency.entry(key.to_string()).or_default().push(ix);
         }
@@ -147,6 +151,14 @@ impl Core {
         Inserted::New(ix)
     }
 
+    /// Notes whether another record stands for this one.
+    pub(super) fn note_copy(&mut self, ix: MsgIx, found: &Found<'_>) {
+        match &found.copy_of {
+            Some(copy) => self.copies.insert(ix, copy.clone()),
+            None => self.copies.remove(&ix),
+        };
+    }
+
     /// How far the time in the name of a new message is from its own.
     pub(super) fn name_offset(
         &mut self,
@@ -155,6 +167,8 @@ impl Core {
         ix: MsgIx,
         found: &Found<'_>,
     ) -> u16 {
+        let whole = self.stores.get(store).is_some_and(|s| s.whole_seconds);
+        let counted = if whole { self.next_in_second(writer, found.time.secs()) } else { 0 };
         if let Some(name) = found.name_time {
             let ahead = name.millis().saturating_sub(found.time.millis());
             let near = u16::try_from(ahead).ok().filter(|seq| *seq != FAR);
@@ -164,8 +178,7 @@ impl Core {
             };
             return near.unwrap_or(FAR);
         }
-        let whole = self.stores.get(store).is_some_and(|s| s.whole_seconds);
-        if whole { self.next_in_second(writer, found.time.secs()) } else { 0 }
+        counted
     }
 
     /// How many messages this writer already has in this second, at most 999.

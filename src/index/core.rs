@@ -13,6 +13,7 @@ use super::links::Links;
 use super::source::{Bits, Source};
 use super::tell::Telling;
 use crate::model::{Day, Fingerprint, PublicKey, SignatureState, Timestamp, unhex_16};
+use crate::store::CopyOf;
 
 /// Position of a thread in the index.
 pub type ThreadIx = u32;
@@ -33,6 +34,8 @@ pub(super) struct Writer {
     pub(super) counts: Option<HashMap<i64, u32>>,
     /// Keys that validly signed a message of this writer, oldest first.
     pub(super) keys: Vec<[u8; 32]>,
+    /// The message of it that was taken in last.
+    pub(super) last: Option<MsgIx>,
     /// The first of its messages, in listing order, that is validly signed.
     pub(super) first_signed: Option<MsgIx>,
 }
@@ -151,6 +154,8 @@ pub struct Core {
     pub(super) many_keys: HashMap<MsgIx, u32>,
     /// Messages with a note for me.
     pub(super) noted: BTreeSet<MsgIx>,
+    /// Records that another one stands for ([`Core::is_copy`]).
+    pub(super) copies: HashMap<MsgIx, CopyOf>,
     /// Threads that their stores report without messages.
     pub(super) empty: BTreeMap<ThreadIx, Timestamp>,
     pub(super) idempotency: HashMap<String, Vec<MsgIx>>,
@@ -442,12 +447,36 @@ impl Core {
         })
     }
 
-    /// The live messages of a thread, oldest first.
+    /// Whether a record is to be left out where a message is shown once: another record of the same
+    /// message stands for it. One to me that is still to come does so too: the records of a message stand
+    /// one behind the other in the store.
+    pub fn is_copy(&self, ix: MsgIx) -> bool {
+        let Some((copy, entry)) = self.copies.get(&ix).zip(self.entry(ix)) else { return false };
+        let first = self.locate(entry.writer, &copy.id).ok().and_then(|ix| self.entry(ix));
+        let last = || self.writers.get(entry.writer as usize)?.last;
+        let coming = || last().is_some_and(|last| self.copies.get(&last) == Some(copy));
+        first.map_or_else(|| copy.to_me && coming(), Entry::is_live)
+    }
+
+    /// The live messages of a thread, each once, oldest first.
     pub fn thread_messages(&self, thread: ThreadIx) -> Vec<MsgIx> {
-        let is_live = |ix: &MsgIx| self.entry(*ix).is_some_and(Entry::is_live);
-        let mut out: Vec<MsgIx> = self.chain_of(thread).filter(is_live).collect();
+        let is_shown =
+            |ix: &MsgIx| self.entry(*ix).is_some_and(Entry::is_live) && !self.is_copy(*ix);
+        let mut out: Vec<MsgIx> = self.chain_of(thread).filter(is_shown).collect();
         out.sort_by(|a, b| self.order(*a, *b));
         out
+    }
+
+    /// Everybody who wrote a message of a thread or was written to in it, whether it is shown or not.
+    pub fn people_of(&self, store: usize, thread: &str) -> Vec<String> {
+        let Some(thread) = self.find_thread(store, thread) else { return Vec::new() };
+        let entries = self.chain_of(thread).filter_map(|ix| self.entry(ix));
+        let ends: HashSet<(u32, StrId)> = entries.map(|e| (e.writer, e.to)).collect();
+        let names = |(writer, to): (u32, StrId)| {
+            let from = self.writers.get(writer as usize).map(|w| self.strings.get(w.name));
+            from.into_iter().chain(self.strings.get(to).split(", "))
+        };
+        ends.into_iter().flat_map(names).map(str::to_owned).collect()
     }
 
     /// Finds a message by the identity behind its inode numbers.

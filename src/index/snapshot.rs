@@ -17,7 +17,7 @@ use super::intern::Interner;
 use super::links::Links;
 use super::source::Bits;
 use super::tell::Telling;
-use crate::store::place;
+use crate::store::{CopyOf, place};
 
 /// Changes with every change of the layout, of [`Entry`] or of how messages are rendered.
 const MAGIC: &[u8; 16] = b"msgfs-index-0009";
@@ -60,6 +60,7 @@ header! {
     far_names: HashMap<MsgIx, i64>,
     many_keys: HashMap<MsgIx, u32>,
     noted: BTreeSet<MsgIx>,
+    copies: HashMap<MsgIx, CopyOf>,
     orphan_marks: HashMap<u64, bool>,
     unvouched: BTreeSet<MsgIx>,
     telling: Telling,

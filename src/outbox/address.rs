@@ -3,7 +3,7 @@
 
 use super::{OutboxError, Target, draft, named, names, whole};
 use crate::index::{Core, Entry, Index, MsgIx, ThreadIx};
-use crate::model::{Draft, ORIGIN, plain_id, plain_thread};
+use crate::model::{Draft, ORIGIN, Timestamp, plain_id, plain_thread};
 use crate::store::Store;
 
 /// The message a draft answers, as far as it is known here.
@@ -72,9 +72,11 @@ pub(super) fn complete(
             Target::Outbox => "nobody is named as recipient; write to outbox/NAME, or begin the \
                                text with a line `To: NAME`"
                 .into(),
-            Target::Reply { .. } => "the message that is answered names no sender; begin the text \
+            Target::Reply { .. } | Target::ReplyAll { .. } => {
+                "the message that is answered names no sender; begin the text \
                                      with a line `To: NAME`"
-                .into(),
+                    .into()
+            }
             Target::Thread { .. } => "nobody is named who could be answered in this thread; begin \
                                       the text with a line `To: NAME`"
                 .into(),
@@ -93,10 +95,14 @@ fn beside(
 ) -> Result<Option<Original>, OutboxError> {
     Ok(match target {
         Target::Outbox => None,
-        Target::Reply { store, from, id } => {
+        Target::Reply { store, from, id } | Target::ReplyAll { store, from, id } => {
             let (number, _) = named(index, store).ok_or(OutboxError::NotFound)?;
             let ix = core.find(number, from, id).ok_or(OutboxError::NotFound)?;
-            Some(answer(core, index, ix).ok_or(OutboxError::NotFound)?)
+            let mut original = answer(core, index, ix).ok_or(OutboxError::NotFound)?;
+            if matches!(target, Target::ReplyAll { .. }) {
+                original.to.extend(others(core, index, ix, &original.to));
+            }
+            Some(original)
         }
         Target::Thread { store, id } => {
             let (number, _) = named(index, store).ok_or(OutboxError::NotFound)?;
@@ -181,6 +187,22 @@ fn answer(core: &Core, index: &Index, ix: MsgIx) -> Option<Original> {
     original(core, ix, to)
 }
 
+/// Those a message was for, besides me and these.
+fn others(core: &Core, index: &Index, ix: MsgIx, these: &[String]) -> Vec<String> {
+    let Some(entry) = core.entry(ix) else { return Vec::new() };
+    let Some(store) = index.store_of(entry) else { return Vec::new() };
+    let mut known: Vec<String> = these.iter().map(|to| store.canonical(to)).collect();
+    known.push(store.canonical(store.me()));
+    let mut others = recipients(core, entry);
+    others.retain(|to| {
+        let to = store.canonical(to);
+        let is_new = !known.contains(&to);
+        known.push(to);
+        is_new
+    });
+    others
+}
+
 fn is_me(store: &dyn Store, address: &str) -> bool {
     store.canonical(address) == store.canonical(store.me())
 }
@@ -193,13 +215,17 @@ fn answer_thread(core: &Core, index: &Index, thread: ThreadIx) -> Result<Origina
     let store = store.ok_or(OutboxError::NotFound)?;
     let seconds = store.about().whole_seconds;
     let newest = |mine: fn(&Entry) -> bool| -> Vec<MsgIx> {
-        let time = |e: &Entry| if seconds { e.time().secs() } else { e.time().millis() };
-        let picked: Vec<(MsgIx, i64)> = messages
-            .iter()
-            .filter_map(|ix| core.entry(*ix).filter(|e| mine(e)).map(|e| (*ix, time(e))))
-            .collect();
+        let picked = messages.iter().filter_map(|ix| core.entry(*ix).map(|e| (*ix, e)));
+        let picked: Vec<(MsgIx, Timestamp)> =
+            picked.filter(|(_, e)| mine(e)).map(|(ix, e)| (ix, e.time())).collect();
         let last = picked.iter().map(|(_, time)| *time).max();
-        picked.into_iter().filter(|(_, time)| Some(*time) == last).map(|(ix, _)| ix).collect()
+        // Of a time in whole seconds nobody knows when in that second it was.
+        let whole = |time: Timestamp| seconds && time.millis().rem_euclid(1000) == 0;
+        let tied = |time: Timestamp, last: Timestamp| {
+            time == last || time.secs() == last.secs() && (whole(time) || whole(last))
+        };
+        let all = picked.into_iter().filter(|(_, time)| last.is_some_and(|last| tied(*time, last)));
+        all.map(|(ix, _)| ix).collect()
     };
     let to_me = newest(Entry::is_to_me);
     if let Some(last) = to_me.last() {

@@ -49,7 +49,8 @@ impl Outbox {
     ) -> Result<DraftId, OutboxError> {
         let kept = {
             let shelf = self.shelf.lock();
-            let answer = |k: &&Kept| matches!(k.target, Target::Reply { .. });
+            let answer =
+                |k: &&Kept| matches!(k.target, Target::Reply { .. } | Target::ReplyAll { .. });
             let retried = shelf.get(name).filter(answer).filter(|_| target == Target::Outbox);
             shelf.find(name, &target).or(retried).cloned()
         };
@@ -389,7 +390,9 @@ fn cut_off(d: &Open, signal: u32) -> OutboxError {
             bare if bare == name => Remedy::Rename(name.clone(), format!("{name}.txt")).to_string(),
             bare => Remedy::Rename(name.clone(), bare.to_owned()).to_string(),
         },
-        Target::Reply { .. } => Remedy::WriteAgain(name.clone()).to_string(),
+        Target::Reply { .. } | Target::ReplyAll { .. } => {
+            Remedy::WriteAgain(name.clone()).to_string()
+        }
         Target::Thread { .. } => format!("cp outbox/{name} to a new name in the thread's folder"),
     };
     OutboxError::CutOff(format!(

@@ -24,6 +24,7 @@
 mod address;
 mod attachments;
 mod busy;
+mod clock;
 mod contents;
 pub mod draft;
 mod error;
@@ -56,6 +57,7 @@ use crate::index::Index;
 use crate::model::{Timestamp, UnknownRecipient};
 use crate::store::{Durability, Store};
 use attachments::Attachments;
+use clock::Clock;
 use draft::Headers;
 use kept::Shelf;
 use reserved::Reserved;
@@ -92,6 +94,16 @@ pub enum Target {
         /// Its id.
         id: String,
     },
+    /// `<message>.reply-all`: an answer to that message that also goes to its other recipients.
+    #[serde(rename = "reply-all")]
+    ReplyAll {
+        /// Store of the message.
+        store: String,
+        /// Its writer.
+        from: String,
+        /// Its id.
+        id: String,
+    },
     /// `threads/<thread>/<name>`: an answer to the thread.
     Thread {
         /// Store of the thread.
@@ -101,11 +113,14 @@ pub enum Target {
     },
 }
 
+/// By the name of a group, its members.
+pub type Groups = BTreeMap<String, Vec<String>>;
+
 /// Number of an open draft.
 pub type DraftId = u64;
 
 /// How the outbox works.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Whether sends wait for the disk.
     pub durability: Durability,
@@ -113,6 +128,8 @@ pub struct Settings {
     pub max_message: u64,
     /// What happens to recipients nobody has heard of.
     pub unknown_recipient: UnknownRecipient,
+    /// Names that stand for several recipients.
+    pub groups: Groups,
 }
 
 /// The last refusal.
@@ -211,6 +228,7 @@ pub struct Outbox {
     keys: Arc<Keys>,
     sender: Sender,
     next: AtomicU64,
+    clock: Mutex<Clock>,
     open: Mutex<BTreeMap<DraftId, Arc<Mutex<Open>>>>,
     shelf: Mutex<Shelf>,
     last_refusal: Mutex<Option<Refusal>>,
@@ -291,6 +309,7 @@ impl Outbox {
             keys,
             sender,
             next: AtomicU64::new(1),
+            clock: Mutex::default(),
             open: Mutex::default(),
             shelf: Mutex::at(Level::Shelf, shelf),
             last_refusal: Mutex::new(last_refusal),

@@ -1,5 +1,6 @@
 //! From a draft to parcels in the spool: parse, address, route, copy what goes along, sign.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::address::{self, Answered};
@@ -18,6 +19,8 @@ struct Part {
     store: usize,
     draft: Draft,
     parent: Option<Message>,
+    /// The time in the name of what it answers, wherever that lies.
+    after: Option<Timestamp>,
     signer: Arc<Identity>,
 }
 
@@ -124,7 +127,7 @@ impl Outbox {
 
     /// Recipients by store, in the order of the stores' first recipients.
     pub(super) fn routes(&self, draft: &Draft) -> Result<Vec<Route>, OutboxError> {
-        route::routes(&self.tools.index, draft, self.settings.unknown_recipient)
+        route::routes(&self.tools.index, draft, &self.settings)
     }
 
     fn store(&self, number: usize) -> Result<&Arc<dyn Store>, OutboxError> {
@@ -180,8 +183,13 @@ impl Outbox {
             draft.in_reply_to = id.map(|id| plain_id(&id).to_owned());
         }
         draft.is_reply |= draft.in_reply_to.is_some() && parent.is_some();
+        let after = {
+            let core = self.tools.index.read();
+            let named = answered.map(|a| a.ix).into_iter().chain(parent);
+            named.filter_map(|ix| core.entry(ix).map(|e| core.name_time(e).calendar())).max()
+        };
         let parent = parent.and_then(|ix| self.message(ix));
-        Ok(Part { store: route.store, draft, parent, signer })
+        Ok(Part { store: route.store, draft, parent, after, signer })
     }
 
     /// Reads a message of the index. That it cannot be read is no reason not to answer it.
@@ -226,11 +234,15 @@ impl Outbox {
                 self.tools.index.read().find(part.store, store.me(), id).is_some()
                     || reserved.has(store.name(), id)
             };
+            let others = |thread: &str, people: &[&str]| {
+                self.has_others(part.store, store, thread, people, reserved)
+            };
+            let now = self.clock.lock().next(Timestamp::now(), part.after);
             let with = Preparing {
-                now: Timestamp::now(),
                 parent: part.parent.as_ref(),
-                signer: part.signer.as_ref(),
                 taken: &taken,
+                others: &others,
+                ..Preparing::new(now, part.signer.as_ref())
             };
             let made = store.outgoing()?.prepare(&part.draft, &with)?;
             let one_for_all = made.len() == 1;
@@ -253,6 +265,28 @@ impl Outbox {
             store.outgoing()?.appendable(bytes)?;
         }
         Ok(signed)
+    }
+
+    /// Whether a thread has people who are none of these, or not all of these; I am in all of mine.
+    fn has_others(
+        &self,
+        number: usize,
+        store: &Arc<dyn Store>,
+        thread: &str,
+        people: &[&str],
+        reserved: &Reserved,
+    ) -> bool {
+        // The store is not asked under the lock of the tables, as for `taken`.
+        let known = self.tools.index.read().people_of(number, thread);
+        let known = known.iter().map(String::as_str).chain(reserved.people(store.name(), thread));
+        let canonical = |name: &str| store.canonical(draft::bare_address(name));
+        let mut known: BTreeSet<String> = known.map(canonical).collect();
+        if known.is_empty() {
+            return false;
+        }
+        known.insert(canonical(store.me()));
+        let these = people.iter().copied().chain([store.me()]);
+        known != these.map(canonical).collect()
     }
 
     /// Whether everybody got the draft already under its idempotency key, or is about to; `replaced`

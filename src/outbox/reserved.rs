@@ -1,5 +1,6 @@
 //! What was promised to drafts and is not in the index yet: ids, so that the same text twice in one
-//! second gets two, and idempotency keys, so that a retry is recognised before its original is sent.
+//! second gets two; idempotency keys, so that a retry is recognised before its original is sent; and
+//! threads with those who are in them, so that a new conversation does not join one that is on its way.
 
 use std::collections::HashMap;
 
@@ -14,13 +15,24 @@ pub(super) struct Keyed {
     pub body: String,
 }
 
-/// Reserved ids by store and id, with the key their message carries.
+/// What is kept of one message.
+#[derive(Debug)]
+struct Promise {
+    thread: String,
+    /// Whom it goes to, joined by `", "`.
+    to: String,
+    keyed: Option<Keyed>,
+}
+
+/// What is reserved, by store and id.
 #[derive(Debug, Default)]
-pub(super) struct Reserved(HashMap<(String, String), Option<Keyed>>);
+pub(super) struct Reserved(HashMap<(String, String), Promise>);
 
 impl Reserved {
     pub fn add(&mut self, parcel: &Parcel, keyed: Option<Keyed>) {
-        self.0.insert((parcel.store.clone(), parcel.message.id.clone()), keyed);
+        let message = &parcel.message;
+        let promise = Promise { thread: message.thread.clone(), to: message.to.clone(), keyed };
+        self.0.insert((parcel.store.clone(), message.id.clone()), promise);
     }
 
     pub fn has(&self, store: &str, id: &str) -> bool {
@@ -29,7 +41,7 @@ impl Reserved {
 
     /// Gives back what was reserved for a message.
     pub fn remove(&mut self, parcel: &Parcel) -> Option<Keyed> {
-        self.0.remove(&(parcel.store.clone(), parcel.message.id.clone())).flatten()
+        self.0.remove(&(parcel.store.clone(), parcel.message.id.clone()))?.keyed
     }
 
     /// Gives back what was reserved for messages.
@@ -42,7 +54,17 @@ impl Reserved {
     /// The text that goes to `to`, an address as its store compares it, under a key.
     pub fn text(&self, store: &str, to: &str, key: &str) -> Option<&str> {
         let same = |k: &&Keyed| k.key == key && k.to.iter().any(|t| t == to);
-        let of_store = self.0.iter().filter(|((s, _), _)| s == store);
-        of_store.filter_map(|(_, k)| k.as_ref()).find(same).map(|k| k.body.as_str())
+        let keyed = self.of_store(store).filter_map(|promise| promise.keyed.as_ref());
+        keyed.into_iter().find(same).map(|k| k.body.as_str())
+    }
+
+    /// Those to whom messages of a thread are on their way.
+    pub fn people<'a>(&'a self, store: &str, thread: &str) -> impl Iterator<Item = &'a str> {
+        let of_thread = self.of_store(store).filter(move |promise| promise.thread == thread);
+        of_thread.flat_map(|promise| promise.to.split(", "))
+    }
+
+    fn of_store<'a>(&'a self, store: &str) -> impl Iterator<Item = &'a Promise> {
+        self.0.iter().filter(move |((name, _), _)| name == store).map(|(_, promise)| promise)
     }
 }

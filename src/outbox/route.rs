@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::OutboxError;
+use super::{Groups, OutboxError, Settings};
 use crate::index::{Core, Index};
 use crate::model::{Draft, UnknownRecipient, nearest};
 use crate::store::{Fit, Kind, Store};
@@ -22,22 +22,29 @@ pub struct Route {
 /// twice gets one message.
 ///
 /// # Errors
-/// As [`route`].
+/// As [`carrier`]; if nobody is left.
 pub fn routes(
     index: &Index,
     draft: &Draft,
-    unknown: UnknownRecipient,
+    settings: &Settings,
 ) -> Result<Vec<Route>, OutboxError> {
     let mut routes: Vec<Route> = Vec::new();
     let mut named: Vec<(usize, String)> = Vec::new();
     let via = draft.via.as_deref().or_else(|| by_header(index.stores(), draft));
     let to = draft.to.iter().map(|to| (to, true));
-    for (address, is_to) in to.chain(draft.cc.iter().map(|cc| (cc, false))) {
-        let store = route(index, address, via, unknown)?;
-        let canonical = index.stores().get(store).map(|s| s.canonical(address)).unwrap_or_default();
-        if named.contains(&(store, canonical.clone())) {
+    let all = to.chain(draft.cc.iter().map(|cc| (cc, false)));
+    for (address, is_to, of_group) in all.flat_map(|(a, is_to)| members(a, is_to, &settings.groups))
+    {
+        if of_group && is_only_me(index.stores(), address) {
             continue;
         }
+        let store = carrier(index, address, via)?;
+        let canonical = |s: &Arc<dyn Store>| (s.canonical(address), s.canonical(s.me()));
+        let (canonical, me) = index.stores().get(store).map(canonical).unwrap_or_default();
+        if named.contains(&(store, canonical.clone())) || of_group && canonical == me {
+            continue;
+        }
+        must_be_known(index, store, address, settings.unknown_recipient)?;
         named.push((store, canonical));
         let at = routes.iter().position(|r| r.store == store).unwrap_or_else(|| {
             routes.push(Route { store, to: Vec::new(), cc: Vec::new() });
@@ -47,6 +54,12 @@ pub fn routes(
             if is_to { &mut route.to } else { &mut route.cc }.push(address.clone());
         }
     }
+    if routes.is_empty() {
+        return Err(OutboxError::NoRecipient(format!(
+            "{} has no member but you",
+            crate::model::one_line(&draft.to.join(", "))
+        )));
+    }
     for route in routes.iter_mut().filter(|r| r.to.is_empty()) {
         // No format has messages for nobody; whom the other stores reach is not told here.
         route.to = std::mem::take(&mut route.cc);
@@ -55,6 +68,23 @@ pub fn routes(
         takes_headers(index.stores(), store.as_ref(), draft)?;
     }
     Ok(routes)
+}
+
+/// The members of a group, or the address itself; whether it is a group.
+fn members<'a>(
+    address: &'a String,
+    is_to: bool,
+    groups: &'a Groups,
+) -> impl Iterator<Item = (&'a String, bool, bool)> {
+    let group = groups.get(address);
+    let alone = group.is_none().then_some(address).into_iter();
+    alone.chain(group.into_iter().flatten()).map(move |a| (a, is_to, group.is_some()))
+}
+
+/// Whether an address is mine wherever it is one: nothing needs to carry mail to a group to me.
+fn is_only_me(stores: &[Arc<dyn Store>], address: &str) -> bool {
+    let mut fitting = stores.iter().filter(|s| s.fits(address) > Fit::Via).peekable();
+    fitting.peek().is_some() && fitting.all(|s| s.canonical(address) == s.canonical(s.me()))
 }
 
 /// The header lines that only some stores have, and are set in a draft.
@@ -93,20 +123,24 @@ fn takes_headers(
 ///
 /// # Errors
 /// If `via` names no store, the address fits none, or none or several remain.
-pub fn route(
+fn carrier(index: &Index, recipient: &str, via: Option<&str>) -> Result<usize, OutboxError> {
+    match via {
+        Some(via) => by_name(index.stores(), via, recipient),
+        None => by_address(index, recipient),
+    }
+}
+
+/// Refuses a recipient nobody has heard of, if that is wanted.
+fn must_be_known(
     index: &Index,
+    number: usize,
     recipient: &str,
-    via: Option<&str>,
     unknown: UnknownRecipient,
-) -> Result<usize, OutboxError> {
-    let number = match via {
-        Some(via) => by_name(index.stores(), via, recipient)?,
-        None => by_address(index, recipient)?,
-    };
+) -> Result<(), OutboxError> {
     if unknown == UnknownRecipient::Refuse && !knows(index, number, recipient) {
         return Err(OutboxError::Unreachable(stranger(&index.read(), recipient)));
     }
-    Ok(number)
+    Ok(())
 }
 
 fn by_name(stores: &[Arc<dyn Store>], via: &str, recipient: &str) -> Result<usize, OutboxError> {

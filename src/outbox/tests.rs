@@ -68,6 +68,7 @@ impl Bed {
             durability: Durability::None,
             max_message: 1 << 20,
             unknown_recipient: UnknownRecipient::Accept,
+            groups: BTreeMap::default(),
         };
         let used = Used::open(&state.join("signers.json"), false);
         let keys = Arc::new(Keys::new(mine, keyring, used));

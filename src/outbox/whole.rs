@@ -19,7 +19,9 @@ fn candidates<'a>(
 ) -> impl Iterator<Item = &'a Arc<dyn Store>> {
     let answered = match target {
         Target::Outbox => None,
-        Target::Reply { store, .. } | Target::Thread { store, .. } => Some(store),
+        Target::Reply { store, .. }
+        | Target::ReplyAll { store, .. }
+        | Target::Thread { store, .. } => Some(store),
     };
     let named = draft.via.as_ref().or(answered);
     stores.iter().filter(move |s| named.is_none_or(|name| s.name() == name))

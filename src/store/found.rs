@@ -70,8 +70,20 @@ pub struct Found<'a> {
     pub noted: bool,
     /// It carries this signature.
     pub claim: Option<Box<Claim>>,
+    /// It is the record of one recipient of a message that has a record for each, and another record
+    /// stands for the message where it is shown once.
+    pub copy_of: Option<CopyOf>,
     /// It carries this idempotency key.
     pub idempotency_key: Option<Box<str>>,
+}
+
+/// The record of a message to several that stands for the others.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct CopyOf {
+    /// Its id; its writer is the same.
+    pub id: String,
+    /// It is the one to me.
+    pub to_me: bool,
 }
 
 /// Something in the store that is not delivered, and why.

@@ -39,7 +39,7 @@ pub use self::facets::{
     Upkeep,
 };
 pub use self::found::{
-    Again, EmptyThread, Found, Location, Part, Record, Rejected, Sink, all_from,
+    Again, CopyOf, EmptyThread, Found, Location, Part, Record, Rejected, Sink, all_from,
 };
 pub use self::kind::Kind;
 pub use self::sending::{Durability, Fit, Prepared, Preparing, Signer};

@@ -25,7 +25,7 @@ pub trait Signer: Send + Sync {
 
 /// What [`Outgoing::prepare`](super::Outgoing::prepare) needs besides the draft.
 pub struct Preparing<'a> {
-    /// The moment of sending.
+    /// The moment of sending: later than that of the parent.
     pub now: Timestamp,
     /// The message that is answered, if it is known.
     pub parent: Option<&'a Message>,
@@ -34,6 +34,27 @@ pub struct Preparing<'a> {
     /// Whether I already have a message with this id, so that a second message with the same text
     /// in the same second gets another.
     pub taken: &'a dyn Fn(&str) -> bool,
+    /// Whether a thread of this id has people who are none of these, or not all of these.
+    pub others: &'a dyn Fn(&str, &[&str]) -> bool,
+}
+
+impl<'a> Preparing<'a> {
+    /// A first message, where nothing is taken.
+    pub fn new(now: Timestamp, signer: &'a dyn Signer) -> Self {
+        Self { now, parent: None, signer, taken: &|_| false, others: &|_, _| false }
+    }
+
+    /// The id of a conversation that begins now among these people: the one that follows from the
+    /// text, or with `-2`, `-3` … at its end if others have a conversation of that id.
+    pub fn new_thread(&self, id: String, people: &[&str]) -> String {
+        let mut free = id.clone();
+        let mut n = 1;
+        while (self.others)(&free, people) {
+            n += 1;
+            free = format!("{id}-{n}");
+        }
+        free
+    }
 }
 
 /// One message ready to be appended, byte for byte. It survives in the spool until it is in the

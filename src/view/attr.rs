@@ -67,6 +67,7 @@ impl Tree {
             Node::Transcript(t) => join(Tag::Transcript, thread(*t)),
             Node::Reject(identity) => join(Tag::Reject, *identity),
             Node::Message(place, ix) => beside_ino(Tag::Message, *place, identity(ix)),
+            Node::ReplyAll(place, ix) => beside_ino(Tag::ReplyAll, *place, identity(ix)),
             Node::Reply(place, ix) => beside_ino(Tag::Reply, *place, identity(ix)),
             Node::Parts(place, ix) => beside_ino(Tag::Parts, *place, identity(ix)),
             Node::Ack(place, ix) => beside_ino(Tag::Ack, *place, identity(ix)),
@@ -218,7 +219,7 @@ impl Tree {
                 };
                 read(size, time, if leaves { Caching::Folder } else { Caching::Immutable })
             }
-            Node::Reply(_, ix) | Node::Ack(_, ix) => {
+            Node::Reply(_, ix) | Node::ReplyAll(_, ix) | Node::Ack(_, ix) => {
                 let time = self.index.read().entry(*ix).map_or(NO_TIME, Entry::time);
                 // Editors read what they open to write.
                 written(if let Node::Ack(..) = node { 0o200 } else { 0o600 }, 0, time)

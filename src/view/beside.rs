@@ -1,6 +1,6 @@
-//! What lies beside a message, named like it: `.reply` answers it, `.ack` acknowledges it (both are not
-//! listed), `.warning` says what I should know of one of mine, `.d/` holds the files that come with
-//! it.
+//! What lies beside a message, named like it: `.reply` answers it, `.reply-all` too, `.ack` acknowledges
+//! it (all three are not listed), `.warning` says what I should know of one of mine, `.d/` holds the
+//! files that come with it.
 
 use crate::model::locks::{Level, Mutex};
 
@@ -12,14 +12,14 @@ use crate::model::{Timestamp, one_line, safe_text};
 use crate::store::StoreError;
 
 /// What the names of a message and of what lies beside it end with.
-const ENDINGS: [&str; 5] = ["txt", "reply", "ack", "warning", "d"];
+const ENDINGS: [&str; 6] = ["txt", "reply", "reply-all", "ack", "warning", "d"];
 
 /// Why there is nothing to write under a name beside a message: what there is to answer or
 /// acknowledge would have been found. `None` for any other name.
 pub(super) fn missing(name: &str) -> Option<&'static str> {
     let (_, ending) = name.rsplit_once('.')?;
     match ending {
-        "reply" => Some("there is no message of this name to answer"),
+        "reply" | "reply-all" => Some("there is no message of this name to answer"),
         "ack" => Some("no message of this name asks you for an acknowledgement"),
         _ => None,
     }
@@ -38,6 +38,7 @@ impl Tree {
             match ending {
                 "txt" if opens() => return Ok(Some(Node::Message(place, ix))),
                 "reply" => return Ok(Some(Node::Reply(place, ix))),
+                "reply-all" => return Ok(Some(Node::ReplyAll(place, ix))),
                 "ack" if place != Place::Sent && self.asks_for_ack(ix)? => {
                     return Ok(Some(Node::Ack(place, ix)));
                 }

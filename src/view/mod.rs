@@ -246,7 +246,7 @@ impl Tree {
     /// All messages in listing order, for `scope = "all"`.
     fn every_message(&self, core: &Core) -> Arc<Vec<MsgIx>> {
         self.every.get((), core.generation(), || {
-            let mut all: Vec<MsgIx> = core.all().collect();
+            let mut all: Vec<MsgIx> = core.all().filter(|ix| !core.is_copy(*ix)).collect();
             all.sort_by(|a, b| core.order(*a, *b));
             Arc::new(all)
         })

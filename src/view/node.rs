@@ -79,6 +79,8 @@ pub enum Node {
     Message(Place, MsgIx),
     /// `<name>.reply` beside a message, not listed.
     Reply(Place, MsgIx),
+    /// `<name>.reply-all` beside a message, not listed.
+    ReplyAll(Place, MsgIx),
     /// `<name>.ack` beside a message that asks for an acknowledgement, not listed.
     Ack(Place, MsgIx),
     /// `<name>.warning` beside a message in `sent/`: what I should know of it.
@@ -139,6 +141,7 @@ macro_rules! files {
             | Node::RawFile(..)
             | Node::Message(..)
             | Node::Reply(..)
+            | Node::ReplyAll(..)
             | Node::Ack(..)
             | Node::Warning(_)
             | Node::Part(..)
@@ -178,6 +181,7 @@ pub(super) enum Tag {
     Parts = 32,
     Ack = 40,
     Warning = 48,
+    ReplyAll = 56,
 }
 
 const TAG_SHIFT: u32 = 56;
@@ -241,6 +245,7 @@ pub(super) fn decode(
         32..=35 => beside(Tag::Parts).map(|(place, ix)| Node::Parts(place, ix))?,
         40..=43 => beside(Tag::Ack).map(|(place, ix)| Node::Ack(place, ix))?,
         48 => Node::Warning(message(low)?),
+        56..=59 => beside(Tag::ReplyAll).map(|(place, ix)| Node::ReplyAll(place, ix))?,
         _ => return None,
     })
 }
@@ -266,6 +271,8 @@ mod tests {
         for place in PLACES {
             assert_eq!(decode(beside_ino(Tag::Message, place, 7)), Some(Node::Message(place, 7)));
             assert_eq!(decode(beside_ino(Tag::Reply, place, 7)), Some(Node::Reply(place, 7)));
+            let all = beside_ino(Tag::ReplyAll, place, 7);
+            assert_eq!(decode(all), Some(Node::ReplyAll(place, 7)));
             assert_eq!(decode(beside_ino(Tag::Parts, place, 7)), Some(Node::Parts(place, 7)));
             assert_eq!(decode(beside_ino(Tag::Ack, place, 7)), Some(Node::Ack(place, 7)));
         }

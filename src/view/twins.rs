@@ -156,14 +156,17 @@ impl Tree {
 
     /// Whether a folder shows a message, or has shown it.
     pub(super) fn lies_in(&self, core: &Core, entry: &Entry, folder: &Node) -> bool {
+        let copy = || core.by_identity(entry.identity()).is_some_and(|ix| core.is_copy(ix));
         let on = |day| core.name_time(entry).day() == day;
         match folder {
             Node::Inbox => entry.is_to_me(),
             Node::ArchiveDay(day) => {
-                on(*day) && entry.is_live() && (entry.is_to_me() || self.all_conversations())
+                on(*day)
+                    && entry.is_live()
+                    && (entry.is_to_me() || self.all_conversations() && !copy())
             }
             Node::SentDay(day) => on(*day) && entry.is_from_me(),
-            Node::Thread(thread) => entry.is_live() && core.thread_of(entry) == *thread,
+            Node::Thread(thread) => entry.is_live() && core.thread_of(entry) == *thread && !copy(),
             _ => false,
         }
     }

@@ -9,7 +9,7 @@ use super::file::OpenFile;
 use super::node::{Node, Place};
 use super::{Access, Error, Tree, Writers};
 use crate::index::{MsgIx, ThreadIx};
-use crate::model::{Timestamp, write_at};
+use crate::model::{MessageKey, Timestamp, write_at};
 use crate::outbox::{DraftId, Listed, OutboxError, Target, names};
 
 /// The file of a composing folder that is its text, and sends it.
@@ -67,9 +67,9 @@ impl Tree {
             Node::ThreadDraft(thread, name) => {
                 outbox.start(name, self.thread_target(*thread)?, access.truncate)?
             }
-            Node::Reply(_, ix) => {
-                let name = self.reply_name(*ix)?;
-                outbox.start(&name, self.reply_target(*ix)?, access.truncate)?
+            Node::Reply(_, ix) | Node::ReplyAll(_, ix) => {
+                let (name, target) = self.reply(*ix, matches!(node, Node::ReplyAll(..)))?;
+                outbox.start(&name, target, access.truncate)?
             }
             _ => return Err(self.not_writable(node)),
         };
@@ -81,14 +81,16 @@ impl Tree {
         })
     }
 
-    fn reply_name(&self, ix: MsgIx) -> Result<String, Error> {
+    /// The name and the target of an answer to a message, or to all who have it.
+    fn reply(&self, ix: MsgIx, all: bool) -> Result<(String, Target), Error> {
         let name = self.message_name(ix).ok_or(Error::NotFound)?;
-        Ok(format!("{}.reply", name.trim_end_matches(".txt")))
-    }
-
-    fn reply_target(&self, ix: MsgIx) -> Result<Target, Error> {
-        let key = self.index.key(ix).ok_or(Error::NotFound)?;
-        Ok(Target::Reply { store: key.store, from: key.from, id: key.id })
+        let stem = name.trim_end_matches(".txt");
+        let MessageKey { store, from, id } = self.index.key(ix).ok_or(Error::NotFound)?;
+        Ok(if all {
+            (format!("{stem}.reply-all"), Target::ReplyAll { store, from, id })
+        } else {
+            (format!("{stem}.reply"), Target::Reply { store, from, id })
+        })
     }
 
     fn thread_target(&self, thread: ThreadIx) -> Result<Target, Error> {
@@ -178,7 +180,8 @@ impl Tree {
                 self.truncate_text(&(*number, *folder, name.clone()), len)
             }
             // `truncate FILE` and `> FILE` on a name that no handle holds.
-            (Some(OpenFile::Ack { .. }), _) | (None, Node::Reply(..) | Node::Ack(..)) => Ok(()),
+            (Some(OpenFile::Ack { .. }), _)
+            | (None, Node::Reply(..) | Node::ReplyAll(..) | Node::Ack(..)) => Ok(()),
             (None, Node::Draft(name)) => {
                 let outbox = self.outbox()?;
                 let id = outbox.start(name, Target::Outbox, false)?;
@@ -446,6 +449,7 @@ impl Tree {
                 | Node::Compose(_)
                 | Node::ComposeFile(..)
                 | Node::Reply(..)
+                | Node::ReplyAll(..)
                 | Node::Ack(..)
                 | Node::Text(..)
         )

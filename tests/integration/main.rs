@@ -24,6 +24,7 @@ mod attachments;
 mod commands;
 mod common;
 mod config;
+mod conversations;
 mod crash;
 mod doors;
 mod drafts;

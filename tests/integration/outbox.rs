@@ -82,7 +82,10 @@ fn s44_record() {
     let head = head.trim_end_matches("}\n");
     assert!(text.starts_with(&format!("{head}, ")), "{text}\nshould start with\n{head}");
     assert!(text.ends_with("}\n") && text.matches('\n').count() == 1, "{text}");
-    let known = ["id", "ts", "from", "to", "thread", "body", "pub", "sig", "re", "subject", "idem"];
+    let known = [
+        "id", "ts", "from", "to", "thread", "body", "pub", "sig", "re", "subject", "idem", "ms",
+        "rcpt",
+    ];
     let strange: Vec<_> = r.keys().filter(|k| !known.contains(&k.as_str())).collect();
     assert!(strange.is_empty(), "members no document names: {strange:?}");
 }

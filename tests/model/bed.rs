@@ -84,6 +84,7 @@ impl Bed {
             durability: Durability::None,
             max_message: 1 << 20,
             unknown_recipient: UnknownRecipient::Accept,
+            groups: outbox::Groups::default(),
         };
         let used = Used::open(&state.join("signers.json"), false);
         let keys = Keys::new(Ok(signer.seed()), Arc::clone(index.keyring()), used);

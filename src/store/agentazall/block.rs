@@ -9,8 +9,9 @@
 use std::sync::Arc;
 
 use super::text::{Letter, comma_list};
-use crate::model::{Claim, ClaimScope, Covered, PublicKey, verify};
+use crate::model::{Claim, ClaimScope, Covered, PublicKey, Timestamp, verify};
 use crate::store::text::pytext::strip;
+use crate::store::text::time::parse_time;
 use unwrap::{Block, Found, Verified, decode};
 
 pub(super) mod unwrap;
@@ -22,6 +23,8 @@ mod tests;
 const NOT_COVERED: &str = "--- not covered by the signature ---";
 /// The metadata line that signs the others.
 const V2: &str = "Signature-V2";
+/// The metadata line that has the time in UTC and with milliseconds.
+pub(super) const TIME: &str = "Time";
 
 /// What a letter says, after its signature was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub struct Reading {
     pub subject: Option<String>,
     /// The date as written ([`parse_date`](super::date::parse_date)).
     pub date: Option<String>,
+    /// The time to the millisecond, as a form 2 signature that verifies has it.
+    pub time: Option<Timestamp>,
     /// The `Message-ID` without `<>`.
     pub id: Option<String>,
     /// The id of the message it answers without `<>`; only from a form 2 signature that verifies.
@@ -214,6 +219,7 @@ fn apply(reading: &mut Reading, block: &Block<'_>) -> ClaimScope {
     if let Some(date) = value("Date") {
         reading.date = Some(date);
     }
+    reading.time = value(TIME).as_deref().and_then(parse_time);
     reading.signed_id = block.value("Message-ID").and_then(bare_id);
     if reading.signed_id.is_some() {
         reading.id.clone_from(&reading.signed_id);

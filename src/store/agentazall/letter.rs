@@ -183,6 +183,7 @@ pub(super) fn take_apart(
         Some((time, form)) => (time, form.into()),
         None => (date::midnight(place.day, zone).unwrap_or_default(), Form::None),
     };
+    let time = reading.time.unwrap_or(time);
     let from = reading.from.as_deref().map(names::bare_address).unwrap_or_default();
     let id = reading.id.clone().filter(|id| !id.is_empty());
     let id = id.unwrap_or_else(|| place.stem.replace('\0', "\u{fffd}"));

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::tz::TimeZone;
 use sha2::{Digest, Sha256};
 
+use super::block::TIME;
 use super::block::unwrap::{BEGIN, END, SIGNATURE_BEGIN, SIGNATURE_END};
 use super::date::local_stamp;
 use super::text::universal_newlines;
@@ -56,6 +57,8 @@ pub fn compose(out: &Outgoing<'_>, signer: &dyn Signer) -> String {
         ("Public-Key", STANDARD.encode(key.0)),
     ];
     meta.extend(headers.iter().cloned());
+    // `Date` is local, in whole seconds, and does not say where.
+    meta.push((TIME, out.now.rfc3339()));
     let links = [("In-Reply-To", out.answers), ("Idempotency-Key", out.idempotency_key)];
     meta.extend(links.into_iter().filter_map(|(name, v)| Some((name, value(v?)))));
     for file in out.files {

@@ -459,7 +459,7 @@ fn found<'r>(
     Found {
         thread: thread_of(&stored.id, twin).into_owned().into(),
         id: twin_id(stored.id.clone(), twin),
-        to: facts.to.into(),
+        to: facts.everybody.join(", ").into(),
         time: facts.time,
         to_me,
         from_me: from_me && roster.may_write_as(&facts.from),

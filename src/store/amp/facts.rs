@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use super::address::is_wire_address;
 use super::boxes::{Bit, Kept, Mailbox};
 use super::envelope::{ReadState, Stored};
 use super::home::Roster;
@@ -23,6 +24,8 @@ pub(super) struct Facts {
     pub from: String,
     /// Its recipient, in lower case.
     pub to: String,
+    /// Everybody its text went to, as it says itself, in lower case.
+    pub everybody: Vec<String>,
     pub time: Timestamp,
     /// The id it answers, one of the spellings under which clients write it.
     pub answers: Option<String>,
@@ -52,15 +55,30 @@ pub(super) fn facts(stored: &Stored<'_>, stamp: &Stamp, now: Timestamp) -> Facts
     // What came later than it was written is not from the future, whenever it is looked at.
     let looked = received.map_or(now, |r| r.min(now));
     kept.set(Bit::Future, written.is_some_and(|t| t > looked.plus_millis(SKEW_MS)));
+    let to = stored.to.trim().to_ascii_lowercase();
     Facts {
         from: stored.from.to_ascii_lowercase(),
-        to: stored.to.trim().to_ascii_lowercase(),
+        everybody: everybody(stored, &to),
+        to,
         time,
         answers: stored.in_reply_to.as_deref().map(link),
         read: stored.status.is_some_and(ReadState::is_read),
         expires: stored.expires_at.as_deref().and_then(parse_time),
         kept,
     }
+}
+
+/// Whom the list of recipients in the context names, if the one the message is for is among them.
+fn everybody(stored: &Stored<'_>, to: &str) -> Vec<String> {
+    #[derive(Default, serde::Deserialize)]
+    struct Context {
+        recipients: Vec<String>,
+    }
+    let context = stored.context.and_then(|text| serde_json::from_str::<Context>(text).ok());
+    let list = context.unwrap_or_default().recipients;
+    let list: Vec<String> = list.iter().map(|address| address.to_ascii_lowercase()).collect();
+    let good = list.iter().any(|one| one == to) && list.iter().all(|one| is_wire_address(one));
+    if good { list } else { vec![to.to_owned()] }
 }
 
 /// The id a reply names: one client turns every `_` of a message id into `-`.

@@ -43,10 +43,13 @@ fn has_pattern(text: &str, prefix: &str) -> bool {
 }
 
 /// A new id of a message (`msg`) or an attachment (`att`) that fits the pattern of every known program:
-/// ten digits of seconds and 16 of lower-case hex, without `-`, which one program deletes on sight.
+/// ten digits of seconds and 16 of lower-case hex, without `-`, which one program deletes on sight. The
+/// first three of these are the milliseconds: later ids are greater.
 pub fn new_id(prefix: &str, now: Timestamp, random: [u8; 8]) -> String {
     let secs = now.secs().clamp(0, 9_999_999_999);
-    format!("{prefix}_{secs:010}_{}", hex(&random))
+    let ms = now.millis().rem_euclid(1000);
+    let random = hex(&random);
+    format!("{prefix}_{secs:010}_{ms:03x}{}", random.get(3..).unwrap_or_default())
 }
 
 /// The spelling under which ids are compared: one program writes `-` where the others write `_`.
@@ -102,8 +105,8 @@ mod tests {
     fn new_ids_fit_every_pattern() {
         let now = Timestamp::from_millis(1_795_291_603_999);
         let id = new_id("msg", now, [0, 1, 0xab, 0xff, 4, 5, 6, 7]);
-        assert_eq!(id, "msg_1795291603_0001abff04050607");
-        assert_eq!(new_id("att", now, [9; 8]), "att_1795291603_0909090909090909");
+        assert_eq!(id, "msg_1795291603_3e71abff04050607");
+        assert_eq!(new_id("att", now, [9; 8]), "att_1795291603_3e79090909090909");
         for time in [i64::MIN, -1, 0, i64::MAX] {
             let id = new_id("msg", Timestamp::from_millis(time), [0; 8]);
             assert_eq!(id.len(), 31);

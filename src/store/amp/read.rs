@@ -105,7 +105,7 @@ impl Amp {
         }
         let id = twin_id(stored.id.clone(), place.twin.as_ref());
         let message = Message {
-            to: vec![facts.to],
+            to: facts.everybody,
             cc: Vec::new(),
             time: facts.time,
             subject: stored.subject.as_deref().filter(|s| !s.is_empty()).map(str::to_owned),

@@ -45,8 +45,9 @@ pub(super) fn prepare(
     let parent = with.parent.filter(|_| draft.is_reply);
     let subject = subject(draft, parent);
     let from = &roster.me.address;
+    let everybody: Vec<&str> = recipients.iter().map(|(to, _)| to.as_str()).collect();
     let made = |(to, agent): &(String, &Agent)| {
-        let made = one(from, to, &subject, draft, parent, with)?;
+        let made = one(from, (to, &everybody), &subject, draft, parent, with)?;
         check_mailbox(&agent.dir, from, &made)?;
         Ok(made)
     };
@@ -84,7 +85,7 @@ fn can_make(base: &Path, parts: &[&str]) -> Result<(), StoreError> {
 
 fn one(
     from: &str,
-    to: &str,
+    (to, everybody): (&str, &[&str]),
     subject: &str,
     draft: &Draft,
     parent: Option<&Message>,
@@ -127,6 +128,7 @@ fn one(
             now: with.now,
             body: &draft.body,
             files: &files,
+            recipients: everybody,
             idempotency_key: draft.idempotency_key.as_deref(),
         },
         with.signer,

@@ -67,6 +67,8 @@ pub struct Outgoing<'a> {
     pub body: &'a str,
     /// What comes with it.
     pub files: &'a [File<'a>],
+    /// Everybody the text goes to, if they are several: each gets a message of his own.
+    pub recipients: &'a [&'a str],
     /// `idk_<uuid>` or whatever the sender gave.
     pub idempotency_key: Option<&'a str>,
 }
@@ -236,8 +238,15 @@ struct Payload<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
     message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context: Option<Context<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     attachments: Vec<Attachment<'a>>,
+}
+
+#[derive(Serialize)]
+struct Context<'a> {
+    recipients: &'a [&'a str],
 }
 
 #[derive(Serialize)]
@@ -290,7 +299,7 @@ pub fn compose(out: &Outgoing<'_>, signer: &dyn Signer) -> Result<String, StoreE
             to: out.to,
             subject: out.subject,
             priority: out.priority,
-            timestamp: &now,
+            timestamp: &out.now.rfc3339(),
             expires_at: &expires,
             signature: &signature,
             in_reply_to: out.in_reply_to,
@@ -323,7 +332,9 @@ fn payload<'a>(out: &Outgoing<'a>, uploaded_at: &'a str, expires_at: &'a str) ->
         uploaded_at,
         expires_at,
     });
-    Payload { kind: out.kind, message: out.body, attachments: attachments.collect() }
+    let recipients = out.recipients;
+    let context = (recipients.len() > 1).then_some(Context { recipients });
+    Payload { kind: out.kind, message: out.body, context, attachments: attachments.collect() }
 }
 
 /// The form in which a composed message lies in the recipient's `inbox/`: only `local` is another.

@@ -87,14 +87,15 @@ impl Outgoing for Amq {
             parent.map(|parent| reply_subject(parent.subject.as_deref().unwrap_or_default()))
         });
         let thread = draft.thread.clone().or_else(|| parent?.thread.clone());
-        let thread = thread.unwrap_or_else(|| new_thread(self.me(), &to));
+        let thread = thread.unwrap_or_else(|| {
+            let people: Vec<&str> = to.iter().map(String::as_str).collect();
+            with.new_thread(new_thread(self.me(), &to), &people)
+        });
         let mut refs = answered.map(|answered| answered.refs).unwrap_or_default();
         refs.extend(draft.in_reply_to.as_deref().map(|id| plain_id(id).to_owned()));
-        // An answer is later than what it answers, whatever the clocks say.
-        let now = parent.map_or(with.now, |parent| with.now.max(parent.time.plus_millis(1)));
         let chance = getrandom::u32();
         let chance = chance.map_err(|e| StoreError::io(&self.about.dir, io::Error::other(e)))?;
-        let id = message::new_id(now, chance);
+        let id = message::new_id(with.now, chance);
         let header = vec![
             ("schema", json!(1)),
             ("id", json!(id)),
@@ -102,7 +103,7 @@ impl Outgoing for Amq {
             ("to", json!(to)),
             ("thread", json!(thread)),
             ("subject", json!(subject)),
-            ("created", json!(now.rfc3339_short())),
+            ("created", json!(with.now.rfc3339_short())),
             ("refs", json!(refs)),
             ("priority", json!(priority)),
             ("kind", json!(kind)),

@@ -134,13 +134,8 @@ fn age(path: &Path) {
 
 /// Prepares a draft as the outbox does.
 fn prepare(store: &Atsf, draft: &Draft) -> Result<Prepared, StoreError> {
-    let with = Preparing {
-        now: line::parse_time("2025-02-14T12:00:00.123Z").time().unwrap(),
-        parent: None,
-        signer: &Key::new(7),
-        taken: &|_| false,
-    };
-    Ok(store.prepare(draft, &with)?.pop().unwrap())
+    let (now, key) = (line::parse_time("2025-02-14T12:00:00.123Z").time().unwrap(), Key::new(7));
+    Ok(store.prepare(draft, &Preparing::new(now, &key))?.pop().unwrap())
 }
 
 fn draft(thread: Option<&str>, subject: Option<&str>, body: &str) -> Draft {

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::record::{NewRecord, build_line};
-use super::{alias, bad_alias, thread};
-use crate::model::Draft;
+use super::thread::{self, Thread};
+use super::{alias, bad_alias};
+use crate::model::{Draft, Timestamp};
 use crate::store::engine::lines::append::{
     Spot, Unsynced, ends_in_newline, write_line, write_once,
 };
@@ -22,11 +23,6 @@ pub(super) fn prepare(
     draft: &Draft,
     with: &Preparing<'_>,
 ) -> Result<Vec<Prepared>, StoreError> {
-    let (thread, body) = match &draft.thread {
-        Some(thread) => (thread.clone(), draft.body.clone()),
-        None if draft.is_reply => (String::new(), draft.body.clone()),
-        None => thread::derive(&draft.body, me, &with.now.day().to_string()),
-    };
     let mut recipients: Vec<&str> = Vec::new();
     for to in draft.to.iter().chain(&draft.cc) {
         if !alias::is_valid(to) {
@@ -36,8 +32,27 @@ pub(super) fn prepare(
             recipients.push(to);
         }
     }
-    let all: Vec<Prepared> =
-        recipients.into_iter().map(|to| one(me, to, &thread, &body, draft, with)).collect();
+    let (thread, body) = match &draft.thread {
+        Some(thread) => (thread.clone(), draft.body.clone()),
+        None if draft.is_reply => (String::new(), draft.body.clone()),
+        None => match thread::derive(&draft.body, me, &with.now.day().to_string()) {
+            (Thread::Named(thread), body) => (thread, body),
+            (Thread::Derived(thread), body) => (with.new_thread(thread, &recipients), body),
+        },
+    };
+    let mut time = with.now;
+    let all = loop {
+        let all = recipients
+            .iter()
+            .map(|to| one(me, to, &recipients, (&thread, &body), time, draft, with));
+        let all: Vec<Prepared> = all.collect();
+        // The same text twice in one second would have one id, and readers would show it once. All
+        // records of a message have one time.
+        if !all.iter().any(|record| (with.taken)(&record.id)) || time.secs() == i64::MAX / 1000 {
+            break all;
+        }
+        time = Timestamp::from_secs(time.secs() + 1);
+    };
     if all.iter().any(|record| record.bytes.len() > fs::MAX_RECORD) {
         return Err(StoreError::TooLarge(format!(
             "the record would be longer than {} MiB, which no reader takes for a message",
@@ -50,32 +65,26 @@ pub(super) fn prepare(
 fn one(
     me: &str,
     to: &str,
-    thread: &str,
-    body: &str,
+    rcpt: &[&str],
+    (thread, body): (&str, &str),
+    time: Timestamp,
     draft: &Draft,
     with: &Preparing<'_>,
 ) -> Prepared {
-    let mut ts = with.now.secs();
-    loop {
-        let record = NewRecord {
-            ts,
-            from: me,
-            to,
-            thread,
-            body,
-            re: draft.in_reply_to.as_deref(),
-            subject: draft.subject.as_deref(),
-            idem: draft.idempotency_key.as_deref(),
-        };
-        let (bytes, id) = build_line(&record, with.signer);
-        // The same text twice in one second would have one id, and readers would show it once.
-        if (with.taken)(&id) && ts < i64::MAX {
-            ts += 1;
-            continue;
-        }
-        let (to, thread) = (to.to_owned(), thread.to_owned());
-        return Prepared { to, id, thread, bytes, files: Vec::new() };
-    }
+    let record = NewRecord {
+        time,
+        from: me,
+        to,
+        thread,
+        body,
+        re: draft.in_reply_to.as_deref(),
+        subject: draft.subject.as_deref(),
+        idem: draft.idempotency_key.as_deref(),
+        rcpt,
+    };
+    let (bytes, id) = build_line(&record, with.signer);
+    let (to, thread) = (to.to_owned(), thread.to_owned());
+    Prepared { to, id, thread, bytes, files: Vec::new() }
 }
 
 /// Hands my own log to `use_it`.
@@ -145,7 +154,7 @@ pub(super) fn end_torn(dir: &Path, me: &str) -> Result<(), StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{PublicKey, Timestamp};
+    use crate::model::PublicKey;
     use crate::store::Signer;
 
     struct Unsigned;
@@ -160,7 +169,7 @@ mod tests {
 
     fn with(taken: &dyn Fn(&str) -> bool) -> Preparing<'_> {
         let now = Timestamp::from_secs(1_700_000_000);
-        Preparing { now, parent: None, signer: &Unsigned, taken }
+        Preparing { taken, ..Preparing::new(now, &Unsigned) }
     }
 
     fn draft(to: &[&str], body: &str) -> Draft {

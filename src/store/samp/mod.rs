@@ -21,10 +21,10 @@ use super::engine::lines::check::{Checked, Say};
 use super::engine::lines::table::LogOf;
 use super::engine::lines::{Format, Lines, Named, Reading, Shape};
 use super::{
-    About, Again, Facets, Fit, Found, Location, Outgoing, Position, Prepared, Preparing, Record,
-    Spec, Store as _, StoreError, Violation, Watermark, fs,
+    About, Again, CopyOf, Facets, Fit, Found, Location, Outgoing, Position, Prepared, Preparing,
+    Record, Spec, Store as _, StoreError, Violation, Watermark, fs,
 };
-use crate::model::{Draft, Message, Timestamp, one_line};
+use crate::model::{Draft, Message, one_line};
 use alias::LogName;
 use record::{Parsed, Scratch};
 
@@ -150,8 +150,8 @@ impl Format for Samp {
         let owned = |v: &Option<Cow<'_, str>>| v.as_deref().map(str::to_owned);
         let message = Message {
             from: Some(parsed.from.to_string()),
-            to: vec![parsed.to.to_string()],
-            time: Timestamp::from_secs(parsed.secs),
+            to: parsed.everybody(),
+            time: parsed.time(),
             subject: owned(&parsed.subject),
             thread: Some(parsed.thread.to_string()),
             in_reply_to: owned(&parsed.re),
@@ -255,25 +255,38 @@ fn accept<'a>(
             one_line(&parsed.from)
         ));
     }
-    let (time, from_me) = (Timestamp::from_secs(parsed.secs), alias == store.about.me);
+    let (time, from_me) = (parsed.time(), alias == store.about.me);
     reading.log.tally.last_time = Some(time.millis());
     let claim = if parsed.has_sig { record::claim(text).map(Box::new) } else { None };
+    let copy_of = copy_of(&parsed, &store.about.me);
     found.push(Found {
         at,
         line: reading.log.tally.lines,
         to_me: parsed.to == store.about.me.as_str(),
         from_me,
         time,
+        // Told to the millisecond, the order of the log does not matter.
+        name_time: parsed.ms.map(|_| time),
         again: if parsed.id_verified { Again::Same } else { Again::Claimed },
         claim,
         idempotency_key: parsed.idem.filter(|_| from_me).map(Into::into),
+        copy_of,
+        to: if parsed.rcpt.is_empty() { parsed.to } else { parsed.rcpt.join(", ").into() },
         from: parsed.from,
-        to: parsed.to,
         thread: parsed.thread,
         id: parsed.id,
         ..Found::default()
     });
     Ok(())
+}
+
+/// Which record of the same message stands for this one, which is to somebody else: mine, or that to
+/// the first recipient.
+fn copy_of(parsed: &Parsed<'_>, me: &str) -> Option<CopyOf> {
+    let to_me = parsed.rcpt.iter().any(|to| to == me);
+    let first = if to_me { me } else { parsed.rcpt.first()? };
+    let is_copy = first != parsed.to && parsed.id_verified;
+    is_copy.then(|| CopyOf { id: parsed.id_to(first), to_me })
 }
 
 fn check_record(line: &mut Checked<'_, Samp>, parsed: &Parsed<'_>) {

@@ -6,7 +6,8 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::model::Claim;
+use super::alias::is_valid;
+use crate::model::{Claim, Timestamp};
 use crate::store::Signer;
 use crate::store::text::canonical::{self, Hashed, Id, SIGNATURE_CONTEXT};
 use crate::store::text::json::{self, JsonError, RawStr, Value};
@@ -52,6 +53,8 @@ pub struct Parsed<'a> {
     pub id_verified: bool,
     /// Time in whole seconds since the epoch, rounded down, saturated to the range.
     pub secs: i64,
+    /// The milliseconds of that second, if it tells them.
+    pub ms: Option<u16>,
     /// Who says to have written it, verbatim.
     pub from: Cow<'a, str>,
     /// Whom it is for, verbatim.
@@ -66,11 +69,30 @@ pub struct Parsed<'a> {
     pub re: Option<Cow<'a, str>>,
     /// Its idempotency key, if that is text.
     pub idem: Option<Cow<'a, str>>,
+    /// Everybody the message went to, of whom each has a record; empty if it says nothing of others.
+    pub rcpt: Vec<String>,
     /// It has a member `sig`, whatever that is; see [`claim`].
     pub has_sig: bool,
 }
 
 impl<'a> Parsed<'a> {
+    /// Its time; to the millisecond only if it tells that.
+    pub fn time(&self) -> Timestamp {
+        Timestamp::from_secs(self.secs).plus_millis(self.ms.unwrap_or_default().into())
+    }
+
+    /// Whom the message is for: everybody, also where this is the record of one of them.
+    pub fn everybody(&self) -> Vec<String> {
+        if self.rcpt.is_empty() { vec![self.to.to_string()] } else { self.rcpt.clone() }
+    }
+
+    /// The id of the record of the same message to somebody else.
+    pub fn id_to(&self, to: &str) -> String {
+        let (time, body) = (self.time(), self.body_text());
+        let (from, thread) = (self.from.as_ref(), self.thread.as_ref());
+        NewRecord { time, from, to, thread, body: &body, ..NewRecord::default() }.id()
+    }
+
     /// The text, as written: not normalised.
     pub fn body_text(&self) -> Cow<'a, str> {
         self.body.to_text()
@@ -85,6 +107,8 @@ struct Members<'a> {
     subject: Option<Value<'a>>,
     re: Option<Value<'a>>,
     idem: Option<Value<'a>>,
+    ms: Option<Value<'a>>,
+    rcpt: Option<Value<'a>>,
     has_sig: bool,
 }
 
@@ -109,6 +133,8 @@ pub fn parse<'a>(line: &'a str, scratch: &mut Scratch) -> Result<Parsed<'a>, Rec
             "re" => &mut m.re,
             "subject" => &mut m.subject,
             "idem" => &mut m.idem,
+            "ms" => &mut m.ms,
+            "rcpt" => &mut m.rcpt,
             "sig" => {
                 m.has_sig = true;
                 return;
@@ -131,12 +157,15 @@ pub fn parse<'a>(line: &'a str, scratch: &mut Scratch) -> Result<Parsed<'a>, Rec
         (None, Some(computed)) => (Cow::Owned(computed.as_str().to_owned()), true),
         (None, None) => return Err(RecordError::NoId),
     };
+    let to = to.to_text();
     Ok(Parsed {
         id,
         id_verified,
         secs,
+        ms: millis(m.ms),
         from: from.to_text(),
-        to: to.to_text(),
+        rcpt: recipients(m.rcpt, &to),
+        to,
         thread: thread.to_text(),
         body,
         subject: text(m.subject),
@@ -180,6 +209,23 @@ fn seconds(value: Option<Value<'_>>) -> Result<i64, RecordError> {
     }
 }
 
+/// The milliseconds of a second: an integer from 0 to 999. Anything else tells none.
+fn millis(value: Option<Value<'_>>) -> Option<u16> {
+    match value {
+        Some(Value::Int(digits)) => digits.parse().ok().filter(|ms| *ms < 1000),
+        _ => None,
+    }
+}
+
+/// The recipients that a record names in a list: aliases, the one it is for among them. Anything else
+/// is no list of recipients.
+fn recipients(value: Option<Value<'_>>, to: &str) -> Vec<String> {
+    let Some(Value::Compound(list)) = value else { return Vec::new() };
+    let list: Vec<String> = serde_json::from_str(list).unwrap_or_default();
+    let good = list.iter().any(|name| name == to) && list.iter().all(|name| is_valid(name));
+    if good { list } else { Vec::new() }
+}
+
 /// The signature the record on this line carries; `None` if it has no member `sig`, or is no
 /// record at all.
 ///
@@ -190,10 +236,10 @@ pub fn claim(line: &str) -> Option<Claim> {
 }
 
 /// A record to be written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct NewRecord<'a> {
-    /// Seconds since the epoch.
-    pub ts: i64,
+    /// When it was written.
+    pub time: Timestamp,
     /// My alias.
     pub from: &'a str,
     /// The recipient's alias.
@@ -208,6 +254,8 @@ pub struct NewRecord<'a> {
     pub subject: Option<&'a str>,
     /// The idempotency key.
     pub idem: Option<&'a str>,
+    /// Everybody it goes to, if they are several.
+    pub rcpt: &'a [&'a str],
 }
 
 impl NewRecord<'_> {
@@ -219,12 +267,30 @@ impl NewRecord<'_> {
 
     fn id_with(&self, body: &str) -> Id {
         let mut canonical = String::with_capacity(body.len() + 128);
-        let texts = [("body", body), ("from", self.from), ("thread", self.thread), ("to", self.to)];
-        push_members(&mut canonical, "{", &texts, COMPACT);
-        push_time(&mut canonical, self.ts, COMPACT);
-        canonical.push('}');
+        let mut members = self.hashed(body);
+        members.sort_unstable();
+        push_object(&mut canonical, &members, COMPACT);
         Id::of(&canonical)
     }
+
+    /// The members that the reference writes, but for the id, in its order.
+    fn hashed<'a>(&'a self, body: &'a str) -> Vec<(&'a str, Member<'a>)> {
+        vec![
+            ("ts", Member::Number(self.time.secs())),
+            ("from", Member::Text(self.from)),
+            ("to", Member::Text(self.to)),
+            ("thread", Member::Text(self.thread)),
+            ("body", Member::Text(body)),
+        ]
+    }
+}
+
+/// A value of a record to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Member<'a> {
+    Text(&'a str),
+    Number(i64),
+    List(&'a [&'a str]),
 }
 
 /// The separators before a member and before its value.
@@ -232,57 +298,56 @@ type Separators = (&'static str, &'static str);
 const COMPACT: Separators = (",", ":");
 const SPACED: Separators = (", ", ": ");
 
-/// Appends members of text; `open` goes before the first of them.
-fn push_members(out: &mut String, open: &str, members: &[(&str, &str)], by: Separators) {
+/// Appends an object.
+fn push_object(out: &mut String, members: &[(&str, Member<'_>)], by: Separators) {
     for (n, (key, value)) in members.iter().enumerate() {
-        out.push_str(if n == 0 { open } else { by.0 });
+        out.push_str(if n == 0 { "{" } else { by.0 });
         canonical::push_text(out, key);
         out.push_str(by.1);
-        canonical::push_text(out, value);
+        match value {
+            Member::Text(text) => canonical::push_text(out, text),
+            Member::Number(number) => out.push_str(&number.to_string()),
+            Member::List(texts) => {
+                for (n, text) in texts.iter().enumerate() {
+                    out.push_str(if n == 0 { "[" } else { by.0 });
+                    canonical::push_text(out, text);
+                }
+                out.push(']');
+            }
+        }
     }
-}
-
-fn push_time(out: &mut String, ts: i64, by: Separators) {
-    out.push_str(by.0);
-    out.push_str("\"ts\"");
-    out.push_str(by.1);
-    out.push_str(&ts.to_string());
+    out.push('}');
 }
 
 /// The line of a new record, without its newline, and its id.
 ///
 /// The first six members are byte for byte what the reference writes; ours follow in the order
-/// `re`, `subject`, `idem`, `pub`, `sig`.
+/// `re`, `subject`, `idem`, `ms`, `rcpt`, `pub`, `sig`.
 pub fn build_line(record: &NewRecord<'_>, signer: &dyn Signer) -> (String, String) {
     let body = pytext::nfc(record.body);
     let id = record.id_with(&body);
     let key = BASE64.encode(signer.public_key().0);
+    let mut members = vec![("id", Member::Text(id.as_str()))];
+    members.extend(record.hashed(&body));
     let optional = [("re", record.re), ("subject", record.subject), ("idem", record.idem)];
-    let mut extra: Vec<(&str, &str)> =
-        optional.iter().filter_map(|(key, value)| value.map(|value| (*key, value))).collect();
-    extra.push(("pub", &key));
+    members
+        .extend(optional.iter().filter_map(|(key, value)| Some((*key, Member::Text((*value)?)))));
+    members.push(("ms", Member::Number(record.time.millis().rem_euclid(1000))));
+    if record.rcpt.len() > 1 {
+        members.push(("rcpt", Member::List(record.rcpt)));
+    }
+    members.push(("pub", Member::Text(&key)));
 
-    let texts =
-        [("from", record.from), ("to", record.to), ("thread", record.thread), ("body", &*body)];
-    let mut sorted = vec![("id", id.as_str())];
-    sorted.extend(texts);
-    sorted.extend(&extra);
+    let mut sorted = members.clone();
     sorted.sort_unstable();
-    // No key of ours sorts behind `ts`.
     let mut signed = String::with_capacity(body.len() + 512);
     signed.push_str(SIGNATURE_CONTEXT);
-    push_members(&mut signed, "{", &sorted, COMPACT);
-    push_time(&mut signed, record.ts, COMPACT);
-    signed.push('}');
+    push_object(&mut signed, &sorted, COMPACT);
     let sig = BASE64.encode(signer.sign(signed.as_bytes()));
-    extra.push(("sig", &sig));
+    members.push(("sig", Member::Text(&sig)));
 
     let mut line = String::with_capacity(body.len() + 512);
-    push_members(&mut line, "{", &[("id", id.as_str())], SPACED);
-    push_time(&mut line, record.ts, SPACED);
-    push_members(&mut line, SPACED.0, &texts, SPACED);
-    push_members(&mut line, SPACED.0, &extra, SPACED);
-    line.push('}');
+    push_object(&mut line, &members, SPACED);
     (line, id.as_str().to_owned())
 }
 

@@ -7,6 +7,24 @@ use crate::store::text::pytext;
 /// The longest slug, in characters.
 const MAX_SLUG: usize = 40;
 
+/// The thread of a new message, and whether the text names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Thread {
+    /// The text names it.
+    Named(String),
+    /// It is made of the text.
+    Derived(String),
+}
+
+impl Thread {
+    /// Its id.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Named(id) | Self::Derived(id) => id,
+        }
+    }
+}
+
 /// The thread of a new message and the text that remains as its body, in NFC.
 ///
 /// A text that starts with `[thread:<id>]` names its thread itself, and the mark is removed.
@@ -15,13 +33,17 @@ const MAX_SLUG: usize = 40;
 ///
 /// `date_utc` is the day of sending in UTC, `YYYY-MM-DD`. Replies inherit their thread and do not
 /// come here.
-pub fn derive(body: &str, from: &str, date_utc: &str) -> (String, String) {
+pub fn derive(body: &str, from: &str, date_utc: &str) -> (Thread, String) {
     let text = pytext::nfc(body);
     let (named, rest) = match split_override(&text) {
         Some((id, rest)) => (clean_id(id), rest),
         None => (String::new(), &*text),
     };
-    let thread = if named.is_empty() { format!("{date_utc}-{from}-{}", slug(rest)) } else { named };
+    let thread = if named.is_empty() {
+        Thread::Derived(format!("{date_utc}-{from}-{}", slug(rest)))
+    } else {
+        Thread::Named(named)
+    };
     let body = if rest.len() == text.len() {
         match text {
             Cow::Owned(text) => text,
@@ -77,6 +99,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::Value;
+
+    fn derive(body: &str, from: &str, date_utc: &str) -> (String, String) {
+        let (thread, body) = super::derive(body, from, date_utc);
+        (thread.id().to_owned(), body)
+    }
 
     #[test]
     fn vectors() {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::{Claim, Draft, Message, Timestamp};
+use crate::model::{Claim, Draft, Timestamp};
 use crate::store::testing::{Book, Key, traits::*};
 use crate::store::{Kind, Prepared, Preparing};
 
@@ -149,8 +149,7 @@ fn prepare(store: &Ssot, draft: &Draft) -> Result<Prepared, StoreError> {
 }
 
 fn prepare_at(store: &Ssot, draft: &Draft, now: Timestamp) -> Result<Prepared, StoreError> {
-    let with = Preparing { now, parent: None::<&Message>, signer: &Key::new(7), taken: &|_| false };
-    Ok(store.prepare(draft, &with)?.remove(0))
+    Ok(store.prepare(draft, &Preparing::new(now, &Key::new(7)))?.remove(0))
 }
 
 /// Sends a draft; its id.

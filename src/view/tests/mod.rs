@@ -97,6 +97,7 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         durability: Durability::None,
         max_message: 1000,
         unknown_recipient: UnknownRecipient::Accept,
+        groups: BTreeMap::default(),
     };
     let outbox = (!read_only)
         .then(|| Arc::new(Outbox::open(dir.path(), Arc::clone(&index), keys, settings).unwrap()));

@@ -31,6 +31,37 @@ fn refused(home: &Home, m: &Mount, script: &str, errno: &str) -> String {
     why
 }
 
+/// S253: to several, each gets a message of his own that names all of them, in the signed context, which
+/// the format leaves to its writers; to one, nothing more is said. A list that leaves out whom the message
+/// is for, or names what is no address, says nothing.
+#[test]
+fn s253_to_several() {
+    let (bed, home, m) = with(|_, home| {
+        home.agent("carol", "acme", 3);
+        for (n, list) in
+            [json!([ALICE]), json!([BAR, "x/../y@z"]), json!(BAR)].into_iter().enumerate()
+        {
+            let msg = Msg::new("odd", "x", n as i64);
+            let payload =
+                json!({"type": "status", "message": "x", "context": {"recipients": list}});
+            home.receive(&msg.payload(&payload).signed(2));
+        }
+    });
+    assert!(shown::all(&m, "inbox").iter().all(|s| s.must("To") == BAR));
+    m.ok("printf 'To: alice\\nCc: carol\\n\\nboth of you\\n' > outbox/x");
+    let carol = "carol@acme.aimaestro.local";
+    for name in ["alice", "carol"] {
+        let (_, v) = home.only(name, "inbox");
+        amp::verify(&v, &key(1));
+        assert_eq!(v["payload"]["context"], json!({"recipients": [ALICE, carol]}));
+        assert!(v["envelope"]["to"].as_str().unwrap().starts_with(name));
+        let got = shown::all(&bed.mount(name), "inbox").remove(0);
+        assert_eq!(got.must("To"), format!("{ALICE}, {carol}"));
+        assert!(got.must("Signature").starts_with("valid "), "{got:?}");
+    }
+    assert!(shown::all(&m, "sent").iter().all(|s| s.must("To") == format!("{ALICE}, {carol}")));
+}
+
 /// S127: the file is in my sent/ and in the recipient's inbox/, with the names, modes, members and the
 /// signature that every known client takes.
 #[test]

@@ -63,6 +63,22 @@ fn s209_file() {
     assert!(why.starts_with("Reason: ") && why.contains("signature"), "{why}");
 }
 
+/// S250: a thread of two handles that others write in is no conversation of these two.
+#[test]
+fn s250_a_new_conversation_joins_none_with_other_people() {
+    let (_bed, queue, m) = with(|_, queue| {
+        let head = json!({"id": "c", "from": "carol", "thread": "p2p/alice__bob"});
+        queue.put("bob/inbox/new/c.md", &file(&head, "for bob only\n"));
+    });
+    m.ok("echo one > outbox/alice; echo two > outbox/alice; echo three > outbox/carol");
+    let names = queue.names("bob/outbox/sent");
+    let heads: Vec<_> =
+        names.iter().map(|n| parsed(&queue.text(&format!("bob/outbox/sent/{n}"))).0).collect();
+    let mut threads: Vec<_> = heads.iter().map(|h| h["thread"].as_str().unwrap()).collect();
+    threads.sort_unstable();
+    assert_eq!(threads, ["p2p/alice__bob-2", "p2p/alice__bob-2", "p2p/bob__carol"]);
+}
+
 /// S210: a handle that is none is EINVAL, one without a mailbox EHOSTUNREACH, and no mailbox is ever
 /// made; other kinds and priorities are EINVAL; a text that does not fit into a file is EFBIG.
 #[test]

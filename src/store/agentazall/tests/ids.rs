@@ -129,12 +129,7 @@ fn a_message_in_several_copies_keeps_id_and_time() {
     let key = Key::new(5);
     let made = store.prepare(
         &draft(&["me@x"], "text"),
-        &Preparing {
-            now: Timestamp::from_secs(1_773_000_000),
-            parent: None,
-            signer: &key,
-            taken: &|_| false,
-        },
+        &Preparing::new(Timestamp::from_secs(1_773_000_000), &key),
     );
     // Only the block of the text is signed, so that copies may have other ids.
     let text = made.unwrap().remove(0).bytes;

@@ -5,7 +5,7 @@ use crate::model::{Attached, ClaimScope, verify};
 use std::os::unix::fs::MetadataExt;
 
 fn with<'a>(signer: &'a Key, taken: &'a dyn Fn(&str) -> bool) -> Preparing<'a> {
-    Preparing { now: Timestamp::now(), parent: None, signer, taken }
+    Preparing { taken, ..Preparing::new(Timestamp::now(), signer) }
 }
 
 /// A store with the key 7 and what it prepares.

@@ -75,6 +75,7 @@ Cc: dave@x
 Subject: Vector
 Date: 2026-03-11 14:23:55
 Message-ID: a1b2c3d4e5f6
+Time: 2026-03-11T14:23:55.700Z
 In-Reply-To: 0123456789ab
 Idempotency-Key: k
 Attachment: sha256=abababababababababababababababababababababababababababababababab; name=x.bin

@@ -13,7 +13,7 @@ pub(super) fn prepare(
     parent: Option<&Message>,
 ) -> Result<Vec<Prepared>, StoreError> {
     let signer = signer();
-    let with = Preparing { now: Timestamp::now(), parent, signer: &signer, taken: &|_| false };
+    let with = Preparing { parent, ..Preparing::new(Timestamp::now(), &signer) };
     store.prepare(draft, &with)
 }
 
@@ -261,7 +261,7 @@ fn a_taken_id_is_not_used() {
         asked.set(asked.get() + 1);
         asked.get() < 3
     };
-    let with = Preparing { now: Timestamp::now(), parent: None, signer: &signer, taken: &taken };
+    let with = Preparing { taken: &taken, ..Preparing::new(Timestamp::now(), &signer) };
     store.prepare(&draft("bob", "x"), &with).unwrap();
     assert_eq!(asked.get(), 3);
 }

@@ -36,6 +36,7 @@ fn plain() -> Outgoing<'static> {
         now: Timestamp::from_millis(1_795_291_632_305),
         body: "tests are green",
         files: &[],
+        recipients: &[],
         idempotency_key: None,
     }
 }
@@ -64,7 +65,7 @@ fn the_form_in_sent() {
     "to": "bob@acme.aimaestro.local",
     "subject": "Hello",
     "priority": "normal",
-    "timestamp": "2026-11-21T20:07:12Z",
+    "timestamp": "2026-11-21T20:07:12.305Z",
     "expires_at": "2026-11-28T20:07:12Z",
     "signature": "{signature}",
     "thread_id": "msg_1795291603_a000000000000003"

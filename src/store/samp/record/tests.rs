@@ -307,19 +307,17 @@ impl Signer for FakeKey {
 #[test]
 fn lines_are_written_as_the_reference_writes_them() {
     let mut record = NewRecord {
-        ts: 1_700_000_000,
+        time: Timestamp::from_millis(1_700_000_000_007),
         from: "alice",
         to: "bob",
         thread: "t1",
         body: "hello",
-        re: None,
-        subject: None,
-        idem: None,
+        ..NewRecord::default()
     };
     let (line, id) = build_line(&record, &FakeKey);
     assert_eq!(id, "262b3c8fbec35a2d");
     assert_eq!(record.id(), id);
-    let reference = r#"{"id": "262b3c8fbec35a2d", "ts": 1700000000, "from": "alice", "to": "bob", "thread": "t1", "body": "hello", "pub": "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=", "sig": ""#;
+    let reference = r#"{"id": "262b3c8fbec35a2d", "ts": 1700000000, "from": "alice", "to": "bob", "thread": "t1", "body": "hello", "ms": 7, "pub": "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=", "sig": ""#;
     assert!(line.starts_with(reference), "{line}");
     assert!(line.ends_with("==\"}"));
 
@@ -327,11 +325,12 @@ fn lines_are_written_as_the_reference_writes_them() {
     record.re = Some("r");
     record.subject = Some("s\u{e9}");
     record.idem = Some("i");
+    record.rcpt = &["alice", "bob"];
     let (line, id) = build_line(&record, &FakeKey);
     let expected = format!(
         "{{\"id\": \"{id}\", \"ts\": 1700000000, \"from\": \"alice\", \"to\": \"bob\", \"thread\": \"t1\", \
          \"body\": \"caf\u{e9}\\n\\\"\\\\\\t\\u001b\u{7f}\u{85}\u{2028}/<>&\", \"re\": \"r\", \
-         \"subject\": \"s\u{e9}\", \"idem\": \"i\", \"pub\": \""
+         \"subject\": \"s\u{e9}\", \"idem\": \"i\", \"ms\": 7, \"rcpt\": [\"alice\", \"bob\"], \"pub\": \""
     );
     assert!(line.starts_with(&expected), "{line}");
 }
@@ -377,14 +376,17 @@ fn claims() {
 proptest! {
     #[test]
     fn what_is_written_is_read(
-        ts: i64,
+        time in -9_000_000_000_000_000i64..9_000_000_000_000_000,
         texts in prop::array::uniform4(any::<String>()),
         more in prop::array::uniform3(prop::option::of(any::<String>())),
     ) {
         let [from, to, thread, body] = &texts;
         let [re, subject, idem] = &more;
+        let rcpt = [to.as_str(), "bob"];
+        let time = Timestamp::from_millis(time);
         let record = NewRecord {
-            ts, from, to, thread, body, re: re.as_deref(), subject: subject.as_deref(), idem: idem.as_deref(),
+            time, from, to, thread, body, re: re.as_deref(), subject: subject.as_deref(), idem: idem.as_deref(),
+            rcpt: &rcpt,
         };
         let (line, id) = build_line(&record, &FakeKey);
         prop_assert!(!line.contains(['\n', '\r']));
@@ -392,7 +394,7 @@ proptest! {
         let p = parse(&line, &mut scratch).unwrap();
         prop_assert!(p.id_verified && p.has_sig);
         prop_assert_eq!(&*p.id, id.as_str());
-        prop_assert_eq!(p.secs, ts);
+        prop_assert_eq!((p.time(), p.ms.is_some()), (time, true));
         prop_assert_eq!((&*p.from, &*p.to, &*p.thread), (from.as_str(), to.as_str(), thread.as_str()));
         prop_assert_eq!(p.body_text(), pytext::nfc(body));
         prop_assert_eq!((p.re.as_deref(), p.subject.as_deref(), p.idem.as_deref()), (re.as_deref(), subject.as_deref(), idem.as_deref()));

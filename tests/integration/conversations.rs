@@ -1,0 +1,445 @@
+//! Which messages are one conversation, in which order they stand, and whom they name.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::json;
+
+use crate::common::agz::{Letter, Tree};
+use crate::common::amp::{self, Home};
+use crate::common::samp::{self, Rec, T0, key, member, read_log};
+use crate::common::{Bed, Mount, shown, soon};
+
+/// The threads of the records in a log, in order.
+fn threads(bed: &Bed, alias: &str) -> Vec<String> {
+    read_log(&bed.store, alias).iter().map(|r| member(r, "thread").to_owned()).collect()
+}
+
+/// S250: texts that begin alike, to different people on one day, are different conversations, also when
+/// they are written at once and after a remount; to the same people they are one. A thread that is
+/// named, and an answer, join what they name.
+#[test]
+fn s250_a_new_conversation_joins_none_with_other_people() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let day = samp::today();
+    m.ok("echo done > outbox/bob; printf 'done\nnot for bob\n' > outbox/carol; echo done > outbox/bob");
+    m.ok("printf 'To: carol, bob\n\nDone!\n' > outbox/x");
+    m.ok("printf 'To: bob, carol\n\ndone.\n' > outbox/x");
+    let all = threads(&bed, "bar");
+    let id = format!("{day}-bar-done");
+    if samp::today() == day {
+        let ids: Vec<String> =
+            ["", "-2", "", "-3", "-3", "-3", "-3"].iter().map(|end| format!("{id}{end}")).collect();
+        assert_eq!(all, ids);
+    }
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 3, "{all:?}");
+    let bob = bed.mount("bob");
+    let text = bob.ok("cat transcripts/*");
+    assert!(!text.contains("not for bob") && text.contains("Done!"), "{text}");
+    assert_eq!(bob.ls("threads").len(), 2);
+    // An answer makes nobody of it a stranger.
+    bob.ok(&format!("echo fine > threads/{}/x", all[0]));
+    assert_eq!(threads(&bed, "bob"), [all[0].as_str()]);
+    m.umount();
+    let m = bed.mount("bar");
+    m.ok("echo done > outbox/bob; echo 'done for dave' > outbox/dave");
+    m.ok(&format!("printf 'Thread: {}\n\ndone\n' > outbox/dave", all[0]));
+    m.ok(&format!("echo '[thread:{}] done' > outbox/dave", all[1]));
+    let more = &threads(&bed, "bar")[7..];
+    assert_eq!(more[0], all[0]);
+    assert_eq!(more[2..], [all[0].clone(), all[1].clone()]);
+    // Now dave reads what bob does, so it is no conversation with bob alone any more.
+    m.ok("echo done > outbox/bob");
+    let last = threads(&bed, "bar").pop().unwrap();
+    assert!(!all.contains(&last), "{last}");
+}
+
+/// S250: what somebody else wrote under the id that follows from my text keeps it.
+#[test]
+fn s250_of_another_writer() {
+    let bed = Bed::new();
+    let id = format!("{}-bar-plan", samp::today());
+    samp::append(&bed.store, "eve", "mallory", &id, "between the two of us", T0);
+    let m = bed.mount("bar");
+    m.ok("echo plan > outbox/bob");
+    assert_eq!(threads(&bed, "bar"), [format!("{id}-2")]);
+    let bob = bed.mount("bob");
+    assert!(!bob.ok("cat transcripts/*").contains("between"), "he sees what eve wrote");
+}
+
+/// The texts in a folder of the mount, in the order of their names.
+fn texts(m: &Mount, folder: &str) -> Vec<String> {
+    shown::all(m, folder).iter().map(|s| s.body.trim().to_owned()).collect()
+}
+
+/// The only folder below another one.
+#[track_caller]
+fn only_folder(m: &Mount, folder: &str) -> String {
+    let all = m.ls(folder);
+    assert_eq!(all.len(), 1, "{all:?}");
+    format!("{folder}/{}", all[0])
+}
+
+/// Two mounts ask and answer as fast as they can, a dozen times; the names in both stand in the order in
+/// which it was said.
+#[track_caller]
+fn ping_pong(asks: &Mount, answers: &Mount, first: &str) {
+    asks.ok(first);
+    let mut said = vec!["q0".to_owned()];
+    let thread = |m: &Mount| only_folder(m, "threads");
+    for n in 0..12 {
+        soon("the question is there", || answers.ls("inbox").len() == 1);
+        // `.next` in the same breath: question, answer and question fall into one second.
+        answers.ok(&format!(
+            "f=$(echo inbox/*); echo a{n} > \"${{f%.txt}}.reply\"; cat $f > /dev/null"
+        ));
+        soon("the answer is there", || asks.ls("inbox").len() == 1);
+        asks.ok(&format!(
+            "f=$(echo inbox/*); echo q{} > \"${{f%.txt}}.reply\"; cat $f > /dev/null",
+            n + 1
+        ));
+        said.extend([format!("a{n}"), format!("q{}", n + 1)]);
+    }
+    for m in [asks, answers] {
+        soon("all of it is there", || m.ls(&thread(m)).len() == said.len());
+        assert_eq!(texts(m, &thread(m)), said);
+    }
+    assert_eq!(asks.ls(&thread(asks)), answers.ls(&thread(answers)), "names are the same for both");
+}
+
+/// S251: in SAMP an answer stands behind its question also within one second, and every record tells its
+/// milliseconds, in a member that the signature covers.
+#[test]
+fn s251_an_answer_never_stands_before_its_question() {
+    let bed = Bed::new();
+    let (bar, foo) = (bed.mount("bar"), bed.mount("foo"));
+    ping_pong(&bar, &foo, "printf 'Thread: t\n\nq0\n' > outbox/foo");
+    for rec in read_log(&bed.store, "bar") {
+        let ms = rec["ms"].as_u64().unwrap();
+        let sent = format!("sent/{}", samp::strftime(rec["ts"].as_i64().unwrap(), "%Y-%m-%d"));
+        let stem = samp::strftime(rec["ts"].as_i64().unwrap(), "%Y%m%dT%H%M%S");
+        let name = format!("{stem}.{ms:03}Z-bar-{}.txt", &member(&rec, "id")[..8]);
+        assert!(ms < 1000 && bar.ls(&sent).contains(&name), "{name}");
+    }
+    assert!(bar.ls("rejected").is_empty() && foo.ls("rejected").is_empty());
+}
+
+/// S251: the same in AgentAZAll mailboxes, whose dates are local and in whole seconds: also for a reader
+/// in another time zone.
+#[test]
+fn s251_letters() {
+    let bed = Bed::new();
+    let tree = Tree::new(&bed);
+    let other = tree.beside("foo@localhost", &json!({}));
+    bed.config(&tree.store());
+    let bar = bed.mount("bar");
+    let config = bed.path("config/foo.toml");
+    fs::write(&config, other.store()).unwrap();
+    let dir = bed.path("mnt-foo");
+    let mut c = bed.msgfs(["mount"]);
+    c.arg(&dir).args(["--me", "foo", "--config"]).arg(&config).env("TZ", "<-11>11");
+    let foo = bed.mount_by(c, &dir, "foo");
+    ping_pong(&bar, &foo, "printf 'Subject: s\n\nq0\n' > outbox/foo@localhost");
+    assert!(bar.ls("rejected").is_empty() && foo.ls("rejected").is_empty());
+}
+
+/// S251: and in AMP mailboxes; what is sent in a burst arrives in its order, and so do the ids.
+#[test]
+fn s251_amp() {
+    let bed = Bed::new();
+    let home = Home::new(&bed);
+    bed.config(&home.store());
+    let (bar, alice) = (bed.mount("bar"), bed.mount("alice"));
+    ping_pong(&bar, &alice, "printf 'Subject: s\n\nq0\n' > outbox/alice");
+    bar.ok("for i in $(seq 10 59); do echo burst $i > outbox/alice; done");
+    soon("all of it is there", || alice.ls("inbox").len() == 51);
+    let burst: Vec<String> = (10..60).map(|i| format!("burst {i}")).collect();
+    assert_eq!(texts(&alice, "inbox")[1..], burst);
+    let mut files = home.list("alice", "inbox");
+    files.sort();
+    let said: Vec<String> =
+        files.iter().map(|f| amp::read(f)).map(|v| v["payload"]["message"].to_string()).collect();
+    assert!(said.iter().filter(|s| s.contains("burst")).is_sorted(), "{said:?}");
+}
+
+/// S251: an answer is later than a question whose writer's clock is ahead, and further ones are later
+/// still; nothing else I write goes with that clock.
+#[test]
+fn s251_a_clock_ahead() {
+    let bed = Bed::new();
+    let ahead = samp::now() + 3600;
+    for n in 0..3 {
+        samp::append(&bed.store, "foo", "bar", "t", &format!("question {n}"), ahead);
+    }
+    let m = bed.mount("bar");
+    let stem = m.ls("threads/t")[2].replace(".txt", ".reply");
+    m.ok(&format!(
+        "for n in 0 1 2; do echo answer $n > threads/t/{stem}; done; echo other > outbox/foo"
+    ));
+    let wanted = ["question 0", "question 1", "question 2", "answer 0", "answer 1", "answer 2"];
+    assert_eq!(texts(&m, "threads/t"), wanted);
+    let times: Vec<i64> =
+        read_log(&bed.store, "bar").iter().map(|r| r["ts"].as_i64().unwrap()).collect();
+    assert_eq!(times[..3], [ahead; 3]);
+    assert!(times[3] < ahead - 1800, "{times:?}");
+}
+
+/// S252: the names of what tells its milliseconds do not depend on the order in which the logs of a
+/// writer, and the conflict copies of a sync program, are read; what does not is counted as ever.
+#[test]
+fn s252_names_after_conflict_copies_were_merged() {
+    let bed = Bed::new();
+    let line = |n: u32, ms: u32| {
+        let rec = Rec::new("foo", "bar", "t", &format!("mail {n}"), T0);
+        rec.signed_line(&key(3), &[("ms", json!(ms))])
+    };
+    let [a, b, c] = [line(0, 250), line(1, 7), line(2, 999)];
+    let old = |n: u32| Rec::new("old", "bar", "t", &format!("mail {n}"), T0);
+    let copy = "log-foo.sync-conflict-20260424-174203-ABCDEFG.jsonl";
+    let mut shown = Vec::new();
+    for (machine, main, other) in [("one", [&a, &b], &c), ("two", [&c, &a], &b)] {
+        let store = bed.path(machine);
+        fs::create_dir(&store).unwrap();
+        samp::append_raw(&samp::log(&store, "foo"), main.map(String::as_str).concat());
+        samp::append_raw(&store.join(copy), other);
+        samp::append_raw(&samp::log(&store, "old"), old(0).line() + &old(1).line());
+        bed.config(&format!("[[store]]\nkind = \"samp\"\ndir = {:?}\n", store.to_str().unwrap()));
+        let m = bed.mount("bar");
+        let names = m.ls("threads/t");
+        assert!(names.contains(&old(0).name(0)) && names.contains(&old(1).name(1)), "{names:?}");
+        let foo: Vec<String> = names.into_iter().filter(|n| n.contains("-foo-")).collect();
+        let times: Vec<&str> = foo.iter().map(|n| &n[..20]).collect();
+        let second = samp::strftime(T0, "%Y%m%dT%H%M%S");
+        assert_eq!(times, [".007Z", ".250Z", ".999Z"].map(|ms| format!("{second}{ms}")));
+        shown.push((foo, m.ok("cat threads/t/*")));
+        m.umount();
+        fs::remove_dir_all(bed.path("cache/msgfs")).unwrap();
+    }
+    assert_eq!(shown[0], shown[1]);
+    assert!(shown[0].1.contains("Signature: valid"), "{}", shown[0].1);
+}
+
+/// S252: what is no count of milliseconds tells none.
+#[test]
+fn s252_no_milliseconds() {
+    let bed = Bed::new();
+    let odd = [json!(1000), json!(-1), json!("5"), json!(5.0), json!(null), json!([5])];
+    for (n, ms) in odd.iter().enumerate() {
+        let rec = Rec::new("foo", "bar", "t", &format!("mail {n}"), T0);
+        samp::append_raw(&samp::log(&bed.store, "foo"), rec.line_with(&[("ms", ms.clone())]));
+    }
+    let m = bed.mount("bar");
+    let wanted: Vec<String> = (0..odd.len()).map(|n| format!("mail {n}")).collect();
+    assert_eq!(texts(&m, "threads/t"), wanted);
+    let names = m.ls("threads/t");
+    assert!(names.iter().enumerate().all(|(n, name)| name[15..].starts_with(&format!(".00{n}Z-"))));
+}
+
+/// S53, S252: two senders tie only if nobody can tell whose message is newer.
+#[test]
+fn s252_ties() {
+    let bed = Bed::new();
+    for (from, ms) in [("foo", 900), ("carol", 100)] {
+        let rec = Rec::new(from, "bar", "t", "which?", T0);
+        let line = rec.line_with(&[("ms", json!(ms))]);
+        samp::append_raw(&samp::log(&bed.store, from), line);
+    }
+    let m = bed.mount("bar");
+    m.ok("echo yes > threads/t/x");
+    assert_eq!(member(&samp::only(&bed.store, "bar"), "to"), "foo");
+    let whole = samp::append(&bed.store, "dave", "bar", "t", "some time in that second", T0);
+    m.appears(&format!("inbox/{}", whole.name(0)));
+    let out = m.sh("echo x | tee threads/t/y");
+    assert!(!out.ok() && out.stderr.contains("Invalid argument"), "{out:?}");
+}
+
+/// The Message-IDs in a folder, each as often as it is there.
+fn ids(m: &Mount, folder: &str) -> Vec<String> {
+    shown::all(m, folder).iter().map(|s| s.must("Message-ID").to_owned()).collect()
+}
+
+/// S253: a message to several names all of them for each of them, in `To` and in a signed member of each
+/// record. A thread and a transcript have it once: for a recipient it is his own, for the writer the first
+/// one; `sent/` has every record.
+#[test]
+fn s253_to_several() {
+    let bed = Bed::new();
+    let bar = bed.mount("bar");
+    bar.ok("printf 'To: bob, carol\nCc: dave\nThread: t\n\nhello\n' > outbox/x");
+    let sent = read_log(&bed.store, "bar");
+    assert_eq!(sent.iter().map(|r| member(r, "to")).collect::<Vec<_>>(), ["bob", "carol", "dave"]);
+    let own = |n: usize| format!("<{}@samp>", member(&sent[n], "id"));
+    for rec in &sent {
+        assert_eq!(rec["rcpt"], json!(["bob", "carol", "dave"]));
+        assert_eq!((&rec["ts"], &rec["ms"]), (&sent[0]["ts"], &sent[0]["ms"]));
+    }
+    let everybody = |s: &shown::Shown| s.must("To").to_owned();
+    assert_eq!(ids(&bar, "threads/t"), [own(0)]);
+    assert_eq!(ids(&bar, "sent").len(), 3);
+    for (n, name) in ["bob", "carol", "dave"].into_iter().enumerate() {
+        let m = bed.mount(name);
+        assert_eq!(
+            (ids(&m, "inbox"), ids(&m, "threads/t")),
+            (vec![own(n)], vec![own(n)]),
+            "{name}"
+        );
+        let got = shown::all(&m, "inbox").remove(0);
+        assert_eq!(everybody(&got), "bob, carol, dave");
+        assert!(got.must("Signature").starts_with("valid "));
+        assert_eq!(m.cat("transcripts/t.txt").matches("\nhello\n").count(), 1);
+        // The same, once more, without what was kept; and a name that is not listed is not there.
+        let listed = m.ok("ls -l threads/t transcripts; cat transcripts/t.txt");
+        let id8 = |n: usize| member(&sent[n % 3], "id")[..8].to_owned();
+        let other = m.ls("threads/t")[0].replace(&id8(n), &id8(n + 1));
+        assert!(!m.sh(&format!("test -e threads/t/{other}")).ok(), "{other}");
+        m.umount();
+        let m = bed.mount(name);
+        assert_eq!(m.ok("ls -l threads/t transcripts; cat transcripts/t.txt"), listed);
+        m.umount();
+        fs::remove_dir_all(bed.path("cache/msgfs").join(name)).unwrap();
+        let m = bed.mount(name);
+        assert_eq!(m.ok("ls -l threads/t transcripts; cat transcripts/t.txt"), listed);
+    }
+    // To one, the record is what it was.
+    bar.ok("echo hi > outbox/bob");
+    assert_eq!(read_log(&bed.store, "bar")[3].get("rcpt"), None);
+    // Who only looks on sees it once.
+    bed.config("scope = \"all\"\n");
+    let eve = bed.mount("eve");
+    assert_eq!((ids(&eve, "threads/t"), ids(&eve, "archive").len()), (vec![own(0)], 2));
+}
+
+/// S253: nothing is left out on somebody's word: a record that says that I got the message as well stands
+/// for itself once it is clear that mine is not coming, or that mine says something else.
+#[test]
+fn s253_on_nobodys_word() {
+    let bed = Bed::new();
+    let list = json!(["bob", "bar"]);
+    let put = |rec: &Rec| {
+        let line = rec.line_with(&[("ms", json!(1)), ("rcpt", list.clone())]);
+        samp::append_raw(&samp::log(&bed.store, "foo"), line);
+    };
+    samp::append(&bed.store, "foo", "bar", "t", "first", T0);
+    put(&Rec::new("foo", "bob", "t", "to bob", T0 + 1));
+    put(&Rec::new("foo", "bar", "t", "to bar", T0 + 1));
+    put(&Rec::new("foo", "bob", "t", "kept from bar", T0 + 2));
+    let m = bed.mount("bar");
+    assert_eq!(texts(&m, "threads/t"), ["first", "to bar", "to bob"]);
+    samp::append(&bed.store, "foo", "bob", "t", "more", T0 + 3);
+    soon("it is there", || m.ls("threads/t").len() == 5);
+    let wanted = ["first", "to bar", "to bob", "kept from bar", "more"];
+    let shown: BTreeSet<String> = texts(&m, "threads/t").into_iter().collect();
+    assert_eq!(shown, wanted.map(str::to_owned).into());
+    // A list that is none, or does not name the recipient, says nothing.
+    for (n, odd) in
+        [json!("bar"), json!([]), json!(["bob"]), json!(["bar", "a b"]), json!(["bar", 3])]
+            .into_iter()
+            .enumerate()
+    {
+        let rec = Rec::new("foo", "bar", "odd", &format!("odd {n}"), T0 + 9);
+        samp::append_raw(&samp::log(&bed.store, "foo"), rec.line_with(&[("rcpt", odd)]));
+    }
+    soon("they are there", || m.sh("ls threads/odd").stdout.lines().count() == 5);
+    assert!(shown::all(&m, "threads/odd").iter().all(|s| s.must("To") == "bar"));
+}
+
+/// S254: a group stands for its members, me excepted, as a name in `outbox/`, in `To` and in `Cc`, and
+/// for `msgfs send`; a group of nobody else is refused, and so is a group that is no list.
+#[test]
+fn s254_groups() {
+    let bed = Bed::new();
+    bed.config("[groups]\nteam = [\"bob\", \"bar\", \"carol\"]\nself = [\"bar\"]\n");
+    let m = bed.mount("bar");
+    m.ok("echo one > outbox/team; printf 'To: team, dave, bob\n\ntwo\n' > outbox/x");
+    m.ok("printf 'To: dave\nCc: team\n\nthree\n' > outbox/x");
+    let sent = read_log(&bed.store, "bar");
+    let to: Vec<&str> = sent.iter().map(|r| member(r, "to")).collect();
+    assert_eq!(to, ["bob", "carol", "bob", "carol", "dave", "dave", "bob", "carol"]);
+    assert_eq!(sent[0]["rcpt"], json!(["bob", "carol"]));
+    let out = m.sh("echo me | tee outbox/self");
+    assert!(!out.ok() && out.stderr.contains("Destination address required"), "{out:?}");
+    assert!(m.cat("outbox/self.error").contains("no member but you"));
+    m.umount();
+    let out = bed.msgfs_out(&["--me", "bar", "send", "team", "four"]);
+    assert!(out.ok() && samp::bodies(&bed.store, "bar").len() == 10, "{out:?}");
+    for bad in ["team = \"bob\"", "team = []", "\"a b\" = [\"bob\"]"] {
+        bed.config(&format!("[groups]\n{bad}\n"));
+        let out = bed.msgfs_out(&["--me", "bar", "status"]);
+        assert!(!out.ok() && out.stderr.contains("config.toml:2:"), "{bad}: {out:?}");
+    }
+}
+
+/// S255, S10: `.reply-all` answers the sender and all other recipients, wherever the message is, in its
+/// thread; beside a message to me alone it is `.reply`, and beside one of mine it goes to whom that went.
+#[test]
+fn s255_reply_all() {
+    let bed = Bed::new();
+    let (foo, bar) = (bed.mount("foo"), bed.mount("bar"));
+    foo.ok(
+        "printf 'To: carol, bar, dave\nThread: t\n\nwho comes?\n' > outbox/x; echo hi > outbox/bar",
+    );
+    soon("both are there", || bar.ls("inbox").len() == 2);
+    let of = |m: &Mount, folder: &str, text: &str| {
+        let file = m.ok(&format!("grep -l '{text}' {folder}/*.txt | head -1"));
+        file.trim().trim_end_matches(".txt").to_owned()
+    };
+    for (n, folder) in ["inbox", "archive/*", "threads/t"].into_iter().enumerate() {
+        let stem = of(&bar, folder, "who comes");
+        assert_eq!(bar.ok(&format!("ls {folder} | grep -c reply; :")).trim(), "0", "not listed");
+        bar.ok(&format!("echo I do {n} > {stem}.reply-all"));
+        let sent = read_log(&bed.store, "bar").split_off(3 * n);
+        assert_eq!(
+            sent.iter().map(|r| member(r, "to")).collect::<Vec<_>>(),
+            ["foo", "carol", "dave"]
+        );
+        let asked = read_log(&bed.store, "foo");
+        for r in sent {
+            assert_eq!((member(&r, "thread"), member(&r, "re")), ("t", member(&asked[1], "id")));
+            assert_eq!(r["rcpt"], json!(["foo", "carol", "dave"]));
+        }
+    }
+    let said = ["who comes?", "I do 0", "I do 1", "I do 2"];
+    for m in [&foo, &bar, &bed.mount("dave")] {
+        soon("all is there", || m.ls("threads/t").len() == 4);
+        assert_eq!(texts(m, "threads/t"), said);
+    }
+    bar.ok(&format!("echo alone > {}.reply-all", of(&bar, "archive/*", "^hi$")));
+    let own = of(&bar, "threads/t", "I do 0");
+    bar.ok(&format!("printf 'one more thing\n' > {own}.reply-all"));
+    let last = read_log(&bed.store, "bar").split_off(9);
+    let to: Vec<&str> = last.iter().map(|r| member(r, "to")).collect();
+    assert_eq!(to, ["foo", "foo", "carol", "dave"]);
+    // Refused, it is kept under its own name and for its own people.
+    let stem = of(&bar, "threads/t", "who comes");
+    let out = bar.sh(&format!("printf 'To: no one!\n\nx\n' | tee {stem}.reply-all"));
+    assert!(!out.ok() && bar.ok("ls outbox").contains(".reply-all.error"), "{out:?}");
+    bar.ok("f=$(ls outbox/*.reply-all); echo again > $f");
+    let last = read_log(&bed.store, "bar").split_off(13);
+    assert_eq!(last.iter().map(|r| member(r, "to")).collect::<Vec<_>>(), ["foo", "carol", "dave"]);
+    assert!(bar.ls("outbox").is_empty());
+    let out = bar.sh("echo x > inbox/20200101T000000.000Z-foo-00000000.reply-all");
+    assert!(!out.ok(), "{out:?}");
+}
+
+/// S255: in a letter, everybody who got the one letter gets the answer, those in Cc too.
+#[test]
+fn s255_letters() {
+    let bed = Bed::new();
+    let tree = Tree::new(&bed);
+    bed.config(&tree.store());
+    let letter = Letter::new("alice@localhost", "s", "who comes?", 1)
+        .set("To", "bob@localhost, bar@localhost")
+        .set("Cc", "carol@localhost");
+    tree.receive(&letter);
+    let m = bed.mount("bar");
+    let stem = letter.name(1).replace(".txt", "");
+    m.ok(&format!("echo 'I do' > inbox/{stem}.reply-all"));
+    let file = only_folder(&m, "sent");
+    let got = shown::all(&m, &file).remove(0);
+    assert_eq!(got.must("To"), "alice@localhost, bob@localhost, carol@localhost");
+    m.ok(&format!("echo 'for you' > inbox/{stem}.reply"));
+    let all: BTreeSet<String> =
+        shown::all(&m, &file).iter().map(|s| s.must("To").to_owned()).collect();
+    assert!(all.contains("alice@localhost"), "{all:?}");
+}
