@@ -269,7 +269,29 @@ mod tests {
         assert_eq!(from_part(""), "unknown");
     }
 
+    #[test]
+    fn an_id_is_found_by_what_stands_for_it() {
+        for id in ["ab12cd34ef567890", "ab12cd34/x", "AB12CD34", "msg_1_2", "Q/b c.d", "x", ""] {
+            for name in [id_part(id, false), escaped(id)] {
+                assert!(is_short(&name, id) && key_of_name(&name) == key_of_id(id), "{id} {name}");
+            }
+        }
+        let twin = format!("ab12cd34ef56{TWIN}{}", "0f".repeat(32));
+        assert!(is_short("ab12cd34", &twin) && is_short("ab12cd34ef56", &twin));
+        assert!(!is_short("ab12cd34e", "ab12cd34ef567890") && !is_short("ab12cd34", "AB12CD34"));
+        assert!(begins_with_time("20260424T174203.000Z-foo-ab12cd34.txt"));
+        assert!(!begins_with_time("ab12cd34") && !begins_with_time(&"\u{e4}".repeat(15)));
+    }
+
     proptest! {
+        #[test]
+        fn every_id_is_found_by_its_name(id in any::<String>()) {
+            prop_assert_eq!(key_of_name(&id_part(&id, false)), key_of_id(&id));
+            if escaped(&id).len() <= MAX_THREAD {
+                prop_assert_eq!(key_of_name(&escaped(&id)), key_of_id(&id));
+            }
+        }
+
         #[test]
         fn every_thread_id_is_one_safe_component(id in any::<String>()) {
             let name = thread_name(&id);
@@ -290,7 +312,7 @@ mod tests {
 
         #[test]
         fn reading_a_name_never_panics(name in any::<String>()) {
-            let _ = thread_id(&name);
+            let _ = (thread_id(&name), key_of_name(&name), begins_with_time(&name));
         }
     }
 }

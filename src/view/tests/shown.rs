@@ -357,3 +357,15 @@ fn what_is_known_of_paths_is_bounded() {
     assert_eq!(b.tree.paths.lock().len(), crate::view::PATHS);
     assert_eq!(b.tree.ino(&draft(2)), b.tree.ino(&draft(2)));
 }
+
+#[test]
+fn a_folder_and_a_file_of_one_path_never_have_one_number() {
+    let b = bed(vec![store(Vec::new())]);
+    let (folder, file) = (Node::RawDir(0, "x".into()), Node::RawFile(0, "x".into()));
+    let of_folder = b.tree.ino(&folder);
+    b.tree.paths.lock().clear();
+    let of_file = b.tree.ino(&file);
+    assert_ne!(of_folder, of_file);
+    assert_eq!((b.tree.node(of_folder), b.tree.node(of_file)), (None, Some(file)));
+    assert_eq!((b.tree.ino(&folder), b.tree.node(of_folder)), (of_folder, Some(folder)));
+}
