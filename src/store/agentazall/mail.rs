@@ -83,6 +83,8 @@ struct Fresh {
 /// What messages are judged by in one scan.
 pub(super) struct Context {
     filters: config::Filters,
+    /// Nothing was ever read.
+    is_first: bool,
     base: PathBuf,
     /// A print of my key, once somebody asked for it; none is all zero, by which nothing verifies.
     my_key: OnceLock<Print>,
@@ -129,6 +131,10 @@ impl Mail {
             return None;
         }
         let why = context.filters.refuses(&parsed.from)?;
+        // What was delivered and read stays; without the cache nobody knows more than that it was read.
+        if parsed.kept.has(Kept::READ) && (file.row.is_message() || context.is_first) {
+            return None;
+        }
         let is_mine = || {
             let read = || key::read(&context.base).ok().flatten();
             let print = || read().map(|seed| letter::key_print(&seed.public_key().0));
@@ -226,13 +232,13 @@ impl Format for Mail {
         if files.require_base_if_any().is_err() {
             return Ok(None);
         }
+        let (base, is_first) = (files.about.dir.clone(), files.table.read().is_empty());
         let mut settings = self.settings.write();
         settings.reload(&self.config_file, &self.mailboxes, &files.health.fault);
         let zone = self.zone.iana_name().map_or_else(|| format!("{:?}", self.zone), str::to_owned);
         let basis = XxHash3_64::oneshot(format!("{zone}\0{:?}", settings.filters).as_bytes());
         let filters = settings.filters.clone();
-        let base = files.about.dir.clone();
-        Ok(Some((Context { filters, base, my_key: OnceLock::new() }, basis)))
+        Ok(Some((Context { filters, is_first, base, my_key: OnceLock::new() }, basis)))
     }
 
     fn beside(&self, dirs: &mut Dirs<'_>, folder: &str, name: &str) -> io::Result<u64> {
