@@ -67,6 +67,8 @@ pub(super) struct Mail {
     pub digests: Digests,
     /// The mount's key, to be written into a mailbox that is not there yet.
     pub key_for_later: Mutex<Option<Seed>>,
+    /// Texts in `me/` that this process has written.
+    pub own_texts: Mutex<BTreeSet<String>>,
 }
 
 /// Attachments' folders are watched this long after their message last changed: the reference copies
@@ -114,6 +116,7 @@ impl Mail {
             unsynced: Mutex::default(),
             digests: Digests::default(),
             key_for_later: Mutex::default(),
+            own_texts: Mutex::default(),
             state,
         }
     }
