@@ -3,7 +3,7 @@
 use std::io;
 
 use super::StoreError;
-use crate::model::Timestamp;
+use crate::model::{Timestamp, one_line};
 
 /// Texts that the store keeps for me beside the messages: notes, memories, who I am. A folder holds
 /// named texts; of each name there is one current text.
@@ -34,6 +34,26 @@ pub trait Notebook: Send + Sync {
     /// # Errors
     /// [`StoreError::Invalid`] for a name that cannot be one, else as the system gave it.
     fn write(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError>;
+
+    /// Whether what is added to a text that does not end in a newline begins a new line: its writer leaves
+    /// the last newline out.
+    fn ends_without_newline(&self, _folder: &str, _name: &str) -> bool {
+        false
+    }
+
+    /// Whether texts can be removed.
+    fn removes(&self) -> bool {
+        false
+    }
+
+    /// Has the name mean no text any more, without touching older ones. On disk when it returns.
+    ///
+    /// # Errors
+    /// [`StoreError::NotPermitted`] where nothing [is removed](Notebook::removes), else as the system gave
+    /// it.
+    fn remove(&self, _folder: &str, name: &str) -> Result<(), StoreError> {
+        Err(StoreError::NotPermitted(format!("{}: texts here are kept", one_line(name))))
+    }
 }
 
 /// One text of a [`Notebook`].

@@ -144,9 +144,18 @@ impl Tree {
         if note(self.book(key.0)?, key.1, &key.2).is_none() && self.texts.remove(key) {
             return Ok(());
         }
-        Err(Error::not_permitted(
-            "texts in me/ are kept: write a new one in its place (`echo text > NAME`)",
-        ))
+        let book = self.book(key.0)?;
+        if !book.removes() {
+            return Err(Error::not_permitted(
+                "texts in me/ are kept: write a new one in its place (`echo text > NAME`)",
+            ));
+        }
+        if names::is_private(&key.2) {
+            return Err(Error::NotFound);
+        }
+        book.remove(key.1, &key.2).inspect_err(|e| self.log_text(key, e))?;
+        self.texts.remove(key);
+        Ok(())
     }
 
     /// `mv` within a folder of texts: a private text under a plain name replaces that text.
@@ -163,9 +172,19 @@ impl Tree {
                 Ok(done.inspect_err(|e| self.log_text(to, e))?)
             }
             (false, true) => Ok(self.texts.move_away(from, to, book)?),
-            (false, false) => Err(Error::not_permitted(
+            (false, false) if !book.removes() => Err(Error::not_permitted(
                 "texts in me/ keep their names; copy it to the new name (`cp OLD NEW`)",
             )),
+            // Who has it open would write to the old name.
+            (false, false) if self.texts.look(from, |_| ()).is_ok() => Err(Error::os(libc::EBUSY)),
+            (false, false) => {
+                let moved =
+                    book.read(from.1, &from.2).map_err(|e| StoreError::io(from.2.as_ref(), e));
+                let moved = moved.and_then(|text| book.write(to.1, &to.2, &text));
+                let moved = moved.and_then(|()| book.remove(from.1, &from.2));
+                self.texts.remove(to);
+                Ok(moved.inspect_err(|e| self.log_text(to, e))?)
+            }
         }
     }
 

@@ -47,6 +47,8 @@ pub(super) struct Text {
     cut: bool,
     /// Why it is incomplete: then what the store has stays, until the text is cut.
     too_long: Option<String>,
+    /// The store's text does not end in a newline, and what is added begins a new line.
+    ends_open: bool,
     /// Removed while open: closing it saves nothing.
     gone: bool,
     pub time: Timestamp,
@@ -138,6 +140,8 @@ impl Text {
         self.cut = stored.is_none();
         self.base = if afresh { None } else { Some(stored.clone().unwrap_or_default()) };
         self.bytes = stored.unwrap_or_default();
+        let is_open = self.bytes.last().is_some_and(|last| *last != b'\n');
+        self.ends_open = is_open && book.ends_without_newline(folder, name);
         if let Some(note) = note(book, folder, name).filter(|_| !afresh) {
             self.time = note.modified;
         }
@@ -210,6 +214,10 @@ impl TextFile {
     /// Writes at `offset`, or at the end; it can have `limit` bytes.
     pub(super) fn write(&self, offset: u64, data: &[u8], limit: u64) -> Result<(), StoreError> {
         let text = &mut *self.text.lock();
+        let begins = self.append && std::mem::take(&mut text.ends_open);
+        if begins && !text.bytes.is_empty() && !data.starts_with(b"\n") {
+            text.bytes.push(b'\n');
+        }
         if !write_at(&mut text.bytes, (!self.append).then_some(offset), data, limit) {
             let why = too_long(limit);
             text.too_long = Some(why.to_string());

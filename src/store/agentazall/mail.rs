@@ -67,6 +67,8 @@ pub(super) struct Mail {
     pub digests: Digests,
     /// The mount's key, to be written into a mailbox that is not there yet.
     pub key_for_later: Mutex<Option<Seed>>,
+    /// Texts in `me/` that this process has written.
+    pub own_texts: Mutex<BTreeSet<String>>,
 }
 
 /// Attachments' folders are watched this long after their message last changed: the reference copies
@@ -83,6 +85,8 @@ struct Fresh {
 /// What messages are judged by in one scan.
 pub(super) struct Context {
     filters: config::Filters,
+    /// Nothing was ever read.
+    is_first: bool,
     base: PathBuf,
     /// A print of my key, once somebody asked for it; none is all zero, by which nothing verifies.
     my_key: OnceLock<Print>,
@@ -112,6 +116,7 @@ impl Mail {
             unsynced: Mutex::default(),
             digests: Digests::default(),
             key_for_later: Mutex::default(),
+            own_texts: Mutex::default(),
             state,
         }
     }
@@ -129,6 +134,10 @@ impl Mail {
             return None;
         }
         let why = context.filters.refuses(&parsed.from)?;
+        // What was delivered and read stays; without the cache nobody knows more than that it was read.
+        if parsed.kept.has(Kept::READ) && (file.row.is_message() || context.is_first) {
+            return None;
+        }
         let is_mine = || {
             let read = || key::read(&context.base).ok().flatten();
             let print = || read().map(|seed| letter::key_print(&seed.public_key().0));
@@ -226,13 +235,13 @@ impl Format for Mail {
         if files.require_base_if_any().is_err() {
             return Ok(None);
         }
+        let (base, is_first) = (files.about.dir.clone(), files.table.read().is_empty());
         let mut settings = self.settings.write();
         settings.reload(&self.config_file, &self.mailboxes, &files.health.fault);
         let zone = self.zone.iana_name().map_or_else(|| format!("{:?}", self.zone), str::to_owned);
         let basis = XxHash3_64::oneshot(format!("{zone}\0{:?}", settings.filters).as_bytes());
         let filters = settings.filters.clone();
-        let base = files.about.dir.clone();
-        Ok(Some((Context { filters, base, my_key: OnceLock::new() }, basis)))
+        Ok(Some((Context { filters, is_first, base, my_key: OnceLock::new() }, basis)))
     }
 
     fn beside(&self, dirs: &mut Dirs<'_>, folder: &str, name: &str) -> io::Result<u64> {

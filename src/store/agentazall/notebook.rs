@@ -2,6 +2,7 @@
 //! every name the newest text that is not empty (docs/formats/agentazall.md, section 9).
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -32,11 +33,22 @@ impl AgentAzall {
         })
     }
 
+    /// Whether a file of this day and size stands for a text: if the text was removed, only what was
+    /// written since does.
+    fn counts(&self, path: &Path, folder: &str, name: &str, size: u64) -> bool {
+        let Some(removed) = self.format.state.removed(&format!("{folder}/{name}")) else {
+            return true;
+        };
+        let day = path.parent().and_then(Path::file_name).and_then(OsStr::to_str);
+        day.is_some_and(|day| day > &*removed || day == removed && size > 0)
+    }
+
     /// The folder with the current text of a name.
     fn current(&self, folder: &str, name: &str) -> Option<OwnedFd> {
         let mut empty = None;
-        for (_, dir) in self.open_folders(folder).filter(|_| is_shown(name)) {
+        for (path, dir) in self.open_folders(folder).filter(|_| is_shown(name)) {
             match below::look(&dir, name) {
+                Ok((_, stamp)) if !self.counts(&path, folder, name, stamp.size) => {}
                 Ok((FileType::RegularFile, stamp)) if stamp.size > 0 => return Some(dir),
                 Ok((FileType::RegularFile, _)) => empty = empty.or(Some(dir)),
                 _ => {}
@@ -59,7 +71,7 @@ impl Notebook for AgentAzall {
 
     fn list(&self, folder: &str) -> Vec<Note> {
         let mut notes: BTreeMap<String, Note> = BTreeMap::new();
-        for (_, dir) in self.open_folders(folder) {
+        for (path, dir) in self.open_folders(folder) {
             for name in
                 files::names(&dir).unwrap_or_default().into_iter().flat_map(|(name, _)| name)
             {
@@ -67,6 +79,9 @@ impl Notebook for AgentAzall {
                     continue;
                 }
                 let Ok((FileType::RegularFile, stamp)) = below::look(&dir, &name) else { continue };
+                if !self.counts(&path, folder, &name, stamp.size) {
+                    continue;
+                }
                 if stamp.size > 0 || !notes.contains_key(&name) {
                     let (size, modified) = (stamp.size, stamp.modified());
                     notes.insert(name.clone(), Note { name, size, modified });
@@ -96,6 +111,29 @@ impl Notebook for AgentAzall {
 
     fn write(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError> {
         Notebook::check_name(self, folder, name)?;
+        self.put_text(folder, name, text)
+    }
+
+    /// The reference writes no newline at the end.
+    fn ends_without_newline(&self, folder: &str, name: &str) -> bool {
+        !self.format.own_texts.lock().contains(&format!("{folder}/{name}"))
+    }
+
+    fn removes(&self) -> bool {
+        true
+    }
+
+    /// Leaves an empty file of today, which the reference reads as no text.
+    fn remove(&self, folder: &str, name: &str) -> Result<(), StoreError> {
+        let day = date::local_day(Timestamp::now(), self.zone());
+        self.put_text(folder, name, b"")?;
+        self.format.state.keep_removed(&format!("{folder}/{name}"), &day)
+    }
+}
+
+impl AgentAzall {
+    /// Makes this today's text of a name.
+    fn put_text(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), StoreError> {
         self.make_base()?;
         let day = date::local_day(Timestamp::now(), self.zone());
         let io = |path: &Path, e| StoreError::io(path, e);
@@ -106,6 +144,7 @@ impl Notebook for AgentAzall {
         for dir in changed {
             fs::sync_dir(&dir).map_err(|e| io(&dir, e))?;
         }
+        self.format.own_texts.lock().insert(format!("{folder}/{name}"));
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! What is kept in the folder of msgfs's own state, because the cache may be lost: by what ids messages
-//! are known ([`held`](super::held)), and who has got mail that waits for others.
+//! are known ([`held`](super::held)), who has got mail that waits for others, and which texts were removed.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ pub(super) struct State {
     ids: Mutex<Ids>,
     /// Who has got what, as the file has it.
     delivered: Mutex<Delivered>,
+    /// Texts in `me/` that were removed, and the day.
+    removed: Mutex<BTreeMap<String, String>>,
 }
 
 /// The file of ids, which is only ever added to.
@@ -45,14 +48,39 @@ impl State {
         };
         let ledger = Ledger::load(&read("ids")?);
         let delivered = serde_json::from_slice(&read("delivered.json")?).unwrap_or_default();
-        let state =
-            Self { dir: Some(dir.to_owned()), delivered: Mutex::new(delivered), ..Self::default() };
+        let removed = serde_json::from_slice(&read("removed.json")?).unwrap_or_default();
+        let state = Self {
+            dir: Some(dir.to_owned()),
+            delivered: Mutex::new(delivered),
+            removed: Mutex::new(removed),
+            ..Self::default()
+        };
         Ok((state, ledger))
     }
 
     /// Who has got what, as it was kept.
     pub fn delivered(&self) -> Delivered {
         self.delivered.lock().clone()
+    }
+
+    /// The day on which a text was removed last.
+    pub fn removed(&self, text: &str) -> Option<String> {
+        self.removed.lock().get(text).cloned()
+    }
+
+    /// Keeps that a text was removed. On disk when it returns.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn keep_removed(&self, text: &str, day: &str) -> Result<(), StoreError> {
+        let mut removed = self.removed.lock();
+        removed.insert(text.to_owned(), day.to_owned());
+        let Some(dir) = &self.dir else { return Ok(()) };
+        let path = dir.join("removed.json");
+        let text = serde_json::to_vec(&*removed).unwrap_or_default();
+        fs::make_dirs(dir, 0o700)
+            .and_then(|()| place::write_atomic(&path, &text, 0o600))
+            .map_err(|e| StoreError::io(&path, e))
     }
 
     /// Adds lines to the file of ids; `sync` waits for the disk. What cannot be written is written

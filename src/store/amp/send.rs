@@ -5,8 +5,12 @@
 //! message whose files are missing: attachments on both sides, my `sent/`, the recipient's `inbox/`.
 //! Made again after a crash it does what is still missing.
 
+use std::fs::Permissions;
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+
+use rustix::fs::Mode;
 
 use super::Amp;
 use super::address;
@@ -26,6 +30,9 @@ use crate::store::{Fit, Prepared, Preparing, Store as _, StoreError, fs};
 const DIR_MODE: u32 = 0o700;
 /// Mode of files made here.
 const FILE_MODE: u32 = 0o600;
+/// Mode of what I put into the folders of another user, as the reference has it.
+const SHARED_DIR_MODE: u32 = 0o755;
+const SHARED_FILE_MODE: u32 = 0o644;
 /// A subject made from the body is cut to this many characters.
 const MADE_SUBJECT: usize = 80;
 
@@ -299,7 +306,21 @@ impl Amp {
         let folder = base.join(parts.join("/"));
         let io = |e| StoreError::io(&folder.join(name), e);
         let dir = below::make_dir(base, parts, DIR_MODE).map_err(io)?;
+        // What lies with another user is mine, and he must read it.
+        let theirs = std::fs::metadata(base).is_ok_and(|m| fs::foreign_owner(&m).is_some());
+        let made = rustix::fs::fstat(&dir).map_err(|e| io(e.into()))?;
+        let mine = made.st_uid == rustix::process::geteuid().as_raw();
+        if theirs && mine && made.st_mode & 0o777 != SHARED_DIR_MODE {
+            let mode = Mode::from_raw_mode(SHARED_DIR_MODE);
+            rustix::fs::fchmod(&dir, mode).map_err(|e| io(e.into()))?;
+        }
         if below::look(&dir, name).is_err() {
+            let fill = |file: &mut std::fs::File| {
+                if theirs {
+                    file.set_permissions(Permissions::from_mode(SHARED_FILE_MODE))?;
+                }
+                fill(file)
+            };
             match Slot::below(&dir, name).and_then(|slot| slot.fill(FILE_MODE, fill)) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 done => done.map_err(io)?,

@@ -92,6 +92,30 @@ fn s112_changes() {
     assert_eq!(m.ls("rejected").len(), 1);
 }
 
+/// S112: blocking an address takes nothing away that was delivered and read, with the cache and without it;
+/// what comes afterwards is held back, also if it says that it was read.
+#[test]
+fn s112_read_mail_stays() {
+    let old = Letter::new("alice@localhost", "s", "old", 1);
+    let (bed, tree, m) = with(|_, tree| {
+        tree.receive(&old);
+    });
+    let name = old.name(1);
+    m.ok("cat inbox/*");
+    m.inbox_becomes(&[]);
+    let file = tree.file(crate::common::agz::DAY, "inbox", &format!("{}.txt", old.id()));
+    crate::common::agz::says(&file, "Status: read");
+    tree.configure(&json!({"address_filter": {"mode": "blacklist", "blacklist": ["alice@*"]}}));
+    let new = Letter::new("alice@localhost", "s", "new", 2).set("Status", "read");
+    tree.receive(&new);
+    soon("the new one is held back", || m.ls("rejected").len() == 1);
+    assert!(m.ok("ls archive/*").contains(&name));
+    m.umount();
+    fs::remove_dir_all(bed.path("cache")).unwrap();
+    let m = bed.mount("bar");
+    assert!(m.ok("ls archive/*").contains(&name));
+}
+
 /// S112: a recipient whose filter refuses me is EBADMSG where its configuration can be read.
 #[test]
 fn s112_recipient() {

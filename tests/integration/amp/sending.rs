@@ -62,6 +62,34 @@ fn s253_to_several() {
     assert!(shown::all(&m, "sent").iter().all(|s| s.must("To") == format!("{ALICE}, {carol}")));
 }
 
+/// S127: what I put into the folders of another user he can list and read, whatever my umask; my own
+/// folders stay private.
+#[test]
+fn s127_another_user() {
+    crate::common::need_root();
+    let (bed, home, m) = with(|_, _| {});
+    let alice = home.dir("alice");
+    let chown = |to: &str| {
+        let out = bed.sh(&format!("chown -R {to} {}", crate::common::quote(&alice)));
+        assert!(out.ok(), "{out:?}");
+    };
+    chown("65534");
+    fs::write(bed.path("plan.txt"), "plan").unwrap();
+    let file = bed.path("plan.txt");
+    m.ok(&format!(
+        "printf 'Attach: {}\\n\\nhi\\n' > outbox/alice@acme.aimaestro.local",
+        file.display()
+    ));
+    let (there, value) = home.only("alice", "inbox");
+    assert_eq!((mode(&there), mode(there.parent().unwrap())), (0o644, 0o755), "{value}");
+    let attached =
+        bed.sh(&format!("cd {}/attachments && stat -c %a * */*", crate::common::quote(&alice)));
+    assert_eq!(attached.stdout, "755\n644\n");
+    let (here, _) = home.only("bar", "sent");
+    assert_eq!((mode(&here), mode(here.parent().unwrap())), (0o600, 0o700));
+    chown("0");
+}
+
 /// S127: the file is in my sent/ and in the recipient's inbox/, with the names, modes, members and the
 /// signature that every known client takes.
 #[test]
