@@ -37,8 +37,9 @@ const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is co
 # How long reading .wait and .next blocks.
 # wait_timeout = "60s"
 
-# Mail to somebody who was never seen: "accept" or "refuse".
-# unknown_recipient = "accept"
+# Mail to somebody who was never seen: "near" (refused if the file name resembles a known one),
+# "accept" or "refuse".
+# unknown_recipient = "near"
 
 # Stores. Without any: the SAMP store at its default place, an AgentAZAll mailbox where
 # $AGENTAZALL_CONFIG or $AGENTAZALL_ROOT says, an AMP home at $AMP_DIR or ~/.agent-messaging, and an

@@ -124,6 +124,8 @@ pub struct MessageKey {
 pub struct Draft {
     /// Recipients, in the order given.
     pub to: Vec<String>,
+    /// The recipient is the name of its file; nobody wrote it into the draft.
+    pub to_is_name: bool,
     /// Further recipients.
     pub cc: Vec<String>,
     /// Subject line.

@@ -65,6 +65,7 @@ pub(super) fn complete(
     }
     if draft.to.is_empty() && *target == Target::Outbox {
         draft.to.push(names::recipient(name).to_owned());
+        draft.to_is_name = true;
     }
     draft.to.retain(|to| !to.is_empty());
     if draft.to.is_empty() {

@@ -264,16 +264,15 @@ impl Outbox {
             Some(Refusal { name: name.to_owned(), reason: reason.to_owned(), time });
     }
 
-    /// Renames a draft in `outbox/` or in a thread's folder. A private one that gets a plain name is
-    /// sent.
+    /// Renames a draft in `outbox/` or beside messages: name and what it is for. A private one that gets
+    /// a plain name is sent.
     ///
     /// # Errors
     /// The refusal; the draft then lies under its new name, with its note.
     pub fn rename(
         &self,
-        from: &str,
-        to: &str,
-        target: &Target,
+        (from, of): &(String, Target),
+        (to, target): &(String, Target),
         replace: bool,
     ) -> Result<(), OutboxError> {
         if *target == Target::Outbox {
@@ -282,14 +281,14 @@ impl Outbox {
         if !replace && (self.find_for(to, target).is_some() || self.find(to).is_some()) {
             return Err(OutboxError::Exists);
         }
-        if self.rename_open(from, to, target) {
+        if self.rename_open((from, of), (to, target)) {
             return Ok(());
         }
         let kept = {
             let mut shelf = self.shelf.lock();
-            let kept = shelf.take(from, target).ok_or(OutboxError::NotFound)?;
+            let kept = shelf.take(from, of).ok_or(OutboxError::NotFound)?;
             shelf.forget(to, target);
-            Kept { name: to.to_owned(), target: target.clone(), error: None, ..kept }
+            Kept { name: to.clone(), target: target.clone(), error: None, ..kept }
         };
         if names::is_private(to) || kept.text.is_empty() {
             self.shelf.lock().keep(kept);
@@ -312,12 +311,13 @@ impl Outbox {
 
     /// Renames drafts that are open. What was spooled under the old name is spooled again under the
     /// new one, at the last close at the latest.
-    fn rename_open(&self, from: &str, to: &str, target: &Target) -> bool {
+    fn rename_open(&self, from: (&str, &Target), to: (&str, &Target)) -> bool {
         let renamed = self.look_at_open(|_, d| {
-            if !d.is(from, target) || d.unlinked || d.composed {
+            if !d.is(from.0, from.1) || d.unlinked || d.composed {
                 return None;
             }
-            to.clone_into(&mut d.name);
+            to.0.clone_into(&mut d.name);
+            to.1.clone_into(&mut d.target);
             d.try_again();
             self.unspool(d);
             Some(())

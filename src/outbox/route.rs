@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::OutboxError;
 use crate::index::{Core, Index};
-use crate::model::{Draft, UnknownRecipient, nearest};
+use crate::model::{Draft, UnknownRecipient, nearest, one_line, resembles};
 use crate::store::{Fit, Kind, Store};
 
 /// The recipients of a draft that one store carries, in the order given.
@@ -33,7 +33,8 @@ pub fn routes(
     let via = draft.via.as_deref().or_else(|| by_header(index.stores(), draft));
     let to = draft.to.iter().map(|to| (to, true));
     for (address, is_to) in to.chain(draft.cc.iter().map(|cc| (cc, false))) {
-        let store = route(index, address, via, unknown)?;
+        let store = route(index, address, via)?;
+        heard_of(index, store, address, unknown, is_to && draft.to_is_name)?;
         let canonical = index.stores().get(store).map(|s| s.canonical(address)).unwrap_or_default();
         if named.contains(&(store, canonical.clone())) {
             continue;
@@ -93,20 +94,64 @@ fn takes_headers(
 ///
 /// # Errors
 /// If `via` names no store, the address fits none, or none or several remain.
-pub fn route(
+pub fn route(index: &Index, recipient: &str, via: Option<&str>) -> Result<usize, OutboxError> {
+    match via {
+        Some(via) => by_name(index.stores(), via, recipient),
+        None => by_address(index, recipient),
+    }
+}
+
+/// Refuses a recipient nobody has heard of, as far as that is asked for; `is_name`: nobody wrote it
+/// but as the name of a file.
+fn heard_of(
     index: &Index,
+    number: usize,
     recipient: &str,
-    via: Option<&str>,
     unknown: UnknownRecipient,
-) -> Result<usize, OutboxError> {
-    let number = match via {
-        Some(via) => by_name(index.stores(), via, recipient)?,
-        None => by_address(index, recipient)?,
+    is_name: bool,
+) -> Result<(), OutboxError> {
+    let judged = match unknown {
+        UnknownRecipient::Accept => false,
+        UnknownRecipient::Near => is_name,
+        UnknownRecipient::Refuse => true,
     };
-    if unknown == UnknownRecipient::Refuse && !knows(index, number, recipient) {
+    if !judged || knows(index, number, recipient) {
+        return Ok(());
+    }
+    if unknown == UnknownRecipient::Refuse {
         return Err(OutboxError::Unreachable(stranger(&index.read(), recipient)));
     }
-    Ok(number)
+    let Some(store) = index.stores().get(number) else { return Ok(()) };
+    let (new, me) = (store.canonical(recipient), store.canonical(store.me()));
+    let near: Vec<String> = {
+        let core = index.read();
+        core.addresses().filter(|known| alike(&new, known)).map(str::to_owned).collect()
+    };
+    let other = |known: &&String| {
+        let known = store.canonical(known);
+        known != new && known != me
+    };
+    let meant = near.iter().find(other);
+    meant.map_or(Ok(()), |known| Err(OutboxError::Unreachable(gone_wrong(recipient, known))))
+}
+
+/// Whether one address is probably the other gone wrong; where both are in one place, the name there is
+/// compared.
+fn alike(new: &str, known: &str) -> bool {
+    match (new.split_once('@'), known.split_once('@')) {
+        (Some((new, here)), Some((known, there))) if here == there => resembles(new, known),
+        _ => resembles(new, known),
+    }
+}
+
+/// The text for a file name that resembles a known recipient.
+fn gone_wrong(recipient: &str, known: &str) -> String {
+    let (recipient, known) = (one_line(recipient), one_line(known));
+    format!(
+        "nobody called {recipient} is known, but {known} is: write to outbox/{known} if that is who you \
+         mean. To write to {recipient}, who is new, begin the text with a line `To: {recipient}` and \
+         an empty line, or use `msgfs send --new` (unknown_recipient = \"near\")"
+    )
 }
 
 fn by_name(stores: &[Arc<dyn Store>], via: &str, recipient: &str) -> Result<usize, OutboxError> {
@@ -114,7 +159,7 @@ fn by_name(stores: &[Arc<dyn Store>], via: &str, recipient: &str) -> Result<usiz
         let names: Vec<&str> = stores.iter().map(|s| s.name()).collect();
         return Err(OutboxError::Unreachable(format!(
             "Via: there is no store {:?}; there is {}",
-            crate::model::one_line(via),
+            one_line(via),
             names.join(", ")
         )));
     };
@@ -169,7 +214,7 @@ fn only_by_name(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
     if via.is_empty() {
         return not_an_address(stores, recipient);
     }
-    let shown = crate::model::one_line(recipient);
+    let shown = one_line(recipient);
     let lines = choices(via.iter().copied().filter(|s| s.registered(recipient)));
     if lines.is_empty() {
         let names: Vec<&str> = via.iter().map(|s| s.name()).collect();
@@ -202,7 +247,7 @@ pub fn not_an_address(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError
     let grammars: Vec<&str> = kinds.iter().map(|kind| kind.grammar()).collect();
     OutboxError::Invalid(format!(
         "{:?} is not an address of any store here ({}); {}",
-        crate::model::one_line(recipient),
+        one_line(recipient),
         names.join(", "),
         grammars.join("; ")
     ))

@@ -96,6 +96,11 @@ fn send_as(outbox: &Outbox, name: &str, target: Target, text: &str) -> Result<()
     closed
 }
 
+/// A draft of this name in `outbox/`.
+fn of(name: &str) -> (String, Target) {
+    (name.to_owned(), Target::Outbox)
+}
+
 fn send(outbox: &Outbox, name: &str, text: &str) -> Result<(), OutboxError> {
     send_as(outbox, name, Target::Outbox, text)
 }
@@ -211,7 +216,7 @@ fn a_retry_does_not_need_the_files_again() {
     let id = outbox.start(".x", Target::Outbox, true).unwrap();
     outbox.write(id, None, text.as_bytes()).unwrap();
     outbox.release(id);
-    outbox.rename(".x", BOB, &Target::Outbox, true).unwrap();
+    outbox.rename(&of(".x"), &of(BOB), true).unwrap();
     outbox.settle(Duration::from_secs(5));
     assert_eq!(bed.memory.sent().len(), 1);
 }
@@ -401,13 +406,13 @@ fn what_a_close_refused_is_sent_only_when_it_is_tried_again() {
         assert!(!outbox.release(id) && outbox.find(&format!("{BOB}.error")).is_some());
         outbox.settle(Duration::from_secs(5));
         assert_eq!(bed.memory.sent().len(), sent);
-        outbox.rename(BOB, &format!("{BOB}.txt"), &Target::Outbox, true).unwrap();
+        outbox.rename(&of(BOB), &of(&format!("{BOB}.txt")), true).unwrap();
         let id = start();
         outbox.write(id, None, b"more\n").unwrap();
         outbox.flush(id, by_opener).unwrap();
         assert!(outbox.release(id));
         let id = start();
-        outbox.rename(BOB, &format!("{BOB}.txt"), &Target::Outbox, true).unwrap();
+        outbox.rename(&of(BOB), &of(&format!("{BOB}.txt")), true).unwrap();
         assert!(outbox.release(id));
         outbox.settle(Duration::from_secs(5));
         assert_eq!(bed.memory.sent().len(), sent + 3);
@@ -449,7 +454,7 @@ fn a_writer_that_was_killed_has_sent_nothing() {
     let outbox = bed.open();
     assert_eq!(bed.memory.sent().len(), 1, "neither does the next process send it");
     assert_eq!(last(&bed).message.body, "half and half");
-    outbox.rename(BOB, &format!("{BOB}.txt"), &Target::Outbox, true).unwrap();
+    outbox.rename(&of(BOB), &of(&format!("{BOB}.txt")), true).unwrap();
     outbox.settle(Duration::from_secs(5));
     assert_eq!(last(&bed).message.body, "half");
 }

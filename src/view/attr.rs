@@ -80,6 +80,10 @@ impl Tree {
                 let (id, _) = core.thread_id(*t).unwrap_or(("", 0));
                 self.path_ino(&["threads", id, name], node)
             }
+            Node::ReplyDraft(place, ix, name) => {
+                let beside = beside_ino(Tag::Reply, *place, identity(ix)).to_string();
+                self.path_ino(&["reply", &beside, name], node)
+            }
             Node::Compose(folder) => self.path_ino(&["compose", folder], node),
             Node::ComposeFile(folder, name) => self.path_ino(&["compose", folder, name], node),
             Node::RawDir(n, path) | Node::RawFile(n, path) => {
@@ -236,8 +240,8 @@ impl Tree {
                 let draft = draft.ok_or(Error::NotFound)?;
                 written(if draft.is_note { 0o400 } else { 0o600 }, draft.len, draft.time)
             }
-            Node::ThreadDraft(thread, name) => {
-                let draft = self.thread_draft(*thread, name).ok_or(Error::NotFound)?;
+            Node::ThreadDraft(..) | Node::ReplyDraft(..) => {
+                let draft = self.draft_beside(node).ok_or(Error::NotFound)?;
                 written(0o600, draft.len, draft.time)
             }
             Node::ComposeFile(folder, name) => {

@@ -9,6 +9,7 @@ use super::node::{Node, Place};
 use super::{Access, Error, Tree};
 use crate::index::{Entry, MsgIx};
 use crate::model::{Timestamp, one_line, safe_text};
+use crate::outbox::names;
 use crate::store::StoreError;
 
 /// Why there is nothing to write under a name beside a message: what there is to answer or
@@ -20,6 +21,13 @@ pub(super) fn missing(name: &str) -> Option<&'static str> {
         "ack" => Some("no message of this name asks you for an acknowledgement"),
         _ => None,
     }
+}
+
+/// The stem of the message whose `.reply` a program makes under a private name, as those do that save
+/// in one step: `X` in `X.reply.tmp.7f2c`, `.X.reply.Ab12Cd` and `X.reply~`.
+fn answered(name: &str) -> Option<&str> {
+    let (stem, _) = name.trim_start_matches(['.', '#']).rsplit_once(".reply")?;
+    names::is_private(name).then_some(stem)
 }
 
 impl Tree {
@@ -40,9 +48,18 @@ impl Tree {
                 _ => {}
             }
         }
-        let Node::Thread(thread) = parent else { return Ok(None) };
-        let draft = Node::ThreadDraft(*thread, name.to_owned());
-        Ok(self.thread_draft(*thread, name).map(|_| draft))
+        Ok(self.kept_beside(parent, name))
+    }
+
+    /// The draft that a new name beside messages is: in the making of an answer to one of them, or of
+    /// one to the thread.
+    pub(super) fn draft_node(&self, folder: &Node, name: &str) -> Option<Node> {
+        let answer = answered(name).and_then(|stem| self.message_named(folder, stem));
+        match (answer, folder) {
+            (Some((place, ix)), _) => Some(Node::ReplyDraft(place, ix, name.to_owned())),
+            (None, Node::Thread(thread)) => Some(Node::ThreadDraft(*thread, name.to_owned())),
+            (None, _) => None,
+        }
     }
 
     /// Whether a message asks me for an acknowledgement. One that was given through this tree may be

@@ -189,9 +189,11 @@ impl Tree {
     /// [`Error::IsDir`] for folders, [`Error::NotPermitted`] for writing what cannot be written.
     pub fn open(&self, node: &Node, access: &Access) -> Result<OpenFile, Error> {
         match node {
-            Node::Draft(_) | Node::ThreadDraft(..) | Node::Reply(..) | Node::ComposeFile(..) => {
-                self.open_draft(node, access)
-            }
+            Node::Draft(_)
+            | Node::ThreadDraft(..)
+            | Node::Reply(..)
+            | Node::ReplyDraft(..)
+            | Node::ComposeFile(..) => self.open_draft(node, access),
             Node::Text(number, folder, name) => {
                 self.open_text((*number, *folder, name.clone()), access)
             }

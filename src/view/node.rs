@@ -59,6 +59,8 @@ pub enum Node {
     Draft(String),
     /// A draft being written in a thread's folder.
     ThreadDraft(ThreadIx, String),
+    /// An answer to a message in the making, under a private name beside it, not listed.
+    ReplyDraft(Place, MsgIx, String),
     /// `outbox/<name>/`, a composing folder.
     Compose(String),
     /// A file in a composing folder.
@@ -131,6 +133,7 @@ macro_rules! files {
             | Node::Transcript(_)
             | Node::Draft(_)
             | Node::ThreadDraft(..)
+            | Node::ReplyDraft(..)
             | Node::ComposeFile(..)
             | Node::Reject(_)
             | Node::RawFile(..)

@@ -46,30 +46,20 @@ impl Tree {
         if let Node::ComposeFile(folder, name) = node {
             return self.open_composed(folder, name, access);
         }
+        let (name, target) = self.draft_of(node)?;
         if !access.write {
-            let text = match node {
-                Node::Draft(name) => outbox.text(name, &Target::Outbox),
-                Node::ThreadDraft(thread, name) => outbox.text(name, &self.thread_target(*thread)?),
-                _ => return Err(Error::not_permitted("this file can only be written")),
-            };
-            return Ok(OpenFile::bytes(text.ok_or(Error::NotFound)?));
+            if matches!(node, Node::Reply(..)) {
+                return Err(Error::not_permitted("this file can only be written"));
+            }
+            let text = outbox.text(&name, &target).ok_or(Error::NotFound)?;
+            return Ok(OpenFile::bytes(text));
         }
-        let id = match node {
-            Node::Draft(name) if outbox.find(name).is_some_and(|l| l.is_note) => {
-                return Err(Error::not_permitted(
-                    "this note is about a refused draft; write the draft again",
-                ));
-            }
-            Node::Draft(name) => outbox.start(name, Target::Outbox, access.truncate)?,
-            Node::ThreadDraft(thread, name) => {
-                outbox.start(name, self.thread_target(*thread)?, access.truncate)?
-            }
-            Node::Reply(_, ix) => {
-                let name = self.reply_name(*ix)?;
-                outbox.start(&name, self.reply_target(*ix)?, access.truncate)?
-            }
-            _ => return Err(self.not_writable(node)),
-        };
+        if target == Target::Outbox && outbox.find(&name).is_some_and(|l| l.is_note) {
+            return Err(Error::not_permitted(
+                "this note is about a refused draft; write the draft again",
+            ));
+        }
+        let id = outbox.start(&name, target, access.truncate)?;
         Ok(OpenFile::Draft {
             id,
             writers: Writers::new(access.opener),
@@ -77,6 +67,17 @@ impl Tree {
             readable: !matches!(node, Node::Reply(..)),
             folder: None,
         })
+    }
+
+    /// The name of a draft, and what it is written for.
+    fn draft_of(&self, node: &Node) -> Result<(String, Target), Error> {
+        match node {
+            Node::Draft(name) => Ok((name.clone(), Target::Outbox)),
+            Node::ThreadDraft(thread, name) => Ok((name.clone(), self.thread_target(*thread)?)),
+            Node::Reply(_, ix) => Ok((self.reply_name(*ix)?, self.reply_target(*ix)?)),
+            Node::ReplyDraft(_, ix, name) => Ok((name.clone(), self.reply_target(*ix)?)),
+            _ => Err(self.not_writable(node)),
+        }
     }
 
     fn reply_name(&self, ix: MsgIx) -> Result<String, Error> {
@@ -115,7 +116,6 @@ impl Tree {
                 return Err(Error::Missing(why.to_owned()));
             }
             Node::Outbox => Node::Draft(name.to_owned()),
-            Node::Thread(thread) => Node::ThreadDraft(*thread, name.to_owned()),
             Node::Compose(folder) => Node::ComposeFile(folder.clone(), name.to_owned()),
             Node::TextFolder(number, folder) => {
                 let node = Node::Text(*number, folder, name.to_owned());
@@ -124,12 +124,12 @@ impl Tree {
                 return Ok((node, file));
             }
             Node::Parts(..) => return Err(parts_are_fixed()),
-            _ => {
-                return Err(Error::not_permitted(
+            _ => self.draft_node(parent, name).ok_or_else(|| {
+                Error::not_permitted(
                     "files cannot be created here; drafts go to outbox/, answers beside a message \
                      (NAME.reply) or into a thread's folder",
-                ));
-            }
+                )
+            })?,
         };
         let file = self.open_draft(&node, &Access { write: true, ..access.clone() })?;
         Ok((node, file))
@@ -177,9 +177,10 @@ impl Tree {
             }
             // `truncate FILE` and `> FILE` on a name that no handle holds.
             (Some(OpenFile::Ack { .. }), _) | (None, Node::Reply(..) | Node::Ack(..)) => Ok(()),
-            (None, Node::Draft(name)) => {
+            (None, Node::Draft(_) | Node::ThreadDraft(..) | Node::ReplyDraft(..)) => {
                 let outbox = self.outbox()?;
-                let id = outbox.start(name, Target::Outbox, false)?;
+                let (name, target) = self.draft_of(node)?;
+                let id = outbox.start(&name, target, false)?;
                 let done = outbox.truncate(id, len);
                 outbox.set_aside(id);
                 Ok(done?)
@@ -227,6 +228,12 @@ impl Tree {
     pub fn unlink(&self, parent: &Node, name: &str) -> Result<(), Error> {
         let outbox = self.outbox()?;
         match parent {
+            Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
+                if let Some(draft) = self.kept_beside(parent, name) =>
+            {
+                let (name, target) = self.draft_of(&draft)?;
+                Ok(outbox.remove(&name, &target)?)
+            }
             Node::Inbox => match self.lookup(parent, name)? {
                 Node::Message(_, ix) => {
                     self.index.mark(ix, true, false);
@@ -235,9 +242,6 @@ impl Tree {
                 node => Err(self.not_writable(&node)),
             },
             Node::Outbox => Ok(outbox.remove(name, &Target::Outbox)?),
-            Node::Thread(thread) if self.thread_draft(*thread, name).is_some() => {
-                Ok(outbox.remove(name, &self.thread_target(*thread)?)?)
-            }
             Node::Compose(folder) => {
                 let mut composing = self.composing.lock();
                 let removed = composing.get_mut(folder).and_then(|f| f.files.remove(name));
@@ -269,13 +273,15 @@ impl Tree {
         let outbox = self.outbox()?;
         match (parent, new_parent) {
             (Node::Outbox, Node::Outbox) => {
-                Ok(outbox.rename(name, new_name, &Target::Outbox, replace)?)
+                let named = |name: &str| (name.to_owned(), Target::Outbox);
+                Ok(outbox.rename(&named(name), &named(new_name), replace)?)
             }
-            (Node::Thread(from), Node::Thread(to))
-                if from == to && self.thread_draft(*from, name).is_some() =>
+            (Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_), _)
+                if parent == new_parent
+                    && let Some(draft) = self.kept_beside(parent, name) =>
             {
-                let target = self.thread_target(*from)?;
-                Ok(outbox.rename(name, new_name, &target, replace)?)
+                let to = self.draft_of(&self.beside_named(parent, new_name)?)?;
+                Ok(outbox.rename(&self.draft_of(&draft)?, &to, replace)?)
             }
             (Node::ArchiveDay(_) | Node::Inbox, Node::Inbox) => {
                 let Node::Message(_, ix) = self.lookup(parent, name)? else {
@@ -343,9 +349,29 @@ impl Tree {
         Ok(done?)
     }
 
-    pub(super) fn thread_draft(&self, thread: ThreadIx, name: &str) -> Option<Listed> {
-        let target = self.thread_target(thread).ok()?;
-        self.outbox.as_ref()?.find_for(name, &target)
+    /// A draft beside messages, if there is one now.
+    pub(super) fn draft_beside(&self, draft: &Node) -> Option<Listed> {
+        let (name, target) = self.draft_of(draft).ok()?;
+        self.outbox.as_ref()?.find_for(&name, &target)
+    }
+
+    /// The draft of this name beside messages, if there is one now.
+    pub(super) fn kept_beside(&self, folder: &Node, name: &str) -> Option<Node> {
+        self.draft_node(folder, name).filter(|draft| self.draft_beside(draft).is_some())
+    }
+
+    /// What a draft beside messages becomes under a name there: the answer to one of them, or a
+    /// draft.
+    fn beside_named(&self, folder: &Node, name: &str) -> Result<Node, Error> {
+        if let Some(why) = super::beside::missing(name) {
+            let found = self.find_message(folder, name)?;
+            return found.ok_or_else(|| Error::Missing(why.to_owned()));
+        }
+        self.draft_node(folder, name).ok_or_else(|| {
+            Error::not_permitted(
+                "an answer is sent under the name of its message, with .reply in place of .txt",
+            )
+        })
     }
 
     /// A name in `outbox/`.
@@ -442,6 +468,7 @@ impl Tree {
                 | Node::Compose(_)
                 | Node::ComposeFile(..)
                 | Node::Reply(..)
+                | Node::ReplyDraft(..)
                 | Node::Ack(..)
                 | Node::Text(..)
         )
