@@ -120,11 +120,12 @@ impl Adapter {
         match (self.tree.attr(node), open) {
             (Ok(attr), Some(size)) => Ok(Attr { size, ..attr }),
             // A draft that was sent or removed since its name was looked up: open it, and it is a
-            // new one. An error here would fail whoever writes the same name at the same time.
+            // new one. An error here would fail whoever writes the same name at the same time. A folder
+            // stays one for whoever is in it.
             (Err(Error::NotFound), size) if self.tree.is_draft(node) => Ok(Attr {
                 ino: self.tree.ino(node),
-                is_dir: false,
-                mode: 0o600,
+                is_dir: node.is_dir(),
+                mode: if node.is_dir() { 0o700 } else { 0o600 },
                 size: size.unwrap_or(0),
                 time: crate::model::Timestamp::now(),
                 caching: Caching::Volatile,
@@ -144,9 +145,8 @@ impl Adapter {
             return Ok(Attr { caching: Caching::Volatile, ..self.tree.attr(&from)? });
         }
         let found = self.tree.lookup(&parent, name).and_then(|node| self.tree.attr(&node));
-        let writer = || thread_group(who).unwrap_or(0);
         if matches!(found, Err(Error::NotFound))
-            && let Some(draft) = self.in_place.find(writer, &parent, name)
+            && let Some(draft) = self.in_place.find(who, &parent, name)
         {
             return self.attr_of(&draft, None);
         }

@@ -79,6 +79,12 @@ pub fn program_of(pid: u32) -> Option<String> {
     Some(name.trim_end_matches('\n').to_owned())
 }
 
+/// The number of the system call that a thread is in; `None` if that cannot be seen.
+pub fn system_call(tid: u32) -> Option<libc::c_long> {
+    let call = std::fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?;
+    call.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// Whether a signal is waiting for this thread that it neither blocks nor ignores: a read that
 /// blocks for it has to end.
 pub fn interrupted(tid: u32) -> bool {
