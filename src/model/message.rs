@@ -160,6 +160,12 @@ pub enum DraftError {
     /// The bytes are not UTF-8, from this byte on.
     #[error("the text is not UTF-8 (byte {0}); convert it with `iconv -t UTF-8` first")]
     NotUtf8(usize),
+    /// A header block that nothing ends.
+    #[error(
+        "the header has no empty line after it, so there is no text; write an empty line between the \
+         header and the text, or begin the text with an empty line if it has no header"
+    )]
+    OpenHeader,
     /// `To:` or `Cc:` without an address.
     #[error("{0}: names nobody; write one address or several separated by commas")]
     NoRecipient(&'static str),

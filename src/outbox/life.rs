@@ -8,7 +8,7 @@ use crate::model::locks::{Level, Mutex};
 
 use super::{
     CLOSING, DraftId, EARLY_LIMIT, Kept, Open, Outbox, OutboxError, REFUSING, Refusal, Target,
-    address, names, not_an_address, whole,
+    address, names, not_an_address, pack::nothing_in_it, whole,
 };
 use crate::model::{Remedy, Timestamp, write_at};
 use crate::store::{Fit, Store};
@@ -175,6 +175,10 @@ impl Outbox {
             return Err(OutboxError::Already(Arc::clone(refused)));
         }
         if !d.dirty {
+            if by_opener && d.is_empty() {
+                // If that was the last close, who looks for the reason finds it.
+                self.sender.refused(id, Instant::now() + CLOSING);
+            }
             return Ok(());
         }
         match self.spool_draft(&mut d) {
@@ -208,11 +212,13 @@ impl Outbox {
     pub fn release(&self, id: DraftId) -> bool {
         let Some(draft) = self.open.lock().remove(&id) else { return false };
         let mut d = draft.lock();
-        if d.dirty && !d.unlinked && !names::is_private(&d.name) && d.refused.is_none() {
+        if !d.unlinked && !names::is_private(&d.name) && d.refused.is_none() {
             // The last flush was that of another process, which was told nothing, or there was none.
-            if let Err(e) = self.spool_draft(&mut d) {
-                d.refuse(e);
-            }
+            let late = if d.dirty { self.spool_draft(&mut d).err() } else { None };
+            // A close cannot be refused before anything was written: a shell's redirection begins
+            // with one.
+            let late = late.or_else(|| d.is_empty().then(nothing_in_it));
+            late.map(|why| d.refuse(why));
         }
         let spooled = d.spooled.take();
         let sent = spooled.is_some() && !d.unlinked && d.refused.is_none();

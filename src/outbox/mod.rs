@@ -166,6 +166,11 @@ impl Open {
         self.name == name && self.target == *target
     }
 
+    /// Whether there is nothing in it that could be sent.
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.files.is_empty()
+    }
+
     /// Notes a refusal and gives it on.
     fn refuse(&mut self, why: OutboxError) -> OutboxError {
         let why = Arc::new(why);

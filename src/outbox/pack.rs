@@ -28,7 +28,7 @@ impl Outbox {
     /// Puts the draft as it is now into the spool, in place of an earlier version.
     pub(super) fn spool_draft(&self, d: &mut Open) -> Result<(), OutboxError> {
         let earlier = d.spooled.take();
-        if d.text.is_empty() {
+        if d.is_empty() {
             self.forget(earlier);
             return Ok(());
         }
@@ -88,6 +88,9 @@ impl Outbox {
         let answered = address::complete(&self.tools.index, &mut draft, &d.name, &d.target)?;
         let routes = self.routes(&draft)?;
         let sources = sources(&draft, &d.files);
+        if draft.body.is_empty() && sources.is_empty() {
+            return Err(nothing_in_it());
+        }
         let copies = if sources.is_empty() {
             None
         } else if self.is_sent(&draft, &routes, replaced)? {
@@ -337,6 +340,11 @@ impl Outbox {
             })
             .collect()
     }
+}
+
+/// Why a draft without text and files is not sent.
+pub(super) fn nothing_in_it() -> OutboxError {
+    OutboxError::Invalid("the text is empty, so there is nothing to send; write a text".into())
 }
 
 /// The files that go along: those named in the header, then those of a composing folder.
