@@ -15,17 +15,12 @@ impl crate::store::Outgoing for AgentAzall {
     }
 
     fn fits(&self, address: &str) -> Fit {
-        if !names::is_mailbox_name(address) {
-            Fit::No
-        } else if address.ends_with("@localhost")
-            || address.ends_with(".agenttalk")
-            || self.has_mailbox(address)
-        {
-            Fit::Exact
-        } else if address.contains('@') {
-            Fit::Plain
-        } else {
-            Fit::No
+        let local = address.ends_with("@localhost") || address.ends_with(".agenttalk");
+        match names::is_address(&names::bare_address(address)) {
+            _ if self.has_mailbox(address) => Fit::Exact,
+            true if local => Fit::Exact,
+            true => Fit::Plain,
+            false => Fit::No,
         }
     }
 
