@@ -126,6 +126,9 @@ pub struct Draft {
     pub to: Vec<String>,
     /// The recipient is the name of its file; nobody wrote it into the draft.
     pub to_is_name: bool,
+    /// The text is a whole message of the store that `via` names; what is wrong with it, and with whom it
+    /// is for, that store says.
+    pub is_whole: bool,
     /// Further recipients.
     pub cc: Vec<String>,
     /// Subject line.

@@ -289,6 +289,8 @@ impl Outbox {
     ) -> Result<bool, OutboxError> {
         let Some(key) = part.idempotency_key.clone() else { return Ok(false) };
         let store = self.store(number)?;
+        let outgoing = store.outgoing()?;
+        let says = |sent: &str, draft: &str| same_text(sent, draft) || outgoing.says(sent, draft);
         let sent = self.sent_under(number, &key);
         let left = |named: &String| -> Result<Option<String>, OutboxError> {
             let to = store.canonical(named);
@@ -299,7 +301,7 @@ impl Outbox {
             };
             match earlier {
                 None => Ok(Some(named.clone())),
-                Some(body) if same_text(&body, &part.body) => Ok(None),
+                Some(body) if says(&body, &part.body) => Ok(None),
                 Some(_) => Err(OutboxError::Invalid(format!(
                     "Idempotency-Key: {key:?} was used for another text to {to}; use a new key for \
                      a new message"

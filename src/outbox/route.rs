@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::OutboxError;
+use super::{OutboxError, named as named_store};
 use crate::index::{Core, Index};
 use crate::model::{Draft, UnknownRecipient, nearest, one_line, resembles};
 use crate::store::{Fit, Kind, Store};
@@ -33,8 +33,14 @@ pub fn routes(
     let via = draft.via.as_deref().or_else(|| by_header(index.stores(), draft));
     let to = draft.to.iter().map(|to| (to, true));
     for (address, is_to) in to.chain(draft.cc.iter().map(|cc| (cc, false))) {
-        let store = route(index, address, via)?;
-        heard_of(index, store, address, unknown, is_to && draft.to_is_name)?;
+        let store = match via.filter(|_| draft.is_whole).and_then(|via| named_store(index, via)) {
+            Some((store, _)) => store,
+            None => {
+                let store = route(index, address, via)?;
+                heard_of(index, store, address, unknown, is_to && draft.to_is_name)?;
+                store
+            }
+        };
         let canonical = index.stores().get(store).map(|s| s.canonical(address)).unwrap_or_default();
         if named.contains(&(store, canonical.clone())) {
             continue;

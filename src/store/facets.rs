@@ -95,6 +95,12 @@ pub trait Outgoing {
     /// Whether this address is registered in the store, beyond having written or been written to.
     fn registered(&self, address: &str) -> bool;
 
+    /// Whether a message, whose body is `sent`, is what this text of a draft becomes, though it reads
+    /// otherwise: then a draft with the same idempotency key is a retry.
+    fn says(&self, _sent: &str, _draft: &str) -> bool {
+        false
+    }
+
     /// Turns a draft into records for its recipients (one each, or one for all, as the format has
     /// it), without writing anything.
     ///

@@ -345,3 +345,25 @@ fn s110_killed() {
     }
     assert_eq!(m.ok("grep -rh '^letter ' sent | wc -l").trim(), total.to_string());
 }
+
+/// S285: what is no address is EINVAL where it is written, and nothing waits for it.
+#[test]
+fn s285_what_is_no_address() {
+    let (_bed, tree, m) = with(|_, tree| mailboxes(tree, &["odd@@name"]));
+    for to in ["bob@", "@localhost", "bob@@x", "a@x;b@x", "a@x b@x"] {
+        for script in [
+            format!("echo hi > 'outbox/{to}'"),
+            format!("printf 'To: {to}\\n\\nhi\\n' > outbox/x"),
+            format!(
+                "printf 'To: bob@localhost\\nCc: {to}\\nVia: agentazall\\n\\nhi\\n' > outbox/x"
+            ),
+        ] {
+            let out = m.sh(&script);
+            assert!(!out.ok() && out.stderr.contains("Invalid argument"), "{script}: {out:?}");
+        }
+    }
+    assert_eq!((tree.list(ME, "outbox"), m.ls("sent")), (vec![], vec![]));
+    // A mailbox of any name that is there can be written to.
+    m.ok("echo hi > outbox/odd@@name; printf 'To: Bob <bob@far.example>\\n\\nhi\\n' > outbox/x");
+    assert_eq!((tree.list("odd@@name", "inbox").len(), tree.list(ME, "outbox").len()), (1, 1));
+}
