@@ -54,7 +54,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::index::Index;
 use crate::model::{Timestamp, UnknownRecipient};
-use crate::store::{Durability, Store};
+use crate::store::{Durability, Prepared, Store};
 use attachments::Attachments;
 use draft::Headers;
 use kept::Shelf;
@@ -110,6 +110,17 @@ pub struct Settings {
     pub max_message: u64,
     /// What happens to recipients nobody has heard of.
     pub unknown_recipient: UnknownRecipient,
+}
+
+/// A message that was accepted and is not, or not for everybody, in its store yet.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Name of the store.
+    pub store: String,
+    /// What will be appended there.
+    pub message: Prepared,
+    /// Why it could not be, and since when; `None` if it is just on its way.
+    pub waits: Option<(String, Timestamp)>,
 }
 
 /// The last refusal.
@@ -300,6 +311,11 @@ impl Outbox {
     /// Messages that could not be appended and are tried again: recipient and reason.
     pub fn stuck(&self) -> Vec<(String, String)> {
         self.sender.stuck()
+    }
+
+    /// The messages whose `close` has returned and that not everybody has yet who shall, oldest first.
+    pub fn held(&self) -> Vec<Held> {
+        self.sender.held(&self.tools.spool)
     }
 
     /// A store changed: what waits in it may be delivered now.

@@ -84,6 +84,10 @@ impl Tree {
                 let beside = beside_ino(Tag::Reply, *place, identity(ix)).to_string();
                 self.path_ino(&["reply", &beside, name], node)
             }
+            Node::Held(store, id, warning) => {
+                let what = if *warning { "warning" } else { "held" };
+                self.path_ino(&[what, self.store_name(*store), id], node)
+            }
             Node::Compose(folder) => self.path_ino(&["compose", folder], node),
             Node::ComposeFile(folder, name) => self.path_ino(&["compose", folder, name], node),
             Node::RawDir(n, path) | Node::RawFile(n, path) => {
@@ -179,7 +183,8 @@ impl Tree {
             self.settle(&Node::Sent);
         }
         let day = name.parse().ok()?;
-        self.newest_on(place, day).map(|_| day)
+        let held = || place == Place::Sent && self.held_days().contains(&day);
+        (self.newest_on(place, day).is_some() || held()).then_some(day)
     }
 
     /// `stat` of a node.
@@ -218,6 +223,10 @@ impl Tree {
             Node::Warning(ix) => {
                 let (text, time) = self.warning(*ix)?;
                 read(text.len() as u64, time, Caching::Brief)
+            }
+            Node::Held(..) => {
+                let (text, time) = self.held_text(node)?;
+                read(text.len() as u64, time, Caching::Volatile)
             }
             Node::Part(_, ix, name) => {
                 let (size, time) = self.part_size(*ix, name)?;
@@ -324,7 +333,7 @@ impl Tree {
             Node::Archive => self.with_day_list(Place::Archive, newest_live),
             Node::Sent => self.with_day_list(Place::Sent, newest_live),
             Node::ArchiveDay(day) => self.newest_on(Place::Archive, *day),
-            Node::SentDay(day) => self.newest_on(Place::Sent, *day),
+            Node::SentDay(day) => self.newest_on(Place::Sent, *day).max(self.newest_held(*day)),
             Node::Thread(t) => {
                 let core = self.index.read();
                 let newest = newest_live(&core, &self.thread_messages(&core, *t));

@@ -36,7 +36,7 @@ impl Tree {
         let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ""));
         if let Some((place, ix)) = self.message_named(parent, stem) {
             let has_parts = || self.index.read().entry(ix).is_some_and(Entry::has_parts);
-            let is_noted = || place == Place::Sent && self.index.read().is_noted(ix);
+            let is_noted = || place == Place::Sent && self.is_noted(ix);
             match ending {
                 "txt" => return Ok(Some(Node::Message(place, ix))),
                 "reply" => return Ok(Some(Node::Reply(place, ix))),
@@ -48,7 +48,7 @@ impl Tree {
                 _ => {}
             }
         }
-        Ok(self.kept_beside(parent, name))
+        Ok(self.held_named(parent, name).or_else(|| self.kept_beside(parent, name)))
     }
 
     /// The draft that a new name beside messages is: in the making of an answer to one of them, or of
@@ -138,7 +138,17 @@ impl Tree {
     /// The text of `.warning`, and its time: that of the message.
     pub(super) fn warning(&self, ix: MsgIx) -> Result<(String, Timestamp), Error> {
         let entry = self.live(ix)?;
-        let note = self.record(ix, &entry)?.note.ok_or(Error::NotFound)?;
-        Ok((format!("{}\n", safe_text(note.trim_end_matches('\n'))), entry.time()))
+        let mut text: String = self.record(ix, &entry)?.note.into_iter().collect();
+        let waits = self.waiting_in_index().into_iter().filter(|(of, _)| *of == ix);
+        text.extend(waits.map(|(_, why)| why));
+        if text.is_empty() {
+            return Err(Error::NotFound);
+        }
+        Ok((format!("{}\n", safe_text(text.trim_end_matches('\n'))), entry.time()))
+    }
+
+    /// Whether there is something to say of a message of mine.
+    fn is_noted(&self, ix: MsgIx) -> bool {
+        self.index.read().is_noted(ix) || self.waiting_in_index().iter().any(|(of, _)| *of == ix)
     }
 }

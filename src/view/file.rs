@@ -200,6 +200,7 @@ impl Tree {
             Node::Ack(_, ix) => self.open_ack(*ix, access),
             _ if access.write || access.truncate => Err(self.not_writable(node)),
             Node::Part(_, ix, name) => self.open_part(*ix, name),
+            Node::Held(..) => Ok(OpenFile::bytes(self.held_text(node)?.0.into_bytes())),
             Node::Warning(ix) => Ok(OpenFile::bytes(self.warning(*ix)?.0.into_bytes())),
             Node::Readme => Ok(OpenFile::bytes(self.readme().into_bytes())),
             Node::Status => Ok(OpenFile::bytes(self.status().0.into_bytes())),

@@ -15,6 +15,7 @@ mod dated;
 mod error;
 mod file;
 mod firsts;
+mod held;
 mod listing;
 mod me;
 mod names;
@@ -190,6 +191,10 @@ impl Tree {
 
     /// Whether a listing may be cached until the [generation](Tree::generation) changes.
     pub fn is_cacheable(&self, node: &Node) -> bool {
+        // What waits comes and goes without the index.
+        if matches!(node, Node::Sent | Node::SentDay(_)) && self.has_held() {
+            return false;
+        }
         // What is not named here is asked for again each time, which is only slower.
         matches!(
             node,

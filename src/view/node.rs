@@ -83,6 +83,9 @@ pub enum Node {
     Ack(Place, MsgIx),
     /// `<name>.warning` beside a message in `sent/`: what I should know of it.
     Warning(MsgIx),
+    /// A message of mine that is not in its store yet, in `sent/`, or what is said of it there: store, id,
+    /// and which of the two.
+    Held(usize, String, bool),
     /// `<name>.d/` beside a message: the files that come with it.
     Parts(Place, MsgIx),
     /// A file that comes with a message.
@@ -141,6 +144,7 @@ macro_rules! files {
             | Node::Reply(..)
             | Node::Ack(..)
             | Node::Warning(_)
+            | Node::Held(..)
             | Node::Part(..)
             | Node::Text(..)
     };

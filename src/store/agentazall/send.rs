@@ -7,7 +7,7 @@ use super::place::Folder;
 use super::write::{self, Outgoing};
 use super::{AgentAzall, date, deliver, key, letter, names, place, put};
 use crate::model::{Draft, Timestamp, one_line};
-use crate::store::{Fit, Prepared, Preparing, Store as _, StoreError, fs};
+use crate::store::{Fit, Prepared, Preparing, Store as _, StoreError, below, fs};
 
 impl crate::store::Outgoing for AgentAzall {
     fn canonical(&self, address: &str) -> String {
@@ -85,6 +85,13 @@ impl crate::store::Outgoing for AgentAzall {
             above = folder.parent();
         }
         let Some(folder) = above else { return Ok(()) };
+        if folder == self.base() {
+            let day = date::local_day(Timestamp::now(), self.zone());
+            for place in [Folder::Outbox, Folder::Sent] {
+                let made = below::can_make(folder, &[&day, place.as_str()]);
+                made.map_err(|(path, e)| StoreError::io(&path, e))?;
+            }
+        }
         // The text goes to the outbox and to each recipient.
         fs::room_for(folder, bytes.saturating_mul(2))
     }

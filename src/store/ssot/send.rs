@@ -51,6 +51,11 @@ impl Outgoing for Ssot {
         self.fits(address) != Fit::No
     }
 
+    fn shown(&self, prepared: &Prepared) -> Option<crate::model::Message> {
+        let (_, text) = prepared.bytes.split_once('\n')?;
+        Some(super::read::shown(&Message::parse(text.as_bytes()).ok()?))
+    }
+
     /// A draft is the payload, which stands at the end of a body.
     fn says(&self, sent: &str, draft: &str) -> bool {
         let payload = sent.rsplit_once(super::text::PAYLOAD).map(|(_, payload)| payload.trim());

@@ -236,3 +236,25 @@ fn s287_whole_records_to_nobody_break_a_rule() {
         assert_eq!(files(&bed), [""; 0].map(std::path::PathBuf::from), "{to}");
     }
 }
+
+/// S288: a record whose task another program locks is in `sent/` at once, as it will be.
+#[test]
+fn s288_what_waits_for_a_locked_task_is_in_sent() {
+    let bed = bed();
+    let m = bed.mount("coordinator");
+    let lock = bed.path(format!("ssot/.locks/{TASK}.lock"));
+    fs::create_dir_all(lock.parent().unwrap()).unwrap();
+    let lock = fs::File::create(lock).unwrap();
+    lock.lock().expect("the lock is free");
+    let text = draft("executor", "task_dispatch", &payload("task_dispatch"));
+    m.ok(&format!("cat > outbox/executor <<'EOF'\n{text}EOF"));
+    let day = format!("sent/{}", crate::common::samp::today());
+    let [name, note] = &m.ls(&day)[..] else { panic!("{:?}", m.ls(&day)) };
+    let (shown, why) = (m.cat(&format!("{day}/{name}")), m.cat(&format!("{day}/{note}")));
+    assert!(shown.contains("\nType: task_dispatch\n") && why.contains("executor"), "{shown}{why}");
+    assert!(files(&bed).is_empty());
+    drop(lock);
+    soon("it is in the task", || files(&bed).len() == 1);
+    soon("nothing waits", || m.ls(&day) == [name.clone()]);
+    assert_eq!(m.cat(&format!("{day}/{name}")), shown);
+}
