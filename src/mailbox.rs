@@ -320,7 +320,9 @@ fn open_outbox(
         unknown_recipient: config.unknown_recipient,
     };
     let outbox = Outbox::open(&paths.state, Arc::clone(index), Arc::new(keys), settings)?;
-    Ok(Some(Arc::new(outbox)))
+    let outbox = Arc::new(outbox);
+    outbox.resume();
+    Ok(Some(outbox))
 }
 
 /// Watches the stores, and the keyring for `msgfs key trust` while mounted.

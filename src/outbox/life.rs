@@ -68,27 +68,7 @@ impl Outbox {
         self.open.lock().get(&id).cloned().ok_or(OutboxError::NotFound)
     }
 
-    /// Starts the text of a composing folder.
-    pub fn compose(&self, folder: &str, text: Vec<u8>) -> DraftId {
-        self.add(Open { composed: true, ..Open::new(folder, Target::Outbox, text) })
-    }
-
-    /// Sets the files that go along with an open draft: names and bytes.
-    ///
-    /// # Errors
-    /// [`OutboxError::NotFound`].
-    pub fn attach(&self, id: DraftId, files: Vec<(String, Vec<u8>)>) -> Result<(), OutboxError> {
-        let draft = self.draft(id)?;
-        let mut d = draft.lock();
-        let files = files.into_iter().map(|(name, bytes)| (name, bytes.into()));
-        let files: Vec<(String, Arc<[u8]>)> = files.collect();
-        // What an earlier close put into the spool no longer says what the folder holds.
-        d.dirty |= d.spooled.is_some() && files != d.files;
-        d.files = files;
-        Ok(())
-    }
-
-    fn add(&self, draft: Open) -> DraftId {
+    pub(super) fn add(&self, draft: Open) -> DraftId {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.open.lock().insert(id, Arc::new(Mutex::at(Level::Draft, draft)));
         id
@@ -355,6 +335,7 @@ impl Outbox {
 
     /// Forgets why a composing folder was refused; whether there was a note.
     pub fn forget_note(&self, folder: &str) -> bool {
+        self.folders.set_error(folder, None);
         self.notes.lock().remove(folder).is_some()
     }
 

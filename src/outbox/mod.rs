@@ -24,9 +24,11 @@
 mod address;
 mod attachments;
 mod busy;
+mod compose;
 mod contents;
 pub mod draft;
 mod error;
+mod folders;
 mod kept;
 mod keys;
 mod life;
@@ -39,12 +41,13 @@ mod spool;
 mod whole;
 
 pub use error::OutboxError;
+pub use folders::{BODY, Composed};
 pub use kept::Kept;
 pub use keys::Keys;
 pub use route::not_an_address;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -57,6 +60,7 @@ use crate::model::{Timestamp, UnknownRecipient};
 use crate::store::{Durability, Prepared, Store};
 use attachments::Attachments;
 use draft::Headers;
+use folders::Folders;
 use kept::Shelf;
 use reserved::Reserved;
 use sender::{Sender, Tools};
@@ -149,8 +153,8 @@ struct Open {
     name: String,
     target: Target,
     text: Vec<u8>,
-    /// The files of a composing folder, which go along: names and bytes.
-    files: Vec<(String, Arc<[u8]>)>,
+    /// The files of a composing folder, which go along: names, and where they lie.
+    files: Vec<(String, PathBuf)>,
     /// The text changed since the last flush.
     dirty: bool,
     /// Something was written or cut: otherwise closing it changes nothing.
@@ -226,6 +230,7 @@ pub struct Outbox {
     next: AtomicU64,
     open: Mutex<BTreeMap<DraftId, Arc<Mutex<Open>>>>,
     shelf: Mutex<Shelf>,
+    folders: Folders,
     last_refusal: Mutex<Option<Refusal>>,
     /// Why composing folders were refused.
     notes: Mutex<BTreeMap<String, (String, Timestamp)>>,
@@ -250,6 +255,12 @@ impl Outbox {
         let parcels = pending.iter().flat_map(|(_, parcels)| parcels);
         let attachments = Attachments::open(state, settings.durability, parcels)
             .map_err(io("the copies of attachments cannot be looked at"))?;
+        let parcels = pending.iter().flat_map(|(_, parcels)| parcels);
+        let spooled = parcels.map(|p| p.message.id.as_str()).collect();
+        let folders = Folders::open(state.join("composing"), settings.durability, &spooled)
+            .map_err(io("the composing folders cannot be looked at"))?;
+        let errors = folders.errors().into_iter().map(|(name, why, time)| (name, (why, time)));
+        let notes = Mutex::new(errors.collect());
         let more = index.stores().iter().flat_map(|store| store.about().headers);
         let headers = Headers::with(more.copied());
         let reserved = Mutex::at(Level::Reserved, Reserved::default());
@@ -274,7 +285,8 @@ impl Outbox {
             open: Mutex::default(),
             shelf: Mutex::at(Level::Shelf, shelf),
             last_refusal: Mutex::new(last_refusal),
-            notes: Mutex::default(),
+            notes,
+            folders,
         };
         outbox.recover();
         for number in 0..outbox.tools.index.stores().len() {
@@ -349,6 +361,10 @@ impl Outbox {
 
     /// Stops sending after what is under way; the rest stays in the spool.
     pub fn close(&self) {
+        for folder in self.folders.end() {
+            self.send_folder(&folder);
+        }
+        self.settle_folders(Duration::from_secs(5));
         self.settle(Duration::from_secs(5));
         self.sender.stop();
         self.shelf.lock().save_rest();

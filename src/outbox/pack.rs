@@ -1,5 +1,6 @@
 //! From a draft to parcels in the spool: parse, address, route, copy what goes along, sign.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::address::{self, Answered};
@@ -83,7 +84,11 @@ impl Outbox {
 
     /// Parses, routes, copies and signs. The ids of the result are reserved. Nothing if every recipient
     /// has it already.
-    fn prepare(&self, d: &Open, replaced: &[Parcel]) -> Result<Vec<Parcel>, OutboxError> {
+    pub(super) fn prepare(
+        &self,
+        d: &Open,
+        replaced: &[Parcel],
+    ) -> Result<Vec<Parcel>, OutboxError> {
         let mut draft = self.headers.parse(&d.text)?;
         let answered = address::complete(&self.tools.index, &mut draft, &d.name, &d.target)?;
         let routes = self.routes(&draft)?;
@@ -350,9 +355,9 @@ pub(super) fn nothing_in_it() -> OutboxError {
 }
 
 /// The files that go along: those named in the header, then those of a composing folder.
-fn sources(draft: &Draft, files: &[(String, Arc<[u8]>)]) -> Vec<Source> {
+fn sources(draft: &Draft, files: &[(String, PathBuf)]) -> Vec<Source> {
     let named = draft.attach.iter().map(|path| Source::Path(path.into()));
-    let composed = files.iter().map(|(name, bytes)| Source::Bytes(name.clone(), Arc::clone(bytes)));
+    let composed = files.iter().map(|(name, path)| Source::Composed(name.clone(), path.clone()));
     named.chain(composed).collect()
 }
 

@@ -254,7 +254,9 @@ impl Tree {
                 written(0o600, draft.len, draft.time)
             }
             Node::ComposeFile(folder, name) => {
-                let (len, time) = self.compose_file(folder, name).ok_or(Error::NotFound)?;
+                let outbox = self.outbox.as_ref();
+                let found = outbox.and_then(|outbox| outbox.folder_file(folder, name));
+                let (len, time) = found.ok_or(Error::NotFound)?;
                 written(0o600, len, time)
             }
             Node::Text(number, folder, name) => {
@@ -359,7 +361,7 @@ impl Tree {
             Node::Parts(_, ix) => self.live(*ix).ok().map(|e| e.time()),
             Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.newest_text(node),
             Node::Outbox => self.outbox.as_ref()?.list().iter().map(|l| l.time).max(),
-            Node::Compose(name) => self.composing.lock().get(name).map(|folder| folder.time),
+            Node::Compose(name) => self.outbox.as_ref()?.folder_time(name),
             files!() => None,
         }
     }

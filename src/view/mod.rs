@@ -50,7 +50,7 @@ pub use texts::TextFile;
 pub use transcript::RULE;
 pub use writers::Writers;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -136,7 +136,6 @@ pub struct Tree {
     handed: Mutex<HashSet<MsgIx>>,
     /// Messages acknowledged through this tree.
     acknowledged: Mutex<HashSet<MsgIx>>,
-    composing: Mutex<HashMap<String, write::Composing>>,
     texts: texts::Texts,
 }
 
@@ -169,7 +168,6 @@ impl Tree {
             listers: Mutex::new(Listers::default()),
             handed: Mutex::at(Level::Shown, HashSet::new()),
             acknowledged: Mutex::default(),
-            composing: Mutex::at(Level::Composing, HashMap::new()),
             texts: texts::Texts::default(),
         }
     }
@@ -224,6 +222,10 @@ impl Tree {
             && let Some(outbox) = &self.outbox
         {
             outbox.settle(SETTLE);
+            if matches!(folder, Node::Sent | Node::SentDay(_)) {
+                outbox.settle_folders(SETTLE);
+                outbox.settle(SETTLE);
+            }
         }
     }
 

@@ -1,25 +1,10 @@
 //! What may be written where (docs/SEMANTICS.md, "Writing" and S64).
 
-use std::collections::BTreeMap;
-
-use crate::model::locks::{Level, Mutex};
-
 use super::file::OpenFile;
 use super::node::{Node, Place};
 use super::{Access, Error, Tree, Writers};
 use crate::index::{MsgIx, ThreadIx};
-use crate::model::{Timestamp, write_at};
-use crate::outbox::{DraftId, Listed, OutboxError, Target, names};
-
-/// The file of a composing folder that is its text, and sends it.
-const BODY: &str = "body";
-
-/// A composing folder: `outbox/<name>/`.
-#[derive(Debug)]
-pub(super) struct Composing {
-    files: BTreeMap<String, (Vec<u8>, Timestamp)>,
-    pub time: Timestamp,
-}
+use crate::outbox::{BODY, Listed, Target};
 
 fn parts_are_fixed() -> Error {
     Error::not_permitted(
@@ -65,7 +50,7 @@ impl Tree {
             writers: Writers::new(access.opener),
             append: access.append,
             readable: !matches!(node, Node::Reply(..)),
-            folder: None,
+            composed: false,
         })
     }
 
@@ -145,10 +130,8 @@ impl Tree {
                 let at = (!append).then_some(offset);
                 Ok(self.outbox()?.write(*id, at, data)?)
             }
-            OpenFile::Compose { text, append, .. } => {
-                let limit = self.outbox()?.max_message();
-                let done = write_at(&mut text.lock(), (!append).then_some(offset), data, limit);
-                done.then_some(()).ok_or(OutboxError::TooLarge(limit).into())
+            OpenFile::Compose { file, .. } => {
+                Ok(self.outbox()?.write_composed(file, offset, data)?)
             }
             OpenFile::Text(file) => Ok(file.write(offset, data, self.outbox()?.max_message())?),
             OpenFile::Ack { message, done } => self.write_ack(*message, done, data),
@@ -163,20 +146,20 @@ impl Tree {
     pub fn set_len(&self, node: &Node, file: Option<&OpenFile>, len: u64) -> Result<(), Error> {
         match (file, node) {
             (Some(OpenFile::Draft { id, .. }), _) => Ok(self.outbox()?.truncate(*id, len)?),
-            (Some(OpenFile::Compose { text, .. }), _) => {
-                let limit = self.outbox()?.max_message();
-                if len > limit {
-                    return Err(OutboxError::TooLarge(limit).into());
-                }
-                text.lock().resize(len as usize, 0);
-                Ok(())
-            }
+            (Some(OpenFile::Compose { file, .. }), _) => Ok(file.set_len(len)?),
             (Some(OpenFile::Text(file)), _) => self.cut_text(file, len),
             (None, Node::Text(number, folder, name)) => {
                 self.truncate_text(&(*number, *folder, name.clone()), len)
             }
             // `truncate FILE` and `> FILE` on a name that no handle holds.
             (Some(OpenFile::Ack { .. }), _) | (None, Node::Reply(..) | Node::Ack(..)) => Ok(()),
+            (None, Node::ComposeFile(folder, name)) if *name != BODY => {
+                let outbox = self.outbox()?;
+                let file = outbox.open_composed(folder, name, true, (false, false))?;
+                let done = file.set_len(len);
+                outbox.close_composed(&file);
+                Ok(done?)
+            }
             (None, Node::Draft(_) | Node::ThreadDraft(..) | Node::ReplyDraft(..)) => {
                 let outbox = self.outbox()?;
                 let (name, target) = self.draft_of(node)?;
@@ -198,9 +181,7 @@ impl Tree {
         if *parent != Node::Outbox {
             return Err(Error::not_permitted("folders can only be made in outbox/"));
         }
-        outbox.check_name(name)?;
-        let folder = Composing { files: BTreeMap::new(), time: Timestamp::now() };
-        self.composing.lock().insert(name.to_owned(), folder);
+        outbox.make_folder(name)?;
         Ok(Node::Compose(name.to_owned()))
     }
 
@@ -212,13 +193,7 @@ impl Tree {
         if *parent != Node::Outbox {
             return Err(Error::not_permitted("this folder cannot be removed"));
         }
-        let mut composing = self.composing.lock();
-        if !composing.get(name).ok_or(Error::NotFound)?.files.is_empty() {
-            return Err(Error::NotEmpty);
-        }
-        composing.remove(name);
-        self.outbox()?.forget_note(name);
-        Ok(())
+        if self.outbox()?.remove_folder(name)? { Ok(()) } else { Err(Error::NotEmpty) }
     }
 
     /// `rm`: a message of `inbox/` is marked read, a draft is thrown away.
@@ -242,11 +217,7 @@ impl Tree {
                 node => Err(self.not_writable(&node)),
             },
             Node::Outbox => Ok(outbox.remove(name, &Target::Outbox)?),
-            Node::Compose(folder) => {
-                let mut composing = self.composing.lock();
-                let removed = composing.get_mut(folder).and_then(|f| f.files.remove(name));
-                removed.map(drop).ok_or(Error::NotFound)
-            }
+            Node::Compose(folder) => Ok(outbox.remove_composed(folder, name)?),
             Node::TextFolder(number, folder) => {
                 self.remove_text(&(*number, *folder, name.to_owned()))
             }
@@ -272,6 +243,9 @@ impl Tree {
     ) -> Result<(), Error> {
         let outbox = self.outbox()?;
         match (parent, new_parent) {
+            (Node::Outbox, Node::Outbox) if outbox.folder_time(name).is_some() => {
+                Ok(outbox.rename_folder(name, new_name)?)
+            }
             (Node::Outbox, Node::Outbox) => {
                 let named = |name: &str| (name.to_owned(), Target::Outbox);
                 Ok(outbox.rename(&named(name), &named(new_name), replace)?)
@@ -300,7 +274,7 @@ impl Tree {
                 Ok(())
             }
             (Node::Compose(from), Node::Compose(to)) if from == to => {
-                self.rename_composed(from, name, new_name)
+                Ok(outbox.rename_composed(from, name, new_name)?)
             }
             (Node::TextFolder(number, folder), Node::TextFolder(n, f))
                 if (number, folder) == (n, f) =>
@@ -325,28 +299,6 @@ impl Tree {
         if let Node::Message(_, ix) = message {
             self.index.mark(*ix, false, false);
         }
-    }
-
-    /// A file of a composing folder gets another name; if that is `body`, the folder is sent.
-    fn rename_composed(&self, folder: &str, from: &str, to: &str) -> Result<(), Error> {
-        let text = {
-            let mut composing = self.composing.lock();
-            let files = &mut composing.get_mut(folder).ok_or(Error::NotFound)?.files;
-            let file = files.remove(from).ok_or(Error::NotFound)?;
-            if to != BODY {
-                files.insert(to.to_owned(), file);
-                return Ok(());
-            }
-            file.0
-        };
-        let outbox = self.outbox()?;
-        let id = outbox.compose(folder, Vec::new());
-        let done = outbox
-            .write(id, None, &text)
-            .and_then(|()| outbox.attach(id, self.attachments(folder)))
-            .and_then(|()| outbox.flush(id, true));
-        self.release_draft(id, Some(folder));
-        Ok(done?)
     }
 
     /// A draft beside messages, if there is one now.
@@ -376,87 +328,43 @@ impl Tree {
 
     /// A name in `outbox/`.
     pub(super) fn find_draft(&self, name: &str) -> Option<Node> {
-        if self.composing.lock().contains_key(name) {
+        if self.outbox.as_ref().is_some_and(|outbox| outbox.folder_time(name).is_some()) {
             return Some(Node::Compose(name.to_owned()));
         }
         if name.strip_suffix(".error").is_some() {
-            self.settle(&Node::Outbox);
+            self.settle(&Node::Sent);
         }
         let outbox = self.outbox.as_ref().filter(|o| !o.is_leaving(name))?;
         outbox.find(name).map(|l| Node::Draft(l.name))
     }
 
     pub(super) fn outbox_entries(&self) -> Vec<(String, Node)> {
-        let drafts = self.outbox.as_ref().map(|o| o.list()).unwrap_or_default();
-        let mut out: Vec<(String, Node)> =
-            drafts.into_iter().map(|l| (l.name.clone(), Node::Draft(l.name))).collect();
-        out.extend(self.composing.lock().keys().map(|n| (n.clone(), Node::Compose(n.clone()))));
+        let Some(outbox) = &self.outbox else { return Vec::new() };
+        let drafts = outbox.list().into_iter().map(|l| (l.name.clone(), Node::Draft(l.name)));
+        let folders = outbox.folders().into_iter().map(|n| (n.clone(), Node::Compose(n)));
+        let mut out: Vec<(String, Node)> = drafts.chain(folders).collect();
         out.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         out
     }
 
     pub(super) fn compose_entries(&self, folder: &str) -> Result<Vec<(String, Node)>, Error> {
-        let composing = self.composing.lock();
-        let files = &composing.get(folder).ok_or(Error::NotFound)?.files;
-        let node = |n: &String| (n.clone(), Node::ComposeFile(folder.to_owned(), n.clone()));
-        Ok(files.keys().map(node).collect())
-    }
-
-    pub(super) fn compose_file(&self, folder: &str, name: &str) -> Option<(u64, Timestamp)> {
-        let composing = self.composing.lock();
-        composing.get(folder)?.files.get(name).map(|(text, time)| (text.len() as u64, *time))
+        let files = self.outbox.as_ref().and_then(|outbox| outbox.folder_files(folder));
+        let node = |n: String| (n.clone(), Node::ComposeFile(folder.to_owned(), n));
+        Ok(files.ok_or(Error::NotFound)?.into_iter().map(node).collect())
     }
 
     fn open_composed(&self, folder: &str, name: &str, access: &Access) -> Result<OpenFile, Error> {
-        let mut composing = self.composing.lock();
-        let files = &mut composing.get_mut(folder).ok_or(Error::NotFound)?.files;
-        if name == BODY && access.write {
-            let kept = files.get(BODY).map(|(text, _)| text.clone()).unwrap_or_default();
-            let kept = if access.truncate { Vec::new() } else { kept };
-            let id = self.outbox()?.compose(folder, kept);
-            let (folder, writers) = (Some(folder.to_owned()), Writers::new(access.opener));
-            let append = access.append;
-            return Ok(OpenFile::Draft { id, writers, append, readable: true, folder });
+        let (outbox, append) = (self.outbox()?, access.append);
+        let writers = Writers::new(access.opener);
+        if name != BODY || !access.write {
+            let how = (access.truncate, append);
+            let file = outbox.open_composed(folder, name, access.write, how)?;
+            return Ok(OpenFile::Compose { file, writers });
         }
-        let entry = files.entry(name.to_owned()).or_insert_with(|| (Vec::new(), Timestamp::now()));
-        let text = if access.truncate { Vec::new() } else { entry.0.clone() };
-        Ok(OpenFile::Compose {
-            folder: folder.to_owned(),
-            name: name.to_owned(),
-            text: Mutex::at(Level::File, text),
-            append: access.append,
-        })
-    }
-
-    pub(super) fn flush_compose(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), Error> {
-        let mut composing = self.composing.lock();
-        let folder = composing.get_mut(folder).ok_or(Error::NotFound)?;
-        folder.time = Timestamp::now();
-        folder.files.insert(name.to_owned(), (text.to_vec(), folder.time));
-        Ok(())
-    }
-
-    /// The files of a composing folder that go along with its text.
-    pub(super) fn attachments(&self, folder: &str) -> Vec<(String, Vec<u8>)> {
-        let composing = self.composing.lock();
-        let Some(folder) = composing.get(folder) else { return Vec::new() };
-        let goes_along = |name: &&String| *name != BODY && !names::is_private(name);
-        let files = folder.files.iter().filter(|(name, _)| goes_along(name));
-        files.map(|(name, (text, _))| (name.clone(), text.clone())).collect()
-    }
-
-    /// A draft was closed. Of a composing folder, what was sent goes, and what was refused stays.
-    pub(super) fn release_draft(&self, id: DraftId, folder: Option<&str>) {
-        let Ok(outbox) = self.outbox() else { return };
-        let text = folder.and_then(|_| outbox.open_text(id)).unwrap_or_default();
-        let sent = outbox.release(id);
-        let Some(folder) = folder else { return };
-        let mut composing = self.composing.lock();
-        if sent {
-            composing.remove(folder);
-        } else if let Some(folder) = composing.get_mut(folder) {
-            folder.files.insert(BODY.to_owned(), (text, Timestamp::now()));
-        }
+        outbox.folder_time(folder).ok_or(Error::NotFound)?;
+        let kept = if access.truncate { Vec::new() } else { outbox.body(folder) };
+        let id = outbox.compose(folder, kept);
+        Ok(OpenFile::Draft { id, writers, append, readable: true, composed: true })
     }
 
     /// Whether a node is a draft or a text, whose mode and times programs may set to no effect.
@@ -478,7 +386,7 @@ impl Tree {
     pub fn open_len(&self, file: &OpenFile) -> Option<u64> {
         match file {
             OpenFile::Draft { id, .. } => self.outbox.as_ref()?.open_len(*id),
-            OpenFile::Compose { text, .. } => Some(text.lock().len() as u64),
+            OpenFile::Compose { file, .. } => Some(file.len()),
             OpenFile::Text(file) => Some(file.len()),
             _ => None,
         }

@@ -14,7 +14,7 @@ use crate::common::{Bed, Mount};
 
 /// A bed whose only store is the mailbox of `bar@localhost`, filled by `fill`, mounted for bar.
 #[track_caller]
-fn with(fill: impl FnOnce(&Bed, &Tree)) -> (Bed, Tree, Mount) {
+pub(crate) fn with(fill: impl FnOnce(&Bed, &Tree)) -> (Bed, Tree, Mount) {
     let bed = Bed::new();
     let tree = Tree::new(&bed);
     bed.config(&tree.store());
