@@ -79,23 +79,6 @@ impl Folder {
     fn entry(&mut self, id: u64) -> Option<(&String, &mut Entry)> {
         self.files.iter_mut().find(|(_, file)| file.id == id)
     }
-
-    /// Why a file cannot go along; what is only on its way counts as good.
-    fn trouble(&self, name: &str, file: &Entry) -> Option<String> {
-        if file.open > 0 {
-            return None;
-        }
-        let shown = one_line(name);
-        if let Some(why) = &file.cut {
-            return Some(format!("the file {shown} is not whole: {why}; write it again"));
-        }
-        names::is_private(name).then(|| {
-            format!(
-                "the file {shown} has the name of a private draft and is never sent; give it another \
-                 name, or remove it"
-            )
-        })
-    }
 }
 
 #[derive(Debug, Default)]
@@ -124,6 +107,23 @@ pub struct Composed {
     file: File,
     /// It was opened for writing.
     write: bool,
+}
+
+/// Why a file cannot go along; what is only on its way counts as good.
+fn trouble(name: &str, file: &Entry) -> Option<String> {
+    if file.open > 0 {
+        return None;
+    }
+    let shown = one_line(name);
+    if let Some(why) = &file.cut {
+        return Some(format!("the file {shown} is not whole: {why}; write it again"));
+    }
+    names::is_private(name).then(|| {
+        format!(
+            "the file {shown} has the name of a private draft and is never sent; give it another \
+             name, or remove it"
+        )
+    })
 }
 
 fn failed(error: io::Error) -> OutboxError {
@@ -383,7 +383,9 @@ impl Folders {
     pub fn cut(&self, file: &Composed, why: String) {
         // One that is gone needs no note.
         let _ = self.with(&file.folder, |folder| {
-            folder.entry(file.id).map(|(_, entry)| entry.cut = Some(why));
+            if let Some((_, entry)) = folder.entry(file.id) {
+                entry.cut = Some(why);
+            }
             Ok(())
         });
     }
@@ -468,7 +470,7 @@ impl Folders {
             let now = Timestamp::now().millis();
             let young = |file: &Entry| now - file.time.millis() < QUIET.as_millis() as i64;
             let files = folder.files.iter().filter(|(name, _)| *name != BODY);
-            let one = |(name, file): (&String, &Entry)| match folder.trouble(name, file) {
+            let one = |(name, file): (&String, &Entry)| match trouble(name, file) {
                 Some(_) if !at_last && young(file) => None,
                 Some(why) => Some(Err(OutboxError::Invalid(why))),
                 None if file.open > 0 => None,
@@ -576,8 +578,7 @@ impl Folders {
     /// Notes under which ids a folder goes into the spool.
     pub fn sent_as(&self, name: &str, ids: &[&str]) -> Result<(), OutboxError> {
         let dir = self.look(name, |folder| folder.dir.clone()).ok_or(OutboxError::NotFound)?;
-        let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
-        place::write_atomic(&dir.join("sent-as"), lines.as_bytes(), 0o600).map_err(failed)
+        place::write_atomic(&dir.join("sent-as"), ids.join("\n").as_bytes(), 0o600).map_err(failed)
     }
 
     /// It is not sent after all: it stays, until its text is written again.

@@ -33,13 +33,13 @@ pub fn routes(
     let via = draft.via.as_deref().or_else(|| by_header(index.stores(), draft));
     let to = draft.to.iter().map(|to| (to, true));
     for (address, is_to) in to.chain(draft.cc.iter().map(|cc| (cc, false))) {
-        let store = match via.filter(|_| draft.is_whole).and_then(|via| named_store(index, via)) {
-            Some((store, _)) => store,
-            None => {
-                let store = route(index, address, via)?;
-                heard_of(index, store, address, unknown, is_to && draft.to_is_name)?;
-                store
-            }
+        let whole = via.filter(|_| draft.is_whole).and_then(|via| named_store(index, via));
+        let store = if let Some((store, _)) = whole {
+            store
+        } else {
+            let store = route(index, address, via)?;
+            heard_of(index, store, address, unknown, is_to && draft.to_is_name)?;
+            store
         };
         let canonical = index.stores().get(store).map(|s| s.canonical(address)).unwrap_or_default();
         if named.contains(&(store, canonical.clone())) {

@@ -132,12 +132,12 @@ impl Tree {
     /// # Errors
     /// [`Error::NotFound`] once it is in its store.
     pub(super) fn held_text(&self, node: &Node) -> Result<(String, Timestamp), Error> {
-        let held = self.held().into_iter();
-        let held = held.filter_map(|w| {
+        let waiting = self.held();
+        let mut held = waiting.iter().filter_map(|w| {
             let warning = *node == w.node(true);
             let text = if warning { w.why.clone()? } else { w.text.clone() };
             (warning || *node == w.node(false)).then_some((text, w.time))
         });
-        held.last().ok_or(Error::NotFound)
+        held.next().ok_or(Error::NotFound)
     }
 }

@@ -94,16 +94,13 @@ pub(super) fn prepared(store: &Atsf, prepared: &Prepared) -> Option<Message> {
     let (text, meta) = send::unpack(&prepared.bytes);
     let line = line::parse(text).ok()?;
     let (When::At(time) | When::Naive(time)) = line.when() else { return None };
-    let title = match meta {
-        Some(meta) => match thread::read(meta.as_bytes()) {
-            thread::Reading::Thread(meta) => meta.title,
-            _ => None,
-        },
-        None => {
-            let table = store.table.read();
-            let log = head::by_key(&table, &prepared.thread).and_then(|n| table.get(n));
-            log.and_then(|log| log.facts.title.clone())
-        }
+    let title = if let Some(meta) = meta {
+        let thread::Reading::Thread(meta) = thread::read(meta.as_bytes()) else { return None };
+        meta.title
+    } else {
+        let table = store.table.read();
+        let log = head::by_key(&table, &prepared.thread).and_then(|n| table.get(n));
+        log.and_then(|log| log.facts.title.clone())
     };
     let files = send::references(&line).into_iter().zip(&prepared.files);
     let sizes: Vec<(String, u64)> = files.map(|(name, file)| (name, file.size)).collect();
