@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::config::{
     Config, ConfigError, Env, LockError, Me, MeError, PathError, Paths, StateLock,
 };
-use crate::identity::{Identity, KeyError, Keyring, KeyringError, Print};
+use crate::identity::{Identity, KeyError, Keyring, KeyringError, Print, Used};
 use crate::index::{self, Index, IndexError};
 use crate::model::{Fingerprint, PublicKey};
 use crate::outbox::{self, Keys, Outbox, OutboxError};
@@ -101,13 +101,14 @@ impl Mailbox {
         } else {
             Some(StateLock::acquire(&paths.state, options.mountpoint.as_deref())?)
         };
-        let (mine, problem) = my_key(&paths, options.read_only);
+        let used = Used::open(&paths.signers_file(), options.read_only);
+        let (mine, problem) = my_key(&paths, &used, options.read_only);
         let mut warnings: Vec<String> = problem.iter().cloned().collect();
         let writable = (!options.read_only).then_some(paths.state.as_path());
         let stores = open_stores(&config, &env, &me, writable, &mut warnings)?;
         let keyring = open_keyring(&paths, &me, mine.as_ref(), options.read_only)?;
         let seed = mine.as_ref().map(Identity::seed);
-        let keys = Keys::new(seed.ok_or(problem.unwrap_or_default()), Arc::clone(&keyring));
+        let keys = Keys::new(seed.ok_or(problem.unwrap_or_default()), Arc::clone(&keyring), used);
         let my_keys = keys_by_store(&stores, &keys, options.read_only);
         let fingerprint = shown_key(mine.as_ref(), &my_keys).map(|key| key.fingerprint());
         let settings = index::Settings {
@@ -168,8 +169,10 @@ impl Mailbox {
     }
 
     /// What is wrong and did not stand in the way, one line each.
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
+    pub fn warnings(&self) -> Vec<String> {
+        let mut all = self.warnings.clone();
+        all.extend(self.index.others_as_me());
+        all
     }
 
     /// Number of unread messages.
@@ -200,10 +203,8 @@ impl Mailbox {
 
 /// The mount's own key, made at first use; or why nothing can be signed with it. A mount that writes
 /// nothing makes none.
-fn my_key(paths: &Paths, read_only: bool) -> (Option<Identity>, Option<String>) {
-    let file = paths.key_file();
-    let key = if read_only { Identity::load(&file) } else { Identity::load_or_create(&file) };
-    match key {
+fn my_key(paths: &Paths, used: &Used, read_only: bool) -> (Option<Identity>, Option<String>) {
+    match Identity::own(&paths.key_file(), used, !read_only) {
         Ok(identity) => (Some(identity), None),
         Err(KeyError::Missing { .. }) if read_only => (None, None),
         Err(e) => (None, Some(e.to_string())),
@@ -311,7 +312,9 @@ fn open_outbox(
     keys: Keys,
     options: &Options,
 ) -> Result<Option<Arc<Outbox>>, OpenError> {
-    if options.read_only {
+    let look = options.read_only;
+    if look && options.mountpoint.is_some() {
+        // What a mount shows as long as it lasts would not follow the drafts of whoever writes them.
         return Ok(None);
     }
     let settings = outbox::Settings {
@@ -319,9 +322,12 @@ fn open_outbox(
         max_message: config.max_message,
         unknown_recipient: config.unknown_recipient,
     };
-    let outbox = Outbox::open(&paths.state, Arc::clone(index), Arc::new(keys), settings)?;
+    let open = if look { Outbox::look } else { Outbox::open };
+    let outbox = open(&paths.state, Arc::clone(index), Arc::new(keys), settings)?;
     let outbox = Arc::new(outbox);
-    outbox.resume();
+    if !look {
+        outbox.resume();
+    }
     Ok(Some(outbox))
 }
 
@@ -357,13 +363,16 @@ fn follow(
     }
     let keyring = paths.keyring_file();
     let name = keyring.file_name().unwrap_or_default().to_owned();
-    let (state, index) = (paths.state.clone(), Arc::clone(index));
+    let (state, index, outbox) = (paths.state.clone(), Arc::clone(index), outbox.cloned());
     targets.push(Target {
         dirs: Box::new(move || vec![state.clone()]),
         concerns: Box::new(move |_, changed| changed == name),
         changed: Box::new(move |_| {
             if index.keyring().reload_if_changed() {
                 index.judge_again();
+                // What is derived from messages that count may be another now.
+                let stores = 0..index.stores().len();
+                stores.for_each(|n| outbox.iter().for_each(|outbox| outbox.changed(n)));
             }
         }),
         failing: Box::new(|| false),

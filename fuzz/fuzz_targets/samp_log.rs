@@ -36,6 +36,7 @@ fuzz_target!(|data: &[u8]| {
         me: "bar".into(),
         as_me: None,
         state: None,
+        roles: msgfs::model::Roles::default(),
         home: None,
     };
     let store = store::open(&spec).unwrap();

@@ -23,20 +23,8 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let paths = args.paths.iter().map(|p| access::tree_path(p)).collect::<Result<Vec<_>, _>>()?;
     let purpose = if paths.iter().any(|p| marks(p)) { Purpose::Act } else { Purpose::Look };
     access::with(global, purpose, |tree| {
-        let mut outcome = Ok(());
-        for path in &paths {
-            let print = if paths.len() > 1 { access::print_section } else { access::print };
-            match print(tree, path) {
-                Ok(()) => {}
-                Err(Failure::Closed) => return Err(Failure::Closed),
-                // Like cat(1): say it, go on with the others, fail at the end.
-                Err(failure) => {
-                    failure.report();
-                    outcome = Err(Failure::Said);
-                }
-            }
-        }
-        outcome
+        let print = if paths.len() > 1 { access::print_section } else { access::print };
+        access::each(&paths, |path| print(tree, path))
     })
 }
 

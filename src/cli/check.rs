@@ -48,7 +48,7 @@ fn repair(global: &Global, args: &Args) -> Result<(), Failure> {
         if args.store.as_ref().is_some_and(|name| *name != spec.name) {
             continue;
         }
-        let made = opener.open(&spec).and_then(|store| {
+        let made = opener.open_judged(global, &spec).and_then(|store| {
             let failed = |e| Failure::refused(format!("{}: {e}", one_line(&spec.name)));
             store.facets().upkeep.map_or(Ok(Vec::new()), |upkeep| upkeep.repair().map_err(failed))
         });

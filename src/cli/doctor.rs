@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use msgfs::config::PathError;
 use msgfs::fuse::mountpoint::{self, MountState, shell_word};
-use msgfs::identity::{Identity, KeyError, Keyring};
+use msgfs::identity::{self, Identity, KeyError, Keyring, Used};
 use msgfs::model::{one_line, safe_text};
+use msgfs::outbox;
 use msgfs::store::{self, Advice, Kind, Spec, Store};
 
 use super::context::{Context, folder};
@@ -83,6 +84,7 @@ fn mailbox_problems(context: &Context) -> Vec<String> {
 fn store_problems(context: &Context, specs: &[Spec]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
+    let used = Used::open(&context.paths.signers_file(), true);
     for spec in specs {
         let (name, dir) = (one_line(&spec.name), folder(spec));
         // SAMP's folder is made at first use; opening the others makes nothing.
@@ -96,15 +98,34 @@ fn store_problems(context: &Context, specs: &[Spec]) -> Vec<String> {
         match store::open(spec) {
             Ok(store) => {
                 problems.extend(store.advice().into_iter().map(|a| advised(&name, a)));
+                let lost =
+                    outbox::lost_key(store.as_ref(), &used).unwrap_or_else(|e| Some(e.to_string()));
+                problems.extend(lost.map(|why| format!("the store {name}: {}", safe_text(&why))));
                 stores.push(store);
             }
             Err(e) => problems.push(format!("the store {name}: {}", safe_text(&e.to_string()))),
         }
     }
     problems.extend(clashes(context, &stores));
+    problems.extend(others_as_me(context, &stores));
     let folders: Vec<PathBuf> = specs.iter().map(folder).collect();
     problems.extend(machine::watch_problem(&folders));
     problems
+}
+
+/// Other keys that sign under my name, as far as a mount has seen them.
+fn others_as_me(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<String> {
+    let Ok(keyring) = Keyring::open_read_only(&context.paths.keyring_file()) else {
+        return Vec::new();
+    };
+    let told = |store: &Arc<dyn Store>| {
+        let other = keyring.refused(store.me()).filter(|_| !store.about().roles)?;
+        let own = store.facets().keys.is_none();
+        Some(format!("{WARNING}{}", identity::other_key_of_mine(store.me(), other, own)))
+    };
+    let mut out: Vec<String> = stores.iter().filter_map(told).collect();
+    out.dedup();
+    out
 }
 
 /// What a store would have a person mend.
@@ -172,7 +193,8 @@ fn folder_problem(context: &Context, what: &str, dir: &std::path::Path) -> Optio
 fn key_problems(context: &Context) -> Vec<String> {
     // A missing key is made at first use.
     let is_wrong = |e: &KeyError| !matches!(e, KeyError::Missing { .. });
-    let key = Identity::load(&context.paths.key_file()).err().filter(is_wrong);
+    let used = Used::open(&context.paths.signers_file(), true);
+    let key = Identity::own(&context.paths.key_file(), &used, false).err().filter(is_wrong);
     let keyring = Keyring::open_read_only(&context.paths.keyring_file()).err();
     key.map(|e| e.to_string()).into_iter().chain(keyring.map(|e| e.to_string())).collect()
 }

@@ -1,18 +1,21 @@
 //! `msgfs key`: my key and whom I trust.
 
 use std::collections::BTreeSet;
+use std::io::{self, IsTerminal as _};
 
 use clap::Subcommand;
-use msgfs::identity::{Identity, Keyring, Print};
-use msgfs::model::{PublicKey, one_line};
+use msgfs::config::{LockError, StateLock};
+use msgfs::identity::{Identity, Keyring, Print, Used};
+use msgfs::model::{PublicKey, Remedy, one_line};
 use msgfs::store;
 use msgfs::store::Signer as _;
+use zeroize::Zeroizing;
 
 use super::context::Context;
 use super::failure::{Failure, refuse};
-use super::{Global, output};
+use super::{Global, message, output};
 
-/// Show my key, and list, trust or forget the keys of others
+/// Show my key or hand it on, and list, trust or forget the keys of others
 ///
 /// The first signed message of an address decides which key belongs to it. A message signed by
 /// another key is refused (see rejected/ in the tree) until `msgfs key trust` accepts it. Works
@@ -46,6 +49,16 @@ enum Command {
         #[arg(long, value_name = "BASE64", value_parser = public_key)]
         key: Option<PublicKey>,
     },
+    /// Write my private key to standard output, for another machine of mine
+    #[command(after_help = "Example:\n  msgfs key export | ssh laptop msgfs key import")]
+    Export {
+        /// Write it to a terminal, too
+        #[arg(long)]
+        force: bool,
+    },
+    /// Take my private key from standard input; the one it replaces is kept
+    #[command(after_help = "Example:\n  msgfs key export | ssh laptop msgfs key import")]
+    Import,
     /// Forget the keys of an address; its next new signed message decides again
     #[command(after_help = "Example:\n  msgfs key forget bob")]
     Forget {
@@ -60,6 +73,8 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
         Command::Show => show(&context),
         Command::List => list(&context),
         Command::Trust { address, key } => trust(&context, address, *key),
+        Command::Export { force } => export(&context, *force),
+        Command::Import => import(&context),
         Command::Forget { address } => forget(global, &context, address),
     }
 }
@@ -69,8 +84,48 @@ fn public_key(text: &str) -> Result<PublicKey, String> {
     PublicKey::from_base64(text).ok_or_else(|| wrong.to_owned())
 }
 
+/// My key, made if I never had one.
+fn own(context: &Context) -> Result<Identity, Failure> {
+    context.make_state()?;
+    let used = Used::open(&context.paths.signers_file(), false);
+    Identity::own(&context.paths.key_file(), &used, true).map_err(Failure::refused)
+}
+
+fn export(context: &Context, force: bool) -> Result<(), Failure> {
+    let identity = own(context)?;
+    if !force && io::stdout().is_terminal() {
+        refuse!(
+            "the private key is not shown on a terminal; hand it on with: {}, or say --force",
+            Remedy::ShareKey
+        );
+    }
+    output::data(&format!("{}\n", *identity.to_file()))
+}
+
+fn import(context: &Context) -> Result<(), Failure> {
+    let text = Zeroizing::new(message::from_stdin()?);
+    let identity = Identity::parse(&text)
+        .map_err(|e| Failure::refused(format!("what came is no key: {e}; nothing is changed")))?;
+    context.make_state()?;
+    let (me, key) = (one_line(&context.me.name), identity.public_key());
+    // Trusted first: whatever happens then, what either key signs counts.
+    let keyring = Keyring::open(&context.paths.keyring_file()).map_err(Failure::refused)?;
+    keyring.trust(&context.me.name, Some(key)).map_err(Failure::refused)?;
+    let kept = identity.install(&context.paths.key_file()).map_err(Failure::refused)?;
+    let used = Used::open(&context.paths.signers_file(), false);
+    used.note(Used::OWN, key).map_err(Failure::refused)?;
+    output::say(&format!("{} signs for {me} from now on", key.fingerprint()));
+    if let Some(kept) = kept {
+        output::say(&format!("the key before it is kept in {}", context.shown(&kept)));
+    }
+    if let Err(LockError::Held(holder)) = StateLock::acquire(&context.paths.state, None) {
+        output::say(&format!("until it is mounted again, {holder}, signs with the key before it"));
+    }
+    Ok(())
+}
+
 fn show(context: &Context) -> Result<(), Failure> {
-    let identity = Identity::load_or_create(&context.paths.key_file()).map_err(Failure::refused)?;
+    let identity = own(context)?;
     let key = identity.public_key();
     let print = |name: &str, key: PublicKey, note: &str| {
         let (name, fingerprint) = (one_line(name), key.fingerprint());

@@ -102,7 +102,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     specs.retain(|spec| spec.kind == *kind);
     let spec = stores::pick(&specs, options.store.as_deref(), &format!("{kind} store"))?;
     let opener = Opener::new(&context)?;
-    let store = opener.open(spec)?;
+    let store = opener.open_judged(global, spec)?;
     let answer = match store.facets().commands {
         Some(commands) => commands.command(&options.words),
         None => Err(StoreError::Invalid(format!("a store of kind {kind} has no commands"))),

@@ -20,12 +20,15 @@ mod logging;
 mod ls;
 mod machine;
 mod man;
+mod mark;
 mod message;
 mod mount;
 mod mount_options;
+mod mv;
 mod output;
 mod progress;
 mod reply;
+mod rm;
 mod send;
 mod serve;
 mod status;
@@ -111,6 +114,9 @@ enum Command {
     Ls(ls::Args),
     Cat(cat::Args),
     Write(write::Args),
+    Rm(rm::Args),
+    Mv(mv::Args),
+    Mark(mark::Args),
     Check(check::Args),
     Doctor(doctor::Args),
     Key(key::Args),
@@ -120,6 +126,10 @@ enum Command {
     Completions(completions::Args),
     Man(man::Args),
 }
+
+/// What commands log. What they were refused they say themselves, and what was refused on the way in is
+/// in `rejected/`, whoever looks.
+const COMMANDS_LOG: &str = "warn,msgfs::index::apply=error,msgfs::outbox::life=error";
 
 /// Runs the command line. Exit codes: 0 done, 1 refused or failed, 2 usage.
 pub(crate) fn main() -> ExitCode {
@@ -139,7 +149,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn run(global: &Global, command: &Command) -> Result<(), Failure> {
     if !matches!(command, Command::Mount(_)) {
-        logging::to_stderr("warn");
+        logging::to_stderr(COMMANDS_LOG);
     }
     match command {
         Command::Mount(args) => mount::run(global, args),
@@ -152,6 +162,9 @@ fn run(global: &Global, command: &Command) -> Result<(), Failure> {
         Command::Ls(args) => ls::run(global, args),
         Command::Cat(args) => cat::run(global, args),
         Command::Write(args) => write::run(global, args),
+        Command::Rm(args) => rm::run(global, args),
+        Command::Mv(args) => mv::run(global, args),
+        Command::Mark(args) => mark::run(global, args),
         Command::Check(args) => check::run(global, args),
         Command::Doctor(args) => doctor::run(global, args),
         Command::Key(args) => key::run(global, args),

@@ -17,7 +17,7 @@ use msgfs::fuse::mountpoint::{self, MountState};
 use msgfs::fuse::{self, Mounted};
 use msgfs::mailbox::{Mailbox, Options};
 use msgfs::model::{one_line, safe_text, shown_path};
-use msgfs::store::Store;
+use msgfs::store::{Store, process};
 use sd_notify::NotifyState;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGIO, SIGTERM, SIGUSR1, SIGUSR2};
@@ -94,6 +94,7 @@ pub(crate) fn on_terminal() -> impl FnMut(Event) -> Result<(), Failure> {
 
 /// Mounts, serves until the end, and cleans up.
 pub(crate) fn run(order: &Order, context: &Context, report: Report<'_>) -> Result<(), Failure> {
+    process::keep_little();
     if let Some(problem) = machine::fuse_problems(order.options.allow_other).into_iter().next() {
         return Err(Failure::refused(problem));
     }
@@ -119,7 +120,7 @@ fn serve(
     };
     let mailbox = Mailbox::open(&options, &mut progress)?;
     for warning in mailbox.warnings() {
-        report(Event::Notice(format!("warning: {}", safe_text(warning))))?;
+        report(Event::Notice(format!("warning: {}", safe_text(&warning))))?;
     }
     let outcome = with_mailbox(order, context, target, &mailbox, report);
     mailbox.close();

@@ -10,6 +10,7 @@ use msgfs::config::{LockError, StateLock};
 use msgfs::model::one_line;
 use msgfs::store::{self, Spec, Store};
 
+use super::Global;
 use super::context::Context;
 use super::failure::{Failure, refuse};
 
@@ -36,6 +37,21 @@ impl Opener {
         let state = self.state.as_ref().map(|s| s.join("stores").join(&spec.name));
         store::open(&Spec { state, ..spec.clone() })
             .map_err(|e| Failure::refused(format!("store {}: {e}", one_line(&spec.name))))
+    }
+    /// Opens a store that has heard, where it wants to, which of its messages are refused.
+    pub(crate) fn open_judged(
+        &self,
+        global: &Global,
+        spec: &Spec,
+    ) -> Result<Arc<dyn Store>, Failure> {
+        let store = self.open(spec)?;
+        if store.facets().hearing.is_none() {
+            return Ok(store);
+        }
+        let mailbox = global.open(true)?;
+        let heard = mailbox.stores().iter().find(|other| other.name() == spec.name).cloned();
+        mailbox.close();
+        Ok(heard.unwrap_or(store))
     }
 }
 

@@ -20,13 +20,17 @@ use super::me::{ALIAS_RULE, is_alias};
 use super::paths::default_config_file;
 use super::values::{check_size, parse_duration, parse_size};
 use crate::model::{
-    Choice, MarkRead, Scope, UnknownRecipient, Unsigned, Watch, nearest, one_line, shown_path,
+    Choice, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch, nearest, one_line,
+    shown_path,
 };
 use crate::store::{Durability, Kind};
 
 /// Keys at the top of the file.
 const KEYS: &str = "me mark_read scope unsigned durability wait_timeout unknown_recipient \
-                    max_message watch store";
+                    max_message watch trust store";
+
+/// Keys of `[trust]`.
+const TRUST_KEYS: &str = "roles";
 
 /// Keys of a `[[store]]`.
 const STORE_KEYS: &str = "name kind dir me";
@@ -60,6 +64,8 @@ pub struct Config {
     pub max_message: u64,
     /// How changes of the stores are noticed.
     pub watch: Watch,
+    /// What signatures say of roles.
+    pub roles: Roles,
     /// The `[[store]]` entries, in order; [`Config::stores`] gives the effective ones.
     pub entries: Vec<StoreEntry>,
 }
@@ -77,6 +83,7 @@ impl Default for Config {
             unknown_recipient: UnknownRecipient::default(),
             max_message: 16 << 20,
             watch: Watch::default(),
+            roles: Roles::default(),
             entries: Vec::new(),
         }
     }
@@ -235,10 +242,27 @@ impl Reader<'_> {
                     };
                     config.max_message = parsed.unwrap_or(config.max_message);
                 }
+                "trust" => self.trust(member, config),
                 "store" => self.stores(member, config),
                 other => {
                     let hint = format!("{other:?} is a key of [[store]]");
                     self.unknown(member, KEYS, is_word(other, STORE_KEYS).then_some(hint));
+                }
+            }
+        }
+    }
+
+    fn trust(&mut self, (key, value): Member<'_>, config: &mut Config) {
+        let Some(table) = value.get_ref().as_table() else {
+            let text = "trust is written as [trust] with its keys below".to_owned();
+            return self.problem(&key.span(), text);
+        };
+        for member in table {
+            match member.0.get_ref().as_ref() {
+                "roles" => config.roles = self.choice(member),
+                other => {
+                    let hint = format!("{other:?} belongs above [trust]");
+                    self.unknown(member, TRUST_KEYS, is_word(other, KEYS).then_some(hint));
                 }
             }
         }

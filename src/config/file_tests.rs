@@ -70,6 +70,7 @@ dir = "$SYNC/m"
         me: "foo".into(),
         as_me: as_me.map(Into::into),
         state: None,
+        roles: crate::model::Roles::default(),
         home: Some("/home/u".into()),
     };
     assert_eq!(
@@ -91,6 +92,7 @@ fn without_stores_there_is_samp_at_its_default_place() {
             me: "foo".into(),
             as_me: None,
             state: None,
+            roles: crate::model::Roles::default(),
             home: Some("/home/u".into()),
         }]
     );

@@ -116,6 +116,11 @@ impl Paths {
         self.state.join("identity_key")
     }
 
+    /// Notes on which keys have signed.
+    pub fn signers_file(&self) -> PathBuf {
+        self.state.join("signers.json")
+    }
+
     /// The keyring.
     pub fn keyring_file(&self) -> PathBuf {
         self.state.join("keyring.json")

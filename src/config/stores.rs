@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::env::Env;
 use super::file::{Config, StoreEntry};
 use super::paths::{PathError, default_dir, found, variables};
+use crate::model::Roles;
 use crate::store::{Kind, Spec};
 
 impl Config {
@@ -22,7 +23,7 @@ impl Config {
                 None => default_dir(entry.kind, env)?,
             };
             let no_place = || PathError::NoPlace(entry.name.clone(), entry.kind);
-            Ok(entry.spec(dir.ok_or_else(no_place)?, env, me))
+            Ok(entry.spec(dir.ok_or_else(no_place)?, env, me, self.roles))
         };
         entries.iter().map(spec).collect()
     }
@@ -32,7 +33,8 @@ impl Config {
     /// be somebody else's.
     pub fn found(&self, env: &Env, me: &str) -> Vec<Spec> {
         let kinds = if self.entries.is_empty() { Kind::ALL } else { &[] };
-        let spec = |kind: &Kind| Some(StoreEntry::of(*kind).spec(found(*kind, env)?, env, me));
+        let spec =
+            |kind: &Kind| Some(StoreEntry::of(*kind).spec(found(*kind, env)?, env, me, self.roles));
         kinds.iter().filter_map(spec).collect()
     }
 
@@ -58,7 +60,7 @@ impl StoreEntry {
         Self { name: kind.to_string(), kind, dir: None, me: None }
     }
 
-    fn spec(&self, dir: PathBuf, env: &Env, me: &str) -> Spec {
+    fn spec(&self, dir: PathBuf, env: &Env, me: &str, roles: Roles) -> Spec {
         // The variable by which this format's programs are told who they are.
         let variable = match self.kind {
             Kind::AgentAzall => env.var("AGENTAZALL_AGENT"),
@@ -72,6 +74,7 @@ impl StoreEntry {
             as_me: self.me.clone().or_else(|| Some(variable?.to_string_lossy().into_owned())),
             state: None,
             home: env.home().map(Path::to_owned),
+            roles,
         }
     }
 }

@@ -14,7 +14,7 @@ use super::handles::Handles;
 use super::inplace::InPlace;
 use super::moving::{self, Moving};
 use super::waiting::Waiters;
-use crate::view::reader::{Process, thread_group};
+use crate::view::reader::{Process, program_of, thread_group};
 use crate::view::{Access, Attr, Caching, Error, Listing, Node, OpenFile, Place, Reader, Tree};
 
 /// Nothing of ours is reused under another identity.
@@ -100,17 +100,19 @@ impl Adapter {
         let (nofollow, noatime) = (has(libc::O_NOFOLLOW), has(libc::O_NOATIME));
         let unread = matches!(node, Node::Message(Place::Inbox, _));
         let matters = unread && !nofollow && !noatime;
-        let process = if matters { Process::of(req.pid()) } else { None };
         // Without --allow-other the kernel lets nobody else in.
         let stranger = self.tree.settings().allow_other && req.uid() != self.owner.0;
         let write = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let who_matters = write || unread || *node == Node::Next;
+        let opener = if who_matters { process_of(req) } else { 0 };
+        let (process, program) =
+            if matters { (Process::of(req.pid()), program_of(opener)) } else { (None, None) };
         Access {
             write,
             append: has(libc::O_APPEND),
             truncate: has(libc::O_TRUNC),
-            opener: if who_matters { process_of(req) } else { 0 },
-            reader: Reader { stranger, nofollow, noatime, process },
+            opener,
+            reader: Reader { stranger, nofollow, noatime, process, program },
         }
     }
 
@@ -145,6 +147,10 @@ impl Adapter {
             return Ok(Attr { caching: Caching::Volatile, ..self.tree.attr(&from)? });
         }
         let found = self.tree.lookup(&parent, name).and_then(|node| self.tree.attr(&node));
+        let found = found.map(|attr| {
+            let volatile = self.tree.may_mean_another(&parent, name);
+            if volatile { Attr { caching: Caching::Volatile, ..attr } } else { attr }
+        });
         if matches!(found, Err(Error::NotFound))
             && let Some(draft) = self.in_place.find(who, &parent, name)
         {
@@ -280,6 +286,13 @@ pub(super) fn open_flags(tree: &Tree, node: &Node, file: &OpenFile) -> FopenFlag
             | OpenFile::Ack { .. }
             | OpenFile::Waiting { .. },
         ) => FopenFlags::FOPEN_DIRECT_IO,
+        // Not to be sought in: a shell that could would read lines twice, or never.
+        (_, OpenFile::Watch(_)) => {
+            FopenFlags::FOPEN_DIRECT_IO
+                | FopenFlags::FOPEN_STREAM
+                | FopenFlags::FOPEN_NONSEEKABLE
+                | FopenFlags::FOPEN_NOFLUSH
+        }
         (Node::Status | Node::Draft(_) | Node::Text(..), _) => {
             FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH
         }

@@ -3,15 +3,15 @@
 //!
 //! What bites here, and where it is met:
 //!
-//! 1. A handler that blocks stalls a dispatch thread: reads of `.wait` and `.next` are parked
+//! 1. A handler that blocks stalls a dispatch thread: reads of `.wait`, `.next` and `.watch` are parked
 //!    (`waiting`); appends to stores happen elsewhere.
 //! 2. fuser does not know `FUSE_INTERRUPT`: a waiting read asks `/proc` whether its process was
 //!    signalled ([`crate::view::reader::interrupted`]).
 //! 3. A panic in a handler would leave the mount hanging for ever (`guard`).
 //! 4. Notifications deadlock when sent by a thread that serves requests, and those of names for ever when
 //!    we are killed (`notify`, `moving`).
-//! 5. Sizes must be exact: `rsync` and `tar` store nothing where `st_size` is 0. Only `.wait`, `.next`
-//!    and `.reply` have size 0, and no listing shows them.
+//! 5. Sizes must be exact: `rsync` and `tar` store nothing where `st_size` is 0. Only `.wait`, `.next`,
+//!    `.watch` and `.reply` have size 0, and no listing shows them.
 //! 6. `getxattr` answers ENOSYS once and is never asked again; `open` never does, for the kernel would
 //!    then drop `O_TRUNC`.
 //! 7. `AutoUnmount` hangs in fuser 0.18 and forces `allow_other`: it is not used; stale mounts are

@@ -213,8 +213,9 @@ impl Filesystem for Adapter {
             Ok(file) => file,
             Err(e) => return reply.error(e),
         };
-        if self.tree.would_wait(&file) {
-            return self.waiters.park(Parked { pid: req.pid(), file, offset, size, reply });
+        if let Some(what) = self.tree.waits_for(&file) {
+            let pid = req.pid();
+            return self.waiters.park(Parked { pid, file, what, offset, size, reply });
         }
         match guarded("read", || self.tree.read(&file, offset, size)) {
             Ok(bytes) => reply.data(&bytes),

@@ -1,4 +1,4 @@
-//! Reads that wait for mail: `.wait` and `.next`. Their replies are parked here, and one thread
+//! Reads that wait for mail: `.wait`, `.next` and `.watch`. Their replies are parked here, and one thread
 //! answers them all: when mail comes, when their time is over, and when their process was signalled,
 //! which fuser does not tell us. While nobody waits it sleeps.
 
@@ -10,18 +10,16 @@ use fuser::{Errno, ReplyData};
 
 use super::guard::guarded;
 use crate::view::reader::interrupted;
-use crate::view::{OpenFile, Tree};
+use crate::view::{OpenFile, Tree, WaitsFor};
 
-/// How often the processes of waiting readers are looked at, …
-const LOOK: Duration = Duration::from_millis(100);
-/// … and how often where there are more than a few.
-const LOOK_AT_MANY: Duration = Duration::from_millis(400);
-const FEW: usize = 64;
+/// How often the processes of waiting readers are looked at.
+const LOOK: Duration = Duration::from_millis(400);
 
 /// A read that waits.
 pub(super) struct Parked {
     pub pid: u32,
     pub file: Arc<OpenFile>,
+    pub what: WaitsFor,
     pub offset: u64,
     pub size: usize,
     pub reply: ReplyData,
@@ -30,7 +28,7 @@ pub(super) struct Parked {
 /// Queue to the thread. Dropping it ends the thread.
 pub(super) struct Waiters {
     tree: Arc<Tree>,
-    queue: Sender<(Parked, Instant)>,
+    queue: Sender<(Parked, Option<Instant>)>,
 }
 
 impl Waiters {
@@ -45,7 +43,8 @@ impl Waiters {
 
     /// Answers a read as soon as there is something to say.
     pub fn park(&self, read: Parked) {
-        let until = Instant::now() + self.tree.settings().wait_timeout;
+        let until = (read.what != WaitsFor::Arrivals)
+            .then(|| Instant::now() + self.tree.settings().wait_timeout);
         match self.queue.send((read, until)) {
             Ok(()) => self.tree.index().wake(),
             Err(e) => e.into_inner().0.reply.error(Errno::EIO),
@@ -53,10 +52,12 @@ impl Waiters {
     }
 }
 
-fn run(tree: &Tree, queue: &Receiver<(Parked, Instant)>) {
-    let mut waiting: Vec<(Parked, Instant)> = Vec::new();
+fn run(tree: &Tree, queue: &Receiver<(Parked, Option<Instant>)>) {
+    let mut waiting: Vec<(Parked, Option<Instant>)> = Vec::new();
     let mut looked = Instant::now();
+    let mut tried = None;
     loop {
+        let known = waiting.len();
         if waiting.is_empty() {
             let Ok(first) = queue.recv() else { return };
             waiting.push(first);
@@ -64,39 +65,48 @@ fn run(tree: &Tree, queue: &Receiver<(Parked, Instant)>) {
         // In this order: what comes from here on ends the wait below at once.
         let seen = tree.index().news();
         waiting.extend(queue.try_iter());
-        let every = if waiting.len() > FEW { LOOK_AT_MANY } else { LOOK };
-        let look = looked.elapsed() >= every;
+        let look = looked.elapsed() >= LOOK;
         if look {
             looked = Instant::now();
         }
-        waiting = answer(tree, waiting, look);
-        if let Some(next) = waiting.iter().map(|(_, until)| *until).min() {
-            tree.index().wait(seen, next.min(looked + every));
+        let news = tried.replace(seen) != Some(seen) || waiting.len() > known;
+        waiting = answer(tree, waiting, news, look);
+        if !waiting.is_empty() {
+            let next = waiting.iter().filter_map(|(_, until)| *until).min();
+            let look_again = looked + LOOK;
+            tree.index().wait(seen, next.map_or(look_again, |next| next.min(look_again)));
         }
     }
 }
 
 /// Answers those to whom there is something to say; gives the others back.
-fn answer(tree: &Tree, waiting: Vec<(Parked, Instant)>, look: bool) -> Vec<(Parked, Instant)> {
+fn answer(
+    tree: &Tree,
+    waiting: Vec<(Parked, Option<Instant>)>,
+    news: bool,
+    look: bool,
+) -> Vec<(Parked, Option<Instant>)> {
     let mut left = Vec::new();
-    // By kind of file: there is nothing for anybody else who waits for the same.
-    let mut dry = [false; 2];
+    // There is nothing for anybody else who waits for the same.
+    let mut dry = Vec::new();
     for (read, until) in waiting {
         if look && interrupted(read.pid) {
             read.reply.error(Errno::EINTR);
             continue;
         }
-        let [wait_dry, next_dry] = &mut dry;
-        let dry = if read.file.is_next() { next_dry } else { wait_dry };
-        let found = if *dry { Ok(false) } else { guarded("wait", || tree.try_answer(&read.file)) };
+        let is_dry = !news || dry.contains(&read.what);
+        let found =
+            if is_dry { Ok(false) } else { guarded("wait", || tree.try_answer(&read.file)) };
         match found {
             Ok(true) => give(tree, read),
-            Ok(false) if Instant::now() >= until => {
+            Ok(false) if until.is_some_and(|until| Instant::now() >= until) => {
                 tree.answer_nothing(&read.file);
                 give(tree, read);
             }
             Ok(false) => {
-                *dry = true;
+                if !is_dry && read.what != WaitsFor::Arrivals {
+                    dry.push(read.what);
+                }
                 left.push((read, until));
             }
             Err(e) => read.reply.error(e),

@@ -1,13 +1,14 @@
 //! The keyring's file: `AgentAZAll`'s `.keyring.json` with pins.
 //!
 //! A JSON object whose members are named by fingerprint. Of each key the form has
-//! `public_key_b64`, `fingerprint`, `first_seen`, `last_seen` and `addresses`; msgfs adds two
+//! `public_key_b64`, `fingerprint`, `first_seen`, `last_seen` and `addresses`; msgfs adds three
 //! members that other readers ignore:
 //!
 //! - `pinned`: the addresses this key vouches for, each with `since`, `by` (`first-use` or `hand`)
 //!   and the `stores` it was seen in. Only this member decides; an address in `addresses` alone
 //!   pins nothing.
 //! - `refused`: the addresses for which this key was offered and refused last, each with the time.
+//! - `forgotten`: the addresses it vouched for until that was forgotten, each with the time.
 //!
 //! One member of the object is no key: `forgotten` has for each address whose keys were forgotten
 //! the [prints](Print) of the messages that were there then (base64 of 8 bytes each).
@@ -76,6 +77,8 @@ pub(super) struct EntryForm {
     pub(super) pinned: BTreeMap<String, PinForm>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     refused: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    forgotten: BTreeMap<String, String>,
     #[serde(flatten)]
     other: Map<String, Value>,
 }
@@ -172,6 +175,7 @@ impl Document {
         }
         let entry = self.entry(key, &pin.since)?;
         entry.form.refused.remove(address);
+        entry.form.forgotten.remove(address);
         if !entry.form.addresses.iter().any(|a| a == address) {
             entry.form.addresses.push(address.to_owned());
         }
@@ -205,8 +209,12 @@ impl Document {
     /// a pin.
     pub(super) fn forget(&mut self, address: &str, held: BTreeSet<Print>) -> bool {
         let mut pinned = false;
+        let now = Timestamp::now().rfc3339();
         for entry in self.entries.values_mut() {
-            pinned |= entry.form.pinned.remove(address).is_some();
+            if entry.form.pinned.remove(address).is_some() {
+                pinned = true;
+                entry.form.forgotten.insert(address.to_owned(), now.clone());
+            }
             entry.form.refused.remove(address);
             entry.form.addresses.retain(|a| a != address);
         }
@@ -215,6 +223,11 @@ impl Document {
             self.forgotten.entry(address.to_owned()).or_default().extend(held);
         }
         pinned
+    }
+
+    /// The keys that vouched for an address until that was forgotten.
+    pub(super) fn forgotten_keys(&self, address: &str) -> Vec<PublicKey> {
+        self.entries().filter(|e| e.form.forgotten.contains_key(address)).map(|e| e.key).collect()
     }
 
     /// The entry of a key, made if there is none; `None` if another key has its fingerprint.
@@ -266,6 +279,7 @@ impl Document {
             let f = &e.form;
             !(f.pinned.is_empty()
                 && f.refused.is_empty()
+                && f.forgotten.is_empty()
                 && f.addresses.is_empty()
                 && f.other.is_empty())
         });

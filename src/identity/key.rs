@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
-use super::disk;
-use crate::model::{PublicKey, Remedy, Seed, hex, shown_path};
+use super::{Used, disk};
+use crate::model::{Fingerprint, PublicKey, Remedy, Seed, Timestamp, hex, shown_path};
 use crate::store::Signer;
 use crate::store::fs::{self, foreign_owner};
 
@@ -35,7 +36,7 @@ pub enum KeyError {
     /// The key file belongs to another user.
     #[error(
         "{}: the signing key belongs to another user ({}), so it is not used; take it over \
-         with: {}, or move it away to start with a new key",
+         with: {}",
         shown_path(.0),
         .1,
         Remedy::Own(.0.clone())
@@ -44,12 +45,32 @@ pub enum KeyError {
     /// What is there is not a key: what is wrong with it.
     #[error(
         "{}: not a usable signing key: {}; msgfs never replaces it: restore it from a \
-         backup, or move it away to start with a new key: {}",
+         backup or, to start with a new key, move it away first: {}",
         shown_path(.0),
         .1,
         Remedy::MoveAway(.0.clone())
     )]
     Corrupt(PathBuf, String),
+    /// There is no key file of this name, and this key has signed: nothing takes its place. The file that
+    /// notes it comes last.
+    #[error(
+        "{}: the signing key {} is gone, and others would refuse what a new one signs, so none is \
+         made; restore it from a backup or, on another machine that has it, with: {}; to start with a \
+         new key all the same: {}",
+        shown_path(.0),
+        .1,
+        Remedy::ShareKey,
+        Remedy::Remove(.2.clone())
+    )]
+    Gone(PathBuf, Fingerprint, PathBuf),
+    /// Which keys have signed cannot be told, so that a missing one is not made: the file, and why.
+    #[error(
+        "{}: which keys have signed cannot be read: {}; to start without that: {}",
+        shown_path(.0),
+        .1,
+        Remedy::MoveAway(.0.clone())
+    )]
+    Untold(PathBuf, String),
     /// The operating system refused the key file.
     #[error(
         "{}: the signing key cannot be read or made: {}; check the folder and its owner",
@@ -76,6 +97,26 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The mount's own key at `path`. One that is missing is made with `make`, unless one has signed.
+    ///
+    /// # Errors
+    /// As [`Identity::load_or_create`]; [`KeyError::Gone`] and [`KeyError::Untold`] as they say.
+    pub fn own(path: &Path, used: &Used, make: bool) -> Result<Self, KeyError> {
+        let identity = match Self::load(path) {
+            Err(e @ KeyError::Missing(_)) => match used.key(Used::OWN)? {
+                Some(key) => {
+                    let noted = used.path().to_owned();
+                    return Err(KeyError::Gone(path.to_owned(), key.fingerprint(), noted));
+                }
+                None if make => Self::load_or_create(path)?,
+                None => return Err(e),
+            },
+            found => found?,
+        };
+        used.note(Used::OWN, identity.public)?;
+        Ok(identity)
+    }
+
     /// Reads the key at `path`, or makes one if there is nothing of that name.
     ///
     /// A new key is on disk, complete, with mode 0600, before it appears under its name; of two
@@ -128,8 +169,37 @@ impl Identity {
         Self::parse(&fs::read_at_once(file, disk::MAX_BYTES).map_err(io)?).map_err(corrupt)
     }
 
-    /// Reads the content of a key file; the error says what is wrong with it, never what is in it.
-    fn parse(bytes: &[u8]) -> Result<Self, String> {
+    /// Puts this key in the place of the one at `path`, which is kept beside it; answers with where, if
+    /// there was another. Whoever looks finds the one or the other.
+    ///
+    /// # Errors
+    /// [`KeyError::Io`] if it cannot be written; then nothing is changed.
+    pub fn install(&self, path: &Path) -> Result<Option<PathBuf>, KeyError> {
+        let io = |source| KeyError::Io(path.to_owned(), source);
+        let kept = match Self::load(path) {
+            Ok(old) if old.public == self.public => return Ok(None),
+            Ok(old) => format!("replaced-{}.json", old.public.fingerprint()),
+            Err(KeyError::Missing(_)) => {
+                disk::create_new(path, self.to_file().as_bytes()).map_err(io)?;
+                return Ok(None);
+            }
+            Err(_) => format!("replaced-{}.bad", Timestamp::now().millis()),
+        };
+        let kept = path.with_file_name(kept);
+        match std::fs::hard_link(path, &kept) {
+            // It was replaced before.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            done => done.map_err(io)?,
+        }
+        disk::replace(path, self.to_file().as_bytes()).map_err(io)?;
+        Ok(Some(kept))
+    }
+
+    /// Reads the text of a key file; the error says what is wrong with it, never what is in it.
+    ///
+    /// # Errors
+    /// A phrase.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         if bytes.is_empty() {
             return Err("it is empty".into());
         }
@@ -170,7 +240,8 @@ impl Identity {
         Self { key, public }
     }
 
-    fn to_file(&self) -> String {
+    /// The text of a key file.
+    pub fn to_file(&self) -> Zeroizing<String> {
         let file = KeyFile {
             private_key_hex: hex(self.key.as_bytes()),
             public_key_hex: Some(hex(&self.public.0)),
@@ -180,7 +251,7 @@ impl Identity {
             created: Some(jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.6f").to_string()),
         };
         // Five strings always serialize; an empty text would be refused as corrupt by the reader.
-        serde_json::to_string_pretty(&file).unwrap_or_default()
+        Zeroizing::new(serde_json::to_string_pretty(&file).unwrap_or_default())
     }
 }
 

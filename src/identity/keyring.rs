@@ -10,7 +10,8 @@
 //!    older ones stay valid.
 //! 3. Keys are compared as 32 bytes, never by fingerprint: fingerprints are 64 bits of a hash.
 //! 4. Forgetting an address takes all its keys away. What it has written until then pins no key: such a
-//!    message counts by a pinned key or not at all. The next new message pins again.
+//!    message counts by a pinned key or not at all. The next new message pins again. What a forgotten key
+//!    signed and the key on offer did not is by nobody known, and not wrong.
 //! 5. The file wins. Another process may change it (`msgfs key trust`); what it says replaces what
 //!    is in memory, except for first-use pins that were not written yet and that it says nothing
 //!    about.
@@ -27,6 +28,7 @@ mod error;
 mod words;
 
 pub use error::KeyringError;
+pub use words::other_key_of_mine;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -184,11 +186,13 @@ impl Keyring {
         let asked = |key: &PublicKey| match scope {
             ClaimScope::Unpinned => false,
             ClaimScope::Part => offered.is_none_or(|offered| offered == *key),
-            ClaimScope::Whole | ClaimScope::Renamed => {
-                offered.is_none_or(|offered| offered == *key || !pinned.contains(&offered))
-            }
+            ClaimScope::Whole | ClaimScope::Renamed => true,
         };
-        if let Some(key) = pinned.iter().rev().find(|key| asked(key) && fits(key)) {
+        // The one on offer first: mostly that is the one, and it was checked already.
+        let is_offered = |key: &&PublicKey| offered == Some(**key);
+        let others = pinned.iter().rev().filter(|key| !is_offered(key));
+        let mut keys = pinned.iter().filter(is_offered).chain(others);
+        if let Some(key) = keys.find(|key| asked(key) && fits(key)) {
             let state = &mut *self.state.lock();
             let now = Timestamp::now();
             state.touched |= state.document.used(message.from, *key, message.store, now);
@@ -203,6 +207,11 @@ impl Keyring {
             };
         };
         if !fits(&offered) {
+            // What the sender's key file offers now need not be what he signed with then.
+            let forgotten = self.state.lock().document.forgotten_keys(message.from);
+            if forgotten.iter().any(fits) {
+                return Verdict::Unknown;
+            }
             let reason = match check_key(&offered) {
                 Ok(()) => wrong_signature(message.from, Some(offered), &pinned),
                 Err(bad) => {
@@ -280,6 +289,11 @@ impl Keyring {
     /// when they were forgotten.
     pub fn trust_by_address(&self) -> BTreeMap<String, u64> {
         self.state.lock().trust_by_address()
+    }
+
+    /// The key that was refused last for an address, since its keys were trusted or forgotten.
+    pub fn refused(&self, address: &str) -> Option<PublicKey> {
+        self.state.lock().document.refused(address)
     }
 
     /// Another address than this one to which the key is pinned.

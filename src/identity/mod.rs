@@ -9,6 +9,8 @@ mod disk;
 mod document;
 mod key;
 mod keyring;
+mod used;
 
 pub use key::{Identity, KeyError};
-pub use keyring::{Keyring, KeyringError, Pin, Print, Signed, Verdict};
+pub use keyring::{Keyring, KeyringError, Pin, Print, Signed, Verdict, other_key_of_mine};
+pub use used::Used;

@@ -56,10 +56,12 @@ impl Sink for Applier<'_> {
     fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>) {
         check_signatures(found);
         let judge = self.index.judge(self.number);
+        let mut judged = Vec::new();
         let mut core = self.index.core.write();
         let known = self.changes.added.len();
         for f in found.drain(..) {
-            self.take_in(&mut core, &judge, &f);
+            let refused = self.take_in(&mut core, &judge, &f);
+            judged.push((f.at, refused));
         }
         for r in rejected.drain(..) {
             log_reject(self.store, &r);
@@ -75,6 +77,10 @@ impl Sink for Applier<'_> {
                 self.changes.moved.extend(moved);
             }
             self.changes.redrawn.extend(core.find_missing(false));
+        }
+        drop(core);
+        if let Some(hearing) = self.store.facets().hearing {
+            hearing.hear(&judged);
         }
     }
 
@@ -164,15 +170,19 @@ impl Applier<'_> {
         });
     }
 
-    fn take_in(&mut self, core: &mut Core, judge: &Judge<'_>, found: &Found<'_>) {
+    /// Takes in what was found; whether it is refused.
+    fn take_in(&mut self, core: &mut Core, judge: &Judge<'_>, found: &Found<'_>) -> bool {
+        let refused =
+            |core: &Core, ix| core.entry(ix).is_some_and(|e| e.flags.has(Flags::REJECTED));
         match core.insert(self.number, found) {
-            Inserted::Known => {}
+            Inserted::Known => false,
             Inserted::New(ix) => {
                 self.settle(core, judge, ix, found);
                 core.admit(ix, !self.bulk);
                 if !self.bulk {
                     self.changes.added.push(ix);
                 }
+                refused(core, ix)
             }
             Inserted::Again(ix, what) => {
                 let judged = self.settle_again(core, judge, ix, found);
@@ -182,6 +192,7 @@ impl Applier<'_> {
                 if !self.bulk && what.marked {
                     self.changes.marked.push(ix);
                 }
+                refused(core, ix)
             }
             Inserted::IdTaken => {
                 let reason = format!(
@@ -190,6 +201,7 @@ impl Applier<'_> {
                     crate::model::one_line(&found.id)
                 );
                 self.reject(core, found, reason, None);
+                true
             }
         }
     }

@@ -9,7 +9,7 @@ use super::core::{Core, Inserted, Reject, RejectKey, TextId, Thread, ThreadIx, W
 use super::entry::{Entry, FAR, Flags, MsgIx, NIL, first_hash};
 use super::intern::{IDENTITY_MASK, StrId, spread, stable_hash};
 use super::source::{Bits, Source};
-use crate::model::unhex_16;
+use crate::model::{plain_id, unhex_16};
 use crate::store::{Found, Rejected};
 
 /// The hashes of messages in the table of their identities.
@@ -106,7 +106,7 @@ impl Core {
         if !plain {
             if let Some(value) = unhex_16(&found.id) {
                 self.hex_ids.insert(ix, value);
-            } else {
+            } else if !self.has_links(store) || plain_id(&found.id) != found.id {
                 let id = self.strings.intern(&found.id);
                 self.text_ids.push(TextId { ix, id });
             }

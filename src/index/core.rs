@@ -95,7 +95,8 @@ pub struct Reject {
     pub identity: u64,
 }
 
-/// An id that is no 16 hex digits, and so cannot be had from the entry's hash.
+/// An id that is no 16 hex digits, and so cannot be had from the entry's hash, nor from the message's
+/// reply link.
 #[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub(super) struct TextId {
@@ -192,6 +193,18 @@ pub(super) struct StoreInfo {
 }
 
 impl Core {
+    /// Gives back the room that growing took too much.
+    pub(super) fn pack(&mut self) {
+        self.entries.shrink_to_fit();
+        self.strings.pack();
+        self.threads.shrink_to_fit();
+        self.thread_of.shrink_to_fit();
+        self.text_ids.shrink_to_fit();
+        self.to_me.shrink_to_fit();
+        self.from_me.shrink_to_fit();
+        self.links.pack();
+    }
+
     /// The message at a position.
     pub fn entry(&self, ix: MsgIx) -> Option<&Entry> {
         self.entries.get(ix as usize)
@@ -309,8 +322,9 @@ impl Core {
     }
 
     fn text_id(&self, ix: MsgIx) -> Option<&str> {
-        let at = self.text_ids.binary_search_by_key(&ix, |odd| odd.ix).ok()?;
-        Some(self.strings.get(self.text_ids.get(at)?.id))
+        let at = self.text_ids.binary_search_by_key(&ix, |odd| odd.ix).ok();
+        let of_its_own = at.and_then(|at| self.text_ids.get(at)).map(|odd| odd.id);
+        Some(self.strings.get(of_its_own.or_else(|| self.links.id(ix))?))
     }
 
     /// The `Signature:` line of the message.

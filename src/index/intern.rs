@@ -76,6 +76,12 @@ impl Interner {
         table.reserve(texts, |id| spread(text_identity(slice(bytes, ends, *id))));
     }
 
+    /// Gives back the room that growing took too much.
+    pub fn pack(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.ends.shrink_to_fit();
+    }
+
     /// The text's number, if it is there.
     pub fn find(&self, text: &str) -> Option<StrId> {
         let same = |id: &StrId| slice(&self.bytes, &self.ends, *id) == text;

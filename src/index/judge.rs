@@ -6,7 +6,7 @@ use super::apply::log_reject;
 use super::core::Core;
 use super::entry::{Entry, Flags, MsgIx, Sig};
 use super::{Changes, Index};
-use crate::identity::{Keyring, Print, Signed, Verdict};
+use crate::identity::{Keyring, Print, Signed, Verdict, other_key_of_mine};
 use crate::model::{Claim, ClaimScope, PublicKey, Unsigned, verify};
 use crate::store::Rejected;
 
@@ -150,6 +150,27 @@ impl Index {
         }
     }
 
+    /// That another key than mine signs messages under my name, by store: what it is, and what to do.
+    pub fn others_as_me(&self) -> Vec<String> {
+        let mut out: Vec<String> = Vec::new();
+        for (number, store) in self.stores().iter().enumerate() {
+            let me = store.me();
+            let Some(other) = self.keyring.refused(me).filter(|_| !store.about().roles) else {
+                continue;
+            };
+            let is_there = {
+                let core = self.core.read();
+                let mut refused = core.rejects().filter_map(|(_, r)| core.entry(r.message?));
+                refused.any(|e| e.store() == number && core.from(e) == me)
+            };
+            let text = other_key_of_mine(me, other, store.facets().keys.is_none());
+            if is_there && !out.contains(&text) {
+                out.push(text);
+            }
+        }
+        out
+    }
+
     /// Every message of an address that any store holds, also refused ones, as the keyring remembers
     /// it when the keys of the address are forgotten.
     pub fn prints_of(&self, address: &str) -> BTreeSet<Print> {
@@ -198,12 +219,14 @@ impl Index {
         if !same || entry.flags.has(Flags::GONE) {
             return;
         }
+        let hearing = store.facets().hearing;
         let judgement = self.judge(entry.store()).judge(Judged {
             from: core.from(&entry),
             id: &core.id(&entry),
             from_me: entry.flags.has(Flags::FROM_ME),
             claim: record.claim.as_ref(),
         });
+        let now_refused = matches!(judgement, Judgement::Refused(_));
         match judgement {
             Judgement::Accepted(sig, key) => {
                 if core.accept(ix, sig, key, record.claim.is_some()) {
@@ -221,6 +244,10 @@ impl Index {
                 changes.other = true;
             }
             Judgement::Refused(_) => {}
+        }
+        drop(core);
+        if let Some(hearing) = hearing.filter(|_| now_refused != refused) {
+            hearing.hear(&[(entry.location(), now_refused)]);
         }
     }
 }

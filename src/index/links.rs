@@ -67,6 +67,11 @@ impl Links {
         self.list.get(self.position(ix)?)
     }
 
+    /// The plain id of a message, if it is in a store whose threads are made of links.
+    pub fn id(&self, ix: MsgIx) -> Option<StrId> {
+        Some(self.get(ix)?.id)
+    }
+
     /// The thread a message begins, if it is in a store whose threads are made of links.
     pub fn own(&self, ix: MsgIx) -> Option<ThreadIx> {
         Some(self.get(ix)?.own)
@@ -115,8 +120,9 @@ impl Links {
         sorted.then(|| Self { list, with, answering, ..Self::default() })
     }
 
-    /// Gives back the room that sets have which grew one by one.
+    /// Gives back the room that growing took too much.
     pub fn pack(&mut self) {
+        self.list.shrink_to_fit();
         for set in [&mut self.with, &mut self.answering] {
             *set = std::mem::take(set).into_iter().collect();
         }

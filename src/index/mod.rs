@@ -144,7 +144,7 @@ impl Index {
             core.relink();
             core.sort();
             core.find_missing(true);
-            core.links.pack();
+            core.pack();
             drop(core);
             process::give_back();
         }
@@ -426,7 +426,8 @@ fn write_marks(marks: &mut Marks) {
 fn fingerprint(stores: &[Arc<dyn Store>], settings: &Settings) -> String {
     let mut text = settings.unsigned.to_string();
     for s in stores {
-        let _ = write!(text, "|{}|{}|{}|{}", s.kind(), s.name(), s.dir().display(), s.me());
+        let (roles, dir) = (s.about().roles, s.dir().display());
+        let _ = write!(text, "|{}|{}|{dir}|{}|{roles}", s.kind(), s.name(), s.me());
     }
     text
 }

@@ -239,6 +239,7 @@ fn open_with(dir: &Path, unsigned: Unsigned) -> Index {
         me: "me".into(),
         as_me: None,
         state: None,
+        roles: crate::model::Roles::default(),
         home: None,
     })
     .unwrap();

@@ -19,7 +19,7 @@ pub use message::{
     plain_thread, thread_label, twin_hash, twin_id,
 };
 pub use nearest::{nearest, resembles};
-pub use policy::{Choice, MarkRead, Scope, UnknownRecipient, Unsigned, Watch};
+pub use policy::{Choice, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch};
 pub use remedy::Remedy;
 pub use seed::Seed;
 pub use signature::{Claim, ClaimScope, Covered, Fingerprint, PublicKey, Readings, SignatureState};

@@ -76,6 +76,17 @@ choice! {
 }
 
 choice! {
+    /// What a signature says of a role that several may fill (key `roles` of `[trust]`).
+    Roles {
+        /// That whoever holds the key it carries wrote the message.
+        #[default]
+        Verify = "verify",
+        /// That, and the first key is pinned to the role as to a person, where the kind of store allows it.
+        Pin = "pin",
+    }
+}
+
+choice! {
     /// How changes of the stores are noticed (key `watch`).
     Watch {
         /// inotify; polling where the file system has none.
@@ -102,6 +113,7 @@ mod tests {
         assert_eq!(words::<Scope>(), "mine mine=mine all=all");
         assert_eq!(words::<Unsigned>(), "accept accept=accept known=known refuse=refuse");
         assert_eq!(words::<UnknownRecipient>(), "near near=near accept=accept refuse=refuse");
+        assert_eq!(words::<Roles>(), "verify verify=verify pin=pin");
         assert_eq!(words::<Watch>(), "auto auto=auto poll=poll");
     }
 }

@@ -14,8 +14,12 @@ pub enum Remedy {
     Own(PathBuf),
     /// Move the file out of the way.
     MoveAway(PathBuf),
+    /// Remove the file.
+    Remove(PathBuf),
     /// Trust the key that was refused last for an address.
     Trust(String),
+    /// Give another machine the key of this one.
+    ShareKey,
     /// Look which keys are pinned.
     ListKeys,
     /// End the mount.
@@ -41,7 +45,9 @@ impl fmt::Display for Remedy {
                 write!(f, "{sudo}chown {me} {}", word(path))
             }
             Self::MoveAway(path) => write!(f, "mv {0} {0}.bad", word(path)),
+            Self::Remove(path) => write!(f, "rm {}", word(path)),
             Self::Trust(address) => write!(f, "msgfs key trust {}", shell_word(address)),
+            Self::ShareKey => f.write_str("msgfs key export | ssh HOST msgfs key import"),
             Self::ListKeys => f.write_str("msgfs key list"),
             Self::Unmount(dir) => write!(f, "msgfs umount {}", word(dir)),
             Self::End(process) => write!(f, "kill {process}"),

@@ -100,6 +100,12 @@ impl Attachments {
         Ok(Self { dir, durability, next: AtomicU64::new(last + 1) })
     }
 
+    /// The same to look at only.
+    pub fn open_read_only(state: &Path) -> Self {
+        let dir = state.join("attachments");
+        Self { dir, durability: Durability::None, next: AtomicU64::new(1) }
+    }
+
     /// Copies files of these sizes.
     ///
     /// # Errors

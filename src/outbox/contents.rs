@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::kept::Shelf;
-use super::{DraftId, Listed, Open, Outbox, Target, note};
+use super::{DraftId, Listed, NOTE_AFTER, Open, Outbox, Target, note};
 use crate::model::Timestamp;
 
 impl Listed {
@@ -66,7 +66,15 @@ impl Outbox {
     /// Why a draft or a composing folder was refused, and when.
     fn reason(&self, shelf: &Shelf, draft: &str) -> Option<(String, Timestamp)> {
         let of_folder = self.notes.lock().get(draft).cloned();
-        of_folder.or_else(|| shelf.get(draft).and_then(|k| Some((k.error.clone()?, k.time))))
+        let of_draft = || shelf.get(draft).and_then(|k| Some((k.error.clone()?, k.time)));
+        of_folder.or_else(of_draft).or_else(|| self.reason_of_removed(shelf, draft))
+    }
+
+    /// The same of a draft that was removed a moment ago.
+    fn reason_of_removed(&self, shelf: &Shelf, draft: &str) -> Option<(String, Timestamp)> {
+        let mut removed = self.removed.lock();
+        removed.retain(|name, (_, _, at)| at.elapsed() < NOTE_AFTER && shelf.get(name).is_none());
+        removed.get(draft).map(|(reason, time, _)| (reason.clone(), *time))
     }
 
     /// Whether the only thing of this name is a draft whose last close has just returned: to

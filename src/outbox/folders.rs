@@ -168,11 +168,12 @@ impl Composed {
 }
 
 impl Folders {
-    /// Loads what earlier processes left; `spooled` are the ids in the spool.
+    /// Loads what earlier processes left; `spooled` are the ids in the spool. `looks`: nothing is removed.
     pub fn open(
         dir: PathBuf,
         durability: Durability,
         spooled: &BTreeSet<&str>,
+        looks: bool,
     ) -> io::Result<Self> {
         let mut state = State::default();
         let entries = match std::fs::read_dir(&dir) {
@@ -185,7 +186,9 @@ impl Folders {
             state.next = state.next.max(number);
             let sent = std::fs::read_to_string(entry.path().join("sent-as")).unwrap_or_default();
             if sent.lines().any(|id| spooled.contains(id)) {
-                std::fs::remove_dir_all(entry.path())?;
+                if !looks {
+                    std::fs::remove_dir_all(entry.path())?;
+                }
                 continue;
             }
             match load(entry.path()) {

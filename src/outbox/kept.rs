@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Target, names};
+use super::{Refusal, Target, names};
 use crate::model::{Timestamp, hex};
 use crate::store::{fs, place};
 
@@ -65,8 +65,17 @@ impl Shelf {
     /// Loads what earlier processes kept.
     pub fn open(dir: &Path) -> std::io::Result<Self> {
         fs::make_dirs(dir, 0o700)?;
+        Self::open_read_only(dir)
+    }
+
+    /// The same to look at only: nothing is made.
+    pub fn open_read_only(dir: &Path) -> std::io::Result<Self> {
         let mut drafts = BTreeMap::new();
-        for entry in std::fs::read_dir(dir)?.flatten() {
+        let entries = match std::fs::read_dir(dir) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+            other => Some(other?),
+        };
+        for entry in entries.into_iter().flatten().flatten() {
             let draft = fs::read_small(&entry.path(), 1 << 30)
                 .ok()
                 .and_then(|bytes| serde_json::from_slice::<OnDisk>(&bytes).ok());
@@ -117,6 +126,15 @@ impl Shelf {
 
     pub fn iter(&self) -> impl Iterator<Item = (&String, &Kept)> {
         self.drafts.iter()
+    }
+
+    /// The newest refusal of what is kept.
+    pub fn last_refusal(&self) -> Option<Refusal> {
+        let refused = self.iter().filter_map(|(name, kept)| {
+            let reason = kept.error.clone()?;
+            Some(Refusal { name: name.clone(), reason, time: kept.time })
+        });
+        refused.max_by_key(|r| r.time)
     }
 
     /// Keeps a draft. That it may not reach the disk is told in its note and no reason to lose it from

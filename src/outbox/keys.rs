@@ -1,13 +1,14 @@
 //! The keys that sign for me, store by store.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::locks::Mutex;
 
 use super::OutboxError;
-use crate::identity::{Identity, Keyring, KeyringError};
-use crate::model::{PublicKey, Seed, one_line};
+use crate::identity::{Identity, KeyError, Keyring, KeyringError, Used};
+use crate::model::{PublicKey, Remedy, Seed, one_line};
 use crate::store::{Signer as _, Store, StoreError};
 
 /// Asks each store which key signs there, and pins that key to my address in the store.
@@ -19,6 +20,7 @@ pub struct Keys {
     /// The mount's own key, or why it cannot be used.
     mine: Result<Seed, String>,
     keyring: Arc<Keyring>,
+    used: Used,
     made: Mutex<BTreeMap<String, Made>>,
 }
 
@@ -33,8 +35,8 @@ enum Made {
 
 impl Keys {
     /// Keys around the mount's own (or why there is none).
-    pub fn new(mine: Result<Seed, String>, keyring: Arc<Keyring>) -> Self {
-        Self { mine, keyring, made: Mutex::default() }
+    pub fn new(mine: Result<Seed, String>, keyring: Arc<Keyring>, used: Used) -> Self {
+        Self { mine, keyring, used, made: Mutex::default() }
     }
 
     /// The key that signs in a store.
@@ -42,7 +44,7 @@ impl Keys {
     /// # Errors
     /// [`OutboxError::NoKey`] if there is none or it cannot be used; what the store fails with.
     pub fn of(&self, store: &dyn Store) -> Result<Arc<Identity>, OutboxError> {
-        let asked = store.signing_key(self.mine.as_ref().ok());
+        let asked = self.ask(store);
         let mut made = self.made.lock();
         let seed = asked.map_err(|e| {
             let (trouble, e) = self.explain(e);
@@ -57,6 +59,29 @@ impl Keys {
         let identity = Arc::new(Identity::new(&seed));
         made.insert(store.name().to_owned(), Made::Key(seed, Arc::clone(&identity)));
         Ok(identity)
+    }
+
+    /// The key that a store says signs there, or the mount's own; a store that has none gets it, unless
+    /// it had one.
+    fn ask(&self, store: &dyn Store) -> Result<Seed, StoreError> {
+        let no_key = |e: KeyError| StoreError::NoKey(e.to_string());
+        let mine = || {
+            let mine = self.mine.as_ref();
+            mine.map_err(|_| StoreError::NoKey("there is no signing key".into()))
+        };
+        let Some(keys) = store.facets().keys else { return mine().cloned() };
+        if keys.signing_key()?.is_none() {
+            if let Some(why) = lost_key(store, &self.used).map_err(no_key)? {
+                return Err(StoreError::NoKey(why));
+            }
+            keys.adopt(mine()?)?;
+        }
+        // One that waits for its folder is not there yet, and has not signed.
+        let there = keys.signing_key()?;
+        if let Some(seed) = &there {
+            self.used.note(&place_of(store), Identity::new(seed).public_key()).map_err(no_key)?;
+        }
+        there.map_or_else(|| mine().cloned(), Ok)
     }
 
     /// As [`Keys::of`]; when this returns, the key is pinned to my address in the store, so that no
@@ -104,6 +129,31 @@ impl Keys {
             (other, _) => (Made::Trouble(other.to_string()), other.into()),
         }
     }
+}
+
+/// How a store's place is called in the notes on keys.
+fn place_of(store: &dyn Store) -> Cow<'_, str> {
+    store.dir().to_string_lossy()
+}
+
+/// That the key which signed in a store is not there any more, if so.
+///
+/// # Errors
+/// [`KeyError::Untold`] if nobody knows whether one signed.
+pub fn lost_key(store: &dyn Store, used: &Used) -> Result<Option<String>, KeyError> {
+    let gone = store.facets().keys.is_some_and(|keys| matches!(keys.signing_key(), Ok(None)));
+    let place = place_of(store);
+    let key = if gone { used.key(&place)? } else { None };
+    let start_over = Remedy::Remove(used.path().to_owned());
+    Ok(key.map(|key| {
+        format!(
+            "the key {} that signed for me in {} is gone, and others would refuse what another signs, \
+             so msgfs puts none in its place; restore it from a backup, or, to start with a new key \
+             all the same: {start_over}",
+            key.fingerprint(),
+            one_line(&place)
+        )
+    }))
 }
 
 fn not_pinned(error: KeyringError) -> OutboxError {

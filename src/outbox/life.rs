@@ -205,6 +205,7 @@ impl Outbox {
         if sent {
             self.shelf.lock().forget(&d.name, &d.target);
             self.notes.lock().remove(&d.name);
+            self.forgive(&d.name);
             self.send(spooled);
         } else {
             self.forget(spooled);
@@ -250,6 +251,15 @@ impl Outbox {
             Some(Refusal { name: name.to_owned(), reason: reason.to_owned(), time });
     }
 
+    /// A draft of this name was sent or removed: what was said of it last counts no more.
+    pub(super) fn forgive(&self, name: &str) {
+        let newest = self.shelf.lock().last_refusal();
+        let mut last = self.last_refusal.lock();
+        if last.as_ref().is_some_and(|refusal| refusal.name == name) {
+            *last = newest;
+        }
+    }
+
     /// Renames a draft in `outbox/` or beside messages: name and what it is for. A private one that gets
     /// a plain name is sent.
     ///
@@ -276,6 +286,7 @@ impl Outbox {
             shelf.forget(to, target);
             Kept { name: to.clone(), target: target.clone(), error: None, ..kept }
         };
+        self.forgive(from);
         if names::is_private(to) || kept.text.is_empty() {
             self.shelf.lock().keep(kept);
             return Ok(());
@@ -291,6 +302,7 @@ impl Outbox {
             self.keep(&d);
             return Err(e);
         }
+        self.forgive(to);
         self.send(d.spooled);
         Ok(())
     }
@@ -317,7 +329,7 @@ impl Outbox {
     /// [`OutboxError::NotFound`].
     pub fn remove(&self, name: &str, target: &Target) -> Result<(), OutboxError> {
         if let Some(draft) = name.strip_suffix(".error") {
-            if self.forget_note(draft) {
+            if self.forget_note(draft) || self.removed.lock().remove(draft).is_some() {
                 return Ok(());
             }
             let mut shelf = self.shelf.lock();
@@ -327,7 +339,14 @@ impl Outbox {
             shelf.put(draft, Kept { error: None, ..kept });
             return Ok(());
         }
-        let kept = self.shelf.lock().take(name, target).is_some();
+        let kept = self.shelf.lock().take(name, target);
+        if let Some((reason, time)) = kept.as_ref().and_then(|k| Some((k.error.clone()?, k.time))) {
+            self.removed.lock().insert(name.to_owned(), (reason, time, Instant::now()));
+        }
+        if kept.is_some() {
+            self.forgive(name);
+        }
+        let kept = kept.is_some();
         let open = self.look_at_open(|_, d| d.is(name, target).then(|| d.unlinked = true));
         let open = open.count();
         if kept || open > 0 { Ok(()) } else { Err(OutboxError::NotFound) }

@@ -43,14 +43,14 @@ mod whole;
 pub use error::OutboxError;
 pub use folders::{BODY, Composed};
 pub use kept::Kept;
-pub use keys::Keys;
+pub use keys::{Keys, lost_key};
 pub use route::not_an_address;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::model::locks::{Level, Mutex};
 use serde::{Deserialize, Serialize};
@@ -76,6 +76,9 @@ const CLOSING: Duration = Duration::from_millis(60);
 /// The same after a refused one. Longer, because who was refused looks for the reason and for nothing
 /// else.
 const REFUSING: Duration = Duration::from_millis(500);
+/// For so long the note of a draft that was removed can still be removed by its name, though it is listed
+/// no more: `rm outbox/*` has asked for both.
+const NOTE_AFTER: Duration = Duration::from_secs(60);
 
 /// What a draft becomes, from where it was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -234,6 +237,8 @@ pub struct Outbox {
     last_refusal: Mutex<Option<Refusal>>,
     /// Why composing folders were refused.
     notes: Mutex<BTreeMap<String, (String, Timestamp)>>,
+    /// The notes of drafts that were removed a moment ago, and when that was.
+    removed: Mutex<BTreeMap<String, (String, Timestamp, Instant)>>,
 }
 
 impl Outbox {
@@ -247,17 +252,54 @@ impl Outbox {
         keys: Arc<Keys>,
         settings: Settings,
     ) -> Result<Self, OutboxError> {
+        let outbox = Self::of(state, index, keys, settings, false)?;
+        outbox.recover();
+        for number in 0..outbox.tools.index.stores().len() {
+            outbox.changed(number);
+        }
+        Ok(outbox)
+    }
+
+    /// What is in the outbox of a state folder, to look at only: another process may have it open, and
+    /// nothing is sent, kept or removed.
+    ///
+    /// # Errors
+    /// If the state folder cannot be read.
+    pub fn look(
+        state: &Path,
+        index: Arc<Index>,
+        keys: Arc<Keys>,
+        settings: Settings,
+    ) -> Result<Self, OutboxError> {
+        Self::of(state, index, keys, settings, true)
+    }
+
+    fn of(
+        state: &Path,
+        index: Arc<Index>,
+        keys: Arc<Keys>,
+        settings: Settings,
+        looks: bool,
+    ) -> Result<Self, OutboxError> {
         let io = |what| move |error| OutboxError::Io { what, error };
-        let spool = Spool::open(&state.join("spool"), settings.durability)
-            .map_err(io("the spool cannot be opened"))?;
-        let shelf = Shelf::open(&state.join("drafts")).map_err(io("kept drafts cannot be read"))?;
+        let (at, drafts) = (state.join("spool"), state.join("drafts"));
+        let spool =
+            if looks { Spool::open_read_only(&at) } else { Spool::open(&at, settings.durability) };
+        let spool = spool.map_err(io("the spool cannot be opened"))?;
+        let shelf = if looks { Shelf::open_read_only(&drafts) } else { Shelf::open(&drafts) };
+        let shelf = shelf.map_err(io("kept drafts cannot be read"))?;
         let pending = spool.pending();
         let parcels = pending.iter().flat_map(|(_, parcels)| parcels);
-        let attachments = Attachments::open(state, settings.durability, parcels)
-            .map_err(io("the copies of attachments cannot be looked at"))?;
+        let attachments = if looks {
+            Ok(Attachments::open_read_only(state))
+        } else {
+            Attachments::open(state, settings.durability, parcels)
+        };
+        let attachments =
+            attachments.map_err(io("the copies of attachments cannot be looked at"))?;
         let parcels = pending.iter().flat_map(|(_, parcels)| parcels);
         let spooled = parcels.map(|p| p.message.id.as_str()).collect();
-        let folders = Folders::open(state.join("composing"), settings.durability, &spooled)
+        let folders = Folders::open(state.join("composing"), settings.durability, &spooled, looks)
             .map_err(io("the composing folders cannot be looked at"))?;
         let errors = folders.errors().into_iter().map(|(name, why, time)| (name, (why, time)));
         let notes = Mutex::new(errors.collect());
@@ -266,16 +308,10 @@ impl Outbox {
         let reserved = Mutex::at(Level::Reserved, Reserved::default());
         let durability = settings.durability;
         let tools = Arc::new(Tools { index, spool, reserved, attachments, durability });
-        let sender = Sender::start(Arc::clone(&tools))
-            .map_err(io("the sending thread cannot be started"))?;
-        let last_refusal = shelf
-            .iter()
-            .filter_map(|(name, kept)| {
-                let reason = kept.error.clone()?;
-                Some(Refusal { name: name.clone(), reason, time: kept.time })
-            })
-            .max_by_key(|r| r.time);
-        let outbox = Self {
+        let sender = if looks { Ok(Sender::idle()) } else { Sender::start(Arc::clone(&tools)) };
+        let sender = sender.map_err(io("the sending thread cannot be started"))?;
+        let last_refusal = shelf.last_refusal();
+        Ok(Self {
             tools,
             settings,
             headers,
@@ -287,12 +323,8 @@ impl Outbox {
             last_refusal: Mutex::new(last_refusal),
             notes,
             folders,
-        };
-        outbox.recover();
-        for number in 0..outbox.tools.index.stores().len() {
-            outbox.changed(number);
-        }
-        Ok(outbox)
+            removed: Mutex::default(),
+        })
     }
 
     /// Sends what is in the spool from an earlier process, as far as it is not in its store, and ends it

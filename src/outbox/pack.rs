@@ -224,6 +224,7 @@ impl Outbox {
                 continue;
             }
             let store = self.store(part.store)?;
+            store.require_there()?;
             let max_body = store.about().max_body;
             if part.draft.body.len() as u64 > max_body {
                 return Err(OutboxError::TooLarge(max_body));

@@ -113,6 +113,12 @@ impl Sender {
         Ok(Self { orders, under, thread: Mutex::new(Some(thread)) })
     }
 
+    /// Without the thread: nothing is sent.
+    pub fn idle() -> Self {
+        let (orders, _) = unbounded();
+        Self { orders, under: Arc::default(), thread: Mutex::default() }
+    }
+
     /// Sends what was promised; `doubtful`: by an earlier process, which may have sent it.
     pub fn send(&self, n: u64, parcels: Vec<Parcel>, doubtful: bool) {
         let mut under = self.under.0.lock();
@@ -424,7 +430,8 @@ impl Worker {
         if let Some((due, why)) = busy.waits(parcel, Instant::now()) {
             return Err(Trouble { text: why.to_owned(), due, busy: true });
         }
-        match store.outgoing().and_then(|store| store.append(&parcel.message)) {
+        let outgoing = store.require_there().and_then(|()| store.outgoing());
+        match outgoing.and_then(|store| store.append(&parcel.message)) {
             Err(StoreError::Busy(text)) => {
                 let due = busy.found(parcel, Instant::now(), &text);
                 Err(Trouble { text, due, busy: true })

@@ -113,7 +113,23 @@ impl Spool {
     /// Opens the spool; what is still pending in it is what [`Spool::pending`] gives.
     pub fn open(path: &Path, durability: Durability) -> io::Result<Self> {
         let file = fs::open_own(path, 0o600)?;
-        let bytes = std::fs::read(path)?;
+        let spool = Self::of(file, &std::fs::read(path)?, durability);
+        if let Some(dir) = path.parent() {
+            fs::sync_dir(dir)?;
+        }
+        Ok(spool)
+    }
+
+    /// The same to look at only: nothing is made, and nothing can be written.
+    pub fn open_read_only(path: &Path) -> io::Result<Self> {
+        let bytes = match std::fs::read(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            other => other?,
+        };
+        Ok(Self::of(File::open("/dev/null")?, &bytes, Durability::None))
+    }
+
+    fn of(file: File, bytes: &[u8], durability: Durability) -> Self {
         let (mut next, mut pending) = (0, BTreeMap::new());
         let mut len = 0;
         for text in bytes.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {
@@ -129,13 +145,10 @@ impl Spool {
                 None => pending.remove(&line.n),
             };
         }
-        if let Some(dir) = path.parent() {
-            fs::sync_dir(dir)?;
-        }
         let state = State { file, len, written: len, next, pending };
         let disk = Mutex::at(Level::Spool, 0);
         let failures = AtomicU64::new(0);
-        Ok(Self { durability, state: Mutex::new(state), disk, failures })
+        Self { durability, state: Mutex::new(state), disk, failures }
     }
 
     /// What was put and not ended, oldest first.

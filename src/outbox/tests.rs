@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::identity::{Identity, Keyring};
+use crate::identity::{Identity, Keyring, Used};
 use crate::model::{PublicKey, Seed, Unsigned};
 use crate::store::testing::{Folder, Letter, Memory};
 use crate::store::{Kind, Signer as _, Spec, Store, StoreError};
@@ -48,6 +48,7 @@ impl Bed {
             me: "me".into(),
             as_me: None,
             state: None,
+            roles: crate::model::Roles::default(),
             home: None,
         });
         let memory: Arc<dyn Store> = Arc::clone(&self.memory) as Arc<dyn Store>;
@@ -68,7 +69,8 @@ impl Bed {
             max_message: 1 << 20,
             unknown_recipient: UnknownRecipient::Accept,
         };
-        let keys = Arc::new(Keys::new(mine, keyring));
+        let used = Used::open(&state.join("signers.json"), false);
+        let keys = Arc::new(Keys::new(mine, keyring, used));
         Outbox::open(&state, Arc::new(index), keys, settings).unwrap()
     }
 

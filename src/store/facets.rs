@@ -1,5 +1,6 @@
 //! What some stores can and others cannot.
 
+use std::io;
 use std::path::PathBuf;
 
 use super::{
@@ -20,6 +21,8 @@ pub struct Facets<'a> {
     pub marks: Option<&'a dyn Marks>,
     /// Keeps one read position for me.
     pub position: Option<&'a dyn Position>,
+    /// Hears which of its messages are refused.
+    pub hearing: Option<&'a dyn Hearing>,
     /// Takes acknowledgements.
     pub acks: Option<&'a dyn Acks>,
     /// Has files that come with messages.
@@ -35,6 +38,19 @@ pub struct Facets<'a> {
 }
 
 impl dyn Store + '_ {
+    /// Fails if the store's folder was there and is gone.
+    ///
+    /// # Errors
+    /// `NotFound`, with what to do.
+    pub fn require_there(&self) -> Result<(), StoreError> {
+        let Some(gone) = self.missed() else { return Ok(()) };
+        let why = format!(
+            "{gone}; nothing is written meanwhile: move it back, or make an empty folder there to \
+             begin anew"
+        );
+        Err(StoreError::io(self.dir(), io::Error::new(io::ErrorKind::NotFound, why)))
+    }
+
     /// The facet that sends.
     ///
     /// # Errors
@@ -61,19 +77,6 @@ impl dyn Store + '_ {
     /// See [`Outgoing::registered`].
     pub fn registered(&self, address: &str) -> bool {
         self.facets().outgoing.is_some_and(|o| o.registered(address))
-    }
-
-    /// The key that signs here, see [`Keys::signing_key`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn signing_key(&self, mine: Option<&Seed>) -> Result<Seed, StoreError> {
-        match self.facets().keys {
-            Some(keys) => keys.signing_key(mine),
-            None => {
-                mine.cloned().ok_or_else(|| StoreError::NoKey("there is no signing key".into()))
-            }
-        }
     }
 
     /// The public half of the key that signs here, see [`Keys::public_key`].
@@ -151,12 +154,18 @@ pub trait Deliveries {
 
 /// Keeps a key of its own for me.
 pub trait Keys {
-    /// The key that signs what I send here. A store whose format wants a key in it and has none may put
-    /// `mine`, the mount's key, there.
+    /// The key that signs what I send here; `None` if there is none and it takes the mount's.
     ///
     /// # Errors
-    /// [`StoreError::NoKey`] if there is none or it cannot be used.
-    fn signing_key(&self, mine: Option<&Seed>) -> Result<Seed, StoreError>;
+    /// [`StoreError::NoKey`] if there is one that cannot be used, or none and it takes no other.
+    fn signing_key(&self) -> Result<Option<Seed>, StoreError>;
+
+    /// Puts the mount's key there, where there is none and none ever signed; answers with the one that
+    /// signs from now on.
+    ///
+    /// # Errors
+    /// [`StoreError::NoKey`] if it cannot be put there.
+    fn adopt(&self, mine: &Seed) -> Result<Seed, StoreError>;
 
     /// The public half of that key, as far as it can be told without writing anything; `mine` is
     /// the public half of the mount's key.
@@ -182,6 +191,13 @@ pub trait Position {
     /// # Errors
     /// As the system gave it; a read-only store is not an error worth more than a warning.
     fn set_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError>;
+}
+
+/// Hears which of its messages trust refuses, because something is derived from those that count.
+pub trait Hearing {
+    /// What was judged of these messages, and whether each is refused. Called after they were reported
+    /// and whenever the judgement changes, with no lock held but those of a scan.
+    fn hear(&self, judged: &[(Location, bool)]);
 }
 
 /// Takes acknowledgements.

@@ -35,14 +35,15 @@ pub use self::about::{About, Carries, Threads};
 pub use self::aside::{Advice, Note, Notebook, RawEntry, Violation, Watermark};
 pub use self::error::StoreError;
 pub use self::facets::{
-    Acks, Commands, Deliveries, Facets, Keys, Marks, Outgoing, Parts, Position, Rooms, Upkeep,
+    Acks, Commands, Deliveries, Facets, Hearing, Keys, Marks, Outgoing, Parts, Position, Rooms,
+    Upkeep,
 };
 pub use self::found::{
     Again, EmptyThread, Found, Location, Part, Record, Rejected, Sink, all_from,
 };
 pub use self::kind::Kind;
 pub use self::sending::{Durability, Fit, Prepared, Preparing, Signer};
-use crate::model::{Claim, Timestamp};
+use crate::model::{Claim, Roles, Timestamp};
 
 /// A place on disk that holds messages. See the module for what implementations must keep.
 ///
@@ -108,6 +109,10 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Whether a change of this file name in a watched folder can matter.
     fn concerns(&self, folder: &Path, name: &OsStr) -> bool;
+
+    /// Says that the store's folder was there and is gone, if so: then nothing is written, for it may
+    /// come back, and what was made in its place would hide it.
+    fn missed(&self) -> Option<String>;
 
     /// What is wrong with the store right now, one line each; empty if nothing.
     fn health(&self) -> Vec<String>;
@@ -176,6 +181,8 @@ pub struct Spec {
     /// A folder of msgfs's own where the store may keep what would be lost otherwise; `None` where
     /// nothing may be written.
     pub state: Option<PathBuf>,
+    /// What signatures say of roles, where the format's addresses are roles and keys may be pinned to them.
+    pub roles: Roles,
     /// `$HOME`, for formats whose programs look there whatever else they are told.
     pub home: Option<PathBuf>,
 }

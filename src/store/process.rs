@@ -1,5 +1,9 @@
 //! This process and others: memory, and what `/proc` tells.
 
+/// The size of a large buffer, in bytes.
+#[cfg(target_env = "gnu")]
+const LARGE: libc::c_int = 256 << 10;
+
 /// Gives memory that is free back to the system: a first index takes much of it for a moment, on all
 /// cores, and the allocator would keep it.
 pub fn give_back() {
@@ -7,6 +11,17 @@ pub fn give_back() {
     // SAFETY: it takes no pointer, and may be called at any time from any thread.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+/// Has large buffers given back to the system as soon as they are free: the allocator, once it has seen
+/// one, would keep all that are not larger. To be called before any thread is started.
+pub fn keep_little() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: they take numbers only.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::node::{Ino, Node, Place, Tag, beside_ino, day_ino, decode, files, folders, join};
 use super::{Error, Tree};
-use crate::index::{Core, Entry, IDENTITY_MASK, MsgIx, ThreadIx, stable_hash};
+use crate::index::{Core, Entry, MsgIx, ThreadIx, stable_hash};
 use crate::model::{Day, Timestamp};
 
 /// How long a cache may trust what it was told.
@@ -60,6 +60,7 @@ impl Tree {
             Node::Rejected => 12,
             Node::Raw => 13,
             Node::Me => 14,
+            Node::Watch => 15,
             Node::ArchiveDay(day) => day_ino(Tag::ArchiveDay, *day),
             Node::SentDay(day) => day_ino(Tag::SentDay, *day),
             Node::Thread(t) => join(Tag::Thread, thread(*t)),
@@ -108,23 +109,24 @@ impl Tree {
     }
 
     fn path_ino(&self, parts: &[&str], node: &Node) -> Ino {
+        let number = |hash| join(if node.is_dir() { Tag::PathDir } else { Tag::Path }, hash);
         let mut paths = self.paths.lock();
-        let mut hash = stable_hash(3, parts) & IDENTITY_MASK;
+        let mut ino = number(stable_hash(3, parts));
         // Paths can be made so that their hashes are equal.
-        while paths.get_or_insert(hash, || node.clone()) != node {
-            hash = stable_hash(hash.wrapping_add(1), parts) & IDENTITY_MASK;
+        while paths.get_or_insert(ino, || node.clone()) != node {
+            ino = number(stable_hash(ino.wrapping_add(1), parts));
         }
         if paths.len() > super::PATHS {
             paths.pop_lru();
         }
-        join(Tag::Path, hash)
+        ino
     }
 
     /// The node of an inode number.
     pub fn node(&self, ino: Ino) -> Option<Node> {
         let core = self.index.read();
         let (thread, message) = (|id| core.thread_by_identity(id), |id| core.by_identity(id));
-        decode(ino, thread, message, |hash| self.paths.lock().get(&hash).cloned())
+        decode(ino, thread, message, |ino| self.paths.lock().get(&ino).cloned())
     }
 
     /// Finds an entry of a folder by name, listed or not.
@@ -140,6 +142,7 @@ impl Tree {
             Node::Root => match name {
                 ".wait" => Some(Node::Wait),
                 ".next" => Some(Node::Next),
+                ".watch" => Some(Node::Watch),
                 _ => self.find_listed(parent, name)?,
             },
             Node::Inbox | Node::Thread(_) | Node::ArchiveDay(_) | Node::SentDay(_) => {
@@ -147,10 +150,10 @@ impl Tree {
             }
             Node::Archive => self.find_day(Place::Archive, name).map(Node::ArchiveDay),
             Node::Sent => self.find_day(Place::Sent, name).map(Node::SentDay),
-            Node::Threads => self.thread_named(name).map(Node::Thread),
+            Node::Threads => self.find_thread(name).map(Node::Thread),
             Node::Transcripts => {
                 let folder = name.strip_suffix(".txt");
-                let thread = folder.and_then(|f| self.thread_named(f));
+                let thread = folder.and_then(|f| self.find_thread(f));
                 let all = self.all_conversations();
                 let shown = |t: &ThreadIx| self.index.read().thread_visible(*t, all);
                 thread.filter(shown).map(Node::Transcript)
@@ -178,6 +181,14 @@ impl Tree {
         Ok(self.items(&listing).find(|(n, _)| n == name).map(|(_, node)| node))
     }
 
+    /// A thread by its name, also one that what was just sent begins.
+    fn find_thread(&self, name: &str) -> Option<ThreadIx> {
+        self.thread_named(name).or_else(|| {
+            self.settle(&Node::Threads);
+            self.thread_named(name)
+        })
+    }
+
     fn find_day(&self, place: Place, name: &str) -> Option<Day> {
         if place == Place::Sent {
             self.settle(&Node::Sent);
@@ -200,7 +211,7 @@ impl Tree {
                 let (text, time) = self.status();
                 read(text.len() as u64, time, Caching::Volatile)
             }
-            Node::Wait | Node::Next => read(0, NO_TIME, Caching::Volatile),
+            Node::Wait | Node::Next | Node::Watch => read(0, NO_TIME, Caching::Volatile),
             Node::Message(place, ix) => {
                 let (size, time) = self.message_size(*ix)?;
                 let leaves = match place {
@@ -218,7 +229,8 @@ impl Tree {
             }
             Node::Reply(_, ix) | Node::Ack(_, ix) => {
                 let time = self.index.read().entry(*ix).map_or(NO_TIME, Entry::time);
-                written(0o200, 0, time)
+                // Editors read what they open to write.
+                written(if let Node::Ack(..) = node { 0o200 } else { 0o600 }, 0, time)
             }
             Node::Warning(ix) => {
                 let (text, time) = self.warning(*ix)?;
@@ -261,7 +273,7 @@ impl Tree {
             }
             Node::Text(number, folder, name) => {
                 let (len, time) = self.text_size(&(*number, *folder, name.clone()))?;
-                written(if self.settings.read_only { 0o400 } else { 0o600 }, len, time)
+                written(if self.only_shows() { 0o400 } else { 0o600 }, len, time)
             }
             folders!() => return self.folder_attr(node),
         };

@@ -1,16 +1,19 @@
-//! What lies beside a message, named like it: `.reply` answers it, `.ack` acknowledges it (both can
-//! only be written and are not listed), `.warning` says what I should know of one of mine, `.d/`
-//! holds the files that come with it.
+//! What lies beside a message, named like it: `.reply` answers it, `.ack` acknowledges it (both are not
+//! listed), `.warning` says what I should know of one of mine, `.d/` holds the files that come with
+//! it.
 
 use crate::model::locks::{Level, Mutex};
 
 use super::file::OpenFile;
 use super::node::{Node, Place};
-use super::{Access, Error, Tree};
+use super::{Access, Error, Tree, names};
 use crate::index::{Entry, MsgIx};
 use crate::model::{Timestamp, one_line, safe_text};
-use crate::outbox::names;
+use crate::outbox::names::is_private;
 use crate::store::StoreError;
+
+/// What the names of a message and of what lies beside it end with.
+const ENDINGS: [&str; 5] = ["txt", "reply", "ack", "warning", "d"];
 
 /// Why there is nothing to write under a name beside a message: what there is to answer or
 /// acknowledge would have been found. `None` for any other name.
@@ -27,24 +30,27 @@ pub(super) fn missing(name: &str) -> Option<&'static str> {
 /// in one step: `X` in `X.reply.tmp.7f2c`, `.X.reply.Ab12Cd` and `X.reply~`.
 fn answered(name: &str) -> Option<&str> {
     let (stem, _) = name.trim_start_matches(['.', '#']).rsplit_once(".reply")?;
-    names::is_private(name).then_some(stem)
+    is_private(name).then_some(stem)
 }
 
 impl Tree {
     /// A message, or what lies beside one, by its name in a folder; a draft in a thread's folder.
     pub(super) fn find_message(&self, parent: &Node, name: &str) -> Result<Option<Node>, Error> {
-        let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ""));
-        if let Some((place, ix)) = self.message_named(parent, stem) {
+        let named = name.rsplit_once('.').filter(|(_, ending)| ENDINGS.contains(ending));
+        if let Some((stem, ending)) = named
+            && let Some((place, ix)) = self.message_named(parent, stem)
+        {
             let has_parts = || self.index.read().entry(ix).is_some_and(Entry::has_parts);
             let is_noted = || place == Place::Sent && self.is_noted(ix);
+            let opens = || place != Place::Inbox || self.opens_in_inbox(ix, stem);
             match ending {
-                "txt" => return Ok(Some(Node::Message(place, ix))),
+                "txt" if opens() => return Ok(Some(Node::Message(place, ix))),
                 "reply" => return Ok(Some(Node::Reply(place, ix))),
                 "ack" if place != Place::Sent && self.asks_for_ack(ix)? => {
                     return Ok(Some(Node::Ack(place, ix)));
                 }
                 "warning" if is_noted() => return Ok(Some(Node::Warning(ix))),
-                "d" if has_parts() => return Ok(Some(Node::Parts(place, ix))),
+                "d" if has_parts() && opens() => return Ok(Some(Node::Parts(place, ix))),
                 _ => {}
             }
         }
@@ -60,6 +66,13 @@ impl Tree {
             (None, Node::Thread(thread)) => Some(Node::ThreadDraft(*thread, name.to_owned())),
             (None, _) => None,
         }
+    }
+
+    /// Whether a message still opens in `inbox/` under a name: one that a process already has does
+    /// after the message was read, or acknowledged. An id is not had from a listing, and always does.
+    fn opens_in_inbox(&self, ix: MsgIx, stem: &str) -> bool {
+        let known = |e: &Entry| !e.is_read() || e.is_read_here() || self.is_acknowledged(ix);
+        !names::begins_with_time(stem) || self.index.read().entry(ix).is_some_and(known)
     }
 
     /// Whether a message asks me for an acknowledgement. One that was given through this tree may be
@@ -113,6 +126,7 @@ impl Tree {
         let entry = at()?;
         let (number, store) = (entry.store(), self.index.store_of(&entry).ok_or(Error::NotFound)?);
         let acks = store.facets().acks.ok_or(Error::NotFound)?;
+        store.require_there()?;
         match acks.acknowledge(&entry.location()) {
             // It may only lie elsewhere since the last scan.
             Err(StoreError::Moved) => {
@@ -129,7 +143,7 @@ impl Tree {
         Ok(())
     }
 
-    fn look_again(&self, number: usize, full: bool) {
+    pub(super) fn look_again(&self, number: usize, full: bool) {
         if let Err(error) = self.index.refresh(number, full) {
             tracing::warn!(%error, "the store cannot be read now");
         }

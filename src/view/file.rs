@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::model::locks::{Level, Mutex};
 
 use super::node::{Node, Place, folders};
-use super::reader::{ended_by, thread_group};
+use super::reader::{ended_by, has_gone, thread_group};
 use super::transcript::Plan;
+use super::wait::Arrivals;
 use super::writers::is_opener;
 use super::{Error, Reader, TextFile, Tree, Writers};
 use crate::index::{MsgIx, Reject, ThreadIx};
@@ -57,8 +58,6 @@ pub enum OpenFile {
         writers: Writers,
         /// Writes go to the end.
         append: bool,
-        /// Its text can be read.
-        readable: bool,
         /// It is the text of a composing folder, and sends that.
         composed: bool,
     },
@@ -71,6 +70,8 @@ pub enum OpenFile {
         /// What the wait gave.
         answer: Mutex<Option<Answer>>,
     },
+    /// `.watch`: what arrived since it was opened.
+    Watch(Arrivals),
     /// `<name>.ack`: the first bytes written acknowledge the message.
     Ack {
         /// The message.
@@ -99,15 +100,10 @@ impl OpenFile {
     pub fn asks_who(&self) -> bool {
         match self {
             Self::Bytes(answer) => answer.mark.is_some(),
-            Self::Raw(_) | Self::Transcript { .. } | Self::Ack { .. } => false,
+            Self::Raw(_) | Self::Transcript { .. } | Self::Watch(_) | Self::Ack { .. } => false,
             Self::Waiting { next, .. } => *next,
             _ => true,
         }
-    }
-
-    /// Whether this is `.next`.
-    pub fn is_next(&self) -> bool {
-        matches!(self, Self::Waiting { next: true, .. })
     }
 
     /// The message to mark when the handle is closed, as it is when its opener (or, with `by` none, the
@@ -135,10 +131,8 @@ pub struct MarkAtEnd {
 #[derive(Debug, Default)]
 pub struct Answer {
     pub(super) bytes: Arc<[u8]>,
-    /// What reading it to the end marks.
+    /// What reading it to the end marks; of `.next` the message, which no other `.next` gets.
     pub(super) mark: Option<MarkAtEnd>,
-    /// The message that no other `.next` gets until this one is closed.
-    pub(super) handed: Option<MsgIx>,
 }
 
 impl Answer {
@@ -158,10 +152,14 @@ impl MarkAtEnd {
     }
 
     fn take(&self, by: Option<u32>) -> Option<MsgIx> {
-        let closed = by.is_none_or(|by| is_opener(self.opener, by));
-        let now =
-            closed && self.seen.load(Ordering::Relaxed) && !self.made.swap(true, Ordering::Relaxed);
-        now.then_some(self.message)
+        let closed = |by| is_opener(self.opener, by) || has_gone(self.opener);
+        let read = self.seen.load(Ordering::Relaxed) && by.is_none_or(closed);
+        (read && !self.made.swap(true, Ordering::Relaxed)).then_some(self.message)
+    }
+
+    /// The message, and whether it was read to its end.
+    pub(super) fn outcome(&self) -> (MsgIx, bool) {
+        (self.message, self.made.load(Ordering::Relaxed))
     }
 }
 
@@ -204,6 +202,7 @@ impl Tree {
             Node::Next if access.reader.stranger => {
                 Err(Error::not_permitted("only the user who mounted takes mail with .next"))
             }
+            Node::Watch => Ok(OpenFile::Watch(self.watch())),
             Node::Wait | Node::Next => {
                 let (next, opener) = (*node == Node::Next, access.opener);
                 Ok(OpenFile::Waiting { next, opener, answer: Mutex::new(None) })
@@ -211,7 +210,7 @@ impl Tree {
             Node::Message(place, ix) => {
                 let mark = (*place == Place::Inbox && self.reading_marks(&access.reader))
                     .then(|| MarkAtEnd::new(*ix, access.opener));
-                Ok(OpenFile::Bytes(Answer { bytes: self.rendered(*ix)?, mark, handed: None }))
+                Ok(OpenFile::Bytes(Answer { bytes: self.rendered(*ix)?, mark }))
             }
             Node::Transcript(thread) => {
                 let plan = Mutex::at(Level::File, self.transcript(*thread)?);
@@ -228,15 +227,14 @@ impl Tree {
         }
     }
 
-    fn reading_marks(&self, reader: &Reader) -> bool {
-        let looking = reader.stranger
-            || reader.nofollow
-            || reader.noatime
-            || reader.process.as_ref().is_some_and(|p| self.listers.lock().has(p));
+    pub(super) fn reading_marks(&self, reader: &Reader) -> bool {
+        let has_listed = |p| self.listers.lock().has(p);
+        let looking = reader.looks() || reader.process.as_ref().is_some_and(has_listed);
         self.settings.mark_read == MarkRead::OnRead && !looking && !self.settings.read_only
     }
 
-    /// Reads from an open file. `.wait` and `.next` answer from what [`Tree::try_answer`] found.
+    /// Reads from an open file. `.wait`, `.next` and `.watch` answer from what [`Tree::try_answer`]
+    /// found.
     ///
     /// # Errors
     /// Store errors as they come.
@@ -253,9 +251,7 @@ impl Tree {
                 let plan = self.follow(*thread, plan, offset.saturating_add(size as u64));
                 self.read_transcript(&plan, offset, size)
             }
-            OpenFile::Draft { readable: false, .. } | OpenFile::Ack { .. } => {
-                Err(Error::not_permitted("this file can only be written"))
-            }
+            OpenFile::Ack { .. } => Err(Error::not_permitted("this file can only be written")),
             OpenFile::Draft { id, .. } => {
                 let text = self.outbox()?.open_text(*id).ok_or(Error::NotFound)?;
                 Ok(part(&text, offset, size).to_vec())
@@ -264,6 +260,7 @@ impl Tree {
                 let answer = answer.lock();
                 Ok(answer.as_ref().map(|a| a.read(offset, size)).unwrap_or_default())
             }
+            OpenFile::Watch(arrivals) => Ok(arrivals.take(size)),
             OpenFile::Compose { file, .. } => Ok(file.read(offset, size)?),
             OpenFile::Text(file) => Ok(file.read(offset, size)),
         }
@@ -315,6 +312,7 @@ impl Tree {
             OpenFile::Raw(_)
             | OpenFile::Compose { .. }
             | OpenFile::Transcript { .. }
+            | OpenFile::Watch(_)
             | OpenFile::Ack { .. }
             | OpenFile::Text(_) => Ok(()),
         }
@@ -337,9 +335,9 @@ impl Tree {
             OpenFile::Text(file) => drop(self.release_text(file)),
             OpenFile::Waiting { answer, .. } => {
                 self.mark_read(file, None);
-                let handed = answer.lock().take().and_then(|a| a.handed);
-                if let Some(ix) = handed {
-                    self.take_back(ix);
+                let handed = answer.lock().take().and_then(|a| a.mark);
+                if let Some(mark) = handed {
+                    self.take_back(mark.outcome());
                 }
             }
             _ => self.mark_read(file, None),
@@ -347,7 +345,9 @@ impl Tree {
     }
 
     fn mark_read(&self, file: &OpenFile, by: Option<u32>) {
-        if let Some(message) = file.was_read(by) {
+        // `.next` hands a message out once also where reading marks nothing.
+        if let Some(message) = file.was_read(by).filter(|_| self.reading_marks(&Reader::default()))
+        {
             self.index.mark(message, true, true);
         }
     }

@@ -231,9 +231,17 @@ impl Tree {
 
     /// Unread messages and the names they have in `inbox/`, oldest first, at most `limit`.
     pub(super) fn unread_files(&self, limit: usize) -> Vec<(MsgIx, String)> {
+        self.inbox_files(|core| core.inbox().take(limit).collect())
+    }
+
+    /// Some messages to me, in listing order, and the names they have in `inbox/`.
+    pub(super) fn inbox_files(
+        &self,
+        which: impl FnOnce(&Core) -> Vec<MsgIx>,
+    ) -> Vec<(MsgIx, String)> {
         let listing = {
             let core = self.index.read();
-            self.list_messages(&core, Place::Inbox, core.inbox().take(limit), &[])
+            self.list_messages(&core, Place::Inbox, which(&core), &[])
         };
         let file = |(name, node)| match node {
             Node::Message(_, ix) => Some((ix, name)),
@@ -242,18 +250,16 @@ impl Tree {
         self.items(&listing).filter_map(file).collect()
     }
 
-    /// The message of a file name (without `.txt`) in a folder.
+    /// The message that a file name without its ending stands for in a folder: its own, or a short one.
     pub(super) fn message_named(&self, folder: &Node, stem: &str) -> Option<(Place, MsgIx)> {
         let core = self.index.read();
-        let ix = self.message_called(&core, folder, stem)?;
+        let ix = if names::begins_with_time(stem) {
+            self.message_called(&core, folder, stem)?
+        } else {
+            self.message_with_id(&core, folder, stem)?
+        };
         let place = match folder {
-            Node::Inbox => {
-                // A name that a process already has still opens after the message was read, or
-                // acknowledged.
-                let e = core.entry(ix)?;
-                let known = !e.is_read() || e.is_read_here() || self.is_acknowledged(ix);
-                known.then_some(Place::Inbox)?
-            }
+            Node::Inbox => Place::Inbox,
             Node::ArchiveDay(_) => Place::Archive,
             Node::SentDay(_) => Place::Sent,
             _ => Place::Thread,

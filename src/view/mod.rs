@@ -3,7 +3,7 @@
 //! - [`node`]: what there is, and the inode number of each. `listing`: what a folder holds.
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
 //! - `beside`: what lies beside a message. `threads`: the folders of threads. `twins`: messages with
-//!   one time, whose names may be equal. `firsts`: who keeps a name that several have. `parts`: the files that come with a message. `raw`: the stores' own files. `me`, `texts`: texts that stores keep.
+//!   one time, whose names may be equal. `short`: ids that stand for names. `firsts`: who keeps a name that several have. `parts`: the files that come with a message. `raw`: the stores' own files. `me`, `texts`: texts that stores keep.
 //! - `write`: what may be written where. `path`: the same tree by path, for the command line.
 //! - `render`, `status`, `readme`, `transcript`: the bytes of files. `rendered`, `dated`: what is kept of
 //!   what was made. [`reader`]: who is looking.
@@ -27,6 +27,7 @@ pub mod reader;
 mod readme;
 mod render;
 mod rendered;
+mod short;
 mod stale;
 mod status;
 #[cfg(test)]
@@ -48,6 +49,7 @@ pub use path::Listed;
 pub use reader::Reader;
 pub use texts::TextFile;
 pub use transcript::RULE;
+pub use wait::{Arrivals, WaitsFor};
 pub use writers::Writers;
 
 use std::collections::{BTreeMap, HashSet};
@@ -64,7 +66,7 @@ use crate::model::{
     Fingerprint, MarkRead, Message, Scope, SignatureState, Timestamp, plain_thread,
 };
 use crate::outbox::Outbox;
-use crate::store::{Record, Store};
+use crate::store::{Record, Store, StoreError};
 use dated::Dated;
 use reader::Listers;
 
@@ -130,10 +132,11 @@ pub struct Tree {
     /// The files of `rejected/`.
     rejects_seen: Dated<(), Arc<BTreeMap<String, u64>>>,
     /// Nodes whose inode number is the hash of a path.
-    paths: Mutex<LruCache<u64, Node>>,
+    paths: Mutex<LruCache<Ino, Node>>,
     listers: Mutex<Listers>,
-    /// Messages that an open `.next` has.
-    handed: Mutex<HashSet<MsgIx>>,
+    /// What `.next` has handed out.
+    handed: Mutex<wait::Handed>,
+    short_names: Mutex<short::ShortNames>,
     /// Messages acknowledged through this tree.
     acknowledged: Mutex<HashSet<MsgIx>>,
     texts: texts::Texts,
@@ -166,7 +169,8 @@ impl Tree {
             // Not with room for all of them at once.
             paths: Mutex::new(LruCache::unbounded()),
             listers: Mutex::new(Listers::default()),
-            handed: Mutex::at(Level::Shown, HashSet::new()),
+            handed: Mutex::at(Level::Shown, wait::Handed::default()),
+            short_names: Mutex::default(),
             acknowledged: Mutex::default(),
             texts: texts::Texts::default(),
         }
@@ -209,7 +213,14 @@ impl Tree {
     }
 
     fn outbox(&self) -> Result<&Arc<Outbox>, Error> {
-        self.outbox.as_ref().ok_or(Error::ReadOnly)
+        // One that can only be looked at is there in a tree that is read only.
+        self.outbox.as_ref().filter(|_| !self.settings.read_only).ok_or(Error::ReadOnly)
+    }
+
+    /// Whether nothing can be written by whoever has this tree. A command that only looks sees the
+    /// drafts: the next one may write.
+    fn only_shows(&self) -> bool {
+        self.settings.read_only && self.outbox.is_none()
     }
 
     fn all_conversations(&self) -> bool {
@@ -218,7 +229,12 @@ impl Tree {
 
     /// Waits until what was just sent can be seen in a folder.
     pub fn settle(&self, folder: &Node) {
-        if let Node::Sent | Node::SentDay(_) | Node::Outbox | Node::Thread(_) = folder
+        if let Node::Sent
+        | Node::SentDay(_)
+        | Node::Outbox
+        | Node::Threads
+        | Node::Thread(_)
+        | Node::Transcripts = folder
             && let Some(outbox) = &self.outbox
         {
             outbox.settle(SETTLE);
@@ -279,14 +295,21 @@ impl Tree {
     /// The message as it stands in its store, if it is still there, in the thread it belongs to.
     fn record(&self, ix: MsgIx, entry: &Entry) -> Result<Record, Error> {
         let store = self.index.store_of(entry).ok_or(Error::NotFound)?;
-        let mut record = store.read(&entry.location())?;
+        let mut record = match store.read(&entry.location()) {
+            // It may only lie elsewhere since the last scan: what I wrote is kept when a log loses it.
+            Err(StoreError::Moved) if entry.is_from_me() => {
+                self.look_again(entry.store(), true);
+                store.read(&self.live(ix)?.location())?
+            }
+            read => read?,
+        };
         let core = self.index.read();
         let same = core.entry(ix).is_some_and(|e| {
             let from = record.message.from.as_deref().unwrap_or_default();
             core.id(e) == record.message.id && core.from(e) == from
         });
         if !same {
-            return Err(crate::store::StoreError::Moved.into());
+            return Err(StoreError::Moved.into());
         }
         if store.about().links() {
             // Where threads are made of links, the message alone does not know its own.

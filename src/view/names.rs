@@ -7,6 +7,8 @@ use sha2::{Digest, Sha256};
 use crate::index::{Core, Entry};
 use crate::model::{ORIGIN, Timestamp, hex, plain_id, twin_hash};
 
+/// Bytes of the time that a message's name begins with.
+pub(super) const STAMP: usize = 20;
 /// Longest `<from>` part of a message's name, in bytes.
 const MAX_FROM: usize = 64;
 /// A thread folder's name is cut when it is longer than this …
@@ -84,6 +86,33 @@ fn last_part(id: &str, full: bool) -> String {
         Some(hash) if full => hash.to_owned(),
         _ => id_part(plain_id(id), full),
     }
+}
+
+/// Whether a name is a message's own, or looks like it: then it is never taken for an id.
+pub(super) fn begins_with_time(stem: &str) -> bool {
+    stem.get(..STAMP).and_then(Timestamp::from_stamp).is_some()
+}
+
+/// The key under which messages are found by a [short name](is_short): of an id, …
+pub(super) fn key_of_id(id: &str) -> Option<u32> {
+    u32::from_str_radix(&id_part(plain_id(id), false), 16).ok()
+}
+
+/// … and of the name: the first 8 characters, or those of the hash of the whole id.
+pub(super) fn key_of_name(name: &str) -> Option<u32> {
+    match name.get(..8).filter(|start| is_lower_hex(start)) {
+        Some(start) => u32::from_str_radix(start, 16).ok(),
+        None => match thread_id(name)? {
+            ThreadId::Whole(id) => key_of_id(&id),
+            ThreadId::Cut => None,
+        },
+    }
+}
+
+/// Whether a name is what stands for the id in names, or the whole id, escaped.
+pub(super) fn is_short(name: &str, id: &str) -> bool {
+    let id = plain_id(id);
+    name == id_part(id, false) || name == escaped(id)
 }
 
 /// The folder name of a thread id.

@@ -35,6 +35,8 @@ pub enum Node {
     Wait,
     /// `.next`, not listed.
     Next,
+    /// `.watch`, not listed.
+    Watch,
     /// `inbox/`
     Inbox,
     /// `archive/`
@@ -133,6 +135,7 @@ macro_rules! files {
             | Node::Status
             | Node::Wait
             | Node::Next
+            | Node::Watch
             | Node::Transcript(_)
             | Node::Draft(_)
             | Node::ThreadDraft(..)
@@ -172,8 +175,11 @@ pub(super) enum Tag {
     Thread = 3,
     Transcript = 4,
     Reject = 5,
-    /// Paths whose text is in the tree's table: drafts, raw files, texts, files of messages.
+    /// Files whose path is in the tree's table: drafts, raw files, texts, files of messages.
     Path = 6,
+    /// Folders whose path is there. The kernel gives up an inode that was a folder and is a file, so
+    /// the two never have one number.
+    PathDir = 7,
     Message = 16,
     Reply = 24,
     Parts = 32,
@@ -188,7 +194,7 @@ const DAY_BIAS: i64 = 1 << 40;
 
 /// The nodes that exist once, in the order of their inode numbers from 1 on
 /// ([`Tree::ino`](super::Tree::ino)).
-pub(super) const FIXED: [Node; 14] = [
+pub(super) const FIXED: [Node; 15] = [
     Node::Root,
     Node::Readme,
     Node::Status,
@@ -203,6 +209,7 @@ pub(super) const FIXED: [Node; 14] = [
     Node::Rejected,
     Node::Raw,
     Node::Me,
+    Node::Watch,
 ];
 
 pub(super) fn join(tag: Tag, low: u64) -> Ino {
@@ -218,7 +225,7 @@ pub(super) fn day_ino(tag: Tag, day: Day) -> Ino {
     join(tag, (day.number() + DAY_BIAS) as u64)
 }
 
-/// The node of a number, given what an identity or the hash of a path stands for.
+/// The node of a number, given what an identity or the number of a path stands for.
 pub(super) fn decode(
     ino: Ino,
     thread: impl Fn(u64) -> Option<ThreadIx>,
@@ -235,7 +242,7 @@ pub(super) fn decode(
         3 => Node::Thread(thread(low)?),
         4 => Node::Transcript(thread(low)?),
         5 => Node::Reject(low),
-        6 => path(low)?,
+        6 | 7 => path(ino)?,
         16..=19 => beside(Tag::Message).map(|(place, ix)| Node::Message(place, ix))?,
         24..=27 => beside(Tag::Reply).map(|(place, ix)| Node::Reply(place, ix))?,
         32..=35 => beside(Tag::Parts).map(|(place, ix)| Node::Parts(place, ix))?,

@@ -1,4 +1,4 @@
-//! The same tree by path, without a mount: `msgfs ls`, `cat` and `write`.
+//! The same tree by path, without a mount: `msgfs ls`, `cat`, `write`, `rm` and `mv`.
 
 use std::io::Write;
 use std::time::Duration;
@@ -70,21 +70,52 @@ impl Tree {
     /// As [`Tree::open`] and [`Tree::read`]; what `out` gives.
     pub fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Error> {
         let file = self.open(&self.resolve(path)?, &Access::default())?;
-        self.await_mail(&file)?;
         let mut offset = 0;
         loop {
+            self.await_mail(&file)?;
             let bytes = self.read(&file, offset, CHUNK)?;
             if bytes.is_empty() {
                 break;
             }
             out.write_all(&bytes)?;
+            out.flush()?;
             offset += bytes.len() as u64;
         }
-        out.flush()?;
         // Only now: what could not be printed has not been read.
         let closed = self.flush(&file, 0);
         self.release(&file);
         closed
+    }
+
+    /// `rm`: as [`Tree::unlink`].
+    ///
+    /// # Errors
+    /// As that; [`Error::IsDir`] for folders.
+    pub fn rm(&self, path: &str) -> Result<(), Error> {
+        let (parent, name) = self.split(path)?;
+        if self.lookup(&parent, name)?.is_dir() {
+            return Err(Error::IsDir);
+        }
+        self.unlink(&parent, name)
+    }
+
+    /// `mv`: as [`Tree::rename`].
+    ///
+    /// # Errors
+    /// As that.
+    pub fn mv(&self, from: &str, to: &str) -> Result<(), Error> {
+        let (parent, name) = self.split(from)?;
+        self.lookup(&parent, name)?;
+        let (new_parent, new_name) = self.split(to)?;
+        self.rename(&parent, name, &new_parent, new_name, true)?;
+        self.outbox()?.settle(SENT);
+        Ok(())
+    }
+
+    /// The folder a path lies in, and its name there.
+    fn split<'a>(&self, path: &'a str) -> Result<(Node, &'a str), Error> {
+        let (folder, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+        Ok((self.resolve(folder)?, name))
     }
 
     /// Writes a file in one go: one draft.
@@ -92,8 +123,7 @@ impl Tree {
     /// # Errors
     /// Why it is refused; the draft is then kept with its note, as under a mount.
     pub fn write(&self, path: &str, text: &[u8]) -> Result<(), Error> {
-        let (folder, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
-        let parent = self.resolve(folder)?;
+        let (parent, name) = self.split(path)?;
         let access = Access { write: true, truncate: true, ..Access::default() };
         let file = match self.lookup(&parent, name) {
             Ok(node) => self.open(&node, &access)?,

@@ -1,5 +1,5 @@
 //! Who is reading: the difference between reading a message and looking at a folder
-//! (docs/SEMANTICS.md, S28 and S29: looking must not consume).
+//! (docs/SEMANTICS.md, S28, S29 and S220: looking must not consume).
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -57,6 +57,11 @@ pub(super) fn parent_of(pid: u32) -> Option<u32> {
 
 /// How long a look at a thread is waited for, before it is asked what keeps it.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Whether a process has ended, and so closes nothing any more.
+pub(super) fn has_gone(pid: u32) -> bool {
+    process::stat(pid).is_none() || process::has_ended(pid)
+}
 
 /// The kernel's flag for a thread that is ending.
 const ENDING: u32 = 4;
@@ -148,6 +153,59 @@ pub struct Reader {
     pub noatime: bool,
     /// The process, if it can be known.
     pub process: Option<Process>,
+    /// The name of its program, if it can be known.
+    pub program: Option<String>,
+}
+
+/// Programs that search, sum, compare or copy what they open, rather than show it (docs/SEMANTICS.md,
+/// S220). Scripts have their own name.
+const LOOKING: [&str; 35] = [
+    "ack",
+    "ag",
+    "b2sum",
+    "b3sum",
+    "borg",
+    "bsdtar",
+    "cksum",
+    "cmp",
+    "cp",
+    "diff",
+    "diff3",
+    "egrep",
+    "fd",
+    "fdfind",
+    "fgrep",
+    "file",
+    "find",
+    "git",
+    "grep",
+    "md5sum",
+    "rclone",
+    "restic",
+    "rg",
+    "rsync",
+    "sha1sum",
+    "sha224sum",
+    "sha256sum",
+    "sha384sum",
+    "sha512sum",
+    "sort",
+    "sum",
+    "tar",
+    "ugrep",
+    "uniq",
+    "wc",
+];
+
+impl Reader {
+    /// Whether what is opened is only looked at, whatever is read of it.
+    pub(super) fn looks(&self) -> bool {
+        let program = self.program.as_deref();
+        self.stranger
+            || self.nofollow
+            || self.noatime
+            || program.is_some_and(|name| LOOKING.contains(&name))
+    }
 }
 
 /// How long a process that listed `inbox/` is remembered at least.

@@ -9,47 +9,47 @@ impl Tree {
     /// The text; at most 40 lines.
     pub(super) fn readme(&self) -> String {
         let me = &self.settings.me;
-        let can_write = if self.settings.read_only {
+        let can_write = if self.only_shows() {
             "\nThis mount is read-only: nothing can be sent or marked.\n"
         } else {
             ""
         };
         let (parts, texts) = (self.about_parts(), self.about_texts());
         let (ack, headers) = (self.about_ack(), self.about_headers());
+        let patience = self.settings.wait_timeout;
         format!(
             "This folder is the mailbox of \"{me}\". Messages are files; use ls, cat and echo.
 {can_write}
 CHECK MAIL
-  ls inbox                      unread messages, oldest first
-  cat inbox/NAME                read one; it is then marked read and leaves inbox/
-  cat inbox/*                   read all
-  cat .next                     read the oldest unread message, waiting for one if there is none
-  cat .wait                     wait until there is mail, then print its names
+  ls inbox                        unread messages, oldest first
+  cat inbox/NAME                  read one; it is then marked read and leaves inbox/ (* reads all;
+                                  grep, wc, cp and the like mark nothing)
+  cat .next                       read the oldest, waiting for one; no two readers get the same
+  cat .wait                       wait until there is unread mail: its names, or nothing after {patience:?}
+  cat .watch | while read NAME; do ...; done      the names of what arrives, one by one, without end
 
 REPLY
-  echo \"text\" > inbox/NAME.reply          answers that message (NAME without .txt); works beside
-                                          any message, also after it was read (archive/, threads/)
-  echo \"text\" > threads/THREAD/new        answers the newest message of a conversation
+  echo \"text\" > inbox/NAME.reply          to the sender of that message (NAME without .txt)
+  echo \"text\" > inbox/NAME.reply-all      to its sender and all its other recipients
+  echo \"text\" > threads/THREAD/new        to who last wrote to you in it, else to whom you wrote
+  NAME can be the 8 characters that end it, or what Message-ID: has before the @, as in
+  inbox/ab12cd34.reply. Replies work beside any message, also after it was read.
 {ack}
 SEND
   echo \"text\" > outbox/BOB                to the agent called BOB
   Several lines, a subject, several recipients:
-    cat > outbox/BOB <<'EOF'
-    To: bob, carol
-    Subject: schema change
-
-    text
-    EOF
+    printf 'To: bob, carol\\nSubject: schema change\\n\\nThe text.\\n' > outbox/BOB
   Other headers: Cc, Thread, In-Reply-To, Via,{headers} Idempotency-Key (makes a retry harmless).
   A sent message leaves outbox/ and is in sent/. If it was refused it stays in outbox/, and
-  outbox/BOB.error says why and what to do.
+  outbox/BOB.error says why and what to do. To a name never seen before it is sent, and status.txt
+  says so; if the name looks like a known one misspelt, it is refused unless it stands in To:.
 
 LOOK AROUND (never marks anything read)
   archive/YYYY-MM-DD/    every message to you, by day       sent/YYYY-MM-DD/    every message from you
-  threads/THREAD/        conversations, oldest first        transcripts/        each as one text
+  threads/THREAD/        your conversations, oldest first, with what others in them wrote each other
+  transcripts/           each as one text                   raw/                the stores' own files
   rejected/              what was refused on the way in, and why (bad signature, broken file)
   status.txt             who you are, unread list, health, the last refusal
-  raw/                   the stores' own files, byte for byte
 {parts}{texts}
 The line Signature: in a message says who vouches for From: \"valid\" is signed by the key known for
 that sender; \"none\", \"unknown\" and \"missing\" are not proof of who wrote it.
@@ -70,7 +70,7 @@ that sender; \"none\", \"unknown\" and \"missing\" are not proof of who wrote it
     /// The line about `.ack`, if messages here can ask for one.
     fn about_ack(&self) -> &'static str {
         let asked = self.index.stores().iter().any(|s| s.kind().acknowledges());
-        if asked && !self.settings.read_only {
+        if asked && !self.only_shows() {
             "  echo ok > inbox/NAME.ack                acknowledges a message that asks for it\n"
         } else {
             ""
@@ -93,7 +93,7 @@ that sender; \"none\", \"unknown\" and \"missing\" are not proof of who wrote it
         let Some((_, first)) = keepers.next() else { return String::new() };
         let store = if keepers.next().is_some() { "STORE/" } else { "" };
         let path = format!("me/{store}{{{}}}/", first.folders().join(","));
-        let how = if self.settings.read_only { "" } else { ": > replaces one, >> adds to it" };
+        let how = if self.only_shows() { "" } else { ": > replaces one, >> adds to it" };
         format!("  {path:<22} your own texts, kept for you{how}\n")
     }
 }

@@ -20,7 +20,7 @@ impl Tree {
         let key = self.settings.fingerprint.map_or("none".to_owned(), |f| f.to_string());
         let me = one_line(&self.settings.me);
         let mut lines = vec![format!("me: {me}"), format!("key: {key}")];
-        if self.settings.read_only {
+        if self.only_shows() {
             lines.push("mode: read-only".to_owned());
         }
         let unread = self.index.read().unread();
@@ -35,7 +35,8 @@ impl Tree {
         lines.extend(self.store_lines());
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
         let refusal = refusal.map_or("none".to_owned(), |r| {
-            format!("{}: {}", one_line(&r.name), one_paragraph(&r.reason))
+            let (time, reason) = (r.time.rfc3339(), one_paragraph(&r.reason));
+            format!("{time} {}: {reason}", one_line(&r.name))
         });
         lines.push(format!("last refusal: {refusal}"));
         lines.extend(self.notes().iter().map(|text| format!("note: {}", one_line(text))));
@@ -109,6 +110,7 @@ impl Tree {
             out.extend(outbox.troubles());
         }
         out.extend(self.unsaved_lines());
+        out.extend(self.index.others_as_me());
         out.extend(self.shared_keys());
         let unheard = |name| format!("nobody called {name} has written yet");
         out.extend(self.strangers().into_iter().map(unheard));

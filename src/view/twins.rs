@@ -134,7 +134,7 @@ impl Tree {
 
     /// The message of a name without ending that a folder shows.
     pub(super) fn message_called(&self, core: &Core, folder: &Node, stem: &str) -> Option<MsgIx> {
-        let time = Timestamp::from_stamp(stem.get(..20)?)?;
+        let time = Timestamp::from_stamp(stem.get(..names::STAMP)?)?;
         let all = self.all_conversations();
         let others = match folder {
             Node::Thread(thread) if !all => Some(Peers::Thread(*thread)),
@@ -155,7 +155,7 @@ impl Tree {
     }
 
     /// Whether a folder shows a message, or has shown it.
-    fn lies_in(&self, core: &Core, entry: &Entry, folder: &Node) -> bool {
+    pub(super) fn lies_in(&self, core: &Core, entry: &Entry, folder: &Node) -> bool {
         let on = |day| core.name_time(entry).day() == day;
         match folder {
             Node::Inbox => entry.is_to_me(),

@@ -1,17 +1,71 @@
-//! `.wait` and `.next`: reads that block until there is mail.
+//! `.wait`, `.next` and `.watch`: reads that block until there is mail.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use super::file::{Answer, MarkAtEnd, OpenFile};
-use super::{Error, Tree};
+use super::{Error, Reader, Tree};
 use crate::index::MsgIx;
-use crate::model::MarkRead;
+use crate::model::locks::{Level, Mutex};
+
+/// What `.next` has handed out, and hands out to nobody else.
+#[derive(Debug, Default)]
+pub(super) struct Handed {
+    /// To readers that have it open.
+    open: HashSet<MsgIx>,
+    /// To readers that read it to its end, where that marks nothing.
+    read: HashSet<MsgIx>,
+}
+
+/// An open `.watch`: what arrived since. Readers that share it share the names, each goes to one.
+#[derive(Debug)]
+pub struct Arrivals(Mutex<Seen>);
+
+#[derive(Debug)]
+struct Seen {
+    /// Messages there were when it was opened.
+    upto: usize,
+    /// Those that were unread then, and those that were told.
+    told: HashSet<MsgIx>,
+    /// Names for the next read.
+    ready: Vec<u8>,
+}
+
+impl Arrivals {
+    /// Takes what is ready, as much as a read asks for.
+    pub(super) fn take(&self, size: usize) -> Vec<u8> {
+        let mut seen = self.0.lock();
+        let len = seen.ready.len().min(size);
+        seen.ready.drain(..len).collect()
+    }
+}
+
+/// What the reads of a file wait for. If there is nothing for one, there is nothing for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// `.wait`
+    Unread,
+    /// `.next`
+    Message,
+    /// `.watch`, each for itself and without end.
+    Arrivals,
+}
+
+/// Who waits without end looks again after this.
+const LONG: Duration = Duration::from_secs(86_400);
 
 impl Tree {
-    /// Whether a read of this file has to wait for its answer.
-    pub fn would_wait(&self, file: &OpenFile) -> bool {
-        matches!(file, OpenFile::Waiting { answer, .. } if answer.lock().is_none())
+    /// What a read of this file has to wait for, if it has to.
+    pub fn waits_for(&self, file: &OpenFile) -> Option<WaitsFor> {
+        match file {
+            OpenFile::Waiting { next, answer, .. } if answer.lock().is_none() => {
+                Some(if *next { WaitsFor::Message } else { WaitsFor::Unread })
+            }
+            // Always, so that of several readers none takes what another was promised.
+            OpenFile::Watch(_) => Some(WaitsFor::Arrivals),
+            _ => None,
+        }
     }
 
     /// Finds what a waiting file gives; whether there is anything. [`Tree::read`] then has it.
@@ -19,7 +73,11 @@ impl Tree {
     /// # Errors
     /// Store errors as they come.
     pub fn try_answer(&self, file: &OpenFile) -> Result<bool, Error> {
-        let OpenFile::Waiting { next, opener, answer } = file else { return Ok(true) };
+        let (next, opener, answer) = match file {
+            OpenFile::Waiting { next, opener, answer } => (next, opener, answer),
+            OpenFile::Watch(arrivals) => return Ok(self.has_arrivals(arrivals)),
+            _ => return Ok(true),
+        };
         if answer.lock().is_some() {
             return Ok(true);
         }
@@ -41,7 +99,9 @@ impl Tree {
     /// # Errors
     /// Store errors as they come.
     pub fn await_mail(&self, file: &OpenFile) -> Result<(), Error> {
-        if !self.wait_until(self.settings.wait_timeout, || self.try_answer(file))? {
+        if let OpenFile::Watch(_) = file {
+            while !self.wait_until(LONG, || self.try_answer(file))? {}
+        } else if !self.wait_until(self.settings.wait_timeout, || self.try_answer(file))? {
             self.answer_nothing(file);
         }
         Ok(())
@@ -70,25 +130,52 @@ impl Tree {
         Some(Answer { bytes: text.into_bytes().into(), ..Answer::default() })
     }
 
+    /// A `.watch` that is opened now.
+    pub(super) fn watch(&self) -> Arrivals {
+        let core = self.index.read();
+        let (upto, told) = (core.messages_so_far(), core.inbox().collect());
+        Arrivals(Mutex::at(Level::File, Seen { upto, told, ready: Vec::new() }))
+    }
+
+    /// Whether there are names for a `.watch` that it has not given yet.
+    fn has_arrivals(&self, arrivals: &Arrivals) -> bool {
+        let mut seen = arrivals.0.lock();
+        let came = self.inbox_files(|core| {
+            let is_new = |ix: &MsgIx| {
+                core.entry(*ix).is_some_and(|e| {
+                    // Somebody may have read it already.
+                    let came = *ix as usize >= seen.upto && e.is_read_here();
+                    (came || !e.is_read()) && !seen.told.contains(ix)
+                })
+            };
+            core.to_me().filter(is_new).collect()
+        });
+        for (ix, name) in came {
+            seen.told.insert(ix);
+            seen.ready.extend_from_slice(name.as_bytes());
+            seen.ready.push(b'\n');
+        }
+        !seen.ready.is_empty()
+    }
+
     /// The oldest unread message that no other `.next` has, for one that has it until it is closed.
     fn hand_out(&self, opener: u32) -> Result<Option<Answer>, Error> {
         loop {
             let oldest = {
                 let mut handed = self.handed.lock();
-                let oldest = self.index.read().inbox().find(|ix| !handed.contains(ix));
-                handed.extend(oldest);
+                let free = |ix: &MsgIx| !handed.open.contains(ix) && !handed.read.contains(ix);
+                let oldest = self.index.read().inbox().find(free);
+                handed.open.extend(oldest);
                 oldest
             };
             let Some(ix) = oldest else { return Ok(None) };
             match self.rendered(ix) {
                 Ok(bytes) => {
-                    let marks =
-                        self.settings.mark_read == MarkRead::OnRead && !self.settings.read_only;
-                    let mark = marks.then(|| MarkAtEnd::new(ix, opener));
-                    return Ok(Some(Answer { bytes, mark, handed: Some(ix) }));
+                    let mark = Some(MarkAtEnd::new(ix, opener));
+                    return Ok(Some(Answer { bytes, mark }));
                 }
                 Err(e) => {
-                    self.take_back(ix);
+                    self.take_back((ix, false));
                     // Gone between the look and the read: look again.
                     if !matches!(e, Error::NotFound) {
                         return Err(e);
@@ -99,9 +186,19 @@ impl Tree {
     }
 
     /// A `.next` no longer has a message: if it was not read to its end, it is for somebody else.
-    pub(super) fn take_back(&self, ix: MsgIx) {
-        self.handed.lock().remove(&ix);
+    pub(super) fn take_back(&self, (ix, read): (MsgIx, bool)) {
+        let mut handed = self.handed.lock();
+        handed.open.remove(&ix);
+        if read && !self.reading_marks(&Reader::default()) {
+            handed.read.insert(ix);
+        }
+        drop(handed);
         self.index.wake();
+    }
+
+    /// A message is made unread: `.next` hands it out like any other.
+    pub(super) fn hand_out_again(&self, ix: MsgIx) {
+        self.handed.lock().read.remove(&ix);
     }
 
     /// Names of the unread messages, oldest first.

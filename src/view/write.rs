@@ -1,5 +1,7 @@
 //! What may be written where (docs/SEMANTICS.md, "Writing" and S64).
 
+use std::sync::Arc;
+
 use super::file::OpenFile;
 use super::node::{Node, Place};
 use super::{Access, Error, Tree, Writers};
@@ -27,18 +29,21 @@ impl Tree {
     }
 
     pub(super) fn open_draft(&self, node: &Node, access: &Access) -> Result<OpenFile, Error> {
-        let outbox = self.outbox()?;
         if let Node::ComposeFile(folder, name) = node {
             return self.open_composed(folder, name, access);
         }
-        let (name, target) = self.draft_of(node)?;
         if !access.write {
-            if matches!(node, Node::Reply(..)) {
-                return Err(Error::not_permitted("this file can only be written"));
-            }
-            let text = outbox.text(&name, &target).ok_or(Error::NotFound)?;
-            return Ok(OpenFile::bytes(text));
+            let outbox = self.outbox.as_ref().ok_or(Error::NotFound)?;
+            let (name, target) = self.draft_of(node)?;
+            let text = match node {
+                // Nothing was answered yet: an editor begins with an empty text.
+                Node::Reply(..) => Some(Arc::default()),
+                _ => outbox.text(&name, &target),
+            };
+            return Ok(OpenFile::bytes(text.ok_or(Error::NotFound)?));
         }
+        let outbox = self.outbox()?;
+        let (name, target) = self.draft_of(node)?;
         if target == Target::Outbox && outbox.find(&name).is_some_and(|l| l.is_note) {
             return Err(Error::not_permitted(
                 "this note is about a refused draft; write the draft again",
@@ -49,7 +54,6 @@ impl Tree {
             id,
             writers: Writers::new(access.opener),
             append: access.append,
-            readable: !matches!(node, Node::Reply(..)),
             composed: false,
         })
     }
@@ -261,7 +265,8 @@ impl Tree {
                 let Node::Message(_, ix) = self.lookup(parent, name)? else {
                     return Err(Error::not_permitted("only messages can be moved to inbox/"));
                 };
-                if self.message_name(ix).as_deref() != Some(new_name) {
+                let kept = self.message_name(ix).as_deref() == Some(new_name);
+                if !kept && !self.is_short_name(new_parent, new_name, ix) {
                     return Err(Error::not_permitted("messages keep their names"));
                 }
                 let to_me = self.index.read().entry(ix).is_some_and(crate::index::Entry::is_to_me);
@@ -297,6 +302,7 @@ impl Tree {
     /// A message is unread again.
     pub fn make_unread(&self, message: &Node) {
         if let Node::Message(_, ix) = message {
+            self.hand_out_again(*ix);
             self.index.mark(*ix, false, false);
         }
     }
@@ -364,7 +370,7 @@ impl Tree {
         outbox.folder_time(folder).ok_or(Error::NotFound)?;
         let kept = if access.truncate { Vec::new() } else { outbox.body(folder) };
         let id = outbox.compose(folder, kept);
-        Ok(OpenFile::Draft { id, writers, append, readable: true, composed: true })
+        Ok(OpenFile::Draft { id, writers, append, composed: true })
     }
 
     /// Whether a node is a draft or a text, whose mode and times programs may set to no effect.

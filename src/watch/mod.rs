@@ -16,6 +16,7 @@ mod remote;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -123,6 +124,8 @@ fn mask() -> WatchMask {
 struct Loop {
     inotify: Option<Inotify>,
     targets: Vec<Watched>,
+    /// Makes the prints of what targets list.
+    prints: RandomState,
     /// What a descriptor stands for: one folder may be listed by several targets, or by two names.
     watches: HashMap<WatchDescriptor, Vec<(usize, Arc<Path>)>>,
     above: Above,
@@ -137,8 +140,8 @@ struct Loop {
 
 struct Watched {
     target: Target,
-    /// What the target listed last.
-    listed: Vec<PathBuf>,
+    /// Print of what the target listed last; 0 if it must be gone through again.
+    listed: u64,
     folders: HashMap<Arc<Path>, Folder>,
     /// Number of folders without a watch.
     polled: usize,
@@ -172,16 +175,12 @@ impl Loop {
         if let (Err(e), Watch::Auto) = (&inotify, how) {
             tracing::warn!(error = %e, "inotify cannot be used; stores are polled");
         }
-        let watched = |target| Watched {
-            target,
-            listed: Vec::new(),
-            folders: HashMap::new(),
-            polled: 0,
-            again: None,
-        };
+        let watched =
+            |target| Watched { target, listed: 0, folders: HashMap::new(), polled: 0, again: None };
         let mut watch = Self {
             inotify: inotify.ok(),
             targets: targets.into_iter().map(watched).collect(),
+            prints: RandomState::new(),
             watches: HashMap::new(),
             above: Above::default(),
             mounts: above::mounts(),
@@ -310,7 +309,7 @@ impl Loop {
             return false;
         }
         // They are new when they are listed again.
-        watched.listed.clear();
+        watched.listed = 0;
         for path in moved {
             self.unwatch(n, &path);
         }
@@ -378,7 +377,7 @@ impl Loop {
             }
             if let Some(watched) = self.targets.get_mut(n) {
                 // They are new when they are listed again.
-                watched.listed.clear();
+                watched.listed = 0;
             }
         }
     }
@@ -415,8 +414,9 @@ impl Loop {
     /// Answers with those that have a watch now and had none.
     fn list_again(&mut self, n: usize) -> Vec<PathBuf> {
         let Some(watched) = self.targets.get_mut(n) else { return Vec::new() };
-        let dirs = watched.dirs();
-        if dirs == watched.listed && watched.polled == 0 {
+        let Some(dirs) = watched.dirs() else { return Vec::new() };
+        let listed = self.prints.hash_one(&dirs).max(1);
+        if listed == watched.listed && watched.polled == 0 {
             return Vec::new();
         }
         let wanted: HashSet<&Path> = dirs.iter().map(PathBuf::as_path).collect();
@@ -442,7 +442,7 @@ impl Loop {
             }
         }
         if let Some(watched) = self.targets.get_mut(n) {
-            watched.listed = dirs;
+            watched.listed = listed;
             watched.polled = watched.folders.values().filter(|f| f.descriptor.is_none()).count();
         }
         if !new.is_empty() {
@@ -464,7 +464,8 @@ impl Loop {
         let identity = before.filter(|before| identity(dir) == Some(*before));
         let descriptor = result.as_ref().ok().cloned().flatten();
         if let Some(descriptor) = &descriptor {
-            let stands_for = self.watches.entry(descriptor.clone()).or_default();
+            let one = || Vec::with_capacity(1);
+            let stands_for = self.watches.entry(descriptor.clone()).or_insert_with(one);
             stands_for.push((n, Arc::clone(&path)));
         }
         if let Some(watched) = self.targets.get_mut(n) {
@@ -506,7 +507,8 @@ impl Loop {
         let Some(watched) = self.targets.get(n) else { return };
         let told = || (watched.target.changed)(what);
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(told)).is_err() {
-            tracing::error!(folders = ?watched.listed.first(), "taking in a change panicked");
+            let folder = watched.folders.keys().min();
+            tracing::error!(?folder, "taking in a change panicked");
         }
     }
 }
@@ -548,9 +550,10 @@ fn note(
 }
 
 impl Watched {
-    fn dirs(&self) -> Vec<PathBuf> {
+    /// The folders as of now; `None` if the target could not say.
+    fn dirs(&self) -> Option<Vec<PathBuf>> {
         let ask = std::panic::AssertUnwindSafe(&self.target.dirs);
-        std::panic::catch_unwind(ask).unwrap_or_else(|_| self.listed.clone())
+        std::panic::catch_unwind(ask).ok()
     }
 
     /// Whether any of the folders without a watch is there, or was when it was looked at last.

@@ -142,3 +142,45 @@ fn s49_remount() {
     m.ok("echo finished > outbox/bob");
     assert_eq!(bodies(&bed.store, "bar"), ["finished"]);
 }
+
+/// S222: a composing folder that was sent is gone, for whoever looks at that moment and for whoever has
+/// it open: nothing is ever a folder and then a file under one number.
+#[test]
+fn s222_what_is_gone_is_enoent_and_never_eio() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.py(
+        r"
+import errno, threading, stat
+ends, seen = threading.Event(), {}
+def look():
+    while not ends.is_set():
+        for path in ['outbox/agent', 'outbox/agent/body', 'outbox/agent/']:
+            try:
+                s = os.stat(path)
+                kind = stat.S_IFMT(s.st_mode)
+                assert seen.setdefault(s.st_ino, kind) == kind, (path, s)
+            except OSError as e:
+                if e.errno not in (errno.ENOENT, errno.ENOTDIR): bad.append((path, e))
+bad = []
+watchers = [threading.Thread(target=look) for _ in range(2)]
+[t.start() for t in watchers]
+for n in range(60):
+    os.mkdir('outbox/agent')
+    folder = os.open('outbox/agent', os.O_RDONLY | os.O_DIRECTORY)
+    with open('outbox/agent/body', 'w') as f: f.write('text %d' % n)
+    while os.listdir('outbox'): pass
+    try: assert stat.S_ISDIR(os.fstat(folder).st_mode)
+    except OSError as e:
+        if e.errno not in (errno.ENOENT, errno.ESTALE): bad.append(('fstat', e))
+    os.close(folder)
+    with open('outbox/agent', 'w') as f: f.write('a draft %d' % n)
+    while os.listdir('outbox'): pass
+ends.set()
+[t.join() for t in watchers]
+assert not bad, bad[:9]
+",
+        &[],
+    );
+    assert_eq!(crate::common::samp::read_log(&bed.store, "bar").len(), 120);
+}

@@ -251,6 +251,50 @@ fn s170_ssot() {
     follow(&ssot_store(), true);
 }
 
+/// S311: sending makes no store's folder anew that was moved away while mounted, whatever the kind, also
+/// one in which nothing was: the draft stays and says why, and goes out when the folder is back.
+#[test]
+fn s311_no_folder_is_made_anew() {
+    for (kind, deliver, to, text) in [
+        (samp_store(), true, "foo", "hi\n"),
+        (samp_store(), false, "foo", "hi\n"),
+        (agentazall_store(), true, "alice@localhost", "hi\n"),
+        (agentazall_store(), false, "alice@localhost", "hi\n"),
+        (amp_store(), true, "alice", "hi\n"),
+        (atsf_store(), true, "agent", "Via: atsf\nSubject: x\n\nhi\n"),
+        (ssot_store(), false, "coordinator", RESULT),
+    ] {
+        let Kind { bed, dir, deliver: put } = &kind;
+        if deliver {
+            put(1);
+        }
+        let m = bed.mount("bar");
+        let name = m.cat("status.txt");
+        let elsewhere = bed.path("elsewhere");
+        fs::rename(dir, &elsewhere).unwrap();
+        let out = m.sh(&format!("printf '{text}' | tee outbox/{to}"));
+        // The key lay in the folder too.
+        let keyed = ["agentazall (", " amp ("].iter().any(|kind| name.contains(kind));
+        let errno = if keyed { "Required key not available" } else { "No such file" };
+        assert!(!out.ok() && out.stderr.contains(errno), "{name}: {out:?}");
+        let why = m.cat(&format!("outbox/{to}.error"));
+        assert!(keyed || why.contains("is gone") && why.contains("move it back"), "{name}: {why}");
+        assert!(!dir.exists(), "{name}: made anew");
+        fs::rename(&elsewhere, dir).unwrap();
+        m.ok(&format!("mv outbox/{to} outbox/{to}.txt"));
+        assert_eq!(m.ok("find sent -type f -name '*.txt' | wc -l").trim(), "1", "{name}");
+        m.umount();
+    }
+}
+
+/// A task record of the executor.
+const RESULT: &str = concat!(
+    "Type: task_result\nTask: T-2026-001\n\n",
+    r#"{"subtask_id": "T-2026-001-S1", "completion_status": "complete", "#,
+    r#""diff_summary": {"files_changed": [], "lines_added": 1, "lines_removed": 0}, "#,
+    r#""self_assessment": {"criteria_met": [true], "notes": ["x"]}, "work_log": []}"#,
+);
+
 /// S170: the configured folder becomes a link to a folder, the folder above it is moved away and back,
 /// and its disk is unmounted and mounted.
 #[test]

@@ -133,6 +133,52 @@ fn s70_bad_keys() {
     }
 }
 
+/// S310: my key that has signed is gone: no other is made, sending is ENOKEY, `status.txt` and `doctor`
+/// say so, and reading works; restored it signs again, and a new one is made only when asked for.
+#[test]
+fn s310_a_missing_key_is_not_replaced() {
+    let bed = Bed::new();
+    samp::append(&bed.store, "foo", "bar", "t", "hello", T0);
+    let m = bed.mount("bar");
+    m.ok("echo one > outbox/foo");
+    m.umount();
+    let file = key_file(&bed);
+    let kept = bed.path("kept");
+    fs::rename(&file, &kept).unwrap();
+    for extra in [&[][..], &["--read-only"]] {
+        let m = bed.mount_at(&bed.path("mnt"), "bar", extra);
+        assert_eq!(m.ls("inbox").len(), 1, "reading works");
+        let status = m.cat("status.txt");
+        assert!(status.contains("is gone") && status.contains("msgfs key import"), "{status}");
+        let out = m.sh("echo two | tee outbox/foo");
+        assert!(!out.ok(), "{out:?}");
+        if extra.is_empty() {
+            assert!(out.stderr.contains("Required key not available"), "{out:?}");
+            assert!(m.cat("outbox/foo.error").contains("is gone"));
+        }
+        m.umount();
+        assert!(!file.exists(), "nothing took its place");
+    }
+    let out = bed.msgfs_out(&["doctor", "--me", "bar"]);
+    assert!(out.code() == Some(1) && out.said().contains("is gone"), "{out:?}");
+    assert_eq!(bed.msgfs_out(&["key", "show", "--me", "bar"]).code(), Some(1));
+    assert!(!file.exists());
+    assert_eq!(read_log(&bed.store, "bar").len(), 1);
+    fs::rename(&kept, &file).unwrap();
+    let m = bed.mount("bar");
+    m.ok("echo three > outbox/foo");
+    let all = read_log(&bed.store, "bar");
+    assert_eq!(all[0]["pub"], all[1]["pub"]);
+    m.umount();
+    // Who wants a new one says so.
+    fs::remove_file(&file).unwrap();
+    fs::remove_file(bed.state("bar").join("signers.json")).unwrap();
+    let m = bed.mount("bar");
+    m.ok("echo four > outbox/foo");
+    let all = read_log(&bed.store, "bar");
+    assert!(all.len() == 3 && all[0]["pub"] != all[2]["pub"], "{all:?}");
+}
+
 /// S71: none, valid, missing.
 #[test]
 fn s71_states() {

@@ -24,13 +24,12 @@ fn s25_one_of_three() {
     m.inbox_becomes(&[&names[0], &names[2]]);
 }
 
-/// S25: other readers than cat mark too: Python, cp, a shell redirection by a shell that did not
-/// list, head of a short message.
+/// S25: other readers than cat mark too: Python, a shell redirection by a shell that did not
+/// list, tail of a short message.
 #[test]
 fn s25_other_readers() {
     for reader in [
         "python3 -c 'import sys;print(open(sys.argv[1]).read())' \"$f\"",
-        "cp \"$f\" /dev/null",
         "read -r x < \"$f\"; cat < \"$f\" > /dev/null",
         "tail -n 1 \"$f\"",
         "sed -n p \"$f\"",
@@ -154,6 +153,39 @@ fn s29_since_the_last_execve() {
         "names=['inbox/'+n for n in os.listdir('inbox')]\nos.execvp('python3',['python3','-c','import sys\\nfor n in sys.argv[1:]: open(n).read()']+names)",
         &[],
     );
+    m.inbox_becomes(&[]);
+}
+
+/// S220: searching, summing, comparing and copying consume nothing, however they are told which files.
+#[test]
+fn s220_searching_and_summing_do_not_consume() {
+    let (bed, m, _, names) = mounted_three();
+    let out = bed.path("out");
+    fs::create_dir(&out).unwrap();
+    for looks in [
+        "grep -c three inbox/*",
+        "find inbox -type f -exec grep three {} +",
+        "find inbox -type f -print0 | xargs -0 wc",
+        "md5sum inbox/*; sha256sum inbox/*; cksum inbox/*",
+        "sort inbox/* | uniq -c; sort -u inbox/*",
+        "diff \"$f\" /dev/null; cmp \"$f\" /dev/null",
+        "cp inbox/* \"$out\"; rsync inbox/* \"$out\"; tar chf \"$out/all.tar\" inbox/*",
+        "git grep --no-index -e three -- inbox; git diff --no-index \"$f\" /dev/null",
+    ] {
+        m.sh(&format!("f='inbox/{}'; out='{}'; {looks}", names[0], out.display()));
+        m.inbox_stays(&strs(&names));
+    }
+    // Those that are not on every machine: what counts is the name.
+    let semantics = include_str!("../../docs/SEMANTICS.md");
+    let sentence =
+        semantics.split("**S220**").nth(1).unwrap().split(", by the name").next().unwrap();
+    let programs: Vec<&str> = sentence.split('`').skip(1).step_by(2).collect();
+    assert!(programs.contains(&"rg") && programs.len() > 30, "{programs:?}");
+    for program in programs {
+        m.ok(&format!("cp /bin/cat {0}/{program}; {0}/{program} inbox/*", out.display()));
+    }
+    m.inbox_stays(&strs(&names));
+    m.ok(&format!("cp /bin/cat {0}/greppy; {0}/greppy inbox/* > /dev/null", out.display()));
     m.inbox_becomes(&[]);
 }
 

@@ -1,8 +1,11 @@
 //! Replies: to one message, to a thread, and when it is not clear to whom.
 
-use crate::common::Bed;
+use crate::common::agz::{self, Letter, Tree};
+use crate::common::amp::{Home, Msg};
 use crate::common::fixtures::mounted_three;
 use crate::common::samp::{self, T0, member, only, read_log};
+use crate::common::shown::{self, Shown};
+use crate::common::{Bed, Mount, soon};
 
 /// S51: `<name>.reply` answers that message, wherever it is written; the thread is inherited.
 #[test]
@@ -37,9 +40,9 @@ fn s51_no_override_in_replies() {
     assert_eq!((member(&r, "thread"), member(&r, "body")), ("plan", "[thread:other] text"));
 }
 
-/// S51: a reply file takes text and gives none; beside a message that does not exist there is none.
+/// S51, S224: a reply file is empty; beside a message that does not exist there is none.
 #[test]
-fn s51_write_only() {
+fn s51_empty() {
     let (bed, m, _, names) = mounted_three();
     let reply = format!("inbox/{}", names[0].replace(".txt", ".reply"));
     assert!(m.sh(&format!("cat '{reply}'")).stdout.is_empty());
@@ -106,4 +109,99 @@ fn s67_ack() {
     }
     assert!(read_log(&bed.store, "bar").is_empty());
     assert_eq!(m.ls("inbox").len(), 3);
+}
+
+/// What is said of the only message that answers, wherever it was sent.
+#[track_caller]
+fn answer_to(m: &Mount, text: &str) -> String {
+    soon("it is sent", || shown::all(m, "sent").iter().any(|s| s.body == format!("{text}\n")));
+    let all = shown::all(m, "sent");
+    let sent: Vec<&Shown> = all.iter().filter(|s| s.body == format!("{text}\n")).collect();
+    assert_eq!(sent.len(), 1, "{all:#?}");
+    sent[0].must("In-Reply-To").to_owned()
+}
+
+/// S223: who was handed only the text of a message answers it by its id, also after it was read and
+/// after a remount; `.txt` is the message, and nothing is listed.
+#[test]
+fn s223_short_names() {
+    let (bed, m, recs, names) = mounted_three();
+    let text = m.cat(".next");
+    let id = Shown::parse(&text).must("Message-ID").to_owned();
+    let whole = id.trim_start_matches('<').split('@').next().unwrap().to_owned();
+    assert_eq!(whole, recs[0].id);
+    m.ok(&format!("echo short > inbox/{}.reply; echo whole > inbox/{whole}.reply", &whole[..8]));
+    let day = recs[0].day();
+    m.ok(&format!("echo archived > archive/{day}/{}.reply", &whole[..8]));
+    m.ok(&format!("echo thread > threads/plan/{whole}.reply"));
+    for answer in ["short", "whole", "archived", "thread"] {
+        assert_eq!(answer_to(&m, answer), id, "{answer}");
+    }
+    assert!(read_log(&bed.store, "bar").iter().all(|r| member(r, "to") == "foo"));
+    for short in [whole.as_str(), &whole[..8]] {
+        for folder in ["inbox".to_owned(), format!("archive/{day}"), "threads/plan".to_owned()] {
+            assert_eq!(m.cat(&format!("{folder}/{short}.txt")), text, "{folder}/{short}");
+        }
+    }
+    assert!(!m.ok("find . -name '*.txt'").contains(&format!("/{}", &whole[..8])));
+    // Reading by it marks, removing removes, moving back unreads.
+    let [short1, short2] = [1, 2].map(|n: usize| recs[n].id[..8].to_owned());
+    m.cat(&format!("inbox/{short1}.txt"));
+    m.inbox_becomes(&[&names[2]]);
+    m.ok(&format!("rm inbox/{short2}.txt"));
+    m.inbox_becomes(&[]);
+    m.ok(&format!("mv archive/{}/{short1}.txt inbox/", recs[1].day()));
+    m.inbox_becomes(&[&names[1]]);
+    // Nothing else is found by it.
+    for none in [&whole[..7], &whole[1..9], &recs[1].id[..8], "00000000", ""] {
+        assert!(!m.sh(&format!("stat 'threads/plan/{none}.txt'")).ok(), "{none}");
+    }
+    m.umount();
+    let m = bed.mount("bar");
+    m.ok(&format!("echo 'much later' > inbox/{}.reply", &whole[..8]));
+    assert_eq!(answer_to(&m, "much later"), id);
+}
+
+/// S223: ids of any form, escaped as a thread folder; an `<id8>` that two messages have is neither's.
+#[test]
+fn s223_short_names_of_any_id() {
+    let bed = Bed::new();
+    let (tree, home) = (Tree::new(&bed), Home::new(&bed));
+    bed.config(&format!("{}{}", tree.store(), home.store()));
+    let letter = |id: &str, n| Letter::new("foo@x", "t", id, n).set("Message-ID", id);
+    let odd = letter("Q/b c.d", 1);
+    tree.put(agz::DAY, "inbox", "odd", odd.text());
+    let alike = ["00000001bbbb", "00000001aaaa"].map(|id| letter(id, 2));
+    for letter in &alike {
+        tree.receive(letter);
+    }
+    let msg = Msg::new("s", "text", 1).signed(2);
+    home.receive(&msg);
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("inbox").len(), 4);
+    let id8 = |id: &str| samp::sha_hex(id.as_bytes(), 8);
+    for (name, body) in [
+        ("Q%2Fb%20c.d".to_owned(), "Q/b c.d"),
+        (id8("Q/b c.d"), "Q/b c.d"),
+        (msg.id.clone(), "text"),
+        (id8(&msg.id), "text"),
+        ("00000001aaaa".to_owned(), "00000001aaaa"),
+        ("00000001bbbb".to_owned(), "00000001bbbb"),
+    ] {
+        let shown = Shown::parse(&m.cat(&format!("inbox/{name}.txt")));
+        assert_eq!(shown.body.trim(), body, "{name}");
+    }
+    for ending in ["txt", "reply"] {
+        let out = m.sh(&format!("cat inbox/00000001.{ending}"));
+        assert!(out.stderr.contains("No such file"), "{out:?}");
+    }
+    let out = m.sh("echo x > inbox/00000001.reply");
+    assert!(!out.ok() && out.stderr.contains("No such file"), "{out:?}");
+    // What was one message's is nobody's when a second one comes.
+    let found = format!("inbox/{}.txt", id8("first"));
+    let _ = tree.receive(&letter("first", 3));
+    m.appears(&found);
+    let second = letter(&format!("{}cccc", id8("first")), 4);
+    let _ = tree.receive(&second);
+    soon("it is neither's", || !m.sh(&format!("test -e {found}")).ok());
 }

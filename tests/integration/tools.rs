@@ -101,17 +101,16 @@ fn s61_vim() {
     assert_eq!(read_log(&bed.store, "bar").len(), 2);
 }
 
-/// S61: nano in a terminal.
-#[test]
-fn s61_nano() {
-    let (bed, m) = mounted();
+/// Opens a file with nano in a terminal, types a text, saves and ends.
+#[track_caller]
+fn nano(m: &Mount, file: &str, text: &str) {
     m.py(
         r"
 import pty, time, select
 pid, tty = pty.fork()
 if pid == 0:
     os.environ['TERM'] = 'xterm'
-    os.execvp('nano', ['nano', '--ignorercfiles', 'outbox/bob'])
+    os.execvp('nano', ['nano', '--ignorercfiles', sys.argv[1]])
 def until(text):
     seen, end = b'', time.time() + 15
     while text not in seen:
@@ -120,7 +119,7 @@ def until(text):
             try: seen += os.read(tty, 65536)
             except OSError: return
 until(b'Exit')
-os.write(tty, b'from nano')
+os.write(tty, sys.argv[2].encode())
 until(b'nano')
 os.write(tty, b'\x0f')
 until(b'Write')
@@ -134,10 +133,41 @@ while os.waitpid(pid, os.WNOHANG) == (0, 0):
         try: os.read(tty, 65536)
         except OSError: pass
 ",
-        &[],
+        &[file, text],
     );
+}
+
+/// S61: nano in a terminal.
+#[test]
+fn s61_nano() {
+    let (bed, m) = mounted();
+    nano(&m, "outbox/bob", "from nano");
     soon("the message is sent", || bodies(&bed.store, "bar") == ["from nano"]);
     assert_eq!(m.ls("outbox"), [""; 0]);
+}
+
+/// S224: editors open a reply as an empty file, and what they save is the answer; each save is one.
+#[test]
+fn s224_editors_write_replies() {
+    let (bed, m, recs, names) = mounted_three();
+    let beside = |name: &str| format!("inbox/{}.reply", name.trim_end_matches(".txt"));
+    let reply = beside(&names[0]);
+    assert_eq!(m.ok(&format!("cat {reply}; stat -c '%s %a' {reply}")), "0 600\n");
+    let vim = "vim -es -N -u NONE -i NONE --cmd 'set swapfile backup writebackup'";
+    m.sh(&format!("{vim} -c 'normal ifrom vim' -c write -c 'normal o, again' -c wq {reply}"));
+    soon("vim's are sent", || read_log(&bed.store, "bar").len() == 2);
+    m.sh(&format!("vim -es -c 'normal iwith defaults' -c wq inbox/{}.reply", &recs[0].id[..8]));
+    soon("the third is sent", || read_log(&bed.store, "bar").len() == 3);
+    nano(&m, &beside(&names[0]), "from nano");
+    soon("nano's is sent", || read_log(&bed.store, "bar").len() == 4);
+    m.ok(&format!("python3 -c \"f=open('{reply}','r+'); assert f.read()==''; f.write('read and written'); f.close()\""));
+    soon("the last is sent", || read_log(&bed.store, "bar").len() == 5);
+    let said = ["from vim", "from vim\n, again", "with defaults", "from nano", "read and written"];
+    assert_eq!(bodies(&bed.store, "bar"), said);
+    for r in read_log(&bed.store, "bar") {
+        assert_eq!((member(&r, "to"), member(&r, "re")), ("foo", recs[0].id.as_str()));
+    }
+    assert_eq!((m.ls("outbox"), m.ls("inbox")), (Vec::new(), names));
 }
 
 /// S61, S65: sed -i on a private draft, and on a refused one.

@@ -59,8 +59,38 @@ fn s2_readme() {
     let text = m.cat("README.txt");
     assert!(text.lines().count() <= 40, "{} lines", text.lines().count());
     assert!(text.is_ascii() && text.ends_with('\n'));
-    for needed in ["inbox", "threads/", "outbox/", ".reply", "status.txt", ".wait"] {
+    for needed in [
+        "inbox",
+        "threads/",
+        "outbox/",
+        ".reply",
+        ".reply-all",
+        "status.txt",
+        ".wait",
+        ".watch",
+        "Message-ID",
+    ] {
         assert!(text.contains(needed), "README.txt does not mention {needed}:\n{text}");
+    }
+}
+
+/// S2: it stays short where every kind of store adds its lines, and nothing can be written.
+#[test]
+fn s2_readme_of_all_kinds() {
+    let bed = Bed::new();
+    let (agz, amp) = (crate::common::agz::Tree::new(&bed), crate::common::amp::Home::new(&bed));
+    let ssot = format!(
+        "[[store]]\nkind = \"ssot\"\ndir = {:?}\nme = \"reviewer\"\n",
+        bed.store.to_str().unwrap()
+    );
+    bed.config(&format!("{}{}{ssot}", agz.store(), amp.store()));
+    for extra in [&[][..], &["--read-only"]] {
+        let m = bed.mount_at(&bed.path("mnt"), "bar", extra);
+        let text = m.cat("README.txt");
+        assert!(text.lines().count() <= 40, "{}", text.lines().count());
+        assert!(text.contains(".d/") && text.contains("me/"), "{text}");
+        assert_eq!(text.contains(".ack"), extra.is_empty(), "{text}");
+        m.umount();
     }
 }
 
@@ -244,6 +274,7 @@ fn s10_unlisted() {
     for name in [
         ".wait".to_owned(),
         ".next".into(),
+        ".watch".into(),
         format!("inbox/{}.reply", names[0].trim_end_matches(".txt")),
     ] {
         assert!(m.sh(&format!("stat '{name}'")).ok(), "{name} cannot be found by name");
@@ -280,7 +311,7 @@ fn s11_modes() {
         assert_eq!(mode(f), 0o100_400, "{f}");
     }
     assert_eq!(mode(&format!("inbox/{}", names[0])), 0o100_400);
-    assert_eq!(mode(&format!("inbox/{}.reply", names[0].trim_end_matches(".txt"))), 0o100_200);
+    assert_eq!(mode(&format!("inbox/{}.reply", names[0].trim_end_matches(".txt"))), 0o100_600);
     m.ok("echo draft > outbox/bob.part");
     assert_eq!(mode("outbox/bob.part"), 0o100_600);
     assert_eq!(fs::metadata(m.path("inbox")).unwrap().uid(), rustix::process::geteuid().as_raw());

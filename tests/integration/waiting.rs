@@ -1,4 +1,4 @@
-//! `.wait` and `.next`.
+//! `.wait`, `.next` and `.watch`.
 
 use std::time::{Duration, Instant};
 
@@ -97,7 +97,7 @@ fn s79_not_to_the_end() {
 fn s80_signals() {
     let bed = Bed::new();
     let m = bed.mount("bar");
-    for file in [".wait", ".next"] {
+    for file in [".wait", ".next", ".watch"] {
         for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
             let r = reader(&bed, &m, &format!("exec cat {file}"));
             std::thread::sleep(Duration::from_millis(300));
@@ -225,6 +225,186 @@ fn s167_the_mark_is_made_when_close_returns() {
     // And in the file, whatever comes next.
     m.kill9();
     assert!(bed.mount("bar").ls("inbox").is_empty());
+}
+
+/// The ids of the messages in a text.
+fn ids(text: &str) -> Vec<&str> {
+    text.lines().filter(|l| l.starts_with("Message-ID: ")).collect()
+}
+
+/// S221: one reader after the other, two files in one program, a loop in one process, and three readers
+/// at once: no message comes twice, and none is left.
+#[test]
+fn s221_next_hands_out_nothing_twice() {
+    let bed = Bed::new();
+    let lines: String = (0..600)
+        .map(|i| samp::Rec::new("foo", "bar", "t", &format!("mail {i}"), T0 + i).line())
+        .collect();
+    samp::append_raw(&samp::log(&bed.store, "foo"), lines);
+    let m = bed.mount("bar");
+    let mut all = m.ok("for i in $(seq 50); do cat .next .next; done");
+    all += &m.py(
+        "for _ in range(200):\n    f = open('.next'); sys.stdout.write(f.read()); f.close()",
+        &[],
+    );
+    all += &m.ok(
+        "for r in 1 2 3; do (for i in $(seq 50); do cat .next .next; done > ../cwd/$r) & done; wait; \
+         cat ../cwd/[123]",
+    );
+    let mut got = ids(&all);
+    assert_eq!(got.len(), 600);
+    got.sort_unstable();
+    got.dedup();
+    assert_eq!(got.len(), 600);
+    assert!(m.ls("inbox").is_empty());
+}
+
+/// S221: where reading marks nothing `.next` hands out each message once as well, and one that is made
+/// unread once more.
+#[test]
+fn s221_next_where_reading_marks_nothing() {
+    let bed = Bed::new();
+    bed.config("mark_read = \"on-remove\"\nwait_timeout = \"1s\"\n");
+    let recs = crate::common::fixtures::three(&bed);
+    let m = bed.mount("bar");
+    m.ok("head -c 10 .next > /dev/null");
+    assert_eq!(m.ok("cat .next .next .next"), recs.clone().map(|r| r.file("none")).concat());
+    assert_eq!((m.cat(".next"), m.ls("inbox").len()), (String::new(), 3));
+    m.ok(&format!("mv {} inbox/", recs[1].archived(0)));
+    assert_eq!(m.cat(".next"), recs[1].file("none"));
+}
+
+/// S221: whoever closes last, the mark is made when that returns: here the opener has ended before.
+#[test]
+fn s221_the_mark_is_made_by_who_inherited_the_file() {
+    let bed = Bed::new();
+    for n in 0..20 {
+        samp::append(&bed.store, "foo", "bar", "t", "text", T0 + n);
+    }
+    let m = bed.mount("bar");
+    m.py(
+        r"
+import subprocess, time
+for left in reversed(range(20)):
+    r, w = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        fd = os.open('.next', os.O_RDONLY)
+        opener = os.getpid()
+        if os.fork() == 0:
+            while os.getppid() == opener: time.sleep(0.001)
+            assert os.read(fd, 1 << 20)
+            os.close(fd)
+            os.write(w, b'%d' % len(os.listdir('inbox')))
+        os._exit(0)
+    os.waitpid(middle, 0)
+    os.close(w)
+    seen = os.read(r, 9)
+    assert int(seen) == left, (seen, left)
+    os.close(r)
+",
+        &[],
+    );
+}
+
+/// S225: `.watch` gives each name once, as it arrives, and not what was unread before; what somebody
+/// took meanwhile is told as well.
+#[test]
+fn s225_watch() {
+    let bed = Bed::new();
+    let old = samp::append(&bed.store, "foo", "bar", "t", "unread before", T0);
+    let m = bed.mount("bar");
+    let out = bed.path("out");
+    let script = format!("cat .watch | while read name; do echo $name >> {}; done", out.display());
+    let mut r = reader(&bed, &m, &script);
+    let told = || std::fs::read_to_string(&out).unwrap_or_default();
+    // It has opened the file when it waits in it.
+    let file = m.path(".watch");
+    let waits = format!("ls -l /proc/[0-9]*/fd 2> /dev/null | grep -q '{}'", file.display());
+    crate::common::soon("it is open", || bed.sh(&waits).ok());
+    let mut names = String::new();
+    for n in 1..=5 {
+        let mail = samp::append(&bed.store, "foo", "bar", "t", &format!("mail {n}"), T0 + n);
+        names += &(mail.name(0) + "\n");
+        crate::common::soon("the name is told", || told() == names);
+        if n == 2 {
+            m.ok("cat .next .next > /dev/null");
+        }
+    }
+    samp::append(&bed.store, "foo", "carol", "t", "not for bar", T0 + 9);
+    m.ok(&format!("mv {} inbox/", old.archived(0)));
+    samp::append(&bed.store, "foo", "bar", "t", "last", T0 + 10);
+    crate::common::soon("the last is told", || told().lines().count() == 6);
+    assert!(r.running() && told().starts_with(&names), "{}", told());
+    r.signal(Signal::INT);
+    r.finish(Duration::from_secs(5)).unwrap();
+}
+
+/// S225: readers that share an open `.watch` share the names, two that open it get all of them, and a
+/// reader that takes a byte at a time gets whole lines.
+#[test]
+fn s225_watch_for_several() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let program = r"
+import threading, select
+shared, alone = os.open('.watch', os.O_RDONLY), os.open('.watch', os.O_RDONLY)
+try: os.lseek(alone, 0, os.SEEK_SET); sys.exit('it can be sought in')
+except OSError: pass
+parts = []
+lock = threading.Lock()
+def take():
+    while sum(p.count(b'\n') for p in parts) < 20:
+        part = os.read(shared, 1)
+        assert part, 'an end'
+        with lock: parts.append(part)
+one = threading.Thread(target=take)
+one.start()
+open(sys.argv[1], 'w').close()
+one.join()
+whole = b''
+while whole.count(b'\n') < 20: whole += os.read(alone, 7)
+assert b''.join(parts) == whole, (parts, whole)
+sys.stdout.write(whole.decode())
+";
+    let started = bed.path("started");
+    let mut c = bed.command("python3");
+    c.args(["-c", &format!("import os, sys{program}")]).arg(&started).current_dir(&m.dir);
+    let mut r = Running::start(c, None).unwrap();
+    crate::common::soon("it is open", || started.exists() || !r.running());
+    let recs: Vec<_> = (0..20)
+        .map(|n| samp::append(&bed.store, "foo", "bar", "t", &format!("mail {n}"), T0 + n))
+        .collect();
+    let out = r.finish(Duration::from_secs(60)).unwrap();
+    let mut names: Vec<_> = out.stdout.lines().collect();
+    names.sort_unstable();
+    assert_eq!(names, recs.iter().map(|r| r.name(0)).collect::<Vec<_>>(), "{out:?}");
+    m.inbox_stays(&names);
+}
+
+/// S225: the same stream without a mount.
+#[test]
+fn s225_watch_without_a_mount() {
+    let bed = Bed::new();
+    samp::append(&bed.store, "foo", "bar", "t", "unread before", T0);
+    let out = bed.path("out");
+    let mut c = bed.msgfs(["cat", ".watch", "--me", "bar"]);
+    c.stdout(std::fs::File::create(&out).unwrap());
+    let mut child = c.spawn().unwrap();
+    let mut n = 0;
+    // It takes a moment until it looks: what came before is not told.
+    crate::common::soon("a name is told", || {
+        n += 1;
+        samp::append(&bed.store, "foo", "bar", "t", &format!("mail {n}"), T0 + n);
+        std::thread::sleep(Duration::from_millis(200));
+        !std::fs::read_to_string(&out).unwrap().is_empty()
+    });
+    let mail = samp::append(&bed.store, "foo", "bar", "t", "last", T0 + 1000);
+    crate::common::soon("the next is told", || {
+        std::fs::read_to_string(&out).unwrap().ends_with(&(mail.name(0) + "\n"))
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 /// S80, S88: an unmount does not wait for a blocked reader.

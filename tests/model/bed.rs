@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use msgfs::identity::{Identity, Keyring};
+use msgfs::identity::{Identity, Keyring, Used};
 use msgfs::index::{self, Index};
 use msgfs::model::{MarkRead, Scope, Timestamp, UnknownRecipient, Unsigned};
 use msgfs::outbox::{self, Keys, Outbox};
@@ -67,6 +67,7 @@ impl Bed {
             me: ME.into(),
             as_me: None,
             state: None,
+            roles: msgfs::model::Roles::default(),
             home: None,
         })
         .unwrap();
@@ -84,7 +85,8 @@ impl Bed {
             max_message: 1 << 20,
             unknown_recipient: UnknownRecipient::Accept,
         };
-        let keys = Keys::new(Ok(signer.seed()), Arc::clone(index.keyring()));
+        let used = Used::open(&state.join("signers.json"), false);
+        let keys = Keys::new(Ok(signer.seed()), Arc::clone(index.keyring()), used);
         let outbox = Outbox::open(&state, Arc::clone(&index), Arc::new(keys), settings).unwrap();
         let outbox = Arc::new(outbox);
         let settings = view::Settings {

@@ -9,7 +9,7 @@ use msgfs::view::Listed;
 
 use super::super::Global;
 use super::super::failure::Failure;
-use super::{Access, Purpose, split};
+use super::{Access, Purpose, into, split};
 
 /// A mailbox opened for one command.
 pub(super) struct Direct {
@@ -47,6 +47,19 @@ impl Access for Direct {
 
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
         self.mailbox.tree().write(path, text).map_err(|e| at(path, e))
+    }
+
+    fn rm(&self, path: &str) -> Result<(), Failure> {
+        self.mailbox.tree().rm(path).map_err(|e| at(path, e))
+    }
+
+    fn mv(&self, from: &str, to: &str) -> Result<Option<String>, Failure> {
+        let tree = self.mailbox.tree();
+        let to = into(tree.resolve(to).is_ok_and(|node| node.is_dir()), from, to);
+        match tree.mv(from, &to) {
+            Err(e) if e.errno() == libc::EXDEV => Ok(Some(to)),
+            done => done.map(|()| None).map_err(|e| at(from, e)),
+        }
     }
 
     fn wait(&self, timeout: Duration) -> Result<Vec<String>, Failure> {

@@ -49,6 +49,14 @@ pub(crate) trait Access {
     /// Writes one draft, whole. The failure carries the reason of the refusal.
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure>;
 
+    /// Removes a draft or a note, or marks a message of `inbox/` as read.
+    fn rm(&self, path: &str) -> Result<(), Failure>;
+
+    /// Renames a draft, which sends it unless the new name is private, or makes a message unread. Into
+    /// a folder under the name it has. `Some`: the two are not in one place, and the text must be written
+    /// anew at this path.
+    fn mv(&self, from: &str, to: &str) -> Result<Option<String>, Failure>;
+
     /// Names of the unread messages, oldest first, asked in such a way that a later
     /// [`Access::cat`] of them still counts as reading.
     fn unread(&self) -> Result<Vec<String>, Failure> {
@@ -72,6 +80,26 @@ pub(crate) fn with<T>(
     let access = open(global, purpose)?;
     let outcome = work(access.as_ref());
     access.close();
+    outcome
+}
+
+/// Does `work` with each path. As other tools do: what fails is said, the others are done, and it fails
+/// at the end.
+pub(crate) fn each(
+    paths: &[String],
+    mut work: impl FnMut(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut outcome = Ok(());
+    for path in paths {
+        match work(path) {
+            Ok(()) => {}
+            Err(Failure::Closed) => return Err(Failure::Closed),
+            Err(failure) => {
+                failure.report();
+                outcome = Err(Failure::Said);
+            }
+        }
+    }
     outcome
 }
 
@@ -134,6 +162,15 @@ pub(crate) fn tree_path(typed: &str) -> Result<String, Failure> {
 /// The last component and what is before it: `inbox/x` is `("inbox", "x")`.
 pub(crate) fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
+}
+
+/// Where a file goes that is moved to `to`, which may be a folder.
+fn into(is_dir: bool, from: &str, to: &str) -> String {
+    match (is_dir, split(from).1) {
+        (false, _) => to.to_owned(),
+        (true, name) if to.is_empty() => name.to_owned(),
+        (true, name) => format!("{to}/{name}"),
+    }
 }
 
 #[cfg(test)]

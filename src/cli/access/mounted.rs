@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::super::Global;
 use super::super::context::Context;
 use super::super::failure::{Failure, system_text};
-use super::{Access, PAUSE, split};
+use super::{Access, PAUSE, into, split};
 
 /// A file of the tree that is read for its reason is at most this long.
 const REASON_LIMIT: u64 = 64 << 10;
@@ -91,6 +91,21 @@ impl Access for Mounted {
             Some(reason) => Failure::refused(reason),
             None => told(path, &e),
         })
+    }
+
+    fn rm(&self, path: &str) -> Result<(), Failure> {
+        fs::remove_file(self.at(path)).map_err(|e| told(path, &e))
+    }
+
+    fn mv(&self, from: &str, to: &str) -> Result<Option<String>, Failure> {
+        let to = into(self.at(to).is_dir(), from, to);
+        match fs::rename(self.at(from), self.at(&to)) {
+            Err(e) if e.kind() == io::ErrorKind::CrossesDevices => Ok(Some(to)),
+            done => done.map(|()| None).map_err(|e| match self.reason(&to) {
+                Some(reason) => Failure::refused(reason),
+                None => told(from, &e),
+            }),
+        }
     }
 
     fn unread(&self) -> Result<Vec<String>, Failure> {

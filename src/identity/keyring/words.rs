@@ -43,6 +43,25 @@ pub(super) fn foreign_key(from: &str, offered: PublicKey, owner: &str) -> String
     )
 }
 
+/// What to do about messages under my own name that another key signed. `own`: mine is that of the mount,
+/// and not one that a store keeps.
+pub fn other_key_of_mine(address: &str, other: PublicKey, own: bool) -> String {
+    let share = Remedy::ShareKey;
+    let share = if own {
+        format!("with, on the one whose key is to stay: {share}")
+    } else {
+        "by copying the key file of the store".to_owned()
+    };
+    format!(
+        "messages under my name ({}) are signed with another key, {}, and refused; if they are from \
+         another machine of mine, both need one key, {share}; what was signed until then is accepted \
+         with: {}; if they are not, somebody writes in my name",
+        one_line(address),
+        other.fingerprint(),
+        Remedy::Trust(address.to_owned())
+    )
+}
+
 pub(super) fn changed_key(from: &str, offered: PublicKey, pinned: &[PublicKey]) -> String {
     format!(
         "signed with key {}, but the key of {} is {}; if {} really has a new key, accept it with: \

@@ -234,7 +234,8 @@ fn signed_file(value: &str) -> Option<SignedFile> {
 }
 
 /// The signature of version 1.0.17: over the header lines but its own in file order, the separator
-/// and the text.
+/// and the text. Readers of that version change the line `Status: new`, which it covers: what they broke so
+/// is read as it was.
 fn legacy(reading: &mut Reading, letter: &Letter) {
     let key = letter.get("Public-Key").and_then(decode::<32>).map(PublicKey);
     let signature = letter.get("Signature").and_then(decode::<64>);
@@ -244,13 +245,18 @@ fn legacy(reading: &mut Reading, letter: &Letter) {
         reading.claim = Some(Claim::Malformed(why));
         return;
     };
-    let lines = letter.headers.iter().filter(|(name, _)| name != "Signature");
-    let lines: Vec<String> = lines.map(|(name, value)| format!("{name}: {value}")).collect();
-    let covered = format!("{}\n---\n{}", lines.join("\n"), letter.body).into_bytes();
+    let covered = |status: Option<&str>| {
+        let lines = letter.headers.iter().filter(|(name, _)| name != "Signature");
+        let value = |name: &str, is| status.filter(|_| name == "Status").unwrap_or(is);
+        let lines = lines.map(|(name, is)| format!("{name}: {}", value(name, is)));
+        let lines: Vec<String> = lines.collect();
+        format!("{}\n---\n{}", lines.join("\n"), letter.body).into_bytes()
+    };
+    let readings = vec![covered(None), covered(Some("new"))];
     let claim = Claim::Signed {
         key: Some(key),
         signature,
-        covered: Covered::one(covered),
+        covered: Covered::these(readings),
         scope: ClaimScope::Whole,
     };
     reading.signature = verify::verify_claim(&key, &claim).then_some(signature);

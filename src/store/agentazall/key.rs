@@ -50,7 +50,7 @@ pub(super) fn read(base: &Path) -> Result<Option<Seed>, StoreError> {
     parse(&bytes).map(Some).ok_or_else(|| {
         StoreError::NoKey(format!(
             "the key {shown} is damaged: it has no private_key_hex of 64 hex digits; restore it \
-             from a backup, or move it away to get a new one (msgfs never replaces a key)"
+             from a backup (msgfs never replaces a key)"
         ))
     })
 }

@@ -196,7 +196,7 @@ impl AgentAzall {
     /// See [`Store::health`].
     fn health_lines(&self) -> Vec<String> {
         let mut out: Vec<String> = self.format.settings.read().trouble.iter().cloned().collect();
-        out.extend(self.away_line());
+        out.extend(self.missed());
         out.extend(self.require_base_if_any().err().map(|e| e.to_string()));
         out.extend(self.troubles());
         if let Err(e) = key::read(self.base()) {
@@ -218,13 +218,12 @@ impl AgentAzall {
 }
 
 impl Keys for AgentAzall {
-    fn signing_key(&self, mine: Option<&Seed>) -> Result<Seed, StoreError> {
-        if let Some(seed) = key::read(self.base())? {
-            return Ok(seed);
-        }
-        let seed = mine.cloned().ok_or_else(|| {
-            StoreError::NoKey(format!("there is no key for {} to sign with", self.format.me))
-        })?;
+    fn signing_key(&self) -> Result<Option<Seed>, StoreError> {
+        key::read(self.base())
+    }
+
+    fn adopt(&self, mine: &Seed) -> Result<Seed, StoreError> {
+        let seed = mine.clone();
         if !place::is_real_dir(self.base()) {
             *self.format.key_for_later.lock() = Some(seed.clone());
             return Ok(seed);

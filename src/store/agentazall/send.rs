@@ -7,7 +7,7 @@ use super::place::Folder;
 use super::write::{self, Outgoing};
 use super::{AgentAzall, date, deliver, key, letter, names, place, put};
 use crate::model::{Draft, Timestamp, one_line};
-use crate::store::{Fit, Prepared, Preparing, Store as _, StoreError, below, fs};
+use crate::store::{Fit, Prepared, Preparing, Store, StoreError, below, fs};
 
 impl crate::store::Outgoing for AgentAzall {
     fn canonical(&self, address: &str) -> String {
@@ -212,6 +212,7 @@ impl AgentAzall {
     pub(super) fn make_base(&self) -> Result<(), StoreError> {
         let base = self.base();
         self.require_base_if_any()?;
+        (self as &dyn Store).require_there()?;
         if std::fs::symlink_metadata(base).is_err() {
             fs::make_dirs(base, 0o777).map_err(|e| StoreError::io(base, e))?;
         }

@@ -69,6 +69,7 @@ impl Bed {
             dir: self.root(),
             me: "somebody".into(),
             as_me: None,
+            roles: crate::model::Roles::default(),
             home: None,
         }
     }

@@ -70,7 +70,11 @@ impl Amp {
 }
 
 impl Keys for Amp {
-    fn signing_key(&self, _mine: Option<&Seed>) -> Result<Seed, StoreError> {
+    fn signing_key(&self) -> Result<Option<Seed>, StoreError> {
+        status::signing_key(&self.about.dir).map(Some)
+    }
+
+    fn adopt(&self, _mine: &Seed) -> Result<Seed, StoreError> {
         status::signing_key(&self.about.dir)
     }
 

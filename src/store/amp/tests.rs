@@ -80,6 +80,7 @@ impl Host {
             dir: self.dir.path().to_owned(),
             me: me.into(),
             as_me: None,
+            roles: crate::model::Roles::default(),
             home: Some(self.dir.path().to_owned()),
         }
     }

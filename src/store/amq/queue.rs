@@ -172,7 +172,7 @@ impl Format for Queue {
 
     fn health(store: &Amq) -> Vec<String> {
         let mut lines = store.usual_health();
-        if store.away_line().is_none() {
+        if store.missed().is_none() {
             lines.extend(Self::advice(store).into_iter().map(|advice| advice.problem));
         }
         lines

@@ -49,6 +49,7 @@ impl Root {
             me: me.into(),
             as_me: None,
             state: None,
+            roles: crate::model::Roles::default(),
             home: None,
         }
     }

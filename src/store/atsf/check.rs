@@ -1,6 +1,7 @@
 //! `msgfs check` and its repair: what in the files breaks the rules of the format, and derived values
 //! made anew.
 
+use std::borrow::Cow;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::FileType;
@@ -9,8 +10,8 @@ use super::append::{Folder, updated, write_derived};
 use super::edit::{numbers, says};
 use super::line::{self, Counts, Stats, When, parse_time};
 use super::roots::{AGENT, THREADS};
-use super::values::{array, object, pick, text};
-use super::{Atsf, META, Threads, assets, head, send, sign, thread};
+use super::values::{object, pick, text};
+use super::{Atsf, META, Threads, assets, head, schema, send, sign, thread};
 use crate::model::{Timestamp, one_line};
 use crate::store::engine::lines::check::{Checked, Say};
 use crate::store::engine::lines::log::{BOM, Tally};
@@ -50,6 +51,9 @@ pub(super) fn meta(name: &str, dir: &OwnedFd, say: &mut Say<'_>) -> Option<Strin
         thread::Reading::Thread(_) => {}
     }
     let text = String::from_utf8_lossy(&bytes).into_owned();
+    if std::str::from_utf8(&bytes).is_err() {
+        say(0, "utf-8", "is not UTF-8".into());
+    }
     if text.starts_with(BOM) {
         say(0, "bom", "begins with a byte order mark, which other programs cannot read".into());
     }
@@ -62,13 +66,20 @@ pub(super) fn line(store: &Atsf, checked: &mut Checked<'_, Threads>) {
     if !checked.ended {
         return checked.unended();
     }
+    // Readers pass them over.
     if checked.text.trim().is_empty() {
-        return checked.say("blank", "an empty line".into());
+        return;
+    }
+    if matches!(checked.piece.text, Cow::Owned(_)) {
+        checked.say("utf-8", "the line is not UTF-8".into());
     }
     let line = match line::parse(checked.text) {
         Ok(line) => line,
         Err(e) => return checked.say("schema", e.to_string()),
     };
+    for wrong in schema::message(checked.text) {
+        checked.say("schema", wrong);
+    }
     line::count(checked.tally, &line, Timestamp::default());
     checked.id(&line.id);
     if !super::ROLES.contains(&&*line.role) {
@@ -120,38 +131,18 @@ impl Upkeep for Atsf {
     }
 }
 
-/// The members that every `thread.json` has.
+/// The shape of a `thread.json`, and its times.
 fn check_members(content: &str, say: &mut Say<'_>) {
-    let names = ["title", "createdAt", "updatedAt", "agent", "context", "stats"];
-    let Some([title, created, updated, agent, context, stats]) = pick(content, names) else {
-        return;
-    };
-    let mut missing = |name: &str| say(0, "schema", format!("it has no {name}"));
-    if text(title.as_ref()).is_none() {
-        missing("string \"title\"");
+    for wrong in schema::thread(content) {
+        say(0, "schema", wrong);
     }
-    for (name, value) in [("createdAt", created), ("updatedAt", updated)] {
-        let time = text(value.as_ref()).map(|t| parse_time(&t));
-        if time.is_none_or(|time| time == When::Unknown) {
-            missing(&format!("time \"{name}\""));
+    let names = ["createdAt", "updatedAt"];
+    for (name, value) in names.into_iter().zip(pick(content, names).unwrap_or_default()) {
+        match text(value.as_ref()).map(|t| parse_time(&t)) {
+            Some(When::Unknown) => say(0, "schema", format!("it has no time {name:?}")),
+            Some(When::Naive(_)) => say(0, "time", format!("{name} has no zone")),
+            Some(When::At(_)) | None => {}
         }
-    }
-    let has = |outer: Option<&str>, name: &str| {
-        let [value] = outer.and_then(|outer| pick(outer, [name])).unwrap_or_default();
-        text(value.as_ref()).is_some()
-    };
-    let (agent, context) = (object(agent.as_ref()), object(context.as_ref()));
-    for (outer, name, path) in [
-        (agent, "id", "agent.id"),
-        (agent, "name", "agent.name"),
-        (context, "workingDir", "context.workingDir"),
-    ] {
-        if !has(outer, name) {
-            missing(&format!("string \"{path}\""));
-        }
-    }
-    if object(stats.as_ref()).is_none() || array(stats.as_ref()).is_some() {
-        missing("object \"stats\"");
     }
 }
 

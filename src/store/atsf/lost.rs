@@ -36,6 +36,8 @@ pub(super) struct Kept {
     path: Option<PathBuf>,
     /// By print of role and id.
     places: Mutex<HashMap<u64, Place>>,
+    /// What was kept since anybody asked.
+    new: Mutex<Vec<Place>>,
 }
 
 /// A kept message, taken apart.
@@ -62,12 +64,17 @@ impl Kept {
                     .map_err(|e| StoreError::io(path, e))?,
             }
         }
-        Ok(Self { path, places: Mutex::new(places) })
+        Ok(Self { path, places: Mutex::new(places), new: Mutex::default() })
     }
 
     /// Whether this message was appended once.
     pub fn has(&self, print: u64) -> bool {
         self.places.lock().contains_key(&print)
+    }
+
+    /// What was kept since this was last asked.
+    pub fn take_new(&self) -> Vec<Place> {
+        std::mem::take(&mut *self.new.lock())
     }
 
     /// Where a message lies.
@@ -124,6 +131,8 @@ impl Kept {
         }
         let len = record.trim_matches('\n').len() as u32;
         places.insert(print, Place { offset, len });
+        drop(places);
+        self.new.lock().push(Place { offset, len });
         Ok(())
     }
 

@@ -8,7 +8,7 @@
 //! The store on top of it, whose logs `engine::lines` follows:
 //! - `roots`, `git`: where threads lie. `head`: what their `thread.json` says. `ids`: which thread has
 //!   the message of an id. `lost`: what I wrote, kept.
-//! - `read`, [`assets`]: one message in full. `send`, `create`, `append`: new ones. `check`: the rest.
+//! - `read`, [`assets`]: one message in full. `send`, `create`, `append`: new ones. `check`, `schema`: the rest.
 //!
 //! A log is never rewritten and a `thread.json` changed in its derived numbers only, so members nobody
 //! here knows, their spelling and their order stay as they are.
@@ -26,6 +26,7 @@ pub mod line;
 mod lost;
 mod read;
 mod roots;
+mod schema;
 mod send;
 pub mod sign;
 pub mod thread;
@@ -91,7 +92,6 @@ impl Format for Threads {
         parts: Some(assets::FOLDER),
         rewritten: true,
         copies: false,
-        away: "",
     };
     type Facts = Thread;
     type Count = Counts;
@@ -240,9 +240,15 @@ impl Format for Threads {
         report_kept(scan, &mine);
     }
 
-    /// What I wrote and nobody has any more is reported from what is kept of it.
-    fn looked_at_all(scan: &mut Scan<'_, Self>) {
-        let missing = missing(scan.store);
+    /// What I wrote and nobody has any more is reported from what is kept of it; also what another program
+    /// took away before any scan saw it.
+    fn looked_at_all(scan: &mut Scan<'_, Self>, first: bool) {
+        let new = scan.store.format.kept.take_new();
+        if !first && new.is_empty() {
+            return;
+        }
+        let mut missing = missing(scan.store);
+        missing.retain(|place| first || new.contains(place));
         report_kept(scan, &missing);
     }
 

@@ -100,6 +100,7 @@ impl Project {
             me: "foo".into(),
             as_me: None,
             state: Some(self.dir.path().join("state")),
+            roles: crate::model::Roles::default(),
             home: None,
         }
     }

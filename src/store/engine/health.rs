@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::model::locks::RwLock;
 use crate::model::one_line;
-use crate::store::fs::Fault;
+use crate::store::fs::{self, Fault};
 
 /// At most this many broken or strange files are remembered by name.
 const MAX_TROUBLE: usize = 1000;
@@ -17,6 +19,8 @@ pub struct Health {
     trouble: RwLock<BTreeMap<String, String>>,
     /// Something could not be read since the last full scan began.
     pub fault: Fault,
+    /// The store's folder was there since the store was opened.
+    there: AtomicBool,
 }
 
 impl Health {
@@ -39,6 +43,15 @@ impl Health {
     pub fn cannot(&self, path: &str, what: &str, error: &io::Error) {
         self.fault.note(error);
         self.set(path, Some(format!("cannot {what}: {error}")));
+    }
+
+    /// Says that the store's folder is not there any more, if so.
+    pub fn missed(&self, dir: &Path) -> Option<String> {
+        let gone = fs::away_line(dir);
+        if gone.is_none() {
+            self.there.store(true, Ordering::Relaxed);
+        }
+        gone.filter(|_| self.there.load(Ordering::Relaxed))
     }
 
     /// Forgets what is wrong with these paths.

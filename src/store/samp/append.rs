@@ -91,10 +91,6 @@ pub(super) fn my_log<T>(
 
 /// Whether the log could be written now.
 pub(super) fn possible(dir: &Path, me: &str) -> Result<(), StoreError> {
-    if fs::is_away(dir) {
-        // It is made again.
-        return Ok(());
-    }
     my_log(dir, me, |log| match log.open(false) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(log.failed(e)),
         _ => Ok(()),
@@ -109,7 +105,6 @@ pub(super) fn append(
     line: &str,
     unsynced: &mut Unsynced,
 ) -> Result<(), StoreError> {
-    fs::make_dirs(dir, 0o777).map_err(|e| StoreError::io(dir, e))?;
     my_log(dir, me, |log| {
         let new = below::look(log.dir, log.name).is_err();
         let append = || {

@@ -61,7 +61,6 @@ impl Format for Samp {
         parts: None,
         rewritten: false,
         copies: true,
-        away: "; a message sent now makes it again",
     };
     type Facts = ();
     type Count = ();

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::Ssot;
-use super::folder::{self, ACKS, IMMUTABLE, RESUMES, TASKS, stem};
+use super::folder::{self, ACKS, IMMUTABLE, MESSAGES, RESUMES, TASKS, stem};
 use super::format::task_of;
 use super::task;
 use super::words::Role;
@@ -15,7 +15,8 @@ use crate::store::{Acks, Deliveries, Location, Store as _, StoreError, Upkeep};
 impl Acks for Ssot {
     fn acknowledge(&self, at: &Location) -> Result<(), StoreError> {
         let file = self.file(at.source)?;
-        let facts = file.message().ok_or(StoreError::Moved)?.facts;
+        let kept = file.message().filter(|kept| !kept.is_refused()).ok_or(StoreError::Moved)?;
+        let facts = kept.facts;
         let (task, id) = (task_of(&file.folder), stem(&file.name).unwrap_or_default());
         let (base, role) = (&self.about.dir, self.format.role);
         if facts.to() != role || !facts.requires_ack() {
@@ -45,6 +46,9 @@ impl Acks for Ssot {
 
 impl Deliveries for Ssot {
     fn deliver(&self) -> Result<bool, StoreError> {
+        if self.about.dir.join(MESSAGES).is_dir() {
+            folder::for_git(&self.about.dir)?;
+        }
         let logged = self.log_errors();
         let written = self.write_tasks();
         Ok(logged? | written?)
@@ -84,7 +88,7 @@ impl Upkeep for Ssot {
     fn repair(&self) -> Result<Vec<String>, StoreError> {
         let mut lines = Vec::new();
         for name in task::all(&self.about.dir)? {
-            let state = task::load(&self.about.dir, &name)?;
+            let state = task::load(self, &name)?;
             if self.format.role != Role::Coordinator {
                 if task::is_current(&self.about.dir, &name, &state) {
                     continue;

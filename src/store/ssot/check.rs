@@ -135,7 +135,7 @@ impl Checker<'_> {
         let derived = self.derived();
         for task in std::mem::take(&mut self.tasks) {
             let path = format!("{TASKS}/{task}.json");
-            let state = match task::load(&self.store.about.dir, &task) {
+            let state = match task::load(self.store, &task) {
                 Ok(state) => state,
                 Err(e) => {
                     self.say(&format!("{MESSAGES}/{task}"), "file", e.to_string());

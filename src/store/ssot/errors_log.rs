@@ -10,9 +10,13 @@ use sha2::{Digest as _, Sha256};
 use super::Ssot;
 use super::envelope::{FILE_BYTES, Fault, Message};
 use super::folder::{self, ERRORS};
+use super::format::Kept;
+use super::schema::Breach;
 use super::tree::{Node, quoted};
 use crate::model::{Timestamp, hex};
-use crate::store::{StoreError, fs};
+use crate::store::engine::files::{self, Row};
+use crate::store::fs::Stamp;
+use crate::store::{StoreError, below, digest, fs};
 
 /// Older lines than the last so many bytes are not looked at for repetitions.
 const LOOK_BACK: u64 = 64 << 20;
@@ -50,7 +54,10 @@ impl Ssot {
     pub(super) fn log_errors(&self) -> Result<bool, StoreError> {
         let pending: Vec<u32> = {
             let table = self.table.read();
-            let due = table.all().filter(|(_, row, kept)| row.is_refused() && !kept.is_logged());
+            let refused = |(_, row, kept): &(u32, &Row, &Kept)| {
+                row.is_refused() || row.is_message() && kept.is_refused()
+            };
+            let due = table.all().filter(refused).filter(|(_, _, kept)| !kept.is_logged());
             due.map(|(n, ..)| n).collect()
         };
         if pending.is_empty() {
@@ -72,7 +79,10 @@ impl Ssot {
         let fault = match Message::parse(&bytes) {
             Err(fault) => fault,
             Ok(message) => Fault {
-                breaches: vec![self.format.misplaced(&message, &bytes)?],
+                breaches: vec![match file.message().is_some_and(Kept::is_refused) {
+                    true => Breach::new("signature", "", "is refused"),
+                    false => self.format.misplaced(&message, &bytes)?,
+                }],
                 incomplete: false,
                 to: Some(message.to),
                 id: Some(message.id),
@@ -87,8 +97,22 @@ impl Ssot {
                 rules.push(breach.rule);
             }
         }
-        let sha256 = hex(&Sha256::digest(&bytes));
-        Some(Entry { source: file.path(), sha256, bytes: bytes.len() as u64, id: fault.id, rules })
+        let (sha256, bytes) = if bytes.len() > FILE_BYTES {
+            self.whole(&file.path())?
+        } else {
+            (hex(&Sha256::digest(&bytes)), bytes.len() as u64)
+        };
+        Some(Entry { source: file.path(), sha256, bytes, id: fault.id, rules })
+    }
+
+    /// The hash and the length of a file of which only the beginning was read.
+    fn whole(&self, path: &str) -> Option<(String, u64)> {
+        let file = below::open_below(&self.about.dir, &files::parts(path)).ok()?;
+        let before = Stamp::of(&file).ok()?;
+        let digest = digest::of_file(&file).ok()?;
+        // One that is still being written is logged when it is not.
+        let is_still = Stamp::of(&file).is_ok_and(|now| now == before);
+        is_still.then(|| (hex(&digest), before.size))
     }
 
     /// Appends the entries that are not there yet, in one write.

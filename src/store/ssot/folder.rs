@@ -93,21 +93,32 @@ pub(super) fn read_in(dir: &OwnedFd, name: &str) -> io::Result<Vec<u8>> {
     Ok(below::read_whole(&below::open_file(dir, name)?, SMALL)?.1)
 }
 
-/// Makes the SSOT's folder with what git should know of it, unless it is there.
+/// Makes the SSOT's folder, unless it is there, with what git should know of it.
 ///
 /// # Errors
 /// As the system gave it.
 pub(super) fn ensure(base: &Path) -> Result<(), StoreError> {
     fs::make_dirs(base, 0o777).map_err(|e| StoreError::io(base, e))?;
+    for_git(base)
+}
+
+/// Puts beside the messages what git should know of them, unless something is there.
+///
+/// # Errors
+/// As the system gave it, where no message is yet: what others began need not be mine to add to.
+pub(super) fn for_git(base: &Path) -> Result<(), StoreError> {
     let dir = below::open_dir(base, &[]).map_err(|e| StoreError::io(base, e))?;
-    if below::look(&dir, MESSAGES).is_ok() {
-        return Ok(());
-    }
     let files =
         [(".gitignore", ".locks/\n.*.tmp\n"), (".gitattributes", "errors.log merge=union\n")];
     for (name, text) in files {
+        if below::look(&dir, name).is_ok() {
+            continue;
+        }
         match put_new(&dir, name, 0o666, text.as_bytes()) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) if below::look(&dir, MESSAGES).is_ok() => {
+                tracing::debug!(%name, error = %e, "git is not told");
+            }
             done => done.map_err(|e| StoreError::io(&base.join(name), e))?,
         }
     }

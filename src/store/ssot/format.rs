@@ -31,7 +31,9 @@ use crate::store::engine::files::{
     self, Dirs, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Table, Taken, Verdict,
     What, stamp_print,
 };
-use crate::store::{Facets, Found, Location, Record, Report, StoreError, Verify, below, fs};
+use crate::store::{
+    Facets, Found, Hearing, Location, Record, Report, StoreError, Verify, below, fs,
+};
 
 /// What the table keeps of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -46,7 +48,9 @@ pub(super) struct Kept {
     /// Print of its bytes.
     digest: u64,
     /// Its refusal is in `errors.log`, or is for others to log.
-    logged: u64,
+    logged: u32,
+    /// It is a message that trust refuses: it counts for nothing.
+    refused: u32,
 }
 
 /// The slot under which messages are found by the prints of their ids.
@@ -72,6 +76,16 @@ impl Kept {
 
     pub fn set_logged(&mut self) {
         self.logged = 1;
+    }
+
+    /// Whether this is what is kept of a file with these bytes.
+    pub fn is_of(&self, bytes: &[u8]) -> bool {
+        self.digest == XxHash3_64::oneshot(bytes)
+    }
+
+    /// Whether trust refuses the message.
+    pub fn is_refused(&self) -> bool {
+        self.refused != 0
     }
 }
 
@@ -106,7 +120,7 @@ impl Format for Tasks {
     /// The folders of what lies beside messages.
     type Context = Mutex<Dirs<'static>>;
 
-    const TAG: [u8; 8] = *b"ssotfi01";
+    const TAG: [u8; 8] = *b"ssotfi03";
     const LONGEST: usize = FILE_BYTES;
 
     fn what(&self, path: &[&str], kind: FileType) -> What {
@@ -200,7 +214,7 @@ impl Format for Tasks {
             id: print(&message.id),
             acked: acked.map_or(0, Timestamp::millis),
             digest,
-            logged: 0,
+            ..Kept::default()
         };
         let found = self.found(&message, claim, acked.is_some());
         let same = file.message().is_some_and(|old| old.digest == digest);
@@ -213,7 +227,11 @@ impl Format for Tasks {
         pass: &mut Pass<'_, Self>,
         taken: Taken<'a, Self>,
     ) -> Option<Found<'a>> {
-        let New { kept, mut found } = taken.message;
+        let New { mut kept, mut found } = taken.message;
+        // Until it was judged again.
+        if let Some(before) = taken.before.filter(|_| taken.same) {
+            (kept.refused, kept.logged) = (before.refused, before.logged);
+        }
         pass.table.change(taken.n, |_, facts| *facts = kept);
         found.at = File::<Kept>::at(taken.n, taken.opened.bytes.len());
         Some(found)
@@ -230,6 +248,7 @@ impl Format for Tasks {
         Facets {
             outgoing: Some(files),
             deliveries: Some(files),
+            hearing: Some(files),
             acks: Some(files),
             upkeep: Some(files),
             commands: Some(files),
@@ -376,8 +395,27 @@ impl Tasks {
     ) -> io::Result<State> {
         let resumes = folder::resumes(&self.dir, task, told)?;
         let table = files.table.read();
-        let exists = |id: u64| !table.with_key(BY_ID, id).is_empty();
+        let counts = |n: &u32| table.facts(*n).is_some_and(|kept| !kept.is_refused());
+        let exists = |id: u64| table.with_key(BY_ID, id).iter().any(counts);
         Ok(derive(items(&table, task), &resumes, &exists))
+    }
+}
+
+impl Hearing for Ssot {
+    fn hear(&self, judged: &[(Location, bool)]) {
+        let mut tasks = BTreeSet::new();
+        let mut table = self.table.write();
+        for (at, refused) in judged {
+            let refused = u32::from(*refused);
+            if table.facts(at.source).is_some_and(|kept| kept.refused != refused) {
+                table.change(at.source, |_, kept| (kept.refused, kept.logged) = (refused, 0));
+                tasks.insert(task_of(table.folder(at.source)).to_owned());
+            }
+        }
+        drop(table);
+        for task in &tasks {
+            self.format.settle(self, task);
+        }
     }
 }
 
@@ -398,6 +436,9 @@ fn items(table: &files::Table<Kept>, task: &str) -> Vec<Item> {
     let files = folder.into_iter().flat_map(|folder| table.files_in(folder));
     let of = |n: u32| {
         let kept = table.facts(n).filter(|_| table.row(n).is_some_and(files::Row::is_message))?;
+        if kept.is_refused() {
+            return None;
+        }
         let acked = (kept.acked != 0).then(|| Timestamp::from_millis(kept.acked));
         Some(Item { id: stem(table.name(n))?.to_owned(), facts: kept.facts, acked })
     };

@@ -4,7 +4,7 @@
 //! The format, as functions without I/O:
 //! - [`words`], [`tree`], [`schema`], [`rules`], [`envelope`]: what a message is and which rule it
 //!   breaks. [`text`]: how it reads. `sign`: what a signature covers.
-//! - `state`: what the messages of a task add up to.
+//! - `state`: what the messages of a task add up to. `order`: in which order they count.
 //!
 //! The store on top of it:
 //! - `folder`: the files of an SSOT. `task`: one task as it is on disk, and `tasks/`.
@@ -18,6 +18,7 @@ pub mod envelope;
 mod errors_log;
 mod folder;
 mod format;
+mod order;
 mod read;
 mod resume;
 pub mod rules;
@@ -38,7 +39,7 @@ use std::sync::Arc;
 
 use super::engine::files::Files;
 use super::{About, Spec, Store, StoreError};
-use crate::model::one_line;
+use crate::model::{Roles, one_line};
 use format::Tasks;
 use words::Role;
 
@@ -65,7 +66,7 @@ impl Ssot {
             )));
         };
         let about = About {
-            roles: true,
+            roles: spec.roles == Roles::Verify,
             // The file has the envelope besides, and is printed with blanks.
             max_body: (envelope::FILE_BYTES / 2) as u64,
             headers: &["Task"],

@@ -35,12 +35,12 @@ impl Ssot {
         }
         let nothing = || StoreError::Invalid(format!("{task} is neither locked nor suspended"));
         // Before anything is made: an SSOT is not begun with a command that does nothing.
-        let state = super::task::load(&self.about.dir, task)?;
+        let state = super::task::load(self, task)?;
         if state.lock.is_none() && state.suspended.is_empty() {
             return Err(nothing());
         }
         let _lock = folder::lock_task(&self.about.dir, task)?;
-        let state = super::task::load(&self.about.dir, task)?;
+        let state = super::task::load(self, task)?;
         if state.lock.is_none() && state.suspended.is_empty() {
             return Err(nothing());
         }

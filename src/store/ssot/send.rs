@@ -14,10 +14,14 @@ use super::schema::Breach;
 use super::task;
 use super::tree::Node;
 use super::words::{Role, Type, is_task_id};
-use crate::model::{Draft, one_line};
+use crate::model::{Draft, Timestamp, one_line};
+use crate::store::engine::files::Row;
 use crate::store::{
     Fit, Outgoing, Prepared, Preparing, Store as _, StoreError, below, fs, ssot::sign,
 };
+
+/// In milliseconds.
+const A_DAY: i64 = 24 * 3600 * 1000;
 
 /// The `to` of a draft that is a whole message; empty if it has none that could be one.
 pub(super) fn recipient_in(text: &str) -> Option<String> {
@@ -139,7 +143,8 @@ impl Ssot {
             )))
         })?;
         let task = Self::task_of(draft)?;
-        let id = self.free_id(kind, task, with);
+        let now = self.after_what_came(task, with.now);
+        let id = self.free_id(kind, task, now, with);
         let text = |text: &str| Node::Text(Cow::Owned(text.to_owned()));
         let mut members: Vec<(Cow<'a, str>, Node<'a>)> = vec![
             ("msg_id".into(), text(&id)),
@@ -148,7 +153,7 @@ impl Ssot {
             ("from".into(), text(self.format.role.as_str())),
             ("to".into(), text(to.as_str())),
             ("task_id".into(), text(task)),
-            ("timestamp".into(), text(&with.now.rfc3339())),
+            ("timestamp".into(), text(&now.rfc3339())),
             ("requires_ack".into(), Node::Bool(kind != Type::Escalation)),
         ];
         if let Some(secs) = kind.ack_timeout() {
@@ -161,9 +166,24 @@ impl Ssot {
         Ok(Node::Object(members))
     }
 
-    /// The first id from now on that no message has.
-    fn free_id(&self, kind: Type, task: &str, with: &Preparing<'_>) -> String {
-        let mut ms = with.now.millis().max(0);
+    /// Now, or a moment after the newest message of the task to me: an answer is later than what it answers,
+    /// also if the other clock is ahead. One that is a day ahead counts for nothing.
+    fn after_what_came(&self, task: &str, now: Timestamp) -> Timestamp {
+        let table = self.table.read();
+        let folder = table.find_folder(&format!("{MESSAGES}/{task}"));
+        let files = folder.into_iter().flat_map(|folder| table.files_in(folder));
+        let messages = files.filter(|n| table.row(*n).is_some_and(Row::is_message));
+        let to_me = messages.filter_map(|n| table.facts(n)).filter(|kept| {
+            let near = kept.facts.order < now.millis().saturating_add(A_DAY);
+            kept.facts.to() == self.format.role && near && !kept.is_refused()
+        });
+        let newest = to_me.map(|kept| Timestamp::from_millis(kept.facts.order)).max();
+        newest.map_or(now, |newest| now.max(newest.plus_millis(1)))
+    }
+
+    /// The first id from a moment on that no message has.
+    fn free_id(&self, kind: Type, task: &str, now: Timestamp, with: &Preparing<'_>) -> String {
+        let mut ms = now.millis().max(0);
         loop {
             let id = format!("{}-{task}-{ms}", kind.as_str());
             let name = format!("{id}.json");
@@ -230,7 +250,7 @@ impl Ssot {
             Ok(_) => return Err(duplicate(id)),
             Err(_) => {}
         }
-        let state = task::load(&self.about.dir, &message.task)?;
+        let state = task::load(self, &message.task)?;
         if message.kind == Type::Request {
             self.check_request(message.payload(), state.rejects)?;
         }
@@ -253,7 +273,7 @@ impl Ssot {
     fn check_request(&self, payload: &Node<'_>, rejects: u32) -> Result<(), StoreError> {
         for (name, kind) in REFS {
             let named = payload.text(name).unwrap_or_default();
-            if !task::is_readable(&self.about.dir, named) {
+            if !task::is_readable(self, named) {
                 let why = format!("names no {} that can be read here", kind.as_str());
                 return Err(refused(Breach::new("ref_unreadable", format!("payload.{name}"), why)));
             }

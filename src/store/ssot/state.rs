@@ -1,10 +1,12 @@
-//! What the messages of a task add up to: its status, its lock, who waits for whom. The order of
-//! messages is that of the milliseconds in their ids (docs/formats/ssot.md, sections 3 to 5).
+//! What the messages of a task add up to: its status, its lock, who waits for whom
+//! (docs/formats/ssot.md, sections 3 to 5).
 
 use bytemuck::{Pod, Zeroable};
 
 use super::envelope::Message;
+use super::order::in_order;
 use super::rules::{LOCK_AT, REFS};
+use super::tree::Node;
 use super::words::{Role, Type};
 use crate::model::Timestamp;
 use twox_hash::XxHash3_64;
@@ -19,6 +21,8 @@ pub(super) struct Facts {
     pub time: i64,
     /// Prints of the ids that a review request names.
     pub refs: [u64; 2],
+    /// Prints of the last ids of its `context_ref`.
+    pub context: [u64; 2],
     /// Seconds to acknowledge within; 0 for no limit.
     pub timeout: u32,
     /// `reject_count` of a review request.
@@ -47,6 +51,11 @@ pub(super) fn print(id: &str) -> u64 {
     XxHash3_64::oneshot(id.as_bytes()).max(1)
 }
 
+fn last_two(ids: &[Node<'_>]) -> [u64; 2] {
+    let mut last = ids.iter().rev().filter_map(Node::as_text).map(print);
+    [last.next().unwrap_or_default(), last.next().unwrap_or_default()]
+}
+
 fn number<T: PartialEq>(all: &[T], one: &T) -> u8 {
     all.iter().position(|other| other == one).unwrap_or_default() as u8
 }
@@ -70,6 +79,7 @@ impl Facts {
             order: message.order.millis(),
             time: message.time.millis(),
             refs: if is_request { REFS.map(|(name, _)| named(name)) } else { [0; 2] },
+            context: last_two(message.node.items("context_ref")),
             timeout: message.ack_timeout.filter(|_| message.requires_ack).unwrap_or_default(),
             rejects: u32::try_from(count).unwrap_or(u32::MAX),
             kind: number(&Type::ALL, &message.kind),
@@ -159,15 +169,8 @@ impl State {
 }
 
 /// Adds up a task. `exists` tells whether a message of this print is in the SSOT.
-pub(super) fn derive(
-    mut items: Vec<Item>,
-    resumes: &[Resume],
-    exists: &dyn Fn(u64) -> bool,
-) -> State {
-    items.sort_by(|a, b| {
-        let key = |i: &Item| (i.facts.order, i.facts.time);
-        key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
-    });
+pub(super) fn derive(items: Vec<Item>, resumes: &[Resume], exists: &dyn Fn(u64) -> bool) -> State {
+    let items = in_order(items);
     let times = items.iter().map(|i| Timestamp::from_millis(i.facts.order));
     let acks = items.iter().filter_map(|i| i.acked);
     let newest = times.chain(acks).chain(resumes.iter().map(|r| r.time)).max();

@@ -6,26 +6,31 @@ use std::path::Path;
 
 use rustix::fs::FileType;
 
+use super::Ssot;
 use super::envelope::{FILE_BYTES, Message};
 use super::folder::{self, MESSAGES, TASKS};
+use super::format::Kept;
 use super::state::{Facts, Item, State, derive, print};
 use super::tree::quoted;
 use super::words::{is_task_id, split_id};
+use crate::model::verify;
 use crate::store::StoreError;
+use crate::store::engine::files::Row;
 
-/// The messages of a task that break no hard rule and lie where they belong, and what they add up
-/// to.
+/// The messages of a task that break no hard rule, lie where they belong and are not refused, and what
+/// they add up to.
 ///
 /// # Errors
 /// If its folders cannot be listed: then nobody knows what the task is.
-pub(super) fn load(base: &Path, task: &str) -> Result<State, StoreError> {
+pub(super) fn load(store: &Ssot, task: &str) -> Result<State, StoreError> {
+    let base = store.about.dir.as_path();
     let here = || base.join(MESSAGES).join(task);
     let failed = |e: io::Error| StoreError::io(&here(), e);
     let mut items = Vec::new();
     for stem in folder::stems(base, &[MESSAGES, task]).map_err(failed)? {
         let Ok(bytes) = message_bytes(base, task, &stem) else { continue };
         let Ok(message) = Message::parse(&bytes) else { continue };
-        if message.id != stem || message.task != task {
+        if message.id != stem || message.task != task || !is_trusted(store, &message, &bytes) {
             continue;
         }
         let facts = Facts::of(&message);
@@ -46,11 +51,29 @@ pub(super) fn message_bytes(base: &Path, task: &str, id: &str) -> io::Result<Vec
     Ok(folder::read(base, &[MESSAGES, task, &name], FILE_BYTES + 1)?.1)
 }
 
-/// Whether a message of this id is in the SSOT and can be read.
-pub(super) fn is_readable(base: &Path, id: &str) -> bool {
+/// Whether a message of this id is in the SSOT, can be read and counts.
+pub(super) fn is_readable(store: &Ssot, id: &str) -> bool {
     let Some((_, task, _)) = split_id(id) else { return false };
-    let Ok(bytes) = message_bytes(base, task, id) else { return false };
-    Message::parse(&bytes).is_ok_and(|message| message.id == id)
+    let Ok(bytes) = message_bytes(&store.about.dir, task, id) else { return false };
+    let message = Message::parse(&bytes);
+    message.is_ok_and(|message| message.id == id && is_trusted(store, &message, &bytes))
+}
+
+/// Whether a message is not refused: by what was heard of it, or, if nothing was yet, by the key that its
+/// signature names.
+fn is_trusted(store: &Ssot, message: &Message<'_>, bytes: &[u8]) -> bool {
+    let folder = format!("{MESSAGES}/{}", message.task);
+    let known = {
+        let table = store.table.read();
+        let file = table.find_path(&format!("{folder}/{}.json", message.id));
+        let file = file.filter(|n| table.row(*n).is_some_and(Row::is_message));
+        file.and_then(|n| table.facts(n)).filter(|kept| kept.is_of(bytes)).map(Kept::is_refused)
+    };
+    let wrong = || {
+        let claim = store.claim(&folder, &message.id, bytes);
+        claim.is_some_and(|claim| verify::fault(&claim).is_some())
+    };
+    !known.unwrap_or_else(wrong)
 }
 
 /// The text of `tasks/<task>.json`.

@@ -2,6 +2,7 @@
 //! index.
 
 mod arriving;
+mod order;
 mod sending;
 mod vectors;
 
@@ -44,6 +45,7 @@ impl Bed {
             me: role.into(),
             as_me: None,
             state: None,
+            roles: crate::model::Roles::default(),
             home: None,
         }
     }
@@ -173,5 +175,5 @@ fn violations(store: &Ssot) -> Vec<(&'static str, String)> {
 
 #[test]
 fn what_is_kept_of_a_message_is_small() {
-    assert_eq!(size_of::<format::Kept>(), 80);
+    assert_eq!(size_of::<format::Kept>(), 96);
 }

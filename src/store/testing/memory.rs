@@ -194,6 +194,10 @@ impl Store for Memory {
         true
     }
 
+    fn missed(&self) -> Option<String> {
+        None
+    }
+
     fn health(&self) -> Vec<String> {
         Vec::new()
     }
@@ -361,13 +365,16 @@ impl Deliveries for Memory {
 }
 
 impl Keys for Memory {
-    fn signing_key(&self, mine: Option<&Seed>) -> Result<Seed, StoreError> {
+    fn signing_key(&self) -> Result<Option<Seed>, StoreError> {
         let folder = self.folder.lock();
         if folder.keyless {
             return Err(StoreError::NoKey("keys/private.pem is missing".into()));
         }
-        let own = folder.key.as_ref().or(mine).cloned();
-        own.ok_or_else(|| StoreError::NoKey("there is no signing key".into()))
+        Ok(folder.key.clone())
+    }
+
+    fn adopt(&self, mine: &Seed) -> Result<Seed, StoreError> {
+        Ok(self.folder.lock().key.insert(mine.clone()).clone())
     }
 
     fn public_key(&self, mine: Option<PublicKey>) -> Option<PublicKey> {

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use ed25519_dalek::{Signer, SigningKey};
 
 use super::*;
-use crate::identity::Keyring;
+use crate::identity::{Keyring, Used};
 use crate::index::{self, Changes};
 use crate::model::{
     Attachment, Claim, ClaimScope, Covered, PublicKey, TWIN, UnknownRecipient, Unsigned,
@@ -85,7 +85,8 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         read_only,
         my_keys: vec![None; stores.len()],
     };
-    let keys = Arc::new(Keys::new(Err("no key".into()), Arc::clone(&keyring)));
+    let used = Used::open(&dir.path().join("signers.json"), false);
+    let keys = Arc::new(Keys::new(Err("no key".into()), Arc::clone(&keyring), used));
     for store in stores {
         store.reset();
     }

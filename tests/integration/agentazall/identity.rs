@@ -90,6 +90,60 @@ fn s111_new_key() {
     assert!(got.contains(&format!("Signature: valid {}", sha_hex(public, 16))), "{got}");
 }
 
+/// S310: a mailbox whose key has signed gets no other when the key is gone, neither while mounted nor at
+/// the next mount, nor when the whole mailbox is: sending is ENOKEY, and status and doctor say so.
+#[test]
+fn s310_a_missing_key_is_not_replaced() {
+    for own in [true, false] {
+        let (bed, tree, m) = with(|_, tree| {
+            if own {
+                tree.identity(&key(42));
+            }
+            fs::create_dir_all(tree.mailbox("bob@localhost")).unwrap();
+        });
+        let file = tree.base().join(".identity_key");
+        m.ok("echo one > outbox/bob@localhost");
+        let (kept, moved) = (bed.path("kept"), bed.path("moved"));
+        let refused = |m: &crate::common::Mount| {
+            let out = m.sh("echo two | tee outbox/bob@localhost");
+            assert!(
+                !out.ok() && out.stderr.contains("Required key not available"),
+                "{own}: {out:?}"
+            );
+            assert!(m.cat("outbox/bob@localhost.error").contains("is gone"), "{own}");
+            let status = m.cat("status.txt");
+            assert!(status.lines().any(|l| l.contains("is gone")), "{own}: {status}");
+            assert!(!file.exists(), "{own}");
+            m.ok("rm outbox/bob@localhost");
+        };
+        fs::rename(&file, &kept).unwrap();
+        refused(&m);
+        m.umount();
+        let m = bed.mount("bar");
+        refused(&m);
+        let out = bed.msgfs_out(&["doctor", "--me", "bar"]);
+        assert!(out.code() == Some(1) && out.said().contains("is gone"), "{own}: {out:?}");
+        m.umount();
+        fs::rename(&tree.base(), &moved).unwrap();
+        fs::remove_dir_all(bed.path("cache")).unwrap();
+        let m = bed.mount("bar");
+        refused(&m);
+        m.umount();
+        assert!(!tree.base().exists(), "{own}: no mailbox was made");
+        fs::rename(&moved, tree.base()).unwrap();
+        fs::rename(&kept, &file).unwrap();
+        let m = bed.mount("bar");
+        m.ok("echo three > outbox/bob@localhost");
+        let keys: Vec<_> = tree
+            .list("bob@localhost", "inbox")
+            .iter()
+            .map(|(day, name)| tree.mailbox("bob@localhost").join(day).join("inbox").join(name))
+            .map(|path| agz::verify(&fs::read_to_string(path).unwrap()).public)
+            .collect();
+        assert!(keys.len() == 2 && keys[0] == keys[1], "{own}");
+    }
+}
+
 /// S111: a mount that only reads makes no key and no folder.
 #[test]
 fn s111_read_only() {

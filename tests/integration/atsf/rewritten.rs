@@ -32,6 +32,31 @@ fn s159_rewrites() {
     writer.join().expect("writer");
 }
 
+/// S318: a co-writer that writes the log from its memory all the time takes nothing out of sent/.
+#[test]
+fn s318_overwritten_at_once() {
+    let (_bed, project, m) = with(|p| thread(p, ONE, "co-written", &two()));
+    let path = folder(&project, ONE).join("messages.jsonl");
+    let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let writer = std::thread::spawn({
+        let (path, text, done) = (path, lines(&two()), done.clone());
+        move || {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                fs::write(&path, &text).expect("rewrite");
+                std::thread::sleep(Duration::from_millis(3));
+            }
+        }
+    });
+    for n in 0..40 {
+        m.ok(&format!("echo 'mine {n}' > threads/{ONE}/answer"));
+        let sent = m.ok("cat sent/$(date -u +%F)/*.txt");
+        assert!(sent.contains(&format!("\n\nmine {n}\n")), "{n}: {sent}");
+    }
+    done.store(true, std::sync::atomic::Ordering::Relaxed);
+    writer.join().expect("writer");
+    assert_eq!(m.ok("cat sent/$(date -u +%F)/*.txt").matches("\nMessage-ID: ").count(), 40);
+}
+
 /// S160: what I appended and a co-writer overwrote stays in sent/, is told, and is never appended again.
 #[test]
 fn s160_lost_to_a_co_writer() {

@@ -36,6 +36,22 @@ fn s161_removed() {
     assert!(out.ok(), "{out:?}");
 }
 
+/// S318: what I wrote in a worktree can be read under the name it has in sent/, also at the moment in which
+/// the worktree is removed.
+#[test]
+fn s318_removed_worktree() {
+    let (bed, _project, m) = with(|p| thread(p, ONE, "main", &two()));
+    git(&bed, "git init -q; git commit -q --allow-empty -m x; git worktree add -q ../fix-upload");
+    thread(&bed.path("fix-upload"), TWO, "in the worktree", &two());
+    soon("the worktree's thread", || m.ls("threads").len() == 2);
+    m.ok(&format!("echo mine > threads/{TWO}/answer"));
+    let name = m.ok("ls -d sent/$(date -u +%F)/*.txt").trim().to_owned();
+    std::fs::remove_dir_all(bed.path("fix-upload")).expect("remove");
+    for _ in 0..20 {
+        assert!(m.cat(&name).ends_with("\n\nmine\n"));
+    }
+}
+
 /// S161: threads of worktrees are there, also of one that is added while mounted; one id in two places is two folders.
 #[test]
 fn s161_worktrees() {

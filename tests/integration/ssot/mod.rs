@@ -3,6 +3,7 @@
 mod arriving;
 mod scenario;
 mod sending;
+mod trust;
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,9 +18,14 @@ const TASK: &str = "T-2026-001";
 
 /// A bed whose only store is an SSOT folder.
 pub(crate) fn bed() -> Bed {
+    bed_with("")
+}
+
+/// The same with further lines of configuration before the store.
+fn bed_with(more: &str) -> Bed {
     let bed = Bed::new();
     bed.config(&format!(
-        "[[store]]\nkind = \"ssot\"\ndir = {:?}\n",
+        "{more}[[store]]\nkind = \"ssot\"\ndir = {:?}\n",
         bed.path("ssot").to_str().unwrap()
     ));
     bed
@@ -55,6 +61,15 @@ pub(crate) fn payload(kind: &str) -> Value {
                 "task_status": "locked", "reject_count": 3, "last_successful_msg_id": null
             },
             "auto_suspended": true
+        }),
+        "review_verdict" => json!({
+            "decision": "rejected",
+            "criteria_results": [],
+            "issues": [{
+                "severity": "major", "file": "src/upload.rs", "line": 3,
+                "description": "it never ends", "suggested_fix": "count"
+            }],
+            "confidence": 0.9
         }),
         other => panic!("no payload for {other}"),
     }

@@ -14,6 +14,85 @@ fn task(bed: &Bed) -> Value {
     serde_json::from_str(&text).unwrap_or_default()
 }
 
+/// S314: a coordinator whose clock is an hour ahead: the result, which its own time puts before the dispatch,
+/// counts after it, so the task is submitted and not in progress, wherever that is told; so does a verdict.
+/// What the executor sends from its mount is later than what it answers.
+#[test]
+fn s314_clocks_that_differ() {
+    let bed = bed();
+    let m = bed.mount("coordinator");
+    let hour = 3_600_000;
+    let t0 = crate::common::samp::now() * 1000 - 2 * hour;
+    let dispatch = super::record(
+        "task_dispatch",
+        "coordinator",
+        "executor",
+        t0 + hour,
+        &payload("task_dispatch"),
+    );
+    let result = super::record(
+        "task_result",
+        "executor",
+        "coordinator",
+        t0 + 600_000,
+        &payload("task_result"),
+    );
+    let id = |record: &Value| record["msg_id"].as_str().expect("msg_id").to_owned();
+    // By the executor's clock.
+    let seconds = t0 / 1000 + 60;
+    let ack = json!({
+        "ack_for": dispatch["msg_id"], "from": "executor", "task_id": TASK,
+        "timestamp": crate::common::samp::strftime(seconds, "%Y-%m-%dT%H:%M:%SZ"),
+        "protocol_version": "AMP/1.0"
+    });
+    super::deliver(&bed, &dispatch);
+    soon("dispatched", || task(&bed)["status"] == "dispatched");
+    let file = bed.path(format!("ssot/acks/{TASK}/{}.json", id(&dispatch)));
+    crate::common::agz::put(&file, format!("{ack:#}\n"));
+    soon("in progress", || task(&bed)["status"] == "in_progress");
+    super::deliver(&bed, &result);
+    soon("submitted", || task(&bed)["status"] == "submitted");
+    // Names and dates stay what the writers said.
+    let name = crate::common::samp::strftime(t0 / 1000 + 600, "%Y%m%dT%H%M%S");
+    assert!(only(&m).starts_with(&name), "{name}");
+    let mut review = request(&id(&dispatch), &id(&result), 0);
+    review["reject_count"] = json!(0);
+    super::deliver(
+        &bed,
+        &super::record("review_request", "coordinator", "reviewer", t0 + hour + 1, &review),
+    );
+    soon("in review", || task(&bed)["status"] == "in_review");
+    let verdict = super::record(
+        "review_verdict",
+        "reviewer",
+        "coordinator",
+        t0 + 1_200_000,
+        &verdict("rejected"),
+    );
+    super::deliver(&bed, &verdict);
+    soon("rejected", || task(&bed)["status"] == "rejected");
+    let status = m.cat("status.txt");
+    assert!(!status.contains("reject_count_wrong"), "{status}");
+    m.umount();
+    let out = bed.msgfs_out(&["--me", "coordinator", "check"]);
+    assert!(out.ok(), "{out:?}");
+    // An answer is later than what it answers, whatever its writer's clock says.
+    let ahead = crate::common::samp::now() * 1000 + hour;
+    super::deliver(
+        &bed,
+        &super::record(
+            "task_dispatch",
+            "coordinator",
+            "executor",
+            ahead,
+            &payload("task_dispatch"),
+        ),
+    );
+    let e = bed.mount("executor");
+    let (_, sent) = send(&bed, &e, "coordinator", "task_result", &payload("task_result"));
+    assert_eq!(sent["msg_id"], format!("task_result-{TASK}-{}", ahead + 1));
+}
+
 /// Reads the one new message and acknowledges it, as an agent does.
 #[track_caller]
 fn take(bed: &Bed, m: &Mount, id: &str) -> String {

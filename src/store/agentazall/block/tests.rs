@@ -356,7 +356,9 @@ fn a_legacy_signature_covers_the_header() {
         (verdict(&reading), reading.legacy, reading.signature.is_some())
     };
     assert_eq!(verdict_of(&file), ("whole", true, true));
-    assert_eq!(verdict_of(&file.replace("new", "read")), ("bad", true, false));
+    assert_eq!(verdict_of(&file.replace("new", "read")), ("whole", true, true));
+    assert_eq!(verdict_of(&file.replace("a@x", "b@x")), ("bad", true, false));
+    assert_eq!(verdict_of(&file.replace("Status: new", "State: new")), ("bad", true, false));
     assert_eq!(verdict_of(&file.replace(&signature, "x")), ("malformed", true, false));
     assert_eq!(verdict_of(&file.replace(&public, "x")), ("malformed", true, false));
     assert_eq!(verdict_of(&file.replace(&public, "")), ("none", false, false));

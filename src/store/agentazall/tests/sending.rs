@@ -11,7 +11,7 @@ fn with<'a>(signer: &'a Key, taken: &'a dyn Fn(&str) -> bool) -> Preparing<'a> {
 /// A store with the key 7 and what it prepares.
 fn sender(bed: &Bed) -> AgentAzall {
     let store = bed.scanned();
-    assert_eq!(store.signing_key(Some(&seed(7))).unwrap(), seed(7));
+    assert_eq!(store.adopt(&seed(7)).unwrap(), seed(7));
     store
 }
 
@@ -48,18 +48,20 @@ fn tree(dir: &Path) -> Vec<String> {
 fn the_key_is_taken_made_once_and_never_replaced() {
     let bed = Bed::new();
     let store = bed.store();
-    assert!(matches!(store.signing_key(None), Err(StoreError::NoKey(_))));
-    assert_eq!(store.signing_key(Some(&seed(7))).unwrap(), seed(7));
+    assert_eq!(store.signing_key().unwrap(), None);
+    assert_eq!(store.adopt(&seed(7)).unwrap(), seed(7));
     let file = bed.base().join(".identity_key");
     assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
-    assert_eq!(store.signing_key(Some(&seed(8))).unwrap(), seed(7), "the store's own wins");
+    assert_eq!(store.adopt(&seed(8)).unwrap(), seed(7), "the store's own wins");
+    assert_eq!(store.signing_key().unwrap(), Some(seed(7)));
     std::fs::write(&file, "damaged").unwrap();
-    assert!(matches!(store.signing_key(Some(&seed(8))), Err(StoreError::NoKey(_))));
+    assert!(matches!(store.signing_key(), Err(StoreError::NoKey(_))));
+    assert!(matches!(store.adopt(&seed(8)), Err(StoreError::NoKey(_))));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "damaged");
     // Without a mailbox the key waits for the first message.
     let bed = Bed::without_mailbox();
     let store = bed.store();
-    assert_eq!(store.signing_key(Some(&seed(7))).unwrap(), seed(7));
+    assert_eq!(store.adopt(&seed(7)).unwrap(), seed(7));
     assert!(!bed.base().exists());
     store.append(&prepared(&store, &draft(&["carol@far"], "hi"))).unwrap();
     assert_eq!(key::read(&bed.base()).unwrap(), Some(seed(7)));

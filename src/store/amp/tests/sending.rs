@@ -270,9 +270,9 @@ fn a_taken_id_is_not_used() {
 fn the_signing_key_is_the_agents_own_and_guarded() {
     let host = Host::new(&["alice", "bob"]);
     let store = host.open("alice");
-    assert_eq!(store.signing_key(None).unwrap().bytes(), &key_of("alice").to_bytes());
+    assert_eq!(store.signing_key().unwrap().unwrap().bytes(), &key_of("alice").to_bytes());
     let path = host.agents().join("alice/keys/private.pem");
-    let refused = || match store.signing_key(None) {
+    let refused = || match store.signing_key() {
         Err(StoreError::NoKey(why)) => why,
         other => panic!("{other:?}"),
     };

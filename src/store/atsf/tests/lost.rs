@@ -74,6 +74,25 @@ fn a_message_of_mine_stays_when_it_is_overwritten() {
 }
 
 #[test]
+fn a_message_of_mine_that_no_scan_saw_stays() {
+    let project = Project::new();
+    project.thread("t", &[message("a", "agent", "x")]);
+    let (store, mut books) = project.opened();
+    let before = read(&project.log("t"));
+    let prepared = prepare(&store, &draft(Some("t"), None, "mine")).unwrap();
+    store.append(&prepared).unwrap();
+    std::fs::write(project.log("t"), before).unwrap();
+    store.scan(false, &mut books).unwrap();
+    assert_eq!(books.one(&prepared.id).at.source, KEPT);
+    assert_eq!(store.remarks().len(), 1);
+    // One that is where it was written is told from there.
+    let prepared = prepare(&store, &draft(Some("t"), None, "again")).unwrap();
+    store.append(&prepared).unwrap();
+    store.scan(false, &mut books).unwrap();
+    assert_ne!(books.one(&prepared.id).at.source, KEPT);
+}
+
+#[test]
 fn a_message_of_mine_stays_when_its_thread_is_removed() {
     let project = Project::new();
     let (store, mut books, id) = sent(&project);

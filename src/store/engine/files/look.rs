@@ -132,7 +132,7 @@ impl<F: Format> Files<F> {
         }
         below::open_dir(&self.about.dir, &[]).map_err(|e| StoreError::io(&self.about.dir, e))?;
         self.health.forget(|_| true);
-        self.listed.write().clear();
+        self.table.write().unlist(|_| true);
         let (mut dirs, mut listing) = (Dirs::new(&self.about.dir), Listing::default());
         self.list("", &mut dirs, &mut listing);
         listing.roots.push(String::new());
@@ -227,7 +227,7 @@ impl<F: Format> Files<F> {
         let dir = match opened {
             Ok(dir) => dir,
             Err(e) if fs::is_absent(&e) => {
-                self.listed.write().retain(|known| !is_in(path, known));
+                self.table.write().unlist(|known| is_in(path, known));
                 self.health.forget(|known| is_in(path, known));
                 return;
             }
@@ -236,7 +236,7 @@ impl<F: Format> Files<F> {
                 return listing.unknown.push(path.to_owned());
             }
         };
-        self.listed.write().insert(path.to_owned());
+        self.table.write().list(path);
         let (mut folders, shared) = (Vec::new(), Arc::from(path));
         let above = parts(path);
         let whole = self.entries(&dir, path, &mut |name, kind| {

@@ -31,7 +31,7 @@ mod table;
 mod visit;
 mod watch;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub use self::table::{Facts, Flags, Row, Table, stamp_print};
 pub use self::visit::{Visit, names, violation};
 use super::health::Health;
 use crate::model::locks::{Level, Mutex, RwLock};
-use crate::store::About;
+use crate::store::{About, Store as _};
 
 /// How long an unfinished file is waited for.
 pub const GRACE: Duration = Duration::from_secs(1);
@@ -67,8 +67,6 @@ pub struct Files<F: Format> {
     memory: Mutex<Memory>,
     /// Paths at which something changed since the last scan.
     noted: Mutex<HashSet<PathBuf>>,
-    /// The folders that are there, as far as they were listed.
-    listed: RwLock<BTreeSet<String>>,
     /// What is wrong with single files.
     pub health: Health,
 }
@@ -101,7 +99,6 @@ impl<F: Format> Files<F> {
             table: RwLock::at(Level::Table, Table::default()),
             memory: Mutex::at(Level::Store, Memory::default()),
             noted: Mutex::default(),
-            listed: RwLock::default(),
             health: Health::default(),
         }
     }
@@ -119,7 +116,7 @@ impl<F: Format> Files<F> {
 
     /// What is wrong with the folder and what lies in it, in words.
     pub fn usual_health(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self.away_line().into_iter().collect();
+        let mut lines: Vec<String> = self.missed().into_iter().collect();
         lines.extend(self.troubles());
         lines.extend(self.unwatched_line());
         lines

@@ -81,6 +81,8 @@ impl<F: Format> Files<F> {
     /// If nothing can be judged now, or the store's folder cannot be opened.
     pub(super) fn scan_files(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
         let mut memory = self.memory.lock();
+        // If it is there, it is missed from now on.
+        self.health.missed(&self.about.dir);
         let Some((context, basis)) = self.format.begin(self)? else { return Ok(()) };
         if memory.basis != basis {
             self.table.write().forget_stamps();

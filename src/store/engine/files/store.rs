@@ -9,6 +9,7 @@ use super::format::{Format, What};
 use super::table::Table;
 use super::{Files, Memory};
 use crate::model::Timestamp;
+use crate::store::fs;
 use crate::store::{
     About, Advice, Facets, Location, RawEntry, Record, Report, Sink, Store, StoreError, Verify,
 };
@@ -72,6 +73,13 @@ impl<F: Format> Store for Files<F> {
             What::Folder | What::Message | What::Beside(_) | What::Group(_) | What::Around => true,
             What::Strange(_) | What::Nothing => false,
         }
+    }
+
+    fn missed(&self) -> Option<String> {
+        let missed = self.health.missed(&self.about.dir);
+        // Or an earlier process has read something of it.
+        let read = || !self.table.read().is_empty();
+        missed.or_else(|| fs::away_line(&self.about.dir).filter(|_| read()))
     }
 
     fn health(&self) -> Vec<String> {

@@ -93,11 +93,13 @@ impl Row {
     }
 }
 
-/// A folder that holds, or held, message files.
+/// A folder that was listed, or holds or held message files.
 #[derive(Debug)]
 pub struct Folder {
     /// Its path in the store.
     pub path: Box<str>,
+    /// It was there when it was listed last. Not saved.
+    pub is_listed: bool,
     /// Its files, some of which may be gone.
     files: Vec<u32>,
 }
@@ -108,7 +110,7 @@ pub struct Table<F> {
     rows: Vec<Row>,
     facts: Vec<F>,
     folders: Vec<Folder>,
-    by_folder: HashMap<Box<str>, u32>,
+    by_folder: HashTable<u32>,
     /// The names of all files, one behind the other.
     names: String,
     by_path: HashTable<u32>,
@@ -125,7 +127,7 @@ impl<F> Default for Table<F> {
             rows: Vec::new(),
             facts: Vec::new(),
             folders: Vec::new(),
-            by_folder: HashMap::new(),
+            by_folder: HashTable::new(),
             names: String::new(),
             by_path: HashTable::new(),
             keys: HashTable::new(),
@@ -228,9 +230,29 @@ impl<F: Facts> Table<F> {
         Some(super::join(self.folder(n), self.name(n)))
     }
 
-    /// The number of a folder that holds or held files.
+    /// The number of a folder that was ever seen.
     pub fn find_folder(&self, path: &str) -> Option<u32> {
-        self.by_folder.get(path).copied()
+        let is_it = |n: &u32| self.folders.get(*n as usize).is_some_and(|f| *f.path == *path);
+        self.by_folder.find(path_hash(0, path), is_it).copied()
+    }
+
+    /// The folders that were listed and are there, with their numbers.
+    pub fn listed(&self) -> impl Iterator<Item = (u32, &Folder)> {
+        (0u32..).zip(&self.folders).filter(|(_, folder)| folder.is_listed)
+    }
+
+    /// Notes that a folder was listed.
+    pub fn list(&mut self, path: &str) {
+        let n = self.folder_number(path);
+        if let Some(folder) = self.folders.get_mut(n as usize) {
+            folder.is_listed = true;
+        }
+    }
+
+    /// Takes back that these folders were listed.
+    pub fn unlist(&mut self, is_gone: impl Fn(&str) -> bool) {
+        let gone = self.folders.iter_mut().filter(|folder| is_gone(&folder.path));
+        gone.for_each(|folder| folder.is_listed = false);
     }
 
     /// The files that are in a folder.
@@ -255,12 +277,14 @@ impl<F: Facts> Table<F> {
 
     /// The number of a folder, new if it was never seen.
     pub fn folder_number(&mut self, path: &str) -> u32 {
-        if let Some(n) = self.by_folder.get(path) {
-            return *n;
+        if let Some(n) = self.find_folder(path) {
+            return n;
         }
         let n = self.folders.len() as u32;
-        self.folders.push(Folder { path: path.into(), files: Vec::new() });
-        self.by_folder.insert(path.into(), n);
+        self.folders.push(Folder { path: path.into(), is_listed: false, files: Vec::new() });
+        let Self { folders, by_folder, .. } = self;
+        let hash = |n: &u32| folders.get(*n as usize).map_or(0, |f| path_hash(0, &f.path));
+        by_folder.insert_unique(path_hash(0, path), n, hash);
         n
     }
 
@@ -367,6 +391,7 @@ impl<F: Facts> Table<F> {
         self.rows.shrink_to_fit();
         self.facts.shrink_to_fit();
         self.names.shrink_to_fit();
+        self.folders.shrink_to_fit();
         self.folders.iter_mut().for_each(|f| f.files.shrink_to_fit());
         let Self { rows, facts, names, by_path, keys, .. } = self;
         by_path.shrink_to_fit(|n| {

@@ -1,11 +1,9 @@
 //! Which folders tell of news.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::Files;
 use super::format::Format;
-use crate::store::fs;
 
 /// At most this many folders with messages are watched, those with the newest first, and as many others,
 /// those whose names come last; what changes in the rest is seen by a full scan.
@@ -28,33 +26,26 @@ impl<F: Format> Files<F> {
 
     /// The folders that were listed and tell of news.
     fn folders_by_age(&self) -> Vec<String> {
-        let newest: HashMap<String, i64> = {
-            let table = self.table.read();
-            let path = |n: u32| Some(table.folders().get(n as usize)?.path.to_string());
-            table.newest().into_iter().filter_map(|(n, time)| Some((path(n)?, time))).collect()
-        };
-        let listed = self.listed.read();
-        let (mut dated, others): (Vec<&String>, Vec<&String>) =
-            listed.iter().rev().partition(|path| newest.contains_key(*path));
-        dated.sort_by_key(|path| std::cmp::Reverse(newest.get(*path)));
-        let folders = dated.into_iter().take(MAX_WATCHED);
-        folders.chain(others.into_iter().take(MAX_WATCHED)).cloned().collect()
+        let table = self.table.read();
+        let newest = table.newest();
+        let listed = table.listed().map(|(n, folder)| (newest.get(&n), &*folder.path));
+        let (mut dated, mut others): (Vec<_>, Vec<_>) =
+            listed.partition(|(time, _)| time.is_some());
+        for folders in [&mut dated, &mut others] {
+            folders.sort_unstable_by(|a, b| b.cmp(a));
+            folders.truncate(MAX_WATCHED);
+        }
+        dated.into_iter().chain(others).map(|(_, path)| path.to_owned()).collect()
     }
 
     /// Says that not every folder is watched, if so.
     pub fn unwatched_line(&self) -> Option<String> {
-        let count = self.listed.read().len();
+        let count = self.table.read().listed().count();
         (count > MAX_WATCHED).then(|| {
             format!(
                 "there are more than {MAX_WATCHED} folders; what changes in the oldest is seen at the \
                  next mount"
             )
         })
-    }
-
-    /// Whether something was ever read of the store, so that its folder is missed.
-    pub fn away_line(&self) -> Option<String> {
-        let read = !self.table.read().is_empty();
-        fs::away_line(&self.about.dir).filter(|_| read)
     }
 }

@@ -31,8 +31,6 @@ pub struct Shape {
     pub rewritten: bool,
     /// Sync programs put copies beside a log, which have the same [key](Format::key).
     pub copies: bool,
-    /// What follows when the folder is said to be gone.
-    pub away: &'static str,
 }
 
 impl Shape {
@@ -175,8 +173,8 @@ pub trait Format: Send + Sync + Sized + 'static {
     /// A whole log was read again, or is gone; what it had and has no more is not told of yet.
     fn reread(_scan: &mut Scan<'_, Self>, _log: u32) {}
 
-    /// All logs were looked at for the first time.
-    fn looked_at_all(_scan: &mut Scan<'_, Self>) {}
+    /// A scan looked at all it had to look at; `first`: at all logs, for the first time.
+    fn looked_at_all(_scan: &mut Scan<'_, Self>, _first: bool) {}
 
     /// What is kept of all logs together, as bytes.
     fn save(_shared: &Self::Shared) -> Vec<u8> {

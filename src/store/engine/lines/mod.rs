@@ -199,9 +199,13 @@ impl<F: Format> Store for Lines<F> {
         of_root.unwrap_or(false) || F::tells(self, folder, name)
     }
 
+    fn missed(&self) -> Option<String> {
+        self.health.missed(&self.about.dir)
+    }
+
     fn health(&self) -> Vec<String> {
         if let Some(gone) = fs::away_line(&self.about.dir) {
-            return vec![format!("{gone}{}", F::SHAPE.away)];
+            return vec![gone];
         }
         let mut out: Vec<String> = Vec::new();
         {

@@ -63,6 +63,8 @@ pub(super) fn scan<F: Format>(
     sink: &mut dyn Sink,
 ) -> Result<(), StoreError> {
     let first = !*listed;
+    // If it is there, it is missed from now on.
+    store.health.missed(&store.about.dir);
     let mut scan = Scan {
         store,
         sink,
@@ -84,9 +86,7 @@ pub(super) fn scan<F: Format>(
         // What nobody asks for any more, since its whole folder went, is not waited for.
         scan.waiting.retain(|_, since| since.elapsed() < GRACE * 2);
     }
-    if first {
-        F::looked_at_all(&mut scan);
-    }
+    F::looked_at_all(&mut scan, first);
     Ok(())
 }
 

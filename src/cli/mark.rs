@@ -1,0 +1,32 @@
+//! `msgfs mark`: messages marked as read without being read.
+
+use super::access::{self, Purpose};
+use super::failure::Failure;
+use super::{Global, output};
+
+/// Mark every unread message as read, without reading it
+///
+/// The same as `rm inbox/*` in a mount. Nothing is deleted: the messages stay in archive/ and in
+/// threads/. To mark one message, remove it from inbox/ with `msgfs rm`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  msgfs mark --all")]
+pub(crate) struct Args {
+    /// All messages that are in inbox/ now
+    #[arg(long, required = true)]
+    all: bool,
+}
+
+pub(crate) fn run(global: &Global, _args: &Args) -> Result<(), Failure> {
+    let marked = access::with(global, Purpose::Act, |tree| {
+        let mut unread = tree.ls("inbox")?;
+        unread.retain(|entry| !entry.is_dir);
+        let paths: Vec<String> = unread.iter().map(|e| format!("inbox/{}", e.name)).collect();
+        access::each(&paths, |path| tree.rm(path)).map(|()| paths.len())
+    })?;
+    output::say(&match marked {
+        0 => "no unread messages".to_owned(),
+        1 => "1 message marked as read".to_owned(),
+        n => format!("{n} messages marked as read"),
+    });
+    Ok(())
+}

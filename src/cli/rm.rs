@@ -1,0 +1,23 @@
+//! `msgfs rm`: drafts and notes away, messages marked as read.
+
+use super::Global;
+use super::access::{self, Purpose};
+use super::failure::Failure;
+
+/// Remove drafts, or mark messages as read
+///
+/// What `rm` does in a mount: a draft in outbox/ is thrown away, a message in inbox/ is marked as
+/// read without being read. Nothing is deleted from a store.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  msgfs rm outbox/bob outbox/bob.error\n  \
+    msgfs rm inbox/20260424T174203.000Z-foo-ab12cd34.txt")]
+pub(crate) struct Args {
+    /// Files, from the root of the tree
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<String>,
+}
+
+pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+    let paths = args.paths.iter().map(|p| access::tree_path(p)).collect::<Result<Vec<_>, _>>()?;
+    access::with(global, Purpose::Act, |tree| access::each(&paths, |path| tree.rm(path)))
+}

@@ -1,0 +1,107 @@
+//! Which keys have signed for me. One that goes missing is not replaced: whoever knows it would refuse
+//! what another signs under my name.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{KeyError, disk};
+use crate::model::PublicKey;
+use crate::model::locks::Mutex;
+use crate::store::fs;
+
+/// Notes, by place, on the keys that signed there last: the file is a JSON object of base64.
+#[derive(Debug)]
+pub struct Used {
+    path: PathBuf,
+    read_only: bool,
+    notes: Mutex<Result<BTreeMap<String, String>, String>>,
+}
+
+impl Used {
+    /// The place of the mount's own key; that of a store's is its folder.
+    pub const OWN: &'static str = "msgfs";
+
+    /// Reads the notes; a missing file has none.
+    pub fn open(path: &Path, read_only: bool) -> Self {
+        let notes = match fs::read_small(path, disk::MAX_BYTES) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+            Err(e) => Err(e.to_string()),
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| e.to_string()),
+        };
+        Self { path: path.to_owned(), read_only, notes: Mutex::new(notes) }
+    }
+
+    /// The file of the notes.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The key that signed last in a place, if any did.
+    ///
+    /// # Errors
+    /// [`KeyError::Untold`] if the notes cannot be read: then nobody knows.
+    pub fn key(&self, place: &str) -> Result<Option<PublicKey>, KeyError> {
+        let notes = self.notes.lock();
+        let known = notes.as_ref().map_err(|e| KeyError::Untold(self.path.clone(), e.clone()))?;
+        let Some(text) = known.get(place) else { return Ok(None) };
+        let key = PublicKey::from_base64(text);
+        key.map(Some).ok_or_else(|| {
+            let why = "it holds something that is no key".to_owned();
+            KeyError::Untold(self.path.clone(), why)
+        })
+    }
+
+    /// Notes that a key signs in a place; on disk when this returns.
+    ///
+    /// # Errors
+    /// [`KeyError::Io`] if it cannot be written.
+    pub fn note(&self, place: &str, key: PublicKey) -> Result<(), KeyError> {
+        if self.read_only || self.key(place).is_ok_and(|known| known == Some(key)) {
+            return Ok(());
+        }
+        let io = |e| KeyError::Io(self.path.clone(), e);
+        let mut notes = self.notes.lock();
+        let mut new = notes.as_ref().map(Clone::clone).unwrap_or_default();
+        new.insert(place.to_owned(), key.base64());
+        let text = serde_json::to_string_pretty(&new).map_err(|e| io(e.into()))?;
+        disk::replace(&self.path, format!("{text}\n").as_bytes()).map_err(io)?;
+        *notes = Ok(new);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_signed_is_known_for_good() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("signers.json");
+        let (a, b) = (PublicKey([1; 32]), PublicKey([2; 32]));
+        let used = Used::open(&path, false);
+        assert_eq!(used.key(Used::OWN).unwrap(), None);
+        used.note(Used::OWN, a).unwrap();
+        used.note("/box", a).unwrap();
+        used.note("/box", b).unwrap();
+        let again = Used::open(&path, true);
+        assert_eq!(again.key(Used::OWN).unwrap(), Some(a));
+        assert_eq!(again.key("/box").unwrap(), Some(b));
+        again.note("/box", a).unwrap();
+        assert_eq!(Used::open(&path, true).key("/box").unwrap(), Some(b), "only read");
+    }
+
+    #[test]
+    fn notes_that_cannot_be_read_say_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("signers.json");
+        for text in ["", "[]", "{\"msgfs\": \"AAAA\"}"] {
+            std::fs::write(&path, text).unwrap();
+            let used = Used::open(&path, false);
+            assert!(matches!(used.key(Used::OWN), Err(KeyError::Untold(..))), "{text}");
+            used.note(Used::OWN, PublicKey([1; 32])).unwrap();
+            assert_eq!(Used::open(&path, true).key(Used::OWN).unwrap(), Some(PublicKey([1; 32])));
+        }
+    }
+}

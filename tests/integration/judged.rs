@@ -1,0 +1,227 @@
+//! What the keyring says of messages, while mounted, after a remount and without the cache.
+
+use std::fs;
+
+use crate::agentazall;
+use crate::common::agz::{self, Letter, Tree};
+use crate::common::amp::{ALICE, Home, Msg};
+use crate::common::samp::{self, T0, fingerprint, key};
+use crate::common::{Bed, Mount, soon};
+
+/// A store with a writer, and how that writes mail by a key.
+struct Writer {
+    bed: Bed,
+    name: &'static str,
+    /// Puts the mail of this number, signed by the key of a seed.
+    write: Box<dyn Fn(i64, u8)>,
+}
+
+fn samp_writer() -> Writer {
+    let bed = Bed::new();
+    let store = bed.store.clone();
+    let write = move |n: i64, seed| {
+        let rec = samp::Rec::new("foo", "bar", "t", &format!("mail {n}"), T0 + n);
+        samp::append_signed(&store, &key(seed), &rec);
+    };
+    Writer { bed, name: "foo", write: Box::new(write) }
+}
+
+fn agentazall_writer() -> Writer {
+    let bed = Bed::new();
+    let tree = Tree::new(&bed);
+    bed.config(&tree.store());
+    let write = move |n: i64, seed| {
+        let letter = Letter::new("alice@localhost", "s", &format!("mail {n}"), n);
+        tree.receive(&letter.signed(&key(seed)));
+    };
+    Writer { bed, name: "alice@localhost", write: Box::new(write) }
+}
+
+/// An agent of AMP whose key file is replaced when he writes with another key.
+fn amp_writer() -> Writer {
+    let bed = Bed::new();
+    let home = Home::new(&bed);
+    bed.config(&home.store());
+    for seed in 1..4 {
+        home.agent_in(&format!("key{seed}"), &format!("key{seed}"), "other", seed);
+    }
+    let write = move |n: i64, seed| {
+        let public = |agent: &str| home.dir(agent).join("keys/public.pem");
+        fs::copy(public(&format!("key{seed}")), public("alice")).unwrap();
+        home.receive(&Msg::new("s", &format!("mail {n}"), n).signed(seed));
+    };
+    Writer { bed, name: ALICE, write: Box::new(write) }
+}
+
+/// All that is shown, but the inbox, whose files are marked by reading.
+fn shown(m: &Mount) -> String {
+    m.ok("ls inbox; find archive rejected threads transcripts -type f | sort | xargs -d '\\n' tail -n +1")
+}
+
+/// The `Signature:` lines of all messages, in the order of names, and how many are refused.
+fn signatures(m: &Mount) -> (Vec<String>, usize) {
+    let lines = m.ok("grep -rh ^Signature: archive | sort; true");
+    let lines = lines.lines().map(|l| l.trim_start_matches("Signature: ").to_owned());
+    (lines.collect(), m.ls("rejected").len())
+}
+
+/// Waits for a judgement, and finds the same after a remount, with the cache and without it.
+#[track_caller]
+fn stays(w: &Writer, m: Mount, valid: &[u8], unknown: usize, refused: usize, what: &str) -> Mount {
+    let mut wanted: Vec<String> = vec!["unknown".to_owned(); unknown];
+    wanted.extend(valid.iter().map(|seed| format!("valid {}", fingerprint(&key(*seed)))));
+    wanted.sort();
+    soon(&format!("{}: {what}", w.name), || signatures(&m) == (wanted.clone(), refused));
+    let before = shown(&m);
+    m.umount();
+    for cache in [true, false] {
+        if !cache {
+            fs::remove_dir_all(w.bed.path("cache")).unwrap();
+        }
+        let m = w.bed.mount("bar");
+        assert_eq!(shown(&m), before, "{}: {what}, cache: {cache}", w.name);
+        m.umount();
+    }
+    w.bed.mount("bar")
+}
+
+/// S315: whatever is trusted and forgotten, while mounted or not, what is there is judged at once, and the
+/// same with and without the cache.
+#[test]
+fn s315_judged_the_same() {
+    for w in [samp_writer(), agentazall_writer(), amp_writer()] {
+        let run = |args: &[&str]| {
+            let out = w.bed.msgfs_out(&[&["--me", "bar", "key"], args, &[w.name]].concat());
+            assert!(out.ok(), "{args:?} {out:?}");
+        };
+        (w.write)(1, 1);
+        (w.write)(2, 1);
+        let m = w.bed.mount("bar");
+        (w.write)(3, 2);
+        let m = stays(&w, m, &[1, 1], 0, 1, "another key is refused");
+        run(&["trust"]);
+        let m = stays(&w, m, &[1, 1, 2], 0, 0, "and trusted");
+        run(&["forget"]);
+        let m = stays(&w, m, &[], 3, 0, "what forgotten keys signed is unknown");
+        (w.write)(4, 2);
+        let m = stays(
+            &w,
+            m,
+            &[2, 2],
+            2,
+            0,
+            "the next new message pins, and vouches for what its key signed",
+        );
+        (w.write)(5, 3);
+        let m = stays(&w, m, &[2, 2], 2, 1, "another key is refused again");
+        m.umount();
+        run(&["forget"]);
+        let m = w.bed.mount("bar");
+        let m = stays(&w, m, &[], 5, 0, "forgotten while nobody was mounted");
+        m.umount();
+        (w.write)(6, 3);
+        let m = w.bed.mount("bar");
+        let m = stays(&w, m, &[3, 3], 4, 0, "a new message that came while nobody was mounted");
+        m.umount();
+        run(&["trust", "--key", &samp_key(1)]);
+        let m = w.bed.mount("bar");
+        stays(&w, m, &[1, 1, 3, 3], 2, 0, "an old key that is trusted by hand");
+    }
+}
+
+fn samp_key(seed: u8) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(key(seed).verifying_key().as_bytes())
+}
+
+/// S317: one identity on two machines with a key each: both are told, at the mount, in `status.txt` and by
+/// `doctor`, with the commands that make it one key; after these nothing is told and all is valid.
+#[test]
+fn s317_one_identity_on_two_machines() {
+    let one = Bed::new();
+    let mut two = Bed::new();
+    two.store = one.store.clone();
+    let (a, b) = (one.mount("bar"), two.mount("bar"));
+    a.ok("echo from one > outbox/foo");
+    b.ok("echo from two > outbox/foo");
+    let print = |bed: &Bed| {
+        let out = bed.msgfs_out(&["--me", "bar", "key", "show"]);
+        out.stdout.split_whitespace().nth(1).expect("a fingerprint").to_owned()
+    };
+    let (first, second) = (print(&one), print(&two));
+    assert_ne!(first, second);
+    let told = |text: &str, other: &str| {
+        text.contains("under my name")
+            && [other, "msgfs key export |", "msgfs key import", "msgfs key trust bar"]
+                .iter()
+                .all(|part| text.contains(part))
+    };
+    for (bed, m, other) in [(&one, &a, &second), (&two, &b, &first)] {
+        soon("told", || told(&m.cat("status.txt"), other));
+        assert_eq!(m.ls("rejected").len(), 1);
+        let out = bed.msgfs_out(&["--me", "bar", "doctor"]);
+        assert!(told(&out.said(), other), "{out:?}");
+    }
+    b.umount();
+    let b = two.mount("bar");
+    assert!(told(&b.said, &first), "{}", b.said);
+    b.umount();
+    // As it says: the key of the first on the second, which keeps its own aside.
+    let out = one.msgfs_out(&["--me", "bar", "key", "export"]);
+    assert!(out.ok() && out.stdout.contains("private_key_hex"), "{out:?}");
+    let import = |text: &str| {
+        let command = two.msgfs(["--me", "bar", "key", "import"]);
+        crate::common::run(command, Some(text.as_bytes()))
+    };
+    assert_eq!(import("no key").code(), Some(1));
+    assert_eq!(print(&two), second, "nothing was changed");
+    let done = import(&out.stdout);
+    assert!(done.ok() && done.said().contains(&format!("replaced-{second}.json")), "{done:?}");
+    assert!(import(&out.stdout).ok(), "again changes nothing");
+    assert_eq!(print(&two), first);
+    let kept = two.state("bar").join(format!("replaced-{second}.json"));
+    assert!(fs::read_to_string(kept).unwrap().contains("private_key_hex"));
+    let b = two.mount("bar");
+    assert!(!b.said.contains("under my name"), "{}", b.said);
+    assert_eq!(b.ls("rejected"), [""; 0], "both keys are mine there");
+    assert!(one.msgfs_out(&["--me", "bar", "key", "trust", "bar"]).ok());
+    soon("the first accepts what the second signed", || a.ls("rejected").is_empty());
+    b.ok("echo again > outbox/foo");
+    let sent = || a.ok("grep -rh ^Signature: sent").matches(&format!("valid {first}")).count();
+    soon("it signs with the one key", || sent() == 2);
+    for m in [&a, &b] {
+        let status = m.cat("status.txt");
+        assert!(!status.contains("under my name"), "{status}");
+    }
+}
+
+/// S316: a letter signed in the old way stays what it was when its reader's program, which breaks the
+/// signature by that, marks it as read: after that, after a judgement anew, a remount, without the cache.
+#[test]
+fn s316_old_signatures_outlive_the_mark() {
+    let l = agz::legacy(Letter::new("alice@localhost", "s", "hello", 1), &key(20));
+    let (bed, tree, m) = agentazall::with(|_, tree| {
+        tree.receive(&l);
+    });
+    let valid = format!("valid {}", fingerprint(&key(20)));
+    assert_eq!(signatures(&m), (vec![valid.clone()], 0));
+    let file = tree.file(agz::DAY, "inbox", &format!("{}.txt", l.id()));
+    agz::put(&file, l.text().replacen("Status: new", "Status: read", 1));
+    m.inbox_becomes(&[]);
+    assert_eq!(signatures(&m), (vec![valid.clone()], 0));
+    for verb in ["forget", "trust"] {
+        let encoded = samp_key(20);
+        let key: &[&str] = if verb == "trust" { &["--key", &encoded] } else { &[] };
+        let args = [&["--me", "bar", "key", verb, "alice@localhost"], key].concat();
+        assert!(bed.msgfs_out(&args).ok());
+        let wanted = if verb == "trust" { valid.clone() } else { "unknown".to_owned() };
+        soon(verb, || signatures(&m) == (vec![wanted.clone()], 0));
+    }
+    m.umount();
+    fs::remove_dir_all(bed.path("cache")).unwrap();
+    let m = bed.mount("bar");
+    assert_eq!(signatures(&m), (vec![valid], 0));
+    // Any other change of it is one.
+    agz::put(&file, l.text().replacen("Subject: s", "Subject: t", 1));
+    soon("refused", || m.ls("rejected").len() == 1);
+}

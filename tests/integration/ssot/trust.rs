@@ -1,0 +1,208 @@
+//! Records that trust refuses.
+
+use std::fs;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ed25519_dalek::{Signer as _, SigningKey};
+use serde_json::{Value, json};
+
+use super::{TASK, bed, bed_with, deliver, payload, record, send};
+use crate::common::agz::put;
+use crate::common::samp::key;
+use crate::common::{Bed, Mount, soon};
+
+const T0: i64 = 1_777_052_523_000;
+
+/// Signs the file of a record as msgfs does; `spoiled`, over something else.
+fn sign(file: &Path, key: &SigningKey, spoiled: bool) {
+    let end: &[u8] = if spoiled { b"?" } else { b"" };
+    let signed = [b"ssot-sig-v1\n", fs::read(file).expect("record").as_slice(), end].concat();
+    let sig = json!({
+        "pub": BASE64.encode(key.verifying_key().as_bytes()),
+        "sig": BASE64.encode(key.sign(&signed).to_bytes()),
+    });
+    put(&file.with_extension("sig"), format!("{sig}\n"));
+}
+
+/// What `tasks/` says.
+fn task(bed: &Bed) -> Value {
+    let text = fs::read_to_string(bed.path(format!("ssot/tasks/{TASK}.json"))).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// The source files of `errors.log` with the rule `signature`.
+fn logged(bed: &Bed) -> Vec<String> {
+    let log = fs::read_to_string(bed.path("ssot/errors.log")).unwrap_or_default();
+    let lines = log.lines().map(|l| serde_json::from_str::<Value>(l).expect("JSON"));
+    let of = |line: Value| {
+        assert_eq!(line["rules"], json!(["signature"]), "{line}");
+        line["source"].as_str().expect("source").to_owned()
+    };
+    let mut out: Vec<String> = lines.map(of).collect();
+    out.sort();
+    out
+}
+
+fn source(record: &Value) -> String {
+    format!("messages/{TASK}/{}.json", record["msg_id"].as_str().expect("msg_id"))
+}
+
+/// An acknowledged dispatch, three rejections and a critical escalation.
+fn locked_task() -> Vec<Value> {
+    let verdict =
+        |n| record("review_verdict", "reviewer", "coordinator", n, &payload("review_verdict"));
+    let escalation = record("escalation", "executor", "admin", T0 + 4, &payload("escalation"));
+    let dispatch =
+        record("task_dispatch", "coordinator", "executor", T0, &payload("task_dispatch"));
+    vec![dispatch, verdict(T0 + 1), verdict(T0 + 2), verdict(T0 + 3), escalation]
+}
+
+/// Nothing is refused but these, and they count for nothing, wherever it is asked.
+#[track_caller]
+fn counts_for_nothing(bed: &Bed, m: &Mount, refused: &[Value]) {
+    soon("in rejected/", || m.ls("rejected").len() == refused.len());
+    soon("tasks/ is written", || task(bed)["status"] == "dispatched");
+    assert_eq!((&task(bed)["reject_count"], &task(bed)["locked"]), (&json!(0), &json!(false)));
+    let status = m.cat("status.txt");
+    for record in refused {
+        let id = record["msg_id"].as_str().expect("msg_id");
+        assert!(!status.contains(id), "{status}");
+    }
+    assert!(!status.contains("locked") && !status.contains("suspended"), "{status}");
+    let mine = refused.iter().filter(|r| r["to"] == "coordinator").map(source);
+    let mine: Vec<String> = mine.collect();
+    soon("errors.log", || logged(bed) == mine);
+}
+
+/// S312: rejections and an escalation with wrong signatures lock and suspend nothing: not in `tasks/`, not
+/// in `status.txt`, not when something is sent, checked, repaired or resumed, with and without the cache.
+#[test]
+fn s312_wrong_signatures_count_for_nothing() {
+    let bed = bed();
+    let all = locked_task();
+    for record in &all {
+        let file = deliver(&bed, record);
+        sign(&file, &key(3), record["type"] != "task_dispatch");
+    }
+    for round in 0..3 {
+        let m = bed.mount("coordinator");
+        counts_for_nothing(&bed, &m, &all[1..]);
+        if round == 0 {
+            send(&bed, &m, "executor", "task_dispatch", &payload("task_dispatch"));
+        }
+        m.umount();
+        if round == 1 {
+            fs::remove_dir_all(bed.path("cache")).expect("the cache");
+        }
+    }
+    let said = bed.msgfs_out(&["--me", "coordinator", "check"]).said();
+    assert_eq!(said.matches(": signature: ").count(), 4, "{said}");
+    assert!(!said.contains("task_locked") && !said.contains("task_state"), "{said}");
+    let said = bed.msgfs_out(&["--me", "coordinator", "check", "--repair"]).said();
+    assert!(!said.contains("made anew"), "{said}");
+    let out = bed.msgfs_out(&["--me", "admin", "ssot", "resume", TASK]);
+    assert!(!out.ok() && out.said().contains("neither locked nor suspended"), "{out:?}");
+}
+
+/// S312: unsigned records under `unsigned = "refuse"`, also for what needs the policy: repair and resume.
+#[test]
+fn s312_unsigned_records_count_for_nothing() {
+    let bed = bed_with("unsigned = \"refuse\"\n");
+    let all = locked_task();
+    for record in &all {
+        let file = deliver(&bed, record);
+        if record["type"] == "task_dispatch" {
+            sign(&file, &key(3), false);
+        }
+    }
+    let m = bed.mount("coordinator");
+    counts_for_nothing(&bed, &m, &all[1..]);
+    m.umount();
+    let said = bed.msgfs_out(&["--me", "coordinator", "check", "--repair"]).said();
+    assert!(!said.contains("made anew") && said.contains("no violations"), "{said}");
+    let out = bed.msgfs_out(&["--me", "admin", "ssot", "resume", TASK]);
+    assert!(!out.ok() && out.said().contains("neither locked nor suspended"), "{out:?}");
+}
+
+/// S313: whoever fills a role signs with his own key, and all are valid; with `roles = "pin"` the first
+/// key is the role's, and what another signs counts once it is trusted.
+#[test]
+fn s313_roles_are_pinned_only_if_asked() {
+    for pins in [false, true] {
+        let bed = bed_with(if pins { "[trust]\nroles = \"pin\"\n" } else { "" });
+        let result =
+            |n| record("task_result", "executor", "coordinator", n, &payload("task_result"));
+        let dispatch =
+            record("task_dispatch", "coordinator", "executor", T0, &payload("task_dispatch"));
+        sign(&deliver(&bed, &dispatch), &key(1), false);
+        let m = bed.mount("coordinator");
+        // As the one coordinator that the mount is.
+        assert_eq!(m.ls("rejected").len(), usize::from(pins));
+        sign(&deliver(&bed, &result(T0 + 1)), &key(2), false);
+        soon("the first", || m.ls("inbox").len() == 1);
+        m.ok("rm inbox/*");
+        let verdict = payload("review_verdict");
+        let verdict = record("review_verdict", "reviewer", "coordinator", T0 + 2, &verdict);
+        sign(&deliver(&bed, &verdict), &key(3), false);
+        soon("the verdict", || task(&bed)["status"] == "rejected");
+        m.ok("rm inbox/*");
+        let second = deliver(&bed, &result(T0 + 3));
+        sign(&second, &key(4), false);
+        if pins {
+            soon("another key", || m.ls("rejected").len() == 2);
+            soon("it is logged", || logged(&bed).contains(&source(&result(T0 + 3))));
+            assert_eq!(task(&bed)["status"], "rejected");
+            let out = bed.msgfs_out(&["--me", "coordinator", "key", "trust", "executor"]);
+            assert!(out.ok(), "{out:?}");
+        }
+        soon("it counts", || task(&bed)["status"] == "submitted");
+        soon("it is there", || m.ls("inbox").len() == 1);
+        let listed = bed.msgfs_out(&["--me", "coordinator", "key", "list"]).stdout;
+        assert_eq!(listed.contains("executor"), pins, "{listed}");
+    }
+}
+
+/// S319: the folder of a task that was just sent is in `threads/` and `transcripts/` when `close` returned.
+#[test]
+fn s319_a_new_thread_is_there_after_the_close() {
+    let bed = bed();
+    let m = bed.mount("coordinator");
+    for n in 100..120 {
+        let task = format!("T-2026-{n}");
+        let draft = super::draft("executor", "task_dispatch", &payload("task_dispatch"));
+        let draft = draft.replace(&format!("Task: {TASK}"), &format!("Task: {task}"));
+        let look = if n % 2 == 0 {
+            "ls threads transcripts"
+        } else {
+            "cat transcripts/$T.txt; ls threads/$T"
+        };
+        let out = m.ok(&format!("T={task}; cat > outbox/executor <<'EOF'\n{draft}EOF\n{look}"));
+        assert!(out.contains(&task) && out.contains(".txt"), "{out}");
+    }
+}
+
+/// S148: a file over the limit is logged with the size and the hash that it has; a store that was there
+/// before gets what git should know, and keeps what it has.
+#[test]
+fn s148_large_files_and_git() {
+    let bed = bed();
+    let record = record("task_dispatch", "coordinator", "executor", T0, &payload("task_dispatch"));
+    let file = deliver(&bed, &record);
+    let text = fs::read_to_string(&file).expect("record") + &" ".repeat(20 << 20);
+    put(&file, &text);
+    put(&bed.path("ssot/.gitignore"), "mine\n");
+    let m = bed.mount("executor");
+    let log = || fs::read_to_string(bed.path("ssot/errors.log")).unwrap_or_default();
+    soon("it is logged", || !log().is_empty());
+    let line: Value = serde_json::from_str(log().trim()).expect("JSON");
+    assert_eq!(line["bytes"], json!(text.len()));
+    let sum = bed.sh(&format!("sha256sum < {}", crate::common::quote(&file)));
+    assert!(sum.stdout.starts_with(line["sha256"].as_str().expect("hash")), "{line}");
+    let read =
+        |name: &str| fs::read_to_string(bed.path(format!("ssot/{name}"))).unwrap_or_default();
+    soon("git is told", || read(".gitattributes") == "errors.log merge=union\n");
+    assert_eq!(read(".gitignore"), "mine\n");
+    m.umount();
+}
