@@ -325,7 +325,11 @@ fn open_outbox(
     };
     let open = if look { Outbox::look } else { Outbox::open };
     let outbox = open(&paths.state, Arc::clone(index), Arc::new(keys), settings)?;
-    Ok(Some(Arc::new(outbox)))
+    let outbox = Arc::new(outbox);
+    if !look {
+        outbox.resume();
+    }
+    Ok(Some(outbox))
 }
 
 /// Watches the stores, and the keyring for `msgfs key trust` while mounted.

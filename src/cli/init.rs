@@ -37,8 +37,9 @@ const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is co
 # How long reading .wait and .next blocks.
 # wait_timeout = "60s"
 
-# Mail to somebody who was never seen: "accept" or "refuse".
-# unknown_recipient = "accept"
+# Mail to somebody who was never seen: "near" (refused if the file name resembles a known one),
+# "accept" or "refuse".
+# unknown_recipient = "near"
 
 # Names that stand for several: `outbox/team` and `To: team` write to its members but me.
 # [groups]

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::process;
 
+use msgfs::outbox::names;
+
 use super::access::{self, Purpose};
 use super::failure::Failure;
 use super::message;
@@ -33,6 +35,9 @@ pub(crate) struct Args {
     /// A file to send along, where the store carries files; can be given several times
     #[arg(long, value_name = "FILE", value_parser = file)]
     attach: Vec<String>,
+    /// It goes to somebody new, though the name resembles a known one
+    #[arg(long)]
+    new: bool,
     /// Continue this thread, or start it under this id
     #[arg(long, value_name = "ID", value_parser = message::header_value)]
     thread: Option<String>,
@@ -78,9 +83,10 @@ fn file(name: &str) -> Result<String, String> {
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let text = message::not_empty(message::text(&args.text)?)?;
     let draft = [head(args).as_bytes(), &text].concat();
-    // The recipients are in the headers, which beat the name; the name only must not be shared
-    // with another draft, for the reason of a refusal is found by it.
-    let name = format!("outbox/send-{}", process::id());
+    // Recipients in the headers beat the name; it only must not be shared with another draft then,
+    // for the reason of a refusal is found by it.
+    let name = by_name(args).map_or_else(|| format!("send-{}", process::id()), str::to_owned);
+    let name = format!("outbox/{name}");
     access::with(global, Purpose::Act, |tree| {
         tree.write(&name, &draft).map_err(|failure| {
             let kept = tree.ls(&name).is_ok();
@@ -94,9 +100,20 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The only recipient, if he is named by the draft's name: a name that is a known one gone wrong is
+/// found out there.
+fn by_name(args: &Args) -> Option<&str> {
+    let [only] = &args.to.0[..] else { return None };
+    let stands = names::recipient(only) == only && !names::is_private(only) && !only.contains('/');
+    (stands && !args.new).then_some(only)
+}
+
 /// The header block, with the empty line that ends it.
 fn head(args: &Args) -> String {
-    let mut head = format!("To: {}\n", args.to.0.join(", "));
+    let mut head = String::new();
+    if by_name(args).is_none() {
+        let _ = writeln!(head, "To: {}", args.to.0.join(", "));
+    }
     let cc = args.cc.as_ref().map(|cc| cc.0.join(", "));
     let further = [
         ("Cc", &cc),
@@ -159,12 +176,30 @@ mod tests {
         assert_eq!(
             head(&args),
             format!(
-                "To: bob@acme.crabmail.ai\nCc: carol, dave\nPriority: high\nType: request\n\
+                "Cc: carol, dave\nPriority: high\nType: request\n\
                  Attach: /a b/plan.pdf\nAttach: {}/notes\n\n",
                 here.display()
             )
         );
         assert!(file("/a\nTo: eve").is_err() && file("/a ").is_err() && file("").is_err());
+    }
+
+    #[test]
+    fn one_recipient_is_the_name_of_the_draft_unless_he_is_new() {
+        let named = |line: &[&str]| {
+            let args = args(line).unwrap();
+            (by_name(&args).map(str::to_owned), head(&args))
+        };
+        assert_eq!(named(&["send", "bob", "hi"]), (Some("bob".into()), "\n".into()));
+        for (line, to) in [
+            (&["send", "bob", "--new", "hi"][..], "bob"),
+            (&["send", "bob,carol", "hi"], "bob, carol"),
+            (&["send", "bob.new", "hi"], "bob.new"),
+            (&["send", "bob.md", "hi"], "bob.md"),
+            (&["send", "a/b", "hi"], "a/b"),
+        ] {
+            assert_eq!(named(line), (None, format!("To: {to}\n\n")));
+        }
     }
 
     #[test]

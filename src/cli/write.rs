@@ -2,7 +2,7 @@
 
 use super::Global;
 use super::access::{self, Purpose};
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
 use super::message;
 
 /// Write standard input to a file of the tree
@@ -18,8 +18,17 @@ pub(crate) struct Args {
     path: String,
 }
 
+/// Whether a file of the tree may have no text: notes, and files that go along with a text.
+fn may_be_empty(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    matches!(parts[..], ["me", ..] | ["outbox", _, _, ..])
+}
+
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let path = access::tree_path(&args.path)?;
     let text = message::from_stdin()?;
+    if text.is_empty() && !may_be_empty(&path) {
+        refuse!("{path}: the text is empty, so nothing was sent; give it on standard input");
+    }
     access::with(global, Purpose::Act, |tree| tree.write(&path, &text))
 }

@@ -123,17 +123,15 @@ impl Adapter {
             (Ok(attr), Some(size)) => Ok(Attr { size, ..attr }),
             // A draft that was sent or removed since its name was looked up: open it, and it is a
             // new one. An error here would fail whoever writes the same name at the same time. A folder
-            // must not be answered as a file: the kernel would give up the inode (EIO).
-            (Err(Error::NotFound), size) if self.tree.is_draft(node) && !node.is_dir() => {
-                Ok(Attr {
-                    ino: self.tree.ino(node),
-                    is_dir: false,
-                    mode: 0o600,
-                    size: size.unwrap_or(0),
-                    time: crate::model::Timestamp::now(),
-                    caching: Caching::Volatile,
-                })
-            }
+            // stays one for whoever is in it.
+            (Err(Error::NotFound), size) if self.tree.is_draft(node) => Ok(Attr {
+                ino: self.tree.ino(node),
+                is_dir: node.is_dir(),
+                mode: if node.is_dir() { 0o700 } else { 0o600 },
+                size: size.unwrap_or(0),
+                time: crate::model::Timestamp::now(),
+                caching: Caching::Volatile,
+            }),
             (attr, _) => attr,
         }
     }
@@ -153,9 +151,8 @@ impl Adapter {
             let volatile = self.tree.may_mean_another(&parent, name);
             if volatile { Attr { caching: Caching::Volatile, ..attr } } else { attr }
         });
-        let writer = || thread_group(who).unwrap_or(0);
         if matches!(found, Err(Error::NotFound))
-            && let Some(draft) = self.in_place.find(writer, &parent, name)
+            && let Some(draft) = self.in_place.find(who, &parent, name)
         {
             return self.attr_of(&draft, None);
         }

@@ -1,20 +1,41 @@
-//! `rsync --inplace` writes a draft under its own name and sets times and mode by that name when it has
-//! closed it. By then the draft is sent and its name is gone, and rsync fails. So the name leads that one
-//! process, and only if it is rsync, to the empty draft still; nobody else sees it, and no folder
-//! lists it.
+//! `install` and Python's `shutil.copy` write a draft and set mode or times by its name when they have closed
+//! it; `rsync --inplace` also asks what is there. By then the draft is sent and its name is gone, and
+//! they fail. So the name leads that one process to the empty draft still: rsync always, others while they
+//! are in a system call that sets modes, owners or times. Nobody else sees it, and no folder lists it.
 
 use std::time::{Duration, Instant};
 
 use crate::model::locks::Mutex;
 use crate::view::Node;
-use crate::view::reader::program_of;
+use crate::view::reader::{program_of, system_call, thread_group};
 
 /// How long a name is remembered: a large file takes its time.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 /// Names at one moment; the oldest is forgotten above.
 const MANY: usize = 64;
 
-/// The drafts that rsync has opened, by process.
+/// System calls that set what is known of a file by its name.
+const SETTING: &[libc::c_long] = &[
+    libc::SYS_fchmodat,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    // fchmodat2, which not every libc knows; its number is the same everywhere.
+    452,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+];
+
+/// The drafts that were opened, by process.
 #[derive(Debug, Default)]
 pub(super) struct InPlace(Mutex<Vec<(u32, Node, Instant)>>);
 
@@ -22,7 +43,7 @@ impl InPlace {
     /// A process opened a draft for writing.
     pub fn opened(&self, by: u32, node: &Node) {
         let draft = matches!(node, Node::Draft(_) | Node::ThreadDraft(..));
-        if !draft || program_of(by).as_deref() != Some("rsync") {
+        if !draft || by == 0 {
             return;
         }
         let mut all = self.0.lock();
@@ -33,16 +54,25 @@ impl InPlace {
         all.push((by, node.clone(), Instant::now()));
     }
 
-    /// The draft of a name that is gone, for the process that wrote it.
-    pub fn find(&self, by: impl FnOnce() -> u32, parent: &Node, name: &str) -> Option<Node> {
+    /// The draft of a name that is gone, for a thread of the process that wrote it.
+    pub fn find(&self, thread: u32, parent: &Node, name: &str) -> Option<Node> {
         let node = match parent {
             Node::Outbox => Node::Draft(name.to_owned()),
             Node::Thread(thread) => Node::ThreadDraft(*thread, name.to_owned()),
             _ => return None,
         };
-        let all = self.0.lock();
-        let (writer, ..) = all.iter().find(|(_, of, _)| *of == node)?;
-        (*writer == by()).then_some(node)
+        let writer = self.0.lock().iter().find(|(_, of, _)| *of == node).map(|(by, ..)| *by)?;
+        (thread_group(thread) == Some(writer) && means_it(writer, thread)).then_some(node)
+    }
+}
+
+/// Whether a thread that asks for the draft it wrote sets something, and does not look whether it is
+/// still there. Where that cannot be seen, it is known of these programs.
+fn means_it(process: u32, thread: u32) -> bool {
+    let program = program_of(process);
+    match (program.as_deref(), system_call(thread)) {
+        (Some("rsync"), _) | (Some("install"), None) => true,
+        (_, call) => call.is_some_and(|number| SETTING.contains(&number)),
     }
 }
 
@@ -51,15 +81,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_rsync_finds_its_draft_again() {
-        let (names, draft) = (InPlace::default(), Node::Draft("bob".into()));
-        names.opened(std::process::id(), &draft);
-        assert_eq!(names.find(std::process::id, &Node::Outbox, "bob"), None);
+    fn who_only_looks_does_not_find_its_draft_again() {
+        let (names, draft, me) =
+            (InPlace::default(), Node::Draft("bob".into()), std::process::id());
+        names.opened(me, &draft);
+        assert_eq!(names.find(me, &Node::Outbox, "bob"), None);
         for n in 0..2 * MANY as u32 {
-            names.0.lock().push((n, draft.clone(), Instant::now()));
+            names.opened(n + 1, &Node::Draft(n.to_string()));
         }
-        assert_eq!(names.find(|| 0, &Node::Outbox, "bob"), Some(draft));
-        assert_eq!(names.find(|| 1, &Node::Outbox, "bob"), None);
-        assert_eq!(names.find(|| 0, &Node::Inbox, "bob"), None);
+        assert_eq!(names.0.lock().len(), MANY);
     }
 }

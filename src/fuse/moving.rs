@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::model::locks::Mutex;
 use crate::view::Node;
+use crate::view::reader::system_call;
 
 /// How long an answer waits for the mover, who comes back at once.
 const COMES_BACK: Duration = Duration::from_secs(2);
@@ -85,8 +86,7 @@ impl Moving {
 
 /// Whether a thread is in a system call that renames; `None` if that cannot be seen.
 pub(super) fn renames(tid: u32) -> Option<bool> {
-    let call = std::fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?;
-    let number: libc::c_long = call.split_ascii_whitespace().next()?.parse().ok()?;
+    let number = system_call(tid)?;
     #[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "arm"))]
     let old = number == libc::SYS_rename;
     #[cfg(not(any(target_arch = "x86_64", target_arch = "x86", target_arch = "arm")))]

@@ -13,7 +13,7 @@ use fuser::{
 use super::adapter::{Adapter, GENERATION, NAME_MAX, OpenDir, kind, known, process_of, text, ttls};
 use super::guard::guarded;
 use super::waiting::Parked;
-use crate::view::{Attr, Error};
+use crate::view::{Attr, Error, Node};
 
 impl Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
@@ -79,8 +79,9 @@ impl Filesystem for Adapter {
                 uid.is_some_and(|u| u != self.owner.0) || gid.is_some_and(|g| g != self.owner.1);
             let touches = [mode, uid, gid].iter().any(Option::is_some)
                 || [atime, mtime].iter().any(Option::is_some);
-            // `cp -p` and `rsync -a` set modes and times of what they write; drafts take them silently.
-            if foreign || (touches && !self.tree.is_draft(&node)) {
+            // `cp -p` and `rsync -a` set modes and times of what they write, and of the folder.
+            let silent = node == Node::Outbox || self.tree.is_draft(&node);
+            if foreign || (touches && !silent) {
                 return Err(Error::NotPermitted(
                     "owner, mode and times cannot be changed here".into(),
                 ));

@@ -124,6 +124,11 @@ pub struct MessageKey {
 pub struct Draft {
     /// Recipients, in the order given.
     pub to: Vec<String>,
+    /// The recipient is the name of its file; nobody wrote it into the draft.
+    pub to_is_name: bool,
+    /// The text is a whole message of the store that `via` names; what is wrong with it, and with whom it
+    /// is for, that store says.
+    pub is_whole: bool,
     /// Further recipients.
     pub cc: Vec<String>,
     /// Subject line.
@@ -158,6 +163,12 @@ pub enum DraftError {
     /// The bytes are not UTF-8, from this byte on.
     #[error("the text is not UTF-8 (byte {0}); convert it with `iconv -t UTF-8` first")]
     NotUtf8(usize),
+    /// A header block that nothing ends.
+    #[error(
+        "the header has no empty line after it, so there is no text; write an empty line between the \
+         header and the text, or begin the text with an empty line if it has no header"
+    )]
+    OpenHeader,
     /// `To:` or `Cc:` without an address.
     #[error("{0}: names nobody; write one address or several separated by commas")]
     NoRecipient(&'static str),

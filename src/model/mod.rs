@@ -18,7 +18,7 @@ pub use message::{
     Attached, Attachment, Draft, DraftError, Message, MessageKey, ORIGIN, TWIN, plain_id,
     plain_thread, thread_label, twin_hash, twin_id,
 };
-pub use nearest::nearest;
+pub use nearest::{nearest, resembles};
 pub use policy::{Choice, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch};
 pub use remedy::Remedy;
 pub use seed::Seed;

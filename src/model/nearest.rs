@@ -15,9 +15,58 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     nearest.map(|(_, candidate)| candidate)
 }
 
+/// A known name of fewer letters is only resembled by itself: too many names begin like it.
+const SHORTEST: usize = 3;
+
+/// Whether a new name is probably a known one gone wrong: it differs in case only, is one typing error
+/// away, or begins with the known one. `worker-2` and `worker-1` are two of a series, and so two.
+pub fn resembles(name: &str, known: &str) -> bool {
+    let (name, known) = (name.to_lowercase(), known.to_lowercase());
+    if name == known {
+        return true;
+    }
+    if known.chars().count() < SHORTEST || series(&name) == series(&known) {
+        return false;
+    }
+    // The distance is only worth its cost where it can be one.
+    name.starts_with(&known)
+        || name.len().abs_diff(known.len()) <= 4 && strsim::osa_distance(&name, &known) <= 1
+}
+
+/// A name with one `0` for each of its numbers.
+fn series(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for c in name.chars() {
+        match c {
+            '0'..='9' if out.ends_with('0') => {}
+            '0'..='9' => out.push('0'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_gone_wrong_resemble_the_known_one() {
+        for name in ["Bob", "bbo", "bo", "bobb", "rob", "bob.json", "bob.3124124", "bob2wx9k0ee"] {
+            assert!(resembles(name, "bob"), "{name}");
+        }
+        for (name, known) in [
+            ("carol", "bob"),
+            ("alice", "al"),
+            ("b", "a"),
+            ("b0b", "bob1"),
+            ("w-2", "w-1"),
+            ("w10", "w1"),
+        ] {
+            assert!(!resembles(name, known), "{name} {known}");
+        }
+        assert!(resembles("A", "a") && resembles("worker-1x", "worker-1"));
+    }
 
     #[test]
     fn typing_errors_are_near() {

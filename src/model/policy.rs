@@ -65,8 +65,10 @@ choice! {
 choice! {
     /// What happens to drafts for somebody who has never been seen (key `unknown_recipient`).
     UnknownRecipient {
-        /// They are sent.
+        /// They are sent, unless the name is only that of the file and resembles a known one.
         #[default]
+        Near = "near",
+        /// They are sent.
         Accept = "accept",
         /// They are refused with the nearest known names.
         Refuse = "refuse",
@@ -110,7 +112,7 @@ mod tests {
         assert_eq!(words::<MarkRead>(), "on-read on-read=on-read on-remove=on-remove");
         assert_eq!(words::<Scope>(), "mine mine=mine all=all");
         assert_eq!(words::<Unsigned>(), "accept accept=accept known=known refuse=refuse");
-        assert_eq!(words::<UnknownRecipient>(), "accept accept=accept refuse=refuse");
+        assert_eq!(words::<UnknownRecipient>(), "near near=near accept=accept refuse=refuse");
         assert_eq!(words::<Roles>(), "verify verify=verify pin=pin");
         assert_eq!(words::<Watch>(), "auto auto=auto poll=poll");
     }

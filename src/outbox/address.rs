@@ -65,8 +65,10 @@ pub(super) fn complete(
     }
     if draft.to.is_empty() && *target == Target::Outbox {
         draft.to.push(names::recipient(name).to_owned());
+        draft.to_is_name = true;
     }
-    draft.to.retain(|to| !to.is_empty());
+    // Of a whole message the store says that nobody is named.
+    draft.to.retain(|to| draft.is_whole || !to.is_empty());
     if draft.to.is_empty() {
         return Err(OutboxError::NoRecipient(match target {
             Target::Outbox => "nobody is named as recipient; write to outbox/NAME, or begin the \

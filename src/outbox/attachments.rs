@@ -37,8 +37,9 @@ const CHUNK: usize = 256 << 10;
 pub(super) enum Source {
     /// It lies at this path.
     Path(PathBuf),
-    /// A file of a composing folder: its name and its bytes.
-    Bytes(String, Arc<[u8]>),
+    /// A file of a composing folder: its name, and where it lies on the disk of the copies, where nobody
+    /// writes to it any more once it goes.
+    Composed(String, PathBuf),
 }
 
 /// A file that can go along: its name and its size in bytes.
@@ -168,7 +169,7 @@ impl Source {
     /// The name under which it goes along.
     fn name(&self) -> Result<String, OutboxError> {
         match self {
-            Self::Bytes(name, _) => Ok(name.clone()),
+            Self::Composed(name, _) => Ok(name.clone()),
             Self::Path(path) => {
                 let name = path.file_name().and_then(|n| n.to_str()).map(str::to_owned);
                 name.ok_or_else(|| self.refuse("does not end in the name of a file"))
@@ -176,9 +177,15 @@ impl Source {
         }
     }
 
+    /// Gives the file of a composing folder another name, instead of copying it; whether that could be
+    /// done.
+    fn link(&self, to: &Path) -> bool {
+        matches!(self, Self::Composed(_, path) if std::fs::hard_link(path, to).is_ok())
+    }
+
     fn shown(&self) -> String {
         match self {
-            Self::Bytes(name, _) => format!("the file {}", one_line(name)),
+            Self::Composed(name, _) => format!("the file {}", one_line(name)),
             Self::Path(path) => one_line(&path.to_string_lossy()).into_owned(),
         }
     }
@@ -188,15 +195,18 @@ impl Source {
     }
 
     fn sized(&self) -> Result<NamedSize, OutboxError> {
-        let size = match self {
-            Self::Bytes(_, bytes) => bytes.len() as u64,
-            Self::Path(path) => self.open(path)?.1,
-        };
-        Ok((self.name()?, size))
+        Ok((self.name()?, self.open()?.1))
     }
 
-    /// Opens the file at a path and tells its size.
-    fn open(&self, path: &Path) -> Result<(File, u64), OutboxError> {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Composed(_, path) | Self::Path(path) => path,
+        }
+    }
+
+    /// Opens the file and tells its size.
+    fn open(&self) -> Result<(File, u64), OutboxError> {
+        let path = self.path();
         let failed = |e: io::Error| match e.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
                 self.refuse("does not exist; an attachment is named by its absolute path")
@@ -217,14 +227,6 @@ impl Source {
         is_file(&meta)?;
         Ok((file, meta.len()))
     }
-
-    /// A reader of its bytes.
-    fn reader(&self) -> Result<Box<dyn Read + '_>, OutboxError> {
-        Ok(match self {
-            Self::Bytes(_, bytes) => Box::new(&bytes[..]),
-            Self::Path(path) => Box::new(self.open(path)?.0),
-        })
-    }
 }
 
 fn copy_all(
@@ -239,9 +241,11 @@ fn copy_all(
     let mut copies = Copies { dir: dir.to_owned(), files: Vec::new() };
     for (number, (source, (name, size))) in sources.iter().zip(sizes).enumerate() {
         let path = dir.join(number.to_string());
+        let linked = source.link(&path);
         let mut options = OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
-        let sha256 = copy_one(source, *size, &file, moved)?;
+        options.write(true).create_new(!linked).mode(0o600);
+        let file = options.open(&path).map_err(failed)?;
+        let sha256 = copy_one(source, *size, (!linked).then_some(&file), moved)?;
         if durability == Durability::Fsync {
             file.sync_all().map_err(failed)?;
         }
@@ -253,15 +257,15 @@ fn copy_all(
     Ok(copies)
 }
 
-/// Copies one file of this size; the SHA-256 of its bytes in hex.
+/// Copies one file of this size, unless it is there; the SHA-256 of its bytes in hex.
 fn copy_one(
     source: &Source,
     size: u64,
-    mut to: &File,
+    to: Option<&File>,
     moved: &AtomicU64,
 ) -> Result<String, OutboxError> {
     let failed = |error| OutboxError::Io { what: "the attachments could not be copied", error };
-    let mut from = source.reader()?.take(size.saturating_add(1));
+    let mut from = source.open()?.0.take(size.saturating_add(1));
     let (mut buffer, mut hash, mut copied) = (vec![0; CHUNK], Sha256::new(), 0);
     loop {
         let part = match from.read(&mut buffer) {
@@ -270,7 +274,7 @@ fn copy_one(
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) => return Err(failed(e)),
         };
-        to.write_all(part).map_err(failed)?;
+        to.map_or(Ok(()), |mut to| to.write_all(part)).map_err(failed)?;
         hash.update(part);
         copied += part.len() as u64;
         moved.fetch_add(1, Ordering::Relaxed);
@@ -331,8 +335,10 @@ mod tests {
     fn copies_are_private_exact_and_removed_with_their_parcels() {
         let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let kept = Attachments::open(state.path(), Durability::Fsync, none()).unwrap();
-        let sources =
-            [path(home.path(), "a", b"hello"), Source::Bytes("b".into(), vec![7; 600_000].into())];
+        let b = state.path().join("b");
+        std::fs::write(&b, vec![7; 600_000]).unwrap();
+        std::fs::set_permissions(&b, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let sources = [path(home.path(), "a", b"hello"), Source::Composed("b".into(), b)];
         let sized = sizes(&sources).unwrap();
         assert_eq!(sized, [("a".to_owned(), 5), ("b".to_owned(), 600_000)]);
         let copies = kept.copy(&sources, &sized).unwrap();
@@ -365,7 +371,8 @@ mod tests {
         std::fs::write(state.path().join("attachments/7/0"), "x").unwrap();
         let kept = Attachments::open(state.path(), Durability::None, none()).unwrap();
         assert_eq!(folders_in(state.path()), 0);
-        let source = [Source::Bytes("n".into(), b"x".to_vec().into())];
+        std::fs::write(state.path().join("n"), "x").unwrap();
+        let source = [Source::Composed("n".into(), state.path().join("n"))];
         let copies = kept.copy(&source, &sizes(&source).unwrap()).unwrap();
         assert!(copies.files[0].path.ends_with("attachments/8/0"));
     }
@@ -398,7 +405,7 @@ mod tests {
     fn two_files_of_one_name_are_both_named() {
         let home = tempfile::tempdir().unwrap();
         let file = path(home.path(), "a", b"x");
-        let e = sizes(&[file, Source::Bytes("a".into(), b"y".to_vec().into())]).unwrap_err();
+        let e = sizes(&[file, Source::Composed("a".into(), home.path().join("b"))]).unwrap_err();
         let text = e.to_string();
         assert!(
             text.contains(home.path().to_str().unwrap()) && text.contains("the file a"),

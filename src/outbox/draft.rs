@@ -50,6 +50,7 @@ impl Headers {
     pub fn parse(&self, bytes: &[u8]) -> Result<Draft, DraftError> {
         let text = std::str::from_utf8(bytes).map_err(|e| DraftError::NotUtf8(e.valid_up_to()))?;
         let (header, body) = self.split(text);
+        let body = body.ok_or_else(|| self.unended(header))?;
         let mut draft = Draft { body: without_final_newlines(body).to_owned(), ..Draft::default() };
         for (name, value) in self.lines(header)? {
             set(&mut draft, name, &value)?;
@@ -73,16 +74,24 @@ impl Headers {
             Err(e) => return Err(DraftError::NotUtf8(e.valid_up_to())),
         };
         let Some((first, _)) = text.split_once('\n') else { return Ok(None) };
-        let has_block = self.name(first).is_some();
-        let ended = text.lines().any(|l| l.trim_end_matches('\r').is_empty() || is_rule(l));
-        if has_block && !ended {
-            return Ok(None);
+        if self.name(first).is_some()
+            && let (header, None) = self.split(text)
+        {
+            // The last line may be half of one; what it is half of may be a header.
+            let whole = header.rfind('\n').map_or("", |end| header.get(..=end).unwrap_or_default());
+            return self.lines(whole).map(|_| None);
         }
         self.parse(text.as_bytes()).map(Some)
     }
 
-    /// Header block and body; the block is empty if there is none.
-    fn split<'t>(&self, text: &'t str) -> (&'t str, &'t str) {
+    /// Why a header block that nothing ends cannot be used.
+    fn unended(&self, header: &str) -> DraftError {
+        self.lines(header).err().unwrap_or(DraftError::OpenHeader)
+    }
+
+    /// Header block and body; the block is empty if there is none, and there is no body while nothing
+    /// ends the block.
+    fn split<'t>(&self, text: &'t str) -> (&'t str, Option<&'t str>) {
         // Editors put a byte order mark before text; before JSON it is a fault that a store must see.
         let bare = text.strip_prefix('\u{feff}').filter(|rest| !rest.starts_with('{'));
         let text = bare.unwrap_or(text);
@@ -91,7 +100,7 @@ impl Headers {
             // An empty first line says that what follows is no header.
             let body =
                 text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text);
-            return ("", body);
+            return ("", Some(body));
         }
         let mut end = 0;
         for line in text.split_inclusive('\n') {
@@ -102,11 +111,11 @@ impl Headers {
                 // After a rule, AgentAZAll's form has one empty line that is not part of the text.
                 let body =
                     if is_rule(bare) { body.strip_prefix('\n').unwrap_or(body) } else { body };
-                return (header, body);
+                return (header, Some(body));
             }
             end += line.len();
         }
-        (text, "")
+        (text, None)
     }
 
     /// The known header a line begins with, in its canonical spelling, and the rest of the line.
@@ -319,9 +328,18 @@ mod tests {
     }
 
     #[test]
-    fn an_open_block_is_not_judged() {
+    fn of_an_open_block_whole_lines_are_judged() {
         assert_eq!(parse_partial(b"To: bob\nX").unwrap(), None);
         assert_eq!(parse_partial(b"To: bo").unwrap(), None);
+        assert_eq!(parse_partial(b"To: bob\nSubject: x\n more\n").unwrap(), None);
+        for text in [&b"To: bob\nSubject: x\ntext\n"[..], b"To: bob\ntext: more\nSub"] {
+            let e = parse_partial(text).unwrap_err().to_string();
+            assert!(e.contains("leave an empty line between"), "{e}");
+            assert_eq!(parse(text).unwrap_err().to_string(), e);
+        }
+        assert_eq!(parse(b"To: bob\nSubject: x\n"), Err(DraftError::OpenHeader));
+        assert_eq!(parse(b"To: bob"), Err(DraftError::OpenHeader));
+        assert_eq!(parse(b"To: bob\n\n").unwrap().body, "");
         assert!(parse_partial(b"To: bob\nX: 1\n\n").is_err());
         assert!(parse_partial(b"hi\n").unwrap().is_some());
         assert!(parse_partial(b"hi\n\xc3").unwrap().is_some());

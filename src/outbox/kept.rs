@@ -55,9 +55,9 @@ const UNSAVED: &str = "the state folder takes no drafts at present, so this one 
                        mount ends; make room there, or copy it to another place";
 
 impl Kept {
-    /// Whether it is shown in `outbox/`: everything but drafts in the making in a thread's folder.
+    /// Whether it is shown in `outbox/`: everything but drafts in the making beside messages.
     pub fn is_shown(&self) -> bool {
-        !(matches!(self.target, Target::Thread { .. }) && names::is_private(&self.name))
+        self.target == Target::Outbox || !names::is_private(&self.name)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::model::locks::{Level, Mutex};
 
 use super::{
     CLOSING, DraftId, EARLY_LIMIT, Kept, Open, Outbox, OutboxError, REFUSING, Refusal, Target,
-    address, names, not_an_address, whole,
+    address, names, not_an_address, pack::nothing_in_it, whole,
 };
 use crate::model::{Remedy, Timestamp, write_at};
 use crate::store::{Fit, Store};
@@ -69,27 +69,7 @@ impl Outbox {
         self.open.lock().get(&id).cloned().ok_or(OutboxError::NotFound)
     }
 
-    /// Starts the text of a composing folder.
-    pub fn compose(&self, folder: &str, text: Vec<u8>) -> DraftId {
-        self.add(Open { composed: true, ..Open::new(folder, Target::Outbox, text) })
-    }
-
-    /// Sets the files that go along with an open draft: names and bytes.
-    ///
-    /// # Errors
-    /// [`OutboxError::NotFound`].
-    pub fn attach(&self, id: DraftId, files: Vec<(String, Vec<u8>)>) -> Result<(), OutboxError> {
-        let draft = self.draft(id)?;
-        let mut d = draft.lock();
-        let files = files.into_iter().map(|(name, bytes)| (name, bytes.into()));
-        let files: Vec<(String, Arc<[u8]>)> = files.collect();
-        // What an earlier close put into the spool no longer says what the folder holds.
-        d.dirty |= d.spooled.is_some() && files != d.files;
-        d.files = files;
-        Ok(())
-    }
-
-    fn add(&self, draft: Open) -> DraftId {
+    pub(super) fn add(&self, draft: Open) -> DraftId {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.open.lock().insert(id, Arc::new(Mutex::at(Level::Draft, draft)));
         id
@@ -176,6 +156,10 @@ impl Outbox {
             return Err(OutboxError::Already(Arc::clone(refused)));
         }
         if !d.dirty {
+            if by_opener && d.is_empty() {
+                // If that was the last close, who looks for the reason finds it.
+                self.sender.refused(id, Instant::now() + CLOSING);
+            }
             return Ok(());
         }
         match self.spool_draft(&mut d) {
@@ -209,11 +193,13 @@ impl Outbox {
     pub fn release(&self, id: DraftId) -> bool {
         let Some(draft) = self.open.lock().remove(&id) else { return false };
         let mut d = draft.lock();
-        if d.dirty && !d.unlinked && !names::is_private(&d.name) && d.refused.is_none() {
+        if !d.unlinked && !names::is_private(&d.name) && d.refused.is_none() {
             // The last flush was that of another process, which was told nothing, or there was none.
-            if let Err(e) = self.spool_draft(&mut d) {
-                d.refuse(e);
-            }
+            let late = if d.dirty { self.spool_draft(&mut d).err() } else { None };
+            // A close cannot be refused before anything was written: a shell's redirection begins
+            // with one.
+            let late = late.or_else(|| d.is_empty().then(nothing_in_it));
+            late.map(|why| d.refuse(why));
         }
         let spooled = d.spooled.take();
         let sent = spooled.is_some() && !d.unlinked && d.refused.is_none();
@@ -267,7 +253,7 @@ impl Outbox {
     }
 
     /// A draft of this name was sent or removed: what was said of it last counts no more.
-    fn forgive(&self, name: &str) {
+    pub(super) fn forgive(&self, name: &str) {
         let newest = self.shelf.lock().last_refusal();
         let mut last = self.last_refusal.lock();
         if last.as_ref().is_some_and(|refusal| refusal.name == name) {
@@ -275,16 +261,15 @@ impl Outbox {
         }
     }
 
-    /// Renames a draft in `outbox/` or in a thread's folder. A private one that gets a plain name is
-    /// sent.
+    /// Renames a draft in `outbox/` or beside messages: name and what it is for. A private one that gets
+    /// a plain name is sent.
     ///
     /// # Errors
     /// The refusal; the draft then lies under its new name, with its note.
     pub fn rename(
         &self,
-        from: &str,
-        to: &str,
-        target: &Target,
+        (from, of): &(String, Target),
+        (to, target): &(String, Target),
         replace: bool,
     ) -> Result<(), OutboxError> {
         if *target == Target::Outbox {
@@ -293,14 +278,14 @@ impl Outbox {
         if !replace && (self.find_for(to, target).is_some() || self.find(to).is_some()) {
             return Err(OutboxError::Exists);
         }
-        if self.rename_open(from, to, target) {
+        if self.rename_open((from, of), (to, target)) {
             return Ok(());
         }
         let kept = {
             let mut shelf = self.shelf.lock();
-            let kept = shelf.take(from, target).ok_or(OutboxError::NotFound)?;
+            let kept = shelf.take(from, of).ok_or(OutboxError::NotFound)?;
             shelf.forget(to, target);
-            Kept { name: to.to_owned(), target: target.clone(), error: None, ..kept }
+            Kept { name: to.clone(), target: target.clone(), error: None, ..kept }
         };
         self.forgive(from);
         if names::is_private(to) || kept.text.is_empty() {
@@ -325,12 +310,13 @@ impl Outbox {
 
     /// Renames drafts that are open. What was spooled under the old name is spooled again under the
     /// new one, at the last close at the latest.
-    fn rename_open(&self, from: &str, to: &str, target: &Target) -> bool {
+    fn rename_open(&self, from: (&str, &Target), to: (&str, &Target)) -> bool {
         let renamed = self.look_at_open(|_, d| {
-            if !d.is(from, target) || d.unlinked || d.composed {
+            if !d.is(from.0, from.1) || d.unlinked || d.composed {
                 return None;
             }
-            to.clone_into(&mut d.name);
+            to.0.clone_into(&mut d.name);
+            to.1.clone_into(&mut d.target);
             d.try_again();
             self.unspool(d);
             Some(())
@@ -369,6 +355,7 @@ impl Outbox {
 
     /// Forgets why a composing folder was refused; whether there was a note.
     pub fn forget_note(&self, folder: &str) -> bool {
+        self.folders.set_error(folder, None);
         self.notes.lock().remove(folder).is_some()
     }
 

@@ -25,9 +25,11 @@ mod address;
 mod attachments;
 mod busy;
 mod clock;
+mod compose;
 mod contents;
 pub mod draft;
 mod error;
+mod folders;
 mod kept;
 mod keys;
 mod life;
@@ -40,12 +42,13 @@ mod spool;
 mod whole;
 
 pub use error::OutboxError;
+pub use folders::{BODY, Composed};
 pub use kept::Kept;
 pub use keys::{Keys, lost_key};
 pub use route::not_an_address;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -55,10 +58,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::index::Index;
 use crate::model::{Timestamp, UnknownRecipient};
-use crate::store::{Durability, Store};
+use crate::store::{Durability, Prepared, Store};
 use attachments::Attachments;
 use clock::Clock;
 use draft::Headers;
+use folders::Folders;
 use kept::Shelf;
 use reserved::Reserved;
 use sender::{Sender, Tools};
@@ -132,6 +136,17 @@ pub struct Settings {
     pub groups: Groups,
 }
 
+/// A message that was accepted and is not, or not for everybody, in its store yet.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Name of the store.
+    pub store: String,
+    /// What will be appended there.
+    pub message: Prepared,
+    /// Why it could not be, and since when; `None` if it is just on its way.
+    pub waits: Option<(String, Timestamp)>,
+}
+
 /// The last refusal.
 #[derive(Clone, Debug)]
 pub struct Refusal {
@@ -158,8 +173,8 @@ struct Open {
     name: String,
     target: Target,
     text: Vec<u8>,
-    /// The files of a composing folder, which go along: names and bytes.
-    files: Vec<(String, Arc<[u8]>)>,
+    /// The files of a composing folder, which go along: names, and where they lie.
+    files: Vec<(String, PathBuf)>,
     /// The text changed since the last flush.
     dirty: bool,
     /// Something was written or cut: otherwise closing it changes nothing.
@@ -184,6 +199,11 @@ impl Open {
     /// Whether it is written under this name in this place.
     fn is(&self, name: &str, target: &Target) -> bool {
         self.name == name && self.target == *target
+    }
+
+    /// Whether there is nothing in it that could be sent.
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.files.is_empty()
     }
 
     /// Notes a refusal and gives it on.
@@ -231,6 +251,7 @@ pub struct Outbox {
     clock: Mutex<Clock>,
     open: Mutex<BTreeMap<DraftId, Arc<Mutex<Open>>>>,
     shelf: Mutex<Shelf>,
+    folders: Folders,
     last_refusal: Mutex<Option<Refusal>>,
     /// Why composing folders were refused.
     notes: Mutex<BTreeMap<String, (String, Timestamp)>>,
@@ -294,6 +315,12 @@ impl Outbox {
         };
         let attachments =
             attachments.map_err(io("the copies of attachments cannot be looked at"))?;
+        let parcels = pending.iter().flat_map(|(_, parcels)| parcels);
+        let spooled = parcels.map(|p| p.message.id.as_str()).collect();
+        let folders = Folders::open(state.join("composing"), settings.durability, &spooled, looks)
+            .map_err(io("the composing folders cannot be looked at"))?;
+        let errors = folders.errors().into_iter().map(|(name, why, time)| (name, (why, time)));
+        let notes = Mutex::new(errors.collect());
         let more = index.stores().iter().flat_map(|store| store.about().headers);
         let headers = Headers::with(more.copied());
         let reserved = Mutex::at(Level::Reserved, Reserved::default());
@@ -313,7 +340,8 @@ impl Outbox {
             open: Mutex::default(),
             shelf: Mutex::at(Level::Shelf, shelf),
             last_refusal: Mutex::new(last_refusal),
-            notes: Mutex::default(),
+            notes,
+            folders,
             removed: Mutex::default(),
         })
     }
@@ -348,6 +376,11 @@ impl Outbox {
         self.sender.stuck()
     }
 
+    /// The messages whose `close` has returned and that not everybody has yet who shall, oldest first.
+    pub fn held(&self) -> Vec<Held> {
+        self.sender.held(&self.tools.spool)
+    }
+
     /// A store changed: what waits in it may be delivered now.
     pub fn changed(&self, number: usize) {
         let store = self.tools.index.stores().get(number);
@@ -379,6 +412,10 @@ impl Outbox {
 
     /// Stops sending after what is under way; the rest stays in the spool.
     pub fn close(&self) {
+        for folder in self.folders.end() {
+            self.send_folder(&folder);
+        }
+        self.settle_folders(Duration::from_secs(5));
         self.settle(Duration::from_secs(5));
         self.sender.stop();
         self.shelf.lock().save_rest();

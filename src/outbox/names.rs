@@ -1,7 +1,11 @@
 //! File names in `outbox/`: which are drafts in the making, and whom a name addresses.
 
-/// Names that editors, `sed -i`, `rsync` and file managers use while they work: never sent, until
-/// they are renamed to a plain name (docs/SEMANTICS.md, S49).
+/// Endings of names under which programs write a file before it gets its own name, or keep what it
+/// was before.
+const WORKING: &[&str] = &["tmp", "part", "bak", "orig", "new"];
+
+/// Names that editors, `sed -i`, `rsync`, file managers and programs that save in one step use while
+/// they work: never sent, until they are renamed to a plain name (docs/SEMANTICS.md, S49).
 pub fn is_private(name: &str) -> bool {
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
     let sed = name
@@ -9,7 +13,8 @@ pub fn is_private(name: &str) -> bool {
         .is_some_and(|rest| rest.len() == 6 && rest.bytes().all(|b| b.is_ascii_alphanumeric()));
     name.starts_with('.')
         || name.ends_with('~')
-        || ["tmp", "part"].iter().any(|e| ending.eq_ignore_ascii_case(e))
+        || WORKING.iter().any(|e| ending.eq_ignore_ascii_case(e))
+        || name.to_ascii_lowercase().contains(".tmp.")
         || (ending.len() == 3 && ending.starts_with("sw"))
         || name == "4913"
         || (name.len() > 1 && name.starts_with('#') && name.ends_with('#'))
@@ -46,6 +51,11 @@ mod tests {
             "bob~",
             "bob.tmp",
             "bob.part",
+            "bob.bak",
+            "bob.orig",
+            "bob.new",
+            "bob.tmp.3124.9f2c",
+            "bob.TMP.1",
             ".bob.swp",
             "bob.swx",
             "4913",
@@ -55,8 +65,10 @@ mod tests {
         ] {
             assert!(is_private(name), "{name}");
         }
-        for name in ["bob", "bob.txt", "sed", "sedan", "sedation", "49130", "#bob", "bob.s", "swp"]
-        {
+        for name in [
+            "bob", "bob.txt", "sed", "sedan", "sedation", "49130", "#bob", "bob.s", "swp", "new",
+            "bob.tmpx", "bob.news",
+        ] {
             assert!(!is_private(name), "{name}");
         }
     }

@@ -1,6 +1,7 @@
 //! From a draft to parcels in the spool: parse, address, route, copy what goes along, sign.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::address::{self, Answered};
@@ -31,7 +32,7 @@ impl Outbox {
     /// Puts the draft as it is now into the spool, in place of an earlier version.
     pub(super) fn spool_draft(&self, d: &mut Open) -> Result<(), OutboxError> {
         let earlier = d.spooled.take();
-        if d.text.is_empty() {
+        if d.is_empty() {
             self.forget(earlier);
             return Ok(());
         }
@@ -86,11 +87,18 @@ impl Outbox {
 
     /// Parses, routes, copies and signs. The ids of the result are reserved. Nothing if every recipient
     /// has it already.
-    fn prepare(&self, d: &Open, replaced: &[Parcel]) -> Result<Vec<Parcel>, OutboxError> {
+    pub(super) fn prepare(
+        &self,
+        d: &Open,
+        replaced: &[Parcel],
+    ) -> Result<Vec<Parcel>, OutboxError> {
         let mut draft = self.headers.parse(&d.text)?;
         let answered = address::complete(&self.tools.index, &mut draft, &d.name, &d.target)?;
         let routes = self.routes(&draft)?;
         let sources = sources(&draft, &d.files);
+        if draft.body.is_empty() && sources.is_empty() {
+            return Err(nothing_in_it());
+        }
         let copies = if sources.is_empty() {
             None
         } else if self.is_sent(&draft, &routes, replaced)? {
@@ -321,6 +329,8 @@ impl Outbox {
     ) -> Result<bool, OutboxError> {
         let Some(key) = part.idempotency_key.clone() else { return Ok(false) };
         let store = self.store(number)?;
+        let outgoing = store.outgoing()?;
+        let says = |sent: &str, draft: &str| same_text(sent, draft) || outgoing.says(sent, draft);
         let sent = self.sent_under(number, &key);
         let left = |named: &String| -> Result<Option<String>, OutboxError> {
             let to = store.canonical(named);
@@ -331,7 +341,7 @@ impl Outbox {
             };
             match earlier {
                 None => Ok(Some(named.clone())),
-                Some(body) if same_text(&body, &part.body) => Ok(None),
+                Some(body) if says(&body, &part.body) => Ok(None),
                 Some(_) => Err(OutboxError::Invalid(format!(
                     "Idempotency-Key: {key:?} was used for another text to {to}; use a new key for \
                      a new message"
@@ -374,10 +384,15 @@ impl Outbox {
     }
 }
 
+/// Why a draft without text and files is not sent.
+pub(super) fn nothing_in_it() -> OutboxError {
+    OutboxError::Invalid("the text is empty, so there is nothing to send; write a text".into())
+}
+
 /// The files that go along: those named in the header, then those of a composing folder.
-fn sources(draft: &Draft, files: &[(String, Arc<[u8]>)]) -> Vec<Source> {
+fn sources(draft: &Draft, files: &[(String, PathBuf)]) -> Vec<Source> {
     let named = draft.attach.iter().map(|path| Source::Path(path.into()));
-    let composed = files.iter().map(|(name, bytes)| Source::Bytes(name.clone(), Arc::clone(bytes)));
+    let composed = files.iter().map(|(name, path)| Source::Composed(name.clone(), path.clone()));
     named.chain(composed).collect()
 }
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Groups, OutboxError, Settings};
+use super::{Groups, OutboxError, Settings, named as named_store};
 use crate::index::{Core, Index};
-use crate::model::{Draft, UnknownRecipient, nearest};
+use crate::model::{Draft, UnknownRecipient, nearest, one_line, resembles};
 use crate::store::{Fit, Kind, Store};
 
 /// The recipients of a draft that one store carries, in the order given.
@@ -33,18 +33,25 @@ pub fn routes(
     let via = draft.via.as_deref().or_else(|| by_header(index.stores(), draft));
     let to = draft.to.iter().map(|to| (to, true));
     let all = to.chain(draft.cc.iter().map(|cc| (cc, false)));
+    let whole = via.filter(|_| draft.is_whole).and_then(|via| named_store(index, via));
     for (address, is_to, of_group) in all.flat_map(|(a, is_to)| members(a, is_to, &settings.groups))
     {
         if of_group && is_only_me(index.stores(), address) {
             continue;
         }
-        let store = carrier(index, address, via)?;
+        let store = match &whole {
+            Some((store, _)) => *store,
+            None => carrier(index, address, via)?,
+        };
         let canonical = |s: &Arc<dyn Store>| (s.canonical(address), s.canonical(s.me()));
         let (canonical, me) = index.stores().get(store).map(canonical).unwrap_or_default();
         if named.contains(&(store, canonical.clone())) || of_group && canonical == me {
             continue;
         }
-        must_be_known(index, store, address, settings.unknown_recipient)?;
+        if whole.is_none() {
+            let is_name = is_to && draft.to_is_name && !of_group;
+            heard_of(index, store, address, settings.unknown_recipient, is_name)?;
+        }
         named.push((store, canonical));
         let at = routes.iter().position(|r| r.store == store).unwrap_or_else(|| {
             routes.push(Route { store, to: Vec::new(), cc: Vec::new() });
@@ -130,17 +137,57 @@ fn carrier(index: &Index, recipient: &str, via: Option<&str>) -> Result<usize, O
     }
 }
 
-/// Refuses a recipient nobody has heard of, if that is wanted.
-fn must_be_known(
+/// Refuses a recipient nobody has heard of, as far as that is asked for; `is_name`: nobody wrote it
+/// but as the name of a file.
+fn heard_of(
     index: &Index,
     number: usize,
     recipient: &str,
     unknown: UnknownRecipient,
+    is_name: bool,
 ) -> Result<(), OutboxError> {
-    if unknown == UnknownRecipient::Refuse && !knows(index, number, recipient) {
+    let judged = match unknown {
+        UnknownRecipient::Accept => false,
+        UnknownRecipient::Near => is_name,
+        UnknownRecipient::Refuse => true,
+    };
+    if !judged || knows(index, number, recipient) {
+        return Ok(());
+    }
+    if unknown == UnknownRecipient::Refuse {
         return Err(OutboxError::Unreachable(stranger(&index.read(), recipient)));
     }
-    Ok(())
+    let Some(store) = index.stores().get(number) else { return Ok(()) };
+    let (new, me) = (store.canonical(recipient), store.canonical(store.me()));
+    let near: Vec<String> = {
+        let core = index.read();
+        core.addresses().filter(|known| alike(&new, known)).map(str::to_owned).collect()
+    };
+    let other = |known: &&String| {
+        let known = store.canonical(known);
+        known != new && known != me
+    };
+    let meant = near.iter().find(other);
+    meant.map_or(Ok(()), |known| Err(OutboxError::Unreachable(gone_wrong(recipient, known))))
+}
+
+/// Whether one address is probably the other gone wrong; where both are in one place, the name there is
+/// compared.
+fn alike(new: &str, known: &str) -> bool {
+    match (new.split_once('@'), known.split_once('@')) {
+        (Some((new, here)), Some((known, there))) if here == there => resembles(new, known),
+        _ => resembles(new, known),
+    }
+}
+
+/// The text for a file name that resembles a known recipient.
+fn gone_wrong(recipient: &str, known: &str) -> String {
+    let (recipient, known) = (one_line(recipient), one_line(known));
+    format!(
+        "nobody called {recipient} is known, but {known} is: write to outbox/{known} if that is who you \
+         mean. To write to {recipient}, who is new, begin the text with a line `To: {recipient}` and \
+         an empty line, or use `msgfs send --new` (unknown_recipient = \"near\")"
+    )
 }
 
 fn by_name(stores: &[Arc<dyn Store>], via: &str, recipient: &str) -> Result<usize, OutboxError> {
@@ -148,7 +195,7 @@ fn by_name(stores: &[Arc<dyn Store>], via: &str, recipient: &str) -> Result<usiz
         let names: Vec<&str> = stores.iter().map(|s| s.name()).collect();
         return Err(OutboxError::Unreachable(format!(
             "Via: there is no store {:?}; there is {}",
-            crate::model::one_line(via),
+            one_line(via),
             names.join(", ")
         )));
     };
@@ -203,7 +250,7 @@ fn only_by_name(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
     if via.is_empty() {
         return not_an_address(stores, recipient);
     }
-    let shown = crate::model::one_line(recipient);
+    let shown = one_line(recipient);
     let lines = choices(via.iter().copied().filter(|s| s.registered(recipient)));
     if lines.is_empty() {
         let names: Vec<&str> = via.iter().map(|s| s.name()).collect();
@@ -236,7 +283,7 @@ pub fn not_an_address(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError
     let grammars: Vec<&str> = kinds.iter().map(|kind| kind.grammar()).collect();
     OutboxError::Invalid(format!(
         "{:?} is not an address of any store here ({}); {}",
-        crate::model::one_line(recipient),
+        one_line(recipient),
         names.join(", "),
         grammars.join("; ")
     ))

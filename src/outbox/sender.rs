@@ -14,8 +14,9 @@ use super::attachments::Attachments;
 use super::busy::Busy;
 use super::reserved::Reserved;
 use super::spool::{Parcel, Spool};
-use super::{CLOSING, named};
+use super::{CLOSING, Held, named};
 use crate::index::{Entry, Index};
+use crate::model::Timestamp;
 use crate::store::{Durability, Outgoing, StoreError};
 
 /// How long a message that could not be appended, or delivered, waits before it is tried again.
@@ -50,12 +51,24 @@ struct Under {
     closing: HashMap<u64, Instant>,
     /// The same for drafts whose flush was refused: what is said of them appears with the release.
     refused: HashMap<u64, Instant>,
-    /// Parcels that could not be appended, with the reason.
-    stuck: HashMap<u64, (String, String)>,
+    /// Handed to the thread, now or earlier, and not appended whole.
+    handed: BTreeSet<u64>,
+    /// What could not be appended.
+    stuck: HashMap<u64, Stuck>,
     /// Stores that were asked to deliver and have not begun.
     asked: BTreeSet<usize>,
     /// Stores that could not deliver, with the reason.
     undelivered: BTreeMap<usize, String>,
+}
+
+/// Parcels that could not be appended.
+#[derive(Clone)]
+struct Stuck {
+    /// Whom the first of them is for, and why it waits.
+    said: (String, String),
+    since: Timestamp,
+    /// The ids of all of them.
+    ids: Vec<String>,
 }
 
 /// What the thread and those who write drafts work with.
@@ -108,7 +121,10 @@ impl Sender {
 
     /// Sends what was promised; `doubtful`: by an earlier process, which may have sent it.
     pub fn send(&self, n: u64, parcels: Vec<Parcel>, doubtful: bool) {
-        self.under.0.lock().committing += 1;
+        let mut under = self.under.0.lock();
+        under.committing += 1;
+        under.handed.insert(n);
+        drop(under);
         if self.orders.send(Order::Send(Job { n, parcels, doubtful })).is_err() {
             // Stopped: it stays in the spool for the next process.
             self.under.0.lock().committing -= 1;
@@ -180,7 +196,27 @@ impl Sender {
     }
 
     pub fn stuck(&self) -> Vec<(String, String)> {
-        self.under.0.lock().stuck.values().cloned().collect()
+        self.under.0.lock().stuck.values().map(|stuck| stuck.said.clone()).collect()
+    }
+
+    /// What was handed to the thread and is not appended whole, oldest first.
+    pub fn held(&self, spool: &Spool) -> Vec<Held> {
+        let (handed, stuck) = {
+            let under = self.under.0.lock();
+            if under.handed.is_empty() {
+                return Vec::new();
+            }
+            (under.handed.clone(), under.stuck.clone())
+        };
+        let of = |n: u64| {
+            let stuck = stuck.get(&n);
+            spool.get(n).into_iter().map(move |Parcel { store, message }| {
+                let stuck = stuck.filter(|stuck| stuck.ids.contains(&message.id));
+                let waits = stuck.map(|stuck| (stuck.said.1.clone(), stuck.since));
+                Held { store, message, waits }
+            })
+        };
+        handed.into_iter().flat_map(of).collect()
     }
 
     /// Numbers of stores that could not deliver, with the reason.
@@ -320,7 +356,9 @@ impl Worker {
         }
         for job in &appended {
             self.tools.end(job.n);
-            self.under.0.lock().stuck.remove(&job.n);
+            let mut under = self.under.0.lock();
+            under.stuck.remove(&job.n);
+            under.handed.remove(&job.n);
         }
         let stores = self.tools.index.stores();
         touched
@@ -356,8 +394,13 @@ impl Worker {
         let job = Job { n, parcels, doubtful: true };
         let to = job.parcels.first().map(|p| p.message.to.clone()).unwrap_or_default();
         let said = (to, why.text.clone());
-        let before = self.under.0.lock().stuck.insert(job.n, said.clone());
-        if before.as_ref() != Some(&said) {
+        let ids = job.parcels.iter().map(|p| p.message.id.clone()).collect();
+        let mut under = self.under.0.lock();
+        let before = under.stuck.remove(&job.n);
+        let since = before.as_ref().map_or_else(Timestamp::now, |before| before.since);
+        under.stuck.insert(job.n, Stuck { said: said.clone(), since, ids });
+        drop(under);
+        if before.is_none_or(|before| before.said != said) {
             let (to, reason) = (crate::model::one_line(&said.0), crate::model::one_line(&said.1));
             if why.busy {
                 tracing::info!(%to, %reason, "a message waits for its thread");

@@ -36,7 +36,8 @@ pub(super) fn address(stores: &[Arc<dyn Store>], draft: &mut Draft, target: &Tar
         .find_map(|s| Some((s.name().to_owned(), s.about().recipient_in?(&draft.body)?)));
     if let Some((store, to)) = found {
         draft.to.push(to);
-        draft.via.get_or_insert(store);
+        draft.is_whole = true;
+        draft.via = Some(store);
     }
 }
 

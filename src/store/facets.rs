@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::{
     EmptyThread, Fit, Location, Notebook, Part, Prepared, Preparing, Store, StoreError, Watermark,
 };
-use crate::model::{Draft, PublicKey, Seed};
+use crate::model::{Draft, Message, PublicKey, Seed};
 
 /// What a store can besides being read. What is `None`, it cannot.
 #[derive(Clone, Copy, Default)]
@@ -97,6 +97,18 @@ pub trait Outgoing {
 
     /// Whether this address is registered in the store, beyond having written or been written to.
     fn registered(&self, address: &str) -> bool;
+
+    /// Whether a message, whose body is `sent`, is what this text of a draft becomes, though it reads
+    /// otherwise: then a draft with the same idempotency key is a retry.
+    fn says(&self, _sent: &str, _draft: &str) -> bool {
+        false
+    }
+
+    /// What a prepared message is shown as while it is not in the store: as it will be shown there. `None`
+    /// where that cannot be told.
+    fn shown(&self, _message: &Prepared) -> Option<Message> {
+        None
+    }
 
     /// Turns a draft into records for its recipients (one each, or one for all, as the format has
     /// it), without writing anything.

@@ -82,6 +82,14 @@ impl Tree {
                 let (id, _) = core.thread_id(*t).unwrap_or(("", 0));
                 self.path_ino(&["threads", id, name], node)
             }
+            Node::ReplyDraft(place, ix, name) => {
+                let beside = beside_ino(Tag::Reply, *place, identity(ix)).to_string();
+                self.path_ino(&["reply", &beside, name], node)
+            }
+            Node::Held(store, id, warning) => {
+                let what = if *warning { "warning" } else { "held" };
+                self.path_ino(&[what, self.store_name(*store), id], node)
+            }
             Node::Compose(folder) => self.path_ino(&["compose", folder], node),
             Node::ComposeFile(folder, name) => self.path_ino(&["compose", folder, name], node),
             Node::RawDir(n, path) | Node::RawFile(n, path) => {
@@ -187,7 +195,8 @@ impl Tree {
             self.settle(&Node::Sent);
         }
         let day = name.parse().ok()?;
-        self.newest_on(place, day).map(|_| day)
+        let held = || place == Place::Sent && self.held_days().contains(&day);
+        (self.newest_on(place, day).is_some() || held()).then_some(day)
     }
 
     /// `stat` of a node.
@@ -228,6 +237,10 @@ impl Tree {
                 let (text, time) = self.warning(*ix)?;
                 read(text.len() as u64, time, Caching::Brief)
             }
+            Node::Held(..) => {
+                let (text, time) = self.held_text(node)?;
+                read(text.len() as u64, time, Caching::Volatile)
+            }
             Node::Part(_, ix, name) => {
                 let (size, time) = self.part_size(*ix, name)?;
                 read(size, time, Caching::Brief)
@@ -249,12 +262,14 @@ impl Tree {
                 let draft = draft.ok_or(Error::NotFound)?;
                 written(if draft.is_note { 0o400 } else { 0o600 }, draft.len, draft.time)
             }
-            Node::ThreadDraft(thread, name) => {
-                let draft = self.thread_draft(*thread, name).ok_or(Error::NotFound)?;
+            Node::ThreadDraft(..) | Node::ReplyDraft(..) => {
+                let draft = self.draft_beside(node).ok_or(Error::NotFound)?;
                 written(0o600, draft.len, draft.time)
             }
             Node::ComposeFile(folder, name) => {
-                let (len, time) = self.compose_file(folder, name).ok_or(Error::NotFound)?;
+                let outbox = self.outbox.as_ref();
+                let found = outbox.and_then(|outbox| outbox.folder_file(folder, name));
+                let (len, time) = found.ok_or(Error::NotFound)?;
                 written(0o600, len, time)
             }
             Node::Text(number, folder, name) => {
@@ -333,7 +348,7 @@ impl Tree {
             Node::Archive => self.with_day_list(Place::Archive, newest_live),
             Node::Sent => self.with_day_list(Place::Sent, newest_live),
             Node::ArchiveDay(day) => self.newest_on(Place::Archive, *day),
-            Node::SentDay(day) => self.newest_on(Place::Sent, *day),
+            Node::SentDay(day) => self.newest_on(Place::Sent, *day).max(self.newest_held(*day)),
             Node::Thread(t) => {
                 let core = self.index.read();
                 let newest = newest_live(&core, &self.thread_messages(&core, *t));
@@ -359,7 +374,7 @@ impl Tree {
             Node::Parts(_, ix) => self.live(*ix).ok().map(|e| e.time()),
             Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.newest_text(node),
             Node::Outbox => self.outbox.as_ref()?.list().iter().map(|l| l.time).max(),
-            Node::Compose(name) => self.composing.lock().get(name).map(|folder| folder.time),
+            Node::Compose(name) => self.outbox.as_ref()?.folder_time(name),
             files!() => None,
         }
     }

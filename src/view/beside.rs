@@ -9,6 +9,7 @@ use super::node::{Node, Place};
 use super::{Access, Error, Tree, names};
 use crate::index::{Entry, MsgIx};
 use crate::model::{Timestamp, one_line, safe_text};
+use crate::outbox::names::is_private;
 use crate::store::StoreError;
 
 /// What the names of a message and of what lies beside it end with.
@@ -25,6 +26,13 @@ pub(super) fn missing(name: &str) -> Option<&'static str> {
     }
 }
 
+/// The stem of the message whose `.reply` a program makes under a private name, as those do that save
+/// in one step: `X` in `X.reply.tmp.7f2c`, `.X.reply.Ab12Cd` and `X.reply~`.
+fn answered(name: &str) -> Option<&str> {
+    let (stem, _) = name.trim_start_matches(['.', '#']).rsplit_once(".reply")?;
+    is_private(name).then_some(stem)
+}
+
 impl Tree {
     /// A message, or what lies beside one, by its name in a folder; a draft in a thread's folder.
     pub(super) fn find_message(&self, parent: &Node, name: &str) -> Result<Option<Node>, Error> {
@@ -33,7 +41,7 @@ impl Tree {
             && let Some((place, ix)) = self.message_named(parent, stem)
         {
             let has_parts = || self.index.read().entry(ix).is_some_and(Entry::has_parts);
-            let is_noted = || place == Place::Sent && self.index.read().is_noted(ix);
+            let is_noted = || place == Place::Sent && self.is_noted(ix);
             let opens = || place != Place::Inbox || self.opens_in_inbox(ix, stem);
             match ending {
                 "txt" if opens() => return Ok(Some(Node::Message(place, ix))),
@@ -47,9 +55,18 @@ impl Tree {
                 _ => {}
             }
         }
-        let Node::Thread(thread) = parent else { return Ok(None) };
-        let draft = Node::ThreadDraft(*thread, name.to_owned());
-        Ok(self.thread_draft(*thread, name).map(|_| draft))
+        Ok(self.held_named(parent, name).or_else(|| self.kept_beside(parent, name)))
+    }
+
+    /// The draft that a new name beside messages is: in the making of an answer to one of them, or of
+    /// one to the thread.
+    pub(super) fn draft_node(&self, folder: &Node, name: &str) -> Option<Node> {
+        let answer = answered(name).and_then(|stem| self.message_named(folder, stem));
+        match (answer, folder) {
+            (Some((place, ix)), _) => Some(Node::ReplyDraft(place, ix, name.to_owned())),
+            (None, Node::Thread(thread)) => Some(Node::ThreadDraft(*thread, name.to_owned())),
+            (None, _) => None,
+        }
     }
 
     /// Whether a message still opens in `inbox/` under a name: one that a process already has does
@@ -136,7 +153,17 @@ impl Tree {
     /// The text of `.warning`, and its time: that of the message.
     pub(super) fn warning(&self, ix: MsgIx) -> Result<(String, Timestamp), Error> {
         let entry = self.live(ix)?;
-        let note = self.record(ix, &entry)?.note.ok_or(Error::NotFound)?;
-        Ok((format!("{}\n", safe_text(note.trim_end_matches('\n'))), entry.time()))
+        let mut text: String = self.record(ix, &entry)?.note.into_iter().collect();
+        let waits = self.waiting_in_index().into_iter().filter(|(of, _)| *of == ix);
+        text.extend(waits.map(|(_, why)| why));
+        if text.is_empty() {
+            return Err(Error::NotFound);
+        }
+        Ok((format!("{}\n", safe_text(text.trim_end_matches('\n'))), entry.time()))
+    }
+
+    /// Whether there is something to say of a message of mine.
+    fn is_noted(&self, ix: MsgIx) -> bool {
+        self.index.read().is_noted(ix) || self.waiting_in_index().iter().any(|(of, _)| *of == ix)
     }
 }

@@ -14,7 +14,7 @@ use super::writers::is_opener;
 use super::{Error, Reader, TextFile, Tree, Writers};
 use crate::index::{MsgIx, Reject, ThreadIx};
 use crate::model::{MarkRead, Timestamp};
-use crate::outbox::DraftId;
+use crate::outbox::{Composed, DraftId, Outbox};
 use crate::store::{Location, fs};
 
 /// How much of something that could not be read as a message is shown in `rejected/`.
@@ -58,8 +58,8 @@ pub enum OpenFile {
         writers: Writers,
         /// Writes go to the end.
         append: bool,
-        /// The composing folder of which it is the text, and which it sends.
-        folder: Option<String>,
+        /// It is the text of a composing folder, and sends that.
+        composed: bool,
     },
     /// `.wait` and `.next`: what they give once somebody waited.
     Waiting {
@@ -83,14 +83,10 @@ pub enum OpenFile {
     Text(TextFile),
     /// A file in a composing folder.
     Compose {
-        /// The folder.
-        folder: String,
         /// The file.
-        name: String,
-        /// Its contents.
-        text: Mutex<Vec<u8>>,
-        /// Writes go to the end.
-        append: bool,
+        file: Composed,
+        /// The processes that write it.
+        writers: Writers,
     },
 }
 
@@ -191,6 +187,7 @@ impl Tree {
             | Node::ThreadDraft(..)
             | Node::Reply(..)
             | Node::ReplyAll(..)
+            | Node::ReplyDraft(..)
             | Node::ComposeFile(..) => self.open_draft(node, access),
             Node::Text(number, folder, name) => {
                 self.open_text((*number, *folder, name.clone()), access)
@@ -198,6 +195,7 @@ impl Tree {
             Node::Ack(_, ix) => self.open_ack(*ix, access),
             _ if access.write || access.truncate => Err(self.not_writable(node)),
             Node::Part(_, ix, name) => self.open_part(*ix, name),
+            Node::Held(..) => Ok(OpenFile::bytes(self.held_text(node)?.0.into_bytes())),
             Node::Warning(ix) => Ok(OpenFile::bytes(self.warning(*ix)?.0.into_bytes())),
             Node::Readme => Ok(OpenFile::bytes(self.readme().into_bytes())),
             Node::Status => Ok(OpenFile::bytes(self.status().0.into_bytes())),
@@ -264,14 +262,14 @@ impl Tree {
                 Ok(answer.as_ref().map(|a| a.read(offset, size)).unwrap_or_default())
             }
             OpenFile::Watch(arrivals) => Ok(arrivals.take(size)),
-            OpenFile::Compose { text, .. } => Ok(part(&text.lock(), offset, size).to_vec()),
+            OpenFile::Compose { file, .. } => Ok(file.read(offset, size)?),
             OpenFile::Text(file) => Ok(file.read(offset, size)),
         }
     }
 
     /// A thread is about to write to the file (0 if it cannot be seen from here).
     pub fn writes(&self, file: &OpenFile, thread: u32) {
-        if let OpenFile::Draft { writers, .. } = file {
+        if let OpenFile::Draft { writers, .. } | OpenFile::Compose { writers, .. } = file {
             writers.wrote(thread);
         }
     }
@@ -279,12 +277,18 @@ impl Tree {
     /// A thread closes a descriptor of the file, perhaps because a signal ends it: then what it was
     /// writing is not complete, and [`Tree::flush`] refuses it.
     pub fn closes(&self, file: &OpenFile, thread: u32) {
-        let OpenFile::Draft { id, writers, .. } = file else { return };
+        let (OpenFile::Draft { writers, .. } | OpenFile::Compose { writers, .. }) = file else {
+            return;
+        };
         let Some(signal) = ended_by(thread) else { return };
         if let Some(outbox) = &self.outbox
             && thread_group(thread).is_some_and(|process| writers.needs(process))
         {
-            outbox.cut_off(*id, signal);
+            match file {
+                OpenFile::Draft { id, .. } => outbox.cut_off(*id, signal),
+                OpenFile::Compose { file, .. } => outbox.cut_composed(file, signal),
+                _ => {}
+            }
         }
     }
 
@@ -294,15 +298,10 @@ impl Tree {
     /// Why a draft is refused.
     pub fn flush(&self, file: &OpenFile, by: u32) -> Result<(), Error> {
         match file {
-            OpenFile::Draft { id, writers, folder, .. } => {
-                let outbox = self.outbox()?;
-                if let Some(folder) = folder {
-                    outbox.attach(*id, self.attachments(folder))?;
-                }
-                Ok(outbox.flush(*id, writers.opened_by(by))?)
-            }
-            OpenFile::Compose { folder, name, text, .. } => {
-                self.flush_compose(folder, name, &text.lock())
+            OpenFile::Draft { id, writers, composed, .. } => {
+                let (outbox, by_opener) = (self.outbox()?, writers.opened_by(by));
+                let flush = if *composed { Outbox::flush_body } else { Outbox::flush };
+                Ok(flush(outbox, *id, by_opener)?)
             }
             OpenFile::Text(file) if is_opener(file.opener, by) => {
                 Ok(file.flush(self.book(file.key().0)?)?)
@@ -312,6 +311,7 @@ impl Tree {
                 Ok(())
             }
             OpenFile::Raw(_)
+            | OpenFile::Compose { .. }
             | OpenFile::Transcript { .. }
             | OpenFile::Watch(_)
             | OpenFile::Ack { .. }
@@ -322,7 +322,16 @@ impl Tree {
     /// The last descriptor of the file was closed.
     pub fn release(&self, file: &OpenFile) {
         match file {
-            OpenFile::Draft { id, folder, .. } => self.release_draft(*id, folder.as_deref()),
+            OpenFile::Draft { id, composed, .. } => match &self.outbox {
+                Some(outbox) if *composed => outbox.release_body(*id),
+                Some(outbox) => drop(outbox.release(*id)),
+                None => {}
+            },
+            OpenFile::Compose { file, .. } => {
+                if let Some(outbox) = &self.outbox {
+                    outbox.close_composed(file);
+                }
+            }
             // Why it could not be saved is in the log and in `status.txt`.
             OpenFile::Text(file) => drop(self.release_text(file)),
             OpenFile::Waiting { answer, .. } => {

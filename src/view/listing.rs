@@ -42,6 +42,14 @@ impl Listing {
         self.items.is_empty()
     }
 
+    pub(super) fn empty(place: Place) -> Self {
+        Self { place, items: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, items: impl IntoIterator<Item = (String, Node)>) {
+        self.items.extend(items.into_iter().map(|(name, node)| Item::Named(name, node)));
+    }
+
     pub(super) fn named(items: impl IntoIterator<Item = (String, Node)>) -> Self {
         let items = items.into_iter().map(|(name, node)| Item::Named(name, node)).collect();
         Self { place: Place::Inbox, items }
@@ -55,15 +63,17 @@ impl Tree {
         core: &Core,
         place: Place,
         list: impl IntoIterator<Item = MsgIx>,
+        waiting: &[MsgIx],
     ) -> Listing {
         let list: Vec<MsgIx> = list.into_iter().collect();
+        let noted = |ix: &MsgIx| core.is_noted(*ix) || waiting.contains(ix);
         let mut items = Vec::with_capacity(list.len());
         for (ix, level) in self.levels(core, list) {
             if core.entry(ix).is_some_and(Entry::has_parts) {
                 items.push(Item::Parts(ix, level));
             }
             items.push(Item::Message(ix, level));
-            if place == Place::Sent && core.is_noted(ix) {
+            if place == Place::Sent && noted(&ix) {
                 items.push(Item::Warning(ix, level));
             }
         }
@@ -99,17 +109,20 @@ impl Tree {
             Node::Threads | Node::Transcripts => Ok(self.list_threads(node)),
             Node::Inbox => {
                 let core = self.index.read();
-                Ok(self.list_messages(&core, Place::Inbox, core.inbox()))
+                Ok(self.list_messages(&core, Place::Inbox, core.inbox(), &[]))
             }
             Node::ArchiveDay(day) => self.list_day(Place::Archive, *day),
-            Node::SentDay(day) => self.list_day(Place::Sent, *day),
+            Node::SentDay(day) => {
+                let listed = self.list_day(Place::Sent, *day).ok();
+                self.list_held(*day, listed).ok_or(Error::NotFound)
+            }
             Node::Thread(thread) => {
                 let core = self.index.read();
                 let list = self.thread_messages(&core, *thread);
                 if list.is_empty() && core.empty_thread(*thread).is_none() {
                     return Err(Error::NotFound);
                 }
-                Ok(self.list_messages(&core, Place::Thread, list.iter().copied()))
+                Ok(self.list_messages(&core, Place::Thread, list.iter().copied(), &[]))
             }
             files!() => Err(Error::NotDir),
         }
@@ -149,6 +162,18 @@ impl Tree {
     }
 
     fn list_days(&self, node: &Node) -> Listing {
+        let mut listing = self.list_index_days(node);
+        if *node == Node::Sent {
+            let mut days = self.held_days();
+            days.dedup();
+            let name = |day: Day| (day.to_string(), Node::SentDay(day));
+            let known: Vec<String> = self.items(&listing).map(|(name, _)| name).collect();
+            listing.add(days.into_iter().map(name).filter(|(name, _)| !known.contains(name)));
+        }
+        listing
+    }
+
+    fn list_index_days(&self, node: &Node) -> Listing {
         let (place, folder): (Place, fn(Day) -> Node) = match node {
             Node::Sent => (Place::Sent, Node::SentDay),
             _ => (Place::Archive, Node::ArchiveDay),
@@ -170,13 +195,15 @@ impl Tree {
     }
 
     fn list_day(&self, place: Place, day: Day) -> Result<Listing, Error> {
+        let waiting = if place == Place::Sent { self.waiting_in_index() } else { Vec::new() };
+        let waiting: Vec<MsgIx> = waiting.into_iter().map(|(ix, _)| ix).collect();
         self.with_day_list(place, |core, list| {
             let live = |ix: &MsgIx| core.entry(*ix).is_some_and(Entry::is_live);
             let of_day: Vec<MsgIx> = core.on_day(list, day).iter().copied().filter(live).collect();
             if of_day.is_empty() {
                 return Err(Error::NotFound);
             }
-            Ok(self.list_messages(core, place, of_day))
+            Ok(self.list_messages(core, place, of_day, &waiting))
         })
     }
 
@@ -214,7 +241,7 @@ impl Tree {
     ) -> Vec<(MsgIx, String)> {
         let listing = {
             let core = self.index.read();
-            self.list_messages(&core, Place::Inbox, which(&core))
+            self.list_messages(&core, Place::Inbox, which(&core), &[])
         };
         let file = |(name, node)| match node {
             Node::Message(_, ix) => Some((ix, name)),

@@ -15,6 +15,7 @@ mod dated;
 mod error;
 mod file;
 mod firsts;
+mod held;
 mod listing;
 mod me;
 mod names;
@@ -51,7 +52,7 @@ pub use transcript::RULE;
 pub use wait::{Arrivals, WaitsFor};
 pub use writers::Writers;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -138,7 +139,6 @@ pub struct Tree {
     short_names: Mutex<short::ShortNames>,
     /// Messages acknowledged through this tree.
     acknowledged: Mutex<HashSet<MsgIx>>,
-    composing: Mutex<HashMap<String, write::Composing>>,
     texts: texts::Texts,
 }
 
@@ -172,7 +172,6 @@ impl Tree {
             handed: Mutex::at(Level::Shown, wait::Handed::default()),
             short_names: Mutex::default(),
             acknowledged: Mutex::default(),
-            composing: Mutex::at(Level::Composing, HashMap::new()),
             texts: texts::Texts::default(),
         }
     }
@@ -194,6 +193,10 @@ impl Tree {
 
     /// Whether a listing may be cached until the [generation](Tree::generation) changes.
     pub fn is_cacheable(&self, node: &Node) -> bool {
+        // What waits comes and goes without the index.
+        if matches!(node, Node::Sent | Node::SentDay(_)) && self.has_held() {
+            return false;
+        }
         // What is not named here is asked for again each time, which is only slower.
         matches!(
             node,
@@ -235,6 +238,10 @@ impl Tree {
             && let Some(outbox) = &self.outbox
         {
             outbox.settle(SETTLE);
+            if matches!(folder, Node::Sent | Node::SentDay(_)) {
+                outbox.settle_folders(SETTLE);
+                outbox.settle(SETTLE);
+            }
         }
     }
 

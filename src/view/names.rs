@@ -57,7 +57,7 @@ pub(super) type Level = u8;
 /// The first digits.
 pub(super) const SHORT: Level = 0;
 /// The id or its hash.
-const FULL: Level = 1;
+pub(super) const FULL: Level = 1;
 
 /// The name of a message without its ending. From the third level on, the hash of everything that
 /// makes the message one stands for the id.
@@ -68,6 +68,11 @@ pub(super) fn message_stem(core: &Core, entry: &Entry, level: Level) -> String {
         _ => short_hash(&format!("{level}\0{}", core.key_parts(entry).join("\0")), 64),
     };
     format!("{}-{}-{last}", core.name_time(entry).stamp(), from_part(core.from(entry)))
+}
+
+/// The name, without its ending, of a message that is not in the index yet.
+pub(super) fn stem(time: Timestamp, from: &str, id: &str, level: Level) -> String {
+    format!("{}-{}-{}", time.stamp(), from_part(from), last_part(id, level == FULL))
 }
 
 /// The hash of what makes a message one.

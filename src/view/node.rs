@@ -61,6 +61,8 @@ pub enum Node {
     Draft(String),
     /// A draft being written in a thread's folder.
     ThreadDraft(ThreadIx, String),
+    /// An answer to a message in the making, under a private name beside it, not listed.
+    ReplyDraft(Place, MsgIx, String),
     /// `outbox/<name>/`, a composing folder.
     Compose(String),
     /// A file in a composing folder.
@@ -85,6 +87,9 @@ pub enum Node {
     Ack(Place, MsgIx),
     /// `<name>.warning` beside a message in `sent/`: what I should know of it.
     Warning(MsgIx),
+    /// A message of mine that is not in its store yet, in `sent/`, or what is said of it there: store, id,
+    /// and which of the two.
+    Held(usize, String, bool),
     /// `<name>.d/` beside a message: the files that come with it.
     Parts(Place, MsgIx),
     /// A file that comes with a message.
@@ -136,6 +141,7 @@ macro_rules! files {
             | Node::Transcript(_)
             | Node::Draft(_)
             | Node::ThreadDraft(..)
+            | Node::ReplyDraft(..)
             | Node::ComposeFile(..)
             | Node::Reject(_)
             | Node::RawFile(..)
@@ -144,6 +150,7 @@ macro_rules! files {
             | Node::ReplyAll(..)
             | Node::Ack(..)
             | Node::Warning(_)
+            | Node::Held(..)
             | Node::Part(..)
             | Node::Text(..)
     };

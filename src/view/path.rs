@@ -134,7 +134,9 @@ impl Tree {
         self.release(&file);
         done?;
         if matches!(file, OpenFile::Draft { .. }) {
-            self.outbox()?.settle(SENT);
+            let outbox = self.outbox()?;
+            outbox.settle_folders(SENT);
+            outbox.settle(SENT);
         }
         Ok(())
     }

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{RecvTimeoutError, bounded};
+
 use crate::store::process;
 
 /// One program run: a process from one `execve` to the next.
@@ -53,6 +55,9 @@ pub(super) fn parent_of(pid: u32) -> Option<u32> {
     stat_field(pid, PARENT)
 }
 
+/// How long a look at a thread is waited for, before it is asked what keeps it.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Whether a process has ended, and so closes nothing any more.
 pub(super) fn has_gone(pid: u32) -> bool {
     process::stat(pid).is_none() || process::has_ended(pid)
@@ -63,7 +68,39 @@ const ENDING: u32 = 4;
 
 /// The signal that is ending a thread at this moment. `None` if it lives on, ends of itself, or cannot
 /// be seen from here.
+///
+/// Asked on a thread of its own: a program that becomes another closes files while it holds the lock that
+/// `stat` waits for, and would wait for us. Such a one lives on.
 pub(super) fn ended_by(tid: u32) -> Option<u32> {
+    let (tell, told) = bounded(1);
+    let (answer, answered) = bounded(1);
+    let look = move || {
+        let _ = tell.send(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
+        let _ = answer.send(ending_signal(tid));
+    };
+    std::thread::Builder::new().name("msgfs-look".into()).spawn(look).ok()?;
+    let looking = told.recv().ok()?;
+    let mut waits = 0;
+    loop {
+        match answered.recv_timeout(LOOK) {
+            Ok(signal) => return signal,
+            // It waits for a lock, and not for a processor.
+            Err(RecvTimeoutError::Timeout) if state_of(looking) == Some('D') => waits += 1,
+            Err(RecvTimeoutError::Timeout) => waits = 0,
+            Err(RecvTimeoutError::Disconnected) => return None,
+        }
+        if waits > 2 {
+            return None;
+        }
+    }
+}
+
+/// How a thread of this process fares, as in `ps`.
+fn state_of(tid: u32) -> Option<char> {
+    process::stat(tid)?.trim_start().chars().next()
+}
+
+fn ending_signal(tid: u32) -> Option<u32> {
     if tid == 0 || stat_field(tid, FLAGS)? & ENDING == 0 {
         return None;
     }
@@ -82,6 +119,12 @@ pub fn thread_group(tid: u32) -> Option<u32> {
 pub fn program_of(pid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_end_matches('\n').to_owned())
+}
+
+/// The number of the system call that a thread is in; `None` if that cannot be seen.
+pub fn system_call(tid: u32) -> Option<libc::c_long> {
+    let call = std::fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?;
+    call.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Whether a signal is waiting for this thread that it neither blocks nor ignores: a read that

@@ -1,26 +1,13 @@
 //! What may be written where (docs/SEMANTICS.md, "Writing" and S64).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-
-use crate::model::locks::{Level, Mutex};
 
 use super::file::OpenFile;
 use super::node::{Node, Place};
 use super::{Access, Error, Tree, Writers};
 use crate::index::{MsgIx, ThreadIx};
-use crate::model::{MessageKey, Timestamp, write_at};
-use crate::outbox::{DraftId, Listed, OutboxError, Target, names};
-
-/// The file of a composing folder that is its text, and sends it.
-const BODY: &str = "body";
-
-/// A composing folder: `outbox/<name>/`.
-#[derive(Debug)]
-pub(super) struct Composing {
-    files: BTreeMap<String, (Vec<u8>, Timestamp)>,
-    pub time: Timestamp,
-}
+use crate::model::MessageKey;
+use crate::outbox::{BODY, Listed, Target};
 
 fn parts_are_fixed() -> Error {
     Error::not_permitted(
@@ -48,37 +35,40 @@ impl Tree {
         }
         if !access.write {
             let outbox = self.outbox.as_ref().ok_or(Error::NotFound)?;
+            let (name, target) = self.draft_of(node)?;
             let text = match node {
-                Node::Draft(name) => outbox.text(name, &Target::Outbox),
-                Node::ThreadDraft(thread, name) => outbox.text(name, &self.thread_target(*thread)?),
                 // Nothing was answered yet: an editor begins with an empty text.
-                _ => Some(Arc::default()),
+                Node::Reply(..) | Node::ReplyAll(..) => Some(Arc::default()),
+                _ => outbox.text(&name, &target),
             };
             return Ok(OpenFile::bytes(text.ok_or(Error::NotFound)?));
         }
         let outbox = self.outbox()?;
-        let id = match node {
-            Node::Draft(name) if outbox.find(name).is_some_and(|l| l.is_note) => {
-                return Err(Error::not_permitted(
-                    "this note is about a refused draft; write the draft again",
-                ));
-            }
-            Node::Draft(name) => outbox.start(name, Target::Outbox, access.truncate)?,
-            Node::ThreadDraft(thread, name) => {
-                outbox.start(name, self.thread_target(*thread)?, access.truncate)?
-            }
-            Node::Reply(_, ix) | Node::ReplyAll(_, ix) => {
-                let (name, target) = self.reply(*ix, matches!(node, Node::ReplyAll(..)))?;
-                outbox.start(&name, target, access.truncate)?
-            }
-            _ => return Err(self.not_writable(node)),
-        };
+        let (name, target) = self.draft_of(node)?;
+        if target == Target::Outbox && outbox.find(&name).is_some_and(|l| l.is_note) {
+            return Err(Error::not_permitted(
+                "this note is about a refused draft; write the draft again",
+            ));
+        }
+        let id = outbox.start(&name, target, access.truncate)?;
         Ok(OpenFile::Draft {
             id,
             writers: Writers::new(access.opener),
             append: access.append,
-            folder: None,
+            composed: false,
         })
+    }
+
+    /// The name of a draft, and what it is written for.
+    fn draft_of(&self, node: &Node) -> Result<(String, Target), Error> {
+        match node {
+            Node::Draft(name) => Ok((name.clone(), Target::Outbox)),
+            Node::ThreadDraft(thread, name) => Ok((name.clone(), self.thread_target(*thread)?)),
+            Node::Reply(_, ix) => self.reply(*ix, false),
+            Node::ReplyAll(_, ix) => self.reply(*ix, true),
+            Node::ReplyDraft(_, ix, name) => Ok((name.clone(), self.reply(*ix, false)?.1)),
+            _ => Err(self.not_writable(node)),
+        }
     }
 
     /// The name and the target of an answer to a message, or to all who have it.
@@ -119,7 +109,6 @@ impl Tree {
                 return Err(Error::Missing(why.to_owned()));
             }
             Node::Outbox => Node::Draft(name.to_owned()),
-            Node::Thread(thread) => Node::ThreadDraft(*thread, name.to_owned()),
             Node::Compose(folder) => Node::ComposeFile(folder.clone(), name.to_owned()),
             Node::TextFolder(number, folder) => {
                 let node = Node::Text(*number, folder, name.to_owned());
@@ -128,12 +117,12 @@ impl Tree {
                 return Ok((node, file));
             }
             Node::Parts(..) => return Err(parts_are_fixed()),
-            _ => {
-                return Err(Error::not_permitted(
+            _ => self.draft_node(parent, name).ok_or_else(|| {
+                Error::not_permitted(
                     "files cannot be created here; drafts go to outbox/, answers beside a message \
                      (NAME.reply) or into a thread's folder",
-                ));
-            }
+                )
+            })?,
         };
         let file = self.open_draft(&node, &Access { write: true, ..access.clone() })?;
         Ok((node, file))
@@ -149,10 +138,8 @@ impl Tree {
                 let at = (!append).then_some(offset);
                 Ok(self.outbox()?.write(*id, at, data)?)
             }
-            OpenFile::Compose { text, append, .. } => {
-                let limit = self.outbox()?.max_message();
-                let done = write_at(&mut text.lock(), (!append).then_some(offset), data, limit);
-                done.then_some(()).ok_or(OutboxError::TooLarge(limit).into())
+            OpenFile::Compose { file, .. } => {
+                Ok(self.outbox()?.write_composed(file, offset, data)?)
             }
             OpenFile::Text(file) => Ok(file.write(offset, data, self.outbox()?.max_message())?),
             OpenFile::Ack { message, done } => self.write_ack(*message, done, data),
@@ -167,14 +154,7 @@ impl Tree {
     pub fn set_len(&self, node: &Node, file: Option<&OpenFile>, len: u64) -> Result<(), Error> {
         match (file, node) {
             (Some(OpenFile::Draft { id, .. }), _) => Ok(self.outbox()?.truncate(*id, len)?),
-            (Some(OpenFile::Compose { text, .. }), _) => {
-                let limit = self.outbox()?.max_message();
-                if len > limit {
-                    return Err(OutboxError::TooLarge(limit).into());
-                }
-                text.lock().resize(len as usize, 0);
-                Ok(())
-            }
+            (Some(OpenFile::Compose { file, .. }), _) => Ok(file.set_len(len)?),
             (Some(OpenFile::Text(file)), _) => self.cut_text(file, len),
             (None, Node::Text(number, folder, name)) => {
                 self.truncate_text(&(*number, *folder, name.clone()), len)
@@ -182,9 +162,17 @@ impl Tree {
             // `truncate FILE` and `> FILE` on a name that no handle holds.
             (Some(OpenFile::Ack { .. }), _)
             | (None, Node::Reply(..) | Node::ReplyAll(..) | Node::Ack(..)) => Ok(()),
-            (None, Node::Draft(name)) => {
+            (None, Node::ComposeFile(folder, name)) if *name != BODY => {
                 let outbox = self.outbox()?;
-                let id = outbox.start(name, Target::Outbox, false)?;
+                let file = outbox.open_composed(folder, name, true, (false, false))?;
+                let done = file.set_len(len);
+                outbox.close_composed(&file);
+                Ok(done?)
+            }
+            (None, Node::Draft(_) | Node::ThreadDraft(..) | Node::ReplyDraft(..)) => {
+                let outbox = self.outbox()?;
+                let (name, target) = self.draft_of(node)?;
+                let id = outbox.start(&name, target, false)?;
                 let done = outbox.truncate(id, len);
                 outbox.set_aside(id);
                 Ok(done?)
@@ -202,9 +190,7 @@ impl Tree {
         if *parent != Node::Outbox {
             return Err(Error::not_permitted("folders can only be made in outbox/"));
         }
-        outbox.check_name(name)?;
-        let folder = Composing { files: BTreeMap::new(), time: Timestamp::now() };
-        self.composing.lock().insert(name.to_owned(), folder);
+        outbox.make_folder(name)?;
         Ok(Node::Compose(name.to_owned()))
     }
 
@@ -216,13 +202,7 @@ impl Tree {
         if *parent != Node::Outbox {
             return Err(Error::not_permitted("this folder cannot be removed"));
         }
-        let mut composing = self.composing.lock();
-        if !composing.get(name).ok_or(Error::NotFound)?.files.is_empty() {
-            return Err(Error::NotEmpty);
-        }
-        composing.remove(name);
-        self.outbox()?.forget_note(name);
-        Ok(())
+        if self.outbox()?.remove_folder(name)? { Ok(()) } else { Err(Error::NotEmpty) }
     }
 
     /// `rm`: a message of `inbox/` is marked read, a draft is thrown away.
@@ -232,6 +212,12 @@ impl Tree {
     pub fn unlink(&self, parent: &Node, name: &str) -> Result<(), Error> {
         let outbox = self.outbox()?;
         match parent {
+            Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
+                if let Some(draft) = self.kept_beside(parent, name) =>
+            {
+                let (name, target) = self.draft_of(&draft)?;
+                Ok(outbox.remove(&name, &target)?)
+            }
             Node::Inbox => match self.lookup(parent, name)? {
                 Node::Message(_, ix) => {
                     self.index.mark(ix, true, false);
@@ -240,14 +226,7 @@ impl Tree {
                 node => Err(self.not_writable(&node)),
             },
             Node::Outbox => Ok(outbox.remove(name, &Target::Outbox)?),
-            Node::Thread(thread) if self.thread_draft(*thread, name).is_some() => {
-                Ok(outbox.remove(name, &self.thread_target(*thread)?)?)
-            }
-            Node::Compose(folder) => {
-                let mut composing = self.composing.lock();
-                let removed = composing.get_mut(folder).and_then(|f| f.files.remove(name));
-                removed.map(drop).ok_or(Error::NotFound)
-            }
+            Node::Compose(folder) => Ok(outbox.remove_composed(folder, name)?),
             Node::TextFolder(number, folder) => {
                 self.remove_text(&(*number, *folder, name.to_owned()))
             }
@@ -273,14 +252,19 @@ impl Tree {
     ) -> Result<(), Error> {
         let outbox = self.outbox()?;
         match (parent, new_parent) {
-            (Node::Outbox, Node::Outbox) => {
-                Ok(outbox.rename(name, new_name, &Target::Outbox, replace)?)
+            (Node::Outbox, Node::Outbox) if outbox.folder_time(name).is_some() => {
+                Ok(outbox.rename_folder(name, new_name)?)
             }
-            (Node::Thread(from), Node::Thread(to))
-                if from == to && self.thread_draft(*from, name).is_some() =>
+            (Node::Outbox, Node::Outbox) => {
+                let named = |name: &str| (name.to_owned(), Target::Outbox);
+                Ok(outbox.rename(&named(name), &named(new_name), replace)?)
+            }
+            (Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_), _)
+                if parent == new_parent
+                    && let Some(draft) = self.kept_beside(parent, name) =>
             {
-                let target = self.thread_target(*from)?;
-                Ok(outbox.rename(name, new_name, &target, replace)?)
+                let to = self.draft_of(&self.beside_named(parent, new_name)?)?;
+                Ok(outbox.rename(&self.draft_of(&draft)?, &to, replace)?)
             }
             (Node::ArchiveDay(_) | Node::Inbox, Node::Inbox) => {
                 let Node::Message(_, ix) = self.lookup(parent, name)? else {
@@ -300,7 +284,7 @@ impl Tree {
                 Ok(())
             }
             (Node::Compose(from), Node::Compose(to)) if from == to => {
-                self.rename_composed(from, name, new_name)
+                Ok(outbox.rename_composed(from, name, new_name)?)
             }
             (Node::TextFolder(number, folder), Node::TextFolder(n, f))
                 if (number, folder) == (n, f) =>
@@ -328,116 +312,70 @@ impl Tree {
         }
     }
 
-    /// A file of a composing folder gets another name; if that is `body`, the folder is sent.
-    fn rename_composed(&self, folder: &str, from: &str, to: &str) -> Result<(), Error> {
-        let text = {
-            let mut composing = self.composing.lock();
-            let files = &mut composing.get_mut(folder).ok_or(Error::NotFound)?.files;
-            let file = files.remove(from).ok_or(Error::NotFound)?;
-            if to != BODY {
-                files.insert(to.to_owned(), file);
-                return Ok(());
-            }
-            file.0
-        };
-        let outbox = self.outbox()?;
-        let id = outbox.compose(folder, Vec::new());
-        let done = outbox
-            .write(id, None, &text)
-            .and_then(|()| outbox.attach(id, self.attachments(folder)))
-            .and_then(|()| outbox.flush(id, true));
-        self.release_draft(id, Some(folder));
-        Ok(done?)
+    /// A draft beside messages, if there is one now.
+    pub(super) fn draft_beside(&self, draft: &Node) -> Option<Listed> {
+        let (name, target) = self.draft_of(draft).ok()?;
+        self.outbox.as_ref()?.find_for(&name, &target)
     }
 
-    pub(super) fn thread_draft(&self, thread: ThreadIx, name: &str) -> Option<Listed> {
-        let target = self.thread_target(thread).ok()?;
-        self.outbox.as_ref()?.find_for(name, &target)
+    /// The draft of this name beside messages, if there is one now.
+    pub(super) fn kept_beside(&self, folder: &Node, name: &str) -> Option<Node> {
+        self.draft_node(folder, name).filter(|draft| self.draft_beside(draft).is_some())
+    }
+
+    /// What a draft beside messages becomes under a name there: the answer to one of them, or a
+    /// draft.
+    fn beside_named(&self, folder: &Node, name: &str) -> Result<Node, Error> {
+        if let Some(why) = super::beside::missing(name) {
+            let found = self.find_message(folder, name)?;
+            return found.ok_or_else(|| Error::Missing(why.to_owned()));
+        }
+        self.draft_node(folder, name).ok_or_else(|| {
+            Error::not_permitted(
+                "an answer is sent under the name of its message, with .reply in place of .txt",
+            )
+        })
     }
 
     /// A name in `outbox/`.
     pub(super) fn find_draft(&self, name: &str) -> Option<Node> {
-        if self.composing.lock().contains_key(name) {
+        if self.outbox.as_ref().is_some_and(|outbox| outbox.folder_time(name).is_some()) {
             return Some(Node::Compose(name.to_owned()));
         }
         if name.strip_suffix(".error").is_some() {
-            self.settle(&Node::Outbox);
+            self.settle(&Node::Sent);
         }
         let outbox = self.outbox.as_ref().filter(|o| !o.is_leaving(name))?;
         outbox.find(name).map(|l| Node::Draft(l.name))
     }
 
     pub(super) fn outbox_entries(&self) -> Vec<(String, Node)> {
-        let drafts = self.outbox.as_ref().map(|o| o.list()).unwrap_or_default();
-        let mut out: Vec<(String, Node)> =
-            drafts.into_iter().map(|l| (l.name.clone(), Node::Draft(l.name))).collect();
-        out.extend(self.composing.lock().keys().map(|n| (n.clone(), Node::Compose(n.clone()))));
+        let Some(outbox) = &self.outbox else { return Vec::new() };
+        let drafts = outbox.list().into_iter().map(|l| (l.name.clone(), Node::Draft(l.name)));
+        let folders = outbox.folders().into_iter().map(|n| (n.clone(), Node::Compose(n)));
+        let mut out: Vec<(String, Node)> = drafts.chain(folders).collect();
         out.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         out
     }
 
     pub(super) fn compose_entries(&self, folder: &str) -> Result<Vec<(String, Node)>, Error> {
-        let composing = self.composing.lock();
-        let files = &composing.get(folder).ok_or(Error::NotFound)?.files;
-        let node = |n: &String| (n.clone(), Node::ComposeFile(folder.to_owned(), n.clone()));
-        Ok(files.keys().map(node).collect())
-    }
-
-    pub(super) fn compose_file(&self, folder: &str, name: &str) -> Option<(u64, Timestamp)> {
-        let composing = self.composing.lock();
-        composing.get(folder)?.files.get(name).map(|(text, time)| (text.len() as u64, *time))
+        let files = self.outbox.as_ref().and_then(|outbox| outbox.folder_files(folder));
+        let node = |n: String| (n.clone(), Node::ComposeFile(folder.to_owned(), n));
+        Ok(files.ok_or(Error::NotFound)?.into_iter().map(node).collect())
     }
 
     fn open_composed(&self, folder: &str, name: &str, access: &Access) -> Result<OpenFile, Error> {
-        let mut composing = self.composing.lock();
-        let files = &mut composing.get_mut(folder).ok_or(Error::NotFound)?.files;
-        if name == BODY && access.write {
-            let kept = files.get(BODY).map(|(text, _)| text.clone()).unwrap_or_default();
-            let kept = if access.truncate { Vec::new() } else { kept };
-            let id = self.outbox()?.compose(folder, kept);
-            let (folder, writers) = (Some(folder.to_owned()), Writers::new(access.opener));
-            let append = access.append;
-            return Ok(OpenFile::Draft { id, writers, append, folder });
+        let (outbox, append) = (self.outbox()?, access.append);
+        let writers = Writers::new(access.opener);
+        if name != BODY || !access.write {
+            let how = (access.truncate, append);
+            let file = outbox.open_composed(folder, name, access.write, how)?;
+            return Ok(OpenFile::Compose { file, writers });
         }
-        let entry = files.entry(name.to_owned()).or_insert_with(|| (Vec::new(), Timestamp::now()));
-        let text = if access.truncate { Vec::new() } else { entry.0.clone() };
-        Ok(OpenFile::Compose {
-            folder: folder.to_owned(),
-            name: name.to_owned(),
-            text: Mutex::at(Level::File, text),
-            append: access.append,
-        })
-    }
-
-    pub(super) fn flush_compose(&self, folder: &str, name: &str, text: &[u8]) -> Result<(), Error> {
-        let mut composing = self.composing.lock();
-        let folder = composing.get_mut(folder).ok_or(Error::NotFound)?;
-        folder.time = Timestamp::now();
-        folder.files.insert(name.to_owned(), (text.to_vec(), folder.time));
-        Ok(())
-    }
-
-    /// The files of a composing folder that go along with its text.
-    pub(super) fn attachments(&self, folder: &str) -> Vec<(String, Vec<u8>)> {
-        let composing = self.composing.lock();
-        let Some(folder) = composing.get(folder) else { return Vec::new() };
-        let goes_along = |name: &&String| *name != BODY && !names::is_private(name);
-        let files = folder.files.iter().filter(|(name, _)| goes_along(name));
-        files.map(|(name, (text, _))| (name.clone(), text.clone())).collect()
-    }
-
-    /// A draft was closed. Of a composing folder, what was sent goes, and what was refused stays.
-    pub(super) fn release_draft(&self, id: DraftId, folder: Option<&str>) {
-        let Ok(outbox) = self.outbox() else { return };
-        let text = folder.and_then(|_| outbox.open_text(id)).unwrap_or_default();
-        let sent = outbox.release(id);
-        let Some(folder) = folder else { return };
-        let mut composing = self.composing.lock();
-        if sent {
-            composing.remove(folder);
-        } else if let Some(folder) = composing.get_mut(folder) {
-            folder.files.insert(BODY.to_owned(), (text, Timestamp::now()));
-        }
+        outbox.folder_time(folder).ok_or(Error::NotFound)?;
+        let kept = if access.truncate { Vec::new() } else { outbox.body(folder) };
+        let id = outbox.compose(folder, kept);
+        Ok(OpenFile::Draft { id, writers, append, composed: true })
     }
 
     /// Whether a node is a draft or a text, whose mode and times programs may set to no effect.
@@ -450,6 +388,7 @@ impl Tree {
                 | Node::ComposeFile(..)
                 | Node::Reply(..)
                 | Node::ReplyAll(..)
+                | Node::ReplyDraft(..)
                 | Node::Ack(..)
                 | Node::Text(..)
         )
@@ -459,7 +398,7 @@ impl Tree {
     pub fn open_len(&self, file: &OpenFile) -> Option<u64> {
         match file {
             OpenFile::Draft { id, .. } => self.outbox.as_ref()?.open_len(*id),
-            OpenFile::Compose { text, .. } => Some(text.lock().len() as u64),
+            OpenFile::Compose { file, .. } => Some(file.len()),
             OpenFile::Text(file) => Some(file.len()),
             _ => None,
         }

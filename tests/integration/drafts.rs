@@ -1,5 +1,6 @@
 //! Private names and composing folders.
 
+use crate::common::fixtures::mounted_three;
 use crate::common::samp::{self, bodies, member, only, read_log};
 use crate::common::{Bed, soon};
 
@@ -11,6 +12,10 @@ const PRIVATE: &[&str] = &[
     "bob.swp",
     "bob.swx",
     "bob.part",
+    "bob.bak",
+    "bob.orig",
+    "bob.new",
+    "bob.tmp.3124.9f2c",
     "4913",
     "#bob#",
     "sedAbC123",
@@ -43,6 +48,46 @@ fn s49_rename_sends() {
         assert_eq!(bodies(&bed.store, "bar")[i], format!("number {i}"));
     }
     assert_eq!(m.ls("outbox"), [""; 0]);
+}
+
+/// S280: an atomic save into a thread, or as an answer to one message, is one message, and none before
+/// the rename.
+#[test]
+fn s280_atomic_saves_are_one_message_in_threads_and_as_replies() {
+    let (bed, m, recs, names) = mounted_three();
+    let stem = names[1].trim_end_matches(".txt");
+    m.ok("echo 'to the thread' > threads/plan/answer.tmp.77.1f; ls threads/plan > /dev/null");
+    assert!(read_log(&bed.store, "bar").is_empty());
+    m.ok("mv threads/plan/answer.tmp.77.1f threads/plan/answer");
+    assert_eq!(member(&only(&bed.store, "bar"), "thread"), "plan");
+    let day = recs[1].archived(0);
+    let folders = ["inbox", "threads/lunch", day.rsplit_once('/').unwrap().0];
+    let private = ["X.reply.tmp.77.1f", ".X.reply.Ab12Cd", "X.reply.new", "X.reply~"];
+    for (i, folder) in folders.iter().enumerate() {
+        for (k, private) in private.iter().enumerate() {
+            let private = private.replace('X', stem);
+            let before = m.ls(folder);
+            m.ok(&format!("echo 'answer {i} {k}' > '{folder}/{private}'"));
+            assert_eq!(m.cat(&format!("{folder}/{private}")), format!("answer {i} {k}\n"));
+            assert_eq!(m.ls(folder), before, "nothing of it is listed");
+            assert_eq!(m.ls("outbox"), [""; 0]);
+            let sent = read_log(&bed.store, "bar").len();
+            assert_eq!(sent, 1 + i * 4 + k, "nothing is sent before the rename");
+            m.ok(&format!("mv '{folder}/{private}' '{folder}/{stem}.reply'"));
+            let all = read_log(&bed.store, "bar");
+            let r = &all[all.len() - 1];
+            assert_eq!(all.len(), sent + 1, "{folder}/{private}");
+            assert_eq!((member(r, "re"), member(r, "to")), (recs[1].id.as_str(), "carol"));
+            assert_eq!(member(r, "body"), format!("answer {i} {k}"));
+        }
+    }
+    // One that is thrown away is nothing; a name that answers nobody is none.
+    m.ok(&format!("echo x > 'inbox/{stem}.reply.tmp'; rm 'inbox/{stem}.reply.tmp'"));
+    assert!(!m.sh(&format!("test -e 'inbox/{stem}.reply.tmp'")).ok());
+    assert!(!m.sh("echo x > inbox/other.reply.tmp").ok());
+    m.ok(&format!("echo x > 'inbox/{stem}.reply.tmp'"));
+    assert!(!m.sh(&format!("mv 'inbox/{stem}.reply.tmp' inbox/elsewhere")).ok());
+    assert_eq!(read_log(&bed.store, "bar").len(), 13);
 }
 
 /// S49: renaming between private names sends nothing.

@@ -278,3 +278,59 @@ fn s169_names_too_long() {
     }
     m.inbox_becomes(&strs(&names));
 }
+
+/// S283: a draft with nothing in it says so in its `.error`, wherever it was written, and sends nothing.
+#[test]
+fn s283_empty_texts() {
+    let (bed, m, recs, _) = mounted_three();
+    let reply = recs[0].archived(0).replace(".txt", ".reply");
+    let name = reply.rsplit('/').next().unwrap();
+    for (place, kept) in
+        [("outbox/bob", "bob"), ("threads/plan/answer", "answer"), (reply.as_str(), name)]
+    {
+        m.ok(&format!(": > '{place}'"));
+        let why = m.cat(&format!("outbox/{kept}.error"));
+        assert!(why.contains("the text is empty"), "{place}: {why}");
+        for script in
+            ["echo", "printf 'To: bob\\n\\n'", "printf 'To: bob\\nSubject: x\\n---\\n\\n\\n'"]
+        {
+            // The builtin hears nothing of its close; tee does.
+            m.ok(&format!("{script} > '{place}'"));
+            refused(&m, &format!("{script} | tee '{place}'"), EINVAL);
+            assert!(
+                m.cat(&format!("outbox/{kept}.error")).contains("the text is empty"),
+                "{script}"
+            );
+        }
+        let out = m.sh(&format!(
+            "{} --me bar write '{place}' < /dev/null",
+            crate::common::binary().display()
+        ));
+        assert!(!out.ok() && out.stderr.contains("is empty"), "{place}: {out:?}");
+    }
+    assert!(read_log(&bed.store, "bar").is_empty());
+    m.ok("echo x > outbox/bob");
+    assert!(!m.ls("outbox").contains(&"bob.error".to_owned()), "a text mends it");
+    // Opening what is kept, without a word, is no attempt.
+    m.ok("echo later > outbox/bob.tmp; : >> outbox/bob.tmp");
+    assert_eq!(m.cat("outbox/bob.tmp"), "later\n");
+}
+
+/// S284: text right behind a header block is refused at the write; a block without an end at the close.
+#[test]
+fn s284_headers_without_an_empty_line() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    refused(&m, "printf 'To: bob\\nSubject: x\\ntext\\n' > outbox/x", EINVAL);
+    assert!(m.cat("outbox/x.error").contains("leave an empty line"));
+    // Line by line, too: the third write shows it.
+    let out = m.sh("{ echo 'To: bob' && echo 'Subject: x' && echo text && echo more; } > outbox/x");
+    assert!(out.stderr.matches(EINVAL).count() == 1 && !out.ok(), "{out:?}");
+    refused(&m, "printf 'Subject: it failed\\n' | tee outbox/bob", EINVAL);
+    assert!(m.cat("outbox/bob.error").contains("no empty line after it"));
+    m.ok("printf 'Subject: it failed\\n' > outbox/bob");
+    assert!(m.cat("outbox/bob.error").contains("no empty line after it"));
+    assert!(read_log(&bed.store, "bar").is_empty());
+    m.ok("{ echo 'To: bob'; echo 'Subject: a'; echo ' b'; echo; echo text; } > outbox/x");
+    assert_eq!(bodies(&bed.store, "bar"), ["text"]);
+}

@@ -23,6 +23,7 @@ mod atsf;
 mod attachments;
 mod commands;
 mod common;
+mod composing;
 mod config;
 mod conversations;
 mod crash;

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
+use crate::common::agz::{self, Tree};
 use crate::common::samp::{self, T0};
 use crate::common::{Bed, Out, binary, need_root, run, soon};
 
@@ -92,6 +93,57 @@ fn s90_normal_user() {
     bed.mount_by(mount(), &dir, "bar").kill9();
     let m = bed.mount_by(mount(), &dir, "bar");
     assert!(sh("ls sent").ok());
+    drop(m);
+    drop(fuse);
+}
+
+/// S289, S288: a mailbox of mine that cannot be written refuses a letter at the close; one of the recipient's
+/// lets it wait, in `sent/`, with what it waits for beside it.
+#[test]
+fn s289_mailboxes_that_cannot_be_written() {
+    need_root();
+    let bed = Bed::new();
+    let tree = Tree::new(&bed);
+    bed.config(&tree.store());
+    let program = bed.path("msgfs");
+    fs::copy(binary(), &program).unwrap();
+    let mine = tree.base().join(agz::today());
+    let his = tree.mailbox("bob@localhost").join(agz::today());
+    for folder in [mine.join("outbox"), mine.join("sent"), mine.join("inbox"), his.clone()] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    give(&bed.path(""));
+    let mode = |folder: &Path, mode| {
+        fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(&program, 0o755);
+    let fuse = OpenFuse::new();
+    let user = |args: &[&str]| {
+        let mut c = bed.command("setpriv");
+        c.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).args(args);
+        c
+    };
+    let dir = bed.path("mnt-bar");
+    let mount = user(&[program.to_str().unwrap(), "mount", dir.to_str().unwrap(), "--me", "bar"]);
+    let m = bed.mount_by(mount, &dir, "bar");
+    let sh = |script: &str| -> Out {
+        run(user(&["bash", "-c", &format!("cd {} && {script}", dir.display())]), None)
+    };
+    for folder in ["outbox", "sent"] {
+        mode(&mine.join(folder), 0o555);
+        let out = sh("echo hi | tee outbox/bob@localhost");
+        assert!(!out.ok() && out.stderr.contains("Permission denied"), "{folder}: {out:?}");
+        mode(&mine.join(folder), 0o755);
+    }
+    assert!(sh("cat outbox/bob@localhost.error; rm outbox/bob@localhost").ok());
+    mode(&his, 0o555);
+    let out = sh("echo hi | tee outbox/bob@localhost && ls outbox && cat sent/*/*.warning");
+    assert!(out.ok() && out.stdout.contains("waits for bob@localhost"), "{out:?}");
+    assert!(out.stdout.contains("Permission denied"), "{out:?}");
+    mode(&his, 0o755);
+    soon("it is delivered", || sh("! ls sent/*/*.warning").ok());
+    assert_eq!(tree.list("bob@localhost", "inbox").len(), 1);
+    assert_eq!(sh("ls sent/*").stdout.lines().count(), 1);
     drop(m);
     drop(fuse);
 }

@@ -317,9 +317,39 @@ fn s60_unknown_recipient() {
     let bed = Bed::new();
     samp::append(&bed.store, "alice", "bar", "t", "hello", T0);
     let m = bed.mount("bar");
-    m.ok("echo hi > outbox/alise");
-    assert_eq!(member(&only(&bed.store, "bar"), "to"), "alise");
-    assert!(m.cat("status.txt").contains("alise"), "{}", m.cat("status.txt"));
+    m.ok("echo hi > outbox/dave");
+    assert_eq!(member(&only(&bed.store, "bar"), "to"), "dave");
+    assert!(m.cat("status.txt").contains("dave"), "{}", m.cat("status.txt"));
+}
+
+/// S281: a file name like a known one is refused and names it; who is written into the draft is meant.
+#[test]
+fn s281_names_like_known_ones_are_refused() {
+    let bed = Bed::new();
+    samp::append(&bed.store, "bob", "bar", "t", "hello", T0);
+    samp::append(&bed.store, "worker-1", "bar", "t", "hello", T0 + 1);
+    let m = bed.mount("bar");
+    for name in ["Bob", "bbo", "bobb", "bob.json", "bob.3124124", "bob2wx9k0ee", "BOB.txt"] {
+        let out = m.sh(&format!("echo hi > outbox/{name}"));
+        assert!(!out.ok() && out.stderr.contains("No route to host"), "{name}: {out:?}");
+        let why = m.cat(&format!("outbox/{name}.error"));
+        assert!(why.contains("but bob is") && why.contains("To: "), "{name}: {why}");
+        let out = bed.msgfs_out(&["send", "--me", "bar", name.trim_end_matches(".txt"), "hi"]);
+        assert!(!out.ok() && out.stderr.contains("but bob is"), "{name}: {out:?}");
+    }
+    assert!(read_log(&bed.store, "bar").is_empty());
+    m.ok("printf 'To: Bob\\n\\nhi\\n' > outbox/x; echo hi > outbox/bob; echo hi > outbox/carol");
+    m.ok("echo hi > outbox/worker-2; echo again > outbox/Bob");
+    let out = bed.msgfs_out(&["send", "--me", "bar", "--new", "bobb", "hi"]);
+    assert!(out.ok(), "{out:?}");
+    let to: Vec<String> =
+        read_log(&bed.store, "bar").iter().map(|r| member(r, "to").to_owned()).collect();
+    assert_eq!(to, ["Bob", "bob", "carol", "worker-2", "Bob", "bobb"]);
+    m.umount();
+    bed.config("unknown_recipient = \"accept\"\n");
+    let m = bed.mount("bar");
+    m.ok("echo hi > outbox/bob.json");
+    assert_eq!(read_log(&bed.store, "bar").len(), 7);
 }
 
 /// S60, S63: with `refuse` it is EHOSTUNREACH and the nearest names are offered.

@@ -56,6 +56,31 @@ fn s61_copies() {
     sends("cp ../letter ../bob.txt; mv ../bob.txt outbox/", "from a file");
 }
 
+/// S282: what sets mode, owner and times of a draft, by its name too, or of `outbox/`, succeeds; who only
+/// looks whether it is still there does not find it.
+#[test]
+fn s282_modes_and_times_of_drafts_are_taken() {
+    sends("install -m 600 ../letter outbox/bob", "from a file");
+    sends("install -p ../letter outbox/bob", "from a file");
+    sends("mkdir ../many; cp ../letter ../many/bob; rsync -a ../many/ outbox/", "from a file");
+    sends("cp -a ../letter outbox/bob; chmod 700 outbox; touch outbox", "from a file");
+    sends("python3 -c 'import shutil; shutil.copy2(\"../letter\", \"outbox/bob\")'", "from a file");
+    sends("{ echo hi; } > outbox/bob; ! test -e outbox/bob", "hi");
+    sends("echo hi > outbox/bob.tmp; chmod 640 outbox/bob.tmp; mv outbox/bob.tmp outbox/bob", "hi");
+}
+
+/// S282: nobody else can be made its owner, and elsewhere nothing is changed.
+#[test]
+fn s282_owners_are_not_changed() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.ok("echo hi > outbox/bob.tmp; chown $(id -u):$(id -g) outbox/bob.tmp outbox");
+    for script in ["chown 12345 outbox/bob.tmp", "chown 12345 outbox", "chmod 755 inbox"] {
+        let out = m.sh(script);
+        assert!(!out.ok() && out.stderr.contains("not permitted"), "{script}: {out:?}");
+    }
+}
+
 /// S61: rsync writes a hidden temporary file and renames it.
 #[test]
 fn s61_rsync() {

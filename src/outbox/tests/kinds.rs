@@ -79,12 +79,11 @@ fn a_store_that_is_meant_only_by_name_is_named() {
     send(&outbox, "agent", "Via: amp\nSubject: new\n\nhi\n").unwrap();
     assert_eq!(last(&bed).message.to, ["agent"]);
     // The text of a composing folder carries such lines as well.
-    let id = outbox.compose("agent", Vec::new());
-    outbox.write(id, None, b"Via: amp\nSubject: composed\n\nsee file\n").unwrap();
-    outbox.attach(id, vec![("a.png".into(), b"1".to_vec())]).unwrap();
-    outbox.flush(id, true).unwrap();
-    assert!(outbox.release(id));
-    outbox.settle(Duration::from_secs(5));
+    let outbox = Arc::new(outbox);
+    outbox.make_folder("agent").unwrap();
+    put_into(&outbox, "agent", "a.png", b"1");
+    write_body(&outbox, "agent", "Via: amp\nSubject: composed\n\nsee file\n").unwrap();
+    sent_folders(&outbox);
     let letter = last(&bed);
     assert_eq!((letter.message.subject.as_deref(), letter.files.len()), (Some("composed"), 1));
 }

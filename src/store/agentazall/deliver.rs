@@ -330,6 +330,24 @@ impl AgentAzall {
         })
     }
 
+    /// Whom a message in `outbox/` waits for, and why, a line each; `None` if it is on its way.
+    pub(super) fn waits(&self, path: &str) -> Option<String> {
+        let waiting = self.survey(path)?;
+        let failed = self.format.failed.lock().clone();
+        let failure = |to: &str| failed.get(&(path.to_owned(), to.to_owned()));
+        let line = |(to, way): &(String, Way)| {
+            let why = match way {
+                Way::Done => return None,
+                Way::Waits(why) => why,
+                Way::Open => failure(to).map_or("it is being delivered", String::as_str),
+            };
+            Some(format!("waits for {to} and is tried again by itself: {why}\n"))
+        };
+        let lines: String = waiting.to.iter().filter_map(line).collect();
+        let moved = failure("").map(|why| format!("everybody has it; it stays in outbox: {why}\n"));
+        Some(lines + &moved.unwrap_or_default()).filter(|text| !text.is_empty())
+    }
+
     /// One line per waiting message and recipient, for people.
     pub(super) fn waiting_lines(&self) -> Vec<String> {
         let mut out = Vec::new();

@@ -181,10 +181,17 @@ impl Mail {
         one.parts = table.facts(message.best).is_some_and(|kept| kept.has(Kept::PARTS));
         one.to_me = message.to_me;
         one.from_me = message.from_me;
+        // What lies there waits for somebody.
+        one.noted = message.from_me && is_in_outbox(table.folder(message.best));
         one.read = message.read;
         one.idempotency_key = one.idempotency_key.filter(|_| message.from_me);
         Some(one)
     }
+}
+
+/// Whether a folder of a mailbox holds what waits to be delivered.
+pub(super) fn is_in_outbox(folder: &str) -> bool {
+    folder.rsplit_once('/').is_some_and(|(_, name)| Folder::from_name(name) == Some(Folder::Outbox))
 }
 
 /// The id by which a message is known.

@@ -183,7 +183,9 @@ impl AgentAzall {
             body: reading.body,
             ..Message::default()
         };
+        let note = mail::is_in_outbox(&file.folder).then(|| self.waits(&file.path())).flatten();
         Ok(Record {
+            note,
             message,
             body_if_valid: reading.body_if_valid,
             claim: reading.claim,

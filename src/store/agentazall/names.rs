@@ -18,6 +18,16 @@ pub fn is_mailbox_name(address: &str) -> bool {
         && strip(address) == address
 }
 
+/// Whether somebody may be found under an address who has no mailbox here yet: `name@host`, with one `@`
+/// between two names, or `name.agenttalk`. Letters to anything else would wait for ever.
+pub fn is_address(address: &str) -> bool {
+    let names = match address.split_once('@') {
+        Some((name, host)) => !name.is_empty() && !host.is_empty() && !host.contains('@'),
+        None => address.strip_suffix(".agenttalk").is_some_and(|name| !name.is_empty()),
+    };
+    names && is_mailbox_name(address) && !address.contains([';', '<', '>'])
+}
+
 /// The address in a `From` header, without the display name that e-mail adds: of
 /// `"Bob" <bob@x>` it is `bob@x`. The case is kept.
 pub fn bare_address(from: &str) -> String {
@@ -74,6 +84,27 @@ mod tests {
             &longer,
         ] {
             assert!(!is_mailbox_name(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_people_without_a_mailbox() {
+        for good in ["bob@localhost", "b+x@y.z", "bob.agenttalk", "a b@x", "b@x.agenttalk"] {
+            assert!(is_address(good), "{good}");
+        }
+        for bad in [
+            "bob@",
+            "@localhost",
+            "@",
+            "bob@@x",
+            "a@x;b@x",
+            "a@x b@x",
+            "bob",
+            ".agenttalk",
+            "a,b@x",
+            "<b@x>",
+        ] {
+            assert!(!is_address(bad), "{bad}");
         }
     }
 

@@ -7,7 +7,7 @@ use super::place::Folder;
 use super::write::{self, Outgoing};
 use super::{AgentAzall, date, deliver, key, letter, names, place, put};
 use crate::model::{Draft, Timestamp, one_line};
-use crate::store::{Fit, Prepared, Preparing, Store, StoreError, fs};
+use crate::store::{Fit, Prepared, Preparing, Store, StoreError, below, fs};
 
 impl crate::store::Outgoing for AgentAzall {
     fn canonical(&self, address: &str) -> String {
@@ -15,17 +15,12 @@ impl crate::store::Outgoing for AgentAzall {
     }
 
     fn fits(&self, address: &str) -> Fit {
-        if !names::is_mailbox_name(address) {
-            Fit::No
-        } else if address.ends_with("@localhost")
-            || address.ends_with(".agenttalk")
-            || self.has_mailbox(address)
-        {
-            Fit::Exact
-        } else if address.contains('@') {
-            Fit::Plain
-        } else {
-            Fit::No
+        let local = address.ends_with("@localhost") || address.ends_with(".agenttalk");
+        match names::is_address(&names::bare_address(address)) {
+            _ if self.has_mailbox(address) => Fit::Exact,
+            true if local => Fit::Exact,
+            true => Fit::Plain,
+            false => Fit::No,
         }
     }
 
@@ -90,6 +85,13 @@ impl crate::store::Outgoing for AgentAzall {
             above = folder.parent();
         }
         let Some(folder) = above else { return Ok(()) };
+        if folder == self.base() {
+            let day = date::local_day(Timestamp::now(), self.zone());
+            for place in [Folder::Outbox, Folder::Sent] {
+                let made = below::can_make(folder, &[&day, place.as_str()]);
+                made.map_err(|(path, e)| StoreError::io(&path, e))?;
+            }
+        }
         // The text goes to the outbox and to each recipient.
         fs::room_for(folder, bytes.saturating_mul(2))
     }

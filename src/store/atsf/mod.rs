@@ -52,7 +52,7 @@ use super::{
     About, Again, EmptyThread, Facets, Fit, Found, Location, Outgoing, Part, Parts, Prepared,
     Preparing, Record, Rooms, Spec, Store as _, StoreError, Threads as ThreadIds,
 };
-use crate::model::{Draft, ORIGIN, Timestamp, one_line};
+use crate::model::{Draft, Message, ORIGIN, Timestamp, one_line};
 use head::{State, Thread};
 use ids::{Claimed, Ids, Told};
 pub use line::Stats;
@@ -318,6 +318,10 @@ impl Outgoing for Atsf {
         // A project always has a user and an agent, also before either has written, and the agent
         // may be called by its id.
         address != self.me() && self.fits(address) != Fit::No
+    }
+
+    fn shown(&self, prepared: &Prepared) -> Option<Message> {
+        read::prepared(self, prepared)
     }
 
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {

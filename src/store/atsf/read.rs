@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use super::blocks::{self, Shown};
 use super::line::{self, Line, When};
-use super::{Atsf, Format as _, Threads, assets, ids, lost, recipient, sign};
+use super::{Atsf, Format as _, Threads, assets, head, ids, lost, recipient, send, sign, thread};
 use crate::model::{Attachment, Message, Timestamp};
 use crate::store::engine::lines::Facts as _;
 use crate::store::engine::lines::table::{KEPT, Source};
 use crate::store::fs::require_regular;
-use crate::store::{Location, Part, Record, StoreError};
+use crate::store::{Location, Part, Prepared, Record, StoreError};
 
 /// A message and what else is known of it.
 struct Whole<'a> {
@@ -87,6 +87,36 @@ pub(super) fn record(store: &Atsf, at: &Location, text: &str) -> Result<Record, 
     let claim = if line.signed { sign::claim(whole.text) } else { None };
     let parts = shown.parts.into_iter().map(part).collect();
     Ok(Record { message, claim, parts, ..Record::default() })
+}
+
+/// A message that waits for its thread, as it will be there.
+pub(super) fn prepared(store: &Atsf, prepared: &Prepared) -> Option<Message> {
+    let (text, meta) = send::unpack(&prepared.bytes);
+    let line = line::parse(text).ok()?;
+    let (When::At(time) | When::Naive(time)) = line.when() else { return None };
+    let title = if let Some(meta) = meta {
+        let thread::Reading::Thread(meta) = thread::read(meta.as_bytes()) else { return None };
+        meta.title
+    } else {
+        let table = store.table.read();
+        let log = head::by_key(&table, &prepared.thread).and_then(|n| table.get(n));
+        log.and_then(|log| log.facts.title.clone())
+    };
+    let files = send::references(&line).into_iter().zip(&prepared.files);
+    let sizes: Vec<(String, u64)> = files.map(|(name, file)| (name, file.size)).collect();
+    let size = |name: &str| sizes.iter().find(|(n, _)| n == name).map(|(_, size)| *size);
+    let shown = blocks::render(&line, &|name| size(name).ok_or("the file is not here".to_owned()));
+    Some(Message {
+        from: Some(line.role.clone().into_owned()),
+        to: vec![recipient(&line.role).to_owned()],
+        time,
+        subject: title,
+        thread: Some(prepared.thread.clone()),
+        id: prepared.id.clone(),
+        attachments: shown.assets,
+        body: shown.body,
+        ..Message::default()
+    })
 }
 
 fn show(store: &Atsf, whole: &Whole<'_>) -> Shown {

@@ -144,21 +144,8 @@ impl Format for Samp {
     }
 
     fn record(_: &Lines<Self>, _: &Location, text: &str) -> Result<Record, StoreError> {
-        let mut scratch = Scratch::default();
-        let parsed = record::parse(text, &mut scratch).map_err(|_| StoreError::Moved)?;
-        let claim = if parsed.has_sig { record::claim(text) } else { None };
-        let owned = |v: &Option<Cow<'_, str>>| v.as_deref().map(str::to_owned);
-        let message = Message {
-            from: Some(parsed.from.to_string()),
-            to: parsed.everybody(),
-            time: parsed.time(),
-            subject: owned(&parsed.subject),
-            thread: Some(parsed.thread.to_string()),
-            in_reply_to: owned(&parsed.re),
-            id: parsed.id.to_string(),
-            body: parsed.body_text().into_owned(),
-            ..Message::default()
-        };
+        let (message, signed) = message(text).ok_or(StoreError::Moved)?;
+        let claim = if signed { record::claim(text) } else { None };
         Ok(Record { message, claim, ..Record::default() })
     }
 
@@ -197,6 +184,25 @@ impl Format for Samp {
     }
 }
 
+/// The message on a line, and whether it carries a signature.
+fn message(text: &str) -> Option<(Message, bool)> {
+    let mut scratch = Scratch::default();
+    let parsed = record::parse(text, &mut scratch).ok()?;
+    let owned = |v: &Option<Cow<'_, str>>| v.as_deref().map(str::to_owned);
+    let message = Message {
+        from: Some(parsed.from.to_string()),
+        to: parsed.everybody(),
+        time: parsed.time(),
+        subject: owned(&parsed.subject),
+        thread: Some(parsed.thread.to_string()),
+        in_reply_to: owned(&parsed.re),
+        id: parsed.id.to_string(),
+        body: parsed.body_text().into_owned(),
+        ..Message::default()
+    };
+    Some((message, parsed.has_sig))
+}
+
 impl Outgoing for SampStore {
     fn fits(&self, address: &str) -> Fit {
         // No other kind writes addresses without `@` by itself.
@@ -205,6 +211,10 @@ impl Outgoing for SampStore {
 
     fn registered(&self, address: &str) -> bool {
         self.table.read().logs.iter().any(|log| Samp::key(log) == address)
+    }
+
+    fn shown(&self, prepared: &Prepared) -> Option<Message> {
+        message(&prepared.bytes).map(|(message, _)| message)
     }
 
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {

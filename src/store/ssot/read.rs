@@ -52,7 +52,7 @@ impl Ssot {
 }
 
 /// A message in the terms of the mount.
-fn shown(message: &Task<'_>) -> Message {
+pub(super) fn shown(message: &Task<'_>) -> Message {
     Message {
         from: Some(message.from.as_str().to_owned()),
         to: vec![message.to.as_str().to_owned()],

@@ -23,14 +23,14 @@ use crate::store::{
 /// In milliseconds.
 const A_DAY: i64 = 24 * 3600 * 1000;
 
-/// The `to` of a draft that is a whole message.
+/// The `to` of a draft that is a whole message; empty if it has none that could be one.
 pub(super) fn recipient_in(text: &str) -> Option<String> {
     if !text.trim_start().starts_with('{') {
         return None;
     }
     let node = Node::parse(text.as_bytes()).ok()?;
     node.text("protocol_version")?;
-    Some(node.text("to")?.to_owned())
+    Some(node.text("to").unwrap_or_default().to_owned())
 }
 
 fn refused(breach: Breach) -> StoreError {
@@ -53,6 +53,17 @@ impl Outgoing for Ssot {
 
     fn registered(&self, address: &str) -> bool {
         self.fits(address) != Fit::No
+    }
+
+    fn shown(&self, prepared: &Prepared) -> Option<crate::model::Message> {
+        let (_, text) = prepared.bytes.split_once('\n')?;
+        Some(super::read::shown(&Message::parse(text.as_bytes()).ok()?))
+    }
+
+    /// A draft is the payload, which stands at the end of a body.
+    fn says(&self, sent: &str, draft: &str) -> bool {
+        let payload = sent.rsplit_once(super::text::PAYLOAD).map(|(_, payload)| payload.trim());
+        payload.is_some_and(|payload| is_same(payload.as_bytes(), draft.trim().as_bytes()))
     }
 
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {

@@ -7,6 +7,9 @@ use super::envelope::Message;
 use super::tree::Node;
 use super::words::Type;
 
+/// The line before the payload; no line of the payload can be like it.
+pub(super) const PAYLOAD: &str = "Payload:\n";
+
 /// The body of a message for a person or an agent that only has `cat`.
 pub fn body(message: &Message<'_>) -> String {
     let payload = message.payload();
@@ -36,7 +39,7 @@ pub fn body(message: &Message<'_>) -> String {
         out.0.push('\n');
     }
     out.gap();
-    out.0.push_str("Payload:\n");
+    out.0.push_str(PAYLOAD);
     out.0.push_str(&payload.pretty());
     out.0.push('\n');
     out.0

@@ -124,7 +124,9 @@ fn s97_folders() {
     assert_eq!(texts, ["to me\n", "to another\n", "to nobody\n", "an old folder\n"]);
     assert_eq!(m.ls("inbox").len(), 4);
     assert_eq!(m.ls("sent"), ["2026-04-24"], "view folders are UTC days");
-    assert_eq!(m.ls("sent/2026-04-24"), [mine(5).name(5), mine(6).name(6)]);
+    // What lies in the outbox waits for the program that wrote it, and says so.
+    let note = mine(6).name(6).replace(".txt", ".warning");
+    assert_eq!(m.ls("sent/2026-04-24"), [mine(5).name(5), mine(6).name(6), note]);
     let day = message(&m, Letter::new("alice@localhost", "c", "to nobody", 3).id());
     assert_eq!(day.get("To"), None, "a line without a value is left out");
     // A folder of a new day appears while mounted.

@@ -16,9 +16,10 @@ fn mailboxes(tree: &Tree, names: &[&str]) {
     }
 }
 
-/// The names of what I sent, as the mount shows it today.
+/// The names of what I sent, as the mount shows it today, without what is said of it.
 fn sent(m: &Mount) -> Vec<String> {
-    m.ls(&format!("sent/{}", samp::today()))
+    let all = m.ls(&format!("sent/{}", samp::today()));
+    all.into_iter().filter(|name| !shown::has_ending(name, "warning")).collect()
 }
 
 /// S109: the file has the reference's grammar, both signatures hold, and it lies with the recipient
@@ -344,4 +345,41 @@ fn s110_killed() {
         assert!(got.binary_search(text).is_ok(), "{text} was accepted and is lost");
     }
     assert_eq!(m.ok("grep -rh '^letter ' sent | wc -l").trim(), total.to_string());
+}
+
+/// S285: what is no address is EINVAL where it is written, and nothing waits for it.
+#[test]
+fn s285_what_is_no_address() {
+    let (_bed, tree, m) = with(|_, tree| mailboxes(tree, &["odd@@name"]));
+    for to in ["bob@", "@localhost", "bob@@x", "a@x;b@x", "a@x b@x"] {
+        for script in [
+            format!("echo hi > 'outbox/{to}'"),
+            format!("printf 'To: {to}\\n\\nhi\\n' > outbox/x"),
+            format!(
+                "printf 'To: bob@localhost\\nCc: {to}\\nVia: agentazall\\n\\nhi\\n' > outbox/x"
+            ),
+        ] {
+            let out = m.sh(&script);
+            assert!(!out.ok() && out.stderr.contains("Invalid argument"), "{script}: {out:?}");
+        }
+    }
+    assert_eq!((tree.list(ME, "outbox"), m.ls("sent")), (vec![], vec![]));
+    // A mailbox of any name that is there can be written to.
+    m.ok("echo hi > outbox/odd@@name; printf 'To: Bob <bob@far.example>\\n\\nhi\\n' > outbox/x");
+    assert_eq!((tree.list("odd@@name", "inbox").len(), tree.list(ME, "outbox").len()), (1, 1));
+}
+
+/// S288, S110: a letter that waits for a mailbox says so beside it in `sent/`, until it is delivered.
+#[test]
+fn s288_what_waits_for_a_mailbox_says_so_in_sent() {
+    let (_bed, tree, m) = with(|_, tree| mailboxes(tree, &["bob@localhost"]));
+    m.ok("printf 'To: bob@localhost, zed@far.example\n\nboth\n' > outbox/x");
+    let day = format!("sent/{}", samp::today());
+    let [name, note] = &m.ls(&day)[..] else { panic!("{:?}", m.ls(&day)) };
+    assert_eq!(note, &name.replace(".txt", ".warning"));
+    let why = m.cat(&format!("{day}/{note}"));
+    assert!(why.contains("waits for zed@far.example") && !why.contains("bob@"), "{why}");
+    mailboxes(&tree, &["zed@far.example"]);
+    soon("nothing waits", || m.ls(&day) == [name.clone()]);
+    assert_eq!(tree.list("zed@far.example", "inbox").len(), 1);
 }

@@ -1,8 +1,9 @@
 //! Messages and threads made through the mount.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{ONE, TWO, folder, lines, log, manifest, message, thread, two, with};
 use crate::common::agz::put;
-use crate::common::{shown, soon};
+use crate::common::{samp, shown, soon};
 
 /// S154: a reply appends one signed line and brings the four stats and `updatedAt` up to date, changing no other byte.
 #[test]
@@ -138,6 +139,36 @@ fn s157_locked() {
     crate::common::wait_for(std::time::Duration::from_secs(10), "the locked thread", || {
         log(&project, ONE).len() == 3
     });
+    drop(bed);
+}
+
+/// S288, S157: what waits for a locked thread is in `sent/` as soon as its close has returned, with what it
+/// waits for beside it, and is the same file when it is in the thread.
+#[test]
+fn s288_what_waits_for_a_locked_thread_is_in_sent() {
+    let (bed, project, m) = with(|p| thread(p, ONE, "locked", &two()));
+    let mut lock = Command::new("flock");
+    lock.arg(folder(&project, ONE).join("messages.jsonl")).args(["sh", "-c", "echo; read x"]);
+    let mut lock = lock.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("flock");
+    let mut told = [0];
+    lock.stdout.take().unwrap().read_exact(&mut told).expect("the lock is held");
+    m.ok(&format!("echo waits > threads/{ONE}/a"));
+    let day = format!("sent/{}", samp::today());
+    let [name, note] = &m.ls(&day)[..] else { panic!("{:?}", m.ls(&day)) };
+    assert_eq!(note, &name.replace(".txt", ".warning"));
+    assert!(m.ls("sent").contains(&samp::today()));
+    let (shown, why) = (m.cat(&format!("{day}/{name}")), m.cat(&format!("{day}/{note}")));
+    assert!(shown.contains("Subject: locked\n") && shown.ends_with("\n\nwaits\n"), "{shown}");
+    assert!(shown.contains("\nSignature: valid "), "{shown}");
+    assert!(why.starts_with("waits for agent since ") && why.contains("lock"), "{why}");
+    let exact = format!("test $(stat -c %s {day}/{name}) = {}", shown.len());
+    m.ok(&format!("{exact} && test $(stat -c %s {day}/{note}) = {}", why.len()));
+    assert_eq!(log(&project, ONE).len(), 2);
+    drop(lock.stdin.take());
+    lock.wait().expect("flock ends");
+    soon("it is in the thread", || log(&project, ONE).len() == 3);
+    soon("nothing is said of it", || m.ls(&day) == [name.clone()]);
+    assert_eq!(m.cat(&format!("{day}/{name}")), shown);
     drop(bed);
 }
 

@@ -188,3 +188,73 @@ fn s145_suspended() {
     let e = bed.mount("executor");
     soon("what others wrote is not held back", || e.ls("inbox").len() == 1);
 }
+
+/// S286, S56: the same key and payload, however it is spaced, is a retry that succeeds and writes nothing;
+/// another payload under the key is refused.
+#[test]
+fn s286_a_retry_under_its_key_is_a_success() {
+    let bed = bed();
+    let mut m = bed.mount("coordinator");
+    let body = payload("task_dispatch");
+    let head = format!("To: executor\nType: task_dispatch\nTask: {TASK}\nIdempotency-Key: k1\n\n");
+    for (n, text) in
+        [format!("{body:#}"), format!("{body:#}"), format!("{body}")].iter().enumerate()
+    {
+        fs::write(bed.path("cwd/draft"), format!("{head}{text}\n")).expect("draft");
+        m.ok(&format!("cat {:?} | tee outbox/executor > /dev/null", bed.path("cwd/draft")));
+        assert_eq!((files(&bed).len(), m.ls("outbox")), (1, vec![]), "{n}");
+        if n == 1 {
+            m.umount();
+            m = bed.mount("coordinator");
+        }
+    }
+    let mut other = body;
+    other["description"] = json!("Something else.");
+    fs::write(bed.path("cwd/draft"), format!("{head}{other}\n")).expect("draft");
+    let out = m.sh(&format!("cat {:?} | tee outbox/executor > /dev/null", bed.path("cwd/draft")));
+    assert!(!out.ok() && out.stderr.contains("Invalid argument"), "{out:?}");
+    assert!(m.cat("outbox/executor.error").contains("another text"));
+    assert_eq!(files(&bed).len(), 1);
+}
+
+/// S287: of a whole record, whom it is for is judged by the rules like everything else in it.
+#[test]
+fn s287_whole_records_to_nobody_break_a_rule() {
+    let bed = bed();
+    let m = bed.mount("coordinator");
+    for to in ["system", "bob", "Executor", "", "nobody"] {
+        let kind = "task_dispatch";
+        let mut whole = record(kind, "coordinator", to, 1_777_052_523_000, &payload(kind));
+        if to == "nobody" {
+            whole.as_object_mut().unwrap().remove("to");
+        }
+        fs::write(bed.path("cwd/whole.json"), format!("{whole:#}\n")).expect("draft");
+        let out = m.sh(&format!("cat {:?} | tee outbox/x > /dev/null", bed.path("cwd/whole.json")));
+        assert!(!out.ok() && out.stderr.contains("Bad message"), "{to}: {out:?}");
+        let why = m.cat("outbox/x.error");
+        assert!(why.contains(": to "), "{to}: {why}");
+        assert_eq!(files(&bed), [""; 0].map(std::path::PathBuf::from), "{to}");
+    }
+}
+
+/// S288: a record whose task another program locks is in `sent/` at once, as it will be.
+#[test]
+fn s288_what_waits_for_a_locked_task_is_in_sent() {
+    let bed = bed();
+    let m = bed.mount("coordinator");
+    let lock = bed.path(format!("ssot/.locks/{TASK}.lock"));
+    fs::create_dir_all(lock.parent().unwrap()).unwrap();
+    let lock = fs::File::create(lock).unwrap();
+    lock.lock().expect("the lock is free");
+    let text = draft("executor", "task_dispatch", &payload("task_dispatch"));
+    m.ok(&format!("cat > outbox/executor <<'EOF'\n{text}EOF"));
+    let day = format!("sent/{}", crate::common::samp::today());
+    let [name, note] = &m.ls(&day)[..] else { panic!("{:?}", m.ls(&day)) };
+    let (shown, why) = (m.cat(&format!("{day}/{name}")), m.cat(&format!("{day}/{note}")));
+    assert!(shown.contains("\nType: task_dispatch\n") && why.contains("executor"), "{shown}{why}");
+    assert!(files(&bed).is_empty());
+    drop(lock);
+    soon("it is in the task", || files(&bed).len() == 1);
+    soon("nothing waits", || m.ls(&day) == [name.clone()]);
+    assert_eq!(m.cat(&format!("{day}/{name}")), shown);
+}

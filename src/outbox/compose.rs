@@ -1,0 +1,314 @@
+//! Messages from composing folders: closed, judged, and sent once the folder is quiet.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::folders::Composed;
+use super::pack::nothing_in_it;
+use super::{BODY, CLOSING, DraftId, Open, Outbox, OutboxError, REFUSING, Target, names};
+use crate::model::locks::{Level, Mutex};
+use crate::model::{Timestamp, one_line};
+
+impl Outbox {
+    /// Sends the composing folders that an earlier process had promised to send.
+    pub fn resume(self: &Arc<Self>) {
+        for name in self.folders.names() {
+            self.await_quiet(&name);
+        }
+    }
+
+    /// The composing folders.
+    pub fn folders(&self) -> Vec<String> {
+        self.folders.names()
+    }
+
+    /// When something in a composing folder last changed, if there is one of this name.
+    pub fn folder_time(&self, folder: &str) -> Option<Timestamp> {
+        self.folders.time(folder)
+    }
+
+    /// The files in a composing folder.
+    pub fn folder_files(&self, folder: &str) -> Option<Vec<String>> {
+        self.folders.files(folder)
+    }
+
+    /// Length and time of a file of a composing folder.
+    pub fn folder_file(&self, folder: &str, file: &str) -> Option<(u64, Timestamp)> {
+        self.folders.stat(folder, file)
+    }
+
+    /// Makes a composing folder.
+    ///
+    /// # Errors
+    /// As [`Outbox::check_name`]; [`OutboxError::Exists`].
+    pub fn make_folder(&self, name: &str) -> Result<(), OutboxError> {
+        self.check_name(name)?;
+        self.folders.make(name)
+    }
+
+    /// Removes a composing folder without files; whether it had none.
+    ///
+    /// # Errors
+    /// [`OutboxError::NotFound`].
+    pub fn remove_folder(&self, name: &str) -> Result<bool, OutboxError> {
+        let removed = self.folders.remove_empty(name)?;
+        if removed {
+            self.forget_note(name);
+        }
+        Ok(removed)
+    }
+
+    /// Gives a composing folder another name. A private one that gets a plain name is sent, if it has a
+    /// text.
+    ///
+    /// # Errors
+    /// As [`Outbox::check_name`]; the refusal.
+    pub fn rename_folder(self: &Arc<Self>, from: &str, to: &str) -> Result<(), OutboxError> {
+        self.check_name(to)?;
+        if self.folders.time(to).is_some() {
+            return Err(OutboxError::Exists);
+        }
+        self.folders.rename(from, to)?;
+        self.forget_note(from);
+        let has_body = self.folders.stat(to, BODY).is_some();
+        if has_body { self.send_again(to) } else { Ok(()) }
+    }
+
+    /// Opens a file of a composing folder, not its text.
+    ///
+    /// # Errors
+    /// [`OutboxError::NotFound`]; as the system gave it.
+    pub fn open_composed(
+        &self,
+        folder: &str,
+        file: &str,
+        write: bool,
+        how: (bool, bool),
+    ) -> Result<Composed, OutboxError> {
+        self.folders.open_file(folder, file, write, how)
+    }
+
+    /// Writes to such a file.
+    ///
+    /// # Errors
+    /// As the system gave it; the file is then not whole, and refuses the message.
+    pub fn write_composed(&self, to: &Composed, at: u64, data: &[u8]) -> Result<(), OutboxError> {
+        self.folders.write(to, at, data)
+    }
+
+    /// The program that wrote such a file was ended by a signal.
+    pub fn cut_composed(&self, file: &Composed, signal: u32) {
+        self.folders.cut(file, format!("the program that wrote it was ended by signal {signal}"));
+    }
+
+    /// The last descriptor of such a file was closed.
+    pub fn close_composed(&self, file: &Composed) {
+        self.folders.close(file);
+    }
+
+    /// Removes a file of a composing folder. Without its text it is not sent.
+    ///
+    /// # Errors
+    /// [`OutboxError::NotFound`]; as the system gave it.
+    pub fn remove_composed(&self, folder: &str, file: &str) -> Result<(), OutboxError> {
+        self.folders.unlink(folder, file)
+    }
+
+    /// A file of a composing folder gets another name; if that is that of the text, the folder is sent.
+    ///
+    /// # Errors
+    /// The refusal; as the system gave it.
+    pub fn rename_composed(
+        self: &Arc<Self>,
+        folder: &str,
+        from: &str,
+        to: &str,
+    ) -> Result<(), OutboxError> {
+        self.folders.rename_file(folder, from, to)?;
+        if to == BODY { self.send_again(folder) } else { Ok(()) }
+    }
+
+    /// Promises to send a folder whose text is there.
+    fn send_again(self: &Arc<Self>, folder: &str) -> Result<(), OutboxError> {
+        let id = self.compose(folder, self.folders.body(folder));
+        let done = self.draft(id).and_then(|draft| {
+            draft.lock().dirty = true;
+            self.flush_body(id, true)
+        });
+        self.release_body(id);
+        done
+    }
+
+    /// Starts the text of a composing folder.
+    pub fn compose(&self, folder: &str, text: Vec<u8>) -> DraftId {
+        self.folders.writing(folder, true);
+        self.add(Open { composed: true, ..Open::new(folder, Target::Outbox, text) })
+    }
+
+    /// The text of a composing folder as it is kept.
+    pub fn body(&self, folder: &str) -> Vec<u8> {
+        self.folders.body(folder)
+    }
+
+    /// A descriptor of the text of a composing folder was closed: as [`Outbox::flush`]. It is sent later,
+    /// when the folder is quiet; what can be refused now, is.
+    ///
+    /// # Errors
+    /// The refusal, as there.
+    pub fn flush_body(&self, id: DraftId, by_opener: bool) -> Result<(), OutboxError> {
+        let draft = self.draft(id)?;
+        let (name, text) = {
+            let d = draft.lock();
+            if names::is_private(&d.name) || d.unlinked {
+                return Ok(());
+            }
+            if let Some(refused) = &d.refused {
+                self.sender.refused(id, Instant::now() + REFUSING);
+                return Err(OutboxError::Already(Arc::clone(refused)));
+            }
+            if !d.dirty {
+                return Ok(());
+            }
+            (d.name.clone(), d.text.clone())
+        };
+        // The lock of the folders comes before that of a draft.
+        let promised = self.promise(&name, text.clone());
+        let mut d = draft.lock();
+        match promised {
+            Ok(()) => {
+                d.dirty = d.text != text;
+                self.sender.closing(id, Instant::now() + CLOSING);
+                Ok(())
+            }
+            Err(e) if by_opener || e.is_fault() => {
+                self.sender.refused(id, Instant::now() + REFUSING);
+                Err(d.refuse_close(e))
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Keeps the text of a folder and the promise that it will be sent with what is in it then.
+    fn promise(&self, folder: &str, text: Vec<u8>) -> Result<(), OutboxError> {
+        let files = self.folders.attached(folder, false)?;
+        let d = Open { files, composed: true, ..Open::new(folder, Target::Outbox, text) };
+        if d.is_empty() {
+            return Err(nothing_in_it());
+        }
+        // Signed once more when it goes, with what has come until then.
+        let parcels = self.prepare(&d, &[])?;
+        self.tools.let_go(&parcels);
+        self.folders.keep_body(folder, &d.text, true)
+    }
+
+    /// The last descriptor of the text of a composing folder was closed.
+    pub fn release_body(self: &Arc<Self>, id: DraftId) {
+        let Some(draft) = self.open.lock().remove(&id) else { return };
+        let (name, text, changed, late) = {
+            let d = draft.lock();
+            let late = d.refused.is_none() && !d.unlinked && !names::is_private(&d.name);
+            // Where nothing was written there was no close that could have said so.
+            let changed = d.dirty || d.text.is_empty();
+            (d.name.clone(), d.text.clone(), changed, late && changed)
+        };
+        let promised = if late { self.promise(&name, text.clone()) } else { Ok(()) };
+        let refused = {
+            let mut d = draft.lock();
+            if let Err(e) = promised {
+                d.refuse(e);
+            }
+            d.refused.is_some()
+        };
+        if refused {
+            self.refuse_folder(&draft, &text);
+        } else if changed && !late {
+            self.keep_text(&name, &text);
+        } else {
+            self.forget_note(&name);
+        }
+        self.folders.writing(&name, false);
+        self.await_quiet(&name);
+        self.sender.released(id);
+    }
+
+    /// Keeps the text of a folder without a promise.
+    fn keep_text(&self, folder: &str, text: &[u8]) {
+        if let Err(e) = self.folders.keep_body(folder, text, false) {
+            tracing::warn!(folder = %one_line(folder), error = %e, "its text could not be kept");
+        }
+    }
+
+    /// Keeps a folder that was refused, with the reason.
+    fn refuse_folder(&self, draft: &Mutex<Open>, text: &[u8]) {
+        let (name, why) = {
+            let d = draft.lock();
+            self.keep(&d);
+            (d.name.clone(), d.refused.as_ref().map(ToString::to_string))
+        };
+        self.keep_text(&name, text);
+        self.folders.set_error(&name, why.as_deref());
+    }
+
+    /// Has a folder that is promised sent as soon as it is quiet.
+    fn await_quiet(self: &Arc<Self>, folder: &str) {
+        if !self.folders.begin_watch(folder) {
+            return;
+        }
+        let (outbox, name) = (Arc::clone(self), folder.to_owned());
+        let wait = move || {
+            if outbox.folders.wait_quiet(&name) {
+                outbox.send_folder(&name);
+            }
+        };
+        if let Err(e) = std::thread::Builder::new().name("msgfs-quiet".into()).spawn(wait) {
+            tracing::error!(error = %e, "a composing folder is sent by the next mount only");
+        }
+    }
+
+    /// Sends a folder on which nobody works any more.
+    pub(super) fn send_folder(&self, folder: &str) {
+        if let Err(e) = self.try_send_folder(folder) {
+            let text = self.folders.body(folder);
+            let mut d = Open { composed: true, ..Open::new(folder, Target::Outbox, text.clone()) };
+            d.refuse(e);
+            self.folders.stay(folder);
+            self.refuse_folder(&Mutex::at(Level::Draft, d), &text);
+        }
+    }
+
+    fn try_send_folder(&self, folder: &str) -> Result<(), OutboxError> {
+        let files = self.folders.attached(folder, true)?;
+        let text = self.folders.body(folder);
+        let d = Open { files, composed: true, ..Open::new(folder, Target::Outbox, text) };
+        if d.is_empty() {
+            return Err(nothing_in_it());
+        }
+        let parcels = self.prepare(&d, &[])?;
+        if parcels.is_empty() {
+            // A retry under an idempotency key.
+            self.folders.clear(folder);
+            self.forget_note(folder);
+            self.folders.forget(folder);
+            return Ok(());
+        }
+        let ids: Vec<&str> = parcels.iter().map(|p| p.message.id.as_str()).collect();
+        let put = self.folders.sent_as(folder, &ids).and_then(|()| {
+            let put = self.tools.spool.put(parcels.clone(), None);
+            let what = "the message could not be put into the spool";
+            put.map_err(|error| OutboxError::Io { what, error })
+        });
+        let number = put.inspect_err(|_| self.tools.let_go(&parcels))?;
+        // Before it can be sent and leave the spool, from where the next process would know.
+        self.folders.clear(folder);
+        self.forget_note(folder);
+        self.sender.send(number, parcels, false);
+        // Only now, for those who wait until it is in its store.
+        self.folders.forget(folder);
+        Ok(())
+    }
+
+    /// Waits until the composing folders that are closed are on their way, at most `limit`.
+    pub fn settle_folders(&self, limit: Duration) {
+        self.folders.settle(Instant::now() + limit);
+    }
+}

@@ -1,0 +1,637 @@
+//! Composing folders: messages with files that are being put together, on disk.
+//!
+//! One folder each below `<state>/composing/`, named by number:
+//!
+//! - `name`, the name in `outbox/`; without it there is nothing.
+//! - `files/`, what was written there, under its own names. The file [`BODY`] is the text.
+//! - `cut/`, an empty file of the same name for each that is not whole: while it is open for writing, and
+//!   if that ended badly. So what was open when the process died is known not to be whole.
+//! - `promised`, once the close of the text has returned 0: it will be sent, by the next process too.
+//! - `error`, why it was refused.
+//! - `sent-as`, the ids under which it goes into the spool, from just before on. Whoever finds one of them
+//!   there knows that it went.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::{OutboxError, names};
+use crate::model::locks::{Condvar, Level, Mutex, MutexGuard};
+use crate::model::{Timestamp, one_line};
+use crate::store::{Durability, fs, place};
+
+/// The file of a composing folder that is its text, and sends it.
+pub const BODY: &str = "body";
+/// A message goes when nothing in its folder was closed for this long: copy programs open one file after
+/// the other, and the text need not be the last.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// A file of a composing folder.
+#[derive(Debug)]
+struct Entry {
+    /// Stands for it whatever its name is.
+    id: u64,
+    time: Timestamp,
+    /// Descriptors open for writing.
+    open: u32,
+    /// Why it is not whole.
+    cut: Option<String>,
+}
+
+#[derive(Debug)]
+struct Folder {
+    dir: PathBuf,
+    files: BTreeMap<String, Entry>,
+    time: Timestamp,
+    /// When something in it was last closed or moved.
+    touched: Instant,
+    /// Open drafts of its text.
+    writing: u32,
+    promised: bool,
+    /// It is on its way into the spool: nothing can be changed.
+    sending: bool,
+    /// Somebody waits until it is quiet.
+    watched: bool,
+    /// Why it was refused.
+    error: Option<String>,
+}
+
+impl Folder {
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.join("files").join(name)
+    }
+
+    fn cut_mark(&self, name: &str) -> PathBuf {
+        self.dir.join("cut").join(name)
+    }
+
+    fn is_open(&self) -> bool {
+        self.writing > 0 || self.files.values().any(|file| file.open > 0)
+    }
+
+    fn touch(&mut self) {
+        (self.time, self.touched) = (Timestamp::now(), Instant::now());
+    }
+
+    fn entry(&mut self, id: u64) -> Option<(&String, &mut Entry)> {
+        self.files.iter_mut().find(|(_, file)| file.id == id)
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    all: BTreeMap<String, Folder>,
+    next: u64,
+    /// Nothing is waited for any more.
+    ended: bool,
+}
+
+/// The composing folders of one state folder.
+#[derive(Debug)]
+pub(super) struct Folders {
+    dir: PathBuf,
+    durability: Durability,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// An open file of a composing folder.
+#[derive(Debug)]
+#[allow(clippy::len_without_is_empty)] // Nobody asks.
+pub struct Composed {
+    folder: String,
+    id: u64,
+    file: File,
+    /// It was opened for writing.
+    write: bool,
+}
+
+/// Why a file cannot go along; what is only on its way counts as good.
+fn trouble(name: &str, file: &Entry) -> Option<String> {
+    if file.open > 0 {
+        return None;
+    }
+    let shown = one_line(name);
+    if let Some(why) = &file.cut {
+        return Some(format!("the file {shown} is not whole: {why}; write it again"));
+    }
+    names::is_private(name).then(|| {
+        format!(
+            "the file {shown} has the name of a private draft and is never sent; give it another \
+             name, or remove it"
+        )
+    })
+}
+
+fn failed(error: io::Error) -> OutboxError {
+    OutboxError::Io { what: "the files of the message cannot be kept", error }
+}
+
+fn touch(path: &Path) -> io::Result<()> {
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map(drop)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+impl Composed {
+    /// Reads up to this many bytes.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn read(&self, offset: u64, size: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; size];
+        let read = fs::read_at_most(&self.file, &mut bytes, offset)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    /// Its length.
+    pub fn len(&self) -> u64 {
+        self.file.metadata().map_or(0, |meta| meta.len())
+    }
+
+    /// Cuts or extends it.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+}
+
+impl Folders {
+    /// Loads what earlier processes left; `spooled` are the ids in the spool. `looks`: nothing is removed.
+    pub fn open(
+        dir: PathBuf,
+        durability: Durability,
+        spooled: &BTreeSet<&str>,
+        looks: bool,
+    ) -> io::Result<Self> {
+        let mut state = State::default();
+        let entries = match std::fs::read_dir(&dir) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            other => Some(other?),
+        };
+        for entry in entries.into_iter().flatten().flatten() {
+            let number = entry.file_name().to_str().and_then(|n| n.parse::<u64>().ok());
+            let Some(number) = number else { continue };
+            state.next = state.next.max(number);
+            let sent = std::fs::read_to_string(entry.path().join("sent-as")).unwrap_or_default();
+            if sent.lines().any(|id| spooled.contains(id)) {
+                if !looks {
+                    std::fs::remove_dir_all(entry.path())?;
+                }
+                continue;
+            }
+            match load(entry.path()) {
+                Ok((name, folder)) => drop(state.all.insert(name, folder)),
+                Err(e) => {
+                    tracing::warn!(folder = %entry.path().display(), error = %e, "is no composing folder");
+                }
+            }
+        }
+        let mut id = 0;
+        for file in state.all.values_mut().flat_map(|folder| folder.files.values_mut()) {
+            id += 1;
+            file.id = id;
+        }
+        state.next = state.next.max(id);
+        let state = Mutex::at(Level::Composing, state);
+        Ok(Self { dir, durability, state, changed: Condvar::default() })
+    }
+
+    /// Does something with a folder that is not being sent, and wakes who waits for it.
+    fn with<T>(
+        &self,
+        name: &str,
+        work: impl FnOnce(&mut Folder) -> Result<T, OutboxError>,
+    ) -> Result<T, OutboxError> {
+        let mut state = self.state.lock();
+        let folder = state.all.get_mut(name).ok_or(OutboxError::NotFound)?;
+        if folder.sending {
+            return Err(OutboxError::NotPermitted("this message is just being sent".into()));
+        }
+        let done = work(folder);
+        drop(state);
+        self.changed.notify_all();
+        done
+    }
+
+    fn look<T>(&self, name: &str, look: impl FnOnce(&Folder) -> T) -> Option<T> {
+        self.state.lock().all.get(name).map(look)
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.state.lock().all.keys().cloned().collect()
+    }
+
+    pub fn time(&self, name: &str) -> Option<Timestamp> {
+        self.look(name, |folder| folder.time)
+    }
+
+    pub fn files(&self, name: &str) -> Option<Vec<String>> {
+        self.look(name, |folder| folder.files.keys().cloned().collect())
+    }
+
+    /// Length and time of a file.
+    pub fn stat(&self, name: &str, file: &str) -> Option<(u64, Timestamp)> {
+        let (path, time) = self.look(name, |f| Some((f.file(file), f.files.get(file)?.time)))??;
+        std::fs::symlink_metadata(path).ok().map(|meta| (meta.len(), time))
+    }
+
+    pub fn make(&self, name: &str) -> Result<(), OutboxError> {
+        let mut state = self.state.lock();
+        if state.all.contains_key(name) {
+            return Err(OutboxError::Exists);
+        }
+        state.next += 1;
+        let dir = self.dir.join(state.next.to_string());
+        for part in ["files", "cut"] {
+            fs::make_dirs(&dir.join(part), 0o700).map_err(failed)?;
+        }
+        place::write_atomic(&dir.join("name"), name.as_bytes(), 0o600).map_err(failed)?;
+        state.all.insert(name.to_owned(), new(dir));
+        Ok(())
+    }
+
+    /// Removes a folder that holds no files; whether it held none.
+    pub fn remove_empty(&self, name: &str) -> Result<bool, OutboxError> {
+        let is_empty = self.with(name, |folder| Ok(folder.files.is_empty()))?;
+        if is_empty {
+            self.clear(name);
+            self.forget(name);
+        }
+        Ok(is_empty)
+    }
+
+    /// Removes from the disk all that is in a folder.
+    pub fn clear(&self, name: &str) {
+        let Some(dir) = self.look(name, |folder| folder.dir.clone()) else { return };
+        let removed = std::fs::remove_dir_all(&dir).and_then(|()| match self.durability {
+            Durability::Fsync => fs::sync_dir(&self.dir),
+            Durability::None => Ok(()),
+        });
+        if let Err(e) = removed {
+            tracing::warn!(folder = %dir.display(), error = %e, "a composing folder stays behind");
+        }
+    }
+
+    /// Forgets a folder.
+    pub fn forget(&self, name: &str) {
+        self.state.lock().all.remove(name);
+        self.changed.notify_all();
+    }
+
+    /// Why folders were refused, and when.
+    pub fn errors(&self) -> Vec<(String, String, Timestamp)> {
+        let state = self.state.lock();
+        let of = |(name, f): (&String, &Folder)| Some((name.clone(), f.error.clone()?, f.time));
+        state.all.iter().filter_map(of).collect()
+    }
+
+    /// Notes why a folder was refused, or that it is no longer.
+    pub fn set_error(&self, name: &str, error: Option<&str>) {
+        let mut state = self.state.lock();
+        let Some(folder) = state.all.get_mut(name) else { return };
+        if folder.error.as_deref() == error {
+            return;
+        }
+        folder.error = error.map(str::to_owned);
+        let path = folder.dir.join("error");
+        let noted = match error {
+            Some(error) => place::write_atomic(&path, error.as_bytes(), 0o600),
+            None => remove(&path),
+        };
+        if let Err(e) = noted {
+            tracing::warn!(folder = %one_line(name), error = %e, "why it was refused could not be kept");
+        }
+    }
+
+    /// Gives a folder another name.
+    pub fn rename(&self, from: &str, to: &str) -> Result<(), OutboxError> {
+        self.with(from, |folder| {
+            if folder.is_open() {
+                let why = "something in this folder is still being written";
+                return Err(OutboxError::NotPermitted(why.into()));
+            }
+            place::write_atomic(&folder.dir.join("name"), to.as_bytes(), 0o600).map_err(failed)?;
+            folder.touch();
+            Ok(())
+        })?;
+        let mut state = self.state.lock();
+        if let Some(folder) = state.all.remove(from) {
+            state.all.insert(to.to_owned(), folder);
+        }
+        Ok(())
+    }
+
+    /// Opens a file; for writing, it is made if it is not there.
+    pub fn open_file(
+        &self,
+        name: &str,
+        file: &str,
+        write: bool,
+        (truncate, append): (bool, bool),
+    ) -> Result<Composed, OutboxError> {
+        let id = {
+            let mut state = self.state.lock();
+            state.next += 1;
+            state.next
+        };
+        self.with(name, |folder| {
+            let known = folder.files.contains_key(file);
+            if !known && !write {
+                return Err(OutboxError::NotFound);
+            }
+            if write {
+                touch(&folder.cut_mark(file)).map_err(failed)?;
+            }
+            let mut options = OpenOptions::new();
+            options.read(true).write(write && !append).append(append).create(write);
+            options.truncate(truncate && !append).mode(0o600);
+            let opened = options.open(folder.file(file)).map_err(failed)?;
+            if truncate && append {
+                opened.set_len(0).map_err(failed)?;
+            }
+            let new = || Entry { id, time: Timestamp::now(), open: 0, cut: None };
+            let entry = folder.files.entry(file.to_owned()).or_insert_with(new);
+            if write {
+                entry.open += 1;
+                if truncate {
+                    entry.cut = None;
+                }
+            }
+            let id = entry.id;
+            Ok(Composed { folder: name.to_owned(), id, file: opened, write })
+        })
+    }
+
+    /// Writes to an open file. What cannot be written whole is noted.
+    pub fn write(&self, to: &Composed, offset: u64, data: &[u8]) -> Result<(), OutboxError> {
+        to.file.write_all_at(data, offset).map_err(|error| {
+            self.cut(to, format!("writing it failed ({error})"));
+            OutboxError::Io { what: "the file cannot be written", error }
+        })
+    }
+
+    /// Notes that a file is not whole.
+    pub fn cut(&self, file: &Composed, why: String) {
+        // One that is gone needs no note.
+        let _ = self.with(&file.folder, |folder| {
+            if let Some((_, entry)) = folder.entry(file.id) {
+                entry.cut = Some(why);
+            }
+            Ok(())
+        });
+    }
+
+    /// The last descriptor of a handle was closed.
+    pub fn close(&self, file: &Composed) {
+        if !file.write {
+            return;
+        }
+        let closed = self.with(&file.folder, |folder| {
+            folder.touch();
+            let promised = folder.promised;
+            let Some((name, entry)) = folder.entry(file.id) else { return Ok(()) };
+            entry.open = entry.open.saturating_sub(1);
+            entry.time = Timestamp::now();
+            if entry.open > 0 || entry.cut.is_some() {
+                return Ok(());
+            }
+            let name = name.clone();
+            if promised && self.durability == Durability::Fsync {
+                file.file.sync_all().map_err(failed)?;
+            }
+            remove(&folder.cut_mark(&name)).map_err(failed)
+        });
+        if let Err(e) = closed {
+            tracing::warn!(folder = %one_line(&file.folder), error = %e, "a file could not be kept");
+        }
+    }
+
+    pub fn unlink(&self, name: &str, file: &str) -> Result<(), OutboxError> {
+        self.with(name, |folder| {
+            folder.files.remove(file).ok_or(OutboxError::NotFound)?;
+            folder.touch();
+            if file == BODY {
+                withdraw(folder)?;
+            }
+            remove(&folder.file(file)).map_err(failed)?;
+            remove(&folder.cut_mark(file)).map_err(failed)
+        })
+    }
+
+    pub fn rename_file(&self, name: &str, from: &str, to: &str) -> Result<(), OutboxError> {
+        self.with(name, |folder| {
+            let entry = folder.files.remove(from).ok_or(OutboxError::NotFound)?;
+            let moved = std::fs::rename(folder.file(from), folder.file(to)).map_err(failed);
+            let _ = std::fs::rename(folder.cut_mark(from), folder.cut_mark(to));
+            folder.files.insert(if moved.is_ok() { to } else { from }.to_owned(), entry);
+            folder.touch();
+            if from == BODY {
+                withdraw(folder)?;
+            }
+            moved
+        })
+    }
+
+    /// The text as it is kept.
+    pub fn body(&self, name: &str) -> Vec<u8> {
+        let path = self.look(name, |folder| folder.file(BODY));
+        path.and_then(|path| std::fs::read(path).ok()).unwrap_or_default()
+    }
+
+    /// The text is being written, or no longer.
+    pub fn writing(&self, name: &str, begins: bool) {
+        let _ = self.with(name, |folder| {
+            folder.writing =
+                if begins { folder.writing + 1 } else { folder.writing.saturating_sub(1) };
+            folder.touch();
+            Ok(())
+        });
+    }
+
+    /// The files that go along, by name. What is still on its way is left out.
+    ///
+    /// # Errors
+    /// If one of the others cannot go along. `at_last`: none is on its way any more.
+    pub fn attached(
+        &self,
+        name: &str,
+        at_last: bool,
+    ) -> Result<Vec<(String, PathBuf)>, OutboxError> {
+        let all = self.look(name, |folder| {
+            let now = Timestamp::now().millis();
+            let young = |file: &Entry| now - file.time.millis() < QUIET.as_millis() as i64;
+            let files = folder.files.iter().filter(|(name, _)| *name != BODY);
+            let one = |(name, file): (&String, &Entry)| match trouble(name, file) {
+                Some(_) if !at_last && young(file) => None,
+                Some(why) => Some(Err(OutboxError::Invalid(why))),
+                None if file.open > 0 => None,
+                None => Some(Ok((name.clone(), folder.file(name)))),
+            };
+            files.filter_map(one).collect()
+        });
+        all.ok_or(OutboxError::NotFound)?
+    }
+
+    /// Keeps the text, and with `promise` that the message will be sent: on disk when this returns.
+    pub fn keep_body(&self, name: &str, text: &[u8], promise: bool) -> Result<(), OutboxError> {
+        let id = {
+            let mut state = self.state.lock();
+            state.next += 1;
+            state.next
+        };
+        let durable = promise && self.durability == Durability::Fsync;
+        self.with(name, |folder| {
+            let keep = || {
+                place::write_atomic(&folder.file(BODY), text, 0o600)?;
+                remove(&folder.cut_mark(BODY))?;
+                if durable {
+                    for file in folder.files.keys().filter(|file| *file != BODY) {
+                        fs::open_regular(&folder.file(file))?.sync_all()?;
+                    }
+                    fs::sync_dir(&folder.dir.join("files"))?;
+                    fs::sync_dir(&folder.dir.join("cut"))?;
+                }
+                if promise {
+                    place::write_atomic(&folder.dir.join("promised"), b"", 0o600)?;
+                }
+                Ok(())
+            };
+            keep().map_err(failed)?;
+            let (time, open) = (Timestamp::now(), 0);
+            folder.files.insert(BODY.to_owned(), Entry { id, time, open, cut: None });
+            folder.touch();
+            if promise {
+                folder.promised = true;
+                return Ok(());
+            }
+            withdraw(folder)
+        })
+    }
+
+    /// Whether somebody has to wait for a folder now; that somebody is the one who asks.
+    pub fn begin_watch(&self, name: &str) -> bool {
+        let mut state = self.state.lock();
+        let folder = state.all.get_mut(name).filter(|f| f.promised && !f.sending && !f.watched);
+        folder.map(|folder| folder.watched = true).is_some()
+    }
+
+    /// Waits until nothing in a folder is open and nothing was closed for a while; whether it is to be sent
+    /// now, by the one who asks.
+    pub fn wait_quiet(&self, name: &str) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            let ended = state.ended;
+            let Some(folder) = state.all.get_mut(name) else { return false };
+            if ended || !folder.promised || folder.sending {
+                folder.watched = false;
+                return false;
+            }
+            let due = folder.touched + QUIET;
+            if folder.is_open() {
+                self.changed.wait(&mut state);
+            } else if Instant::now() >= due {
+                (folder.sending, folder.watched) = (true, false);
+                return true;
+            } else {
+                self.changed.wait_until(&mut state, due);
+            }
+        }
+    }
+
+    /// What is sent from now on waits for nothing; the names of the folders that are to be sent at once.
+    pub fn end(&self) -> Vec<String> {
+        let mut state = self.state.lock();
+        state.ended = true;
+        let ready = |folder: &Folder| folder.promised && !folder.sending && !folder.is_open();
+        let all = state.all.iter_mut().filter(|(_, folder)| ready(folder));
+        let names = all.map(|(name, folder)| {
+            folder.sending = true;
+            name.clone()
+        });
+        let names = names.collect();
+        drop(state);
+        self.changed.notify_all();
+        names
+    }
+
+    /// Waits until what is closed is sent, at most until a moment. What is still being written is not
+    /// waited for.
+    pub fn settle(&self, deadline: Instant) {
+        let mut state: MutexGuard<'_, State> = self.state.lock();
+        let coming = |f: &Folder| f.sending || f.watched && f.promised && !f.is_open();
+        while state.all.values().any(coming) {
+            if self.changed.wait_until(&mut state, deadline) {
+                return;
+            }
+        }
+    }
+
+    /// Notes under which ids a folder goes into the spool.
+    pub fn sent_as(&self, name: &str, ids: &[&str]) -> Result<(), OutboxError> {
+        let dir = self.look(name, |folder| folder.dir.clone()).ok_or(OutboxError::NotFound)?;
+        place::write_atomic(&dir.join("sent-as"), ids.join("\n").as_bytes(), 0o600).map_err(failed)
+    }
+
+    /// It is not sent after all: it stays, until its text is written again.
+    pub fn stay(&self, name: &str) {
+        let mut state = self.state.lock();
+        if let Some(folder) = state.all.get_mut(name) {
+            folder.sending = false;
+            if let Err(e) = withdraw(folder) {
+                tracing::warn!(folder = %one_line(name), error = %e, "may be tried again");
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+/// Takes back that a folder will be sent.
+fn withdraw(folder: &mut Folder) -> Result<(), OutboxError> {
+    folder.promised = false;
+    remove(&folder.dir.join("promised")).map_err(failed)
+}
+
+fn new(dir: PathBuf) -> Folder {
+    Folder {
+        dir,
+        files: BTreeMap::new(),
+        time: Timestamp::now(),
+        touched: Instant::now(),
+        writing: 0,
+        promised: false,
+        sending: false,
+        watched: false,
+        error: None,
+    }
+}
+
+/// A folder that an earlier process left.
+fn load(dir: PathBuf) -> io::Result<(String, Folder)> {
+    let name = String::from_utf8_lossy(&std::fs::read(dir.join("name"))?).into_owned();
+    let mut folder = new(dir);
+    for entry in std::fs::read_dir(folder.dir.join("files"))? {
+        let entry = entry?;
+        let Ok(file) = entry.file_name().into_string() else { continue };
+        let time = fs::Stamp::from(&entry.metadata()?).modified();
+        let cut = folder.cut_mark(&file).exists();
+        let cut = cut.then(|| "it was being written when msgfs ended".to_owned());
+        folder.files.insert(file, Entry { id: 0, time, open: 0, cut });
+    }
+    folder.time = folder.files.values().map(|file| file.time).max().unwrap_or(folder.time);
+    folder.promised = folder.dir.join("promised").exists();
+    folder.error = std::fs::read_to_string(folder.dir.join("error")).ok();
+    Ok((name, folder))
+}

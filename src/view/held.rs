@@ -1,0 +1,143 @@
+//! What was accepted and is not in its store yet, as it stands in `sent/`: the message in the bytes that it
+//! will have there, and beside it what it waits for.
+
+use std::collections::HashSet;
+
+use super::listing::Listing;
+use super::names::{self, FULL, SHORT};
+use super::node::{Node, Place};
+use super::{Error, Tree, render, without_label};
+use crate::index::MsgIx;
+use crate::model::{Day, SignatureState, Timestamp, one_line};
+use crate::outbox::Held;
+
+/// A message that waits.
+pub(super) struct Waiting {
+    /// Number of its store.
+    store: usize,
+    id: String,
+    stem: String,
+    pub text: String,
+    pub time: Timestamp,
+    /// What it waits for, if it is not just on its way.
+    pub why: Option<String>,
+}
+
+impl Waiting {
+    fn day(&self) -> Day {
+        self.time.day()
+    }
+
+    fn node(&self, warning: bool) -> Node {
+        Node::Held(self.store, self.id.clone(), warning)
+    }
+
+    /// Its name and node, and those of the note beside it.
+    fn entries(&self) -> impl Iterator<Item = (String, Node)> + '_ {
+        let note = self.why.iter().map(|_| (format!("{}.warning", self.stem), self.node(true)));
+        std::iter::once((format!("{}.txt", self.stem), self.node(false))).chain(note)
+    }
+}
+
+/// The note about a message that waits.
+fn note(held: &Held) -> Option<String> {
+    let (why, since) = held.waits.as_ref()?;
+    let to = one_line(&held.message.to);
+    let (since, why) = (since.rfc3339(), one_line(why));
+    Some(format!("waits for {to} since {since} and is tried again by itself: {why}\n"))
+}
+
+impl Tree {
+    /// The messages that were accepted and are not in their stores yet, oldest first.
+    fn held(&self) -> Vec<Waiting> {
+        let held = self.outbox.as_ref().map(|outbox| outbox.held()).unwrap_or_default();
+        let mut taken = HashSet::new();
+        held.iter().filter_map(|held| self.waiting(held, &mut taken)).collect()
+    }
+
+    /// Whether there are any, or may be.
+    pub(super) fn has_held(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| !outbox.held().is_empty())
+    }
+
+    fn waiting(&self, held: &Held, taken: &mut HashSet<String>) -> Option<Waiting> {
+        let store = self.index.stores().iter().position(|s| s.name() == held.store)?;
+        if self.in_index(held).is_some() {
+            return None;
+        }
+        let of = self.index.stores().get(store)?;
+        let mut message = of.outgoing().ok()?.shown(&held.message)?;
+        without_label(of.as_ref(), &mut message);
+        let time = message.time;
+        let from = message.from.clone().unwrap_or_default();
+        let stem = |level| names::stem(time, &from, &message.id, level);
+        let folder = Node::SentDay(time.day());
+        let free =
+            |stem: &String| !taken.contains(stem) && self.message_named(&folder, stem).is_none();
+        let stem = Some(stem(SHORT)).filter(free).unwrap_or_else(|| stem(FULL));
+        taken.insert(stem.clone());
+        let key = self.index.my_key(store).map(|key| key.fingerprint());
+        let signature = key.map_or(SignatureState::None, SignatureState::Valid);
+        let text = render::message(&message, of.kind(), signature);
+        Some(Waiting { store, id: held.message.id.clone(), stem, text, time, why: note(held) })
+    }
+
+    /// The message in the index that is waited for all the same: not everybody has it.
+    fn in_index(&self, held: &Held) -> Option<MsgIx> {
+        let stores = self.index.stores().iter().enumerate();
+        let (number, store) = stores.into_iter().find(|(_, s)| s.name() == held.store)?;
+        let core = self.index.read();
+        let ix = core.find(number, store.me(), &held.message.id)?;
+        core.entry(ix).is_some_and(crate::index::Entry::is_live).then_some(ix)
+    }
+
+    /// Messages of mine that are in the index and wait for somebody, with what is to be said of them.
+    pub(super) fn waiting_in_index(&self) -> Vec<(MsgIx, String)> {
+        let held = self.outbox.as_ref().map(|outbox| outbox.held()).unwrap_or_default();
+        held.iter().filter_map(|held| Some((self.in_index(held)?, note(held)?))).collect()
+    }
+
+    /// Adds to the listing of a day of `sent/` what waits.
+    pub(super) fn list_held(&self, day: Day, listing: Option<Listing>) -> Option<Listing> {
+        let held: Vec<Waiting> = self.held().into_iter().filter(|w| w.day() == day).collect();
+        if held.is_empty() {
+            return listing;
+        }
+        let mut listing = listing.unwrap_or_else(|| Listing::empty(Place::Sent));
+        listing.add(held.iter().flat_map(Waiting::entries));
+        Some(listing)
+    }
+
+    /// The days of `sent/` on which something waits.
+    pub(super) fn held_days(&self) -> Vec<Day> {
+        self.held().iter().map(Waiting::day).collect()
+    }
+
+    /// The time of the newest message of a day that waits.
+    pub(super) fn newest_held(&self, day: Day) -> Option<Timestamp> {
+        self.held().iter().filter(|waiting| waiting.day() == day).map(|waiting| waiting.time).max()
+    }
+
+    /// What waits under a name in a day of `sent/`.
+    pub(super) fn held_named(&self, folder: &Node, name: &str) -> Option<Node> {
+        let Node::SentDay(day) = folder else { return None };
+        let held = self.held();
+        let of_day = held.iter().filter(|waiting| waiting.day() == *day);
+        let mut entries = of_day.flat_map(Waiting::entries);
+        entries.find(|(entry, _)| entry == name).map(|(_, node)| node)
+    }
+
+    /// The text of a message that waits, or of the note beside it, and its time.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] once it is in its store.
+    pub(super) fn held_text(&self, node: &Node) -> Result<(String, Timestamp), Error> {
+        let waiting = self.held();
+        let mut held = waiting.iter().filter_map(|w| {
+            let warning = *node == w.node(true);
+            let text = if warning { w.why.clone()? } else { w.text.clone() };
+            (warning || *node == w.node(false)).then_some((text, w.time))
+        });
+        held.next().ok_or(Error::NotFound)
+    }
+}

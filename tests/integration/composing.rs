@@ -1,0 +1,158 @@
+//! Composing folders: a message and its files, put together in any order.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::agentazall::with;
+use crate::common::agz::{ME, Tree, names};
+use crate::common::samp;
+use crate::common::{Bed, Mount, soon};
+
+const BOB: &str = "bob@localhost";
+
+fn mounted() -> (Bed, Tree, Mount) {
+    with(|_, tree| fs::create_dir_all(tree.mailbox(BOB)).unwrap())
+}
+
+/// The folder of the files that came with the only message bob has.
+#[track_caller]
+fn delivered(tree: &Tree) -> PathBuf {
+    tree.only(BOB, "inbox").0.with_extension("")
+}
+
+/// Nothing was sent, and what is kept says why.
+#[track_caller]
+fn refused(m: &Mount, tree: &Tree, words: &str) {
+    soon("it says why", || m.ls("outbox").contains(&format!("{BOB}.error")));
+    let why = m.cat(&format!("outbox/{BOB}.error"));
+    assert!(why.contains(words), "{why}");
+    assert_eq!((tree.list(BOB, "inbox"), tree.list(ME, "outbox")), (vec![], vec![]));
+}
+
+/// S290: `rsync -a` and `cp -a` of a whole folder, whose text comes before its files, end with 0 and send one
+/// message with all of them.
+#[test]
+fn s290_the_text_may_come_before_the_files() {
+    for copy in ["rsync -a ../msg/ outbox/bob@localhost/", "cp -a ../msg outbox/bob@localhost"] {
+        let (bed, tree, m) = mounted();
+        fs::create_dir(bed.path("msg")).unwrap();
+        for (name, text) in [("body", "see files\n"), ("plan.txt", "plan\n"), ("zeta", "z\n")] {
+            fs::write(bed.path("msg").join(name), text).unwrap();
+        }
+        let out = m.sh(&format!("{copy}; echo $?; ls sent/{}", samp::today()));
+        assert!(out.stdout.starts_with("0\n"), "{copy}: {out:?}");
+        assert!(out.stdout.contains(".txt"), "who has closed sees: {out:?}");
+        soon("it is delivered", || tree.list(BOB, "inbox").len() == 1);
+        let dir = delivered(&tree);
+        assert_eq!(names(&dir), ["plan.txt", "zeta"], "{copy}");
+        assert_eq!(fs::read_to_string(dir.join("plan.txt")).unwrap(), "plan\n");
+        assert_eq!(m.ls("outbox"), [""; 0]);
+    }
+}
+
+/// S290: a file that is still open is waited for.
+#[test]
+fn s290_an_open_file_is_waited_for() {
+    let (_bed, tree, m) = mounted();
+    m.ok("mkdir outbox/bob@localhost; cd outbox/bob@localhost
+         exec 3> late; echo one >&3; echo 'see file' > body
+         sleep 1.5; test -e body; echo two >&3; exec 3>&-");
+    soon("it is delivered", || tree.list(BOB, "inbox").len() == 1);
+    assert_eq!(fs::read_to_string(delivered(&tree).join("late")).unwrap(), "one\ntwo\n");
+}
+
+/// S291: a file may be larger than a text, and is not held in memory.
+#[test]
+fn s291_large_files() {
+    let (bed, tree, m) = mounted();
+    let peak = |m: &Mount| -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", m.pid())).unwrap();
+        let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    };
+    let size = 96 << 20;
+    let file = fs::File::create(bed.path("big")).unwrap();
+    file.set_len(size).unwrap();
+    let before = peak(&m);
+    m.ok("mkdir outbox/bob@localhost; cat ../big | tee outbox/bob@localhost/big | wc -c");
+    m.ok("echo 'see file' | tee outbox/bob@localhost/body");
+    soon("it is delivered", || tree.list(BOB, "inbox").len() == 1);
+    assert_eq!(fs::metadata(delivered(&tree).join("big")).unwrap().len(), size);
+    assert!(peak(&m) - before < 48 << 10, "{before} kB, then {} kB", peak(&m));
+}
+
+/// S292: a file with a private name, or one whose writer was killed, refuses the message by its name; all
+/// stays, and goes when that is mended.
+#[test]
+fn s292_files_that_cannot_go_along_are_named() {
+    for (bad, mend) in [(".env", "rm .env"), ("x.part", "mv x.part x"), ("n~", "rm n~")] {
+        let (_bed, tree, m) = mounted();
+        m.ok(&format!("mkdir outbox/{BOB}; cd outbox/{BOB}; echo a > a; echo b > '{bad}'"));
+        m.ok(&format!("echo hi > outbox/{BOB}/body"));
+        refused(&m, &tree, &format!("the file {bad} has the name of a private draft"));
+        // Whoever looks at the error of the close hears it there, once the file is not on its way.
+        let out = m.sh(&format!("sleep 1; echo hi | tee outbox/{BOB}/body"));
+        assert!(!out.ok() && out.stderr.contains("Invalid argument"), "{out:?}");
+        assert_eq!(m.cat(&format!("outbox/{BOB}/{bad}")), "b\n", "nothing is lost");
+        m.ok(&format!("cd outbox/{BOB}; {mend}; mv body body.part; mv body.part body"));
+        soon("it is delivered", || tree.list(BOB, "inbox").len() == 1);
+        assert_eq!(m.ls("outbox"), [""; 0]);
+    }
+    let (_bed, tree, m) = mounted();
+    m.sh(&format!(
+        "mkdir outbox/{BOB}; sh -c 'echo half; kill -9 $$' > outbox/{BOB}/data; echo hi > outbox/{BOB}/body"
+    ));
+    refused(
+        &m,
+        &tree,
+        "the file data is not whole: the program that wrote it was ended by signal 9",
+    );
+    m.ok(&format!("echo whole > outbox/{BOB}/data; echo hi > outbox/{BOB}/body"));
+    soon("it is delivered", || tree.list(BOB, "inbox").len() == 1);
+    assert_eq!(fs::read_to_string(delivered(&tree).join("data")).unwrap(), "whole\n");
+}
+
+/// S293: a composing folder outlives a remount and a kill; what was promised is sent by the next mount, once,
+/// and what was being written is not taken for whole.
+#[test]
+fn s293_folders_outlive_the_mount() {
+    let (bed, tree, m) = mounted();
+    m.ok("mkdir outbox/bob@localhost; echo kept > outbox/bob@localhost/a");
+    m.umount();
+    let m = bed.mount("bar");
+    assert_eq!(m.cat("outbox/bob@localhost/a"), "kept\n");
+    m.ok("echo hi > outbox/bob@localhost/body");
+    m.kill9();
+    let m = bed.mount("bar");
+    soon("it is delivered", || tree.list(BOB, "inbox").len() == 1);
+    assert_eq!(names(&delivered(&tree)), ["a"]);
+    soon("the folder is gone", || m.ls("outbox").is_empty());
+    // A promise that meets a file that was cut off.
+    m.ok("mkdir outbox/bob@localhost");
+    let cut = fs::File::create(m.path("outbox/bob@localhost/cut")).unwrap();
+    std::io::Write::write_all(&mut &cut, b"half").unwrap();
+    m.ok("echo again > outbox/bob@localhost/body");
+    m.kill9();
+    drop(cut);
+    let m = bed.mount("bar");
+    soon("it says why", || m.ls("outbox").contains(&format!("{BOB}.error")));
+    assert!(m.cat(&format!("outbox/{BOB}.error")).contains("the file cut is not whole"));
+    m.umount();
+    let m = bed.mount("bar");
+    assert!(m.cat(&format!("outbox/{BOB}.error")).contains("the file cut is not whole"));
+    m.ok("cd outbox/bob@localhost; rm cut; echo again > body");
+    soon("it is delivered", || tree.list(BOB, "inbox").len() == 2);
+}
+
+/// S290: a folder that is put together under a private name goes when it gets its own.
+#[test]
+fn s290_a_folder_under_a_private_name() {
+    let (_bed, tree, m) = mounted();
+    m.ok(
+        "mkdir outbox/new.tmp; echo a > outbox/new.tmp/a; echo hi > outbox/new.tmp/body; sleep 1.5",
+    );
+    assert_eq!(tree.list(BOB, "inbox"), []);
+    m.ok("mv outbox/new.tmp outbox/bob@localhost");
+    soon("it is delivered", || tree.list(BOB, "inbox").len() == 1);
+    assert_eq!(names(&delivered(&tree)), ["a"]);
+}
