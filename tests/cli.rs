@@ -102,6 +102,8 @@ fn usage_errors_end_with_2() {
         &["key", "trust"],
         &["completions", "tcl"],
         &["ssot", "frobnicate"],
+        &["ssot", "resume"],
+        &["ssot", "resume", "T-2026-001", "now"],
     ] {
         error(2, args);
     }

@@ -97,6 +97,12 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
             listed(*kind)
         )));
     }
+    let fits = |usage: &str| {
+        usage.split(' ').next() == Some(command) && usage.split(' ').count() == options.words.len()
+    };
+    if !kind.commands().iter().any(|(usage, _)| fits(usage)) {
+        return Err(Failure::Usage(format!("the commands are:\n{}", listed(*kind))));
+    }
     let context = Context::find(global)?;
     let mut specs = context.specs()?;
     specs.retain(|spec| spec.kind == *kind);
@@ -107,7 +113,11 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
         Some(commands) => commands.command(&options.words),
         None => Err(StoreError::Invalid(format!("a store of kind {kind} has no commands"))),
     };
-    output::data(&ended(&answer.map_err(Failure::refused)?))
+    let answer = answer.map_err(|e| match e {
+        StoreError::Invalid(why) => Failure::Usage(why),
+        other => Failure::refused(other),
+    });
+    output::data(&ended(&answer?))
 }
 
 /// The answer as whole lines that cannot drive the terminal.

@@ -130,10 +130,7 @@ fn s320_removing_and_renaming() {
     let (bed, tree, m) = with(&files);
     m.ok("rm me/notes/plan.txt; mv me/notes/x.txt me/notes/y.txt");
     let today = |name: &str| fs::read_to_string(tree.file(&agz::today(), "notes", name)).unwrap();
-    assert_eq!(
-        (today("plan.txt"), today("x.txt"), today("y.txt")),
-        ("".into(), "".into(), "x".into())
-    );
+    assert_eq!(["plan.txt", "x.txt", "y.txt"].map(today), ["", "", "x"]);
     let old = |name: &str| fs::read_to_string(tree.file("2026-04-20", "notes", name)).unwrap();
     assert_eq!((old("plan.txt"), old("x.txt")), ("old".to_owned(), "x".to_owned()));
     assert_eq!(m.ls("me/notes"), ["y.txt"]);

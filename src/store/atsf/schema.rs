@@ -191,16 +191,15 @@ fn item_of(item: &str, is: Is, path: &str, out: &mut Vec<String>) {
     if members(item, |_, _| {}).is_err() {
         return out.push(format!("{path:?} is no object"));
     }
-    let of = match is {
-        Is::Object(of) => of,
-        _ => {
-            let [kind] = pick(item, ["type"]).unwrap_or_default();
-            let Some(kind) = text(kind.as_ref()) else {
-                return out.push(format!("it has no string \"{path}.type\""));
-            };
-            let known = BLOCKS.iter().find(|(name, _)| *name == kind);
-            known.map_or(&[][..], |(_, of)| of)
-        }
+    let of = if let Is::Object(of) = is {
+        of
+    } else {
+        let [kind] = pick(item, ["type"]).unwrap_or_default();
+        let Some(kind) = text(kind.as_ref()) else {
+            return out.push(format!("it has no string \"{path}.type\""));
+        };
+        let known = BLOCKS.iter().find(|(name, _)| *name == kind);
+        known.map_or(&[][..], |(_, of)| of)
     };
     fields(item, of, &format!("{path}."), out);
 }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use super::Ssot;
 use super::folder::{self, ACKS, IMMUTABLE, MESSAGES, RESUMES, TASKS, stem};
@@ -46,7 +47,9 @@ impl Acks for Ssot {
 
 impl Deliveries for Ssot {
     fn deliver(&self) -> Result<bool, StoreError> {
-        if self.about.dir.join(MESSAGES).is_dir() {
+        // Once: who removes the folder meanwhile is not to find a new file in it.
+        if !self.format.told_git.load(Ordering::Relaxed) && self.about.dir.join(MESSAGES).is_dir() {
+            self.format.told_git.store(true, Ordering::Relaxed);
             folder::for_git(&self.about.dir)?;
         }
         let logged = self.log_errors();

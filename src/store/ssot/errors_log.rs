@@ -79,9 +79,10 @@ impl Ssot {
         let fault = match Message::parse(&bytes) {
             Err(fault) => fault,
             Ok(message) => Fault {
-                breaches: vec![match file.message().is_some_and(Kept::is_refused) {
-                    true => Breach::new("signature", "", "is refused"),
-                    false => self.format.misplaced(&message, &bytes)?,
+                breaches: vec![if file.message().is_some_and(Kept::is_refused) {
+                    Breach::new("signature", "", "is refused")
+                } else {
+                    self.format.misplaced(&message, &bytes)?
                 }],
                 incomplete: false,
                 to: Some(message.to),

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 use bytemuck::{Pod, Zeroable};
 use rustix::fs::FileType;
@@ -100,6 +101,8 @@ pub(super) struct Tasks {
     prints: Mutex<HashMap<u32, u64>>,
     /// Tasks whose file in `tasks/` may say something else than their messages.
     pub stale: Mutex<BTreeSet<String>>,
+    /// What git should know was put beside the messages.
+    pub told_git: AtomicBool,
 }
 
 /// A message that is about to be reported.
@@ -318,7 +321,8 @@ fn refused(
 impl Tasks {
     pub fn new(dir: PathBuf, role: Role) -> Self {
         let (prints, stale) = (Mutex::default(), Mutex::default());
-        Self { dir, role, remarkable: RwLock::default(), prints, stale }
+        let told_git = AtomicBool::new(false);
+        Self { dir, role, remarkable: RwLock::default(), prints, stale, told_git }
     }
 
     /// Why a message is refused that does not lie where it belongs; `None` if it lies there too.

@@ -120,7 +120,9 @@ impl Links {
                     let before = asked.get(nth).or(asked.last());
                     // A review request that knows of more rejections came after this one.
                     let before = before.filter(|(_, i)| i.facts.rejects as usize <= nth);
-                    before.into_iter().for_each(|(before, _)| self.add(*before, n));
+                    if let Some((before, _)) = before {
+                        self.add(*before, n);
+                    }
                 }
             }
         }

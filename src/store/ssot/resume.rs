@@ -33,7 +33,7 @@ impl Ssot {
             let task = one_line(task);
             return Err(StoreError::Invalid(format!("{task:?} is no task id, T-YYYY-NNN")));
         }
-        let nothing = || StoreError::Invalid(format!("{task} is neither locked nor suspended"));
+        let nothing = || StoreError::Refused(format!("{task} is neither locked nor suspended"));
         // Before anything is made: an SSOT is not begun with a command that does nothing.
         let state = super::task::load(self, task)?;
         if state.lock.is_none() && state.suspended.is_empty() {

@@ -124,7 +124,7 @@ fn s310_a_missing_key_is_not_replaced() {
         let out = bed.msgfs_out(&["doctor", "--me", "bar"]);
         assert!(out.code() == Some(1) && out.said().contains("is gone"), "{own}: {out:?}");
         m.umount();
-        fs::rename(&tree.base(), &moved).unwrap();
+        fs::rename(tree.base(), &moved).unwrap();
         fs::remove_dir_all(bed.path("cache")).unwrap();
         let m = bed.mount("bar");
         refused(&m);

@@ -76,11 +76,13 @@ fn a_payload_becomes_a_message() {
 }
 
 #[test]
-fn an_ssot_that_is_there_is_not_decorated() {
+fn an_ssot_that_is_there_gets_what_git_should_know_and_keeps_what_it_has() {
     let bed = Bed::new();
     std::fs::create_dir_all(bed.dir().join("messages")).unwrap();
-    send(&bed.open("coordinator"), &whole(&message(Type::Dispatch, 0))).unwrap();
-    assert!(!bed.dir().join(".gitignore").exists());
+    bed.put(".gitignore", "mine\n");
+    bed.open("coordinator").deliver().unwrap();
+    assert_eq!(bed.text(".gitignore"), "mine\n");
+    assert_eq!(bed.text(".gitattributes"), "errors.log merge=union\n");
 }
 
 #[test]
@@ -247,7 +249,7 @@ fn resumed(bed: &Bed, admin: &Ssot, coordinator: &Ssot, reviewer: &Ssot) {
     assert!(matches!(resume(coordinator), Err(StoreError::NotPermitted(_))));
     let said = resume(admin).unwrap();
     assert_eq!(said.matches("lifted: ").count(), 2, "{said}");
-    assert!(invalid(resume(admin)).contains("neither locked nor suspended"));
+    assert!(refusal(resume(admin)).contains("neither locked nor suspended"));
     assert!(invalid(admin.command(&["resume".into(), "x".into()])).contains("T-YYYY-NNN"));
     let now = task(bed, coordinator);
     assert_eq!([&now["status"], &now["reject_count"]], [&json!("rejected"), &json!(3)]);
