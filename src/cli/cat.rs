@@ -1,8 +1,10 @@
 //! `msgfs cat`: files of the tree on standard output.
 
-use super::Global;
+use clap_complete::engine::ArgValueCompleter;
+
 use super::access::{self, Purpose};
 use super::failure::Failure;
+use super::{Global, complete};
 
 /// Print files of the tree
 ///
@@ -15,7 +17,7 @@ use super::failure::Failure;
 )]
 pub(crate) struct Args {
     /// Files, from the root of the tree
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required = true, value_name = "PATH", add = ArgValueCompleter::new(complete::paths))]
     paths: Vec<String>,
 }
 

@@ -7,10 +7,12 @@ use msgfs::model::{one_line, shown_path};
 use msgfs::store::{Store, Violation};
 use serde::Serialize;
 
+use clap_complete::engine::ArgValueCompleter;
+
 use super::context::Context;
-use super::failure::{Failure, refuse};
+use super::failure::Failure;
 use super::stores::Opener;
-use super::{Global, output};
+use super::{Global, complete, output};
 
 /// Validate the stores: form, ids, signatures
 ///
@@ -22,6 +24,7 @@ use super::{Global, output};
     msgfs check --repair")]
 pub(crate) struct Args {
     /// Check only the store of this name
+    #[arg(add = ArgValueCompleter::new(complete::stores))]
     store: Option<String>,
     /// Print violations as JSON, one object a line: store, file, line, rule, detail
     #[arg(long)]
@@ -54,9 +57,7 @@ fn repair(global: &Global, args: &Args) -> Result<(), Failure> {
         });
         match made {
             Ok(lines) => {
-                lines
-                    .iter()
-                    .try_for_each(|line| printed(args)(&made_line(&spec.name, line, args)))?;
+                lines.iter().try_for_each(|line| said_made(&spec.name, line, args))?;
             }
             Err(failure) => {
                 output::say(&format!("msgfs: {failure}"));
@@ -67,17 +68,12 @@ fn repair(global: &Global, args: &Args) -> Result<(), Failure> {
     outcome
 }
 
-/// How a line is printed.
-fn printed(args: &Args) -> fn(&str) -> Result<(), Failure> {
-    if args.json { output::json } else { output::data }
-}
-
-/// One thing that was made, as a line.
-fn made_line(store: &str, made: &str, args: &Args) -> String {
+/// Says one thing that was made.
+fn said_made(store: &str, made: &str, args: &Args) -> Result<(), Failure> {
     if args.json {
-        return serde_json::json!({ "store": store, "repaired": made }).to_string() + "\n";
+        return output::json_line(&serde_json::json!({ "store": store, "repaired": made }));
     }
-    format!("{}: {}\n", one_line(store), one_line(made))
+    output::data(&format!("{}: {}\n", one_line(store), one_line(made)))
 }
 
 fn check_all(global: &Global, args: &Args) -> Result<(), Failure> {
@@ -94,7 +90,10 @@ fn check(stores: &[Arc<dyn Store>], args: &Args) -> Result<(), Failure> {
         .collect();
     if let (true, Some(name)) = (chosen.is_empty(), &args.store) {
         let names: Vec<&str> = stores.iter().map(|store| store.name()).collect();
-        refuse!("there is no store named {}; the stores are: {}", one_line(name), names.join(", "));
+        let (name, names) = (one_line(name), names.join(", "));
+        return Err(Failure::Usage(format!(
+            "there is no store named {name}; the stores are: {names}"
+        )));
     }
     let (mut violations, mut torn) = (0usize, 0usize);
     let mut failed = false;
@@ -103,7 +102,7 @@ fn check(stores: &[Arc<dyn Store>], args: &Args) -> Result<(), Failure> {
         let outcome = store.check(&verify::fault, &mut |violation| {
             *if violation.is_wrong() { &mut violations } else { &mut torn } += 1;
             if written.is_ok() {
-                written = printed(args)(&line(store.as_ref(), &violation, args.json));
+                written = said(store.as_ref(), &violation, args.json);
             }
         });
         written?;
@@ -135,16 +134,15 @@ struct Line<'a> {
     violation: &'a Violation,
 }
 
-/// One violation as a line. A path is given in full for people, so that editors can open it, and
+/// Says one violation in a line. A path is given in full for people, so that editors can open it, and
 /// relative to the store in JSON.
-fn line(store: &dyn Store, violation: &Violation, json: bool) -> String {
+fn said(store: &dyn Store, violation: &Violation, json: bool) -> Result<(), Failure> {
     if json {
-        let line = Line { store: store.name(), violation };
-        // Strings and numbers always serialise.
-        return serde_json::to_string(&line).unwrap_or_default() + "\n";
+        return output::json_line(&Line { store: store.name(), violation });
     }
     let file = store.dir().join(&violation.file);
     // 0 stands for the file as a whole.
     let at = if violation.line == 0 { String::new() } else { format!(":{}", violation.line) };
-    format!("{}{at}: {}: {}\n", shown_path(&file), violation.rule, one_line(&violation.detail))
+    let (rule, detail) = (violation.rule, one_line(&violation.detail));
+    output::data(&format!("{}{at}: {rule}: {detail}\n", shown_path(&file)))
 }

@@ -1,14 +1,21 @@
 //! `msgfs completions`: what a shell needs to complete our commands.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use clap::CommandFactory;
-use clap_complete::{Shell, generate};
+use clap_complete::env::Shells;
+use clap_complete::{CompleteEnv, Shell};
 
 use super::Cli;
-use super::failure::Failure;
+use super::failure::{Failure, refuse};
+
+/// The variable by which a shell's script asks for completions.
+const ASKED: &str = "MSGFS_COMPLETE";
 
 /// Print the completions for a shell
+///
+/// The script asks msgfs itself, which knows commands, options, paths of the tree, recipients, stores
+/// and mount points.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     msgfs completions bash > ~/.local/share/bash-completion/completions/msgfs\n  \
@@ -19,8 +26,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    // Generated into memory: the generator panics on a closed pipe.
+    let shell = args.shell.to_string();
+    let shells = Shells::builtins();
+    let Some(shell) = shells.completer(&shell) else { refuse!("there is no script for {shell}") };
+    // Into memory first: what is half printed helps nobody.
     let mut script = Vec::new();
-    generate(args.shell, &mut Cli::command(), "msgfs", &mut script);
-    std::io::stdout().write_all(&script).map_err(|e| Failure::output(&e))
+    shell
+        .write_registration(ASKED, "msgfs", "msgfs", "msgfs", &mut script)
+        .map_err(|e| Failure::io("the script cannot be made", &e))?;
+    io::stdout().write_all(&script).map_err(|e| Failure::output(&e))
+}
+
+/// Answers the script of a shell, if that is who asks; the process then ends.
+pub(crate) fn answer() {
+    CompleteEnv::with_factory(Cli::command).var(ASKED).complete();
 }

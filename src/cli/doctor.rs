@@ -13,11 +13,8 @@ use msgfs::store::{self, Advice, Kind, Spec, Store};
 
 use super::context::{Context, folder};
 use super::failure::{Failure, system_text};
-use super::machine::{self, problem};
+use super::machine::{self, Problem, Severity};
 use super::{Global, output};
-
-/// How a problem begins that keeps nothing from working.
-const WARNING: &str = "warning: ";
 
 /// Find out what is missing, and the commands that mend it
 ///
@@ -29,60 +26,74 @@ pub(crate) struct Args {
     /// Look for what `msgfs mount --allow-other` needs, too
     #[arg(long)]
     allow_other: bool,
+    /// Print problems as JSON, one object a line: severity (error, warning), problem, command (null if
+    /// none mends it)
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let mut problems = machine::fuse_problems(args.allow_other);
+    if problems.is_empty() {
+        problems.extend(machine::mount_problem(args.allow_other));
+    }
     problems.extend(stale_mounts());
     match Context::find(global) {
         Ok(context) => problems.extend(mailbox_problems(&context)),
         // Wrong lines of the configuration, or nobody to act for: the text says what to do.
-        Err(failure) => problems.push(failure.to_string()),
+        Err(failure) => problems.push(Problem::error(failure)),
     }
-    if problems.is_empty() {
+    if args.json {
+        problems.iter().try_for_each(output::json_line)?;
+    } else if problems.is_empty() {
         return output::data("nothing is missing\n");
+    } else {
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        output::data(&(lines.join("\n") + "\n"))?;
     }
-    output::data(&(problems.join("\n") + "\n"))?;
-    if problems.iter().all(|text| text.starts_with(WARNING)) { Ok(()) } else { Err(Failure::Said) }
+    let errors = problems.iter().any(|problem| problem.severity == Severity::Error);
+    if errors { Err(Failure::Said) } else { Ok(()) }
 }
 
 /// Mounts whose msgfs has died.
-fn stale_mounts() -> Vec<String> {
+fn stale_mounts() -> Vec<Problem> {
     let mounts = match mountpoint::mounts() {
         Ok(mounts) => mounts,
-        Err(e) => return vec![format!("/proc is not usable: {}", system_text(&e))],
+        Err(e) => {
+            return vec![Problem::error(format!("/proc is not usable: {}", system_text(&e)))];
+        }
     };
     mountpoint::ours(&mounts)
         .into_iter()
         .filter_map(|mount| {
             let dir = shell_word(mount.mountpoint.as_os_str());
             match mountpoint::state_of(&mount.mountpoint) {
-                Ok(MountState::Stale) => Some(problem(
-                    format!("the mount at {dir} is stale: its msgfs has died"),
-                    format!("msgfs umount {dir}"),
-                )),
-                Ok(MountState::Hung) => Some(problem(
-                    format!("the mount at {dir} does not answer"),
-                    format!("msgfs umount --lazy {dir}"),
-                )),
+                Ok(MountState::Stale) => Some(
+                    Problem::error(format!("the mount at {dir} is stale: its msgfs has died"))
+                        .mend(format!("msgfs umount {dir}")),
+                ),
+                Ok(MountState::Hung) => Some(
+                    Problem::error(format!("the mount at {dir} does not answer"))
+                        .mend(format!("msgfs umount --lazy {dir}")),
+                ),
                 _ => None,
             }
         })
         .collect()
 }
 
-fn mailbox_problems(context: &Context) -> Vec<String> {
+fn mailbox_problems(context: &Context) -> Vec<Problem> {
     let mut problems = state_problems(context);
     problems.extend(key_problems(context));
     match context.specs() {
         Ok(specs) => problems.extend(store_problems(context, &specs)),
-        Err(failure) => problems.push(failure.to_string()),
+        Err(failure) => problems.push(Problem::error(failure)),
     }
     problems
 }
 
-fn store_problems(context: &Context, specs: &[Spec]) -> Vec<String> {
-    let mut problems = Vec::new();
+fn store_problems(context: &Context, specs: &[Spec]) -> Vec<Problem> {
+    let mut problems: Vec<Problem> = Vec::new();
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
     let used = Used::open(&context.paths.signers_file(), true);
     for spec in specs {
@@ -100,10 +111,11 @@ fn store_problems(context: &Context, specs: &[Spec]) -> Vec<String> {
                 problems.extend(store.advice().into_iter().map(|a| advised(&name, a)));
                 let lost =
                     outbox::lost_key(store.as_ref(), &used).unwrap_or_else(|e| Some(e.to_string()));
-                problems.extend(lost.map(|why| format!("the store {name}: {}", safe_text(&why))));
+                let wrong = |why: String| of_store(&name, &why);
+                problems.extend(lost.map(wrong));
                 stores.push(store);
             }
-            Err(e) => problems.push(format!("the store {name}: {}", safe_text(&e.to_string()))),
+            Err(e) => problems.push(of_store(&name, &e.to_string())),
         }
     }
     problems.extend(clashes(context, &stores));
@@ -113,33 +125,38 @@ fn store_problems(context: &Context, specs: &[Spec]) -> Vec<String> {
     problems
 }
 
+/// What is wrong with a store as a whole.
+fn of_store(name: &str, why: &str) -> Problem {
+    Problem::error(format!("the store {name}: {}", safe_text(why)))
+}
+
 /// Other keys that sign under my name, as far as a mount has seen them.
-fn others_as_me(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<String> {
+fn others_as_me(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<Problem> {
     let Ok(keyring) = Keyring::open_read_only(&context.paths.keyring_file()) else {
         return Vec::new();
     };
     let told = |store: &Arc<dyn Store>| {
         let other = keyring.refused(store.me()).filter(|_| !store.about().roles)?;
         let own = store.facets().keys.is_none();
-        Some(format!("{WARNING}{}", identity::other_key_of_mine(store.me(), other, own)))
+        Some(Problem::warning(identity::other_key_of_mine(store.me(), other, own)))
     };
-    let mut out: Vec<String> = stores.iter().filter_map(told).collect();
+    let mut out: Vec<Problem> = stores.iter().filter_map(told).collect();
     out.dedup();
     out
 }
 
 /// What a store would have a person mend.
-fn advised(store: &str, advice: Advice) -> String {
-    let severity = if advice.serious { "" } else { WARNING };
-    let what = format!("{severity}the store {store}: {}", one_line(&advice.problem));
+fn advised(store: &str, advice: Advice) -> Problem {
+    let what = format!("the store {store}: {}", one_line(&advice.problem));
+    let what = if advice.serious { Problem::error(what) } else { Problem::warning(what) };
     match advice.command {
-        Some(command) => problem(what, one_line(&command)),
+        Some(command) => what.mend(one_line(&command)),
         None => what,
     }
 }
 
 /// Two stores that are the same mailbox: each message would be there twice.
-fn clashes(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<String> {
+fn clashes(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<Problem> {
     let place = |store: &Arc<dyn Store>| {
         fs::canonicalize(store.dir()).unwrap_or_else(|_| store.dir().to_owned())
     };
@@ -149,7 +166,7 @@ fn clashes(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<String> {
     let mut problems = Vec::new();
     for (n, store) in stores.iter().enumerate() {
         for other in stores.iter().skip(n + 1).filter(|other| same(store, other)) {
-            problems.push(format!(
+            problems.push(Problem::error(format!(
                 "the stores {} and {} are the same mailbox ({} in {}), so each message is there \
                  twice; remove one [[store]] from {}",
                 one_line(store.name()),
@@ -157,26 +174,27 @@ fn clashes(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<String> {
                 one_line(store.me()),
                 context.shown(store.dir()),
                 context.shown(&context.config_file())
-            ));
+            )));
         }
     }
     problems
 }
 
-fn state_problems(context: &Context) -> Vec<String> {
+fn state_problems(context: &Context) -> Vec<Problem> {
     let state = &context.paths.state;
-    let mut problems: Vec<String> =
+    let mut problems: Vec<Problem> =
         [("the state folder", state), ("the cache", &context.paths.cache)]
             .into_iter()
             .filter_map(|(what, dir)| folder_problem(context, what, dir))
             .collect();
     if let Err(PathError::Exposed(path, problem, mend)) = context.paths.check_state() {
-        problems.push(machine::problem(format!("{}: {problem}", context.shown(&path)), mend));
+        let what = format!("{}: {problem}", context.shown(&path));
+        problems.push(Problem::error(what).mend(mend));
     }
     problems
 }
 
-fn folder_problem(context: &Context, what: &str, dir: &std::path::Path) -> Option<String> {
+fn folder_problem(context: &Context, what: &str, dir: &std::path::Path) -> Option<Problem> {
     let error = machine::writable(dir).err()?;
     let word = shell_word(dir.as_os_str());
     let mend = if rustix::process::geteuid().is_root() {
@@ -184,19 +202,18 @@ fn folder_problem(context: &Context, what: &str, dir: &std::path::Path) -> Optio
     } else {
         format!("sudo install -d -o {} -m 700 {word}", rustix::process::geteuid().as_raw())
     };
-    Some(problem(
-        format!("{what} at {} cannot be written ({})", context.shown(dir), system_text(&error)),
-        mend,
-    ))
+    let shown = context.shown(dir);
+    let what = format!("{what} at {shown} cannot be written ({})", system_text(&error));
+    Some(Problem::error(what).mend(mend))
 }
 
-fn key_problems(context: &Context) -> Vec<String> {
+fn key_problems(context: &Context) -> Vec<Problem> {
     // A missing key is made at first use.
     let is_wrong = |e: &KeyError| !matches!(e, KeyError::Missing { .. });
     let used = Used::open(&context.paths.signers_file(), true);
     let key = Identity::own(&context.paths.key_file(), &used, false).err().filter(is_wrong);
     let keyring = Keyring::open_read_only(&context.paths.keyring_file()).err();
-    key.map(|e| e.to_string()).into_iter().chain(keyring.map(|e| e.to_string())).collect()
+    key.map(Problem::error).into_iter().chain(keyring.map(Problem::error)).collect()
 }
 
 #[cfg(test)]
@@ -226,7 +243,7 @@ mod tests {
         let context = context(home.path(), &text.concat());
         let problems = store_problems(&context, &context.specs().unwrap());
         assert_eq!(problems.len(), 1, "{problems:?}");
-        let told = &problems[0];
+        let told = problems[0].to_string();
         assert!(told.contains("the stores a and b are the same mailbox (foo in"), "{told}");
     }
 
@@ -246,10 +263,10 @@ mod tests {
             serious,
         };
         assert_eq!(
-            advised("work", advice(false, Some("chmod 600 k"))),
+            advised("work", advice(false, Some("chmod 600 k"))).to_string(),
             "warning: the store work: others can read\u{240a}the key; mend it with: chmod 600 k"
         );
-        let text = advised("work", advice(true, None));
+        let text = advised("work", advice(true, None)).to_string();
         assert_eq!(text, "the store work: others can read\u{240a}the key");
     }
 }

@@ -70,7 +70,7 @@ pub(crate) use refuse;
 pub(crate) fn system_text(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.rsplit_once(" (os error ").map_or(text.as_str(), |(sentence, _)| sentence);
-    safe_text(text).into_owned()
+    safe_text(text.trim_end()).into_owned()
 }
 
 #[cfg(test)]

@@ -1,24 +1,108 @@
 //! `msgfs inbox`: read what is new.
 
-use super::Global;
-use super::access::{self, Purpose};
+use std::io::{self, Write};
+
+use serde_json::{Map, Value};
+
+use super::access::{self, Access, Purpose};
 use super::failure::Failure;
-use super::output;
+use super::{Global, output};
 
 /// Print the unread messages, oldest first, and mark them as read
 ///
 /// The same as `cat inbox/*` in a mount, each under a separator line. With `mark_read = "on-remove"` in the configuration
 /// nothing is marked. `msgfs status` shows what is unread without marking it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  msgfs inbox\n  msgfs wait && msgfs inbox")]
-pub(crate) struct Args {}
+#[command(
+    after_help = "Examples:\n  msgfs inbox\n  msgfs wait && msgfs inbox\n  msgfs inbox --json"
+)]
+pub(crate) struct Args {
+    /// Print JSON, one object a message and line: name, body, and each header line as a string under
+    /// its name in small letters with _ (from, to, in_reply_to, message_id)
+    #[arg(long)]
+    json: bool,
+}
 
-pub(crate) fn run(global: &Global, _args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     access::with(global, Purpose::Act, |tree| {
         let unread = tree.unread()?;
         if unread.is_empty() {
             output::say("no new messages");
         }
-        unread.iter().try_for_each(|name| access::print_section(tree, &format!("inbox/{name}")))
+        unread.iter().try_for_each(|name| {
+            if args.json {
+                return print_json(tree, name);
+            }
+            access::print_section(tree, &format!("inbox/{name}"))
+        })
     })
+}
+
+fn print_json(tree: &dyn Access, name: &str) -> Result<(), Failure> {
+    let path = format!("inbox/{name}");
+    let size = tree.ls(&path)?.first().map_or(0, |file| file.size);
+    let mut out = Whole { name, size, text: Vec::new(), said: None };
+    let read = tree.cat(&path, &mut out);
+    match out.said {
+        Some(said) => said.and(read),
+        // It has become shorter since it was asked how long it is.
+        None => read.and_then(|()| output::json_line(&message(name, &out.text))),
+    }
+}
+
+/// Prints a message when it is whole, which is before it is closed and so marked.
+struct Whole<'a> {
+    name: &'a str,
+    size: u64,
+    text: Vec<u8>,
+    /// What became of printing it.
+    said: Option<Result<(), Failure>>,
+}
+
+impl Write for Whole<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.text.extend_from_slice(bytes);
+        if self.text.len() as u64 >= self.size {
+            let said = output::json_line(&message(self.name, &self.text));
+            let failed = said.is_err();
+            self.said = Some(said);
+            if failed {
+                return Err(io::ErrorKind::Other.into());
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A message file as an object.
+fn message(name: &str, text: &[u8]) -> Value {
+    let text = String::from_utf8_lossy(text);
+    let (head, body) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let mut all = Map::new();
+    for (key, value) in head.lines().filter_map(|line| line.split_once(':')) {
+        let key = key.to_ascii_lowercase().replace('-', "_");
+        all.insert(key, value.trim_start().into());
+    }
+    all.insert("name".to_owned(), name.into());
+    all.insert("body".to_owned(), body.into());
+    Value::Object(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_an_object_of_its_lines() {
+        let text = b"From: foo\nSubject: a: b\nIn-Reply-To: <x@samp>\n\nname: no header\n\nend\n";
+        let json = serde_json::json!({
+            "name": "n.txt", "from": "foo", "subject": "a: b", "in_reply_to": "<x@samp>",
+            "body": "name: no header\n\nend\n",
+        });
+        assert_eq!(message("n.txt", text), json);
+    }
 }

@@ -34,6 +34,12 @@ const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is co
 # "fsync": what was sent is on disk. "none": the kernel decides when.
 # durability = "fsync"
 
+# The largest text of a message. A number alone is bytes.
+# max_message = "16MiB"
+
+# How changes of the stores are noticed: "auto", or "poll" (where the system tells of none).
+# watch = "auto"
+
 # How long reading .wait and .next blocks.
 # wait_timeout = "60s"
 
@@ -77,12 +83,20 @@ const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is co
 # kind = "amq"
 # dir = "~/src/project/.agent-mail/collab"    # the folder of agents/
 # me = "bob"                         # a handle; default: who I am
+
+# What signatures say of roles (ATSF, SSOT): "verify" (whoever holds the key it carries wrote it), or
+# "pin" (and the first key is pinned to the role, as to a person).
+# [trust]
+# roles = "verify"
 "#;
 
-/// The configuration to write: with what is found on this machine, commented out, because it is used
+/// The configuration to write: with who I am, if that was said, and with what is found on this machine, commented out, because it is used
 /// as it is.
-fn config_text(found: &[Spec]) -> String {
+fn config_text(me: Option<&str>, found: &[Spec]) -> String {
     let mut text = CONFIG.to_owned();
+    if let Some(me) = me {
+        text = text.replacen("# me = \"foo\"", &format!("me = {}", toml::Value::from(me)), 1);
+    }
     for spec in found {
         // TOML cannot hold what is not UTF-8, and a comment only what stays on its line.
         let plain = |dir: &&str| !dir.chars().any(char::is_control);
@@ -101,20 +115,22 @@ fn config_text(found: &[Spec]) -> String {
 
 /// Make the configuration, my key and the store's folder, and say what was made
 ///
-/// Not needed before `msgfs mount`, which makes what it needs. What exists is left as it is.
+/// Not needed before `msgfs mount`, which makes what it needs. What exists is left as it is. With
+/// --me the configuration says who I am.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs init\n  msgfs init --me reviewer")]
 pub(crate) struct Args {}
 
 pub(crate) fn run(global: &Global, _args: &Args) -> Result<(), Failure> {
+    let me = global.me.as_deref();
     let written = match &global.config {
         // A file that is named must be written before it can be asked who I am.
-        Some(file) if !file.exists() => Some(write_config(file)?),
+        Some(file) if !file.exists() => Some(write_config(file, me)?),
         _ => None,
     };
     let context = Context::find(global)?;
     let file = context.config_file();
-    let written = written.map_or_else(|| write_config(&file), Ok)?;
+    let written = written.map_or_else(|| write_config(&file, me), Ok)?;
     let note = if written { "written, edit it at will" } else { "exists, unchanged" };
     let mut lines = vec![format!("configuration: {} ({note})", context.shown(&file))];
     lines.push(format!("me: {} ({})", context.me.name, context.me.origin));
@@ -123,7 +139,7 @@ pub(crate) fn run(global: &Global, _args: &Args) -> Result<(), Failure> {
 }
 
 /// Writes the configuration, unless there is one. Whether it was written.
-fn write_config(file: &Path) -> Result<bool, Failure> {
+fn write_config(file: &Path, me: Option<&str>) -> Result<bool, Failure> {
     let failed = |e: &io::Error| Failure::io(format!("cannot write {}", file.display()), e);
     if let Some(folder) = file.parent() {
         make_dirs(folder, 0o700).map_err(|e| failed(&e))?;
@@ -133,7 +149,7 @@ fn write_config(file: &Path) -> Result<bool, Failure> {
             // Where stores are by default does not depend on who asks.
             let found = Config::default().found(&Env::from_process(), "");
             let written =
-                out.write_all(config_text(&found).as_bytes()).and_then(|()| out.sync_all());
+                out.write_all(config_text(me, &found).as_bytes()).and_then(|()| out.sync_all());
             written.map(|()| true).map_err(|e| failed(&e))
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -202,6 +218,20 @@ mod tests {
     }
 
     #[test]
+    fn every_key_is_there() {
+        for key in Config::keys() {
+            let said = [format!("\n# {key} = "), format!("\n# [{key}]"), format!("\n# [[{key}]]")];
+            assert!(said.iter().any(|said| CONFIG.contains(said)), "{key}");
+        }
+    }
+
+    #[test]
+    fn who_i_am_is_written_down_if_it_was_said() {
+        let said = parsed(&config_text(Some("x"), &[]));
+        assert_eq!(said, Config { me: Some("x".into()), ..parsed("") });
+    }
+
+    #[test]
     fn what_is_found_is_written_down() {
         let spec = |dir: &str| {
             let spec =
@@ -209,23 +239,23 @@ mod tests {
             Spec { kind: Kind::Amp, dir: dir.into(), ..spec }
         };
         for odd in ["/home/u/.agent-messaging", "/odd \"dir\"/'x'/\\"] {
-            let text = config_text(&[spec(odd)]);
+            let text = config_text(None, &[spec(odd)]);
             assert_eq!(parsed(&text), parsed(""), "it is only proposed");
             let (_, found) = text.split_once("there is no [[store]].\n").unwrap();
             let said = parsed(&found.replace("# ", ""));
             let dir = said.entries[0].dir.as_deref();
             assert_eq!((said.entries[0].kind, dir), (Kind::Amp, Some(Path::new(odd))));
         }
-        assert_eq!(config_text(&[spec("/a\nme = \"eve\"")]), CONFIG);
+        assert_eq!(config_text(None, &[spec("/a\nme = \"eve\"")]), CONFIG);
     }
 
     #[test]
     fn a_configuration_is_never_overwritten() {
         let tmp = tempfile::tempdir().unwrap();
         let file = tmp.path().join("a/config.toml");
-        assert!(write_config(&file).unwrap());
+        assert!(write_config(&file, None).unwrap());
         fs::write(&file, "me = \"x\"\n").unwrap();
-        assert!(!write_config(&file).unwrap());
+        assert!(!write_config(&file, None).unwrap());
         assert_eq!(fs::read_to_string(&file).unwrap(), "me = \"x\"\n");
     }
 }

@@ -37,8 +37,12 @@ enum Command {
     #[command(after_help = "Example:\n  msgfs key show")]
     Show,
     /// List the keys I trust: address, fingerprint, day, how it came, key (base64)
-    #[command(after_help = "Example:\n  msgfs key list")]
-    List,
+    #[command(after_help = "Examples:\n  msgfs key list\n  msgfs key list --json")]
+    List {
+        /// Print JSON, one object a line: address, fingerprint, since, by_hand, key
+        #[arg(long)]
+        json: bool,
+    },
     /// Trust a key for an address: the one that was refused last, or the one given
     #[command(after_help = "Examples:\n  msgfs key trust bob\n  \
         msgfs key trust bob --key 11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=")]
@@ -71,7 +75,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let context = Context::find(global)?;
     match &args.command {
         Command::Show => show(&context),
-        Command::List => list(&context),
+        Command::List { json } => list(&context, *json),
         Command::Trust { address, key } => trust(&context, address, *key),
         Command::Export { force } => export(&context, *force),
         Command::Import => import(&context),
@@ -148,10 +152,21 @@ fn show(context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-fn list(context: &Context) -> Result<(), Failure> {
+fn list(context: &Context, json: bool) -> Result<(), Failure> {
     let keyring =
         Keyring::open_read_only(&context.paths.keyring_file()).map_err(Failure::refused)?;
     let pins = keyring.list();
+    if json {
+        return pins.iter().try_for_each(|pin| {
+            output::json_line(&serde_json::json!({
+                "address": pin.address,
+                "fingerprint": pin.fingerprint.to_string(),
+                "since": pin.since.rfc3339(),
+                "by_hand": pin.by_hand,
+                "key": pin.key.base64(),
+            }))
+        });
+    }
     if pins.is_empty() {
         output::say("no keys yet: nobody has sent a signed message");
     }

@@ -6,10 +6,12 @@ use clap::{ArgMatches, Args as _, Command, FromArgMatches, Subcommand};
 use msgfs::model::safe_text;
 use msgfs::store::{Kind, StoreError};
 
+use clap_complete::engine::ArgValueCompleter;
+
 use super::context::Context;
 use super::failure::Failure;
 use super::stores::{self, Opener};
-use super::{Global, output};
+use super::{Global, complete, output};
 
 /// A command of one kind of store.
 #[derive(Clone, Debug)]
@@ -24,7 +26,7 @@ struct Options {
     #[arg(value_name = "WORD")]
     words: Vec<String>,
     /// The store that shall do it, if there are several of this kind
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(complete::stores))]
     store: Option<String>,
 }
 

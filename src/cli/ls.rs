@@ -5,9 +5,11 @@ use std::fmt::Write;
 use msgfs::model::one_line;
 use msgfs::view::Listed;
 
+use clap_complete::engine::ArgValueCompleter;
+
 use super::access::{self, Purpose};
 use super::failure::Failure;
-use super::{Global, output};
+use super::{Global, complete, output};
 
 /// List a folder of the tree
 ///
@@ -19,7 +21,7 @@ pub(crate) struct Args {
     #[arg(short, long)]
     long: bool,
     /// Folder or file, from the root of the tree
-    #[arg(default_value = "/", hide_default_value = true)]
+    #[arg(default_value = "/", hide_default_value = true, add = ArgValueCompleter::new(complete::paths))]
     path: String,
 }
 

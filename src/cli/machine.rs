@@ -1,34 +1,101 @@
 //! What this machine lacks for a mount, and the command that mends it.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use msgfs::fuse;
 use msgfs::fuse::mountpoint::shell_word;
 use rustix::fs::Access;
 use rustix::thread::{CapabilitySet, capabilities};
+use serde::Serialize;
+
+use super::failure::system_text;
 
 const DEVICE: &str = "/dev/fuse";
 const FUSE_CONF: &str = "/etc/fuse.conf";
 
-/// What is missing or wrong, and the command that mends it, as one sentence.
-pub(crate) fn problem(what: impl Display, mend: impl Display) -> String {
-    format!("{what}; mend it with: {mend}")
+/// Something that is missing or wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Problem {
+    pub(crate) severity: Severity,
+    /// What it is, in a sentence.
+    pub(crate) problem: String,
+    /// The command that mends it, if one does.
+    pub(crate) command: Option<String>,
+}
+
+/// How bad a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Severity {
+    /// Something does not work until it is mended.
+    Error,
+    /// Nothing is kept from working.
+    Warning,
+}
+
+impl Problem {
+    /// An error that no single command mends.
+    pub(crate) fn error(problem: impl Display) -> Self {
+        Self { severity: Severity::Error, problem: problem.to_string(), command: None }
+    }
+
+    /// The same, when nothing is kept from working.
+    pub(crate) fn warning(problem: impl Display) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(problem) }
+    }
+
+    /// With the command that mends it.
+    pub(crate) fn mend(self, command: impl Display) -> Self {
+        Self { command: Some(command.to_string()), ..self }
+    }
+}
+
+impl Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.severity == Severity::Warning {
+            f.write_str("warning: ")?;
+        }
+        f.write_str(&self.problem)?;
+        match &self.command {
+            Some(command) => write!(f, "; mend it with: {command}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An error and the command that mends it.
+fn problem(what: impl Display, mend: impl Display) -> Problem {
+    Problem::error(what).mend(mend)
+}
+
+/// How a container is started that may mount.
+const PRIVILEGED: &str = "docker run --device /dev/fuse --cap-add SYS_ADMIN \
+                          --security-opt apparmor=unconfined ...";
+
+/// Whether a mount can really be made, if nothing that it needs is missing.
+pub(crate) fn mount_problem(allow_other: bool) -> Option<Problem> {
+    let error = fuse::probe(fuse::Options { allow_other, read_only: false }).err()?;
+    Some(problem(
+        format!(
+            "FUSE cannot mount here, though everything it needs is there ({}); all commands but \
+             `msgfs mount` work without it",
+            system_text(&error)
+        ),
+        PRIVILEGED,
+    ))
 }
 
 /// What keeps this process from mounting; `allow_other`: for other users too.
-pub(crate) fn fuse_problems(allow_other: bool) -> Vec<String> {
+pub(crate) fn fuse_problems(allow_other: bool) -> Vec<Problem> {
     let root = rustix::process::geteuid().is_root();
-    let mut problems: Vec<String> = device_problem(Path::new(DEVICE), root).into_iter().collect();
+    let mut problems: Vec<Problem> = device_problem(Path::new(DEVICE), root).into_iter().collect();
     if root {
         if capabilities(None).is_ok_and(|sets| !sets.effective.contains(CapabilitySet::SYS_ADMIN)) {
-            problems.push(problem(
-                "this container may not mount",
-                "docker run --device /dev/fuse --cap-add SYS_ADMIN \
-                 --security-opt apparmor=unconfined ...",
-            ));
+            problems.push(problem("this container may not mount", PRIVILEGED));
         }
         return problems;
     }
@@ -46,7 +113,7 @@ pub(crate) fn fuse_problems(allow_other: bool) -> Vec<String> {
 }
 
 /// Whether the device can be opened, which the mount itself will have to do.
-fn device_problem(device: &Path, root: bool) -> Option<String> {
+fn device_problem(device: &Path, root: bool) -> Option<Problem> {
     let error = OpenOptions::new().read(true).write(true).open(device).err()?;
     let sudo = if root { "" } else { "sudo " };
     let shown = device.display();
@@ -62,12 +129,12 @@ fn device_problem(device: &Path, root: bool) -> Option<String> {
         Some(libc::EACCES) => {
             problem(format!("you may not open {shown}"), format!("sudo chmod 666 {shown}"))
         }
-        _ => format!("{shown}: {error}"),
+        _ => Problem::error(format!("{shown}: {error}")),
     })
 }
 
 /// Whether the program that mounts for ordinary users is there and may do so.
-fn helper_problem() -> Option<String> {
+fn helper_problem() -> Option<Problem> {
     let Some(helper) = in_path("fusermount3") else {
         return Some(problem(
             "fusermount3 is missing, which mounts for ordinary users",
@@ -97,7 +164,7 @@ fn allows_others(conf: &str) -> bool {
 }
 
 /// Whether changes in these folders can be watched.
-pub(crate) fn watch_problem(folders: &[PathBuf]) -> Option<String> {
+pub(crate) fn watch_problem(folders: &[PathBuf]) -> Option<Problem> {
     let limit = |name: &str, value: u32| {
         format!("sudo sysctl -w fs.inotify.{name}={value} (to keep it: /etc/sysctl.d/msgfs.conf)")
     };
@@ -109,7 +176,7 @@ pub(crate) fn watch_problem(folders: &[PathBuf]) -> Option<String> {
                 limit("max_user_instances", 512),
             ));
         }
-        Err(e) => return Some(format!("folders cannot be watched: {e}")),
+        Err(e) => return Some(Problem::error(format!("folders cannot be watched: {e}"))),
     };
     for folder in folders.iter().filter(|folder| folder.is_dir()) {
         match inotify.watches().add(folder, inotify::WatchMask::CREATE) {
@@ -141,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_missing_device_is_told_with_the_command() {
-        let problem = device_problem(Path::new("/dev/no-such-fuse"), false).unwrap();
+        let problem = device_problem(Path::new("/dev/no-such-fuse"), false).unwrap().to_string();
         assert!(problem.contains("there is no /dev/no-such-fuse"), "{problem}");
         assert!(problem.contains("sudo modprobe fuse"), "{problem}");
         assert_eq!(device_problem(Path::new("/dev/null"), false), None);

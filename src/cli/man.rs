@@ -4,7 +4,7 @@ use std::io;
 
 use clap::CommandFactory;
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, roman};
+use clap_mangen::roff::{Roff, bold, italic, roman};
 
 use super::Cli;
 use super::failure::Failure;
@@ -28,7 +28,7 @@ fn page() -> io::Result<String> {
     let man = Man::new(command.clone()).title("msgfs").manual("User Commands");
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
+    synopsis(&command, "SH", &mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
     examples(&command, "SH", &mut page)?;
@@ -50,9 +50,9 @@ fn subcommand(command: &clap::Command, name: &str, page: &mut Vec<u8>) -> io::Re
         let hidden = general || arg.is_hide_set();
         arg.hide(hidden)
     });
+    synopsis(&own, "SS", page)?;
     let man = Man::new(own);
     let mut parts = Vec::new();
-    man.render_synopsis_section(&mut parts)?;
     man.render_description_section(&mut parts)?;
     if command.get_arguments().any(|arg| !arg.is_global_set() && arg.get_id() != "help") {
         man.render_options_section(&mut parts)?;
@@ -66,6 +66,37 @@ fn subcommand(command: &clap::Command, name: &str, page: &mut Vec<u8>) -> io::Re
         subcommand(sub, &format!("{name} {}", sub.get_name()), page)?;
     }
     Ok(())
+}
+
+/// How a command is called: its options and what they take, then what else it takes.
+fn synopsis(command: &clap::Command, level: &str, page: &mut Vec<u8>) -> io::Result<()> {
+    let mut words = vec![bold(command.get_bin_name().unwrap_or(command.get_name()))];
+    for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+        if arg.get_id() == "help" || arg.get_id() == "version" {
+            continue;
+        }
+        let takes = arg.get_action().takes_values();
+        let names = arg.get_value_names().unwrap_or_default();
+        let names = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let many = arg.get_num_args().is_some_and(|n| n.max_values() > 1)
+            || matches!(arg.get_action(), clap::ArgAction::Append);
+        let (open, close) = if arg.is_required_set() { ("", "") } else { ("[", "]") };
+        let long = arg.get_long().map(|long| format!("--{long}"));
+        let option = long.or_else(|| Some(format!("-{}", arg.get_short()?)));
+        words.push(roman(format!(" {open}")));
+        words.extend(option.as_ref().map(|option| bold(option.as_str())));
+        if takes {
+            words.push(roman(if option.is_some() { " " } else { "" }));
+            words.push(italic(names));
+        }
+        words.push(roman(format!("{close}{}", if many { "..." } else { "" })));
+    }
+    if command.has_subcommands() {
+        words.extend([roman(" "), italic("COMMAND")]);
+    }
+    let mut roff = Roff::new();
+    roff.control(level, ["SYNOPSIS"]).text(words);
+    roff.to_writer(page)
 }
 
 /// The examples of a command, as typed: without filling.

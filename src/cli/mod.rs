@@ -7,6 +7,7 @@
 mod access;
 mod cat;
 mod check;
+mod complete;
 mod completions;
 mod context;
 mod daemon;
@@ -44,6 +45,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use failure::Failure;
+use msgfs::config;
 use msgfs::mailbox::{Mailbox, OpenError, Options};
 use progress::Progress;
 
@@ -78,6 +80,7 @@ pub(crate) struct Global {
         long,
         global = true,
         value_name = "NAME",
+        value_parser = config::alias,
         help_heading = "Who and where",
         help = "Act for this name [default: $MSGFS_ME, else the configuration, .agent-message in \
                 this folder, the folder's name]"
@@ -133,6 +136,7 @@ const COMMANDS_LOG: &str = "warn,msgfs::index::apply=error,msgfs::outbox::life=e
 
 /// Runs the command line. Exit codes: 0 done, 1 refused or failed, 2 usage.
 pub(crate) fn main() -> ExitCode {
+    completions::answer();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {

@@ -1,8 +1,10 @@
 //! `msgfs mv`: drafts renamed, which sends them, and messages unread again.
 
-use super::Global;
+use clap_complete::engine::ArgValueCompleter;
+
 use super::access::{self, Purpose};
 use super::failure::Failure;
+use super::{Global, complete};
 
 /// Rename a draft, which sends it, or make a message unread again
 ///
@@ -13,8 +15,10 @@ use super::failure::Failure;
     msgfs mv archive/2026-04-24/20260424T174203.000Z-foo-ab12cd34.txt inbox/")]
 pub(crate) struct Args {
     /// File, from the root of the tree
+    #[arg(add = ArgValueCompleter::new(complete::paths))]
     from: String,
     /// Its new name, or the folder it shall lie in
+    #[arg(add = ArgValueCompleter::new(complete::paths))]
     to: String,
 }
 

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use msgfs::model::{json_shown, one_line, plain_lines};
 use msgfs::view::RULE;
+use serde::Serialize;
 
 use super::failure::Failure;
 
@@ -22,6 +23,12 @@ pub(crate) fn data(text: &str) -> Result<(), Failure> {
 /// escape.
 pub(crate) fn json(text: &str) -> Result<(), Failure> {
     write(&json_shown(text))
+}
+
+/// Writes a value as one line of JSON.
+pub(crate) fn json_line(value: &impl Serialize) -> Result<(), Failure> {
+    // What commands tell are strings, numbers and lists, which always serialise.
+    json(&(serde_json::to_string(value).unwrap_or_default() + "\n"))
 }
 
 fn write(text: &str) -> Result<(), Failure> {

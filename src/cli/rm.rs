@@ -1,8 +1,10 @@
 //! `msgfs rm`: drafts and notes away, messages marked as read.
 
-use super::Global;
+use clap_complete::engine::ArgValueCompleter;
+
 use super::access::{self, Purpose};
 use super::failure::Failure;
+use super::{Global, complete};
 
 /// Remove drafts, or mark messages as read
 ///
@@ -13,7 +15,7 @@ use super::failure::Failure;
     msgfs rm inbox/20260424T174203.000Z-foo-ab12cd34.txt")]
 pub(crate) struct Args {
     /// Files, from the root of the tree
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required = true, value_name = "PATH", add = ArgValueCompleter::new(complete::paths))]
     paths: Vec<String>,
 }
 

@@ -3,12 +3,13 @@
 use std::fmt::Write;
 use std::process;
 
+use clap_complete::engine::ArgValueCompleter;
 use msgfs::outbox::names;
 
 use super::access::{self, Purpose};
 use super::failure::Failure;
 use super::message;
-use super::{Global, output};
+use super::{Global, complete, output};
 
 /// Send a message
 ///
@@ -21,13 +22,15 @@ use super::{Global, output};
     msgfs send bob --key deploy-42 'deployed'   # safe to repeat for a week")]
 pub(crate) struct Args {
     /// Who gets it; several are separated by commas
-    #[arg(value_name = "RECIPIENT[,RECIPIENT...]", value_parser = recipients)]
+    #[arg(value_name = "RECIPIENT[,RECIPIENT...]", value_parser = recipients,
+        add = ArgValueCompleter::new(complete::recipients))]
     to: Recipients,
     /// The text; `-` or nothing means standard input
     #[arg(value_name = "TEXT")]
     text: Vec<String>,
     /// Who else gets it; several are separated by commas
-    #[arg(long, value_name = "RECIPIENT[,RECIPIENT...]", value_parser = recipients)]
+    #[arg(long, value_name = "RECIPIENT[,RECIPIENT...]", value_parser = recipients,
+        add = ArgValueCompleter::new(complete::recipients))]
     cc: Option<Recipients>,
     /// Subject line
     #[arg(long, value_name = "LINE", value_parser = message::header_value)]
@@ -57,7 +60,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "IDEMPOTENCY-KEY", value_parser = message::header_value)]
     key: Option<String>,
     /// Name of the store that shall carry it, if several could
-    #[arg(long, value_name = "STORE", value_parser = message::header_value)]
+    #[arg(long, value_name = "STORE", value_parser = message::header_value,
+        add = ArgValueCompleter::new(complete::stores))]
     via: Option<String>,
 }
 

@@ -1,16 +1,28 @@
 //! `msgfs status`: `status.txt` on standard output.
 
-use super::Global;
 use super::access::{self, Purpose};
 use super::failure::Failure;
+use super::{Global, output};
 
 /// Show who I am, what is unread and how the stores are
 ///
 /// Prints status.txt of the tree; nothing is marked as read.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  msgfs status")]
-pub(crate) struct Args {}
+#[command(after_help = "Examples:\n  msgfs status\n  msgfs status --json")]
+pub(crate) struct Args {
+    /// Print one JSON object: me, key, read_only, unread, messages (the first 50: name, first_line),
+    /// stores (name, kind, me, key, to_me, from_me, rejected, healthy, health, remarks), last_refusal
+    /// (null, or time, name, reason), notes
+    #[arg(long)]
+    json: bool,
+}
 
-pub(crate) fn run(global: &Global, _args: &Args) -> Result<(), Failure> {
-    access::with(global, Purpose::Look, |tree| access::print(tree, "status.txt"))
+pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+    if !args.json {
+        return access::with(global, Purpose::Look, |tree| access::print(tree, "status.txt"));
+    }
+    let mailbox = global.open(true)?;
+    let status = mailbox.tree().status_data();
+    mailbox.close();
+    output::json_line(&status)
 }

@@ -69,7 +69,7 @@ pub(crate) fn pick<'a>(
         ([], _) => refuse!("there is no {what} here; add a [[store]] to the configuration"),
         (specs, Some(name)) => specs.iter().find(|s| s.name == name).ok_or_else(|| {
             let name = one_line(name);
-            Failure::refused(format!("there is no {what} named {name}; there is: {}", names()))
+            Failure::Usage(format!("there is no {what} named {name}; there is: {}", names()))
         }),
         ([only], None) => Ok(only),
         (_, None) => refuse!("there are several: name one of {} with --store NAME", names()),

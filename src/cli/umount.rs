@@ -9,10 +9,12 @@ use msgfs::fuse::mountpoint::{self, MountState, Unmount, UnmountError, shell_wor
 use msgfs::view::reader::program_of;
 use rustix::process::{Pid, Signal};
 
+use clap_complete::engine::ArgValueCompleter;
+
 use super::context;
 use super::failure::{Failure, refuse};
 use super::users::{self, User};
-use super::{Global, output};
+use super::{Global, complete, output};
 
 /// How long the msgfs behind a mount may take to write everything down and end.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
@@ -29,6 +31,7 @@ const PAUSE: Duration = Duration::from_millis(20);
     msgfs umount --lazy ~/mail   # although a program still uses it")]
 pub(crate) struct Args {
     /// The folder it is mounted on
+    #[arg(add = ArgValueCompleter::new(complete::mounts))]
     dir: PathBuf,
     /// Take the mount away now, even if it is in use; it ends when the last program lets go
     #[arg(short, long)]
@@ -38,6 +41,8 @@ pub(crate) struct Args {
 pub(crate) fn run(_global: &Global, args: &Args) -> Result<(), Failure> {
     let shown = shell_word(args.dir.as_os_str());
     let dir = mountpoint::resolve(&args.dir).map_err(|e| Failure::io(&shown, &e))?;
+    // Whoever stands in the mount and asks for its end uses it; this command need not.
+    std::env::set_current_dir("/").map_err(|e| Failure::io("/", &e))?;
     match mountpoint::state_of(&dir).map_err(|e| Failure::io(&shown, &e))? {
         MountState::NotMounted => match daemon_of(&dir) {
             Some((state, holder)) => end_detached(&state, &holder, &shown),

@@ -30,6 +30,8 @@ pub(crate) fn of(mountpoint: &Path) -> Vec<User> {
     let mut users: Vec<User> = processes
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        // Who asks is no answer.
+        .filter(|pid| *pid != std::process::id())
         .filter_map(|pid| user(pid, mountpoint))
         .collect();
     users.sort_by_key(|user| user.pid);
@@ -56,14 +58,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_file_is_seen() {
+    fn others_are_seen_and_who_asks_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = fs::canonicalize(dir.path()).unwrap();
-        let me = std::process::id();
-        assert!(!of(&path).iter().any(|user| user.pid == me));
         let file = fs::File::create(path.join("x")).unwrap();
-        let found = of(&path).into_iter().find(|user| user.pid == me).unwrap();
-        assert_eq!(found.holds, "open file");
-        drop(file);
+        assert_eq!(of(&path), []);
+        let mut other = std::process::Command::new("sleep");
+        let mut other = other.arg("60").stdin(file).spawn().unwrap();
+        let found = of(&path);
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!((found.len(), found[0].pid, found[0].holds), (1, other.id(), "open file"));
     }
 }

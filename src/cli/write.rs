@@ -1,9 +1,11 @@
 //! `msgfs write`: standard input becomes a draft.
 
-use super::Global;
+use clap_complete::engine::ArgValueCompleter;
+
 use super::access::{self, Purpose};
 use super::failure::{Failure, refuse};
 use super::message;
+use super::{Global, complete};
 
 /// Write standard input to a file of the tree
 ///
@@ -15,6 +17,7 @@ use super::message;
     msgfs write threads/2026-04-24-foo-plan/answer < answer.txt")]
 pub(crate) struct Args {
     /// File, from the root of the tree
+    #[arg(add = ArgValueCompleter::new(complete::paths))]
     path: String,
 }
 

@@ -139,6 +139,11 @@ fn in_lines(path: &Path, problems: &[Problem]) -> String {
 }
 
 impl Config {
+    /// The keys at the top of the file.
+    pub fn keys() -> impl Iterator<Item = &'static str> {
+        KEYS.split(' ')
+    }
+
     /// Reads the file named, or `$XDG_CONFIG_HOME/msgfs/config.toml`, which may be missing.
     ///
     /// # Errors
@@ -453,7 +458,11 @@ fn type_of(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-fn alias(name: &str) -> Result<String, String> {
+/// A name that can be mine.
+///
+/// # Errors
+/// What names look like.
+pub fn alias(name: &str) -> Result<String, String> {
     if is_alias(name) { Ok(name.to_owned()) } else { Err(ALIAS_RULE.to_owned()) }
 }
 

@@ -13,7 +13,7 @@ mod stores;
 mod values;
 
 pub use env::Env;
-pub use file::{Config, ConfigError, Problem, StoreEntry};
+pub use file::{Config, ConfigError, Problem, StoreEntry, alias};
 pub use lock::{Holder, LockError, StateLock, holder};
 pub use me::{Me, MeError, Origin};
 pub use paths::{PathError, Paths};

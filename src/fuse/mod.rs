@@ -29,6 +29,7 @@ mod requests;
 mod waiting;
 
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -112,13 +113,39 @@ pub fn mount(tree: Arc<Tree>, mountpoint: &Path, options: &Options) -> Result<Mo
     Ok(Mounted { session: Mutex::new(Some(session)), ended, mountpoint, device })
 }
 
+/// A file system of nothing.
+struct Nothing;
+
+impl fuser::Filesystem for Nothing {}
+
+/// Whether this process can mount at all: something empty is mounted on a folder made for it, and taken
+/// away again. Where it cannot, everything that a mount needs may still seem to be there.
+///
+/// # Errors
+/// As the kernel or `fusermount3` gave it.
+pub fn probe(options: Options) -> io::Result<()> {
+    let folder = std::env::temp_dir().join(format!("msgfs-probe-{}", std::process::id()));
+    // Made, not found: nobody else's folder is mounted on or removed.
+    std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
+    let mut config = fuser::Config::default();
+    config.mount_options = vec![MountOption::FSName("msgfs".into())];
+    let outcome = connect(Nothing, &folder, config, options).map(|session| {
+        if mountpoint::device_at(&folder).is_some() {
+            let _ = mountpoint::unmount_now(&folder);
+        }
+        drop(session);
+    });
+    let _ = std::fs::remove_dir(&folder);
+    outcome
+}
+
 /// Mounts directly where that is allowed, else through `fusermount3`.
-fn connect(
-    adapter: Adapter,
+fn connect<F: fuser::Filesystem>(
+    adapter: F,
     mountpoint: &Path,
     config: fuser::Config,
     options: Options,
-) -> io::Result<Session<Adapter>> {
+) -> io::Result<Session<F>> {
     if rustix::process::geteuid().is_root() {
         match direct::mount(mountpoint, options) {
             Ok(device) => {

@@ -47,6 +47,7 @@ pub use listing::Listing;
 pub use node::{Ino, Node, Place};
 pub use path::Listed;
 pub use reader::Reader;
+pub use status::{LastRefusal, Status, StoreStatus, Unread};
 pub use texts::TextFile;
 pub use transcript::RULE;
 pub use wait::{Arrivals, WaitsFor};

@@ -3,9 +3,12 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+
 use super::Tree;
 use crate::index::{Entry, MsgIx};
 use crate::model::{Fingerprint, SignatureState, Timestamp, one_line};
+use crate::outbox::Refusal;
 
 /// Unread messages listed with their first line.
 const LISTED: usize = 50;
@@ -14,33 +17,117 @@ const FIRST_LINE: usize = 72;
 /// Sent messages looked at for recipients who have never written.
 const RECENT: usize = 200;
 
+/// What there is to tell, as data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// Who I am.
+    pub me: String,
+    /// Fingerprint of my key, if it can be used.
+    pub key: Option<String>,
+    /// Nothing can be sent from here.
+    pub read_only: bool,
+    /// How many messages are unread.
+    pub unread: usize,
+    /// The first of them, oldest first.
+    pub messages: Vec<Unread>,
+    /// The stores.
+    pub stores: Vec<StoreStatus>,
+    /// The last draft that was refused and neither sent nor removed since.
+    pub last_refusal: Option<LastRefusal>,
+    /// What else a person should know.
+    pub notes: Vec<String>,
+}
+
+/// An unread message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unread {
+    /// Its name in `inbox/`.
+    pub name: String,
+    /// The first line of its text, cut.
+    pub first_line: String,
+}
+
+/// A store and its health.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StoreStatus {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Who I am there.
+    pub me: String,
+    /// Fingerprint of the key I am known by there.
+    pub key: Option<String>,
+    /// Messages to me.
+    pub to_me: usize,
+    /// Messages from me.
+    pub from_me: usize,
+    /// What is in `rejected/`.
+    pub rejected: usize,
+    /// Nothing is wrong.
+    pub healthy: bool,
+    /// What is wrong.
+    pub health: Vec<String>,
+    /// What is not wrong and should be known.
+    pub remarks: Vec<String>,
+}
+
+/// The last refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LastRefusal {
+    /// When, in RFC 3339.
+    pub time: String,
+    /// Name of the draft.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
 impl Tree {
     /// The text and its time.
     pub(super) fn status(&self) -> (String, Timestamp) {
-        let key = self.settings.fingerprint.map_or("none".to_owned(), |f| f.to_string());
-        let me = one_line(&self.settings.me);
-        let mut lines = vec![format!("me: {me}"), format!("key: {key}")];
-        if self.only_shows() {
+        let status = self.status_data();
+        let key = status.key.as_deref().unwrap_or("none");
+        let mut lines = vec![format!("me: {}", one_line(&status.me)), format!("key: {key}")];
+        if status.read_only {
             lines.push("mode: read-only".to_owned());
         }
-        let unread = self.index.read().unread();
-        lines.push(format!("unread: {unread}"));
-        for (ix, name) in self.unread_files(LISTED) {
-            lines.push(format!("  {name}  {}", self.first_line(ix)));
+        lines.push(format!("unread: {}", status.unread));
+        for Unread { name, first_line } in &status.messages {
+            lines.push(format!("  {name}  {first_line}"));
         }
-        if unread > LISTED {
-            lines.push(format!("  and {} more", unread - LISTED));
+        if status.unread > LISTED {
+            lines.push(format!("  and {} more", status.unread - LISTED));
         }
         lines.push("stores:".to_owned());
-        lines.extend(self.store_lines());
-        let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
-        let refusal = refusal.map_or("none".to_owned(), |r| {
-            let (time, reason) = (r.time.rfc3339(), one_paragraph(&r.reason));
-            format!("{time} {}: {reason}", one_line(&r.name))
+        lines.extend(status.stores.iter().flat_map(|store| store_lines(&status, store)));
+        let refusal = status.last_refusal.map_or("none".to_owned(), |r| {
+            format!("{} {}: {}", r.time, one_line(&r.name), one_paragraph(&r.reason))
         });
         lines.push(format!("last refusal: {refusal}"));
-        lines.extend(self.notes().iter().map(|text| format!("note: {}", one_line(text))));
+        lines.extend(status.notes.iter().map(|text| format!("note: {}", one_line(text))));
         (lines.join("\n") + "\n", self.status_time())
+    }
+
+    /// The same as data.
+    pub fn status_data(&self) -> Status {
+        let unread = self.index.read().unread();
+        let message = |(ix, name)| Unread { name, first_line: self.first_line(ix) };
+        let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
+        Status {
+            me: self.settings.me.clone(),
+            key: self.settings.fingerprint.map(|f| f.to_string()),
+            read_only: self.only_shows(),
+            unread,
+            messages: self.unread_files(LISTED).into_iter().map(message).collect(),
+            stores: self.store_statuses(),
+            last_refusal: refusal.map(|Refusal { name, reason, time }| LastRefusal {
+                time: time.rfc3339(),
+                name,
+                reason,
+            }),
+            notes: self.notes(),
+        }
     }
 
     /// When anything that `status.txt` tells last changed.
@@ -63,16 +150,16 @@ impl Tree {
         one_line(&short).into_owned()
     }
 
-    fn store_lines(&self) -> Vec<String> {
+    fn store_statuses(&self) -> Vec<StoreStatus> {
         let mut out = Vec::new();
         for (number, store) in self.index.stores().iter().enumerate() {
-            let counts = {
+            let (to_me, from_me, rejected) = {
                 let core = self.index.read();
                 let of = |e: &&Entry| e.store() == number;
                 let to_me = core.to_me().filter_map(|ix| core.entry(ix)).filter(of).count();
                 let from_me = core.from_me().filter_map(|ix| core.entry(ix)).filter(of).count();
                 let rejected = core.rejects().filter(|(k, _)| k.0.store() == number).count();
-                format!("{to_me} to me, {from_me} from me, {rejected} rejected")
+                (to_me, from_me, rejected)
             };
             let mut health = store.health();
             if let Some(e) = self.index.failure(number).filter(|_| health.is_empty()) {
@@ -81,20 +168,18 @@ impl Tree {
             health.extend(self.index.not_noted(number).map(|why| {
                 format!("what was read could not be noted there, and is tried again: {why}")
             }));
-            let key = self.index.my_key(number).map(|key| key.fingerprint());
-            let other_key = key.filter(|_| key != self.settings.fingerprint);
-            let me = one_line(store.me());
-            let known = match (store.me() != self.settings.me, other_key) {
-                (true, Some(key)) => format!(" (known there as {me}, key {key})"),
-                (true, None) => format!(" (known there as {me})"),
-                (false, Some(key)) => format!(" (key there {key})"),
-                (false, None) => String::new(),
-            };
-            let (name, kind) = (one_line(store.name()), store.kind());
-            let state = if health.is_empty() { "healthy" } else { "needs a look:" };
-            out.push(format!("  {name} ({kind}): {counts}; {state}{known}"));
-            let more = health.into_iter().chain(store.remarks());
-            out.extend(more.map(|line| format!("    {}", one_line(&line))));
+            out.push(StoreStatus {
+                name: store.name().to_owned(),
+                kind: store.kind().to_string(),
+                me: store.me().to_owned(),
+                key: self.index.my_key(number).map(|key| key.fingerprint().to_string()),
+                to_me,
+                from_me,
+                rejected,
+                healthy: health.is_empty(),
+                health,
+                remarks: store.remarks(),
+            });
         }
         out
     }
@@ -165,6 +250,24 @@ impl Tree {
         };
         named.into_iter().filter(unheard).map(|(_, to)| to).collect()
     }
+}
+
+/// A store as lines of the text.
+fn store_lines(status: &Status, store: &StoreStatus) -> Vec<String> {
+    let (name, kind, me) = (one_line(&store.name), &store.kind, one_line(&store.me));
+    let other_key = store.key.as_ref().filter(|_| store.key != status.key);
+    let known = match (store.me != status.me, other_key) {
+        (true, Some(key)) => format!(" (known there as {me}, key {key})"),
+        (true, None) => format!(" (known there as {me})"),
+        (false, Some(key)) => format!(" (key there {key})"),
+        (false, None) => String::new(),
+    };
+    let state = if store.healthy { "healthy" } else { "needs a look:" };
+    let StoreStatus { to_me, from_me, rejected, .. } = store;
+    let counts = format!("{to_me} to me, {from_me} from me, {rejected} rejected");
+    let first = format!("  {name} ({kind}): {counts}; {state}{known}");
+    let more = store.health.iter().chain(&store.remarks);
+    std::iter::once(first).chain(more.map(|line| format!("    {}", one_line(line)))).collect()
 }
 
 /// The lines of a text as one, for a place where each line is one thing.

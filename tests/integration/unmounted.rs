@@ -1,8 +1,24 @@
 //! The command line where there is no mount, and beside one: drafts, marks, and what is said.
 
+use serde_json::{Value, json};
+
 use crate::common::fixtures::three;
 use crate::common::samp::{append_raw, bodies, log, today};
-use crate::common::{Bed, Out, run};
+use crate::common::{Bed, Out, binary, quote, run};
+
+/// Lines of JSON.
+#[track_caller]
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The names of an object's members, sorted.
+#[track_caller]
+fn keys(value: &Value) -> Vec<&str> {
+    let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
 
 /// `msgfs ... --me bar`, with a text on standard input.
 #[track_caller]
@@ -136,4 +152,171 @@ fn s354_rm_of_everything_in_the_outbox() {
     assert_eq!(m.ls("outbox"), ["a", "a.error"]);
     m.ok("rm outbox/a.error && test -e outbox/a && rm outbox/a");
     assert!(!m.sh("rm outbox/a.error").ok(), "nobody has asked for both");
+}
+
+/// S355: `umount` of a mount that is in use names who uses it, and not itself.
+#[test]
+fn s355_umount_does_not_name_itself() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let script = format!(
+        "cd {dir} && exec 9< README.txt && {msgfs} umount . 2>&1; echo $?; exec 9<&-; cd / && {msgfs} umount {dir}",
+        dir = quote(&m.path("")),
+        msgfs = quote(&binary()),
+    );
+    let out = bed.sh(&script);
+    assert!(out.stdout.contains(" is in use by ") && out.stdout.contains("\n1\n"), "{out:?}");
+    assert!(!out.stdout.contains("msgfs ("), "{out:?}");
+    assert!(out.ok(), "{out:?}");
+    // Nor is it in its own way.
+    let m = bed.mount("bar");
+    let (dir, msgfs) = (quote(&m.path("")), quote(&binary()));
+    let out = bed.sh(&format!("cd {dir} && exec {msgfs} umount ."));
+    assert!(out.ok(), "{out:?}");
+}
+
+/// S356: `init` writes down who I am, and every key.
+#[test]
+fn s356_init_writes_me_and_every_key() {
+    let bed = Bed::new();
+    let file = bed.path("made.toml");
+    let path = file.to_str().unwrap();
+    let out = run(bed.msgfs(["init", "--me", "x", "--config", path]), None);
+    assert!(out.ok(), "{out:?}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.lines().any(|line| line == "me = \"x\""), "{text}");
+    for key in ["max_message", "watch", "unknown_recipient", "wait_timeout", "roles"] {
+        assert!(text.contains(&format!("\n# {key} = ")), "{key}: {text}");
+    }
+    let out = run(bed.msgfs(["status", "--config", path]), None);
+    assert!(out.ok() && out.stdout.starts_with("me: x\n"), "{out:?}");
+    let other = bed.path("other.toml");
+    let out = run(bed.msgfs(["init", "--me", "a b", "--config", other.to_str().unwrap()]), None);
+    assert!(out.code() == Some(2) && !other.exists(), "{out:?}");
+}
+
+/// S357: `doctor` notices that FUSE cannot mount although everything for it is there.
+#[test]
+fn s357_doctor_tries_to_mount() {
+    let bed = Bed::new();
+    let told = |out: &Out| out.stdout.contains("FUSE cannot mount here");
+    let out = bar(&bed, &["doctor"], "");
+    assert!(!told(&out), "{out:?}");
+    // All capabilities, and none over the folders that are mounted here.
+    let mut sandbox = bed.command("unshare");
+    sandbox.arg("-Ur").arg(binary()).args(["doctor", "--json", "--me", "bar"]);
+    let out = run(sandbox, None);
+    assert!(out.code() == Some(1) && told(&out), "{out:?}");
+    let told: Vec<Value> = lines(&out.stdout);
+    let mount = told.iter().find(|p| p["problem"].as_str().unwrap().contains("cannot mount here"));
+    let mount = mount.unwrap();
+    assert_eq!(keys(mount), ["command", "problem", "severity"]);
+    assert_eq!(mount["severity"], "error");
+    assert!(mount["command"].as_str().unwrap().starts_with("docker run --device /dev/fuse"));
+}
+
+/// S358: an AgentAZAll mailbox that does not exist is not called healthy.
+#[test]
+fn s358_a_missing_mailbox_is_not_healthy() {
+    let bed = Bed::new();
+    std::fs::create_dir(bed.path("a")).unwrap();
+    let text = r#"{"agent_name": "bob.x", "mailbox_dir": "./data/mailboxes"}"#;
+    std::fs::write(bed.path("a/config.json"), text).unwrap();
+    bed.config(&format!("[[store]]\nkind = \"agentazall\"\ndir = {:?}\n", bed.path("a")));
+    let status = quiet(&bed, &["status"]);
+    assert!(status.contains("needs a look") && status.contains("there is no mailbox"), "{status}");
+    std::fs::create_dir_all(bed.path("a/data/mailboxes/bob.x")).unwrap();
+    assert!(!quiet(&bed, &["status"]).contains("there is no mailbox"));
+}
+
+/// S359: `--json` prints one object a line, of these members, for `inbox`, `status`, `key list`,
+/// `doctor` and `check`.
+#[test]
+fn s359_json() {
+    let bed = Bed::new();
+    let recs = three(&bed);
+    append_raw(&log(&bed.store, "eve"), "garbage\n");
+    let status = lines(&quiet(&bed, &["status", "--json"]));
+    assert_eq!(
+        keys(&status[0]),
+        ["key", "last_refusal", "me", "messages", "notes", "read_only", "stores", "unread"]
+    );
+    assert_eq!((&status[0]["me"], &status[0]["unread"]), (&json!("bar"), &json!(3)));
+    assert_eq!(status[0]["read_only"], false);
+    assert_eq!(status[0]["last_refusal"], Value::Null);
+    assert_eq!(status[0]["messages"][0]["name"], recs[0].name(0));
+    assert_eq!(keys(&status[0]["messages"][0]), ["first_line", "name"]);
+    let store = &status[0]["stores"][0];
+    let members = [
+        "from_me", "health", "healthy", "key", "kind", "me", "name", "rejected", "remarks", "to_me",
+    ];
+    assert_eq!(keys(store), members);
+    assert_eq!((&store["to_me"], &store["rejected"]), (&json!(3), &json!(1)));
+    bar(&bed, &["write", "outbox/z"], "Via: nowhere\n\nhi");
+    let status = lines(&quiet(&bed, &["status", "--json"]));
+    assert_eq!(keys(&status[0]["last_refusal"]), ["name", "reason", "time"]);
+    let out = bar(&bed, &["check", "--json"], "");
+    assert_eq!(keys(&lines(&out.stdout)[0]), ["detail", "file", "line", "rule", "store"]);
+    for m in [None, Some(bed.mount("bar"))] {
+        let messages = lines(&quiet(&bed, &["inbox", "--json"]));
+        let bodies: Vec<&str> = messages.iter().map(|m| m["body"].as_str().unwrap()).collect();
+        let told: Vec<String> = recs.iter().map(|r| format!("{}\n", r.body)).collect();
+        assert_eq!(bodies, told);
+        assert_eq!(
+            keys(&messages[0]),
+            ["body", "date", "from", "message_id", "name", "signature", "thread", "to"]
+        );
+        assert_eq!(
+            (&messages[0]["from"], &messages[0]["signature"]),
+            (&json!(recs[0].from), &json!("none"))
+        );
+        let again = bar(&bed, &["inbox", "--json"], "");
+        assert!(again.ok() && again.stdout.is_empty(), "{again:?}");
+        for (i, r) in recs.iter().enumerate().filter(|_| m.is_none()) {
+            assert!(i < 3);
+            quiet(&bed, &["mv", &r.archived(0), "inbox"]);
+        }
+    }
+    bar(&bed, &["write", "outbox/foo"], "hi");
+    let pins = lines(&quiet(&bed, &["key", "list", "--json"]));
+    assert_eq!(keys(&pins[0]), ["address", "by_hand", "fingerprint", "key", "since"]);
+}
+
+/// S360: words are completed to paths of the tree, recipients, stores and mount points.
+#[test]
+fn s360_completions() {
+    let bed = Bed::new();
+    let recs = three(&bed);
+    let completed = |words: &[&str]| {
+        let mut c = bed.msgfs(["--", "msgfs", "--me", "bar"]);
+        c.args(words).env("MSGFS_COMPLETE", "bash").env("_CLAP_IFS", "\n");
+        c.env("_CLAP_COMPLETE_INDEX", (2 + words.len()).to_string());
+        let out = run(c, None);
+        assert!(out.ok() && out.stderr.is_empty(), "{words:?}: {out:?}");
+        out.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(completed(&["cat", "inb"]), ["inbox/"]);
+    assert_eq!(completed(&["cat", "inbox/"]).len(), 3);
+    assert_eq!(completed(&["cat", "/threads/pl"]), ["/threads/plan/"]);
+    assert_eq!(completed(&["send", "ca"]), ["carol"]);
+    assert_eq!(completed(&["send", "foo,ca"]), ["foo,carol"]);
+    assert_eq!(completed(&["check", "sa"]), ["samp"]);
+    let m = bed.mount("bar");
+    assert_eq!(completed(&["rm", "inbox/"]).len(), 3, "beside a mount, too");
+    let dir = m.path("").to_str().unwrap().trim_end_matches('/').to_owned();
+    assert_eq!(completed(&["umount", &dir]), [dir.as_str()]);
+    assert_eq!(m.ls("inbox").len(), recs.len(), "nothing is marked");
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(quiet(&bed, &["completions", shell]).contains("MSGFS_COMPLETE"), "{shell}");
+    }
+}
+
+/// S361: the manual page names what options take.
+#[test]
+fn s361_the_manual_page_names_values() {
+    let bed = Bed::new();
+    let page = run(bed.msgfs(["man"]), None).stdout;
+    assert!(page.contains(r"[\fB\-\-me\fR \fINAME\fR] [\fB\-\-config\fR \fIFILE\fR]"), "{page}");
+    assert!(page.contains(r"\fBmsgfs wait\fR [\fB\-\-timeout\fR \fITIME\fR]"));
+    assert!(page.contains(r"\fBmsgfs cat\fR \fIPATH\fR..."));
 }

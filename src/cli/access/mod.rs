@@ -18,7 +18,7 @@ use msgfs::view::Listed;
 
 use super::Global;
 use super::context::Context;
-use super::failure::{Failure, refuse};
+use super::failure::Failure;
 use super::output::{Section, Stdout};
 
 use direct::Direct;
@@ -152,9 +152,9 @@ fn open(global: &Global, purpose: Purpose) -> Result<Box<dyn Access>, Failure> {
 pub(crate) fn tree_path(typed: &str) -> Result<String, Failure> {
     let parts: Vec<&str> = typed.split('/').filter(|p| !p.is_empty() && *p != ".").collect();
     if parts.contains(&"..") || typed.contains('\0') {
-        refuse!(
+        return Err(Failure::Usage(format!(
             "{typed}: paths start at the root of the mount and cannot leave it; try `msgfs ls`"
-        );
+        )));
     }
     Ok(parts.join("/"))
 }

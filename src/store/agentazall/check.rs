@@ -19,6 +19,11 @@ type Say<'a> = dyn FnMut(&str, &'static str, String) + 'a;
 /// Texts by writer and id, with the file that had the first.
 type Seen = HashMap<Print, (Print, String)>;
 
+/// What is said of a mailbox that nobody has made.
+pub(super) fn no_mailbox(base: &Path) -> String {
+    format!("there is no mailbox {} yet; it is made by the first message sent", base.display())
+}
+
 impl AgentAzall {
     /// See [`Store::check`](crate::store::Store::check).
     ///
@@ -102,14 +107,7 @@ impl AgentAzall {
             add(e.to_string(), None, true);
         }
         match std::fs::symlink_metadata(base) {
-            Err(_) => add(
-                format!(
-                    "there is no mailbox {} yet; it is made by the first message sent",
-                    base.display()
-                ),
-                Some(format!("mkdir -p {}", word(base))),
-                false,
-            ),
+            Err(_) => add(no_mailbox(base), Some(format!("mkdir -p {}", word(base))), false),
             Ok(meta) if !meta.is_dir() => {
                 let what = fs::describe(&meta);
                 add(format!("the mailbox {} is {what}, not a folder", base.display()), None, true);

@@ -197,7 +197,13 @@ impl AgentAzall {
     fn health_lines(&self) -> Vec<String> {
         let mut out: Vec<String> = self.format.settings.read().trouble.iter().cloned().collect();
         out.extend(self.missed());
-        out.extend(self.require_base_if_any().err().map(|e| e.to_string()));
+        match self.require_base_if_any() {
+            Err(e) => out.push(e.to_string()),
+            Ok(()) if std::fs::symlink_metadata(self.base()).is_err() => {
+                out.push(check::no_mailbox(self.base()));
+            }
+            Ok(()) => {}
+        }
         out.extend(self.troubles());
         if let Err(e) = key::read(self.base()) {
             out.push(format!("nothing can be sent: {e}"));

@@ -1,0 +1,82 @@
+//! What the words of a command line can become: paths of the tree, recipients, stores, mount points.
+//!
+//! A shell asks for them at each press of the key, so nothing here says anything, waits for a mount or
+//! changes one.
+
+use std::ffi::OsStr;
+
+use clap_complete::engine::CompletionCandidate;
+use msgfs::fuse::mountpoint;
+use msgfs::model::one_line;
+
+use super::Global;
+use super::access::{self, Purpose, split};
+use super::context::Context;
+
+/// Paths from the root of the tree.
+pub(crate) fn paths(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let found = || {
+        let typed = typed.to_str()?;
+        let (folder, _) = split(typed);
+        let shown = typed.get(..typed.rfind('/').map_or(0, |at| at + 1))?;
+        let folder = access::tree_path(folder).ok()?;
+        let listed = access::with(&global(), Purpose::Look, |tree| tree.ls(&folder)).ok()?;
+        // A name that cannot be typed as it is shown is no help.
+        let plain = listed.into_iter().filter(|entry| one_line(&entry.name) == entry.name);
+        let line = |entry: msgfs::view::Listed| {
+            format!("{shown}{}{}", entry.name, if entry.is_dir { "/" } else { "" })
+        };
+        Some(plain.map(line).collect())
+    };
+    beginning(typed, found())
+}
+
+/// Whom the stores have seen; the last of several that commas separate.
+pub(crate) fn recipients(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let found = || {
+        let typed = typed.to_str()?;
+        let before = typed.get(..typed.rfind(',').map_or(0, |at| at + 1))?;
+        let mailbox = global().open(true).ok()?;
+        let core = mailbox.tree().index().read();
+        let plain = core.addresses().filter(|address| one_line(address) == *address);
+        Some(plain.map(|address| format!("{before}{address}")).collect())
+    };
+    beginning(typed, found())
+}
+
+/// Names of stores.
+pub(crate) fn stores(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let stores = Context::find(&global()).and_then(|context| context.stores()).ok();
+    beginning(typed, stores.map(|stores| stores.into_iter().map(|(name, _)| name).collect()))
+}
+
+/// Where a msgfs is mounted.
+pub(crate) fn mounts(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let all = mountpoint::mounts().unwrap_or_default();
+    let ours = mountpoint::ours(&all).into_iter();
+    let names = ours.filter_map(|mount| Some(mount.mountpoint.to_str()?.to_owned())).collect();
+    beginning(typed, Some(names))
+}
+
+/// Those that begin with what was typed, each once.
+fn beginning(typed: &OsStr, all: Option<Vec<String>>) -> Vec<CompletionCandidate> {
+    let typed = typed.to_string_lossy();
+    let mut fit = all.unwrap_or_default();
+    fit.retain(|word| word.starts_with(&*typed));
+    fit.sort_unstable();
+    fit.dedup();
+    fit.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// `--me` and `--config` of the line that is being typed, which comes as our own arguments.
+fn global() -> Global {
+    let words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let value = |name: &str| {
+        let equals = format!("{name}=");
+        let joined = words.iter().find_map(|word| word.strip_prefix(&equals));
+        let next = words.iter().skip_while(|word| *word != name).nth(1);
+        joined.or(next.map(String::as_str)).map(str::to_owned)
+    };
+    Global { me: value("--me"), config: value("--config").map(Into::into) }
+}
