@@ -262,7 +262,8 @@ fn wrong(name: &str) -> Vec<String> {
         match mark.as_str() {
             "console" => {
                 for step in steps(first, &block) {
-                    let command = meant.apply(&step.command).replace(HOME, home);
+                    let meaning = meant.apply(&step.command);
+                    let command = meaning.replace(HOME, home);
                     let began = Instant::now();
                     let printed = loop {
                         let (printed, _) = shell.run(&command);
@@ -283,8 +284,10 @@ fn wrong(name: &str) -> Vec<String> {
                         }
                         std::thread::sleep(Duration::from_millis(100));
                     };
-                    let start = step.line - 1 + step.command.lines().count();
-                    blessed.push((start, step.printed.len(), printed));
+                    let said = step.command.lines().count() + step.printed.len();
+                    let now = format!("$ {meaning}");
+                    let now = now.lines().map(str::to_owned).chain(printed).collect();
+                    blessed.push((step.line - 1, said, now));
                 }
             }
             "sh" => {
