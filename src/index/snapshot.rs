@@ -20,7 +20,7 @@ use super::tell::Telling;
 use crate::store::{CopyOf, place};
 
 /// Changes with every change of the layout, of [`Entry`] or of how messages are rendered.
-const MAGIC: &[u8; 16] = b"msgfs-index-0009";
+const MAGIC: &[u8; 16] = b"msgfs-index-0010";
 
 /// Declares what is no plain table: what the tables depend on, and those of [`Core`] that are maps.
 macro_rules! header {
