@@ -17,9 +17,11 @@ use super::{Global, output};
     after_help = "Examples:\n  msgfs inbox\n  msgfs wait && msgfs inbox\n  msgfs inbox --json"
 )]
 pub(crate) struct Args {
-    /// Print JSON, one object a message and line: name, body, and each header line as a string under
-    /// its name in small letters with _ (from, to, in_reply_to, message_id)
-    #[arg(long)]
+    #[arg(
+        long,
+        help = "Print JSON, one object a message and line: name, body, and each header line as a \
+                string under its name in small letters with _ (from, to, in_reply_to, message_id)"
+    )]
     json: bool,
 }
 

@@ -39,8 +39,10 @@ enum Command {
     /// List the keys I trust: address, fingerprint, day, how it came, key (base64)
     #[command(after_help = "Examples:\n  msgfs key list\n  msgfs key list --json")]
     List {
-        /// Print JSON, one object a line: address, fingerprint, since, by_hand, key
-        #[arg(long)]
+        #[arg(
+            long,
+            help = "Print JSON, one object a line: address, fingerprint, since, by_hand, key"
+        )]
         json: bool,
     },
     /// Trust a key for an address: the one that was refused last, or the one given

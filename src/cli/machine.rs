@@ -22,7 +22,8 @@ const FUSE_CONF: &str = "/etc/fuse.conf";
 pub(crate) struct Problem {
     pub(crate) severity: Severity,
     /// What it is, in a sentence.
-    pub(crate) problem: String,
+    #[serde(rename = "problem")]
+    what: String,
     /// The command that mends it, if one does.
     pub(crate) command: Option<String>,
 }
@@ -39,13 +40,13 @@ pub(crate) enum Severity {
 
 impl Problem {
     /// An error that no single command mends.
-    pub(crate) fn error(problem: impl Display) -> Self {
-        Self { severity: Severity::Error, problem: problem.to_string(), command: None }
+    pub(crate) fn error(what: impl Display) -> Self {
+        Self { severity: Severity::Error, what: what.to_string(), command: None }
     }
 
     /// The same, when nothing is kept from working.
-    pub(crate) fn warning(problem: impl Display) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(problem) }
+    pub(crate) fn warning(what: impl Display) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(what) }
     }
 
     /// With the command that mends it.
@@ -59,7 +60,7 @@ impl Display for Problem {
         if self.severity == Severity::Warning {
             f.write_str("warning: ")?;
         }
-        f.write_str(&self.problem)?;
+        f.write_str(&self.what)?;
         match &self.command {
             Some(command) => write!(f, "; mend it with: {command}"),
             None => Ok(()),

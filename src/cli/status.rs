@@ -10,10 +10,12 @@ use super::{Global, output};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  msgfs status\n  msgfs status --json")]
 pub(crate) struct Args {
-    /// Print one JSON object: me, key, read_only, unread, messages (the first 50: name, first_line),
-    /// stores (name, kind, me, key, to_me, from_me, rejected, healthy, health, remarks), last_refusal
-    /// (null, or time, name, reason), notes
-    #[arg(long)]
+    #[arg(
+        long,
+        help = "Print one JSON object: me, key, read_only, unread, messages (the first 50: name, \
+                first_line), stores (name, kind, me, key, to_me, from_me, rejected, healthy, health, \
+                remarks), last_refusal (null, or time, name, reason), notes"
+    )]
     json: bool,
 }
 

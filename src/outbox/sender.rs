@@ -289,8 +289,8 @@ impl Worker {
             for number in deliver {
                 undelivered.remove(&number);
                 let done = catch_unwind(AssertUnwindSafe(|| self.deliver(number)));
-                if !done.unwrap_or(false) {
-                    undelivered.insert(number, Instant::now() + RETRY);
+                if let Some(wait) = done.unwrap_or(Some(RETRY)) {
+                    undelivered.insert(number, Instant::now() + wait);
                 }
             }
             if stop {
@@ -445,18 +445,18 @@ impl Worker {
         }
     }
 
-    /// Has a store deliver what waits in it; whether it could.
-    fn deliver(&self, number: usize) -> bool {
+    /// Has a store deliver what waits in it; how long until it is asked again, if it must be.
+    fn deliver(&self, number: usize) -> Option<Duration> {
         self.under.0.lock().asked.remove(&number);
-        let Some(store) = self.tools.index.stores().get(number) else { return true };
-        let Some(deliveries) = store.facets().deliveries else { return true };
+        let store = self.tools.index.stores().get(number)?;
+        let deliveries = store.facets().deliveries?;
         match deliveries.deliver() {
             Ok(done) => {
                 self.under.0.lock().undelivered.remove(&number);
                 if done {
                     self.refresh(number);
                 }
-                true
+                deliveries.has_more().then_some(Duration::ZERO)
             }
             Err(e) => {
                 let why = e.to_string();
@@ -467,7 +467,7 @@ impl Worker {
                 }
                 // The rest has been tried.
                 self.refresh(number);
-                false
+                Some(RETRY)
             }
         }
     }

@@ -148,6 +148,12 @@ pub trait Deliveries {
     /// As the system gave it; the rest has been tried.
     fn deliver(&self) -> Result<bool, StoreError>;
 
+    /// Whether the last [`Deliveries::deliver`] stopped in between, so that whoever asked can do
+    /// something else first.
+    fn has_more(&self) -> bool {
+        false
+    }
+
     /// Folders besides the watched ones in which a killed msgfs may have left temporary files.
     fn written(&self) -> Vec<PathBuf>;
 }

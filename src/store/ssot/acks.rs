@@ -4,6 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::Ssot;
 use super::folder::{self, ACKS, IMMUTABLE, MESSAGES, RESUMES, TASKS, stem};
@@ -12,6 +13,10 @@ use super::task;
 use super::words::Role;
 use crate::model::Timestamp;
 use crate::store::{Acks, Deliveries, Location, Store as _, StoreError, Upkeep};
+
+/// For so long `tasks/` is written at once: a mount that shall end does not wait for thousands of files.
+/// What is left is found again at the next start.
+const AT_ONCE: Duration = Duration::from_millis(500);
 
 impl Acks for Ssot {
     fn acknowledge(&self, at: &Location) -> Result<(), StoreError> {
@@ -53,8 +58,12 @@ impl Deliveries for Ssot {
             folder::for_git(&self.about.dir)?;
         }
         let logged = self.log_errors();
-        let written = self.write_tasks();
+        let written = self.write_tasks(AT_ONCE);
         Ok(logged? | written?)
+    }
+
+    fn has_more(&self) -> bool {
+        !self.format.stale.lock().is_empty()
     }
 
     fn written(&self) -> Vec<PathBuf> {
@@ -63,16 +72,20 @@ impl Deliveries for Ssot {
 }
 
 impl Ssot {
-    /// Brings `tasks/` up to date where something changed; only the coordinator does.
-    pub(super) fn write_tasks(&self) -> Result<bool, StoreError> {
+    /// Brings `tasks/` up to date where something changed, for at most `limit` and the file at hand; only
+    /// the coordinator does.
+    pub(super) fn write_tasks(&self, limit: Duration) -> Result<bool, StoreError> {
         let (base, tasks) = (&self.about.dir, &self.format);
-        let stale = std::mem::take(&mut *tasks.stale.lock());
+        let mut stale = std::mem::take(&mut *tasks.stale.lock());
         if tasks.role != Role::Coordinator {
             return Ok(false);
         }
+        let begun = Instant::now();
         let mut failed = None;
         let mut written = false;
-        for name in stale.iter().filter(|name| super::words::is_task_id(name)) {
+        stale.retain(|name| super::words::is_task_id(name));
+        while let Some(name) = stale.pop_first() {
+            let name = &name;
             let state = tasks.state(self, name, &mut |_, _| {});
             let state = state.map_err(|e| StoreError::io(&base.join(RESUMES).join(name), e));
             match state.and_then(|state| task::write(base, name, &state)) {
@@ -82,7 +95,11 @@ impl Ssot {
                     failed = Some(e);
                 }
             }
+            if begun.elapsed() >= limit {
+                break;
+            }
         }
+        tasks.stale.lock().append(&mut stale);
         failed.map_or(Ok(written), Err)
     }
 }

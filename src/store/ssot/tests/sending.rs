@@ -292,3 +292,24 @@ fn two_senders_of_one_id() {
             .contains(&format!("number {winner}"))
     );
 }
+
+/// Thousands of files must not keep a mount from ending.
+#[test]
+fn tasks_are_written_in_portions() {
+    let bed = Bed::new();
+    for n in 1..4 {
+        let (mut dispatch, task) = (message(Type::Dispatch, n), format!("T-2026-10{n}"));
+        dispatch["msg_id"] = json!(id(Type::Dispatch, n).replace(TASK, &task));
+        dispatch["task_id"] = json!(task);
+        bed.deliver(&dispatch);
+    }
+    let coordinator = bed.open("coordinator");
+    Book::scanned(&coordinator);
+    let written = || std::fs::read_dir(bed.dir().join("tasks")).map_or(0, Iterator::count);
+    let none = std::time::Duration::ZERO;
+    for n in 1..4 {
+        assert!(coordinator.write_tasks(none).unwrap() && written() == n);
+        assert_eq!(coordinator.has_more(), n < 3);
+    }
+    assert!(!coordinator.write_tasks(none).unwrap() && !coordinator.has_more());
+}
