@@ -286,6 +286,8 @@ fn wrong(name: &str) -> Vec<String> {
                     };
                     let said = step.command.lines().count() + step.printed.len();
                     let now = format!("$ {meaning}");
+                    let elided = step.printed.iter().any(|line| line == "...");
+                    let printed = if elided { step.printed } else { printed };
                     let now = now.lines().map(str::to_owned).chain(printed).collect();
                     blessed.push((step.line - 1, said, now));
                 }
@@ -340,8 +342,12 @@ fn pages() -> Vec<String> {
     let mut out = vec!["README.md".to_owned()];
     for folder in ["docs", "docs/stores", "docs/links"] {
         let Ok(entries) = fs::read_dir(root.join(folder)) else { continue };
-        let names = entries.map(|e| e.expect("entry").file_name().into_string().expect("UTF-8"));
-        out.extend(names.filter(|n| n.ends_with(".md")).map(|n| format!("{folder}/{n}")));
+        let files = entries.map(|e| e.expect("entry").path());
+        let pages = files.filter(|f| f.extension().is_some_and(|end| end == "md"));
+        out.extend(pages.map(|f| {
+            let page = f.strip_prefix(root).expect("below the root");
+            page.to_str().expect("UTF-8").to_owned()
+        }));
     }
     out.sort();
     out
