@@ -63,7 +63,8 @@ impl Deliveries for Ssot {
     }
 
     fn has_more(&self) -> bool {
-        !self.format.stale.lock().is_empty()
+        // Not what has become stale since: that is written when its scan is over.
+        self.format.behind.load(Ordering::Relaxed)
     }
 
     fn written(&self) -> Vec<PathBuf> {
@@ -99,6 +100,7 @@ impl Ssot {
                 break;
             }
         }
+        tasks.behind.store(!stale.is_empty(), Ordering::Relaxed);
         tasks.stale.lock().append(&mut stale);
         failed.map_or(Ok(written), Err)
     }

@@ -101,6 +101,8 @@ pub(super) struct Tasks {
     prints: Mutex<HashMap<u32, u64>>,
     /// Tasks whose file in `tasks/` may say something else than their messages.
     pub stale: Mutex<BTreeSet<String>>,
+    /// Writing `tasks/` stopped before all of them were written.
+    pub behind: AtomicBool,
     /// What git should know was put beside the messages.
     pub told_git: AtomicBool,
 }
@@ -321,8 +323,8 @@ fn refused(
 impl Tasks {
     pub fn new(dir: PathBuf, role: Role) -> Self {
         let (prints, stale) = (Mutex::default(), Mutex::default());
-        let told_git = AtomicBool::new(false);
-        Self { dir, role, remarkable: RwLock::default(), prints, stale, told_git }
+        let (told_git, behind) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { dir, role, remarkable: RwLock::default(), prints, stale, told_git, behind }
     }
 
     /// Why a message is refused that does not lie where it belongs; `None` if it lies there too.
