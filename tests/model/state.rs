@@ -5,7 +5,8 @@
 //! - "A message is in `inbox/` when it is addressed to me and not marked."
 //! - "`archive/YYYY-MM-DD/`: every message to me, read or not, by UTC day"; "`sent/`: every message
 //!   from me"; "`threads/<thread>/`: the messages of one conversation that me takes part in".
-//! - "The digits count the earlier messages of the same writer in the same second, in log order."
+//! - The digits are the milliseconds that the message tells, as all do that msgfs writes; of others "they
+//!   count the earlier messages of the same writer in the same second".
 //! - "The same message through two logs … is one message." A key is `from` and `id`.
 //! - "`rejected/`: everything refused on the way in. Nothing is dropped silently."
 
@@ -22,6 +23,8 @@ pub(crate) const ME: &str = "bar";
 pub(crate) struct Rec {
     pub(crate) id: String,
     pub(crate) ts: i64,
+    /// The milliseconds after that second, if it tells them.
+    pub(crate) ms: Option<usize>,
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) thread: String,
@@ -57,7 +60,7 @@ impl Rec {
             let _ = write!(id, "{byte:02x}");
         }
         let [from, to, thread, body] = [from, to, thread, body].map(str::to_owned);
-        Self { id, ts, from, to, thread, re: None, body, signed: None }
+        Self { id, ts, ms: None, from, to, thread, re: None, body, signed: None }
     }
 
     pub(crate) fn key(&self) -> Key {
@@ -87,6 +90,7 @@ impl Rec {
         let ts = value["ts"].as_i64().unwrap();
         let mut rec = Self::new(text("from"), text("to"), text("thread"), text("body"), ts);
         assert_eq!(rec.id, text("id"), "the id is not that of {line}");
+        rec.ms = value["ms"].as_u64().map(|ms| ms as usize);
         rec.re = value["re"].as_str().map(str::to_owned);
         rec.signed = Some(line.to_owned());
         rec
@@ -98,7 +102,8 @@ impl Rec {
 
     fn name(&self, earlier: usize) -> String {
         let time = strftime(self.ts, "%Y%m%dT%H%M%S");
-        format!("{time}.{earlier:03}Z-{}-{}.txt", self.from, &self.id[..8])
+        let digits = self.ms.unwrap_or(earlier);
+        format!("{time}.{digits:03}Z-{}-{}.txt", self.from, &self.id[..8])
     }
 
     /// The message file.
