@@ -290,6 +290,10 @@ impl Reader<'_> {
             let members = value.get_ref().as_array().into_iter().flatten();
             let members: Vec<String> =
                 members.filter_map(|item| self.parsed((key, item), address)).collect();
+            if let Some(group) = members.iter().find(|m| table.contains_key(m.as_str())) {
+                let text = format!("{name} has the group {group:?} in it: write its members here");
+                self.problem(&value.span(), text);
+            }
             if members.is_empty() {
                 let text =
                     format!("{name} must be a list of addresses, as in [\"bob\", \"carol\"]");

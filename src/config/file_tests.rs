@@ -25,6 +25,7 @@ fn groups_are_lists_of_addresses() {
         ("[groups]\nteam = \"bob\"", 2, "must be a list of addresses"),
         ("[groups]\nteam = []", 2, "must be a list of addresses"),
         ("[groups]\n\"my team\" = [\"bob\"]", 2, "my team"),
+        ("[groups]\na = [\"bob\"]\nb = [\"a\", \"dan\"]", 3, "write its members here"),
     ] {
         let trouble = trouble(text);
         assert!(trouble.starts_with(&format!("{line}: ")) && trouble.contains(words), "{trouble}");
