@@ -71,6 +71,7 @@ impl Outbox {
 
     pub(super) fn add(&self, draft: Open) -> DraftId {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.removed.lock().remove(&draft.name);
         self.open.lock().insert(id, Arc::new(Mutex::at(Level::Draft, draft)));
         id
     }
@@ -254,6 +255,7 @@ impl Outbox {
 
     /// A draft of this name was sent or removed: what was said of it last counts no more.
     pub(super) fn forgive(&self, name: &str) {
+        self.removed.lock().remove(name);
         let newest = self.shelf.lock().last_refusal();
         let mut last = self.last_refusal.lock();
         if last.as_ref().is_some_and(|refusal| refusal.name == name) {
@@ -341,11 +343,11 @@ impl Outbox {
             return Ok(());
         }
         let kept = self.shelf.lock().take(name, target);
-        if let Some((reason, time)) = kept.as_ref().and_then(|k| Some((k.error.clone()?, k.time))) {
-            self.removed.lock().insert(name.to_owned(), (reason, time, Instant::now()));
-        }
         if kept.is_some() {
             self.forgive(name);
+        }
+        if let Some((reason, time)) = kept.as_ref().and_then(|k| Some((k.error.clone()?, k.time))) {
+            self.removed.lock().insert(name.to_owned(), (reason, time, Instant::now()));
         }
         let kept = kept.is_some();
         let open = self.look_at_open(|_, d| d.is(name, target).then(|| d.unlinked = true));

@@ -158,24 +158,25 @@ fn heard_of(
         return Err(OutboxError::Unreachable(stranger(&index.read(), recipient)));
     }
     let Some(store) = index.stores().get(number) else { return Ok(()) };
-    let (new, me) = (store.canonical(recipient), store.canonical(store.me()));
+    let new = store.canonical(recipient);
     let near: Vec<String> = {
         let core = index.read();
         core.addresses().filter(|known| alike(&new, known)).map(str::to_owned).collect()
     };
     let other = |known: &&String| {
-        let known = store.canonical(known);
-        known != new && known != me
+        let is_me = index.stores().iter().any(|s| s.canonical(known) == s.canonical(s.me()));
+        !is_me && store.canonical(known) != new
     };
     let meant = near.iter().find(other);
     meant.map_or(Ok(()), |known| Err(OutboxError::Unreachable(gone_wrong(recipient, known))))
 }
 
-/// Whether one address is probably the other gone wrong; where both are in one place, the name there is
-/// compared.
+/// Whether one address is probably the other gone wrong. Where both are in one place, or the new one is
+/// in none, the name there is compared; the same name without a place is somebody else's.
 fn alike(new: &str, known: &str) -> bool {
     match (new.split_once('@'), known.split_once('@')) {
         (Some((new, here)), Some((known, there))) if here == there => resembles(new, known),
+        (None, Some((known, _))) => new != known && resembles(new, known),
         _ => resembles(new, known),
     }
 }
@@ -308,4 +309,18 @@ fn stranger(core: &Core, recipient: &str) -> String {
         }
     };
     format!("nobody called {recipient} is known; {hint} (unknown_recipient = \"refuse\")")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::alike;
+
+    #[test]
+    fn a_name_is_compared_with_the_names_in_other_places() {
+        for new in ["bem", "Ben", "ben.json", "ben2wx9k0ee"] {
+            assert!(alike(new, "ben@default.aimaestro.local"), "{new}");
+        }
+        assert!(!alike("ben", "ben@localhost") && !alike("carol", "ben@localhost"));
+        assert!(alike("bem@localhost", "ben@localhost") && !alike("bem@here", "ben@localhost"));
+    }
 }

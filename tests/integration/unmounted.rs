@@ -152,6 +152,9 @@ fn s354_rm_of_everything_in_the_outbox() {
     assert_eq!(m.ls("outbox"), ["a", "a.error"]);
     m.ok("rm outbox/a.error && test -e outbox/a && rm outbox/a");
     assert!(!m.sh("rm outbox/a.error").ok(), "nobody has asked for both");
+    // Nor does an old one stand beside a new draft that was sent.
+    m.sh("printf 'Via: nowhere\\n\\nhi' > outbox/a; rm outbox/a");
+    m.ok("echo good > outbox/a && test ! -e outbox/a.error");
 }
 
 /// S355: `umount` of a mount that is in use names who uses it, and not itself.
