@@ -159,12 +159,8 @@ impl Outbox {
         let draft = self.draft(id)?;
         let (name, text) = {
             let d = draft.lock();
-            if names::is_private(&d.name) || d.unlinked {
-                return Ok(());
-            }
-            if let Some(refused) = &d.refused {
-                self.sender.refused(id, Instant::now() + REFUSING);
-                return Err(OutboxError::Already(Arc::clone(refused)));
+            if let Some(said) = self.said_already(id, &d) {
+                return said;
             }
             if !d.dirty {
                 return Ok(());

@@ -139,6 +139,16 @@ impl Outbox {
         Ok(())
     }
 
+    /// What every close of a draft says that is not judged, or was and got no text since.
+    pub(super) fn said_already(&self, id: DraftId, d: &Open) -> Option<Result<(), OutboxError>> {
+        if names::is_private(&d.name) || d.unlinked {
+            return Some(Ok(()));
+        }
+        let refused = d.refused.as_ref()?;
+        self.sender.refused(id, Instant::now() + REFUSING);
+        Some(Err(OutboxError::Already(Arc::clone(refused))))
+    }
+
     /// A descriptor was closed, by the process that opened the draft or by another that shares it.
     /// When this returns `Ok` to the opener of a draft with text, the message survives whatever
     /// happens to this process.
@@ -149,12 +159,8 @@ impl Outbox {
     pub fn flush(&self, id: DraftId, by_opener: bool) -> Result<(), OutboxError> {
         let draft = self.draft(id)?;
         let mut d = draft.lock();
-        if names::is_private(&d.name) || d.unlinked {
-            return Ok(());
-        }
-        if let Some(refused) = &d.refused {
-            self.sender.refused(id, Instant::now() + REFUSING);
-            return Err(OutboxError::Already(Arc::clone(refused)));
+        if let Some(said) = self.said_already(id, &d) {
+            return said;
         }
         if !d.dirty {
             if by_opener && d.is_empty() {

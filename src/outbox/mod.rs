@@ -376,6 +376,11 @@ impl Outbox {
         self.sender.stuck()
     }
 
+    /// Whether there are messages as [`Outbox::held`] gives them, or may be.
+    pub fn holds(&self) -> bool {
+        self.sender.holds()
+    }
+
     /// The messages whose `close` has returned and that not everybody has yet who shall, oldest first.
     pub fn held(&self) -> Vec<Held> {
         self.sender.held(&self.tools.spool)

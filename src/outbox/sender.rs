@@ -199,6 +199,11 @@ impl Sender {
         self.under.0.lock().stuck.values().map(|stuck| stuck.said.clone()).collect()
     }
 
+    /// Whether something was handed to the thread and is not appended whole.
+    pub fn holds(&self) -> bool {
+        !self.under.0.lock().handed.is_empty()
+    }
+
     /// What was handed to the thread and is not appended whole, oldest first.
     pub fn held(&self, spool: &Spool) -> Vec<Held> {
         let (handed, stuck) = {

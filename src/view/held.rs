@@ -1,14 +1,14 @@
 //! What was accepted and is not in its store yet, as it stands in `sent/`: the message in the bytes that it
 //! will have there, and beside it what it waits for.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::listing::Listing;
 use super::names::{self, FULL, SHORT};
 use super::node::{Node, Place};
 use super::{Error, Tree, render, without_label};
 use crate::index::MsgIx;
-use crate::model::{Day, SignatureState, Timestamp, one_line};
+use crate::model::{Day, Message, SignatureState, Timestamp, one_line};
 use crate::outbox::Held;
 
 /// A message that waits.
@@ -17,10 +17,9 @@ pub(super) struct Waiting {
     store: usize,
     id: String,
     stem: String,
-    pub text: String,
-    pub time: Timestamp,
-    /// What it waits for, if it is not just on its way.
-    pub why: Option<String>,
+    time: Timestamp,
+    /// It is not just on its way: there is a note about it.
+    is_noted: bool,
 }
 
 impl Waiting {
@@ -34,8 +33,9 @@ impl Waiting {
 
     /// Its name and node, and those of the note beside it.
     fn entries(&self) -> impl Iterator<Item = (String, Node)> + '_ {
-        let note = self.why.iter().map(|_| (format!("{}.warning", self.stem), self.node(true)));
-        std::iter::once((format!("{}.txt", self.stem), self.node(false))).chain(note)
+        let note = || (format!("{}.warning", self.stem), self.node(true));
+        let text = (format!("{}.txt", self.stem), self.node(false));
+        std::iter::once(text).chain(self.is_noted.then(note))
     }
 }
 
@@ -57,17 +57,23 @@ impl Tree {
 
     /// Whether there are any, or may be.
     pub(super) fn has_held(&self) -> bool {
-        self.outbox.as_ref().is_some_and(|outbox| !outbox.held().is_empty())
+        self.outbox.as_ref().is_some_and(|outbox| outbox.holds())
     }
 
-    fn waiting(&self, held: &Held, taken: &mut HashSet<String>) -> Option<Waiting> {
-        let store = self.index.stores().iter().position(|s| s.name() == held.store)?;
+    /// What waits, as it will be read from its store, and the number of that; `None` if it is there.
+    fn shown(&self, held: &Held) -> Option<(usize, Message)> {
         if self.in_index(held).is_some() {
             return None;
         }
-        let of = self.index.stores().get(store)?;
-        let mut message = of.outgoing().ok()?.shown(&held.message)?;
-        without_label(of.as_ref(), &mut message);
+        let mut stores = self.index.stores().iter().enumerate();
+        let (number, store) = stores.find(|(_, store)| store.name() == held.store)?;
+        let mut message = store.outgoing().ok()?.shown(&held.message)?;
+        without_label(store.as_ref(), &mut message);
+        Some((number, message))
+    }
+
+    fn waiting(&self, held: &Held, taken: &mut HashSet<String>) -> Option<Waiting> {
+        let (store, message) = self.shown(held)?;
         let time = message.time;
         let from = message.from.clone().unwrap_or_default();
         let stem = |level| names::stem(time, &from, &message.id, level);
@@ -76,10 +82,8 @@ impl Tree {
             |stem: &String| !taken.contains(stem) && self.message_named(&folder, stem).is_none();
         let stem = Some(stem(SHORT)).filter(free).unwrap_or_else(|| stem(FULL));
         taken.insert(stem.clone());
-        let key = self.index.my_key(store).map(|key| key.fingerprint());
-        let signature = key.map_or(SignatureState::None, SignatureState::Valid);
-        let text = render::message(&message, of.kind(), signature);
-        Some(Waiting { store, id: held.message.id.clone(), stem, text, time, why: note(held) })
+        let is_noted = held.waits.is_some();
+        Some(Waiting { store, id: held.message.id.clone(), stem, time, is_noted })
     }
 
     /// The message in the index that is waited for all the same: not everybody has it.
@@ -109,7 +113,7 @@ impl Tree {
     }
 
     /// The days of `sent/` on which something waits.
-    pub(super) fn held_days(&self) -> Vec<Day> {
+    pub(super) fn held_days(&self) -> BTreeSet<Day> {
         self.held().iter().map(Waiting::day).collect()
     }
 
@@ -132,12 +136,22 @@ impl Tree {
     /// # Errors
     /// [`Error::NotFound`] once it is in its store.
     pub(super) fn held_text(&self, node: &Node) -> Result<(String, Timestamp), Error> {
-        let waiting = self.held();
-        let mut held = waiting.iter().filter_map(|w| {
-            let warning = *node == w.node(true);
-            let text = if warning { w.why.clone()? } else { w.text.clone() };
-            (warning || *node == w.node(false)).then_some((text, w.time))
+        let Node::Held(store, id, warning) = node else { return Err(Error::NotFound) };
+        let held = self.outbox.as_ref().map(|outbox| outbox.held()).unwrap_or_default();
+        let of_id = held.iter().filter(|held| held.message.id == *id);
+        let mut texts = of_id.filter_map(|held| {
+            let (number, message) = self.shown(held).filter(|(number, _)| number == store)?;
+            let text = if *warning { note(held)? } else { self.text_of(number, &message)? };
+            Some((text, message.time))
         });
-        held.next().ok_or(Error::NotFound)
+        texts.next().ok_or(Error::NotFound)
+    }
+
+    /// The bytes that a message of mine will have once its store has it.
+    fn text_of(&self, number: usize, message: &Message) -> Option<String> {
+        let key = self.index.my_key(number).map(|key| key.fingerprint());
+        let signature = key.map_or(SignatureState::None, SignatureState::Valid);
+        let store = self.index.stores().get(number)?;
+        Some(render::message(message, store.kind(), signature))
     }
 }

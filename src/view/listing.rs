@@ -164,8 +164,7 @@ impl Tree {
     fn list_days(&self, node: &Node) -> Listing {
         let mut listing = self.list_index_days(node);
         if *node == Node::Sent {
-            let mut days = self.held_days();
-            days.dedup();
+            let days = self.held_days();
             let name = |day: Day| (day.to_string(), Node::SentDay(day));
             let known: Vec<String> = self.items(&listing).map(|(name, _)| name).collect();
             listing.add(days.into_iter().map(name).filter(|(name, _)| !known.contains(name)));
