@@ -70,14 +70,15 @@ impl Keys {
             mine.map_err(|_| StoreError::NoKey("there is no signing key".into()))
         };
         let Some(keys) = store.facets().keys else { return mine().cloned() };
-        if keys.signing_key()?.is_none() {
+        let mut there = keys.signing_key()?;
+        if there.is_none() {
             if let Some(why) = lost_key(store, &self.used).map_err(no_key)? {
                 return Err(StoreError::NoKey(why));
             }
             keys.adopt(mine()?)?;
+            // One that waits for its folder is not there yet, and has not signed.
+            there = keys.signing_key()?;
         }
-        // One that waits for its folder is not there yet, and has not signed.
-        let there = keys.signing_key()?;
         if let Some(seed) = &there {
             self.used.note(&place_of(store), Identity::new(seed).public_key()).map_err(no_key)?;
         }
