@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::folders::Composed;
 use super::pack::nothing_in_it;
-use super::{BODY, CLOSING, DraftId, Open, Outbox, OutboxError, REFUSING, Target, names};
+use super::{BODY, DraftId, Open, Outbox, OutboxError, Target, names};
 use crate::model::locks::{Level, Mutex};
 use crate::model::{Timestamp, one_line};
 
@@ -170,18 +170,10 @@ impl Outbox {
         // The lock of the folders comes before that of a draft.
         let promised = self.promise(&name, text.clone());
         let mut d = draft.lock();
-        match promised {
-            Ok(()) => {
-                d.dirty = d.text != text;
-                self.sender.closing(id, Instant::now() + CLOSING);
-                Ok(())
-            }
-            Err(e) if by_opener || e.is_fault() => {
-                self.sender.refused(id, Instant::now() + REFUSING);
-                Err(d.refuse_close(e))
-            }
-            Err(_) => Ok(()),
+        if promised.is_ok() {
+            d.dirty = d.text != text;
         }
+        self.answer_close(id, &mut d, promised, by_opener)
     }
 
     /// Keeps the text of a folder and the promise that it will be sent with what is in it then.

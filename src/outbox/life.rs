@@ -169,9 +169,23 @@ impl Outbox {
             }
             return Ok(());
         }
-        match self.spool_draft(&mut d) {
+        let judged = self.spool_draft(&mut d);
+        if judged.is_ok() {
+            d.dirty = false;
+        }
+        self.answer_close(id, &mut d, judged, by_opener)
+    }
+
+    /// What a close says of the text that was judged because of it.
+    pub(super) fn answer_close(
+        &self,
+        id: DraftId,
+        d: &mut Open,
+        judged: Result<(), OutboxError>,
+        by_opener: bool,
+    ) -> Result<(), OutboxError> {
+        match judged {
             Ok(()) => {
-                d.dirty = false;
                 self.sender.closing(id, Instant::now() + CLOSING);
                 Ok(())
             }
