@@ -3,7 +3,8 @@
 //! The layers, from the bottom up; each knows only those below it:
 //! [`model`] (plain data), [`store`] (formats on disk), [`identity`] (keys and trust),
 //! [`index`] (one index over all stores), [`outbox`] (from draft to appended message),
-//! [`view`] (the tree), [`watch`] (what changed), [`fuse`] (the adapter to the kernel).
+//! [`view`] (the tree), [`watch`] (what changed), [`link`] (mail between machines), [`fuse`] (the adapter to
+//! the kernel).
 //! [`config`] finds out who and where, [`mailbox`] puts it all together; the command line lives in
 //! the binary.
 
@@ -13,6 +14,7 @@ pub mod config;
 pub mod fuse;
 pub mod identity;
 pub mod index;
+pub mod link;
 pub mod mailbox;
 pub mod model;
 pub mod outbox;

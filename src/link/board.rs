@@ -1,0 +1,149 @@
+//! Where a link stands, as people are told.
+//!
+//! The thread that carries writes it, whoever renders `status.txt` reads it. A copy lies in the link's
+//! folder, so that `msgfs link status` and `doctor` can tell where no mount of theirs is open.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::Timestamp;
+use crate::model::locks::Mutex;
+use crate::store::{fs, place};
+
+/// The file in the link's folder.
+const FILE: &str = "standing.json";
+
+/// No standing is larger.
+const MAX_FILE: u64 = 1 << 20;
+
+/// No more notes are kept.
+const MAX_NOTES: usize = 32;
+
+/// What a link does right now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum State {
+    /// Nothing was tried yet.
+    #[default]
+    Starting,
+    /// The engine answers.
+    Connected {
+        /// Since when, in milliseconds since the epoch.
+        since: i64,
+    },
+    /// The engine does not answer, or refuses; it is tried again by itself.
+    Waiting {
+        /// Since when, in milliseconds since the epoch.
+        since: i64,
+        /// What the engine or the system says.
+        why: String,
+    },
+    /// It carries nothing until a person does something.
+    Stopped {
+        /// What is wrong, and what to do.
+        why: String,
+    },
+}
+
+/// Where a link stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// What it does right now.
+    #[serde(flatten)]
+    pub state: State,
+    /// The engine, in few words, without secrets: `nats://10.0.0.5:4222, space team`.
+    pub engine: String,
+    /// When the engine last answered, in milliseconds since the epoch.
+    pub last_contact: Option<i64>,
+    /// How much waits to be carried away: messages and recipients, or lines.
+    pub waiting: u64,
+    /// How much was refused for good, here or by the engine.
+    pub refused: u64,
+    /// What else people should know, a line each.
+    pub notes: Vec<String>,
+}
+
+/// A link's standing, shared.
+#[derive(Debug)]
+pub struct Board {
+    name: String,
+    folder: PathBuf,
+    standing: Mutex<Standing>,
+}
+
+impl Board {
+    /// The board of a link, whose folder keeps a copy.
+    pub fn new(name: &str, folder: &Path, engine: String) -> Self {
+        let standing = Standing { engine, ..Standing::default() };
+        Self { name: name.to_owned(), folder: folder.to_owned(), standing: Mutex::new(standing) }
+    }
+
+    /// The link's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How things stand.
+    pub fn standing(&self) -> Standing {
+        self.standing.lock().clone()
+    }
+
+    /// Changes what is told, and the copy if anything did change.
+    pub fn tell(&self, change: impl FnOnce(&mut Standing)) {
+        let changed = {
+            let mut standing = self.standing.lock();
+            let before = standing.clone();
+            change(&mut standing);
+            standing.notes.truncate(MAX_NOTES);
+            (*standing != before).then(|| standing.clone())
+        };
+        if let Some(standing) = changed {
+            self.keep(&standing);
+        }
+    }
+
+    /// The engine answered.
+    pub fn answered(&self) {
+        let now = Timestamp::now().millis();
+        self.tell(|standing| {
+            standing.last_contact = Some(now);
+            if !matches!(standing.state, State::Connected { .. }) {
+                standing.state = State::Connected { since: now };
+            }
+        });
+    }
+
+    /// The engine did not answer, or refused.
+    pub fn failed(&self, why: &str) {
+        let why = crate::model::one_line(why).into_owned();
+        let now = Timestamp::now().millis();
+        self.tell(|standing| {
+            let since = match standing.state {
+                State::Waiting { since, .. } => since,
+                _ => now,
+            };
+            standing.state = State::Waiting { since, why };
+        });
+    }
+
+    /// Nothing goes on until a person does something.
+    pub fn stopped(&self, why: &str) {
+        let why = crate::model::one_line(why).into_owned();
+        self.tell(|standing| standing.state = State::Stopped { why });
+    }
+
+    fn keep(&self, standing: &Standing) {
+        let Ok(text) = serde_json::to_vec(standing) else { return };
+        // Who reads it only shows it.
+        if let Err(error) = place::write_atomic(&self.folder.join(FILE), &text, 0o600) {
+            tracing::debug!(link = self.name, %error, "the standing cannot be kept");
+        }
+    }
+}
+
+/// The copy in a link's folder; `None` if there is none.
+pub fn kept(folder: &Path) -> Option<Standing> {
+    let bytes = fs::read_small(&folder.join(FILE), MAX_FILE).ok()?;
+    serde_json::from_slice(&bytes).ok()
+}

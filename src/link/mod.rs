@@ -1,0 +1,20 @@
+//! Links: what carries mail of a store to other machines and brings theirs.
+//!
+//! A store holds mail on this machine; a link carries it. The tree, the index and the agents know only
+//! stores: what a link brought lies in the store like any mail, and everything works while the network is
+//! gone.
+//!
+//! - [`spec`]: what is configured.
+//! - [`board`]: where a link stands, for people.
+//! - [`backoff`]: when something is tried again.
+//! - [`reach`]: to whom plain text may go.
+//! - [`secret`]: files that hold secrets.
+
+pub mod backoff;
+pub mod board;
+pub mod reach;
+pub mod secret;
+pub mod spec;
+
+pub use self::board::{Board, Standing, State};
+pub use self::spec::{Kind, Spec};

@@ -1,0 +1,72 @@
+//! What is configured of a link.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// The engine a link speaks to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// NATS JetStream: the logs of a SAMP folder, line for line.
+    Nats,
+    /// A provider of AMP 0.1 over HTTP.
+    Amp,
+    /// AgentAZAll's relay over HTTP.
+    AgentTalk,
+    /// SMTP, and IMAP or POP3.
+    Mail,
+    /// FTP and FTPS.
+    Ftp,
+}
+
+impl Kind {
+    /// Every kind and its name in the configuration.
+    pub const ALL: &'static [(&'static str, Self)] = &[
+        ("nats", Self::Nats),
+        ("amp", Self::Amp),
+        ("agenttalk", Self::AgentTalk),
+        ("mail", Self::Mail),
+        ("ftp", Self::Ftp),
+    ];
+
+    /// Its name in the configuration.
+    pub fn as_str(self) -> &'static str {
+        Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One link as it is configured. What a kind does not use is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Its name, unique among the links.
+    pub name: String,
+    /// Its engine.
+    pub kind: Kind,
+    /// The store it serves, by name.
+    pub store: String,
+    /// Where the engine is; several are tried in turn.
+    pub url: Vec<String>,
+    /// `nats`: the name of the circle whose machines share one stream.
+    pub space: Option<String>,
+    /// `nats`: a file with a JWT and seed, or with an nkey seed.
+    pub creds: Option<PathBuf>,
+    /// `nats`: who to log in as.
+    pub user: Option<String>,
+    /// A file with the password.
+    pub password_file: Option<PathBuf>,
+    /// A file with certificates of further authorities, in PEM.
+    pub ca: Option<PathBuf>,
+    /// `nats`: the prefix of the subjects of the API.
+    pub api: Option<String>,
+    /// `nats`: the prefix of the subjects on which this machine is answered.
+    pub inbox: Option<String>,
+    /// Plain text may go anywhere.
+    pub insecure: bool,
+    /// It is switched off.
+    pub off: bool,
+}
