@@ -9,9 +9,14 @@
 //! - [`backoff`]: when something is tried again.
 //! - [`reach`]: to whom plain text may go.
 //! - [`secret`]: files that hold secrets.
+//! - [`post`]: a link that carries whole messages, with its [`journal`], its [`job`]s and its [`engine`].
 
 pub mod backoff;
 pub mod board;
+pub mod engine;
+pub mod job;
+pub mod journal;
+pub mod post;
 pub mod reach;
 pub mod secret;
 pub mod spec;

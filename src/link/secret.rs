@@ -56,7 +56,7 @@ pub fn read(path: &Path) -> Result<Zeroizing<String>, SecretError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn only_what_nobody_else_can_read_is_used() {

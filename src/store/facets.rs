@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use super::{
-    EmptyThread, Fit, Location, Notebook, Part, Prepared, Preparing, Store, StoreError, Watermark,
+    EmptyThread, Fit, Location, Notebook, Part, Prepared, Preparing, Remote, Store, StoreError,
+    Watermark,
 };
 use crate::model::{Draft, Message, PublicKey, Seed};
 
@@ -33,6 +34,8 @@ pub struct Facets<'a> {
     pub upkeep: Option<&'a dyn Upkeep>,
     /// Has commands for people.
     pub commands: Option<&'a dyn Commands>,
+    /// Has mail for other machines.
+    pub remote: Option<&'a dyn Remote>,
     /// Keeps texts for me.
     pub notebook: Option<&'a dyn Notebook>,
 }

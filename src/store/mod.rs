@@ -17,6 +17,7 @@ mod kind;
 pub mod parallel;
 pub mod place;
 pub mod process;
+mod remote;
 pub mod samp;
 mod sending;
 pub mod ssot;
@@ -42,6 +43,7 @@ pub use self::found::{
     Again, CopyOf, EmptyThread, Found, Location, Part, Record, Rejected, Sink, all_from,
 };
 pub use self::kind::Kind;
+pub use self::remote::{Arrived, Fate, Parcel, Remote, Ways};
 pub use self::sending::{Durability, Fit, Prepared, Preparing, Signer};
 use crate::model::{Claim, Roles, Timestamp};
 

@@ -1,0 +1,121 @@
+//! What takes and gives whole messages.
+//!
+//! One half of an engine runs in the daemon and touches no network: it says whom it reaches, makes the
+//! bytes that go out and takes apart those that came in. The other half runs in a carrier
+//! ([`super::job`]) and touches nothing but the network and its job's folder.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::store::{Arrived, Parcel};
+
+/// An engine.
+pub trait Engine: Send + Sync + fmt::Debug {
+    /// The engine in few words, for people, without secrets.
+    fn place(&self) -> String;
+
+    /// How well it reaches an address that has no mailbox on this machine; `None` if not at all.
+    fn reaches(&self, address: &str) -> Option<u8>;
+
+    /// The bytes that go to one recipient. They are kept, so that every try sends the same.
+    ///
+    /// # Errors
+    /// Why it can never go.
+    fn wire(&self, parcel: &Parcel) -> Result<Vec<u8>, String>;
+
+    /// What a fetch brought, from the folder it wrote to.
+    fn unpack(&self, raw: &Path) -> Vec<Item>;
+
+    /// How often it is asked for mail.
+    fn poll(&self) -> Duration;
+
+    /// Whether what it hands over is gone there, so that a fetch that was cut off may have lost mail.
+    fn destroys(&self) -> bool;
+
+    /// Hands over the bytes of one message. Runs in a carrier.
+    fn send(&self, wire: &Path) -> Outcome;
+
+    /// Brings what there is and is not known to the folder, each file synced. Runs in a carrier.
+    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> Outcome;
+
+    /// Says that these are on disk here. Runs in a carrier.
+    fn acknowledge(&self, ids: &[String]) -> Outcome;
+
+    /// What `msgfs doctor` finds when it tries the engine without sending, a line each.
+    fn check(&self) -> Vec<String>;
+}
+
+/// One message that a link brought.
+#[derive(Debug)]
+pub struct Item {
+    /// What tells it from all others of this link.
+    pub id: String,
+    /// What is to be filed.
+    pub arrived: Arrived,
+    /// The id under which the engine wants to hear that it is here.
+    pub acknowledge: Option<String>,
+}
+
+/// How an exchange ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "is")]
+pub enum Outcome {
+    /// The engine has it, or has given all there was.
+    Done,
+    /// It refuses this message for good.
+    Refused {
+        /// In its words.
+        why: String,
+    },
+    /// It does not take this message now, but may later.
+    Later {
+        /// In its words.
+        why: String,
+        /// How long it asks to wait, in seconds.
+        after: Option<u64>,
+    },
+    /// It cannot be spoken to now; nothing was handed over.
+    Away {
+        /// What it or the system says.
+        why: String,
+        /// How long it asks to wait, in seconds.
+        after: Option<u64>,
+    },
+    /// The answer was lost: it may have it, and gets the same once more.
+    Unknown {
+        /// What the system says.
+        why: String,
+    },
+}
+
+impl Outcome {
+    /// The reason, if it did not go well.
+    pub fn why(&self) -> Option<&str> {
+        match self {
+            Self::Done => None,
+            Self::Refused { why }
+            | Self::Later { why, .. }
+            | Self::Away { why, .. }
+            | Self::Unknown { why } => Some(why),
+        }
+    }
+}
+
+/// Where an engine finds what it needs, without secrets: this is written into jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Which engine.
+    pub kind: String,
+    /// The file that describes it: the store's own configuration or a registration.
+    pub file: PathBuf,
+    /// Which of several in that file.
+    pub part: String,
+    /// Who I am there.
+    pub me: String,
+    /// Plain text may go anywhere.
+    pub insecure: bool,
+}

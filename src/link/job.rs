@@ -1,0 +1,235 @@
+//! One exchange with an engine, in a process of its own.
+//!
+//! A killed daemon must not cut an exchange in half, so each runs in a short-lived process (`msgfs carry
+//! JOB`) of its own session, which ends by itself. Daemon and carrier share a folder: what to do, what
+//! came of it, and a lock that the carrier inherits when it is started, so that there is no moment in
+//! which neither holds it. Who finds the lock free and no outcome knows that the carrier died.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::engine::{Engine, Outcome, Settings};
+use crate::store::{fs, place};
+
+/// What is to be done.
+const ORDER: &str = "order.json";
+/// What came of it.
+const OUTCOME: &str = "outcome.json";
+/// Held while a carrier lives.
+const LOCK: &str = "lock";
+/// What a fetch brought.
+const RAW: &str = "raw";
+/// Made in there before an engine is asked.
+const ASKED: &str = ".asked";
+/// Larger than either file.
+const MAX_FILE: u64 = 64 << 20;
+/// No exchange takes longer: one that does is cut off, and its outcome is not known.
+const LONGEST: Duration = Duration::from_secs(15 * 60);
+/// How such a carrier ends: `EX_TEMPFAIL`.
+const LATE: i32 = 75;
+
+/// What a carrier is to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "do")]
+pub enum Task {
+    /// Hand over the bytes of a file.
+    Send {
+        /// The entry of the journal.
+        no: u64,
+        /// The file.
+        wire: PathBuf,
+    },
+    /// Bring what is not known.
+    Fetch {
+        /// What is.
+        known: Vec<String>,
+    },
+    /// Say that these are on disk.
+    Acknowledge {
+        /// By the engine's ids.
+        ids: Vec<String>,
+    },
+}
+
+/// An order as it lies in the job's folder.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Order {
+    settings: Settings,
+    task: Task,
+}
+
+/// Who carries.
+#[derive(Clone)]
+pub enum Carrier {
+    /// This program, called with `carry JOB`.
+    Program(PathBuf),
+    /// A thread of this process.
+    #[cfg(test)]
+    Here(std::sync::Arc<dyn Fn(&Path) + Send + Sync>),
+}
+
+impl std::fmt::Debug for Carrier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Carrier")
+    }
+}
+
+/// A job, by its folder.
+#[derive(Debug)]
+pub struct Job {
+    folder: PathBuf,
+    task: Task,
+    lock: File,
+}
+
+impl Job {
+    /// Writes an order down. On disk when it returns.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn new(folder: &Path, settings: &Settings, task: Task) -> io::Result<Self> {
+        fs::make_dirs(&folder.join(RAW), 0o700)?;
+        let order = Order { settings: settings.clone(), task };
+        place::write_atomic(&folder.join(ORDER), &serde_json::to_vec(&order)?, 0o600)?;
+        let lock = fs::open_own(&folder.join(LOCK), 0o600)?;
+        Ok(Self { folder: folder.to_owned(), task: order.task, lock })
+    }
+
+    /// A job that was left behind; `None` if its order was never written.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn left(folder: &Path) -> io::Result<Option<Self>> {
+        let Ok(bytes) = fs::read_small(&folder.join(ORDER), MAX_FILE) else { return Ok(None) };
+        let Ok(order) = serde_json::from_slice::<Order>(&bytes) else { return Ok(None) };
+        let lock = fs::open_own(&folder.join(LOCK), 0o600)?;
+        Ok(Some(Self { folder: folder.to_owned(), task: order.task, lock }))
+    }
+
+    /// What is to be done.
+    pub fn task(&self) -> &Task {
+        &self.task
+    }
+
+    /// Where a fetch writes to.
+    pub fn raw(&self) -> PathBuf {
+        self.folder.join(RAW)
+    }
+
+    /// Whether the engine may have been asked.
+    pub fn was_asked(&self) -> bool {
+        self.raw().join(ASKED).exists()
+    }
+
+    /// Starts the carrier, which goes on if this process dies.
+    ///
+    /// # Errors
+    /// As the system gave it; then nothing was started.
+    pub fn start(&self, carrier: &Carrier) -> io::Result<()> {
+        if !fs::lock_within(&self.lock, Duration::ZERO)? {
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, "another carrier has this job"));
+        }
+        // The lock belongs to the open file, which the carrier inherits.
+        let lock = self.lock.try_clone()?;
+        match carrier {
+            Carrier::Program(program) => {
+                let child = Command::new(program)
+                    .arg("carry")
+                    .arg(&self.folder)
+                    .stdin(Stdio::from(lock))
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn();
+                let mut child = child?;
+                std::thread::Builder::new()
+                    .name("msgfs-reap".into())
+                    .spawn(move || child.wait())?;
+            }
+            #[cfg(test)]
+            Carrier::Here(carry) => {
+                let (carry, folder) = (std::sync::Arc::clone(carry), self.folder.clone());
+                std::thread::spawn(move || {
+                    carry(&folder);
+                    drop(lock);
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the carrier has ended. What this process itself holds of the lock is given up.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn has_ended(&mut self) -> io::Result<bool> {
+        // An open file of its own, since the carrier's shares the lock.
+        self.lock = fs::open_own(&self.folder.join(LOCK), 0o600)?;
+        fs::lock_within(&self.lock, Duration::ZERO)
+    }
+
+    /// What came of it; `None` if the carrier died.
+    pub fn outcome(&self) -> Option<Outcome> {
+        let bytes = fs::read_small(&self.folder.join(OUTCOME), MAX_FILE).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    /// Removes all of it.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn remove(self) -> io::Result<()> {
+        std::fs::remove_dir_all(&self.folder)
+    }
+}
+
+/// Notes that an engine is asked now, in the folder a fetch writes to. On disk when it returns.
+///
+/// # Errors
+/// As the system gave it; then it must not be asked.
+pub fn note_asked(raw: &Path) -> io::Result<()> {
+    place::write_atomic(&raw.join(ASKED), b"", 0o600)
+}
+
+/// Makes this process a carrier: of its own session, and of a bounded life.
+///
+/// # Errors
+/// If no thread can be started.
+pub fn begin() -> io::Result<()> {
+    // Whoever ends the daemon's session does not end this one.
+    let _ = rustix::process::setsid();
+    let limit = || {
+        std::thread::sleep(LONGEST);
+        std::process::exit(LATE);
+    };
+    std::thread::Builder::new().name("msgfs-longest".into()).spawn(limit).map(drop)
+}
+
+/// Does the job in a folder. `open` makes the engine.
+///
+/// # Errors
+/// If there is no order, or the outcome cannot be written.
+pub fn carry(
+    folder: &Path,
+    open: impl FnOnce(&Settings) -> Result<Box<dyn Engine>, String>,
+) -> io::Result<()> {
+    let bytes = fs::read_small(&folder.join(ORDER), MAX_FILE)?;
+    let order: Order = serde_json::from_slice(&bytes)?;
+    let outcome = match open(&order.settings) {
+        Err(why) => Outcome::Away { why, after: None },
+        Ok(engine) => match &order.task {
+            Task::Send { wire, .. } => engine.send(wire),
+            Task::Fetch { known } => {
+                let known: HashSet<String> = known.iter().cloned().collect();
+                engine.fetch(&folder.join(RAW), &known)
+            }
+            Task::Acknowledge { ids } => engine.acknowledge(ids),
+        },
+    };
+    place::write_atomic(&folder.join(OUTCOME), &serde_json::to_vec(&outcome)?, 0o600)
+}

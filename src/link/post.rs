@@ -1,0 +1,447 @@
+//! One link that carries whole messages: what waits for it, what is being carried, what came.
+//!
+//! One thread a link, one carrier at a time. Whatever this thread was doing when it was killed is told by
+//! the journal and by the jobs that are left; the next one goes on there.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::backoff;
+use super::board::Board;
+use super::engine::{Engine, Outcome, Settings};
+use super::job::{Carrier, Job, Task};
+use super::journal::{Entry, Journal, Stage};
+use crate::model::locks::{Condvar, Mutex};
+use crate::model::{Timestamp, one_line};
+use crate::store::{Arrived, Fate, Parcel, fs};
+
+/// How often a carrier that works is asked whether it has ended: at first, and later.
+const ASK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
+/// How long is waited when the disk refuses what must be on it.
+const DISK_WAIT: Duration = Duration::from_secs(5);
+/// Nothing is fetched unless this much could be written.
+const ROOM: u64 = 64 << 20;
+/// No more is acknowledged at once.
+const ACKNOWLEDGED_AT_ONCE: usize = 100;
+
+/// Files what came; again changes nothing.
+pub type Filing = Box<dyn Fn(&Arrived) -> io::Result<()> + Send + Sync>;
+
+/// A link that carries whole messages.
+pub struct Post {
+    name: String,
+    settings: Settings,
+    folder: PathBuf,
+    engine: Box<dyn Engine>,
+    file: Filing,
+    carrier: Carrier,
+    journal: Mutex<Journal>,
+    board: Arc<Board>,
+    /// Counts what may have given the thread something to do.
+    calls: Mutex<u64>,
+    called: Condvar,
+    stop: AtomicBool,
+    jobs: AtomicU64,
+}
+
+impl std::fmt::Debug for Post {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Post").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// When the link goes on.
+#[derive(Debug, Default)]
+struct Rest {
+    /// Exchanges in a row that could not be made.
+    failures: u32,
+    /// Nothing is sent or fetched before this moment, in milliseconds since the epoch.
+    until: i64,
+    /// The next time to ask for mail.
+    fetch: i64,
+}
+
+impl Post {
+    /// Opens a link's folder.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn open(
+        name: &str,
+        folder: &Path,
+        settings: Settings,
+        engine: Box<dyn Engine>,
+        file: Filing,
+        carrier: Carrier,
+    ) -> io::Result<Self> {
+        let journal = Journal::open(folder, now())?;
+        let board = Arc::new(Board::new(name, folder, engine.place()));
+        let post = Self {
+            name: name.to_owned(),
+            settings,
+            folder: folder.to_owned(),
+            engine,
+            file,
+            carrier,
+            journal: Mutex::new(journal),
+            board,
+            calls: Mutex::default(),
+            called: Condvar::default(),
+            stop: AtomicBool::new(false),
+            jobs: AtomicU64::new(0),
+        };
+        post.count();
+        Ok(post)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it stands.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &dyn Engine {
+        self.engine.as_ref()
+    }
+
+    /// Takes a message for one recipient. On disk when it returns; again changes nothing.
+    ///
+    /// # Errors
+    /// As the system gave it; then it was not taken.
+    pub fn take(&self, parcel: &Parcel) -> io::Result<()> {
+        let (message, to) = (&parcel.message, &parcel.to);
+        if self.journal.lock().find(message, to).is_some() {
+            return Ok(());
+        }
+        let wire = self.engine.wire(parcel);
+        {
+            let mut journal = self.journal.lock();
+            match &wire {
+                Ok(wire) => journal.spool(message, to, wire, now())?,
+                Err(why) => journal.refuse_at_once(message, to, why, now())?,
+            }
+        }
+        self.count();
+        self.call();
+        Ok(())
+    }
+
+    /// What became of a message for a recipient.
+    pub fn fate(&self, message: &str, to: &str) -> Option<Fate> {
+        let journal = self.journal.lock();
+        let entry = journal.find(message, to)?;
+        Some(match &entry.stage {
+            Stage::Taken => Fate::Taken,
+            Stage::Refused(why) => {
+                Fate::Refused(format!("refused by {}: {why}", self.engine.place()))
+            }
+            Stage::Trying => Fate::Waits(self.waits(entry, None)),
+            Stage::Waits { why, .. } => Fate::Waits(self.waits(entry, why.as_deref())),
+        })
+    }
+
+    fn waits(&self, entry: &Entry, why: Option<&str>) -> String {
+        let since = Timestamp::from_millis(entry.since).rfc3339_short();
+        let why = match (why, entry.tries) {
+            (Some(why), tries) => format!("{}, tried {tries} times", one_line(why)),
+            (None, _) => "it is on its way".to_owned(),
+        };
+        format!("link {} to {}, since {since}: {why}", self.name, self.engine.place())
+    }
+
+    /// Has what waits tried now. How many that are.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn retry(&self) -> io::Result<usize> {
+        let mut journal = self.journal.lock();
+        let open = journal.open_entries().filter(|(_, e)| e.stage != Stage::Trying);
+        let waiting: Vec<u64> = open.map(|(no, _)| no).collect();
+        for no in &waiting {
+            journal.later(*no, "asked to be tried again", now())?;
+        }
+        drop(journal);
+        self.call();
+        Ok(waiting.len())
+    }
+
+    /// Gives up what waits. How many that were.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn give_up(&self) -> io::Result<usize> {
+        let mut journal = self.journal.lock();
+        let open = journal.open_entries().filter(|(_, e)| e.stage != Stage::Trying);
+        let waiting: Vec<u64> = open.map(|(no, _)| no).collect();
+        for no in &waiting {
+            journal.refused(*no, "given up by msgfs link drop", now())?;
+        }
+        drop(journal);
+        self.count();
+        Ok(waiting.len())
+    }
+
+    /// There may be something to do.
+    pub fn call(&self) {
+        *self.calls.lock() += 1;
+        self.called.notify_all();
+    }
+
+    /// Has [`Post::run`] return soon. A carrier that works goes on.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.call();
+    }
+
+    /// Carries until it is told to stop. `changed` is called whenever the store should look again.
+    pub fn run(&self, changed: &dyn Fn()) {
+        let mut rest = Rest::default();
+        while !self.is_stopped() {
+            let seen = *self.calls.lock();
+            let turn = self.turn(&mut rest, changed);
+            let until = match turn {
+                Ok(true) => continue,
+                Ok(false) => self.next(&rest),
+                Err(error) => {
+                    let why = format!("what is carried cannot be kept here: {error}");
+                    tracing::warn!(link = self.name, why = %one_line(&why), "the link rests");
+                    self.board.failed(&why);
+                    now().saturating_add(DISK_WAIT.as_millis() as i64)
+                }
+            };
+            let wait = until.saturating_sub(now()).clamp(1, 3_600_000);
+            self.sleep(seen, Duration::from_millis(wait as u64));
+        }
+    }
+
+    /// Does one thing; whether there was one.
+    fn turn(&self, rest: &mut Rest, changed: &dyn Fn()) -> io::Result<bool> {
+        if let Some(job) = self.left()? {
+            self.wait_for(job, rest, changed)?;
+            return Ok(true);
+        }
+        let now = now();
+        if now < rest.until {
+            return Ok(false);
+        }
+        let due = {
+            let journal = self.journal.lock();
+            let is_due = |entry: &Entry| match entry.stage {
+                Stage::Waits { until, .. } => until <= now,
+                _ => true,
+            };
+            journal.open_entries().find(|(_, entry)| is_due(entry)).map(|(no, _)| no)
+        };
+        if let Some(no) = due {
+            let job = self.order(Task::Send { no, wire: self.journal.lock().wire(no) })?;
+            self.journal.lock().trying(no)?;
+            step();
+            job.start(&self.carrier)?;
+            step();
+            self.wait_for(job, rest, changed)?;
+            return Ok(true);
+        }
+        if now < rest.fetch {
+            return Ok(false);
+        }
+        fs::room_for(&self.folder, ROOM).map_err(io::Error::other)?;
+        let known = self.journal.lock().all_seen().map(str::to_owned).collect();
+        let job = self.order(Task::Fetch { known })?;
+        step();
+        job.start(&self.carrier)?;
+        step();
+        self.wait_for(job, rest, changed)?;
+        rest.fetch = self::now() + self.engine.poll().as_millis() as i64;
+        Ok(true)
+    }
+
+    /// When there is something to do by itself.
+    fn next(&self, rest: &Rest) -> i64 {
+        let journal = self.journal.lock();
+        let until = |entry: &Entry| match entry.stage {
+            Stage::Waits { until, .. } => until,
+            _ => 0,
+        };
+        let first = journal.open_entries().map(|(_, entry)| until(entry)).min();
+        first.unwrap_or(i64::MAX).min(rest.fetch).max(rest.until)
+    }
+
+    fn order(&self, task: Task) -> io::Result<Job> {
+        let no = self.jobs.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{}-{no}", now(), std::process::id());
+        let job = Job::new(&self.folder.join("jobs").join(name), &self.settings, task);
+        step();
+        job
+    }
+
+    /// A job of this link that is there.
+    fn left(&self) -> io::Result<Option<Job>> {
+        let entries = match std::fs::read_dir(self.folder.join("jobs")) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        folders.sort_unstable();
+        for folder in folders {
+            match Job::left(&folder)? {
+                Some(job) => return Ok(Some(job)),
+                // It was never started.
+                None => std::fs::remove_dir_all(&folder)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits until a job's carrier has ended, and does what follows from it.
+    fn wait_for(&self, mut job: Job, rest: &mut Rest, changed: &dyn Fn()) -> io::Result<()> {
+        let mut pause = ASK.0;
+        while !job.has_ended()? {
+            if self.is_stopped() {
+                return Ok(());
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(ASK.1);
+        }
+        let outcome = job.outcome();
+        match job.task().clone() {
+            Task::Send { no, .. } => self.sent(no, outcome.as_ref(), rest)?,
+            Task::Fetch { .. } => self.fetched(&job, outcome.as_ref(), rest)?,
+            Task::Acknowledge { .. } => self.note(outcome.as_ref(), rest),
+        }
+        step();
+        job.remove()?;
+        step();
+        self.count();
+        changed();
+        Ok(())
+    }
+
+    fn sent(&self, no: u64, outcome: Option<&Outcome>, rest: &mut Rest) -> io::Result<()> {
+        self.note(outcome, rest);
+        let mut journal = self.journal.lock();
+        let Some(entry) = journal.entry(no).cloned() else { return Ok(()) };
+        if matches!(entry.stage, Stage::Taken | Stage::Refused(_)) {
+            return Ok(());
+        }
+        let (why, after) = match outcome {
+            Some(Outcome::Done) => return journal.taken(no, now()),
+            Some(Outcome::Refused { why }) => return journal.refused(no, why, now()),
+            Some(Outcome::Later { why, after }) => (why.as_str(), *after),
+            // The link rests; the message goes as soon as it does not.
+            Some(Outcome::Away { why, .. } | Outcome::Unknown { why }) => (why.as_str(), Some(0)),
+            None => ("the carrier was killed", Some(0)),
+        };
+        let is_link = !matches!(outcome, Some(Outcome::Later { .. }));
+        let next = entry.next_try(now(), after.map(Duration::from_secs));
+        match next {
+            Some(until) => journal.later(no, why, if is_link { now() } else { until }),
+            None => journal.refused(no, &format!("not taken for a week: {why}"), now()),
+        }
+    }
+
+    /// What an outcome says of the link.
+    fn note(&self, outcome: Option<&Outcome>, rest: &mut Rest) {
+        let after = match outcome {
+            Some(Outcome::Done | Outcome::Refused { .. } | Outcome::Later { .. }) => {
+                self.board.answered();
+                *rest = Rest { fetch: rest.fetch, ..Rest::default() };
+                return;
+            }
+            Some(Outcome::Away { after, .. }) => *after,
+            Some(Outcome::Unknown { .. }) | None => None,
+        };
+        let why = outcome.and_then(Outcome::why).unwrap_or("the carrier was killed");
+        self.board.failed(why);
+        rest.failures = rest.failures.saturating_add(1);
+        let asked = Duration::from_secs(after.unwrap_or_default());
+        let wait = backoff::wait(rest.failures).max(asked);
+        rest.until = now().saturating_add(wait.as_millis() as i64);
+    }
+
+    /// Files what a fetch brought; then says so.
+    fn fetched(&self, job: &Job, outcome: Option<&Outcome>, rest: &mut Rest) -> io::Result<()> {
+        let mut seen = Vec::new();
+        let mut acknowledged = Vec::new();
+        let mut failed = None;
+        for item in self.engine.unpack(&job.raw()) {
+            let is_seen = self.journal.lock().is_seen(&item.id);
+            match if is_seen { Ok(()) } else { (self.file)(&item.arrived) } {
+                Ok(()) => {
+                    step();
+                    seen.push(item.id);
+                    acknowledged.extend(item.acknowledge);
+                }
+                Err(e) => failed = Some(e),
+            }
+        }
+        self.journal.lock().seen(&seen, now())?;
+        step();
+        for ids in acknowledged.chunks(ACKNOWLEDGED_AT_ONCE) {
+            let said = self.order(Task::Acknowledge { ids: ids.to_vec() })?;
+            said.start(&self.carrier)?;
+            self.wait_for(said, rest, &|| {})?;
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let is_whole = matches!(outcome, Some(Outcome::Done | Outcome::Away { .. }));
+        if !is_whole && self.engine.destroys() && job.was_asked() {
+            self.journal.lock().cut(now())?;
+        }
+        self.note(outcome, rest);
+        Ok(())
+    }
+
+    /// Tells how much waits, and what may be lost.
+    fn count(&self) {
+        let (waiting, refused, cuts) = {
+            let journal = self.journal.lock();
+            let open = journal.open_entries().count() as u64;
+            (open, journal.refused_entries().count() as u64, journal.cuts().to_vec())
+        };
+        let cut = |at: &i64| {
+            let at = Timestamp::from_millis(*at).rfc3339_short();
+            format!("a fetch was cut off at {at}: mail that the engine gave then may be lost")
+        };
+        self.board.tell(|standing| {
+            standing.waiting = waiting;
+            standing.refused = refused;
+            standing.notes = cuts.iter().map(cut).collect();
+        });
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn sleep(&self, seen: u64, limit: Duration) {
+        let until = Instant::now() + limit;
+        let mut calls = self.calls.lock();
+        while *calls == seen && !self.is_stopped() {
+            if self.called.wait_until(&mut calls, until) {
+                return;
+            }
+        }
+    }
+}
+
+fn now() -> i64 {
+    Timestamp::now().millis()
+}
+
+/// A place at which the tests kill this process.
+fn step() {
+    #[cfg(test)]
+    tests::step();
+}
+
+#[cfg(test)]
+mod tests;

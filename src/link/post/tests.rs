@@ -1,0 +1,435 @@
+//! A fake engine that dies, cuts, doubles, delays and lies at every step.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::super::engine::Item;
+use super::super::job::{carry, note_asked};
+use super::*;
+use crate::model::locks::Mutex as Locked;
+
+thread_local! {
+    /// Steps until this thread is killed.
+    static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// Kills the thread if it is its time.
+pub(super) fn step() {
+    LEFT.with(|left| match left.get() {
+        Some(0) => {
+            left.set(None);
+            std::panic::panic_any("killed");
+        }
+        Some(n) => left.set(Some(n - 1)),
+        None => {}
+    });
+}
+
+/// What goes wrong with one exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The carrier dies before the engine hears anything.
+    DieBefore,
+    /// The carrier dies when the engine has done its part.
+    DieAfter,
+    /// The answer is lost.
+    LoseAnswer,
+    /// The engine is away.
+    Away,
+    /// The engine has no room for this one.
+    Later,
+    /// The engine says that it failed, and did it.
+    Lie,
+}
+
+/// What the engine has.
+#[derive(Debug, Default)]
+struct Server {
+    got: Vec<Vec<u8>>,
+    mail: BTreeMap<String, String>,
+    faults: VecDeque<Fault>,
+    destroys: bool,
+    doubles: bool,
+    acknowledges: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Fake(Arc<Locked<Server>>);
+
+impl Fake {
+    fn fault(&self) -> Option<Fault> {
+        self.0.lock().faults.pop_front()
+    }
+}
+
+/// How a carrier is killed: its thread ends without an outcome.
+fn die() -> ! {
+    std::panic::panic_any("killed")
+}
+
+impl Engine for Fake {
+    fn place(&self) -> String {
+        "fake".into()
+    }
+
+    fn reaches(&self, _: &str) -> Option<u8> {
+        Some(1)
+    }
+
+    fn wire(&self, parcel: &Parcel) -> Result<Vec<u8>, String> {
+        if parcel.bytes.is_empty() { Err("empty".into()) } else { Ok(parcel.bytes.clone()) }
+    }
+
+    fn unpack(&self, raw: &Path) -> Vec<Item> {
+        let Ok(bytes) = std::fs::read(raw.join("mail")) else { return Vec::new() };
+        let mail: BTreeMap<String, String> = serde_json::from_slice(&bytes).unwrap_or_default();
+        let item = |(id, text): (String, String)| Item {
+            arrived: Arrived { name: id.clone(), bytes: text.into_bytes(), ..Arrived::default() },
+            acknowledge: Some(id.clone()),
+            id,
+        };
+        mail.into_iter().map(item).collect()
+    }
+
+    fn poll(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn destroys(&self) -> bool {
+        self.0.lock().destroys
+    }
+
+    fn send(&self, wire: &Path) -> Outcome {
+        let fault = self.fault();
+        match fault {
+            Some(Fault::DieBefore) => die(),
+            Some(Fault::Away) => return Outcome::Away { why: "down".into(), after: None },
+            Some(Fault::Later) => return Outcome::Later { why: "full".into(), after: Some(0) },
+            _ => {}
+        }
+        let bytes = std::fs::read(wire).unwrap();
+        if bytes == b"bad" {
+            return Outcome::Refused { why: "404 not found".into() };
+        }
+        {
+            let mut server = self.0.lock();
+            server.got.push(bytes.clone());
+            if server.doubles {
+                server.got.push(bytes);
+            }
+        }
+        match fault {
+            Some(Fault::DieAfter) => die(),
+            Some(Fault::LoseAnswer) => Outcome::Unknown { why: "reset".into() },
+            Some(Fault::Lie) => Outcome::Away { why: "500".into(), after: None },
+            _ => Outcome::Done,
+        }
+    }
+
+    fn fetch(&self, raw: &Path, known: &HashSet<String>) -> Outcome {
+        let fault = self.fault();
+        match fault {
+            Some(Fault::DieBefore) => die(),
+            Some(Fault::Away | Fault::Later) => {
+                return Outcome::Away { why: "down".into(), after: None };
+            }
+            _ => {}
+        }
+        note_asked(raw).unwrap();
+        let mail = {
+            let mut server = self.0.lock();
+            let mail = server.mail.clone();
+            if server.destroys {
+                server.mail.clear();
+            }
+            mail
+        };
+        if matches!(fault, Some(Fault::LoseAnswer)) {
+            return Outcome::Unknown { why: "reset".into() };
+        }
+        let doubles = self.0.lock().doubles;
+        let new = mail.into_iter().filter(|(id, _)| doubles || !known.contains(id));
+        let new: BTreeMap<String, String> = new.collect();
+        std::fs::write(raw.join("mail"), serde_json::to_vec(&new).unwrap()).unwrap();
+        if matches!(fault, Some(Fault::DieAfter)) {
+            die();
+        }
+        Outcome::Done
+    }
+
+    fn acknowledge(&self, ids: &[String]) -> Outcome {
+        let fault = self.fault();
+        if matches!(fault, Some(Fault::DieBefore)) {
+            die();
+        }
+        let mut server = self.0.lock();
+        if server.acknowledges {
+            ids.iter().for_each(|id| drop(server.mail.remove(id)));
+        }
+        Outcome::Done
+    }
+
+    fn check(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A link to the fake engine, which files into a list.
+struct Bench {
+    dir: tempfile::TempDir,
+    fake: Fake,
+    filed: Arc<Locked<Vec<(String, Vec<u8>)>>>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { dir, fake: Fake::default(), filed: Arc::default() }
+    }
+
+    fn post(&self) -> Post {
+        let settings = Settings {
+            kind: "fake".into(),
+            file: PathBuf::new(),
+            part: String::new(),
+            me: "me".into(),
+            insecure: false,
+        };
+        let filed = Arc::clone(&self.filed);
+        let file = move |arrived: &Arrived| {
+            let one = (arrived.name.clone(), arrived.bytes.clone());
+            let mut filed = filed.lock();
+            if !filed.contains(&one) {
+                filed.push(one);
+            }
+            Ok(())
+        };
+        let fake = self.fake.clone();
+        let carry = move |folder: &Path| {
+            let engine = fake.clone();
+            let _ = catch_unwind(AssertUnwindSafe(|| carry(folder, |_| Ok(Box::new(engine)))));
+        };
+        let engine = Box::new(self.fake.clone());
+        let carrier = Carrier::Here(Arc::new(carry));
+        Post::open("fake", self.dir.path(), settings, engine, Box::new(file), carrier).unwrap()
+    }
+
+    /// Turns until nothing is left to do, as if no time were needed for rests.
+    fn settle(post: &Post) {
+        let mut rest = Rest::default();
+        for _ in 0..200 {
+            rest.until = 0;
+            let is_idle = post.journal.lock().open_entries().next().is_none()
+                && rest.fetch > 0
+                && rest.failures == 0
+                && post.left().unwrap().is_none();
+            if is_idle {
+                return;
+            }
+            post.retry().unwrap();
+            post.turn(&mut rest, &|| {}).unwrap();
+        }
+        panic!("never at rest");
+    }
+
+    /// The same, killed after some steps; whether it was.
+    fn killed_after(&self, steps: u32) -> bool {
+        let post = self.post();
+        LEFT.with(|left| left.set(Some(steps)));
+        let end = catch_unwind(AssertUnwindSafe(|| Self::settle(&post)));
+        let killed = LEFT.with(|left| left.replace(None).is_none());
+        assert_eq!(end.is_err(), killed);
+        killed
+    }
+}
+
+fn parcel(message: &str, to: &str, text: &str) -> Parcel {
+    let bytes = text.as_bytes().to_vec();
+    Parcel { message: message.into(), to: to.into(), bytes, parts: Vec::new() }
+}
+
+fn quiet<T>(f: impl FnOnce() -> T) -> T {
+    // Kills are panics: their messages say nothing.
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if info.payload().downcast_ref::<&str>() != Some(&"killed") {
+                hook(info);
+            }
+        }));
+    });
+    f()
+}
+
+#[test]
+fn what_is_taken_goes_once_and_what_is_refused_says_why() {
+    let bench = Bench::new();
+    let post = bench.post();
+    for (message, text) in [("a", "one"), ("a", "one"), ("b", "bad"), ("c", "")] {
+        post.take(&parcel(message, "bob", text)).unwrap();
+    }
+    assert!(matches!(post.fate("a", "bob"), Some(Fate::Waits(_))));
+    assert_eq!(post.fate("a", "carol"), None);
+    assert_eq!(post.board().standing().waiting, 2);
+    Bench::settle(&post);
+    assert_eq!(bench.fake.0.lock().got, [b"one".to_vec()]);
+    assert_eq!(post.fate("a", "bob"), Some(Fate::Taken));
+    let refused = |id, why| {
+        assert_eq!(post.fate(id, "bob"), Some(Fate::Refused(format!("refused by fake: {why}"))));
+    };
+    refused("b", "404 not found");
+    refused("c", "empty");
+    let standing = post.board().standing();
+    assert_eq!((standing.waiting, standing.refused), (0, 2));
+    assert!(matches!(standing.state, crate::link::State::Connected { .. }));
+}
+
+/// Killed at each step of the daemon, both ways, nothing is lost; nothing is filed twice, and nothing
+/// goes out twice but what the engine may not have got.
+#[test]
+fn killed_at_each_step() {
+    quiet(|| {
+        for (destroys, acknowledges) in [(false, false), (true, false), (false, true)] {
+            for steps in 0.. {
+                let bench = Bench::new();
+                {
+                    let mut server = bench.fake.0.lock();
+                    (server.destroys, server.acknowledges) = (destroys, acknowledges);
+                    server.mail =
+                        [("x", "hi"), ("y", "ho")].map(|(k, v)| (k.into(), v.into())).into();
+                }
+                let post = bench.post();
+                post.take(&parcel("a", "bob", "one")).unwrap();
+                post.take(&parcel("b", "bob", "two")).unwrap();
+                drop(post);
+                let killed = bench.killed_after(steps);
+                Bench::settle(&bench.post());
+                assert_eq!(bench.fake.0.lock().got, [b"one", b"two"], "{steps}");
+                let mut filed = bench.filed.lock().clone();
+                filed.sort();
+                let both = [("x".to_owned(), b"hi".to_vec()), ("y".to_owned(), b"ho".to_vec())];
+                assert_eq!(filed, both, "{steps}");
+                assert_eq!(bench.fake.0.lock().mail.is_empty(), destroys || acknowledges);
+                if !killed {
+                    assert!(steps > 10, "{steps}");
+                    break;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_fetch_that_was_cut_off_is_told() {
+    quiet(|| {
+        for (fault, told) in [
+            (Fault::DieBefore, false),
+            (Fault::Away, false),
+            (Fault::LoseAnswer, true),
+            (Fault::DieAfter, true),
+        ] {
+            let bench = Bench::new();
+            {
+                let mut server = bench.fake.0.lock();
+                server.destroys = true;
+                server.mail = [("x".to_owned(), "hi".to_owned())].into();
+                server.faults = [fault].into();
+            }
+            let post = bench.post();
+            Bench::settle(&post);
+            let notes = post.board().standing().notes;
+            assert_eq!(
+                notes.iter().any(|n| n.contains("may be lost")),
+                told,
+                "{fault:?} {notes:?}"
+            );
+            let lost = fault == Fault::LoseAnswer;
+            assert_eq!(bench.filed.lock().is_empty(), lost, "{fault:?}");
+            assert_eq!(bench.post().board().standing().notes, notes, "told after a restart");
+        }
+    });
+}
+
+#[test]
+fn a_link_that_is_away_rests_longer_and_longer() {
+    let bench = Bench::new();
+    bench.fake.0.lock().faults = [Fault::Away; 4].into();
+    let post = bench.post();
+    post.take(&parcel("a", "bob", "one")).unwrap();
+    let mut rest = Rest::default();
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        rest.until = 0;
+        assert!(post.turn(&mut rest, &|| {}).unwrap());
+        waits.push((rest.until - now() + 500) / 1000);
+        assert!(!post.turn(&mut rest, &|| {}).unwrap(), "nothing is tried meanwhile");
+    }
+    assert_eq!(waits, [1, 5, 30, 60]);
+    let Some(Fate::Waits(why)) = post.fate("a", "bob") else { panic!("it waits") };
+    assert!(why.contains("down, tried 4 times"), "{why}");
+    assert!(matches!(post.board().standing().state, crate::link::State::Waiting { .. }));
+}
+
+#[test]
+fn given_up_and_tried_again() {
+    let bench = Bench::new();
+    let post = bench.post();
+    post.take(&parcel("a", "bob", "one")).unwrap();
+    assert_eq!(post.give_up().unwrap(), 1);
+    assert!(matches!(post.fate("a", "bob"), Some(Fate::Refused(_))));
+    post.take(&parcel("b", "bob", "two")).unwrap();
+    assert_eq!(post.retry().unwrap(), 1);
+    Bench::settle(&post);
+    assert_eq!(bench.fake.0.lock().got, [b"two"]);
+}
+
+fn faults() -> impl Strategy<Value = Vec<Option<Fault>>> {
+    let fault = prop_oneof![
+        Just(None),
+        Just(Some(Fault::DieBefore)),
+        Just(Some(Fault::DieAfter)),
+        Just(Some(Fault::LoseAnswer)),
+        Just(Some(Fault::Away)),
+        Just(Some(Fault::Later)),
+        Just(Some(Fault::Lie)),
+    ];
+    proptest::collection::vec(fault, 0..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// Whatever the engine does, every message is there at the end, and filed once.
+    #[test]
+    fn nothing_is_lost(faults in faults(), kill in 0u32..40, doubles: bool, count in 1usize..6) {
+        quiet(|| {
+            let bench = Bench::new();
+            {
+                let mut server = bench.fake.0.lock();
+                server.faults = faults.iter().flatten().copied().collect();
+                server.doubles = doubles;
+                server.mail = (0..count).map(|n| (format!("m{n}"), format!("in {n}"))).collect();
+            }
+            let post = bench.post();
+            for n in 0..count {
+                post.take(&parcel(&n.to_string(), "bob", &format!("out {n}"))).unwrap();
+            }
+            drop(post);
+            bench.killed_after(kill);
+            Bench::settle(&bench.post());
+            let mut got = bench.fake.0.lock().got.clone();
+            got.sort();
+            got.dedup();
+            assert_eq!(got.len(), count);
+            let mut filed = bench.filed.lock().clone();
+            filed.sort();
+            let all: Vec<_> =
+                (0..count).map(|n| (format!("m{n}"), format!("in {n}").into_bytes())).collect();
+            assert_eq!(filed, all);
+        });
+    }
+}

@@ -1,0 +1,80 @@
+//! Mail for other machines, and mail from there: what a store and the links agree on.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::StoreError;
+
+/// Has mail for other machines, and takes what comes from there.
+pub trait Remote {
+    /// The file that describes the engines, where the format has one of its own.
+    fn described_in(&self) -> Option<PathBuf>;
+
+    /// The ways there are. Told once, before anything is delivered.
+    fn join(&self, ways: Arc<dyn Ways>);
+
+    /// Puts what a link brought in its place. On disk when it returns; again changes nothing.
+    ///
+    /// # Errors
+    /// As the system gave it; then it is filed again.
+    fn file(&self, arrived: &Arrived) -> Result<(), StoreError>;
+}
+
+/// The ways to other machines.
+pub trait Ways: Send + Sync + fmt::Debug {
+    /// The link that reaches an address; `None` if there is none.
+    ///
+    /// # Errors
+    /// Why none of several can be chosen.
+    fn reach(&self, address: &str) -> Result<Option<String>, String>;
+
+    /// Takes a message for one recipient. On disk when it returns; again changes nothing.
+    ///
+    /// # Errors
+    /// As the system gave it; then it was not taken.
+    fn take(&self, link: &str, parcel: &Parcel) -> io::Result<()>;
+
+    /// What became of a message for a recipient; `None` if no link took it.
+    fn fate(&self, message: &str, to: &str) -> Option<Fate>;
+}
+
+/// A message on its way to one recipient.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parcel {
+    /// Its id.
+    pub message: String,
+    /// The recipient.
+    pub to: String,
+    /// Its text, as it lies in the store.
+    pub bytes: Vec<u8>,
+    /// What goes along: names, and where they lie.
+    pub parts: Vec<(String, PathBuf)>,
+}
+
+/// What became of a message for one recipient.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It waits, for this reason.
+    Waits(String),
+    /// The engine has it.
+    Taken,
+    /// It will never be taken, for this reason.
+    Refused(String),
+}
+
+/// What a link brought.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arrived {
+    /// The name it gets, always the same for the same message.
+    pub name: String,
+    /// A second name, for where the first is another message's.
+    pub other_name: String,
+    /// The day under which it lies, where the format has days: `YYYY-MM-DD`.
+    pub day: Option<String>,
+    /// Its text, as it is to lie in the store.
+    pub bytes: Vec<u8>,
+    /// What comes with it: names, and where it lies.
+    pub parts: Vec<(String, PathBuf)>,
+}
