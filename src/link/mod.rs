@@ -14,6 +14,8 @@
 pub mod backoff;
 pub mod board;
 pub mod engine;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod job;
 pub mod journal;
 pub mod post;

@@ -1,0 +1,270 @@
+//! HTTP for the engines that speak it: JSON out, bounded answers in, no redirects, and certificates that
+//! are always checked.
+
+use std::fs::File;
+use std::io::{self, Read, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ureq::http::HeaderMap;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::{Agent, Body, Error};
+
+use super::reach;
+
+/// An answer that is read into memory is not larger.
+const MAX_ANSWER: u64 = 64 << 20;
+/// How long a connection may take, and how long the other side may say nothing.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the whole of an exchange may take.
+const LONGEST: Duration = Duration::from_secs(10 * 60);
+
+/// A server, by the part of its addresses that all calls share.
+#[derive(Clone, Debug)]
+pub struct Http {
+    agent: Agent,
+    base: String,
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// `200`, `404`, …
+    pub status: u16,
+    /// How long it asks to wait before the next try, in seconds.
+    pub after: Option<u64>,
+    /// The body; empty where it went to a file.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// Whether it is one of success.
+    pub fn is_good(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// What it says, for people: its status, and what its JSON has under one of these members.
+    pub fn words(&self, members: &[&str]) -> String {
+        let json: Option<serde_json::Value> = serde_json::from_slice(&self.body).ok();
+        let texts = members.iter().filter_map(|m| json.as_ref()?.get(m)?.as_str());
+        let texts: Vec<&str> = texts.map(|text| text.get(..300).unwrap_or(text)).collect();
+        crate::model::one_line(&format!("{} {}", self.status, texts.join(": "))).trim().to_owned()
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// Nothing left this machine.
+    #[error("{0}")]
+    NotAsked(String),
+    /// The server may have got it.
+    #[error("{0}")]
+    Lost(String),
+}
+
+impl Http {
+    /// A server at `http://…` or `https://…`.
+    ///
+    /// # Errors
+    /// If that is no address, or plain text must not go there.
+    pub fn new(base: &str, insecure: bool) -> Result<Self, String> {
+        let shown = crate::model::one_line(base).into_owned();
+        let host = |rest: &str| {
+            let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+            let authority = rest.get(..end).unwrap_or_default();
+            let bare = match authority.strip_prefix('[') {
+                Some(rest) => rest.split(']').next(),
+                None => authority.split(':').next(),
+            };
+            bare.filter(|_| !authority.contains('@')).unwrap_or_default().to_owned()
+        };
+        let is_plain = match base.split_once("://") {
+            Some(("http", rest)) if !host(rest).is_empty() => !reach::is_private(&host(rest)),
+            Some(("https", rest)) if !host(rest).is_empty() => false,
+            _ => return Err(format!("{shown:?} is not an address of the form https://HOST")),
+        };
+        if is_plain && !insecure {
+            return Err(format!(
+                "{shown} would be sent the token and the mail in plain text; use https, or say \
+                 insecure = true in a [[link]] for it"
+            ));
+        }
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .proxy(None)
+            .user_agent(concat!("msgfs/", env!("CARGO_PKG_VERSION")))
+            .timeout_connect(Some(PATIENCE))
+            .timeout_resolve(Some(PATIENCE))
+            .timeout_recv_response(Some(PATIENCE))
+            .timeout_per_read(Some(PATIENCE))
+            .timeout_per_write(Some(PATIENCE))
+            .timeout_global(Some(LONGEST))
+            .tls_config(TlsConfig::builder().root_certs(roots()).build())
+            .build();
+        Ok(Self { agent: config.new_agent(), base: base.trim_end_matches('/').to_owned() })
+    }
+
+    /// Posts JSON.
+    ///
+    /// # Errors
+    /// [`Trouble`], which says whether the server may have got it.
+    pub fn post(&self, path: &str, token: Option<&str>, json: &[u8]) -> Result<Answer, Trouble> {
+        let mut request = self.agent.post(format!("{}{path}", self.base));
+        if let Some(token) = token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        // With a length: not every server reads chunks.
+        let request = request.header("Content-Type", "application/json");
+        answer(request.send(json).map_err(trouble)?)
+    }
+
+    /// Gets an answer.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub fn get(&self, path: &str, token: Option<&str>) -> Result<Answer, Trouble> {
+        answer(self.ask(path, token, "GET")?)
+    }
+
+    /// Deletes something.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub fn delete(&self, path: &str, token: Option<&str>) -> Result<Answer, Trouble> {
+        answer(self.ask(path, token, "DELETE")?)
+    }
+
+    /// Gets an answer into a file, synced; of an answer that was cut off, as much as came. An answer that
+    /// is not one of success is not written.
+    ///
+    /// # Errors
+    /// [`Trouble`]; [`Trouble::Lost`] also if it was cut off or is larger than `limit`.
+    pub fn get_into(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        file: &Path,
+        limit: u64,
+    ) -> Result<Answer, Trouble> {
+        let response = self.ask(path, token, "GET")?;
+        if !response.status().is_success() {
+            return answer(response);
+        }
+        let (status, after) = (response.status().as_u16(), after(response.headers()));
+        let length = response.body().content_length();
+        let mut body = response.into_body().into_with_config().limit(limit + 1).reader();
+        let lost = |what: &str, e: &dyn std::fmt::Display| Trouble::Lost(format!("{what}: {e}"));
+        let mut out = File::create(file).map_err(|e| lost("the answer cannot be kept", &e))?;
+        let copied = copy(&mut body, &mut out);
+        let kept = out.flush().and_then(|()| out.sync_all());
+        kept.map_err(|e| lost("the answer cannot be kept", &e))?;
+        match copied {
+            Ok(bytes) if bytes > limit => {
+                Err(Trouble::Lost(format!("the answer is larger than {limit} bytes")))
+            }
+            Ok(bytes) if length.is_some_and(|length| length != bytes) => {
+                Err(Trouble::Lost("the answer was cut off".into()))
+            }
+            Ok(_) => Ok(Answer { status, after, body: Vec::new() }),
+            Err(e) => Err(lost("the answer was cut off", &e)),
+        }
+    }
+
+    fn ask(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        method: &str,
+    ) -> Result<ureq::http::Response<Body>, Trouble> {
+        let url = format!("{}{path}", self.base);
+        let mut request =
+            if method == "DELETE" { self.agent.delete(url) } else { self.agent.get(url) };
+        if let Some(token) = token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        request.call().map_err(trouble)
+    }
+}
+
+/// The same as [`io::copy`], but what was read before an error is written.
+fn copy(from: &mut impl Read, to: &mut File) -> io::Result<u64> {
+    let mut buffer = vec![0; 64 << 10];
+    let mut bytes = 0;
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(bytes),
+            Ok(n) => {
+                to.write_all(buffer.get(..n).unwrap_or_default())?;
+                bytes += n as u64;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+fn answer(response: ureq::http::Response<Body>) -> Result<Answer, Trouble> {
+    let (status, after) = (response.status().as_u16(), after(response.headers()));
+    let read = response.into_body().into_with_config().limit(MAX_ANSWER).read_to_vec();
+    match read {
+        Ok(body) => Ok(Answer { status, after, body }),
+        // A refusal is one, also if its words were cut off.
+        Err(_) if status >= 400 => Ok(Answer { status, after, body: Vec::new() }),
+        Err(e) => Err(Trouble::Lost(format!("the answer was cut off: {e}"))),
+    }
+}
+
+/// How long the server asks to wait, in seconds.
+fn after(headers: &HeaderMap) -> Option<u64> {
+    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
+    let reset = || {
+        let at = number("x-ratelimit-reset")?;
+        at.checked_sub((crate::model::Timestamp::now().millis() / 1000) as u64)
+    };
+    let exhausted = number("x-ratelimit-remaining") == Some(0);
+    // A server with a clock of its own must not stop a link for ever.
+    number("retry-after").or_else(|| exhausted.then(reset)?).map(|secs| secs.min(24 * 3600))
+}
+
+/// Whether anything left this machine.
+fn trouble(error: Error) -> Trouble {
+    use io::ErrorKind::{
+        AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable, NotFound,
+    };
+    let text = error.to_string();
+    match &error {
+        Error::HostNotFound
+        | Error::ConnectionFailed
+        | Error::BadUri(_)
+        | Error::Tls(_)
+        | Error::Rustls(_)
+        | Error::TlsRequired
+        | Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+            Trouble::NotAsked(text)
+        }
+        Error::Io(e)
+            if matches!(
+                e.kind(),
+                ConnectionRefused
+                    | HostUnreachable
+                    | NetworkUnreachable
+                    | AddrNotAvailable
+                    | NotFound
+            ) =>
+        {
+            Trouble::NotAsked(text)
+        }
+        _ => Trouble::Lost(text),
+    }
+}
+
+/// The certificates this machine trusts.
+fn roots() -> RootCerts {
+    let found = rustls_native_certs::load_native_certs();
+    let certs = found.certs.iter().map(|cert| Certificate::from_der(cert).to_owned());
+    RootCerts::Specific(Arc::new(certs.collect()))
+}
