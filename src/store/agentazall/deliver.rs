@@ -1,6 +1,9 @@
 //! Carrying what lies in `outbox/` to mailboxes of this machine, and then to `sent/`
 //! (docs/formats/agentazall.md, sections 6 and 7).
 //!
+//! What has no mailbox here may be reached by a link: then the file is moved to `carrying/` first, where no
+//! other program looks, and is handed over there.
+//!
 //! Only files that msgfs wrote are carried: their block has a Signature-V2 by my key. Others belong to
 //! the program that wrote them. The reference may work on the same tree at the same moment: whatever
 //! appears or vanishes meanwhile is taken as it is, and nothing is ever put under another name.
@@ -14,11 +17,11 @@ use rustix::fs::CWD;
 use super::block::Reading;
 use super::letter::MAX_FILE;
 use super::place::{Folder, Place};
-use super::{AgentAzall, block, config, key, letter, names, parts, place, put, text};
+use super::{AgentAzall, block, config, letter, mail, names, parts, place, put, text};
 use crate::model::{Claim, Seed, one_line};
 use crate::store::engine::files::Row;
 use crate::store::place::move_new;
-use crate::store::{Deliveries, Notebook, Store as _, StoreError, fs};
+use crate::store::{Deliveries, Fate, Notebook, Parcel, Store as _, StoreError, fs};
 
 /// Who has got which file of `outbox/`, by its path.
 pub(super) type Delivered = BTreeMap<String, BTreeSet<String>>;
@@ -34,6 +37,10 @@ enum Way {
     Done,
     /// His mailbox is here and has it not yet.
     Open,
+    /// This link reaches him and has it not yet.
+    Link(String),
+    /// A link could not hand it over, for this reason, and never will.
+    Refused(String),
     /// It cannot be delivered from here, for this reason.
     Waits(String),
 }
@@ -80,7 +87,7 @@ impl Deliveries for AgentAzall {
 impl AgentAzall {
     fn outbox_paths(&self) -> Vec<String> {
         let table = self.table.read();
-        let outboxes = (0..).zip(table.folders()).filter(|(_, f)| f.path.ends_with("/outbox"));
+        let outboxes = (0..).zip(table.folders()).filter(|(_, f)| is_waiting(&f.path));
         let files = outboxes.flat_map(|(number, _)| table.files_in(number));
         let messages = files.filter(|n| table.row(*n).is_some_and(Row::is_message));
         messages.filter_map(|n| table.path(n)).collect()
@@ -98,15 +105,27 @@ impl AgentAzall {
     pub(super) fn deliver_one(&self, path: &str) -> Result<bool, StoreError> {
         let Some(waiting) = self.survey(path).filter(|w| w.mine) else { return Ok(false) };
         let Some(place) = Place::parse(path) else { return Ok(false) };
+        let by_link = waiting.to.iter().any(|(_, way)| matches!(way, Way::Link(_)));
+        if by_link && place.folder == Folder::Outbox {
+            // Whoever moves it, sends it.
+            return match self.move_to(Folder::Carrying, &place, &waiting.bytes)? {
+                true => self.deliver_one(&place.path_in(Folder::Carrying)).map(|_| true),
+                false => Ok(false),
+            };
+        }
         let mut done = false;
         let mut all = true;
         let mut failed = None;
         for (to, way) in &waiting.to {
             let delivered = match way {
+                Way::Refused(_) => continue,
                 Way::Done => true,
                 Way::Waits(_) => false,
-                Way::Open => {
-                    let handed = self.hand_over(to, &place, &waiting.bytes);
+                Way::Open | Way::Link(_) => {
+                    let handed = match way {
+                        Way::Link(link) => self.hand_to(link, to, &place, &waiting),
+                        _ => self.hand_over(to, &place, &waiting.bytes),
+                    };
                     self.note_failure(path, to, handed.as_ref().err());
                     done |= *handed.as_ref().unwrap_or(&false);
                     handed.unwrap_or_else(|e| {
@@ -115,13 +134,17 @@ impl AgentAzall {
                     })
                 }
             };
-            if delivered && let Err(e) = self.note_delivered(path, to, waiting.to.len() > 1) {
+            let is_here = !matches!(way, Way::Link(_));
+            if delivered
+                && is_here
+                && let Err(e) = self.note_delivered(path, to, waiting.to.len() > 1)
+            {
                 failed = failed.or(Some(e));
             }
-            all &= delivered;
+            all &= delivered && is_here;
         }
         if all && !waiting.to.is_empty() {
-            let moved = self.move_to_sent(&place, path, &waiting.bytes);
+            let moved = self.move_to(Folder::Sent, &place, &waiting.bytes);
             self.note_failure(path, "", moved.as_ref().err());
             match moved {
                 Ok(moved) => done |= moved,
@@ -135,7 +158,7 @@ impl AgentAzall {
     /// if he throws it away.
     fn note_delivered(&self, path: &str, to: &str, others: bool) -> Result<(), StoreError> {
         let mut known = self.format.delivered.lock();
-        known.entry(path.to_owned()).or_default().insert(to.to_owned());
+        known.entry(key(path)).or_default().insert(to.to_owned());
         if others { self.format.state.keep_delivered(&known) } else { Ok(()) }
     }
 
@@ -143,11 +166,11 @@ impl AgentAzall {
     fn forget_gone(&self, paths: &[String]) -> Result<(), StoreError> {
         let stays = |path: &String| {
             let there = || std::fs::symlink_metadata(self.base().join(path));
-            paths.contains(path)
+            paths.iter().any(|one| key(one) == *path)
                 || !place::is_real_dir(self.base())
                 || !there().is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
         };
-        self.format.failed.lock().retain(|(path, _), _| stays(path));
+        self.format.failed.lock().retain(|(path, _), _| stays(&key(path)));
         let mut known = self.format.delivered.lock();
         known.retain(|path, _| stays(path));
         self.format.state.keep_delivered(&known)
@@ -194,7 +217,11 @@ impl AgentAzall {
     }
 
     /// Puts attachments in place; `false` if other files are there under their names.
-    fn put_parts(&self, folder: &Path, attached: &[(String, PathBuf)]) -> io::Result<bool> {
+    pub(super) fn put_parts(
+        &self,
+        folder: &Path,
+        attached: &[(String, PathBuf)],
+    ) -> io::Result<bool> {
         match put::put_folder(folder, attached) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             other => return other.map(|()| true),
@@ -217,28 +244,25 @@ impl AgentAzall {
         Ok(true)
     }
 
-    /// Moves a message that everybody has to `sent/` of its day: attachments first, so that what is
-    /// left behind by a crash is still in `outbox/` and is moved next time. `false` if another file has
-    /// its name there.
-    fn move_to_sent(
-        &self,
-        place: &Place<'_>,
-        path: &str,
-        bytes: &[u8],
-    ) -> Result<bool, StoreError> {
-        let source = self.base().join(path);
-        let sent = self.base().join(place.day).join(Folder::Sent.as_str());
-        let target = sent.join(format!("{}.txt", place.stem));
+    /// Moves a message to another folder of its day: attachments first, so that what is left behind by a
+    /// crash is still where it was and is moved next time. `false` if another file has its name there, or
+    /// another program moved it.
+    fn move_to(&self, folder: Folder, from: &Place<'_>, bytes: &[u8]) -> Result<bool, StoreError> {
+        let path = from.path_in(from.folder);
+        let source = self.base().join(&path);
+        let folder = self.base().join(from.day).join(folder.as_str());
+        let target = folder.join(format!("{}.txt", from.stem));
         let io = |e| StoreError::io(&target, e);
-        let changed = put::make_dirs(self.base(), &[place.day, "sent"])?;
+        let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let changed = put::make_dirs(self.base(), &[from.day, name])?;
         self.dirty(changed);
-        self.dirty([sent.clone()]);
+        self.dirty([folder.clone()]);
         self.dirty(source.parent().map(Path::to_owned));
         if matches!(at_target(&target, bytes), Way::Waits(_)) {
             return Ok(false);
         }
         let parts = place::parts_dir(&source);
-        match move_new(CWD, &parts, &sent.join(place.stem)) {
+        match move_new(CWD, &parts, &folder.join(from.stem)) {
             Err(e)
                 if !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) =>
             {
@@ -259,44 +283,45 @@ impl AgentAzall {
         }
         self.note(&source);
         self.note(&target);
-        let mut known = self.format.delivered.lock();
-        known.remove(path);
-        self.format.state.keep_delivered(&known)?;
-        Ok(true)
+        if name == Folder::Sent.as_str() {
+            let mut known = self.format.delivered.lock();
+            known.remove(&key(&path));
+            self.format.state.keep_delivered(&known)?;
+        }
+        Ok(target.exists())
     }
 
-    /// How things stand with a file of `outbox/`; `None` if it is not there (any more).
+    /// How things stand with a file that waits; `None` if it is not there (any more).
     fn survey(&self, path: &str) -> Option<Waiting> {
-        let place = Place::parse(path).filter(|p| p.folder == Folder::Outbox)?;
+        let place = Place::parse(path).filter(|p| p.folder.waits())?;
         let bytes = fs::read_small(&self.base().join(path), MAX_FILE as u64).ok()?;
         let reading = block::read(&text::parse(&bytes));
         let mine = self.is_mine(&reading);
-        let known = self.format.delivered.lock().get(path).cloned().unwrap_or_default();
+        let known = self.format.delivered.lock().get(&key(path)).cloned().unwrap_or_default();
         let to = letter::recipients(&reading.to, &reading.cc);
+        let id = reading.id.clone().filter(|id| !id.is_empty());
+        let id = id.unwrap_or_else(|| place.stem.to_owned());
         let way = |to: &String| {
             if !mine {
                 return Way::Waits("the program that wrote it must deliver it".to_owned());
             }
-            if known.contains(to) { Way::Done } else { self.way_to(to, &place, &bytes) }
+            if known.contains(to) { Way::Done } else { self.way_to(to, &id, &place, &bytes) }
         };
         let to = to.iter().map(|to| (to.clone(), way(to))).collect();
-        let id = reading.id.clone().filter(|id| !id.is_empty());
-        let id = id.unwrap_or_else(|| place.stem.to_owned());
         Some(Waiting { path: path.to_owned(), id, mine, bytes, to })
     }
 
     /// Whether msgfs wrote this under my key.
     fn is_mine(&self, reading: &Reading) -> bool {
         let Some(Claim::Signed { key: Some(signer), .. }) = &reading.claim else { return false };
-        let mine = key::read(self.base()).ok().flatten().map(|seed| seed.public_key());
+        let mine = super::key::read(self.base()).ok().flatten().map(|seed| seed.public_key());
         let mine = mine.or_else(|| self.format.key_for_later.lock().as_ref().map(Seed::public_key));
         reading.signed_id.is_some() && mine.as_ref() == Some(signer)
     }
 
-    fn way_to(&self, to: &str, place: &Place<'_>, bytes: &[u8]) -> Way {
+    fn way_to(&self, to: &str, id: &str, place: &Place<'_>, bytes: &[u8]) -> Way {
         if to != self.format.me && !self.has_mailbox(to) {
-            let why = "no mailbox of this name here; a transport must carry it";
-            return Way::Waits(why.to_owned());
+            return self.way_by_link(to, id);
         }
         let day = self.format.mailboxes.join(to).join(place.day);
         let inbox = day.join("inbox");
@@ -306,6 +331,48 @@ impl AgentAzall {
         match if is_odd { Way::Open } else { at_target(&target, bytes) } {
             Way::Open => self.refused_by(to).map_or(Way::Open, Way::Waits),
             other => other,
+        }
+    }
+
+    /// How things stand with a recipient who has no mailbox here.
+    fn way_by_link(&self, to: &str, id: &str) -> Way {
+        let Some(ways) = self.format.ways.get() else {
+            return Way::Waits(
+                "no mailbox of this name here; a transport must carry it".to_owned(),
+            );
+        };
+        match (ways.fate(id, to), ways.reach(to)) {
+            (Some(Fate::Taken), _) => Way::Done,
+            (Some(Fate::Refused(why)), _) => Way::Refused(why),
+            (Some(Fate::Waits(why)), _) => Way::Waits(why),
+            (None, Ok(Some(link))) => Way::Link(link),
+            (None, Ok(None)) => {
+                Way::Waits("no mailbox of this name here, and no link reaches it".to_owned())
+            }
+            (None, Err(why)) => Way::Waits(why),
+        }
+    }
+
+    /// Hands a message to a link, which has it on disk when this returns.
+    fn hand_to(
+        &self,
+        link: &str,
+        to: &str,
+        place: &Place<'_>,
+        waiting: &Waiting,
+    ) -> Result<bool, StoreError> {
+        let path = self.base().join(&waiting.path);
+        let io = |e| StoreError::io(&path, e);
+        let stem = format!("{}/{}/{}", place.day, place.folder.as_str(), place.stem);
+        let parcel = Parcel {
+            message: waiting.id.clone(),
+            to: to.to_owned(),
+            bytes: waiting.bytes.clone(),
+            parts: parts::paths(self.base(), &stem).map_err(io)?,
+        };
+        match self.format.ways.get() {
+            Some(ways) => ways.take(link, &parcel).map(|()| true).map_err(io),
+            None => Ok(false),
         }
     }
 
@@ -338,8 +405,11 @@ impl AgentAzall {
         let line = |(to, way): &(String, Way)| {
             let why = match way {
                 Way::Done => return None,
+                Way::Refused(why) => return Some(refused(to, why)),
                 Way::Waits(why) => why,
-                Way::Open => failure(to).map_or("it is being delivered", String::as_str),
+                Way::Open | Way::Link(_) => {
+                    failure(to).map_or("it is being delivered", String::as_str)
+                }
             };
             Some(format!("waits for {to} and is tried again by itself: {why}\n"))
         };
@@ -357,6 +427,8 @@ impl AgentAzall {
             self.outbox_paths().iter().filter_map(|path| self.survey(path))
         {
             let (has, waits): (Vec<_>, Vec<_>) = all.iter().partition(|(_, way)| *way == Way::Done);
+            let waits: Vec<_> =
+                waits.into_iter().filter(|(_, way)| !matches!(way, Way::Refused(_))).collect();
             let names: Vec<&str> = has.iter().map(|(to, _)| to.as_str()).collect();
             let has = match names.join(", ") {
                 names if names.is_empty() => names,
@@ -395,6 +467,21 @@ impl AgentAzall {
         unsynced.clear();
         Ok(())
     }
+}
+
+/// Under which path it is noted who has got a file: wherever it lies now, that in the outbox.
+fn key(path: &str) -> String {
+    Place::parse(path).map_or_else(|| path.to_owned(), |place| place.path_in(Folder::Outbox))
+}
+
+/// Whether a folder of a mailbox holds what waits for somebody.
+fn is_waiting(folder: &str) -> bool {
+    mail::folder_of(folder).is_some_and(Folder::waits)
+}
+
+/// The line for people on somebody who will not get it.
+pub(super) fn refused(to: &str, why: &str) -> String {
+    format!("{to} does not get it: {why}\n")
 }
 
 fn at_target(target: &Path, bytes: &[u8]) -> Way {

@@ -146,7 +146,7 @@ pub(super) fn message(members: &[Item<'_>], leader: u32, held: Held) -> Option<M
     let mine = |i: &Item<'_>| match i.folder {
         Folder::Inbox => false,
         Folder::Sent => true,
-        Folder::Outbox => i.kept.has(Kept::MINE),
+        Folder::Outbox | Folder::Carrying => i.kept.has(Kept::MINE),
     };
     let mut sources: Vec<u32> = members.iter().map(|i| i.source).collect();
     sources.sort_unstable();

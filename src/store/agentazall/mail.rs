@@ -13,7 +13,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use jiff::tz::TimeZone;
 use rustix::fs::FileType;
@@ -34,7 +34,7 @@ use crate::store::engine::files::{
 };
 use crate::store::fs::Stamp;
 use crate::store::place::TEMP_END;
-use crate::store::{Advice, Facets, Found, Location, Record, Report, StoreError, Verify};
+use crate::store::{Advice, Facets, Found, Location, Record, Report, StoreError, Verify, Ways};
 
 /// Bytes of message files whose readings are kept until they are reported; what is beyond is read again.
 const KEPT_BYTES: usize = 64 << 20;
@@ -69,6 +69,8 @@ pub(super) struct Mail {
     pub key_for_later: Mutex<Option<Seed>>,
     /// Texts in `me/` that this process has written.
     pub own_texts: Mutex<BTreeSet<String>>,
+    /// The ways to other machines, if there are any.
+    pub ways: OnceLock<Arc<dyn Ways>>,
 }
 
 /// Attachments' folders are watched this long after their message last changed: the reference copies
@@ -117,6 +119,7 @@ impl Mail {
             digests: Digests::default(),
             key_for_later: Mutex::default(),
             own_texts: Mutex::default(),
+            ways: OnceLock::new(),
             state,
         }
     }
@@ -181,17 +184,23 @@ impl Mail {
         one.parts = table.facts(message.best).is_some_and(|kept| kept.has(Kept::PARTS));
         one.to_me = message.to_me;
         one.from_me = message.from_me;
-        // What lies there waits for somebody.
-        one.noted = message.from_me && is_in_outbox(table.folder(message.best));
+        one.noted = message.from_me
+            && match folder_of(table.folder(message.best)) {
+                Some(Folder::Outbox | Folder::Carrying) => true,
+                Some(Folder::Sent) => {
+                    one.to.split(", ").any(|to| files.refusal(&one.id, to).is_some())
+                }
+                _ => false,
+            };
         one.read = message.read;
         one.idempotency_key = one.idempotency_key.filter(|_| message.from_me);
         Some(one)
     }
 }
 
-/// Whether a folder of a mailbox holds what waits to be delivered.
-pub(super) fn is_in_outbox(folder: &str) -> bool {
-    folder.rsplit_once('/').is_some_and(|(_, name)| Folder::from_name(name) == Some(Folder::Outbox))
+/// Which folder of a day the path of one is.
+pub(super) fn folder_of(path: &str) -> Option<Folder> {
+    Folder::from_name(path.rsplit_once('/')?.1)
 }
 
 /// The id by which a message is known.
@@ -394,6 +403,7 @@ impl Format for Mail {
             keys: Some(files),
             marks: Some(files),
             parts: Some(files),
+            remote: Some(files),
             notebook: Some(files),
             ..Facets::default()
         }

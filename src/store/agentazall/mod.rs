@@ -4,7 +4,8 @@
 //! - `letter`, `group`, `held`, `known`: one file; which files are one message; who has which id; what a
 //!   change means for that. `mail`: all of it as a format of the engine. `state`: what outlives the cache.
 //! - `mark`: marking in the mailbox. `parts`: attachments. `notebook`: what else is shown.
-//! - `send`, `deliver`, `put`, `key`: writing, and carrying mail to mailboxes of this machine.
+//! - `send`, `deliver`, `put`, `key`: writing, and carrying mail to mailboxes of this machine. `remote`: what
+//!   links carry to others and bring from there.
 //! - `check`: `msgfs check` and `msgfs doctor`.
 //!
 //! # Locks
@@ -30,6 +31,7 @@ mod notebook;
 mod parts;
 mod place;
 mod put;
+mod remote;
 mod send;
 mod state;
 pub mod text;
@@ -50,6 +52,7 @@ use crate::model::{Message, PublicKey, Seed, Timestamp, one_line};
 use known::Known;
 use letter::{Kept, MAX_FILE, Parsed};
 use mail::Mail;
+use place::Folder;
 
 /// A mailbox, read and written as one agent.
 type AgentAzall = Files<Mail>;
@@ -183,7 +186,11 @@ impl AgentAzall {
             body: reading.body,
             ..Message::default()
         };
-        let note = mail::is_in_outbox(&file.folder).then(|| self.waits(&file.path())).flatten();
+        let note = match mail::folder_of(&file.folder) {
+            Some(Folder::Sent) => self.refusals(&message),
+            Some(folder) if folder.waits() => self.waits(&file.path()),
+            _ => None,
+        };
         Ok(Record {
             note,
             message,

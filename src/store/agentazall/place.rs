@@ -17,11 +17,13 @@ pub(super) enum Folder {
     Sent,
     /// What waits to be sent.
     Outbox,
+    /// What a link carries: no other program looks here, so none sends it a second time.
+    Carrying,
 }
 
 impl Folder {
     /// All of them, in the order in which they are looked at.
-    pub const ALL: [Self; 3] = [Self::Inbox, Self::Sent, Self::Outbox];
+    pub const ALL: [Self; 4] = [Self::Inbox, Self::Sent, Self::Outbox, Self::Carrying];
 
     /// Its name.
     pub const fn as_str(self) -> &'static str {
@@ -29,7 +31,13 @@ impl Folder {
             Self::Inbox => "inbox",
             Self::Sent => "sent",
             Self::Outbox => "outbox",
+            Self::Carrying => "carrying",
         }
+    }
+
+    /// Whether what lies there waits for somebody.
+    pub fn waits(self) -> bool {
+        matches!(self, Self::Outbox | Self::Carrying)
     }
 
     /// The folder of this name.
@@ -57,6 +65,11 @@ impl<'a> Place<'a> {
         let stem = name.strip_suffix(".txt").filter(|_| !name.contains('/'))?;
         let folder = Folder::from_name(folder)?;
         date::is_day(day).then_some(Self { day, folder, stem })
+    }
+
+    /// The same file in another folder of its day.
+    pub fn path_in(&self, folder: Folder) -> String {
+        format!("{}/{}/{}.txt", self.day, folder.as_str(), self.stem)
     }
 }
 

@@ -20,6 +20,7 @@ impl crate::store::Outgoing for AgentAzall {
             _ if self.has_mailbox(address) => Fit::Exact,
             true if local => Fit::Exact,
             true => Fit::Plain,
+            false if matches!(self.reach(address), Ok(Some(_))) => Fit::Via,
             false => Fit::No,
         }
     }
@@ -153,7 +154,7 @@ impl AgentAzall {
         let days = place::days(self.base()).map_err(|e| StoreError::io(self.base(), e))?;
         let mut out = Vec::new();
         for day in days.iter().rev() {
-            for folder in [Folder::Sent, Folder::Outbox] {
+            for folder in [Folder::Sent, Folder::Carrying, Folder::Outbox] {
                 let path = format!("{day}/{}/{stem}.txt", folder.as_str());
                 if std::fs::symlink_metadata(self.base().join(&path)).is_ok() {
                     out.push(path);
@@ -178,7 +179,7 @@ impl AgentAzall {
     fn put_new(&self, message: &Prepared) -> Result<String, StoreError> {
         let day = date::local_day(Timestamp::now(), self.zone());
         let dir = self.base().join(&day).join(Folder::Outbox.as_str());
-        for folder in Folder::ALL {
+        for folder in [Folder::Inbox, Folder::Sent, Folder::Outbox] {
             let changed = put::make_dirs(self.base(), &[&day, folder.as_str()])?;
             self.dirty(changed);
         }
