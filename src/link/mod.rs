@@ -9,8 +9,11 @@
 //! - [`backoff`]: when something is tried again.
 //! - [`reach`]: to whom plain text may go.
 //! - [`secret`]: files that hold secrets.
+//! - [`agentazall`]: the links of AgentAZAll.
 //! - [`post`]: a link that carries whole messages, with its [`journal`], its [`job`]s and its [`engine`].
 
+#[cfg(feature = "http")]
+pub mod agentazall;
 pub mod backoff;
 pub mod board;
 pub mod engine;
@@ -18,10 +21,12 @@ pub mod engine;
 pub mod http;
 pub mod job;
 pub mod journal;
+mod links;
 pub mod post;
 pub mod reach;
 pub mod secret;
 pub mod spec;
 
 pub use self::board::{Board, Standing, State};
+pub use self::links::{Changed, Links, Wanted, engine};
 pub use self::spec::{Kind, Spec};

@@ -1,0 +1,358 @@
+//! AgentAZAll's relay over HTTP, AgentTalk (docs/links/agenttalk.md).
+//!
+//! It takes one message a recipient and gives out all that waits at once, which is then gone there: so an
+//! answer is on disk before it is looked at.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::tz::TimeZone;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::link::engine::{Engine, Item, Outcome, Settings};
+use crate::link::http::{Answer, Http, Trouble};
+use crate::link::{job, secret};
+use crate::model::{Timestamp, hex, one_line};
+use crate::store::agentazall::{block, date, names, text};
+use crate::store::{Arrived, Parcel};
+
+/// The subject of what has none, as other readers of relays show it.
+const NO_SUBJECT: &str = "(AgentTalk message)";
+/// What a fetch writes.
+const ANSWER: &str = "messages";
+/// No answer is larger: what waits at a public relay is 5 MiB at most.
+const MAX_ANSWER: u64 = 1 << 30;
+/// Where the relay of this machine is, if the configuration does not say where.
+const LOCAL: &str = "http://127.0.0.1:8484";
+
+/// A relay.
+#[derive(Debug)]
+pub struct Relay {
+    settings: Settings,
+    server: String,
+}
+
+/// Whom to ask, and by what right.
+struct Login {
+    http: Http,
+    token: zeroize::Zeroizing<String>,
+}
+
+impl Relay {
+    /// The relay that a part of a configuration describes.
+    pub fn open(settings: &Settings) -> Self {
+        let config = super::read(&settings.file);
+        let server = config.and_then(|c| Some(c.pointer(&settings.part)?.get("server")?.clone()));
+        let server = server.and_then(|s| s.as_str().map(str::to_owned));
+        Self { settings: settings.clone(), server: address(server.as_deref().unwrap_or_default()) }
+    }
+
+    /// Reads what is secret.
+    fn login(&self) -> Result<Login, String> {
+        let text = secret::read(&self.settings.file).map_err(|e| e.to_string())?;
+        let config: Value = serde_json::from_str(&text)
+            .map_err(|_| format!("{} is not JSON", self.settings.file.display()))?;
+        let part = config.pointer(&self.settings.part).cloned().unwrap_or_default();
+        let get = |key| part.get(key).and_then(Value::as_str).unwrap_or_default();
+        let token = zeroize::Zeroizing::new(get("token").trim().to_owned());
+        if token.is_empty() || token.chars().any(char::is_control) {
+            let file = self.settings.file.display();
+            return Err(format!("{file} has no token for the relay; run `agentazall register`"));
+        }
+        let http = Http::new(&address(get("server")), self.settings.insecure)?;
+        Ok(Login { http, token })
+    }
+}
+
+/// The address of a relay as the configuration has it.
+fn address(server: &str) -> String {
+    match server.trim() {
+        "" => LOCAL.to_owned(),
+        server if server.contains("://") => server.trim_end_matches('/').to_owned(),
+        server => format!("https://{}", server.trim_end_matches('/')),
+    }
+}
+
+impl Engine for Relay {
+    fn place(&self) -> String {
+        format!("the relay {}", one_line(&self.server))
+    }
+
+    fn reaches(&self, address: &str) -> Option<u8> {
+        let is_bare = !address.is_empty() && !address.contains('@');
+        let rank = if address.ends_with(".agenttalk") { Some(4) } else { is_bare.then_some(2) };
+        // Of several relays the first one sends.
+        let is_first =
+            !self.settings.part.starts_with("/relays/") || self.settings.part == "/relays/0";
+        rank.map(|rank| rank + u8::from(is_first))
+    }
+
+    fn wire(&self, parcel: &Parcel) -> Result<Vec<u8>, String> {
+        let letter = text::parse(&parcel.bytes);
+        let mut payload = Map::new();
+        let mut put = |key: &str, value: Value| drop(payload.insert(key.to_owned(), value));
+        put("subject", json!(letter.get("Subject").unwrap_or_default()));
+        put("body", json!(letter.body));
+        put("from", json!(letter.get("From").unwrap_or_default()));
+        let mut attachments = Vec::new();
+        for (name, path) in &parcel.parts {
+            let bytes = std::fs::read(path)
+                .map_err(|e| format!("the attachment {} cannot be read: {e}", one_line(name)))?;
+            attachments.push(json!({"name": name, "data": STANDARD.encode(bytes)}));
+        }
+        if !attachments.is_empty() {
+            put("attachments", Value::Array(attachments));
+        }
+        let payload = Value::Object(payload).to_string();
+        Ok(json!({"to": parcel.to, "payload": payload}).to_string().into_bytes())
+    }
+
+    fn unpack(&self, raw: &Path) -> Vec<Item> {
+        let Ok(bytes) = std::fs::read(raw.join(ANSWER)) else { return Vec::new() };
+        let all = messages(&bytes).into_iter().enumerate();
+        all.map(|(n, message)| self.item(&message, &raw.join(format!("parts-{n}")))).collect()
+    }
+
+    fn poll(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    fn destroys(&self) -> bool {
+        true
+    }
+
+    fn send(&self, wire: &Path) -> Outcome {
+        let (login, wire) = match (self.login(), std::fs::read(wire)) {
+            (Ok(login), Ok(wire)) => (login, wire),
+            (Err(why), _) => return Outcome::Away { why, after: None },
+            (_, Err(e)) => return Outcome::Away { why: e.to_string(), after: None },
+        };
+        outcome(login.http.post("/send", Some(&login.token), &wire))
+    }
+
+    fn fetch(&self, raw: &Path, _: &HashSet<String>) -> Outcome {
+        let login = match self.login() {
+            Ok(login) => login,
+            Err(why) => return Outcome::Away { why, after: None },
+        };
+        if let Err(e) = job::note_asked(raw) {
+            return Outcome::Away { why: e.to_string(), after: None };
+        }
+        let token = Some(login.token.as_str());
+        let got = login.http.get_into("/messages", token, &raw.join(ANSWER), MAX_ANSWER);
+        match got {
+            // What was refused is still there.
+            Ok(answer) if !answer.is_good() && answer.status < 500 => {
+                Outcome::Away { why: refusal(&answer), after: answer.after }
+            }
+            other => outcome(other),
+        }
+    }
+
+    fn acknowledge(&self, _: &[String]) -> Outcome {
+        Outcome::Done
+    }
+
+    fn check(&self) -> Vec<String> {
+        let login = match self.login() {
+            Ok(login) => login,
+            Err(why) => return vec![why],
+        };
+        // A good token is told that nobody is named, a bad one that it is bad; nothing is done.
+        match login.http.post("/send", Some(&login.token), b"{}") {
+            Ok(answer) if answer.status == 400 => Vec::new(),
+            Ok(answer) => vec![refusal(&answer)],
+            Err(e) => vec![e.to_string()],
+        }
+    }
+}
+
+/// What an answer to a message means.
+fn outcome(answer: Result<Answer, Trouble>) -> Outcome {
+    match answer {
+        Ok(answer) if answer.is_good() => Outcome::Done,
+        Ok(answer) => {
+            let (why, after) = (refusal(&answer), answer.after);
+            match answer.status {
+                400 | 404 | 413 => Outcome::Refused { why },
+                // The recipient has no room; others may have.
+                507 => Outcome::Later { why, after },
+                500.. => Outcome::Unknown { why },
+                _ => Outcome::Away { why, after },
+            }
+        }
+        Err(Trouble::NotAsked(why)) => Outcome::Away { why, after: None },
+        Err(Trouble::Lost(why)) => Outcome::Unknown { why },
+    }
+}
+
+fn refusal(answer: &Answer) -> String {
+    let words = answer.words(&["error"]);
+    match answer.status {
+        401 => format!("the relay refuses the token ({words}); run `agentazall register` again"),
+        _ => words,
+    }
+}
+
+/// The messages of an answer, also of one that was cut off.
+fn messages(bytes: &[u8]) -> Vec<Value> {
+    if let Ok(mut whole) = serde_json::from_slice::<Value>(bytes) {
+        return match whole.get_mut("messages").map(Value::take) {
+            Some(Value::Array(messages)) => messages,
+            _ => Vec::new(),
+        };
+    }
+    let mark = b"\"messages\"";
+    let Some(at) = bytes.windows(mark.len()).position(|window| window == mark) else {
+        return Vec::new();
+    };
+    let mut rest = bytes.get(at + mark.len()..).unwrap_or_default();
+    let mut out = Vec::new();
+    loop {
+        let is_between = |b: &u8| matches!(b, b':' | b'[' | b',') || b.is_ascii_whitespace();
+        let skipped = rest.iter().take_while(|b| is_between(b)).count();
+        rest = rest.get(skipped..).unwrap_or_default();
+        let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<Value>();
+        match values.next() {
+            Some(Ok(value)) if value.is_object() => out.push(value),
+            _ => return out,
+        }
+        let end = values.byte_offset();
+        rest = rest.get(end..).unwrap_or_default();
+    }
+}
+
+impl Relay {
+    /// One message; its attachments go to a folder.
+    fn item(&self, message: &Value, folder: &Path) -> Item {
+        let get = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
+        let given = header_value(get("id"));
+        let whole = message.to_string();
+        let key = if given.is_empty() { whole.as_str() } else { given.as_str() };
+        let digest = Sha256::digest(format!("agenttalk|{}|{}|{key}", self.server, get("to")));
+        let digest = hex(&digest);
+        let hashed = digest.get(..12).unwrap_or_default().to_owned();
+        let payload = message.get("payload").cloned().unwrap_or_default();
+        let payload = match payload {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        let (subject, body, attachments) = take_apart(&payload);
+        let parts = parts(&attachments, folder);
+        let id = if given.is_empty() { hashed.clone() } else { given.clone() };
+        let mut lines = vec![
+            ("From", get("from").to_owned()),
+            ("To", get("to").to_owned()),
+            ("Subject", subject),
+            ("Date", get("timestamp").to_owned()),
+            ("Message-ID", id.clone()),
+            ("Status", "new".to_owned()),
+        ];
+        if !parts.is_empty() {
+            let names: Vec<&str> = parts.iter().map(|(name, _)| name.as_str()).collect();
+            lines.push(("Attachments", names.join(", ")));
+        }
+        let mut text = String::new();
+        for (key, value) in lines {
+            text.push_str(format!("{key}: {}", header_value(&value)).trim_end());
+            text.push('\n');
+        }
+        text.push_str("---\n");
+        text.push_str(&body);
+        let bytes = text.into_bytes();
+        let signed = block::read(&text::parse(&bytes)).signed_id;
+        let day = date::parse_date(get("timestamp"), &TimeZone::system()).map(|(time, _)| time);
+        let day = day.unwrap_or_else(Timestamp::now);
+        Item {
+            id: key_of(&id, &hashed),
+            acknowledge: None,
+            arrived: Arrived {
+                name: signed.filter(|id| is_stem(id)).unwrap_or_else(|| hashed.clone()),
+                other_name: hashed,
+                day: Some(date::local_day(day, &TimeZone::system())),
+                bytes,
+                parts,
+            },
+        }
+    }
+}
+
+/// A value that cannot begin another line of the header.
+fn header_value(text: &str) -> String {
+    let ends = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    text.replace(ends, " ").trim().to_owned()
+}
+
+/// What tells a message from all others: ids of a relay may come again with another text.
+fn key_of(id: &str, hashed: &str) -> String {
+    if id.len() <= 200 { id.to_owned() } else { hashed.to_owned() }
+}
+
+/// Whether an id can be the name of a file as it is.
+fn is_stem(id: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    (1..=100).contains(&id.len()) && id.bytes().all(plain) && !id.starts_with(['.', '-'])
+}
+
+/// Subject, text and attachments of a payload: a JSON object, other JSON, or any text.
+fn take_apart(payload: &str) -> (String, String, Vec<Value>) {
+    let plain = |body: String| (NO_SUBJECT.to_owned(), body, Vec::new());
+    match serde_json::from_str::<Value>(payload) {
+        Ok(Value::Object(mut members)) => {
+            let mut text = |key: &str| match members.remove(key) {
+                Some(Value::String(text)) => text,
+                Some(Value::Null) | None => String::new(),
+                Some(other) => other.to_string(),
+            };
+            let (subject, body) = (text("subject"), text("body"));
+            let attachments = match members.remove("attachments") {
+                Some(Value::Array(all)) => all,
+                _ => Vec::new(),
+            };
+            let subject = Some(subject).filter(|s| !s.trim().is_empty());
+            (subject.unwrap_or_else(|| NO_SUBJECT.to_owned()), body, attachments)
+        }
+        Ok(Value::String(text)) => plain(text),
+        Ok(_) | Err(_) => plain(payload.to_owned()),
+    }
+}
+
+/// Writes attachments to a folder, under names that can be used; what cannot be decoded is left out.
+fn parts(attachments: &[Value], folder: &Path) -> Vec<(String, PathBuf)> {
+    let mut out: Vec<(String, PathBuf)> = Vec::new();
+    for (n, attachment) in attachments.iter().enumerate() {
+        let get = |key: &str| attachment.get(key).and_then(Value::as_str);
+        let Some(bytes) = get("data").and_then(|data| STANDARD.decode(data.trim()).ok()) else {
+            tracing::warn!(n, "an attachment of a message of the relay is not base64");
+            continue;
+        };
+        let name = usable(get("name").unwrap_or_default(), n, &out);
+        let path = folder.join(n.to_string());
+        let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, bytes));
+        match written {
+            Ok(()) => out.push((name, path)),
+            Err(error) => tracing::warn!(%error, "an attachment cannot be written"),
+        }
+    }
+    out
+}
+
+/// A name for an attachment: its last part, without what cannot be in a file name, and none twice.
+fn usable(name: &str, n: usize, taken: &[(String, PathBuf)]) -> String {
+    let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
+    let is_bad = |c: char| c.is_control() || "<>:\"|?*,".contains(c);
+    let name: String = last.chars().map(|c| if is_bad(c) { '_' } else { c }).collect();
+    let name = name.trim().trim_start_matches('.').to_owned();
+    let name =
+        if names::is_attachment_name(&name) { name } else { format!("attachment{}.bin", n + 1) };
+    let is_taken = |name: &String| taken.iter().any(|(other, _)| other == name);
+    let mut candidates = (2..).map(|k| format!("{name}~{k}"));
+    if is_taken(&name) { candidates.find(|name| !is_taken(name)).unwrap_or(name) } else { name }
+}
+
+#[cfg(test)]
+mod tests;

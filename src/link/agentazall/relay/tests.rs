@@ -1,0 +1,161 @@
+use super::*;
+
+fn relay() -> Relay {
+    let settings = Settings {
+        kind: "agenttalk".into(),
+        file: PathBuf::from("/nowhere/config.json"),
+        part: "/agenttalk".into(),
+        me: "bob@localhost".into(),
+        insecure: false,
+    };
+    Relay { settings, server: "http://127.0.0.1:1".into() }
+}
+
+/// What a fetch that brought these bytes gives.
+fn unpacked(answer: &[u8]) -> (tempfile::TempDir, Vec<Item>) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join(ANSWER), answer).unwrap();
+    let items = relay().unpack(dir.path());
+    (dir, items)
+}
+
+fn text_of(item: &Item) -> String {
+    String::from_utf8(item.arrived.bytes.clone()).unwrap()
+}
+
+#[test]
+fn a_message_goes_out_and_comes_in_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a b.txt");
+    std::fs::write(&file, "attached").unwrap();
+    let bytes = b"From: alice.agenttalk\nTo: bob.agenttalk\nSubject: hi\n---\ntext\n".to_vec();
+    let parts = vec![("a b.txt".to_owned(), file)];
+    let parcel = Parcel { message: "x".into(), to: "bob.agenttalk".into(), bytes, parts };
+    let wire: Value = serde_json::from_slice(&relay().wire(&parcel).unwrap()).unwrap();
+    assert_eq!(wire["to"], "bob.agenttalk");
+    let answer = json!({"messages": [{
+        "id": "1_alice_ab", "from": "alice.agenttalk", "to": "bob.agenttalk",
+        "timestamp": "2026-03-11T10:00:00.123456", "payload": wire["payload"],
+    }]});
+    let (_dir, items) = unpacked(answer.to_string().as_bytes());
+    let [item] = &items[..] else { panic!("{items:?}") };
+    assert_eq!(item.id, "1_alice_ab");
+    assert_eq!(
+        text_of(item),
+        "From: alice.agenttalk\nTo: bob.agenttalk\nSubject: hi\nDate: 2026-03-11T10:00:00.123456\n\
+         Message-ID: 1_alice_ab\nStatus: new\nAttachments: a b.txt\n---\ntext\n"
+    );
+    let [(name, path)] = &item.arrived.parts[..] else { panic!() };
+    assert_eq!((name.as_str(), std::fs::read(path).unwrap()), ("a b.txt", b"attached".to_vec()));
+    assert_eq!(item.arrived.name.len(), 12);
+}
+
+#[test]
+fn any_payload_is_a_message() {
+    for (payload, subject, body) in [
+        (json!("plain words"), NO_SUBJECT, "plain words"),
+        (json!("\"a text\""), NO_SUBJECT, "a text"),
+        (json!("[1, 2]"), NO_SUBJECT, "[1, 2]"),
+        (json!("{\"subject\": \" \", \"body\": 5}"), NO_SUBJECT, "5"),
+        (json!("{\"subject\": \"s\", \"attachments\": \"no\"}"), "s", ""),
+        (json!({"subject": "s", "body": "b"}), "s", "b"),
+        (json!(null), NO_SUBJECT, "null"),
+    ] {
+        let answer = json!({"messages": [{"id": "1", "from": "a", "to": "b", "payload": payload}]});
+        let (_dir, items) = unpacked(answer.to_string().as_bytes());
+        let text = text_of(&items[0]);
+        assert!(text.contains(&format!("\nSubject: {subject}\n")), "{payload}: {text}");
+        assert!(text.ends_with(&format!("---\n{body}")), "{payload}: {text}");
+    }
+}
+
+#[test]
+fn what_is_foreign_cannot_forge_a_header_or_lead_elsewhere() {
+    let payload = json!({
+        "subject": "s\nFrom: root\r\nX: y",
+        "body": "b",
+        "attachments": [
+            {"name": "../../etc/passwd", "data": "YQ=="}, {"name": "passwd", "data": "Yg=="},
+            {"name": "..", "data": "Yw=="}, {"name": "a\u{1b}[2J\n", "data": "ZA=="},
+            {"name": "x", "data": "***"},
+        ],
+    });
+    let answer = json!({"messages": [
+        {"id": "../../../x\nStatus: read", "from": "a\nTo: c", "to": "b", "payload": payload.to_string()},
+        {"from": 5, "payload": "no id"},
+    ]});
+    let (_dir, items) = unpacked(answer.to_string().as_bytes());
+    let letter = text::parse(&items[0].arrived.bytes);
+    assert_eq!(letter.get("From"), Some("a To: c"));
+    assert_eq!(letter.get("Status"), Some("new"));
+    assert_eq!(letter.get("X"), None);
+    let names: Vec<&str> = items[0].arrived.parts.iter().map(|(n, _)| n.as_str()).collect();
+    assert_eq!(names, ["passwd", "passwd~2", "attachment3.bin", "a_[2J_"]);
+    for item in &items {
+        assert!(is_stem(&item.arrived.name) && is_stem(&item.arrived.other_name));
+    }
+    assert_ne!(items[0].arrived.name, items[1].arrived.name);
+}
+
+#[test]
+fn of_an_answer_that_was_cut_off_the_whole_messages_are_kept() {
+    let message =
+        |n: usize| json!({"id": format!("m{n}"), "from": "a", "to": "b", "payload": "x]}"});
+    let answer =
+        json!({"agent": "b", "count": 3, "messages": [message(0), message(1), message(2)]});
+    let answer = answer.to_string();
+    let ends: Vec<usize> = answer.match_indices("\"x]}\"").map(|(at, _)| at).collect();
+    for cut in 0..answer.len() {
+        let (_dir, items) = unpacked(&answer.as_bytes()[..cut]);
+        // Members are sorted by name: the recipient comes after the payload.
+        let whole = ends.iter().filter(|at| cut >= **at + "\"x]}\",\"to\":\"b\"}".len()).count();
+        assert_eq!(items.len(), whole, "{cut}");
+    }
+    assert_eq!(unpacked(answer.as_bytes()).1.len(), 3);
+    let deep = format!("{{\"messages\": {}", "[".repeat(100_000));
+    assert!(unpacked(deep.as_bytes()).1.is_empty());
+}
+
+#[test]
+fn answers_mean_what_they_say() {
+    let answer =
+        |status| Answer { status, after: Some(7), body: br#"{"error": "no\nway"}"#.to_vec() };
+    assert_eq!(outcome(Ok(answer(200))), Outcome::Done);
+    for status in [400, 404, 413] {
+        let Outcome::Refused { why } = outcome(Ok(answer(status))) else { panic!("{status}") };
+        assert_eq!(why, format!("{status} no\u{240a}way"));
+    }
+    for status in [301, 401, 403, 408, 429] {
+        assert!(matches!(outcome(Ok(answer(status))), Outcome::Away { after: Some(7), .. }));
+    }
+    assert!(matches!(outcome(Ok(answer(507))), Outcome::Later { after: Some(7), .. }));
+    for status in [500, 502, 503] {
+        assert!(matches!(outcome(Ok(answer(status))), Outcome::Unknown { .. }));
+    }
+}
+
+#[test]
+fn whom_it_reaches_and_where_it_is() {
+    let relay = relay();
+    let all = ["bob.agenttalk", "bob", "bob@localhost", ""].map(|address| relay.reaches(address));
+    assert_eq!(all, [Some(5), Some(3), None, None]);
+    let second =
+        Relay { settings: Settings { part: "/relays/1".into(), ..relay.settings }, ..relay };
+    assert_eq!(second.reaches("bob.agenttalk"), Some(4));
+    for (given, meant) in [
+        ("", LOCAL),
+        ("http://127.0.0.1:9/", "http://127.0.0.1:9"),
+        ("relay.example:8443", "https://relay.example:8443"),
+    ] {
+        assert_eq!(address(given), meant);
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_answer_can_be_taken_apart(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)) {
+        let mut answer = b"{\"messages\":[".to_vec();
+        answer.extend(bytes);
+        let _ = unpacked(&answer);
+    }
+}

@@ -1,0 +1,196 @@
+//! All links of a mount.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use super::board::Board;
+use super::engine::{Engine, Settings};
+use super::job::Carrier;
+use super::post::Post;
+use super::spec::{Kind, Spec};
+use crate::model::locks::Mutex;
+use crate::model::one_line;
+use crate::store::{self, Arrived, Fate, Parcel, Store, Ways};
+
+/// The links of a mount, open; they carry once they are [started](Links::start).
+#[derive(Debug, Default)]
+pub struct Links {
+    posts: Vec<(usize, Arc<Post>)>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What links are made from.
+#[derive(Debug)]
+pub struct Wanted<'a> {
+    /// The stores.
+    pub stores: &'a [Arc<dyn Store>],
+    /// What the configuration says of links.
+    pub specs: &'a [Spec],
+    /// The stores whose own configuration counts, by name.
+    pub by_their_own: &'a [String],
+    /// The folder of my state.
+    pub state: &'a Path,
+    /// Who carries.
+    pub carrier: Carrier,
+}
+
+/// Hears that a store, by number, should be looked at again.
+pub type Changed = Arc<dyn Fn(usize) + Send + Sync>;
+
+/// The ways from one store.
+#[derive(Debug)]
+struct From(Vec<Arc<Post>>);
+
+impl Links {
+    /// Opens the links that are wanted, and tells the stores of them. One that cannot be opened keeps no
+    /// other from being used: why is among the warnings.
+    pub fn open(wanted: &Wanted<'_>, warnings: &mut Vec<String>) -> Self {
+        let mut posts = Vec::new();
+        for (number, store) in wanted.stores.iter().enumerate() {
+            let mut of_store = Vec::new();
+            for (name, settings) in settings(wanted, store.as_ref()) {
+                match open(wanted, store, &name, settings) {
+                    Ok(post) => of_store.push(Arc::new(post)),
+                    Err(why) => warnings.push(format!(
+                        "the link {name} of the store {} is left out: {why}",
+                        store.name()
+                    )),
+                }
+            }
+            if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {
+                remote.join(Arc::new(From(of_store.clone())));
+            }
+            posts.extend(of_store.into_iter().map(|post| (number, post)));
+        }
+        Self { posts, threads: Mutex::default() }
+    }
+
+    /// Has them carry, a thread each.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn start(&self, changed: &Changed) -> std::io::Result<()> {
+        for (number, post) in &self.posts {
+            let (number, post, changed) = (*number, Arc::clone(post), Arc::clone(changed));
+            let name = format!("msgfs-link-{}", post.name());
+            let thread = std::thread::Builder::new().name(name);
+            let thread = thread.spawn(move || post.run(&|| changed(number)))?;
+            self.threads.lock().push(thread);
+        }
+        Ok(())
+    }
+
+    /// Where each stands.
+    pub fn boards(&self) -> Vec<Arc<Board>> {
+        self.posts.iter().map(|(_, post)| Arc::clone(post.board())).collect()
+    }
+
+    /// The links that carry whole messages.
+    pub fn posts(&self) -> impl Iterator<Item = &Arc<Post>> {
+        self.posts.iter().map(|(_, post)| post)
+    }
+
+    /// Whether there is any.
+    pub fn is_empty(&self) -> bool {
+        self.posts.is_empty()
+    }
+
+    /// Ends the threads. Carriers that work go on, and are adopted at the next start.
+    pub fn stop(&self) {
+        self.posts.iter().for_each(|(_, post)| post.stop());
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What describes the links of a store, by name.
+fn settings(wanted: &Wanted<'_>, store: &dyn Store) -> Vec<(String, Settings)> {
+    let described = store.facets().remote.and_then(store::Remote::described_in);
+    let Some(file) = described else { return Vec::new() };
+    let is_wanted = wanted.by_their_own.iter().any(|name| name == store.name());
+    let mut found = match store.kind() {
+        #[cfg(feature = "http")]
+        store::Kind::AgentAzall if is_wanted => super::agentazall::found(&file, store.me()),
+        _ => Vec::new(),
+    };
+    let said = |kind: &str| {
+        let mut specs = wanted.specs.iter().filter(|spec| spec.store == store.name());
+        specs.find(|spec| spec.kind.as_str() == kind)
+    };
+    found.retain(|(_, settings)| said(&settings.kind).is_none_or(|spec| !spec.off));
+    for (_, settings) in &mut found {
+        settings.insecure |= said(&settings.kind).is_some_and(|spec| spec.insecure);
+    }
+    found
+}
+
+fn open(
+    wanted: &Wanted<'_>,
+    store: &Arc<dyn Store>,
+    name: &str,
+    settings: Settings,
+) -> Result<Post, String> {
+    let engine = engine(&settings)?;
+    let folder: PathBuf = wanted.state.join("links").join(store.name()).join(name);
+    let into = Arc::clone(store);
+    let file = move |arrived: &Arrived| match into.facets().remote {
+        Some(remote) => remote.file(arrived).map_err(std::io::Error::other),
+        None => Ok(()),
+    };
+    let carrier = wanted.carrier.clone();
+    Post::open(name, &folder, settings, engine, Box::new(file), carrier).map_err(|e| e.to_string())
+}
+
+/// The engine that settings describe.
+///
+/// # Errors
+/// If this msgfs has none of that kind.
+pub fn engine(settings: &Settings) -> Result<Box<dyn Engine>, String> {
+    let kind = Kind::ALL.iter().find(|(name, _)| *name == settings.kind).map(|(_, kind)| *kind);
+    match kind {
+        #[cfg(feature = "http")]
+        Some(Kind::AgentTalk) => Ok(Box::new(super::agentazall::relay::Relay::open(settings))),
+        _ => {
+            Err(format!("this msgfs was built without links of kind {}", one_line(&settings.kind)))
+        }
+    }
+}
+
+impl Ways for From {
+    fn reach(&self, address: &str) -> Result<Option<String>, String> {
+        let ranked =
+            |post: &Arc<Post>| Some((post.engine().reaches(address)?, post.name().to_owned()));
+        let all: Vec<(u8, String)> = self.0.iter().filter_map(ranked).collect();
+        let best = all.iter().map(|(rank, _)| *rank).max();
+        let names: Vec<&str> = all
+            .iter()
+            .filter(|(rank, _)| Some(*rank) == best)
+            .map(|(_, name)| name.as_str())
+            .collect();
+        match names[..] {
+            [] => Ok(None),
+            [name] => Ok(Some(name.to_owned())),
+            _ => Err(format!("several links reach it: {}; switch one off", names.join(", "))),
+        }
+    }
+
+    fn take(&self, link: &str, parcel: &Parcel) -> std::io::Result<()> {
+        match self.0.iter().find(|post| post.name() == link) {
+            Some(post) => post.take(parcel),
+            None => Err(std::io::Error::other(format!("there is no link {link} any more"))),
+        }
+    }
+
+    fn fate(&self, message: &str, to: &str) -> Option<Fate> {
+        self.0.iter().find_map(|post| post.fate(message, to))
+    }
+}
