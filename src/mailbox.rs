@@ -12,6 +12,8 @@ use crate::config::{
 };
 use crate::identity::{Identity, KeyError, Keyring, KeyringError, Print, Used};
 use crate::index::{self, Index, IndexError};
+use crate::link::job::Carrier;
+use crate::link::{self, Links, Wanted};
 use crate::model::{Fingerprint, PublicKey};
 use crate::outbox::{self, Keys, Outbox, OutboxError};
 use crate::store::{self, Deliveries, Signer as _, Store, StoreError, place};
@@ -36,6 +38,8 @@ pub struct Options {
     pub mountpoint: Option<PathBuf>,
     /// The tree will be shown to every user.
     pub allow_other: bool,
+    /// Links carry as long as the mailbox is open.
+    pub carry: bool,
 }
 
 /// Why a mailbox cannot be opened.
@@ -79,6 +83,7 @@ pub struct Mailbox {
     tree: Arc<Tree>,
     watcher: Option<Watcher>,
     keeper: Option<Keeper>,
+    links: Arc<Links>,
     warnings: Vec<String>,
     _lock: Option<StateLock>,
 }
@@ -106,6 +111,7 @@ impl Mailbox {
         let mut warnings: Vec<String> = problem.iter().cloned().collect();
         let writable = (!options.read_only).then_some(paths.state.as_path());
         let stores = open_stores(&config, &env, &me, writable, &mut warnings)?;
+        let links = Arc::new(open_links(&config, &stores, &paths, options, &mut warnings));
         let keyring = open_keyring(&paths, &me, mine.as_ref(), options.read_only)?;
         let seed = mine.as_ref().map(Identity::seed);
         let keys = Keys::new(seed.ok_or(problem.unwrap_or_default()), Arc::clone(&keyring), used);
@@ -130,10 +136,12 @@ impl Mailbox {
             allow_other: options.allow_other,
             warnings: warnings.clone(),
             firsts: paths.state.join("names"),
+            links: links.boards(),
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), outbox.clone(), settings));
-        let watcher =
-            Some(follow(&index, outbox.as_ref(), &paths, &config).map_err(OpenError::Watch)?);
+        let watcher = Some(
+            follow(&index, outbox.as_ref(), &links, &paths, &config).map_err(OpenError::Watch)?,
+        );
         for number in 0..index.stores().len() {
             // What came after the index was opened and before the folders were watched. What cannot
             // be read now is told in status.txt and tried again.
@@ -150,7 +158,21 @@ impl Mailbox {
         let swept = if options.read_only { Vec::new() } else { vec![paths.state, paths.cache] };
         let keeper = Keeper::start(Arc::clone(&index), swept).map_err(OpenError::Watch)?;
         let keeper = Some(keeper);
-        Ok(Self { me, fingerprint, index, outbox, tree, watcher, keeper, warnings, _lock: lock })
+        if options.carry {
+            links.start(&carried(&index, outbox.as_ref())).map_err(OpenError::Watch)?;
+        }
+        Ok(Self {
+            me,
+            fingerprint,
+            index,
+            outbox,
+            tree,
+            watcher,
+            keeper,
+            links,
+            warnings,
+            _lock: lock,
+        })
     }
 
     /// Who I am, and how it was found out.
@@ -185,6 +207,11 @@ impl Mailbox {
         self.index.prints_of(address)
     }
 
+    /// The links.
+    pub fn links(&self) -> &Links {
+        &self.links
+    }
+
     /// The stores.
     pub fn stores(&self) -> &[Arc<dyn Store>] {
         self.index.stores()
@@ -195,6 +222,7 @@ impl Mailbox {
         if let Some(outbox) = &self.outbox {
             outbox.close();
         }
+        self.links.stop();
         drop(self.watcher.take());
         drop(self.keeper.take());
         self.index.close();
@@ -332,10 +360,46 @@ fn open_outbox(
     Ok(Some(outbox))
 }
 
+/// The links of the stores. Where nothing may be written, there are none.
+fn open_links(
+    config: &Config,
+    stores: &[Arc<dyn Store>],
+    paths: &Paths,
+    options: &Options,
+    warnings: &mut Vec<String>,
+) -> Links {
+    let program = match std::env::current_exe() {
+        Ok(program) if !options.read_only => program,
+        _ => return Links::default(),
+    };
+    let wanted = Wanted {
+        stores,
+        specs: &config.links,
+        by_their_own: &config.linked(),
+        state: &paths.state,
+        carrier: Carrier::Program(program),
+    };
+    Links::open(&wanted, warnings)
+}
+
+/// What happens when a link has carried something: the store is looked at, and delivers.
+fn carried(index: &Arc<Index>, outbox: Option<&Arc<Outbox>>) -> link::Changed {
+    let (index, outbox) = (Arc::clone(index), outbox.cloned());
+    Arc::new(move |number| {
+        if let Err(e) = index.refresh(number, false) {
+            tracing::warn!(error = %e, "the store cannot be read now");
+        }
+        if let Some(outbox) = &outbox {
+            outbox.changed(number);
+        }
+    })
+}
+
 /// Watches the stores, and the keyring for `msgfs key trust` while mounted.
 fn follow(
     index: &Arc<Index>,
     outbox: Option<&Arc<Outbox>>,
+    links: &Arc<Links>,
     paths: &Paths,
     config: &Config,
 ) -> std::io::Result<Watcher> {
@@ -376,6 +440,13 @@ fn follow(
                 stores.for_each(|n| outbox.iter().for_each(|outbox| outbox.changed(n)));
             }
         }),
+        failing: Box::new(|| false),
+    });
+    let (asked, hears) = (Arc::clone(links), Arc::clone(links));
+    targets.push(Target {
+        dirs: Box::new(move || asked.folders()),
+        concerns: Box::new(|_, name| name == link::request::FILE),
+        changed: Box::new(move |_| hears.hear()),
         failing: Box::new(|| false),
     });
     Watcher::start(targets, config.watch)

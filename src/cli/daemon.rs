@@ -178,6 +178,7 @@ mod tests {
             read_only: true,
             allow_other: true,
             mountpoint: None,
+            carry: false,
         };
         let arguments = arguments(&Order { options, dir: "/-x".into() });
         let expected =

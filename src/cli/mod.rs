@@ -5,6 +5,7 @@
 //! through [`access`], so that it works the same with and without a mount.
 
 mod access;
+mod carry;
 mod cat;
 mod check;
 mod complete;
@@ -17,6 +18,7 @@ mod inbox;
 mod init;
 mod key;
 mod kinds;
+mod link;
 mod logging;
 mod ls;
 mod machine;
@@ -124,6 +126,8 @@ enum Command {
     Doctor(doctor::Args),
     Key(key::Args),
     Init(init::Args),
+    Link(link::Args),
+    Carry(carry::Args),
     #[command(flatten)]
     Kind(kinds::Args),
     Completions(completions::Args),
@@ -152,7 +156,7 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn run(global: &Global, command: &Command) -> Result<(), Failure> {
-    if !matches!(command, Command::Mount(_)) {
+    if !matches!(command, Command::Mount(_) | Command::Carry(_)) {
         logging::to_stderr(COMMANDS_LOG);
     }
     match command {
@@ -173,6 +177,8 @@ fn run(global: &Global, command: &Command) -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(global, args),
         Command::Key(args) => key::run(global, args),
         Command::Init(args) => init::run(global, args),
+        Command::Link(args) => link::run(global, args),
+        Command::Carry(args) => carry::run(global, args),
         Command::Kind(args) => kinds::run(global, args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),

@@ -114,7 +114,8 @@ fn serve(
 ) -> Result<(), Failure> {
     // Before the mailbox is opened, which creates folders; and again with what it really opened.
     mount::refuse_recursion(&target.dir, &context.paths, &context.stores()?)?;
-    let options = Options { mountpoint: Some(target.dir.clone()), ..order.options.clone() };
+    let mountpoint = Some(target.dir.clone());
+    let options = Options { mountpoint, carry: true, ..order.options.clone() };
     let mut progress = |done, total| {
         let _ = report(Event::Progress(done, total));
     };

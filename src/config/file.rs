@@ -19,6 +19,7 @@ use super::env::Env;
 use super::me::{ALIAS_RULE, is_alias};
 use super::paths::default_config_file;
 use super::values::{check_size, parse_duration, parse_size};
+use crate::link;
 use crate::model::{
     Choice, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch, nearest, one_line,
     shown_path,
@@ -26,14 +27,14 @@ use crate::model::{
 use crate::store::{Durability, Kind};
 
 /// Keys at the top of the file.
-const KEYS: &str = "me mark_read scope unsigned durability wait_timeout unknown_recipient \
-                    max_message watch groups trust store";
+pub(super) const KEYS: &str = "me mark_read scope unsigned durability wait_timeout unknown_recipient \
+                    max_message watch groups trust store link";
 
 /// Keys of `[trust]`.
 const TRUST_KEYS: &str = "roles";
 
 /// Keys of a `[[store]]`.
-const STORE_KEYS: &str = "name kind dir me";
+const STORE_KEYS: &str = "name kind dir me links";
 
 /// No configuration is larger.
 const MAX_FILE: u64 = 1 << 20;
@@ -70,6 +71,8 @@ pub struct Config {
     pub roles: Roles,
     /// The `[[store]]` entries, in order; [`Config::stores`] gives the effective ones.
     pub entries: Vec<StoreEntry>,
+    /// The `[[link]]` entries, in order.
+    pub links: Vec<link::Spec>,
 }
 
 impl Default for Config {
@@ -88,6 +91,7 @@ impl Default for Config {
             groups: BTreeMap::new(),
             roles: Roles::default(),
             entries: Vec::new(),
+            links: Vec::new(),
         }
     }
 }
@@ -103,6 +107,8 @@ pub struct StoreEntry {
     pub dir: Option<PathBuf>,
     /// The address it knows me by; `None` for the mount's me.
     pub me: Option<String>,
+    /// The links that its own configuration describes carry its mail.
+    pub links: bool,
 }
 
 /// One thing that is wrong in the file.
@@ -205,14 +211,14 @@ impl Config {
 }
 
 /// A key and its value.
-type Member<'a> = (&'a Spanned<Cow<'a, str>>, &'a Spanned<DeValue<'a>>);
+pub(super) type Member<'a> = (&'a Spanned<Cow<'a, str>>, &'a Spanned<DeValue<'a>>);
 
 /// Reads values and collects what is wrong with them.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     text: &'a str,
-    path: &'a Path,
-    env: &'a Env,
-    problems: Vec<Problem>,
+    pub(super) path: &'a Path,
+    pub(super) env: &'a Env,
+    pub(super) problems: Vec<Problem>,
 }
 
 impl Reader<'_> {
@@ -220,7 +226,7 @@ impl Reader<'_> {
         line_at(self.text.as_bytes().get(..span.start).unwrap_or_default())
     }
 
-    fn problem(&mut self, span: &Range<usize>, text: String) {
+    pub(super) fn problem(&mut self, span: &Range<usize>, text: String) {
         let line = self.line(span);
         self.problems.push(Problem { line, text: one_line(&text).into_owned() });
     }
@@ -253,6 +259,7 @@ impl Reader<'_> {
                 "groups" => self.groups(member, config),
                 "trust" => self.trust(member, config),
                 "store" => self.stores(member, config),
+                "link" => self.links(member, config),
                 other => {
                     let hint = format!("{other:?} is a key of [[store]]");
                     self.unknown(member, KEYS, is_word(other, STORE_KEYS).then_some(hint));
@@ -336,7 +343,7 @@ impl Reader<'_> {
         table: &DeTable<'_>,
     ) -> Option<(StoreEntry, Range<usize>)> {
         let before = self.problems.len();
-        let (mut name, mut kind, mut dir, mut me) = (None, None, None, None);
+        let (mut name, mut kind, mut dir, mut me, mut links) = (None, None, None, None, None);
         let mut span = item.span();
         for member in table {
             match member.0.get_ref().as_ref() {
@@ -350,6 +357,7 @@ impl Reader<'_> {
                     dir = self.parsed(member, |text| folder(text, env, base));
                 }
                 "me" => me = Some(member),
+                "links" => links = self.flag(member),
                 other => {
                     let hint = format!("{other:?} belongs above the first [[store]]");
                     self.unknown(member, STORE_KEYS, is_word(other, KEYS).then_some(hint));
@@ -367,10 +375,11 @@ impl Reader<'_> {
         let me = me.and_then(|member| self.parsed(member, rule));
         let kind = kind?;
         let name = name.unwrap_or_else(|| kind.to_string());
-        (self.problems.len() == before).then_some((StoreEntry { name, kind, dir, me }, span))
+        let links = links.unwrap_or_default();
+        (self.problems.len() == before).then_some((StoreEntry { name, kind, dir, me, links }, span))
     }
 
-    fn string<'v>(&mut self, (key, value): Member<'v>) -> Option<&'v str> {
+    pub(super) fn string<'v>(&mut self, (key, value): Member<'v>) -> Option<&'v str> {
         let text = value.get_ref().as_str();
         if text.is_none() {
             let found = type_of(value.get_ref());
@@ -380,13 +389,24 @@ impl Reader<'_> {
         text
     }
 
+    /// `true` or `false`.
+    pub(super) fn flag(&mut self, (key, value): Member<'_>) -> Option<bool> {
+        let flag = value.get_ref().as_bool();
+        if flag.is_none() {
+            let found = type_of(value.get_ref());
+            let text = format!("{} must be true or false, not {found}", key.get_ref());
+            self.problem(&value.span(), text);
+        }
+        flag
+    }
+
     /// One of a few words; the default, if it is none.
     fn choice<T: Choice + Default>(&mut self, member: Member<'_>) -> T {
         self.word(member, T::ALL).unwrap_or_default()
     }
 
     /// What a word means.
-    fn word<T: Copy>(&mut self, member: Member<'_>, known: &[(&str, T)]) -> Option<T> {
+    pub(super) fn word<T: Copy>(&mut self, member: Member<'_>, known: &[(&str, T)]) -> Option<T> {
         let word = self.string(member)?;
         let found = known.iter().find(|(known, _)| *known == word);
         if found.is_none() {
@@ -405,7 +425,7 @@ impl Reader<'_> {
     }
 
     /// A text that must be of a form.
-    fn parsed<T>(
+    pub(super) fn parsed<T>(
         &mut self,
         member: Member<'_>,
         parse: impl FnOnce(&str) -> Result<T, String>,
@@ -423,7 +443,7 @@ impl Reader<'_> {
         parsed.inspect_err(note).ok()
     }
 
-    fn unknown(&mut self, (key, _): Member<'_>, known: &str, hint: Option<String>) {
+    pub(super) fn unknown(&mut self, (key, _): Member<'_>, known: &str, hint: Option<String>) {
         let word = key.get_ref();
         let hint = hint.unwrap_or_else(|| match nearest(word, known.split(' ')) {
             Some(near) => format!("did you mean {near:?}?"),
@@ -442,12 +462,12 @@ fn kinds() -> Vec<(&'static str, Kind)> {
     Kind::ALL.iter().map(|kind| (kind.as_str(), *kind)).collect()
 }
 
-fn is_word(word: &str, known: &str) -> bool {
+pub(super) fn is_word(word: &str, known: &str) -> bool {
     known.split(' ').any(|other| other == word)
 }
 
 /// `"a", "b"`
-fn listed<'a>(words: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn listed<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ")
 }
 
@@ -480,7 +500,7 @@ fn address(name: &str) -> Result<String, String> {
 }
 
 /// The name of a store: names become folders below `raw/`.
-fn store_name(name: &str) -> Result<String, String> {
+pub(super) fn store_name(name: &str) -> Result<String, String> {
     refuse(&[
         (name.is_empty(), "a name cannot be empty"),
         (name.starts_with('.'), "a name cannot begin with a dot"),
@@ -493,7 +513,7 @@ fn store_name(name: &str) -> Result<String, String> {
 
 /// A folder, absolute. Not from the current folder: the same file must mean the same wherever it is
 /// read.
-fn folder(text: &str, env: &Env, base: &Path) -> Result<PathBuf, String> {
+pub(super) fn folder(text: &str, env: &Env, base: &Path) -> Result<PathBuf, String> {
     refuse(&[
         (text.is_empty(), "a folder cannot be empty"),
         (text.contains('\0'), "a path cannot hold a NUL character"),

@@ -6,6 +6,7 @@
 
 mod env;
 mod file;
+mod links;
 mod lock;
 mod me;
 mod paths;

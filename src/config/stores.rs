@@ -28,6 +28,11 @@ impl Config {
         entries.iter().map(spec).collect()
     }
 
+    /// The stores whose mail is carried by the links that their own configuration describes, by name.
+    pub fn linked(&self) -> Vec<String> {
+        self.entries.iter().filter(|e| e.links).map(|e| e.name.clone()).collect()
+    }
+
     /// Further stores, which are at their default places on this machine and which nobody asked
     /// for: none if there is any `[[store]]`. That one of them cannot be opened is no error: it may
     /// be somebody else's.
@@ -57,7 +62,7 @@ impl Config {
 impl StoreEntry {
     /// A store that is called as its kind and lies at its default place.
     fn of(kind: Kind) -> Self {
-        Self { name: kind.to_string(), kind, dir: None, me: None }
+        Self { name: kind.to_string(), kind, dir: None, me: None, links: false }
     }
 
     fn spec(&self, dir: PathBuf, env: &Env, me: &str, roles: Roles) -> Spec {

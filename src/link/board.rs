@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::Timestamp;
 use crate::model::locks::Mutex;
+use crate::model::{Timestamp, one_line};
 use crate::store::{fs, place};
 
 /// The file in the link's folder.
@@ -19,6 +19,9 @@ const MAX_FILE: u64 = 1 << 20;
 
 /// No more notes are kept.
 const MAX_NOTES: usize = 32;
+
+/// How exact the time of the last contact is, in milliseconds.
+const CONTACT_MS: i64 = 60_000;
 
 /// What a link does right now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,19 +67,49 @@ pub struct Standing {
     pub notes: Vec<String>,
 }
 
+impl Standing {
+    /// The same in lines for people, the first one with the link's name.
+    pub fn lines(&self, name: &str) -> Vec<String> {
+        let time = |ms: i64| Timestamp::from_millis(ms - ms.rem_euclid(1000)).rfc3339_short();
+        let state = match &self.state {
+            State::Starting => "not started".to_owned(),
+            State::Connected { since } => format!("connected since {}", time(*since)),
+            State::Waiting { since, why } => {
+                format!("not connected since {}, tried again by itself: {why}", time(*since))
+            }
+            State::Stopped { why } => format!("stopped: {why}"),
+        };
+        let mut line = format!("{}: {}; {state}", one_line(name), one_line(&self.engine));
+        if let (Some(at), State::Waiting { .. }) = (self.last_contact, &self.state) {
+            line.push_str(&format!("; last contact {}", time(at)));
+        }
+        for (number, what) in [(self.waiting, "waiting"), (self.refused, "refused")] {
+            if number > 0 {
+                line.push_str(&format!("; {number} {what}"));
+            }
+        }
+        let notes = self.notes.iter().map(|note| format!("  {}", one_line(note)));
+        std::iter::once(line).chain(notes).collect()
+    }
+}
+
 /// A link's standing, shared.
 #[derive(Debug)]
 pub struct Board {
     name: String,
     folder: PathBuf,
-    standing: Mutex<Standing>,
+    standing: Mutex<(Standing, Timestamp)>,
 }
 
 impl Board {
     /// The board of a link, whose folder keeps a copy.
     pub fn new(name: &str, folder: &Path, engine: String) -> Self {
         let standing = Standing { engine, ..Standing::default() };
-        Self { name: name.to_owned(), folder: folder.to_owned(), standing: Mutex::new(standing) }
+        Self {
+            name: name.to_owned(),
+            folder: folder.to_owned(),
+            standing: Mutex::new((standing, Timestamp::now())),
+        }
     }
 
     /// The link's name.
@@ -86,17 +119,25 @@ impl Board {
 
     /// How things stand.
     pub fn standing(&self) -> Standing {
-        self.standing.lock().clone()
+        self.standing.lock().0.clone()
+    }
+
+    /// When that last changed.
+    pub fn changed(&self) -> Timestamp {
+        self.standing.lock().1
     }
 
     /// Changes what is told, and the copy if anything did change.
     pub fn tell(&self, change: impl FnOnce(&mut Standing)) {
         let changed = {
-            let mut standing = self.standing.lock();
-            let before = standing.clone();
+            let mut kept = self.standing.lock();
+            let mut standing = kept.0.clone();
             change(&mut standing);
             standing.notes.truncate(MAX_NOTES);
-            (*standing != before).then(|| standing.clone())
+            (standing != kept.0).then(|| {
+                *kept = (standing.clone(), Timestamp::now());
+                standing
+            })
         };
         if let Some(standing) = changed {
             self.keep(&standing);
@@ -107,7 +148,11 @@ impl Board {
     pub fn answered(&self) {
         let now = Timestamp::now().millis();
         self.tell(|standing| {
-            standing.last_contact = Some(now);
+            // What is told does not change with every answer.
+            let is_known = standing.last_contact.is_some_and(|at| now - at < CONTACT_MS);
+            if !is_known {
+                standing.last_contact = Some(now);
+            }
             if !matches!(standing.state, State::Connected { .. }) {
                 standing.state = State::Connected { since: now };
             }
@@ -116,7 +161,7 @@ impl Board {
 
     /// The engine did not answer, or refused.
     pub fn failed(&self, why: &str) {
-        let why = crate::model::one_line(why).into_owned();
+        let why = one_line(why).into_owned();
         let now = Timestamp::now().millis();
         self.tell(|standing| {
             let since = match standing.state {
@@ -129,7 +174,7 @@ impl Board {
 
     /// Nothing goes on until a person does something.
     pub fn stopped(&self, why: &str) {
-        let why = crate::model::one_line(why).into_owned();
+        let why = one_line(why).into_owned();
         self.tell(|standing| standing.state = State::Stopped { why });
     }
 

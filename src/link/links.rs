@@ -91,9 +91,18 @@ impl Links {
         self.posts.iter().map(|(_, post)| post)
     }
 
-    /// Whether there is any.
-    pub fn is_empty(&self) -> bool {
-        self.posts.is_empty()
+    /// The folders in which requests are left.
+    pub fn folders(&self) -> Vec<PathBuf> {
+        self.posts().map(|post| post.folder().to_owned()).collect()
+    }
+
+    /// Does what commands asked for.
+    pub fn hear(&self) {
+        for post in self.posts() {
+            if let Err(error) = post.hear() {
+                tracing::warn!(link = post.name(), %error, "what was asked for cannot be done");
+            }
+        }
     }
 
     /// Ends the threads. Carriers that work go on, and are adopted at the next start.

@@ -8,6 +8,7 @@
 //! - [`board`]: where a link stands, for people.
 //! - [`backoff`]: when something is tried again.
 //! - [`reach`]: to whom plain text may go.
+//! - [`request`]: what commands ask of whoever carries.
 //! - [`secret`]: files that hold secrets.
 //! - [`agentazall`]: the links of AgentAZAll.
 //! - [`post`]: a link that carries whole messages, with its [`journal`], its [`job`]s and its [`engine`].
@@ -24,9 +25,11 @@ pub mod journal;
 mod links;
 pub mod post;
 pub mod reach;
+pub mod request;
 pub mod secret;
 pub mod spec;
 
 pub use self::board::{Board, Standing, State};
 pub use self::links::{Changed, Links, Wanted, engine};
+pub use self::request::Request;
 pub use self::spec::{Kind, Spec};

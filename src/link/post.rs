@@ -14,6 +14,7 @@ use super::board::Board;
 use super::engine::{Engine, Outcome, Settings};
 use super::job::{Carrier, Job, Task};
 use super::journal::{Entry, Journal, Stage};
+use super::request::Request;
 use crate::model::locks::{Condvar, Mutex};
 use crate::model::{Timestamp, one_line};
 use crate::store::{Arrived, Fate, Parcel, fs};
@@ -44,6 +45,8 @@ pub struct Post {
     calls: Mutex<u64>,
     called: Condvar,
     stop: AtomicBool,
+    /// Somebody asked that nothing waits.
+    hurry: AtomicBool,
     jobs: AtomicU64,
 }
 
@@ -91,6 +94,7 @@ impl Post {
             calls: Mutex::default(),
             called: Condvar::default(),
             stop: AtomicBool::new(false),
+            hurry: AtomicBool::new(false),
             jobs: AtomicU64::new(0),
         };
         post.count();
@@ -105,6 +109,24 @@ impl Post {
     /// Where it stands.
     pub fn board(&self) -> &Arc<Board> {
         &self.board
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Does what a command asked for, if any did.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn hear(&self) -> io::Result<()> {
+        match Request::read(&self.folder) {
+            Some(Request::Retry) => self.retry()?,
+            Some(Request::Drop) => self.give_up()?,
+            None => return Ok(()),
+        };
+        Request::done(&self.folder)
     }
 
     /// The engine.
@@ -169,6 +191,7 @@ impl Post {
             journal.later(*no, "asked to be tried again", now())?;
         }
         drop(journal);
+        self.hurry.store(true, Ordering::Relaxed);
         self.call();
         Ok(waiting.len())
     }
@@ -186,6 +209,9 @@ impl Post {
         }
         drop(journal);
         self.count();
+        // The store moves what nobody waits for any more.
+        self.hurry.store(true, Ordering::Relaxed);
+        self.call();
         Ok(waiting.len())
     }
 
@@ -206,6 +232,10 @@ impl Post {
         let mut rest = Rest::default();
         while !self.is_stopped() {
             let seen = *self.calls.lock();
+            if self.hurry.swap(false, Ordering::Relaxed) {
+                rest = Rest::default();
+                changed();
+            }
             let turn = self.turn(&mut rest, changed);
             let until = match turn {
                 Ok(true) => continue,

@@ -34,6 +34,38 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// The kind of store it serves, which is also the name of such a store if nobody gave it another.
+    pub fn store(self) -> &'static str {
+        match self {
+            Self::Nats => "samp",
+            Self::Amp => "amp",
+            Self::AgentTalk | Self::Mail | Self::Ftp => "agentazall",
+        }
+    }
+}
+
+impl Spec {
+    /// A link of which nothing is said yet.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            name: String::new(),
+            kind,
+            store: String::new(),
+            url: Vec::new(),
+            space: None,
+            creds: None,
+            user: None,
+            password_file: None,
+            ca: None,
+            api: None,
+            inbox: None,
+            insecure: false,
+            off: false,
+        }
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

@@ -63,6 +63,7 @@ use crate::model::locks::{Level, Mutex};
 use lru::LruCache;
 
 use crate::index::{Core, Entry, Index, MsgIx, ThreadIx};
+use crate::link::Board;
 use crate::model::{
     Fingerprint, MarkRead, Message, Scope, SignatureState, Timestamp, plain_thread,
 };
@@ -101,6 +102,8 @@ pub struct Settings {
     pub warnings: Vec<String>,
     /// Where it is noted who keeps a name that several have.
     pub firsts: PathBuf,
+    /// Where the links stand.
+    pub links: Vec<Arc<Board>>,
 }
 
 /// How many there were when the tree was made.

@@ -2,11 +2,13 @@
 //! while nothing happens.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::Tree;
 use crate::index::{Entry, MsgIx};
+use crate::link::{Board, Standing};
 use crate::model::{Fingerprint, SignatureState, Timestamp, one_line};
 use crate::outbox::Refusal;
 
@@ -32,6 +34,8 @@ pub struct Status {
     pub messages: Vec<Unread>,
     /// The stores.
     pub stores: Vec<StoreStatus>,
+    /// The links.
+    pub links: Vec<LinkStatus>,
     /// The last draft that was refused and neither sent nor removed since.
     pub last_refusal: Option<LastRefusal>,
     /// What else a person should know.
@@ -72,6 +76,16 @@ pub struct StoreStatus {
     pub remarks: Vec<String>,
 }
 
+/// A link and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LinkStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    #[serde(flatten)]
+    pub standing: Standing,
+}
+
 /// The last refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LastRefusal {
@@ -101,6 +115,12 @@ impl Tree {
         }
         lines.push("stores:".to_owned());
         lines.extend(status.stores.iter().flat_map(|store| store_lines(&status, store)));
+        if !status.links.is_empty() {
+            lines.push("links:".to_owned());
+        }
+        for LinkStatus { name, standing } in &status.links {
+            lines.extend(standing.lines(name).into_iter().map(|line| format!("  {line}")));
+        }
         let refusal = status.last_refusal.map_or("none".to_owned(), |r| {
             format!("{} {}: {}", r.time, one_line(&r.name), one_paragraph(&r.reason))
         });
@@ -121,6 +141,7 @@ impl Tree {
             unread,
             messages: self.unread_files(LISTED).into_iter().map(message).collect(),
             stores: self.store_statuses(),
+            links: self.settings.links.iter().map(link_status).collect(),
             last_refusal: refusal.map(|Refusal { name, reason, time }| LastRefusal {
                 time: time.rfc3339(),
                 name,
@@ -135,7 +156,8 @@ impl Tree {
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal()).map(|r| r.time);
         let newest = self.index.read().newest();
         let time = [newest, self.index.marks_time(), refusal, self.unsaved_time()];
-        time.into_iter().flatten().max().unwrap_or_default()
+        let links = self.settings.links.iter().map(|board| Some(board.changed()));
+        time.into_iter().chain(links).flatten().max().unwrap_or_default()
     }
 
     fn first_line(&self, ix: MsgIx) -> String {
@@ -250,6 +272,10 @@ impl Tree {
         };
         named.into_iter().filter(unheard).map(|(_, to)| to).collect()
     }
+}
+
+fn link_status(board: &Arc<Board>) -> LinkStatus {
+    LinkStatus { name: board.name().to_owned(), standing: board.standing() }
 }
 
 /// A store as lines of the text.

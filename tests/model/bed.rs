@@ -100,6 +100,7 @@ impl Bed {
             allow_other: false,
             warnings: Vec::new(),
             firsts: state.join("names"),
+            links: Vec::new(),
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), Some(Arc::clone(&outbox)), settings));
         Mailbox { index, outbox, tree, fingerprint: my_key.fingerprint().to_string() }

@@ -111,6 +111,7 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         allow_other: false,
         warnings: Vec::new(),
         firsts: dir.path().join("names"),
+        links: Vec::new(),
     };
     Tree::new(index, outbox, settings)
 }

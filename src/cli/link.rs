@@ -1,0 +1,130 @@
+//! `msgfs link`: where links stand, and what to do about mail that waits for one.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use msgfs::config;
+use msgfs::link::{Request, Standing, board};
+use serde::Serialize;
+
+use super::context::Context;
+use super::failure::{Failure, refuse};
+use super::{Global, output};
+
+/// How long a running msgfs may take to do what it is asked.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Show where links to other machines stand, or have what waits tried again or given up
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  msgfs link\n  msgfs link status --json\n  msgfs link retry relay\n  \
+        msgfs link drop relay"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Print one JSON object a line: name, store, state (starting, connected, waiting, stopped), since,
+    /// why, engine, last_contact, waiting, refused, notes
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Show where each link stands
+    Status,
+    /// Try what waits for a link now, instead of when its wait is over
+    Retry {
+        /// The link
+        name: String,
+    },
+    /// Give up what waits for a link: it is never sent, and `.warning` in sent/ says so
+    Drop {
+        /// The link
+        name: String,
+    },
+}
+
+/// A link as its folder tells.
+#[derive(Serialize)]
+struct Shown {
+    name: String,
+    store: String,
+    #[serde(flatten)]
+    standing: Standing,
+    #[serde(skip)]
+    folder: PathBuf,
+}
+
+pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+    let context = Context::find(global)?;
+    let links = known(&context.paths.state.join("links"));
+    match &args.action {
+        None | Some(Action::Status) => status(&context, &links, args.json),
+        Some(Action::Retry { name }) => ask(global, &context, &links, name, Request::Retry),
+        Some(Action::Drop { name }) => ask(global, &context, &links, name, Request::Drop),
+    }
+}
+
+/// The links that have a folder, by store and name.
+fn known(folder: &Path) -> Vec<Shown> {
+    let folders = |at: &Path| {
+        let entries = std::fs::read_dir(at).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort_unstable();
+        names
+    };
+    let mut out = Vec::new();
+    for store in folders(folder) {
+        for name in folders(&folder.join(&store)) {
+            let folder = folder.join(&store).join(&name);
+            let Some(standing) = board::kept(&folder) else { continue };
+            out.push(Shown { name, store: store.clone(), standing, folder });
+        }
+    }
+    out
+}
+
+fn status(context: &Context, links: &[Shown], json: bool) -> Result<(), Failure> {
+    if json {
+        return links.iter().try_for_each(output::json_line);
+    }
+    if links.is_empty() {
+        return output::data("no link was ever open here\n");
+    }
+    if config::holder(&context.paths.state).is_none() {
+        output::say("nothing carries now: neither a mount nor `msgfs carry --all` is running");
+    }
+    let lines: Vec<String> = links.iter().flat_map(|l| l.standing.lines(&l.name)).collect();
+    output::data(&(lines.join("\n") + "\n"))
+}
+
+fn ask(
+    global: &Global,
+    context: &Context,
+    links: &[Shown],
+    name: &str,
+    request: Request,
+) -> Result<(), Failure> {
+    let Some(link) = links.iter().find(|link| link.name == name) else {
+        let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+        refuse!("there is no link {name:?}; there is {}", names.join(", "));
+    };
+    let io = |e| Failure::io("the link cannot be asked", &e);
+    request.write(&link.folder).map_err(io)?;
+    if config::holder(&context.paths.state).is_none() {
+        let mailbox = global.open(false)?;
+        mailbox.links().hear();
+        mailbox.close();
+    }
+    let until = Instant::now() + ANSWER_WITHIN;
+    while Request::read(&link.folder).is_some() {
+        if Instant::now() > until {
+            refuse!("the link {name} does not answer; see `msgfs link status`");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let after = board::kept(&link.folder).unwrap_or_default();
+    output::data(&(after.lines(name).join("\n") + "\n"))
+}
