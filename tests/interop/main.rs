@@ -18,4 +18,6 @@ mod agentazall;
 mod amp;
 mod pages;
 mod peer;
+mod proxy;
+mod relay;
 mod transports;

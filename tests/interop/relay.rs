@@ -1,0 +1,335 @@
+//! The link to `AgentAZAll`'s relay, against the real relay and the real client on the other side.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::common::agz::{self, Tree};
+use crate::common::shown::{self, Shown};
+use crate::common::{Bed, Mount, run_for, samp, soon, wait_for};
+use crate::peer;
+use crate::proxy::{Fault, Proxy};
+
+/// One machine with one agent of the relay.
+struct Machine {
+    bed: Bed,
+    tree: Tree,
+    name: &'static str,
+    /// What must never be printed.
+    token: String,
+}
+
+impl Machine {
+    /// Registered at the relay; its link leads to `port`.
+    fn new(relay: &peer::Server, port: u16, name: &'static str) -> Self {
+        let bed = Bed::new();
+        let mut config = peer::register(&bed, relay, name);
+        config["agenttalk"]["server"] = json!(format!("http://127.0.0.1:{port}"));
+        let token = config["agenttalk"]["token"].as_str().unwrap().to_owned();
+        let tree = Tree::with(&bed, &format!("{name}.agenttalk"), &config);
+        agz::identity(&tree.base(), &samp::key(name.as_bytes()[0]));
+        let file = tree.root.join("config.json");
+        fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
+        bed.config(&format!("{}links = true\n", tree.store()));
+        Self { bed, tree, name, token }
+    }
+
+    fn mount(&self) -> Mount {
+        self.bed.mount(self.name)
+    }
+
+    fn address(&self) -> String {
+        format!("{}.agenttalk", self.name)
+    }
+
+    /// Has every link forget how long it wanted to wait.
+    fn hurry(&self) {
+        let out = self.bed.msgfs_out(&["--me", self.name, "link", "retry", "relay"]);
+        assert!(out.ok(), "{out:?}");
+    }
+
+    /// Nothing that this machine wrote, but the mailbox's own configuration, holds the token.
+    #[track_caller]
+    fn tells_no_secret(&self) {
+        let config = self.tree.root.join("config.json");
+        for file in files(&self.bed.path("")) {
+            let holds = |text: &[u8]| {
+                text.windows(self.token.len()).any(|window| window == self.token.as_bytes())
+            };
+            let is_secret = file != config && fs::read(&file).is_ok_and(|text| holds(&text));
+            let is_relay = file.starts_with(self.bed.path("relay"));
+            assert!(!is_secret || is_relay, "{} holds the token", file.display());
+        }
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut out = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(kind) = entry.file_type() else { continue };
+        let is_mount = entry.file_name().to_string_lossy().starts_with("mnt-");
+        if kind.is_dir() && !is_mount {
+            out.extend(files(&entry.path()));
+        } else if kind.is_file() {
+            out.push(entry.path());
+        }
+    }
+    out
+}
+
+/// How often each text stands in the inbox.
+fn bodies(m: &Mount) -> BTreeMap<String, usize> {
+    let mut out = BTreeMap::new();
+    for message in shown::all(m, "inbox") {
+        *out.entry(message.body.trim().to_owned()).or_default() += 1;
+    }
+    out
+}
+
+fn sent(m: &Mount, ending: &str) -> Vec<String> {
+    let all = m.ok("find sent -type f");
+    all.lines().filter(|name| shown::has_ending(name, ending)).map(str::to_owned).collect()
+}
+
+/// S400: a letter with a file goes by the link and comes by the link, is the same message on both
+/// machines, and so is the answer.
+#[test]
+fn s400_a_letter_goes_by_relay_and_is_answered() {
+    let at = Bed::new();
+    let relay = peer::relay(&at);
+    let (bar, zed) =
+        (Machine::new(&relay, relay.port, "bar"), Machine::new(&relay, relay.port, "zed"));
+    let (m, z) = (bar.mount(), zed.mount());
+    fs::write(bar.bed.path("data.bin"), [0u8, 9, 255]).unwrap();
+    m.ok(&format!(
+        "printf 'Subject: across\\nAttach: {}\\n\\nby relay\\n' | tee outbox/zed.agenttalk > /dev/null",
+        bar.bed.path("data.bin").display()
+    ));
+    soon("it arrives", || !z.ls("inbox").is_empty());
+    let [mine] = &sent(&m, "txt")[..] else { panic!() };
+    let theirs = z.ls("inbox").into_iter().find(|n| shown::has_ending(n, "txt")).unwrap();
+    assert_eq!(mine.rsplit('/').next(), Some(theirs.as_str()), "one name on both machines");
+    assert_eq!(z.ok("cat inbox/*.d/data.bin | wc -c").trim(), "3");
+    let got = Shown::parse(&z.cat(&format!("inbox/{theirs}")));
+    assert_eq!((got.must("Subject"), got.body.as_str()), ("across", "by relay\n"));
+    assert!(got.must("Signature").starts_with("valid "));
+    z.ok(&format!("name={theirs}; echo 'got it' > inbox/${{name%.txt}}.reply"));
+    soon("the answer arrives", || !m.ls("inbox").is_empty());
+    let answer = shown::all(&m, "inbox").remove(0);
+    assert_eq!((answer.body.as_str(), answer.must("Thread")), ("got it\n", got.must("Thread")));
+    soon("everything is in sent/", || bar.tree.list(&bar.address(), "sent").len() == 1);
+    assert_eq!(bar.tree.list(&bar.address(), "outbox"), []);
+    assert!(m.cat("status.txt").contains("relay: the relay http://127.0.0.1:"));
+    bar.tells_no_secret();
+}
+
+/// S401: the reference client on the other side reads what the link carried, and what it sends comes.
+#[test]
+fn s401_the_reference_client_is_on_the_other_side() {
+    let at = Bed::new();
+    let relay = peer::relay(&at);
+    let bar = Machine::new(&relay, relay.port, "bar");
+    let zed = Machine::new(&relay, relay.port, "zed");
+    let m = bar.mount();
+    m.ok("printf 'Subject: hello\\n\\nfrom a mount\\n' | tee outbox/zed.agenttalk > /dev/null");
+    soon("the relay has it", || bar.tree.list(&bar.address(), "sent").len() == 1);
+    peer::ok(&zed.bed, &zed.tree, &["daemon", "--once"]);
+    let (file, text) = zed.tree.only("zed.agenttalk", "inbox");
+    assert!(text.contains("from a mount"), "{text}");
+    assert_eq!(peer::verify(&zed.bed, &[file])[0]["verified"], true);
+    let args = ["send", "--to", "bar.agenttalk", "--subject", "back", "--body", "by the client"];
+    peer::ok(&zed.bed, &zed.tree, &args);
+    peer::ok(&zed.bed, &zed.tree, &["daemon", "--once"]);
+    soon("it comes", || !m.ls("inbox").is_empty());
+    let got = shown::all(&m, "inbox").remove(0);
+    assert_eq!((got.must("Subject"), got.must("From")), ("back", "zed.agenttalk"));
+    assert!(got.body.starts_with("by the client"), "{}", got.body);
+    assert!(got.must("Signature").starts_with("valid "));
+}
+
+/// S402: what the engine refuses for good is in sent/, with a `.warning` that says so; others go on.
+#[test]
+fn s402_refused_for_good_is_told() {
+    let at = Bed::new();
+    let relay = peer::relay(&at);
+    let bar = Machine::new(&relay, relay.port, "bar");
+    let zed = Machine::new(&relay, relay.port, "zed");
+    let m = bar.mount();
+    m.ok("printf 'To: nobody.agenttalk\\nCc: zed.agenttalk\\n\\nhi\\n' | tee outbox/x > /dev/null");
+    soon("it is told", || !sent(&m, "warning").is_empty() && m.ls("outbox").is_empty());
+    let warning = || m.ok("cat sent/*/*.warning");
+    soon("only what was refused is left", || !warning().contains("zed.agenttalk"));
+    assert!(
+        warning().starts_with("nobody.agenttalk does not get it: refused by "),
+        "{}",
+        warning()
+    );
+    assert!(warning().contains("404"), "{}", warning());
+    soon("it is over", || bar.tree.list(&bar.address(), "sent").len() == 1);
+    let z = zed.mount();
+    soon("the other one has it", || !z.ls("inbox").is_empty());
+    let out = bar.bed.msgfs_out(&["--me", "bar", "link", "--json"]);
+    let status: Value = serde_json::from_str(&out.stdout).unwrap();
+    assert_eq!((&status["refused"], &status["waiting"]), (&json!(1), &json!(0)), "{status}");
+    let again = bar.bed.mount_at(&bar.bed.path("mnt-again"), "bar", &["--read-only"]);
+    assert_eq!(sent(&again, "txt").len(), 1);
+}
+
+/// S403: while the engine is away everything else works; what waits says so, and goes once when the
+/// engine is back, without a restart.
+#[test]
+fn s403_an_engine_that_is_away_delays_nothing_else() {
+    let at = Bed::new();
+    let relay = peer::relay(&at);
+    let down = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let is_down = std::sync::Arc::clone(&down);
+    let proxy = Proxy::before(relay.port, move |_, _| {
+        is_down.load(std::sync::atomic::Ordering::SeqCst).then_some(Fault::Drop)
+    });
+    let bar = Machine::new(&relay, proxy.port, "bar");
+    let zed = Machine::new(&relay, relay.port, "zed");
+    let m = bar.mount();
+    m.ok("for i in 1 2 3; do echo text $i > outbox/zed.agenttalk; done; echo me > outbox/bar.agenttalk");
+    assert_eq!(m.ls("inbox").len(), 1, "mail of this machine");
+    soon("each says that it waits", || sent(&m, "warning").len() == 3);
+    let warning = m.ok("cat sent/*/*.warning");
+    assert!(
+        warning.contains("waits for zed.agenttalk") && warning.contains("since 2"),
+        "{warning}"
+    );
+    let status = m.cat("status.txt");
+    assert!(status.contains("not connected since") && status.contains("3 waiting"), "{status}");
+    down.store(false, std::sync::atomic::Ordering::SeqCst);
+    bar.hurry();
+    let z = zed.mount();
+    let all = ["text 1", "text 2", "text 3"].map(|text| (text.to_owned(), 1));
+    wait_for(Duration::from_secs(60), "all are there once", || bodies(&z) == all.clone().into());
+    soon("nothing waits", || sent(&m, "warning").is_empty());
+    soon("the link says so", || m.cat("status.txt").contains("connected since"));
+}
+
+/// S404: requests that are dropped, answers that are lost, cut or late, and kills of the mount: every
+/// letter is there, and is there once.
+#[test]
+fn s404_nothing_is_lost_or_doubled_whatever_the_network_does() {
+    let at = Bed::new();
+    let relay = peer::relay(&at);
+    let plan = |line: &str, number: usize| {
+        let faults = [Fault::Drop, Fault::Swallow, Fault::Cut, Fault::Delay, Fault::Error];
+        // What a fetch gives is gone at the relay: that is another test.
+        let is_send = line.starts_with("POST /send");
+        (is_send && number % 3 != 0).then(|| faults[number / 3 % faults.len()])
+    };
+    let proxy = Proxy::before(relay.port, plan);
+    let bar = Machine::new(&relay, proxy.port, "bar");
+    let zed = Machine::new(&relay, relay.port, "zed");
+    let count = 24;
+    for round in 0..4 {
+        let m = bar.mount();
+        m.ok(&format!(
+            "for i in $(seq {} {}); do echo letter $i > outbox/zed.agenttalk; done",
+            round * count / 4,
+            (round + 1) * count / 4 - 1
+        ));
+        std::thread::sleep(Duration::from_millis(50 + 130 * round as u64));
+        m.kill9();
+    }
+    let (m, z) = (bar.mount(), zed.mount());
+    let all: BTreeMap<_, _> = (0..count).map(|n| (format!("letter {n}"), 1)).collect();
+    wait_for(Duration::from_secs(120), "all are there once", || {
+        bar.hurry();
+        bodies(&z) == all
+    });
+    soon("nothing waits", || bar.tree.list(&bar.address(), "sent").len() == count);
+    assert_eq!(sent(&m, "txt").len(), count);
+    assert!(sent(&m, "warning").is_empty());
+}
+
+/// S405: mail that a relay may have given out into the void is told, with the time; what of an answer
+/// came whole is filed.
+#[test]
+fn s405_a_fetch_that_was_cut_off_is_told() {
+    let at = Bed::new();
+    let relay = peer::relay(&at);
+    let mut cut = false;
+    let plan = move |line: &str, _: usize| {
+        let is_first = line.starts_with("GET /messages") && !std::mem::replace(&mut cut, true);
+        is_first.then_some(Fault::Cut)
+    };
+    let proxy = Proxy::before(relay.port, plan);
+    let bar = Machine::new(&relay, relay.port, "bar");
+    let zed = Machine::new(&relay, proxy.port, "zed");
+    let m = bar.mount();
+    m.ok("for i in 1 2 3; do echo letter $i > outbox/zed.agenttalk; done");
+    soon("the relay has all", || bar.tree.list(&bar.address(), "sent").len() == 3);
+    let z = zed.mount();
+    soon("it is told", || z.cat("status.txt").contains("may be lost"));
+    let got = bodies(&z);
+    assert!(!got.is_empty() && got.len() < 3, "{got:?}");
+    z.umount();
+    assert!(zed.mount().cat("status.txt").contains("may be lost"));
+}
+
+/// S406: a token that others can read is not used; the link says so with the command that mends it, and
+/// goes on by itself when it is mended.
+#[test]
+fn s406_a_token_that_others_can_read_is_not_used() {
+    let at = Bed::new();
+    let relay = peer::relay(&at);
+    let bar = Machine::new(&relay, relay.port, "bar");
+    let file = bar.tree.root.join("config.json");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let m = bar.mount();
+    soon("it is told", || m.cat("status.txt").contains("others can read it"));
+    assert!(m.cat("status.txt").contains("chmod 600"));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    soon("it goes on", || m.cat("status.txt").contains("connected since"));
+}
+
+/// S407: without a mount, what was written waits for `msgfs carry --all`, and so does what comes.
+#[test]
+fn s407_a_machine_without_a_mount_carries() {
+    let at = Bed::new();
+    let relay = peer::relay(&at);
+    let bar = Machine::new(&relay, relay.port, "bar");
+    let zed = Machine::new(&relay, relay.port, "zed");
+    let z = zed.mount();
+    let write = bar.bed.msgfs(["--me", "bar", "write", "outbox/zed.agenttalk"]);
+    let out = run_for(write, Some(b"from a container\n"), Duration::from_secs(20));
+    assert!(out.ok(), "{out:?}");
+    assert_eq!(z.ls("inbox").len(), 0);
+    let carry = bar.bed.msgfs(["--me", "bar", "carry", "--all"]);
+    let carrying = crate::common::proc::Running::start(carry, None).unwrap();
+    soon("it arrives", || z.ls("inbox").len() == 1);
+    z.ok("name=$(ls inbox/*.txt); echo 'to a container' > ${name%.txt}.reply");
+    soon("the answer is there", || bar.tree.list(&bar.address(), "inbox").len() == 1);
+    carrying.signal(rustix::process::Signal::TERM);
+    let ended = carrying.finish(Duration::from_secs(20)).unwrap();
+    assert!(ended.ok(), "{ended:?}");
+    let out = bar.bed.msgfs_out(&["--me", "bar", "inbox"]);
+    assert!(out.stdout.contains("to a container"), "{out:?}");
+    bar.tells_no_secret();
+}
+
+/// S408: what waits for a link can be given up; then it is never sent.
+#[test]
+fn s408_what_waits_can_be_given_up() {
+    let at = Bed::new();
+    let relay = peer::relay(&at);
+    let proxy = Proxy::before(relay.port, |_, _| Some(Fault::Drop));
+    let bar = Machine::new(&relay, proxy.port, "bar");
+    let m = bar.mount();
+    m.ok("echo no > outbox/zed.agenttalk");
+    soon("it waits", || sent(&m, "warning").len() == 1);
+    let out = bar.bed.msgfs_out(&["--me", "bar", "link", "drop", "relay"]);
+    assert!(out.ok() && out.stdout.contains("1 refused"), "{out:?}");
+    soon("it is over", || bar.tree.list(&bar.address(), "sent").len() == 1);
+    let warning = m.ok("cat sent/*/*.warning");
+    assert!(warning.contains("given up by msgfs link drop"), "{warning}");
+    let out = bar.bed.msgfs_out(&["--me", "bar", "link", "drop", "none"]);
+    assert!(!out.ok() && out.stderr.contains("there is relay"), "{out:?}");
+}
