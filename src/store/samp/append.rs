@@ -53,6 +53,7 @@ pub(super) fn prepare(
         }
         time = Timestamp::from_secs(time.secs() + 1);
     };
+    with.used.set(time);
     if all.iter().any(|record| record.bytes.len() > fs::MAX_RECORD) {
         return Err(StoreError::TooLarge(format!(
             "the record would be longer than {} MiB, which no reader takes for a message",

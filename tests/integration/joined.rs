@@ -1,0 +1,80 @@
+//! What is written later stands later, and a message to several is one conversation for all of them.
+
+use serde_json::json;
+
+use crate::common::amp::Home;
+use crate::common::samp::{self, Rec, T0, member, read_log};
+use crate::common::{Bed, Mount, shown, soon};
+
+/// The texts in a folder of the mount, in the order of their names.
+fn texts(m: &Mount, folder: &str) -> Vec<String> {
+    shown::all(m, folder).iter().map(|s| s.body.trim().to_owned()).collect()
+}
+
+/// The texts in all folders below one, in order.
+fn texts_below(m: &Mount, folder: &str) -> Vec<String> {
+    m.ls(folder).iter().flat_map(|name| texts(m, &format!("{folder}/{name}"))).collect()
+}
+
+/// S370: what is written after the same text was sent many times in one second stands behind all of
+/// these, in another thread, in another text to the same reader, in another store, after a remount and
+/// from the command line; so do answers of others, and mine to them.
+#[test]
+fn s370_what_is_written_later_stands_later() {
+    let bed = Bed::new();
+    let home = Home::new(&bed);
+    let samp = format!("[[store]]\nkind = \"samp\"\ndir = {:?}\n", bed.store.to_str().unwrap());
+    bed.config(&format!("{samp}{}", home.store()));
+    let m = bed.mount("bar");
+    let before = samp::now();
+    m.ok("for i in $(seq 12); do printf 'Via: samp\nThread: t\n\nping\n' > outbox/foo; done");
+    m.ok("printf 'Via: samp\nThread: t\n\nother text\n' > outbox/foo");
+    m.ok("printf 'Via: samp\nThread: u\n\nother thread\n' > outbox/foo");
+    m.ok("printf 'Via: samp\n\nother reader\n' > outbox/carol");
+    m.ok("printf 'Via: amp\n\nother store\n' > outbox/alice");
+    let took = samp::now() - before;
+    m.umount();
+    let m = bed.mount("bar");
+    m.ok("printf 'Via: samp\nThread: u\n\nafter a remount\n' > outbox/foo");
+    m.umount();
+    let out = bed.msgfs_out(&["--me", "bar", "send", "--via", "samp", "foo", "by command"]);
+    assert!(out.ok(), "{out:?}");
+    let m = bed.mount("bar");
+    let mut said = vec!["ping"; 12];
+    said.extend(["other text", "other thread", "other reader", "other store", "after a remount"]);
+    said.push("by command");
+    assert_eq!(texts_below(&m, "sent"), said);
+    assert_eq!(texts(&m, "threads/t")[11..], ["ping", "other text"]);
+    assert_eq!(texts(&m, "threads/u"), ["other thread", "after a remount"]);
+    let foo = bed.mount("foo");
+    said.retain(|text| !["other reader", "other store"].contains(text));
+    assert_eq!(texts(&foo, "inbox"), said);
+    foo.ok("f=$(ls threads/t/* | tail -1); echo answer > ${f%.txt}.reply; echo aside > outbox/bar");
+    assert_eq!(texts_below(&foo, "sent"), ["answer", "aside"]);
+    soon("both are there", || m.ls("inbox").len() == 2);
+    m.ok("f=$(ls threads/t/* | tail -1); echo to the answer > ${f%.txt}.reply");
+    assert_eq!(texts(&m, "threads/t")[12..], ["other text", "answer", "to the answer"]);
+    // Twelve in one second are eleven seconds ahead, and no more.
+    let newest = read_log(&bed.store, "bar").pop().unwrap()["ts"].as_i64().unwrap();
+    assert!(newest <= samp::now() + 12 && (took > 5 || newest >= before + 6), "{newest}");
+}
+
+/// S370: a wrong clock, mine of yesterday or somebody else's, is followed by answers only; in the
+/// conversation they stand in order, also after a remount.
+#[test]
+fn s370_a_wrong_clock_is_not_followed() {
+    let bed = Bed::new();
+    let ahead = samp::now() + 7200;
+    samp::append(&bed.store, "bar", "foo", "old", "by a wrong clock", ahead);
+    samp::append(&bed.store, "foo", "bar", "t", "question", ahead);
+    for n in 0..3 {
+        let m = bed.mount("bar");
+        m.ok(&format!("echo answer {n} > threads/t/x; echo other {n} > outbox/foo"));
+        m.umount();
+    }
+    let m = bed.mount("bar");
+    assert_eq!(texts(&m, "threads/t"), ["question", "answer 0", "answer 1", "answer 2"]);
+    for rec in read_log(&bed.store, "bar").iter().filter(|r| member(r, "body").contains("other")) {
+        assert!(rec["ts"].as_i64().unwrap() < ahead - 3600, "{rec:?}");
+    }
+}
