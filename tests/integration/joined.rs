@@ -78,3 +78,58 @@ fn s370_a_wrong_clock_is_not_followed() {
         assert!(rec["ts"].as_i64().unwrap() < ahead - 3600, "{rec:?}");
     }
 }
+
+/// S371: an answer to a SAMP message to several names, for each recipient, the record that he has of it;
+/// and whichever record an id is of, it stands for the one that a folder shows, in names and in headers.
+#[test]
+fn s371_an_answer_to_any_record_answers_the_message() {
+    let bed = Bed::new();
+    let [foo, bar, carol] = ["foo", "bar", "carol"].map(|me| bed.mount(me));
+    foo.ok("printf 'To: carol, bar, dave\nThread: t\n\nwho comes?\n' > outbox/x");
+    soon("it is there", || bar.ls("inbox").len() == 1 && carol.ls("inbox").len() == 1);
+    bar.ok("echo I do > inbox/$(ls inbox | sed s/.txt//).reply-all");
+    let asked = read_log(&bed.store, "foo");
+    let [to_carol, to_bar, to_dave] = [0, 1, 2].map(|n| member(&asked[n], "id"));
+    let said = read_log(&bed.store, "bar");
+    let named: Vec<[&str; 2]> =
+        said.iter().map(|r| ["to", "re"].map(|name| member(r, name))).collect();
+    assert_eq!(named, [["foo", to_bar], ["carol", to_carol], ["dave", to_dave]]);
+    for (m, own) in [(&foo, to_bar), (&bar, to_bar), (&carol, to_carol)] {
+        soon("the answer is there", || m.ls("threads/t").len() == 2);
+        let answer = shown::all(m, "threads/t").remove(1);
+        assert_eq!(answer.must("In-Reply-To"), format!("<{own}@samp>"));
+        // Any of the ids leads to the one that is shown.
+        let shown = m.cat(&format!("threads/t/{}", m.ls("threads/t")[0]));
+        for id in [to_carol, to_bar, to_dave] {
+            assert_eq!(m.cat(&format!("threads/t/{id}.txt")), shown);
+            assert_eq!(m.cat(&format!("threads/t/{}.txt", &id[..8])), shown);
+        }
+    }
+    // Handed on, the id of somebody else's record answers mine.
+    carol.ok(&format!("echo me too > inbox/{}.reply", &to_bar[..8]));
+    carol.ok(&format!("printf 'In-Reply-To: {to_dave}\nTo: bar\n\nand I\n' > outbox/x"));
+    let said = read_log(&bed.store, "carol");
+    let named: Vec<[&str; 3]> =
+        said.iter().map(|r| ["to", "re", "thread"].map(|name| member(r, name))).collect();
+    assert_eq!(named, [["foo", to_carol, "t"], ["bar", to_bar, "t"]]);
+    // In `sent/` each record is itself, and an id of nobody's is none.
+    let day = format!("sent/{}", foo.ls("sent")[0]);
+    assert!(foo.cat(&format!("{day}/{to_dave}.txt")).contains(&format!("<{to_dave}@samp>")));
+    assert!(!carol.sh("cat threads/t/00000000.txt").ok());
+}
+
+/// S371: a list of recipients that somebody only claims leads nowhere else, and an answer to it names what
+/// it answers.
+#[test]
+fn s371_on_nobodys_word() {
+    let bed = Bed::new();
+    let rec = Rec::new("foo", "bar", "t", "for all of you", T0);
+    let line = rec.line_with(&[("ms", json!(1)), ("rcpt", json!(["bar", "carol"]))]);
+    let other = line.replace(&rec.id, "00112233445566ff");
+    samp::append_raw(&samp::log(&bed.store, "foo"), other);
+    let m = bed.mount("bar");
+    m.ok("echo yes > inbox/00112233.reply-all");
+    let re: Vec<String> =
+        read_log(&bed.store, "bar").iter().map(|r| member(r, "re").to_owned()).collect();
+    assert_eq!(re, ["00112233445566ff"; 2]);
+}
