@@ -1,8 +1,12 @@
 //! What is written later stands later, and a message to several is one conversation for all of them.
 
+use std::fs;
+
 use serde_json::json;
 
-use crate::common::amp::Home;
+use crate::amq::Queue;
+use crate::common::agz::Tree;
+use crate::common::amp::{Home, Msg};
 use crate::common::samp::{self, Rec, T0, member, read_log};
 use crate::common::{Bed, Mount, shown, soon};
 
@@ -132,4 +136,139 @@ fn s371_on_nobodys_word() {
     let re: Vec<String> =
         read_log(&bed.store, "bar").iter().map(|r| member(r, "re").to_owned()).collect();
     assert_eq!(re, ["00112233445566ff"; 2]);
+}
+
+/// The members of a conversation.
+const ALL: [&str; 3] = ["alice", "bar", "carol"];
+
+/// Each of [`ALL`] writes to all others, what comes second to fourth in answer to the one before; `at` ends
+/// their addresses. All see each message once and in order, in one thread of one name, and each answer
+/// names a message that is shown there; also after a remount without the cache.
+#[track_caller]
+fn all_of_them(bed: &Bed, at: &str, mount: impl Fn(&str) -> Mount) {
+    let said = ["who comes?", "I do", "me too", "well then"];
+    let mounts = ALL.map(&mount);
+    mounts[0].ok(&format!(
+        "printf 'To: bar{at}, carol{at}\nSubject: tonight\n\n{}\n' > outbox/x",
+        said[0]
+    ));
+    for n in 1..said.len() {
+        let m = &mounts[n % 3];
+        let find = format!("grep -lx '{}' inbox/*", said[n - 1]);
+        soon("what is answered is there", || m.sh(&find).stdout.lines().count() == 1);
+        let file = m.ok(&find);
+        let stem = file.trim().trim_end_matches(".txt");
+        m.ok(&format!("echo '{}' > {stem}.reply-all", said[n]));
+    }
+    let thread = &mounts[0].ls("threads")[0];
+    let see = |n: usize, m: &Mount| {
+        soon("all of it is there", || texts_below(m, "threads").len() >= said.len());
+        assert_eq!(m.ls("threads"), [thread.as_str()], "{}", ALL[n]);
+        let all = shown::all(m, &format!("threads/{thread}"));
+        assert_eq!(texts(m, &format!("threads/{thread}")), said, "{}", ALL[n]);
+        let files = m.ls(&format!("threads/{thread}"));
+        for (answer, answered) in all[1..].iter().zip(files) {
+            let id =
+                answer.must("In-Reply-To").trim_matches(['<', '>']).rsplit_once('@').unwrap().0;
+            let [by_id, by_name] = [format!("{id}.txt"), answered]
+                .map(|name| m.cat(&format!("threads/{thread}/{name}")));
+            assert_eq!(by_id, by_name, "{}: {id}", ALL[n]);
+            let own = shown::Shown::parse(&by_name);
+            // Of mine to several each of them answers his own, and I have all of these.
+            let mine = own.must("From").trim_end_matches(at).starts_with(ALL[n]);
+            assert!(mine || own.must("Message-ID") == answer.must("In-Reply-To"), "{}", ALL[n]);
+        }
+        assert!(all.iter().all(|s| s.must("Signature").starts_with("valid ")), "{all:?}");
+        let text = m.cat(&format!("transcripts/{thread}.txt"));
+        assert!(said.iter().all(|one| text.matches(&format!("\n{one}\n")).count() == 1), "{text}");
+        let read: Vec<&str> = (0..4).filter(|i| i % 3 != n).map(|i| said[i]).collect();
+        assert_eq!(texts(m, "inbox"), read, "{}", ALL[n]);
+        assert!(m.ls("rejected").is_empty());
+        m.ok("find threads inbox transcripts archive sent -type f | xargs sha256sum")
+    };
+    let before: Vec<String> = mounts.iter().enumerate().map(|(n, m)| see(n, m)).collect();
+    mounts.into_iter().for_each(Mount::umount);
+    fs::remove_dir_all(bed.path("cache/msgfs")).unwrap();
+    let after: Vec<String> = ALL.iter().enumerate().map(|(n, me)| see(n, &mount(me))).collect();
+    assert_eq!(after, before);
+}
+
+/// S372: a message to several, with the answers to all of them, is one conversation for each of them.
+#[test]
+fn s372_samp() {
+    let bed = Bed::new();
+    all_of_them(&bed, "", |me| bed.mount(me));
+}
+
+/// S372: in AMP mailboxes, where each of them has a message of his own.
+#[test]
+fn s372_amp() {
+    let bed = Bed::new();
+    let home = Home::new(&bed);
+    home.agent("carol", "acme", 3);
+    bed.config(&home.store());
+    all_of_them(&bed, "", |me| bed.mount(me));
+}
+
+/// S372: nobody gets into it by taking an id of it, with or without its list of recipients; and an answer
+/// of another program, which goes to the writer alone, is in it.
+#[test]
+fn s372_amp_on_nobodys_word() {
+    let bed = Bed::new();
+    let home = Home::new(&bed);
+    home.agent("carol", "acme", 3);
+    home.agent("eve", "acme", 4);
+    bed.config(&home.store());
+    let [bar, carol] = ["bar", "carol"].map(|me| bed.mount(me));
+    bar.ok("printf 'To: alice, carol\n\nwho comes?\n' > outbox/x");
+    let [to_alice, to_carol] = ["alice", "carol"].map(|name| home.only(name, "inbox").1);
+    let address = |name: &str| format!("{name}@acme.aimaestro.local");
+    for (n, seed, who, context) in [
+        (1, 4, "eve", json!({})),
+        (2, 4, "eve", to_alice["payload"]["context"].clone()),
+        (3, 1, "bar", json!({})),
+    ] {
+        let payload = json!({"type": "status", "message": format!("odd {n}"), "context": context});
+        let mut odd = Msg::new("s", "", n).between(&address(who), &address("carol"));
+        odd.id = to_alice["envelope"]["id"].as_str().unwrap().to_owned();
+        let file = home.place("carol", "inbox", &format!("{n}"), &odd.id);
+        crate::common::agz::put(&file, odd.payload(&payload).signed(seed).text());
+    }
+    soon("all of it is there", || carol.ls("inbox").len() == 4);
+    let threads = carol.ls("threads");
+    let of_all: Vec<&String> = threads.iter().filter(|name| name.ends_with(".all")).collect();
+    assert_eq!(of_all.len(), 1, "{threads:?}");
+    assert_eq!(texts(&carol, &format!("threads/{}", of_all[0])), ["who comes?"]);
+    let answer = Msg::new("Re: s", "not me", 9).between(&address("carol"), &address("bar"));
+    home.receive(&answer.answering(to_carol["envelope"]["id"].as_str().unwrap()).signed(3));
+    soon("it is there", || bar.ls("inbox").len() == 1);
+    assert_eq!(bar.ls("threads"), [of_all[0].as_str()]);
+    let mut all = texts_below(&bar, "threads");
+    all.sort();
+    assert_eq!(all, ["not me", "who comes?"]);
+}
+
+/// S372: in AgentAZAll mailboxes, where all of them have one letter.
+#[test]
+fn s372_letters() {
+    let bed = Bed::new();
+    let tree = Tree::new(&bed);
+    for me in ALL {
+        let address = format!("{me}@localhost");
+        let store =
+            if me == "bar" { tree.store() } else { tree.beside(&address, &json!({})).store() };
+        fs::write(bed.path(format!("config/{me}.toml")), store).unwrap();
+    }
+    all_of_them(&bed, "@localhost", |me| {
+        let config = bed.path(format!("config/{me}.toml"));
+        bed.mount_at(&bed.path(format!("mnt-{me}")), me, &["--config", config.to_str().unwrap()])
+    });
+}
+
+/// S372: in AMQ mailboxes, where all of them have one file.
+#[test]
+fn s372_amq() {
+    let bed = Bed::new();
+    bed.config(&Queue::new(&bed, &ALL).store());
+    all_of_them(&bed, "", |me| bed.mount(me));
 }
