@@ -256,21 +256,6 @@ impl Core {
         self.from_me.iter().copied().filter(|ix| self.entry(*ix).is_some_and(Entry::is_from_me))
     }
 
-    /// The time in the name of my newest message, of those that are not after `end`.
-    pub fn newest_from_me(&self, end: Timestamp) -> Option<Timestamp> {
-        let name_time = |ix: MsgIx| self.entry(ix).map(|e| self.name_time(e));
-        let after = self.from_me.partition_point(|ix| name_time(*ix) <= Some(end));
-        let before = self.from_me.get(..after)?.iter().rev();
-        let mine = before.copied().find(|ix| self.entry(*ix).is_some_and(Entry::is_from_me));
-        mine.and_then(name_time)
-    }
-
-    /// The time in the name of my newest message in a thread.
-    pub fn newest_of_mine(&self, thread: ThreadIx) -> Option<Timestamp> {
-        let entries = self.chain_of(thread).filter_map(|ix| self.entry(ix));
-        entries.filter(|e| e.is_from_me()).map(|e| self.name_time(e)).max()
-    }
-
     /// Every live message.
     pub fn all(&self) -> impl Iterator<Item = MsgIx> + '_ {
         (0u32..).zip(&self.entries).filter(|(_, e)| e.is_live()).map(|(ix, _)| ix)

@@ -22,7 +22,7 @@ struct Part {
     draft: Draft,
     parent: Option<Message>,
     /// The time in the name of what it answers, wherever that lies, or of my newest message in its
-    /// thread.
+    /// thread, if that is too far ahead of the clock.
     after: Option<Timestamp>,
     signer: Arc<Identity>,
 }
@@ -198,7 +198,8 @@ impl Outbox {
             let named = answered.map(|a| a.ix).into_iter().chain(parent);
             let named = named.filter_map(|ix| core.entry(ix).map(|e| core.name_time(e)));
             let thread = draft.thread.as_ref().and_then(|id| core.find_thread(route.store, id));
-            let mine = thread.and_then(|thread| core.newest_of_mine(thread));
+            let far = Clock::horizon(Timestamp::now());
+            let mine = thread.and_then(|thread| core.newest_from_me_in(thread, far));
             named.chain(mine).map(Timestamp::calendar).max()
         };
         let parent = parent.and_then(|ix| self.message(ix));

@@ -236,7 +236,8 @@ fn s372_amp_on_nobodys_word() {
     }
     soon("all of it is there", || carol.ls("inbox").len() == 4);
     let threads = carol.ls("threads");
-    let of_all: Vec<&String> = threads.iter().filter(|name| name.ends_with(".all")).collect();
+    let of_all: Vec<&String> =
+        threads.iter().filter(|name| shown::has_ending(name, "all")).collect();
     assert_eq!(of_all.len(), 1, "{threads:?}");
     assert_eq!(texts(&carol, &format!("threads/{}", of_all[0])), ["who comes?"]);
     let answer = Msg::new("Re: s", "not me", 9).between(&address("carol"), &address("bar"));
