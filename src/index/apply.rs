@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::Index;
 use super::core::{Core, Inserted, ThreadIx};
-use super::entry::{Flags, MANY_KEYS, MsgIx, Sig};
+use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, Sig};
 use super::judge::{Judge, Judged, Judgement};
 use super::source::{Bits, Source};
 use crate::model::verify::verify_claim;
@@ -374,6 +374,26 @@ impl Core {
         } else {
             self.many_keys.insert(ix, number as u32);
         }
+    }
+
+    /// The time in the name of my newest message, of those that are not after `end`.
+    pub fn newest_from_me(&self, end: Timestamp) -> Option<Timestamp> {
+        self.newest_of(self.from_me.get(..self.mine_until(end))?, |_| true)
+    }
+
+    /// The same of my messages in a thread that are after `start`.
+    pub fn newest_from_me_in(&self, thread: ThreadIx, start: Timestamp) -> Option<Timestamp> {
+        self.newest_of(self.from_me.get(self.mine_until(start)..)?, |e| e.thread == thread)
+    }
+
+    fn mine_until(&self, end: Timestamp) -> usize {
+        let name_time = |ix: &MsgIx| self.entry(*ix).map(|e| self.name_time(e));
+        self.from_me.partition_point(|ix| name_time(ix) <= Some(end))
+    }
+
+    fn newest_of(&self, list: &[MsgIx], fits: impl Fn(&Entry) -> bool) -> Option<Timestamp> {
+        let mut entries = list.iter().rev().filter_map(|ix| self.entry(*ix));
+        entries.find(|e| e.is_from_me() && fits(e)).map(|e| self.name_time(e))
     }
 
     /// The time of the newest message or reject, for folders.

@@ -452,10 +452,21 @@ impl Core {
     /// one behind the other in the store.
     pub fn is_copy(&self, ix: MsgIx) -> bool {
         let Some((copy, entry)) = self.copies.get(&ix).zip(self.entry(ix)) else { return false };
-        let first = self.locate(entry.writer, &copy.id).ok().and_then(|ix| self.entry(ix));
+        let first = self.first_of(ix).and_then(|ix| self.entry(ix));
         let last = || self.writers.get(entry.writer as usize)?.last;
         let coming = || last().is_some_and(|last| self.copies.get(&last) == Some(copy));
         first.map_or_else(|| copy.to_me && coming(), Entry::is_live)
+    }
+
+    /// The record that stands for this one where a message is shown once, if there is one.
+    pub fn first_of(&self, ix: MsgIx) -> Option<MsgIx> {
+        let (copy, entry) = self.copies.get(&ix).zip(self.entry(ix))?;
+        self.locate(entry.writer, &copy.id).ok()
+    }
+
+    /// The records for which another one may stand.
+    pub fn copies(&self) -> impl Iterator<Item = MsgIx> + '_ {
+        self.copies.keys().copied()
     }
 
     /// The live messages of a thread, each once, oldest first.

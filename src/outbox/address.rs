@@ -269,5 +269,7 @@ fn by_id(core: &Core, index: &Index, id: &str, draft: &Draft) -> Option<MsgIx> {
         let meant = |e: &Entry| store.is_none_or(|(number, _)| number == e.store());
         core.entry(*ix).is_some_and(|e| meant(e) && plain_id(&core.id(e)) == id)
     };
-    core.to_me().rev().chain(core.from_me().rev()).find(fits)
+    let mine = || core.to_me().rev().chain(core.from_me().rev()).find(fits);
+    // Somebody else's record of a message of which I have one, too.
+    mine().or_else(|| core.first_of(core.copies().find(fits)?))
 }

@@ -3,8 +3,18 @@
 
 use crate::model::Timestamp;
 
-/// How far times run ahead of the clock where more is sent than there are milliseconds.
-const AHEAD: i64 = 1000;
+/// How far ahead of the clock a time may be and still be followed by all that is sent later. One that
+/// is further ahead comes from a clock that is wrong.
+const NEAR: i64 = 5 * 60_000;
+
+/// What the next time must be later than.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Before {
+    /// My newest message that an earlier process, or another one, may have written.
+    pub mine: Option<Timestamp>,
+    /// The message that is answered, and my newest one in its conversation.
+    pub parent: Option<Timestamp>,
+}
 
 /// The times given so far.
 #[derive(Debug, Default)]
@@ -13,29 +23,45 @@ pub(super) struct Clock {
     asked: Timestamp,
     /// The last one that followed from the clock.
     given: Timestamp,
-    /// The last one that followed from a message ahead of the clock, and that message's.
-    answered: (Timestamp, Timestamp),
+    /// The last ones that followed from a message too far ahead of the clock: that message's, and the
+    /// newest of them.
+    far: (Timestamp, Timestamp),
 }
 
 impl Clock {
-    /// The time of a message sent `now` that answers one of the time `parent`.
-    pub fn next(&mut self, now: Timestamp, parent: Option<Timestamp>) -> Timestamp {
-        let set_back = now.plus_millis(AHEAD) < self.asked;
-        self.asked = now;
-        if let Some(parent) = parent.filter(|parent| *parent >= now) {
-            // Somebody's clock is ahead of ours, which is no reason to go with it for good.
-            let (before, given) = self.answered;
-            let after = if before == parent { given } else { parent };
-            self.answered = (parent, after.plus_millis(1));
-            return self.answered.1;
+    /// Up to when my messages count for the next time.
+    pub fn horizon(now: Timestamp) -> Timestamp {
+        now.plus_millis(NEAR)
+    }
+
+    /// The time of a message sent `now`.
+    pub fn next(&mut self, now: Timestamp, before: Before) -> Timestamp {
+        let horizon = Self::horizon(now);
+        if horizon < self.asked {
+            // A clock that was set back is believed.
+            self.given = Timestamp::default();
         }
-        let crowded = self.given >= now.plus_millis(AHEAD);
-        self.given = match (set_back, crowded) {
-            (true, _) => now,
-            (false, true) => self.given,
-            (false, false) => now.max(self.given.plus_millis(1)),
-        };
+        self.asked = now;
+        if let Some(parent) = before.parent.filter(|parent| *parent > horizon.max(self.given)) {
+            // Somebody's clock is ahead of ours, which is no reason to go with it for good.
+            let (from, to) = self.far;
+            let after = if (from..=to).contains(&parent) { to } else { parent };
+            self.far = (parent.min(if after == to { from } else { parent }), after.plus_millis(1));
+            return self.far.1;
+        }
+        let mine = before.mine.filter(|mine| *mine <= horizon);
+        let last = [mine, before.parent].into_iter().flatten().fold(self.given, Timestamp::max);
+        self.given = now.max(last.plus_millis(1));
         self.given
+    }
+
+    /// A store had to use a later time than the one it was given.
+    pub fn used(&mut self, given: Timestamp, used: Timestamp) {
+        if used > Self::horizon(given) {
+            return;
+        }
+        let last = if given == self.far.1 { &mut self.far.1 } else { &mut self.given };
+        *last = used.max(*last);
     }
 }
 
@@ -44,27 +70,71 @@ mod tests {
     use super::*;
 
     const T: Timestamp = Timestamp::from_secs(1_777_052_523);
+    const HOUR: i64 = 3_600_000;
+
+    fn at(ms: i64) -> Timestamp {
+        T.plus_millis(ms)
+    }
+
+    fn next(clock: &mut Clock, now: i64, mine: Option<i64>, parent: Option<i64>) -> i64 {
+        let before = Before { mine: mine.map(at), parent: parent.map(at) };
+        clock.next(at(now), before).millis() - T.millis()
+    }
 
     #[test]
     fn times_rise() {
         let mut clock = Clock::default();
-        let mut next = |now, parent: Option<i64>| {
-            let parent = parent.map(|ms| T.plus_millis(ms));
-            clock.next(T.plus_millis(now), parent).millis() - T.millis()
-        };
+        let mut next = |now, parent| super::tests::next(&mut clock, now, None, parent);
         assert_eq!([next(0, None), next(0, None), next(1, None), next(9, None)], [0, 1, 2, 9]);
         // What is answered is in the past, and the clock is a little behind.
         assert_eq!([next(10, Some(3)), next(4, None)], [10, 11]);
-        // In the future: only answers go there, one after the other.
+        // A little in the future: what is sent later is later than the answer, too.
+        assert_eq!([next(12, Some(12)), next(12, Some(9000)), next(13, None)], [13, 9001, 9002]);
+        assert_eq!(next(9050, None), 9050);
+        // Far in the future: only answers go there, one after the other, also to one another.
+        let far = [next(9051, Some(HOUR)), next(9051, Some(HOUR)), next(9051, Some(HOUR + 1))];
+        assert_eq!(far, [HOUR + 1, HOUR + 2, HOUR + 3]);
+        assert_eq!([next(9052, Some(HOUR)), next(9052, None)], [HOUR + 4, 9052]);
+        assert_eq!([next(9053, Some(2 * HOUR)), next(9053, None)], [2 * HOUR + 1, 9053]);
+        // A clock that is set back far is believed; one that is set back a little is waited for.
         assert_eq!(
-            [next(12, Some(12)), next(12, Some(9000)), next(12, Some(9000))],
-            [13, 9001, 9002]
+            [next(9000, None), next(-HOUR, None), next(-HOUR, None)],
+            [9054, -HOUR, 1 - HOUR]
         );
-        assert_eq!([next(13, None), next(14, Some(5000)), next(15, None)], [13, 5001, 15]);
-        // A clock that is set back is believed, and one that stands still is not left far behind.
-        assert_eq!(next(-60_000, None), -60_000);
+        // More than there are milliseconds.
         let many: Vec<i64> = (0..3000).map(|_| next(0, None)).collect();
-        assert!(many.is_sorted() && many[..1000].is_sorted_by(|a, b| a < b));
-        assert_eq!(many[2999], 1000);
+        assert!(many.is_sorted_by(|a, b| a < b), "{many:?}");
+        assert_eq!([next(2999, None), next(3001, None)], [3000, 3001]);
+    }
+
+    #[test]
+    fn what_was_used_and_what_others_wrote_in_my_name_counts() {
+        let mut clock = Clock::default();
+        let mut given = next(&mut clock, 0, None, None);
+        for n in 1..1000 {
+            clock.used(at(given), at(n * 1000));
+            given = next(&mut clock, n, None, None);
+            assert_eq!(given, n * 1000 + 1);
+        }
+        // When it is quiet, times are those of the clock again.
+        assert_eq!(next(&mut clock, 999_002, None, None), 999_002);
+        let mut clock = Clock::default();
+        assert_eq!(next(&mut clock, 0, Some(-5), None), 0);
+        assert_eq!(next(&mut clock, 1, Some(70_000), None), 70_001);
+        assert_eq!(next(&mut clock, 70_100, Some(70_000 + NEAR), None), 70_100 - 100 + NEAR + 1);
+        let mut clock = Clock::default();
+        assert_eq!(
+            next(&mut clock, 0, Some(HOUR), None),
+            0,
+            "a clock that was wrong is not followed"
+        );
+        // Beyond a message too far ahead, the same.
+        let given = next(&mut clock, 1, None, Some(HOUR));
+        clock.used(at(given), at(HOUR + 1000));
+        assert_eq!(next(&mut clock, 2, None, Some(HOUR)), HOUR + 1001);
+        assert_eq!(next(&mut clock, 3, None, None), 3);
+        // What a store dates by something else's clock is no reason to follow it.
+        clock.used(at(3), at(HOUR));
+        assert_eq!(next(&mut clock, 4, None, None), 4);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::address::{self, Answered};
 use super::attachments::{self, NamedSize, Source};
+use super::clock::{Before, Clock};
 use super::reserved::{Keyed, Reserved};
 use super::route::{self, Route};
 use super::spool::Parcel;
@@ -20,7 +21,8 @@ struct Part {
     store: usize,
     draft: Draft,
     parent: Option<Message>,
-    /// The time in the name of what it answers, wherever that lies.
+    /// The time in the name of what it answers, wherever that lies, or of my newest message in its
+    /// thread, if that is too far ahead of the clock.
     after: Option<Timestamp>,
     signer: Arc<Identity>,
 }
@@ -194,7 +196,11 @@ impl Outbox {
         let after = {
             let core = self.tools.index.read();
             let named = answered.map(|a| a.ix).into_iter().chain(parent);
-            named.filter_map(|ix| core.entry(ix).map(|e| core.name_time(e).calendar())).max()
+            let named = named.filter_map(|ix| core.entry(ix).map(|e| core.name_time(e)));
+            let thread = draft.thread.as_ref().and_then(|id| core.find_thread(route.store, id));
+            let far = Clock::horizon(Timestamp::now());
+            let mine = thread.and_then(|thread| core.newest_from_me_in(thread, far));
+            named.chain(mine).map(Timestamp::calendar).max()
         };
         let parent = parent.and_then(|ix| self.message(ix));
         Ok(Part { store: route.store, draft, parent, after, signer })
@@ -245,7 +251,7 @@ impl Outbox {
             let others = |thread: &str, people: &[&str]| {
                 self.has_others(part.store, store, thread, people, reserved)
             };
-            let now = self.clock.lock().next(Timestamp::now(), part.after);
+            let now = self.moment(part.after);
             let with = Preparing {
                 parent: part.parent.as_ref(),
                 taken: &taken,
@@ -253,6 +259,7 @@ impl Outbox {
                 ..Preparing::new(now, part.signer.as_ref())
             };
             let made = store.outgoing()?.prepare(&part.draft, &with)?;
+            self.clock.lock().used(now, with.used.get());
             let one_for_all = made.len() == 1;
             for message in made {
                 let to: Vec<String> = if one_for_all {
@@ -273,6 +280,13 @@ impl Outbox {
             store.outgoing()?.appendable(bytes)?;
         }
         Ok(signed)
+    }
+
+    /// The time of what is sent now, after this one.
+    fn moment(&self, parent: Option<Timestamp>) -> Timestamp {
+        let now = Timestamp::now();
+        let mine = self.tools.index.read().newest_from_me(Clock::horizon(now));
+        self.clock.lock().next(now, Before { mine, parent })
     }
 
     /// Whether a thread has people who are none of these, or not all of these; I am in all of mine.

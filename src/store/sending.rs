@@ -1,5 +1,7 @@
 //! What a store needs to write a message, and what it makes of a draft.
 
+use std::cell::Cell;
+
 use crate::model::{Attached, Message, PublicKey, Timestamp};
 
 /// How well a recipient's name fits a store's address grammar.
@@ -34,6 +36,8 @@ pub struct Preparing<'a> {
     /// Whether I already have a message with this id, so that a second message with the same text
     /// in the same second gets another.
     pub taken: &'a dyn Fn(&str) -> bool,
+    /// The moment that was used, where another than `now` had to be.
+    pub used: Cell<Timestamp>,
     /// Whether a thread of this id has people who are none of these, or not all of these.
     pub others: &'a dyn Fn(&str, &[&str]) -> bool,
 }
@@ -41,7 +45,8 @@ pub struct Preparing<'a> {
 impl<'a> Preparing<'a> {
     /// A first message, where nothing is taken.
     pub fn new(now: Timestamp, signer: &'a dyn Signer) -> Self {
-        Self { now, parent: None, signer, taken: &|_| false, others: &|_, _| false }
+        let used = Cell::new(now);
+        Self { now, parent: None, signer, taken: &|_| false, used, others: &|_, _| false }
     }
 
     /// The id of a conversation that begins now among these people: the one that follows from the

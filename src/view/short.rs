@@ -39,12 +39,14 @@ impl Tree {
             known.grow(core);
             known.with(key)
         };
-        let is_meant = |ix: &MsgIx| {
-            let entry = core.entry(*ix).filter(|e| self.lies_in(core, e, folder));
-            entry.is_some_and(|e| names::is_short(name, &core.id(e)))
-        };
-        let mut meant = near.into_iter().filter(is_meant);
-        meant.next().filter(|_| meant.next().is_none())
+        let is_meant =
+            |ix: &MsgIx| core.entry(*ix).is_some_and(|e| names::is_short(name, &core.id(e)));
+        let lies = |ix: &MsgIx| core.entry(*ix).is_some_and(|e| self.lies_in(core, e, folder));
+        // The id of a record that is not shown here is one of the message that is.
+        let shown = |ix| Some(ix).filter(lies).or_else(|| core.first_of(ix).filter(lies));
+        let meant = near.into_iter().filter(is_meant).filter_map(shown);
+        let meant: BTreeSet<MsgIx> = meant.collect();
+        meant.first().copied().filter(|_| meant.len() == 1)
     }
 
     /// Whether a file name is a short one of this message.

@@ -34,6 +34,7 @@ mod faults;
 mod files;
 mod gone;
 mod identity;
+mod joined;
 mod judged;
 mod kills;
 mod kinds;

@@ -31,6 +31,7 @@ use super::facts::{self, Facts, link};
 use super::home::{Home, Roster};
 use super::limits::FILE_BYTES;
 use super::relate::{spelled, thread_of};
+use super::several::Several;
 use super::{Amp, filename, id, verify};
 use crate::model::locks::{Level, Mutex};
 use crate::model::{Claim, Timestamp, twin_id, verify::verify_claim};
@@ -361,7 +362,9 @@ impl Format for Boxes {
         let mut found =
             found(&context.roster, parsed, copies.twin.as_ref(), (to_me, from_me), stale);
         found.at = File::<Kept>::at(n, opened.bytes.len());
-        found.answers = answers.map(Into::into);
+        // What another one stands for is where that one is: it may answer what only its reader has.
+        let first = found.copy_of.as_ref().map(|first| first.id.clone());
+        found.answers = first.or(answers).map(Into::into);
         Some(found)
     }
 
@@ -454,10 +457,14 @@ fn found<'r>(
     stale: bool,
 ) -> Found<'r> {
     let Parsed { stored, facts, claim } = parsed;
+    // Under an id that came before, it is not what its id says.
+    let several = Several::of_stored(&stored, &facts).filter(|_| twin.is_none());
+    let copy_of = several.as_ref().and_then(|several| several.stands_for(&facts.to, roster));
+    let thread = several.map(|several| several.thread());
     let parts = stored.attachments.iter().any(|a| filename::check_attachment(a).is_none());
     let key = stored.idempotency_key.as_deref().filter(|_| from_me);
     Found {
-        thread: thread_of(&stored.id, twin).into_owned().into(),
+        thread: thread.unwrap_or_else(|| thread_of(&stored.id, twin).into_owned()).into(),
         id: twin_id(stored.id.clone(), twin),
         to: facts.everybody.join(", ").into(),
         time: facts.time,
@@ -468,6 +475,7 @@ fn found<'r>(
         parts,
         claim: claim.map(Box::new),
         idempotency_key: key.map(Into::into),
+        copy_of,
         ..Found::default()
     }
 }

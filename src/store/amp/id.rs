@@ -45,11 +45,27 @@ fn has_pattern(text: &str, prefix: &str) -> bool {
 /// A new id of a message (`msg`) or an attachment (`att`) that fits the pattern of every known program:
 /// ten digits of seconds and 16 of lower-case hex, without `-`, which one program deletes on sight. The
 /// first three of these are the milliseconds: later ids are greater.
-pub fn new_id(prefix: &str, now: Timestamp, random: [u8; 8]) -> String {
+pub fn new_id(prefix: &str, now: Timestamp, rest: [u8; 8]) -> String {
+    id_with(&beginning(prefix, now), rest)
+}
+
+/// What new ids of a moment begin with.
+pub(super) fn beginning(prefix: &str, now: Timestamp) -> String {
     let secs = now.secs().clamp(0, 9_999_999_999);
     let ms = now.millis().rem_euclid(1000);
-    let random = hex(&random);
-    format!("{prefix}_{secs:010}_{ms:03x}{}", random.get(3..).unwrap_or_default())
+    format!("{prefix}_{secs:010}_{ms:03x}")
+}
+
+/// The id that begins so and ends in 13 digits of these bytes.
+pub(super) fn id_with(beginning: &str, rest: [u8; 8]) -> String {
+    format!("{beginning}{}", hex(&rest).get(3..).unwrap_or_default())
+}
+
+/// What an id of this form begins with.
+pub(super) fn beginning_of(id: &str) -> Option<&str> {
+    let (beginning, rest) = id.split_at_checked(id.len().checked_sub(13)?)?;
+    let is_ours = beginning.len() == 18 && beginning.starts_with("msg_") && rest.is_ascii();
+    is_ours.then_some(beginning)
 }
 
 /// The spelling under which ids are compared: one program writes `-` where the others write `_`.

@@ -7,7 +7,8 @@
 //!
 //! The store on top of it:
 //! - `agent`, `home`: the agents of this host and which of them is me.
-//! - `boxes`, `facts`, `relate`: what its files are, and which of them are one message.
+//! - `boxes`, `facts`, `relate`: what its files are, and which of them are one message. `several`: those
+//!   that are one message to several.
 //! - `read`, `parts`: one message in full. `send`: new ones. `status`, `check`: the rest.
 
 pub mod address;
@@ -27,6 +28,7 @@ mod read;
 mod relate;
 pub mod scan_text;
 mod send;
+mod several;
 mod status;
 pub mod verify;
 pub mod wrap;

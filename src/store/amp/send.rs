@@ -19,6 +19,7 @@ use super::envelope;
 use super::filename::{clean, content_type};
 use super::home::{Recipient, Roster};
 use super::id::new_id;
+use super::several::Several;
 use super::write::{self, File, Outgoing};
 use crate::model::{Attached, Draft, Message, Timestamp, one_line, plain_id, shell_word};
 use crate::store::below;
@@ -53,12 +54,34 @@ pub(super) fn prepare(
     let subject = subject(draft, parent);
     let from = &roster.me.address;
     let everybody: Vec<&str> = recipients.iter().map(|(to, _)| to.as_str()).collect();
-    let made = |(to, agent): &(String, &Agent)| {
-        let made = one(from, (to, &everybody), &subject, draft, parent, with)?;
+    let ids = ids(from, &everybody, (&subject, &draft.body), with)?;
+    let made = |((to, agent), id): (&(String, &Agent), String)| {
+        let made = one(from, (to, &everybody), (&subject, id), draft, parent, with)?;
         check_mailbox(&agent.dir, from, &made)?;
         Ok(made)
     };
-    recipients.iter().map(made).collect()
+    recipients.iter().zip(ids).map(made).collect()
+}
+
+/// The ids of a message to these, which nobody has yet, and the moment they are of.
+fn ids(
+    from: &str,
+    everybody: &[&str],
+    text: (&str, &str),
+    with: &Preparing<'_>,
+) -> Result<Vec<String>, StoreError> {
+    loop {
+        let ids = if everybody.len() > 1 {
+            let several = Several::new(with.used.get(), from, everybody, text);
+            everybody.iter().map(|to| several.id_to(to)).collect()
+        } else {
+            vec![new_id("msg", with.used.get(), random()?)]
+        };
+        if !ids.iter().any(|id| (with.taken)(id)) {
+            return Ok(ids);
+        }
+        with.used.set(with.used.get().plus_millis(1));
+    }
 }
 
 /// The agent that can be written to, and under which address; `broken` is what a config that cannot be
@@ -93,29 +116,29 @@ fn can_make(base: &Path, parts: &[&str]) -> Result<(), StoreError> {
 fn one(
     from: &str,
     (to, everybody): (&str, &[&str]),
-    subject: &str,
+    (subject, id): (&str, String),
     draft: &Draft,
     parent: Option<&Message>,
     with: &Preparing<'_>,
 ) -> Result<Prepared, StoreError> {
-    let id = loop {
-        let id = new_id("msg", with.now, random()?);
-        if !(with.taken)(&id) {
-            break id;
-        }
-    };
+    let now = with.used.get();
     let inherited = parent.and_then(|p| p.extra.iter().find(|(name, _)| *name == "Priority"));
     let priority = draft.priority.as_deref().map(str::to_ascii_lowercase);
     // What somebody else wrote as its priority may be any word.
     let inherited = inherited.map(|(_, value)| value.as_str()).filter(|p| write::is_priority(p));
+    // Of a message to several each recipient answers his own.
     let in_reply_to = draft.in_reply_to.as_deref().map(plain_id);
+    let several = parent.and_then(Several::of_message).filter(|several| several.is_to(to));
+    let several = several.filter(|several| in_reply_to.is_some_and(|id| several.has(id)));
+    let theirs = several.map(|several| several.id_to(to));
+    let in_reply_to = theirs.as_deref().or(in_reply_to);
     let answers = draft.is_reply || in_reply_to.is_some();
     let thread = draft.thread.as_deref().map(plain_id).filter(|t| super::id::is_message_id(t));
     let thread = if answers { thread.or(in_reply_to) } else { thread };
     let named: Vec<(String, String)> = draft
         .attached
         .iter()
-        .map(|file| Ok((new_id("att", with.now, random()?), clean(&file.name))))
+        .map(|file| Ok((new_id("att", now, random()?), clean(&file.name))))
         .collect::<Result<_, StoreError>>()?;
     let files: Vec<File<'_>> = draft.attached.iter().zip(&named).map(entry).collect();
     let bytes = write::compose(
@@ -132,7 +155,7 @@ fn one(
             in_reply_to,
             thread_id: thread.unwrap_or(&id),
             id: &id,
-            now: with.now,
+            now,
             body: &draft.body,
             files: &files,
             recipients: everybody,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::record::{NewRecord, build_line};
 use super::thread::{self, Thread};
 use super::{alias, bad_alias};
-use crate::model::{Draft, Timestamp};
+use crate::model::{Draft, Message, Timestamp};
 use crate::store::engine::lines::append::{
     Spot, Unsynced, ends_in_newline, write_line, write_once,
 };
@@ -40,11 +40,16 @@ pub(super) fn prepare(
             (Thread::Derived(thread), body) => (with.new_thread(thread, &recipients), body),
         },
     };
+    let answered = records_of(draft, with.parent);
+    let re = |to: &str| {
+        let theirs = answered.iter().find(|(known, _)| *known == to).map(|(_, id)| id.as_str());
+        theirs.or(draft.in_reply_to.as_deref())
+    };
     let mut time = with.now;
     let all = loop {
         let all = recipients
             .iter()
-            .map(|to| one(me, to, &recipients, (&thread, &body), time, draft, with));
+            .map(|to| one(me, (to, re(to)), &recipients, (&thread, &body), time, draft, with));
         let all: Vec<Prepared> = all.collect();
         // The same text twice in one second would have one id, and readers would show it once. All
         // records of a message have one time.
@@ -53,6 +58,7 @@ pub(super) fn prepare(
         }
         time = Timestamp::from_secs(time.secs() + 1);
     };
+    with.used.set(time);
     if all.iter().any(|record| record.bytes.len() > fs::MAX_RECORD) {
         return Err(StoreError::TooLarge(format!(
             "the record would be longer than {} MiB, which no reader takes for a message",
@@ -62,9 +68,21 @@ pub(super) fn prepare(
     Ok(all)
 }
 
+/// The records of the message that is answered, if it went to several: whom each is for, and its id.
+fn records_of<'a>(draft: &Draft, parent: Option<&'a Message>) -> Vec<(&'a str, String)> {
+    let Some(parent) = parent.filter(|parent| parent.to.len() > 1) else { return Vec::new() };
+    let (Some(from), Some(thread)) = (&parent.from, &parent.thread) else { return Vec::new() };
+    let record =
+        NewRecord { time: parent.time, from, thread, body: &parent.body, ..NewRecord::default() };
+    let id_to = |to: &'a String| (to.as_str(), NewRecord { to, ..record }.id());
+    let all: Vec<_> = parent.to.iter().map(id_to).collect();
+    let is_one = all.iter().any(|(_, id)| Some(id) == draft.in_reply_to.as_ref());
+    if is_one { all } else { Vec::new() }
+}
+
 fn one(
     me: &str,
-    to: &str,
+    (to, re): (&str, Option<&str>),
     rcpt: &[&str],
     (thread, body): (&str, &str),
     time: Timestamp,
@@ -77,7 +95,7 @@ fn one(
         to,
         thread,
         body,
-        re: draft.in_reply_to.as_deref(),
+        re,
         subject: draft.subject.as_deref(),
         idem: draft.idempotency_key.as_deref(),
         rcpt,

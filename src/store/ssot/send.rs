@@ -144,6 +144,7 @@ impl Ssot {
         })?;
         let task = Self::task_of(draft)?;
         let now = self.after_what_came(task, with.now);
+        with.used.set(now);
         let id = self.free_id(kind, task, now, with);
         let text = |text: &str| Node::Text(Cow::Owned(text.to_owned()));
         let mut members: Vec<(Cow<'a, str>, Node<'a>)> = vec![
