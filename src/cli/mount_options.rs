@@ -65,6 +65,7 @@ mod tests {
                 read_only: false,
                 allow_other: true,
                 mountpoint: None,
+                carry: false,
             })
         );
         assert!(parse("rw,ro").unwrap().read_only);

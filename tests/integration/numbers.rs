@@ -23,10 +23,21 @@ fn numbers(comment: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Each `#[test]` of the integration tests with the first line of its doc comment.
+/// Each `#[test]` on real mounts with the first line of its doc comment. Of those with programs of
+/// others, only those that hold for a sentence.
 fn tests() -> BTreeMap<String, Vec<u32>> {
+    let mut all = tests_in("integration");
+    let others = ["interop", "links"].into_iter().flat_map(tests_in);
+    all.extend(others.filter(|(_, sentences)| !sentences.is_empty()));
+    all
+}
+
+fn tests_in(target: &str) -> BTreeMap<String, Vec<u32>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(target);
     let mut files = Vec::new();
-    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration"), &mut files);
+    if folder.is_dir() {
+        sources(&folder, &mut files);
+    }
     let mut all = BTreeMap::new();
     for file in files {
         let text = fs::read_to_string(&file).expect("source");
