@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::kept::Shelf;
-use super::{DraftId, Listed, NOTE_AFTER, Open, Outbox, Target, note};
+use super::{DraftId, Kept, Listed, NOTE_AFTER, Open, Outbox, Target, note};
 use crate::model::Timestamp;
 
 impl Listed {
@@ -91,7 +91,8 @@ impl Outbox {
     pub fn find_for(&self, name: &str, target: &Target) -> Option<Listed> {
         self.find_open(name, target).or_else(|| {
             let shelf = self.shelf.lock();
-            let kept = shelf.find(name, target).filter(|k| k.error.is_none())?;
+            let beside = |k: &&Kept| k.error.is_none() || !k.is_shown();
+            let kept = shelf.find(name, target).filter(beside)?;
             Some(Listed::draft(name, &kept.text, kept.time))
         })
     }

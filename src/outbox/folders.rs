@@ -142,6 +142,11 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 impl Composed {
+    /// The folder it lies in.
+    pub(super) fn folder(&self) -> &str {
+        &self.folder
+    }
+
     /// Reads up to this many bytes.
     ///
     /// # Errors
@@ -324,6 +329,8 @@ impl Folders {
             }
             place::write_atomic(&folder.dir.join("name"), to.as_bytes(), 0o600).map_err(failed)?;
             folder.touch();
+            // Who waits for it waits for the old name.
+            folder.watched = false;
             Ok(())
         })?;
         let mut state = self.state.lock();
@@ -393,10 +400,10 @@ impl Folders {
         });
     }
 
-    /// The last descriptor of a handle was closed.
-    pub fn close(&self, file: &Composed) {
+    /// The last descriptor of a handle was closed; whether something could be written to it.
+    pub fn close(&self, file: &Composed) -> bool {
         if !file.write {
-            return;
+            return false;
         }
         let closed = self.with(&file.folder, |folder| {
             folder.touch();
@@ -416,6 +423,7 @@ impl Folders {
         if let Err(e) = closed {
             tracing::warn!(folder = %one_line(&file.folder), error = %e, "a file could not be kept");
         }
+        true
     }
 
     pub fn unlink(&self, name: &str, file: &str) -> Result<(), OutboxError> {
@@ -446,8 +454,35 @@ impl Folders {
 
     /// The text as it is kept.
     pub fn body(&self, name: &str) -> Vec<u8> {
-        let path = self.look(name, |folder| folder.file(BODY));
+        self.text(name, BODY)
+    }
+
+    /// What is in a file.
+    pub fn text(&self, name: &str, file: &str) -> Vec<u8> {
+        let path = self.look(name, |folder| folder.file(file));
         path.and_then(|path| std::fs::read(path).ok()).unwrap_or_default()
+    }
+
+    /// Notes that the text is only what its writer had written when it was ended.
+    pub fn text_is_half(&self, name: &str) {
+        let noted = self.with(name, |folder| {
+            touch(&folder.cut_mark(BODY)).map_err(failed)?;
+            let half = || "the program that wrote it was ended by a signal".to_owned();
+            folder.files.entry(BODY.to_owned()).and_modify(|text| text.cut = Some(half()));
+            Ok(())
+        });
+        if let Err(e) = noted {
+            tracing::warn!(folder = %one_line(name), error = %e, "that its text is half is not kept");
+        }
+    }
+
+    /// Whether a folder has its whole text and stays because it was refused.
+    pub fn was_refused(&self, name: &str) -> bool {
+        let refused = |f: &Folder| {
+            let whole = f.files.get(BODY).is_some_and(|text| text.cut.is_none());
+            f.error.is_some() && whole && f.writing == 0 && !f.promised && !f.sending
+        };
+        self.look(name, refused).unwrap_or_default()
     }
 
     /// The text is being written, or no longer.
@@ -460,19 +495,19 @@ impl Folders {
         });
     }
 
-    /// The files that go along, by name. What is still on its way is left out.
+    /// The files that go along with the text, which is named too. What is still on its way is left out.
     ///
     /// # Errors
     /// If one of the others cannot go along. `at_last`: none is on its way any more.
     pub fn attached(
         &self,
-        name: &str,
+        (name, text): (&str, &str),
         at_last: bool,
     ) -> Result<Vec<(String, PathBuf)>, OutboxError> {
         let all = self.look(name, |folder| {
             let now = Timestamp::now().millis();
             let young = |file: &Entry| now - file.time.millis() < QUIET.as_millis() as i64;
-            let files = folder.files.iter().filter(|(name, _)| *name != BODY);
+            let files = folder.files.iter().filter(|(name, _)| *name != BODY && *name != text);
             let one = |(name, file): (&String, &Entry)| match trouble(name, file) {
                 Some(_) if !at_last && young(file) => None,
                 Some(why) => Some(Err(OutboxError::Invalid(why))),

@@ -130,9 +130,10 @@ impl Shelf {
 
     /// The newest refusal of what is kept.
     pub fn last_refusal(&self) -> Option<Refusal> {
-        let refused = self.iter().filter_map(|(name, kept)| {
-            let reason = kept.error.clone()?;
-            Some(Refusal { name: name.clone(), reason, time: kept.time })
+        let refused = self.iter().filter_map(|(place, kept)| {
+            let (reason, time) = (kept.error.clone()?, kept.time);
+            let name = if kept.is_shown() { place } else { &kept.name };
+            Some(Refusal { name: name.clone(), reason, time })
         });
         refused.max_by_key(|r| r.time)
     }
@@ -188,13 +189,23 @@ impl Shelf {
         Some(kept)
     }
 
-    /// Takes out the draft that has this name there. In `outbox/` the place counts: what was refused
+    /// The place of the draft that has this name there. In `outbox/` the place counts: what was refused
     /// in a thread lies there, too.
-    pub fn take(&mut self, name: &str, target: &Target) -> Option<Kept> {
+    pub fn place_at(&self, name: &str, target: &Target) -> Option<String> {
         match target {
-            Target::Outbox => self.remove(name),
-            _ => self.remove(&self.place(name, target)?.clone()),
+            Target::Outbox => self.drafts.contains_key(name).then(|| name.to_owned()),
+            _ => self.place(name, target).cloned(),
         }
+    }
+
+    /// The draft that has this name there.
+    pub fn at(&self, name: &str, target: &Target) -> Option<&Kept> {
+        self.drafts.get(&self.place_at(name, target)?)
+    }
+
+    /// Takes it out.
+    pub fn take(&mut self, name: &str, target: &Target) -> Option<Kept> {
+        self.remove(&self.place_at(name, target)?)
     }
 
     fn path(&self, name: &str) -> PathBuf {

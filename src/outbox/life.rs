@@ -287,7 +287,7 @@ impl Outbox {
     /// a plain name is sent.
     ///
     /// # Errors
-    /// The refusal; the draft then lies under its new name, with its note.
+    /// The refusal; the draft then is what it was, and its note says why it was not renamed.
     pub fn rename(
         &self,
         (from, of): &(String, Target),
@@ -303,31 +303,52 @@ impl Outbox {
         if self.rename_open((from, of), (to, target)) {
             return Ok(());
         }
-        let kept = {
+        let kept = self.shelf.lock().at(from, of).cloned().ok_or(OutboxError::NotFound)?;
+        let mut d = Open { time: kept.time, ..Open::new(to, target.clone(), kept.text.to_vec()) };
+        let is_sent = !names::is_private(to);
+        if is_sent {
+            let empty = d.is_empty().then(nothing_in_it);
+            let judged = empty.map_or_else(|| self.spool_draft(&mut d), Err);
+            judged.inspect_err(|e| self.not_renamed((from, of), to, e))?;
+        }
+        {
             let mut shelf = self.shelf.lock();
-            let kept = shelf.take(from, of).ok_or(OutboxError::NotFound)?;
+            if shelf.at(from, of).is_none_or(|now| !Arc::ptr_eq(&now.text, &kept.text)) {
+                // Somebody else was faster.
+                drop(shelf);
+                self.forget(d.spooled);
+                return Err(OutboxError::NotFound);
+            }
+            shelf.take(from, of);
             shelf.forget(to, target);
-            Kept { name: to.clone(), target: target.clone(), error: None, ..kept }
-        };
+            if !is_sent {
+                shelf.keep(Kept { name: to.clone(), target: target.clone(), error: None, ..kept });
+            }
+        }
         self.forgive(from);
-        if names::is_private(to) || kept.text.is_empty() {
-            self.shelf.lock().keep(kept);
-            return Ok(());
+        if is_sent {
+            self.forgive(to);
+            self.send(d.spooled);
         }
-        let mut d = Open {
-            dirty: true,
-            touched: true,
-            time: kept.time,
-            ..Open::new(to, kept.target, kept.text.to_vec())
-        };
-        if let Err(e) = self.spool_draft(&mut d) {
-            let e = d.refuse(e);
-            self.keep(&d);
-            return Err(e);
-        }
-        self.forgive(to);
-        self.send(d.spooled);
         Ok(())
+    }
+
+    /// Notes why a draft was not renamed. Who looks beside the name that was meant finds it for a while.
+    fn not_renamed(&self, (from, of): (&str, &Target), to: &str, why: &OutboxError) {
+        let reason = not_renamed(to, why);
+        self.note_refusal(from, &reason, Timestamp::now());
+        self.note_unlisted(to, &reason);
+        let mut shelf = self.shelf.lock();
+        let place = shelf.place_at(from, of);
+        if let Some((place, kept)) = place.and_then(|p| shelf.get(&p).cloned().map(|k| (p, k))) {
+            shelf.put(&place, Kept { error: Some(reason), ..kept });
+        }
+    }
+
+    /// Keeps the note of a draft that is not there, for who asks for it by name.
+    pub(super) fn note_unlisted(&self, name: &str, reason: &str) {
+        let note = (reason.to_owned(), Timestamp::now(), Instant::now());
+        self.removed.lock().insert(name.to_owned(), note);
     }
 
     /// Renames drafts that are open. What was spooled under the old name is spooled again under the
@@ -366,8 +387,8 @@ impl Outbox {
         if kept.is_some() {
             self.forgive(name);
         }
-        if let Some((reason, time)) = kept.as_ref().and_then(|k| Some((k.error.clone()?, k.time))) {
-            self.removed.lock().insert(name.to_owned(), (reason, time, Instant::now()));
+        if let Some(reason) = kept.as_ref().and_then(|k| k.error.as_ref()) {
+            self.note_unlisted(name, reason);
         }
         let kept = kept.is_some();
         let open = self.look_at_open(|_, d| d.is(name, target).then(|| d.unlinked = true));
@@ -387,6 +408,11 @@ impl Outbox {
             self.keep(&draft.lock());
         }
     }
+}
+
+/// Why a draft or a composing folder keeps its name.
+pub(super) fn not_renamed(to: &str, why: &OutboxError) -> String {
+    format!("it was not renamed to {}: {why}", crate::model::one_line(to))
 }
 
 /// Why what a program wrote that was ended by a signal is not sent, and how it is.

@@ -450,7 +450,7 @@ fn a_folder_that_went_into_the_spool_before_a_kill_does_not_go_again() {
     put_into(&outbox, BOB, "a", b"1");
     write_body(&outbox, BOB, "once\n").unwrap();
     outbox.folders.end();
-    let files = outbox.folders.attached(BOB, true).unwrap();
+    let files = outbox.folders.attached((BOB, BODY), true).unwrap();
     let d = Open { files, composed: true, ..Open::new(BOB, Target::Outbox, b"once\n".to_vec()) };
     let parcels = outbox.prepare(&d, &[]).unwrap();
     let ids: Vec<&str> = parcels.iter().map(|p| p.message.id.as_str()).collect();

@@ -154,7 +154,9 @@ impl Tree {
     pub fn set_len(&self, node: &Node, file: Option<&OpenFile>, len: u64) -> Result<(), Error> {
         match (file, node) {
             (Some(OpenFile::Draft { id, .. }), _) => Ok(self.outbox()?.truncate(*id, len)?),
-            (Some(OpenFile::Compose { file, .. }), _) => Ok(file.set_len(len)?),
+            (Some(OpenFile::Compose { file, .. }), _) => {
+                Ok(self.outbox()?.resize_composed(file, len)?)
+            }
             (Some(OpenFile::Text(file)), _) => self.cut_text(file, len),
             (None, Node::Text(number, folder, name)) => {
                 self.truncate_text(&(*number, *folder, name.clone()), len)
@@ -165,7 +167,7 @@ impl Tree {
             (None, Node::ComposeFile(folder, name)) if *name != BODY => {
                 let outbox = self.outbox()?;
                 let file = outbox.open_composed(folder, name, true, (false, false))?;
-                let done = file.set_len(len);
+                let done = outbox.resize_composed(&file, len);
                 outbox.close_composed(&file);
                 Ok(done?)
             }
