@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::folders::Composed;
 use super::life::not_renamed;
 use super::pack::nothing_in_it;
-use super::{BODY, DraftId, Open, Outbox, OutboxError, Target, names};
+use super::{BODY, DraftId, Open, Outbox, OutboxError, Target};
 use crate::model::locks::{Level, Mutex};
 use crate::model::{Timestamp, one_line};
 use crate::store::StoreError;
@@ -76,7 +76,7 @@ impl Outbox {
             self.note_unlisted(to, &reason);
         };
         let has_body = self.folders.stat(from, BODY).is_some();
-        if has_body && !names::is_private(to) {
+        if has_body && !self.is_private(to, &Target::Outbox) {
             self.judge((from, BODY), to, self.folders.body(from)).inspect_err(refused)?;
         }
         self.folders.rename(from, to)?;
@@ -161,11 +161,7 @@ impl Outbox {
     ///
     /// # Errors
     /// [`OutboxError::NotFound`]; as the system gave it.
-    pub fn remove_composed(
-        self: &Arc<Self>,
-        folder: &str,
-        file: &str,
-    ) -> Result<(), OutboxError> {
+    pub fn remove_composed(self: &Arc<Self>, folder: &str, file: &str) -> Result<(), OutboxError> {
         self.folders.unlink(folder, file)?;
         self.try_folder_again(folder);
         Ok(())
@@ -181,7 +177,7 @@ impl Outbox {
         from: &str,
         to: &str,
     ) -> Result<(), OutboxError> {
-        if to == BODY && from != BODY && !names::is_private(folder) {
+        if to == BODY && from != BODY && !self.is_private(folder, &Target::Outbox) {
             let text = self.folders.text(folder, from);
             let refused = |e: &OutboxError| self.note_folder(folder, &e.to_string());
             self.judge((folder, from), folder, text).inspect_err(refused)?;
@@ -194,9 +190,60 @@ impl Outbox {
         Ok(())
     }
 
+    /// A file of a folder with a private name becomes a draft in `outbox/`, and is sent under a plain name:
+    /// `rsync --delay-updates` puts everything into one and moves it out at the end. Whether there is such
+    /// a folder.
+    ///
+    /// # Errors
+    /// As [`Outbox::rename`]; the file then stays where it is.
+    pub fn rename_out(
+        &self,
+        folder: &str,
+        file: &str,
+        to: &str,
+        replace: bool,
+    ) -> Result<bool, OutboxError> {
+        let target = Target::Outbox;
+        if !self.is_private(folder, &target) {
+            return Ok(false);
+        }
+        self.check_name(to)?;
+        if self.folders.time(to).is_some() || !replace && self.find(to).is_some() {
+            return Err(OutboxError::Exists);
+        }
+        let (size, time) = self.folders.stat(folder, file).ok_or(OutboxError::NotFound)?;
+        if size > self.max_message() {
+            return Err(OutboxError::TooLarge(self.max_message()));
+        }
+        let text = self.folders.text(folder, file);
+        let mut d = Open { touched: true, time, ..Open::new(to, target, text) };
+        let is_sent = !self.is_private(to, &d.target);
+        if is_sent {
+            let empty = d.is_empty().then(nothing_in_it);
+            let judged = empty.map_or_else(|| self.spool_draft(&mut d), Err);
+            judged.inspect_err(|e| {
+                self.note_refusal(to, &e.to_string(), Timestamp::now());
+                self.note_unlisted(to, &e.to_string());
+            })?;
+        }
+        let spooled = d.spooled.take();
+        if let Err(e) = self.folders.unlink(folder, file) {
+            // Somebody else was faster.
+            self.forget(spooled);
+            return Err(e);
+        }
+        if is_sent {
+            self.done_with(&d);
+            self.send(spooled);
+        } else {
+            self.keep(&d);
+        }
+        Ok(true)
+    }
+
     /// Something in a folder that was refused changed: that may have been the reason.
     fn try_folder_again(self: &Arc<Self>, folder: &str) {
-        if !names::is_private(folder) && self.folders.was_refused(folder) {
+        if !self.is_private(folder, &Target::Outbox) && self.folders.was_refused(folder) {
             // The note beside it says what came of it.
             let _ = self.send_again(folder);
         }
@@ -287,7 +334,7 @@ impl Outbox {
         let Some(draft) = self.open.lock().remove(&id) else { return };
         let (name, text, changed, late) = {
             let d = draft.lock();
-            let late = d.refused.is_none() && !d.unlinked && !names::is_private(&d.name);
+            let late = d.refused.is_none() && !d.unlinked && !self.is_private(&d.name, &d.target);
             // Where nothing was written there was no close that could have said so.
             let changed = d.dirty || d.text.is_empty();
             (d.name.clone(), d.text.clone(), changed, late && changed)

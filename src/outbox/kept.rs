@@ -59,6 +59,19 @@ impl Kept {
     pub fn is_shown(&self) -> bool {
         self.target == Target::Outbox || !names::is_private(&self.name)
     }
+
+    /// What the note beside it says, if it was refused: of an answer, which was written elsewhere, also
+    /// where it is now.
+    pub(super) fn note(&self, place: &str) -> Option<String> {
+        let error = self.error.as_deref()?;
+        Some(if self.target == Target::Outbox || !self.is_shown() {
+            error.to_owned()
+        } else {
+            format!(
+                "{error}\nthe text is kept in outbox/{place}, where it can be mended or removed"
+            )
+        })
+    }
 }
 
 impl Shelf {
@@ -108,8 +121,9 @@ impl Shelf {
     /// next free one.
     pub fn keep(&mut self, kept: Kept) {
         let place = self.place(&kept.name, &kept.target).cloned().unwrap_or_else(|| {
-            let hidden = if kept.is_shown() { "" } else { ".in-thread." };
-            let mut places = names::numbered(format!("{hidden}{}", kept.name));
+            let hidden = || unlisted(&kept.name, &kept.target);
+            let mut places =
+                names::numbered(if kept.is_shown() { kept.name.clone() } else { hidden() });
             places.find(|place| !self.drafts.contains_key(place)).unwrap_or_default()
         });
         self.put(&place, kept);
@@ -213,6 +227,11 @@ impl Shelf {
         hex.truncate(32);
         self.dir.join(hex)
     }
+}
+
+/// The place of what is not listed in `outbox/`.
+pub(super) fn unlisted(name: &str, target: &Target) -> String {
+    if *target == Target::Outbox { name.to_owned() } else { format!(".in-thread.{name}") }
 }
 
 /// A note without what is true only for now.
