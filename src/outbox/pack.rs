@@ -96,7 +96,7 @@ impl Outbox {
         let answered = address::complete(&self.tools.index, &mut draft, &d.name, &d.target)?;
         let routes = self.routes(&draft)?;
         let sources = sources(&draft, &d.files);
-        if draft.body.is_empty() && sources.is_empty() {
+        if says_nothing(&draft.body) && sources.is_empty() {
             return Err(nothing_in_it());
         }
         let copies = if sources.is_empty() {
@@ -382,6 +382,11 @@ impl Outbox {
             })
             .collect()
     }
+}
+
+/// Whether nobody could read anything in a text: blanks, and the NULs of a file that was only made longer.
+fn says_nothing(body: &str) -> bool {
+    body.chars().all(|c| c.is_whitespace() || c == '\0')
 }
 
 /// Why a draft without text and files is not sent.
