@@ -13,7 +13,7 @@ use super::{IDEMPOTENCY_WINDOW_MS, Open, Outbox, OutboxError, Spooled, draft};
 use crate::identity::Identity;
 use crate::index::MsgIx;
 use crate::model::{Draft, Message, Timestamp, plain_id, plain_thread};
-use crate::store::{Preparing, Store, StoreError};
+use crate::store::{Preparing, Signer as _, Store, StoreError};
 
 /// What one store gets of a draft.
 struct Part {
@@ -166,6 +166,7 @@ impl Outbox {
     ) -> Result<Part, OutboxError> {
         let store = self.store(route.store)?;
         let signer = self.keys.pinned(store.as_ref())?;
+        self.tools.index.set_my_key(route.store, signer.public_key());
         let mut draft = Draft { to: route.to, cc: route.cc, ..draft.clone() };
         let mut parent = answered.filter(|a| a.store == route.store).map(|a| a.ix);
         if let Some(elsewhere) = answered.filter(|a| a.store != route.store) {
