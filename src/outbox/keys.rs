@@ -59,7 +59,10 @@ impl Keys {
     /// # Errors
     /// [`OutboxError::NoKey`] if there is none or it cannot be used; what the store fails with.
     pub fn of(&self, store: &dyn Store) -> Result<Arc<Identity>, OutboxError> {
-        let seed = self.ask(store)?;
+        let seed = self.ask(store).map_err(|e| match e {
+            StoreError::NoKey(why) => OutboxError::NoKey(why),
+            other => other.into(),
+        })?;
         let mut made = self.made.lock();
         if let Some((known, identity)) = made.get(store.name())
             && *known == seed
