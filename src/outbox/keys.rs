@@ -36,7 +36,7 @@ impl fmt::Debug for Keys {
 /// The keys by which I am known now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MyKeys {
-    /// The one to show: the mount's own, unless every store has another one.
+    /// The one to show: the mount's own, unless every store has another one, or none.
     pub shown: Option<PublicKey>,
     /// By number of the store: the one that signs there.
     pub by_store: Vec<Option<PublicKey>>,
@@ -139,7 +139,8 @@ impl Keys {
         };
         let by_store: Vec<Option<PublicKey>> = stores.iter().map(key).collect();
         let others = by_store.iter().flatten().copied().next();
-        let shown = if by_store.contains(&public) { public } else { others.or(public) };
+        let is_own = by_store.is_empty() || by_store.contains(&public);
+        let shown = if is_own { public } else { others };
         // Who writes nothing makes none, and misses none that nobody had.
         let wrong = own.err().filter(|e| !matches!(e, KeyError::Missing(_)));
         MyKeys { shown, by_store, own_trouble: wrong.map(|e| e.to_string()) }

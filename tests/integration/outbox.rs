@@ -342,6 +342,7 @@ fn s281_names_like_known_ones_are_refused() {
     m.ok("echo hi > outbox/worker-2; echo again > outbox/Bob");
     let out = bed.msgfs_out(&["send", "--me", "bar", "--new", "bobb", "hi"]);
     assert!(out.ok(), "{out:?}");
+    m.ok("ls sent/* > /dev/null");
     let to: Vec<String> =
         read_log(&bed.store, "bar").iter().map(|r| member(r, "to").to_owned()).collect();
     assert_eq!(to, ["Bob", "bob", "carol", "worker-2", "Bob", "bobb"]);
