@@ -106,6 +106,11 @@ fn s44_threads_from_vectors() {
         std::fs::write(&file, format!("\n{input}")).unwrap();
         let out = m.sh(&format!("cat {} > outbox/bob", file.display()));
         let name = v["name"].as_str().unwrap();
+        if input.trim().is_empty() {
+            // Readers meet such records; msgfs writes none.
+            assert!(!out.ok(), "{name}: {out:?}");
+            continue;
+        }
         assert!(out.ok(), "{name}: {out:?}");
         let all = read_log(&bed.store, "alice");
         sent += 1;

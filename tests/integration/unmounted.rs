@@ -121,7 +121,7 @@ fn s353_the_last_refusal_has_a_time_and_goes() {
     for (draft, ends) in [
         ("foo", "echo hi > outbox/foo"),
         ("foo", "rm outbox/foo"),
-        ("foo", "mv outbox/foo outbox/zed 2>/dev/null; echo hi > outbox/zed"),
+        ("foo", "mv outbox/foo outbox/z.tmp; echo hi > outbox/z.tmp; mv outbox/z.tmp outbox/zed"),
     ] {
         m.sh(&format!("printf 'Via: nowhere\\n\\nhi' > outbox/{draft}"));
         let said = last();
