@@ -29,13 +29,12 @@ pub fn is_temporary(name: &str) -> bool {
     let Some(rest) = name.strip_prefix("tmp") else { return false };
     let by_mktemp = rest.strip_prefix('.');
     let made_up = by_mktemp.unwrap_or(rest).split('.').next().unwrap_or_default();
-    match by_mktemp {
-        Some(_) => made_up.len() >= 6 && made_up.bytes().all(|b| b.is_ascii_alphanumeric()),
-        None => {
-            let one = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-            made_up.len() == 8 && made_up.bytes().all(one)
-        }
-    }
+    let letter = |b: u8| match by_mktemp {
+        Some(_) => b.is_ascii_alphanumeric(),
+        None => b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_',
+    };
+    let long = if by_mktemp.is_some() { made_up.len() >= 6 } else { made_up.len() == 8 };
+    long && made_up.bytes().all(letter)
 }
 
 /// Whether a name is plain: at most 64 letters, digits, dots, underscores and hyphens, from a letter
