@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::config::{
     Config, ConfigError, Env, LockError, Me, MeError, PathError, Paths, StateLock,
 };
-use crate::identity::{Identity, KeyError, Keyring, KeyringError, Print, Used};
+use crate::identity::{KeyError, Keyring, KeyringError, OwnKey, Print, Used};
 use crate::index::{self, Index, IndexError};
 use crate::link::job::Carrier;
 use crate::link::{self, Links, Wanted};
@@ -77,7 +77,7 @@ pub enum OpenError {
 /// An open mailbox.
 pub struct Mailbox {
     me: Me,
-    fingerprint: Option<Fingerprint>,
+    key: Option<PublicKey>,
     index: Arc<Index>,
     outbox: Option<Arc<Outbox>>,
     tree: Arc<Tree>,
@@ -107,16 +107,16 @@ impl Mailbox {
             Some(StateLock::acquire(&paths.state, options.mountpoint.as_deref())?)
         };
         let used = Used::open(&paths.signers_file(), options.read_only);
-        let (mine, problem) = my_key(&paths, &used, options.read_only);
-        let mut warnings: Vec<String> = problem.iter().cloned().collect();
+        let own = OwnKey::new(paths.key_file(), !options.read_only);
+        let (mine, problem) = my_key(&own, &used, options.read_only);
+        let mut warnings: Vec<String> = Vec::new();
         let writable = (!options.read_only).then_some(paths.state.as_path());
         let stores = open_stores(&config, &env, &me, writable, &mut warnings)?;
         let links = Arc::new(open_links(&config, &stores, &paths, options, &mut warnings));
-        let keyring = open_keyring(&paths, &me, mine.as_ref(), options.read_only)?;
-        let seed = mine.as_ref().map(Identity::seed);
-        let keys = Keys::new(seed.ok_or(problem.unwrap_or_default()), Arc::clone(&keyring), used);
+        let keyring = open_keyring(&paths, &me, mine, options.read_only)?;
+        let keys = Keys::new(move |used| own.now(used), Arc::clone(&keyring), used);
         let my_keys = keys_by_store(&stores, &keys, options.read_only);
-        let fingerprint = shown_key(mine.as_ref(), &my_keys).map(|key| key.fingerprint());
+        let key = keys.mine(&stores).shown;
         let settings = index::Settings {
             marks: paths.state.join("marks"),
             snapshot: paths.cache.join("index"),
@@ -126,15 +126,19 @@ impl Mailbox {
         };
         let index = Arc::new(Index::open(stores, keyring, settings, progress)?);
         let outbox = open_outbox(&paths, &config, &index, keys, options)?;
+        // Where there is an outbox, it knows what is wrong with the key now.
+        let fixed = problem.iter().filter(|_| outbox.is_none()).chain(&warnings);
+        let fixed: Vec<String> = fixed.cloned().collect();
+        warnings.splice(0..0, problem);
         let settings = view::Settings {
             me: me.name.clone(),
-            fingerprint,
+            key,
             mark_read: config.mark_read,
             scope: config.scope,
             wait_timeout: config.wait_timeout,
             read_only: options.read_only,
             allow_other: options.allow_other,
-            warnings: warnings.clone(),
+            warnings: fixed,
             firsts: paths.state.join("names"),
             links: links.boards(),
         };
@@ -161,18 +165,7 @@ impl Mailbox {
         if options.carry {
             links.start(&carried(&index, outbox.as_ref())).map_err(OpenError::Watch)?;
         }
-        Ok(Self {
-            me,
-            fingerprint,
-            index,
-            outbox,
-            tree,
-            watcher,
-            keeper,
-            links,
-            warnings,
-            _lock: lock,
-        })
+        Ok(Self { me, key, index, outbox, tree, watcher, keeper, links, warnings, _lock: lock })
     }
 
     /// Who I am, and how it was found out.
@@ -187,7 +180,7 @@ impl Mailbox {
 
     /// Fingerprint of my key; `None` if it cannot be used.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
-        self.fingerprint
+        self.key.map(|key| key.fingerprint())
     }
 
     /// What is wrong and did not stand in the way, one line each.
@@ -231,9 +224,9 @@ impl Mailbox {
 
 /// The mount's own key, made at first use; or why nothing can be signed with it. A mount that writes
 /// nothing makes none.
-fn my_key(paths: &Paths, used: &Used, read_only: bool) -> (Option<Identity>, Option<String>) {
-    match Identity::own(&paths.key_file(), used, !read_only) {
-        Ok(identity) => (Some(identity), None),
+fn my_key(own: &OwnKey, used: &Used, read_only: bool) -> (Option<PublicKey>, Option<String>) {
+    match own.now(used) {
+        Ok(seed) => (Some(seed.public_key()), None),
         Err(KeyError::Missing { .. }) if read_only => (None, None),
         Err(e) => (None, Some(e.to_string())),
     }
@@ -289,7 +282,7 @@ fn open_stores(
 fn open_keyring(
     paths: &Paths,
     me: &Me,
-    mine: Option<&Identity>,
+    mine: Option<PublicKey>,
     read_only: bool,
 ) -> Result<Arc<Keyring>, OpenError> {
     let file = paths.keyring_file();
@@ -297,9 +290,9 @@ fn open_keyring(
         return Ok(Arc::new(Keyring::open_read_only(&file)?));
     }
     let keyring = Keyring::open(&file)?;
-    if let Some(identity) = mine {
+    if let Some(key) = mine {
         // Before anything is read: a forged message from me must not be the first to pin a key.
-        keyring.trust(&me.name, Some(identity.public_key()))?;
+        keyring.trust(&me.name, Some(key))?;
     }
     Ok(Arc::new(keyring))
 }
@@ -312,10 +305,10 @@ fn keys_by_store(
     keys: &Keys,
     read_only: bool,
 ) -> Vec<Option<PublicKey>> {
+    if read_only {
+        return keys.mine(stores).by_store;
+    }
     let key = |store: &Arc<dyn Store>| {
-        if read_only {
-            return store.public_key(keys.mine());
-        }
         let identity = keys.pinned(store.as_ref());
         let told = |e: &OutboxError| {
             let why = e.to_string();
@@ -324,13 +317,6 @@ fn keys_by_store(
         identity.inspect_err(told).ok().map(|identity| identity.public_key())
     };
     stores.iter().map(key).collect()
-}
-
-/// The key by which I am known: the mount's own, unless every store has another one.
-fn shown_key(mine: Option<&Identity>, by_store: &[Option<PublicKey>]) -> Option<PublicKey> {
-    let mine = mine.map(Identity::public_key);
-    let others = by_store.iter().flatten();
-    if by_store.contains(&mine) { mine } else { others.copied().next().or(mine) }
 }
 
 fn open_outbox(

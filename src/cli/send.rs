@@ -88,7 +88,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let text = message::not_empty(message::text(&args.text)?)?;
     let draft = [head(args).as_bytes(), &text].concat();
     // Recipients in the headers beat the name; it only must not be shared with another draft then,
-    // for the reason of a refusal is found by it.
+    // for the reason of a refusal is found by it. An earlier try to the same recipient is replaced.
     let name = by_name(args).map_or_else(|| format!("send-{}", process::id()), str::to_owned);
     let name = format!("outbox/{name}");
     access::with(global, Purpose::Act, |tree| {
@@ -104,18 +104,18 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The only recipient, if he is named by the draft's name: a name that is a known one gone wrong is
-/// found out there.
+/// The only recipient, if the draft has his name.
 fn by_name(args: &Args) -> Option<&str> {
     let [only] = &args.to.0[..] else { return None };
     let stands = names::recipient(only) == only && !names::is_private(only) && !only.contains('/');
-    (stands && !args.new).then_some(only)
+    stands.then_some(only)
 }
 
 /// The header block, with the empty line that ends it.
 fn head(args: &Args) -> String {
     let mut head = String::new();
-    if by_name(args).is_none() {
+    // A name that is a known one gone wrong is found out where only the draft's name has it.
+    if args.new || by_name(args).is_none() {
         let _ = writeln!(head, "To: {}", args.to.0.join(", "));
     }
     let cc = args.cc.as_ref().map(|cc| cc.0.join(", "));
@@ -195,9 +195,10 @@ mod tests {
             (by_name(&args).map(str::to_owned), head(&args))
         };
         assert_eq!(named(&["send", "bob", "hi"]), (Some("bob".into()), "\n".into()));
+        let new = named(&["send", "bob", "--new", "hi"]);
+        assert_eq!(new, (Some("bob".into()), "To: bob\n\n".into()));
         for (line, to) in [
-            (&["send", "bob", "--new", "hi"][..], "bob"),
-            (&["send", "bob,carol", "hi"], "bob, carol"),
+            (&["send", "bob,carol", "hi"][..], "bob, carol"),
             (&["send", "bob.new", "hi"], "bob.new"),
             (&["send", "bob.md", "hi"], "bob.md"),
             (&["send", "a/b", "hi"], "a/b"),

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::{Used, disk};
+use crate::model::locks::Mutex;
 use crate::model::{Fingerprint, PublicKey, Remedy, Seed, Timestamp, hex, shown_path};
 use crate::store::Signer;
 use crate::store::fs::{self, foreign_owner};
@@ -252,6 +253,37 @@ impl Identity {
         };
         // Five strings always serialize; an empty text would be refused as corrupt by the reader.
         Zeroizing::new(serde_json::to_string_pretty(&file).unwrap_or_default())
+    }
+}
+
+/// The mount's own key as its file has it now: a person may take it away, put it back, or close it to
+/// others while mounted.
+#[derive(Debug)]
+pub struct OwnKey {
+    path: PathBuf,
+    make: bool,
+    last: Mutex<Option<(fs::Stamp, Seed)>>,
+}
+
+impl OwnKey {
+    /// The key at `path`, see [`Identity::own`].
+    pub fn new(path: PathBuf, make: bool) -> Self {
+        Self { path, make, last: Mutex::default() }
+    }
+
+    /// The key, read again if its file is another or was changed.
+    ///
+    /// # Errors
+    /// As [`Identity::own`].
+    pub fn now(&self, used: &Used) -> Result<Seed, KeyError> {
+        let stamp = fs::Stamp::at(&self.path).ok().flatten();
+        let known = self.last.lock().clone().filter(|(known, _)| Some(*known) == stamp);
+        if let Some((_, seed)) = known {
+            return Ok(seed);
+        }
+        let seed = Identity::own(&self.path, used, self.make)?.seed();
+        *self.last.lock() = stamp.map(|stamp| (stamp, seed.clone()));
+        Ok(seed)
     }
 }
 

@@ -11,6 +11,6 @@ mod key;
 mod keyring;
 mod used;
 
-pub use key::{Identity, KeyError};
+pub use key::{Identity, KeyError, OwnKey};
 pub use keyring::{Keyring, KeyringError, Pin, Print, Signed, Verdict, other_key_of_mine};
 pub use used::Used;

@@ -77,6 +77,8 @@ pub struct Index {
     scanning: Vec<Mutex<()>>,
     /// By store: why the last scan could not read it as a whole.
     failures: Vec<Mutex<Option<StoreError>>>,
+    /// By store: the key that signs there, see [`Settings::my_keys`].
+    my_keys: RwLock<Vec<Option<PublicKey>>>,
     settings: Settings,
     listeners: RwLock<Vec<Listener>>,
     /// The generation that waiters have been woken for.
@@ -127,6 +129,7 @@ impl Index {
             stores,
             keyring,
             marks: Mutex::at(Level::Marks, marks),
+            my_keys: RwLock::new(settings.my_keys.clone()),
             settings,
             listeners: RwLock::new(Vec::new()),
             news: (Mutex::new(0), Condvar::default()),
@@ -170,7 +173,16 @@ impl Index {
 
     /// The key that signs what I send in a store, if it is known.
     pub fn my_key(&self, number: usize) -> Option<PublicKey> {
-        self.settings.my_keys.get(number).copied().flatten()
+        self.my_keys.read().get(number).copied().flatten()
+    }
+
+    /// Notes the key that signs what I send in a store from now on.
+    pub fn set_my_key(&self, number: usize, key: PublicKey) {
+        if self.my_key(number) != Some(key)
+            && let Some(known) = self.my_keys.write().get_mut(number)
+        {
+            *known = Some(key);
+        }
     }
 
     /// The pinned keys.

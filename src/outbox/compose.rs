@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::folders::Composed;
+use super::life::not_renamed;
 use super::pack::nothing_in_it;
-use super::{BODY, DraftId, Open, Outbox, OutboxError, Target, names};
+use super::{BODY, DraftId, Open, Outbox, OutboxError, Target};
 use crate::model::locks::{Level, Mutex};
 use crate::model::{Timestamp, one_line};
+use crate::store::StoreError;
 
 impl Outbox {
     /// Sends the composing folders that an earlier process had promised to send.
@@ -62,16 +64,33 @@ impl Outbox {
     /// text.
     ///
     /// # Errors
-    /// As [`Outbox::check_name`]; the refusal.
+    /// As [`Outbox::check_name`]; the refusal, and then the folder is what it was, with its note.
     pub fn rename_folder(self: &Arc<Self>, from: &str, to: &str) -> Result<(), OutboxError> {
         self.check_name(to)?;
         if self.folders.time(to).is_some() {
             return Err(OutboxError::Exists);
         }
+        let refused = |e: &OutboxError| {
+            let reason = not_renamed(to, e);
+            self.note_folder(from, &reason);
+            self.note_unlisted(to, &reason);
+        };
+        let has_body = self.folders.stat(from, BODY).is_some();
+        if has_body && !self.is_private(to, &Target::Outbox) {
+            self.judge((from, BODY), to, self.folders.body(from)).inspect_err(refused)?;
+        }
         self.folders.rename(from, to)?;
         self.forget_note(from);
-        let has_body = self.folders.stat(to, BODY).is_some();
-        if has_body { self.send_again(to) } else { Ok(()) }
+        if !has_body {
+            return Ok(());
+        }
+        self.send_again(to).inspect_err(|e| {
+            // What was good a moment ago is not any more.
+            self.forget_note(to);
+            if self.folders.rename(to, from).is_ok() {
+                refused(e);
+            }
+        })
     }
 
     /// Opens a file of a composing folder, not its text.
@@ -91,9 +110,39 @@ impl Outbox {
     /// Writes to such a file.
     ///
     /// # Errors
-    /// As the system gave it; the file is then not whole, and refuses the message.
+    /// Too large for every store; as the system gave it. The file is then not whole, and refuses the
+    /// message.
     pub fn write_composed(&self, to: &Composed, at: u64, data: &[u8]) -> Result<(), OutboxError> {
+        self.someone_carries(to, at.saturating_add(data.len() as u64))?;
         self.folders.write(to, at, data)
+    }
+
+    /// Cuts or extends such a file.
+    ///
+    /// # Errors
+    /// As for writing.
+    pub fn resize_composed(&self, file: &Composed, len: u64) -> Result<(), OutboxError> {
+        self.someone_carries(file, len)?;
+        let what = "the file cannot be written";
+        file.set_len(len).map_err(|error| OutboxError::Io { what, error })
+    }
+
+    /// Whom the message goes to is not known before its text: a size is refused where none of the stores
+    /// that carry files carries one so large.
+    fn someone_carries(&self, file: &Composed, size: u64) -> Result<(), OutboxError> {
+        let sized = [("the file".to_owned(), size)];
+        let mut refused = None;
+        for store in self.tools.index.stores() {
+            let about = store.about();
+            match about.carries.map(|_| about.carries(&sized)) {
+                Some(Err(e @ StoreError::TooLarge(_))) => refused = Some(e),
+                Some(_) => return Ok(()),
+                None => {}
+            }
+        }
+        let Some(why) = refused else { return Ok(()) };
+        self.folders.cut(file, why.to_string());
+        Err(why.into())
     }
 
     /// The program that wrote such a file was ended by a signal.
@@ -102,30 +151,110 @@ impl Outbox {
     }
 
     /// The last descriptor of such a file was closed.
-    pub fn close_composed(&self, file: &Composed) {
-        self.folders.close(file);
+    pub fn close_composed(self: &Arc<Self>, file: &Composed) {
+        if self.folders.close(file) {
+            self.try_folder_again(file.folder());
+        }
     }
 
     /// Removes a file of a composing folder. Without its text it is not sent.
     ///
     /// # Errors
     /// [`OutboxError::NotFound`]; as the system gave it.
-    pub fn remove_composed(&self, folder: &str, file: &str) -> Result<(), OutboxError> {
-        self.folders.unlink(folder, file)
+    pub fn remove_composed(self: &Arc<Self>, folder: &str, file: &str) -> Result<(), OutboxError> {
+        self.folders.unlink(folder, file)?;
+        self.try_folder_again(folder);
+        Ok(())
     }
 
     /// A file of a composing folder gets another name; if that is that of the text, the folder is sent.
     ///
     /// # Errors
-    /// The refusal; as the system gave it.
+    /// The refusal, and then the folder is what it was; as the system gave it.
     pub fn rename_composed(
         self: &Arc<Self>,
         folder: &str,
         from: &str,
         to: &str,
     ) -> Result<(), OutboxError> {
+        if to == BODY && from != BODY && !self.is_private(folder, &Target::Outbox) {
+            let text = self.folders.text(folder, from);
+            let refused = |e: &OutboxError| self.note_folder(folder, &e.to_string());
+            self.judge((folder, from), folder, text).inspect_err(refused)?;
+        }
         self.folders.rename_file(folder, from, to)?;
-        if to == BODY { self.send_again(folder) } else { Ok(()) }
+        if to == BODY {
+            return self.send_again(folder);
+        }
+        self.try_folder_again(folder);
+        Ok(())
+    }
+
+    /// A file of a folder with a private name becomes a draft in `outbox/`, and is sent under a plain name:
+    /// `rsync --delay-updates` puts everything into one and moves it out at the end. Whether there is such
+    /// a folder.
+    ///
+    /// # Errors
+    /// As [`Outbox::rename`]; the file then stays where it is.
+    pub fn rename_out(
+        &self,
+        folder: &str,
+        file: &str,
+        to: &str,
+        replace: bool,
+    ) -> Result<bool, OutboxError> {
+        let target = Target::Outbox;
+        if !self.is_private(folder, &target) {
+            return Ok(false);
+        }
+        self.check_name(to)?;
+        if self.folders.time(to).is_some() || !replace && self.find(to).is_some() {
+            return Err(OutboxError::Exists);
+        }
+        let (size, time) = self.folders.stat(folder, file).ok_or(OutboxError::NotFound)?;
+        if size > self.max_message() {
+            return Err(OutboxError::TooLarge(self.max_message()));
+        }
+        let text = self.folders.text(folder, file);
+        let mut d = Open { touched: true, time, ..Open::new(to, target, text) };
+        let is_sent = !self.is_private(to, &d.target);
+        if is_sent {
+            let empty = d.is_empty().then(nothing_in_it);
+            let judged = empty.map_or_else(|| self.spool_draft(&mut d), Err);
+            judged.inspect_err(|e| {
+                self.note_refusal(to, &e.to_string(), Timestamp::now());
+                self.note_unlisted(to, &e.to_string());
+            })?;
+        }
+        let spooled = d.spooled.take();
+        if let Err(e) = self.folders.unlink(folder, file) {
+            // Somebody else was faster.
+            self.forget(spooled);
+            return Err(e);
+        }
+        if is_sent {
+            self.done_with(&d);
+            self.send(spooled);
+        } else {
+            self.keep(&d);
+        }
+        Ok(true)
+    }
+
+    /// Something in a folder that was refused changed: that may have been the reason.
+    fn try_folder_again(self: &Arc<Self>, folder: &str) {
+        if !self.is_private(folder, &Target::Outbox) && self.folders.was_refused(folder) {
+            // The note beside it says what came of it.
+            let _ = self.send_again(folder);
+        }
+    }
+
+    /// Notes why a composing folder was refused.
+    fn note_folder(&self, folder: &str, reason: &str) {
+        let now = Timestamp::now();
+        self.note_refusal(folder, reason, now);
+        self.notes.lock().insert(folder.to_owned(), (reason.to_owned(), now));
+        self.folders.set_error(folder, Some(reason));
     }
 
     /// Promises to send a folder whose text is there.
@@ -178,15 +307,26 @@ impl Outbox {
 
     /// Keeps the text of a folder and the promise that it will be sent with what is in it then.
     fn promise(&self, folder: &str, text: Vec<u8>) -> Result<(), OutboxError> {
-        let files = self.folders.attached(folder, false)?;
-        let d = Open { files, composed: true, ..Open::new(folder, Target::Outbox, text) };
+        self.judge((folder, BODY), folder, text.clone())?;
+        self.folders.keep_body(folder, &text, true)
+    }
+
+    /// Whether a folder could be sent under this name with this text, which lies in it as this file.
+    fn judge(
+        &self,
+        (folder, file): (&str, &str),
+        name: &str,
+        text: Vec<u8>,
+    ) -> Result<(), OutboxError> {
+        let files = self.folders.attached((folder, file), false)?;
+        let d = Open { files, composed: true, ..Open::new(name, Target::Outbox, text) };
         if d.is_empty() {
             return Err(nothing_in_it());
         }
         // Signed once more when it goes, with what has come until then.
         let parcels = self.prepare(&d, &[])?;
         self.tools.let_go(&parcels);
-        self.folders.keep_body(folder, &d.text, true)
+        Ok(())
     }
 
     /// The last descriptor of the text of a composing folder was closed.
@@ -194,7 +334,7 @@ impl Outbox {
         let Some(draft) = self.open.lock().remove(&id) else { return };
         let (name, text, changed, late) = {
             let d = draft.lock();
-            let late = d.refused.is_none() && !d.unlinked && !names::is_private(&d.name);
+            let late = d.refused.is_none() && !d.unlinked && !self.is_private(&d.name, &d.target);
             // Where nothing was written there was no close that could have said so.
             let changed = d.dirty || d.text.is_empty();
             (d.name.clone(), d.text.clone(), changed, late && changed)
@@ -228,12 +368,17 @@ impl Outbox {
 
     /// Keeps a folder that was refused, with the reason.
     fn refuse_folder(&self, draft: &Mutex<Open>, text: &[u8]) {
-        let (name, why) = {
+        let (name, why, half) = {
             let d = draft.lock();
             self.keep(&d);
-            (d.name.clone(), d.refused.as_ref().map(ToString::to_string))
+            let why = d.refused.as_ref();
+            let half = why.is_some_and(|why| matches!(**why, OutboxError::CutOff(_)));
+            (d.name.clone(), why.map(ToString::to_string), half)
         };
         self.keep_text(&name, text);
+        if half {
+            self.folders.text_is_half(&name);
+        }
         self.folders.set_error(&name, why.as_deref());
     }
 
@@ -265,7 +410,7 @@ impl Outbox {
     }
 
     fn try_send_folder(&self, folder: &str) -> Result<(), OutboxError> {
-        let files = self.folders.attached(folder, true)?;
+        let files = self.folders.attached((folder, BODY), true)?;
         let text = self.folders.body(folder);
         let d = Open { files, composed: true, ..Open::new(folder, Target::Outbox, text) };
         if d.is_empty() {

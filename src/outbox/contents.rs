@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::kept::Shelf;
-use super::{DraftId, Listed, NOTE_AFTER, Open, Outbox, Target, note};
+use super::kept::{Shelf, unlisted};
+use super::{DraftId, Kept, Listed, NOTE_AFTER, Open, Outbox, Target, note};
 use crate::model::Timestamp;
 
 impl Listed {
@@ -34,7 +34,7 @@ impl Outbox {
         let mut out: Vec<Listed> = Vec::new();
         for (name, kept) in self.shelf.lock().iter().filter(|(_, k)| k.is_shown()) {
             out.push(Listed::draft(name, &kept.text, kept.time));
-            out.extend(kept.error.as_ref().map(|error| Listed::note(name, error, kept.time)));
+            out.extend(kept.note(name).map(|error| Listed::note(name, &error, kept.time)));
         }
         for (name, (error, time)) in self.notes.lock().iter() {
             out.push(Listed::note(name, error, *time));
@@ -66,7 +66,7 @@ impl Outbox {
     /// Why a draft or a composing folder was refused, and when.
     fn reason(&self, shelf: &Shelf, draft: &str) -> Option<(String, Timestamp)> {
         let of_folder = self.notes.lock().get(draft).cloned();
-        let of_draft = || shelf.get(draft).and_then(|k| Some((k.error.clone()?, k.time)));
+        let of_draft = || shelf.get(draft).and_then(|k| Some((k.note(draft)?, k.time)));
         of_folder.or_else(of_draft).or_else(|| self.reason_of_removed(shelf, draft))
     }
 
@@ -91,9 +91,17 @@ impl Outbox {
     pub fn find_for(&self, name: &str, target: &Target) -> Option<Listed> {
         self.find_open(name, target).or_else(|| {
             let shelf = self.shelf.lock();
-            let kept = shelf.find(name, target).filter(|k| k.error.is_none())?;
+            let beside = |k: &&Kept| k.error.is_none() || !k.is_shown();
+            let kept = shelf.find(name, target).filter(beside)?;
             Some(Listed::draft(name, &kept.text, kept.time))
         })
+    }
+
+    /// The name in `outbox/` of the note about what was written under this name for this target.
+    pub fn note_for(&self, name: &str, target: &Target) -> Option<String> {
+        let shelf = self.shelf.lock();
+        let place = shelf.place_at(name, target).unwrap_or_else(|| unlisted(name, target));
+        self.reason(&shelf, &place).map(|_| format!("{place}.error"))
     }
 
     /// An open draft by name and target.

@@ -11,17 +11,21 @@
 //! - `sent-as`, the ids under which it goes into the spool, from just before on. Whoever finds one of them
 //!   there knows that it went.
 
+mod files;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{OutboxError, names};
+use super::OutboxError;
 use crate::model::locks::{Condvar, Level, Mutex, MutexGuard};
 use crate::model::{Timestamp, one_line};
 use crate::store::{Durability, fs, place};
+
+pub use files::Composed;
 
 /// The file of a composing folder that is its text, and sends it.
 pub const BODY: &str = "body";
@@ -98,34 +102,6 @@ pub(super) struct Folders {
     changed: Condvar,
 }
 
-/// An open file of a composing folder.
-#[derive(Debug)]
-#[allow(clippy::len_without_is_empty)] // Nobody asks.
-pub struct Composed {
-    folder: String,
-    id: u64,
-    file: File,
-    /// It was opened for writing.
-    write: bool,
-}
-
-/// Why a file cannot go along; what is only on its way counts as good.
-fn trouble(name: &str, file: &Entry) -> Option<String> {
-    if file.open > 0 {
-        return None;
-    }
-    let shown = one_line(name);
-    if let Some(why) = &file.cut {
-        return Some(format!("the file {shown} is not whole: {why}; write it again"));
-    }
-    names::is_private(name).then(|| {
-        format!(
-            "the file {shown} has the name of a private draft and is never sent; give it another \
-             name, or remove it"
-        )
-    })
-}
-
 fn failed(error: io::Error) -> OutboxError {
     OutboxError::Io { what: "the files of the message cannot be kept", error }
 }
@@ -138,32 +114,6 @@ fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
-    }
-}
-
-impl Composed {
-    /// Reads up to this many bytes.
-    ///
-    /// # Errors
-    /// As the system gave it.
-    pub fn read(&self, offset: u64, size: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; size];
-        let read = fs::read_at_most(&self.file, &mut bytes, offset)?;
-        bytes.truncate(read);
-        Ok(bytes)
-    }
-
-    /// Its length.
-    pub fn len(&self) -> u64 {
-        self.file.metadata().map_or(0, |meta| meta.len())
-    }
-
-    /// Cuts or extends it.
-    ///
-    /// # Errors
-    /// As the system gave it.
-    pub fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
     }
 }
 
@@ -324,6 +274,8 @@ impl Folders {
             }
             place::write_atomic(&folder.dir.join("name"), to.as_bytes(), 0o600).map_err(failed)?;
             folder.touch();
+            // Who waits for it waits for the old name.
+            folder.watched = false;
             Ok(())
         })?;
         let mut state = self.state.lock();
@@ -333,121 +285,31 @@ impl Folders {
         Ok(())
     }
 
-    /// Opens a file; for writing, it is made if it is not there.
-    pub fn open_file(
-        &self,
-        name: &str,
-        file: &str,
-        write: bool,
-        (truncate, append): (bool, bool),
-    ) -> Result<Composed, OutboxError> {
-        let id = {
-            let mut state = self.state.lock();
-            state.next += 1;
-            state.next
-        };
-        self.with(name, |folder| {
-            let known = folder.files.contains_key(file);
-            if !known && !write {
-                return Err(OutboxError::NotFound);
-            }
-            if write {
-                touch(&folder.cut_mark(file)).map_err(failed)?;
-            }
-            let mut options = OpenOptions::new();
-            options.read(true).write(write && !append).append(append).create(write);
-            options.truncate(truncate && !append).mode(0o600);
-            let opened = options.open(folder.file(file)).map_err(failed)?;
-            if truncate && append {
-                opened.set_len(0).map_err(failed)?;
-            }
-            let new = || Entry { id, time: Timestamp::now(), open: 0, cut: None };
-            let entry = folder.files.entry(file.to_owned()).or_insert_with(new);
-            if write {
-                entry.open += 1;
-                if truncate {
-                    entry.cut = None;
-                }
-            }
-            let id = entry.id;
-            Ok(Composed { folder: name.to_owned(), id, file: opened, write })
-        })
-    }
-
-    /// Writes to an open file. What cannot be written whole is noted.
-    pub fn write(&self, to: &Composed, offset: u64, data: &[u8]) -> Result<(), OutboxError> {
-        to.file.write_all_at(data, offset).map_err(|error| {
-            self.cut(to, format!("writing it failed ({error})"));
-            OutboxError::Io { what: "the file cannot be written", error }
-        })
-    }
-
-    /// Notes that a file is not whole.
-    pub fn cut(&self, file: &Composed, why: String) {
-        // One that is gone needs no note.
-        let _ = self.with(&file.folder, |folder| {
-            if let Some((_, entry)) = folder.entry(file.id) {
-                entry.cut = Some(why);
-            }
-            Ok(())
-        });
-    }
-
-    /// The last descriptor of a handle was closed.
-    pub fn close(&self, file: &Composed) {
-        if !file.write {
-            return;
-        }
-        let closed = self.with(&file.folder, |folder| {
-            folder.touch();
-            let promised = folder.promised;
-            let Some((name, entry)) = folder.entry(file.id) else { return Ok(()) };
-            entry.open = entry.open.saturating_sub(1);
-            entry.time = Timestamp::now();
-            if entry.open > 0 || entry.cut.is_some() {
-                return Ok(());
-            }
-            let name = name.clone();
-            if promised && self.durability == Durability::Fsync {
-                file.file.sync_all().map_err(failed)?;
-            }
-            remove(&folder.cut_mark(&name)).map_err(failed)
-        });
-        if let Err(e) = closed {
-            tracing::warn!(folder = %one_line(&file.folder), error = %e, "a file could not be kept");
-        }
-    }
-
-    pub fn unlink(&self, name: &str, file: &str) -> Result<(), OutboxError> {
-        self.with(name, |folder| {
-            folder.files.remove(file).ok_or(OutboxError::NotFound)?;
-            folder.touch();
-            if file == BODY {
-                withdraw(folder)?;
-            }
-            remove(&folder.file(file)).map_err(failed)?;
-            remove(&folder.cut_mark(file)).map_err(failed)
-        })
-    }
-
-    pub fn rename_file(&self, name: &str, from: &str, to: &str) -> Result<(), OutboxError> {
-        self.with(name, |folder| {
-            let entry = folder.files.remove(from).ok_or(OutboxError::NotFound)?;
-            let moved = std::fs::rename(folder.file(from), folder.file(to)).map_err(failed);
-            let _ = std::fs::rename(folder.cut_mark(from), folder.cut_mark(to));
-            folder.files.insert(if moved.is_ok() { to } else { from }.to_owned(), entry);
-            folder.touch();
-            if from == BODY {
-                withdraw(folder)?;
-            }
-            moved
-        })
-    }
-
     /// The text as it is kept.
     pub fn body(&self, name: &str) -> Vec<u8> {
-        let path = self.look(name, |folder| folder.file(BODY));
-        path.and_then(|path| std::fs::read(path).ok()).unwrap_or_default()
+        self.text(name, BODY)
+    }
+
+    /// Notes that the text is only what its writer had written when it was ended.
+    pub fn text_is_half(&self, name: &str) {
+        let noted = self.with(name, |folder| {
+            touch(&folder.cut_mark(BODY)).map_err(failed)?;
+            let half = || "the program that wrote it was ended by a signal".to_owned();
+            folder.files.entry(BODY.to_owned()).and_modify(|text| text.cut = Some(half()));
+            Ok(())
+        });
+        if let Err(e) = noted {
+            tracing::warn!(folder = %one_line(name), error = %e, "that its text is half is not kept");
+        }
+    }
+
+    /// Whether a folder has its whole text and stays because it was refused.
+    pub fn was_refused(&self, name: &str) -> bool {
+        let refused = |f: &Folder| {
+            let whole = f.files.get(BODY).is_some_and(|text| text.cut.is_none());
+            f.error.is_some() && whole && f.writing == 0 && !f.promised && !f.sending
+        };
+        self.look(name, refused).unwrap_or_default()
     }
 
     /// The text is being written, or no longer.
@@ -458,30 +320,6 @@ impl Folders {
             folder.touch();
             Ok(())
         });
-    }
-
-    /// The files that go along, by name. What is still on its way is left out.
-    ///
-    /// # Errors
-    /// If one of the others cannot go along. `at_last`: none is on its way any more.
-    pub fn attached(
-        &self,
-        name: &str,
-        at_last: bool,
-    ) -> Result<Vec<(String, PathBuf)>, OutboxError> {
-        let all = self.look(name, |folder| {
-            let now = Timestamp::now().millis();
-            let young = |file: &Entry| now - file.time.millis() < QUIET.as_millis() as i64;
-            let files = folder.files.iter().filter(|(name, _)| *name != BODY);
-            let one = |(name, file): (&String, &Entry)| match trouble(name, file) {
-                Some(_) if !at_last && young(file) => None,
-                Some(why) => Some(Err(OutboxError::Invalid(why))),
-                None if file.open > 0 => None,
-                None => Some(Ok((name.clone(), folder.file(name)))),
-            };
-            files.filter_map(one).collect()
-        });
-        all.ok_or(OutboxError::NotFound)?
     }
 
     /// Keeps the text, and with `promise` that the message will be sent: on disk when this returns.

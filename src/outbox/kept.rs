@@ -59,6 +59,19 @@ impl Kept {
     pub fn is_shown(&self) -> bool {
         self.target == Target::Outbox || !names::is_private(&self.name)
     }
+
+    /// What the note beside it says, if it was refused: of an answer, which was written elsewhere, also
+    /// where it is now.
+    pub(super) fn note(&self, place: &str) -> Option<String> {
+        let error = self.error.as_deref()?;
+        Some(if self.target == Target::Outbox || !self.is_shown() {
+            error.to_owned()
+        } else {
+            format!(
+                "{error}\nthe text is kept in outbox/{place}, where it can be mended or removed"
+            )
+        })
+    }
 }
 
 impl Shelf {
@@ -108,8 +121,9 @@ impl Shelf {
     /// next free one.
     pub fn keep(&mut self, kept: Kept) {
         let place = self.place(&kept.name, &kept.target).cloned().unwrap_or_else(|| {
-            let hidden = if kept.is_shown() { "" } else { ".in-thread." };
-            let mut places = names::numbered(format!("{hidden}{}", kept.name));
+            let hidden = || unlisted(&kept.name, &kept.target);
+            let mut places =
+                names::numbered(if kept.is_shown() { kept.name.clone() } else { hidden() });
             places.find(|place| !self.drafts.contains_key(place)).unwrap_or_default()
         });
         self.put(&place, kept);
@@ -130,9 +144,10 @@ impl Shelf {
 
     /// The newest refusal of what is kept.
     pub fn last_refusal(&self) -> Option<Refusal> {
-        let refused = self.iter().filter_map(|(name, kept)| {
-            let reason = kept.error.clone()?;
-            Some(Refusal { name: name.clone(), reason, time: kept.time })
+        let refused = self.iter().filter_map(|(place, kept)| {
+            let (reason, time) = (kept.error.clone()?, kept.time);
+            let name = if kept.is_shown() { place } else { &kept.name };
+            Some(Refusal { name: name.clone(), reason, time })
         });
         refused.max_by_key(|r| r.time)
     }
@@ -188,13 +203,23 @@ impl Shelf {
         Some(kept)
     }
 
-    /// Takes out the draft that has this name there. In `outbox/` the place counts: what was refused
+    /// The place of the draft that has this name there. In `outbox/` the place counts: what was refused
     /// in a thread lies there, too.
-    pub fn take(&mut self, name: &str, target: &Target) -> Option<Kept> {
+    pub fn place_at(&self, name: &str, target: &Target) -> Option<String> {
         match target {
-            Target::Outbox => self.remove(name),
-            _ => self.remove(&self.place(name, target)?.clone()),
+            Target::Outbox => self.drafts.contains_key(name).then(|| name.to_owned()),
+            _ => self.place(name, target).cloned(),
         }
+    }
+
+    /// The draft that has this name there.
+    pub fn at(&self, name: &str, target: &Target) -> Option<&Kept> {
+        self.drafts.get(&self.place_at(name, target)?)
+    }
+
+    /// Takes it out.
+    pub fn take(&mut self, name: &str, target: &Target) -> Option<Kept> {
+        self.remove(&self.place_at(name, target)?)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -202,6 +227,11 @@ impl Shelf {
         hex.truncate(32);
         self.dir.join(hex)
     }
+}
+
+/// The place of what is not listed in `outbox/`.
+pub(super) fn unlisted(name: &str, target: &Target) -> String {
+    if *target == Target::Outbox { name.to_owned() } else { format!(".in-thread.{name}") }
 }
 
 /// A note without what is true only for now.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::model::locks::Mutex;
@@ -11,32 +12,46 @@ use crate::identity::{Identity, KeyError, Keyring, KeyringError, Used};
 use crate::model::{PublicKey, Remedy, Seed, one_line};
 use crate::store::{Signer as _, Store, StoreError};
 
+/// What the mount's own key is now, or why it cannot be used.
+type Own = Box<dyn Fn(&Used) -> Result<Seed, KeyError> + Send + Sync>;
+
 /// Asks each store which key signs there, and pins that key to my address in the store.
 ///
-/// The store is asked every time, because another program may put its key there or replace it; what
-/// is costly, the key pair made from the seed, is kept.
-#[derive(Debug)]
+/// Key files are asked for every time, because somebody may take one away, put it back or replace it;
+/// what is costly, the key pair made from the seed, is kept.
 pub struct Keys {
-    /// The mount's own key, or why it cannot be used.
-    mine: Result<Seed, String>,
+    own: Own,
     keyring: Arc<Keyring>,
     used: Used,
-    made: Mutex<BTreeMap<String, Made>>,
+    /// By store, the key that signed there last.
+    made: Mutex<BTreeMap<String, (Seed, Arc<Identity>)>>,
 }
 
-/// What a store answered last, by its name.
-#[derive(Debug)]
-enum Made {
-    Key(Seed, Arc<Identity>),
-    /// It wants the mount's own key, which cannot be used.
-    NoMountKey,
-    Trouble(String),
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").field("used", &self.used).finish_non_exhaustive()
+    }
+}
+
+/// The keys by which I am known now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MyKeys {
+    /// The one to show: the mount's own, unless every store has another one, or none.
+    pub shown: Option<PublicKey>,
+    /// By number of the store: the one that signs there.
+    pub by_store: Vec<Option<PublicKey>>,
+    /// Why the mount's own cannot be used, if so.
+    pub own_trouble: Option<String>,
 }
 
 impl Keys {
-    /// Keys around the mount's own (or why there is none).
-    pub fn new(mine: Result<Seed, String>, keyring: Arc<Keyring>, used: Used) -> Self {
-        Self { mine, keyring, used, made: Mutex::default() }
+    /// Keys around the mount's own.
+    pub fn new(
+        own: impl Fn(&Used) -> Result<Seed, KeyError> + Send + Sync + 'static,
+        keyring: Arc<Keyring>,
+        used: Used,
+    ) -> Self {
+        Self { own: Box::new(own), keyring, used, made: Mutex::default() }
     }
 
     /// The key that signs in a store.
@@ -44,45 +59,58 @@ impl Keys {
     /// # Errors
     /// [`OutboxError::NoKey`] if there is none or it cannot be used; what the store fails with.
     pub fn of(&self, store: &dyn Store) -> Result<Arc<Identity>, OutboxError> {
-        let asked = self.ask(store);
-        let mut made = self.made.lock();
-        let seed = asked.map_err(|e| {
-            let (trouble, e) = self.explain(e);
-            made.insert(store.name().to_owned(), trouble);
-            e
+        let seed = self.ask(store).map_err(|e| match e {
+            StoreError::NoKey(why) => OutboxError::NoKey(why),
+            other => other.into(),
         })?;
-        if let Some(Made::Key(known, identity)) = made.get(store.name())
+        let mut made = self.made.lock();
+        if let Some((known, identity)) = made.get(store.name())
             && *known == seed
         {
             return Ok(Arc::clone(identity));
         }
         let identity = Arc::new(Identity::new(&seed));
-        made.insert(store.name().to_owned(), Made::Key(seed, Arc::clone(&identity)));
+        made.insert(store.name().to_owned(), (seed, Arc::clone(&identity)));
         Ok(identity)
+    }
+
+    /// The mount's own key.
+    fn own(&self) -> Result<Seed, StoreError> {
+        let no_key = |e| StoreError::NoKey(format!("there is no signing key: {e}"));
+        (self.own)(&self.used).map_err(no_key)
     }
 
     /// The key that a store says signs there, or the mount's own; a store that has none gets it, unless
     /// it had one.
     fn ask(&self, store: &dyn Store) -> Result<Seed, StoreError> {
         let no_key = |e: KeyError| StoreError::NoKey(e.to_string());
-        let mine = || {
-            let mine = self.mine.as_ref();
-            mine.map_err(|_| StoreError::NoKey("there is no signing key".into()))
-        };
-        let Some(keys) = store.facets().keys else { return mine().cloned() };
+        let Some(keys) = store.facets().keys else { return self.own() };
         let mut there = keys.signing_key()?;
         if there.is_none() {
             if let Some(why) = lost_key(store, &self.used).map_err(no_key)? {
                 return Err(StoreError::NoKey(why));
             }
-            keys.adopt(mine()?)?;
+            keys.adopt(&self.own()?)?;
             // One that waits for its folder is not there yet, and has not signed.
             there = keys.signing_key()?;
         }
         if let Some(seed) = &there {
             self.used.note(&place_of(store), Identity::new(seed).public_key()).map_err(no_key)?;
         }
-        there.map_or_else(|| mine().cloned(), Ok)
+        there.map_or_else(|| self.own(), Ok)
+    }
+
+    /// Why nothing can be sent in a store that keeps a key of its own, if so. Nothing is written.
+    fn trouble_of(&self, store: &dyn Store) -> Option<String> {
+        if store.missed().is_some() {
+            // The store says so itself.
+            return None;
+        }
+        match store.facets().keys?.signing_key() {
+            Ok(Some(_)) => None,
+            Ok(None) => lost_key(store, &self.used).unwrap_or_else(|e| Some(e.to_string())),
+            Err(e) => Some(e.to_string()),
+        }
     }
 
     /// As [`Keys::of`]; when this returns, the key is pinned to my address in the store, so that no
@@ -101,34 +129,28 @@ impl Keys {
         Ok(identity)
     }
 
-    /// The mount's own public key, if its key can be used.
-    pub fn mine(&self) -> Option<PublicKey> {
-        self.mine.as_ref().ok().map(|seed| Identity::new(seed).public_key())
-    }
-
-    /// Why nothing can be sent in some stores: name and reason. That the mount's own key cannot be
-    /// used is for the mount to say.
-    pub fn troubles(&self) -> Vec<(String, String)> {
-        let made = self.made.lock();
-        let trouble = |(name, made): (&String, &Made)| match made {
-            Made::Trouble(why) => Some((name.clone(), why.clone())),
-            Made::NoMountKey | Made::Key(..) => None,
+    /// The keys by which I am known in these stores, as they are now.
+    pub fn mine(&self, stores: &[Arc<dyn Store>]) -> MyKeys {
+        let own = (self.own)(&self.used);
+        let public = own.as_ref().ok().map(Seed::public_key);
+        let key = |store: &Arc<dyn Store>| {
+            let lost = self.trouble_of(store.as_ref()).is_some();
+            store.public_key(public).filter(|_| !lost)
         };
-        made.iter().filter_map(trouble).collect()
+        let by_store: Vec<Option<PublicKey>> = stores.iter().map(key).collect();
+        let others = by_store.iter().flatten().copied().next();
+        let is_own = by_store.is_empty() || by_store.contains(&public);
+        let shown = if is_own { public } else { others };
+        // Who writes nothing makes none, and misses none that nobody had.
+        let wrong = own.err().filter(|e| !matches!(e, KeyError::Missing(_)));
+        MyKeys { shown, by_store, own_trouble: wrong.map(|e| e.to_string()) }
     }
 
-    /// What a store fails with. One that was given no key for want of mine says only that it has
-    /// none: mine is why.
-    fn explain(&self, error: StoreError) -> (Made, OutboxError) {
-        match (error, &self.mine) {
-            (StoreError::NoKey(text), Err(why)) => {
-                (Made::NoMountKey, OutboxError::NoKey(format!("{text}: {why}")))
-            }
-            (StoreError::NoKey(text), Ok(_)) => {
-                (Made::Trouble(text.clone()), OutboxError::NoKey(text))
-            }
-            (other, _) => (Made::Trouble(other.to_string()), other.into()),
-        }
+    /// Why nothing can be sent in some of these stores now: name and reason. That the mount's own key
+    /// cannot be used is no fault of a store.
+    pub fn troubles(&self, stores: &[Arc<dyn Store>]) -> Vec<(String, String)> {
+        let told = |s: &Arc<dyn Store>| Some((s.name().to_owned(), self.trouble_of(s.as_ref())?));
+        stores.iter().filter_map(told).collect()
     }
 }
 

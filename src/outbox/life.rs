@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use crate::model::locks::{Level, Mutex};
 
+use super::kept::unlisted;
 use super::{
     CLOSING, DraftId, EARLY_LIMIT, Kept, Open, Outbox, OutboxError, REFUSING, Refusal, Target,
-    address, names, not_an_address, pack::nothing_in_it, whole,
+    address, names, not_an_address, pack::nothing_in_it, route, whole,
 };
 use crate::model::{Remedy, Timestamp, write_at};
 use crate::store::{Fit, Store};
@@ -21,7 +22,7 @@ impl Outbox {
     /// # Errors
     /// [`OutboxError::Invalid`] if the name is neither an address nor that of a private draft.
     pub fn check_name(&self, name: &str) -> Result<(), OutboxError> {
-        if names::is_private(name) {
+        if self.is_private(name, &Target::Outbox) {
             return Ok(());
         }
         if name.strip_suffix(".error").is_some() {
@@ -34,6 +35,14 @@ impl Outbox {
             return Ok(());
         }
         Err(not_an_address(stores, recipient))
+    }
+
+    /// Whether what is written under a name is a private draft. A name that only programs make up is not,
+    /// if somebody is known by it.
+    pub(super) fn is_private(&self, name: &str, target: &Target) -> bool {
+        let known = || route::is_known(&self.tools.index, names::recipient(name), &self.settings);
+        names::is_private(name)
+            && !(*target == Target::Outbox && names::is_temporary(name) && known())
     }
 
     /// Starts a draft. One that is kept under this name, for this target, lends its text unless
@@ -100,7 +109,7 @@ impl Outbox {
         if let Some(refused) = &d.refused {
             return Err(OutboxError::Already(Arc::clone(refused)));
         }
-        if names::is_private(&d.name) || d.text.len() > EARLY_LIMIT {
+        if self.is_private(&d.name, &d.target) || d.text.len() > EARLY_LIMIT {
             return Ok(());
         }
         self.judge_early(&d).map_err(|e| d.refuse(e))
@@ -141,7 +150,7 @@ impl Outbox {
 
     /// What every close of a draft says that is not judged, or was and got no text since.
     pub(super) fn said_already(&self, id: DraftId, d: &Open) -> Option<Result<(), OutboxError>> {
-        if names::is_private(&d.name) || d.unlinked {
+        if self.is_private(&d.name, &d.target) || d.unlinked {
             return Some(Ok(()));
         }
         let refused = d.refused.as_ref()?;
@@ -202,7 +211,11 @@ impl Outbox {
     pub fn cut_off(&self, id: DraftId, signal: u32) {
         let Ok(draft) = self.draft(id) else { return };
         let mut d = draft.lock();
-        if !d.text.is_empty() && d.touched && d.refused.is_none() && !names::is_private(&d.name) {
+        if !d.text.is_empty()
+            && d.touched
+            && d.refused.is_none()
+            && !self.is_private(&d.name, &d.target)
+        {
             // Now, and not at the last close: the next process must not send it either.
             self.unspool(&mut d);
             let why = cut_off(&d, signal);
@@ -214,7 +227,7 @@ impl Outbox {
     pub fn release(&self, id: DraftId) -> bool {
         let Some(draft) = self.open.lock().remove(&id) else { return false };
         let mut d = draft.lock();
-        if !d.unlinked && !names::is_private(&d.name) && d.refused.is_none() {
+        if !d.unlinked && !self.is_private(&d.name, &d.target) && d.refused.is_none() {
             // The last flush was that of another process, which was told nothing, or there was none.
             let late = if d.dirty { self.spool_draft(&mut d).err() } else { None };
             // A close cannot be refused before anything was written: a shell's redirection begins
@@ -225,9 +238,7 @@ impl Outbox {
         let spooled = d.spooled.take();
         let sent = spooled.is_some() && !d.unlinked && d.refused.is_none();
         if sent {
-            self.shelf.lock().forget(&d.name, &d.target);
-            self.notes.lock().remove(&d.name);
-            self.forgive(&d.name);
+            self.done_with(&d);
             self.send(spooled);
         } else {
             self.forget(spooled);
@@ -237,6 +248,13 @@ impl Outbox {
         }
         self.sender.released(id);
         sent
+    }
+
+    /// A draft is sent: nothing of earlier ones of its name stays.
+    pub(super) fn done_with(&self, d: &Open) {
+        self.shelf.lock().forget(&d.name, &d.target);
+        self.notes.lock().remove(&d.name);
+        self.forgive(&d.name);
     }
 
     pub(super) fn keep(&self, d: &Open) {
@@ -287,7 +305,7 @@ impl Outbox {
     /// a plain name is sent.
     ///
     /// # Errors
-    /// The refusal; the draft then lies under its new name, with its note.
+    /// The refusal; the draft then is what it was, and its note says why it was not renamed.
     pub fn rename(
         &self,
         (from, of): &(String, Target),
@@ -303,31 +321,57 @@ impl Outbox {
         if self.rename_open((from, of), (to, target)) {
             return Ok(());
         }
-        let kept = {
+        let kept = self.shelf.lock().at(from, of).cloned().ok_or(OutboxError::NotFound)?;
+        let mut d = Open { time: kept.time, ..Open::new(to, target.clone(), kept.text.to_vec()) };
+        let is_sent = !self.is_private(to, target);
+        if is_sent {
+            let empty = d.is_empty().then(nothing_in_it);
+            let judged = empty.map_or_else(|| self.spool_draft(&mut d), Err);
+            judged.inspect_err(|e| self.not_renamed((from, of), (to, target), e))?;
+        }
+        {
             let mut shelf = self.shelf.lock();
-            let kept = shelf.take(from, of).ok_or(OutboxError::NotFound)?;
+            if shelf.at(from, of).is_none_or(|now| !Arc::ptr_eq(&now.text, &kept.text)) {
+                // Somebody else was faster.
+                drop(shelf);
+                self.forget(d.spooled);
+                return Err(OutboxError::NotFound);
+            }
+            shelf.take(from, of);
             shelf.forget(to, target);
-            Kept { name: to.clone(), target: target.clone(), error: None, ..kept }
-        };
+            if !is_sent {
+                shelf.keep(Kept { name: to.clone(), target: target.clone(), error: None, ..kept });
+            }
+        }
         self.forgive(from);
-        if names::is_private(to) || kept.text.is_empty() {
-            self.shelf.lock().keep(kept);
-            return Ok(());
+        if is_sent {
+            self.forgive(to);
+            self.send(d.spooled);
         }
-        let mut d = Open {
-            dirty: true,
-            touched: true,
-            time: kept.time,
-            ..Open::new(to, kept.target, kept.text.to_vec())
-        };
-        if let Err(e) = self.spool_draft(&mut d) {
-            let e = d.refuse(e);
-            self.keep(&d);
-            return Err(e);
-        }
-        self.forgive(to);
-        self.send(d.spooled);
         Ok(())
+    }
+
+    /// Notes why a draft was not renamed. Who looks beside the name that was meant finds it for a while.
+    fn not_renamed(
+        &self,
+        (from, of): (&str, &Target),
+        (to, target): (&str, &Target),
+        why: &OutboxError,
+    ) {
+        let reason = not_renamed(to, why);
+        self.note_refusal(from, &reason, Timestamp::now());
+        self.note_unlisted(&unlisted(to, target), &reason);
+        let mut shelf = self.shelf.lock();
+        let place = shelf.place_at(from, of);
+        if let Some((place, kept)) = place.and_then(|p| shelf.get(&p).cloned().map(|k| (p, k))) {
+            shelf.put(&place, Kept { error: Some(reason), ..kept });
+        }
+    }
+
+    /// Keeps the note of a draft that is not there, for who asks for it by name.
+    pub(super) fn note_unlisted(&self, name: &str, reason: &str) {
+        let note = (reason.to_owned(), Timestamp::now(), Instant::now());
+        self.removed.lock().insert(name.to_owned(), note);
     }
 
     /// Renames drafts that are open. What was spooled under the old name is spooled again under the
@@ -366,8 +410,8 @@ impl Outbox {
         if kept.is_some() {
             self.forgive(name);
         }
-        if let Some((reason, time)) = kept.as_ref().and_then(|k| Some((k.error.clone()?, k.time))) {
-            self.removed.lock().insert(name.to_owned(), (reason, time, Instant::now()));
+        if let Some(reason) = kept.as_ref().and_then(|k| k.error.as_ref()) {
+            self.note_unlisted(name, reason);
         }
         let kept = kept.is_some();
         let open = self.look_at_open(|_, d| d.is(name, target).then(|| d.unlinked = true));
@@ -387,6 +431,11 @@ impl Outbox {
             self.keep(&draft.lock());
         }
     }
+}
+
+/// Why a draft or a composing folder keeps its name.
+pub(super) fn not_renamed(to: &str, why: &OutboxError) -> String {
+    format!("it was not renamed to {}: {why}", crate::model::one_line(to))
 }
 
 /// Why what a program wrote that was ended by a signal is not sent, and how it is.

@@ -44,7 +44,7 @@ mod whole;
 pub use error::OutboxError;
 pub use folders::{BODY, Composed};
 pub use kept::Kept;
-pub use keys::{Keys, lost_key};
+pub use keys::{Keys, MyKeys, lost_key};
 pub use route::not_an_address;
 
 use std::collections::BTreeMap;
@@ -404,10 +404,15 @@ impl Outbox {
                 "mail waits in the store {name} and is delivered when this is mended: {why}"
             ));
         }
-        for (name, why) in self.keys.troubles() {
+        for (name, why) in self.keys.troubles(stores) {
             out.push(format!("nothing can be sent in the store {name}: {why}"));
         }
         out
+    }
+
+    /// The keys by which I am known now.
+    pub fn my_keys(&self) -> MyKeys {
+        self.keys.mine(self.tools.index.stores())
     }
 
     /// The last refusal.

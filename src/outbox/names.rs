@@ -19,6 +19,22 @@ pub fn is_private(name: &str) -> bool {
         || name == "4913"
         || (name.len() > 1 && name.starts_with('#') && name.ends_with('#'))
         || sed
+        || is_temporary(name)
+}
+
+/// Names that `mktemp` and Python's `tempfile` make up: `tmp.` and at least six letters or digits, or
+/// `tmp` and eight of those or underscores, and an ending if the program gave one. Private too, except for
+/// a recipient who is known by that name.
+pub fn is_temporary(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix("tmp") else { return false };
+    let by_mktemp = rest.strip_prefix('.');
+    let made_up = by_mktemp.unwrap_or(rest).split('.').next().unwrap_or_default();
+    let letter = |b: u8| match by_mktemp {
+        Some(_) => b.is_ascii_alphanumeric(),
+        None => b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_',
+    };
+    let long = if by_mktemp.is_some() { made_up.len() >= 6 } else { made_up.len() == 8 };
+    long && made_up.bytes().all(letter)
 }
 
 /// Whether a name is plain: at most 64 letters, digits, dots, underscores and hyphens, from a letter
@@ -62,12 +78,32 @@ mod tests {
             "#bob#",
             "sedAb12Cd",
             ".goutputstream-XYZ",
+            "tmp.kX92hQ0aZb",
+            "tmp.abcdef.txt",
+            "tmpab_3xk9q",
+            "tmpab_3xk9q.json",
         ] {
             assert!(is_private(name), "{name}");
         }
         for name in [
-            "bob", "bob.txt", "sed", "sedan", "sedation", "49130", "#bob", "bob.s", "swp", "new",
-            "bob.tmpx", "bob.news",
+            "bob",
+            "bob.txt",
+            "sed",
+            "sedan",
+            "sedation",
+            "49130",
+            "#bob",
+            "bob.s",
+            "swp",
+            "new",
+            "bob.tmpx",
+            "bob.news",
+            "tmp",
+            "tmp.bob",
+            "tmp.a-b-c-d",
+            "tmpbob",
+            "tmpAb_3xk9q",
+            "tmp_builders",
         ] {
             assert!(!is_private(name), "{name}");
         }

@@ -14,7 +14,7 @@ use super::{IDEMPOTENCY_WINDOW_MS, Open, Outbox, OutboxError, Spooled, draft};
 use crate::identity::Identity;
 use crate::index::MsgIx;
 use crate::model::{Draft, Message, Timestamp, plain_id, plain_thread};
-use crate::store::{Preparing, Store, StoreError};
+use crate::store::{Preparing, Signer as _, Store, StoreError};
 
 /// What one store gets of a draft.
 struct Part {
@@ -98,7 +98,7 @@ impl Outbox {
         let answered = address::complete(&self.tools.index, &mut draft, &d.name, &d.target)?;
         let routes = self.routes(&draft)?;
         let sources = sources(&draft, &d.files);
-        if draft.body.is_empty() && sources.is_empty() {
+        if says_nothing(&draft.body) && sources.is_empty() {
             return Err(nothing_in_it());
         }
         let copies = if sources.is_empty() {
@@ -168,6 +168,7 @@ impl Outbox {
     ) -> Result<Part, OutboxError> {
         let store = self.store(route.store)?;
         let signer = self.keys.pinned(store.as_ref())?;
+        self.tools.index.set_my_key(route.store, signer.public_key());
         let mut draft = Draft { to: route.to, cc: route.cc, ..draft.clone() };
         let mut parent = answered.filter(|a| a.store == route.store).map(|a| a.ix);
         if let Some(elsewhere) = answered.filter(|a| a.store != route.store) {
@@ -396,6 +397,11 @@ impl Outbox {
             })
             .collect()
     }
+}
+
+/// Whether nobody could read anything in a text: blanks, and the NULs of a file that was only made longer.
+fn says_nothing(body: &str) -> bool {
+    body.chars().all(|c| c.is_whitespace() || c == '\0')
 }
 
 /// Why a draft without text and files is not sent.

@@ -50,7 +50,7 @@ pub fn routes(
         }
         if whole.is_none() {
             let is_name = is_to && draft.to_is_name && !of_group;
-            heard_of(index, store, address, settings.unknown_recipient, is_name)?;
+            heard_of(index, store, address, settings, is_name)?;
         }
         named.push((store, canonical));
         let at = routes.iter().position(|r| r.store == store).unwrap_or_else(|| {
@@ -143,9 +143,10 @@ fn heard_of(
     index: &Index,
     number: usize,
     recipient: &str,
-    unknown: UnknownRecipient,
+    settings: &Settings,
     is_name: bool,
 ) -> Result<(), OutboxError> {
+    let unknown = settings.unknown_recipient;
     let judged = match unknown {
         UnknownRecipient::Accept => false,
         UnknownRecipient::Near => is_name,
@@ -155,7 +156,7 @@ fn heard_of(
         return Ok(());
     }
     if unknown == UnknownRecipient::Refuse {
-        return Err(OutboxError::Unreachable(stranger(&index.read(), recipient)));
+        return Err(OutboxError::Unreachable(stranger(&index.read(), &settings.groups, recipient)));
     }
     let Some(store) = index.stores().get(number) else { return Ok(()) };
     let new = store.canonical(recipient);
@@ -167,7 +168,8 @@ fn heard_of(
         let is_me = index.stores().iter().any(|s| s.canonical(known) == s.canonical(s.me()));
         !is_me && store.canonical(known) != new
     };
-    let meant = near.iter().find(other);
+    let group = settings.groups.keys().find(|group| alike(&new, group) || alike(recipient, group));
+    let meant = near.iter().find(other).or(group);
     meant.map_or(Ok(()), |known| Err(OutboxError::Unreachable(gone_wrong(recipient, known))))
 }
 
@@ -265,6 +267,12 @@ fn only_by_name(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
     ))
 }
 
+/// Whether anybody is known by this name.
+pub(super) fn is_known(index: &Index, name: &str, settings: &Settings) -> bool {
+    settings.groups.contains_key(name)
+        || (0..index.stores().len()).any(|number| knows(index, number, name))
+}
+
 /// Whether the store knows the recipient. The store is asked without the lock of the tables: a scan
 /// takes the two the other way round.
 fn knows(index: &Index, number: usize, recipient: &str) -> bool {
@@ -290,16 +298,17 @@ pub fn not_an_address(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError
     ))
 }
 
-fn stranger(core: &Core, recipient: &str) -> String {
+fn stranger(core: &Core, groups: &Groups, recipient: &str) -> String {
     let name = |address: &str| address.split('@').next().unwrap_or_default().to_owned();
+    let known = || groups.keys().map(String::as_str).chain(core.addresses());
     let by_name = || {
-        let near = nearest(recipient, core.addresses().map(|a| a.split('@').next().unwrap_or(a)))?;
-        core.addresses().find(|a| name(a) == near)
+        let near = nearest(recipient, known().map(|a| a.split('@').next().unwrap_or(a)))?;
+        known().find(|a| name(a) == near)
     };
-    let hint = if let Some(name) = nearest(recipient, core.addresses()).or_else(by_name) {
+    let hint = if let Some(name) = nearest(recipient, known()).or_else(by_name) {
         format!("the nearest known name is {name}")
     } else {
-        let mut names: Vec<&str> = core.addresses().collect();
+        let mut names: Vec<&str> = known().collect();
         names.sort_unstable();
         names.truncate(10);
         if names.is_empty() {

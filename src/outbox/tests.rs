@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::identity::{Identity, Keyring, Used};
+use crate::identity::{Identity, KeyError, Keyring, Used};
 use crate::model::{PublicKey, Seed, Unsigned};
 use crate::store::testing::{Folder, Letter, Memory};
 use crate::store::{Kind, Signer as _, Spec, Store, StoreError};
@@ -40,7 +40,7 @@ impl Bed {
         self.open_as(Ok(Seed::new(SEED)))
     }
 
-    fn open_as(&self, mine: Result<Seed, String>) -> Outbox {
+    fn open_as(&self, mine: Result<Seed, &'static str>) -> Outbox {
         let samp = crate::store::open(&Spec {
             name: "samp".into(),
             kind: Kind::Samp,
@@ -71,7 +71,11 @@ impl Bed {
             groups: BTreeMap::default(),
         };
         let used = Used::open(&state.join("signers.json"), false);
-        let keys = Arc::new(Keys::new(mine, keyring, used));
+        let own = move |_: &Used| {
+            let wrong = |why: &str| KeyError::Corrupt("key".into(), why.to_owned());
+            mine.clone().map_err(wrong)
+        };
+        let keys = Arc::new(Keys::new(own, keyring, used));
         Outbox::open(&state, Arc::new(index), keys, settings).unwrap()
     }
 
@@ -450,7 +454,7 @@ fn a_folder_that_went_into_the_spool_before_a_kill_does_not_go_again() {
     put_into(&outbox, BOB, "a", b"1");
     write_body(&outbox, BOB, "once\n").unwrap();
     outbox.folders.end();
-    let files = outbox.folders.attached(BOB, true).unwrap();
+    let files = outbox.folders.attached((BOB, BODY), true).unwrap();
     let d = Open { files, composed: true, ..Open::new(BOB, Target::Outbox, b"once\n".to_vec()) };
     let parcels = outbox.prepare(&d, &[]).unwrap();
     let ids: Vec<&str> = parcels.iter().map(|p| p.message.id.as_str()).collect();
@@ -561,7 +565,7 @@ fn a_store_signs_with_its_own_key_which_is_pinned_first() {
         Keyring::open_read_only(&bed.path("state/keyring.json")).unwrap().pinned(address)
     };
     bed.memory.folder.lock().key = Some(Seed::new([9; 32]));
-    let outbox = bed.open_as(Err("the key file is open to all".into()));
+    let outbox = bed.open_as(Err("the key file is open to all"));
     send(&outbox, BOB, "hi\n").unwrap();
     assert_eq!(pinned(&bed, ME), [key([9; 32])]);
     // The store's key was replaced: the new one is trusted beside the old.

@@ -143,3 +143,10 @@ pub struct Advice {
     /// Nothing works until it is mended; else it is only a warning.
     pub serious: bool,
 }
+
+impl Advice {
+    /// A warning that no command mends.
+    pub fn warning(problem: String) -> Self {
+        Self { problem, command: None, serious: false }
+    }
+}

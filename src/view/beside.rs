@@ -1,6 +1,6 @@
 //! What lies beside a message, named like it: `.reply` answers it, `.reply-all` too, `.ack` acknowledges
-//! it (all three are not listed), `.warning` says what I should know of one of mine, `.d/` holds the
-//! files that come with it.
+//! it (all three are not listed, nor is the `.error` of an answer), `.warning` says what I should know
+//! of one of mine, `.d/` holds the files that come with it.
 
 use crate::model::locks::{Level, Mutex};
 
@@ -55,7 +55,25 @@ impl Tree {
                 _ => {}
             }
         }
-        Ok(self.held_named(parent, name).or_else(|| self.kept_beside(parent, name)))
+        let found = self.held_named(parent, name).or_else(|| self.kept_beside(parent, name));
+        Ok(found.or_else(|| self.note_beside(parent, name)))
+    }
+
+    /// The note about an answer that was refused, under the name of the answer where that was written.
+    pub(super) fn note_beside(&self, folder: &Node, name: &str) -> Option<Node> {
+        let draft = name.strip_suffix(".error")?;
+        self.settle(&Node::Sent);
+        let answered = draft.rsplit_once('.').and_then(|(stem, ending)| {
+            let (place, ix) = self.message_named(folder, stem)?;
+            match ending {
+                "reply" => Some(Node::Reply(place, ix)),
+                "reply-all" => Some(Node::ReplyAll(place, ix)),
+                _ => None,
+            }
+        });
+        let node = answered.or_else(|| self.draft_node(folder, draft))?;
+        let (name, target) = self.draft_of(&node).ok()?;
+        self.outbox.as_ref()?.note_for(&name, &target).map(Node::Draft)
     }
 
     /// The draft that a new name beside messages is: in the making of an answer to one of them, or of

@@ -64,9 +64,7 @@ use lru::LruCache;
 
 use crate::index::{Core, Entry, Index, MsgIx, ThreadIx};
 use crate::link::Board;
-use crate::model::{
-    Fingerprint, MarkRead, Message, Scope, SignatureState, Timestamp, plain_thread,
-};
+use crate::model::{MarkRead, Message, PublicKey, Scope, SignatureState, Timestamp, plain_thread};
 use crate::outbox::Outbox;
 use crate::store::{Record, Store, StoreError};
 use dated::Dated;
@@ -86,8 +84,8 @@ const SETTLE: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// Who the tree is for.
     pub me: String,
-    /// Fingerprint of my key; `None` if it cannot be used.
-    pub fingerprint: Option<Fingerprint>,
+    /// My key when the tree was made; `None` if it cannot be used.
+    pub key: Option<PublicKey>,
     /// What marks a message as read.
     pub mark_read: MarkRead,
     /// Whose conversations are shown.

@@ -10,7 +10,7 @@ use super::Tree;
 use crate::index::{Entry, MsgIx};
 use crate::link::{Board, Standing};
 use crate::model::{Fingerprint, SignatureState, Timestamp, one_line};
-use crate::outbox::Refusal;
+use crate::outbox::{MyKeys, Refusal};
 
 /// Unread messages listed with their first line.
 const LISTED: usize = 50;
@@ -134,20 +134,21 @@ impl Tree {
         let unread = self.index.read().unread();
         let message = |(ix, name)| Unread { name, first_line: self.first_line(ix) };
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
+        let keys = self.my_keys();
         Status {
             me: self.settings.me.clone(),
-            key: self.settings.fingerprint.map(|f| f.to_string()),
+            key: keys.shown.map(|key| key.fingerprint().to_string()),
             read_only: self.only_shows(),
             unread,
             messages: self.unread_files(LISTED).into_iter().map(message).collect(),
-            stores: self.store_statuses(),
+            stores: self.store_statuses(&keys),
             links: self.settings.links.iter().map(link_status).collect(),
             last_refusal: refusal.map(|Refusal { name, reason, time }| LastRefusal {
                 time: time.rfc3339(),
                 name,
                 reason,
             }),
-            notes: self.notes(),
+            notes: self.notes(keys.own_trouble),
         }
     }
 
@@ -172,7 +173,17 @@ impl Tree {
         one_line(&short).into_owned()
     }
 
-    fn store_statuses(&self) -> Vec<StoreStatus> {
+    /// My keys as they are now; in a mount that sends nothing, as they were when it began.
+    fn my_keys(&self) -> MyKeys {
+        let fixed = || MyKeys {
+            shown: self.settings.key,
+            by_store: (0..self.index.stores().len()).map(|n| self.index.my_key(n)).collect(),
+            own_trouble: None,
+        };
+        self.outbox.as_ref().map_or_else(fixed, |outbox| outbox.my_keys())
+    }
+
+    fn store_statuses(&self, keys: &MyKeys) -> Vec<StoreStatus> {
         let mut out = Vec::new();
         for (number, store) in self.index.stores().iter().enumerate() {
             let (to_me, from_me, rejected) = {
@@ -194,7 +205,12 @@ impl Tree {
                 name: store.name().to_owned(),
                 kind: store.kind().to_string(),
                 me: store.me().to_owned(),
-                key: self.index.my_key(number).map(|key| key.fingerprint().to_string()),
+                key: keys
+                    .by_store
+                    .get(number)
+                    .copied()
+                    .flatten()
+                    .map(|k| k.fingerprint().to_string()),
                 to_me,
                 from_me,
                 rejected,
@@ -207,8 +223,9 @@ impl Tree {
     }
 
     /// What else a person should know.
-    fn notes(&self) -> Vec<String> {
-        let mut out = self.settings.warnings.clone();
+    fn notes(&self, own_key: Option<String>) -> Vec<String> {
+        let mut out: Vec<String> = own_key.into_iter().collect();
+        out.extend(self.settings.warnings.clone());
         out.extend(self.index.keyring().trouble());
         if let Some(outbox) = &self.outbox {
             for (to, why) in outbox.stuck() {

@@ -45,7 +45,7 @@ impl Tree {
         }
         let outbox = self.outbox()?;
         let (name, target) = self.draft_of(node)?;
-        if target == Target::Outbox && outbox.find(&name).is_some_and(|l| l.is_note) {
+        if target == Target::Outbox && self.is_note(&name) {
             return Err(Error::not_permitted(
                 "this note is about a refused draft; write the draft again",
             ));
@@ -60,7 +60,7 @@ impl Tree {
     }
 
     /// The name of a draft, and what it is written for.
-    fn draft_of(&self, node: &Node) -> Result<(String, Target), Error> {
+    pub(super) fn draft_of(&self, node: &Node) -> Result<(String, Target), Error> {
         match node {
             Node::Draft(name) => Ok((name.clone(), Target::Outbox)),
             Node::ThreadDraft(thread, name) => Ok((name.clone(), self.thread_target(*thread)?)),
@@ -154,7 +154,9 @@ impl Tree {
     pub fn set_len(&self, node: &Node, file: Option<&OpenFile>, len: u64) -> Result<(), Error> {
         match (file, node) {
             (Some(OpenFile::Draft { id, .. }), _) => Ok(self.outbox()?.truncate(*id, len)?),
-            (Some(OpenFile::Compose { file, .. }), _) => Ok(file.set_len(len)?),
+            (Some(OpenFile::Compose { file, .. }), _) => {
+                Ok(self.outbox()?.resize_composed(file, len)?)
+            }
             (Some(OpenFile::Text(file)), _) => self.cut_text(file, len),
             (None, Node::Text(number, folder, name)) => {
                 self.truncate_text(&(*number, *folder, name.clone()), len)
@@ -165,7 +167,7 @@ impl Tree {
             (None, Node::ComposeFile(folder, name)) if *name != BODY => {
                 let outbox = self.outbox()?;
                 let file = outbox.open_composed(folder, name, true, (false, false))?;
-                let done = file.set_len(len);
+                let done = outbox.resize_composed(&file, len);
                 outbox.close_composed(&file);
                 Ok(done?)
             }
@@ -218,6 +220,11 @@ impl Tree {
                 let (name, target) = self.draft_of(&draft)?;
                 Ok(outbox.remove(&name, &target)?)
             }
+            Node::Inbox | Node::ArchiveDay(_) | Node::SentDay(_) | Node::Thread(_)
+                if let Some(Node::Draft(note)) = self.note_beside(parent, name) =>
+            {
+                Ok(outbox.remove(&note, &Target::Outbox)?)
+            }
             Node::Inbox => match self.lookup(parent, name)? {
                 Node::Message(_, ix) => {
                     self.index.mark(ix, true, false);
@@ -255,6 +262,9 @@ impl Tree {
             (Node::Outbox, Node::Outbox) if outbox.folder_time(name).is_some() => {
                 Ok(outbox.rename_folder(name, new_name)?)
             }
+            (Node::Outbox, Node::Outbox) if self.is_note(name) => Err(Error::not_permitted(
+                "this note about a refused draft goes with its draft; rename the draft, or copy the note",
+            )),
             (Node::Outbox, Node::Outbox) => {
                 let named = |name: &str| (name.to_owned(), Target::Outbox);
                 Ok(outbox.rename(&named(name), &named(new_name), replace)?)
@@ -292,6 +302,11 @@ impl Tree {
                 let key = |name: &str| (*number, *folder, name.to_owned());
                 self.rename_text(&key(name), &key(new_name), replace)
             }
+            (Node::Compose(folder), Node::Outbox)
+                if outbox.rename_out(folder, name, new_name, replace)? =>
+            {
+                Ok(())
+            }
             // `mv` then copies, which writes the draft where it shall be.
             (
                 Node::Outbox | Node::Thread(_) | Node::Compose(_) | Node::TextFolder(..),
@@ -302,6 +317,12 @@ impl Tree {
                 "only drafts in outbox/ and private files in me/ can be renamed, and messages moved from archive/ to inbox/",
             )),
         }
+    }
+
+    /// Whether a name in `outbox/` is that of a note about a refused draft.
+    fn is_note(&self, name: &str) -> bool {
+        let found = self.outbox.as_ref().and_then(|outbox| outbox.find(name));
+        found.is_some_and(|file| file.is_note)
     }
 
     /// A message is unread again.

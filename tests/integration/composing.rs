@@ -156,3 +156,64 @@ fn s290_a_folder_under_a_private_name() {
     soon("it is delivered", || tree.list(BOB, "inbox").len() == 1);
     assert_eq!(names(&delivered(&tree)), ["a"]);
 }
+
+/// S386: a refused folder is tried again when the file that was the reason is gone, has another name, or
+/// was written again.
+#[test]
+fn s386_the_cause_is_removed() {
+    let (_bed, tree, m) = mounted();
+    for (n, mend) in
+        ["rm bad.part", "mv bad.part good", "rm bad.part; echo x > other"].iter().enumerate()
+    {
+        m.ok("mkdir outbox/bob@localhost; cd outbox/bob@localhost; echo a > bad.part; sleep 1.2
+             echo hi > body || true");
+        soon("it says why", || m.ls("outbox").contains(&format!("{BOB}.error")));
+        assert!(m.cat(&format!("outbox/{BOB}.error")).contains("bad.part"));
+        m.ok(&format!("cd outbox/bob@localhost; {mend}"));
+        soon("it is delivered", || tree.list(BOB, "inbox").len() == n + 1);
+        soon("nothing stays", || m.ls("outbox").is_empty());
+    }
+    // What is thrown away as a whole is not sent on its way out.
+    m.ok("mkdir outbox/bob@localhost; cd outbox/bob@localhost; echo a > bad.part; sleep 1.2
+         echo hi > body || true");
+    soon("it says why", || m.ls("outbox").contains(&format!("{BOB}.error")));
+    m.ok("rm outbox/bob@localhost/bad.part; rm -r outbox/bob@localhost; sleep 1.5");
+    assert_eq!((m.ls("outbox"), tree.list(BOB, "inbox").len()), (vec![], 3));
+}
+
+/// S386: a text whose writer was killed stays half, whatever happens to the files beside it.
+#[test]
+fn s386_half_a_text_is_not_sent() {
+    let (_bed, tree, m) = mounted();
+    m.ok("mkdir outbox/bob@localhost; cd outbox/bob@localhost; echo a > a
+         bash -c 'echo half; kill -9 $$' > body || true");
+    soon("it says why", || m.ls("outbox").contains(&format!("{BOB}.error")));
+    m.ok("rm outbox/bob@localhost/a; sleep 1.5");
+    assert_eq!(tree.list(BOB, "inbox"), []);
+    let why = m.cat(&format!("outbox/{BOB}.error"));
+    let how = why.rsplit("send what is here: ").next().unwrap();
+    m.ok(how);
+    soon("it is delivered", || tree.list(BOB, "inbox").len() == 1);
+}
+
+/// S387: what no store carries is EFBIG at the write, and the message goes once it is gone.
+#[test]
+fn s387_too_large_at_the_write() {
+    let bed = Bed::new();
+    let home = crate::common::amp::Home::new(&bed);
+    bed.config(&home.store());
+    let file = fs::File::create(bed.path("big")).unwrap();
+    file.set_len((25 << 20) + 1).unwrap();
+    let m = bed.mount("bar");
+    m.ok("mkdir outbox/alice");
+    let out = m.sh("cp ../big outbox/alice/big");
+    assert!(!out.ok() && out.stderr.contains("File too large"), "{out:?}");
+    let out = m.sh("truncate -s 26M outbox/alice/other");
+    assert!(!out.ok() && out.stderr.contains("File too large"), "{out:?}");
+    m.sh("sleep 1.2; printf 'Subject: x\\n\\nsee files\\n' > outbox/alice/body");
+    soon("it says why", || m.ls("outbox").contains(&"alice.error".to_owned()));
+    assert!(m.cat("outbox/alice.error").contains("at most 26214400 bytes"));
+    m.ok("rm outbox/alice/big outbox/alice/other; echo fits > outbox/alice/small");
+    soon("it is delivered", || home.list("alice", "inbox").len() == 1);
+    soon("nothing stays", || m.ls("outbox").is_empty());
+}

@@ -446,3 +446,24 @@ fn s255_letters() {
         shown::all(&m, &file).iter().map(|s| s.must("To").to_owned()).collect();
     assert!(all.contains("alice@localhost"), "{all:?}");
 }
+
+/// S389: a name that resembles a group is refused like one that resembles an agent, and the group named.
+#[test]
+fn s389_names_near_a_group() {
+    let bed = Bed::new();
+    bed.config("[groups]\nteam = [\"bob\", \"carol\"]\n");
+    let m = bed.mount("bar");
+    for name in ["teams", "Team", "team.json", "taem"] {
+        let out = m.sh(&format!("echo hi | tee outbox/{name}"));
+        assert!(!out.ok() && out.stderr.contains("No route to host"), "{name}: {out:?}");
+        assert!(m.cat(&format!("outbox/{name}.error")).contains("outbox/team "), "{name}");
+    }
+    assert!(samp::read_log(&bed.store, "bar").is_empty());
+    m.ok("printf 'To: teams\\n\\nhi\\n' > outbox/teams");
+    assert_eq!(samp::member(&samp::only(&bed.store, "bar"), "to"), "teams");
+    m.umount();
+    bed.config("unknown_recipient = \"refuse\"\n[groups]\nteam = [\"bob\", \"carol\"]\n");
+    let m = bed.mount("bar");
+    assert!(!m.sh("echo hi | tee outbox/teem").ok());
+    assert!(m.cat("outbox/teem.error").contains("the nearest known name is team"));
+}

@@ -184,3 +184,139 @@ assert not bad, bad[:9]
     );
     assert_eq!(crate::common::samp::read_log(&bed.store, "bar").len(), 24);
 }
+
+/// S380: a rename that is refused changes nothing but the note: the draft keeps its name and text, nothing
+/// takes the place of another draft, and nothing is sent until the cause is gone.
+#[test]
+fn s380_a_refused_rename_changes_nothing() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.ok("echo known > outbox/bob; echo text > outbox/save.tmp; : > outbox/empty.tmp");
+    m.ok("echo private > outbox/draft.tmp; printf 'To: \\n\\nkept\\n' > outbox/Carol || true");
+    let before = m.ls("outbox");
+    for (from, to) in [
+        ("save.tmp", "Bob"),
+        ("save.tmp", "bob2wx9k0ee"),
+        ("save.tmp", "nosuch@"),
+        ("empty.tmp", "bob"),
+    ] {
+        let out = m.sh(&format!("mv outbox/{from} 'outbox/{to}'"));
+        assert!(!out.ok(), "{from} {to}: {out:?}");
+        let now: Vec<String> =
+            m.ls("outbox").into_iter().filter(|n| !n.ends_with("tmp.error")).collect();
+        assert_eq!(now, before, "{from} {to}");
+        assert_eq!(m.cat("outbox/save.tmp"), "text\n");
+    }
+    m.ok("rm -f outbox/*.error; mv outbox/save.tmp outbox/Bob || true");
+    for note in ["save.tmp.error", "Bob.error"] {
+        let why = m.cat(&format!("outbox/{note}"));
+        assert!(why.contains("not renamed to Bob") && why.contains("bob is"), "{note}: {why}");
+    }
+    assert!(!m.ls("outbox").contains(&"Bob.error".to_owned()), "that is not listed");
+    assert!(m.cat("status.txt").contains("last refusal: 20"));
+    // What is there keeps its text when the other cannot take its place.
+    m.ok("printf 'To: \\n\\nother\\n' > outbox/Bob || true");
+    assert!(!m.sh("mv outbox/save.tmp outbox/Bob").ok());
+    assert_eq!(m.cat("outbox/Bob"), "To: \n\nother\n");
+    assert_eq!(bodies(&bed.store, "bar"), ["known"]);
+    m.umount();
+    let m = bed.mount("bar");
+    assert_eq!(m.cat("outbox/save.tmp"), "text\n");
+    m.ok("mv outbox/save.tmp outbox/bob");
+    assert_eq!(bodies(&bed.store, "bar"), ["known", "text"]);
+    assert!(!m.ls("outbox").contains(&"save.tmp.error".to_owned()));
+}
+
+/// S380: the same of an answer, of a composing folder, and of the text of one.
+#[test]
+fn s380_answers_and_composing_folders() {
+    let (bed, m, recs, names) = mounted_three();
+    let stem = names[1].trim_end_matches(".txt");
+    m.ok(&format!("printf 'To: bad name\\n\\nx\\n' > inbox/{stem}.reply.tmp"));
+    assert!(!m.sh(&format!("mv inbox/{stem}.reply.tmp inbox/{stem}.reply")).ok());
+    assert!(m.cat(&format!("inbox/{stem}.reply.tmp")).contains("bad name"));
+    for note in [format!("inbox/{stem}.reply.error"), format!("inbox/{stem}.reply.tmp.error")] {
+        assert!(m.cat(&note).contains("not renamed"), "{note}");
+    }
+    assert!(!m.ls("inbox").iter().any(|name| name.contains("reply")));
+    m.ok(&format!("echo better > inbox/{stem}.reply.tmp"));
+    m.ok(&format!("mv inbox/{stem}.reply.tmp inbox/{stem}.reply"));
+    assert_eq!(member(&only(&bed.store, "bar"), "re"), recs[1].id);
+    m.ok("mkdir outbox/x.tmp; echo hi > outbox/x.tmp/body");
+    assert!(!m.sh("mv outbox/x.tmp outbox/Carol").ok());
+    assert!(m.cat("outbox/x.tmp.error").contains("carol is"));
+    assert_eq!(m.ls("outbox"), ["x.tmp", "x.tmp.error"]);
+    m.ok("mv outbox/x.tmp outbox/dave; mkdir outbox/Carol; echo hi > outbox/Carol/text.tmp");
+    soon("the folder is sent", || m.ls("outbox") == ["Carol"]);
+    assert!(!m.sh("mv outbox/Carol/text.tmp outbox/Carol/body").ok());
+    assert_eq!(m.ls("outbox/Carol"), ["text.tmp"]);
+    assert_eq!(m.ls("outbox"), ["Carol", "Carol.error"]);
+    m.ok("printf 'To: Carol\\n\\nhi\\n' > outbox/Carol/text.tmp");
+    m.ok("mv outbox/Carol/text.tmp outbox/Carol/body");
+    soon("it is sent", || m.ls("outbox").is_empty());
+    assert_eq!(read_log(&bed.store, "bar").len(), 3);
+    // One that is about to go, and would not under the other name, goes under its own.
+    m.ok("mkdir outbox/erin; echo hi > outbox/erin/body; mv outbox/erin outbox/Dave || true");
+    soon("it is sent", || read_log(&bed.store, "bar").len() == 4);
+    m.ok("mkdir outbox/gina; echo hi > outbox/gina/body; mv outbox/gina outbox/hugo");
+    soon("it is sent", || read_log(&bed.store, "bar").len() == 5);
+    let all = read_log(&bed.store, "bar");
+    assert_eq!((member(&all[3], "to"), member(&all[4], "to")), ("erin", "hugo"));
+}
+
+/// S381: what `mktemp` and Python's `tempfile` make is private, unless somebody has exactly that name.
+#[test]
+fn s381_temporary_names() {
+    let bed = Bed::new();
+    samp::append(&bed.store, "tmp.abcdef1", "bar", "t", "hello", samp::T0);
+    bed.config("[groups]\ntmpbuilders = [\"bob\"]\n");
+    let m = bed.mount("bar");
+    m.ok("f=$(mktemp -p outbox); echo one > \"$f\"; test -e \"$f\"; mv \"$f\" outbox/bob");
+    assert_eq!(bodies(&bed.store, "bar"), ["one"]);
+    m.py(
+        "
+import tempfile
+with tempfile.NamedTemporaryFile('w', dir='outbox', suffix='.json', delete=False) as f:
+    f.write('two')
+assert os.path.exists(f.name)
+os.rename(f.name, 'outbox/bob')
+fd, name = tempfile.mkstemp(dir='outbox')
+os.write(fd, b'three')
+os.close(fd)
+assert os.path.exists(name)
+",
+        &[],
+    );
+    assert_eq!(bodies(&bed.store, "bar"), ["one", "two"]);
+    m.ok("rm outbox/*; echo four > outbox/tmp.abcdef1; echo five > outbox/tmpbuilders");
+    assert_eq!(bodies(&bed.store, "bar"), ["one", "two", "four", "five"]);
+    assert_eq!(m.ls("outbox"), [""; 0]);
+    m.ok("echo six > threads/t/tmp.abcdef1; echo x > outbox/tmp.abcdef2");
+    assert_eq!(bodies(&bed.store, "bar").len(), 4);
+}
+
+/// S382: `rsync --delay-updates` sends everything and leaves nothing; what is refused stays where it was.
+#[test]
+fn s382_delayed_updates() {
+    let bed = Bed::new();
+    std::fs::create_dir(bed.path("out")).unwrap();
+    for name in ["bob", "carol.txt"] {
+        std::fs::write(bed.path("out").join(name), format!("to {name}\n")).unwrap();
+    }
+    let m = bed.mount("bar");
+    m.ok("rsync -a --delay-updates ../out/ outbox/");
+    let mut sent = bodies(&bed.store, "bar");
+    sent.sort();
+    assert_eq!(sent, ["to bob", "to carol.txt"]);
+    assert_eq!(m.ls("outbox"), [""; 0]);
+    m.ok("mkdir outbox/.x; echo hi > outbox/.x/a; : > outbox/.x/b");
+    assert!(!m.sh("mv outbox/.x/a outbox/Bob").ok() && !m.sh("mv outbox/.x/b outbox/bob").ok());
+    assert!(m.cat("outbox/Bob.error").contains("bob is"));
+    assert_eq!(
+        (m.ls("outbox"), m.ls("outbox/.x")),
+        (vec![".x".into()], vec!["a".into(), "b".into()])
+    );
+    m.ok("mv outbox/.x/a outbox/b.tmp; mv outbox/.x/b outbox/b.part; rmdir outbox/.x");
+    assert_eq!(m.cat("outbox/b.tmp"), "hi\n");
+    assert_eq!(bodies(&bed.store, "bar").len(), 2);
+}

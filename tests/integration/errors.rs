@@ -334,3 +334,72 @@ fn s284_headers_without_an_empty_line() {
     m.ok("{ echo 'To: bob'; echo 'Subject: a'; echo ' b'; echo; echo text; } > outbox/x");
     assert_eq!(bodies(&bed.store, "bar"), ["text"]);
 }
+
+/// S384: blanks and NULs are no text, however they come; with files they are.
+#[test]
+fn s384_blank_texts() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    for script in [
+        "printf '  \\n\\t\\n'",
+        "printf '\\302\\240\\n'",
+        "head -c 5 /dev/zero",
+        "printf 'Subject: x\\n\\n   \\n'",
+    ] {
+        refused(&m, &format!("{script} | tee outbox/bob"), EINVAL);
+        assert!(m.cat("outbox/bob.error").contains("the text is empty"), "{script}");
+        m.ok("rm outbox/*");
+    }
+    m.sh("truncate -s 5 outbox/bob");
+    soon("it says why", || m.ls("outbox") == ["bob", "bob.error"]);
+    assert!(m.cat("outbox/bob.error").contains("the text is empty"));
+    assert!(read_log(&bed.store, "bar").is_empty());
+    m.ok("printf ' x \\n' > outbox/bob");
+    assert_eq!(bodies(&bed.store, "bar").len(), 1);
+}
+
+/// S385: the note about an answer is also where the answer was written, under its name, by the short name
+/// too; it says where the text is, and is not listed there.
+#[test]
+fn s385_notes_beside_messages() {
+    let (bed, m, recs, names) = mounted_three();
+    let stem = names[0].trim_end_matches(".txt");
+    let id = &recs[0].id[..8];
+    let bad = "printf 'To: bad name\\n\\nx\\n'";
+    for (answer, note) in [
+        (format!("inbox/{stem}.reply"), format!("inbox/{id}.reply.error")),
+        (format!("inbox/{id}.reply-all"), format!("inbox/{stem}.reply-all.error")),
+        ("threads/plan/new".into(), "threads/plan/new.error".into()),
+    ] {
+        let folder = answer.rsplit_once('/').unwrap().0;
+        let before = m.ls(folder);
+        assert!(!m.sh(&format!("cat {note}")).ok());
+        refused(&m, &format!("{bad} | tee {answer}"), EINVAL);
+        let why = m.cat(&note);
+        assert!(why.contains("bad name") && why.contains("is kept in outbox/"), "{note}: {why}");
+        assert_eq!(m.ok(&format!("stat -c %s {note}")).trim(), why.len().to_string());
+        assert_eq!(m.ls(folder), before);
+        let place = why.rsplit("is kept in outbox/").next().unwrap().split(',').next().unwrap();
+        assert_eq!(m.cat(&format!("outbox/{place}")), "To: bad name\n\nx\n");
+        m.ok(&format!("rm {note}"));
+        assert!(!m.sh(&format!("cat {note}")).ok());
+        m.ok("rm -f outbox/*");
+    }
+    m.sh("echo x > 'outbox/bad' ; : > outbox/bob");
+    refused(&m, "cat threads/plan/bob.error", ENOENT);
+    assert_eq!(read_log(&bed.store, "bar").len(), 1);
+}
+
+/// S390: a note stays with its draft: renaming it is EPERM.
+#[test]
+fn s390_renaming_a_note() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.ok(": > outbox/bob");
+    soon("there is a note", || m.ls("outbox") == ["bob", "bob.error"]);
+    for to in ["outbox/bob.txt", "outbox/why", "outbox/bob", "outbox/x.error"] {
+        refused(&m, &format!("mv outbox/bob.error {to}"), EPERM);
+    }
+    assert_eq!(m.ls("outbox"), ["bob", "bob.error"]);
+    m.ok("mv outbox/bob.error ../why; grep -q 'text is empty' ../why");
+}

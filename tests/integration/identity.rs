@@ -418,3 +418,111 @@ fn s75_one_mount() {
     assert!(m.sh("ls inbox").ok(), "the first mount is not disturbed");
     crate::common::detach(&other);
 }
+
+/// The mount's own key goes away and comes back, and status and sending follow without a remount.
+#[track_caller]
+fn key_comes_and_goes(
+    bed: &Bed,
+    (mut m, file): (Mount, PathBuf),
+    send: &str,
+    sent: &dyn Fn() -> usize,
+) {
+    let kept = bed.path("kept");
+    let print = |m: &Mount| m.cat("status.txt").lines().nth(1).unwrap().to_owned();
+    m.ok(send);
+    let (mut count, shown) = (1, print(&m));
+    soon("it is sent", || sent() == count);
+    assert!(shown.starts_with("key: ") && shown != "key: none", "{shown}");
+    for remount in [false, true] {
+        fs::rename(&file, &kept).unwrap();
+        if remount {
+            let dir = m.dir.clone();
+            m.umount();
+            m = bed.mount_at(&dir, "bar", &[]);
+        }
+        let status = m.cat("status.txt");
+        let told = ["is gone", "there is no signing key"];
+        assert!(told.iter().any(|words| status.contains(words)), "{status}");
+        assert_eq!(print(&m), "key: none");
+        let out = m.sh(send);
+        assert!(!out.ok() && out.stderr.contains("Required key not available"), "{out:?}");
+        assert!(!file.exists());
+        fs::rename(&kept, &file).unwrap();
+        let status = m.cat("status.txt");
+        assert!(status.contains(&shown) && !status.contains("nothing can be sent"), "{status}");
+        assert!(
+            !told
+                .iter()
+                .any(|words| status.lines().any(|l| l.starts_with("note") && l.contains(words))),
+            "{status}"
+        );
+        m.ok(send);
+        count += 1;
+        soon("it is sent", || sent() == count);
+    }
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    m.ok(send);
+}
+
+/// S383: in every kind, a key that is taken away while mounted, or before, is told by `status.txt` at once
+/// and sends nothing, and one that is put back signs at once.
+#[test]
+fn s383_keys_come_and_go() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let file = key_file(&bed);
+    let sent = || read_log(&bed.store, "bar").len();
+    key_comes_and_goes(&bed, (m, file), "date +%N | tee outbox/foo", &sent);
+    assert!(
+        read_log(&bed.store, "bar")
+            .iter()
+            .all(|r| r["pub"] == read_log(&bed.store, "bar")[0]["pub"])
+    );
+}
+
+/// S383: AgentAZAll.
+#[test]
+fn s383_agentazall() {
+    let bob = "bob@localhost";
+    let (bed, tree, m) = crate::agentazall::with(|_, tree| {
+        fs::create_dir_all(tree.mailbox(bob)).unwrap();
+    });
+    let file = tree.base().join(".identity_key");
+    let sent = || tree.list(bob, "inbox").len();
+    key_comes_and_goes(&bed, (m, file), &format!("date +%N | tee outbox/{bob}"), &sent);
+}
+
+/// S383: AMP.
+#[test]
+fn s383_amp() {
+    let bed = Bed::new();
+    let home = crate::common::amp::Home::new(&bed);
+    bed.config(&home.store());
+    let m = bed.mount("bar");
+    let file = home.dir("bar").join("keys/private.pem");
+    let sent = || home.list("alice", "inbox").len();
+    let send = "printf 'Subject: x\\n\\n%s\\n' $(date +%N) | tee outbox/alice";
+    key_comes_and_goes(&bed, (m, file), send, &sent);
+}
+
+/// S383: task records.
+#[test]
+fn s383_task_records() {
+    let bed = Bed::new();
+    bed.config(&format!(
+        "[[store]]\nkind = \"ssot\"\nme = \"coordinator\"\ndir = {:?}\n",
+        bed.path("ssot")
+    ));
+    let m = bed.mount("bar");
+    let file = key_file(&bed);
+    let sent = || {
+        let find = bed.sh("find ../ssot/messages -name '*.json' | wc -l");
+        find.stdout.trim().parse().unwrap_or(0)
+    };
+    let payload = crate::ssot::payload("task_dispatch");
+    fs::write(bed.path("payload"), payload.to_string()).unwrap();
+    let send = "(printf 'To: executor\nType: task_dispatch\nTask: T-2026-%03d\n\n' \
+                $((10#$(date +%N) % 1000)); cat ../payload) | tee outbox/x";
+    key_comes_and_goes(&bed, (m, file), send, &sent);
+}

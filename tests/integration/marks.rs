@@ -170,6 +170,8 @@ fn s220_searching_and_summing_do_not_consume() {
         "sort inbox/* | uniq -c; sort -u inbox/*",
         "diff \"$f\" /dev/null; cmp \"$f\" /dev/null",
         "cp inbox/* \"$out\"; rsync inbox/* \"$out\"; tar chf \"$out/all.tar\" inbox/*",
+        "gzip -c inbox/*; bzip2 -c inbox/*; xz -c inbox/*; zstd -c inbox/*; zip -q - inbox/*",
+        "zgrep three inbox/*; shasum inbox/*; openssl dgst inbox/*; comm \"$f\" /dev/null; install $f $out",
         "git grep --no-index -e three -- inbox; git diff --no-index \"$f\" /dev/null",
     ] {
         m.sh(&format!("f='inbox/{}'; out='{}'; {looks}", names[0], out.display()));

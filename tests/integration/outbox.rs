@@ -106,6 +106,11 @@ fn s44_threads_from_vectors() {
         std::fs::write(&file, format!("\n{input}")).unwrap();
         let out = m.sh(&format!("cat {} > outbox/bob", file.display()));
         let name = v["name"].as_str().unwrap();
+        if input.trim().is_empty() {
+            // Readers meet such records; msgfs writes none.
+            assert!(!out.ok(), "{name}: {out:?}");
+            continue;
+        }
         assert!(out.ok(), "{name}: {out:?}");
         let all = read_log(&bed.store, "alice");
         sent += 1;
@@ -342,6 +347,7 @@ fn s281_names_like_known_ones_are_refused() {
     m.ok("echo hi > outbox/worker-2; echo again > outbox/Bob");
     let out = bed.msgfs_out(&["send", "--me", "bar", "--new", "bobb", "hi"]);
     assert!(out.ok(), "{out:?}");
+    m.ok("ls sent/* > /dev/null");
     let to: Vec<String> =
         read_log(&bed.store, "bar").iter().map(|r| member(r, "to").to_owned()).collect();
     assert_eq!(to, ["Bob", "bob", "carol", "worker-2", "Bob", "bobb"]);

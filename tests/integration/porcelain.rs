@@ -82,3 +82,23 @@ fn s92_wait() {
     assert!(bar(&bed, &["wait"], "").ok(), "at once when there already is some");
     assert_eq!(bed.mount("bar").ls("inbox"), [r.name(0)]);
 }
+
+/// S388: `send --new` takes the place of the draft that was refused before, with and without a mount.
+#[test]
+fn s388_send_new_replaces_the_refused_draft() {
+    let bed = Bed::new();
+    samp::append(&bed.store, "bob", "bar", "t", "hello", T0);
+    for mounted in [false, true] {
+        let m = mounted.then(|| bed.mount("bar"));
+        let out = bar(&bed, &["send", "bobb", "hi"], "");
+        assert!(!out.ok() && out.stderr.contains("--new"), "{out:?}");
+        assert!(bar(&bed, &["ls", "outbox"], "").stdout.contains("bobb.error"));
+        assert!(bar(&bed, &["send", "--new", "bobb", "hi"], "").ok());
+        assert_eq!(bar(&bed, &["ls", "outbox"], "").stdout, "");
+        assert!(bar(&bed, &["status"], "").stdout.contains("last refusal: none"));
+        assert_eq!(member(&only(&bed.store, "bar"), "to"), "bobb");
+        drop(m);
+        std::fs::remove_file(samp::log(&bed.store, "bar")).unwrap();
+        let _ = std::fs::remove_dir_all(bed.path("cache/msgfs"));
+    }
+}

@@ -121,7 +121,7 @@ fn s353_the_last_refusal_has_a_time_and_goes() {
     for (draft, ends) in [
         ("foo", "echo hi > outbox/foo"),
         ("foo", "rm outbox/foo"),
-        ("foo", "mv outbox/foo outbox/zed 2>/dev/null; echo hi > outbox/zed"),
+        ("foo", "mv outbox/foo outbox/z.tmp; echo hi > outbox/z.tmp; mv outbox/z.tmp outbox/zed"),
     ] {
         m.sh(&format!("printf 'Via: nowhere\\n\\nhi' > outbox/{draft}"));
         let said = last();
@@ -322,4 +322,23 @@ fn s361_the_manual_page_names_values() {
     assert!(page.contains(r"[\fB\-\-me\fR \fINAME\fR] [\fB\-\-config\fR \fIFILE\fR]"), "{page}");
     assert!(page.contains(r"\fBmsgfs wait\fR [\fB\-\-timeout\fR \fITIME\fR]"));
     assert!(page.contains(r"\fBmsgfs cat\fR \fIPATH\fR..."));
+}
+
+/// S391: a project without `.agent` and a folder without task records say what is missing, until it is there.
+#[test]
+fn s391_nothing_there_yet() {
+    for (kind, me, makes) in [("atsf", "user", ".agent"), ("ssot", "executor", "messages")] {
+        let bed = Bed::new();
+        std::fs::create_dir(bed.path("a")).unwrap();
+        let dir = bed.path("a");
+        bed.config(&format!("[[store]]\nkind = \"{kind}\"\nme = \"{me}\"\ndir = {dir:?}\n"));
+        let missing = format!("there is no {}", dir.join(makes).display());
+        let status = quiet(&bed, &["status"]);
+        assert!(status.contains("needs a look") && status.contains(&missing), "{status}");
+        let doctor = bar(&bed, &["doctor"], "");
+        assert!(doctor.stdout.contains(&missing), "{doctor:?}");
+        std::fs::create_dir(dir.join(makes)).unwrap();
+        assert!(!quiet(&bed, &["status"]).contains(&missing));
+        assert!(!bar(&bed, &["doctor"], "").stdout.contains(&missing));
+    }
 }

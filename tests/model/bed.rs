@@ -87,12 +87,13 @@ impl Bed {
             groups: outbox::Groups::default(),
         };
         let used = Used::open(&state.join("signers.json"), false);
-        let keys = Keys::new(Ok(signer.seed()), Arc::clone(index.keyring()), used);
+        let seed = signer.seed();
+        let keys = Keys::new(move |_| Ok(seed.clone()), Arc::clone(index.keyring()), used);
         let outbox = Outbox::open(&state, Arc::clone(&index), Arc::new(keys), settings).unwrap();
         let outbox = Arc::new(outbox);
         let settings = view::Settings {
             me: ME.into(),
-            fingerprint: Some(my_key.fingerprint()),
+            key: Some(my_key),
             mark_read: MarkRead::OnRead,
             scope: Scope::Mine,
             wait_timeout: Duration::ZERO,

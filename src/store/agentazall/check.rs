@@ -21,7 +21,10 @@ type Seen = HashMap<Print, (Print, String)>;
 
 /// What is said of a mailbox that nobody has made.
 pub(super) fn no_mailbox(base: &Path) -> String {
-    format!("there is no mailbox {} yet; it is made by the first message sent", base.display())
+    format!(
+        "there is no mailbox {}; if there was one, move it back, else the first message sent makes it",
+        base.display()
+    )
 }
 
 impl AgentAzall {

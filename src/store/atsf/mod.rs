@@ -286,6 +286,21 @@ impl Format for Threads {
         missing(store).iter().filter_map(line).collect()
     }
 
+    fn missing(store: &Atsf) -> Option<String> {
+        let roots = store.roots();
+        let main = std::iter::once(store.about.dir.as_path());
+        let mut all = main.chain(roots.iter().map(|root| root.path.as_path()));
+        let none = !all.any(|project| std::fs::symlink_metadata(project.join(AGENT)).is_ok());
+        none.then(|| {
+            format!(
+                "there is no {}; check the folder of the store, or begin a thread, which makes it \
+                 (`Via: {}` and a subject)",
+                store.about.dir.join(AGENT).display(),
+                one_line(&store.about.name)
+            )
+        })
+    }
+
     fn watched(&self, project: &Path) -> Vec<PathBuf> {
         self.repository.lock().watched(project)
     }

@@ -33,7 +33,8 @@ use crate::store::engine::files::{
     What, stamp_print,
 };
 use crate::store::{
-    Facets, Found, Hearing, Location, Record, Report, StoreError, Verify, below, fs,
+    Advice, Facets, Found, Hearing, Location, Record, Report, Store as _, StoreError, Verify,
+    below, fs,
 };
 
 /// What the table keeps of a file.
@@ -267,6 +268,18 @@ impl Format for Tasks {
 
     fn check(files: &Ssot, verify: Verify<'_>, report: Report<'_>) -> Result<(), StoreError> {
         files.check_store(verify, report)
+    }
+
+    fn health(files: &Ssot) -> Vec<String> {
+        let mut lines = files.usual_health();
+        if files.missed().is_none() {
+            lines.extend(files.nothing_yet());
+        }
+        lines
+    }
+
+    fn advice(files: &Ssot) -> Vec<Advice> {
+        files.nothing_yet().map(Advice::warning).into_iter().collect()
     }
 
     fn remarks(files: &Ssot) -> Vec<String> {

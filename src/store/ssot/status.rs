@@ -1,7 +1,7 @@
 //! What a person should know of the store.
 
 use super::Ssot;
-use super::folder::stem;
+use super::folder::{MESSAGES, stem};
 use super::format::task_of;
 use super::state::{Facts, State, StateBreach};
 use crate::model::Timestamp;
@@ -10,6 +10,17 @@ use crate::model::Timestamp;
 const NAMED: usize = 20;
 
 impl Ssot {
+    /// That nobody has sent anything here, if so.
+    pub(super) fn nothing_yet(&self) -> Option<String> {
+        let messages = self.about.dir.join(MESSAGES);
+        std::fs::symlink_metadata(&messages).is_err().then(|| {
+            format!(
+                "there is no {}; check the folder of the store, or send the first record, which makes it",
+                messages.display()
+            )
+        })
+    }
+
     /// See [`Store::remarks`](crate::store::Store::remarks): what waits, what is locked, what breaks a
     /// rule about other messages.
     pub(super) fn remark_lines(&self, now: Timestamp) -> Vec<String> {

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use ed25519_dalek::{Signer, SigningKey};
 
 use super::*;
-use crate::identity::{Keyring, Used};
+use crate::identity::{KeyError, Keyring, Used};
 use crate::index::{self, Changes};
 use crate::model::{
     Attachment, Claim, ClaimScope, Covered, PublicKey, TWIN, UnknownRecipient, Unsigned,
@@ -86,7 +86,9 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         my_keys: vec![None; stores.len()],
     };
     let used = Used::open(&dir.path().join("signers.json"), false);
-    let keys = Arc::new(Keys::new(Err("no key".into()), Arc::clone(&keyring), used));
+    let no_key = dir.path().join("none");
+    let no_key = move |_: &Used| Err(KeyError::Missing(no_key.clone()));
+    let keys = Arc::new(Keys::new(no_key, Arc::clone(&keyring), used));
     for store in stores {
         store.reset();
     }
@@ -103,7 +105,7 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         .then(|| Arc::new(Outbox::open(dir.path(), Arc::clone(&index), keys, settings).unwrap()));
     let settings = Settings {
         me: "me".into(),
-        fingerprint: None,
+        key: None,
         mark_read: MarkRead::OnRead,
         scope: Scope::Mine,
         wait_timeout: Duration::ZERO,

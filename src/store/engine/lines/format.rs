@@ -201,6 +201,11 @@ pub trait Format: Send + Sync + Sized + 'static {
         Vec::new()
     }
 
+    /// That what makes the folder a store is not there, if so.
+    fn missing(_store: &Lines<Self>) -> Option<String> {
+        None
+    }
+
     /// Folders besides those of logs in which a change matters.
     fn watched(&self, _dir: &Path) -> Vec<PathBuf> {
         Vec::new()

@@ -207,7 +207,7 @@ impl<F: Format> Store for Lines<F> {
         if let Some(gone) = fs::away_line(&self.about.dir) {
             return vec![gone];
         }
-        let mut out: Vec<String> = Vec::new();
+        let mut out: Vec<String> = F::missing(self).into_iter().collect();
         {
             let table = self.table.read();
             for log in table.logs.iter().filter(|log| !log.gone) {
@@ -228,7 +228,7 @@ impl<F: Format> Store for Lines<F> {
     }
 
     fn advice(&self) -> Vec<Advice> {
-        Vec::new()
+        F::missing(self).map(Advice::warning).into_iter().collect()
     }
 
     fn source_path(&self, source: u32) -> Option<String> {

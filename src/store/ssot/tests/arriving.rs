@@ -339,10 +339,14 @@ fn folders_and_raw_files() {
     let store = bed.open("executor");
     assert_eq!(store.watched(), [bed.top.path()]);
     assert!(store.concerns(bed.top.path(), "ssot".as_ref()));
-    assert!(store.health().is_empty() && store.raw_list("").is_none());
+    assert!(store.raw_list("").is_none());
     let books = Book::scanned(&store);
     assert!(books.messages.is_empty());
+    let missing = [format!("there is no {}", bed.dir().join("messages").display())];
+    assert!(store.health().iter().zip(&missing).all(|(line, missing)| line.starts_with(missing)));
+    assert_eq!((store.health().len(), store.advice().len()), (1, 1));
     bed.deliver(&message(Type::Dispatch, 0));
+    assert!(store.health().is_empty() && store.advice().is_empty());
     bed.put(&format!("acks/{TASK}/x.json"), "{}");
     Book::scanned(&store);
     let names: Vec<_> =
