@@ -61,6 +61,8 @@ const COMMANDS: &[&str] = &[
     "doctor",
     "key",
     "init",
+    "link",
+    "carry",
     "ssot",
     "completions",
     "man",

@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use clap::builder::PossibleValuesParser;
 use msgfs::config::{Config, Env, LockError};
 use msgfs::mailbox::OpenError;
 use msgfs::model::one_line;
@@ -63,6 +64,7 @@ const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is co
 # kind = "agentazall"
 # dir = "~/agents/bob"               # the folder of config.json
 # me = "bob.agenttalk"               # default: agent_name in config.json
+# links = false                      # true: its mail goes to other machines (docs/links)
 
 # [[store]]
 # kind = "amp"
@@ -83,6 +85,15 @@ const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is co
 # kind = "amq"
 # dir = "~/src/project/.agent-mail/collab"    # the folder of agents/
 # me = "bob"                         # a handle; default: who I am
+
+# Links carry mail to other machines; docs/links has what each kind needs. Those of AgentAZAll are in its
+# config.json, and carry if its [[store]] says so with the key links; those of AMP are its registrations. One
+# of these is switched off, or allowed plain text to strangers (insecure), by a [[link]] here.
+# [[link]]
+# kind = "nats"
+# store = "samp"                     # default: the one called as the kind it carries
+# url = "nats://10.0.0.5:4222"
+# space = "team"                     # machines with one space share their mail
 
 # What signatures say of roles (ATSF, SSOT): "verify" (whoever holds the key it carries wrote it), or
 # "pin" (and the first key is pinned to the role, as to a person).
@@ -118,10 +129,58 @@ fn config_text(me: Option<&str>, found: &[Spec]) -> String {
 /// Not needed before `msgfs mount`, which makes what it needs. What exists is left as it is. With
 /// --me the configuration says who I am.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  msgfs init\n  msgfs init --me reviewer")]
-pub(crate) struct Args {}
+#[command(
+    after_help = "Examples:\n  msgfs init\n  msgfs init --me reviewer\n  msgfs init --link nats"
+)]
+pub(crate) struct Args {
+    /// Add an example of a link to other machines to the configuration, commented out
+    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(KINDS))]
+    link: Option<String>,
+}
 
-pub(crate) fn run(global: &Global, _args: &Args) -> Result<(), Failure> {
+/// The kinds of links.
+const KINDS: [&str; 5] = ["nats", "amp", "agenttalk", "mail", "ftp"];
+
+/// An example of a link, commented out.
+fn link_example(kind: &str) -> String {
+    let lines: &[&str] = match kind {
+        "nats" => &[
+            "url = \"nats://10.0.0.5:4222\"   # or tls://…, or a list of them",
+            "space = \"team\"                 # machines with one space share their mail",
+            "creds = \"~/.config/msgfs/team.creds\"    # a JWT with its seed, or an nkey seed; chmod 600",
+            "ca = \"~/.config/msgfs/ca.pem\"  # if the server's certificate is of your own authority",
+        ],
+        "amp" => &[
+            "off = true                    # the registrations of the agent are used unless it is",
+        ],
+        _ => &[
+            "off = true                    # config.json describes it; it carries if the [[store]] has",
+            "                              # links = true",
+        ],
+    };
+    let store = match kind {
+        "nats" => "samp",
+        "amp" => "amp",
+        _ => "agentazall",
+    };
+    let lines = lines.iter().map(|line| format!("# {line}\n"));
+    let lines: String = lines.collect();
+    format!(
+        "\n# See docs/links/{kind}.md.\n# [[link]]\n# kind = \"{kind}\"\n# store = \"{store}\"\n{lines}"
+    )
+}
+
+/// Adds an example to the configuration. What stands there stays.
+fn add_example(file: &Path, kind: &str) -> Result<(), Failure> {
+    let failed = |e: &io::Error| Failure::io(format!("cannot write {}", file.display()), e);
+    let mut out = OpenOptions::new().append(true).open(file).map_err(|e| failed(&e))?;
+    let text = fs::read(file).map_err(|e| failed(&e))?;
+    let begun = text.last().is_some_and(|b| *b != b'\n');
+    let example = format!("{}{}", if begun { "\n" } else { "" }, link_example(kind));
+    out.write_all(example.as_bytes()).and_then(|()| out.sync_all()).map_err(|e| failed(&e))
+}
+
+pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let me = global.me.as_deref();
     let written = match &global.config {
         // A file that is named must be written before it can be asked who I am.
@@ -131,7 +190,14 @@ pub(crate) fn run(global: &Global, _args: &Args) -> Result<(), Failure> {
     let context = Context::find(global)?;
     let file = context.config_file();
     let written = written.map_or_else(|| write_config(&file, me), Ok)?;
-    let note = if written { "written, edit it at will" } else { "exists, unchanged" };
+    let note = match &args.link {
+        Some(kind) => {
+            add_example(&file, kind)?;
+            "with an example of a link at its end, commented out"
+        }
+        None if written => "written, edit it at will",
+        None => "exists, unchanged",
+    };
     let mut lines = vec![format!("configuration: {} ({note})", context.shown(&file))];
     lines.push(format!("me: {} ({})", context.me.name, context.me.origin));
     lines.extend(open_once(global, &context)?);
@@ -214,6 +280,8 @@ mod tests {
         defaults.groups.clone_from(&said.groups);
         defaults.me.clone_from(&said.me);
         defaults.entries.clone_from(&said.entries);
+        defaults.links.clone_from(&said.links);
+        assert_eq!(said.links.len(), 1);
         assert_eq!(said, defaults);
     }
 
@@ -222,6 +290,22 @@ mod tests {
         for key in Config::keys() {
             let said = [format!("\n# {key} = "), format!("\n# [{key}]"), format!("\n# [[{key}]]")];
             assert!(said.iter().any(|said| CONFIG.contains(said)), "{key}");
+        }
+    }
+
+    #[test]
+    fn examples_of_links_are_comments_that_are_links() {
+        let tmp = tempfile::tempdir().unwrap();
+        let file = tmp.path().join("config.toml");
+        for (kind, _) in msgfs::link::Kind::ALL {
+            assert!(KINDS.contains(kind));
+            fs::write(&file, "me = \"x\"").unwrap();
+            add_example(&file, kind).unwrap();
+            let text = fs::read_to_string(&file).unwrap();
+            assert_eq!(parsed(&text), Config { me: Some("x".into()), ..parsed("") }, "{text}");
+            let (_, example) = text.split_once("# [[link]]").unwrap();
+            let said = parsed(&format!("[[link]]{}", example.replace("\n# ", "\n")));
+            assert_eq!(said.links[0].kind.as_str(), *kind);
         }
     }
 

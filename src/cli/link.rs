@@ -23,9 +23,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Print one JSON object a line: name, store, state (starting, connected, waiting, stopped), since,
-    /// why, engine, last_contact, waiting, refused, notes
-    #[arg(long, global = true)]
+    #[arg(
+        long,
+        global = true,
+        help = "Print one JSON object a line: name, store, state (starting, connected, waiting, \
+                stopped), since, why, engine, last_contact, waiting, refused, notes"
+    )]
     json: bool,
 }
 

@@ -84,7 +84,7 @@ impl Reader<'_> {
             link.name = link.kind.to_string();
         }
         if link.store.is_empty() {
-            link.store = link.kind.store().to_owned();
+            link.kind.store().clone_into(&mut link.store);
         }
         if link.kind == Kind::Nats && link.url.is_empty() && !link.off {
             let text = "a link of kind \"nats\" needs url = \"nats://HOST:4222\"".to_owned();

@@ -81,11 +81,11 @@ impl Standing {
         };
         let mut line = format!("{}: {}; {state}", one_line(name), one_line(&self.engine));
         if let (Some(at), State::Waiting { .. }) = (self.last_contact, &self.state) {
-            line.push_str(&format!("; last contact {}", time(at)));
+            line = format!("{line}; last contact {}", time(at));
         }
         for (number, what) in [(self.waiting, "waiting"), (self.refused, "refused")] {
             if number > 0 {
-                line.push_str(&format!("; {number} {what}"));
+                line = format!("{line}; {number} {what}");
             }
         }
         let notes = self.notes.iter().map(|note| format!("  {}", one_line(note)));

@@ -173,7 +173,7 @@ impl Journal {
             return Ok(());
         }
         let (no, message, to) = (self.next, message.to_owned(), to.to_owned());
-        self.write(&[
+        self.write(vec![
             Line::Spooled { no, message, to, at: now },
             Line::Refused { no, at: now, why: why.to_owned() },
         ])
@@ -223,7 +223,7 @@ impl Journal {
     pub fn seen(&mut self, ids: &[String], now: i64) -> io::Result<()> {
         let new = ids.iter().filter(|id| !self.seen.contains_key(*id));
         let lines: Vec<Line> = new.map(|id| Line::Seen { id: id.clone(), at: now }).collect();
-        if lines.is_empty() { Ok(()) } else { self.write(&lines) }
+        if lines.is_empty() { Ok(()) } else { self.write(lines) }
     }
 
     /// A fetch was cut off that may have lost mail. On disk when this returns.
@@ -273,12 +273,12 @@ impl Journal {
     }
 
     fn add(&mut self, line: Line) -> io::Result<()> {
-        self.write(&[line])
+        self.write(vec![line])
     }
 
-    fn write(&mut self, lines: &[Line]) -> io::Result<()> {
+    fn write(&mut self, lines: Vec<Line>) -> io::Result<()> {
         let mut text = Vec::new();
-        for line in lines {
+        for line in &lines {
             serde_json::to_writer(&mut text, line)?;
             text.push(b'\n');
         }
@@ -290,11 +290,9 @@ impl Journal {
             return Err(e);
         }
         self.lines += lines.len();
-        let again: Vec<Line> = serde_json::Deserializer::from_slice(&text)
-            .into_iter()
-            .filter_map(Result::ok)
-            .collect();
-        again.into_iter().for_each(|line| self.apply(line));
+        for line in lines {
+            self.apply(line);
+        }
         Ok(())
     }
 

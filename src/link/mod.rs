@@ -11,7 +11,7 @@
 //! - [`request`]: what commands ask of whoever carries.
 //! - [`secret`]: files that hold secrets.
 //! - [`agentazall`]: the links of AgentAZAll.
-//! - [`post`]: a link that carries whole messages, with its [`journal`], its [`job`]s and its [`engine`].
+//! - [`post`]: a link that carries whole messages, with its [`journal`], its [`job`]s and its [`mod@engine`].
 
 #[cfg(feature = "http")]
 pub mod agentazall;

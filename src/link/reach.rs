@@ -15,7 +15,8 @@ pub fn is_private(host: &str) -> bool {
         },
         Err(_) => {
             let name = bare.trim_end_matches('.').to_ascii_lowercase();
-            name == "localhost" || name.ends_with(".localhost") || name.ends_with(".local")
+            let last = name.rsplit('.').next().unwrap_or_default();
+            last == "localhost" || (last == "local" && name != "local")
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// The engine a link speaks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// NATS JetStream: the logs of a SAMP folder, line for line.
+    /// NATS `JetStream`: the logs of a SAMP folder, line for line.
     Nats,
     /// A provider of AMP 0.1 over HTTP.
     Amp,

@@ -222,7 +222,7 @@ fn s404_nothing_is_lost_or_doubled_whatever_the_network_does() {
         let faults = [Fault::Drop, Fault::Swallow, Fault::Cut, Fault::Delay, Fault::Error];
         // What a fetch gives is gone at the relay: that is another test.
         let is_send = line.starts_with("POST /send");
-        (is_send && number % 3 != 0).then(|| faults[number / 3 % faults.len()])
+        (is_send && !number.is_multiple_of(3)).then(|| faults[number / 3 % faults.len()])
     };
     let proxy = Proxy::before(relay.port, plan);
     let bar = Machine::new(&relay, proxy.port, "bar");

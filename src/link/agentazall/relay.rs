@@ -1,4 +1,4 @@
-//! AgentAZAll's relay over HTTP, AgentTalk (docs/links/agenttalk.md).
+//! The relay of `AgentAZAll` over HTTP, `AgentTalk` (docs/links/agenttalk.md).
 //!
 //! It takes one message a recipient and gives out all that waits at once, which is then gone there: so an
 //! answer is on disk before it is looked at.

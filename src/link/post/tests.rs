@@ -168,7 +168,7 @@ impl Engine for Fake {
         }
         let mut server = self.0.lock();
         if server.acknowledges {
-            ids.iter().for_each(|id| drop(server.mail.remove(id)));
+            server.mail.retain(|id, _| !ids.contains(id));
         }
         Outcome::Done
     }
@@ -178,11 +178,14 @@ impl Engine for Fake {
     }
 }
 
+/// What was filed: name and bytes.
+type Filed = (String, Vec<u8>);
+
 /// A link to the fake engine, which files into a list.
 struct Bench {
     dir: tempfile::TempDir,
     fake: Fake,
-    filed: Arc<Locked<Vec<(String, Vec<u8>)>>>,
+    filed: Arc<Locked<Vec<Filed>>>,
 }
 
 impl Bench {

@@ -108,10 +108,10 @@ impl AgentAzall {
         let by_link = waiting.to.iter().any(|(_, way)| matches!(way, Way::Link(_)));
         if by_link && place.folder == Folder::Outbox {
             // Whoever moves it, sends it.
-            return match self.move_to(Folder::Carrying, &place, &waiting.bytes)? {
-                true => self.deliver_one(&place.path_in(Folder::Carrying)).map(|_| true),
-                false => Ok(false),
-            };
+            if !self.move_to(Folder::Carrying, &place, &waiting.bytes)? {
+                return Ok(false);
+            }
+            return self.deliver_one(&place.path_in(Folder::Carrying)).map(|_| true);
         }
         let mut done = false;
         let mut all = true;
@@ -344,12 +344,11 @@ impl AgentAzall {
         match (ways.fate(id, to), ways.reach(to)) {
             (Some(Fate::Taken), _) => Way::Done,
             (Some(Fate::Refused(why)), _) => Way::Refused(why),
-            (Some(Fate::Waits(why)), _) => Way::Waits(why),
+            (Some(Fate::Waits(why)), _) | (None, Err(why)) => Way::Waits(why),
             (None, Ok(Some(link))) => Way::Link(link),
             (None, Ok(None)) => {
                 Way::Waits("no mailbox of this name here, and no link reaches it".to_owned())
             }
-            (None, Err(why)) => Way::Waits(why),
         }
     }
 
