@@ -7,6 +7,7 @@ use std::sync::Arc;
 use msgfs::config::PathError;
 use msgfs::fuse::mountpoint::{self, MountState, shell_word};
 use msgfs::identity::{self, Identity, KeyError, Keyring, Used};
+use msgfs::link;
 use msgfs::model::{one_line, safe_text};
 use msgfs::outbox;
 use msgfs::store::{self, Advice, Kind, Spec, Store};
@@ -118,10 +119,31 @@ fn store_problems(context: &Context, specs: &[Spec]) -> Vec<Problem> {
             Err(e) => problems.push(of_store(&name, &e.to_string())),
         }
     }
+    problems.extend(link_problems(context, &stores));
     problems.extend(clashes(context, &stores));
     problems.extend(others_as_me(context, &stores));
     let folders: Vec<PathBuf> = specs.iter().map(folder).collect();
     problems.extend(machine::watch_problem(&folders));
+    problems
+}
+
+/// What keeps links from working, as far as that can be tried without sending.
+fn link_problems(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<Problem> {
+    let linked = context.config.linked();
+    let mut problems = Vec::new();
+    for store in stores {
+        for (name, settings) in link::settings(store.as_ref(), &context.config.links, &linked) {
+            let found = match link::engine(&settings) {
+                Ok(engine) => engine.other_carrier().into_iter().chain(engine.check()).collect(),
+                Err(why) => vec![why],
+            };
+            let told = |why: String| {
+                let store = one_line(store.name());
+                Problem::error(format!("the link {name} of the store {store}: {}", safe_text(&why)))
+            };
+            problems.extend(found.into_iter().map(told));
+        }
+    }
     problems
 }
 

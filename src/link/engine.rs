@@ -30,6 +30,9 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// What a fetch brought, from the folder it wrote to.
     fn unpack(&self, raw: &Path) -> Vec<Item>;
 
+    /// Who else carries this mail now, so that the link must not: why, and what to do.
+    fn other_carrier(&self) -> Option<String>;
+
     /// How often it is asked for mail.
     fn poll(&self) -> Duration;
 

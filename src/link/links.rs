@@ -49,7 +49,7 @@ impl Links {
         let mut posts = Vec::new();
         for (number, store) in wanted.stores.iter().enumerate() {
             let mut of_store = Vec::new();
-            for (name, settings) in settings(wanted, store.as_ref()) {
+            for (name, settings) in settings(store.as_ref(), wanted.specs, wanted.by_their_own) {
                 match open(wanted, store, &name, settings) {
                     Ok(post) => of_store.push(Arc::new(post)),
                     Err(why) => warnings.push(format!(
@@ -122,17 +122,21 @@ impl Drop for Links {
 }
 
 /// What describes the links of a store, by name.
-fn settings(wanted: &Wanted<'_>, store: &dyn Store) -> Vec<(String, Settings)> {
+pub fn settings(
+    store: &dyn Store,
+    specs: &[Spec],
+    by_their_own: &[String],
+) -> Vec<(String, Settings)> {
     let described = store.facets().remote.and_then(store::Remote::described_in);
     let Some(file) = described else { return Vec::new() };
-    let is_wanted = wanted.by_their_own.iter().any(|name| name == store.name());
+    let is_wanted = by_their_own.iter().any(|name| name == store.name());
     let mut found = match store.kind() {
         #[cfg(feature = "http")]
         store::Kind::AgentAzall if is_wanted => super::agentazall::found(&file, store.me()),
         _ => Vec::new(),
     };
     let said = |kind: &str| {
-        let mut specs = wanted.specs.iter().filter(|spec| spec.store == store.name());
+        let mut specs = specs.iter().filter(|spec| spec.store == store.name());
         specs.find(|spec| spec.kind.as_str() == kind)
     };
     found.retain(|(_, settings)| said(&settings.kind).is_none_or(|spec| !spec.off));

@@ -30,6 +30,6 @@ pub mod secret;
 pub mod spec;
 
 pub use self::board::{Board, Standing, State};
-pub use self::links::{Changed, Links, Wanted, engine};
+pub use self::links::{Changed, Links, Wanted, engine, settings};
 pub use self::request::Request;
 pub use self::spec::{Kind, Spec};

@@ -23,6 +23,8 @@ use crate::store::{Arrived, Fate, Parcel, fs};
 const ASK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 /// How long is waited when the disk refuses what must be on it.
 const DISK_WAIT: Duration = Duration::from_secs(5);
+/// How often it is looked whether another program still carries.
+const OTHER_WAIT: Duration = Duration::from_secs(5);
 /// Nothing is fetched unless this much could be written.
 const ROOM: u64 = 64 << 20;
 /// No more is acknowledged at once.
@@ -260,6 +262,11 @@ impl Post {
         }
         let now = now();
         if now < rest.until {
+            return Ok(false);
+        }
+        if let Some(why) = self.engine.other_carrier() {
+            self.board.stopped(&why);
+            rest.until = now.saturating_add(OTHER_WAIT.as_millis() as i64);
             return Ok(false);
         }
         let due = {

@@ -290,6 +290,22 @@ fn s406_a_token_that_others_can_read_is_not_used() {
     soon("it goes on", || m.cat("status.txt").contains("connected since"));
 }
 
+/// S409: while the format's own daemon runs on a mailbox, msgfs carries nothing for it, and says so.
+#[test]
+fn s409_the_formats_own_daemon_is_left_alone() {
+    let at = Bed::new();
+    let relay = peer::relay(&at);
+    let bar = Machine::new(&relay, relay.port, "bar");
+    let daemon = peer::command(&bar.bed, &bar.tree, &["daemon"]);
+    let daemon = crate::common::proc::Running::start(daemon, None).unwrap();
+    let m = bar.mount();
+    soon("it is told", || m.cat("status.txt").contains("`agentazall daemon` (process "));
+    let out = bar.bed.msgfs_out(&["--me", "bar", "doctor"]);
+    assert!(out.stdout.contains("carries the mail of this mailbox"), "{out:?}");
+    drop(daemon);
+    soon("msgfs carries", || m.cat("status.txt").contains("connected since"));
+}
+
 /// S407: without a mount, what was written waits for `msgfs carry --all`, and so does what comes.
 #[test]
 fn s407_a_machine_without_a_mount_carries() {

@@ -117,6 +117,10 @@ impl Engine for Relay {
         all.map(|(n, message)| self.item(&message, &raw.join(format!("parts-{n}")))).collect()
     }
 
+    fn other_carrier(&self) -> Option<String> {
+        super::other_carrier(&self.settings.file)
+    }
+
     fn poll(&self) -> Duration {
         Duration::from_secs(5)
     }

@@ -55,6 +55,7 @@ struct Server {
     destroys: bool,
     doubles: bool,
     acknowledges: bool,
+    other: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -93,6 +94,10 @@ impl Engine for Fake {
             id,
         };
         mail.into_iter().map(item).collect()
+    }
+
+    fn other_carrier(&self) -> Option<String> {
+        self.0.lock().other.then(|| "another one carries".into())
     }
 
     fn poll(&self) -> Duration {
@@ -376,6 +381,23 @@ fn a_link_that_is_away_rests_longer_and_longer() {
     let Some(Fate::Waits(why)) = post.fate("a", "bob") else { panic!("it waits") };
     assert!(why.contains("down, tried 4 times"), "{why}");
     assert!(matches!(post.board().standing().state, crate::link::State::Waiting { .. }));
+}
+
+#[test]
+fn as_long_as_another_one_carries_nothing_is_done() {
+    let bench = Bench::new();
+    bench.fake.0.lock().other = true;
+    let post = bench.post();
+    post.take(&parcel("a", "bob", "one")).unwrap();
+    let mut rest = Rest::default();
+    assert!(!post.turn(&mut rest, &|| {}).unwrap());
+    assert!(rest.until > now() && bench.fake.0.lock().got.is_empty());
+    let stopped = crate::link::State::Stopped { why: "another one carries".into() };
+    assert_eq!(post.board().standing().state, stopped);
+    bench.fake.0.lock().other = false;
+    Bench::settle(&post);
+    assert_eq!(bench.fake.0.lock().got, [b"one"]);
+    assert!(matches!(post.board().standing().state, crate::link::State::Connected { .. }));
 }
 
 #[test]
