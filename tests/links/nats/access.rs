@@ -1,0 +1,1 @@
+//! Who may, and how that is shown.

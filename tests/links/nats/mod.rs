@@ -1,0 +1,11 @@
+//! The `nats` link: each row of what it must stand is a test of that name.
+
+mod access;
+mod faults;
+mod foreign;
+mod helper;
+mod kills;
+mod logs;
+mod machine;
+mod raw;
+mod server;
