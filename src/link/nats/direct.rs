@@ -56,7 +56,8 @@ impl Server {
         asked.await.map_err(|e| lost(&e))?;
         let mut all = Vec::new();
         loop {
-            let Ok(answer) = tokio::time::timeout(PATIENCE, answers.next()).await else {
+            let answer = tokio::time::timeout(PATIENCE, answers.next());
+            let Ok(answer) = self.unless_gone(answer).await? else {
                 return Err(self.silent(NAME, RequestErrorKind::TimedOut).await);
             };
             let answer = answer.ok_or_else(|| Failure::Lost("by the client".into()))?;
@@ -101,7 +102,8 @@ impl Server {
 
     async fn single(&mut self, question: Value) -> Result<Option<Stored>, Failure> {
         let subject = self.api(NAME, "");
-        match self.client.request(subject, question.to_string().into()).await {
+        let asked = self.client.request(subject, question.to_string().into());
+        match self.unless_gone(asked).await? {
             Ok(answer) => Ok(stored(answer)),
             Err(error) => Err(self.silent(NAME, error.kind()).await),
         }

@@ -8,6 +8,7 @@ use async_nats::{Client, Event, Request, RequestErrorKind, ServerError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
 
 use super::failure::Failure;
 use super::login;
@@ -29,6 +30,7 @@ pub struct Server {
     pub most: u64,
     api: String,
     events: UnboundedReceiver<Event>,
+    gone: watch::Receiver<bool>,
 }
 
 /// What is known of the stream.
@@ -120,10 +122,14 @@ impl Server {
         })?;
         let addresses = login::addresses(spec)?;
         let (tell, events) = unbounded_channel();
+        let (going, gone) = watch::channel(false);
         let connected = Arc::new(AtomicBool::new(false));
         let again = Arc::clone(&connected);
         let options = login::options(spec, &addresses)?
             .event_callback(move |event| {
+                if matches!(event, Event::Disconnected | Event::Closed) {
+                    going.send_replace(true);
+                }
                 // Nobody hears it if the link ends.
                 let _ = tell.send(event);
                 std::future::ready(())
@@ -141,12 +147,25 @@ impl Server {
             return Err(Failure::Old(one_line(&info.version).into_owned()));
         }
         let api = spec.api.clone().unwrap_or_else(|| "$JS.API".to_owned());
-        Ok(Self { client, space, most: info.max_payload as u64, api, events })
+        Ok(Self { client, space, most: info.max_payload as u64, api, events, gone })
     }
 
     /// The subject of a request to the API about the stream of the space.
     pub fn api(&self, what: &str, of: &str) -> String {
         format!("{}.{what}.{}{of}", self.api, self.space.stream())
+    }
+
+    /// Does something unless the connection ends meanwhile.
+    ///
+    /// # Errors
+    /// If it does.
+    pub async fn unless_gone<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
+        let mut gone = self.gone.clone();
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            _ = gone.wait_for(|gone| *gone) => Err(Failure::Lost("by the server".into())),
+        }
     }
 
     /// Asks the API. The answer, or what it says in place of one.
@@ -161,7 +180,7 @@ impl Server {
     ) -> Result<Result<Value, ApiError>, Failure> {
         let subject = self.api(name, of);
         let request = Request::new().payload(payload.to_string().into());
-        match self.client.send_request(subject, request).await {
+        match self.unless_gone(self.client.send_request(subject, request)).await? {
             Ok(message) => {
                 let mut answer: Value = serde_json::from_slice(&message.payload)
                     .map_err(|_| Failure::Nonsense("the answer of the API is no JSON"))?;

@@ -27,7 +27,7 @@ impl Chance {
 fn kill_of_links_and_server_at_any_instant() {
     for sync in ["2m", "always"] {
         kill_all(
-            &format!("jetstream {{ store_dir: \"DIR/js\", sync_interval: {sync} }}"),
+            &format!("jetstream {{ store_dir: \"@DIR@/js\", sync_interval: {sync} }}"),
             kills() / 2,
         );
     }

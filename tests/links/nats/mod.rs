@@ -4,6 +4,7 @@ mod access;
 mod faults;
 mod foreign;
 mod helper;
+mod keys;
 mod kills;
 mod logs;
 mod machine;

@@ -56,11 +56,11 @@ impl Server {
         server
     }
 
-    /// Gives it other settings, of which `DIR` is its folder. A running one takes them by `reload`.
+    /// Gives it other settings, of which `@DIR@` is its folder. A running one takes them by `reload`.
     pub(crate) fn configure(&self, settings: &str) {
         let dir = self.dir.path().display().to_string();
         let port = self.port;
-        let settings = settings.replace("DIR", &dir);
+        let settings = settings.replace("@DIR@", &dir);
         let text = format!(
             "host: 127.0.0.1\nport: {port}\nserver_name: t\nlog_file: \"{dir}/log\"\n\
              jetstream {{ store_dir: \"{dir}/js\" }}\n{settings}\n"
