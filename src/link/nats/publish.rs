@@ -31,7 +31,7 @@ const STILL: Duration = Duration::from_secs(1);
 const NEWER: Duration = Duration::from_millis(100);
 const LOST: Duration = Duration::from_millis(500);
 const FULL: Duration = Duration::from_secs(5);
-const DENIED: Duration = Duration::from_secs(60);
+const DENIED: Duration = Duration::from_secs(30);
 
 /// The errors that say there is no room.
 const NO_ROOM: [u64; 5] = [10_002, 10_023, 10_047, 10_077, 10_122];
@@ -255,7 +255,7 @@ impl Carrier {
                 known.hold = Some(now + DENIED);
                 note = Some(format!(
                     "this machine may not publish as {writer}: the server does not permit it; it is tried \
-                     again each minute"
+                     again by itself"
                 ));
             }
             Sent::Refused(error) => {

@@ -16,6 +16,9 @@ use super::subject::Space;
 use crate::link::Spec;
 use crate::model::one_line;
 
+/// The space of who names none.
+const SPACE: &str = "team";
+
 /// What the server says when nothing has this name.
 const NOT_FOUND: u64 = 404;
 
@@ -116,7 +119,7 @@ impl Server {
     /// # Errors
     /// Why not, in words that help.
     pub async fn connect(spec: &Spec) -> Result<Self, Failure> {
-        let space = spec.space.as_deref().and_then(Space::new).ok_or_else(|| {
+        let space = Space::new(spec.space.as_deref().unwrap_or(SPACE)).ok_or_else(|| {
             let rule = "space: takes 1 to 32 letters, digits, '_' and '-'";
             Failure::Settings(rule.to_owned())
         })?;

@@ -79,11 +79,7 @@ fn no_permission_for_a_writer_is_told_at_once_and_granted_later() {
     soon("they wait", || one.standing().waiting == 600);
     server.configure(&users("\"msgfs.team.a\", \"msgfs.team.c\""));
     server.reload();
-    let start = Instant::now();
     two.write("b", &record("b", 1));
-    soon("c arrives", || {
-        two.read("c") == records("c", 0..600) || start.elapsed() > Duration::from_secs(75)
-    });
     two.has("c", &records("c", 0..600));
     soon("it is told no more", || !one.told("may not publish"));
 }
@@ -280,7 +276,10 @@ fn credentials_of_an_operator_that_expire_and_are_renewed() {
     } });
     let by_account = operator.jwt(&account, "account", None, &limits);
     let system = Keys::new(b'A', 4);
-    let by_system = operator.jwt(&system, "account", None, &limits);
+    let mut small = limits.clone();
+    small["limits"]["mem_storage"] = json!(0);
+    small["limits"]["disk_storage"] = json!(0);
+    let by_system = operator.jwt(&system, "account", None, &small);
     let server = Server::with(&format!(
         "operator: {by_operator}\nresolver: MEMORY\nsystem_account: {}\nresolver_preload: {{ {}: \
          {by_account}, {}: {by_system} }}",
