@@ -107,7 +107,7 @@ impl Writer {
 pub struct Ids {
     ino: u64,
     upto: u64,
-    ids: HashSet<String>,
+    all: HashSet<String>,
 }
 
 impl Ids {
@@ -119,7 +119,7 @@ impl Ids {
         let Some(file) = file.filter(|_| self.upto < stamp.size) else { return Ok(()) };
         let mut lines = Lines::from(file.try_clone()?, self.upto)?;
         while let Some((line, end)) = lines.next()? {
-            self.ids.extend(line::travels(writer, line));
+            self.all.extend(line::travels(writer, line));
             self.upto = end;
         }
         Ok(())
@@ -127,7 +127,7 @@ impl Ids {
 
     /// Whether one is there.
     pub fn has(&self, id: &str) -> bool {
-        self.ids.contains(id)
+        self.all.contains(id)
     }
 }
 

@@ -58,7 +58,9 @@ fn token(writer: &str) -> String {
         if is_plain(byte) {
             out.push(byte.into());
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            out.push('%');
+            let digit = |n: u8| char::from_digit(n.into(), 16).unwrap_or('0').to_ascii_uppercase();
+            out.extend([digit(byte >> 4), digit(byte & 15)]);
         }
     }
     out

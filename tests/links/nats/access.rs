@@ -198,18 +198,14 @@ fn two_accounts_keep_writers_apart() {
         ("CONSUMER.DELETE.MSGFS_team.*", ""),
         ("CONSUMER.MSG.NEXT.MSGFS_team.*", "response_type: stream, "),
     ];
-    let exports: String = services
-        .iter()
-        .map(|(api, more)| format!("{{service: \"$JS.API.{api}\", {more}accounts: [HOSTS]}}\n"))
-        .collect();
-    let imports: String = services
-        .iter()
-        .map(|(api, _)| {
-            format!(
-                "{{service: {{account: HUB, subject: \"$JS.API.{api}\"}}, to: \"JS.team.{api}\"}}\n"
-            )
-        })
-        .collect();
+    let exports = services
+        .map(|(api, more)| format!("{{service: \"$JS.API.{api}\", {more}accounts: [HOSTS]}}\n"));
+    let exports = exports.concat();
+    let imports = services.map(|(api, _)| {
+        let from = format!("{{account: HUB, subject: \"$JS.API.{api}\"}}");
+        format!("{{service: {from}, to: \"JS.team.{api}\"}}\n")
+    });
+    let imports = imports.concat();
     let user = |key: &Keys, n: u32, writers: &str| {
         format!(
             "{{nkey: {}, permissions: {{publish: {{allow: [{writers}, \"JS.team.>\", \

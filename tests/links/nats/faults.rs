@@ -10,6 +10,7 @@ use std::time::Duration;
 use msgfs::link::State;
 use serde_json::json;
 
+use super::helper::Helper;
 use super::machine::{Machine, record, records};
 use super::server::Server;
 use crate::soon;
@@ -251,4 +252,24 @@ fn answers_are_lost_on_the_way() {
     assert_eq!(raw.messages(), 120);
     open.store(false, Ordering::Relaxed);
     let _ = TcpStream::connect(("127.0.0.1", port));
+}
+
+#[test]
+fn the_disk_is_full_while_appending() {
+    let server = Server::start();
+    let a = Machine::of(&server);
+    let b = Machine::new(&server.url());
+    let link = Helper::without_room(b.root.path(), &server.url(), 64);
+    a.write("a", &records("a", 0..2000));
+    let kept = || msgfs::link::board::kept(&b.kept());
+    soon("it is told", || {
+        let why = kept().map(|standing| standing.state);
+        matches!(why, Some(State::Waiting { why, .. }) if why.contains("log-a.jsonl"))
+    });
+    let full = b.read("a");
+    assert!(records("a", 0..2000).starts_with(&full) && full.len() < 70_000, "{}", full.len());
+    assert!(full.ends_with('\n'));
+    link.give_room();
+    b.has("a", &records("a", 0..2000));
+    drop(link);
 }

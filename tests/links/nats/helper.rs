@@ -23,14 +23,10 @@ fn helper_process() {
         link.changed();
         std::thread::sleep(std::time::Duration::from_millis(3));
         // Whoever started it has gone.
-        if rustix_parent() == 1 {
+        if std::os::unix::process::parent_id() == 1 {
             return;
         }
     }
-}
-
-fn rustix_parent() -> u32 {
-    std::os::unix::process::parent_id()
 }
 
 /// Such a process, killed with this.
@@ -38,7 +34,24 @@ pub(crate) struct Helper(Child);
 
 impl Helper {
     pub(crate) fn start(root: &Path, url: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        Self::by(Command::new(std::env::current_exe().unwrap()), root, url)
+    }
+
+    /// One whose files cannot grow beyond some blocks, until it is given room.
+    pub(crate) fn without_room(root: &Path, url: &str, blocks: u32) -> Self {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("trap '' XFSZ; ulimit -S -f {blocks}; exec \"$0\" \"$@\""));
+        command.arg(std::env::current_exe().unwrap());
+        Self::by(command, root, url)
+    }
+
+    pub(crate) fn give_room(&self) {
+        let pid = self.0.id().to_string();
+        let done = Command::new("prlimit").args(["--pid", &pid, "--fsize=unlimited"]).status();
+        assert!(done.unwrap().success());
+    }
+
+    fn by(mut command: Command, root: &Path, url: &str) -> Self {
         command.args(["--exact", "nats::helper::helper_process", "--nocapture"]);
         command.env(ROOT, root).env(URL, url).stdout(Stdio::null()).stderr(Stdio::null());
         Self(command.spawn().unwrap())

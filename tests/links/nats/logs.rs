@@ -143,11 +143,8 @@ fn the_same_writer_on_two_machines() {
     let [one, two, third] = &machines;
     for n in 0..100 {
         let text = record("w", n);
-        if n % 2 == 0 {
-            one.write("w", &text)
-        } else {
-            two.write("w", &text)
-        };
+        let writer = if n % 2 == 0 { one } else { two };
+        writer.write("w", &text);
         if n % 10 == 0 {
             std::thread::sleep(std::time::Duration::from_millis(7));
         }

@@ -2,6 +2,7 @@
 
 mod access;
 mod faults;
+mod figures;
 mod foreign;
 mod helper;
 mod keys;
