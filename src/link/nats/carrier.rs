@@ -184,6 +184,8 @@ struct Notes {
     counted: u64,
     refused: u64,
     last: VecDeque<String>,
+    /// People were not told yet.
+    changed: bool,
     lasting: BTreeMap<String, String>,
 }
 
@@ -238,6 +240,7 @@ impl Carrier {
         let all = self.writers.iter().map(|(name, w)| (name.as_str(), &w.place));
         self.state.note(changed_places, all).map_err(Failure::disk("the state of the link"))?;
         self.writers.values_mut().for_each(|w| w.changed = false);
+        self.tell();
         Ok(())
     }
 
@@ -309,7 +312,7 @@ impl Carrier {
             self.notes.last.pop_front();
         }
         self.notes.last.push_back(text);
-        self.tell();
+        self.notes.changed = true;
     }
 
     /// Tells people something until it is no longer so.
@@ -320,10 +323,15 @@ impl Carrier {
             Some(text) => self.notes.lasting.insert(about.to_owned(), text),
             None => self.notes.lasting.remove(about),
         };
-        self.tell();
+        self.notes.changed = true;
     }
 
-    fn tell(&self) {
+    /// Tells people what is new. Not at once: who floods the stream with what is refused makes the disk no
+    /// busier.
+    pub fn tell(&mut self) {
+        if !std::mem::take(&mut self.notes.changed) {
+            return;
+        }
         let lasting = self.notes.lasting.values().cloned();
         let notes: Vec<String> = lasting.chain(self.notes.last.iter().cloned()).collect();
         self.board.tell(|standing| {
@@ -367,6 +375,7 @@ impl Carrier {
                 (self.state.cursor.seq, self.state.cursor.time) = (seq, 0);
             }
         }
+        self.tell();
         true
     }
 }

@@ -84,14 +84,6 @@ impl Server {
         self.single(json!({ "seq": seq })).await
     }
 
-    /// The last message of a subject; `None` if there is none.
-    ///
-    /// # Errors
-    /// If there is no answer.
-    pub async fn last_of(&mut self, subject: &str) -> Result<Option<Stored>, Failure> {
-        self.single(json!({ "last_by_subj": subject })).await
-    }
-
     /// The first message at or behind a number; `None` if there is none.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_nats::{Message, StatusCode, Subscriber};
 use futures_util::StreamExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::server::Server;
@@ -29,6 +29,8 @@ pub enum Came {
         seq: u64,
         /// Its time in nanoseconds.
         time: i64,
+        /// How many more there are.
+        pending: u64,
         /// The message.
         message: Message,
     },
@@ -51,11 +53,11 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Has the server tell every message from a number on.
+    /// Has the server tell every message from a number on; also how many there are already.
     ///
     /// # Errors
     /// If it does not.
-    pub async fn start(server: &mut Server, name: &str, seq: u64) -> Result<Self, Failure> {
+    pub async fn start(server: &mut Server, name: &str, seq: u64) -> Result<(Self, u64), Failure> {
         let config = json!({
             "stream_name": server.space.stream(),
             "config": {
@@ -65,16 +67,17 @@ impl Feed {
             },
             "action": "create",
         });
-        let made = server.ask("CONSUMER.CREATE", &format!(".{name}"), &config).await?;
-        if let Err(error) = made {
-            return Err(Failure::Refused("CONSUMER.CREATE", error.description));
-        }
+        let made = match server.ask("CONSUMER.CREATE", &format!(".{name}"), &config).await? {
+            Ok(made) => made,
+            Err(error) => return Err(Failure::Refused("CONSUMER.CREATE", error.description)),
+        };
+        let pending = made.get("num_pending").and_then(Value::as_u64).unwrap_or(0);
         let inbox = server.client.new_inbox();
         let lost = |e: async_nats::SubscribeError| Failure::Lost(e.to_string());
         let answers = server.client.subscribe(inbox.clone()).await.map_err(lost)?;
         let next = server.api("CONSUMER.MSG.NEXT", &format!(".{name}"));
         let most = BYTES.max(2 * server.most);
-        Ok(Self { answers, inbox, next, most, open: 0, count: 0 })
+        Ok((Self { answers, inbox, next, most, open: 0, count: 0 }, pending))
     }
 
     /// The next thing that comes. Nothing is lost if it is given up.
@@ -123,19 +126,19 @@ impl Feed {
 
     fn counted(&mut self, message: Message) -> Result<Came, Failure> {
         let numbers = message.reply.as_deref().and_then(numbers);
-        let (seq, count, time) =
+        let (seq, count, time, pending) =
             numbers.ok_or(Failure::Nonsense("a message does not tell its number"))?;
         self.count += 1;
         if count != self.count {
             return Err(Failure::Lost("a message was lost on the way".into()));
         }
-        Ok(Came::Message { seq, time, message })
+        Ok(Came::Message { seq, time, pending, message })
     }
 }
 
-/// The number of a message in the stream and in the feed, and its time, from the subject on which it could
+/// The number of a message in the stream and in the feed, its time, and how many follow, from the subject on which it could
 /// be acknowledged: `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<tries>.<seq>.<count>.<time>.<pending>…`.
-fn numbers(reply: &str) -> Option<(u64, u64, i64)> {
+fn numbers(reply: &str) -> Option<(u64, u64, i64, u64)> {
     let parts: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
     let skip = match parts.len() {
         7 => 3,
@@ -145,7 +148,7 @@ fn numbers(reply: &str) -> Option<(u64, u64, i64)> {
     let mut numbers = parts.iter().skip(skip);
     let seq = numbers.next()?.parse().ok()?;
     let count = numbers.next()?.parse().ok()?;
-    Some((seq, count, numbers.next()?.parse().ok()?))
+    Some((seq, count, numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -157,7 +160,7 @@ mod tests {
         let old = "$JS.ACK.MSGFS_t.h-x.1.7.3.1700000000000000000.9";
         let new = "$JS.ACK._.HASH.MSGFS_t.h-x.1.7.3.1700000000000000000.9";
         for reply in [old, new, &format!("{new}.token")] {
-            assert_eq!(numbers(reply), Some((7, 3, 1_700_000_000_000_000_000)));
+            assert_eq!(numbers(reply), Some((7, 3, 1_700_000_000_000_000_000, 9)));
         }
         for reply in ["", "$JS.ACK.", "$JS.ACK.a.b.1.x.3.4.5", "x.7.3", "$JS.ACK.1.2.3.4.5.6"] {
             assert_eq!(numbers(reply), None, "{reply}");

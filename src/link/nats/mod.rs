@@ -37,7 +37,7 @@ use tokio::time;
 use self::carrier::{Carrier, Risk};
 use self::failure::Failure;
 use self::feed::{Came, Feed};
-use self::server::{Info, Server};
+use self::server::Server;
 use self::state::State;
 use super::{Board, Spec};
 use crate::model::locks::Mutex;
@@ -296,10 +296,15 @@ impl Life {
             self.read_carefully(carrier, &mut server).await?;
         }
         let from = carrier.state.cursor.seq + 1;
-        let mut feed = Feed::start(&mut server, &consumer_name(), from).await?;
+        let (feed, pending) = Feed::start(&mut server, &consumer_name(), from).await?;
+        if pending == 0 && info.state.last_seq >= from {
+            // What came last was purged.
+            (carrier.state.cursor.seq, carrier.state.cursor.time) = (info.state.last_seq, 0);
+        }
+        carrier.flush()?;
         self.board.answered();
         carrier.look_at_all()?;
-        self.exchange(carrier, &mut server, &mut feed, &info).await
+        self.exchange(carrier, &mut server, (feed, pending), info.takes_batches()).await
     }
 
     /// Reads some messages one by one, behind the last one that could be read.
@@ -327,16 +332,15 @@ impl Life {
         &self,
         carrier: &mut Carrier,
         server: &mut Server,
-        feed: &mut Feed,
-        info: &Info,
+        (mut feed, mut pending): (Feed, u64),
+        batches: bool,
     ) -> Result<std::convert::Infallible, Failure> {
         let client = server.client.clone();
-        // Nothing is published before all that was there is here.
-        let mut behind = info.state.last_seq > carrier.state.cursor.seq;
         let mut pause = None;
         loop {
             carrier.risk = Risk::Feed(carrier.state.cursor.seq);
-            let busy = !behind && !carrier.todo.is_empty();
+            // Nothing is published before all that was there is here.
+            let busy = pending == 0 && !carrier.todo.is_empty();
             let wake = if busy { None } else { pause };
             tokio::select! {
                 biased;
@@ -346,8 +350,9 @@ impl Life {
                     }
                 }
                 came = feed.next(&client) => {
-                    self.take_in(carrier, server, feed, came?).await?;
-                    behind &= info.state.last_seq > carrier.state.cursor.seq;
+                    let left = self.take_in(carrier, server, &mut feed, came?).await?;
+                    // Once all was here, what comes is new.
+                    pending = pending.min(left);
                 }
                 () = self.wake.something.notified() => self.note_changes(carrier)?,
                 () = time::sleep_until(wake.unwrap_or_else(time::Instant::now)), if wake.is_some() => {
@@ -356,7 +361,7 @@ impl Life {
                     carrier.todo.extend(held);
                 }
                 () = std::future::ready(()), if busy => {
-                    self.give_out(carrier, server, info).await?;
+                    self.give_out(carrier, server, batches).await?;
                 }
             }
             if carrier.todo.is_empty() {
@@ -376,17 +381,19 @@ impl Life {
         }
     }
 
-    /// Takes what came, and what comes at once behind it; then all of it is brought to disk.
+    /// Takes what came, and what comes at once behind it; then all of it is brought to disk. How many more
+    /// there are.
     async fn take_in(
         &self,
         carrier: &mut Carrier,
         server: &mut Server,
         feed: &mut Feed,
         came: Came,
-    ) -> Result<(), Failure> {
+    ) -> Result<u64, Failure> {
         let client = server.client.clone();
-        let (mut came, mut count, began) = (Some(came), 0, Instant::now());
-        while let Some(Came::Message { seq, time, message }) = came {
+        let (mut came, mut count, mut left, began) = (Some(came), 0, 0, Instant::now());
+        while let Some(Came::Message { seq, time, pending, message }) = came {
+            left = pending;
             carrier.arrive(server, (seq, time), &message).await?;
             count += 1;
             if count == LINES || began.elapsed() > WHILE {
@@ -395,7 +402,8 @@ impl Life {
             came = feed.next(&client).now_or_never().transpose()?;
         }
         if count > 0 {
-            return carrier.flush();
+            carrier.flush()?;
+            return Ok(left);
         }
         // Silence: is the stream still the one that is listened to?
         let info =
@@ -405,7 +413,7 @@ impl Life {
             return Err(Failure::Lost("the stream is not as it was".into()));
         }
         self.board.answered();
-        Ok(())
+        Ok(0)
     }
 
     /// Publishes what is to be published, for a moment.
@@ -413,11 +421,11 @@ impl Life {
         &self,
         carrier: &mut Carrier,
         server: &mut Server,
-        info: &Info,
+        batches: bool,
     ) -> Result<(), Failure> {
         for _ in 0..LOGS {
             let Some(writer) = carrier.todo.pop_first() else { break };
-            if carrier.serve(server, &writer, info.takes_batches()).await? {
+            if carrier.serve(server, &writer, batches).await? {
                 carrier.todo.insert(writer);
                 return Ok(());
             }
@@ -427,6 +435,7 @@ impl Life {
             let waiting = if held { carrier.waiting() } else { 0 };
             self.board.tell(|standing| standing.waiting = waiting);
         }
+        carrier.tell();
         Ok(())
     }
 }

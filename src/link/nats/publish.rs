@@ -35,7 +35,7 @@ const DENIED: Duration = Duration::from_secs(30);
 
 /// The errors that say there is no room.
 const NO_ROOM: [u64; 5] = [10_002, 10_023, 10_047, 10_077, 10_122];
-/// The error that says another message is the last of the subject.
+/// The error that says another message is the last of the subject, and which, at the end of its text.
 const NOT_LAST: u64 = 10_071;
 
 /// A line to be sent.
@@ -49,7 +49,8 @@ struct Outgoing {
 #[derive(Debug)]
 enum Sent {
     Stored(u64),
-    NotLast,
+    /// Another message is the last of the subject.
+    NotLast(u64),
     Denied,
     Unknown,
     Refused(ApiError),
@@ -218,6 +219,7 @@ impl Carrier {
         let sent = send(server, writer, &lines, (place.end, place.seq)).await?;
         let now = Instant::now();
         let mut note = None;
+        let cursor = self.state.cursor.seq;
         let known = self.writer(writer);
         match sent {
             Sent::Stored(seq) => {
@@ -239,15 +241,12 @@ impl Carrier {
                 self.flush()?;
                 return Ok(true);
             }
-            Sent::NotLast => {
+            Sent::NotLast(last) => {
                 known.hold = Some(now + NEWER);
-                let cursor = self.state.cursor.seq;
-                let last = server.last_of(&server.space.subject(writer)).await?;
                 // Something newer comes by itself; nothing at all is a purge.
-                if last.as_ref().is_none_or(|last| last.seq <= cursor) {
-                    self.writer(writer).place.seq = last.map_or(0, |last| last.seq);
+                if last <= cursor {
+                    known.place.seq = last;
                 }
-                return Ok(false);
             }
             Sent::Unknown => known.hold = Some(now + LOST),
             Sent::Denied => {
@@ -261,6 +260,8 @@ impl Carrier {
             Sent::Refused(error) => {
                 let full = NO_ROOM.contains(&error.err_code);
                 known.hold = Some(now + FULL);
+                // One alone may pass where several do not.
+                known.proven = false;
                 let what = one_line(&error.description).into_owned();
                 note = Some(if full {
                     format!(
@@ -351,7 +352,10 @@ async fn send(
     Ok(match ack.error {
         None if ack.seq > 0 => Sent::Stored(ack.seq),
         None => Sent::Unknown,
-        Some(error) if error.err_code == NOT_LAST => Sent::NotLast,
+        Some(error) if error.err_code == NOT_LAST => {
+            let last = error.description.rsplit(' ').next().and_then(|last| last.parse().ok());
+            last.map_or(Sent::Unknown, Sent::NotLast)
+        }
         Some(error) => Sent::Refused(error),
     })
 }

@@ -14,10 +14,14 @@ use super::direct::{SUBJECTS, Stored};
 use super::failure::Failure;
 use super::line::{self, Line};
 use super::log::{Found, Tail, find};
+use super::publish::HEADERS;
 use super::server::{Info, Server};
 use super::state::Cursor;
 use crate::store::fs::Stamp;
 use crate::store::samp::alias;
+
+/// No subject takes more room in a question.
+const SUBJECT: u64 = 256;
 
 /// What became of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -315,7 +319,9 @@ impl Carrier {
         }
         let names = self.writers.keys().filter(|name| !self.unreadable.contains(*name));
         let names: Vec<String> = names.cloned().collect();
-        for names in names.chunks(if self.singly { 1 } else { SUBJECTS }) {
+        let room = (server.most.saturating_sub(HEADERS) / SUBJECT) as usize;
+        let several = if self.singly { 1 } else { room.clamp(1, SUBJECTS) };
+        for names in names.chunks(several) {
             let subjects: Vec<String> = names.iter().map(|w| server.space.subject(w)).collect();
             self.risk = Risk::Writers(names.to_vec());
             let lasts = server.lasts(&subjects, self.state.cursor.seq).await?;

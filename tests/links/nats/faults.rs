@@ -115,6 +115,44 @@ fn the_stream_is_purged() {
 }
 
 #[test]
+fn the_newest_lines_are_purged_and_the_server_restarts_while_nothing_happens() {
+    let mut server = Server::start();
+    let mut raw = server.raw();
+    raw.make_stream(&json!({}));
+    let (mut a, mut b) = (Machine::of(&server), Machine::of(&server));
+    b.write("b", &records("b", 0..5));
+    a.has("b", &records("b", 0..5));
+    a.write("a", &records("a", 0..5));
+    b.has("a", &records("a", 0..5));
+    b.stop();
+    a.write("a", &record("a", 5));
+    soon("it is there", || raw.messages() == 11);
+    a.stop();
+    raw.admin("STREAM.PURGE.MSGFS_team", &json!({ "filter": "msgfs.team.a" }));
+    b.start();
+    let late = Machine::of(&server);
+    late.has("b", &records("b", 0..5));
+    late.write("late", &record("late", 0));
+    b.has("late", &record("late", 0));
+    b.write("b", &record("b", 5));
+    late.has("b", &records("b", 0..6));
+    a.start();
+    a.has("late", &record("late", 0));
+    for n in 6..11 {
+        server.again();
+        late.connected();
+        soon("the link is back", || server.raw().ask("$SYS.REQ.USER.INFO", "").payload.len() > 1);
+        if n == 10 {
+            b.write("b", &records("b", 6..8));
+            late.has("b", &records("b", 0..8));
+        }
+    }
+    a.write("a", &record("a", 6));
+    late.has("a", &record("a", 6));
+    assert_eq!(server.raw().messages(), 10);
+}
+
+#[test]
 fn the_server_lost_lines_it_had_taken() {
     let mut server = Server::start();
     let (mut a, b) = (Machine::of(&server), Machine::of(&server));

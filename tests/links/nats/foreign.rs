@@ -99,14 +99,22 @@ fn a_message_that_no_client_can_read_stops_nobody() {
         raw.publish(b"msgfs.team.evil", "", headers, record("evil", 0).as_bytes());
     }
     raw.publish(b"msgfs.team.\xff", "", b"NATS/1.0\r\nMsgfs-At: 0\r\n\r\n", b"x\n");
+    raw.publish(b"msgfs.team.a", "", bad[0], record("a", 9).as_bytes());
     a.write("a", &record("a", 1));
     b.write("b", &record("b", 1));
     b.has("a", &records("a", 0..2));
     a.has("b", &record("b", 1));
-    let late = Machine::of(&server);
+    let mut late = Machine::of(&server);
     late.has("a", &records("a", 0..2));
     late.has("b", &record("b", 1));
     late.tells("cannot be read");
+    // As the last message of a subject, when a link starts.
+    raw.publish(b"msgfs.team.a", "", bad[0], record("a", 9).as_bytes());
+    late.restart();
+    a.write("a", &record("a", 2));
+    late.has("a", &records("a", 0..3));
+    b.write("b", &record("b", 2));
+    late.has("b", &records("b", 1..3));
 }
 
 #[test]

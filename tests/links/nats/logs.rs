@@ -261,3 +261,34 @@ fn a_log_that_is_a_symlink_a_fifo_or_a_folder() {
     b.start();
     b.has("x", &record("x", 1));
 }
+
+#[test]
+fn many_writers_and_long_lines() {
+    let server = Server::start();
+    let (a, mut b) = (Machine::of(&server), Machine::of(&server));
+    for n in 0..1300 {
+        let writer = format!("w{n}");
+        a.write(&writer, &record(&writer, 1));
+    }
+    let long = |writer: &str| record(writer, 1).replace("number", &"x".repeat(700_000));
+    let long_ones: Vec<String> = (0..16).map(|n| format!("long.{n}")).collect();
+    for writer in &long_ones {
+        a.write(writer, &long(writer));
+    }
+    b.has("w1299", &record("w1299", 1));
+    for writer in &long_ones {
+        b.has(writer, &long(writer));
+    }
+    soon("all are there", || fs::read_dir(b.folder()).unwrap().count() == 1316);
+    b.stop();
+    for writer in ["w0", "w700", "w1299", "long.0", "long.15"] {
+        fs::remove_file(b.log(writer)).unwrap();
+    }
+    b.start();
+    b.has("w0", &record("w0", 1));
+    b.has("w700", &record("w700", 1));
+    b.has("w1299", &record("w1299", 1));
+    b.has("long.0", &long("long.0"));
+    b.has("long.15", &long("long.15"));
+    assert_eq!(server.raw().messages(), 1316);
+}
