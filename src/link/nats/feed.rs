@@ -20,22 +20,17 @@ const SIGN: Duration = Duration::from_secs(5);
 /// Without any sign for this long it does not.
 const SILENCE: Duration = Duration::from_secs(13);
 
-/// What came.
+/// A message of the stream.
 #[derive(Debug)]
-pub enum Came {
-    /// A message of the stream.
-    Message {
-        /// Its number.
-        seq: u64,
-        /// Its time in nanoseconds.
-        time: i64,
-        /// How many more there are.
-        pending: u64,
-        /// The message.
-        message: Message,
-    },
-    /// Nothing, for five seconds.
-    Nothing,
+pub struct Came {
+    /// Its number.
+    pub seq: u64,
+    /// Its time in nanoseconds.
+    pub time: i64,
+    /// How many more there are.
+    pub pending: u64,
+    /// The message.
+    pub message: Message,
 }
 
 /// A consumer.
@@ -80,11 +75,11 @@ impl Feed {
         Ok((Self { answers, inbox, next, most, open: 0, count: 0 }, pending))
     }
 
-    /// The next thing that comes. Nothing is lost if it is given up.
+    /// The next message; `None` if none comes for five seconds. Nothing is lost if it is given up.
     ///
     /// # Errors
     /// If nothing can come any more.
-    pub async fn next(&mut self, client: &async_nats::Client) -> Result<Came, Failure> {
+    pub async fn next(&mut self, client: &async_nats::Client) -> Result<Option<Came>, Failure> {
         loop {
             if self.open == 0 {
                 let question = json!({
@@ -105,11 +100,11 @@ impl Feed {
             };
             if *message.subject != *self.inbox {
                 self.open -= 1;
-                return self.counted(message);
+                return self.counted(message).map(Some);
             }
             // A word of the server's own.
             match (message.status, message.description.as_deref().unwrap_or_default()) {
-                (Some(StatusCode::IDLE_HEARTBEAT), _) => return Ok(Came::Nothing),
+                (Some(StatusCode::IDLE_HEARTBEAT), _) => return Ok(None),
                 (Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND), _) => self.open = 0,
                 (Some(_), text)
                     if text.contains("MaxBytes") || text.contains("Batch Completed") =>
@@ -132,7 +127,7 @@ impl Feed {
         if count != self.count {
             return Err(Failure::Lost("a message was lost on the way".into()));
         }
-        Ok(Came::Message { seq, time, pending, message })
+        Ok(Came { seq, time, pending, message })
     }
 }
 

@@ -388,18 +388,18 @@ impl Life {
         carrier: &mut Carrier,
         server: &mut Server,
         feed: &mut Feed,
-        came: Came,
+        mut came: Option<Came>,
     ) -> Result<u64, Failure> {
         let client = server.client.clone();
-        let (mut came, mut count, mut left, began) = (Some(came), 0, 0, Instant::now());
-        while let Some(Came::Message { seq, time, pending, message }) = came {
+        let (mut count, mut left, began) = (0, 0, Instant::now());
+        while let Some(Came { seq, time, pending, message }) = came {
             left = pending;
             carrier.arrive(server, (seq, time), &message).await?;
             count += 1;
             if count == LINES || began.elapsed() > WHILE {
                 break;
             }
-            came = feed.next(&client).now_or_never().transpose()?;
+            came = feed.next(&client).now_or_never().transpose()?.flatten();
         }
         if count > 0 {
             carrier.flush()?;
