@@ -12,6 +12,7 @@
 //! - [`secret`]: files that hold secrets.
 //! - [`agentazall`]: the links of AgentAZAll.
 //! - [`post`]: a link that carries whole messages, with its [`journal`], its [`job`]s and its [`mod@engine`].
+//! - `nats`: the logs of a SAMP folder over NATS JetStream.
 
 #[cfg(feature = "http")]
 pub mod agentazall;
@@ -23,6 +24,8 @@ pub mod http;
 pub mod job;
 pub mod journal;
 mod links;
+#[cfg(feature = "nats")]
+pub mod nats;
 pub mod post;
 pub mod reach;
 pub mod request;

@@ -64,7 +64,7 @@ mod tests {
         let path = dir.path().join("secret");
         std::fs::write(&path, "hunter2\n").unwrap();
         for (mode, used) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             let result = read(&path);
             assert_eq!(result.is_ok(), used, "{mode:o}");
             if let Err(error) = result {

@@ -1,0 +1,82 @@
+//! Why a link cannot go on, in words that help.
+
+use std::io;
+
+use async_nats::{ConnectError, ConnectErrorKind};
+
+use crate::link::secret::SecretError;
+use crate::model::one_line;
+
+/// Why a link cannot go on. It is tried again in each case.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// What is configured cannot work.
+    #[error("{0}")]
+    Settings(String),
+    /// A file that holds a secret cannot be used.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// No server answered, or it let nobody in.
+    #[error("{0}")]
+    Connect(String),
+    /// The server is too old.
+    #[error("the server is nats-server {0}, and 2.11 or newer is needed")]
+    Old(String),
+    /// There is no stream.
+    #[error(
+        "the stream {0} does not exist, and this machine may not make it ({1}): an admin runs `msgfs link create`"
+    )]
+    NoStream(String, String),
+    /// The stream cannot be used.
+    #[error("the stream {0} cannot be used: its {1}")]
+    Stream(String, String),
+    /// The server refused a request.
+    #[error("the server refuses {0}: {1}")]
+    Refused(&'static str, String),
+    /// A request was not answered.
+    #[error("the server does not answer {0}{1}")]
+    Silent(&'static str, String),
+    /// The connection ended.
+    #[error("the connection ended: {0}")]
+    Lost(String),
+    /// What came is not what this server says.
+    #[error("the server says what cannot be understood: {0}")]
+    Nonsense(&'static str),
+    /// The disk does not take or give what it should.
+    #[error("{0}: {1}")]
+    Disk(String, #[source] io::Error),
+}
+
+impl Failure {
+    /// What the system said of something on the disk.
+    pub fn disk(what: &str) -> impl FnOnce(io::Error) -> Self + '_ {
+        move |error| Self::Disk(what.to_owned(), error)
+    }
+
+    /// Why a connection was not made.
+    pub fn connect(error: &ConnectError) -> Self {
+        let mut text = error.to_string();
+        // The library tells the cause of each but as its source.
+        let mut source = std::error::Error::source(error);
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            if !text.contains(&cause_text) {
+                text = format!("{text}: {cause_text}");
+            }
+            source = cause.source();
+        }
+        let text = one_line(&text).into_owned();
+        let help = match error.kind() {
+            ConnectErrorKind::AuthorizationViolation => {
+                "; look at creds, user and password_file, and whether the server knows them or they expired"
+            }
+            ConnectErrorKind::Authentication => "; look at the file that creds names",
+            _ if text.contains("UnknownIssuer") => {
+                "; the certificate of the server is of nobody known here: name the authority's file by ca"
+            }
+            _ if text.contains("expired") => "; ask for new credentials",
+            _ => "",
+        };
+        Self::Connect(format!("{text}{help}"))
+    }
+}

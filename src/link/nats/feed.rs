@@ -1,0 +1,164 @@
+//! The lines as they come: a consumer that the server forgets when nobody asks it any more.
+
+use std::time::Duration;
+
+use async_nats::{Message, StatusCode, Subscriber};
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use super::server::Server;
+
+/// Messages of one question.
+const BATCH: usize = 500;
+/// Bytes of one question at least.
+const BYTES: u64 = 8 << 20;
+/// How long the server holds a question open.
+const OPEN: Duration = Duration::from_secs(30);
+/// How often it says meanwhile that it still does.
+const SIGN: Duration = Duration::from_secs(5);
+/// Without any sign for this long it does not.
+const SILENCE: Duration = Duration::from_secs(13);
+
+/// A message of the stream.
+#[derive(Debug)]
+pub struct Came {
+    /// Its number.
+    pub seq: u64,
+    /// Its time in nanoseconds.
+    pub time: i64,
+    /// How many more there are.
+    pub pending: u64,
+    /// The message.
+    pub message: Message,
+}
+
+/// A consumer.
+#[derive(Debug)]
+pub struct Feed {
+    answers: Subscriber,
+    inbox: String,
+    next: String,
+    most: u64,
+    /// Messages of the open question that did not come yet.
+    open: usize,
+    /// How many messages came: the server counts them, too, and one that it counts and that did not
+    /// come is lost on the way.
+    count: u64,
+}
+
+impl Feed {
+    /// Has the server tell every message from a number on; also how many there are already.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub async fn start(server: &mut Server, name: &str, seq: u64) -> Result<(Self, u64), Failure> {
+        let config = json!({
+            "stream_name": server.space.stream(),
+            "config": {
+                "name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": seq,
+                "ack_policy": "none", "replay_policy": "instant", "max_deliver": 1, "mem_storage": true,
+                "num_replicas": 1, "inactive_threshold": OPEN.as_nanos() as u64,
+            },
+            "action": "create",
+        });
+        let made = match server.ask("CONSUMER.CREATE", &format!(".{name}"), &config).await? {
+            Ok(made) => made,
+            Err(error) => return Err(Failure::Refused("CONSUMER.CREATE", error.description)),
+        };
+        let pending = made.get("num_pending").and_then(Value::as_u64).unwrap_or(0);
+        let inbox = server.client.new_inbox();
+        let lost = |e: async_nats::SubscribeError| Failure::Lost(e.to_string());
+        let answers = server.client.subscribe(inbox.clone()).await.map_err(lost)?;
+        let next = server.api("CONSUMER.MSG.NEXT", &format!(".{name}"));
+        let most = BYTES.max(2 * server.most);
+        Ok((Self { answers, inbox, next, most, open: 0, count: 0 }, pending))
+    }
+
+    /// The next message; `None` if none comes for five seconds. Nothing is lost if it is given up.
+    ///
+    /// # Errors
+    /// If nothing can come any more.
+    pub async fn next(&mut self, client: &async_nats::Client) -> Result<Option<Came>, Failure> {
+        loop {
+            if self.open == 0 {
+                let question = json!({
+                    "batch": BATCH, "max_bytes": self.most, "expires": OPEN.as_nanos() as u64,
+                    "idle_heartbeat": SIGN.as_nanos() as u64,
+                });
+                let question = question.to_string().into();
+                client
+                    .publish_with_reply(self.next.clone(), self.inbox.clone(), question)
+                    .await
+                    .map_err(|e| Failure::Lost(e.to_string()))?;
+                self.open = BATCH;
+            }
+            let message = match tokio::time::timeout(SILENCE, self.answers.next()).await {
+                Ok(Some(message)) => message,
+                Ok(None) => return Err(Failure::Lost("by the client".into())),
+                Err(_) => return Err(Failure::Silent("CONSUMER.MSG.NEXT", " any more".into())),
+            };
+            if *message.subject != *self.inbox {
+                self.open -= 1;
+                return self.counted(message).map(Some);
+            }
+            // A word of the server's own.
+            match (message.status, message.description.as_deref().unwrap_or_default()) {
+                (Some(StatusCode::IDLE_HEARTBEAT), _) => return Ok(None),
+                (Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND), _) => self.open = 0,
+                (Some(_), text)
+                    if text.contains("MaxBytes") || text.contains("Batch Completed") =>
+                {
+                    self.open = 0;
+                }
+                (Some(_), text) => {
+                    return Err(Failure::Refused("CONSUMER.MSG.NEXT", text.to_owned()));
+                }
+                (None, _) => {}
+            }
+        }
+    }
+
+    fn counted(&mut self, message: Message) -> Result<Came, Failure> {
+        let numbers = message.reply.as_deref().and_then(numbers);
+        let (seq, count, time, pending) =
+            numbers.ok_or(Failure::Nonsense("a message does not tell its number"))?;
+        self.count += 1;
+        if count != self.count {
+            return Err(Failure::Lost("a message was lost on the way".into()));
+        }
+        Ok(Came { seq, time, pending, message })
+    }
+}
+
+/// The number of a message in the stream and in the feed, its time, and how many follow, from the subject on which it could
+/// be acknowledged: `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<tries>.<seq>.<count>.<time>.<pending>…`.
+fn numbers(reply: &str) -> Option<(u64, u64, i64, u64)> {
+    let parts: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
+    let skip = match parts.len() {
+        7 => 3,
+        9.. => 5,
+        _ => return None,
+    };
+    let mut numbers = parts.iter().skip(skip);
+    let seq = numbers.next()?.parse().ok()?;
+    let count = numbers.next()?.parse().ok()?;
+    Some((seq, count, numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::numbers;
+
+    #[test]
+    fn both_spellings() {
+        let old = "$JS.ACK.MSGFS_t.h-x.1.7.3.1700000000000000000.9";
+        let new = "$JS.ACK._.HASH.MSGFS_t.h-x.1.7.3.1700000000000000000.9";
+        for reply in [old, new, &format!("{new}.token")] {
+            assert_eq!(numbers(reply), Some((7, 3, 1_700_000_000_000_000_000, 9)));
+        }
+        for reply in ["", "$JS.ACK.", "$JS.ACK.a.b.1.x.3.4.5", "x.7.3", "$JS.ACK.1.2.3.4.5.6"] {
+            assert_eq!(numbers(reply), None, "{reply}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What may travel: one rule for what is published and what is taken.
+//!
+//! Other readers of a log die of a line that is no record, so none is ever put into one.
+
+use async_nats::HeaderMap;
+
+use super::subject::Space;
+use crate::model::one_line;
+use crate::store::samp::record::{self, RecordError, Scratch};
+use crate::store::text::json::{self, Event, JsonError, Value};
+
+/// The header that says where a line begins in the log as it was published.
+pub const AT: &str = "Msgfs-At";
+
+/// Headers of which the server makes one each when it answers. A message that brought its own is an
+/// answer that somebody had put into the stream.
+const ANSWERS: [&str; 5] =
+    ["Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending"];
+
+/// No log is longer: as far as every program can count.
+const MAX_LOG: u64 = 1 << 53;
+
+/// Deeper nesting kills readers that recurse.
+const MAX_DEPTH: u32 = 100;
+
+/// The first second after the year 9999, which no calendar of another reader holds.
+const MAX_SECS: i64 = 253_402_300_800;
+
+/// Why a line does not travel.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// The subject is no writer's.
+    #[error("its subject is no writer's")]
+    Subject,
+    /// It carries headers of an answer.
+    #[error("it is an answer of the server that somebody had stored as a line")]
+    Answer,
+    /// It does not say where it belongs.
+    #[error("it does not say where in the log it belongs")]
+    At,
+    /// It is not one line.
+    #[error("it is not one line with a newline at its end")]
+    NotOneLine,
+    /// It is not UTF-8.
+    #[error("it is not UTF-8")]
+    NotText,
+    /// It is no record.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// It is no JSON.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// Somebody else wrote it.
+    #[error("it says it is from {:?}", one_line(.0))]
+    From(String),
+    /// It is nested too deeply.
+    #[error("it is nested deeper than 100 levels")]
+    Deep,
+    /// Its id is not text.
+    #[error("its id is not a text")]
+    Id,
+    /// Its time is too far away.
+    #[error("its time is beyond the year 9999")]
+    Time,
+}
+
+/// A line as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// Where it begins in the log as it was published.
+    pub at: u64,
+    /// The line, with its newline.
+    pub bytes: &'a [u8],
+    /// The id of its record.
+    pub id: String,
+}
+
+impl Line<'_> {
+    /// Where it ends.
+    pub fn end(&self) -> u64 {
+        self.at + self.bytes.len() as u64
+    }
+}
+
+/// Whether these bytes are a line that this writer may publish, and the id of its record.
+///
+/// # Errors
+/// Why it may not.
+pub fn travels(writer: &str, bytes: &[u8]) -> Result<String, Unfit> {
+    let line = bytes.strip_suffix(b"\n").ok_or(Unfit::NotOneLine)?;
+    if memchr::memchr2(b'\n', b'\r', line).is_some() {
+        return Err(Unfit::NotOneLine);
+    }
+    let text = std::str::from_utf8(line).map_err(|_| Unfit::NotText)?;
+    let parsed = record::parse(text, &mut Scratch::default())?;
+    if parsed.from != writer {
+        return Err(Unfit::From(parsed.from.chars().take(80).collect()));
+    }
+    if !(1 - MAX_SECS..MAX_SECS).contains(&parsed.secs) {
+        return Err(Unfit::Time);
+    }
+    let mut id = None;
+    json::members(text, |key, value| {
+        if key.to_text() == "id" {
+            id = Some(value);
+        }
+    })?;
+    match id {
+        None => {}
+        Some(Value::String(text)) if !text.raw().is_empty() => {}
+        Some(_) => return Err(Unfit::Id),
+    }
+    let (mut depth, mut deepest) = (0u32, 0);
+    json::walk(text, |event| match event {
+        Event::ObjectStart | Event::ArrayStart => {
+            depth += 1;
+            deepest = deepest.max(depth);
+        }
+        Event::ObjectEnd | Event::ArrayEnd => depth = depth.saturating_sub(1),
+        Event::Key(_) | Event::Scalar(_) => {}
+    })?;
+    if deepest > MAX_DEPTH {
+        return Err(Unfit::Deep);
+    }
+    Ok(parsed.id.into_owned())
+}
+
+/// The line in a message, and whose it is. `answers` is how many of each header of an answer the server
+/// itself has put there.
+///
+/// # Errors
+/// Why it is none.
+pub fn accept<'a>(
+    space: &Space,
+    subject: &str,
+    headers: Option<&HeaderMap>,
+    payload: &'a [u8],
+    answers: usize,
+) -> Result<(String, Line<'a>), Unfit> {
+    let writer = space.writer(subject).ok_or(Unfit::Subject)?;
+    let all = |name: &str| {
+        let same = headers.into_iter().flat_map(HeaderMap::iter);
+        let same = same.filter(move |(key, _)| {
+            let key: &str = key.as_ref();
+            key.eq_ignore_ascii_case(name)
+        });
+        same.flat_map(|(_, values)| values).map(async_nats::HeaderValue::as_str).collect::<Vec<_>>()
+    };
+    if ANSWERS.iter().any(|name| all(name).len() > answers) {
+        return Err(Unfit::Answer);
+    }
+    let at = match all(AT).as_slice() {
+        [at] if at.bytes().all(|b| b.is_ascii_digit()) => at.parse::<u64>().ok(),
+        _ => None,
+    };
+    let at = at.filter(|at| at.saturating_add(payload.len() as u64) <= MAX_LOG).ok_or(Unfit::At)?;
+    let id = travels(&writer, payload)?;
+    Ok((writer, Line { at, bytes: payload, id }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GOOD: &str = r#"{"id":"1","ts":1700000000,"from":"a","to":"b","thread":"t","body":"hi"}"#;
+
+    fn fits(line: &str) -> Result<String, Unfit> {
+        travels("a", format!("{line}\n").as_bytes())
+    }
+
+    #[test]
+    fn what_may_travel() {
+        assert_eq!(fits(GOOD), Ok("1".into()));
+        for good in [
+            GOOD.replace("1700000000", "1.5"),
+            GOOD.replace("1700000000", "-253402300799"),
+            GOOD.replace("hi", "\u{2028}\\n\u{e9}"),
+            GOOD.replace(r#""id":"1","#, ""),
+            GOOD.replace(r#""from":"a""#, r#""from":"x","from":"a""#),
+            GOOD.replace(r#""hi""#, &format!(r#""hi","x":{}1{}"#, "[".repeat(99), "]".repeat(99))),
+        ] {
+            assert!(fits(&good).is_ok(), "{good}: {:?}", fits(&good));
+        }
+    }
+
+    #[test]
+    fn what_may_not() {
+        use Unfit::{Deep, Id, NotOneLine, NotText, Time};
+        let table = [
+            (GOOD.replace(r#""1""#, r#""""#), Id),
+            (GOOD.replace(r#""1""#, "1"), Id),
+            (GOOD.replace(r#""id":"1""#, r#""id":"1","id":null"#), Id),
+            (GOOD.replace("1700000000", "253402300800"), Time),
+            (GOOD.replace("1700000000", "-253402300800"), Time),
+            (GOOD.replace("1700000000", "1e300"), Time),
+            (GOOD.replace(r#""from":"a""#, r#""from":"a","from":"x""#), Unfit::From("x".into())),
+            (format!("{GOOD}\r"), NotOneLine),
+            (format!("{GOOD}\n{GOOD}"), NotOneLine),
+            (
+                GOOD.replace(
+                    r#""hi""#,
+                    &format!(r#""hi","x":{}1{}"#, "[".repeat(100), "]".repeat(100)),
+                ),
+                Deep,
+            ),
+        ];
+        for (line, why) in table {
+            assert_eq!(fits(&line), Err(why), "{line}");
+        }
+        for bad in [
+            "",
+            "[]",
+            "1",
+            "{}",
+            "x",
+            &GOOD.replace("1700000000", "true"),
+            &GOOD.replace("1700000000", "NaN"),
+            &GOOD.replace(r#""to":"b""#, r#""to":1"#),
+            &GOOD.replace(r#""body":"hi""#, r#""body":null"#),
+            &GOOD.replace('}', ""),
+            &format!("{GOOD}{GOOD}"),
+        ] {
+            assert!(fits(bad).is_err(), "{bad}");
+        }
+        assert_eq!(travels("a", GOOD.as_bytes()), Err(NotOneLine));
+        assert_eq!(travels("a", b""), Err(NotOneLine));
+        assert_eq!(travels("a", b"{\"\xff\"}\n"), Err(NotText));
+    }
+
+    #[test]
+    fn headers_say_where_and_nothing_else() {
+        let team = Space::new("team").unwrap();
+        let payload = format!("{GOOD}\n");
+        let with = |headers: &[(&'static str, &str)], answers| {
+            let mut map = HeaderMap::new();
+            headers.iter().for_each(|(name, value)| map.append(*name, *value));
+            accept(&team, "msgfs.team.a", Some(&map), payload.as_bytes(), answers)
+                .map(|(_, line)| line.at)
+        };
+        assert_eq!(with(&[(AT, "7")], 0), Ok(7));
+        assert_eq!(with(&[("msgfs-at", "7")], 0), Ok(7));
+        let most = (MAX_LOG - payload.len() as u64).to_string();
+        assert!(with(&[(AT, &most)], 0).is_ok());
+        for bad in ["", "x", "-1", "+1", "1.0", " 1", "9007199254740992", "99999999999999999999"] {
+            assert_eq!(with(&[(AT, bad)], 0), Err(Unfit::At), "{bad}");
+        }
+        assert_eq!(with(&[], 0), Err(Unfit::At));
+        assert_eq!(with(&[(AT, "1"), (AT, "1")], 0), Err(Unfit::At));
+        for name in ANSWERS {
+            assert_eq!(with(&[(AT, "1"), (name, "x")], 0), Err(Unfit::Answer));
+            assert_eq!(with(&[(AT, "1"), (name, "x")], 1), Ok(1));
+            assert_eq!(with(&[(AT, "1"), (name, "x"), (name, "y")], 1), Err(Unfit::Answer));
+        }
+        assert_eq!(with(&[(AT, "1"), ("nats-sequence", "1")], 0), Err(Unfit::Answer));
+        let none = accept(&team, "msgfs.team.a", None, payload.as_bytes(), 0);
+        assert_eq!(none, Err(Unfit::At));
+        let other = accept(&team, "msgfs.team.%61", None, payload.as_bytes(), 0);
+        assert_eq!(other, Err(Unfit::Subject));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = travels("a", &bytes);
+        }
+
+        #[test]
+        fn what_travels_is_one_record(body in ".{0,40}", extra in ".{0,20}") {
+            let line = format!("{}{extra}\n", GOOD.replace("hi", &body));
+            if travels("a", line.as_bytes()).is_ok() {
+                prop_assert_eq!(line.matches(['\n', '\r']).count(), 1);
+                let trimmed = line.trim_end();
+                prop_assert!(record::parse(trimmed, &mut Scratch::default()).is_ok());
+            }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! The logs of the folder: what a line finds at its place, and the one write that puts it there.
+//!
+//! Nothing here follows a symlink or opens what is no file; nothing is ever cut or changed.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Dir, FileType};
+use twox_hash::XxHash3_64;
+
+use super::line::Line;
+use crate::model::Timestamp;
+use crate::store::engine::lines::append::{Spot, Unsynced, ends_in_newline, write_once};
+use crate::store::fs::{self, Stamp};
+use crate::store::samp::alias::{self, LogName};
+use crate::store::{StoreError, below};
+
+/// What stands where a line belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The line itself.
+    Line,
+    /// The log ends in the middle of it: so many bytes of it are there.
+    Part(u64),
+    /// The log ends just here.
+    End,
+    /// The log ends before.
+    Short,
+    /// Something else.
+    Other,
+}
+
+/// A line at its place in a log, to know it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    at: u64,
+    len: usize,
+    hash: u64,
+}
+
+impl Tail {
+    /// Of a line.
+    pub fn of(line: &Line<'_>) -> Self {
+        Self { at: line.at, len: line.bytes.len(), hash: XxHash3_64::oneshot(line.bytes) }
+    }
+
+    /// Where it ends.
+    pub fn end(self) -> u64 {
+        self.at + self.len as u64
+    }
+
+    /// Whether it stands in a log.
+    pub fn is_in(self, file: &File) -> io::Result<bool> {
+        let bytes = read(file, self.at, self.len)?;
+        Ok(bytes.len() == self.len && XxHash3_64::oneshot(&bytes) == self.hash)
+    }
+}
+
+fn read(file: &File, at: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let got = fs::read_at_most(file, &mut bytes, at)?;
+    bytes.truncate(got);
+    Ok(bytes)
+}
+
+/// What stands in a log of this length where a line belongs.
+pub fn find(file: &File, len: u64, line: &Line<'_>) -> io::Result<Found> {
+    if line.at > len {
+        return Ok(Found::Short);
+    }
+    if line.at == len {
+        return Ok(Found::End);
+    }
+    let there = read(file, line.at, line.bytes.len())?;
+    Ok(match line.bytes.strip_prefix(&*there) {
+        Some([]) => Found::Line,
+        Some(_) if line.at + there.len() as u64 >= len => Found::Part(there.len() as u64),
+        _ => Found::Other,
+    })
+}
+
+/// Where an append went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Landed {
+    /// Where the text begins.
+    pub at: u64,
+    /// The inode of the file.
+    pub ino: u64,
+}
+
+/// The folder with the logs.
+#[derive(Debug)]
+pub struct Logs {
+    dir: OwnedFd,
+    path: PathBuf,
+    unsynced: Unsynced,
+}
+
+impl Logs {
+    /// Opens the folder.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let dir = below::open_dir(path, &[])?;
+        Ok(Self { dir, path: path.to_owned(), unsynced: Unsynced::default() })
+    }
+
+    /// Opens the folder that has its name now.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn again(&mut self) -> io::Result<()> {
+        self.dir = below::open_dir(&self.path, &[])?;
+        Ok(())
+    }
+
+    /// The writers that have a log, or something else in its place.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn writers(&self) -> io::Result<Vec<String>> {
+        let mut writers = Vec::new();
+        for entry in Dir::read_from(&self.dir)? {
+            let entry = entry?;
+            if let Ok(LogName::Main(writer)) = entry.file_name().to_str().map(alias::classify) {
+                writers.push(writer.to_owned());
+            }
+        }
+        Ok(writers)
+    }
+
+    /// How a log is; `None` if there is none.
+    ///
+    /// # Errors
+    /// `InvalidInput` if something else has its name, else as the system gave it.
+    pub fn stamp(&self, writer: &str) -> io::Result<Option<Stamp>> {
+        match below::look(&self.dir, &alias::log_name(writer)) {
+            Ok((FileType::RegularFile, stamp)) => Ok(Some(stamp)),
+            Ok((kind, _)) => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("is {}, not a file", below::describe_type(kind)),
+            )),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Opens a log for reading; `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Logs::stamp`].
+    pub fn read(&self, writer: &str) -> io::Result<Option<File>> {
+        match below::open_file(&self.dir, &alias::log_name(writer)) {
+            Ok(file) => Ok(Some(file)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Appends to a log by one write, and makes it if it is missing; where the text begins. A last line
+    /// without a newline is ended first, if `end` says so.
+    ///
+    /// # Errors
+    /// As the system gave it; then no reader sees a part.
+    pub fn append(&mut self, name: &str, text: &[u8], end: bool) -> io::Result<Landed> {
+        let path = self.path.join(name);
+        let spot = Spot { dir: &self.dir, name, path: &path };
+        let mut file = spot.open(true)?;
+        let stamp = Stamp::of(&file)?;
+        if end && !ends_in_newline(&file, stamp.size)? {
+            write_once(&file, &[b"\n", text].concat(), stamp.size)?;
+        } else {
+            write_once(&file, text, stamp.size)?;
+        }
+        self.unsynced.add(&path, stamp.size == 0, stamp.size, stamp);
+        // Others may have appended since its length was asked: the position tells where this went.
+        let at = file.stream_position()?.saturating_sub(text.len() as u64);
+        Ok(Landed { at, ino: stamp.ino })
+    }
+
+    /// Waits until a log is on disk.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn sync(&mut self, name: &str) -> io::Result<()> {
+        let path = self.path.join(name);
+        let spot = Spot { dir: &self.dir, name, path: &path };
+        self.unsynced.sync(&spot).map_err(|error| match error {
+            StoreError::Io { source, .. } => source,
+            other => io::Error::other(other),
+        })
+    }
+
+    /// The copy beside a writer's log for what another machine wrote in his name.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn copy(&self, writer: &str, host: &str) -> io::Result<String> {
+        let (start, end) = (format!("log-{writer}.sync-conflict-"), format!("-{host}.jsonl"));
+        for entry in Dir::read_from(&self.dir)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            let ours = name.starts_with(&start) && name.ends_with(&end);
+            if ours && alias::classify(name) == LogName::Conflict(writer) {
+                return Ok(name.to_owned());
+            }
+        }
+        let digits: String =
+            Timestamp::now().rfc3339().chars().filter(char::is_ascii_digit).take(14).collect();
+        let (date, time) = digits.split_at_checked(8).unwrap_or_default();
+        Ok(format!("{start}{date}-{time}{end}"))
+    }
+
+    /// Opens a file beside the logs; `None` if there is none.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn beside(&self, name: &str) -> io::Result<Option<File>> {
+        match below::open_file(&self.dir, name) {
+            Ok(file) => Ok(Some(file)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// The complete lines of a log from an offset on.
+#[derive(Debug)]
+pub struct Lines {
+    reader: BufReader<File>,
+    at: u64,
+    line: Vec<u8>,
+}
+
+impl Lines {
+    /// Reads from an offset at which a line begins.
+    ///
+    /// # Errors
+    /// As `seek` gave it.
+    pub fn from(mut file: File, at: u64) -> io::Result<Self> {
+        file.seek(SeekFrom::Start(at))?;
+        Ok(Self { reader: BufReader::with_capacity(64 << 10, file), at, line: Vec::new() })
+    }
+
+    /// The next line with its newline, and where it ends; `None` where the last complete one ended. Of a
+    /// line that no reader takes only the beginning is given.
+    ///
+    /// # Errors
+    /// As `read` gave it.
+    pub fn next(&mut self) -> io::Result<Option<(&[u8], u64)>> {
+        let limit = fs::MAX_RECORD as u64;
+        self.line.clear();
+        let mut len = self.reader.by_ref().take(limit).read_until(b'\n', &mut self.line)? as u64;
+        let mut ended = self.line.ends_with(b"\n");
+        while !ended && len >= limit {
+            let buffer = self.reader.fill_buf()?;
+            let newline = memchr::memchr(b'\n', buffer);
+            let (used, rest) = (newline.map_or(buffer.len(), |n| n + 1), buffer.len());
+            ended = newline.is_some();
+            self.reader.consume(used);
+            len += used as u64;
+            if rest == 0 {
+                break;
+            }
+        }
+        if !ended {
+            return Ok(None);
+        }
+        self.at += len;
+        Ok(Some((&self.line, self.at)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(at: u64, text: &str) -> Line<'_> {
+        Line { at, bytes: text.as_bytes(), id: String::new() }
+    }
+
+    #[test]
+    fn what_stands_at_a_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log-a.jsonl");
+        std::fs::write(&path, "one\ntwo\nth").unwrap();
+        let file = File::open(&path).unwrap();
+        let table = [
+            (0, "one\n", Found::Line),
+            (4, "two\n", Found::Line),
+            (4, "too\n", Found::Other),
+            (4, "two", Found::Line),
+            (5, "wo\n", Found::Line),
+            (8, "three\n", Found::Part(2)),
+            (8, "tree\n", Found::Other),
+            (10, "x\n", Found::End),
+            (11, "x\n", Found::Short),
+            (u64::MAX, "x\n", Found::Short),
+        ];
+        for (at, text, found) in table {
+            assert_eq!(find(&file, 10, &line(at, text)).unwrap(), found, "{at} {text}");
+        }
+        assert!(Tail::of(&line(4, "two\n")).is_in(&file).unwrap());
+        assert!(!Tail::of(&line(4, "tow\n")).is_in(&file).unwrap());
+        assert!(!Tail::of(&line(8, "th\n")).is_in(&file).unwrap());
+        assert_eq!(Tail::of(&line(4, "two\n")).end(), 8);
+    }
+
+    #[test]
+    fn a_line_goes_behind_what_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut logs = Logs::open(dir.path()).unwrap();
+        assert_eq!(logs.stamp("a").unwrap(), None);
+        assert_eq!(logs.append("log-a.jsonl", b"one\n", true).unwrap().at, 0);
+        assert_eq!(logs.append("log-a.jsonl", b"tw", true).unwrap().at, 4);
+        assert_eq!(logs.append("log-a.jsonl", b"o\n", false).unwrap().at, 6);
+        assert_eq!(logs.append("log-a.jsonl", b"thr", true).unwrap().at, 8);
+        assert_eq!(logs.append("log-a.jsonl", b"four\n", true).unwrap().at, 12);
+        logs.sync("log-a.jsonl").unwrap();
+        assert_eq!(
+            std::fs::read(dir.path().join("log-a.jsonl")).unwrap(),
+            b"one\ntwo\nthr\nfour\n"
+        );
+        assert_eq!(logs.writers().unwrap(), ["a"]);
+        let mut lines = Lines::from(logs.read("a").unwrap().unwrap(), 4).unwrap();
+        assert_eq!(lines.next().unwrap(), Some((&b"two\n"[..], 8)));
+        assert_eq!(lines.next().unwrap(), Some((&b"thr\n"[..], 12)));
+    }
+
+    #[test]
+    fn what_is_no_log_is_neither_read_nor_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let other = dir.path().join("other");
+        std::fs::write(&other, "secret\n").unwrap();
+        std::os::unix::fs::symlink(&other, dir.path().join("log-a.jsonl")).unwrap();
+        std::fs::create_dir(dir.path().join("log-b.jsonl")).unwrap();
+        let fifo = dir.path().join("log-c.jsonl");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let mut logs = Logs::open(dir.path()).unwrap();
+        for writer in ["a", "b", "c"] {
+            assert!(logs.stamp(writer).is_err());
+            assert!(logs.read(writer).is_err());
+            assert!(logs.append(&alias::log_name(writer), b"x\n", true).is_err());
+        }
+        assert_eq!(std::fs::read(&other).unwrap(), b"secret\n");
+    }
+
+    #[test]
+    fn a_copy_is_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut logs = Logs::open(dir.path()).unwrap();
+        let name = logs.copy("a.b", "ABCDEF2").unwrap();
+        assert_eq!(alias::classify(&name), LogName::Conflict("a.b"));
+        logs.append(&name, b"x\n", true).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        assert_eq!(logs.copy("a.b", "ABCDEF2").unwrap(), name);
+        assert_ne!(logs.copy("a.b", "OTHER22").unwrap(), name);
+        assert_ne!(logs.copy("a", "ABCDEF2").unwrap(), name);
+    }
+}

@@ -1,0 +1,80 @@
+//! How this machine shows who it is, and how it makes sure of the server.
+
+use std::time::Duration;
+
+use async_nats::{ConnectOptions, ServerAddr};
+
+use super::failure::Failure;
+use crate::link::{Spec, reach, secret};
+use crate::model::one_line;
+
+/// How long a server may take to greet.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an answer may take.
+pub const ANSWER: Duration = Duration::from_secs(2);
+
+/// The addresses of a link, checked.
+///
+/// # Errors
+/// What is wrong with one of them, without showing a password that may be in it.
+pub fn addresses(spec: &Spec) -> Result<Vec<ServerAddr>, Failure> {
+    let wrong = |why: &str| Err(Failure::Settings(format!("url: {why}")));
+    let mut all = Vec::new();
+    for url in &spec.url {
+        let Ok(address) = url.parse::<ServerAddr>() else {
+            return wrong(
+                "one of them is no address; write it as nats://host:4222 or tls://host:4222",
+            );
+        };
+        if address.has_user_pass() || address.username().is_some() || url.contains('@') {
+            return wrong(
+                "takes no user and password; name them by user, and a file by password_file",
+            );
+        }
+        if !matches!(address.scheme(), "nats" | "tls") {
+            return wrong("begins with nats:// or tls://");
+        }
+        all.push(address);
+    }
+    if all.is_empty() { wrong("is missing; write it as nats://host:4222") } else { Ok(all) }
+}
+
+/// Everything but the addresses. Files are read anew each time, so that a renewed one is taken.
+///
+/// # Errors
+/// Which file cannot be used, and what to do.
+pub fn options(spec: &Spec, addresses: &[ServerAddr]) -> Result<ConnectOptions, Failure> {
+    let mut options = ConnectOptions::new();
+    if let Some(path) = &spec.creds {
+        let text = secret::read(path)?;
+        let seed = text.trim();
+        options = if seed.starts_with("SU") && !seed.contains(char::is_whitespace) {
+            options.nkey(seed.to_owned())
+        } else {
+            let bad = "is neither a file of credentials (a JWT and a seed) nor an nkey seed (SU…)";
+            let bad = |_| Failure::Settings(format!("creds: {} {bad}", path.display()));
+            options.credentials(&text).map_err(bad)?
+        };
+    } else if let Some(user) = &spec.user {
+        let password = match &spec.password_file {
+            Some(path) => secret::read(path)?.trim_end_matches(['\r', '\n']).to_owned(),
+            None => String::new(),
+        };
+        options = options.user_and_password(user.clone(), password);
+    }
+    if let Some(ca) = &spec.ca {
+        options = options.add_root_certificates(ca.clone());
+    }
+    if let Some(inbox) = &spec.inbox {
+        options = options.custom_inbox_prefix(inbox);
+    }
+    // To somebody who may listen on the way, nothing goes in the clear, whatever the server says.
+    let public = addresses.iter().any(|address| !reach::is_private(address.host()));
+    Ok(options
+        .require_tls(public && !spec.insecure)
+        .name(format!("msgfs {}", one_line(&spec.name)))
+        .connection_timeout(PATIENCE)
+        .request_timeout(Some(ANSWER))
+        // Servers that another one names were not chosen by anybody here.
+        .ignore_discovered_servers())
+}

@@ -1,0 +1,285 @@
+//! One connection: requests to the JetStream API, and what the server tells by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_nats::{Client, Event, Request, RequestErrorKind, ServerError};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
+
+use super::failure::Failure;
+use super::login;
+use super::subject::Space;
+use crate::link::Spec;
+use crate::model::one_line;
+
+/// The space of who names none.
+const SPACE: &str = "team";
+
+/// What the server says when nothing has this name.
+const NOT_FOUND: u64 = 404;
+
+/// A connection to a server, for one space.
+#[derive(Debug)]
+pub struct Server {
+    /// The client of the library.
+    pub client: Client,
+    /// The space.
+    pub space: Space,
+    /// The largest message it takes.
+    pub most: u64,
+    api: String,
+    events: UnboundedReceiver<Event>,
+    gone: watch::Receiver<bool>,
+}
+
+/// What is known of the stream.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Info {
+    /// When it was made.
+    pub created: String,
+    /// What it holds.
+    pub state: Held,
+    config: Config,
+}
+
+/// What a stream holds.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Held {
+    /// The first message that is left.
+    pub first_seq: u64,
+    /// The last message there ever was.
+    pub last_seq: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Config {
+    #[serde(default)]
+    subjects: Vec<String>,
+    retention: String,
+    #[serde(default)]
+    allow_direct: bool,
+    #[serde(default)]
+    no_ack: bool,
+    #[serde(default)]
+    allow_atomic: bool,
+    #[serde(default)]
+    allow_rollup_hdrs: bool,
+    #[serde(default)]
+    allow_msg_schedules: bool,
+    #[serde(default)]
+    allow_msg_ttl: bool,
+}
+
+impl Info {
+    /// Whether several lines can be published as one.
+    pub fn takes_batches(&self) -> bool {
+        self.config.allow_atomic
+    }
+
+    /// Fails for a stream that could lose or change lines by itself.
+    fn usable(&self, space: &Space) -> Result<(), Failure> {
+        let c = &self.config;
+        let wrong = [
+            (!c.subjects.contains(&space.subjects()), "subjects do not hold those of the space"),
+            (c.retention != "limits", "retention is not limits"),
+            (!c.allow_direct, "allow_direct is false"),
+            (c.no_ack, "no_ack is true"),
+            (c.allow_rollup_hdrs, "allow_rollup_hdrs is true, so a message can remove others"),
+            (c.allow_msg_schedules, "allow_msg_schedules is true"),
+            (c.allow_msg_ttl, "allow_msg_ttl is true, so messages can end by themselves"),
+        ];
+        match wrong.iter().find(|(wrong, _)| *wrong) {
+            Some((_, why)) => Err(Failure::Stream(space.stream(), (*why).to_owned())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the API answers in place of what was asked for.
+#[derive(Debug, Default, Deserialize)]
+pub struct ApiError {
+    /// As in HTTP.
+    #[serde(default)]
+    pub code: u64,
+    /// What exactly.
+    #[serde(default)]
+    pub err_code: u64,
+    /// In words.
+    #[serde(default)]
+    pub description: String,
+}
+
+impl Server {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Why not, in words that help.
+    pub async fn connect(spec: &Spec) -> Result<Self, Failure> {
+        let space = Space::new(spec.space.as_deref().unwrap_or(SPACE)).ok_or_else(|| {
+            let rule = "space: takes 1 to 32 letters, digits, '_' and '-'";
+            Failure::Settings(rule.to_owned())
+        })?;
+        let addresses = login::addresses(spec)?;
+        let (tell, events) = unbounded_channel();
+        let (going, gone) = watch::channel(false);
+        let connected = Arc::new(AtomicBool::new(false));
+        let again = Arc::clone(&connected);
+        let options = login::options(spec, &addresses)?
+            .event_callback(move |event| {
+                if matches!(event, Event::Disconnected | Event::Closed) {
+                    going.send_replace(true);
+                }
+                // Nobody hears it if the link ends.
+                let _ = tell.send(event);
+                std::future::ready(())
+            })
+            // A connection that ended is left alone: the link begins anew, with files read anew and
+            // nothing in the way that was to be sent.
+            .reconnect_delay_callback(move |_| {
+                let ended = again.load(Ordering::Relaxed);
+                if ended { Duration::from_secs(24 * 3600) } else { Duration::ZERO }
+            });
+        let client = options.connect(addresses).await.map_err(|e| Failure::connect(&e))?;
+        connected.store(true, Ordering::Relaxed);
+        let info = client.server_info();
+        if !client.is_server_compatible(2, 11, 0) {
+            return Err(Failure::Old(one_line(&info.version).into_owned()));
+        }
+        let api = spec.api.clone().unwrap_or_else(|| "$JS.API".to_owned());
+        Ok(Self { client, space, most: info.max_payload as u64, api, events, gone })
+    }
+
+    /// The subject of a request to the API about the stream of the space.
+    pub fn api(&self, what: &str, of: &str) -> String {
+        format!("{}.{what}.{}{of}", self.api, self.space.stream())
+    }
+
+    /// Does something unless the connection ends meanwhile.
+    ///
+    /// # Errors
+    /// If it does.
+    pub async fn unless_gone<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
+        let mut gone = self.gone.clone();
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            _ = gone.wait_for(|gone| *gone) => Err(Failure::Lost("by the server".into())),
+        }
+    }
+
+    /// Asks the API. The answer, or what it says in place of one.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub async fn ask(
+        &mut self,
+        name: &'static str,
+        of: &str,
+        payload: &Value,
+    ) -> Result<Result<Value, ApiError>, Failure> {
+        let subject = self.api(name, of);
+        let request = Request::new().payload(payload.to_string().into());
+        match self.unless_gone(self.client.send_request(subject, request)).await? {
+            Ok(message) => {
+                let mut answer: Value = serde_json::from_slice(&message.payload)
+                    .map_err(|_| Failure::Nonsense("the answer of the API is no JSON"))?;
+                match answer.get_mut("error").map(Value::take) {
+                    Some(error) => Ok(Err(serde_json::from_value(error).unwrap_or_default())),
+                    None => Ok(Ok(answer)),
+                }
+            }
+            Err(error) => Err(self.silent(name, error.kind()).await),
+        }
+    }
+
+    /// Why a request had no answer.
+    pub async fn silent(&mut self, name: &'static str, kind: RequestErrorKind) -> Failure {
+        if kind == RequestErrorKind::NoResponders {
+            let why =
+                "nobody listens; JetStream is off for this account, or `api` is not its prefix";
+            return Failure::Refused(name, why.to_owned());
+        }
+        tokio::task::yield_now().await;
+        while let Ok(event) = self.events.try_recv() {
+            match event {
+                Event::ServerError(ServerError::Other(text))
+                    if text.contains("ermissions Violation") =>
+                {
+                    return Failure::Refused(name, one_line(&text).into_owned());
+                }
+                Event::Disconnected | Event::Closed => {
+                    return Failure::Lost("by the server".into());
+                }
+                _ => {}
+            }
+        }
+        Failure::Silent(name, String::new())
+    }
+
+    /// What is known of the stream; `None` if there is none.
+    ///
+    /// # Errors
+    /// If it is not told, or the stream cannot be used.
+    pub async fn info(&mut self) -> Result<Option<Info>, Failure> {
+        match self.ask("STREAM.INFO", "", &json!({})).await? {
+            Ok(answer) => {
+                let info: Info = serde_json::from_value(answer)
+                    .map_err(|_| Failure::Nonsense("what is known of the stream"))?;
+                info.usable(&self.space)?;
+                Ok(Some(info))
+            }
+            Err(error) if error.code == NOT_FOUND => Ok(None),
+            Err(error) => Err(Failure::Refused("STREAM.INFO", error.description)),
+        }
+    }
+
+    /// Makes the stream. One that is there already with the same settings is left as it is.
+    ///
+    /// # Errors
+    /// If the server does not make it.
+    pub async fn create(&mut self) -> Result<Info, Failure> {
+        let config = json!({
+            "name": self.space.stream(), "subjects": [self.space.subjects()], "storage": "file",
+            "retention": "limits", "discard": "new", "max_age": 0, "max_msgs": -1, "max_bytes": -1,
+            "max_msgs_per_subject": -1, "max_msg_size": -1,
+            // Each machine has one, and the default is 1000.
+            "max_consumers": 10_000,
+            "num_replicas": 1, "compression": "s2", "allow_direct": true, "deny_delete": true,
+            "deny_purge": true, "allow_rollup_hdrs": false, "allow_atomic": true,
+            "duplicate_window": 120_000_000_000_u64,
+        });
+        let no = |why: String| Failure::NoStream(self.space.stream(), why);
+        let no_answer = no("it is not permitted".to_owned());
+        match self.ask("STREAM.CREATE", "", &config).await {
+            Ok(Ok(answer)) => {
+                let info: Info = serde_json::from_value(answer)
+                    .map_err(|_| Failure::Nonsense("what is known of the stream"))?;
+                info.usable(&self.space)?;
+                Ok(info)
+            }
+            Ok(Err(error)) => Err(Failure::NoStream(
+                self.space.stream(),
+                one_line(&error.description).into_owned(),
+            )),
+            Err(Failure::Refused(..) | Failure::Silent(..)) => Err(no_answer),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The next thing the server tells by itself. To be awaited beside others.
+    pub async fn told(&mut self) -> Option<Event> {
+        self.events.recv().await
+    }
+
+    /// What this user may publish, as the server says it.
+    pub async fn permissions(&mut self) -> Option<Value> {
+        let request = Request::new().payload("".into());
+        let answer = self.client.send_request("$SYS.REQ.USER.INFO", request).await.ok()?;
+        let answer: Value = serde_json::from_slice(&answer.payload).ok()?;
+        answer.get("data").and_then(|data| data.get("permissions")).cloned()
+    }
+}

@@ -1,0 +1,236 @@
+//! What a link keeps between two runs: how far it has read the stream, and where each writer's log ends
+//! there.
+//!
+//! One file, appended to: first what is known of the writers, then the cursor, and both only after
+//! the logs are on disk. So the cursor may lag and never leads; a line that is read twice is known by
+//! its place. Nobody else reads the folder, and losing it costs one reading of the stream.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::store::{fs, place};
+
+const LOCK: &str = "lock";
+const JOURNAL: &str = "journal.jsonl";
+
+/// No journal is larger.
+const MAX_JOURNAL: u64 = 256 << 20;
+
+/// A journal is written anew when it is longer than this and than four times what it says.
+const LONG: u64 = 1 << 20;
+
+/// How far the stream was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cursor {
+    /// When the stream was made, as the server says it: another time is another stream.
+    pub created: String,
+    /// The last message that was read.
+    pub seq: u64,
+    /// Its time in nanoseconds: with another time it is another message.
+    pub time: i64,
+    /// The largest message the server takes, in bytes.
+    pub most: u64,
+}
+
+/// What is known of a writer's subject.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Where the log ends as it was published.
+    pub end: u64,
+    /// The last message of the subject.
+    pub seq: u64,
+    /// The log here is not simply a beginning or continuation of what was published; its inode and length
+    /// when it was last compared with it.
+    pub odd: Option<(u64, u64)>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Entry<'a> {
+    Writer {
+        writer: std::borrow::Cow<'a, str>,
+        #[serde(flatten)]
+        place: Place,
+    },
+    Cursor(Cursor),
+}
+
+/// The state of one link. Whoever holds it is the only one that carries for it on this machine.
+#[derive(Debug)]
+pub struct State {
+    path: PathBuf,
+    journal: File,
+    size: u64,
+    /// How far the stream was read.
+    pub cursor: Cursor,
+    _lock: File,
+}
+
+impl State {
+    /// Takes the lock and reads what is there; `None` if another process has the lock.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn open(dir: &Path) -> io::Result<Option<(Self, HashMap<String, Place>)>> {
+        fs::make_dirs(dir, 0o700)?;
+        let lock = fs::open_own(&dir.join(LOCK), 0o600)?;
+        if !fs::lock_within(&lock, Duration::ZERO)? {
+            return Ok(None);
+        }
+        let path = dir.join(JOURNAL);
+        let (cursor, places) = read(&path)?;
+        let journal = File::open("/dev/null")?;
+        let mut state = Self { path, journal, size: 0, cursor, _lock: lock };
+        state.rewrite(places.iter().map(|(w, p)| (w.as_str(), p)))?;
+        Ok(Some((state, places)))
+    }
+
+    /// Forgets all but the cursor that is given.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn restart(&mut self, cursor: Cursor) -> io::Result<()> {
+        self.cursor = cursor;
+        self.rewrite(std::iter::empty())
+    }
+
+    /// Notes what changed, and the cursor.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn note<'a>(
+        &mut self,
+        changed: impl Iterator<Item = (&'a str, &'a Place)>,
+        all: impl Iterator<Item = (&'a str, &'a Place)> + Clone,
+    ) -> io::Result<()> {
+        let mut text = Vec::new();
+        for (writer, place) in changed {
+            put(&mut text, &Entry::Writer { writer: writer.into(), place: place.clone() });
+        }
+        put(&mut text, &Entry::Cursor(self.cursor.clone()));
+        self.journal.write_all(&text)?;
+        self.size += text.len() as u64;
+        if self.size > LONG && self.size > 4 * 100 * all.clone().count() as u64 {
+            self.rewrite(all)?;
+        }
+        Ok(())
+    }
+
+    fn rewrite<'a>(
+        &mut self,
+        places: impl Iterator<Item = (&'a str, &'a Place)>,
+    ) -> io::Result<()> {
+        let mut text = Vec::new();
+        for (writer, place) in places {
+            put(&mut text, &Entry::Writer { writer: writer.into(), place: place.clone() });
+        }
+        put(&mut text, &Entry::Cursor(self.cursor.clone()));
+        place::write_atomic(&self.path, &text, 0o600)?;
+        self.journal = fs::open_append(&self.path, 0o600)?;
+        self.size = text.len() as u64;
+        Ok(())
+    }
+}
+
+fn put(text: &mut Vec<u8>, entry: &Entry<'_>) {
+    // Strings and numbers: it cannot fail.
+    if serde_json::to_writer(&mut *text, entry).is_ok() {
+        text.push(b'\n');
+    }
+}
+
+/// What a journal says up to its last cursor: what follows was not finished.
+fn read(path: &Path) -> io::Result<(Cursor, HashMap<String, Place>)> {
+    let (mut cursor, mut places, mut open) = (Cursor::default(), HashMap::new(), Vec::new());
+    let bytes = match fs::read_small(path, MAX_JOURNAL) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(e),
+    };
+    for line in bytes.split_inclusive(|b| *b == b'\n') {
+        match serde_json::from_slice(line) {
+            Ok(Entry::Writer { writer, place }) => open.push((writer.into_owned(), place)),
+            Ok(Entry::Cursor(read)) if line.ends_with(b"\n") => {
+                cursor = read;
+                places.extend(open.drain(..));
+            }
+            _ => break,
+        }
+    }
+    Ok((cursor, places))
+}
+
+/// The longest line that the server of a link takes, as far as it is known.
+pub fn longest_line(dir: &Path) -> Option<u64> {
+    let most = read(&dir.join(JOURNAL)).ok()?.0.most;
+    (most > super::publish::HEADERS).then(|| most - super::publish::HEADERS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(places: &HashMap<String, Place>) -> impl Iterator<Item = (&str, &Place)> + Clone {
+        places.iter().map(|(w, p)| (w.as_str(), p))
+    }
+
+    fn open(dir: &Path) -> (State, HashMap<String, Place>) {
+        State::open(dir).unwrap().unwrap()
+    }
+
+    #[test]
+    fn what_was_noted_is_there_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut state, mut places) = open(dir.path());
+        assert_eq!(state.cursor, Cursor::default());
+        assert!(State::open(dir.path()).unwrap().is_none(), "one at a time");
+        places.insert("a".into(), Place { end: 7, seq: 1, odd: None });
+        places.insert("b".into(), Place { end: 9, seq: 2, odd: Some((1, 2)) });
+        state.cursor = Cursor { created: "then".into(), seq: 2, time: 5, most: 1 << 20 };
+        state.note(all(&places), all(&places)).unwrap();
+        let kept = (state.cursor.clone(), places.clone());
+        drop(state);
+        let (state, places) = open(dir.path());
+        assert_eq!((state.cursor.clone(), places), kept);
+        assert_eq!(longest_line(dir.path()), Some((1 << 20) - 1024));
+    }
+
+    #[test]
+    fn what_was_not_finished_does_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole = "{\"writer\":\"a\",\"end\":7,\"seq\":1,\"odd\":null}\n\
+                     {\"created\":\"c\",\"seq\":1,\"time\":3,\"most\":0}\n";
+        let more = "{\"writer\":\"a\",\"end\":9,\"seq\":2,\"odd\":null}\n\
+                    {\"created\":\"c\",\"seq\":2,\"time\":4,\"most\":0}\n";
+        for cut in 0..more.len() {
+            std::fs::write(dir.path().join(JOURNAL), format!("{whole}{}", &more[..cut])).unwrap();
+            let (state, places) = open(dir.path());
+            assert_eq!((state.cursor.seq, places["a"].end), (1, 7), "{cut}");
+        }
+        std::fs::write(dir.path().join(JOURNAL), format!("{whole}{more}")).unwrap();
+        let (state, places) = open(dir.path());
+        assert_eq!((state.cursor.seq, places["a"].end), (2, 9));
+        drop(state);
+        std::fs::write(dir.path().join(JOURNAL), b"\xff\xfe nonsense").unwrap();
+        assert_eq!(open(dir.path()).0.cursor, Cursor::default());
+    }
+
+    #[test]
+    fn a_long_journal_is_written_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut state, mut places) = open(dir.path());
+        places.insert("a".into(), Place::default());
+        for seq in 0..20_000 {
+            state.cursor.seq = seq;
+            state.note(all(&places), all(&places)).unwrap();
+        }
+        assert!(std::fs::metadata(dir.path().join(JOURNAL)).unwrap().len() <= LONG);
+        drop(state);
+        assert_eq!(open(dir.path()).0.cursor.seq, 19_999);
+    }
+}

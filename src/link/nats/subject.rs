@@ -1,0 +1,154 @@
+//! Which subject carries whose lines, and back.
+
+use crate::store::samp::alias::{self, LogName};
+
+/// The longest name of a space.
+const MAX_SPACE: usize = 32;
+
+/// The circle of machines that share one stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Space(String);
+
+impl Space {
+    /// A space of this name: 1 to 32 letters, digits, `_` and `-`, which a stream and a subject can hold.
+    pub fn new(name: &str) -> Option<Self> {
+        let good = (1..=MAX_SPACE).contains(&name.len()) && name.bytes().all(is_plain);
+        good.then(|| Self(name.to_owned()))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// The stream that holds its lines.
+    pub fn stream(&self) -> String {
+        format!("MSGFS_{}", self.0)
+    }
+
+    /// Every subject of it.
+    pub fn subjects(&self) -> String {
+        format!("msgfs.{}.*", self.0)
+    }
+
+    /// The subject of a writer.
+    pub fn subject(&self, writer: &str) -> String {
+        format!("msgfs.{}.{}", self.0, token(writer))
+    }
+
+    /// Whose lines a subject carries. Only the one spelling that [`Space::subject`] makes counts, so
+    /// that no writer has two subjects, and only names of which a log is made.
+    pub fn writer(&self, subject: &str) -> Option<String> {
+        let rest = subject.strip_prefix("msgfs.")?.strip_prefix(&*self.0)?;
+        let writer = decode(rest.strip_prefix('.')?)?;
+        // What looks like the copy of another writer's log is no writer.
+        let own = alias::classify(&alias::log_name(&writer)) == LogName::Main(&writer);
+        (own && self.subject(&writer) == subject).then_some(writer)
+    }
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
+}
+
+/// A writer as one token of a subject, which takes no dots: other bytes are `%XX`.
+fn token(writer: &str) -> String {
+    let mut out = String::with_capacity(writer.len());
+    for byte in writer.bytes() {
+        if is_plain(byte) {
+            out.push(byte.into());
+        } else {
+            out.push('%');
+            let digit = |n: u8| char::from_digit(n.into(), 16).unwrap_or('0').to_ascii_uppercase();
+            out.extend([digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+    out
+}
+
+fn decode(token: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(token.len());
+    let mut rest = token.as_bytes();
+    loop {
+        match rest {
+            [] => return String::from_utf8(out).ok(),
+            [b'%', high, low, tail @ ..] => {
+                let digit = |b: u8| char::from(b).to_digit(16);
+                out.push((digit(*high)? * 16 + digit(*low)?) as u8);
+                rest = tail;
+            }
+            [byte, tail @ ..] => {
+                out.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn team() -> Space {
+        Space::new("team").unwrap()
+    }
+
+    #[test]
+    fn spaces() {
+        for good in ["a", "team", "A_b-9", &"x".repeat(32)] {
+            assert!(Space::new(good).is_some(), "{good}");
+        }
+        for bad in ["", "a.b", "a*", "a>", "a b", "\u{e9}", "a/b", &"x".repeat(33)] {
+            assert!(Space::new(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn one_spelling_each() {
+        let team = team();
+        assert_eq!(team.subject("a.x"), "msgfs.team.a%2Ex");
+        for (subject, writer) in [
+            ("msgfs.team.b", Some("b")),
+            ("msgfs.team.a%2Ex", Some("a.x")),
+            ("msgfs.team.a%2ex", None),
+            ("msgfs.team.%61", None),
+            ("msgfs.team.a.x", None),
+            ("msgfs.team.", None),
+            ("msgfs.team", None),
+            ("msgfs.team.*", None),
+            ("msgfs.team.%", None),
+            ("msgfs.team.%2", None),
+            ("msgfs.team.%2Ex", None),
+            ("msgfs.team.a*b", None),
+            ("msgfs.team.a%00", None),
+            ("msgfs.team.a%2Fb", None),
+            ("msgfs.team.%FF", None),
+            ("msgfs.team.\u{e9}", None),
+            ("msgfs.team2.b", None),
+            ("msgfs.other.b", None),
+            ("msgfs.team.a%2Esync-conflict-20260413-091523-K3X2R2T", None),
+        ] {
+            assert_eq!(team.writer(subject).as_deref(), writer, "{subject}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn there_and_back(writer in "[A-Za-z0-9][A-Za-z0-9._-]{0,63}") {
+            prop_assume!(!writer.contains("sync-conflict"));
+            let subject = team().subject(&writer);
+            prop_assert!(subject.len() <= "msgfs.team.".len() + 192);
+            prop_assert!(subject.bytes().all(|b| is_plain(b) || matches!(b, b'.' | b'%')));
+            prop_assert_eq!(subject.matches('.').count(), 2);
+            prop_assert_eq!(team().writer(&subject), Some(writer));
+        }
+
+        #[test]
+        fn what_is_taken_is_spelled_so(subject in "msgfs\\.team\\.(%[0-9a-fA-F]{2}|[a-zA-Z0-9._%-]){0,9}") {
+            if let Some(writer) = team().writer(&subject) {
+                prop_assert_eq!(team().subject(&writer), subject);
+            }
+        }
+    }
+}

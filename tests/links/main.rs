@@ -1,0 +1,24 @@
+//! Links against the engines they are made for, on this machine.
+//!
+//! A real `nats-server` (2.11 or newer) is taken from `$NATS_SERVER`, else from `$PATH`; without one these
+//! tests fail. Links run in this process, or, to be killed, in a process of their own.
+
+// Tests that need what the machine does not give say so there; these panic, as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod nats;
+
+use std::time::{Duration, Instant};
+
+/// How long something that should take milliseconds may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until `done` holds.
+#[track_caller]
+fn soon(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,328 @@
+//! Who may, and how that is shown.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use msgfs::link::nats;
+use serde_json::json;
+
+use super::keys::{self, Keys};
+use super::machine::{Machine, record, records, spec};
+use super::raw::Raw;
+use super::server::Server;
+use crate::soon;
+
+/// Two hosts and an admin in one account; `may` is what host 1 may publish.
+fn users(may: &str) -> String {
+    let api = "\"$JS.API.STREAM.INFO.MSGFS_team\", \"$JS.API.DIRECT.GET.MSGFS_team\", \
+               \"$JS.API.CONSUMER.CREATE.MSGFS_team.*\", \"$JS.API.CONSUMER.MSG.NEXT.MSGFS_team.*\", \
+               \"$SYS.REQ.USER.INFO\"";
+    format!(
+        "authorization {{ users: [\n {{user: admin, password: root}},\n {{user: host1, password: one, \
+         permissions: {{publish: [{may}, {api}], subscribe: [\"_INBOX_host1.>\"]}}}},\n {{user: host2, \
+         password: two, permissions: {{publish: [\"msgfs.team.b\", {api}], subscribe: [\"_INBOX_host2.>\"]}}}}\n]}}"
+    )
+}
+
+fn secret(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// A machine that logs in by user and password.
+fn host(server: &Server, user: &str, password: &str) -> Machine {
+    let mut machine = Machine::new(&server.url());
+    secret(&machine.root.path().join("password"), &format!("{password}\n"));
+    machine.spec.user = Some(user.into());
+    machine.spec.password_file = Some(machine.root.path().join("password"));
+    machine.spec.inbox = Some(format!("_INBOX_{user}"));
+    machine
+}
+
+fn admin(server: &Server) -> Raw {
+    Raw::connect(server.port, r#"{"user":"admin","pass":"root"}"#)
+}
+
+#[test]
+fn no_permission_for_a_writer_is_told_at_once_and_granted_later() {
+    let server = Server::with(&users("\"msgfs.team.a\""));
+    let mut one = host(&server, "host1", "one");
+    let mut two = host(&server, "host2", "two");
+    one.start();
+    // Nobody made the stream, and none of them may.
+    one.tells("the stream MSGFS_team does not exist");
+    one.tells("msgfs link create");
+    let mut by_admin = spec(&server.url());
+    by_admin.user = Some("admin".into());
+    let password = one.root.path().join("root");
+    secret(&password, "root");
+    by_admin.password_file = Some(password);
+    assert!(!nats::check(&by_admin).is_empty());
+    nats::create(&by_admin).unwrap();
+    nats::create(&by_admin).unwrap();
+    assert_eq!(nats::check(&by_admin), [""; 0]);
+    assert_eq!(nats::check(&one.spec), [""; 0]);
+    two.start();
+    one.connected();
+    let start = Instant::now();
+    one.write("c", &records("c", 0..600));
+    one.write("a", &record("a", 0));
+    one.tells("may not publish as c");
+    assert!(start.elapsed() < Duration::from_secs(4), "not after a timeout");
+    two.has("a", &record("a", 0));
+    two.write("b", &record("b", 0));
+    one.has("b", &record("b", 0));
+    soon("they wait", || one.standing().waiting == 600);
+    server.configure(&users("\"msgfs.team.a\", \"msgfs.team.c\""));
+    server.reload();
+    two.write("b", &record("b", 1));
+    two.has("c", &records("c", 0..600));
+    soon("it is told no more", || !one.told("may not publish"));
+}
+
+#[test]
+fn wrong_credentials_and_new_ones() {
+    let server = Server::with(&users("\"msgfs.team.a\""));
+    admin(&server).make_stream(&json!({}));
+    let mut one = host(&server, "host1", "wrong");
+    let other = host(&server, "host2", "two");
+    one.start();
+    one.tells("authorization violation");
+    assert!(nats::check(&one.spec)[0].contains("user and password_file"));
+    one.write("a", &record("a", 0));
+    let file = one.root.path().join("password");
+    // A file that others can read is not used.
+    fs::write(&file, "one").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    one.tells("others can read it");
+    secret(&file, "one");
+    let mut two = other;
+    two.start();
+    two.has("a", &record("a", 0));
+    one.connected();
+    // Nothing that is told or kept holds a password.
+    let kept = fs::read_to_string(one.kept().join("standing.json")).unwrap();
+    assert!(!kept.contains("wrong"), "{kept}");
+    // An inbox that the server does not permit is told, too.
+    let mut lost = host(&server, "host1", "one");
+    lost.spec.inbox = None;
+    lost.start();
+    lost.tells("ermissions Violation for Subscription");
+    let mut url = spec("nats://me:hunter2@127.0.0.1:4222");
+    assert!(!nats::check(&url)[0].contains("hunter2"));
+    url.url = vec!["http://127.0.0.1".into()];
+    assert!(nats::check(&url)[0].contains("nats://"));
+    url.space = Some("a.b".into());
+    assert!(nats::check(&url)[0].starts_with("space"));
+}
+
+#[test]
+fn a_server_that_is_too_old() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let info =
+                r#"{"server_id":"x","version":"2.10.26","headers":true,"max_payload":1048576}"#;
+            write!(stream, "INFO {info}\r\n").unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut line = String::new();
+            while reader.read_line(&mut line).is_ok_and(|n| n > 0) && !line.starts_with("PING") {
+                line.clear();
+            }
+            let _ = stream.write_all(b"PONG\r\n");
+        }
+    });
+    let mut a = Machine::new(&format!("nats://127.0.0.1:{port}"));
+    a.start();
+    a.tells("2.10.26, and 2.11 or newer is needed");
+    assert!(nats::check(&a.spec)[0].contains("2.11"));
+}
+
+#[test]
+fn a_stream_that_cannot_be_used() {
+    let server = Server::start();
+    let mut raw = server.raw();
+    raw.make_stream(&json!({ "allow_direct": false }));
+    let a = Machine::of(&server);
+    a.tells("allow_direct is false");
+    raw.admin("STREAM.DELETE.MSGFS_team", &json!({}));
+    a.connected();
+    // Links make the one that nobody can purge.
+    let config = raw.admin("STREAM.INFO.MSGFS_team", &json!({}))["config"].clone();
+    assert_eq!((&config["deny_purge"], &config["max_consumers"]), (&json!(true), &json!(10_000)));
+    // One without atomic batches is slower and no worse.
+    raw.admin("STREAM.DELETE.MSGFS_team", &json!({}));
+    raw.make_stream(&json!({ "allow_atomic": false }));
+    a.write("a", &records("a", 0..200));
+    let b = Machine::of(&server);
+    b.has("a", &records("a", 0..200));
+    assert_eq!(raw.messages(), 200);
+}
+
+#[test]
+fn tls_with_an_authority_of_ones_own() {
+    let dir = tempfile::tempdir().unwrap();
+    keys::certificates(dir.path());
+    let at = dir.path().display();
+    let server = Server::with(&format!(
+        "tls {{ cert_file: \"{at}/server.pem\", key_file: \"{at}/server.key\" }}"
+    ));
+    let mut a = Machine::new(&format!("tls://127.0.0.1:{}", server.port));
+    a.start();
+    a.tells("name the authority's file by ca");
+    a.stop();
+    a.spec.ca = Some(dir.path().join("ca.pem"));
+    a.start();
+    let mut b = Machine::new(&server.url());
+    b.spec.ca = a.spec.ca.clone();
+    b.start();
+    a.write("a", &records("a", 0..3));
+    b.has("a", &records("a", 0..3));
+}
+
+#[test]
+fn two_accounts_keep_writers_apart() {
+    let [root, one, two] = [1, 2, 3].map(Keys::user);
+    let services = [
+        ("STREAM.INFO.MSGFS_team", ""),
+        ("DIRECT.GET.MSGFS_team", "response_type: stream, "),
+        ("DIRECT.GET.MSGFS_team.>", ""),
+        ("CONSUMER.CREATE.MSGFS_team.*", ""),
+        ("CONSUMER.INFO.MSGFS_team.*", ""),
+        ("CONSUMER.DELETE.MSGFS_team.*", ""),
+        ("CONSUMER.MSG.NEXT.MSGFS_team.*", "response_type: stream, "),
+    ];
+    let exports = services
+        .map(|(api, more)| format!("{{service: \"$JS.API.{api}\", {more}accounts: [HOSTS]}}\n"));
+    let exports = exports.concat();
+    let imports = services.map(|(api, _)| {
+        let from = format!("{{account: HUB, subject: \"$JS.API.{api}\"}}");
+        format!("{{service: {from}, to: \"JS.team.{api}\"}}\n")
+    });
+    let imports = imports.concat();
+    let user = |key: &Keys, n: u32, writers: &str| {
+        format!(
+            "{{nkey: {}, permissions: {{publish: {{allow: [{writers}, \"JS.team.>\", \
+             \"$SYS.REQ.USER.INFO\"]}}, subscribe: {{allow: [\"_INBOX_host{n}.>\"]}}}}}}\n",
+            key.public
+        )
+    };
+    let settings = format!(
+        "accounts {{ HUB: {{ jetstream: enabled, users: [ {{nkey: {}}} ], exports: [\n{{service: \
+         \"msgfs.team.*\", accounts: [HOSTS]}}\n{exports}] }}\nHOSTS: {{ users: [\n{}{}], imports: [\n\
+         {{service: {{account: HUB, subject: \"msgfs.team.*\"}}}}\n{imports}] }} }}",
+        root.public,
+        user(&one, 1, "\"msgfs.team.a\""),
+        user(&two, 2, "\"msgfs.team.b\", \"msgfs.team.c%2Ed\""),
+    );
+    let server = Server::with(&settings);
+    let machine = |key: &Keys, n: u32| {
+        let mut machine = Machine::new(&server.url());
+        let file = machine.root.path().join("seed");
+        secret(&file, &format!("{}\n", key.seed));
+        machine.spec.creds = Some(file);
+        machine.spec.api = Some("JS.team".into());
+        machine.spec.inbox = Some(format!("_INBOX_host{n}"));
+        machine
+    };
+    let (mut a, mut b) = (machine(&one, 1), machine(&two, 2));
+    a.start();
+    a.tells("msgfs link create");
+    let mut by_admin = spec(&server.url());
+    let file = a.root.path().join("admin");
+    secret(&file, &root.seed);
+    by_admin.creds = Some(file);
+    nats::create(&by_admin).unwrap();
+    b.start();
+    assert_eq!(nats::check(&a.spec), [""; 0]);
+    // Many at once: batches.
+    a.write("a", &records("a", 0..1200));
+    b.write("b", &records("b", 0..30));
+    b.write("c.d", &record("c.d", 0));
+    b.has("a", &records("a", 0..1200));
+    a.has("b", &records("b", 0..30));
+    a.has("c.d", &record("c.d", 0));
+    a.write("b", &record("b", 30));
+    a.tells("may not publish as b");
+    // Logs are put back, which asks for subjects out of order.
+    b.stop();
+    fs::remove_file(b.log("a")).unwrap();
+    b.start();
+    b.has("a", &records("a", 0..1200));
+    a.stop();
+    fs::remove_dir_all(a.kept()).unwrap();
+    a.start();
+    a.write("a", &record("a", 1200));
+    b.has("a", &records("a", 0..1201));
+}
+
+#[test]
+fn credentials_of_an_operator_that_expire_and_are_renewed() {
+    let (operator, account, user) = (Keys::new(b'O', 1), Keys::new(b'A', 2), Keys::user(3));
+    let by_operator = operator.jwt(&operator, "operator", None, &json!({}));
+    let limits = json!({ "limits": {
+        "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1,
+        "leaf": -1, "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1
+    } });
+    let by_account = operator.jwt(&account, "account", None, &limits);
+    let system = Keys::new(b'A', 4);
+    let mut small = limits.clone();
+    small["limits"]["mem_storage"] = json!(0);
+    small["limits"]["disk_storage"] = json!(0);
+    let by_system = operator.jwt(&system, "account", None, &small);
+    let server = Server::with(&format!(
+        "operator: {by_operator}\nresolver: MEMORY\nsystem_account: {}\nresolver_preload: {{ {}: \
+         {by_account}, {}: {by_system} }}",
+        system.public, account.public, system.public
+    ));
+    let creds = |seconds: i64| {
+        let until = keys::now() + seconds;
+        let limits = json!({ "subs": -1, "data": -1, "payload": -1 });
+        let jwt = account.jwt(&user, "user", Some(until), &limits);
+        format!(
+            "-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n\
+             -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
+            user.seed
+        )
+    };
+    let mut a = Machine::new(&server.url());
+    let file = a.root.path().join("a.creds");
+    secret(&file, &creds(4));
+    a.spec.creds = Some(file.clone());
+    a.start();
+    a.write("a", &record("a", 0));
+    a.connected();
+    soon("they expire", || !matches!(a.standing().state, msgfs::link::State::Connected { .. }));
+    a.tells("expired");
+    a.write("a", &record("a", 1));
+    secret(&file, &creds(3600));
+    a.connected();
+    let mut b = Machine::new(&server.url());
+    b.spec.creds = Some(file);
+    b.start();
+    b.has("a", &records("a", 0..2));
+    secret(b.spec.creds.as_ref().unwrap(), "nonsense");
+    assert!(nats::check(&b.spec)[0].contains("neither a file of credentials"));
+}
+
+#[test]
+fn nothing_goes_in_the_clear_to_a_public_address() {
+    // Nobody is there; but nothing of the login can have been said before TLS.
+    let mut public = spec("nats://192.0.2.1:4222");
+    public.url.push(format!("nats://127.0.0.1:{}", super::server::free_port()));
+    assert_eq!(nats::check(&public).len(), 1);
+    let server = Server::start();
+    public.url = vec![server.url(), "nats://192.0.2.1:4222".into()];
+    let told = nats::check(&public);
+    assert_eq!(told.len(), 1, "{told:?}");
+    public.insecure = true;
+    public.url.truncate(1);
+    nats::create(&public).unwrap();
+    assert_eq!(nats::check(&public), [""; 0]);
+}

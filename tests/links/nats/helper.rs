@@ -1,0 +1,71 @@
+//! A link in a process of its own, to be killed.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use msgfs::link::{Board, nats};
+
+use super::machine::spec;
+
+const ROOT: &str = "MSGFS_LINK_HELPER";
+const URL: &str = "MSGFS_LINK_URL";
+
+/// Not a test: what the processes run.
+#[test]
+fn helper_process() {
+    let (Some(root), Ok(url)) = (std::env::var_os(ROOT), std::env::var(URL)) else { return };
+    let root = Path::new(&root);
+    let state = root.join("state");
+    let board = Arc::new(Board::new("nats", &nats::state_folder(&state, "nats"), "nats".into()));
+    let link = nats::start(&spec(&url), &root.join("samp"), &state, board).unwrap();
+    loop {
+        link.changed();
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        // Whoever started it has gone.
+        if std::os::unix::process::parent_id() == 1 {
+            return;
+        }
+    }
+}
+
+/// Such a process, killed with this.
+pub(crate) struct Helper(Child);
+
+impl Helper {
+    pub(crate) fn start(root: &Path, url: &str) -> Self {
+        Self::by(Command::new(std::env::current_exe().unwrap()), root, url)
+    }
+
+    /// One whose files cannot grow beyond some blocks, until it is given room.
+    pub(crate) fn without_room(root: &Path, url: &str, blocks: u32) -> Self {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("trap '' XFSZ; ulimit -S -f {blocks}; exec \"$0\" \"$@\""));
+        command.arg(std::env::current_exe().unwrap());
+        Self::by(command, root, url)
+    }
+
+    pub(crate) fn give_room(&self) {
+        let pid = self.0.id().to_string();
+        let done = Command::new("prlimit").args(["--pid", &pid, "--fsize=unlimited"]).status();
+        assert!(done.unwrap().success());
+    }
+
+    fn by(mut command: Command, root: &Path, url: &str) -> Self {
+        command.args(["--exact", "nats::helper::helper_process", "--nocapture"]);
+        command.env(ROOT, root).env(URL, url).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,207 @@
+//! A machine: a folder of logs, a state folder, and a link between the folder and a server.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use msgfs::link::nats::{self, Nats};
+use msgfs::link::{Board, Kind, Spec, Standing, State};
+
+use super::server::Server;
+use crate::soon;
+
+pub(crate) struct Machine {
+    pub(crate) root: tempfile::TempDir,
+    pub(crate) spec: Spec,
+    link: Option<Link>,
+}
+
+struct Link {
+    nats: Arc<Nats>,
+    board: Arc<Board>,
+    watch: Option<std::thread::JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(watch) = self.watch.take() {
+            let _ = watch.join();
+        }
+    }
+}
+
+/// A link of the space `team`.
+pub(crate) fn spec(url: &str) -> Spec {
+    Spec {
+        name: "nats".into(),
+        kind: Kind::Nats,
+        store: "samp".into(),
+        url: vec![url.into()],
+        space: Some("team".into()),
+        creds: None,
+        user: None,
+        password_file: None,
+        ca: None,
+        api: None,
+        inbox: None,
+        insecure: false,
+        off: false,
+    }
+}
+
+/// A record, with its newline.
+pub(crate) fn record(writer: &str, n: impl std::fmt::Display) -> String {
+    format!(
+        "{{\"id\":\"{writer}-{n}\",\"ts\":1700000000,\"from\":\"{writer}\",\"to\":\"b\",\
+         \"thread\":\"t\",\"body\":\"number {n}\"}}\n"
+    )
+}
+
+/// Several.
+pub(crate) fn records(writer: &str, range: std::ops::Range<u32>) -> String {
+    range.map(|n| record(writer, n)).collect()
+}
+
+/// Appends to a file as any program does.
+pub(crate) fn append(path: &Path, text: &str) {
+    let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+impl Machine {
+    /// One that does not carry yet.
+    pub(crate) fn new(url: &str) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("samp")).unwrap();
+        Self { root, spec: spec(url), link: None }
+    }
+
+    /// One that carries.
+    pub(crate) fn of(server: &Server) -> Self {
+        let mut machine = Self::new(&server.url());
+        machine.start();
+        machine
+    }
+
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.root.path().join("samp")
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.root.path().join("state")
+    }
+
+    /// The folder of the link's own state.
+    pub(crate) fn kept(&self) -> PathBuf {
+        nats::state_folder(&self.state(), "nats")
+    }
+
+    /// Starts the link. What the mount's watch does is done by looking.
+    pub(crate) fn start(&mut self) {
+        let kept = self.kept();
+        fs::create_dir_all(&kept).unwrap();
+        let board = Arc::new(Board::new("nats", &kept, "nats".into()));
+        let nats = nats::start(&self.spec, &self.folder(), &self.state(), Arc::clone(&board));
+        let nats = Arc::new(nats.unwrap());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (folder, told, until) = (self.folder(), Arc::clone(&nats), Arc::clone(&stop));
+        let watch = std::thread::spawn(move || {
+            let mut before = Vec::new();
+            while !until.load(Ordering::Relaxed) {
+                let now = look(&folder);
+                if now != before {
+                    told.changed();
+                }
+                before = now;
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        });
+        self.link = Some(Link { nats, board, watch: Some(watch), stop });
+    }
+
+    pub(crate) fn stop(&mut self) {
+        if let Some(link) = self.link.take() {
+            let nats = Arc::clone(&link.nats);
+            drop(link);
+            assert_eq!(Arc::strong_count(&nats), 1);
+        }
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.stop();
+        self.start();
+    }
+
+    pub(crate) fn log(&self, writer: &str) -> PathBuf {
+        self.folder().join(format!("log-{writer}.jsonl"))
+    }
+
+    pub(crate) fn write(&self, writer: &str, text: &str) {
+        append(&self.log(writer), text);
+    }
+
+    pub(crate) fn read(&self, writer: &str) -> String {
+        let bytes = fs::read(self.log(writer)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn has(&self, writer: &str, text: &str) {
+        let start = std::time::Instant::now();
+        while self.read(writer) != text {
+            if start.elapsed() > crate::PATIENCE {
+                assert_eq!(self.read(writer), text, "{:?}", self.standing());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        self.link.as_ref().unwrap().board.standing()
+    }
+
+    #[track_caller]
+    pub(crate) fn connected(&self) {
+        soon("the link is connected", || matches!(self.standing().state, State::Connected { .. }));
+    }
+
+    /// Waits until people are told this.
+    #[track_caller]
+    pub(crate) fn tells(&self, what: &str) {
+        soon(what, || self.told(what));
+    }
+
+    /// Whether people are told this.
+    pub(crate) fn told(&self, what: &str) -> bool {
+        let standing = self.standing();
+        let why = match &standing.state {
+            State::Waiting { why, .. } | State::Stopped { why } => why.as_str(),
+            _ => "",
+        };
+        why.contains(what) || standing.notes.iter().any(|note| note.contains(what))
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What lies in a folder, to see a change.
+fn look(folder: &Path) -> Vec<(std::ffi::OsString, u64, u64, std::time::SystemTime)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut all: Vec<_> = entries
+        .filter_map(|entry| {
+            let meta = entry.metadata().ok()?;
+            Some((entry.file_name(), meta.len(), meta.ino(), meta.modified().ok()?))
+        })
+        .collect();
+    all.sort();
+    all
+}

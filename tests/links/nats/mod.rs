@@ -1,0 +1,13 @@
+//! The `nats` link: each row of what it must stand is a test of that name.
+
+mod access;
+mod faults;
+mod figures;
+mod foreign;
+mod helper;
+mod keys;
+mod kills;
+mod logs;
+mod machine;
+mod raw;
+mod server;
