@@ -393,15 +393,17 @@ fn follow(
     for (number, store) in index.stores().iter().enumerate() {
         let [listed, asked, told] = [store, store, store].map(Arc::clone);
         let (index, read, outbox) = (Arc::clone(index), Arc::clone(index), outbox.cloned());
+        let links = Arc::clone(links);
         targets.push(Target {
             dirs: Box::new(move || listed.watched()),
             concerns: Box::new(move |folder, name| asked.concerns(folder, name)),
             changed: Box::new(move |what| {
-                if let Changed::Paths(paths) = what {
-                    for path in paths {
-                        told.note(path);
-                    }
-                }
+                let paths = match what {
+                    Changed::Paths(paths) => Some(paths.as_slice()),
+                    Changed::Unknown => None,
+                };
+                paths.into_iter().flatten().for_each(|path| told.note(path));
+                links.changed(number, paths);
                 if let Err(e) = index.refresh(number, *what == Changed::Unknown) {
                     tracing::warn!(error = %e, "the store cannot be read now");
                 }

@@ -144,6 +144,12 @@ fn link_problems(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<Problem> {
             problems.extend(found.into_iter().map(told));
         }
     }
+    #[cfg(feature = "nats")]
+    for spec in context.config.links.iter().filter(|s| s.kind == link::Kind::Nats && !s.off) {
+        let told =
+            |why: String| Problem::error(format!("the link {}: {}", spec.name, safe_text(&why)));
+        problems.extend(link::nats::check(spec).into_iter().map(told));
+    }
     problems
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use msgfs::config;
-use msgfs::link::{Request, Standing, board};
+use msgfs::link::{self, Request, Standing, board};
 use serde::Serialize;
 
 use super::context::Context;
@@ -41,6 +41,11 @@ enum Action {
         /// The link
         name: String,
     },
+    /// Make the stream of a nats link, as an admin does once
+    Create {
+        /// The link, as the configuration has it
+        name: String,
+    },
     /// Give up what waits for a link: it is never sent, and `.warning` in sent/ says so
     Drop {
         /// The link
@@ -61,10 +66,12 @@ struct Shown {
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let context = Context::find(global)?;
-    let links = known(&context.paths.state.join("links"));
+    let mut links = known(&context.paths.state.join("links"));
+    links.extend(shared(&context));
     match &args.action {
         None | Some(Action::Status) => status(&context, &links, args.json),
         Some(Action::Retry { name }) => ask(global, &context, &links, name, Request::Retry),
+        Some(Action::Create { name }) => create(&context, name),
         Some(Action::Drop { name }) => ask(global, &context, &links, name, Request::Drop),
     }
 }
@@ -87,6 +94,34 @@ fn known(folder: &Path) -> Vec<Shown> {
         }
     }
     out
+}
+
+/// The links that are configured here and whose state all of a user's names share.
+fn shared(context: &Context) -> Vec<Shown> {
+    let states = context.paths.state.parent().unwrap_or(&context.paths.state);
+    let nats = context.config.links.iter().filter(|link| link.kind == link::Kind::Nats);
+    let shown = |link: &link::Spec| {
+        let folder = link::shared(states).join(&link.name);
+        let standing = board::kept(&folder)?;
+        let (name, store) = (link.name.clone(), link.store.clone());
+        Some(Shown { name, store, standing, folder: PathBuf::new() })
+    };
+    nats.filter_map(shown).collect()
+}
+
+/// Makes the stream of a link.
+fn create(context: &Context, name: &str) -> Result<(), Failure> {
+    let mut links = context.config.links.iter();
+    let Some(spec) = links.find(|link| link.name == name && link.kind == link::Kind::Nats) else {
+        refuse!("the configuration has no [[link]] of kind \"nats\" named {name:?}");
+    };
+    #[cfg(feature = "nats")]
+    {
+        link::nats::create(spec).map_err(Failure::refused)?;
+        output::data(&format!("the stream of {} is there\n", spec.name))
+    }
+    #[cfg(not(feature = "nats"))]
+    refuse!("this msgfs was built without links of kind {}", spec.kind);
 }
 
 fn status(context: &Context, links: &[Shown], json: bool) -> Result<(), Failure> {
@@ -114,6 +149,11 @@ fn ask(
         let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
         refuse!("there is no link {name:?}; there is {}", names.join(", "));
     };
+    if link.folder.as_os_str().is_empty() {
+        refuse!(
+            "what waits for {name} are lines of a log: they go by themselves, and stay in the log"
+        );
+    }
     let io = |e| Failure::io("the link cannot be asked", &e);
     request.write(&link.folder).map_err(io)?;
     if config::holder(&context.paths.state).is_none() {

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use super::board::Board;
 use super::engine::{Engine, Settings};
 use super::job::Carrier;
+use super::logs::Logs;
 use super::post::Post;
 use super::spec::{Kind, Spec};
 use crate::model::locks::Mutex;
@@ -17,6 +18,7 @@ use crate::store::{self, Arrived, Fate, Parcel, Store, Ways};
 #[derive(Debug, Default)]
 pub struct Links {
     posts: Vec<(usize, Arc<Post>)>,
+    logs: Vec<(usize, Logs)>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -63,7 +65,14 @@ impl Links {
             }
             posts.extend(of_store.into_iter().map(|post| (number, post)));
         }
-        Self { posts, threads: Mutex::default() }
+        let logs = wanted.specs.iter().filter(|spec| spec.kind == Kind::Nats && !spec.off);
+        let logs = logs.filter_map(|spec| {
+            let opened = Logs::open(wanted, spec);
+            opened
+                .map_err(|why| warnings.push(format!("the link {} is left out: {why}", spec.name)))
+                .ok()
+        });
+        Self { posts, logs: logs.collect(), threads: Mutex::default() }
     }
 
     /// Has them carry, a thread each.
@@ -78,12 +87,20 @@ impl Links {
             let thread = thread.spawn(move || post.run(&|| changed(number)))?;
             self.threads.lock().push(thread);
         }
-        Ok(())
+        self.logs.iter().try_for_each(|(_, logs)| logs.start())
+    }
+
+    /// A store, by number, has changed: in these files, or anywhere.
+    pub fn changed(&self, number: usize, files: Option<&[PathBuf]>) {
+        for (_, logs) in self.logs.iter().filter(|(store, _)| *store == number) {
+            logs.changed(files);
+        }
     }
 
     /// Where each stands.
     pub fn boards(&self) -> Vec<Arc<Board>> {
-        self.posts.iter().map(|(_, post)| Arc::clone(post.board())).collect()
+        let posts = self.posts.iter().map(|(_, post)| post.board());
+        posts.chain(self.logs.iter().map(|(_, logs)| &logs.board)).map(Arc::clone).collect()
     }
 
     /// The links that carry whole messages.
@@ -112,6 +129,7 @@ impl Links {
         for thread in threads {
             let _ = thread.join();
         }
+        self.logs.iter().for_each(|(_, logs)| logs.stop());
     }
 }
 

@@ -24,6 +24,7 @@ pub mod http;
 pub mod job;
 pub mod journal;
 mod links;
+mod logs;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod post;
@@ -34,5 +35,6 @@ pub mod spec;
 
 pub use self::board::{Board, Standing, State};
 pub use self::links::{Changed, Links, Wanted, engine, settings};
+pub use self::logs::shared;
 pub use self::request::Request;
 pub use self::spec::{Kind, Spec};

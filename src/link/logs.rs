@@ -1,0 +1,102 @@
+//! One link that carries the lines of logs, as the links of a mount hold it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::board::Board;
+use super::links::Wanted;
+#[cfg(feature = "nats")]
+use super::nats::{self, Nats};
+use super::spec::Spec;
+use crate::model::locks::Mutex;
+use crate::store;
+use crate::store::fs;
+
+/// Where the engine is, for people.
+fn place(spec: &Spec) -> String {
+    let space = spec.space.as_deref().unwrap_or_default();
+    format!("{}, space {space}", spec.url.join(" "))
+}
+
+/// The folders of links that all of a user's names share, in the folder of all states.
+pub fn shared(states: &Path) -> PathBuf {
+    states.join("link")
+}
+
+/// A link that carries the logs of a store.
+#[derive(Debug)]
+pub(super) struct Logs {
+    pub(super) board: Arc<Board>,
+    #[cfg(feature = "nats")]
+    link: (Spec, PathBuf, PathBuf),
+    #[cfg(feature = "nats")]
+    running: Mutex<Option<Arc<Nats>>>,
+}
+
+#[cfg(feature = "nats")]
+impl Logs {
+    /// A link as it is configured, and the number of its store.
+    ///
+    /// # Errors
+    /// If there is no such store, or its folder cannot be made.
+    pub(super) fn open(wanted: &Wanted<'_>, spec: &Spec) -> Result<(usize, Self), String> {
+        let number = wanted.stores.iter().position(|store| store.name() == spec.store);
+        let store = number.and_then(|number| Some((number, wanted.stores.get(number)?)));
+        let Some((number, store)) = store else {
+            return Err(format!("there is no store {:?}", spec.store));
+        };
+        if store.kind() != store::Kind::Samp {
+            return Err(format!(
+                "{} is a store of kind {}; NATS carries those of kind samp",
+                store.name(),
+                store.kind()
+            ));
+        }
+        let states = wanted.state.parent().unwrap_or(wanted.state).to_owned();
+        let folder = nats::state_folder(&states, &spec.name);
+        fs::make_dirs(&folder, 0o700).map_err(|e| e.to_string())?;
+        let board = Arc::new(Board::new(&spec.name, &folder, place(spec)));
+        let link = (spec.clone(), store.dir().to_owned(), states);
+        Ok((number, Self { board, link, running: Mutex::default() }))
+    }
+
+    pub(super) fn start(&self) -> io::Result<()> {
+        let (spec, folder, states) = &self.link;
+        let running = nats::start(spec, folder, states, Arc::clone(&self.board))?;
+        *self.running.lock() = Some(Arc::new(running));
+        Ok(())
+    }
+
+    /// These files of the folder have changed, or any.
+    pub(super) fn changed(&self, files: Option<&[PathBuf]>) {
+        // Not with the lock held: it takes others.
+        let running = self.running.lock().clone();
+        if let Some(running) = running {
+            match files {
+                Some(files) => running.changed_files(files),
+                None => running.changed(),
+            }
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        let running = self.running.lock().take();
+        drop(running);
+    }
+}
+
+#[cfg(not(feature = "nats"))]
+impl Logs {
+    pub(super) fn open(_: &Wanted<'_>, spec: &Spec) -> Result<(usize, Self), String> {
+        Err(format!("this msgfs was built without links of kind {}", spec.kind))
+    }
+
+    pub(super) fn start(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn changed(&self, _: Option<&[PathBuf]>) {}
+
+    pub(super) fn stop(&self) {}
+}
