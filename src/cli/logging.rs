@@ -24,8 +24,9 @@ pub(crate) fn to_stderr(default: &str) {
 }
 
 fn to<W: Write>(default: &str, target: bool, writer: impl Fn() -> W + Send + Sync + 'static) {
-    let filter = EnvFilter::try_from_env("MSGFS_LOG")
-        .unwrap_or_else(|_| EnvFilter::new(format!("{default},fuser=error")));
+    let wanted = EnvFilter::try_from_env("MSGFS_LOG")
+        .unwrap_or_else(|_| EnvFilter::new(format!("{default},fuser=error,async_nats=off")));
+    let filter = silenced(wanted);
     // An error means that a log is set up already, which is as good.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -34,6 +35,14 @@ fn to<W: Write>(default: &str, target: bool, writer: impl Fn() -> W + Send + Syn
         .with_ansi(false)
         .with_target(target)
         .try_init();
+}
+
+/// What is logged, but for what this library says of its logins, with passwords.
+fn silenced(filter: EnvFilter) -> EnvFilter {
+    match "async_nats::connection=debug".parse() {
+        Ok(directive) => filter.add_directive(directive),
+        Err(_) => EnvFilter::new("off"),
+    }
 }
 
 /// Logs to a file, which is returned so that stray output can go there too.
@@ -79,6 +88,15 @@ impl<W: Write + AsFd> Write for Lossy<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passwords_are_never_logged() {
+        for wanted in ["trace", "async_nats=trace", "async_nats::connection=trace"] {
+            let filter = silenced(EnvFilter::new(wanted)).to_string();
+            assert!(filter.contains("async_nats::connection=debug"), "{filter}");
+            assert!(!filter.contains("connection=trace"), "{filter}");
+        }
+    }
 
     #[test]
     fn what_cannot_be_written_is_dropped_and_nothing_waits() {

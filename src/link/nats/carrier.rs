@@ -42,6 +42,8 @@ pub struct Writer {
     pub hold: Option<Instant>,
     /// The server takes lines of this writer from this machine.
     pub proven: bool,
+    /// How many lines of a log wait behind an offset.
+    waits: Option<(Stamp, u64, u64)>,
     /// Its place is not in the journal.
     pub changed: bool,
 }
@@ -267,21 +269,29 @@ impl Carrier {
     }
 
     /// How many lines wait to be published.
-    pub fn waiting(&self) -> u64 {
-        let count = |name: &String| -> io::Result<u64> {
-            let from = self.writers.get(name).map_or(0, Writer::done);
-            let Some(stamp) = self.logs.stamp(name)?.filter(|stamp| stamp.size > from) else {
-                return Ok(0);
-            };
-            let Some(file) = self.logs.read(name)? else { return Ok(0) };
-            let (mut lines, mut count) = (Lines::from(file, from.min(stamp.size))?, 0);
-            while lines.next()?.is_some() {
-                count += 1;
-            }
-            Ok(count)
-        };
+    pub fn waiting(&mut self) -> u64 {
         let names = self.logs.writers().unwrap_or_default();
-        names.iter().filter_map(|name| count(name).ok()).sum()
+        names.iter().filter_map(|name| self.waits(name).ok()).sum()
+    }
+
+    fn waits(&mut self, name: &str) -> io::Result<u64> {
+        let Some(stamp) = self.logs.stamp(name)? else { return Ok(0) };
+        let from = self.writers.get(name).map_or(0, Writer::done);
+        if stamp.size <= from {
+            return Ok(0);
+        }
+        if let Some((was, start, count)) = self.writer(name).waits
+            && (was, start) == (stamp, from)
+        {
+            return Ok(count);
+        }
+        let Some(file) = self.logs.read(name)? else { return Ok(0) };
+        let (mut lines, mut count) = (Lines::from(file, from)?, 0);
+        while lines.next()?.is_some() {
+            count += 1;
+        }
+        self.writer(name).waits = Some((stamp, from, count));
+        Ok(count)
     }
 
     /// A line is refused for good.

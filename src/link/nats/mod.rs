@@ -52,6 +52,8 @@ const LINES: usize = 2000;
 const WHILE: Duration = Duration::from_millis(200);
 /// Messages that are read one by one where one of them killed the connection.
 const CAREFUL: usize = 50;
+/// More files that changed are not told apart.
+const MANY: usize = 1000;
 /// Logs that are looked at before it is seen what came.
 const LOGS: usize = 64;
 
@@ -82,8 +84,13 @@ impl Nats {
 
     /// These files have changed.
     pub fn changed_files(&self, paths: &[PathBuf]) {
-        if let Some(changed) = &mut *self.wake.changed.lock() {
-            changed.extend_from_slice(paths);
+        {
+            let mut changed = self.wake.changed.lock();
+            // Nobody takes them while there is no connection.
+            *changed = changed.take().filter(|all| all.len() < MANY);
+            if let Some(changed) = &mut *changed {
+                changed.extend_from_slice(paths);
+            }
         }
         self.wake.something.notify_one();
     }

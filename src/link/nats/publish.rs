@@ -4,6 +4,7 @@
 //! stored once, whatever became of the answer, and two machines that write as one never overtake
 //! each other unseen.
 
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 use async_nats::{Event, HeaderMap, Request, RequestErrorKind, ServerError};
@@ -90,7 +91,9 @@ impl Carrier {
             return Ok(false);
         }
         known.hold = None;
-        if !self.is_settled(writer, stamp)? {
+        let file = self.logs.read(writer).map_err(Failure::disk(writer))?;
+        let stamp = file.as_ref().map(Stamp::of).transpose().map_err(Failure::disk(writer))?;
+        if !self.is_settled(writer, file.as_ref(), stamp)? {
             return Ok(false);
         }
         let unreadable = self.unreadable.contains(writer);
@@ -103,7 +106,7 @@ impl Carrier {
             self.ask_published(server, writer).await?;
         }
         let limit = if batches && self.writer(writer).proven { LINES } else { 1 };
-        let (lines, upto) = self.next_lines(writer, server.most, limit)?;
+        let (lines, upto) = self.next_lines(writer, file, server.most, limit)?;
         if !lines.is_empty() {
             return self.publish(server, writer, lines, upto).await;
         }
@@ -119,11 +122,15 @@ impl Carrier {
     }
 
     /// Whether a log is as it was but for what was appended, or has been rewritten and left alone since.
-    fn is_settled(&mut self, writer: &str, stamp: Option<Stamp>) -> Result<bool, Failure> {
-        let file = self.logs.read(writer).map_err(Failure::disk(writer))?;
+    fn is_settled(
+        &mut self,
+        writer: &str,
+        file: Option<&File>,
+        stamp: Option<Stamp>,
+    ) -> Result<bool, Failure> {
         let known = self.writer(writer);
         let (ino, len) = stamp.map_or((0, 0), |stamp| (stamp.ino, stamp.size));
-        let rewritten = match (known.place.odd, known.tail, &file) {
+        let rewritten = match (known.place.odd, known.tail, file) {
             (Some((was, done)), _, _) => was != ino || len < done,
             (None, Some(tail), Some(file)) => {
                 len < known.place.end || !tail.is_in(file).map_err(Failure::disk(writer))?
@@ -156,12 +163,12 @@ impl Carrier {
     fn next_lines(
         &mut self,
         writer: &str,
+        file: Option<File>,
         most: u64,
         limit: usize,
     ) -> Result<(Vec<Outgoing>, u64), Failure> {
         let disk = |e| Failure::Disk(alias::log_name(writer), e);
         let (mut batch, mut size, mut kept) = (Vec::new(), 0, Vec::new());
-        let file = self.logs.read(writer).map_err(disk)?;
         let known = self.writer(writer);
         let mut upto = known.done();
         let Some(file) = file else { return Ok((batch, upto)) };

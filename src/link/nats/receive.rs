@@ -110,11 +110,11 @@ impl Carrier {
             return self.put_beside(writer, line);
         }
         let name = alias::log_name(writer);
-        let before = file.map(Stamp::of).transpose()?.unwrap_or_default();
         let landed = self.logs.append(&name, line.bytes, true)?;
         self.unsynced.insert(name);
-        if landed.at <= before.size + 1 {
-            known.place.odd = Some((landed.ino, landed.at + line.bytes.len() as u64));
+        // Not if another program has written in between: that line is still to be looked at.
+        if landed.at == known.done() {
+            known.place.odd = Some((landed.ino, line.bytes.len() as u64 + landed.at));
             known.changed = true;
         }
         Ok(if landed.at == line.at { Taken::Straight } else { Taken::Aside })

@@ -311,3 +311,24 @@ fn the_disk_is_full_while_appending() {
     b.has("a", &records("a", 0..2000));
     drop(link);
 }
+
+#[test]
+fn the_server_hangs_and_answers_late() {
+    let server = Server::start();
+    let (a, b) = (Machine::of(&server), Machine::of(&server));
+    a.write("a", &records("a", 0..3));
+    b.has("a", &records("a", 0..3));
+    for n in 1..4 {
+        server.signal("-STOP");
+        a.write("a", &records("a", n * 3..n * 3 + 3));
+        b.write("b", &record("b", n));
+        // Longer than an answer is waited for, so each is sent again.
+        std::thread::sleep(Duration::from_secs(3));
+        server.signal("-CONT");
+        b.has("a", &records("a", 0..n * 3 + 3));
+        a.has("b", &records("b", 1..n + 1));
+    }
+    let mut raw = server.raw();
+    assert_eq!(raw.subject("msgfs.team.a").concat(), records("a", 0..12).into_bytes());
+    assert_eq!(raw.messages(), 15);
+}

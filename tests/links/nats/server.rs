@@ -96,8 +96,12 @@ impl Server {
 
     /// Has it read its settings again.
     pub(crate) fn reload(&self) {
+        self.signal("-HUP");
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
         let pid = self.child.as_ref().unwrap().id().to_string();
-        assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
     pub(crate) fn url(&self) -> String {
