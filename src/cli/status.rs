@@ -14,7 +14,8 @@ pub(crate) struct Args {
         long,
         help = "Print one JSON object: me, key, read_only, unread, messages (the first 50: name, \
                 first_line), stores (name, kind, me, key, to_me, from_me, rejected, healthy, health, \
-                remarks), last_refusal (null, or time, name, reason), notes"
+                remarks), links (name, state, since, why, engine, last_contact, waiting, refused, notes), \
+                last_refusal (null, or time, name, reason), notes"
     )]
     json: bool,
 }

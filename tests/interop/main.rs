@@ -16,6 +16,7 @@ mod common;
 
 mod agentazall;
 mod amp;
+mod nolink;
 mod pages;
 mod peer;
 mod proxy;

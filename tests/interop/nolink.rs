@@ -1,0 +1,280 @@
+//! No link at all: programs that copy folders between machines, and msgfs on both ends.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::common::proc::Running;
+use crate::common::{Bed, Mount, quote, run, soon, wait_for};
+
+/// The texts of all messages in a folder of the tree, sorted.
+fn texts(m: &Mount, folder: &str) -> Vec<String> {
+    let script = format!(
+        "find {folder} -name '*.txt' -type f -exec tail -n +1 -q {{}} + | grep '^text ' | sort"
+    );
+    m.sh(&script).stdout.lines().map(str::to_owned).collect()
+}
+
+/// `text NAME 0` to `text NAME count - 1` of each name, sorted.
+fn expected(names: &[&str], count: usize) -> Vec<String> {
+    let all = names.iter().flat_map(|name| (0..count).map(move |n| format!("text {name} {n}")));
+    let mut all: Vec<String> = all.collect();
+    all.sort();
+    all
+}
+
+/// What both mounts show of the conversations is the same, byte for byte.
+#[track_caller]
+fn same_trees(one: &Mount, two: &Mount) {
+    for folder in ["threads", "transcripts"] {
+        let (a, b) = (one.path(folder), two.path(folder));
+        let mut diff = Command::new("diff");
+        diff.arg("-r").arg(&a).arg(&b);
+        let mut out = run(diff, None);
+        let began = Instant::now();
+        while !out.ok() && began.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(300));
+            let mut diff = Command::new("diff");
+            diff.arg("-r").arg(&a).arg(&b);
+            out = run(diff, None);
+        }
+        assert!(out.ok(), "{folder} differs: {out:?}");
+    }
+}
+
+/// A Syncthing with one folder and one partner.
+struct Syncthing {
+    home: PathBuf,
+    running: Option<Running>,
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn syncthing(bed: &Bed, args: &[&str], home: &Path) -> Command {
+    let mut c = bed.command("syncthing");
+    c.args(args).arg(format!("--home={}", home.display())).env("STNOUPGRADE", "1");
+    c
+}
+
+impl Syncthing {
+    /// Two of them, each in its bed, over the stores of both.
+    fn pair(one: &Bed, two: &Bed) -> (Self, Self) {
+        assert!(
+            one.sh("command -v syncthing").ok(),
+            "these tests need Syncthing; install it with:\n\n    apt-get install syncthing"
+        );
+        let ports = [free_port(), free_port()];
+        let id = |bed: &Bed| {
+            let home = bed.path("syncthing");
+            let made = run(syncthing(bed, &["generate", "--no-default-folder"], &home), None);
+            assert!(made.ok(), "{made:?}");
+            let out = run(syncthing(bed, &["--device-id"], &home), None);
+            out.stdout.trim().to_owned()
+        };
+        let ids = [id(one), id(two)];
+        let make = |bed: &Bed, me: usize| {
+            let home = bed.path("syncthing");
+            let devices = |inner: &str| {
+                let device = |n: usize| {
+                    let address = format!("tcp://127.0.0.1:{}", ports[n]);
+                    let inner = inner.replace("ADDRESS", &address);
+                    format!("<device id=\"{}\" compression=\"never\">{inner}</device>", ids[n])
+                };
+                device(0) + &device(1)
+            };
+            let text = format!(
+                "<configuration version=\"36\">\
+                 <folder id=\"mail\" path=\"{store}\" type=\"sendreceive\" rescanIntervalS=\"5\" \
+                 fsWatcherEnabled=\"true\" fsWatcherDelayS=\"1\">{plain}<maxConflicts>10</maxConflicts></folder>{full}\
+                 <gui enabled=\"false\"></gui><options>\
+                 <listenAddress>tcp://127.0.0.1:{port}</listenAddress>\
+                 <globalAnnounceEnabled>false</globalAnnounceEnabled>\
+                 <localAnnounceEnabled>false</localAnnounceEnabled><relaysEnabled>false</relaysEnabled>\
+                 <natEnabled>false</natEnabled><urAccepted>-1</urAccepted>\
+                 <crashReportingEnabled>false</crashReportingEnabled><autoUpgradeIntervalH>0</autoUpgradeIntervalH>\
+                 <reconnectionIntervalS>1</reconnectionIntervalS><startBrowser>false</startBrowser>\
+                 </options></configuration>",
+                store = bed.store.display(),
+                plain = devices(""),
+                full = devices("<address>ADDRESS</address>"),
+                port = ports[me],
+            );
+            fs::write(home.join("config.xml"), text).unwrap();
+            let patterns = concat!(env!("CARGO_MANIFEST_DIR"), "/mount-scripts/stignore");
+            fs::copy(patterns, bed.store.join(".stignore")).unwrap();
+            fs::create_dir_all(bed.store.join(".stfolder")).unwrap();
+            Self { home, running: None }
+        };
+        (make(one, 0), make(two, 1))
+    }
+
+    fn start(&mut self, bed: &Bed) {
+        let command = syncthing(bed, &["serve", "--no-browser", "--no-restart"], &self.home);
+        self.running = Some(Running::start(command, None).unwrap());
+    }
+
+    /// As a loss of power of the machine would.
+    fn kill(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.signal(rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// S490: two machines share a SAMP folder by Syncthing. Both write, both mounts and both Syncthings are
+/// killed again and again, and for a while they do not reach each other: at the end each message is there
+/// once, and both trees are equal.
+#[test]
+fn s490_syncthing() {
+    let (one, two) = (Bed::new(), Bed::new());
+    let (mut a, mut b) = Syncthing::pair(&one, &two);
+    let count = 40;
+    for round in 0..4 {
+        let (m, w) = (one.mount("alice"), two.mount("bob"));
+        // One round without a network.
+        if round != 2 {
+            a.start(&one);
+            b.start(&two);
+        }
+        let (first, last) = (round * count / 4, (round + 1) * count / 4 - 1);
+        let write = |me: &str, to: &str| {
+            format!(
+                "for i in $(seq {first} {last}); do echo text {me} $i > outbox/{to}; sleep 0.02; done"
+            )
+        };
+        m.ok(&write("alice", "bob"));
+        w.ok(&write("bob", "alice"));
+        std::thread::sleep(Duration::from_millis(500 + 700 * round as u64));
+        a.kill();
+        m.kill9();
+        b.kill();
+        w.kill9();
+    }
+    a.start(&one);
+    b.start(&two);
+    let (m, w) = (one.mount("alice"), two.mount("bob"));
+    wait_for(Duration::from_secs(90), "bob has all of alice", || {
+        texts(&w, "archive") == expected(&["alice"], count)
+    });
+    wait_for(Duration::from_secs(90), "alice has all of bob", || {
+        texts(&m, "archive") == expected(&["bob"], count)
+    });
+    same_trees(&m, &w);
+    for log in ["log-alice.jsonl", "log-bob.jsonl"] {
+        let read = |bed: &Bed| fs::read(bed.store.join(log)).unwrap();
+        soon("the logs are equal", || read(&one) == read(&two));
+    }
+}
+
+/// S491: the same with `rsync --append` in a loop, both ways.
+#[test]
+fn s491_rsync_in_a_loop() {
+    let (one, two) = (Bed::new(), Bed::new());
+    let (m, w) = (one.mount("alice"), two.mount("bob"));
+    let both = format!(
+        "while :; do rsync -a --append --exclude='.*' {0}/ {1}/; rsync -a --append --exclude='.*' {1}/ {0}/; done",
+        quote(&one.store),
+        quote(&two.store)
+    );
+    let mut command = one.command("bash");
+    command.args(["-c", &both]);
+    let syncing = Running::start(command, None).unwrap();
+    let count = 60;
+    for round in 0..3 {
+        let (first, last) = (round * 20, round * 20 + 19);
+        m.ok(&format!("for i in $(seq {first} {last}); do echo text alice $i > outbox/bob; done"));
+        w.ok(&format!("for i in $(seq {first} {last}); do echo text bob $i > outbox/alice; done"));
+    }
+    soon("bob has all", || texts(&w, "archive") == expected(&["alice"], count));
+    soon("alice has all", || texts(&m, "archive") == expected(&["bob"], count));
+    drop(syncing);
+    same_trees(&m, &w);
+}
+
+/// Two clones of one repository.
+struct Clones {
+    one: Bed,
+    two: Bed,
+}
+
+/// The thread of the project.
+const THREAD: &str = "5f0c2f0a-9a35-4b1e-9d1c-0c6a4a5b7e01";
+
+impl Clones {
+    /// A project with one thread, and a clone of it on another machine.
+    fn new() -> Self {
+        let clones = Self { one: Bed::new(), two: Bed::new() };
+        let (one, two) = (&clones.one, &clones.two);
+        let folder = one.path("repo/.agent/threads").join(THREAD);
+        fs::create_dir_all(&folder).unwrap();
+        let first = json!({"id": "0b0e7c1e-6a8e-4a51-8b7e-000000000001", "role": "user",
+            "timestamp": "2026-04-24T17:42:03.100Z", "content": [{"type": "text", "text": "begin"}]});
+        fs::write(folder.join("messages.jsonl"), format!("{first}\n")).unwrap();
+        let about = json!({"specVersion": "1.1", "threadId": THREAD, "title": "t",
+            "createdAt": "2026-04-24T17:42:03.000Z", "updatedAt": "2026-04-24T17:42:03.000Z"});
+        fs::write(folder.join("thread.json"), about.to_string()).unwrap();
+        Self::git(
+            one,
+            "git init -q -b main; git config merge.ours.driver true; git add -A; \
+             printf 'messages.jsonl merge=union\nthread.json merge=ours\n' > .gitattributes; git add -A; \
+             git commit -qm begin; git clone -q --bare . ../origin; git remote add origin $PWD/../origin",
+        );
+        let (from, to) = (quote(&one.path("origin")), quote(&two.path("repo")));
+        assert!(two.sh(&format!("git clone -q -c merge.ours.driver=true {from} {to}")).ok());
+        clones
+    }
+
+    #[track_caller]
+    fn git(bed: &Bed, script: &str) {
+        let mut c = bed.command("bash");
+        c.args(["-c", &format!("set -e; cd ../repo; {script}")]);
+        for name in
+            ["GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"]
+        {
+            c.env(name, "x@x");
+        }
+        let out = run(c, None);
+        assert!(out.ok(), "{script}: {out:?}");
+    }
+
+    /// Each commits what it has, and takes what the other one has.
+    #[track_caller]
+    fn exchange(&self) {
+        let both = "git add -A; git diff --cached --quiet || git commit -qm mail; \
+                    git pull -q --no-rebase --no-edit origin main; git push -q origin HEAD:main";
+        for bed in [&self.one, &self.two, &self.one] {
+            Self::git(bed, both);
+        }
+    }
+}
+
+/// S492: the threads of an ATSF project travel with its git repository: both machines write into one
+/// thread, commit, pull and push, no merge has a conflict, and each message is there once.
+#[test]
+fn s492_a_git_repository_of_a_project() {
+    let clones = Clones::new();
+    for (bed, me) in [(&clones.one, "user"), (&clones.two, "agent")] {
+        let dir = bed.path("repo");
+        let dir = dir.to_str().unwrap();
+        bed.config(&format!("[[store]]\nkind = \"atsf\"\ndir = {dir:?}\nme = {me:?}\n"));
+    }
+    let (m, w) = (clones.one.mount("user"), clones.two.mount("agent"));
+    let count = 6;
+    for n in 0..count {
+        m.ok(&format!("echo text user {n} > threads/{THREAD}/answer"));
+        w.ok(&format!("echo text agent {n} > threads/{THREAD}/answer"));
+        if n % 2 == 1 {
+            clones.exchange();
+        }
+    }
+    let all = expected(&["user", "agent"], count);
+    soon("one has all", || texts(&m, "threads") == all);
+    soon("the other one has all", || texts(&w, "threads") == all);
+    same_trees(&m, &w);
+}
