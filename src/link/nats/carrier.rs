@@ -144,8 +144,6 @@ pub enum Risk {
     Writers(Vec<String>),
     /// Whatever comes behind this message.
     Feed(u64),
-    /// This message.
-    Message(u64),
 }
 
 /// What a link knows.
@@ -169,8 +167,8 @@ pub struct Carrier {
     strikes: (Risk, u32),
     /// The writers are asked for one by one.
     pub singly: bool,
-    /// Writers whose subject holds a message that cannot be read.
-    pub unreadable: HashSet<String>,
+    /// Writers whose subject may hold a broken message.
+    pub broken: HashSet<String>,
     /// The next messages are read one by one.
     pub careful: bool,
     /// Files that were appended to and may not be on disk.
@@ -210,7 +208,7 @@ impl Carrier {
             risk: Risk::None,
             strikes: (Risk::None, 0),
             singly: false,
-            unreadable: HashSet::new(),
+            broken: HashSet::new(),
             careful: false,
             unsynced: BTreeSet::new(),
             board,
@@ -355,8 +353,8 @@ impl Carrier {
         self.notes.counted = 0;
     }
 
-    /// The connection ended. Three times in a row at the same place, and what was read there is read in
-    /// smaller pieces; a single one that cannot be read is left out. Whether the next try will differ.
+    /// The connection ended. Three times in a row at the same place, and what is there is read in a way
+    /// that nothing can break. Whether the next try will differ.
     pub fn struck(&mut self) -> bool {
         let risk = std::mem::take(&mut self.risk);
         self.strikes = match &self.strikes {
@@ -367,25 +365,11 @@ impl Carrier {
             return false;
         }
         match std::mem::take(&mut self.strikes).0 {
-            Risk::None => {}
-            Risk::Writers(names) => match names.as_slice() {
-                [name] => {
-                    let text = format!(
-                        "a message of {} kills the connection, so his log is not compared any more",
-                        one_line(name)
-                    );
-                    self.unreadable.insert(name.clone());
-                    self.say(&format!("unreadable {name}"), Some(text));
-                }
-                _ => self.singly = true,
-            },
+            Risk::Writers(names) if names.len() > 1 => self.singly = true,
+            Risk::Writers(names) => self.broken.extend(names),
             Risk::Feed(_) => self.careful = true,
-            Risk::Message(seq) => {
-                self.refuse(seq, "the stream", "it cannot be read, and kills the connection");
-                (self.state.cursor.seq, self.state.cursor.time) = (seq, 0);
-            }
+            Risk::None => {}
         }
-        self.tell();
         true
     }
 }

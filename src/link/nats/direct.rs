@@ -1,9 +1,16 @@
 //! Reading the stream out of order, by `DIRECT.GET`: the server keeps nothing for it.
+//!
+//! A message whose headers are broken kills the connection of whoever reads it so. What may hold one is
+//! read by `STREAM.MSG.GET`, one by one and more slowly, where all of a message is base64 in JSON.
 
+use std::str::FromStr as _;
 use std::time::Duration;
 
-use async_nats::{HeaderMap, Message, RequestErrorKind};
+use async_nats::{HeaderMap, HeaderName, HeaderValue, Message, RequestErrorKind};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::StreamExt as _;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
@@ -12,6 +19,8 @@ use super::server::Server;
 const NAME: &str = "DIRECT.GET";
 /// Messages of one answer.
 const BATCH: usize = 500;
+/// Messages that are read one by one.
+const FEW: usize = 50;
 /// Bytes of one answer, but for a message that is larger.
 const BYTES: u64 = 8 << 20;
 /// Subjects of one question.
@@ -27,22 +36,71 @@ pub struct Stored {
     pub time: i64,
     /// Its subject.
     pub subject: String,
-    /// Its headers, with one of each that the server adds, and its bytes.
+    /// Its headers and bytes.
     pub message: Message,
+    /// How many of each header of an answer the server has added.
+    pub answers: usize,
+}
+
+/// A message as the API tells it.
+#[derive(Debug, Deserialize)]
+struct Told {
+    seq: u64,
+    subject: String,
+    time: String,
+    #[serde(default)]
+    hdrs: String,
+    #[serde(default)]
+    data: String,
+}
+
+impl Told {
+    fn stored(self) -> Option<Stored> {
+        let payload = BASE64.decode(&self.data).ok()?;
+        // Without headers it is refused, as with broken ones.
+        let headers = BASE64.decode(&self.hdrs).ok().and_then(|bytes| headers(&bytes));
+        let length = payload.len();
+        let message = Message {
+            subject: self.subject.as_str().into(),
+            reply: None,
+            payload: payload.into(),
+            headers,
+            status: None,
+            description: None,
+            length,
+        };
+        let time = nanoseconds(&self.time)?;
+        Some(Stored { seq: self.seq, time, subject: self.subject, message, answers: 0 })
+    }
+}
+
+fn nanoseconds(time: &str) -> Option<i64> {
+    i64::try_from(time.parse::<jiff::Timestamp>().ok()?.as_nanosecond()).ok()
+}
+
+/// The headers in a block of them; `None` if it is broken.
+fn headers(block: &[u8]) -> Option<HeaderMap> {
+    let mut lines = std::str::from_utf8(block).ok()?.split_terminator("\r\n");
+    let mut all = HeaderMap::new();
+    lines.next().filter(|first| first.starts_with("NATS/1.0"))?;
+    for line in lines.filter(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(':')?;
+        all.append(HeaderName::from_str(name).ok()?, HeaderValue::from_str(value.trim()).ok()?);
+    }
+    Some(all)
 }
 
 /// The last value of a header: the server writes its own behind those of the message.
 fn last<'a>(headers: &'a HeaderMap, name: &'static str) -> Option<&'a str> {
-    headers.get_last(name).map(async_nats::HeaderValue::as_str)
+    headers.get_last(name).map(HeaderValue::as_str)
 }
 
 fn stored(message: Message) -> Option<Stored> {
     let headers = message.headers.as_ref()?;
     let seq = last(headers, "Nats-Sequence")?.parse().ok()?;
-    let time: jiff::Timestamp = last(headers, "Nats-Time-Stamp")?.parse().ok()?;
+    let time = nanoseconds(last(headers, "Nats-Time-Stamp")?)?;
     let subject = last(headers, "Nats-Subject")?.to_owned();
-    let time = i64::try_from(time.as_nanosecond()).ok()?;
-    Some(Stored { seq, time, subject, message })
+    Some(Stored { seq, time, subject, message, answers: 1 })
 }
 
 impl Server {
@@ -81,31 +139,52 @@ impl Server {
     /// # Errors
     /// If there is no answer.
     pub async fn one(&mut self, seq: u64) -> Result<Option<Stored>, Failure> {
-        self.single(json!({ "seq": seq })).await
-    }
-
-    /// The first message at or behind a number; `None` if there is none.
-    ///
-    /// # Errors
-    /// If there is no answer.
-    pub async fn next_from(&mut self, seq: u64) -> Result<Option<Stored>, Failure> {
-        self.single(json!({ "seq": seq, "next_by_subj": ">" })).await
-    }
-
-    async fn single(&mut self, question: Value) -> Result<Option<Stored>, Failure> {
-        let subject = self.api(NAME, "");
-        let asked = self.client.request(subject, question.to_string().into());
+        let question = json!({ "seq": seq }).to_string();
+        let asked = self.client.request(self.api(NAME, ""), question.into());
         match self.unless_gone(asked).await? {
             Ok(answer) => Ok(stored(answer)),
             Err(error) => Err(self.silent(NAME, error.kind()).await),
         }
     }
 
-    /// Some messages of a subject from a number on, and whether there may be more.
+    /// The first message of a subject at or behind a number, whatever is in it; `None` if there is none.
     ///
     /// # Errors
     /// If there is no answer.
-    pub async fn from(&mut self, subject: &str, seq: u64) -> Result<(Vec<Stored>, bool), Failure> {
+    pub async fn told(&mut self, subject: &str, seq: u64) -> Result<Option<Stored>, Failure> {
+        let question = json!({ "seq": seq, "next_by_subj": subject });
+        match self.ask("STREAM.MSG.GET", "", &question).await? {
+            Ok(mut answer) => {
+                let told = answer.get_mut("message").map(Value::take).unwrap_or_default();
+                let told: Option<Told> = serde_json::from_value(told).ok();
+                let stored = told.and_then(Told::stored);
+                stored.ok_or(Failure::Nonsense("a message as the API tells it")).map(Some)
+            }
+            Err(error) if error.code == 404 => Ok(None),
+            Err(error) => Err(Failure::Refused("STREAM.MSG.GET", error.description)),
+        }
+    }
+
+    /// Some messages of a subject from a number on, and whether there may be more; `carefully` if one of
+    /// them may be broken.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub async fn from(
+        &mut self,
+        subject: &str,
+        mut seq: u64,
+        carefully: bool,
+    ) -> Result<(Vec<Stored>, bool), Failure> {
+        if carefully {
+            let mut all = Vec::new();
+            while all.len() < FEW {
+                let Some(stored) = self.told(subject, seq).await? else { return Ok((all, false)) };
+                seq = stored.seq + 1;
+                all.push(stored);
+            }
+            return Ok((all, true));
+        }
         let question =
             json!({ "seq": seq, "next_by_subj": subject, "batch": BATCH, "max_bytes": BYTES });
         let (all, more) = self.several(&question).await?;
@@ -131,6 +210,27 @@ impl Server {
                 Some(last) if more > 0 => from = last + 1,
                 _ => return Ok(all),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_headers_are_none() {
+        let good = headers(b"NATS/1.0\r\nMsgfs-At: 7\r\nX:\r\n\r\n").unwrap();
+        assert_eq!(last(&good, "Msgfs-At"), Some("7"));
+        for bad in [
+            b"" as &[u8],
+            b"X: 1\r\n",
+            b"NATS/1.0\r\nno colon\r\n\r\n",
+            b"NATS/1.0\r\nX: \xff\r\n\r\n",
+            b"NATS/1.0\r\nX: a\rb\r\n\r\n",
+            b"NATS/1.0\r\nX y: a\r\n\r\n",
+        ] {
+            assert!(headers(bad).is_none(), "{bad:?}");
         }
     }
 }

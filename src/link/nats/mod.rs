@@ -50,8 +50,6 @@ const LOCKED: Duration = Duration::from_secs(1);
 /// Lines, and the time, after which they are brought to disk although more come.
 const LINES: usize = 2000;
 const WHILE: Duration = Duration::from_millis(200);
-/// Messages that are read one by one where one of them killed the connection.
-const CAREFUL: usize = 50;
 /// More files that changed are not told apart.
 const MANY: usize = 1000;
 /// Logs that are looked at before it is seen what came.
@@ -314,25 +312,17 @@ impl Life {
         self.exchange(carrier, &mut server, (feed, pending), info.takes_batches()).await
     }
 
-    /// Reads some messages one by one, behind the last one that could be read.
+    /// Reads the next messages in the way that nothing can break.
     async fn read_carefully(
         &self,
         carrier: &mut Carrier,
         server: &mut Server,
     ) -> Result<(), Failure> {
-        // Until it is through.
-        carrier.careful = true;
-        for _ in 0..CAREFUL {
-            let next = carrier.state.cursor.seq + 1;
-            carrier.risk = Risk::Message(next);
-            let Some(stored) = server.next_from(next).await? else { break };
-            carrier.risk = Risk::None;
+        let (some, _) = server.from(">", carrier.state.cursor.seq + 1, true).await?;
+        for stored in some {
             carrier.arrive_stored(server, &stored).await?;
-            carrier.flush()?;
         }
-        carrier.careful = false;
-        carrier.risk = Risk::None;
-        Ok(())
+        carrier.flush()
     }
 
     async fn exchange(
@@ -351,7 +341,7 @@ impl Life {
             let wake = if busy { None } else { pause };
             tokio::select! {
                 biased;
-                event = server.told() => {
+                event = server.event() => {
                     if matches!(event, None | Some(Event::Disconnected | Event::Closed)) {
                         return Err(Failure::Lost("by the server".into()));
                     }

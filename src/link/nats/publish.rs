@@ -96,13 +96,9 @@ impl Carrier {
         if !self.is_settled(writer, file.as_ref(), stamp)? {
             return Ok(false);
         }
-        let unreadable = self.unreadable.contains(writer);
         let known = self.writer(writer);
         let end = stamp.map_or(0, |stamp| stamp.size);
         if known.place.odd.is_some() && known.done() < end && known.published.is_none() {
-            if unreadable {
-                return Ok(false);
-            }
             self.ask_published(server, writer).await?;
         }
         let limit = if batches && self.writer(writer).proven { LINES } else { 1 };
@@ -329,7 +325,7 @@ async fn send(
     };
     let denied = async {
         loop {
-            match server.told().await {
+            match server.event().await {
                 Some(Event::ServerError(ServerError::Other(text)))
                     if text.contains("ermissions Violation for Publish")
                         && text.contains(&format!("\"{subject}\"")) =>

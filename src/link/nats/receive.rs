@@ -99,15 +99,9 @@ impl Carrier {
         if known.refresh(writer, file)?.has(&line.id) {
             return Ok(Taken::Aside);
         }
-        let mut all = known.advance(writer, file)?;
-        if !all && known.published.is_none() {
-            if !self.unreadable.contains(writer) {
-                return Ok(Taken::Compare);
-            }
-            all = false;
-        }
-        if !all {
-            return self.put_beside(writer, line);
+        if !known.advance(writer, file)? {
+            let compared = known.published.is_some();
+            return if compared { self.put_beside(writer, line) } else { Ok(Taken::Compare) };
         }
         let name = alias::log_name(writer);
         let landed = self.logs.append(&name, line.bytes, true)?;
@@ -160,7 +154,7 @@ impl Carrier {
         stored: &Stored,
     ) -> Result<(), Failure> {
         let (number, subject) = ((stored.seq, stored.time), stored.subject.as_str());
-        self.arrive_as(server, number, subject, &stored.message, 1).await
+        self.arrive_as(server, number, subject, &stored.message, stored.answers).await
     }
 
     async fn arrive_as(
@@ -228,14 +222,12 @@ impl Carrier {
         writer: &str,
         upto: u64,
     ) -> Result<(), Failure> {
-        if self.unreadable.contains(writer) {
-            return Ok(());
-        }
         let subject = server.space.subject(writer);
         let (mut from, mut straight, mut first) = (1, true, true);
         loop {
             self.risk = Risk::Writers(vec![writer.to_owned()]);
-            let (some, more) = server.from(&subject, from).await?;
+            let carefully = self.broken.contains(writer);
+            let (some, more) = server.from(&subject, from, carefully).await?;
             self.risk = Risk::None;
             for stored in some.iter().take_while(|stored| stored.seq <= upto) {
                 let Some(line) = fit(server, stored) else { continue };
@@ -277,7 +269,8 @@ impl Carrier {
         let (mut ids, mut from) = (std::collections::HashSet::new(), 1);
         loop {
             self.risk = Risk::Writers(vec![writer.to_owned()]);
-            let (some, more) = server.from(&subject, from).await?;
+            let carefully = self.broken.contains(writer);
+            let (some, more) = server.from(&subject, from, carefully).await?;
             self.risk = Risk::None;
             ids.extend(some.iter().filter_map(|stored| Some(fit(server, stored)?.id)));
             match some.last() {
@@ -317,7 +310,12 @@ impl Carrier {
         for known in self.writers.values_mut() {
             (known.hold, known.proven, known.seen) = (None, false, None);
         }
-        let names = self.writers.keys().filter(|name| !self.unreadable.contains(*name));
+        for name in &self.broken {
+            if let Some(known) = self.writers.get_mut(name) {
+                known.wanting = true;
+            }
+        }
+        let names = self.writers.keys().filter(|name| !self.broken.contains(*name));
         let names: Vec<String> = names.cloned().collect();
         let room = (server.most.saturating_sub(HEADERS) / SUBJECT) as usize;
         let several = if self.singly { 1 } else { room.clamp(1, SUBJECTS) };
@@ -361,8 +359,8 @@ impl Carrier {
 /// The line in a message that was read out of order.
 fn fit<'a>(server: &Server, stored: &'a Stored) -> Option<Line<'a>> {
     let Message { headers, payload, .. } = &stored.message;
-    let (_, line) =
-        line::accept(&server.space, &stored.subject, headers.as_ref(), payload, 1).ok()?;
+    let (space, subject, answers) = (&server.space, &stored.subject, stored.answers);
+    let (_, line) = line::accept(space, subject, headers.as_ref(), payload, answers).ok()?;
     Some(line)
 }
 

@@ -271,7 +271,7 @@ impl Server {
     }
 
     /// The next thing the server tells by itself. To be awaited beside others.
-    pub async fn told(&mut self) -> Option<Event> {
+    pub async fn event(&mut self) -> Option<Event> {
         self.events.recv().await
     }
 

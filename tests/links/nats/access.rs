@@ -193,6 +193,7 @@ fn two_accounts_keep_writers_apart() {
         ("STREAM.INFO.MSGFS_team", ""),
         ("DIRECT.GET.MSGFS_team", "response_type: stream, "),
         ("DIRECT.GET.MSGFS_team.>", ""),
+        ("STREAM.MSG.GET.MSGFS_team", ""),
         ("CONSUMER.CREATE.MSGFS_team.*", ""),
         ("CONSUMER.INFO.MSGFS_team.*", ""),
         ("CONSUMER.DELETE.MSGFS_team.*", ""),

@@ -107,7 +107,7 @@ fn a_message_that_no_client_can_read_stops_nobody() {
     let mut late = Machine::of(&server);
     late.has("a", &records("a", 0..2));
     late.has("b", &record("b", 1));
-    late.tells("cannot be read");
+    late.tells("is refused");
     // As the last message of a subject, when a link starts.
     raw.publish(b"msgfs.team.a", "", bad[0], record("a", 9).as_bytes());
     late.restart();
