@@ -242,7 +242,17 @@ fn s359_json() {
     let status = lines(&quiet(&bed, &["status", "--json"]));
     assert_eq!(
         keys(&status[0]),
-        ["key", "last_refusal", "links", "me", "messages", "notes", "read_only", "stores", "unread"]
+        [
+            "key",
+            "last_refusal",
+            "links",
+            "me",
+            "messages",
+            "notes",
+            "read_only",
+            "stores",
+            "unread"
+        ]
     );
     assert_eq!((&status[0]["me"], &status[0]["unread"]), (&json!("bar"), &json!(3)));
     assert_eq!(status[0]["read_only"], false);

@@ -234,7 +234,9 @@ mod tests {
         let payload = format!("{GOOD}\n");
         let with = |headers: &[(&'static str, &str)], answers| {
             let mut map = HeaderMap::new();
-            headers.iter().for_each(|(name, value)| map.append(*name, *value));
+            for (name, value) in headers {
+                map.append(*name, *value);
+            }
             accept(&team, "msgfs.team.a", Some(&map), payload.as_bytes(), answers)
                 .map(|(_, line)| line.at)
         };
