@@ -93,13 +93,7 @@ fn kill_of_two_machines_that_write_as_one() {
             _ => links[n as usize % 3] = start(n as usize % 3),
         }
     }
-    let start = std::time::Instant::now();
-    while machines[2].read("w").lines().count() < count as usize {
-        if start.elapsed() > crate::PATIENCE {
-            panic!("the third has not all");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    soon("the third has all", || machines[2].read("w").lines().count() >= count as usize);
     let mut stream = server.raw().subject("msgfs.team.w");
     assert_eq!(stream.concat(), machines[2].read("w").into_bytes());
     stream.sort();
