@@ -369,7 +369,8 @@ impl Life {
     }
 
     fn note_changes(&self, carrier: &mut Carrier) -> Result<(), Failure> {
-        match self.wake.changed.lock().replace(Vec::new()) {
+        let changed = self.wake.changed.lock().replace(Vec::new());
+        match changed {
             None => carrier.look_at_all(),
             Some(paths) => {
                 carrier.look_at(&paths);

@@ -81,7 +81,7 @@ fn kill_of_two_machines_that_write_as_one() {
     let machines: Vec<Machine> = (0..3).map(|_| Machine::new(&url)).collect();
     let start = |n: usize| Helper::start(machines[n].root.path(), &url);
     let mut links: Vec<Helper> = (0..3).map(start).collect();
-    let (mut count, mut chance) = (0_u32, Chance(7));
+    let (mut count, mut chance) = (0_u32, Chance(kills().into()));
     for n in 0..kills() / 3 {
         for _ in 0..10 {
             machines[chance.below(2) as usize].write("w", &record("w", count));
@@ -93,26 +93,7 @@ fn kill_of_two_machines_that_write_as_one() {
             _ => links[n as usize % 3] = start(n as usize % 3),
         }
     }
-    let start = std::time::Instant::now();
-    while machines[2].read("w").lines().count() < count as usize {
-        if start.elapsed() > crate::PATIENCE {
-            for machine in &machines {
-                eprintln!("{:?}", msgfs::link::board::kept(&machine.kept()));
-                let third = machines[2].read("w");
-                for file in std::fs::read_dir(machine.folder()).unwrap().flatten() {
-                    let text = std::fs::read_to_string(file.path()).unwrap();
-                    let missing = text.lines().filter(|line| !third.contains(line)).count();
-                    eprintln!(
-                        "{:?}: {missing} of {} are not there",
-                        file.path(),
-                        text.lines().count()
-                    );
-                }
-            }
-            panic!("the third has not all");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    soon("the third has all", || machines[2].read("w").lines().count() >= count as usize);
     let mut stream = server.raw().subject("msgfs.team.w");
     assert_eq!(stream.concat(), machines[2].read("w").into_bytes());
     stream.sort();
