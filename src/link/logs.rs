@@ -8,14 +8,14 @@ use super::board::Board;
 use super::links::Wanted;
 #[cfg(feature = "nats")]
 use super::nats::{self, Nats};
-use super::spec::Spec;
+use super::spec::{SPACE, Spec};
 use crate::model::locks::Mutex;
 use crate::store;
 use crate::store::fs;
 
 /// Where the engine is, for people.
 fn place(spec: &Spec) -> String {
-    let space = spec.space.as_deref().unwrap_or_default();
+    let space = spec.space.as_deref().unwrap_or(SPACE);
     format!("{}, space {space}", spec.url.join(" "))
 }
 

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
+/// The space of a link that names none.
+pub const SPACE: &str = "team";
+
 /// The engine a link speaks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -52,6 +53,8 @@ impl Shell {
             command.env_remove(unset);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // With what a page starts in the background.
+        command.process_group(0);
         let mut child = command.spawn().expect("bash");
         let (sender, lines) = channel();
         let output = child.stdout.take().expect("stdout");
@@ -94,7 +97,9 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        if let Some(group) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
         let _ = self.child.wait();
     }
 }

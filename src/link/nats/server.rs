@@ -13,11 +13,8 @@ use tokio::sync::watch;
 use super::failure::Failure;
 use super::login;
 use super::subject::Space;
-use crate::link::Spec;
+use crate::link::spec::{SPACE, Spec};
 use crate::model::one_line;
-
-/// The space of who names none.
-const SPACE: &str = "team";
 
 /// What the server says when nothing has this name.
 const NOT_FOUND: u64 = 404;
