@@ -3,6 +3,7 @@
 //! The thread that carries writes it, whoever renders `status.txt` reads it. A copy lies in the link's
 //! folder, so that `msgfs link status` and `doctor` can tell where no mount of theirs is open.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -129,18 +130,14 @@ impl Board {
 
     /// Changes what is told, and the copy if anything did change.
     pub fn tell(&self, change: impl FnOnce(&mut Standing)) {
-        let changed = {
-            let mut kept = self.standing.lock();
-            let mut standing = kept.0.clone();
-            change(&mut standing);
-            standing.notes.truncate(MAX_NOTES);
-            (standing != kept.0).then(|| {
-                *kept = (standing.clone(), Timestamp::now());
-                standing
-            })
-        };
-        if let Some(standing) = changed {
+        let mut kept = self.standing.lock();
+        let mut standing = kept.0.clone();
+        change(&mut standing);
+        standing.notes.truncate(MAX_NOTES);
+        if standing != kept.0 {
+            // With the lock held, so that the copy is never older than one before it.
             self.keep(&standing);
+            *kept = (standing, Timestamp::now());
         }
     }
 
@@ -180,8 +177,15 @@ impl Board {
 
     fn keep(&self, standing: &Standing) {
         let Ok(text) = serde_json::to_vec(standing) else { return };
-        // Who reads it only shows it.
-        if let Err(error) = place::write_atomic(&self.folder.join(FILE), &text, 0o600) {
+        let path = self.folder.join(FILE);
+        let temp = place::beside(&path);
+        // Who reads it only shows it: nobody who sends waits for the disk because of it.
+        let written = fs::open_own(&temp, 0o600).and_then(|mut file| {
+            file.set_len(0)?;
+            file.write_all(&text)?;
+            std::fs::rename(&temp, &path)
+        });
+        if let Err(error) = written {
             tracing::debug!(link = self.name, %error, "the standing cannot be kept");
         }
     }
