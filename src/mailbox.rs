@@ -147,14 +147,8 @@ impl Mailbox {
             follow(&index, outbox.as_ref(), &links, &paths, &config).map_err(OpenError::Watch)?,
         );
         for number in 0..index.stores().len() {
-            // What came after the index was opened and before the folders were watched. What cannot
-            // be read now is told in status.txt and tried again.
-            if let Err(e) = index.refresh(number, true) {
-                tracing::warn!(error = %e, "the store cannot be read now");
-            }
-            if let Some(outbox) = &outbox {
-                outbox.changed(number);
-            }
+            // What came after the index was opened and before the folders were watched.
+            look(&index, outbox.as_ref(), number, true);
         }
         if let Some(watcher) = &watcher {
             watcher.ask_again();
@@ -371,14 +365,18 @@ fn open_links(
 /// What happens when a link has carried something: the store is looked at, and delivers.
 fn carried(index: &Arc<Index>, outbox: Option<&Arc<Outbox>>) -> link::Changed {
     let (index, outbox) = (Arc::clone(index), outbox.cloned());
-    Arc::new(move |number| {
-        if let Err(e) = index.refresh(number, false) {
-            tracing::warn!(error = %e, "the store cannot be read now");
-        }
-        if let Some(outbox) = &outbox {
-            outbox.changed(number);
-        }
-    })
+    Arc::new(move |number| look(&index, outbox.as_ref(), number, false))
+}
+
+/// Has a store looked at, and what waits in it delivered. What cannot be read now is told in status.txt and
+/// tried again.
+fn look(index: &Index, outbox: Option<&Arc<Outbox>>, number: usize, full: bool) {
+    if let Err(e) = index.refresh(number, full) {
+        tracing::warn!(error = %e, "the store cannot be read now");
+    }
+    if let Some(outbox) = outbox {
+        outbox.changed(number);
+    }
 }
 
 /// Watches the stores, and the keyring for `msgfs key trust` while mounted.
@@ -404,12 +402,7 @@ fn follow(
                 };
                 paths.into_iter().flatten().for_each(|path| told.note(path));
                 links.changed(number, paths);
-                if let Err(e) = index.refresh(number, *what == Changed::Unknown) {
-                    tracing::warn!(error = %e, "the store cannot be read now");
-                }
-                if let Some(outbox) = &outbox {
-                    outbox.changed(number);
-                }
+                look(&index, outbox.as_ref(), number, paths.is_none());
             }),
             failing: Box::new(move || read.is_failing(number)),
         });

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use clap::builder::PossibleValuesParser;
 use msgfs::config::{Config, Env, LockError};
+use msgfs::link;
 use msgfs::mailbox::OpenError;
 use msgfs::model::one_line;
 use msgfs::store::Spec;
@@ -134,12 +135,14 @@ fn config_text(me: Option<&str>, found: &[Spec]) -> String {
 )]
 pub(crate) struct Args {
     /// Add an example of a link to other machines to the configuration, commented out
-    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(KINDS))]
+    #[arg(long, value_name = "KIND", value_parser = kinds())]
     link: Option<String>,
 }
 
-/// The kinds of links.
-const KINDS: [&str; 5] = ["nats", "amp", "agenttalk", "mail", "ftp"];
+/// The names of the kinds of links.
+fn kinds() -> PossibleValuesParser {
+    PossibleValuesParser::new(link::Kind::ALL.iter().map(|(name, _)| *name))
+}
 
 /// An example of a link, commented out.
 fn link_example(kind: &str) -> String {
@@ -158,11 +161,8 @@ fn link_example(kind: &str) -> String {
             "                              # links = true",
         ],
     };
-    let store = match kind {
-        "nats" => "samp",
-        "amp" => "amp",
-        _ => "agentazall",
-    };
+    let store =
+        link::Kind::ALL.iter().find(|(name, _)| *name == kind).map_or("", |(_, k)| k.store());
     let lines = lines.iter().map(|line| format!("# {line}\n"));
     let lines: String = lines.collect();
     format!(
@@ -257,6 +257,7 @@ fn open_once(global: &Global, context: &Context) -> Result<Vec<String>, Failure>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
     use msgfs::store::Kind;
 
     fn parsed(text: &str) -> Config {
@@ -298,7 +299,7 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let file = tmp.path().join("config.toml");
         for (kind, _) in msgfs::link::Kind::ALL {
-            assert!(KINDS.contains(kind));
+            assert!(crate::cli::Cli::try_parse_from(["msgfs", "init", "--link", kind]).is_ok());
             fs::write(&file, "me = \"x\"").unwrap();
             add_example(&file, kind).unwrap();
             let text = fs::read_to_string(&file).unwrap();

@@ -379,25 +379,29 @@ impl Reader<'_> {
         (self.problems.len() == before).then_some((StoreEntry { name, kind, dir, me, links }, span))
     }
 
-    pub(super) fn string<'v>(&mut self, (key, value): Member<'v>) -> Option<&'v str> {
-        let text = value.get_ref().as_str();
-        if text.is_none() {
+    pub(super) fn string<'v>(&mut self, member: Member<'v>) -> Option<&'v str> {
+        self.typed(member, DeValue::as_str, "a text in quotes")
+    }
+
+    /// A value of one type.
+    fn typed<'v, T>(
+        &mut self,
+        (key, value): Member<'v>,
+        get: impl FnOnce(&'v DeValue<'v>) -> Option<T>,
+        wanted: &str,
+    ) -> Option<T> {
+        let got = get(value.get_ref());
+        if got.is_none() {
             let found = type_of(value.get_ref());
-            let text = format!("{} must be a text in quotes, not {found}", key.get_ref());
+            let text = format!("{} must be {wanted}, not {found}", key.get_ref());
             self.problem(&value.span(), text);
         }
-        text
+        got
     }
 
     /// `true` or `false`.
-    pub(super) fn flag(&mut self, (key, value): Member<'_>) -> Option<bool> {
-        let flag = value.get_ref().as_bool();
-        if flag.is_none() {
-            let found = type_of(value.get_ref());
-            let text = format!("{} must be true or false, not {found}", key.get_ref());
-            self.problem(&value.span(), text);
-        }
-        flag
+    pub(super) fn flag(&mut self, member: Member<'_>) -> Option<bool> {
+        self.typed(member, DeValue::as_bool, "true or false")
     }
 
     /// One of a few words; the default, if it is none.

@@ -6,6 +6,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::file::{Config, KEYS, Member, Reader, folder, is_word, listed, store_name};
+use crate::link::spec::is_space;
 use crate::link::{Kind, Spec};
 
 /// Keys of a `[[link]]`.
@@ -14,9 +15,6 @@ const LINK_KEYS: &str =
 
 /// Keys that only links of kind `nats` have.
 const NATS_KEYS: &str = "url space creds user password_file ca api inbox";
-
-/// The longest name of a space: it becomes part of the name of a stream.
-const MAX_SPACE: usize = 32;
 
 impl Reader<'_> {
     pub(super) fn links(&mut self, (key, value): Member<'_>, config: &mut Config) {
@@ -125,8 +123,7 @@ fn link_name(text: &str) -> Result<String, String> {
 
 /// The name of a space.
 fn space(text: &str) -> Result<String, String> {
-    let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
-    if (1..=MAX_SPACE).contains(&text.len()) && text.bytes().all(good) {
+    if is_space(text) {
         return Ok(text.to_owned());
     }
     Err("a space has 1 to 32 letters, digits, '_' and '-'".to_owned())

@@ -37,11 +37,7 @@ impl Marks {
     /// # Errors
     /// As the system gave it.
     pub fn open(path: &Path, from: u64, read_only: bool) -> io::Result<(Self, Vec<Change>, bool)> {
-        let bytes = match std::fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(e) => return Err(e),
-        };
+        let bytes = fs::or_nothing(std::fs::read(path))?;
         let usable = bytes.len() as u64 >= from
             && (from == 0 || bytes.get(from as usize - 1) == Some(&b'\n'));
         let mut imported = HashMap::new();

@@ -2,7 +2,7 @@
 //! are always checked.
 
 use std::fs::File;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -159,7 +159,8 @@ impl Http {
         let mut body = response.into_body().into_with_config().limit(limit + 1).reader();
         let lost = |what: &str, e: &dyn std::fmt::Display| Trouble::Lost(format!("{what}: {e}"));
         let mut out = File::create(file).map_err(|e| lost("the answer cannot be kept", &e))?;
-        let copied = copy(&mut body, &mut out);
+        // What came before an error is kept.
+        let copied = io::copy(&mut body, &mut out);
         let kept = out.flush().and_then(|()| out.sync_all());
         kept.map_err(|e| lost("the answer cannot be kept", &e))?;
         match copied {
@@ -187,23 +188,6 @@ impl Http {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
         request.call().map_err(trouble)
-    }
-}
-
-/// The same as [`io::copy`], but what was read before an error is written.
-fn copy(from: &mut impl Read, to: &mut File) -> io::Result<u64> {
-    let mut buffer = vec![0; 64 << 10];
-    let mut bytes = 0;
-    loop {
-        match from.read(&mut buffer) {
-            Ok(0) => return Ok(bytes),
-            Ok(n) => {
-                to.write_all(buffer.get(..n).unwrap_or_default())?;
-                bytes += n as u64;
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
     }
 }
 

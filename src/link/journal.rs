@@ -103,10 +103,7 @@ impl Journal {
     pub fn open(folder: &Path, now: i64) -> io::Result<Self> {
         fs::make_dirs(folder, 0o700)?;
         let path = folder.join(FILE);
-        let bytes = match fs::read_small(&path, MAX_FILE) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-            other => other?,
-        };
+        let bytes = fs::or_nothing(fs::read_small(&path, MAX_FILE))?;
         let mut journal = Self {
             folder: folder.to_owned(),
             file: fs::open_append(&path, 0o600)?,
@@ -277,11 +274,7 @@ impl Journal {
     }
 
     fn write(&mut self, lines: Vec<Line>) -> io::Result<()> {
-        let mut text = Vec::new();
-        for line in &lines {
-            serde_json::to_writer(&mut text, line)?;
-            text.push(b'\n');
-        }
+        let text = text(&lines)?;
         let before = self.file.metadata()?.len();
         let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
         if let Err(e) = written {
@@ -374,11 +367,7 @@ impl Journal {
         let seen = self.seen.iter().map(|(id, at)| Line::Seen { id: id.clone(), at: *at });
         lines.extend(seen);
         lines.extend(self.cuts.iter().map(|at| Line::Cut { at: *at }));
-        let mut text = Vec::new();
-        for line in &lines {
-            serde_json::to_writer(&mut text, line)?;
-            text.push(b'\n');
-        }
+        let text = text(&lines)?;
         let path = self.folder.join(FILE);
         place::write_atomic(&path, &text, 0o600)?;
         self.file = fs::open_append(&path, 0o600)?;
@@ -388,12 +377,27 @@ impl Journal {
 }
 
 impl Entry {
+    /// When it may go, in milliseconds since the epoch; at once, if a carrier had it that is no more.
+    pub fn due(&self) -> i64 {
+        if let Stage::Waits { until, .. } = self.stage { until } else { 0 }
+    }
+
     /// When it is tried again after one more failure; `None` if it was tried for long enough.
     pub fn next_try(&self, now: i64, asked: Option<Duration>) -> Option<i64> {
         let for_long = now.saturating_sub(self.since) > backoff::GIVE_UP.as_millis() as i64;
         let wait = asked.unwrap_or_default().max(backoff::wait(self.tries));
         (!for_long).then(|| now.saturating_add(wait.as_millis() as i64))
     }
+}
+
+/// Lines as they stand in the file.
+fn text(lines: &[Line]) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    for line in lines {
+        serde_json::to_writer(&mut text, line)?;
+        text.push(b'\n');
+    }
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -186,16 +186,7 @@ impl Post {
     /// # Errors
     /// As the system gave it.
     pub fn retry(&self) -> io::Result<usize> {
-        let mut journal = self.journal.lock();
-        let open = journal.open_entries().filter(|(_, e)| e.stage != Stage::Trying);
-        let waiting: Vec<u64> = open.map(|(no, _)| no).collect();
-        for no in &waiting {
-            journal.later(*no, "asked to be tried again", now())?;
-        }
-        drop(journal);
-        self.hurry.store(true, Ordering::Relaxed);
-        self.call();
-        Ok(waiting.len())
+        self.settle_waiting(|journal, no| journal.later(no, "asked to be tried again", now()))
     }
 
     /// Gives up what waits. How many that were.
@@ -203,18 +194,26 @@ impl Post {
     /// # Errors
     /// As the system gave it.
     pub fn give_up(&self) -> io::Result<usize> {
-        let mut journal = self.journal.lock();
-        let open = journal.open_entries().filter(|(_, e)| e.stage != Stage::Trying);
-        let waiting: Vec<u64> = open.map(|(no, _)| no).collect();
-        for no in &waiting {
-            journal.refused(*no, "given up by msgfs link drop", now())?;
-        }
-        drop(journal);
+        self.settle_waiting(|journal, no| journal.refused(no, "given up by msgfs link drop", now()))
+    }
+
+    /// Says of everything that waits, and that no carrier has, what becomes of it; then the thread does not
+    /// rest, and the store moves what nobody waits for any more.
+    fn settle_waiting(
+        &self,
+        say: impl Fn(&mut Journal, u64) -> io::Result<()>,
+    ) -> io::Result<usize> {
+        let waiting = {
+            let mut journal = self.journal.lock();
+            let open = journal.open_entries().filter(|(_, e)| e.stage != Stage::Trying);
+            let waiting: Vec<u64> = open.map(|(no, _)| no).collect();
+            waiting.iter().try_for_each(|no| say(&mut journal, *no))?;
+            waiting.len()
+        };
         self.count();
-        // The store moves what nobody waits for any more.
         self.hurry.store(true, Ordering::Relaxed);
         self.call();
-        Ok(waiting.len())
+        Ok(waiting)
     }
 
     /// There may be something to do.
@@ -271,19 +270,12 @@ impl Post {
         }
         let due = {
             let journal = self.journal.lock();
-            let is_due = |entry: &Entry| match entry.stage {
-                Stage::Waits { until, .. } => until <= now,
-                _ => true,
-            };
-            journal.open_entries().find(|(_, entry)| is_due(entry)).map(|(no, _)| no)
+            journal.open_entries().find(|(_, entry)| entry.due() <= now).map(|(no, _)| no)
         };
         if let Some(no) = due {
             let job = self.order(Task::Send { no, wire: self.journal.lock().wire(no) })?;
             self.journal.lock().trying(no)?;
-            step();
-            job.start(&self.carrier)?;
-            step();
-            self.wait_for(job, rest, changed)?;
+            self.carry(job, rest, changed)?;
             return Ok(true);
         }
         if now < rest.fetch {
@@ -292,10 +284,7 @@ impl Post {
         fs::room_for(&self.folder, ROOM).map_err(io::Error::other)?;
         let known = self.journal.lock().all_seen().map(str::to_owned).collect();
         let job = self.order(Task::Fetch { known })?;
-        step();
-        job.start(&self.carrier)?;
-        step();
-        self.wait_for(job, rest, changed)?;
+        self.carry(job, rest, changed)?;
         rest.fetch = self::now() + self.engine.poll().as_millis() as i64;
         Ok(true)
     }
@@ -303,11 +292,7 @@ impl Post {
     /// When there is something to do by itself.
     fn next(&self, rest: &Rest) -> i64 {
         let journal = self.journal.lock();
-        let until = |entry: &Entry| match entry.stage {
-            Stage::Waits { until, .. } => until,
-            _ => 0,
-        };
-        let first = journal.open_entries().map(|(_, entry)| until(entry)).min();
+        let first = journal.open_entries().map(|(_, entry)| entry.due()).min();
         first.unwrap_or(i64::MAX).min(rest.fetch).max(rest.until)
     }
 
@@ -335,6 +320,14 @@ impl Post {
             }
         }
         Ok(None)
+    }
+
+    /// Has a carrier do a job to its end.
+    fn carry(&self, job: Job, rest: &mut Rest, changed: &dyn Fn()) -> io::Result<()> {
+        step();
+        job.start(&self.carrier)?;
+        step();
+        self.wait_for(job, rest, changed)
     }
 
     /// Waits until a job's carrier has ended, and does what follows from it.
@@ -423,8 +416,7 @@ impl Post {
         step();
         for ids in acknowledged.chunks(ACKNOWLEDGED_AT_ONCE) {
             let said = self.order(Task::Acknowledge { ids: ids.to_vec() })?;
-            said.start(&self.carrier)?;
-            self.wait_for(said, rest, &|| {})?;
+            self.carry(said, rest, &|| {})?;
         }
         if let Some(error) = failed {
             return Err(error);

@@ -3,6 +3,13 @@
 use std::fmt;
 use std::path::PathBuf;
 
+/// Whether a space can have this name, which a stream and a subject hold: 1 to 32 letters, digits, `_` and
+/// `-`.
+pub fn is_space(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    (1..=32).contains(&name.len()) && name.bytes().all(plain)
+}
+
 /// The space of a link that names none.
 pub const SPACE: &str = "team";
 

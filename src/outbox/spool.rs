@@ -122,10 +122,7 @@ impl Spool {
 
     /// The same to look at only: nothing is made, and nothing can be written.
     pub fn open_read_only(path: &Path) -> io::Result<Self> {
-        let bytes = match std::fs::read(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-            other => other?,
-        };
+        let bytes = fs::or_nothing(std::fs::read(path))?;
         Ok(Self::of(File::open("/dev/null")?, &bytes, Durability::None))
     }
 

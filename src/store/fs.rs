@@ -240,6 +240,17 @@ pub fn lock_within(file: &File, patience: Duration) -> io::Result<bool> {
     }
 }
 
+/// What was read, or nothing where there is no file.
+///
+/// # Errors
+/// As the system gave it, but for `NotFound`.
+pub fn or_nothing(read: io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+    match read {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other,
+    }
+}
+
 /// Reads a small file whole; larger than `limit` is an error.
 ///
 /// # Errors

@@ -218,9 +218,6 @@ impl Carrier {
 
     /// What is known of a writer.
     pub fn writer(&mut self, name: &str) -> &mut Writer {
-        if !self.writers.contains_key(name) {
-            self.writers.insert(name.to_owned(), Writer::default());
-        }
         self.writers.entry(name.to_owned()).or_default()
     }
 

@@ -153,11 +153,7 @@ impl Logs {
     /// # Errors
     /// As [`Logs::stamp`].
     pub fn read(&self, writer: &str) -> io::Result<Option<File>> {
-        match below::open_file(&self.dir, &alias::log_name(writer)) {
-            Ok(file) => Ok(Some(file)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(e),
-        }
+        self.beside(&alias::log_name(writer))
     }
 
     /// Appends to a log by one write, and makes it if it is missing; where the text begins. A last line

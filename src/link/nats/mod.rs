@@ -107,7 +107,7 @@ impl Drop for Nats {
 
 /// The folder in which a link keeps its state.
 pub fn state_folder(me_state: &Path, name: &str) -> PathBuf {
-    me_state.join("link").join(name)
+    super::shared(me_state).join(name)
 }
 
 /// The longest line that the server of a link takes, as far as it is known.

@@ -223,13 +223,9 @@ impl Carrier {
         writer: &str,
         upto: u64,
     ) -> Result<(), Failure> {
-        let subject = server.space.subject(writer);
         let (mut from, mut straight, mut first) = (1, true, true);
         loop {
-            self.risk = Risk::Writers(vec![writer.to_owned()]);
-            let carefully = self.broken.contains(writer);
-            let (some, more) = server.from(&subject, from, carefully).await?;
-            self.risk = Risk::None;
+            let (some, more) = self.read_again(server, writer, from).await?;
             for stored in some.iter().take_while(|stored| stored.seq <= upto) {
                 let Some(line) = fit(server, stored) else { continue };
                 straight &= !first || line.at == 0;
@@ -257,6 +253,20 @@ impl Carrier {
         Ok(())
     }
 
+    /// Some messages of a writer from a number on, and whether there may be more.
+    async fn read_again(
+        &mut self,
+        server: &mut Server,
+        writer: &str,
+        from: u64,
+    ) -> Result<(Vec<Stored>, bool), Failure> {
+        let subject = server.space.subject(writer);
+        self.risk = Risk::Writers(vec![writer.to_owned()]);
+        let read = server.from(&subject, from, self.broken.contains(writer)).await?;
+        self.risk = Risk::None;
+        Ok(read)
+    }
+
     /// Finds out which ids of a writer were published.
     ///
     /// # Errors
@@ -266,13 +276,9 @@ impl Carrier {
         server: &mut Server,
         writer: &str,
     ) -> Result<(), Failure> {
-        let subject = server.space.subject(writer);
         let (mut ids, mut from) = (std::collections::HashSet::new(), 1);
         loop {
-            self.risk = Risk::Writers(vec![writer.to_owned()]);
-            let carefully = self.broken.contains(writer);
-            let (some, more) = server.from(&subject, from, carefully).await?;
-            self.risk = Risk::None;
+            let (some, more) = self.read_again(server, writer, from).await?;
             ids.extend(some.iter().filter_map(|stored| Some(fit(server, stored)?.id)));
             match some.last() {
                 Some(last) if more => from = last.seq + 1,

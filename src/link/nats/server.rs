@@ -72,6 +72,14 @@ struct Config {
 }
 
 impl Info {
+    /// What an answer says, of a stream that can be used.
+    fn read(answer: Value, space: &Space) -> Result<Self, Failure> {
+        let info: Self = serde_json::from_value(answer)
+            .map_err(|_| Failure::Nonsense("what is known of the stream"))?;
+        info.usable(space)?;
+        Ok(info)
+    }
+
     /// Whether several lines can be published as one.
     pub fn takes_batches(&self) -> bool {
         self.config.allow_atomic
@@ -223,12 +231,7 @@ impl Server {
     /// If it is not told, or the stream cannot be used.
     pub async fn info(&mut self) -> Result<Option<Info>, Failure> {
         match self.ask("STREAM.INFO", "", &json!({})).await? {
-            Ok(answer) => {
-                let info: Info = serde_json::from_value(answer)
-                    .map_err(|_| Failure::Nonsense("what is known of the stream"))?;
-                info.usable(&self.space)?;
-                Ok(Some(info))
-            }
+            Ok(answer) => Info::read(answer, &self.space).map(Some),
             Err(error) if error.code == NOT_FOUND => Ok(None),
             Err(error) => Err(Failure::Refused("STREAM.INFO", error.description)),
         }
@@ -249,20 +252,14 @@ impl Server {
             "deny_purge": true, "allow_rollup_hdrs": false, "allow_atomic": true,
             "duplicate_window": 120_000_000_000_u64,
         });
-        let no = |why: String| Failure::NoStream(self.space.stream(), why);
-        let no_answer = no("it is not permitted".to_owned());
+        let stream = self.space.stream();
+        let no = |why| Failure::NoStream(stream, why);
         match self.ask("STREAM.CREATE", "", &config).await {
-            Ok(Ok(answer)) => {
-                let info: Info = serde_json::from_value(answer)
-                    .map_err(|_| Failure::Nonsense("what is known of the stream"))?;
-                info.usable(&self.space)?;
-                Ok(info)
+            Ok(Ok(answer)) => Info::read(answer, &self.space),
+            Ok(Err(error)) => Err(no(one_line(&error.description).into_owned())),
+            Err(Failure::Refused(..) | Failure::Silent(..)) => {
+                Err(no("it is not permitted".to_owned()))
             }
-            Ok(Err(error)) => Err(Failure::NoStream(
-                self.space.stream(),
-                one_line(&error.description).into_owned(),
-            )),
-            Err(Failure::Refused(..) | Failure::Silent(..)) => Err(no_answer),
             Err(other) => Err(other),
         }
     }

@@ -147,11 +147,7 @@ fn put(text: &mut Vec<u8>, entry: &Entry<'_>) {
 /// What a journal says up to its last cursor: what follows was not finished.
 fn read(path: &Path) -> io::Result<(Cursor, HashMap<String, Place>)> {
     let (mut cursor, mut places, mut open) = (Cursor::default(), HashMap::new(), Vec::new());
-    let bytes = match fs::read_small(path, MAX_JOURNAL) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(e) => return Err(e),
-    };
+    let bytes = fs::or_nothing(fs::read_small(path, MAX_JOURNAL))?;
     for line in bytes.split_inclusive(|b| *b == b'\n') {
         match serde_json::from_slice(line) {
             Ok(Entry::Writer { writer, place }) => open.push((writer.into_owned(), place)),

@@ -1,19 +1,16 @@
 //! Which subject carries whose lines, and back.
 
+use crate::link::spec::is_space;
 use crate::store::samp::alias::{self, LogName};
-
-/// The longest name of a space.
-const MAX_SPACE: usize = 32;
 
 /// The circle of machines that share one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space(String);
 
 impl Space {
-    /// A space of this name: 1 to 32 letters, digits, `_` and `-`, which a stream and a subject can hold.
+    /// A space of this name, if it can have it.
     pub fn new(name: &str) -> Option<Self> {
-        let good = (1..=MAX_SPACE).contains(&name.len()) && name.bytes().all(is_plain);
-        good.then(|| Self(name.to_owned()))
+        is_space(name).then(|| Self(name.to_owned()))
     }
 
     /// Its name.

@@ -193,8 +193,7 @@ impl AgentAzall {
         let io = |e| StoreError::io(&target, e);
         let changed = put::make_dirs(&mailbox, &[place.day, "inbox"])?;
         self.dirty(changed);
-        let stem = format!("{}/{}/{}", place.day, place.folder.as_str(), place.stem);
-        let attached = parts::paths(self.base(), &stem).map_err(io)?;
+        let attached = self.attached(place).map_err(io)?;
         if !attached.is_empty()
             && !self.put_parts(&inbox.join(place.stem), &attached).map_err(io)?
         {
@@ -214,6 +213,12 @@ impl AgentAzall {
             }
             Err(e) => Err(io(e)),
         }
+    }
+
+    /// The attachments of a file: names, and where they lie.
+    fn attached(&self, place: &Place<'_>) -> io::Result<Vec<(String, PathBuf)>> {
+        let stem = format!("{}/{}/{}", place.day, place.folder.as_str(), place.stem);
+        parts::paths(self.base(), &stem)
     }
 
     /// Puts attachments in place; `false` if other files are there under their names.
@@ -247,14 +252,13 @@ impl AgentAzall {
     /// Moves a message to another folder of its day: attachments first, so that what is left behind by a
     /// crash is still where it was and is moved next time. `false` if another file has its name there, or
     /// another program moved it.
-    fn move_to(&self, folder: Folder, from: &Place<'_>, bytes: &[u8]) -> Result<bool, StoreError> {
+    fn move_to(&self, to: Folder, from: &Place<'_>, bytes: &[u8]) -> Result<bool, StoreError> {
         let path = from.path_in(from.folder);
         let source = self.base().join(&path);
-        let folder = self.base().join(from.day).join(folder.as_str());
+        let folder = self.base().join(from.day).join(to.as_str());
         let target = folder.join(format!("{}.txt", from.stem));
         let io = |e| StoreError::io(&target, e);
-        let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let changed = put::make_dirs(self.base(), &[from.day, name])?;
+        let changed = put::make_dirs(self.base(), &[from.day, to.as_str()])?;
         self.dirty(changed);
         self.dirty([folder.clone()]);
         self.dirty(source.parent().map(Path::to_owned));
@@ -283,7 +287,7 @@ impl AgentAzall {
         }
         self.note(&source);
         self.note(&target);
-        if name == Folder::Sent.as_str() {
+        if to == Folder::Sent {
             let mut known = self.format.delivered.lock();
             known.remove(&key(&path));
             self.format.state.keep_delivered(&known)?;
@@ -362,12 +366,11 @@ impl AgentAzall {
     ) -> Result<bool, StoreError> {
         let path = self.base().join(&waiting.path);
         let io = |e| StoreError::io(&path, e);
-        let stem = format!("{}/{}/{}", place.day, place.folder.as_str(), place.stem);
         let parcel = Parcel {
             message: waiting.id.clone(),
             to: to.to_owned(),
             bytes: waiting.bytes.clone(),
-            parts: parts::paths(self.base(), &stem).map_err(io)?,
+            parts: self.attached(place).map_err(io)?,
         };
         match self.format.ways.get() {
             Some(ways) => ways.take(link, &parcel).map(|()| true).map_err(io),

@@ -42,9 +42,9 @@ impl State {
     /// people would get mail twice.
     pub fn open(dir: Option<&Path>) -> Result<(Self, Ledger), StoreError> {
         let Some(dir) = dir else { return Ok((Self::default(), Ledger::default())) };
-        let read = |name: &str| match fs::read_small(&dir.join(name), LIMIT) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            other => other.map_err(|e| StoreError::io(&dir.join(name), e)),
+        let read = |name: &str| {
+            let path = dir.join(name);
+            fs::or_nothing(fs::read_small(&path, LIMIT)).map_err(|e| StoreError::io(&path, e))
         };
         let ledger = Ledger::load(&read("ids")?);
         let delivered = serde_json::from_slice(&read("delivered.json")?).unwrap_or_default();

@@ -38,18 +38,10 @@ impl Drop for Link {
 pub(crate) fn spec(url: &str) -> Spec {
     Spec {
         name: "nats".into(),
-        kind: Kind::Nats,
         store: "samp".into(),
         url: vec![url.into()],
         space: Some("team".into()),
-        creds: None,
-        user: None,
-        password_file: None,
-        ca: None,
-        api: None,
-        inbox: None,
-        insecure: false,
-        off: false,
+        ..Spec::new(Kind::Nats)
     }
 }
 
