@@ -140,6 +140,7 @@ impl Drop for Links {
 }
 
 /// What describes the links of a store, by name.
+#[cfg_attr(not(feature = "http"), allow(unused_variables))] // Then there are none.
 pub fn settings(
     store: &dyn Store,
     specs: &[Spec],
@@ -148,7 +149,7 @@ pub fn settings(
     let described = store.facets().remote.and_then(store::Remote::described_in);
     let Some(file) = described else { return Vec::new() };
     let is_wanted = by_their_own.iter().any(|name| name == store.name());
-    let mut found = match store.kind() {
+    let mut found: Vec<(String, Settings)> = match store.kind() {
         #[cfg(feature = "http")]
         store::Kind::AgentAzall if is_wanted => super::agentazall::found(&file, store.me()),
         _ => Vec::new(),

@@ -1,12 +1,11 @@
 //! One link that carries the lines of logs, as the links of a mount hold it.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::board::Board;
 use super::links::Wanted;
-#[cfg(feature = "nats")]
 use super::nats::{self, Nats};
 use super::spec::{SPACE, Spec};
 use crate::model::locks::Mutex;
@@ -19,22 +18,14 @@ fn place(spec: &Spec) -> String {
     format!("{}, space {space}", spec.url.join(" "))
 }
 
-/// The folders of links that all of a user's names share, in the folder of all states.
-pub fn shared(states: &Path) -> PathBuf {
-    states.join("link")
-}
-
 /// A link that carries the logs of a store.
 #[derive(Debug)]
 pub(super) struct Logs {
     pub(super) board: Arc<Board>,
-    #[cfg(feature = "nats")]
     link: (Spec, PathBuf, PathBuf),
-    #[cfg(feature = "nats")]
     running: Mutex<Option<Arc<Nats>>>,
 }
 
-#[cfg(feature = "nats")]
 impl Logs {
     /// A link as it is configured, and the number of its store.
     ///
@@ -84,19 +75,4 @@ impl Logs {
         let running = self.running.lock().take();
         drop(running);
     }
-}
-
-#[cfg(not(feature = "nats"))]
-impl Logs {
-    pub(super) fn open(_: &Wanted<'_>, spec: &Spec) -> Result<(usize, Self), String> {
-        Err(format!("this msgfs was built without links of kind {}", spec.kind))
-    }
-
-    pub(super) fn start(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    pub(super) fn changed(&self, _: Option<&[PathBuf]>) {}
-
-    pub(super) fn stop(&self) {}
 }

@@ -24,6 +24,10 @@ pub mod http;
 pub mod job;
 pub mod journal;
 mod links;
+#[cfg(feature = "nats")]
+mod logs;
+#[cfg(not(feature = "nats"))]
+#[path = "no_logs.rs"]
 mod logs;
 #[cfg(feature = "nats")]
 pub mod nats;
@@ -35,6 +39,5 @@ pub mod spec;
 
 pub use self::board::{Board, Standing, State};
 pub use self::links::{Changed, Links, Wanted, engine, settings};
-pub use self::logs::shared;
 pub use self::request::Request;
-pub use self::spec::{Kind, Spec};
+pub use self::spec::{Kind, Spec, shared};

@@ -1,7 +1,12 @@
 //! What is configured of a link.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// The folders of links that all of a user's names share, in the folder of all states.
+pub fn shared(states: &Path) -> PathBuf {
+    states.join("link")
+}
 
 /// Whether a space can have this name, which a stream and a subject hold: 1 to 32 letters, digits, `_` and
 /// `-`.
