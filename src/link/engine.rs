@@ -69,6 +69,11 @@ pub struct Item {
 pub enum Outcome {
     /// The engine has it, or has given all there was.
     Done,
+    /// The engine has it, and calls it so.
+    Named {
+        /// The id it gave.
+        id: String,
+    },
     /// It refuses this message for good.
     Refused {
         /// In its words.
@@ -99,7 +104,7 @@ impl Outcome {
     /// The reason, if it did not go well.
     pub fn why(&self) -> Option<&str> {
         match self {
-            Self::Done => None,
+            Self::Done | Self::Named { .. } => None,
             Self::Refused { why }
             | Self::Later { why, .. }
             | Self::Away { why, .. }

@@ -40,6 +40,8 @@ pub struct Entry {
     pub tries: u32,
     /// Where it stands.
     pub stage: Stage,
+    /// The id that the engine gave it.
+    pub given: Option<String>,
 }
 
 /// Where a message stands on its way to one recipient.
@@ -71,7 +73,12 @@ enum Line {
     /// It goes no sooner than that.
     Later { no: u64, until: i64, why: String },
     /// The engine has it.
-    Taken { no: u64, at: i64 },
+    Taken {
+        no: u64,
+        at: i64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        given: Option<String>,
+    },
     /// It is refused for good.
     Refused { no: u64, at: i64, why: String },
     /// A message that the link brought is in the store.
@@ -196,12 +203,13 @@ impl Journal {
         self.add(Line::Later { no, until, why: why.to_owned() })
     }
 
-    /// The engine has it. On disk when this returns; then its bytes are removed.
+    /// The engine has it, perhaps under an id of its own. On disk when this returns; then its bytes are
+    /// removed.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn taken(&mut self, no: u64, now: i64) -> io::Result<()> {
-        self.add(Line::Taken { no, at: now })?;
+    pub fn taken(&mut self, no: u64, given: Option<&str>, now: i64) -> io::Result<()> {
+        self.add(Line::Taken { no, at: now, given: given.map(str::to_owned) })?;
         self.remove_wire(no);
         Ok(())
     }
@@ -302,7 +310,8 @@ impl Journal {
                 self.next = self.next.max(no + 1);
                 self.by_key.insert((message.clone(), to.clone()), no);
                 let stage = Stage::Waits { until: at, why: None };
-                self.entries.insert(no, Entry { message, to, since: at, tries: 0, stage });
+                let entry = Entry { message, to, since: at, tries: 0, stage, given: None };
+                self.entries.insert(no, entry);
             }
             Line::Trying { no, tries } => self.set(no, |entry| {
                 entry.tries = tries;
@@ -311,8 +320,11 @@ impl Journal {
             Line::Later { no, until, why } => {
                 self.set(no, |entry| entry.stage = Stage::Waits { until, why: Some(why) });
             }
-            Line::Taken { no, at } => {
-                self.set(no, |entry| entry.stage = Stage::Taken);
+            Line::Taken { no, at, given } => {
+                self.set(no, |entry| {
+                    entry.stage = Stage::Taken;
+                    entry.given = given;
+                });
                 self.ended.insert(no, at);
             }
             Line::Refused { no, at, why } => {
@@ -367,7 +379,9 @@ impl Journal {
                 Stage::Waits { until, why: Some(why) } => {
                     lines.push(Line::Later { no, until: *until, why: why.clone() });
                 }
-                Stage::Taken => lines.push(Line::Taken { no, at }),
+                Stage::Taken => {
+                    lines.push(Line::Taken { no, at, given: entry.given.clone() });
+                }
                 Stage::Refused(why) => lines.push(Line::Refused { no, at, why: why.clone() }),
             }
         }
@@ -418,7 +432,7 @@ mod tests {
         let journal_again = Journal::open(dir.path(), 3).unwrap();
         assert_eq!(journal_again.find("m", "bob").unwrap().stage, Stage::Trying);
         assert_eq!(journal_again.find("m", "bob").unwrap().tries, 1);
-        journal.taken(0, 4).unwrap();
+        journal.taken(0, Some("theirs"), 4).unwrap();
         assert!(!journal.wire(0).exists() && journal.wire(1).exists());
         journal.refused(1, "nobody", 5).unwrap();
         assert_eq!(journal.open_entries().count(), 0);
@@ -435,7 +449,7 @@ mod tests {
         let path = dir.path().join(FILE);
         let mut journal = Journal::open(dir.path(), 1).unwrap();
         journal.spool("a", "bob", b"", 1).unwrap();
-        journal.taken(0, 1).unwrap();
+        journal.taken(0, None, 1).unwrap();
         let whole = std::fs::read(&path).unwrap();
         let first = whole.iter().position(|b| *b == b'\n').unwrap() + 1;
         for cut in first..whole.len() - 1 {
@@ -460,7 +474,7 @@ mod tests {
             journal.later(0, "down", 7).unwrap();
         }
         journal.refused(1, "no", 2).unwrap();
-        journal.taken(2, 2).unwrap();
+        journal.taken(2, Some("theirs"), 2).unwrap();
         journal.seen(&["x".into(), "y".into()], 2).unwrap();
         let before = stages(&journal);
         let again = Journal::open(dir.path(), 3).unwrap();

@@ -224,4 +224,8 @@ impl Ways for From {
     fn fate(&self, message: &str, to: &str) -> Option<Fate> {
         self.0.iter().find_map(|post| post.fate(message, to))
     }
+
+    fn known_as(&self, message: &str, to: &str) -> Option<String> {
+        self.0.iter().find_map(|post| post.known_as(message, to))
+    }
 }

@@ -172,6 +172,11 @@ impl Post {
         })
     }
 
+    /// The id that the engine gave a message for a recipient.
+    pub fn known_as(&self, message: &str, to: &str) -> Option<String> {
+        self.journal.lock().find(message, to)?.given.clone()
+    }
+
     fn waits(&self, entry: &Entry, why: Option<&str>) -> String {
         let since = Timestamp::from_millis(entry.since).rfc3339_short();
         let why = match (why, entry.tries) {
@@ -369,7 +374,8 @@ impl Post {
             return Ok(());
         }
         let (why, after) = match outcome {
-            Some(Outcome::Done) => return journal.taken(no, now()),
+            Some(Outcome::Done) => return journal.taken(no, None, now()),
+            Some(Outcome::Named { id }) => return journal.taken(no, Some(id), now()),
             Some(Outcome::Refused { why }) => return journal.refused(no, why, now()),
             Some(Outcome::Later { why, after }) => (why.as_str(), *after),
             // The link rests; the message goes as soon as it does not.
@@ -387,7 +393,12 @@ impl Post {
     /// What an outcome says of the link.
     fn note(&self, outcome: Option<&Outcome>, rest: &mut Rest) {
         let after = match outcome {
-            Some(Outcome::Done | Outcome::Refused { .. } | Outcome::Later { .. }) => {
+            Some(
+                Outcome::Done
+                | Outcome::Named { .. }
+                | Outcome::Refused { .. }
+                | Outcome::Later { .. },
+            ) => {
                 self.board.answered();
                 *rest = Rest { fetch: rest.fetch, ..Rest::default() };
                 return;
