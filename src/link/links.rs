@@ -151,6 +151,8 @@ pub fn settings(
     let mut found = match store.kind() {
         #[cfg(feature = "http")]
         store::Kind::AgentAzall if is_wanted => super::agentazall::found(&file, store.me()),
+        #[cfg(feature = "http")]
+        store::Kind::Amp => super::amp::found(&file, store.me()),
         _ => Vec::new(),
     };
     let said = |kind: &str| {
@@ -190,6 +192,8 @@ pub fn engine(settings: &Settings) -> Result<Box<dyn Engine>, String> {
     match kind {
         #[cfg(feature = "http")]
         Some(Kind::AgentTalk) => Ok(Box::new(super::agentazall::relay::Relay::open(settings))),
+        #[cfg(feature = "http")]
+        Some(Kind::Amp) => super::amp::open(settings),
         _ => {
             Err(format!("this msgfs was built without links of kind {}", one_line(&settings.kind)))
         }
