@@ -6,7 +6,11 @@
 // Tests that need what the machine does not give say so there; these panic, as tests do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+#[cfg(feature = "http")]
+mod amp;
 mod nats;
+#[cfg(feature = "http")]
+mod provider;
 
 use std::time::{Duration, Instant};
 

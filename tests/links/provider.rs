@@ -30,6 +30,8 @@ pub enum Manner {
 /// What goes wrong with one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
+    /// Nothing.
+    Fine,
     /// The connection is closed and nothing was done.
     CutBefore,
     /// It was done, and the connection is closed without an answer.
