@@ -16,7 +16,7 @@ use super::backoff;
 use crate::store::{fs, place};
 
 /// The file in the link's folder.
-const FILE: &str = "journal";
+pub(super) const FILE: &str = "journal";
 
 /// No journal is larger: it is made anew long before.
 const MAX_FILE: u64 = 1 << 30;
@@ -91,7 +91,8 @@ enum Line {
 #[derive(Debug)]
 pub struct Journal {
     folder: PathBuf,
-    file: File,
+    /// `None` for whoever only looks.
+    file: Option<File>,
     lines: usize,
     next: u64,
     entries: BTreeMap<u64, Entry>,
@@ -109,14 +110,36 @@ impl Journal {
     /// As the system gave it: without its journal a link would send twice.
     pub fn open(folder: &Path, now: i64) -> io::Result<Self> {
         fs::make_dirs(folder, 0o700)?;
-        let path = folder.join(FILE);
-        let bytes = match fs::read_small(&path, MAX_FILE) {
+        let (mut journal, is_torn) = Self::read(folder, now)?;
+        let mut file = fs::open_append(&folder.join(FILE), 0o600)?;
+        if is_torn {
+            file.write_all(b"\n")?;
+        }
+        journal.file = Some(file);
+        if journal.lines > FEW_LINES + 4 * (journal.entries.len() + journal.seen.len()) {
+            journal.make_anew()?;
+        }
+        fs::sync_dir(folder)?;
+        Ok(journal)
+    }
+
+    /// The journal in a link's folder as it is now, for whoever only looks.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn look(folder: &Path, now: i64) -> io::Result<Self> {
+        Self::read(folder, now).map(|(journal, _)| journal)
+    }
+
+    /// What is on disk, and whether its last line was torn off.
+    fn read(folder: &Path, now: i64) -> io::Result<(Self, bool)> {
+        let bytes = match fs::read_small(&folder.join(FILE), MAX_FILE) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
         let mut journal = Self {
             folder: folder.to_owned(),
-            file: fs::open_append(&path, 0o600)?,
+            file: None,
             lines: 0,
             next: 0,
             entries: BTreeMap::new(),
@@ -133,13 +156,7 @@ impl Journal {
             }
         }
         journal.forget_old(now);
-        if journal.lines > FEW_LINES + 4 * (journal.entries.len() + journal.seen.len()) {
-            journal.make_anew()?;
-        } else if bytes.last().is_some_and(|b| *b != b'\n') {
-            journal.file.write_all(b"\n")?;
-        }
-        fs::sync_dir(folder)?;
-        Ok(journal)
+        Ok((journal, bytes.last().is_some_and(|b| *b != b'\n')))
     }
 
     /// The file with the bytes of an entry.
@@ -290,11 +307,14 @@ impl Journal {
             serde_json::to_writer(&mut text, line)?;
             text.push(b'\n');
         }
-        let before = self.file.metadata()?.len();
-        let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
+        let Some(file) = &mut self.file else {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        };
+        let before = file.metadata()?.len();
+        let written = file.write_all(&text).and_then(|()| file.sync_data());
         if let Err(e) = written {
             // What is not known to be on disk did not happen.
-            let _ = self.file.set_len(before);
+            let _ = file.set_len(before);
             return Err(e);
         }
         self.lines += lines.len();
@@ -395,7 +415,7 @@ impl Journal {
         }
         let path = self.folder.join(FILE);
         place::write_atomic(&path, &text, 0o600)?;
-        self.file = fs::open_append(&path, 0o600)?;
+        self.file = Some(fs::open_append(&path, 0o600)?);
         self.lines = lines.len();
         Ok(())
     }

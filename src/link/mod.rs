@@ -27,6 +27,7 @@ pub mod job;
 pub mod journal;
 mod links;
 mod logs;
+mod look;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod post;

@@ -162,28 +162,12 @@ impl Post {
     pub fn fate(&self, message: &str, to: &str) -> Option<Fate> {
         let journal = self.journal.lock();
         let entry = journal.find(message, to)?;
-        Some(match &entry.stage {
-            Stage::Taken => Fate::Taken,
-            Stage::Refused(why) => {
-                Fate::Refused(format!("refused by {}: {why}", self.engine.place()))
-            }
-            Stage::Trying => Fate::Waits(self.waits(entry, None)),
-            Stage::Waits { why, .. } => Fate::Waits(self.waits(entry, why.as_deref())),
-        })
+        Some(fate_of(entry, &self.name, &self.engine.place()))
     }
 
     /// The id that the engine gave a message for a recipient.
     pub fn known_as(&self, message: &str, to: &str) -> Option<String> {
         self.journal.lock().find(message, to)?.given.clone()
-    }
-
-    fn waits(&self, entry: &Entry, why: Option<&str>) -> String {
-        let since = Timestamp::from_millis(entry.since).rfc3339_short();
-        let why = match (why, entry.tries) {
-            (Some(why), tries) => format!("{}, tried {tries} times", one_line(why)),
-            (None, _) => "it is on its way".to_owned(),
-        };
-        format!("link {} to {}, since {since}: {why}", self.name, self.engine.place())
     }
 
     /// Has what waits tried now. How many that are.
@@ -478,6 +462,24 @@ impl Post {
                 return;
             }
         }
+    }
+}
+
+/// What became of a message by what a journal says, and whose that is.
+pub(super) fn fate_of(entry: &Entry, link: &str, place: &str) -> Fate {
+    let waits = |why: Option<&str>| {
+        let since = Timestamp::from_millis(entry.since).rfc3339_short();
+        let why = match (why, entry.tries) {
+            (Some(why), tries) => format!("{}, tried {tries} times", one_line(why)),
+            (None, _) => "it is on its way".to_owned(),
+        };
+        Fate::Waits(format!("link {link} to {place}, since {since}: {why}"))
+    };
+    match &entry.stage {
+        Stage::Taken => Fate::Taken,
+        Stage::Refused(why) => Fate::Refused(format!("refused by {place}: {why}")),
+        Stage::Trying => waits(None),
+        Stage::Waits { why, .. } => waits(why.as_deref()),
     }
 }
 

@@ -215,8 +215,8 @@ impl Roster {
             return Ok(self.broken_or(&parsed.name, || self.nobody_at(&lower, &parsed.name)));
         }
         Ok(Recipient::Nobody(format!(
-            "{lower} is at the provider {}, which is not on this machine; msgfs delivers AMP mail \
-             to agents of this machine only ({})",
+            "{lower} is at the provider {}, which is not on this machine, and no link reaches it: \
+             register with it by msgfs amp register, or write to an agent of this machine ({})",
             parsed.provider,
             self.known()
         )))
