@@ -44,8 +44,12 @@ enum Command {
 struct Register {
     /// The provider's name
     provider: String,
-    /// Where its API is [default: https://api.PROVIDER; for a name in .local this machine, port 23000]
-    #[arg(long, value_name = "URL")]
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "Where its API is [default: https://api.PROVIDER; for a name in .local this machine, \
+                port 23000]"
+    )]
     api_url: Option<String>,
     /// The file with my user key there, or - for standard input; it is not kept
     #[arg(long, value_name = "FILE")]

@@ -156,7 +156,7 @@ fn say(status: u16, code: &str, message: &str) -> Answer {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    bytes.iter().fold(String::new(), |text, b| text + &format!("{b:02x}"))
 }
 
 impl Server {
@@ -239,9 +239,10 @@ impl Server {
             }
             ("DELETE", path) if path.starts_with("/messages/pending/") => {
                 let id = path.trim_start_matches("/messages/pending/").to_owned();
-                match remove(&mut state, &me.0, &id) {
-                    true => (200, json!({ "acknowledged": true }), String::new()),
-                    false => say(404, "not_found", "no such message"),
+                if remove(&mut state, &me.0, &id) {
+                    (200, json!({ "acknowledged": true }), String::new())
+                } else {
+                    say(404, "not_found", "no such message")
                 }
             }
             ("GET", path) if path.starts_with("/agents/resolve/") => {

@@ -27,6 +27,7 @@ use crate::store::{Parcel, place};
 pub use self::register::{Registered, Request, register};
 use self::settings::Registration;
 pub use self::settings::found;
+use self::wire::Answered;
 
 /// An answer with mail is not larger.
 const MAX_PAGE: u64 = 128 << 20;
@@ -85,17 +86,11 @@ impl Provider {
         }
     }
 
-    /// What an answer says, for people, without the key if it was repeated.
-    fn words(&self, answer: &Answer, key: &settings::Key) -> String {
-        key.hide(&answer.words(&["error", "message"]))
-    }
-
     /// What is the matter if an answer says nothing of the message itself.
     fn trouble(&self, answer: &Answer, key: &settings::Key) -> Option<Outcome> {
-        let words = self.words(answer, key);
+        let words = words(answer, key);
         let away = |why: String, after| Some(Outcome::Away { why, after });
         match answer.status {
-            200..=299 => None,
             300..=399 => away(
                 format!(
                     "it answers with a redirect ({words}), which is not followed; correct apiUrl in {}",
@@ -111,7 +106,7 @@ impl Provider {
                 Some(REFUSED_REST),
             ),
             429 => away(format!("it asks to go slower ({words})"), answer.after),
-            404 | 405 if !self.knows_the_path(answer) => away(
+            404 | 405 if !knows_the_path(answer) => away(
                 format!(
                     "no AMP provider answers there ({words}); correct apiUrl in {}",
                     self.at.shown
@@ -124,22 +119,19 @@ impl Provider {
         }
     }
 
-    /// Whether a refusal is by a provider that was found.
-    fn knows_the_path(&self, answer: &Answer) -> bool {
-        wire::code(&answer.body).is_some_and(|code| !code.contains(' '))
-    }
-
     /// What an answer to a message means.
     fn judge(&self, answer: &Answer, key: &settings::Key) -> Outcome {
         if let Some(outcome) = self.trouble(answer, key) {
             return outcome;
         }
-        let why = self.words(answer, key);
+        let why = words(answer, key);
         match answer.status {
             200..=299 => match wire::answer(&answer.body) {
-                Some(Some(id)) => Outcome::Named { id },
-                Some(None) => Outcome::Done,
-                None => Outcome::Unknown { why: "its answer is none of an AMP provider".into() },
+                Answered::Named(id) => Outcome::Named { id },
+                Answered::Taken => Outcome::Done,
+                Answered::Nothing => {
+                    Outcome::Unknown { why: "its answer is none of an AMP provider".into() }
+                }
             },
             413 => Outcome::Refused { why },
             _ if wire::code(&answer.body).is_some() => Outcome::Refused { why },
@@ -168,7 +160,7 @@ impl Provider {
                 Ok(answer) => {
                     let refused = |why| Outcome::Away { why, after: None };
                     let outcome = self.trouble(&answer, key);
-                    return outcome.unwrap_or_else(|| refused(self.words(&answer, key)));
+                    return outcome.unwrap_or_else(|| refused(words(&answer, key)));
                 }
                 Err(Trouble::NotAsked(why)) => return away(&key.hide(&why)),
                 Err(Trouble::Lost(why)) => {
@@ -202,11 +194,21 @@ impl Provider {
             Err(Trouble::NotAsked(why) | Trouble::Lost(why)) => away(&key.hide(&why)),
             Ok(answer) if answer.is_good() || answer.status == 404 => Outcome::Done,
             Ok(answer) => {
-                let words = self.words(&answer, key);
+                let words = words(&answer, key);
                 self.trouble(&answer, key).unwrap_or_else(|| away(&words))
             }
         }
     }
+}
+
+/// What an answer says, for people, without the key if it was repeated.
+fn words(answer: &Answer, key: &settings::Key) -> String {
+    key.hide(&answer.words(&["error", "message"]))
+}
+
+/// Whether a refusal is by a provider that was found: the code of one that was not is a sentence.
+fn knows_the_path(answer: &Answer) -> bool {
+    wire::code(&answer.body).is_some_and(|code| !code.contains(' '))
 }
 
 fn away(why: &str) -> Outcome {
@@ -287,7 +289,7 @@ impl Engine for Provider {
         let forms = std::fs::read(wire).map(|bytes| wire::read(&bytes));
         let Ok(Some(forms)) = forms else { return away("what is to be sent cannot be read") };
         // Who has `.local` names is the program that takes the flat form only.
-        let order = if self.at.provider.ends_with(".local") {
+        let order = if registration::is_in_local(&self.at.provider) {
             [&forms.flat, &forms.stored]
         } else {
             [&forms.stored, &forms.flat]

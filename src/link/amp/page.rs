@@ -145,25 +145,27 @@ pub(super) fn item(text: &str, provider: &str) -> Item {
 
 /// The form in which a message lies in the store.
 fn stored(parts: &Parts<'_>, envelope: &str, payload: &str, provider: &str, now: &str) -> String {
-    let mut out = format!("{{\n  \"envelope\": {envelope},\n  \"payload\": {payload},\n");
-    if let Some(key) = parts.string("sender_public_key").filter(|key| !key.is_empty()) {
-        out += &format!("  \"sender_public_key\": {},\n", json!(key));
-    }
-    let mut metadata = json!({ "status": "unread" });
-    if let Some(queued_at) = parts.string("queued_at") {
-        metadata["queued_at"] = queued_at.into();
-    }
+    let given = parts.string("sender_public_key").filter(|key| !key.is_empty());
+    let given = given.map(|key| format!("  \"sender_public_key\": {},\n", json!(key)));
     let attempts = parts.raw("delivery_attempts").and_then(|n| n.parse::<u32>().ok());
-    metadata["delivery_attempts"] = attempts.unwrap_or(0).into();
-    let local = local(provider, now);
-    out + &format!("  \"metadata\": {metadata},\n  \"local\": {local}\n}}\n")
+    let mut metadata = serde_json::Map::new();
+    metadata.insert("status".into(), "unread".into());
+    metadata.insert("delivery_attempts".into(), attempts.unwrap_or(0).into());
+    let queued_at = parts.string("queued_at");
+    metadata.extend(queued_at.map(|time| ("queued_at".into(), time.into())));
+    format!(
+        "{{\n  \"envelope\": {envelope},\n  \"payload\": {payload},\n{}  \"metadata\": {},\n  \
+         \"local\": {}\n}}\n",
+        given.unwrap_or_default(),
+        serde_json::Value::Object(metadata),
+        local(provider, now)
+    )
 }
 
-fn local(provider: &str, now: &str) -> String {
-    let mut local = json!({ "received_at": now, "status": "unread" });
-    local["delivery_method"] = "relay".into();
-    local["fetched_from"] = provider.into();
-    local.to_string()
+fn local(provider: &str, now: &str) -> serde_json::Value {
+    json!({
+        "received_at": now, "status": "unread", "delivery_method": "relay", "fetched_from": provider,
+    })
 }
 
 /// What is no message, as a file that every program can list: what came is one text in it.

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::settings::{self, Key};
 use crate::link::http::{Answer, Http};
 use crate::model::{Timestamp, one_line, shown_path};
-use crate::store::amp::{address, pem};
+use crate::store::amp::{address, pem, registration};
 use crate::store::{fs, place};
 
 /// No file of an agent is larger.
@@ -62,9 +62,9 @@ pub fn register(request: &Request, user_key: Option<&str>) -> Result<Registered,
     if user_key.as_ref().is_some_and(|key| !key.as_str().bytes().all(|b| b.is_ascii_graphic())) {
         return Err("the user key is none that can be sent".into());
     }
-    let default_api = || match provider.ends_with(".local") {
-        true => LOCAL_API.to_owned(),
-        false => format!("https://api.{provider}"),
+    let default_api = || {
+        let is_local = registration::is_in_local(&provider);
+        if is_local { LOCAL_API.to_owned() } else { format!("https://api.{provider}") }
     };
     let api = request.api_url.clone().unwrap_or_else(default_api);
     let api = api.trim().trim_end_matches('/');
@@ -102,24 +102,25 @@ fn body(request: &Request, has_user_key: bool) -> Result<(Value, [u8; 32]), Stri
     let name = request.name.clone().or_else(|| agent("name"));
     let name = name.filter(|name| address::is_name(name.trim()));
     let name = name.ok_or("say under which name with --name; it has letters, digits and -")?;
-    let mut body = json!({
-        "name": name.trim().to_ascii_lowercase(),
-        "public_key": public.trim_end().to_owned() + "\n",
-        "key_algorithm": "Ed25519",
-    });
-    match request.tenant.clone() {
-        Some(tenant) => body["tenant"] = tenant.into(),
-        // A user key says whose it is.
-        None if has_user_key => {}
-        None => {
-            let tenant = agent("tenant").ok_or("say of which organisation with --tenant")?;
-            body["tenant"] = tenant.into();
-        }
+    // A user key says whose it is.
+    let tenant = request.tenant.clone().or_else(|| agent("tenant").filter(|_| !has_user_key));
+    if tenant.is_none() && !has_user_key {
+        return Err("say of which organisation with --tenant".into());
     }
-    if let Some(id) = agent("id").filter(|id| is_uuid(id)) {
-        body["agent_id"] = id.into();
-    }
-    Ok((body, key.0))
+    let texts = [
+        ("name", Some(name.trim().to_ascii_lowercase())),
+        ("public_key", Some(public.trim_end().to_owned() + "\n")),
+        ("key_algorithm", Some("Ed25519".to_owned())),
+        ("tenant", tenant),
+        ("agent_id", agent("id").filter(|id| is_uuid(id))),
+    ];
+    Ok((object(texts), key.0))
+}
+
+/// An object of those texts that there are.
+fn object<const N: usize>(texts: [(&str, Option<String>); N]) -> Value {
+    let member = |(name, text): (&str, Option<String>)| Some((name.to_owned(), text?.into()));
+    Value::Object(texts.into_iter().filter_map(member).collect())
 }
 
 fn is_uuid(text: &str) -> bool {
@@ -129,7 +130,7 @@ fn is_uuid(text: &str) -> bool {
 
 /// A refusal with what mends it.
 fn refusal(answer: &Answer) -> String {
-    let mut text = answer.words(&["error", "message"]);
+    let text = answer.words(&["error", "message"]);
     let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let detail = |name: &str| {
         let found = json.get("details").and_then(|d| d.get(name)).or_else(|| json.get(name))?;
@@ -142,15 +143,12 @@ fn refusal(answer: &Answer) -> String {
             _ => None,
         }
     };
-    for (name, words) in
-        [("suggestions", "free are: "), ("expected_tenant", "the organisation is: ")]
-    {
-        if let Some(found) = detail(name) {
-            let found: String = found.chars().take(300).collect();
-            text += &format!("; {words}{}", one_line(&found));
-        }
-    }
-    text
+    let said = [("suggestions", "free are: "), ("expected_tenant", "the organisation is: ")];
+    let more = said.into_iter().filter_map(|(name, words)| {
+        let found: String = detail(name)?.chars().take(300).collect();
+        Some(format!("; {words}{}", one_line(&found)))
+    });
+    text + &more.collect::<String>()
 }
 
 /// Writes the file.
@@ -186,26 +184,19 @@ fn keep(
     });
     let spki = [&SPKI[..], public].concat();
     let digest = Sha256::digest(&spki);
-    let mut file = json!({
-        "provider": named,
-        "apiUrl": base,
-        "agentName": text(&["local_name"]).unwrap_or_else(|| name_of(&mine)),
-        "tenant": text(&["tenant"]).or_else(|| request.tenant.clone()),
-        "address": mine,
-        "apiKey": key,
-        "fingerprint": format!("SHA256:{}", STANDARD.encode(digest)),
-        "registeredAt": Timestamp::now().rfc3339_short(),
-    });
-    let more = [
+    let file = object([
+        ("provider", Some(named.clone())),
+        ("apiUrl", Some(base.to_owned())),
         ("routeUrl", route),
+        ("agentName", text(&["local_name"]).or_else(|| Some(name_of(&mine)))),
+        ("tenant", text(&["tenant"]).or_else(|| request.tenant.clone())),
+        ("address", Some(mine.clone())),
         ("shortAddress", text(&["short_address"])),
+        ("apiKey", Some(key)),
         ("providerAgentId", text(&["agent_id"])),
-    ];
-    for (member, value) in more {
-        if let Some(value) = value {
-            file[member] = value.into();
-        }
-    }
+        ("fingerprint", Some(format!("SHA256:{}", STANDARD.encode(digest)))),
+        ("registeredAt", Some(Timestamp::now().rfc3339_short())),
+    ]);
     let folder = request.agent.join("registrations");
     let path = folder.join(format!("{named}.json"));
     let bytes = serde_json::to_vec_pretty(&file).map_err(|e| e.to_string())?;

@@ -6,7 +6,8 @@ mod provider;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ed25519_dalek::SigningKey;
+use base64::Engine as _;
+use ed25519_dalek::{Signer as _, SigningKey};
 use serde_json::{Value, json};
 
 use provider::{Fault, Manner, Provider as Fake};
@@ -74,9 +75,7 @@ impl Bench {
         let (from, to) = (self.address("alice"), self.address(to));
         let fields =
             Fields { from: &from, to: &to, subject: "s", priority: "normal", in_reply_to: "" };
-        use ed25519_dalek::Signer as _;
         let signature = key("alice").sign(&signed_bytes(&fields, &payload)).to_bytes();
-        use base64::Engine as _;
         let signature = base64::engine::general_purpose::STANDARD.encode(signature);
         let text = json!({
             "envelope": {"version": "amp/0.1", "id": id, "from": from, "to": to, "subject": "s",
@@ -115,7 +114,7 @@ impl Bench {
     }
 
     /// Carries until this is so.
-    fn carry_until(&self, post: &Post, is_so: impl Fn() -> bool + Sync) {
+    fn carry_until(post: &Post, is_so: impl Fn() -> bool + Sync) {
         std::thread::scope(|scope| {
             scope.spawn(|| post.run(&|| {}));
             for _ in 0..1500 {
@@ -268,9 +267,10 @@ fn the_key_is_nowhere() {
     }
     let post = bench.post();
     post.take(&bench.message("msg_1_c", "bob")).unwrap();
-    bench.carry_until(&post, || {
-        matches!(post.fate("msg_1_c", &bench.address("bob")), Some(Fate::Waits(why)) if why.contains("tried"))
-    });
+    Bench::carry_until(
+        &post,
+        || matches!(post.fate("msg_1_c", &bench.address("bob")), Some(Fate::Waits(why)) if why.contains("tried")),
+    );
     texts.push(format!(
         "{:?} {:?}",
         post.board().standing(),
@@ -310,7 +310,7 @@ fn every_fault_of_a_send_ends_well() {
             bench.fake.fail("/route", fault.clone());
             let bob = bench.address("bob");
             post.take(&bench.message("msg_1_a", "bob")).unwrap();
-            bench.carry_until(&post, || post.fate("msg_1_a", &bob) == Some(Fate::Taken));
+            Bench::carry_until(&post, || post.fate("msg_1_a", &bob) == Some(Fate::Taken));
             let delivered = bench.delivered("bob");
             let lost = matches!(
                 fault,
@@ -346,7 +346,7 @@ fn what_waits_is_filed_and_acknowledged_and_keys_come_first() {
             bench.fake.wait_for(&alice, &id, &waiting(&id, &bob, &alice));
         }
         let post = bench.post();
-        bench.carry_until(&post, || bench.waits("alice") == 0);
+        Bench::carry_until(&post, || bench.waits("alice") == 0);
         let filed = bench.filed.lock().clone();
         assert_eq!(filed.len(), 131, "{manner:?}");
         assert_eq!(
@@ -381,8 +381,8 @@ fn every_fault_of_a_fetch_ends_well() {
         bench.fake.fail(at, fault.clone());
         bench.fake.wait_for(&alice, "msg_1_a", &waiting("msg_1_a", &bob, &alice));
         // A start asks at once, what failed is asked again in a while.
-        bench.carry_until(&bench.post(), || bench.fake.state().faults.is_empty());
-        bench.carry_until(&bench.post(), || bench.waits("alice") == 0);
+        Bench::carry_until(&bench.post(), || bench.fake.state().faults.is_empty());
+        Bench::carry_until(&bench.post(), || bench.waits("alice") == 0);
         let filed = bench.filed.lock().clone();
         let messages: Vec<&Arrived> = filed.iter().filter(|a| !a.bytes.is_empty()).collect();
         assert_eq!(messages.len(), 1, "{at} {fault:?}");
@@ -402,9 +402,9 @@ fn an_id_that_is_a_path_is_filed_aside_and_never_said() {
         format!("{{\"id\":\"msg_1_deep\",\"payload\":{}{}}}", "[".repeat(200), "]".repeat(200));
     bench.fake.wait_for(&alice, "msg_1_deep", &deep);
     let post = bench.post();
-    bench.carry_until(&post, || bench.waits("alice") == 5);
+    Bench::carry_until(&post, || bench.waits("alice") == 5);
     drop(post);
-    bench.carry_until(&bench.post(), || bench.fake.state().log.len() > 5);
+    Bench::carry_until(&bench.post(), || bench.fake.state().log.len() > 5);
     let removed = bench.fake.state().removed.clone();
     assert!(removed.iter().all(|id| is_message_id(id)), "{removed:?}");
     let filed = bench.filed.lock().clone();
@@ -432,7 +432,7 @@ fn keys_are_only_taken_for_the_address_that_was_asked() {
     let hex = "11".repeat(32);
     let weak = format!("01{}", "00".repeat(31));
     let good = PublicKey(key("bob").verifying_key().to_bytes());
-    let good_hex: String = good.0.iter().map(|b| format!("{b:02x}")).collect();
+    let good_hex: String = crate::model::hex(&good.0);
     for (answer, expected) in [
         (json!({"address": "bob@acme.x.ai", "public_key": good_hex}), Some(good)),
         (

@@ -95,8 +95,8 @@ fn key_for(message: &Stored<'_>) -> String {
     }
     let hash = hex(&Sha256::digest(message.signature.as_deref().unwrap_or_default()));
     let part = |from: usize, to: usize| hash.get(from..to).unwrap_or_default();
-    let (a, b, c, d, e) = (part(0, 8), part(8, 12), part(13, 16), part(17, 20), part(20, 32));
-    format!("idk_{a}-{b}-4{c}-8{d}-{e}")
+    let beginning = format!("idk_{}-{}-4{}", part(0, 8), part(8, 12), part(13, 16));
+    format!("{beginning}-8{}-{}", part(17, 20), part(20, 32))
 }
 
 /// What was kept.
@@ -104,15 +104,27 @@ pub(super) fn read(bytes: &[u8]) -> Option<Forms> {
     serde_json::from_slice(bytes).ok()
 }
 
-/// What a provider says that took a message: the id it gave, if it is one; `None` if it says nothing that a
-/// provider says.
-pub(super) fn answer(body: &[u8]) -> Option<Option<String>> {
-    let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
-    let answer = answer.as_object()?;
+/// What a provider says that took a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answered {
+    /// It calls it so.
+    Named(String),
+    /// It has it, and gives no id that can be one.
+    Taken,
+    /// Nothing that a provider says.
+    Nothing,
+}
+
+/// What an answer of success means.
+pub(super) fn answer(body: &[u8]) -> Answered {
+    let answer: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |name: &str| answer.get(name).and_then(|value| value.as_str());
     let id = text("id").or_else(|| text("message_id"));
-    (id.is_some() || text("status").is_some())
-        .then(|| id.filter(|id| is_message_id(id)).map(str::to_owned))
+    match id {
+        Some(id) if is_message_id(id) => Answered::Named(id.to_owned()),
+        None if text("status").is_none() => Answered::Nothing,
+        _ => Answered::Taken,
+    }
 }
 
 /// The code of a refusal.
@@ -175,12 +187,12 @@ mod tests {
     #[test]
     fn what_providers_answer() {
         for (body, expected) in [
-            (r#"{"id":"msg_1_a","status":"delivered"}"#, Some(Some("msg_1_a".to_owned()))),
-            (r#"{"id":"../../x","status":"queued"}"#, Some(None)),
-            (r#"{"status":"quarantined"}"#, Some(None)),
-            ("{}", None),
-            ("<html>", None),
-            ("[1]", None),
+            (r#"{"id":"msg_1_a","status":"delivered"}"#, Answered::Named("msg_1_a".to_owned())),
+            (r#"{"id":"../../x","status":"queued"}"#, Answered::Taken),
+            (r#"{"status":"quarantined"}"#, Answered::Taken),
+            ("{}", Answered::Nothing),
+            ("<html>", Answered::Nothing),
+            ("[1]", Answered::Nothing),
         ] {
             assert_eq!(answer(body.as_bytes()), expected, "{body}");
         }

@@ -13,8 +13,8 @@ use rustix::fs::FileType;
 
 use crate::model::locks::Mutex;
 
-use super::address;
 use super::agent::{self, Agent, selected_by_name};
+use super::{address, registration};
 use crate::model::{PublicKey, one_line};
 use crate::store::below;
 use crate::store::engine::files;
@@ -132,7 +132,7 @@ impl Roster {
             domain == provider
                 || domain.strip_suffix(provider).is_some_and(|rest| rest.ends_with('.'))
         };
-        provider.ends_with(".local")
+        registration::is_in_local(provider)
             && to.provider == address::LOCAL_PROVIDER
             && self.me.is_called(&to.name)
             && self.me.registered.iter().any(there)

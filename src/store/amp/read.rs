@@ -122,7 +122,7 @@ impl Amp {
         };
         let claim = verify::claim(stored, key, &also_to).ok().flatten();
         let body_if_valid = bodies.body_if_valid;
-        Record { note, message, body_if_valid, claim, ..Record::default() }
+        Record { message, body_if_valid, claim, note, ..Record::default() }
     }
 }
 

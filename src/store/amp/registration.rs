@@ -20,6 +20,12 @@ pub fn address_in(registration: &Value, default_provider: &str) -> Option<String
     written.filter(usable)
 }
 
+/// Whether a provider's name is one that only a local network has: so are those of the one program that takes
+/// the flat form of messages only.
+pub fn is_in_local(provider: &str) -> bool {
+    provider.rsplit_once('.').is_some_and(|(_, last)| last == "local")
+}
+
 /// How well somebody registered under `mine` reaches `to` through the provider of that address: 2 if
 /// both have the whole domain in common, 1 if the last two labels, else `None`.
 pub fn rank(mine: &str, to: &str) -> Option<u8> {

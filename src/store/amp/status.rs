@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::boxes::stem_of;
 use super::{Amp, pem};
 use crate::model::{Seed, one_line, shell_word};
 use crate::store::engine::files;
@@ -164,7 +165,7 @@ impl Amp {
         let names = below::open_dir(&self.about.dir, &["registrations"]);
         let names = names.and_then(|dir| files::names(&dir)).unwrap_or_default();
         let paths = names.into_iter().filter_map(|(name, _)| {
-            let name = name.ok().filter(|name| name.ends_with(".json"))?;
+            let name = name.ok().filter(|name| stem_of(name).is_some())?;
             Some(self.about.dir.join("registrations").join(name))
         });
         let open = |path: &PathBuf| {

@@ -337,7 +337,9 @@ fn a_message_to_several_elsewhere_is_shown_once_and_says_who_has_it_not() {
     let dave = "dave@acme.crabmail.ai";
     let both = Draft { to: vec![CAROL.into(), dave.into()], ..draft(CAROL, "x") };
     let made = prepare(&store, &both, None).unwrap();
-    made.iter().for_each(|one| store.append(one).unwrap());
+    for one in &made {
+        store.append(one).unwrap();
+    }
     let books = Book::scanned(&store);
     let (first, other) = (books.one(&made[0].id), books.one(&made[1].id));
     assert_eq!(other.copy_of.as_ref().map(|of| of.id.as_str()), Some(made[0].id.as_str()));
