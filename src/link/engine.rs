@@ -30,6 +30,11 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// What a fetch brought, from the folder it wrote to.
     fn unpack(&self, raw: &Path) -> Vec<Item>;
 
+    /// Whether a fetch must know that this was brought before: they may be many.
+    fn must_know(&self, _id: &str) -> bool {
+        true
+    }
+
     /// Who else carries this mail now, so that the link must not: why, and what to do.
     fn other_carrier(&self) -> Option<String>;
 

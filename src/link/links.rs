@@ -166,7 +166,7 @@ pub fn settings(
     let described = store.facets().remote.and_then(store::Remote::described_in);
     let Some(file) = described else { return Vec::new() };
     let is_wanted = by_their_own.iter().any(|name| name == store.name());
-    let mut found = match store.kind() {
+    let mut found: Vec<(String, Settings)> = match store.kind() {
         #[cfg(feature = "http")]
         store::Kind::AgentAzall if is_wanted => super::agentazall::found(&file, store.me()),
         #[cfg(feature = "http")]

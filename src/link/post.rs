@@ -279,7 +279,11 @@ impl Post {
             return Ok(false);
         }
         fs::room_for(&self.folder, ROOM).map_err(io::Error::other)?;
-        let known = self.journal.lock().all_seen().map(str::to_owned).collect();
+        let known = {
+            let journal = self.journal.lock();
+            let known = journal.all_seen().filter(|id| self.engine.must_know(id));
+            known.map(str::to_owned).collect()
+        };
         let job = self.order(Task::Fetch { known })?;
         step();
         job.start(&self.carrier)?;

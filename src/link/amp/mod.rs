@@ -1,8 +1,8 @@
 //! AMP 0.1 over HTTP: messages to agents that are registered with a provider elsewhere, and theirs
 //! (docs/links/amp.md).
 //!
-//! A link is one registration file. [`wire`] makes what is sent, [`page`] takes apart what came, [`register`]
-//! makes registration files; here is the engine that speaks to the provider.
+//! A link is one registration file (`settings`). `wire` makes what is sent, `page` takes apart what came,
+//! [`register()`] makes registration files; here is the engine that speaks to the provider.
 
 mod page;
 mod register;
@@ -267,6 +267,10 @@ impl Engine for Provider {
         let messages = list.map(|list| list.messages).unwrap_or_default();
         items.extend(messages.iter().map(|text| page::item(text, &self.at.provider)));
         items
+    }
+
+    fn must_know(&self, id: &str) -> bool {
+        page::is_key_id(id)
     }
 
     fn other_carrier(&self) -> Option<String> {

@@ -193,6 +193,11 @@ pub(super) fn key_id(address: &str) -> String {
     format!("key {address}")
 }
 
+/// Whether that is what is remembered of a key.
+pub(super) fn is_key_id(id: &str) -> bool {
+    id.starts_with("key ")
+}
+
 /// The keys of writers that a fetch brought.
 pub(super) fn keys(bytes: &[u8]) -> Vec<Item> {
     let keys: std::collections::BTreeMap<String, String> =
