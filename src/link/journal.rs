@@ -16,7 +16,7 @@ use super::backoff;
 use crate::store::{fs, place};
 
 /// The file in the link's folder.
-const FILE: &str = "journal";
+pub(super) const FILE: &str = "journal";
 
 /// No journal is larger: it is made anew long before.
 const MAX_FILE: u64 = 1 << 30;
@@ -40,6 +40,8 @@ pub struct Entry {
     pub tries: u32,
     /// Where it stands.
     pub stage: Stage,
+    /// The id that the engine gave it.
+    pub given: Option<String>,
 }
 
 /// Where a message stands on its way to one recipient.
@@ -71,7 +73,12 @@ enum Line {
     /// It goes no sooner than that.
     Later { no: u64, until: i64, why: String },
     /// The engine has it.
-    Taken { no: u64, at: i64 },
+    Taken {
+        no: u64,
+        at: i64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        given: Option<String>,
+    },
     /// It is refused for good.
     Refused { no: u64, at: i64, why: String },
     /// A message that the link brought is in the store.
@@ -84,7 +91,8 @@ enum Line {
 #[derive(Debug)]
 pub struct Journal {
     folder: PathBuf,
-    file: File,
+    /// `None` for whoever only looks.
+    file: Option<File>,
     lines: usize,
     next: u64,
     entries: BTreeMap<u64, Entry>,
@@ -102,14 +110,36 @@ impl Journal {
     /// As the system gave it: without its journal a link would send twice.
     pub fn open(folder: &Path, now: i64) -> io::Result<Self> {
         fs::make_dirs(folder, 0o700)?;
-        let path = folder.join(FILE);
-        let bytes = match fs::read_small(&path, MAX_FILE) {
+        let (mut journal, is_torn) = Self::read(folder, now)?;
+        let mut file = fs::open_append(&folder.join(FILE), 0o600)?;
+        if is_torn {
+            file.write_all(b"\n")?;
+        }
+        journal.file = Some(file);
+        if journal.lines > FEW_LINES + 4 * (journal.entries.len() + journal.seen.len()) {
+            journal.make_anew()?;
+        }
+        fs::sync_dir(folder)?;
+        Ok(journal)
+    }
+
+    /// The journal in a link's folder as it is now, for whoever only looks.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn look(folder: &Path, now: i64) -> io::Result<Self> {
+        Self::read(folder, now).map(|(journal, _)| journal)
+    }
+
+    /// What is on disk, and whether its last line was torn off.
+    fn read(folder: &Path, now: i64) -> io::Result<(Self, bool)> {
+        let bytes = match fs::read_small(&folder.join(FILE), MAX_FILE) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
         let mut journal = Self {
             folder: folder.to_owned(),
-            file: fs::open_append(&path, 0o600)?,
+            file: None,
             lines: 0,
             next: 0,
             entries: BTreeMap::new(),
@@ -126,13 +156,7 @@ impl Journal {
             }
         }
         journal.forget_old(now);
-        if journal.lines > FEW_LINES + 4 * (journal.entries.len() + journal.seen.len()) {
-            journal.make_anew()?;
-        } else if bytes.last().is_some_and(|b| *b != b'\n') {
-            journal.file.write_all(b"\n")?;
-        }
-        fs::sync_dir(folder)?;
-        Ok(journal)
+        Ok((journal, bytes.last().is_some_and(|b| *b != b'\n')))
     }
 
     /// The file with the bytes of an entry.
@@ -196,12 +220,13 @@ impl Journal {
         self.add(Line::Later { no, until, why: why.to_owned() })
     }
 
-    /// The engine has it. On disk when this returns; then its bytes are removed.
+    /// The engine has it, perhaps under an id of its own. On disk when this returns; then its bytes are
+    /// removed.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn taken(&mut self, no: u64, now: i64) -> io::Result<()> {
-        self.add(Line::Taken { no, at: now })?;
+    pub fn taken(&mut self, no: u64, given: Option<&str>, now: i64) -> io::Result<()> {
+        self.add(Line::Taken { no, at: now, given: given.map(str::to_owned) })?;
         self.remove_wire(no);
         Ok(())
     }
@@ -282,11 +307,14 @@ impl Journal {
             serde_json::to_writer(&mut text, line)?;
             text.push(b'\n');
         }
-        let before = self.file.metadata()?.len();
-        let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
+        let Some(file) = &mut self.file else {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        };
+        let before = file.metadata()?.len();
+        let written = file.write_all(&text).and_then(|()| file.sync_data());
         if let Err(e) = written {
             // What is not known to be on disk did not happen.
-            let _ = self.file.set_len(before);
+            let _ = file.set_len(before);
             return Err(e);
         }
         self.lines += lines.len();
@@ -302,7 +330,8 @@ impl Journal {
                 self.next = self.next.max(no + 1);
                 self.by_key.insert((message.clone(), to.clone()), no);
                 let stage = Stage::Waits { until: at, why: None };
-                self.entries.insert(no, Entry { message, to, since: at, tries: 0, stage });
+                let entry = Entry { message, to, since: at, tries: 0, stage, given: None };
+                self.entries.insert(no, entry);
             }
             Line::Trying { no, tries } => self.set(no, |entry| {
                 entry.tries = tries;
@@ -311,8 +340,11 @@ impl Journal {
             Line::Later { no, until, why } => {
                 self.set(no, |entry| entry.stage = Stage::Waits { until, why: Some(why) });
             }
-            Line::Taken { no, at } => {
-                self.set(no, |entry| entry.stage = Stage::Taken);
+            Line::Taken { no, at, given } => {
+                self.set(no, |entry| {
+                    entry.stage = Stage::Taken;
+                    entry.given = given;
+                });
                 self.ended.insert(no, at);
             }
             Line::Refused { no, at, why } => {
@@ -367,7 +399,9 @@ impl Journal {
                 Stage::Waits { until, why: Some(why) } => {
                     lines.push(Line::Later { no, until: *until, why: why.clone() });
                 }
-                Stage::Taken => lines.push(Line::Taken { no, at }),
+                Stage::Taken => {
+                    lines.push(Line::Taken { no, at, given: entry.given.clone() });
+                }
                 Stage::Refused(why) => lines.push(Line::Refused { no, at, why: why.clone() }),
             }
         }
@@ -381,7 +415,7 @@ impl Journal {
         }
         let path = self.folder.join(FILE);
         place::write_atomic(&path, &text, 0o600)?;
-        self.file = fs::open_append(&path, 0o600)?;
+        self.file = Some(fs::open_append(&path, 0o600)?);
         self.lines = lines.len();
         Ok(())
     }
@@ -418,7 +452,7 @@ mod tests {
         let journal_again = Journal::open(dir.path(), 3).unwrap();
         assert_eq!(journal_again.find("m", "bob").unwrap().stage, Stage::Trying);
         assert_eq!(journal_again.find("m", "bob").unwrap().tries, 1);
-        journal.taken(0, 4).unwrap();
+        journal.taken(0, Some("theirs"), 4).unwrap();
         assert!(!journal.wire(0).exists() && journal.wire(1).exists());
         journal.refused(1, "nobody", 5).unwrap();
         assert_eq!(journal.open_entries().count(), 0);
@@ -435,7 +469,7 @@ mod tests {
         let path = dir.path().join(FILE);
         let mut journal = Journal::open(dir.path(), 1).unwrap();
         journal.spool("a", "bob", b"", 1).unwrap();
-        journal.taken(0, 1).unwrap();
+        journal.taken(0, None, 1).unwrap();
         let whole = std::fs::read(&path).unwrap();
         let first = whole.iter().position(|b| *b == b'\n').unwrap() + 1;
         for cut in first..whole.len() - 1 {
@@ -460,7 +494,7 @@ mod tests {
             journal.later(0, "down", 7).unwrap();
         }
         journal.refused(1, "no", 2).unwrap();
-        journal.taken(2, 2).unwrap();
+        journal.taken(2, Some("theirs"), 2).unwrap();
         journal.seen(&["x".into(), "y".into()], 2).unwrap();
         let before = stages(&journal);
         let again = Journal::open(dir.path(), 3).unwrap();

@@ -10,12 +10,14 @@
 //! - [`reach`]: to whom plain text may go.
 //! - [`request`]: what commands ask of whoever carries.
 //! - [`secret`]: files that hold secrets.
-//! - [`agentazall`]: the links of AgentAZAll.
+//! - [`agentazall`]: the links of AgentAZAll. [`amp`]: those of AMP.
 //! - [`post`]: a link that carries whole messages, with its [`journal`], its [`job`]s and its [`mod@engine`].
 //! - `nats`: the logs of a SAMP folder over NATS JetStream.
 
 #[cfg(feature = "http")]
 pub mod agentazall;
+#[cfg(feature = "http")]
+pub mod amp;
 pub mod backoff;
 pub mod board;
 pub mod engine;
@@ -25,6 +27,7 @@ pub mod job;
 pub mod journal;
 mod links;
 mod logs;
+mod look;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod post;

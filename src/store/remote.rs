@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::StoreError;
+use crate::model::PublicKey;
 
 /// Has mail for other machines, and takes what comes from there.
 pub trait Remote {
@@ -38,6 +39,11 @@ pub trait Ways: Send + Sync + fmt::Debug {
 
     /// What became of a message for a recipient; `None` if no link took it.
     fn fate(&self, message: &str, to: &str) -> Option<Fate>;
+
+    /// The id that the engine gave a message for a recipient, where it gives ids of its own and has told.
+    fn known_as(&self, _message: &str, _to: &str) -> Option<String> {
+        None
+    }
 }
 
 /// A message on its way to one recipient.
@@ -77,4 +83,7 @@ pub struct Arrived {
     pub bytes: Vec<u8>,
     /// What comes with it: names, and where it lies.
     pub parts: Vec<(String, PathBuf)>,
+    /// Keys of writers, as the engine says: addresses and keys. Without any text they are all that is
+    /// brought.
+    pub keys: Vec<(String, PublicKey)>,
 }

@@ -280,6 +280,7 @@ impl Relay {
                 day: Some(date::local_day(day, &TimeZone::system())),
                 bytes,
                 parts,
+                ..Arrived::default()
             },
         }
     }
