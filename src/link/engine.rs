@@ -68,6 +68,18 @@ pub struct Item {
     pub acknowledge: Option<String>,
 }
 
+impl Item {
+    /// Something that is still there and needs not be filed.
+    pub fn known(id: String) -> Self {
+        Self { id, arrived: Arrived::default(), acknowledge: None }
+    }
+
+    /// Whether it brings nothing.
+    pub fn is_only_known(&self) -> bool {
+        self.arrived == Arrived::default()
+    }
+}
+
 /// How an exchange ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
@@ -131,4 +143,7 @@ pub struct Settings {
     pub me: String,
     /// Plain text may go anywhere.
     pub insecure: bool,
+    /// A file with certificates of further authorities, in PEM.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
 }

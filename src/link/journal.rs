@@ -241,12 +241,15 @@ impl Journal {
         Ok(())
     }
 
-    /// Messages that the link brought are in the store. On disk when this returns.
+    /// Messages that the link brought are in the store, or are still listed by the engine. On disk when
+    /// this returns.
     ///
     /// # Errors
     /// As the system gave it; then they come again, and are known by their names.
     pub fn seen(&mut self, ids: &[String], now: i64) -> io::Result<()> {
-        let new = ids.iter().filter(|id| !self.seen.contains_key(*id));
+        // What is still listed must not be forgotten.
+        let is_old = |at: &i64| now.saturating_sub(*at) > REMEMBERED / 2;
+        let new = ids.iter().filter(|id| self.seen.get(*id).is_none_or(is_old));
         let lines: Vec<Line> = new.map(|id| Line::Seen { id: id.clone(), at: now }).collect();
         if lines.is_empty() { Ok(()) } else { self.write(lines) }
     }
@@ -372,7 +375,10 @@ impl Journal {
 
     fn forget_old(&mut self, now: i64) {
         let is_old = |at: i64| now.saturating_sub(at) > REMEMBERED;
-        self.seen.retain(|_, at| !is_old(*at));
+        // Counted from when the link last heard something, not from now: who was off for long has
+        // forgotten nothing.
+        let last = self.seen.values().copied().max().unwrap_or(now).min(now);
+        self.seen.retain(|_, at| last.saturating_sub(*at) <= REMEMBERED);
         self.cuts.retain(|at| !is_old(*at));
         let old: Vec<u64> =
             self.ended.iter().filter(|(_, at)| is_old(**at)).map(|(no, _)| *no).collect();
@@ -503,6 +509,22 @@ mod tests {
         let once_more = Journal::open(dir.path(), 3).unwrap();
         assert_eq!(stages(&once_more), before);
         assert!(once_more.is_seen("x") && once_more.is_seen("y") && !once_more.is_seen("z"));
+    }
+
+    #[test]
+    fn what_is_still_listed_is_not_forgotten_nor_is_anything_while_it_was_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let ids = |names: &[&str]| -> Vec<String> { names.iter().map(|n| (*n).into()).collect() };
+        let mut journal = Journal::open(dir.path(), 1).unwrap();
+        journal.seen(&ids(&["gone", "stays"]), 1).unwrap();
+        let mut journal = Journal::open(dir.path(), 9 * REMEMBERED).unwrap();
+        assert!(journal.is_seen("gone") && journal.is_seen("stays"));
+        journal.seen(&ids(&["stays"]), 9 * REMEMBERED).unwrap();
+        let lines = journal.lines;
+        journal.seen(&ids(&["stays"]), 9 * REMEMBERED + 5).unwrap();
+        assert_eq!(journal.lines, lines, "nothing is written while nothing happens");
+        let journal = Journal::open(dir.path(), 9 * REMEMBERED + 9).unwrap();
+        assert!(!journal.is_seen("gone") && journal.is_seen("stays"));
     }
 
     proptest! {

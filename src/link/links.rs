@@ -167,7 +167,7 @@ pub fn settings(
     let Some(file) = described else { return Vec::new() };
     let is_wanted = by_their_own.iter().any(|name| name == store.name());
     let mut found: Vec<(String, Settings)> = match store.kind() {
-        #[cfg(feature = "http")]
+        #[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
         store::Kind::AgentAzall if is_wanted => super::agentazall::found(&file, store.me()),
         #[cfg(feature = "http")]
         store::Kind::Amp => super::amp::found(&file, store.me()),
@@ -179,7 +179,9 @@ pub fn settings(
     };
     found.retain(|(_, settings)| said(&settings.kind).is_none_or(|spec| !spec.off));
     for (_, settings) in &mut found {
-        settings.insecure |= said(&settings.kind).is_some_and(|spec| spec.insecure);
+        let spec = said(&settings.kind);
+        settings.insecure |= spec.is_some_and(|spec| spec.insecure);
+        settings.ca = spec.and_then(|spec| spec.ca.clone()).or(settings.ca.take());
     }
     found
 }
@@ -217,6 +219,10 @@ pub fn engine(settings: &Settings) -> Result<Box<dyn Engine>, String> {
         Some(Kind::AgentTalk) => Ok(Box::new(super::agentazall::relay::Relay::open(settings))),
         #[cfg(feature = "http")]
         Some(Kind::Amp) => super::amp::open(settings),
+        #[cfg(feature = "ftp")]
+        Some(Kind::Ftp) => Ok(Box::new(super::agentazall::ftp::Ftp::open(settings))),
+        #[cfg(feature = "mail")]
+        Some(Kind::Mail) => Ok(Box::new(super::agentazall::mail::Mail::open(settings))),
         _ => {
             Err(format!("this msgfs was built without links of kind {}", one_line(&settings.kind)))
         }

@@ -408,7 +408,7 @@ impl Post {
         let mut acknowledged = Vec::new();
         let mut failed = None;
         for item in self.engine.unpack(&job.raw()) {
-            let is_seen = self.journal.lock().is_seen(&item.id);
+            let is_seen = item.is_only_known() || self.journal.lock().is_seen(&item.id);
             match if is_seen { Ok(()) } else { (self.file)(&item.arrived) } {
                 Ok(()) => {
                     step();

@@ -35,13 +35,18 @@ impl Remote for AgentAzall {
         for stem in given.filter(fits).chain(more) {
             let target = inbox.join(format!("{stem}.txt"));
             let io = |e| StoreError::io(&target, e);
+            let parts = inbox.join(&stem);
             if target.symlink_metadata().is_ok() {
                 if same_but_status(&target, &arrived.bytes) {
+                    // What came late.
+                    if !arrived.parts.is_empty() {
+                        self.put_parts(&parts, &arrived.parts).map_err(io)?;
+                        self.note(&target);
+                    }
                     break;
                 }
                 continue;
             }
-            let parts = inbox.join(&stem);
             if !arrived.parts.is_empty() && !self.put_parts(&parts, &arrived.parts).map_err(io)? {
                 continue;
             }
