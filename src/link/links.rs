@@ -248,6 +248,15 @@ impl Ways for From {
         best(self.0.iter().filter_map(ranked).collect())
     }
 
+    fn has(&self, link: &str) -> bool {
+        self.0.iter().any(|post| post.name() == link)
+    }
+
+    fn reaches(&self, link: &str, address: &str) -> bool {
+        let mut named = self.0.iter().filter(|post| post.name() == link);
+        named.any(|post| post.engine().reaches(address).is_some())
+    }
+
     fn take(&self, link: &str, parcel: &Parcel) -> std::io::Result<()> {
         match self.0.iter().find(|post| post.name() == link) {
             Some(post) => post.take(parcel),

@@ -16,6 +16,9 @@ pub trait Remote {
     /// The ways there are. Told once, before anything is delivered.
     fn join(&self, ways: Arc<dyn Ways>);
 
+    /// Whether one of the ways has this name.
+    fn has_way(&self, link: &str) -> bool;
+
     /// Puts what a link brought in its place. On disk when it returns; again changes nothing.
     ///
     /// # Errors
@@ -30,6 +33,12 @@ pub trait Ways: Send + Sync + fmt::Debug {
     /// # Errors
     /// Why none of several can be chosen.
     fn reach(&self, address: &str) -> Result<Option<String>, String>;
+
+    /// Whether there is a link of this name.
+    fn has(&self, link: &str) -> bool;
+
+    /// Whether a link reaches an address; `false` also if there is no such link.
+    fn reaches(&self, link: &str, address: &str) -> bool;
 
     /// Takes a message for one recipient. On disk when it returns; again changes nothing.
     ///

@@ -318,3 +318,37 @@ fn s486_a_server_that_counts_anew() {
     assert_eq!(bodies(&z), all);
     assert_eq!(zed.count("inbox"), 3);
 }
+
+/// S487: with links by e-mail and by FTP an address has the one by e-mail; a line `Via:` names another, also
+/// if msgfs is killed before it went, and one that reaches nobody is refused.
+#[test]
+fn s487_a_line_via_chooses_the_link() {
+    let at = Bed::new();
+    let (server, ftp) = (server(&at), peer::ftp_server(&at));
+    let down = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let is_down = std::sync::Arc::clone(&down);
+    let proxy = Proxy::before_lines(ftp.port, move |_, _| {
+        is_down.load(std::sync::atomic::Ordering::SeqCst).then_some(Fault::Drop)
+    });
+    let mut config = config(BAR, &server);
+    config["transport"] = json!("both");
+    config["ftp"] = json!({"host": "127.0.0.1", "port": proxy.port, "user": "agentoftp",
+        "password": "agentoftp_pass"});
+    let bar = Machine::new(BAR, &config);
+    let m = bar.mount();
+    m.ok(&format!("echo by mail > outbox/{ZED}"));
+    m.ok(&format!("printf 'Via: ftp\\n\\nby ftp\\n' | tee outbox/{ZED} > /dev/null"));
+    m.kill9();
+    let m = bar.mount();
+    assert!(!m.sh(&format!("printf 'Via: relay\\n\\nno\\n' > outbox/{ZED}")).ok());
+    soon("one goes", || on_server(&at, ZED).len() == 1);
+    soon("the other waits for FTP", || m.cat("status.txt").contains("ftp: ftp://"));
+    assert!(m.ok("cat sent/*/*.warning").contains("link ftp"));
+    down.store(false, std::sync::atomic::Ordering::SeqCst);
+    bar.hurry("ftp");
+    soon("it goes, too", || bar.count("sent") == 2);
+    assert_eq!(on_server(&at, ZED).len(), 1);
+    let there = crate::relay::files(&at.path("ftp").join(ZED));
+    let [letter] = &there[..] else { panic!("{there:?}") };
+    assert!(fs::read_to_string(letter).unwrap().contains("by ftp"));
+}
