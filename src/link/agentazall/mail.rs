@@ -25,7 +25,7 @@ use super::{port_of, says, seen, text_of};
 use crate::link::engine::{Engine, Item, Outcome, Settings};
 use crate::link::reach;
 use crate::link::wire::{self, Host, Patience, Tls};
-use crate::model::{hex, one_line};
+use crate::model::{Timestamp, hex, one_line};
 use crate::store::agentazall::{names, text};
 use crate::store::{Arrived, Parcel, fs, place};
 
@@ -239,7 +239,7 @@ fn print(bytes: &[u8]) -> (Option<i64>, String, String) {
     let letter = text::parse(bytes);
     let from = names::bare_address(letter.get("From").unwrap_or_default());
     let at = mime::moment(letter.get("Date").unwrap_or_default());
-    (at.map(|at| at.millis()), from, letter.body.trim().to_owned())
+    (at.map(Timestamp::millis), from, letter.body.trim().to_owned())
 }
 
 /// What a fetch writes.

@@ -13,7 +13,7 @@ mod seen;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -166,7 +166,7 @@ fn says(part: &Value, key: &str) -> bool {
 
 /// The mailbox that a configuration describes.
 #[cfg(any(feature = "ftp", feature = "mail"))]
-fn mailbox(settings: &Settings) -> Option<PathBuf> {
+fn mailbox(settings: &Settings) -> Option<std::path::PathBuf> {
     crate::store::agentazall::mailbox(&settings.file, &settings.me)
 }
 

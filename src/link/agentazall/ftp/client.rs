@@ -164,7 +164,6 @@ impl Client {
         let reply = self.command(&format!("SIZE {path}"))?;
         match reply.code {
             213 => Ok(last_word(&reply.text).parse().ok()),
-            550 => Ok(None),
             421 => Err(Fault::No(reply)),
             _ => Ok(None),
         }

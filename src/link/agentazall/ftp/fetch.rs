@@ -384,9 +384,10 @@ fn told(bytes: &[u8], old: &Taken) -> Vec<u8> {
     let begins_so = bytes
         .get(..old.length as usize)
         .is_some_and(|begin| hex(&Sha256::digest(begin)) == old.sha);
-    let what = match begins_so {
-        true => "the whole of a text of which the server had only the beginning",
-        false => "a text that was changed on the server after it was delivered",
+    let what = if begins_so {
+        "the whole of a text of which the server had only the beginning"
+    } else {
+        "a text that was changed on the server after it was delivered"
     };
     let mark = b"\n---\n";
     let at = bytes.windows(mark.len()).position(|window| window == mark);

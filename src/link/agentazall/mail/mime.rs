@@ -26,6 +26,9 @@ const LINE: usize = 57;
 const WORD: usize = 39;
 /// A mail has no more attachments; what is more is named in the letter.
 const MAX_PARTS: usize = 100;
+/// The header of an attachment, after the boundary and up to its name.
+const ATTACHED: &str = "\r\nContent-Type: application/octet-stream\r\nContent-Transfer-Encoding: base64\r\n\
+                        Content-Disposition: attachment; ";
 /// The day of what has no date.
 const NO_DAY: &str = "1970-01-01";
 
@@ -84,17 +87,13 @@ pub fn compose(parcel: &Parcel, limit: u64) -> Result<Vec<u8>, String> {
     let digest = hex(&Sha256::digest(&parcel.bytes));
     let boundary = format!("=_msgfs_{}", digest.get(..24).unwrap_or_default());
     put("Content-Type", &format!("multipart/mixed; boundary=\"{boundary}\""));
-    out.push_str(&format!("\r\n--{boundary}\r\n{plain}"));
+    out.extend(["\r\n--", &boundary, "\r\n", plain]);
     base64_lines(&mut out, letter.body.as_bytes());
     for (name, bytes) in parts {
-        out.push_str(&format!(
-            "--{boundary}\r\nContent-Type: application/octet-stream\r\nContent-Transfer-Encoding: base64\r\n\
-             Content-Disposition: attachment; {}\r\n\r\n",
-            file_name(name)
-        ));
+        out.extend(["--", &boundary, ATTACHED, &file_name(name), "\r\n\r\n"]);
         base64_lines(&mut out, &bytes);
     }
-    out.push_str(&format!("--{boundary}--\r\n"));
+    out.extend(["--", &boundary, "--\r\n"]);
     Ok(out.into_bytes())
 }
 
@@ -198,7 +197,7 @@ pub fn letter(raw: &[u8], folder: &Path) -> Arrived {
         lines.push(("Cc", cc));
     }
     lines.push(("Subject", message.subject().unwrap_or_default().to_owned()));
-    let written = message.header_raw("Date").map(|date| header_value(date));
+    let written = message.header_raw("Date").map(header_value);
     if let Some(date) = written.filter(|date| !date.is_empty()) {
         lines.push(("Date", date));
     }
@@ -269,7 +268,7 @@ fn parts(message: &Message<'_>, folder: &Path, body: &mut String) -> Vec<(String
     for (n, part) in message.attachments().enumerate() {
         let given = part.attachment_name().unwrap_or_default();
         if n >= MAX_PARTS {
-            body.push_str(&format!("\n[Left out: more than {MAX_PARTS} attachments.]\n"));
+            body.push_str("\n[Left out: all attachments after the 100th.]\n");
             break;
         }
         let name = usable(given, n, &out);

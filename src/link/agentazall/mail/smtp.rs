@@ -117,7 +117,7 @@ impl Smtp {
         };
         match reply {
             (200..300, _) => Ok(()),
-            (code @ (421 | 400..500), text) => Err(refusal((code.min(421), text))),
+            (400..500, text) => Err(refusal((421, text))),
             (_, text) => Err(refusal((535, text))),
         }
     }
