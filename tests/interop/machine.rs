@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::common::agz::{self, Tree};
-use crate::common::{Bed, Mount, samp};
+use crate::common::{Bed, Mount, samp, soon};
 use crate::relay::files;
 
 /// A machine.
@@ -47,8 +47,10 @@ impl Machine {
     /// Has a link forget how long it wanted to wait.
     #[track_caller]
     pub(crate) fn hurry(&self, link: &str) {
-        let out = self.bed.msgfs_out(&["--me", self.name(), "link", "retry", link]);
-        assert!(out.ok(), "{out:?}");
+        // A mount that has just begun may not have opened it yet.
+        soon("the link hears", || {
+            self.bed.msgfs_out(&["--me", self.name(), "link", "retry", link]).ok()
+        });
     }
 
     /// How many of my messages lie in a folder of the mailbox.
