@@ -48,6 +48,15 @@ impl Ways for Looks {
         super::links::best(self.0.iter().filter_map(ranked).collect())
     }
 
+    fn has(&self, link: &str) -> bool {
+        self.0.iter().any(|look| look.name == link)
+    }
+
+    fn reaches(&self, link: &str, address: &str) -> bool {
+        let mut named = self.0.iter().filter(|look| look.name == link);
+        named.any(|look| look.engine.reaches(address).is_some())
+    }
+
     fn take(&self, link: &str, _: &Parcel) -> io::Result<()> {
         let why = format!("nothing is handed to the link {link} by who only looks");
         Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why))

@@ -16,8 +16,10 @@ pub trait Remote {
     /// The ways there are. Told once, before anything is delivered.
     fn join(&self, ways: Arc<dyn Ways>);
 
-    /// Whether one of the ways has this name.
-    fn has_way(&self, link: &str) -> bool;
+    /// Whether one of the ways has this name, and a message can say that it is to go there.
+    fn has_way(&self, _link: &str) -> bool {
+        false
+    }
 
     /// Puts what a link brought in its place. On disk when it returns; again changes nothing.
     ///

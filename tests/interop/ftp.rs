@@ -144,20 +144,20 @@ fn s472_by_ftp_nothing_is_lost_or_doubled() {
     let at = Bed::new();
     let server = peer::ftp_server(&at);
     let verbs = ["MKD", "SIZE", "STOR", "RNFR", "RNTO", "EPSV", "RETR", "PASS", "CWD", "TYPE"];
-    let mut met = BTreeMap::<(usize, bool), ()>::new();
+    let mut met = std::collections::BTreeSet::<(usize, bool)>::new();
     let plan = move |line: &str, number: usize| {
         let verb = verbs.iter().position(|verb| line.starts_with(verb))?;
         // Each command is lost once, and its answer is lost twice.
         let faults = [Fault::Drop, Fault::Swallow];
         let at = number % 2;
-        let is_new = met.insert((verb, at == 0), ()).is_none();
+        let is_new = met.insert((verb, at == 0));
         is_new.then(|| faults[at])
     };
     let proxy = Proxy::before_lines(server.port, plan);
     let bar = Machine::new(BAR, &config(proxy.port));
     let zed = Machine::new(ZED, &config(server.port));
     let yan = Machine::new("yan@far.example", &config(server.port));
-    let file = bar.file("data.bin", &[7u8; 70_000]);
+    let file = bar.file("data.bin", &vec![7u8; 70_000]);
     let count = 12;
     for round in 0..3 {
         let m = bar.mount();
@@ -183,7 +183,7 @@ fn s472_by_ftp_nothing_is_lost_or_doubled() {
     peer::ok(&yan.bed, &yan.tree, &["daemon", "--once"]);
     assert_eq!(yan.count("inbox"), count);
     let texts = on_server(&at, "yan@far.example");
-    assert_eq!(texts.iter().filter(|n| n.ends_with(".txt")).count(), count, "{texts:?}");
+    assert_eq!(texts.iter().filter(|n| shown::has_ending(n, "txt")).count(), count, "{texts:?}");
     let parts = texts.iter().filter(|n| n.contains("/inbox/") && n.ends_with("data.bin"));
     assert_eq!(parts.count(), count, "{texts:?}");
 }
@@ -255,7 +255,7 @@ fn s474_a_server_that_is_away_and_a_password_that_is_exposed() {
     bar.permit(0o600);
     bar.hurry("ftp");
     soon("it goes", || bar.count("sent") == 2);
-    assert_eq!(on_server(&at, ZED).iter().filter(|n| n.ends_with(".txt")).count(), 1);
+    assert_eq!(on_server(&at, ZED).iter().filter(|n| shown::has_ending(n, "txt")).count(), 1);
     soon("nothing waits", || sent(&m, "warning").is_empty());
     assert!(Path::new(&bar.tree.root).exists());
 }

@@ -135,7 +135,7 @@ fn s482_by_mail_nothing_is_lost_or_doubled() {
             if verb.starts_with('.') && line != "." {
                 return None;
             }
-            let is_drop = number % 2 == 0 && *verb != ".";
+            let is_drop = number.is_multiple_of(2) && *verb != ".";
             let count = met.entry(((*verb).to_owned(), is_drop)).or_default();
             *count += 1;
             let fault = if is_drop { Fault::Drop } else { Fault::Swallow };
@@ -155,7 +155,7 @@ fn s482_by_mail_nothing_is_lost_or_doubled() {
     let mut other = config(ZED, &server);
     other["email"]["imap_port"] = json!(imap.port);
     let (bar, zed) = (Machine::new(BAR, &one), Machine::new(ZED, &other));
-    let file = bar.file("data.bin", &[7u8; 70_000]);
+    let file = bar.file("data.bin", &vec![7u8; 70_000]);
     let count = 15;
     for round in 0..3 {
         let (m, z) = (bar.mount(), zed.mount());

@@ -25,6 +25,9 @@ pub(crate) enum Fault {
 /// Decides by the request's first line and the number of the exchange.
 type Plan = Box<dyn FnMut(&str, usize) -> Option<Fault> + Send>;
 
+/// Carries one connection, by what is decided.
+type Carry = fn(TcpStream, u16, &mut dyn FnMut(&str) -> Option<Fault>) -> io::Result<()>;
+
 /// The server; ended when dropped.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
@@ -53,7 +56,7 @@ impl Proxy {
     fn serve(
         engine: u16,
         plan: impl FnMut(&str, usize) -> Option<Fault> + Send + 'static,
-        carry: fn(TcpStream, u16, &mut dyn FnMut(&str) -> Option<Fault>) -> io::Result<()>,
+        carry: Carry,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let port = listener.local_addr().expect("address").port();

@@ -167,7 +167,8 @@ impl Engine for Ftp {
             let name =
                 Some(name).filter(|name| is_stem(name)).unwrap_or_else(|| other_name.clone());
             let day = Some(brought.day);
-            let arrived = Arrived { name, other_name, day, bytes, parts };
+            let keys = Vec::new();
+            let arrived = Arrived { name, other_name, day, bytes, parts, keys };
             out.push(Item { id: brought.id, arrived, acknowledge: Some(brought.seen) });
         }
         out

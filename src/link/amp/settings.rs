@@ -82,6 +82,7 @@ pub fn found(registrations: &Path, me: &str) -> Vec<(String, Settings)> {
             part: String::new(),
             me: me.to_owned(),
             insecure: false,
+            ca: None,
         };
         (!name.is_empty() && !name.starts_with('.')).then_some((name, settings))
     };

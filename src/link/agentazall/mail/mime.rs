@@ -183,7 +183,8 @@ pub fn letter(raw: &[u8], folder: &Path) -> Arrived {
         let body = String::from_utf8_lossy(raw).into_owned();
         let lines = [("Subject", "(not a mail)".into()), ("Message-ID", hashed.clone())];
         let (bytes, day) = (letter::compose(&lines, &body), Some(NO_DAY.to_owned()));
-        return Arrived { name: hashed.clone(), other_name: hashed, day, bytes, parts: Vec::new() };
+        let (name, other_name) = (hashed.clone(), hashed);
+        return Arrived { name, other_name, day, bytes, ..Arrived::default() };
     };
     let id = message.message_id().map(str::trim).unwrap_or_default();
     let id = id.strip_suffix(&format!("@{DOMAIN}")).unwrap_or(id);
@@ -210,7 +211,8 @@ pub fn letter(raw: &[u8], folder: &Path) -> Arrived {
     let bytes = letter::compose(&lines, &body);
     let signed = block::read(&text::parse(&bytes)).signed_id;
     let name = signed.filter(|id| is_stem(id)).unwrap_or_else(|| hashed.clone());
-    Arrived { name, other_name: hashed, day: Some(day(&message)), bytes, parts }
+    let (other_name, day, keys) = (hashed, Some(day(&message)), Vec::new());
+    Arrived { name, other_name, day, bytes, parts, keys }
 }
 
 /// The letter about a mail that is too large to be read, by how it begins.

@@ -25,6 +25,14 @@ impl Ways for Road {
         Ok(reached.then(|| "crabmail.ai".into()))
     }
 
+    fn has(&self, link: &str) -> bool {
+        link == "crabmail.ai"
+    }
+
+    fn reaches(&self, link: &str, address: &str) -> bool {
+        self.has(link) && matches!(self.reach(address), Ok(Some(_)))
+    }
+
     fn take(&self, link: &str, parcel: &Parcel) -> io::Result<()> {
         assert_eq!(link, "crabmail.ai");
         let mut taken = self.taken.lock();
