@@ -340,7 +340,8 @@ fn open_outbox(
     Ok(Some(outbox))
 }
 
-/// The links of the stores. Where nothing may be written, there are none.
+/// The links of the stores. Where nothing may be written, there are none, and the stores hear only what
+/// became of what waits.
 fn open_links(
     config: &Config,
     stores: &[Arc<dyn Store>],
@@ -348,10 +349,7 @@ fn open_links(
     options: &Options,
     warnings: &mut Vec<String>,
 ) -> Links {
-    let program = match std::env::current_exe() {
-        Ok(program) if !options.read_only => program,
-        _ => return Links::default(),
-    };
+    let Ok(program) = std::env::current_exe() else { return Links::default() };
     let wanted = Wanted {
         stores,
         specs: &config.links,
@@ -359,6 +357,10 @@ fn open_links(
         state: &paths.state,
         carrier: Carrier::Program(program),
     };
+    if options.read_only {
+        Links::look(&wanted);
+        return Links::default();
+    }
     Links::open(&wanted, warnings)
 }
 

@@ -63,6 +63,7 @@ const COMMANDS: &[&str] = &[
     "init",
     "link",
     "carry",
+    "amp",
     "ssot",
     "completions",
     "man",

@@ -5,6 +5,8 @@
 //! through [`access`], so that it works the same with and without a mount.
 
 mod access;
+#[cfg(feature = "http")]
+mod amp;
 mod carry;
 mod cat;
 mod check;
@@ -128,6 +130,8 @@ enum Command {
     Init(init::Args),
     Link(link::Args),
     Carry(carry::Args),
+    #[cfg(feature = "http")]
+    Amp(amp::Args),
     #[command(flatten)]
     Kind(kinds::Args),
     Completions(completions::Args),
@@ -179,6 +183,8 @@ fn run(global: &Global, command: &Command) -> Result<(), Failure> {
         Command::Init(args) => init::run(global, args),
         Command::Link(args) => link::run(global, args),
         Command::Carry(args) => carry::run(global, args),
+        #[cfg(feature = "http")]
+        Command::Amp(args) => amp::run(global, args),
         Command::Kind(args) => kinds::run(global, args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),

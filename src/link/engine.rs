@@ -30,6 +30,11 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// What a fetch brought, from the folder it wrote to.
     fn unpack(&self, raw: &Path) -> Vec<Item>;
 
+    /// Whether a fetch must know that this was brought before: they may be many.
+    fn must_know(&self, _id: &str) -> bool {
+        true
+    }
+
     /// Who else carries this mail now, so that the link must not: why, and what to do.
     fn other_carrier(&self) -> Option<String>;
 
@@ -63,12 +68,29 @@ pub struct Item {
     pub acknowledge: Option<String>,
 }
 
+impl Item {
+    /// Something that is still there and needs not be filed.
+    pub fn known(id: String) -> Self {
+        Self { id, arrived: Arrived::default(), acknowledge: None }
+    }
+
+    /// Whether it brings nothing.
+    pub fn is_only_known(&self) -> bool {
+        self.arrived == Arrived::default()
+    }
+}
+
 /// How an exchange ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
 pub enum Outcome {
     /// The engine has it, or has given all there was.
     Done,
+    /// The engine has it, and calls it so.
+    Named {
+        /// The id it gave.
+        id: String,
+    },
     /// It refuses this message for good.
     Refused {
         /// In its words.
@@ -99,7 +121,7 @@ impl Outcome {
     /// The reason, if it did not go well.
     pub fn why(&self) -> Option<&str> {
         match self {
-            Self::Done => None,
+            Self::Done | Self::Named { .. } => None,
             Self::Refused { why }
             | Self::Later { why, .. }
             | Self::Away { why, .. }
@@ -121,4 +143,7 @@ pub struct Settings {
     pub me: String,
     /// Plain text may go anywhere.
     pub insecure: bool,
+    /// A file with certificates of further authorities, in PEM.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
 }

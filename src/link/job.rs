@@ -196,6 +196,12 @@ pub fn note_asked(raw: &Path) -> io::Result<()> {
     place::write_atomic(&raw.join(ASKED), b"", 0o600)
 }
 
+/// The folder of the link to which the folder of a fetch belongs. One carrier a link works at a time, so
+/// it may keep there what it wants to remember; nothing may depend on that it is still there.
+pub fn link_folder(raw: &Path) -> Option<&Path> {
+    raw.parent()?.parent()?.parent()
+}
+
 /// Makes this process a carrier: of its own session, and of a bounded life.
 ///
 /// # Errors

@@ -16,7 +16,7 @@ use super::backoff;
 use crate::store::{fs, place};
 
 /// The file in the link's folder.
-const FILE: &str = "journal";
+pub(super) const FILE: &str = "journal";
 
 /// No journal is larger: it is made anew long before.
 const MAX_FILE: u64 = 1 << 30;
@@ -40,6 +40,8 @@ pub struct Entry {
     pub tries: u32,
     /// Where it stands.
     pub stage: Stage,
+    /// The id that the engine gave it.
+    pub given: Option<String>,
 }
 
 /// Where a message stands on its way to one recipient.
@@ -71,7 +73,12 @@ enum Line {
     /// It goes no sooner than that.
     Later { no: u64, until: i64, why: String },
     /// The engine has it.
-    Taken { no: u64, at: i64 },
+    Taken {
+        no: u64,
+        at: i64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        given: Option<String>,
+    },
     /// It is refused for good.
     Refused { no: u64, at: i64, why: String },
     /// A message that the link brought is in the store.
@@ -84,7 +91,8 @@ enum Line {
 #[derive(Debug)]
 pub struct Journal {
     folder: PathBuf,
-    file: File,
+    /// `None` for whoever only looks.
+    file: Option<File>,
     lines: usize,
     next: u64,
     entries: BTreeMap<u64, Entry>,
@@ -102,11 +110,33 @@ impl Journal {
     /// As the system gave it: without its journal a link would send twice.
     pub fn open(folder: &Path, now: i64) -> io::Result<Self> {
         fs::make_dirs(folder, 0o700)?;
-        let path = folder.join(FILE);
-        let bytes = fs::or_nothing(fs::read_small(&path, MAX_FILE))?;
+        let (mut journal, is_torn) = Self::read(folder, now)?;
+        let mut file = fs::open_append(&folder.join(FILE), 0o600)?;
+        if is_torn {
+            file.write_all(b"\n")?;
+        }
+        journal.file = Some(file);
+        if journal.lines > FEW_LINES + 4 * (journal.entries.len() + journal.seen.len()) {
+            journal.make_anew()?;
+        }
+        fs::sync_dir(folder)?;
+        Ok(journal)
+    }
+
+    /// The journal in a link's folder as it is now, for whoever only looks.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn look(folder: &Path, now: i64) -> io::Result<Self> {
+        Self::read(folder, now).map(|(journal, _)| journal)
+    }
+
+    /// What is on disk, and whether its last line was torn off.
+    fn read(folder: &Path, now: i64) -> io::Result<(Self, bool)> {
+        let bytes = fs::or_nothing(fs::read_small(&folder.join(FILE), MAX_FILE))?;
         let mut journal = Self {
             folder: folder.to_owned(),
-            file: fs::open_append(&path, 0o600)?,
+            file: None,
             lines: 0,
             next: 0,
             entries: BTreeMap::new(),
@@ -123,13 +153,7 @@ impl Journal {
             }
         }
         journal.forget_old(now);
-        if journal.lines > FEW_LINES + 4 * (journal.entries.len() + journal.seen.len()) {
-            journal.make_anew()?;
-        } else if bytes.last().is_some_and(|b| *b != b'\n') {
-            journal.file.write_all(b"\n")?;
-        }
-        fs::sync_dir(folder)?;
-        Ok(journal)
+        Ok((journal, bytes.last().is_some_and(|b| *b != b'\n')))
     }
 
     /// The file with the bytes of an entry.
@@ -193,12 +217,13 @@ impl Journal {
         self.add(Line::Later { no, until, why: why.to_owned() })
     }
 
-    /// The engine has it. On disk when this returns; then its bytes are removed.
+    /// The engine has it, perhaps under an id of its own. On disk when this returns; then its bytes are
+    /// removed.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn taken(&mut self, no: u64, now: i64) -> io::Result<()> {
-        self.add(Line::Taken { no, at: now })?;
+    pub fn taken(&mut self, no: u64, given: Option<&str>, now: i64) -> io::Result<()> {
+        self.add(Line::Taken { no, at: now, given: given.map(str::to_owned) })?;
         self.remove_wire(no);
         Ok(())
     }
@@ -213,12 +238,15 @@ impl Journal {
         Ok(())
     }
 
-    /// Messages that the link brought are in the store. On disk when this returns.
+    /// Messages that the link brought are in the store, or are still listed by the engine. On disk when
+    /// this returns.
     ///
     /// # Errors
     /// As the system gave it; then they come again, and are known by their names.
     pub fn seen(&mut self, ids: &[String], now: i64) -> io::Result<()> {
-        let new = ids.iter().filter(|id| !self.seen.contains_key(*id));
+        // What is still listed must not be forgotten.
+        let is_old = |at: &i64| now.saturating_sub(*at) > REMEMBERED / 2;
+        let new = ids.iter().filter(|id| self.seen.get(*id).is_none_or(is_old));
         let lines: Vec<Line> = new.map(|id| Line::Seen { id: id.clone(), at: now }).collect();
         if lines.is_empty() { Ok(()) } else { self.write(lines) }
     }
@@ -275,11 +303,14 @@ impl Journal {
 
     fn write(&mut self, lines: Vec<Line>) -> io::Result<()> {
         let text = text(&lines)?;
-        let before = self.file.metadata()?.len();
-        let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
+        let Some(file) = &mut self.file else {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        };
+        let before = file.metadata()?.len();
+        let written = file.write_all(&text).and_then(|()| file.sync_data());
         if let Err(e) = written {
             // What is not known to be on disk did not happen.
-            let _ = self.file.set_len(before);
+            let _ = file.set_len(before);
             return Err(e);
         }
         self.lines += lines.len();
@@ -295,7 +326,8 @@ impl Journal {
                 self.next = self.next.max(no + 1);
                 self.by_key.insert((message.clone(), to.clone()), no);
                 let stage = Stage::Waits { until: at, why: None };
-                self.entries.insert(no, Entry { message, to, since: at, tries: 0, stage });
+                let entry = Entry { message, to, since: at, tries: 0, stage, given: None };
+                self.entries.insert(no, entry);
             }
             Line::Trying { no, tries } => self.set(no, |entry| {
                 entry.tries = tries;
@@ -304,8 +336,11 @@ impl Journal {
             Line::Later { no, until, why } => {
                 self.set(no, |entry| entry.stage = Stage::Waits { until, why: Some(why) });
             }
-            Line::Taken { no, at } => {
-                self.set(no, |entry| entry.stage = Stage::Taken);
+            Line::Taken { no, at, given } => {
+                self.set(no, |entry| {
+                    entry.stage = Stage::Taken;
+                    entry.given = given;
+                });
                 self.ended.insert(no, at);
             }
             Line::Refused { no, at, why } => {
@@ -333,7 +368,10 @@ impl Journal {
 
     fn forget_old(&mut self, now: i64) {
         let is_old = |at: i64| now.saturating_sub(at) > REMEMBERED;
-        self.seen.retain(|_, at| !is_old(*at));
+        // Counted from when the link last heard something, not from now: who was off for long has
+        // forgotten nothing.
+        let last = self.seen.values().copied().max().unwrap_or(now).min(now);
+        self.seen.retain(|_, at| last.saturating_sub(*at) <= REMEMBERED);
         self.cuts.retain(|at| !is_old(*at));
         let old: Vec<u64> =
             self.ended.iter().filter(|(_, at)| is_old(**at)).map(|(no, _)| *no).collect();
@@ -360,7 +398,9 @@ impl Journal {
                 Stage::Waits { until, why: Some(why) } => {
                     lines.push(Line::Later { no, until: *until, why: why.clone() });
                 }
-                Stage::Taken => lines.push(Line::Taken { no, at }),
+                Stage::Taken => {
+                    lines.push(Line::Taken { no, at, given: entry.given.clone() });
+                }
                 Stage::Refused(why) => lines.push(Line::Refused { no, at, why: why.clone() }),
             }
         }
@@ -370,7 +410,7 @@ impl Journal {
         let text = text(&lines)?;
         let path = self.folder.join(FILE);
         place::write_atomic(&path, &text, 0o600)?;
-        self.file = fs::open_append(&path, 0o600)?;
+        self.file = Some(fs::open_append(&path, 0o600)?);
         self.lines = lines.len();
         Ok(())
     }
@@ -422,7 +462,7 @@ mod tests {
         let journal_again = Journal::open(dir.path(), 3).unwrap();
         assert_eq!(journal_again.find("m", "bob").unwrap().stage, Stage::Trying);
         assert_eq!(journal_again.find("m", "bob").unwrap().tries, 1);
-        journal.taken(0, 4).unwrap();
+        journal.taken(0, Some("theirs"), 4).unwrap();
         assert!(!journal.wire(0).exists() && journal.wire(1).exists());
         journal.refused(1, "nobody", 5).unwrap();
         assert_eq!(journal.open_entries().count(), 0);
@@ -439,7 +479,7 @@ mod tests {
         let path = dir.path().join(FILE);
         let mut journal = Journal::open(dir.path(), 1).unwrap();
         journal.spool("a", "bob", b"", 1).unwrap();
-        journal.taken(0, 1).unwrap();
+        journal.taken(0, None, 1).unwrap();
         let whole = std::fs::read(&path).unwrap();
         let first = whole.iter().position(|b| *b == b'\n').unwrap() + 1;
         for cut in first..whole.len() - 1 {
@@ -464,7 +504,7 @@ mod tests {
             journal.later(0, "down", 7).unwrap();
         }
         journal.refused(1, "no", 2).unwrap();
-        journal.taken(2, 2).unwrap();
+        journal.taken(2, Some("theirs"), 2).unwrap();
         journal.seen(&["x".into(), "y".into()], 2).unwrap();
         let before = stages(&journal);
         let again = Journal::open(dir.path(), 3).unwrap();
@@ -473,6 +513,22 @@ mod tests {
         let once_more = Journal::open(dir.path(), 3).unwrap();
         assert_eq!(stages(&once_more), before);
         assert!(once_more.is_seen("x") && once_more.is_seen("y") && !once_more.is_seen("z"));
+    }
+
+    #[test]
+    fn what_is_still_listed_is_not_forgotten_nor_is_anything_while_it_was_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let ids = |names: &[&str]| -> Vec<String> { names.iter().map(|n| (*n).into()).collect() };
+        let mut journal = Journal::open(dir.path(), 1).unwrap();
+        journal.seen(&ids(&["gone", "stays"]), 1).unwrap();
+        let mut journal = Journal::open(dir.path(), 9 * REMEMBERED).unwrap();
+        assert!(journal.is_seen("gone") && journal.is_seen("stays"));
+        journal.seen(&ids(&["stays"]), 9 * REMEMBERED).unwrap();
+        let lines = journal.lines;
+        journal.seen(&ids(&["stays"]), 9 * REMEMBERED + 5).unwrap();
+        assert_eq!(journal.lines, lines, "nothing is written while nothing happens");
+        let journal = Journal::open(dir.path(), 9 * REMEMBERED + 9).unwrap();
+        assert!(!journal.is_seen("gone") && journal.is_seen("stays"));
     }
 
     proptest! {

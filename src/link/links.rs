@@ -8,6 +8,7 @@ use super::board::Board;
 use super::engine::{Engine, Settings};
 use super::job::Carrier;
 use super::logs::Logs;
+use super::look::{Look, Looks};
 use super::post::Post;
 use super::spec::{Kind, Spec};
 use crate::model::locks::Mutex;
@@ -73,6 +74,23 @@ impl Links {
                 .ok()
         });
         Self { posts, logs: logs.collect(), threads: Mutex::default() }
+    }
+
+    /// Tells the stores what became of what waits, for whoever only looks: no link is opened, and nothing is
+    /// written. Why one cannot be told of is said by whoever carries.
+    pub fn look(wanted: &Wanted<'_>) {
+        for store in wanted.stores {
+            let Some(remote) = store.facets().remote else { continue };
+            let settings = settings(store.as_ref(), wanted.specs, wanted.by_their_own);
+            let look = |(name, settings): (String, Settings)| {
+                let folder = folder(wanted, store.as_ref(), &name);
+                Some(Look::new(name, &folder, engine(&settings).ok()?))
+            };
+            let looks: Vec<Look> = settings.into_iter().filter_map(look).collect();
+            if !looks.is_empty() {
+                remote.join(Arc::new(Looks(looks)));
+            }
+        }
     }
 
     /// Has them carry, a thread each.
@@ -150,8 +168,10 @@ pub fn settings(
     let Some(file) = described else { return Vec::new() };
     let is_wanted = by_their_own.iter().any(|name| name == store.name());
     let mut found: Vec<(String, Settings)> = match store.kind() {
-        #[cfg(feature = "http")]
+        #[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
         store::Kind::AgentAzall if is_wanted => super::agentazall::found(&file, store.me()),
+        #[cfg(feature = "http")]
+        store::Kind::Amp => super::amp::found(&file, store.me()),
         _ => Vec::new(),
     };
     let said = |kind: &str| {
@@ -160,9 +180,16 @@ pub fn settings(
     };
     found.retain(|(_, settings)| said(&settings.kind).is_none_or(|spec| !spec.off));
     for (_, settings) in &mut found {
-        settings.insecure |= said(&settings.kind).is_some_and(|spec| spec.insecure);
+        let spec = said(&settings.kind);
+        settings.insecure |= spec.is_some_and(|spec| spec.insecure);
+        settings.ca = spec.and_then(|spec| spec.ca.clone()).or(settings.ca.take());
     }
     found
+}
+
+/// The folder of a link.
+fn folder(wanted: &Wanted<'_>, store: &dyn Store, name: &str) -> PathBuf {
+    wanted.state.join("links").join(store.name()).join(name)
 }
 
 fn open(
@@ -172,7 +199,7 @@ fn open(
     settings: Settings,
 ) -> Result<Post, String> {
     let engine = engine(&settings)?;
-    let folder: PathBuf = wanted.state.join("links").join(store.name()).join(name);
+    let folder = folder(wanted, store.as_ref(), name);
     let into = Arc::clone(store);
     let file = move |arrived: &Arrived| match into.facets().remote {
         Some(remote) => remote.file(arrived).map_err(std::io::Error::other),
@@ -191,9 +218,27 @@ pub fn engine(settings: &Settings) -> Result<Box<dyn Engine>, String> {
     match kind {
         #[cfg(feature = "http")]
         Some(Kind::AgentTalk) => Ok(Box::new(super::agentazall::relay::Relay::open(settings))),
+        #[cfg(feature = "http")]
+        Some(Kind::Amp) => super::amp::open(settings),
+        #[cfg(feature = "ftp")]
+        Some(Kind::Ftp) => Ok(Box::new(super::agentazall::ftp::Ftp::open(settings))),
+        #[cfg(feature = "mail")]
+        Some(Kind::Mail) => Ok(Box::new(super::agentazall::mail::Mail::open(settings))),
         _ => {
             Err(format!("this msgfs was built without links of kind {}", one_line(&settings.kind)))
         }
+    }
+}
+
+/// The one link that reaches an address best, of those that do.
+pub(super) fn best(all: Vec<(u8, String)>) -> Result<Option<String>, String> {
+    let best = all.iter().map(|(rank, _)| *rank).max();
+    let names: Vec<&str> =
+        all.iter().filter(|(rank, _)| Some(*rank) == best).map(|(_, name)| name.as_str()).collect();
+    match names[..] {
+        [] => Ok(None),
+        [name] => Ok(Some(name.to_owned())),
+        _ => Err(format!("several links reach it: {}; switch one off", names.join(", "))),
     }
 }
 
@@ -201,18 +246,16 @@ impl Ways for From {
     fn reach(&self, address: &str) -> Result<Option<String>, String> {
         let ranked =
             |post: &Arc<Post>| Some((post.engine().reaches(address)?, post.name().to_owned()));
-        let all: Vec<(u8, String)> = self.0.iter().filter_map(ranked).collect();
-        let best = all.iter().map(|(rank, _)| *rank).max();
-        let names: Vec<&str> = all
-            .iter()
-            .filter(|(rank, _)| Some(*rank) == best)
-            .map(|(_, name)| name.as_str())
-            .collect();
-        match names[..] {
-            [] => Ok(None),
-            [name] => Ok(Some(name.to_owned())),
-            _ => Err(format!("several links reach it: {}; switch one off", names.join(", "))),
-        }
+        best(self.0.iter().filter_map(ranked).collect())
+    }
+
+    fn has(&self, link: &str) -> bool {
+        self.0.iter().any(|post| post.name() == link)
+    }
+
+    fn reaches(&self, link: &str, address: &str) -> bool {
+        let mut named = self.0.iter().filter(|post| post.name() == link);
+        named.any(|post| post.engine().reaches(address).is_some())
     }
 
     fn take(&self, link: &str, parcel: &Parcel) -> std::io::Result<()> {
@@ -224,5 +267,9 @@ impl Ways for From {
 
     fn fate(&self, message: &str, to: &str) -> Option<Fate> {
         self.0.iter().find_map(|post| post.fate(message, to))
+    }
+
+    fn known_as(&self, message: &str, to: &str) -> Option<String> {
+        self.0.iter().find_map(|post| post.known_as(message, to))
     }
 }

@@ -10,12 +10,15 @@
 //! - [`reach`]: to whom plain text may go.
 //! - [`request`]: what commands ask of whoever carries.
 //! - [`secret`]: files that hold secrets.
-//! - [`agentazall`]: the links of AgentAZAll.
+//! - [`wire`]: connections that speak in lines.
+//! - [`agentazall`]: the links of AgentAZAll. [`amp`]: those of AMP.
 //! - [`post`]: a link that carries whole messages, with its [`journal`], its [`job`]s and its [`mod@engine`].
 //! - `nats`: the logs of a SAMP folder over NATS JetStream.
 
-#[cfg(feature = "http")]
+#[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
 pub mod agentazall;
+#[cfg(feature = "http")]
+pub mod amp;
 pub mod backoff;
 pub mod board;
 pub mod engine;
@@ -29,6 +32,7 @@ mod logs;
 #[cfg(not(feature = "nats"))]
 #[path = "no_logs.rs"]
 mod logs;
+mod look;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod post;
@@ -36,6 +40,8 @@ pub mod reach;
 pub mod request;
 pub mod secret;
 pub mod spec;
+#[cfg(any(feature = "ftp", feature = "mail"))]
+pub mod wire;
 
 pub use self::board::{Board, Standing, State};
 pub use self::links::{Changed, Links, Wanted, engine, settings};

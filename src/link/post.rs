@@ -162,23 +162,12 @@ impl Post {
     pub fn fate(&self, message: &str, to: &str) -> Option<Fate> {
         let journal = self.journal.lock();
         let entry = journal.find(message, to)?;
-        Some(match &entry.stage {
-            Stage::Taken => Fate::Taken,
-            Stage::Refused(why) => {
-                Fate::Refused(format!("refused by {}: {why}", self.engine.place()))
-            }
-            Stage::Trying => Fate::Waits(self.waits(entry, None)),
-            Stage::Waits { why, .. } => Fate::Waits(self.waits(entry, why.as_deref())),
-        })
+        Some(fate_of(entry, &self.name, &self.engine.place()))
     }
 
-    fn waits(&self, entry: &Entry, why: Option<&str>) -> String {
-        let since = Timestamp::from_millis(entry.since).rfc3339_short();
-        let why = match (why, entry.tries) {
-            (Some(why), tries) => format!("{}, tried {tries} times", one_line(why)),
-            (None, _) => "it is on its way".to_owned(),
-        };
-        format!("link {} to {}, since {since}: {why}", self.name, self.engine.place())
+    /// The id that the engine gave a message for a recipient.
+    pub fn known_as(&self, message: &str, to: &str) -> Option<String> {
+        self.journal.lock().find(message, to)?.given.clone()
     }
 
     /// Has what waits tried now. How many that are.
@@ -282,7 +271,11 @@ impl Post {
             return Ok(false);
         }
         fs::room_for(&self.folder, ROOM).map_err(io::Error::other)?;
-        let known = self.journal.lock().all_seen().map(str::to_owned).collect();
+        let known = {
+            let journal = self.journal.lock();
+            let known = journal.all_seen().filter(|id| self.engine.must_know(id));
+            known.map(str::to_owned).collect()
+        };
         let job = self.order(Task::Fetch { known })?;
         self.carry(job, rest, changed)?;
         rest.fetch = self::now() + self.engine.poll().as_millis() as i64;
@@ -362,7 +355,8 @@ impl Post {
             return Ok(());
         }
         let (why, after) = match outcome {
-            Some(Outcome::Done) => return journal.taken(no, now()),
+            Some(Outcome::Done) => return journal.taken(no, None, now()),
+            Some(Outcome::Named { id }) => return journal.taken(no, Some(id), now()),
             Some(Outcome::Refused { why }) => return journal.refused(no, why, now()),
             Some(Outcome::Later { why, after }) => (why.as_str(), *after),
             // The link rests; the message goes as soon as it does not.
@@ -380,7 +374,12 @@ impl Post {
     /// What an outcome says of the link.
     fn note(&self, outcome: Option<&Outcome>, rest: &mut Rest) {
         let after = match outcome {
-            Some(Outcome::Done | Outcome::Refused { .. } | Outcome::Later { .. }) => {
+            Some(
+                Outcome::Done
+                | Outcome::Named { .. }
+                | Outcome::Refused { .. }
+                | Outcome::Later { .. },
+            ) => {
                 self.board.answered();
                 *rest = Rest { fetch: rest.fetch, ..Rest::default() };
                 return;
@@ -402,7 +401,7 @@ impl Post {
         let mut acknowledged = Vec::new();
         let mut failed = None;
         for item in self.engine.unpack(&job.raw()) {
-            let is_seen = self.journal.lock().is_seen(&item.id);
+            let is_seen = item.is_only_known() || self.journal.lock().is_seen(&item.id);
             match if is_seen { Ok(()) } else { (self.file)(&item.arrived) } {
                 Ok(()) => {
                     step();
@@ -459,6 +458,24 @@ impl Post {
                 return;
             }
         }
+    }
+}
+
+/// What became of a message by what a journal says, and whose that is.
+pub(super) fn fate_of(entry: &Entry, link: &str, place: &str) -> Fate {
+    let waits = |why: Option<&str>| {
+        let since = Timestamp::from_millis(entry.since).rfc3339_short();
+        let why = match (why, entry.tries) {
+            (Some(why), tries) => format!("{}, tried {tries} times", one_line(why)),
+            (None, _) => "it is on its way".to_owned(),
+        };
+        Fate::Waits(format!("link {link} to {place}, since {since}: {why}"))
+    };
+    match &entry.stage {
+        Stage::Taken => Fate::Taken,
+        Stage::Refused(why) => Fate::Refused(format!("refused by {place}: {why}")),
+        Stage::Trying => waits(None),
+        Stage::Waits { why, .. } => waits(why.as_deref()),
     }
 }
 

@@ -74,7 +74,7 @@ const IDEMPOTENCY_WINDOW_MS: i64 = 7 * 86_400_000;
 const EARLY_LIMIT: usize = 64 << 10;
 /// The kernel sends the release right after the flush of the last close; who reads within this
 /// time waits for it.
-const CLOSING: Duration = Duration::from_millis(60);
+const CLOSING: Duration = Duration::from_millis(250);
 /// The same after a refused one. Longer, because who was refused looks for the reason and for nothing
 /// else.
 const REFUSING: Duration = Duration::from_millis(500);

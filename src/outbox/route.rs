@@ -193,8 +193,18 @@ fn gone_wrong(recipient: &str, known: &str) -> String {
     )
 }
 
+/// The store of this name, or the only one that has a link of this name.
+fn position(stores: &[Arc<dyn Store>], via: &str) -> Option<usize> {
+    let has_way = |s: &Arc<dyn Store>| s.facets().remote.is_some_and(|remote| remote.has_way(via));
+    let by_link = || {
+        let mut all = (0..).zip(stores).filter(|(_, s)| has_way(s)).map(|(n, _)| n);
+        all.next().filter(|_| all.next().is_none())
+    };
+    stores.iter().position(|s| s.name() == via).or_else(by_link)
+}
+
 fn by_name(stores: &[Arc<dyn Store>], via: &str, recipient: &str) -> Result<usize, OutboxError> {
-    let Some(number) = stores.iter().position(|s| s.name() == via) else {
+    let Some(number) = position(stores, via) else {
         let names: Vec<&str> = stores.iter().map(|s| s.name()).collect();
         return Err(OutboxError::Unreachable(format!(
             "Via: there is no store {:?}; there is {}",

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::StoreError;
+use crate::model::PublicKey;
 
 /// Has mail for other machines, and takes what comes from there.
 pub trait Remote {
@@ -14,6 +15,11 @@ pub trait Remote {
 
     /// The ways there are. Told once, before anything is delivered.
     fn join(&self, ways: Arc<dyn Ways>);
+
+    /// Whether one of the ways has this name, and a message can say that it is to go there.
+    fn has_way(&self, _link: &str) -> bool {
+        false
+    }
 
     /// Puts what a link brought in its place. On disk when it returns; again changes nothing.
     ///
@@ -30,6 +36,12 @@ pub trait Ways: Send + Sync + fmt::Debug {
     /// Why none of several can be chosen.
     fn reach(&self, address: &str) -> Result<Option<String>, String>;
 
+    /// Whether there is a link of this name.
+    fn has(&self, link: &str) -> bool;
+
+    /// Whether a link reaches an address; `false` also if there is no such link.
+    fn reaches(&self, link: &str, address: &str) -> bool;
+
     /// Takes a message for one recipient. On disk when it returns; again changes nothing.
     ///
     /// # Errors
@@ -38,6 +50,11 @@ pub trait Ways: Send + Sync + fmt::Debug {
 
     /// What became of a message for a recipient; `None` if no link took it.
     fn fate(&self, message: &str, to: &str) -> Option<Fate>;
+
+    /// The id that the engine gave a message for a recipient, where it gives ids of its own and has told.
+    fn known_as(&self, _message: &str, _to: &str) -> Option<String> {
+        None
+    }
 }
 
 /// A message on its way to one recipient.
@@ -77,4 +94,7 @@ pub struct Arrived {
     pub bytes: Vec<u8>,
     /// What comes with it: names, and where it lies.
     pub parts: Vec<(String, PathBuf)>,
+    /// Keys of writers, as the engine says: addresses and keys. Without any text they are all that is
+    /// brought.
+    pub keys: Vec<(String, PublicKey)>,
 }

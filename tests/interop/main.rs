@@ -16,6 +16,9 @@ mod common;
 
 mod agentazall;
 mod amp;
+mod ftp;
+mod machine;
+mod mail;
 mod nolink;
 mod pages;
 mod peer;

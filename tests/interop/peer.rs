@@ -137,3 +137,45 @@ pub(crate) fn register(bed: &Bed, relay: &Server, name: &str) -> Value {
     assert!(out.ok(), "{out:?}");
     json!({"transport": "agenttalk", "log_file": "", "agenttalk": {"server": url, "token": out.stdout.trim()}})
 }
+
+/// The e-mail server of the peer, with its accounts in the folder `mail` of the bed.
+pub(crate) struct MailServer {
+    _running: Server,
+    pub(crate) smtp: u16,
+    pub(crate) imap: u16,
+    pub(crate) pop3: u16,
+}
+
+/// Starts it, with accounts of these addresses and one password.
+#[track_caller]
+pub(crate) fn mail_server(bed: &Bed, accounts: &[&str], password: &str) -> MailServer {
+    let all: serde_json::Map<String, Value> =
+        accounts.iter().map(|a| ((*a).to_owned(), json!({"password": password}))).collect();
+    std::fs::create_dir_all(bed.path("mail")).expect("folder");
+    std::fs::write(bed.path("mail/accounts.json"), json!(all).to_string()).expect("accounts");
+    let ports = [free_port(), free_port(), free_port()];
+    let info = bed.path("mail/server_info.json");
+    let _ = std::fs::remove_file(&info);
+    let mut c = bed.command(program("python3"));
+    c.args(["-m", "agentazall.email_server", "--host", "127.0.0.1", "--create-accounts", "0"]);
+    for (name, port) in ["--smtp-port", "--imap-port", "--pop3-port"].iter().zip(ports) {
+        c.arg(name).arg(port.to_string());
+    }
+    c.arg("--data-dir").arg(bed.path("mail"));
+    let [smtp, imap, pop3] = ports;
+    let running = serve(c, imap);
+    wait_for(Duration::from_secs(20), "it listens", || {
+        TcpStream::connect(("127.0.0.1", smtp)).is_ok()
+    });
+    MailServer { _running: running, smtp, imap, pop3 }
+}
+
+/// Runs a Python program of the virtual environment, which must succeed; gives what it printed.
+#[track_caller]
+pub(crate) fn python(bed: &Bed, code: &str, args: &[&str]) -> String {
+    let mut c = bed.command(program("python3"));
+    c.arg("-c").arg(code).args(args);
+    let out = run_for(c, None, Duration::from_secs(40));
+    assert!(out.ok(), "{out:?}");
+    out.stdout
+}

@@ -1,8 +1,8 @@
 //! A server between a link and its engine that does to HTTP exchanges what networks do.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -25,6 +25,9 @@ pub(crate) enum Fault {
 /// Decides by the request's first line and the number of the exchange.
 type Plan = Box<dyn FnMut(&str, usize) -> Option<Fault> + Send>;
 
+/// Carries one connection, by what is decided.
+type Carry = fn(TcpStream, u16, &mut dyn FnMut(&str) -> Option<Fault>) -> io::Result<()>;
+
 /// The server; ended when dropped.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
@@ -37,6 +40,23 @@ impl Proxy {
     pub(crate) fn before(
         engine: u16,
         plan: impl FnMut(&str, usize) -> Option<Fault> + Send + 'static,
+    ) -> Self {
+        Self::serve(engine, plan, exchange)
+    }
+
+    /// The same for an engine that speaks in lines; decides by the lines that the client sends and the
+    /// number of the connection.
+    pub(crate) fn before_lines(
+        engine: u16,
+        plan: impl FnMut(&str, usize) -> Option<Fault> + Send + 'static,
+    ) -> Self {
+        Self::serve(engine, plan, talk)
+    }
+
+    fn serve(
+        engine: u16,
+        plan: impl FnMut(&str, usize) -> Option<Fault> + Send + 'static,
+        carry: Carry,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let port = listener.local_addr().expect("address").port();
@@ -51,7 +71,7 @@ impl Proxy {
                 std::thread::spawn(move || {
                     let mut decide = |line: &str| (plan.lock().unwrap())(line, number);
                     // A client that goes away is what this is for.
-                    let _ = exchange(client, engine, &mut decide);
+                    let _ = carry(client, engine, &mut decide);
                 });
             }
         });
@@ -67,6 +87,66 @@ impl Drop for Proxy {
             let _ = thread.join();
         }
     }
+}
+
+/// Passes lines on, and answers, until a line meets its fault.
+fn talk(
+    client: TcpStream,
+    engine: u16,
+    decide: &mut dyn FnMut(&str) -> Option<Fault>,
+) -> io::Result<()> {
+    let server = TcpStream::connect(("127.0.0.1", engine))?;
+    let (mut from, mut to) = (server.try_clone()?, client.try_clone()?);
+    // How many bytes of answers may still pass, once a fault has begun; how many were stopped.
+    let budget = Arc::new(AtomicI64::new(i64::MAX));
+    let stopped = Arc::new(AtomicBool::new(false));
+    let (left, seen) = (Arc::clone(&budget), Arc::clone(&stopped));
+    let answers = std::thread::spawn(move || {
+        let mut buffer = [0; 16 << 10];
+        while let Ok(n @ 1..) = from.read(&mut buffer) {
+            let pass = left.load(Ordering::SeqCst).clamp(0, n as i64) as usize;
+            if to.write_all(&buffer[..pass]).is_err() {
+                break;
+            }
+            if pass < n {
+                seen.store(true, Ordering::SeqCst);
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    });
+    let mut server = server;
+    let mut lines = BufReader::new(client.try_clone()?);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line)? > 0 {
+        let fault = decide(String::from_utf8_lossy(&line).trim_end());
+        match fault {
+            Some(Fault::Drop) => break,
+            Some(Fault::Error) => {
+                (&client).write_all(b"421 busy\r\n")?;
+                break;
+            }
+            Some(Fault::Swallow) => budget.store(0, Ordering::SeqCst),
+            Some(Fault::Cut) => budget.store(3, Ordering::SeqCst),
+            Some(Fault::Delay) => std::thread::sleep(Duration::from_millis(300)),
+            None => {}
+        }
+        server.write_all(&line)?;
+        line.clear();
+        if matches!(fault, Some(Fault::Swallow | Fault::Cut)) {
+            for _ in 0..100 {
+                if stopped.load(Ordering::SeqCst) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            break;
+        }
+    }
+    let _ = server.shutdown(Shutdown::Both);
+    let _ = client.shutdown(Shutdown::Both);
+    let _ = answers.join();
+    Ok(())
 }
 
 fn exchange(

@@ -67,7 +67,7 @@ impl Machine {
     }
 }
 
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut out = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(kind) = entry.file_type() else { continue };
@@ -82,7 +82,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// How often each text stands in the inbox.
-fn bodies(m: &Mount) -> BTreeMap<String, usize> {
+pub(crate) fn bodies(m: &Mount) -> BTreeMap<String, usize> {
     let mut out = BTreeMap::new();
     for message in shown::all(m, "inbox") {
         *out.entry(message.body.trim().to_owned()).or_default() += 1;
@@ -90,7 +90,7 @@ fn bodies(m: &Mount) -> BTreeMap<String, usize> {
     out
 }
 
-fn sent(m: &Mount, ending: &str) -> Vec<String> {
+pub(crate) fn sent(m: &Mount, ending: &str) -> Vec<String> {
     let all = m.ok("find sent -type f");
     all.lines().filter(|name| shown::has_ending(name, ending)).map(str::to_owned).collect()
 }

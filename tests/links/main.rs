@@ -6,7 +6,17 @@
 // Tests that need what the machine does not give say so there; these panic, as tests do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+#[cfg(feature = "http")]
+mod amp;
+// The harness of the integration tests; this target uses a part of it.
+#[path = "../integration/common/mod.rs"]
+#[allow(dead_code, unused_imports, clippy::format_push_string, clippy::format_collect)]
+mod common;
+
+mod mounted;
 mod nats;
+#[cfg(feature = "http")]
+mod provider;
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,15 @@
-//! The links of an AgentAZAll mailbox, as its own `config.json` describes them (docs/links/agenttalk.md).
+//! The links of an AgentAZAll mailbox, as its own `config.json` describes them (docs/links/agenttalk.md,
+//! docs/links/mail.md, docs/links/ftp.md).
 
+#[cfg(feature = "ftp")]
+pub mod ftp;
+pub mod letter;
+#[cfg(feature = "mail")]
+pub mod mail;
+#[cfg(feature = "http")]
 pub mod relay;
+#[cfg(any(feature = "ftp", feature = "mail"))]
+mod seen;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,24 +27,51 @@ const MAX_CONFIG: u64 = 16 << 20;
 /// The links that a configuration names, by name.
 pub fn found(config: &Path, me: &str) -> Vec<(String, Settings)> {
     let Some(value) = read(config) else { return Vec::new() };
-    let settings = |kind: Kind, part: String| Settings {
-        kind: kind.to_string(),
-        file: config.to_owned(),
-        part,
-        me: me.to_owned(),
-        insecure: false,
-    };
-    let mut out = Vec::new();
-    let relays = value.get("relays").and_then(Value::as_array).map_or(0, Vec::len);
-    for n in 0..relays {
-        let name = if n == 0 { "relay".to_owned() } else { format!("relay-{}", n + 1) };
-        out.push((name, settings(Kind::AgentTalk, format!("/relays/{n}"))));
-    }
     let transport = value.get("transport").and_then(Value::as_str).unwrap_or("email");
-    if relays == 0 && transport == "agenttalk" {
-        out.push(("relay".to_owned(), settings(Kind::AgentTalk, "/agenttalk".to_owned())));
+    let is_in = |words: &[&str]| words.contains(&transport);
+    // Relays are used whatever the transport is, if there are several.
+    let mut all =
+        parts(&value, "relays", "agenttalk", true, is_in(&["agenttalk"]), "relay", Kind::AgentTalk);
+    let is_mail = is_in(&["email", "both"]);
+    all.extend(parts(&value, "email_accounts", "email", is_mail, is_mail, "email", Kind::Mail));
+    let is_ftp = is_in(&["ftp", "both"]);
+    all.extend(parts(&value, "ftp_servers", "ftp", is_ftp, is_ftp, "ftp", Kind::Ftp));
+    let settings = |(name, kind, part): (String, Kind, String)| {
+        let ca = value.pointer(&part).and_then(|part| part.get("ca")).and_then(Value::as_str);
+        let ca = ca.map(|ca| config.parent().unwrap_or(Path::new(".")).join(ca));
+        let (file, me) = (config.to_owned(), me.to_owned());
+        (name, Settings { kind: kind.to_string(), file, part, me, insecure: false, ca })
+    };
+    all.into_iter().map(settings).collect()
+}
+
+/// The parts that describe one kind of link: those of the list, or the single one of older versions.
+fn parts(
+    config: &Value,
+    list: &str,
+    single: &str,
+    use_list: bool,
+    use_single: bool,
+    name: &str,
+    kind: Kind,
+) -> Vec<(String, Kind, String)> {
+    let count = config.get(list).and_then(Value::as_array).map_or(0, Vec::len);
+    let numbered = |n: usize| match n {
+        0 => name.to_owned(),
+        n => format!("{name}-{}", n + 1),
+    };
+    if count > 0 {
+        let all = (0..count).filter(|_| use_list);
+        return all.map(|n| (numbered(n), kind, format!("/{list}/{n}"))).collect();
     }
-    out
+    let is_there = kind == Kind::AgentTalk || config.get(single).is_some_and(Value::is_object);
+    let only = (use_single && is_there).then(|| (name.to_owned(), kind, format!("/{single}")));
+    only.into_iter().collect()
+}
+
+/// Whether a part is the first of its kind: of several it is the one that sends.
+fn is_first(part: &str) -> bool {
+    part.rsplit('/').next().is_none_or(|last| last.parse::<usize>().unwrap_or(0) == 0)
 }
 
 /// Why nothing may be carried for the mailbox of a configuration: the format's own daemon does.
@@ -79,4 +115,115 @@ fn is_daemon_for(process: u32, config: &Path) -> bool {
 fn read(config: &Path) -> Option<Value> {
     let real = std::fs::canonicalize(config).ok()?;
     serde_json::from_slice(&fs::read_small(&real, MAX_CONFIG).ok()?).ok()
+}
+
+/// What a part says without its secrets, which are never kept.
+#[cfg(any(feature = "ftp", feature = "mail"))]
+fn part_of(settings: &Settings) -> Value {
+    let config = read(&settings.file);
+    let mut part = config.and_then(|c| c.pointer(&settings.part).cloned()).unwrap_or_default();
+    if let Some(part) = part.as_object_mut() {
+        part.remove("password");
+    }
+    part
+}
+
+/// The password of a part.
+///
+/// # Errors
+/// Why it cannot be used.
+#[cfg(any(feature = "ftp", feature = "mail"))]
+fn password(settings: &Settings, default: &str) -> Result<zeroize::Zeroizing<String>, String> {
+    let text = super::secret::read(&settings.file).map_err(|e| e.to_string())?;
+    let config: Value = serde_json::from_str(&text)
+        .map_err(|_| format!("{} is not JSON", settings.file.display()))?;
+    let password = config.pointer(&settings.part).and_then(|part| part.get("password"));
+    let password = password.and_then(Value::as_str).unwrap_or(default);
+    if password.chars().any(char::is_control) {
+        return Err(format!("the password in {} has a control character", settings.file.display()));
+    }
+    Ok(zeroize::Zeroizing::new(password.to_owned()))
+}
+
+/// A member that is a text.
+#[cfg(any(feature = "ftp", feature = "mail"))]
+fn text_of<'a>(part: &'a Value, key: &str, default: &'a str) -> &'a str {
+    part.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).unwrap_or(default)
+}
+
+/// A member that is a port.
+#[cfg(any(feature = "ftp", feature = "mail"))]
+fn port_of(part: &Value, key: &str, default: u16) -> u16 {
+    let number = part.get(key).and_then(Value::as_u64);
+    number.and_then(|number| u16::try_from(number).ok()).unwrap_or(default)
+}
+
+/// A member that says yes or no.
+#[cfg(any(feature = "ftp", feature = "mail"))]
+fn says(part: &Value, key: &str) -> bool {
+    part.get(key).and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// The mailbox that a configuration describes.
+#[cfg(any(feature = "ftp", feature = "mail"))]
+fn mailbox(settings: &Settings) -> Option<std::path::PathBuf> {
+    crate::store::agentazall::mailbox(&settings.file, &settings.me)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_found_in_both_spellings() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.json");
+        let names = |text: &str| -> Vec<String> {
+            std::fs::write(&file, text).unwrap();
+            let all = found(&file, "bob@x");
+            all.into_iter().map(|(name, s)| format!("{name} {} {}", s.kind, s.part)).collect()
+        };
+        for (text, expected) in [
+            ("{}", &[][..]),
+            (r#"{"email": {}}"#, &["email mail /email"]),
+            (r#"{"transport": "ftp", "email": {}, "ftp": {}}"#, &["ftp ftp /ftp"]),
+            (
+                r#"{"transport": "both", "email": {}, "ftp": {}, "email_accounts": [{}, {}]}"#,
+                &["email mail /email_accounts/0", "email-2 mail /email_accounts/1", "ftp ftp /ftp"],
+            ),
+            (r#"{"transport": "agenttalk", "ftp_servers": [{}]}"#, &["relay agenttalk /agenttalk"]),
+            (
+                r#"{"transport": "both", "relays": [{}], "ftp_servers": [{}]}"#,
+                &["relay agenttalk /relays/0", "ftp ftp /ftp_servers/0"],
+            ),
+            ("[]", &[]),
+            ("{", &[]),
+        ] {
+            assert_eq!(names(text), expected, "{text}");
+        }
+        std::fs::write(&file, r#"{"email": {"ca": "my.pem"}}"#).unwrap();
+        assert_eq!(found(&file, "bob@x")[0].1.ca, Some(dir.path().join("my.pem")));
+        assert!(is_first("/ftp") && is_first("/ftp_servers/0") && !is_first("/ftp_servers/1"));
+    }
+
+    #[cfg(any(feature = "ftp", feature = "mail"))]
+    #[test]
+    fn passwords_are_read_from_a_file_of_mine_and_kept_nowhere() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.json");
+        std::fs::write(&file, r#"{"ftp": {"host": "h", "password": "hunter2"}}"#).unwrap();
+        let mut settings = found(&file, "x").pop().map(|(_, s)| s);
+        assert!(settings.is_none(), "the transport is e-mail");
+        std::fs::write(&file, r#"{"transport": "ftp", "ftp": {"password": "hunter2"}}"#).unwrap();
+        settings = found(&file, "x").pop().map(|(_, s)| s);
+        let settings = settings.unwrap();
+        assert!(!part_of(&settings).to_string().contains("hunter2"));
+        assert!(!serde_json::to_string(&settings).unwrap().contains("hunter2"));
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+        let why = password(&settings, "").unwrap_err();
+        assert!(why.contains("chmod 600") && !why.contains("hunter2"), "{why}");
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+        assert_eq!(password(&settings, "").unwrap().as_str(), "hunter2");
+    }
 }

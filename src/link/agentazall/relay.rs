@@ -13,11 +13,12 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use super::letter::{self, header_value, is_stem, usable};
 use crate::link::engine::{Engine, Item, Outcome, Settings};
 use crate::link::http::{Answer, Http, Trouble};
 use crate::link::{job, secret};
 use crate::model::{Timestamp, hex, one_line};
-use crate::store::agentazall::{block, date, names, text};
+use crate::store::agentazall::{block, date, text};
 use crate::store::{Arrived, Parcel};
 
 /// The subject of what has none, as other readers of relays show it.
@@ -86,8 +87,7 @@ impl Engine for Relay {
         let is_bare = !address.is_empty() && !address.contains('@');
         let rank = if address.ends_with(".agenttalk") { Some(4) } else { is_bare.then_some(2) };
         // Of several relays the first one sends.
-        let is_first =
-            !self.settings.part.starts_with("/relays/") || self.settings.part == "/relays/0";
+        let is_first = super::is_first(&self.settings.part);
         rank.map(|rank| rank + u8::from(is_first))
     }
 
@@ -260,14 +260,7 @@ impl Relay {
             let names: Vec<&str> = parts.iter().map(|(name, _)| name.as_str()).collect();
             lines.push(("Attachments", names.join(", ")));
         }
-        let mut text = String::new();
-        for (key, value) in lines {
-            text.push_str(format!("{key}: {}", header_value(&value)).trim_end());
-            text.push('\n');
-        }
-        text.push_str("---\n");
-        text.push_str(&body);
-        let bytes = text.into_bytes();
+        let bytes = letter::compose(&lines, &body);
         let signed = block::read(&text::parse(&bytes)).signed_id;
         let day = date::parse_date(get("timestamp"), &TimeZone::system()).map(|(time, _)| time);
         let day = day.unwrap_or_else(Timestamp::now);
@@ -280,26 +273,15 @@ impl Relay {
                 day: Some(date::local_day(day, &TimeZone::system())),
                 bytes,
                 parts,
+                ..Arrived::default()
             },
         }
     }
 }
 
-/// A value that cannot begin another line of the header.
-fn header_value(text: &str) -> String {
-    let ends = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
-    text.replace(ends, " ").trim().to_owned()
-}
-
 /// What tells a message from all others: ids of a relay may come again with another text.
 fn key_of(id: &str, hashed: &str) -> String {
     if id.len() <= 200 { id.to_owned() } else { hashed.to_owned() }
-}
-
-/// Whether an id can be the name of a file as it is.
-fn is_stem(id: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-    (1..=100).contains(&id.len()) && id.bytes().all(plain) && !id.starts_with(['.', '-'])
 }
 
 /// Subject, text and attachments of a payload: a JSON object, other JSON, or any text.
@@ -343,19 +325,6 @@ fn parts(attachments: &[Value], folder: &Path) -> Vec<(String, PathBuf)> {
         }
     }
     out
-}
-
-/// A name for an attachment: its last part, without what cannot be in a file name, and none twice.
-fn usable(name: &str, n: usize, taken: &[(String, PathBuf)]) -> String {
-    let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
-    let is_bad = |c: char| c.is_control() || "<>:\"|?*,".contains(c);
-    let name: String = last.chars().map(|c| if is_bad(c) { '_' } else { c }).collect();
-    let name = name.trim().trim_start_matches('.').to_owned();
-    let name =
-        if names::is_attachment_name(&name) { name } else { format!("attachment{}.bin", n + 1) };
-    let is_taken = |name: &String| taken.iter().any(|(other, _)| other == name);
-    let mut candidates = (2..).map(|k| format!("{name}~{k}"));
-    if is_taken(&name) { candidates.find(|name| !is_taken(name)).unwrap_or(name) } else { name }
 }
 
 #[cfg(test)]

@@ -206,6 +206,7 @@ impl Bench {
             part: String::new(),
             me: "me".into(),
             insecure: false,
+            ca: None,
         };
         let filed = Arc::clone(&self.filed);
         let file = move |arrived: &Arrived| {

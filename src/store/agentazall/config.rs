@@ -125,6 +125,12 @@ pub(super) fn read(file: &Path) -> Result<Config, StoreError> {
     })
 }
 
+/// The mailbox that a configuration describes, for links; `None` if it cannot be read.
+pub fn mailbox(file: &Path, me: &str) -> Option<PathBuf> {
+    super::names::is_mailbox_name(me).then_some(())?;
+    read(file).ok().map(|config| config.mailboxes.join(me))
+}
+
 /// The configurations of other agents of this machine that can be found from mine: in the agent's
 /// mailbox, beside the mailboxes, and beside mine.
 pub(super) fn neighbours(mine: &Path, mailboxes: &Path, agent: &str) -> Vec<PathBuf> {

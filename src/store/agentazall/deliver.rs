@@ -17,7 +17,7 @@ use rustix::fs::CWD;
 use super::block::Reading;
 use super::letter::MAX_FILE;
 use super::place::{Folder, Place};
-use super::{AgentAzall, block, config, letter, mail, names, parts, place, put, text};
+use super::{AgentAzall, block, config, letter, mail, names, parts, place, put, text, write};
 use crate::model::{Claim, Seed, one_line};
 use crate::store::engine::files::Row;
 use crate::store::place::move_new;
@@ -299,7 +299,9 @@ impl AgentAzall {
     fn survey(&self, path: &str) -> Option<Waiting> {
         let place = Place::parse(path).filter(|p| p.folder.waits())?;
         let bytes = fs::read_small(&self.base().join(path), MAX_FILE as u64).ok()?;
-        let reading = block::read(&text::parse(&bytes));
+        let letter = text::parse(&bytes);
+        let via = letter.get(write::VIA).filter(|via| !via.is_empty());
+        let reading = block::read(&letter);
         let mine = self.is_mine(&reading);
         let known = self.format.delivered.lock().get(&key(path)).cloned().unwrap_or_default();
         let to = letter::recipients(&reading.to, &reading.cc);
@@ -309,7 +311,11 @@ impl AgentAzall {
             if !mine {
                 return Way::Waits("the program that wrote it must deliver it".to_owned());
             }
-            if known.contains(to) { Way::Done } else { self.way_to(to, &id, &place, &bytes) }
+            match via.filter(|_| *to != self.format.me) {
+                _ if known.contains(to) => Way::Done,
+                Some(link) => self.way_by_link(to, &id, Some(link)),
+                None => self.way_to(to, &id, &place, &bytes),
+            }
         };
         let to = to.iter().map(|to| (to.clone(), way(to))).collect();
         Some(Waiting { path: path.to_owned(), id, mine, bytes, to })
@@ -325,7 +331,7 @@ impl AgentAzall {
 
     fn way_to(&self, to: &str, id: &str, place: &Place<'_>, bytes: &[u8]) -> Way {
         if to != self.format.me && !self.has_mailbox(to) {
-            return self.way_by_link(to, id);
+            return self.way_by_link(to, id, None);
         }
         let day = self.format.mailboxes.join(to).join(place.day);
         let inbox = day.join("inbox");
@@ -338,14 +344,20 @@ impl AgentAzall {
         }
     }
 
-    /// How things stand with a recipient who has no mailbox here.
-    fn way_by_link(&self, to: &str, id: &str) -> Way {
+    /// How things stand with a recipient who has no mailbox here, or whom a link shall reach that the sender
+    /// named.
+    fn way_by_link(&self, to: &str, id: &str, via: Option<&str>) -> Way {
         let Some(ways) = self.format.ways.get() else {
             return Way::Waits(
                 "no mailbox of this name here; a transport must carry it".to_owned(),
             );
         };
-        match (ways.fate(id, to), ways.reach(to)) {
+        let reached = match via {
+            Some(link) if ways.reaches(link, to) => Ok(Some(link.to_owned())),
+            Some(link) => Err(format!("Via: no link {} reaches it", one_line(link))),
+            None => ways.reach(to),
+        };
+        match (ways.fate(id, to), reached) {
             (Some(Fate::Taken), _) => Way::Done,
             (Some(Fate::Refused(why)), _) => Way::Refused(why),
             (Some(Fate::Waits(why)), _) | (None, Err(why)) => Way::Waits(why),

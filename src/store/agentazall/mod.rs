@@ -46,6 +46,8 @@ use jiff::tz::TimeZone;
 
 use std::sync::Arc;
 
+pub use config::mailbox;
+
 use super::engine::files::{File, Files};
 use super::{About, Keys, Location, Part, Parts, Record, Spec, Store, StoreError, Threads, fs};
 use crate::model::{Message, PublicKey, Seed, Timestamp, one_line};

@@ -20,6 +20,10 @@ impl Remote for AgentAzall {
         let _ = self.format.ways.set(ways);
     }
 
+    fn has_way(&self, link: &str) -> bool {
+        self.format.ways.get().is_some_and(|ways| ways.has(link))
+    }
+
     /// Attachments first, then the text, each under its final name or not at all.
     fn file(&self, arrived: &Arrived) -> Result<(), StoreError> {
         self.make_base()?;
@@ -35,13 +39,18 @@ impl Remote for AgentAzall {
         for stem in given.filter(fits).chain(more) {
             let target = inbox.join(format!("{stem}.txt"));
             let io = |e| StoreError::io(&target, e);
+            let parts = inbox.join(&stem);
             if target.symlink_metadata().is_ok() {
                 if same_but_status(&target, &arrived.bytes) {
+                    // What came late.
+                    if !arrived.parts.is_empty() {
+                        self.put_parts(&parts, &arrived.parts).map_err(io)?;
+                        self.note(&target);
+                    }
                     break;
                 }
                 continue;
             }
-            let parts = inbox.join(&stem);
             if !arrived.parts.is_empty() && !self.put_parts(&parts, &arrived.parts).map_err(io)? {
                 continue;
             }
@@ -63,6 +72,11 @@ impl AgentAzall {
     /// Why none of several can be chosen.
     pub(super) fn reach(&self, address: &str) -> Result<Option<String>, String> {
         self.format.ways.get().map_or(Ok(None), |ways| ways.reach(address))
+    }
+
+    /// Whether a link of this name reaches an address.
+    pub(super) fn reaches(&self, link: &str, address: &str) -> bool {
+        self.format.ways.get().is_some_and(|ways| ways.reaches(link, address))
     }
 
     /// Why a link will never hand a message to somebody.

@@ -7,7 +7,7 @@ use super::place::Folder;
 use super::write::{self, Outgoing};
 use super::{AgentAzall, date, deliver, key, letter, names, place, put};
 use crate::model::{Draft, Timestamp, one_line};
-use crate::store::{Fit, Prepared, Preparing, Store, StoreError, below, fs};
+use crate::store::{Fit, Prepared, Preparing, Remote, Store, StoreError, below, fs};
 
 impl crate::store::Outgoing for AgentAzall {
     fn canonical(&self, address: &str) -> String {
@@ -39,6 +39,14 @@ impl crate::store::Outgoing for AgentAzall {
         if let Some(why) = everybody.iter().find_map(|to| self.refused_by(to)) {
             return Err(StoreError::Refused(why));
         }
+        let via = draft.via.as_deref().filter(|via| Remote::has_way(self, via));
+        if let Some(link) = via {
+            let is_far = |to: &&String| **to != self.format.me && !self.reaches(link, to);
+            if let Some(to) = everybody.iter().find(is_far) {
+                let why = format!("Via: the link {link} does not reach {}", one_line(to));
+                return Err(StoreError::Unreachable(why));
+            }
+        }
         let subject = match (&draft.subject, with.parent) {
             (Some(subject), _) => subject.clone(),
             (None, Some(parent)) => {
@@ -67,6 +75,7 @@ impl crate::store::Outgoing for AgentAzall {
                 id: &id,
                 answers: draft.in_reply_to.as_deref().map(crate::model::plain_id),
                 idempotency_key: draft.idempotency_key.as_deref(),
+                via,
                 body: &draft.body,
                 files: &draft.attached,
             },

@@ -15,6 +15,9 @@ use crate::model::{Attached, Timestamp, hex, single_line};
 use crate::store::Signer;
 use crate::store::text::pytext::{is_space, strip, strip_start};
 
+/// The header that names the link.
+pub(super) const VIA: &str = "Via";
+
 /// A message to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
@@ -36,6 +39,8 @@ pub struct Outgoing<'a> {
     pub answers: Option<&'a str>,
     /// The key that makes sending again harmless.
     pub idempotency_key: Option<&'a str>,
+    /// The link that carries it, where the sender says so; unsigned, for it concerns only my machine.
+    pub via: Option<&'a str>,
     /// The text.
     pub body: &'a str,
     /// The files that go along.
@@ -75,6 +80,7 @@ pub fn compose(out: &Outgoing<'_>, signer: &dyn Signer) -> String {
         let names: Vec<String> = out.files.iter().map(|file| value(&file.name)).collect();
         headers.push(("Attachments", names.join(", ")));
     }
+    headers.extend(out.via.map(|via| (VIA, value(via))));
     format!(
         "{}\n---\n{BEGIN}\n{meta}Signature-V2: {envelope}\n\n{body}\n{END}\n\
          {SIGNATURE_BEGIN}\n{signature}\n{SIGNATURE_END}",

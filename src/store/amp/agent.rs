@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::address::{self, Address, DEFAULT_TENANT};
-use super::pem;
+use super::{pem, registration};
 use crate::model::{PublicKey, one_line};
 use crate::store::below;
 use crate::store::engine::files;
@@ -29,7 +29,7 @@ pub(super) struct Agent {
     pub provider: String,
     /// Its address by its config.
     pub address: String,
-    /// Its addresses by its registrations.
+    /// Its addresses by its registrations; its own may be among them.
     pub registered: Vec<String>,
     /// `keys/public.pem`, if it holds a key that can be used.
     pub key: Option<PublicKey>,
@@ -38,12 +38,22 @@ pub(super) struct Agent {
 impl Agent {
     /// Every address it answers to, its own first.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(self.address.as_str()).chain(self.registered.iter().map(String::as_str))
+        let others = self.registered.iter().filter(|a| **a != self.address);
+        std::iter::once(self.address.as_str()).chain(others.map(String::as_str))
     }
 
     /// Whether this (lower-case) text is one of its addresses.
     pub fn has_address(&self, text: &str) -> bool {
         self.addresses().any(|a| a == text)
+    }
+
+    /// The address of mine whose provider reaches this one best; `None` if none does, or several.
+    pub fn registered_for(&self, to: &str) -> Option<&str> {
+        let ranked = self.registered.iter().filter_map(|a| Some((registration::rank(a, to)?, a)));
+        let best = ranked.clone().map(|(rank, _)| rank).max()?;
+        let mut found = ranked.filter(|(rank, _)| *rank == best).map(|(_, a)| a.as_str());
+        let first = found.next()?;
+        found.all(|other| other == first).then_some(first)
     }
 
     /// Whether it goes by this (lower-case) name.
@@ -113,8 +123,6 @@ pub(super) fn read(dir: &Path, default_provider: &str, before: Option<&Read>) ->
     if let Some(agent) = &mut agent {
         agent.key = public_key(dir, &fault);
         agent.registered = registered(dir, default_provider, &mut seen, &fault);
-        let own = agent.address.clone();
-        agent.registered.retain(|a| *a != own);
     }
     Read { broken: agent.is_none() && trouble.is_some(), agent, trouble, fault, seen }
 }
@@ -137,7 +145,7 @@ fn public_key(dir: &Path, fault: &Fault) -> Option<PublicKey> {
 }
 
 /// The member `path` of nested objects, as a text that is not empty, in lower case.
-fn text(value: &Value, path: &[&str]) -> Option<String> {
+pub(super) fn text(value: &Value, path: &[&str]) -> Option<String> {
     let found = path.iter().try_fold(value, |v, key| v.get(key))?.as_str()?.trim();
     (!found.is_empty()).then(|| found.to_ascii_lowercase())
 }
@@ -187,15 +195,7 @@ fn registered(
         seen.push((path.clone(), stat(&path)));
         let read = read_json(&path).inspect_err(|e| fault.note(e));
         let Ok(value) = read else { continue };
-        let written = text(&value, &["address"]).or_else(|| {
-            let name = text(&value, &["agentName"]).or_else(|| text(&value, &["agent_name"]))?;
-            let (tenant, provider) = (text(&value, &["tenant"])?, text(&value, &["provider"])?);
-            Some(format!("{name}@{tenant}.{provider}"))
-        });
-        let usable = |a: &String| {
-            a.contains('@') && address::parse(a, DEFAULT_TENANT, default_provider).is_ok()
-        };
-        out.extend(written.filter(usable));
+        out.extend(registration::address_in(&value, default_provider));
     }
     out
 }

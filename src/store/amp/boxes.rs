@@ -14,11 +14,11 @@
 //!    proves nothing.
 //! 4. Stale mail stays out of the inbox: it is reported as read, and the file is left alone.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytemuck::{Pod, Zeroable};
 use lru::LruCache;
@@ -27,10 +27,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::edit::unmarked;
 use super::envelope::{self, Fault, Stored};
-use super::facts::{self, Facts, link};
+use super::facts::{self, Facts};
 use super::home::{Home, Roster};
 use super::limits::FILE_BYTES;
 use super::relate::{spelled, thread_of};
+use super::remote::Underway;
 use super::several::Several;
 use super::{Amp, filename, id, verify};
 use crate::model::locks::{Level, Mutex};
@@ -41,7 +42,7 @@ use crate::store::engine::files::{
 };
 use crate::store::fs::Stamp;
 use crate::store::text::time::parse_time;
-use crate::store::{Advice, Facets, Found, Location, Record, Report, StoreError, Verify};
+use crate::store::{Advice, Facets, Found, Location, Record, Report, StoreError, Verify, Ways};
 
 /// Messages whose last good bytes are kept.
 const KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
@@ -60,6 +61,10 @@ pub(super) struct Kept {
     pub content: u64,
     /// Its time in milliseconds.
     pub time: i64,
+    /// Print of another id under which replies may name it; 0 if there is none.
+    pub alias: u64,
+    /// Print of the id it answers; 0 if it answers none.
+    pub answers: u64,
     /// When it goes stale, in seconds since 1970; 0 for never, or if that is past.
     pub expires: u32,
     /// [`Bit`]s.
@@ -80,8 +85,13 @@ pub(super) enum Bit {
     FileTime = 1 << 3,
     /// Its signature is none at all, so it is never shown.
     Malformed = 1 << 4,
-    /// It answers another message.
-    Answers = 1 << 5,
+    /// It is signed and has the id under which it was written, because a link carried it: a second file
+    /// with the same signed bytes is the same message, whatever its own id.
+    Carried = 1 << 5,
+    /// It is signed, and the key of its writer was not known.
+    Keyless = 1 << 6,
+    /// It is mine, and the link that carries it has more to say.
+    Underway = 1 << 7,
 }
 
 impl Kept {
@@ -105,14 +115,20 @@ impl Kept {
 pub(super) const BY_ID: u8 = 0;
 /// The slot under which signed messages are found by content, gone ones included: a replay stays one.
 pub(super) const BY_CONTENT: u8 = 1;
+/// The slot under which messages are found by another id.
+pub(super) const BY_ALIAS: u8 = 2;
+/// The slot under which messages are found by the id they answer.
+const BY_ANSWERS: u8 = 3;
 
 impl files::Facts for Kept {
-    const SLOTS: u8 = 2;
+    const SLOTS: u8 = 4;
 
     fn key(&self, slot: u8, is_message: bool) -> u64 {
         match slot {
             BY_ID if is_message => self.key,
             BY_CONTENT if self.has(Bit::Signed) => self.content,
+            BY_ALIAS if is_message => self.alias,
+            BY_ANSWERS if is_message => self.answers,
             _ => 0,
         }
     }
@@ -158,8 +174,14 @@ pub(super) struct Boxes {
     good: Mutex<LruCache<u32, Box<[u8]>>>,
     /// When the next message goes stale, in seconds since 1970; 0 if that is not known.
     next_expiry: AtomicU32,
-    /// New messages whose ids are spelled with dashes, in the other spelling.
-    turned: Mutex<HashSet<String>>,
+    /// Prints of other ids of new messages: replies that came before them may name these.
+    renamed: Mutex<HashSet<u64>>,
+    /// The ways to other machines.
+    pub ways: OnceLock<Arc<dyn Ways>>,
+    /// Messages of mine of which links have more to say; `None` until they were looked for.
+    pub underway: Mutex<Option<HashMap<u32, Underway>>>,
+    /// A writer's key has become known.
+    pub has_new_keys: AtomicBool,
     pub digests: Digests,
     /// One append at a time; two that make the same folder would wait for each other anyway.
     pub appending: Mutex<()>,
@@ -175,8 +197,8 @@ pub(super) struct Context {
 
 /// A message in a file.
 pub(super) struct Parsed<'a> {
-    stored: Stored<'a>,
-    facts: Facts,
+    pub stored: Stored<'a>,
+    pub facts: Facts,
     claim: Option<Claim>,
 }
 
@@ -187,19 +209,22 @@ impl Boxes {
             home,
             good,
             next_expiry,
-            turned: Mutex::default(),
+            renamed: Mutex::default(),
+            ways: OnceLock::new(),
+            underway: Mutex::default(),
+            has_new_keys: AtomicBool::new(false),
             digests: Digests::default(),
             appending: Mutex::at(Level::Store, ()),
             unsynced: Mutex::default(),
         }
     }
 
-    /// Takes note of a new message whose id is spelled with dashes: replies that came before it name
-    /// it otherwise.
-    fn note_turned(&self, message: &str) {
-        if message.starts_with("msg-") || message.starts_with("receipt-") {
-            self.turned.lock().insert(id::fold(message).into_owned());
-        }
+    /// Takes note of the other ids of a message: replies that came before it may name it so.
+    fn note_renamed(&self, message: &str, alias: u64) {
+        let is_turned = message.starts_with("msg-") || message.starts_with("receipt-");
+        let turned = is_turned.then(|| facts::digest(&[&id::fold(message)]));
+        let other = Some(alias).filter(|alias| *alias != 0);
+        self.renamed.lock().extend(turned.into_iter().chain(other));
     }
 
     /// Keeps the bytes of a message, unless they are many.
@@ -224,7 +249,8 @@ impl Boxes {
         let Ok(stored) = envelope::parse(&bytes) else { return false };
         let from = stored.from.to_ascii_lowercase();
         let Some(key) = context.roster.key_of(&from) else { return false };
-        let claim = verify::claim(&stored, Some(key)).ok().flatten();
+        let also_to = context.roster.also_to(&stored.to);
+        let claim = verify::claim(&stored, Some(key), &also_to).ok().flatten();
         claim.is_some_and(|claim| !verify_claim(&key, &claim))
     }
 
@@ -232,6 +258,9 @@ impl Boxes {
     fn date(&self, parsed: &Parsed<'_>, to_me: bool, now: Timestamp) -> Kept {
         let mut kept = parsed.facts.kept;
         kept.set(Bit::Malformed, matches!(parsed.claim, Some(Claim::Malformed(_))));
+        kept.set(Bit::Keyless, matches!(parsed.claim, Some(Claim::Signed { key: None, .. })));
+        let given = parsed.stored.relayed_id.as_deref().filter(|_| !to_me);
+        kept.alias = given.map_or(kept.alias, |id| facts::digest(&[id]));
         let Some(expires) = parsed.facts.expires else { return kept };
         if expires <= now {
             kept.set(Bit::Expired, true);
@@ -249,7 +278,7 @@ impl Format for Boxes {
     type Message<'a> = Parsed<'a>;
     type Context = Context;
 
-    const TAG: [u8; 8] = *b"ampfil03";
+    const TAG: [u8; 8] = *b"ampfil04";
     const LONGEST: usize = FILE_BYTES;
     const HAS_ARRIVAL: bool = true;
 
@@ -338,18 +367,23 @@ impl Format for Boxes {
         let never_shown = |old: &Kept| self.was_never_shown(context, opened.file.n, old);
         let seen = before.filter(|old| same || !never_shown(old));
         self.keep(n, opened.bytes);
-        if !same {
-            self.note_turned(&parsed.stored.id);
-        }
         let Kept { key, content, .. } = parsed.facts.kept;
         let replaces = !same && seen.is_some_and(|old| old.key == key);
         let ids = Ids { key: (BY_ID, key), stays: same, replaces };
         // Of the file as it came: marks change it, and the id must stay, also without the cache.
         let hash = || Sha256::digest(unmarked(opened.bytes)).into();
-        let copies = pass.copies(n, ids, |kept| kept.content == content, hash);
+        let mut copies = pass.copies(n, ids, |kept| kept.content == content, hash);
         let to_me = Mailbox::of(&opened.file.folder) == Some(Mailbox::Inbox);
-        let kept = self.date(&parsed, to_me, context.now);
+        let mut kept = self.date(&parsed, to_me, context.now);
+        let (is_open, underway) = if to_me { (false, None) } else { self.underway(&parsed) };
+        kept.set(Bit::Underway, is_open);
+        let noted = underway.as_ref().is_some_and(|underway| underway.noted);
+        self.keep_underway(n, underway);
+        if !before.is_some_and(|old| same && old.alias == kept.alias) {
+            self.note_renamed(&parsed.stored.id, kept.alias);
+        }
         pass.table.change(n, |_, facts| *facts = kept);
+        copies.members.extend(doubles(pass.table, n, &kept));
         let mailbox = |n: &u32| Mailbox::of(pass.table.folder(*n));
         let primary = copies.members.iter().min_by_key(|n| (mailbox(n), **n)).copied();
         if primary != Some(n) {
@@ -365,6 +399,7 @@ impl Format for Boxes {
         // What another one stands for is where that one is: it may answer what only its reader has.
         let first = found.copy_of.as_ref().map(|first| first.id.clone());
         found.answers = first.or(answers).map(Into::into);
+        found.noted = noted;
         Some(found)
     }
 
@@ -372,40 +407,35 @@ impl Format for Boxes {
     fn lost(&self, pass: &mut Pass<'_, Self>, n: u32) {
         let Some(old) = pass.table.facts(n).copied() else { return };
         let same = |kept: &Kept| kept.content == old.content;
-        let copies = files::others(pass.table, n, (BY_ID, old.key), same);
+        let mut copies = files::others(pass.table, n, (BY_ID, old.key), same);
+        copies.extend(doubles(pass.table, n, &old));
         pass.look(copies);
     }
 
-    /// Messages that have gone stale since they were read.
+    /// Messages that have gone stale since they were read, whose writers' keys may have become known, or
+    /// of which links say something new.
     fn due(&self, context: &Context, table: &files::Table<Kept>) -> Vec<u32> {
+        let mut due = self.changed_underway(table);
+        if self.has_new_keys.swap(false, Ordering::Relaxed) {
+            let keyless = table.messages().filter(|(_, _, kept)| kept.has(Bit::Keyless));
+            due.extend(keyless.map(|(n, ..)| n));
+        }
         let now = u32::try_from(context.now.secs()).unwrap_or(NEVER - 1);
         if self.next_expiry.load(Ordering::Relaxed) > now {
-            return Vec::new();
+            return due;
         }
         let dated = || table.messages().filter(|(_, _, kept)| kept.expires != 0);
         let later = dated().map(|(_, _, kept)| kept.expires).filter(|expires| *expires > now);
         self.next_expiry.store(later.min().unwrap_or(NEVER), Ordering::Relaxed);
-        dated().filter(|(_, _, kept)| kept.expires <= now).map(|(n, ..)| n).collect()
+        due.extend(dated().filter(|(_, _, kept)| kept.expires <= now).map(|(n, ..)| n));
+        due
     }
 
-    /// Files that answer one of the messages noted by [`Boxes::note_turned`].
+    /// Files that answer one of the messages noted by [`Boxes::note_renamed`].
     fn finish(&self, _: &Context, done: &mut Done<'_, Self>) -> Vec<u32> {
-        let turned = std::mem::take(&mut *self.turned.lock());
-        if turned.is_empty() {
-            return Vec::new();
-        }
-        let candidates: Vec<u32> = {
-            let table = done.files.table.read();
-            let answers = table.messages().filter(|(_, _, kept)| kept.has(Bit::Answers));
-            answers.map(|(n, ..)| n).collect()
-        };
-        let means_one = |n: &u32| {
-            let file = done.files.file(*n).ok()?;
-            let (_, bytes) = done.files.bytes(&file, FILE_BYTES + 1).ok()?;
-            let answers = envelope::parse(&bytes).ok()?.in_reply_to.as_deref().map(link)?;
-            turned.contains(&answers).then_some(*n)
-        };
-        candidates.iter().filter_map(means_one).collect()
+        let renamed = std::mem::take(&mut *self.renamed.lock());
+        let table = done.files.table.read();
+        renamed.into_iter().flat_map(|print| table.with_key(BY_ANSWERS, print)).collect()
     }
 
     fn is_shown(&self, path: &[&str], kind: FileType) -> bool {
@@ -428,6 +458,8 @@ impl Format for Boxes {
             keys: Some(files),
             marks: Some(files),
             parts: Some(files),
+            deliveries: Some(files),
+            remote: Some(files),
             ..Facets::default()
         }
     }
@@ -447,6 +479,19 @@ impl Format for Boxes {
     fn advice(files: &Amp) -> Vec<Advice> {
         files.advice_lines()
     }
+}
+
+/// Other files that hold the same message although they have other ids: an answer was lost on the way,
+/// and the link sent the same once more.
+pub(super) fn doubles(table: &files::Table<Kept>, n: u32, kept: &Kept) -> Vec<u32> {
+    if !kept.has(Bit::Carried) {
+        return Vec::new();
+    }
+    let mut out = table.with_key(BY_CONTENT, kept.content);
+    let is_message = |m: u32| table.row(m).is_some_and(files::Row::is_message);
+    let other = |m: &u32| table.facts(*m).is_some_and(|other| other.key != kept.key);
+    out.retain(|m| *m != n && other(m) && is_message(*m));
+    out
 }
 
 fn found<'r>(

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::envelope;
+use super::id::is_message_id;
 use crate::model::Timestamp;
 use crate::store::text::edit::Edits;
 use crate::store::text::json::Value;
@@ -31,6 +32,22 @@ pub fn set_status(bytes: &[u8], read: bool, now: Timestamp) -> Option<Vec<u8>> {
     if let Some(metadata) = last(&members, "metadata") {
         edits.metadata(metadata, read)?;
     }
+    edits.apply()
+}
+
+/// A file of mine with the id that a provider elsewhere gave the message, as `local.relayed_id`. `None` if it
+/// has one, or is no message that has a `local`.
+pub fn set_relayed_id(bytes: &[u8], id: &str) -> Option<Vec<u8>> {
+    let stored = envelope::parse(bytes).ok()?;
+    if stored.relayed_id.is_some() || !is_message_id(id) {
+        return None;
+    }
+    let text = std::str::from_utf8(bytes).ok()?;
+    let members = json::members(text).ok()?;
+    let mut edits = Edits::of(text);
+    let local = last(&members, "local")?;
+    let inner = edits.inside(local)?;
+    edits.append(local.value_at.clone(), &inner, "relayed_id", &format!("\"{id}\""));
     edits.apply()
 }
 

@@ -95,6 +95,10 @@ pub struct Stored<'a> {
     pub status: Option<ReadState>,
     /// `local.received_at` as spelled.
     pub received_at: Option<Cow<'a, str>>,
+    /// `local.fetched_from`, if a provider elsewhere gave it: the provider.
+    pub fetched_from: Option<Cow<'a, str>>,
+    /// `local.relayed_id`: the id that a provider elsewhere gave a message of mine.
+    pub relayed_id: Option<Cow<'a, str>>,
     /// Length of the file in bytes.
     pub file_len: usize,
 }
@@ -244,6 +248,9 @@ fn stored<'a>(file: &Texts<'a>, file_len: usize) -> Result<Stored<'a>, Problem> 
         context: context.and_then(|m| payload.get(m.value_at.clone())),
         status: status("local").or_else(|| status("metadata")),
         received_at: noted("local", "received_at"),
+        fetched_from: noted("local", "fetched_from")
+            .filter(|_| noted("local", "delivery_method").is_some_and(|how| how == "relay")),
+        relayed_id: noted("local", "relayed_id").filter(|id| is_message_id(id)),
         file_len,
     })
 }

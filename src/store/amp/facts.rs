@@ -8,6 +8,7 @@ use super::address::is_wire_address;
 use super::boxes::{Bit, Kept, Mailbox};
 use super::envelope::{ReadState, Stored};
 use super::home::Roster;
+use super::id::is_message_id;
 use super::{id, verify};
 use crate::model::{Claim, Timestamp, one_line};
 use crate::store::digest;
@@ -32,6 +33,8 @@ pub(super) struct Facts {
     /// The store's own mark.
     pub read: bool,
     pub expires: Option<Timestamp>,
+    /// Its id where it was written, if a link carried it: signed, and so the same in every copy.
+    pub own_id: Option<String>,
     /// What the table keeps of it, as far as it says so itself.
     pub kept: Kept,
 }
@@ -51,31 +54,54 @@ pub(super) fn facts(stored: &Stored<'_>, stamp: &Stamp, now: Timestamp) -> Facts
     let mut kept = Kept { key, content, time: time.millis(), ..Kept::default() };
     kept.set(Bit::Signed, stored.signature.is_some());
     kept.set(Bit::FileTime, written.is_none() && received.is_none());
-    kept.set(Bit::Answers, stored.in_reply_to.is_some());
+    let answers = stored.in_reply_to.as_deref().map(link);
+    kept.answers = answers.as_deref().map_or(0, |id| digest(&[id]));
+    let context = Context::of(stored);
+    let own_id = context.msgfs.id.filter(|id| is_message_id(id));
+    kept.set(Bit::Carried, own_id.is_some() && stored.signature.is_some());
+    kept.alias = own_id.as_deref().filter(|id| *id != stored.id).map_or(0, |id| digest(&[id]));
     // What came later than it was written is not from the future, whenever it is looked at.
     let looked = received.map_or(now, |r| r.min(now));
     kept.set(Bit::Future, written.is_some_and(|t| t > looked.plus_millis(SKEW_MS)));
     let to = stored.to.trim().to_ascii_lowercase();
     Facts {
         from: stored.from.to_ascii_lowercase(),
-        everybody: everybody(stored, &to),
+        everybody: everybody(context.recipients, &to),
         to,
         time,
-        answers: stored.in_reply_to.as_deref().map(link),
+        answers,
+        own_id,
         read: stored.status.is_some_and(ReadState::is_read),
         expires: stored.expires_at.as_deref().and_then(parse_time),
         kept,
     }
 }
 
-/// Whom the list of recipients in the context names, if the one the message is for is among them.
-fn everybody(stored: &Stored<'_>, to: &str) -> Vec<String> {
-    #[derive(Default, serde::Deserialize)]
-    struct Context {
-        recipients: Vec<String>,
+/// What msgfs says in `payload.context`.
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct Context {
+    /// Everybody the text goes to.
+    recipients: Vec<String>,
+    /// What a link needs.
+    msgfs: Own,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct Own {
+    /// The id of the message where it was written.
+    id: Option<String>,
+}
+
+impl Context {
+    fn of(stored: &Stored<'_>) -> Self {
+        stored.context.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
-    let context = stored.context.and_then(|text| serde_json::from_str::<Context>(text).ok());
-    let list = context.unwrap_or_default().recipients;
+}
+
+/// Whom the list of recipients in the context names, if the one the message is for is among them.
+fn everybody(list: Vec<String>, to: &str) -> Vec<String> {
     let list: Vec<String> = list.iter().map(|address| address.to_ascii_lowercase()).collect();
     let good = list.iter().any(|one| one == to) && list.iter().all(|one| is_wire_address(one));
     if good { list } else { vec![to.to_owned()] }
@@ -144,7 +170,7 @@ pub(super) fn admit(
     roster: &Roster,
 ) -> Result<Option<Claim>, String> {
     match mailbox {
-        Mailbox::Inbox if !roster.is_mine(&facts.to) => {
+        Mailbox::Inbox if !is_to_me(stored, facts, roster) => {
             return Err(format!(
                 "it is not addressed to me: it is for {:?}, and I am {}",
                 one_line(&stored.to),
@@ -160,6 +186,11 @@ pub(super) fn admit(
         }
         _ => {}
     }
-    verify::claim(stored, roster.key_of(&facts.from))
+    verify::claim(stored, roster.key_of(&facts.from), &roster.also_to(&facts.to))
         .map_err(|e| one_line(&e.to_string()).into_owned())
+}
+
+fn is_to_me(stored: &Stored<'_>, facts: &Facts, roster: &Roster) -> bool {
+    let there = |provider: &Cow<'_, str>| roster.is_mine_there(&facts.to, provider);
+    roster.is_mine(&facts.to) || stored.fetched_from.as_ref().is_some_and(there)
 }

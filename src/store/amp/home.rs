@@ -3,7 +3,7 @@
 //! Other clients rewrite configs whenever they like, so nothing is remembered for long: every use
 //! asks for a [`Roster`], and what it is made of is read again when its files have changed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,13 +13,19 @@ use rustix::fs::FileType;
 
 use crate::model::locks::Mutex;
 
-use super::address;
 use super::agent::{self, Agent, selected_by_name};
+use super::{address, registration};
 use crate::model::{PublicKey, one_line};
 use crate::store::below;
 use crate::store::engine::files;
 use crate::store::fs::read_small;
-use crate::store::{Spec, StoreError};
+use crate::store::{Spec, StoreError, fs, place};
+
+/// No more of my addresses are tried for what a signature covers.
+const MAX_ALSO: usize = 16;
+
+/// Largest file of keys, in bytes.
+const MAX_PEERS: u64 = 64 << 20;
 
 /// How long a roster serves those who only read messages.
 const RECENT: Duration = Duration::from_millis(100);
@@ -32,6 +38,8 @@ pub(super) struct Home {
     /// The folder that holds all agents' folders; it may not exist.
     root: Option<PathBuf>,
     default_provider: String,
+    /// Where the keys of writers elsewhere are kept; `None` where nothing may be written.
+    peers_file: Option<PathBuf>,
     state: Mutex<State>,
 }
 
@@ -40,10 +48,15 @@ struct State {
     read: HashMap<PathBuf, agent::Read>,
     roster: Option<Arc<Roster>>,
     checked: Option<Instant>,
+    /// Keys of writers who are no agents of this machine, by address; as providers first gave them.
+    peers: Arc<Peers>,
 }
 
+/// Keys by address, in lower case.
+type Peers = BTreeMap<String, PublicKey>;
+
 /// The agents at one moment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Roster {
     pub me: Agent,
     /// All agents, me included, by folder name.
@@ -57,10 +70,11 @@ pub(super) struct Roster {
     pub default_provider: String,
     /// By address: the agent, `None` if several have it.
     by_address: HashMap<String, Option<usize>>,
+    peers: Arc<Peers>,
 }
 
 /// An agent of whom only the folder is known.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Broken {
     /// In lower case: by `.index.json`, and the folder's own.
     names: Vec<String>,
@@ -96,12 +110,43 @@ impl Roster {
             })
     }
 
-    /// The key of the one agent that has exactly this address (lower case).
+    /// My addresses, if this is not one of them but a short form or another spelling that means me:
+    /// the writer may have signed any.
+    pub fn also_to(&self, to: &str) -> Vec<&str> {
+        let to = to.trim().to_ascii_lowercase();
+        let name = to.split_once('@').map_or(to.as_str(), |(name, _)| name);
+        if self.me.has_address(&to) || !self.me.is_called(name) {
+            return Vec::new();
+        }
+        self.me.addresses().take(MAX_ALSO).collect()
+    }
+
+    /// Whether a message that a provider of this name gave me is for me: some of them write my name with
+    /// another tenant.
+    pub fn is_mine_there(&self, to: &str, provider: &str) -> bool {
+        let Ok(to) = address::parse(to, &self.me.tenant, &self.default_provider) else {
+            return false;
+        };
+        let there = |mine: &String| {
+            let domain = mine.split_once('@').map_or("", |(_, domain)| domain);
+            domain == provider
+                || domain.strip_suffix(provider).is_some_and(|rest| rest.ends_with('.'))
+        };
+        registration::is_in_local(provider)
+            && to.provider == address::LOCAL_PROVIDER
+            && self.me.is_called(&to.name)
+            && self.me.registered.iter().any(there)
+    }
+
+    /// The key of the one agent that has exactly this address (lower case), or of the writer elsewhere.
     pub fn key_of(&self, address: &str) -> Option<PublicKey> {
         if self.me.has_address(address) {
             return self.me.key;
         }
-        self.agent_at(address)?.key
+        match self.by_address.get(address) {
+            Some(agent) => self.agents.get((*agent)?)?.key,
+            None => self.peers.get(address).copied(),
+        }
     }
 
     /// The one agent that has exactly this address (lower case).
@@ -170,8 +215,8 @@ impl Roster {
             return Ok(self.broken_or(&parsed.name, || self.nobody_at(&lower, &parsed.name)));
         }
         Ok(Recipient::Nobody(format!(
-            "{lower} is at the provider {}, which is not on this machine; msgfs delivers AMP mail \
-             to agents of this machine only ({})",
+            "{lower} is at the provider {}, which is not on this machine, and no link reaches it: \
+             register with it by msgfs amp register, or write to an agent of this machine ({})",
             parsed.provider,
             self.known()
         )))
@@ -254,11 +299,15 @@ impl Home {
         // AMP_DIR may name an agent's folder through a symlink beside it.
         let dir = std::fs::canonicalize(&spec.dir).map_err(|e| no_such_dir(&spec.dir, e))?;
         let inside = dir.join("agents");
-        let state = Mutex::default();
+        let peers_file = spec.state.as_ref().map(|state| state.join("keys.json"));
+        let peers =
+            Arc::new(peers_file.as_deref().map(read_peers).transpose()?.unwrap_or_default());
+        let state = Mutex::new(State { peers, ..State::default() });
         if inside.is_dir() {
             let inside = std::fs::canonicalize(&inside).map_err(|e| StoreError::io(&inside, e))?;
             let root = Some(inside.clone());
-            let mut home = Self { my_dir: PathBuf::new(), root, default_provider, state };
+            let mut home =
+                Self { my_dir: PathBuf::new(), root, default_provider, peers_file, state };
             home.my_dir = home.choose(&inside, spec.as_me.as_deref().unwrap_or(&spec.me))?;
             // What was built so far does not know who I am.
             home.state.lock().roster = None;
@@ -280,7 +329,7 @@ impl Home {
                 std::fs::canonicalize(&root).unwrap_or(root)
             }),
         };
-        let home = Self { my_dir: dir, root, default_provider, state };
+        let home = Self { my_dir: dir, root, default_provider, peers_file, state };
         if home.read_all(&mut home.state.lock()).is_none() {
             return Err(home.no_config());
         }
@@ -317,6 +366,42 @@ impl Home {
         self.read_all(&mut state).ok_or_else(|| self.no_config())
     }
 
+    /// Pins the key of a writer elsewhere, on disk where it can be kept. Whether it is new; one that is
+    /// known already is never replaced.
+    ///
+    /// # Errors
+    /// As the system gave it; then nothing is pinned.
+    pub fn pin(&self, address: &str, key: PublicKey) -> Result<bool, StoreError> {
+        let address = address.to_ascii_lowercase();
+        let mut state = self.state.lock();
+        if let Some(known) = state.peers.get(&address) {
+            if *known != key {
+                tracing::warn!(
+                    address = %one_line(&address),
+                    "the provider says another key than before; the first one counts"
+                );
+            }
+            return Ok(false);
+        }
+        let mut peers = Peers::clone(&state.peers);
+        peers.insert(address, key);
+        if let Some(path) = &self.peers_file {
+            let text: BTreeMap<&str, String> =
+                peers.iter().map(|(address, key)| (address.as_str(), key.base64())).collect();
+            let text = serde_json::to_vec_pretty(&text).unwrap_or_default();
+            let made = path.parent().map_or(Ok(()), |dir| fs::make_dirs(dir, 0o700));
+            made.and_then(|()| place::write_atomic(path, &text, 0o600))
+                .map_err(|e| StoreError::io(path, e))?;
+        }
+        state.peers = Arc::new(peers);
+        // Whoever asks next gets a roster that knows it.
+        let peers = Arc::clone(&state.peers);
+        if let Some(roster) = &mut state.roster {
+            *roster = Arc::new(Roster { peers, ..Roster::clone(roster) });
+        }
+        Ok(true)
+    }
+
     /// Folders of agents: real ones, so that a `<name>` symlink to `<uuid>` is not a second agent.
     fn folders(&self) -> Vec<PathBuf> {
         let list = |root: &Path| files::names(&below::open_dir(root, &[])?);
@@ -349,7 +434,8 @@ impl Home {
         state.checked = Some(Instant::now());
         if changed {
             let earlier = state.roster.as_ref().map(|r| r.me.clone());
-            state.roster = self.build(&folders, &state.read, earlier).map(Arc::new);
+            let peers = Arc::clone(&state.peers);
+            state.roster = self.build(&folders, &state.read, earlier, peers).map(Arc::new);
         }
         state.roster.clone()
     }
@@ -359,6 +445,7 @@ impl Home {
         folders: &[PathBuf],
         read: &HashMap<PathBuf, agent::Read>,
         earlier: Option<Agent>,
+        peers: Arc<Peers>,
     ) -> Option<Roster> {
         let list = || folders.iter().filter_map(|dir| read.get(dir));
         let agents: Vec<Agent> = list().filter_map(|r| r.agent.clone()).collect();
@@ -381,6 +468,7 @@ impl Home {
             default_provider: self.default_provider.clone(),
             agents,
             by_address,
+            peers,
         })
     }
 
@@ -470,6 +558,23 @@ fn no_such_dir(dir: &Path, error: io::Error) -> StoreError {
          \"amp\" name the folder that holds `agents` (usually ~/.agent-messaging)",
         one_line(&dir.to_string_lossy())
     ))
+}
+
+/// The keys of writers elsewhere that are kept. Without them nobody could tell who wrote what.
+fn read_peers(path: &Path) -> Result<Peers, StoreError> {
+    let bytes = match read_small(path, MAX_PEERS) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Peers::new()),
+        other => other.map_err(|e| StoreError::io(path, e))?,
+    };
+    let broken = |e| StoreError::io(path, io::Error::new(io::ErrorKind::InvalidData, e));
+    let kept: BTreeMap<String, String> =
+        serde_json::from_slice(&bytes).map_err(|e| broken(e.to_string()))?;
+    let key = |(address, key): (String, String)| {
+        let missing = || broken(format!("there is no key of {}", one_line(&address)));
+        let key = PublicKey::from_base64(&key).ok_or_else(missing)?;
+        Ok((address, key))
+    };
+    kept.into_iter().map(key).collect()
 }
 
 /// Stands for me while I am looked for.

@@ -10,6 +10,7 @@
 //! - `boxes`, `facts`, `relate`: what its files are, and which of them are one message. `several`: those
 //!   that are one message to several.
 //! - `read`, `parts`: one message in full. `send`: new ones. `status`, `check`: the rest.
+//! - [`registration`], `remote`: what links carry to providers elsewhere and bring from there.
 
 pub mod address;
 mod agent;
@@ -25,7 +26,9 @@ pub mod limits;
 mod parts;
 pub mod pem;
 mod read;
+pub mod registration;
 mod relate;
+mod remote;
 pub mod scan_text;
 mod send;
 mod several;

@@ -93,7 +93,8 @@ impl Amp {
             facts.time = Timestamp::from_millis(place.file.facts.time);
         }
         let key = roster.key_of(&facts.from);
-        let bodies = verify::bodies(stored, key.as_ref());
+        let also_to = roster.also_to(&facts.to);
+        let bodies = verify::bodies(stored, key.as_ref(), &also_to);
         let pieces = parts::pieces(stored, &self.about.dir, roster, &self.format.digests);
         let mut extra = Vec::new();
         if let Some(kind) = stored.kind.as_deref().filter(|k| !k.is_empty()) {
@@ -103,6 +104,7 @@ impl Amp {
         {
             extra.push(("Priority", priority.to_owned()));
         }
+        let note = self.note_on(&place.file.folder, stored, &facts);
         let id = twin_id(stored.id.clone(), place.twin.as_ref());
         let message = Message {
             to: facts.everybody,
@@ -118,8 +120,9 @@ impl Amp {
             body: bodies.body,
             from: Some(facts.from),
         };
-        let claim = verify::claim(stored, key).ok().flatten();
-        Record { message, body_if_valid: bodies.body_if_valid, claim, ..Record::default() }
+        let claim = verify::claim(stored, key, &also_to).ok().flatten();
+        let body_if_valid = bodies.body_if_valid;
+        Record { message, body_if_valid, claim, note, ..Record::default() }
     }
 }
 

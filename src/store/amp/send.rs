@@ -37,64 +37,140 @@ const SHARED_FILE_MODE: u32 = 0o644;
 /// A subject made from the body is cut to this many characters.
 const MADE_SUBJECT: usize = 80;
 
-/// One message for each recipient.
-pub(super) fn prepare(
-    roster: &Roster,
-    draft: &Draft,
-    with: &Preparing<'_>,
-) -> Result<Vec<Prepared>, StoreError> {
-    let mut recipients: Vec<(String, &Agent)> = Vec::new();
-    for to in draft.to.iter().chain(&draft.cc) {
-        let (agent, address) = local(roster.recipient(to)?, StoreError::Unreachable)?;
-        if !recipients.iter().any(|(known, _)| *known == address) {
-            recipients.push((address, agent));
-        }
-    }
-    let parent = with.parent.filter(|_| draft.is_reply);
-    let subject = subject(draft, parent);
-    let from = &roster.me.address;
-    let everybody: Vec<&str> = recipients.iter().map(|(to, _)| to.as_str()).collect();
-    let ids = ids(from, &everybody, (&subject, &draft.body), with)?;
-    let made = |((to, agent), id): (&(String, &Agent), String)| {
-        let made = one(from, (to, &everybody), (&subject, id), draft, parent, with)?;
-        check_mailbox(&agent.dir, from, &made)?;
-        Ok(made)
-    };
-    recipients.iter().zip(ids).map(made).collect()
+/// Where a message goes.
+enum Goal<'a> {
+    /// Into the folder of an agent of this machine.
+    Here(&'a Agent),
+    /// To a provider elsewhere.
+    Elsewhere {
+        /// The link that reaches it.
+        link: String,
+        /// My address there.
+        from: String,
+    },
 }
 
-/// The ids of a message to these, which nobody has yet, and the moment they are of.
+impl Amp {
+    /// One message for each recipient.
+    fn prepare_all(
+        &self,
+        roster: &Roster,
+        draft: &Draft,
+        with: &Preparing<'_>,
+    ) -> Result<Vec<Prepared>, StoreError> {
+        let mut recipients: Vec<(String, Goal<'_>)> = Vec::new();
+        for to in draft.to.iter().chain(&draft.cc) {
+            let (address, goal) = self.goal(roster, to, StoreError::Unreachable)?;
+            if !recipients.iter().any(|(known, _)| *known == address) {
+                recipients.push((address, goal));
+            }
+        }
+        let parent = with.parent.filter(|_| draft.is_reply);
+        let subject = subject(draft, parent);
+        let everybody: Vec<&str> = recipients.iter().map(|(to, _)| to.as_str()).collect();
+        let from: Vec<&str> = recipients.iter().map(|(_, goal)| goal.from(roster)).collect();
+        let ids = ids(&from, &everybody, (&subject, &draft.body), with)?;
+        let here = draft.in_reply_to.as_deref().map(plain_id);
+        let (written, there) = here.map(|id| self.ids_elsewhere(id)).unwrap_or_default();
+        let written = written.as_deref().or(here);
+        let parent = parent.map(|parent| match written {
+            Some(id) => Message { id: id.to_owned(), ..parent.clone() },
+            None => parent.clone(),
+        });
+        let made = |(((to, goal), from), id): (((&String, &Goal<'_>), &&str), String)| {
+            let carried = matches!(goal, Goal::Elsewhere { .. });
+            let answers = there.as_deref().filter(|_| carried).or(here);
+            let who = Who { from, to, everybody: &everybody, carried, answers, written };
+            let made = one(&who, (&subject, id), draft, parent.as_ref(), with)?;
+            match goal {
+                Goal::Here(agent) => check_mailbox(&agent.dir, from, &made)?,
+                Goal::Elsewhere { link, .. } if !draft.attached.is_empty() => {
+                    return Err(StoreError::Unreachable(format!(
+                        "{to}: the provider {} takes no attachments from msgfs; put what matters into \
+                         the text",
+                        one_line(link)
+                    )));
+                }
+                Goal::Elsewhere { .. } => {}
+            }
+            Ok(made)
+        };
+        let goals = recipients.iter().map(|(to, goal)| (to, goal));
+        goals.zip(&from).zip(ids).map(made).collect()
+    }
+
+    /// Where a message to somebody goes, and his address; `broken` is what a config that cannot be read
+    /// means.
+    fn goal<'r>(
+        &self,
+        roster: &'r Roster,
+        to: &str,
+        broken: fn(String) -> StoreError,
+    ) -> Result<(String, Goal<'r>), StoreError> {
+        let why = match roster.recipient(to)? {
+            Recipient::Local(agent, address) => return Ok((address, Goal::Here(agent))),
+            Recipient::Several(why) => return Err(StoreError::Invalid(why)),
+            Recipient::Broken(why) => return Err(broken(why)),
+            Recipient::Nobody(why) => why,
+        };
+        let to = to.trim().to_ascii_lowercase();
+        let link =
+            self.reach(&to).map_err(|why| StoreError::Unreachable(format!("{to}: {why}")))?;
+        let from = link.as_ref().and_then(|_| roster.me.registered_for(&to));
+        match (link, from) {
+            (Some(link), Some(from)) => Ok((to, Goal::Elsewhere { link, from: from.to_owned() })),
+            _ => Err(StoreError::Unreachable(why)),
+        }
+    }
+}
+
+/// Between whom a message goes.
+struct Who<'a> {
+    from: &'a str,
+    to: &'a str,
+    everybody: &'a [&'a str],
+    /// A link carries it.
+    carried: bool,
+    /// The id of the message that it answers, as the recipient has it.
+    answers: Option<&'a str>,
+    /// The same, where that message was written.
+    written: Option<&'a str>,
+}
+
+impl Goal<'_> {
+    /// My address for whoever is there.
+    fn from<'a>(&'a self, roster: &'a Roster) -> &'a str {
+        match self {
+            Self::Here(_) => &roster.me.address,
+            Self::Elsewhere { from, .. } => from,
+        }
+    }
+}
+
+/// The ids of a message to these, which nobody has yet, and the moment they are of. They follow from one
+/// another if all of it has one writer; I have another address at each provider.
 fn ids(
-    from: &str,
+    from: &[&str],
     everybody: &[&str],
     text: (&str, &str),
     with: &Preparing<'_>,
 ) -> Result<Vec<String>, StoreError> {
     loop {
-        let ids = if everybody.len() > 1 {
-            let several = Several::new(with.used.get(), from, everybody, text);
-            everybody.iter().map(|to| several.id_to(to)).collect()
-        } else {
-            vec![new_id("msg", with.used.get(), random()?)]
+        let now = with.used.get();
+        let ids: Vec<String> = match from {
+            [first, rest @ ..] if !rest.is_empty() && rest.iter().all(|from| from == first) => {
+                let several = Several::new(now, first, everybody, text);
+                everybody.iter().map(|to| several.id_to(to)).collect()
+            }
+            _ => from
+                .iter()
+                .map(|_| Ok(new_id("msg", now, random()?)))
+                .collect::<Result<_, StoreError>>()?,
         };
         if !ids.iter().any(|id| (with.taken)(id)) {
             return Ok(ids);
         }
         with.used.set(with.used.get().plus_millis(1));
-    }
-}
-
-/// The agent that can be written to, and under which address; `broken` is what a config that cannot be
-/// read means.
-fn local(
-    recipient: Recipient<'_>,
-    broken: fn(String) -> StoreError,
-) -> Result<(&Agent, String), StoreError> {
-    match recipient {
-        Recipient::Local(agent, address) => Ok((agent, address)),
-        Recipient::Several(why) => Err(StoreError::Invalid(why)),
-        Recipient::Nobody(why) => Err(StoreError::Unreachable(why)),
-        Recipient::Broken(why) => Err(broken(why)),
     }
 }
 
@@ -114,8 +190,7 @@ fn can_make(base: &Path, parts: &[&str]) -> Result<(), StoreError> {
 }
 
 fn one(
-    from: &str,
-    (to, everybody): (&str, &[&str]),
+    who: &Who<'_>,
     (subject, id): (&str, String),
     draft: &Draft,
     parent: Option<&Message>,
@@ -127,11 +202,10 @@ fn one(
     // What somebody else wrote as its priority may be any word.
     let inherited = inherited.map(|(_, value)| value.as_str()).filter(|p| write::is_priority(p));
     // Of a message to several each recipient answers his own.
-    let in_reply_to = draft.in_reply_to.as_deref().map(plain_id);
-    let several = parent.and_then(Several::of_message).filter(|several| several.is_to(to));
-    let several = several.filter(|several| in_reply_to.is_some_and(|id| several.has(id)));
-    let theirs = several.map(|several| several.id_to(to));
-    let in_reply_to = theirs.as_deref().or(in_reply_to);
+    let several = parent.and_then(Several::of_message).filter(|several| several.is_to(who.to));
+    let several = several.filter(|several| who.written.is_some_and(|id| several.has(id)));
+    let theirs = several.map(|several| several.id_to(who.to));
+    let in_reply_to = theirs.as_deref().or(who.answers);
     let answers = draft.is_reply || in_reply_to.is_some();
     let thread = draft.thread.as_deref().map(plain_id).filter(|t| super::id::is_message_id(t));
     let thread = if answers { thread.or(in_reply_to) } else { thread };
@@ -143,8 +217,8 @@ fn one(
     let files: Vec<File<'_>> = draft.attached.iter().zip(&named).map(entry).collect();
     let bytes = write::compose(
         &Outgoing {
-            from,
-            to,
+            from: who.from,
+            to: who.to,
             subject,
             priority: priority.as_deref().or(inherited).unwrap_or("normal"),
             kind: draft.kind.as_deref().unwrap_or(if answers {
@@ -158,13 +232,14 @@ fn one(
             now,
             body: &draft.body,
             files: &files,
-            recipients: everybody,
+            recipients: who.everybody,
+            carried: who.carried,
             idempotency_key: draft.idempotency_key.as_deref(),
         },
         with.signer,
     )?;
     Ok(Prepared {
-        to: to.to_owned(),
+        to: who.to.to_owned(),
         thread: thread.unwrap_or(&id).to_owned(),
         id,
         bytes,
@@ -226,8 +301,9 @@ impl crate::store::Outgoing for Amp {
             Err(_) => Fit::No,
             Ok(_) if !text.contains('@') => Fit::Plain,
             Ok(a) if address::is_local(&a.provider, provider) => Fit::Exact,
-            // Nothing is carried to providers elsewhere, so another store has the first claim.
             Ok(_) if roster.has(&text.trim().to_ascii_lowercase()) => Fit::Exact,
+            Ok(_) if self.is_reached(text) => Fit::Exact,
+            // Nobody carries it there, so another store has the first claim.
             Ok(_) => Fit::Plain,
         }
     }
@@ -235,12 +311,16 @@ impl crate::store::Outgoing for Amp {
     fn registered(&self, address: &str) -> bool {
         let Ok(roster) = self.format.home.recent() else { return false };
         // One whose config is broken for a moment is no stranger.
-        !matches!(roster.recipient(address), Err(_) | Ok(Recipient::Nobody(_)))
+        match roster.recipient(address) {
+            Err(_) => false,
+            Ok(Recipient::Nobody(_)) => self.is_reached(address),
+            Ok(_) => true,
+        }
     }
 
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
         let roster = self.format.home.roster()?;
-        prepare(&roster, draft, with)
+        self.prepare_all(&roster, draft, with)
     }
 
     fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
@@ -255,8 +335,14 @@ impl crate::store::Outgoing for Amp {
         let _one = self.format.appending.lock();
         let roster = self.format.home.roster()?;
         // A config that is broken is mended soon, so it is tried again soon.
-        let (agent, _) = local(roster.recipient(&message.to)?, StoreError::Busy)?;
-        let recipient = agent.dir.clone();
+        let (to, goal) = self.goal(&roster, &message.to, StoreError::Busy)?;
+        let recipient = match goal {
+            Goal::Here(agent) => agent.dir.clone(),
+            Goal::Elsewhere { link, .. } => {
+                self.hand_to(&link, &to, message)?;
+                return self.put_sent(message, &to);
+            }
+        };
         let stored = envelope::parse(message.bytes.as_bytes())
             .map_err(|e| StoreError::Refused(format!("the message cannot be appended: {e}")))?;
         let mine = self.about.dir.as_path();
@@ -268,9 +354,8 @@ impl crate::store::Outgoing for Amp {
                 self.put_attachment(base, id, name, file)?;
             }
         }
+        self.put_sent(message, &stored.to)?;
         let name = format!("{}.json", stored.id);
-        let sent = address::folder(&stored.to);
-        self.put(mine, &["messages", "sent", &sent], &name, message.bytes.as_bytes())?;
         let delivered = write::delivered(&message.bytes, Timestamp::now())
             .ok_or_else(|| StoreError::Refused("the message cannot be delivered".into()))?;
         let inbox = address::folder(&stored.from);
@@ -287,9 +372,22 @@ impl crate::store::Outgoing for Amp {
 }
 
 impl Amp {
+    /// Puts a message of mine into my `sent/`.
+    fn put_sent(&self, message: &Prepared, to: &str) -> Result<(), StoreError> {
+        let (name, folder) = (format!("{}.json", message.id), address::folder(to));
+        let path = ["messages", "sent", &folder];
+        self.put(&self.about.dir, &path, &name, message.bytes.as_bytes())
+    }
+
     /// Puts a new message file into a folder. One of the same name is this message, from an append
     /// that was interrupted: nobody else makes its id.
-    fn put(&self, base: &Path, parts: &[&str], name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    pub(super) fn put(
+        &self,
+        base: &Path,
+        parts: &[&str],
+        name: &str,
+        bytes: &[u8],
+    ) -> Result<(), StoreError> {
         self.put_new(base, parts, name, |file| file.write_all(bytes))?;
         if base == self.about.dir {
             self.note(&base.join(parts.join("/")).join(name));

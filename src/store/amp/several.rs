@@ -42,8 +42,10 @@ impl<'a> Several<'a> {
     pub fn of_stored(stored: &'a Stored<'_>, facts: &'a Facts) -> Option<Self> {
         let subject = stored.subject.as_deref().unwrap_or_default();
         let body = stored.message.as_deref().unwrap_or_default();
-        let several = Self::begun(&stored.id, &facts.from, &facts.everybody, (subject, body))?;
-        Some(several).filter(|several| several.id_to(&facts.to) == stored.id)
+        // What a link carried has its id where it was written in the signed part.
+        let id = facts.own_id.as_deref().unwrap_or(&stored.id);
+        let several = Self::begun(id, &facts.from, &facts.everybody, (subject, body))?;
+        Some(several).filter(|several| several.id_to(&facts.to) == id)
     }
 
     /// The same of one that was read.

@@ -4,8 +4,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::boxes::stem_of;
 use super::{Amp, pem};
 use crate::model::{Seed, one_line, shell_word};
+use crate::store::engine::files;
 use crate::store::{Advice, StoreError};
 use crate::store::{below, fs};
 
@@ -153,8 +155,32 @@ impl Amp {
             out.push(known(format!("{}: {why}", one_line(&file)), false));
         }
         out.extend(self.exposed_messages());
+        out.extend(self.exposed_registrations());
         out.extend(roster.troubles.iter().map(|problem| known(problem.clone(), false)));
         out
+    }
+
+    /// Registrations hold keys; some clients leave them readable, if only for a moment.
+    fn exposed_registrations(&self) -> Vec<Advice> {
+        let names = below::open_dir(&self.about.dir, &["registrations"]);
+        let names = names.and_then(|dir| files::names(&dir)).unwrap_or_default();
+        let paths = names.into_iter().filter_map(|(name, _)| {
+            let name = name.ok().filter(|name| stem_of(name).is_some())?;
+            Some(self.about.dir.join("registrations").join(name))
+        });
+        let open = |path: &PathBuf| {
+            let meta = std::fs::symlink_metadata(path);
+            meta.is_ok_and(|m| m.is_file() && m.mode() & 0o077 != 0)
+        };
+        let advice = |path: PathBuf| Advice {
+            problem: format!(
+                "{}: others can read the key in it, so no mail goes through this provider",
+                one_line(&path.to_string_lossy())
+            ),
+            command: Some(format!("chmod 600 {}", shell_word(&path.to_string_lossy()))),
+            serious: true,
+        };
+        paths.filter(open).map(advice).collect()
     }
 
     /// The clients leave messages readable for everybody who can reach the folder.

@@ -5,6 +5,7 @@ mod limits;
 mod marks;
 mod order;
 mod reading;
+mod remote;
 mod scanning;
 mod sending;
 

@@ -62,18 +62,23 @@ fn is_harmless(text: &str) -> bool {
 }
 
 /// The signature of a message and what it may cover; `None` if it is not signed. Runs [`check`]
-/// first. `key` is the key of exactly this sender, if the store knows it.
+/// first. `key` is the key of exactly this sender, if the store knows it; `also_to` are addresses that mean
+/// the same as the recipient's, of which the writer may have signed any.
 ///
 /// # Errors
 /// As [`check`].
-pub fn claim(stored: &Stored<'_>, key: Option<PublicKey>) -> Result<Option<Claim>, Problem> {
+pub fn claim(
+    stored: &Stored<'_>,
+    key: Option<PublicKey>,
+    also_to: &[&str],
+) -> Result<Option<Claim>, Problem> {
     check(stored)?;
     let Some(text) = stored.signature.as_deref() else { return Ok(None) };
     let Some(signature) = decode(text) else {
         let why = "envelope.signature is not the 64 bytes of a signature in base64 on one line";
         return Ok(Some(Claim::Malformed(why.into())));
     };
-    let signed = Arc::new(Signed::of(stored));
+    let signed = Arc::new(Signed::of(stored, also_to));
     let covered = Covered::lazy(Arc::new(move |accept| signed.search(accept).is_some()));
     Ok(Some(Claim::Signed { key, signature, covered, scope: ClaimScope::Whole }))
 }
@@ -95,12 +100,12 @@ pub struct Bodies {
 
 /// What to show of a message, given the key its signature is judged by. A text that the sender
 /// signed is never altered, even if it looks framed.
-pub fn bodies(stored: &Stored<'_>, key: Option<&PublicKey>) -> Bodies {
+pub fn bodies(stored: &Stored<'_>, key: Option<&PublicKey>, also_to: &[&str]) -> Bodies {
     let body = stored.message.as_deref().unwrap_or_default().to_owned();
     let framed = !wrap::unwrap(&body).is_empty();
     let signature = stored.signature.as_deref().and_then(decode);
     let body_if_valid = match (framed, key, signature) {
-        (true, Some(key), Some(signature)) => Signed::of(stored)
+        (true, Some(key), Some(signature)) => Signed::of(stored, also_to)
             .search(&mut |bytes| verify::verify(key, bytes, &signature))
             .and_then(|hit| hit.unwrapped),
         _ => None,
@@ -133,7 +138,8 @@ pub struct Fields<'a> {
 /// All a signature can cover, kept until somebody judges it.
 struct Signed {
     from: String,
-    to: String,
+    /// As stored, then what means the same.
+    to: Vec<String>,
     subject: String,
     priority: String,
     in_reply_to: String,
@@ -150,13 +156,16 @@ struct Hit {
 }
 
 impl Signed {
-    fn of(stored: &Stored<'_>) -> Self {
+    fn of(stored: &Stored<'_>, also_to: &[&str]) -> Self {
         let text = |text: &Option<std::borrow::Cow<'_, str>>, default: &str| {
             text.as_deref().unwrap_or(default).to_owned()
         };
         Self {
             from: stored.from.clone().into_owned(),
-            to: stored.to.clone().into_owned(),
+            to: std::iter::once(&*stored.to)
+                .chain(also_to.iter().copied())
+                .map(str::to_owned)
+                .collect(),
             subject: text(&stored.subject, ""),
             priority: text(&stored.priority, DEFAULT_PRIORITY),
             in_reply_to: text(&stored.in_reply_to, ""),
@@ -182,8 +191,9 @@ impl Signed {
                     continue;
                 }
                 tried.push(hash);
-                for subject in &subjects {
-                    if accept(&signed_bytes(&self.fields(subject), &printed)) {
+                let fields = self.to.iter().flat_map(|to| subjects.iter().map(move |s| (to, s)));
+                for (to, subject) in fields {
+                    if accept(&signed_bytes(&self.fields(to, subject), &printed)) {
                         return Some(Hit { unwrapped: view.message.map(str::to_owned) });
                     }
                 }
@@ -192,8 +202,8 @@ impl Signed {
         None
     }
 
-    fn fields<'a>(&'a self, subject: &'a str) -> Fields<'a> {
-        let Self { from, to, priority, in_reply_to, .. } = self;
+    fn fields<'a>(&'a self, to: &'a str, subject: &'a str) -> Fields<'a> {
+        let Self { from, priority, in_reply_to, .. } = self;
         Fields { from, to, subject, priority, in_reply_to }
     }
 

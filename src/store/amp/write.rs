@@ -69,6 +69,8 @@ pub struct Outgoing<'a> {
     pub files: &'a [File<'a>],
     /// Everybody the text goes to, if they are several: each gets a message of his own.
     pub recipients: &'a [&'a str],
+    /// A link carries it, so its id is said once more where the signature covers it.
+    pub carried: bool,
     /// `idk_<uuid>` or whatever the sender gave.
     pub idempotency_key: Option<&'a str>,
 }
@@ -246,7 +248,15 @@ struct Payload<'a> {
 
 #[derive(Serialize)]
 struct Context<'a> {
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
     recipients: &'a [&'a str],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    msgfs: Option<Own<'a>>,
+}
+
+#[derive(Serialize)]
+struct Own<'a> {
+    id: &'a str,
 }
 
 #[derive(Serialize)]
@@ -332,8 +342,11 @@ fn payload<'a>(out: &Outgoing<'a>, uploaded_at: &'a str, expires_at: &'a str) ->
         uploaded_at,
         expires_at,
     });
-    let recipients = out.recipients;
-    let context = (recipients.len() > 1).then_some(Context { recipients });
+    let recipients = if out.recipients.len() > 1 { out.recipients } else { &[] };
+    let msgfs = out.carried.then_some(Own { id: out.id });
+    let context = Context { recipients, msgfs };
+    let says_nothing = context.recipients.is_empty() && context.msgfs.is_none();
+    let context = Some(context).filter(|_| !says_nothing);
     Payload { kind: out.kind, message: out.body, context, attachments: attachments.collect() }
 }
 

@@ -221,6 +221,13 @@ pub fn members<'a>(
     s.end()
 }
 
+/// The text of the value that a text begins with, and what follows it; `None` if it begins with none.
+pub fn first_value(text: &str) -> Option<(&str, &str)> {
+    let mut s = Scanner { text, at: 0 };
+    s.value(&mut |_| {}).ok()?;
+    Some((s.since(0), text.get(s.at..)?))
+}
+
 /// Goes through one JSON value of any kind and depth.
 ///
 /// # Errors

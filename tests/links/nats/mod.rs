@@ -10,4 +10,4 @@ mod kills;
 mod logs;
 mod machine;
 mod raw;
-mod server;
+pub(crate) mod server;

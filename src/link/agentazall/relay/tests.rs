@@ -7,6 +7,7 @@ fn relay() -> Relay {
         part: "/agenttalk".into(),
         me: "bob@localhost".into(),
         insecure: false,
+        ca: None,
     };
     Relay { settings, server: "http://127.0.0.1:1".into() }
 }

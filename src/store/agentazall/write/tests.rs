@@ -25,6 +25,7 @@ fn outgoing<'a>(to: &'a [String], body: &'a str) -> Outgoing<'a> {
         zone: &UTC,
         id: "a1b2c3d4e5f6",
         answers: None,
+        via: None,
         idempotency_key: None,
         body,
         files: &[],

@@ -31,7 +31,7 @@ fn judge(vector: &Json) -> Option<&'static str> {
         Err(PemError::Weak(BadKey::SmallOrder)) => return Some("weak_key"),
         Err(_) => return Some("bad_key"),
     };
-    match claim(&stored, Some(key)) {
+    match claim(&stored, Some(key), &[]) {
         Err(_) => Some("grammar"),
         Ok(None) => Some("unsigned"),
         Ok(Some(Claim::Malformed(_))) => Some("bad_signature_encoding"),
@@ -96,7 +96,7 @@ fn first_reading(vector: &Json) -> String {
     let text = file(vector);
     let stored = envelope::parse(text.as_bytes()).unwrap();
     let key = pem::public(vector["public_key_pem"].as_str().unwrap()).unwrap();
-    let Some(Claim::Signed { covered, signature, .. }) = claim(&stored, None).unwrap() else {
+    let Some(Claim::Signed { covered, signature, .. }) = claim(&stored, None, &[]).unwrap() else {
         panic!("not signed");
     };
     let mut hit = String::new();
@@ -127,7 +127,7 @@ fn signed(subject: &str, signed_payload: &str, stored_payload: &str, extra: &str
 
 fn is_valid(text: &str) -> bool {
     let stored = envelope::parse(text.as_bytes()).unwrap();
-    let claim = claim(&stored, Some(pair().1)).unwrap().unwrap();
+    let claim = claim(&stored, Some(pair().1), &[]).unwrap().unwrap();
     verify_claim(&pair().1, &claim)
 }
 
@@ -206,7 +206,7 @@ fn the_grammar_comes_first() {
     ] {
         let text = signed("", payload, payload, extra);
         let stored = envelope::parse(text.as_bytes()).unwrap();
-        assert!(matches!(claim(&stored, None), Err(Problem::Member { .. })), "{extra}");
+        assert!(matches!(claim(&stored, None, &[]), Err(Problem::Member { .. })), "{extra}");
     }
     for (address, when_signed, when_not) in [
         ("alice", false, true),
@@ -220,13 +220,13 @@ fn the_grammar_comes_first() {
     ] {
         let text = signed("", payload, payload, "").replacen("a@b.c", address, 1);
         let stored = envelope::parse(text.as_bytes()).unwrap();
-        assert_eq!(claim(&stored, None).is_ok(), when_signed, "{address}");
+        assert_eq!(claim(&stored, None, &[]).is_ok(), when_signed, "{address}");
         let unsigned = envelope::Stored { signature: None, ..stored };
         assert_eq!(
-            claim(&unsigned, None),
-            if when_not { Ok(None) } else { claim(&unsigned, None) }
+            claim(&unsigned, None, &[]),
+            if when_not { Ok(None) } else { claim(&unsigned, None, &[]) }
         );
-        assert_eq!(claim(&unsigned, None).is_ok(), when_not, "{address}");
+        assert_eq!(claim(&unsigned, None, &[]).is_ok(), when_not, "{address}");
     }
 }
 
@@ -237,7 +237,7 @@ fn a_frame_is_taken_off_only_if_it_was_not_signed() {
     let (_, key) = pair();
     let show = |text: &str, key| {
         let stored = envelope::parse(text.as_bytes()).unwrap();
-        let bodies = bodies(&stored, key);
+        let bodies = bodies(&stored, key, &[]);
         assert_eq!(bodies.body, stored.message.unwrap());
         bodies.body_if_valid
     };
@@ -258,7 +258,9 @@ fn the_readings_are_few() {
     let count = |payload: &str| {
         let text = signed("a\\\\b", payload, payload, r#","subject":"a\\b""#);
         let stored = envelope::parse(text.as_bytes()).unwrap();
-        let Some(Claim::Signed { covered, .. }) = claim(&stored, None).unwrap() else { panic!() };
+        let Some(Claim::Signed { covered, .. }) = claim(&stored, None, &[]).unwrap() else {
+            panic!()
+        };
         covered.all().len()
     };
     assert_eq!(count(r#"{"message":"m"}"#), 4);

@@ -37,13 +37,14 @@ fn plain() -> Outgoing<'static> {
         body: "tests are green",
         files: &[],
         recipients: &[],
+        carried: false,
         idempotency_key: None,
     }
 }
 
 fn is_valid(text: &str) -> bool {
     let stored = envelope::parse(text.as_bytes()).unwrap();
-    let claim = claim(&stored, None).unwrap().unwrap();
+    let claim = claim(&stored, None, &[]).unwrap().unwrap();
     verify_claim(&KEY.public_key(), &claim)
 }
 

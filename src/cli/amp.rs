@@ -1,0 +1,108 @@
+//! `msgfs amp`: what only stores of kind `amp` need.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use clap::Subcommand;
+use clap_complete::engine::ArgValueCompleter;
+use msgfs::link::amp::{Request, register};
+use msgfs::link::{Kind as LinkKind, secret};
+use msgfs::model::{safe_text, shown_path};
+use msgfs::store::{self, Kind};
+use zeroize::Zeroizing;
+
+use super::context::Context;
+use super::failure::Failure;
+use super::{Global, complete, output, stores};
+
+/// No user key is larger.
+const MAX_KEY: u64 = 64 << 10;
+
+/// Register with providers of AMP, which carry mail between machines
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:\n  msgfs amp register crabmail.ai --tenant acme\n  \
+        msgfs amp register acme.aimaestro.local --api-url http://10.0.0.5:23000/api"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Register my agent with a provider, which makes a link to it: a file in the agent's
+    /// registrations/ that nobody else may read. Mounts and `msgfs carry --all` use it from their
+    /// next start on. Once more makes a new key
+    #[command(after_help = "Examples:\n  msgfs amp register crabmail.ai --tenant acme\n  \
+        msgfs amp register crabmail.ai --user-key - < key")]
+    Register(Register),
+}
+
+#[derive(Debug, clap::Args)]
+struct Register {
+    /// The provider's name
+    provider: String,
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "Where its API is [default: https://api.PROVIDER; for a name in .local this machine, \
+                port 23000]"
+    )]
+    api_url: Option<String>,
+    /// The file with my user key there, or - for standard input; it is not kept
+    #[arg(long, value_name = "FILE")]
+    user_key: Option<String>,
+    /// My organisation there [default: that of the agent]
+    #[arg(long)]
+    tenant: Option<String>,
+    /// My name there [default: that of the agent]
+    #[arg(long)]
+    name: Option<String>,
+    /// The store that shall do it, if there are several of this kind
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(complete::stores))]
+    store: Option<String>,
+}
+
+pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+    let Command::Register(args) = &args.command;
+    let context = Context::find(global)?;
+    let mut specs = context.specs()?;
+    specs.retain(|spec| spec.kind == Kind::Amp);
+    let spec = stores::pick(&specs, args.store.as_deref(), "amp store")?;
+    let store = store::open(spec).map_err(Failure::refused)?;
+    let user_key = args.user_key.as_deref().map(read_key).transpose()?;
+    let links = &context.config.links;
+    let of_store =
+        |link: &&msgfs::link::Spec| link.kind == LinkKind::Amp && link.store == spec.name;
+    let request = Request {
+        agent: store.dir().to_owned(),
+        provider: args.provider.clone(),
+        api_url: args.api_url.clone(),
+        tenant: args.tenant.clone(),
+        name: args.name.clone(),
+        insecure: links.iter().find(of_store).is_some_and(|link| link.insecure),
+    };
+    let made = register(&request, user_key.as_ref().map(|key| key.as_str()));
+    let made = made.map_err(|why| Failure::refused(safe_text(&why)))?;
+    for note in &made.notes {
+        output::say(&format!("note: {}", safe_text(note)));
+    }
+    output::data(&format!(
+        "registered as {}\nlink: {}\nit is used by mounts and carriers that are started from now on\n",
+        safe_text(&made.address),
+        shown_path(&made.file)
+    ))
+}
+
+/// The user key, which is never on the command line.
+fn read_key(from: &str) -> Result<Zeroizing<String>, Failure> {
+    if from != "-" {
+        return secret::read(Path::new(from)).map_err(Failure::refused);
+    }
+    let mut text = Zeroizing::new(String::new());
+    let read = std::io::stdin().take(MAX_KEY).read_to_string(&mut text);
+    read.map_err(|e| Failure::io("the user key cannot be read", &e))?;
+    Ok(text)
+}

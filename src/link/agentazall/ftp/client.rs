@@ -1,0 +1,411 @@
+//! As much of FTP as is needed: passive mode, binary, in the clear or in TLS (RFC 959, 2428, 3659, 4217).
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+
+use crate::link::wire::{Host, Patience, Tls, Wire};
+use crate::model::one_line;
+
+/// No line of an answer is longer.
+const MAX_LINE: usize = 8 << 10;
+/// No answer has more lines.
+const MAX_LINES: usize = 1000;
+/// No listing of a folder is larger.
+const MAX_LIST: u64 = 32 << 20;
+
+/// What the server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// `226`, `550`, …
+    pub code: u16,
+    /// Its last line.
+    pub text: String,
+}
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The connection, or what is on this machine.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The server says no.
+    #[error("{0}")]
+    No(Reply),
+}
+
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&one_line(self.text.get(..300).unwrap_or(&self.text)))
+    }
+}
+
+impl Fault {
+    /// The code of a no.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::No(reply) => Some(reply.code),
+            Self::Io(_) => None,
+        }
+    }
+}
+
+/// What a folder has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name: one part of a path.
+    pub name: String,
+    /// It is a folder, if the server says what it is.
+    pub is_dir: Option<bool>,
+    /// How large it is, if the server says so.
+    pub size: Option<u64>,
+    /// When it was changed, by the clock of the server: `20260311142355`.
+    pub modify: String,
+}
+
+/// Who logs in.
+pub struct Login<'a> {
+    /// The name.
+    pub user: &'a str,
+    /// The password.
+    pub password: &'a str,
+    /// The control connection and the data are encrypted.
+    pub tls: Option<Tls>,
+}
+
+/// A session.
+#[derive(Debug)]
+pub struct Client {
+    wire: Wire,
+    host: Host,
+    tls: Option<Tls>,
+    patience: Patience,
+    has_mlsd: bool,
+}
+
+impl Client {
+    /// Connects and logs in.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn open(host: &Host, login: &Login<'_>, patience: Patience) -> Result<Self, Fault> {
+        let wire = Wire::connect(host, None, patience)?;
+        let (host, tls) = (host.clone(), login.tls.clone());
+        let mut client = Self { wire, host, tls: None, patience, has_mlsd: true };
+        client.expect(2)?;
+        if let Some(tls) = tls {
+            client.must("AUTH TLS", 2)?;
+            client.wire = client.wire.secured(&tls, &client.host.name)?;
+            client.must("PBSZ 0", 2)?;
+            client.must("PROT P", 2)?;
+            client.tls = Some(tls);
+        }
+        let reply = client.command(&format!("USER {}", login.user))?;
+        if reply.code / 100 == 3 {
+            client.must(&format!("PASS {}", login.password), 2)?;
+        } else if reply.code / 100 != 2 {
+            return Err(Fault::No(reply));
+        }
+        client.must("TYPE I", 2)?;
+        Ok(client)
+    }
+
+    /// Says goodbye, without waiting for an answer.
+    pub fn quit(mut self) {
+        let _ = self.wire.send(b"QUIT\r\n");
+        self.wire.end();
+    }
+
+    /// What a folder has; nothing if there is none.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn list(&mut self, folder: &str) -> Result<Vec<Entry>, Fault> {
+        // Not every server takes a path with blanks in it here, but all take it there.
+        let reply = self.command(&format!("CWD {folder}"))?;
+        match reply.code {
+            550 => return Ok(Vec::new()),
+            code if code / 100 != 2 => return Err(Fault::No(reply)),
+            _ => {}
+        }
+        let mut text = Vec::new();
+        if self.has_mlsd {
+            match self.download("MLSD", MAX_LIST, &mut text) {
+                Err(Fault::No(reply)) if matches!(reply.code, 500..=504) => self.has_mlsd = false,
+                other => {
+                    other?;
+                    let text = String::from_utf8_lossy(&text);
+                    return Ok(text.lines().filter_map(entry).collect());
+                }
+            }
+        }
+        match self.download("NLST", MAX_LIST, &mut text) {
+            // Some say so of an empty folder.
+            Err(Fault::No(reply)) if matches!(reply.code, 450 | 550) => {}
+            other => drop(other?),
+        }
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let mut out = Vec::new();
+        for name in text.lines().filter_map(|line| base_name(line.trim_end_matches('\r'))) {
+            let path = format!("{folder}/{name}");
+            let size = self.size(&path)?;
+            let modify = self.command(&format!("MDTM {path}"))?;
+            let modify = if modify.code == 213 { last_word(&modify.text) } else { String::new() };
+            out.push(Entry { name, is_dir: None, size, modify });
+        }
+        Ok(out)
+    }
+
+    /// How large a file is; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn size(&mut self, path: &str) -> Result<Option<u64>, Fault> {
+        let reply = self.command(&format!("SIZE {path}"))?;
+        match reply.code {
+            213 => Ok(last_word(&reply.text).parse().ok()),
+            421 => Err(Fault::No(reply)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Makes a folder if it is not there.
+    ///
+    /// # Errors
+    /// If the connection is gone; whoever uses the folder learns that it is not there.
+    pub fn make_dir(&mut self, path: &str) -> Result<(), Fault> {
+        self.command(&format!("MKD {path}")).map(drop)
+    }
+
+    /// Removes what is no longer needed, if that can be done.
+    ///
+    /// # Errors
+    /// If the connection is gone.
+    pub fn remove(&mut self, path: &str, is_dir: bool) -> Result<(), Fault> {
+        let verb = if is_dir { "RMD" } else { "DELE" };
+        self.command(&format!("{verb} {path}")).map(drop)
+    }
+
+    /// Gives something another name.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn rename(&mut self, from: &str, to: &str) -> Result<(), Fault> {
+        self.must(&format!("RNFR {from}"), 3)?;
+        self.must(&format!("RNTO {to}"), 2).map(drop)
+    }
+
+    /// Writes a file, over one that is there.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn store(&mut self, path: &str, from: &mut dyn Read) -> Result<(), Fault> {
+        let mut data = self.begin(&format!("STOR {path}"))?;
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let n = from.read(&mut buffer)?;
+            if n == 0 {
+                break;
+            }
+            if let Err(e) = data.send(buffer.get(..n).unwrap_or_default()) {
+                drop(data);
+                // It may have said why it takes no more.
+                return match self.reply() {
+                    Ok(reply) if reply.code >= 400 => Err(Fault::No(reply)),
+                    _ => Err(Fault::Io(e)),
+                };
+            }
+        }
+        data.end();
+        self.expect(2).map(drop)
+    }
+
+    /// Reads a file; gives its length.
+    ///
+    /// # Errors
+    /// [`Fault`]; if it is larger than `limit`, the session is of no use any more.
+    pub fn retrieve(&mut self, path: &str, limit: u64, to: &mut dyn Write) -> Result<u64, Fault> {
+        self.download(&format!("RETR {path}"), limit, to)
+    }
+
+    fn download(&mut self, command: &str, limit: u64, to: &mut dyn Write) -> Result<u64, Fault> {
+        let mut data = self.begin(command)?;
+        let length = data.rest(limit, to)?;
+        data.end();
+        self.expect(2)?;
+        Ok(length)
+    }
+
+    /// Opens a connection for data and gives the command that uses it.
+    fn begin(&mut self, command: &str) -> Result<Wire, Fault> {
+        let port = self.passive()?;
+        // Whatever address it names: data comes from where the answers come from.
+        let data = Wire::to(SocketAddr::new(self.wire.peer(), port), self.patience)?;
+        self.must(command, 1)?;
+        match &self.tls {
+            Some(tls) => Ok(data.secured(tls, &self.host.name)?),
+            None => Ok(data),
+        }
+    }
+
+    fn passive(&mut self) -> Result<u16, Fault> {
+        let reply = self.command("EPSV")?;
+        let reply = if reply.code == 229 { reply } else { self.must("PASV", 2)? };
+        passive_port(&reply).ok_or_else(|| {
+            Fault::Io(io::Error::other(format!("the server names no port for data: {reply}")))
+        })
+    }
+
+    fn must(&mut self, command: &str, class: u16) -> Result<Reply, Fault> {
+        let reply = self.command(command)?;
+        if reply.code / 100 == class { Ok(reply) } else { Err(Fault::No(reply)) }
+    }
+
+    fn command(&mut self, command: &str) -> Result<Reply, Fault> {
+        if command.contains(['\r', '\n', '\0']) {
+            return Err(Fault::Io(io::Error::other(
+                "a name with a line end cannot be sent by FTP",
+            )));
+        }
+        self.wire.send(format!("{command}\r\n").as_bytes())?;
+        self.reply()
+    }
+
+    fn expect(&mut self, class: u16) -> Result<Reply, Fault> {
+        let reply = self.reply()?;
+        if reply.code / 100 == class { Ok(reply) } else { Err(Fault::No(reply)) }
+    }
+
+    fn reply(&mut self) -> Result<Reply, Fault> {
+        let mut first = None;
+        for _ in 0..MAX_LINES {
+            let line = self.wire.line(MAX_LINE)?;
+            let text = String::from_utf8_lossy(&line).into_owned();
+            let code = text.get(..3).and_then(|code| code.parse::<u16>().ok());
+            let ends = text.as_bytes().get(3).is_none_or(|b| *b == b' ');
+            match (first, code) {
+                (None, None) => {
+                    let why = format!("the server does not speak FTP: {}", one_line(&text));
+                    return Err(Fault::Io(io::Error::other(why)));
+                }
+                (None, Some(code)) if ends => return Ok(Reply { code, text }),
+                (None, Some(code)) => first = Some(code),
+                (Some(first), Some(code)) if code == first && ends => {
+                    return Ok(Reply { code, text });
+                }
+                (Some(_), _) => {}
+            }
+        }
+        Err(Fault::Io(io::Error::other("an answer of the server has no end")))
+    }
+}
+
+fn last_word(text: &str) -> String {
+    text.split_whitespace().next_back().unwrap_or_default().to_owned()
+}
+
+/// The port in an answer to `EPSV` or `PASV`.
+fn passive_port(reply: &Reply) -> Option<u16> {
+    let inner = reply.text.rsplit_once('(')?.1.split_once(')')?.0;
+    if reply.code == 229 {
+        let digits = inner.trim_matches(|c: char| !c.is_ascii_digit());
+        return digits.parse().ok();
+    }
+    let numbers: Vec<u16> = inner.split(',').map_while(|n| n.trim().parse().ok()).collect();
+    match numbers[..] {
+        [_, _, _, _, high @ 0..=255, low @ 0..=255] => Some(high << 8 | low),
+        _ => None,
+    }
+}
+
+/// The last part of what a server gives as a name; `None` if that is no name.
+fn base_name(name: &str) -> Option<String> {
+    let name = name.rsplit('/').next().unwrap_or_default();
+    let is_name =
+        !name.is_empty() && name != "." && name != ".." && !name.contains(char::is_control);
+    is_name.then(|| name.to_owned())
+}
+
+/// A line of `MLSD`.
+fn entry(line: &str) -> Option<Entry> {
+    let (facts, name) = line.trim_end_matches('\r').split_once(' ')?;
+    let fact = |wanted: &str| {
+        let mut all = facts.split(';').filter_map(|fact| fact.split_once('='));
+        all.find(|(key, _)| key.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
+    };
+    let kind = fact("type").unwrap_or_default().to_ascii_lowercase();
+    if matches!(&*kind, "cdir" | "pdir") || name.contains('/') {
+        return None;
+    }
+    let modify = fact("modify").unwrap_or_default().to_owned();
+    let size = fact("size").and_then(|size| size.parse().ok());
+    let is_dir = (!kind.is_empty()).then(|| kind == "dir");
+    Some(Entry { name: base_name(name)?, is_dir, size, modify })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::wire::tests::server;
+    use std::time::Duration;
+
+    #[test]
+    fn ports_and_entries() {
+        let port = |code, text: &str| passive_port(&Reply { code, text: text.into() });
+        assert_eq!(port(229, "229 Entering (|||50123|)"), Some(50123));
+        assert_eq!(port(227, "227 ok (127,0,0,1,195,149)."), Some(50069));
+        for bad in ["227 ok", "227 (1,2,3)", "227 (1,2,3,4,999,1)", "227 (1,2,3,4,5,6,7)", "227 ()"]
+        {
+            assert_eq!(port(227, bad), None, "{bad}");
+        }
+        assert_eq!(port(229, "229 (|||99999|)"), None);
+        let e = entry("type=file;size=41;modify=20260311142355; a b.txt\r").unwrap();
+        assert_eq!((e.name.as_str(), e.is_dir, e.size), ("a b.txt", Some(false), Some(41)));
+        assert_eq!(entry("Type=dir;Modify=1; x").unwrap().is_dir, Some(true));
+        for bad in
+            ["type=cdir; .", "type=file; ../x", "type=file; /etc/passwd", "x", "type=file; a\u{1}"]
+        {
+            assert_eq!(entry(bad), None, "{bad}");
+        }
+        assert_eq!(base_name("/a/b/c.txt").as_deref(), Some("c.txt"));
+        assert_eq!(base_name("a/.."), None);
+    }
+
+    /// What an answer of these bytes is.
+    fn answered(bytes: &'static [u8]) -> Result<Client, Fault> {
+        let host = server(move |mut s| {
+            let _ = s.write_all(bytes);
+            std::thread::sleep(Duration::from_millis(300));
+        });
+        let short = Duration::from_millis(200);
+        let patience = Patience { silence: short, line: short, whole: short };
+        Client::open(&host, &Login { user: "u", password: "p", tls: None }, patience)
+    }
+
+    #[test]
+    fn odd_servers_end_in_an_error() {
+        for bytes in [
+            &b""[..],
+            b"\0\0\0\r\n",
+            b"SSH-2.0\r\n",
+            b"220-hello\r\n220-more\r\n",
+            b"220 ok\r\n530 no\r\n",
+            b"421 busy\r\n",
+            b"220 ok\r\n331 pw\r\n530 wrong\r\n",
+        ] {
+            assert!(answered(bytes).is_err(), "{bytes:?}");
+        }
+        assert_eq!(answered(b"220 a\r\n331 b\r\n530 c\r\n").unwrap_err().code(), Some(530));
+        assert!(answered(b"220-a\r\n 220 b\r\n220 c\r\n230 d\r\n200 e\r\n").is_ok());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_line_can_be_read(line in "\\PC{0,60}|[a-z=;. /]{0,60}", code in 0u16..1000) {
+            if let Some(entry) = entry(&line) {
+                proptest::prop_assert!(!entry.name.contains('/') && entry.name != "..");
+            }
+            let _ = passive_port(&Reply { code, text: line });
+        }
+    }
+}

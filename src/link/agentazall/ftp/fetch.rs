@@ -1,0 +1,418 @@
+//! Receiving: what lies in my day folders on the server, once it is whole.
+//!
+//! A file that is being written can be seen half, and a half one may stay half for ever. A text that its
+//! own signature covers is whole; of others it is believed when nothing changed for some time. Nothing is
+//! deleted on the server.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::client::{Client, Entry, Fault};
+use crate::link::job;
+use crate::model::{Timestamp, hex};
+use crate::store::agentazall::{block, date, names, text};
+use crate::store::{fs, place};
+
+/// How long a text without a signature must stay as it is, in milliseconds.
+const STABLE: i64 = 10_000;
+/// How long attachments are waited for.
+const LATE: i64 = 10 * 60_000;
+/// How long it is watched whether what was filed changes on the server.
+const WATCHED: i64 = 24 * 3_600_000;
+/// How often old days are looked at.
+const ALL_DAYS: i64 = 10 * 60_000;
+/// A larger text is no message.
+const MAX_TEXT: u64 = fs::MAX_RECORD as u64;
+/// A larger attachment is left out.
+const MAX_PART: u64 = 256 << 20;
+/// The attachments of a message are no larger together.
+const MAX_PARTS: u64 = 1 << 30;
+/// Nor are they more.
+const MAX_FILES: usize = 100;
+/// No more comes at once.
+const AT_ONCE: usize = 256;
+/// What is remembered between fetches; nothing is lost with it.
+const SAW: &str = "saw.json";
+/// What is still on the server and known.
+pub const LISTED: &str = "listed.json";
+
+/// What a fetch writes beside a text and its attachments.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Brought {
+    /// What tells it from all others.
+    pub id: String,
+    /// The names it gets, the better one first.
+    pub names: [String; 2],
+    /// The day under which it lies.
+    pub day: String,
+    /// Its attachments; the n-th is in the file `n`.
+    pub parts: Vec<String>,
+    /// Under which name the reference knows it.
+    pub seen: String,
+}
+
+/// How a file was seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Look {
+    size: u64,
+    modify: String,
+    /// Its attachments, as they were listed.
+    parts: Vec<(String, u64)>,
+}
+
+/// What is remembered of a file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Saw {
+    look: Look,
+    /// Since when it looks so.
+    since: i64,
+    /// When it was first seen.
+    first: i64,
+    /// Its text does not prove that it is whole.
+    unproven: bool,
+    taken: Option<Taken>,
+}
+
+/// What was brought of a file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Taken {
+    at: i64,
+    look: Look,
+    length: u64,
+    sha: String,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Memory {
+    /// When all days were looked at.
+    all: i64,
+    files: BTreeMap<String, Saw>,
+}
+
+/// One fetch.
+pub struct Fetch<'a> {
+    client: Client,
+    raw: &'a Path,
+    known: &'a HashSet<String>,
+    me: &'a str,
+    memory: Memory,
+    listed: Vec<String>,
+    brought: usize,
+    now: i64,
+}
+
+/// A file in an inbox.
+struct Place<'a> {
+    day: &'a str,
+    /// Its name without the ending.
+    stem: &'a str,
+    id: String,
+    /// The folder of its attachments, on the server.
+    folder: String,
+}
+
+impl<'a> Fetch<'a> {
+    /// A fetch into a folder.
+    pub fn new(client: Client, raw: &'a Path, known: &'a HashSet<String>, me: &'a str) -> Self {
+        let memory = memory(raw).and_then(|path| fs::read_small(&path, MAX_TEXT).ok());
+        let memory = memory.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let (memory, now) = (memory.unwrap_or_default(), Timestamp::now().millis());
+        Self { client, raw, known, me, memory, listed: Vec::new(), brought: 0, now }
+    }
+
+    /// Brings what is whole and not known.
+    ///
+    /// # Errors
+    /// [`Fault`]; what was brought before is there.
+    pub fn run(mut self) -> Result<(), Fault> {
+        let result = self.days();
+        let keep = |path: PathBuf, bytes: Vec<u8>| place::write_atomic(&path, &bytes, 0o600);
+        keep(self.raw.join(LISTED), serde_json::to_vec(&self.listed).unwrap_or_default())?;
+        if let (Some(path), Ok(bytes)) = (memory(self.raw), serde_json::to_vec(&self.memory)) {
+            keep(path, bytes)?;
+        }
+        if result.is_ok() {
+            self.client.quit();
+        }
+        result
+    }
+
+    fn days(&mut self) -> Result<(), Fault> {
+        let folders = self.client.list(&format!("/{}", self.me))?;
+        let is_day = |e: &Entry| e.is_dir != Some(false) && date::is_day(&e.name);
+        let mut days: Vec<String> = folders.into_iter().filter(is_day).map(|e| e.name).collect();
+        days.sort_unstable();
+        let is_all = !(0..ALL_DAYS).contains(&(self.now - self.memory.all));
+        let yesterday = Timestamp::from_millis(self.now - 24 * 3_600_000);
+        let yesterday = date::local_day(yesterday, &jiff::tz::TimeZone::system());
+        let mut there = HashSet::new();
+        let is_open = |files: &BTreeMap<String, Saw>, day: &String| {
+            let prefix = format!("ftp:{day}/");
+            files.range(prefix.clone()..).next().is_some_and(|(id, _)| id.starts_with(&prefix))
+        };
+        for day in days.iter().rev() {
+            if !is_all && *day < yesterday && !is_open(&self.memory.files, day) {
+                continue;
+            }
+            self.day(day, &mut there)?;
+            if self.brought >= AT_ONCE {
+                return Ok(());
+            }
+        }
+        if is_all {
+            self.memory.all = self.now;
+            let is_watched =
+                |saw: &Saw| saw.taken.as_ref().is_none_or(|t| is_fresh(self.now - t.at));
+            self.memory.files.retain(|id, saw| there.contains(id) && is_watched(saw));
+        }
+        Ok(())
+    }
+
+    fn day(&mut self, day: &str, there: &mut HashSet<String>) -> Result<(), Fault> {
+        let inbox = format!("/{}/{day}/inbox", self.me);
+        let entries = self.client.list(&inbox)?;
+        for entry in entries.iter().filter(|e| e.is_dir != Some(true)) {
+            let Some(stem) = entry.name.strip_suffix(".txt").filter(|stem| !stem.is_empty()) else {
+                continue;
+            };
+            let id = format!("ftp:{day}/{}", entry.name);
+            if id.len() > 1000 {
+                continue;
+            }
+            there.insert(id.clone());
+            let has_folder = entries.iter().any(|e| e.name == stem && e.is_dir != Some(false));
+            let place = Place { day, stem, id, folder: format!("{inbox}/{stem}") };
+            self.file(&place, entry, has_folder)?;
+            if self.brought >= AT_ONCE {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, place: &Place<'_>, entry: &Entry, has_folder: bool) -> Result<(), Fault> {
+        let is_known = self.known.contains(&place.id);
+        if is_known {
+            self.listed.push(place.id.clone());
+        }
+        let mut saw = self.memory.files.remove(&place.id).unwrap_or_default();
+        let is_watched = saw.taken.as_ref().is_some_and(|t| is_fresh(self.now - t.at));
+        if is_known && !is_watched {
+            return Ok(());
+        }
+        let mut look = Look { modify: entry.modify.clone(), ..Look::default() };
+        look.size = entry.size.unwrap_or_default();
+        if has_folder {
+            let parts = self.client.list(&place.folder)?;
+            let is_part = |e: &&Entry| e.is_dir != Some(true) && names::is_attachment_name(&e.name);
+            let parts = parts.iter().filter(is_part).take(MAX_FILES);
+            look.parts = parts.map(|e| (e.name.clone(), e.size.unwrap_or(0))).collect();
+        }
+        if saw.first == 0 || saw.look != look {
+            saw.first = if saw.first == 0 { self.now } else { saw.first };
+            (saw.since, saw.unproven) = (self.now, false);
+            saw.look = look;
+        }
+        let kept = saw.taken.clone().filter(|_| is_known);
+        let is_same = kept.as_ref().is_some_and(|taken| taken.look == saw.look);
+        if !is_same && saw.look.size > 0 {
+            self.bring(place, &mut saw, kept.as_ref())?;
+        }
+        self.memory.files.insert(place.id.clone(), saw);
+        Ok(())
+    }
+
+    /// Brings a file if it is whole.
+    fn bring(
+        &mut self,
+        place: &Place<'_>,
+        saw: &mut Saw,
+        before: Option<&Taken>,
+    ) -> Result<(), Fault> {
+        // The clock may have been set.
+        let is_stable = !(0..STABLE).contains(&(self.now - saw.since));
+        if saw.unproven && !is_stable {
+            return Ok(());
+        }
+        if saw.look.size > MAX_TEXT {
+            return self.too_large(place, saw);
+        }
+        let path = format!("{}.txt", place.folder);
+        let mut bytes = Vec::new();
+        let length = match self.client.retrieve(&path, MAX_TEXT, &mut bytes) {
+            Err(Fault::No(reply)) if reply.code == 550 => return Ok(()),
+            other => other?,
+        };
+        let reading = block::read(&text::parse(&bytes));
+        let is_proven = reading.signature.is_some();
+        saw.unproven = !is_proven;
+        if !is_proven && !is_stable || length != saw.look.size {
+            return Ok(());
+        }
+        let sha = hex(&Sha256::digest(&bytes));
+        let signed = reading.files.clone().unwrap_or_default();
+        let mut wanted: Vec<String> = signed.iter().map(|f| f.name.clone()).collect();
+        if reading.files.is_none() {
+            wanted = text::parse(&bytes).list("Attachments");
+        }
+        let is_here = |name: &String| saw.look.parts.iter().any(|(there, _)| there == name);
+        let is_missing = !wanted.iter().all(is_here);
+        let is_late = !(0..LATE).contains(&(self.now - saw.first));
+        let must_rest = reading.files.is_none() && !saw.look.parts.is_empty();
+        if !is_late && (is_missing || must_rest && !is_stable) {
+            return Ok(());
+        }
+        let folder = self.raw.join(self.brought.to_string());
+        std::fs::create_dir_all(&folder)?;
+        let mut kept = Vec::new();
+        let mut total = 0;
+        for (name, size) in &saw.look.parts {
+            total += size;
+            if *size > MAX_PART || total > MAX_PARTS {
+                continue;
+            }
+            let to = folder.join(kept.len().to_string());
+            let sum = self.part(&format!("{}/{name}", place.folder), &to)?;
+            let expected = signed.iter().find(|file| file.name == *name);
+            // It may still be written. What is signed otherwise is filed in the end, and withheld.
+            if expected.is_some_and(|file| file.sha256 != sum) && !is_late {
+                return Ok(std::fs::remove_dir_all(&folder)?);
+            }
+            kept.push(name.clone());
+        }
+        let hashed = hashed(&[place.day, place.stem, &sha]);
+        let mut brought = Brought {
+            id: place.id.clone(),
+            names: [place.stem.to_owned(), hashed.clone()],
+            day: place.day.to_owned(),
+            parts: kept,
+            seen: place.id.clone(),
+        };
+        match before {
+            Some(old) if old.sha != sha => {
+                brought.id = format!("{}#{hashed}", place.id);
+                brought.names = [hashed.clone(), hashed];
+                if !is_proven {
+                    bytes = told(&bytes, old);
+                }
+            }
+            Some(_) => brought.id = format!("{}+{}", place.id, saw.since),
+            None => {}
+        }
+        saw.taken = Some(Taken { at: self.now, look: saw.look.clone(), length, sha });
+        self.keep(&brought, &bytes)
+    }
+
+    /// A letter about a file that is too large to be one.
+    fn too_large(&mut self, place: &Place<'_>, saw: &mut Saw) -> Result<(), Fault> {
+        let text = format!(
+            "From: {me}\nTo: {me}\nSubject: a file on the server is too large\nDate: {}\nMessage-ID: {id}\n\
+             Status: new\n---\nThe file {}.txt on the FTP server has {} bytes; no message is larger than \
+             {MAX_TEXT}. It was left there.\n",
+            date::local_stamp(Timestamp::from_millis(self.now), &jiff::tz::TimeZone::system()),
+            crate::model::one_line(&place.folder),
+            saw.look.size,
+            id = hashed(&[place.day, place.stem, "too large"]),
+            me = self.me,
+        );
+        let name = hashed(&[place.day, place.stem, "too large"]);
+        let (id, day) = (place.id.clone(), place.day.to_owned());
+        let names = [name.clone(), name];
+        let brought = Brought { seen: id.clone(), id, names, day, parts: Vec::new() };
+        saw.taken = Some(Taken { at: self.now, look: saw.look.clone(), ..Taken::default() });
+        self.keep(&brought, text.as_bytes())
+    }
+
+    /// Reads an attachment; gives its SHA-256.
+    fn part(&mut self, path: &str, to: &Path) -> Result<String, Fault> {
+        let mut out = Summed { file: File::create(to)?, sum: Sha256::new() };
+        self.client.retrieve(path, MAX_PART, &mut out)?;
+        out.file.sync_all()?;
+        Ok(hex(&out.sum.finalize()))
+    }
+
+    /// Puts down what was brought; the last file says that all is there.
+    fn keep(&mut self, brought: &Brought, text: &[u8]) -> Result<(), Fault> {
+        let name = |ending: &str| self.raw.join(format!("{}.{ending}", self.brought));
+        place::write_atomic(&name("txt"), text, 0o600)?;
+        let json = serde_json::to_vec(brought).map_err(io::Error::other)?;
+        place::write_atomic(&name("json"), &json, 0o600)?;
+        self.brought += 1;
+        Ok(())
+    }
+}
+
+/// Writes and sums up.
+struct Summed {
+    file: File,
+    sum: Sha256,
+}
+
+impl io::Write for Summed {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let n = self.file.write(buf)?;
+        self.sum.update(buf.get(..n).unwrap_or_default());
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+fn memory(raw: &Path) -> Option<PathBuf> {
+    Some(job::link_folder(raw)?.join(SAW))
+}
+
+fn is_fresh(age: i64) -> bool {
+    (0..WATCHED).contains(&age)
+}
+
+/// A name that follows from what makes a message itself.
+fn hashed(of: &[&str]) -> String {
+    let digest = hex(&Sha256::digest(of.join("|")));
+    digest.get(..12).unwrap_or_default().to_owned()
+}
+
+/// A text that was another when it was filed, and says so.
+fn told(bytes: &[u8], old: &Taken) -> Vec<u8> {
+    let begins_so = bytes
+        .get(..old.length as usize)
+        .is_some_and(|begin| hex(&Sha256::digest(begin)) == old.sha);
+    let what = if begins_so {
+        "the whole of a text of which the server had only the beginning"
+    } else {
+        "a text that was changed on the server after it was delivered"
+    };
+    let mark = b"\n---\n";
+    let at = bytes.windows(mark.len()).position(|window| window == mark);
+    let at = at.map_or(bytes.len(), |at| at + mark.len());
+    let (head, rest) = bytes.split_at(at.min(bytes.len()));
+    [head, format!("[This is {what}.]\n\n").as_bytes(), rest].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_changed_says_so() {
+        let old = b"From: a\n---\nhal";
+        let new = b"From: a\n---\nhalf and whole";
+        let taken =
+            |sha: &[u8]| Taken { sha: hex(&Sha256::digest(sha)), length: 15, ..Taken::default() };
+        let text = String::from_utf8(told(new, &taken(old))).unwrap();
+        assert_eq!(
+            text,
+            "From: a\n---\n[This is the whole of a text of which the server had only the \
+             beginning.]\n\nhalf and whole"
+        );
+        let text = String::from_utf8(told(new, &taken(b"other"))).unwrap();
+        assert!(text.contains("changed on the server"), "{text}");
+    }
+}

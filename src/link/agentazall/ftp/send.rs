@@ -1,0 +1,239 @@
+//! Sending in five steps, each of which may be repeated: attachments and text under temporary names,
+//! the folder and then the text renamed to their places, and a copy for my own folder.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+
+use serde::{Deserialize, Serialize};
+
+use super::client::{Client, Fault};
+
+/// Where nobody looks for mail.
+const TEMP: &str = ".msgfs-tmp";
+/// What is there longer than that was left behind, in days of the server's clock.
+const LEFT: i64 = 1;
+
+/// What is sent: this, a line end, the text, and the attachments one after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// The recipient.
+    pub to: String,
+    /// The day under which it lies.
+    pub day: String,
+    /// Its name, without the ending.
+    pub stem: String,
+    /// The length of the text.
+    pub text: u64,
+    /// The attachments: names and lengths.
+    pub parts: Vec<(String, u64)>,
+}
+
+/// A message as it waits.
+#[derive(Debug)]
+pub struct Waiting {
+    head: Head,
+    file: File,
+    /// Where the text begins.
+    begin: u64,
+}
+
+impl Waiting {
+    /// Reads what a message says of itself.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn open(mut file: File) -> io::Result<Self> {
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while line.len() < 1 << 20 && file.read(&mut byte)? == 1 && byte != *b"\n" {
+            line.extend(byte);
+        }
+        let head = serde_json::from_slice(&line)?;
+        Ok(Self { head, file, begin: line.len() as u64 + 1 })
+    }
+
+    fn text(&mut self) -> io::Result<Vec<u8>> {
+        let mut text = Vec::new();
+        self.piece(self.begin, self.head.text)?.read_to_end(&mut text)?;
+        Ok(text)
+    }
+
+    fn piece(&mut self, at: u64, length: u64) -> io::Result<impl io::Read> {
+        self.file.seek(SeekFrom::Start(at))?;
+        Ok(io::Read::by_ref(&mut self.file).take(length))
+    }
+}
+
+/// Why a message is not there.
+#[derive(Debug)]
+pub enum Stop {
+    /// It may be tried again, and then goes on where it ended.
+    Fault(Fault),
+    /// The server does not want it.
+    Refused(String),
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Fault(Fault::Io(error))
+    }
+}
+
+/// Puts a message in its place on the server. Again changes nothing.
+///
+/// # Errors
+/// [`Stop`].
+pub fn hand_over(client: &mut Client, waiting: &mut Waiting, me: &str) -> Result<(), Stop> {
+    let head = waiting.head.clone();
+    let temp = format!("/{}/{TEMP}", head.to);
+    let inbox = format!("/{}/{}/inbox", head.to, head.day);
+    let (text_temp, text_final) =
+        (format!("{temp}/{}.txt", head.stem), format!("{inbox}/{}.txt", head.stem));
+    let text = waiting.text()?;
+    if !is_there(client, &text_final, &text)? {
+        for folder in
+            [&format!("/{}", head.to), &temp, &format!("/{}/{}", head.to, head.day), &inbox]
+        {
+            client.make_dir(folder)?;
+        }
+        put_parts(client, waiting, &temp, &format!("{inbox}/{}", head.stem))?;
+        store(client, &text_temp, &mut text.as_slice(), head.text)?;
+        // Renaming would replace what somebody put there meanwhile.
+        if !is_there(client, &text_final, &text)? {
+            renamed(client.rename(&text_temp, &text_final))?;
+        }
+    }
+    sent(client, &head, me, &text)?;
+    match clean(client, &temp, &head.stem) {
+        Err(Fault::No(_)) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Whether this text has its place.
+fn is_there(client: &mut Client, path: &str, text: &[u8]) -> Result<bool, Stop> {
+    let Some(size) = client.size(path)? else { return Ok(false) };
+    let taken = || Stop::Refused(format!("another file has the name {path} there"));
+    if size != text.len() as u64 {
+        return Err(taken());
+    }
+    let mut there = Vec::new();
+    client.retrieve(path, size, &mut there)?;
+    if there == text { Ok(true) } else { Err(taken()) }
+}
+
+/// Puts the attachments in their folder, all or none.
+fn put_parts(
+    client: &mut Client,
+    waiting: &mut Waiting,
+    temp: &str,
+    folder: &str,
+) -> Result<(), Stop> {
+    let head = waiting.head.clone();
+    if head.parts.is_empty() || are_there(client, folder, &head.parts)? {
+        return Ok(());
+    }
+    let mine = format!("{temp}/{}", head.stem);
+    client.make_dir(&mine)?;
+    let mut at = waiting.begin + head.text;
+    for (name, length) in &head.parts {
+        store(client, &format!("{mine}/{name}"), &mut waiting.piece(at, *length)?, *length)?;
+        at += length;
+    }
+    match client.rename(&mine, folder) {
+        Err(Fault::No(_)) if are_there(client, folder, &head.parts)? => Ok(()),
+        other => renamed(other),
+    }
+}
+
+fn are_there(client: &mut Client, folder: &str, parts: &[(String, u64)]) -> Result<bool, Fault> {
+    for (name, length) in parts {
+        if client.size(&format!("{folder}/{name}"))? != Some(*length) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Writes a file and looks whether all of it is there.
+fn store(
+    client: &mut Client,
+    path: &str,
+    from: &mut dyn io::Read,
+    length: u64,
+) -> Result<(), Stop> {
+    match client.store(path, from) {
+        Err(Fault::No(reply)) if matches!(reply.code, 550 | 553) => {
+            return Err(Stop::Refused(reply.to_string()));
+        }
+        other => other?,
+    }
+    match client.size(path)? {
+        Some(size) if size != length => {
+            let why = format!("the server kept {size} of {length} bytes");
+            Err(Stop::Fault(Fault::Io(io::Error::other(why))))
+        }
+        // Some servers do not say.
+        _ => Ok(()),
+    }
+}
+
+fn renamed(result: Result<(), Fault>) -> Result<(), Stop> {
+    match result {
+        Err(Fault::No(reply)) if reply.code == 553 => Err(Stop::Refused(reply.to_string())),
+        other => Ok(other?),
+    }
+}
+
+/// The copy under my own name, as the reference leaves it. Who may not write there has sent all the same.
+fn sent(client: &mut Client, head: &Head, me: &str, text: &[u8]) -> Result<(), Fault> {
+    let (mine, temp) = (format!("/{me}/{}", head.day), format!("/{me}/{TEMP}"));
+    let path = format!("{mine}/sent/{}.txt", head.stem);
+    if client.size(&path)?.is_some() {
+        return Ok(());
+    }
+    for folder in [&format!("/{me}"), &temp, &mine, &format!("{mine}/sent")] {
+        client.make_dir(folder)?;
+    }
+    let half = format!("{temp}/sent-{}.txt", head.stem);
+    let done = client.store(&half, &mut &*text).and_then(|()| client.rename(&half, &path));
+    match done {
+        Err(Fault::No(reply)) if reply.code != 421 => {
+            tracing::debug!(%reply, "no copy of what was sent can be left on the server");
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// Removes what I do not need any more, and what others left behind long ago. A server that does not
+/// want that may keep it.
+fn clean(client: &mut Client, temp: &str, stem: &str) -> Result<(), Fault> {
+    let all = client.list(temp)?;
+    let day = |modify: &str| modify.get(..8).and_then(|day| day.parse::<jiff::civil::Date>().ok());
+    // The newest there is tells what day it is on the server.
+    let today = all.iter().filter_map(|e| day(&e.modify)).max();
+    for entry in &all {
+        let age = today
+            .zip(day(&entry.modify))
+            .and_then(|(today, day)| (today - day).total(jiff::Unit::Day).ok());
+        let is_mine = entry.name == stem || entry.name == format!("{stem}.txt");
+        if !is_mine && age.is_none_or(|age| age <= LEFT as f64) {
+            continue;
+        }
+        let path = format!("{temp}/{}", entry.name);
+        if entry.is_dir == Some(true) {
+            for part in client.list(&path)? {
+                client.remove(&format!("{path}/{}", part.name), false)?;
+            }
+        }
+        client.remove(&path, entry.is_dir == Some(true))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! As much of IMAP as is needed to read a folder without changing it (RFC 3501). Numbers of mails are 64
+//! bits: the server that comes with AgentAZAll counts milliseconds.
+
+use std::io::{self, Write};
+
+use crate::link::wire::{Host, Patience, Tls, Wire};
+use crate::model::one_line;
+
+/// No line is longer, but for the list of all mails.
+const MAX_LINE: usize = 64 << 20;
+/// No answer has more lines and pieces.
+const MAX_LINES: usize = 100_000;
+
+/// A session with a folder open for reading.
+#[derive(Debug)]
+pub struct Imap {
+    wire: Wire,
+    tag: u32,
+    /// Says whether numbers are those of the last session.
+    pub validity: u64,
+}
+
+/// What came of asking for a mail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Got {
+    /// All of it.
+    Whole,
+    /// It is not there any more.
+    Nothing,
+    /// It has so many bytes that it is not read; the session is of no use any more.
+    TooLarge(u64),
+}
+
+fn no(what: &str, line: &str) -> io::Error {
+    let line = one_line(line.get(..300).unwrap_or(line)).into_owned();
+    io::Error::other(format!("the server refuses {what}: {line}"))
+}
+
+impl Imap {
+    /// Connects, logs in and opens a folder.
+    ///
+    /// # Errors
+    /// As the system or the server gave it.
+    pub fn open(
+        host: &Host,
+        tls: Option<&Tls>,
+        (user, password): (&str, &str),
+        folder: &str,
+        patience: Patience,
+    ) -> io::Result<Self> {
+        let wire = Wire::connect(host, tls, patience)?;
+        let mut imap = Self { wire, tag: 0, validity: 0 };
+        let greeting = imap.line()?;
+        if !greeting.starts_with("* OK") && !greeting.starts_with("* PREAUTH") {
+            return Err(no("to speak IMAP", &greeting));
+        }
+        if greeting.starts_with("* OK") {
+            let command = format!("LOGIN {} {}", quoted(user)?, quoted(password)?);
+            imap.command(&command, "the user or the password", &mut |_| {})?;
+        }
+        let mut validity = 0;
+        imap.command(&format!("EXAMINE {}", quoted(folder)?), "the folder", &mut |line| {
+            let number = line.split("[UIDVALIDITY ").nth(1).and_then(|rest| rest.split(']').next());
+            validity = number.and_then(|n| n.trim().parse().ok()).unwrap_or(validity);
+        })?;
+        imap.validity = validity;
+        Ok(imap)
+    }
+
+    /// The numbers of all mails.
+    ///
+    /// # Errors
+    /// As the system or the server gave it.
+    pub fn all(&mut self) -> io::Result<Vec<u64>> {
+        let mut out = Vec::new();
+        self.command("UID SEARCH ALL", "to search", &mut |line| {
+            let numbers = line.strip_prefix("* SEARCH").unwrap_or_default().split_whitespace();
+            out.extend(numbers.filter_map(|n| n.parse::<u64>().ok()));
+        })?;
+        out.sort_unstable();
+        out.dedup();
+        Ok(out)
+    }
+
+    /// Reads a mail.
+    ///
+    /// # Errors
+    /// As the system or the server gave it.
+    pub fn get(&mut self, uid: u64, limit: u64, to: &mut dyn Write) -> io::Result<Got> {
+        let tag = self.say(&format!("UID FETCH {uid} (RFC822)"))?;
+        let mut got = Got::Nothing;
+        for _ in 0..MAX_LINES {
+            let line = self.line()?;
+            if let Some(rest) = line.strip_prefix(&tag) {
+                return if rest.starts_with(" OK") { Ok(got) } else { Err(no("a mail", &line)) };
+            }
+            let Some(length) = literal(&line) else { continue };
+            let is_mail =
+                got == Got::Nothing && line.contains(" FETCH ") && line.contains("RFC822");
+            match () {
+                () if length > limit => return Ok(Got::TooLarge(length)),
+                () if is_mail => {
+                    self.wire.exactly(length, to)?;
+                    got = Got::Whole;
+                }
+                () => self.wire.exactly(length, &mut io::sink())?,
+            }
+        }
+        Err(io::Error::other("an answer of the server has no end"))
+    }
+
+    /// Reads the beginning of a mail that is too large.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn begin(&mut self, bytes: u64, to: &mut dyn Write) -> io::Result<()> {
+        self.wire.exactly(bytes, to)
+    }
+
+    /// Says goodbye, without waiting for an answer.
+    pub fn quit(mut self) {
+        let _ = self.say("LOGOUT");
+        self.wire.end();
+    }
+
+    fn say(&mut self, command: &str) -> io::Result<String> {
+        self.tag += 1;
+        let tag = format!("a{}", self.tag);
+        self.wire.send(format!("{tag} {command}\r\n").as_bytes())?;
+        Ok(tag)
+    }
+
+    fn command(&mut self, command: &str, what: &str, hear: &mut dyn FnMut(&str)) -> io::Result<()> {
+        let tag = self.say(command)?;
+        for _ in 0..MAX_LINES {
+            let line = self.line()?;
+            if let Some(rest) = line.strip_prefix(&tag).and_then(|rest| rest.strip_prefix(' ')) {
+                return if rest.starts_with("OK") { Ok(()) } else { Err(no(what, &line)) };
+            }
+            if line.starts_with("* BYE") {
+                return Err(no(what, &line));
+            }
+            hear(&line);
+            if let Some(length) = literal(&line) {
+                self.wire.exactly(length.min(MAX_LINE as u64), &mut io::sink())?;
+            }
+        }
+        Err(io::Error::other("an answer of the server has no end"))
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        Ok(String::from_utf8_lossy(&self.wire.line(MAX_LINE)?).into_owned())
+    }
+}
+
+/// How many bytes follow a line that ends so: `{123}`.
+fn literal(line: &str) -> Option<u64> {
+    let digits = line.strip_suffix('}')?.rsplit_once('{')?.1;
+    digits.trim_end_matches('+').parse().ok()
+}
+
+fn quoted(text: &str) -> io::Result<String> {
+    if text.contains(['\r', '\n', '\0']) {
+        return Err(io::Error::other("a name with a line end cannot be sent by IMAP"));
+    }
+    Ok(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::wire::tests::server;
+    use std::io::{BufRead, BufReader, Write};
+    use std::time::Duration;
+
+    /// A session with a server that answers these things one after the other.
+    fn session(answers: Vec<Vec<u8>>) -> io::Result<Imap> {
+        let host = server(move |mut s| {
+            let mut lines = BufReader::new(s.try_clone().unwrap());
+            for answer in answers {
+                if s.write_all(&answer).is_err() || lines.read_line(&mut String::new()).is_err() {
+                    return;
+                }
+            }
+        });
+        let short = Duration::from_millis(500);
+        let patience = Patience { silence: short, line: short, whole: short * 4 };
+        Imap::open(&host, None, ("u\"x", "hunter2"), "INBOX", patience)
+    }
+
+    fn opened(answers: &[&[u8]]) -> io::Result<Imap> {
+        let before: [&[u8]; 3] = [
+            b"* OK hi\r\n",
+            b"a1 OK in\r\n",
+            b"* 3 EXISTS\r\n* OK [UIDVALIDITY 7] x\r\na2 OK done\r\n",
+        ];
+        session(before.iter().chain(answers).map(|a| a.to_vec()).collect())
+    }
+
+    #[test]
+    fn numbers_are_long_and_mails_are_bytes() {
+        let mut imap = opened(&[
+            b"* SEARCH 1795291734546 2 x -1 99999999999999999999\r\n* SEARCH 2 3\r\na3 OK\r\n",
+            b"* 9 EXISTS\r\n* 1 FETCH (UID 2 FLAGS () RFC822 {5}\r\na\n)\r\n)\r\na4 OK done\r\n",
+            b"a5 OK nothing\r\n",
+            b"* 1 FETCH (UID 2 RFC822 {4294967296}\r\n",
+        ])
+        .unwrap();
+        assert_eq!(imap.validity, 7);
+        assert_eq!(imap.all().unwrap(), [2, 3, 1_795_291_734_546]);
+        let mut out = Vec::new();
+        assert_eq!(imap.get(2, 100, &mut out).unwrap(), Got::Whole);
+        assert_eq!(out, b"a\n)\r\n");
+        assert_eq!(imap.get(3, 100, &mut out).unwrap(), Got::Nothing);
+        assert_eq!(imap.get(3, 100, &mut out).unwrap(), Got::TooLarge(4_294_967_296));
+    }
+
+    #[test]
+    fn odd_servers_end_in_an_error_without_secrets() {
+        for answers in [
+            vec![b"* BYE busy\r\n".to_vec()],
+            vec![b"220 smtp\r\n".to_vec()],
+            vec![b"* OK\r\n".to_vec(), b"a1 NO wrong\r\n".to_vec()],
+            vec![b"* OK\r\n".to_vec(), b"* BYE\r\n".to_vec()],
+            vec![b"* OK\r\n".to_vec(), b"a1 OK\r\n".to_vec(), b"a2 NO none\r\n".to_vec()],
+            vec![b"* OK\r\n".to_vec(), b"* X {99999999999999999999}\r\n".to_vec()],
+        ] {
+            let why = session(answers).unwrap_err().to_string();
+            assert!(!why.contains("hunter2"), "{why}");
+        }
+        let mut cut = opened(&[b"* 1 FETCH (UID 2 RFC822 {50}\r\nshort"]).unwrap();
+        assert!(cut.get(2, 100, &mut io::sink()).is_err());
+        let mut no = opened(&[b"a3 NO gone\r\n"]).unwrap();
+        assert!(no.get(2, 100, &mut io::sink()).is_err());
+    }
+}

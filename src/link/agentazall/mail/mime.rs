@@ -1,0 +1,295 @@
+//! Letters as e-mail, and e-mail as letters (RFC 5322, 2045 to 2047, 2231).
+//!
+//! What is sent depends on the letter alone, so that every try sends the same. What comes is foreign: any
+//! bytes are some letter.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::fmt::rfc2822::DateTimePrinter;
+use jiff::tz::TimeZone;
+use mail_parser::{Address, Message, MessageParser, MimeHeaders as _};
+use sha2::{Digest, Sha256};
+
+use crate::link::agentazall::letter::{self, header_value, is_stem, usable};
+use crate::model::{Timestamp, hex, one_line};
+use crate::store::agentazall::{block, date, names, text};
+use crate::store::{Arrived, Parcel, fs};
+
+/// After the `@` of ids that have none of their own.
+const DOMAIN: &str = "agentazall";
+/// Bytes in a line of base64.
+const LINE: usize = 57;
+/// Bytes in an encoded word.
+const WORD: usize = 39;
+/// A mail has no more attachments; what is more is named in the letter.
+const MAX_PARTS: usize = 100;
+/// The header of an attachment, after the boundary and up to its name.
+const ATTACHED: &str = "\r\nContent-Type: application/octet-stream\r\nContent-Transfer-Encoding: base64\r\n\
+                        Content-Disposition: attachment; ";
+/// The day of what has no date.
+const NO_DAY: &str = "1970-01-01";
+
+/// The mail for a letter.
+///
+/// # Errors
+/// If an attachment cannot be read, or all of it is larger than `limit`.
+pub fn compose(parcel: &Parcel, limit: u64) -> Result<Vec<u8>, String> {
+    let letter = text::parse(&parcel.bytes);
+    let reading = block::read(&letter);
+    let mut total = parcel.bytes.len() as u64;
+    let mut parts = Vec::new();
+    for (name, path) in &parcel.parts {
+        let why =
+            |e: std::io::Error| format!("the attachment {} cannot be read: {e}", one_line(name));
+        let file = fs::open_regular(path).map_err(why)?;
+        let mut bytes = Vec::new();
+        let left = limit.saturating_sub(total);
+        total += file.take(left.saturating_add(1)).read_to_end(&mut bytes).map_err(why)? as u64;
+        if total > limit {
+            return Err(format!(
+                "it is larger than {limit} bytes with its attachments; no mail may be"
+            ));
+        }
+        parts.push((name, bytes));
+    }
+    let mut out = String::new();
+    let mut put = |key: &str, value: &str| {
+        out.push_str(key);
+        out.push_str(": ");
+        out.push_str(value);
+        out.push_str("\r\n");
+    };
+    put("From", &worded(letter.get("From").unwrap_or_default()));
+    put("To", &listed(&letter.list("To")));
+    let cc = letter.list("Cc");
+    if !cc.is_empty() {
+        put("Cc", &listed(&cc));
+    }
+    put("Subject", &worded(letter.get("Subject").unwrap_or_default()));
+    put("Date", &sent(letter.get("Date").unwrap_or_default()));
+    put("Message-ID", &mail_id(&parcel.message));
+    let answers = reading.answers.as_deref().or_else(|| letter.get("In-Reply-To"));
+    if let Some(id) = answers.map(mail_id) {
+        put("In-Reply-To", &id);
+        put("References", &id);
+    }
+    put("MIME-Version", "1.0");
+    let plain =
+        "Content-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: base64\r\n\r\n";
+    if parts.is_empty() {
+        out.push_str(plain);
+        base64_lines(&mut out, letter.body.as_bytes());
+        return Ok(out.into_bytes());
+    }
+    let digest = hex(&Sha256::digest(&parcel.bytes));
+    let boundary = format!("=_msgfs_{}", digest.get(..24).unwrap_or_default());
+    put("Content-Type", &format!("multipart/mixed; boundary=\"{boundary}\""));
+    out.extend(["\r\n--", &boundary, "\r\n", plain]);
+    base64_lines(&mut out, letter.body.as_bytes());
+    for (name, bytes) in parts {
+        out.extend(["--", &boundary, ATTACHED, &file_name(name), "\r\n\r\n"]);
+        base64_lines(&mut out, &bytes);
+    }
+    out.extend(["--", &boundary, "--\r\n"]);
+    Ok(out.into_bytes())
+}
+
+/// An id as mails have it.
+fn mail_id(id: &str) -> String {
+    let is_plain = |b: u8| b.is_ascii_graphic() && !b"<>()[]\\,;:\"".contains(&b);
+    match id {
+        id if id.is_empty() || id.len() > 200 || !id.bytes().all(is_plain) => {
+            let digest = hex(&Sha256::digest(id));
+            format!("<{}@{DOMAIN}>", digest.get(..24).unwrap_or_default())
+        }
+        id if id.contains('@') => format!("<{id}>"),
+        id => format!("<{id}@{DOMAIN}>"),
+    }
+}
+
+/// The date of a letter, as mails have it.
+fn sent(of: &str) -> String {
+    let zone = TimeZone::system();
+    let at = date::parse_date(of, &zone).map_or(0, |(at, _)| at.millis());
+    let at = jiff::Timestamp::from_millisecond(at).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    let printer = DateTimePrinter::new();
+    let text = printer.zoned_to_string(&at.to_zoned(zone));
+    text.unwrap_or_else(|_| "Thu, 1 Jan 1970 00:00:00 +0000".to_owned())
+}
+
+/// A text in a header: as it is, or in encoded words.
+fn worded(value: &str) -> String {
+    let value = header_value(value);
+    let is_plain = value.bytes().all(|b| b == b' ' || b.is_ascii_graphic());
+    if is_plain && value.len() <= 900 && !value.contains("=?") {
+        return value;
+    }
+    let mut words = Vec::new();
+    let mut word = String::new();
+    for c in value.chars() {
+        if word.len() + c.len_utf8() > WORD {
+            words.push(std::mem::take(&mut word));
+        }
+        word.push(c);
+    }
+    words.push(word);
+    let words = words.iter().map(|word| format!("=?utf-8?B?{}?=", STANDARD.encode(word)));
+    words.collect::<Vec<_>>().join("\r\n ")
+}
+
+/// Addresses, a line each.
+fn listed(addresses: &[String]) -> String {
+    addresses.iter().map(|a| worded(a)).collect::<Vec<_>>().join(",\r\n ")
+}
+
+/// The name of an attachment.
+fn file_name(name: &str) -> String {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._- ".contains(&b);
+    if name.bytes().all(is_plain) && name.len() <= 60 {
+        return format!("filename=\"{name}\"");
+    }
+    let encoded = |b: u8| match b {
+        b if b.is_ascii_alphanumeric() || b"._-".contains(&b) => char::from(b).to_string(),
+        b => format!("%{b:02X}"),
+    };
+    let all: Vec<String> = name.bytes().map(encoded).collect();
+    let pieces = all.chunks(20).enumerate().map(|(n, piece)| {
+        let charset = if n == 0 { "utf-8''" } else { "" };
+        format!("filename*{n}*={charset}{}", piece.concat())
+    });
+    pieces.collect::<Vec<_>>().join(";\r\n ")
+}
+
+fn base64_lines(out: &mut String, bytes: &[u8]) {
+    for line in bytes.chunks(LINE) {
+        STANDARD.encode_string(line, out);
+        out.push_str("\r\n");
+    }
+}
+
+/// What is filed of a mail. Its attachments go to a folder. The same bytes are always the same letter.
+pub fn letter(raw: &[u8], folder: &Path) -> Arrived {
+    // Servers end mails with more or fewer empty lines.
+    let bare = raw.trim_ascii_end();
+    let digest = hex(&Sha256::digest(bare));
+    let hashed = digest.get(..12).unwrap_or_default().to_owned();
+    // The parser is another's, and the mail is anybody's.
+    let parsed = std::panic::catch_unwind(|| MessageParser::default().parse(raw));
+    let message = parsed.ok().flatten();
+    let Some(message) = message.filter(|message| !message.headers().is_empty()) else {
+        let body = String::from_utf8_lossy(raw).into_owned();
+        let lines = [("Subject", "(not a mail)".into()), ("Message-ID", hashed.clone())];
+        let (bytes, day) = (letter::compose(&lines, &body), Some(NO_DAY.to_owned()));
+        let (name, other_name) = (hashed.clone(), hashed);
+        return Arrived { name, other_name, day, bytes, ..Arrived::default() };
+    };
+    let id = message.message_id().map(str::trim).unwrap_or_default();
+    let id = id.strip_suffix(&format!("@{DOMAIN}")).unwrap_or(id);
+    let is_id = !id.is_empty() && id.len() <= 200 && !id.contains(char::is_whitespace);
+    let mut body = body(&message);
+    let parts = parts(&message, folder, &mut body);
+    let mut lines =
+        vec![("From", people(message.from(), true)), ("To", people(message.to(), false))];
+    let cc = people(message.cc(), false);
+    if !cc.is_empty() {
+        lines.push(("Cc", cc));
+    }
+    lines.push(("Subject", message.subject().unwrap_or_default().to_owned()));
+    let written = message.header_raw("Date").map(header_value);
+    if let Some(date) = written.filter(|date| !date.is_empty()) {
+        lines.push(("Date", date));
+    }
+    lines.push(("Message-ID", if is_id { id.to_owned() } else { hashed.clone() }));
+    lines.push(("Status", "new".to_owned()));
+    if !parts.is_empty() {
+        let names: Vec<&str> = parts.iter().map(|(name, _)| name.as_str()).collect();
+        lines.push(("Attachments", names.join(", ")));
+    }
+    let bytes = letter::compose(&lines, &body);
+    let signed = block::read(&text::parse(&bytes)).signed_id;
+    let name = signed.filter(|id| is_stem(id)).unwrap_or_else(|| hashed.clone());
+    let (other_name, day, keys) = (hashed, Some(day(&message)), Vec::new());
+    Arrived { name, other_name, day, bytes, parts, keys }
+}
+
+/// The letter about a mail that is too large to be read, by how it begins.
+pub fn too_large(begin: &[u8], size: u64, limit: u64, folder: &Path) -> Arrived {
+    let mut arrived = letter(begin, folder);
+    arrived.parts.clear();
+    let told = format!(
+        "[This mail has {size} bytes; msgfs takes at most {limit}. It is still on the server; this is how it \
+         begins.]\n\n"
+    );
+    let letter = text::parse(&arrived.bytes);
+    let body = letter.body.get(..64 << 10).unwrap_or(&letter.body);
+    let lines = letter.headers.iter().filter(|(key, _)| key != "Attachments");
+    let lines: Vec<(&str, String)> = lines.map(|(k, v)| (k.as_str(), v.clone())).collect();
+    arrived.bytes = letter::compose(&lines, &format!("{told}{body}"));
+    arrived.name.clone_from(&arrived.other_name);
+    arrived
+}
+
+/// The day of a mail where it was written.
+fn day(message: &Message<'_>) -> String {
+    let received = message.received().and_then(|received| received.date);
+    let date = message.date().copied().filter(mail_parser::DateTime::is_valid).or(received);
+    let day = date.map(|date| format!("{:04}-{:02}-{:02}", date.year, date.month, date.day));
+    let is_day = |day: &String| date::is_day(day) && day.parse::<jiff::civil::Date>().is_ok();
+    day.filter(is_day).unwrap_or_else(|| NO_DAY.to_owned())
+}
+
+/// The addresses of a header; with names if it is one person.
+fn people(all: Option<&Address<'_>>, with_name: bool) -> String {
+    let clean = |text: &str| text.replace([',', '<', '>', '"'], " ").trim().to_owned();
+    let one = |addr: &mail_parser::Addr<'_>| {
+        let address = clean(addr.address.as_deref().unwrap_or_default());
+        match addr.name.as_deref().map(clean).filter(|name| with_name && !name.is_empty()) {
+            Some(name) if address.is_empty() => name,
+            Some(name) => format!("{name} <{address}>"),
+            None => address,
+        }
+    };
+    let all = all.into_iter().flat_map(|all| all.iter().map(one)).filter(|one| !one.is_empty());
+    let mut all: Vec<String> = if with_name { all.take(1).collect() } else { all.collect() };
+    all.dedup();
+    all.join(", ")
+}
+
+fn body(message: &Message<'_>) -> String {
+    let texts = (0..message.text_body_count()).filter_map(|n| message.body_text(n));
+    let texts: Vec<String> = texts.map(|text| text.replace("\r\n", "\n")).collect();
+    texts.join("\n")
+}
+
+/// Writes attachments to a folder, under names that can be used.
+fn parts(message: &Message<'_>, folder: &Path, body: &mut String) -> Vec<(String, PathBuf)> {
+    let mut out: Vec<(String, PathBuf)> = Vec::new();
+    for (n, part) in message.attachments().enumerate() {
+        let given = part.attachment_name().unwrap_or_default();
+        if n >= MAX_PARTS {
+            body.push_str("\n[Left out: all attachments after the 100th.]\n");
+            break;
+        }
+        let name = usable(given, n, &out);
+        debug_assert!(names::is_attachment_name(&name));
+        let path = folder.join(n.to_string());
+        let bytes = part.contents();
+        let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, bytes));
+        match written {
+            Ok(()) => out.push((name, path)),
+            Err(error) => tracing::warn!(%error, "an attachment cannot be written"),
+        }
+    }
+    out
+}
+
+/// The milliseconds of a mail's date, for comparing.
+pub fn moment(text: &str) -> Option<Timestamp> {
+    date::parse_date(text, &TimeZone::UTC).map(|(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! As much of POP3 as is needed to read a mailbox without changing it (RFC 1939).
+
+use std::io::{self, Write};
+
+use crate::link::wire::{Host, Patience, Tls, Wire};
+use crate::model::one_line;
+
+/// No line of an answer or of a mail is longer.
+const MAX_LINE: usize = 1 << 20;
+/// No mailbox has more mails.
+const MAX_MAILS: usize = 1_000_000;
+
+/// A session.
+#[derive(Debug)]
+pub struct Pop(Wire);
+
+impl Pop {
+    /// Connects and logs in.
+    ///
+    /// # Errors
+    /// As the system or the server gave it.
+    pub fn open(
+        host: &Host,
+        tls: Option<&Tls>,
+        (user, password): (&str, &str),
+        patience: Patience,
+    ) -> io::Result<Self> {
+        let mut pop = Self(Wire::connect(host, tls, patience)?);
+        pop.answer("to speak POP3")?;
+        pop.command(&format!("USER {user}"), "the user")?;
+        pop.command(&format!("PASS {password}"), "the user or the password")?;
+        Ok(pop)
+    }
+
+    /// The numbers of all mails in this session, and their ids.
+    ///
+    /// # Errors
+    /// As the system or the server gave it.
+    pub fn all(&mut self) -> io::Result<Vec<(u64, String)>> {
+        self.command("UIDL", "to list")?;
+        let mut out = Vec::new();
+        for _ in 0..MAX_MAILS {
+            let line = self.0.line(MAX_LINE)?;
+            if line == b"." {
+                return Ok(out);
+            }
+            let line = String::from_utf8_lossy(&line).into_owned();
+            let mut words = line.split_whitespace();
+            let number = words.next().and_then(|n| n.parse().ok());
+            let id = words.next().filter(|id| id.len() <= 100);
+            out.extend(number.zip(id.map(str::to_owned)));
+        }
+        Err(io::Error::other("the list of mails has no end"))
+    }
+
+    /// Reads a mail; `false` if it is larger than `limit`: then the session is of no use any more.
+    ///
+    /// # Errors
+    /// As the system or the server gave it.
+    pub fn get(&mut self, number: u64, limit: u64, to: &mut dyn Write) -> io::Result<bool> {
+        self.command(&format!("RETR {number}"), "a mail")?;
+        let mut bytes = 0;
+        loop {
+            let line = self.0.line(MAX_LINE)?;
+            if line == b"." {
+                return Ok(true);
+            }
+            bytes += line.len() as u64 + 2;
+            if bytes > limit {
+                return Ok(false);
+            }
+            to.write_all(line.strip_prefix(b".").unwrap_or(&line))?;
+            to.write_all(b"\r\n")?;
+        }
+    }
+
+    /// Says goodbye, without waiting for an answer. Nothing was marked to be deleted.
+    pub fn quit(mut self) {
+        let _ = self.0.send(b"QUIT\r\n");
+        self.0.end();
+    }
+
+    fn command(&mut self, command: &str, what: &str) -> io::Result<()> {
+        if command.contains(['\r', '\n', '\0']) {
+            return Err(io::Error::other("a name with a line end cannot be sent by POP3"));
+        }
+        self.0.send(format!("{command}\r\n").as_bytes())?;
+        self.answer(what)
+    }
+
+    fn answer(&mut self, what: &str) -> io::Result<()> {
+        let line = self.0.line(MAX_LINE)?;
+        let line = String::from_utf8_lossy(&line).into_owned();
+        if line.starts_with("+OK") {
+            return Ok(());
+        }
+        let line = one_line(line.get(..300).unwrap_or(&line)).into_owned();
+        Err(io::Error::other(format!("the server refuses {what}: {line}")))
+    }
+}

@@ -1,0 +1,320 @@
+//! As much of SMTP as is needed (RFC 5321, 3207, 4954).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::link::engine::Outcome;
+use crate::link::wire::{Host, Patience, Tls, Wire};
+use crate::model::one_line;
+
+/// No line of an answer is longer.
+const MAX_LINE: usize = 8 << 10;
+/// No answer has more lines.
+const MAX_LINES: usize = 200;
+/// Found in the greeting of the server that comes with AgentAZAll. From its 354 on it spins for ever if the
+/// client goes away before the end of the text, so it gets `DATA` and the text at once.
+const FRAGILE: &str = "AgentAZAll";
+
+/// How a server is spoken to.
+#[derive(Debug)]
+pub struct Server<'a> {
+    /// Where it is.
+    pub host: &'a Host,
+    /// TLS from the first byte.
+    pub tls: Option<&'a Tls>,
+    /// TLS after the greeting.
+    pub starttls: Option<&'a Tls>,
+    /// Who logs in; nobody if the password is empty.
+    pub user: &'a str,
+    /// The password.
+    pub password: &'a str,
+}
+
+/// A session.
+#[derive(Debug)]
+pub struct Smtp {
+    wire: Wire,
+    is_fragile: bool,
+    /// What it offers, in upper case.
+    offers: Vec<String>,
+}
+
+/// An answer: its code and its last line.
+type Reply = (u16, String);
+
+fn away(why: impl std::fmt::Display) -> Outcome {
+    Outcome::Away { why: one_line(&why.to_string()).into_owned(), after: None }
+}
+
+/// What a no means before anything was handed over.
+fn refusal((code, text): Reply) -> Outcome {
+    let why = one_line(text.get(..300).unwrap_or(&text)).into_owned();
+    match code {
+        421 => away(why),
+        530 | 534 | 535 | 538 => {
+            away(format!("the server refuses the user or the password ({why})"))
+        }
+        500.. => Outcome::Refused { why },
+        _ => Outcome::Later { why, after: None },
+    }
+}
+
+impl Smtp {
+    /// Connects and logs in.
+    ///
+    /// # Errors
+    /// What it means for a message.
+    pub fn open(server: &Server<'_>, patience: Patience) -> Result<Self, Outcome> {
+        let wire = Wire::connect(server.host, server.tls, patience).map_err(away)?;
+        let mut smtp = Self { wire, is_fragile: false, offers: Vec::new() };
+        let (code, text) = smtp.reply()?;
+        if code != 220 {
+            return Err(away(text));
+        }
+        smtp.is_fragile = text.contains(FRAGILE);
+        smtp.hello()?;
+        if let Some(tls) = server.starttls {
+            let (code, text) = smtp.command("STARTTLS")?;
+            if code != 220 {
+                return Err(away(format!("the server does not begin TLS: {text}")));
+            }
+            smtp.wire = smtp.wire.secured(tls, &server.host.name).map_err(away)?;
+            smtp.hello()?;
+        }
+        if !server.password.is_empty() {
+            smtp.login(server.user, server.password)?;
+        }
+        Ok(smtp)
+    }
+
+    fn hello(&mut self) -> Result<(), Outcome> {
+        self.offers.clear();
+        let mut lines = Vec::new();
+        self.wire.send(b"EHLO localhost\r\n").map_err(away)?;
+        let (code, text) = self.reply_into(&mut lines)?;
+        if code / 100 != 2 {
+            return Err(away(format!("the server does not speak ESMTP: {text}")));
+        }
+        self.offers =
+            lines.iter().filter_map(|l| l.get(4..)).map(str::to_ascii_uppercase).collect();
+        Ok(())
+    }
+
+    fn login(&mut self, user: &str, password: &str) -> Result<(), Outcome> {
+        let ways = self.offers.iter().find_map(|offer| offer.strip_prefix("AUTH"));
+        let ways: Vec<&str> = ways.unwrap_or_default().split([' ', '=']).collect();
+        let reply = if ways.contains(&"PLAIN") {
+            let token = zeroize::Zeroizing::new(format!("\0{user}\0{password}"));
+            let token = zeroize::Zeroizing::new(STANDARD.encode(token.as_bytes()));
+            self.command(&format!("AUTH PLAIN {}", token.as_str()))?
+        } else if ways.contains(&"LOGIN") {
+            self.command("AUTH LOGIN")?;
+            self.command(&STANDARD.encode(user))?;
+            self.command(&STANDARD.encode(password))?
+        } else {
+            // It wants nobody to log in.
+            return Ok(());
+        };
+        match reply {
+            (200..300, _) => Ok(()),
+            (400..500, text) => Err(refusal((421, text))),
+            (_, text) => Err(refusal((535, text))),
+        }
+    }
+
+    /// Hands over one message for one recipient. It does not begin to say the text before it can say all of
+    /// it.
+    pub fn send(&mut self, from: &str, to: &str, message: &[u8]) -> Outcome {
+        match self.envelope(from, to) {
+            Ok(()) => self.data(message),
+            Err(outcome) => outcome,
+        }
+    }
+
+    fn envelope(&mut self, from: &str, to: &str) -> Result<(), Outcome> {
+        let offers_utf8 = self.offers.iter().any(|offer| offer == "SMTPUTF8");
+        let utf8 =
+            if offers_utf8 && !(from.is_ascii() && to.is_ascii()) { " SMTPUTF8" } else { "" };
+        for command in [format!("MAIL FROM:<{from}>{utf8}"), format!("RCPT TO:<{to}>")] {
+            let reply = self.command(&command)?;
+            if reply.0 / 100 != 2 {
+                return Err(refusal(reply));
+            }
+        }
+        Ok(())
+    }
+
+    fn data(&mut self, message: &[u8]) -> Outcome {
+        let unknown = |why: Outcome| match why {
+            Outcome::Away { why, .. } => Outcome::Unknown { why },
+            other => other,
+        };
+        let text = stuffed(message);
+        if self.is_fragile {
+            let all = [b"DATA\r\n", text.as_slice()].concat();
+            if let Err(e) = self.wire.send(&all) {
+                return unknown(away(e));
+            }
+            match self.reply() {
+                Ok((354, _)) => {}
+                Ok(reply) => return refusal(reply),
+                Err(outcome) => return unknown(outcome),
+            }
+        } else {
+            match self.command("DATA") {
+                Ok((354, _)) => {}
+                Ok(reply) => return refusal(reply),
+                Err(outcome) => return outcome,
+            }
+            if let Err(e) = self.wire.send(&text) {
+                return unknown(away(e));
+            }
+        }
+        match self.reply() {
+            Ok((200..300, _)) => Outcome::Done,
+            Ok((421, text)) => unknown(away(text)),
+            Ok(reply) => refusal(reply),
+            Err(outcome) => unknown(outcome),
+        }
+    }
+
+    /// Says goodbye, without waiting for an answer.
+    pub fn quit(mut self) {
+        let _ = self.wire.send(b"QUIT\r\n");
+        self.wire.end();
+    }
+
+    fn command(&mut self, command: &str) -> Result<Reply, Outcome> {
+        if command.contains(['\r', '\n', '\0']) {
+            return Err(Outcome::Refused { why: "an address with a line end".to_owned() });
+        }
+        self.wire.send(format!("{command}\r\n").as_bytes()).map_err(away)?;
+        self.reply()
+    }
+
+    fn reply(&mut self) -> Result<Reply, Outcome> {
+        self.reply_into(&mut Vec::new())
+    }
+
+    fn reply_into(&mut self, lines: &mut Vec<String>) -> Result<Reply, Outcome> {
+        for _ in 0..MAX_LINES {
+            let line = self.wire.line(MAX_LINE).map_err(away)?;
+            let line = String::from_utf8_lossy(&line).into_owned();
+            let code = line.get(..3).and_then(|code| code.parse().ok());
+            let Some(code) = code.filter(|code| (200..600).contains(code)) else {
+                return Err(away(format!("the server does not speak SMTP: {line}")));
+            };
+            lines.push(line.clone());
+            if line.as_bytes().get(3) != Some(&b'-') {
+                return Ok((code, line));
+            }
+        }
+        Err(away("an answer of the server has no end"))
+    }
+}
+
+/// A text as it is sent: lines end in CR LF, no line is a dot, and the end is one.
+fn stuffed(message: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(message.len() + 16);
+    let text = message.strip_suffix(b"\n").unwrap_or(message);
+    for line in text.split(|b| *b == b'\n') {
+        if line.first() == Some(&b'.') {
+            out.push(b'.');
+        }
+        out.extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b".\r\n");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::wire::tests::server;
+    use std::io::{BufRead, BufReader, Write};
+    use std::time::Duration;
+
+    #[test]
+    fn no_line_of_a_text_ends_it() {
+        for (text, sent) in [
+            (&b"a\r\n.\r\nb\r\n"[..], &b"a\r\n..\r\nb\r\n.\r\n"[..]),
+            (b"a\n..x", b"a\r\n...x\r\n.\r\n"),
+            (b"", b"\r\n.\r\n"),
+        ] {
+            assert_eq!(stuffed(text), sent);
+        }
+    }
+
+    fn patience() -> Patience {
+        let short = Duration::from_millis(500);
+        Patience { silence: short, line: short, whole: short * 4 }
+    }
+
+    /// What a server that answers each command so makes of a message.
+    fn sent(greeting: &'static str, answer: impl Fn(&str) -> String + Send + 'static) -> Outcome {
+        let host = server(move |mut s| {
+            let mut lines = BufReader::new(s.try_clone().unwrap());
+            s.write_all(format!("{greeting}\r\n").as_bytes()).unwrap();
+            let (mut line, mut is_text) = (String::new(), false);
+            while lines.read_line(&mut line).is_ok_and(|n| n > 0) {
+                let command = line.trim_end().to_owned();
+                line.clear();
+                if is_text && command != "." {
+                    continue;
+                }
+                is_text = command == "DATA";
+                let answer = answer(&command);
+                if answer.is_empty() || s.write_all(answer.as_bytes()).is_err() {
+                    return;
+                }
+            }
+        });
+        let server =
+            Server { host: &host, tls: None, starttls: None, user: "u", password: "hunter2" };
+        match Smtp::open(&server, patience()) {
+            Ok(mut smtp) => smtp.send("a@x", "b@y", b"Subject: x\r\n\r\n.\r\n"),
+            Err(outcome) => outcome,
+        }
+    }
+
+    fn usual(command: &str) -> String {
+        match command.split([' ', ':']).next().unwrap() {
+            "EHLO" => "250-x\r\n250-AUTH PLAIN LOGIN\r\n250 SIZE 1\r\n",
+            "AUTH" => "235 ok\r\n",
+            "DATA" => "354 go\r\n",
+            _ => "250 ok\r\n",
+        }
+        .to_owned()
+    }
+
+    #[test]
+    fn every_answer_means_something() {
+        let but = |which: &'static str, answer: &'static str| {
+            move |command: &str| {
+                if command.starts_with(which) { answer.to_owned() } else { usual(command) }
+            }
+        };
+        assert_eq!(sent("220 x", usual), Outcome::Done);
+        assert_eq!(sent("220 AgentAZAll SMTP ready", usual), Outcome::Done);
+        let is_refused = |o: Outcome| matches!(o, Outcome::Refused { .. });
+        let is_away = |o: Outcome| matches!(o, Outcome::Away { .. });
+        let is_later = |o: Outcome| matches!(o, Outcome::Later { .. });
+        let is_unknown = |o: Outcome| matches!(o, Outcome::Unknown { .. });
+        assert!(is_refused(sent("220 x", but("RCPT", "550 nobody\r\n"))));
+        assert!(is_refused(sent("220 x", but("DATA", "554 no\r\n"))));
+        assert!(is_refused(sent("220 x", but(".", "552 too large\r\n"))));
+        assert!(is_later(sent("220 x", but("RCPT", "450 grey\r\n"))));
+        assert!(is_later(sent("220 x", but(".", "451 disk\r\n"))));
+        assert!(is_away(sent("220 x", but("MAIL", "421 bye\r\n"))));
+        assert!(is_away(sent("220 x", but("AUTH", "535 wrong\r\n"))));
+        assert!(is_away(sent("220 x", but("RCPT", ""))));
+        assert!(is_away(sent("554 go away", usual)));
+        assert!(is_away(sent("HTTP/1.1 400 Bad", usual)));
+        assert!(is_unknown(sent("220 x", but(".", ""))));
+        assert!(is_unknown(sent("220 x", but(".", "421 bye\r\n"))));
+        assert!(is_unknown(sent("220 AgentAZAll", but("DATA", ""))));
+        let why = sent("220 x", but("AUTH", "535 hunter\r\n"));
+        assert!(!why.why().unwrap().contains("hunter2"));
+    }
+}

@@ -1,0 +1,70 @@
+use super::*;
+use std::path::PathBuf;
+
+fn mail(part: &str) -> Mail {
+    let settings = Settings {
+        kind: "mail".into(),
+        file: PathBuf::from("/nowhere/config.json"),
+        part: part.into(),
+        me: "bob@x".into(),
+        insecure: false,
+        ca: None,
+    };
+    Mail::open(&settings)
+}
+
+#[test]
+fn whom_it_reaches() {
+    let reached = |address| mail("/email").reaches(address);
+    let all = ["al@y", "bob.agenttalk", "bob", "a@b@c", "@x", ""].map(reached);
+    assert_eq!(all, [Some(3), None, None, None, None, None]);
+    assert_eq!(mail("/email_accounts/1").reaches("al@y"), None);
+}
+
+#[test]
+fn an_address_cannot_speak_smtp() {
+    let parcel = |to: &str| Parcel {
+        message: "m".into(),
+        to: to.into(),
+        bytes: b"From: bob@x\n---\nhi".to_vec(),
+        parts: Vec::new(),
+    };
+    let wire = mail("/email").wire(&parcel("al@y")).unwrap();
+    assert!(wire.starts_with(b"{\"from\":\"bob@x\",\"to\":\"al@y\"}\nFrom: bob@x\r\n"));
+    for bad in ["al@y>\r\nRCPT TO:<eve@z", "a b@y", "<al@y>", ""] {
+        assert!(mail("/email").wire(&parcel(bad)).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn what_was_brought_is_filed_unless_the_reference_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("agz");
+    let inbox = root.join("data/mailboxes/bob@x/2026-03-11/inbox");
+    std::fs::create_dir_all(&inbox).unwrap();
+    std::fs::write(root.join("config.json"), r#"{"agent_name": "bob@x", "email": {}}"#).unwrap();
+    let theirs = "From: Al <al@y>\nTo: bob@x\nSubject: s\nDate: Wed, 11 Mar 2026 10:00:00 +0000\n\
+                  Message-ID: random\nStatus: new\n\n---\ntext\r\n";
+    std::fs::write(inbox.join("random.txt"), theirs).unwrap();
+    let raw = dir.path().join("raw");
+    std::fs::create_dir_all(&raw).unwrap();
+    let put = |n: usize, maybe, body: &str| {
+        let brought = Brought { id: format!("imap:{n}"), seen: n.to_string(), maybe, size: None };
+        std::fs::write(raw.join(format!("{n}.json")), serde_json::to_vec(&brought).unwrap())
+            .unwrap();
+        let mail = format!(
+            "From: Al <al@y>\r\nTo: bob@x\r\nSubject: s\r\nDate: Wed, 11 Mar 2026 10:00:00 +0000\r\n\r\n{body}\r\n"
+        );
+        std::fs::write(raw.join(format!("{n}.eml")), mail).unwrap();
+    };
+    put(0, true, "text");
+    put(1, true, "another text of the same second");
+    put(2, false, "text");
+    std::fs::write(raw.join(LISTED), r#"["imap:old"]"#).unwrap();
+    let mut mail = mail("/email");
+    mail.settings.file = root.join("config.json");
+    let items = mail.unpack(&raw);
+    let known: Vec<(&str, bool)> =
+        items.iter().map(|i| (i.id.as_str(), i.is_only_known())).collect();
+    assert_eq!(known, [("imap:old", true), ("imap:0", true), ("imap:1", false), ("imap:2", false)]);
+}

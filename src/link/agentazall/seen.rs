@@ -1,0 +1,56 @@
+//! `.seen_ids`: what the reference has filed. What msgfs filed is added, so that the reference files nothing
+//! twice.
+
+use std::collections::{BTreeSet, HashSet};
+use std::io;
+use std::path::Path;
+
+use crate::store::{fs, place};
+
+/// The file in the mailbox.
+const FILE: &str = ".seen_ids";
+/// Larger than any: the reference keeps 10,000 lines.
+const MAX_FILE: u64 = 16 << 20;
+
+/// The ids in there; none if it cannot be read.
+pub fn read(mailbox: &Path) -> HashSet<String> {
+    let bytes = fs::read_small(&mailbox.join(FILE), MAX_FILE).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
+}
+
+/// Adds ids, by rename. A mailbox that is not there yet needs none.
+///
+/// # Errors
+/// As the system gave it.
+pub fn add(mailbox: &Path, ids: &[String]) -> io::Result<()> {
+    if !mailbox.is_dir() {
+        return Ok(());
+    }
+    let known = read(mailbox);
+    if ids.iter().all(|id| known.contains(id)) {
+        return Ok(());
+    }
+    let is_one_line = |id: &&String| !id.is_empty() && !id.contains(char::is_control);
+    let new = ids.iter().filter(is_one_line).map(String::as_str);
+    let all: BTreeSet<&str> = known.iter().map(String::as_str).chain(new).collect();
+    let text = all.into_iter().collect::<Vec<_>>().join("\n");
+    place::write_atomic(&mailbox.join(FILE), text.as_bytes(), 0o644)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_added_to_those_of_the_reference() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(read(dir.path()).is_empty());
+        std::fs::write(dir.path().join(FILE), "7\nftp:2026-03-11/a.txt").unwrap();
+        add(dir.path(), &["8".into(), "7".into(), "a\nb".into()]).unwrap();
+        let text = std::fs::read_to_string(dir.path().join(FILE)).unwrap();
+        assert_eq!(text, "7\n8\nftp:2026-03-11/a.txt");
+        add(&dir.path().join("none"), &["8".into()]).unwrap();
+        assert!(!dir.path().join("none").exists());
+    }
+}

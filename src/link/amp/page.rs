@@ -1,0 +1,323 @@
+//! What a provider had waiting: a list of messages, each of which is taken as it is spelled.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use crate::link::engine::Item;
+use crate::model::{PublicKey, Timestamp, hex};
+use crate::store::Arrived;
+use crate::store::amp::address::is_wire_address;
+use crate::store::amp::id::is_message_id;
+use crate::store::text::json::{self, Event, Value};
+use crate::store::text::strict::{self, Member, last};
+use crate::store::text::time::format_time;
+
+/// What is nested deeper is filed as a text, for it stops other programs that list the folder.
+const DEEPEST: usize = 64;
+
+/// The members of an envelope, for messages that have none and carry them side by side.
+const ENVELOPE: [&str; 12] = [
+    "version",
+    "id",
+    "from",
+    "to",
+    "reply_to",
+    "subject",
+    "priority",
+    "timestamp",
+    "thread_id",
+    "in_reply_to",
+    "expires_at",
+    "signature",
+];
+
+/// A list of what waits.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct List<'a> {
+    /// The texts of the messages.
+    pub messages: Vec<&'a str>,
+    /// How many wait besides.
+    pub remaining: u64,
+}
+
+/// Takes a list apart; `None` if it is none.
+pub(super) fn split(page: &[u8]) -> Option<List<'_>> {
+    let page = std::str::from_utf8(page).ok()?;
+    let members = strict::members(page).ok()?;
+    let Value::Compound(list) = last(&members, "messages")?.value else { return None };
+    let remaining = match last(&members, "remaining").map(|m| m.value) {
+        Some(Value::Int(digits)) => digits.parse().unwrap_or(0),
+        _ => 0,
+    };
+    Some(List { messages: elements(list)?, remaining })
+}
+
+/// The texts of the elements of a list.
+fn elements(list: &str) -> Option<Vec<&str>> {
+    let mut rest = list.strip_prefix('[')?.trim_start();
+    let mut out = Vec::new();
+    while !rest.starts_with(']') {
+        let (element, behind) = json::first_value(rest)?;
+        out.push(element);
+        let behind = behind.trim_start();
+        rest = behind.strip_prefix(',').unwrap_or(behind).trim_start();
+    }
+    Some(out)
+}
+
+/// What a message is made of, as far as it can be told.
+struct Parts<'a> {
+    members: Vec<Member<'a>>,
+    text: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    fn of(text: &'a str) -> Option<Self> {
+        Some(Self { members: strict::members(text).ok()?, text })
+    }
+
+    fn raw(&self, name: &str) -> Option<&'a str> {
+        let member = last(&self.members, name)?;
+        self.text.get(member.value_at.clone())
+    }
+
+    fn string(&self, name: &str) -> Option<String> {
+        match last(&self.members, name)?.value {
+            Value::String(text) => Some(text.to_text().into_owned()),
+            _ => None,
+        }
+    }
+
+    /// The envelope; made of the members beside the payload where there is none.
+    fn envelope(&self) -> Option<String> {
+        if let Some(envelope) = self.raw("envelope") {
+            return Some(envelope.to_owned());
+        }
+        self.raw("from")?;
+        let member = |name: &&str| Some(format!("\"{name}\": {}", self.raw(name)?));
+        let members: Vec<String> = ENVELOPE.iter().filter_map(member).collect();
+        Some(format!("{{{}}}", members.join(", ")))
+    }
+}
+
+/// Who wrote the messages of a list, in lower case.
+pub(super) fn writers(list: &List<'_>) -> BTreeSet<String> {
+    let from = |text: &&str| {
+        let envelope = Parts::of(text)?.envelope()?;
+        let from = Parts::of(&envelope)?.string("from")?.to_ascii_lowercase();
+        is_wire_address(&from).then_some(from)
+    };
+    list.messages.iter().filter_map(from).collect()
+}
+
+/// What is to be filed for a message. Its texts stand as the provider spelled them.
+pub(super) fn item(text: &str, provider: &str) -> Item {
+    let parts = Parts::of(text);
+    let id = parts.as_ref().and_then(|p| {
+        let envelope = || Parts::of(&p.envelope()?)?.string("id");
+        p.string("id").or_else(envelope)
+    });
+    let id = id.filter(|id| is_message_id(id));
+    let parts = parts.filter(|_| depth(text) <= DEEPEST);
+    let halves = parts.as_ref().and_then(|p| Some((p.envelope()?, p.raw("payload")?.to_owned())));
+    let now = format_time(Timestamp::now());
+    let (what, bytes) = match (&parts, &id, halves) {
+        (Some(parts), Some(_), Some((envelope, payload))) => {
+            let what = format!("{envelope}\n{payload}");
+            (what, stored(parts, &envelope, &payload, provider, &now))
+        }
+        _ => (text.to_owned(), unreadable(text, provider, &now)),
+    };
+    let hash = hex(&Sha256::digest(&what));
+    let hash = hash.get(..32).unwrap_or_default();
+    let name = id.clone().unwrap_or_else(|| format!("bad_{hash}"));
+    let arrived = Arrived {
+        other_name: format!("{}_{hash}", name.get(..name.len().min(80)).unwrap_or_default()),
+        bytes: bytes.into_bytes(),
+        name: name.clone(),
+        ..Arrived::default()
+    };
+    // One whose text is another the next time is another message.
+    Item { id: format!("{name} {hash}"), arrived, acknowledge: id }
+}
+
+/// The form in which a message lies in the store.
+fn stored(parts: &Parts<'_>, envelope: &str, payload: &str, provider: &str, now: &str) -> String {
+    let given = parts.string("sender_public_key").filter(|key| !key.is_empty());
+    let given = given.map(|key| format!("  \"sender_public_key\": {},\n", json!(key)));
+    let attempts = parts.raw("delivery_attempts").and_then(|n| n.parse::<u32>().ok());
+    let mut metadata = serde_json::Map::new();
+    metadata.insert("status".into(), "unread".into());
+    metadata.insert("delivery_attempts".into(), attempts.unwrap_or(0).into());
+    let queued_at = parts.string("queued_at");
+    metadata.extend(queued_at.map(|time| ("queued_at".into(), time.into())));
+    format!(
+        "{{\n  \"envelope\": {envelope},\n  \"payload\": {payload},\n{}  \"metadata\": {},\n  \
+         \"local\": {}\n}}\n",
+        given.unwrap_or_default(),
+        serde_json::Value::Object(metadata),
+        local(provider, now)
+    )
+}
+
+fn local(provider: &str, now: &str) -> serde_json::Value {
+    json!({
+        "received_at": now, "status": "unread", "delivery_method": "relay", "fetched_from": provider,
+    })
+}
+
+/// What is no message, as a file that every program can list: what came is one text in it.
+fn unreadable(text: &str, provider: &str, now: &str) -> String {
+    let local = local(provider, now);
+    format!("{{\n  \"unreadable\": {},\n  \"local\": {local}\n}}\n", json!(text))
+}
+
+/// How deep a text is nested.
+fn depth(text: &str) -> usize {
+    let (mut depth, mut deepest) = (0usize, 0);
+    let _ = json::walk(text, |event| match event {
+        Event::ObjectStart | Event::ArrayStart => {
+            depth += 1;
+            deepest = deepest.max(depth);
+        }
+        Event::ObjectEnd | Event::ArrayEnd => depth = depth.saturating_sub(1),
+        Event::Key(_) | Event::Scalar(_) => {}
+    });
+    deepest
+}
+
+/// What is remembered of a key that was brought.
+pub(super) fn key_id(address: &str) -> String {
+    format!("key {address}")
+}
+
+/// Whether that is what is remembered of a key.
+pub(super) fn is_key_id(id: &str) -> bool {
+    id.starts_with("key ")
+}
+
+/// The keys of writers that a fetch brought.
+pub(super) fn keys(bytes: &[u8]) -> Vec<Item> {
+    let keys: std::collections::BTreeMap<String, String> =
+        serde_json::from_slice(bytes).unwrap_or_default();
+    let item = |(address, key): (String, String)| {
+        let key = PublicKey::from_base64(&key)?;
+        let id = key_id(&address);
+        let arrived = Arrived { keys: vec![(address, key)], ..Arrived::default() };
+        Some(Item { id, arrived, acknowledge: None })
+    };
+    keys.into_iter().filter_map(item).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::amp::envelope;
+    use proptest::prelude::*;
+
+    fn items(page: &str) -> Vec<Item> {
+        let list = split(page.as_bytes()).unwrap();
+        list.messages.iter().map(|text| item(text, "x.ai")).collect()
+    }
+
+    const GOOD: &str = r#"{"id": "msg_1_a", "envelope": {"id": "msg_1_a", "from": "B@acme.x.ai", "to": "a@acme.x.ai"},
+        "payload": {"message": "hi", "n": 1.10}, "sender_public_key": "00", "queued_at": "2026-01-01T00:00:00Z",
+        "delivery_attempts": 2}"#;
+
+    #[test]
+    fn a_message_is_stored_as_it_is_spelled() {
+        let page = format!(r#"{{"messages": [ {GOOD} ,{GOOD}], "count": 2, "remaining": 7}}"#);
+        let list = split(page.as_bytes()).unwrap();
+        assert_eq!((list.messages.len(), list.remaining), (2, 7));
+        assert_eq!(writers(&list).into_iter().collect::<Vec<_>>(), ["b@acme.x.ai"]);
+        let item = &items(&page)[0];
+        assert_eq!(item.acknowledge.as_deref(), Some("msg_1_a"));
+        assert_eq!(item.arrived.name, "msg_1_a");
+        let text = std::str::from_utf8(&item.arrived.bytes).unwrap();
+        assert!(text.contains(r#""payload": {"message": "hi", "n": 1.10},"#), "{text}");
+        let stored = envelope::parse(&item.arrived.bytes).unwrap();
+        assert_eq!(stored.fetched_from.as_deref(), Some("x.ai"));
+        let json: serde_json::Value = serde_json::from_str(text).unwrap();
+        assert_eq!(json["metadata"]["delivery_attempts"], 2);
+        assert_eq!(json["sender_public_key"], "00");
+    }
+
+    #[test]
+    fn the_older_flat_form() {
+        let flat = r#"{"id":"msg_2_b","from":"b@acme.x.ai","to":"a@acme.x.ai","subject":"s","payload":{"message":"m"}}"#;
+        let item = &items(&format!(r#"{{"messages":[{flat}]}}"#))[0];
+        let stored = envelope::parse(&item.arrived.bytes).unwrap();
+        assert_eq!((&*stored.id, &*stored.from), ("msg_2_b", "b@acme.x.ai"));
+        assert_eq!(stored.subject.as_deref(), Some("s"));
+    }
+
+    #[test]
+    fn what_is_no_message_is_kept_where_it_harms_nobody() {
+        let deep = format!(
+            r#"{{"id":"msg_3_c","envelope":{{}},"payload":{}{}}}"#,
+            "[".repeat(200),
+            "]".repeat(200)
+        );
+        for (text, acknowledge) in [
+            (r#"{"id":"../../x","envelope":{"id":"../../x"},"payload":{}}"#, None),
+            (r#"{"id":"a/b","payload":{}}"#, None),
+            (r#"{"id":"msg_9_z"}"#, Some("msg_9_z")),
+            ("[1]", None),
+            ("null", None),
+            (&deep, Some("msg_3_c")),
+        ] {
+            let items = items(&format!(r#"{{"messages":[{text},{GOOD}]}}"#));
+            assert_eq!(items.len(), 2, "{text}");
+            let item = &items[0];
+            assert_eq!(item.acknowledge.as_deref(), acknowledge, "{text}");
+            assert!(is_message_id(&item.arrived.name), "{}", item.arrived.name);
+            let json: serde_json::Value = serde_json::from_slice(&item.arrived.bytes).unwrap();
+            assert_eq!(json["unreadable"], text);
+            assert!(envelope::parse(&item.arrived.bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_no_list() {
+        for page in [
+            "",
+            "<html>",
+            "[]",
+            "{}",
+            r#"{"messages":null}"#,
+            r#"{"messages":{}}"#,
+            r#"{"messages":[1"#,
+        ] {
+            assert_eq!(split(page.as_bytes()), None, "{page}");
+        }
+        assert_eq!(split(br#"{"messages":[]}"#), Some(List::default()));
+    }
+
+    #[test]
+    fn a_text_that_changes_is_another_message() {
+        let one = &items(&format!(r#"{{"messages":[{GOOD}]}}"#))[0];
+        let other = &items(&format!(r#"{{"messages":[{}]}}"#, GOOD.replace("hi", "ho")))[0];
+        let again =
+            &items(&format!(r#"{{"messages":[{}]}}"#, GOOD.replace("ts\": 2", "ts\": 3")))[0];
+        assert_ne!(one.id, other.id);
+        assert_eq!(one.id, again.id);
+        assert_eq!(one.arrived.name, other.arrived.name);
+        assert_ne!(one.arrived.other_name, other.arrived.other_name);
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_is_taken_apart(
+            texts in proptest::collection::vec("\\{\"id\":\"[a-z/.\"]{0,8}\"\\}|\\[[0-9,]{0,4}\\]|[0-9]|\"\\]\"", 0..5),
+            space in "[ \n]{0,2}",
+        ) {
+            let page = format!("{{\"messages\":[{}]}}", texts.join(&format!("{space},{space}")));
+            if let Some(list) = split(page.as_bytes()) {
+                prop_assert_eq!(&list.messages, &texts);
+                list.messages.iter().for_each(|text| drop(item(text, "x.ai")));
+            }
+        }
+    }
+}

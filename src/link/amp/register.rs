@@ -1,0 +1,212 @@
+//! Registering with a provider: makes the file that is a link.
+
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::settings::{self, Key};
+use crate::link::http::{Answer, Http};
+use crate::model::{Timestamp, one_line, shown_path};
+use crate::store::amp::{address, pem, registration};
+use crate::store::{fs, place};
+
+/// No file of an agent is larger.
+const MAX_FILE: u64 = 1 << 20;
+/// The API of a provider whose name only this machine has.
+const LOCAL_API: &str = "http://localhost:23000/api";
+/// The first bytes of the DER form of a public key.
+const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+
+/// What is asked of a provider.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// The agent's folder.
+    pub agent: PathBuf,
+    /// The provider's name.
+    pub provider: String,
+    /// Where its API is, if not where providers have theirs.
+    pub api_url: Option<String>,
+    /// The organisation; else the agent's.
+    pub tenant: Option<String>,
+    /// The name to go by; else the agent's.
+    pub name: Option<String>,
+    /// Plain text may go anywhere.
+    pub insecure: bool,
+}
+
+/// A registration that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// Under which address.
+    pub address: String,
+    /// The file.
+    pub file: PathBuf,
+    /// What else people should know.
+    pub notes: Vec<String>,
+}
+
+/// Registers an agent and writes the file. Again with the same name and key makes a new API key; the old one
+/// stays valid there.
+///
+/// # Errors
+/// What stands in the way, without any key.
+pub fn register(request: &Request, user_key: Option<&str>) -> Result<Registered, String> {
+    let provider = request.provider.trim().to_ascii_lowercase();
+    if !settings::is_name(&provider) || !provider.contains('.') {
+        return Err(format!("{} is not the name of a provider", one_line(&request.provider)));
+    }
+    let user_key = user_key.map(str::trim).filter(|key| !key.is_empty()).map(Key::new);
+    if user_key.as_ref().is_some_and(|key| !key.as_str().bytes().all(|b| b.is_ascii_graphic())) {
+        return Err("the user key is none that can be sent".into());
+    }
+    let default_api = || {
+        let is_local = registration::is_in_local(&provider);
+        if is_local { LOCAL_API.to_owned() } else { format!("https://api.{provider}") }
+    };
+    let api = request.api_url.clone().unwrap_or_else(default_api);
+    let api = api.trim().trim_end_matches('/');
+    let http = Http::new(&settings::base(api), request.insecure)?;
+    let (body, public) = body(request, user_key.is_some())?;
+    let hide = |text: &str| user_key.as_ref().map_or(text.to_owned(), |key| key.hide(text));
+    let token = user_key.as_ref().map(Key::as_str);
+    let answer = http.post("/register", token, body.to_string().as_bytes());
+    let answer = answer.map_err(|e| {
+        format!(
+            "{provider} cannot be reached, so nothing was changed here: {}",
+            hide(&e.to_string())
+        )
+    })?;
+    if !answer.is_good() {
+        return Err(format!("{provider} refuses: {}", hide(&refusal(&answer))));
+    }
+    let answer: Value = serde_json::from_slice(&answer.body)
+        .map_err(|_| format!("{provider} answers with something that is no registration"))?;
+    keep(request, &provider, api, &answer, &public)
+}
+
+/// What the provider is told, and the public key as it says it.
+fn body(request: &Request, has_user_key: bool) -> Result<(Value, [u8; 32]), String> {
+    let read = |name: &str| {
+        let path = request.agent.join(name);
+        fs::read_small(&path, MAX_FILE)
+            .map_err(|e| format!("{}: {e}; make an agent with amp-init", shown_path(&path)))
+    };
+    let public = String::from_utf8_lossy(&read("keys/public.pem")?).into_owned();
+    let key = pem::public(&public).map_err(|e| format!("keys/public.pem: {e}"))?;
+    let config: Value = serde_json::from_slice(&read("config.json")?)
+        .map_err(|_| "config.json: it is not JSON; mend it or run amp-init".to_owned())?;
+    let agent = |name: &str| config.get("agent")?.get(name)?.as_str().map(str::to_owned);
+    let name = request.name.clone().or_else(|| agent("name"));
+    let name = name.filter(|name| address::is_name(name.trim()));
+    let name = name.ok_or("say under which name with --name; it has letters, digits and -")?;
+    // A user key says whose it is.
+    let tenant = request.tenant.clone().or_else(|| agent("tenant").filter(|_| !has_user_key));
+    if tenant.is_none() && !has_user_key {
+        return Err("say of which organisation with --tenant".into());
+    }
+    let texts = [
+        ("name", Some(name.trim().to_ascii_lowercase())),
+        ("public_key", Some(public.trim_end().to_owned() + "\n")),
+        ("key_algorithm", Some("Ed25519".to_owned())),
+        ("tenant", tenant),
+        ("agent_id", agent("id").filter(|id| is_uuid(id))),
+    ];
+    Ok((object(texts), key.0))
+}
+
+/// An object of those texts that there are.
+fn object<const N: usize>(texts: [(&str, Option<String>); N]) -> Value {
+    let member = |(name, text): (&str, Option<String>)| Some((name.to_owned(), text?.into()));
+    Value::Object(texts.into_iter().filter_map(member).collect())
+}
+
+fn is_uuid(text: &str) -> bool {
+    let lens: Vec<usize> = text.split('-').map(str::len).collect();
+    lens == [8, 4, 4, 4, 12] && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
+}
+
+/// A refusal with what mends it.
+fn refusal(answer: &Answer) -> String {
+    let text = answer.words(&["error", "message"]);
+    let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let detail = |name: &str| {
+        let found = json.get("details").and_then(|d| d.get(name)).or_else(|| json.get(name))?;
+        match found {
+            Value::String(text) => Some(text.clone()),
+            Value::Array(list) => {
+                let texts: Vec<&str> = list.iter().filter_map(Value::as_str).take(8).collect();
+                Some(texts.join(", "))
+            }
+            _ => None,
+        }
+    };
+    let said = [("suggestions", "free are: "), ("expected_tenant", "the organisation is: ")];
+    let more = said.into_iter().filter_map(|(name, words)| {
+        let found: String = detail(name)?.chars().take(300).collect();
+        Some(format!("; {words}{}", one_line(&found)))
+    });
+    text + &more.collect::<String>()
+}
+
+/// Writes the file.
+fn keep(
+    request: &Request,
+    provider: &str,
+    api: &str,
+    answer: &Value,
+    public: &[u8; 32],
+) -> Result<Registered, String> {
+    let text = |path: &[&str]| {
+        let found = path.iter().try_fold(answer, |v, key| v.get(key))?.as_str()?.trim();
+        (!found.is_empty()).then(|| found.to_owned())
+    };
+    let no = |what: &str| format!("{provider} answers without {what}, so nothing was changed here");
+    let key = text(&["api_key"]).ok_or_else(|| no("an api_key"))?;
+    let mine = text(&["address"]).filter(|a| address::is_wire_address(a));
+    let mine = mine.ok_or_else(|| no("an address of mine"))?;
+    let mut notes = Vec::new();
+    let named = text(&["provider", "name"]).map(|name| name.to_ascii_lowercase());
+    let named = named.filter(|name| settings::is_name(name) && name.contains('.'));
+    let named = named.unwrap_or_else(|| provider.to_owned());
+    let base = api.strip_suffix("/v1").unwrap_or(api).trim_end_matches('/');
+    let route = text(&["provider", "route_url"]).filter(|url| {
+        let same = settings::host(url) == settings::host(api) && !settings::is_weaker(url, api);
+        if !same {
+            notes.push(format!(
+                "it names a route of another host, which is not used: {}",
+                one_line(url)
+            ));
+        }
+        same
+    });
+    let spki = [&SPKI[..], public].concat();
+    let digest = Sha256::digest(&spki);
+    let file = object([
+        ("provider", Some(named.clone())),
+        ("apiUrl", Some(base.to_owned())),
+        ("routeUrl", route),
+        ("agentName", text(&["local_name"]).or_else(|| Some(name_of(&mine)))),
+        ("tenant", text(&["tenant"]).or_else(|| request.tenant.clone())),
+        ("address", Some(mine.clone())),
+        ("shortAddress", text(&["short_address"])),
+        ("apiKey", Some(key)),
+        ("providerAgentId", text(&["agent_id"])),
+        ("fingerprint", Some(format!("SHA256:{}", STANDARD.encode(digest)))),
+        ("registeredAt", Some(Timestamp::now().rfc3339_short())),
+    ]);
+    let folder = request.agent.join("registrations");
+    let path = folder.join(format!("{named}.json"));
+    let bytes = serde_json::to_vec_pretty(&file).map_err(|e| e.to_string())?;
+    let bytes = zeroize::Zeroizing::new(bytes);
+    fs::make_dirs(&folder, 0o700)
+        .and_then(|()| place::write_atomic(&path, &bytes, 0o600))
+        .map_err(|e| format!("{}: {e}; register once more when it is mended", shown_path(&path)))?;
+    Ok(Registered { address: mine, file: path, notes })
+}
+
+fn name_of(address: &str) -> String {
+    address.split('@').next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,267 @@
+//! Registration files: which provider, where, and the key (docs/links/amp.md).
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use crate::link::engine::Settings;
+use crate::link::secret;
+use crate::model::shown_path;
+use crate::store::amp::address::LOCAL_PROVIDER;
+use crate::store::amp::registration;
+
+/// What is always said instead of a key.
+const HIDDEN: &str = "(the key)";
+/// A shorter text is no key, and hiding it would hide words.
+const SHORTEST: usize = 8;
+
+/// A registration, without its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Registration {
+    /// The file.
+    pub file: PathBuf,
+    /// The same, for people.
+    pub shown: String,
+    /// The provider's name.
+    pub provider: String,
+    /// My address there, in lower case.
+    pub address: String,
+    /// Where the paths of the API begin.
+    pub base: String,
+    /// Where messages go.
+    pub route: String,
+    /// Where they wait.
+    pub fetch: String,
+}
+
+/// The key of a registration. It is in no output.
+pub(super) struct Key(Zeroizing<String>);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+impl Key {
+    pub fn new(text: &str) -> Self {
+        Self(Zeroizing::new(text.to_owned()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A text of the other side, without the key.
+    pub fn hide(&self, text: &str) -> String {
+        if self.0.len() < SHORTEST { text.to_owned() } else { text.replace(&**self.0, HIDDEN) }
+    }
+}
+
+/// What of a file is used here.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct File {
+    provider: Option<String>,
+    api_url: Option<String>,
+    route_url: Option<String>,
+    fetch_url: Option<String>,
+    api_key: Option<String>,
+}
+
+/// The links that the registrations in a folder describe, by name.
+pub fn found(registrations: &Path, me: &str) -> Vec<(String, Settings)> {
+    let entries = std::fs::read_dir(registrations).into_iter().flatten().flatten();
+    let link = |path: PathBuf| {
+        let name = path.file_name()?.to_str()?.strip_suffix(".json")?.to_owned();
+        let settings = Settings {
+            kind: "amp".into(),
+            file: path,
+            part: String::new(),
+            me: me.to_owned(),
+            insecure: false,
+            ca: None,
+        };
+        (!name.is_empty() && !name.starts_with('.')).then_some((name, settings))
+    };
+    let mut found: Vec<(String, Settings)> =
+        entries.filter_map(|entry| link(entry.path())).collect();
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+/// Reads a registration.
+///
+/// # Errors
+/// Why it cannot be used; no text of it has the key.
+pub(super) fn read(path: &Path) -> Result<(Registration, Key), String> {
+    let shown = shown_path(path);
+    let bad = |what: &str| format!("{shown}: {what}");
+    let text = secret::read(path).map_err(|e| e.to_string())?;
+    // What serde says of a text may quote it.
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|_| bad("it is no registration: not JSON"))?;
+    let address = registration::address_in(&value, LOCAL_PROVIDER);
+    let address = address.ok_or_else(|| bad("it has no address of mine"))?;
+    let file: File =
+        serde_json::from_value(value).map_err(|_| bad("it is no registration: odd members"))?;
+    let provider = file.provider.as_deref().unwrap_or_default().trim().to_ascii_lowercase();
+    if !is_name(&provider) {
+        return Err(bad("it names no provider"));
+    }
+    let api = file.api_url.as_deref().unwrap_or_default().trim();
+    let base = base(api);
+    let host = host(api).ok_or_else(|| bad("its apiUrl is no address of the form https://HOST"))?;
+    let own = |name: &str, url: Option<String>, path: &str| match url.as_deref().map(str::trim) {
+        None | Some("") => Ok(format!("{base}{path}")),
+        Some(url) if url.contains(['?', '#']) => Err(bad(&format!("its {name} has a query"))),
+        Some(url) if self::host(url) == Some(host.clone()) && !is_weaker(url, api) => {
+            Ok(url.trim_end_matches('/').to_owned())
+        }
+        Some(_) => Err(bad(&format!(
+            "its {name} is another host's than its apiUrl, so the key is not sent there"
+        ))),
+    };
+    let route = own("routeUrl", file.route_url, "/route")?;
+    let fetch = own("fetchUrl", file.fetch_url, "/messages/pending")?;
+    let key = file.api_key.ok_or_else(|| bad("it has no apiKey"))?;
+    let key = key.trim();
+    if key.is_empty() || !key.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(bad("its apiKey is none that can be sent"));
+    }
+    let key = Key::new(key);
+    let file = path.to_owned();
+    Ok((Registration { file, shown, provider, address, base, route, fetch }, key))
+}
+
+/// Where the paths of an API begin: there are two conventions for what stands in a file.
+pub(super) fn base(api: &str) -> String {
+    let api = api.trim_end_matches('/');
+    if api.ends_with("/v1") { api.to_owned() } else { format!("{api}/v1") }
+}
+
+/// Host of an address, in lower case.
+pub(super) fn host(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let known = ["http", "https"].iter().any(|s| s.eq_ignore_ascii_case(scheme));
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next()?,
+        None => authority.split(':').next()?,
+    };
+    (known && !host.is_empty() && !authority.contains('@')).then(|| host.to_ascii_lowercase())
+}
+
+/// Whether an address is one of plain text beside one that is not.
+pub(super) fn is_weaker(url: &str, api: &str) -> bool {
+    let is_plain =
+        |url: &str| url.split(':').next().is_some_and(|s| s.eq_ignore_ascii_case("http"));
+    is_plain(url) && !is_plain(api)
+}
+
+/// Whether a text is the name of a provider, and harmless as the name of a file.
+pub(super) fn is_name(text: &str) -> bool {
+    let label = |l: &str| {
+        (1..=63).contains(&l.len()) && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
+    text.len() <= 200 && text.split('.').all(label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn file(json: &serde_json::Value, mode: u32) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("acme.json");
+        std::fs::write(&path, json.to_string()).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        (dir, path)
+    }
+
+    fn plain() -> serde_json::Value {
+        serde_json::json!({
+            "provider": "crabmail.ai", "apiUrl": "https://api.crabmail.ai/", "apiKey": "amp_live_sk_secret",
+            "agentName": "alice", "tenant": "acme", "address": "Alice@acme.crabmail.ai",
+        })
+    }
+
+    #[test]
+    fn both_conventions_of_the_base_and_the_urls_beside_it() {
+        for (api, route, fetch, expected) in [
+            ("https://x", None, None, ("https://x/v1/route", "https://x/v1/messages/pending")),
+            ("https://x/", None, None, ("https://x/v1/route", "https://x/v1/messages/pending")),
+            (
+                "http://127.0.0.1:1/api",
+                None,
+                None,
+                ("http://127.0.0.1:1/api/v1/route", "http://127.0.0.1:1/api/v1/messages/pending"),
+            ),
+            (
+                "https://x/api/v1",
+                None,
+                None,
+                ("https://x/api/v1/route", "https://x/api/v1/messages/pending"),
+            ),
+            (
+                "https://x",
+                Some("https://X:9/r/"),
+                Some("https://x/f"),
+                ("https://X:9/r", "https://x/f"),
+            ),
+        ] {
+            let mut json = plain();
+            json["apiUrl"] = api.into();
+            json["routeUrl"] = route.into();
+            json["fetchUrl"] = fetch.into();
+            let (_dir, path) = file(&json, 0o600);
+            let (at, _) = read(&path).unwrap();
+            assert_eq!((at.route.as_str(), at.fetch.as_str()), expected, "{api}");
+            assert_eq!(
+                (at.address.as_str(), at.provider.as_str()),
+                ("alice@acme.crabmail.ai", "crabmail.ai")
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_used_says_why_and_never_the_key() {
+        let other = |member: &str, value: serde_json::Value| {
+            let mut json = plain();
+            json[member] = value;
+            json
+        };
+        for (json, mode, why) in [
+            (plain(), 0o644, "chmod 600"),
+            (other("routeUrl", "https://evil.com/v1/route".into()), 0o600, "another host"),
+            (other("routeUrl", "https://api.crabmail.ai@evil.com/".into()), 0o600, "another host"),
+            (other("routeUrl", "http://api.crabmail.ai/v1/route".into()), 0o600, "another host"),
+            (other("fetchUrl", "https://api.crabmail.ai.evil.com/".into()), 0o600, "another host"),
+            (other("fetchUrl", "https://api.crabmail.ai/?x=1".into()), 0o600, "query"),
+            (other("apiUrl", "ftp://x".into()), 0o600, "apiUrl"),
+            (other("apiUrl", 7.into()), 0o600, "odd members"),
+            (other("provider", "../x".into()), 0o600, "no provider"),
+            (other("address", "x".into()), 0o600, "no address"),
+            (other("apiKey", "a\nX-Evil: 1".into()), 0o600, "none that can be sent"),
+            (serde_json::json!("amp_live_sk_secret"), 0o600, "address"),
+        ] {
+            let (_dir, path) = file(&json, mode);
+            let error = read(&path).unwrap_err();
+            assert!(error.contains(why), "{json}: {error}");
+            assert!(!error.contains("sk_secret") && !error.contains("X-Evil"), "{error}");
+        }
+        let (dir, path) = file(&plain(), 0o600);
+        std::fs::write(&path, "{\"apiKey\": \"amp_live_sk_secret\"").unwrap();
+        assert!(!read(&path).unwrap_err().contains("sk_secret"));
+        std::fs::write(dir.path().join("notes.txt"), "").unwrap();
+        let names: Vec<String> =
+            found(dir.path(), "me").into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["acme"]);
+        let key = Key::new("amp_live_sk_secret");
+        assert_eq!(key.hide("bad key amp_live_sk_secret!"), "bad key (the key)!");
+        assert_eq!(format!("{key:?}"), "(the key)");
+    }
+}

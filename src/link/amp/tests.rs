@@ -1,0 +1,557 @@
+//! The engine against a provider that follows docs/links/amp.md in both manners and fails in every way.
+
+#[path = "../../../tests/links/provider.rs"]
+mod provider;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use ed25519_dalek::{Signer as _, SigningKey};
+use serde_json::{Value, json};
+
+use provider::{Fault, Manner, Provider as Fake};
+
+use super::*;
+use crate::link::job::{Carrier, carry};
+use crate::link::post::Post;
+use crate::model::Timestamp;
+use crate::model::locks::Mutex;
+use crate::store::amp::verify::{Fields, signed_bytes};
+use crate::store::{Arrived, Fate};
+
+const NAME: &str = "test.example";
+
+fn key(name: &str) -> SigningKey {
+    let mut seed = [7; 32];
+    seed.iter_mut().zip(name.bytes()).for_each(|(s, b)| *s = b);
+    SigningKey::from_bytes(&seed)
+}
+
+/// A provider with alice and bob, and alice's link to it.
+struct Bench {
+    dir: tempfile::TempDir,
+    fake: Fake,
+    token: String,
+    filed: Arc<Mutex<Vec<Arrived>>>,
+}
+
+impl Bench {
+    fn new(manner: Manner) -> Self {
+        let name = if manner == Manner::Paper { NAME } else { "acme.aimaestro.local" };
+        let fake = Fake::start(name, manner);
+        fake.add("bob", &key("bob").verifying_key().to_bytes());
+        let (address, token) = fake.add("alice", &key("alice").verifying_key().to_bytes());
+        let dir = tempfile::tempdir().unwrap();
+        let json = json!({
+            "provider": name, "apiUrl": fake.api_url(), "apiKey": token, "address": address,
+        });
+        let bench = Self { dir, fake, token, filed: Arc::default() };
+        place::write_atomic(&bench.file(), json.to_string().as_bytes(), 0o600).unwrap();
+        bench
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.path().join("link.json")
+    }
+
+    fn settings(&self) -> Settings {
+        found(self.dir.path(), "alice").remove(0).1
+    }
+
+    fn engine(&self) -> Provider {
+        Provider::open(&self.settings()).unwrap()
+    }
+
+    fn address(&self, name: &str) -> String {
+        format!("{name}@acme.{}", self.fake.name)
+    }
+
+    /// A message of alice's, as it lies in her store.
+    fn message(&self, id: &str, to: &str) -> Parcel {
+        let payload = format!(
+            "{{\"context\":{{\"msgfs\":{{\"id\":\"{id}\"}}}},\"message\":\"h\u{e9}llo\",\"type\":\"request\"}}"
+        );
+        let (from, to) = (self.address("alice"), self.address(to));
+        let fields =
+            Fields { from: &from, to: &to, subject: "s", priority: "normal", in_reply_to: "" };
+        let signature = key("alice").sign(&signed_bytes(&fields, &payload)).to_bytes();
+        let signature = base64::engine::general_purpose::STANDARD.encode(signature);
+        let text = json!({
+            "envelope": {"version": "amp/0.1", "id": id, "from": from, "to": to, "subject": "s",
+                "priority": "normal", "signature": signature, "thread_id": id,
+                "timestamp": Timestamp::now().rfc3339()},
+            "payload": serde_json::from_str::<Value>(&payload).unwrap(),
+        });
+        Parcel { message: id.into(), to, bytes: text.to_string().into_bytes(), parts: Vec::new() }
+    }
+
+    fn wire(&self, id: &str, to: &str) -> PathBuf {
+        let path = self.dir.path().join(format!("{id}.wire"));
+        let bytes = self.engine().wire(&self.message(id, to)).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn send(&self, id: &str) -> Outcome {
+        self.engine().send(&self.wire(id, "bob"))
+    }
+
+    fn post(&self) -> Post {
+        let filed = Arc::clone(&self.filed);
+        let file = move |arrived: &Arrived| {
+            let mut filed = filed.lock();
+            if !filed.contains(arrived) {
+                filed.push(arrived.clone());
+            }
+            Ok(())
+        };
+        let here = |folder: &Path| carry(folder, open).unwrap();
+        let folder = self.dir.path().join("state");
+        let engine = open(&self.settings()).unwrap();
+        let carrier = Carrier::Here(Arc::new(here));
+        Post::open("x", &folder, self.settings(), engine, Box::new(file), carrier).unwrap()
+    }
+
+    /// Carries until this is so.
+    fn carry_until(post: &Post, is_so: impl Fn() -> bool + Sync) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| post.run(&|| {}));
+            for _ in 0..1500 {
+                if is_so() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            post.stop();
+        });
+        assert!(is_so());
+    }
+
+    fn delivered(&self, name: &str) -> Vec<(String, String)> {
+        self.fake.state().delivered.get(&self.address(name)).cloned().unwrap_or_default()
+    }
+
+    fn waits(&self, name: &str) -> usize {
+        self.fake.state().waiting.get(&self.address(name)).map_or(0, Vec::len)
+    }
+}
+
+fn why(outcome: &Outcome) -> &str {
+    outcome.why().unwrap_or_default()
+}
+
+#[test]
+fn both_manners_take_a_message_in_their_form() {
+    for (manner, form) in [(Manner::Paper, "\"envelope\""), (Manner::Deployed, "\"to\"")] {
+        let bench = Bench::new(manner);
+        let Outcome::Named { id } = bench.send("msg_1_a") else { panic!("{manner:?}") };
+        assert_eq!(bench.delivered("bob")[0].0, id);
+        let log = bench.fake.state().log.clone();
+        let [(method, path, body)] = &log[..] else { panic!("{log:?}") };
+        assert_eq!(method, "POST");
+        assert!(
+            path.ends_with("/v1/route") && body.starts_with(&format!("{{{form}")),
+            "{path} {body}"
+        );
+        assert!(bench.engine().place().contains(NAME) || manner == Manner::Deployed);
+        assert_eq!(bench.engine().check().len(), 1);
+        assert!(bench.engine().check()[0].contains("knows the key"));
+    }
+}
+
+#[test]
+fn the_other_form_is_tried_once() {
+    let bench = Bench::new(Manner::Paper);
+    let missing = r#"{"error":"missing_field","message":"to","field":"to"}"#;
+    bench.fake.fail("/route", Fault::Says(400, "", missing));
+    assert!(matches!(bench.send("msg_1_a"), Outcome::Named { .. }));
+    let forms: Vec<bool> =
+        bench.fake.state().log.iter().map(|r| r.2.contains("\"envelope\"")).collect();
+    assert_eq!(forms, [true, false]);
+    for _ in 0..2 {
+        bench.fake.fail("/route", Fault::Says(400, "", missing));
+    }
+    assert!(matches!(bench.send("msg_1_b"), Outcome::Refused { .. }));
+}
+
+/// What an answer means, and whether the message was taken there.
+#[test]
+fn outcomes() {
+    let says = |status, body| Fault::Says(status, "", body);
+    let rate = "X-RateLimit-Remaining: 0\r\nRetry-After: 42\r\n";
+    let table: Vec<(Fault, &str, &str)> = vec![
+        (Fault::CutBefore, "unknown", ""),
+        (Fault::CutAfter, "unknown", ""),
+        (Fault::Half, "unknown", ""),
+        (Fault::Lies, "unknown", "500 internal_error"),
+        (Fault::WrongLength(7), "unknown", ""),
+        (says(500, "{}"), "unknown", "500"),
+        (says(502, "<html>bad gateway"), "unknown", "502"),
+        (says(408, ""), "unknown", "408"),
+        (
+            says(404, r#"{"error":"not_found","message":"nobody"}"#),
+            "refused",
+            "404 not_found: nobody",
+        ),
+        (says(413, "<html>"), "refused", "413"),
+        (says(422, r#"{"error":"external_provider"}"#), "refused", "422 external_provider"),
+        (says(404, r#"{"error":"Not found"}"#), "away", "apiUrl"),
+        (says(404, "<html>nginx"), "away", "apiUrl"),
+        (says(403, "<html>firewall"), "later", "403"),
+        (says(401, r#"{"error":"unauthorized"}"#), "away", "msgfs amp register"),
+        (Fault::Says(429, rate, r#"{"error":"rate_limited"}"#), "away", "slower"),
+        (Fault::Says(302, "Location: http://evil.example/\r\n", ""), "away", "redirect"),
+        (says(200, "<html>log in"), "unknown", "none of an AMP provider"),
+        (says(200, r#"{"id":"../../x","status":"queued"}"#), "done", ""),
+        (says(202, r#"{"status":"quarantined"}"#), "done", ""),
+        (Fault::Slow(Duration::from_millis(1)), "named", ""),
+    ];
+    for (n, (fault, expected, words)) in table.into_iter().enumerate() {
+        let bench = Bench::new(Manner::Paper);
+        bench.fake.fail("/route", fault.clone());
+        let outcome = bench.send(&format!("msg_1_{n}"));
+        let kind = match &outcome {
+            Outcome::Done => "done",
+            Outcome::Named { .. } => "named",
+            Outcome::Refused { .. } => "refused",
+            Outcome::Later { .. } => "later",
+            Outcome::Away { .. } => "away",
+            Outcome::Unknown { .. } => "unknown",
+        };
+        assert_eq!(kind, expected, "{fault:?} {outcome:?}");
+        assert!(why(&outcome).contains(words), "{fault:?} {outcome:?}");
+        if let Outcome::Away { after, .. } = &outcome
+            && words == "slower"
+        {
+            assert_eq!(*after, Some(42));
+        }
+    }
+    let bench = Bench::new(Manner::Paper);
+    let outcome = bench.engine().send(&bench.wire("msg_1_a", "nobody"));
+    assert_eq!(
+        why(&outcome),
+        format!("404 not_found: nobody is called {}", bench.address("nobody"))
+    );
+}
+
+#[test]
+fn nothing_listens_there() {
+    let bench = Bench::new(Manner::Paper);
+    let text = std::fs::read_to_string(bench.file()).unwrap();
+    let text = text.replace(&format!(":{}", bench.fake.port), ":1");
+    place::write_atomic(&bench.file(), text.as_bytes(), 0o600).unwrap();
+    assert!(matches!(bench.send("msg_1_a"), Outcome::Away { .. }));
+    assert!(matches!(
+        bench.engine().fetch(bench.dir.path(), &HashSet::new()),
+        Outcome::Away { .. }
+    ));
+}
+
+/// The key is in no text of this link, whatever the provider says back.
+#[test]
+fn the_key_is_nowhere() {
+    let bench = Bench::new(Manner::Paper);
+    bench.fake.state().agents.iter_mut().for_each(|agent| agent.tokens.clear());
+    let engine = bench.engine();
+    let mut texts = vec![format!("{engine:?}"), engine.place()];
+    texts.extend(engine.check());
+    for outcome in [
+        engine.send(&bench.wire("msg_1_a", "bob")),
+        engine.fetch(bench.dir.path(), &HashSet::new()),
+        engine.acknowledge(&["msg_1_a".into()]),
+        engine.acknowledge(&["msg_1_a".into(), "msg_1_b".into()]),
+    ] {
+        assert!(matches!(outcome, Outcome::Away { .. }), "{outcome:?}");
+        texts.push(format!("{outcome:?}"));
+    }
+    let post = bench.post();
+    post.take(&bench.message("msg_1_c", "bob")).unwrap();
+    Bench::carry_until(
+        &post,
+        || matches!(post.fate("msg_1_c", &bench.address("bob")), Some(Fate::Waits(why)) if why.contains("tried")),
+    );
+    texts.push(format!(
+        "{:?} {:?}",
+        post.board().standing(),
+        post.fate("msg_1_c", &bench.address("bob"))
+    ));
+    for text in &texts {
+        assert!(!text.contains(&bench.token), "{text}");
+    }
+    assert!(texts.iter().any(|text| text.contains("(the key)")), "{texts:?}");
+    let mut left = vec![bench.dir.path().join("state")];
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+        } else {
+            let bytes = std::fs::read(&path).unwrap();
+            assert!(!String::from_utf8_lossy(&bytes).contains(&bench.token), "{path:?}");
+        }
+    }
+}
+
+/// However an exchange ends, a message comes to its recipient; once where the provider knows repeats, and as
+/// often as it cannot be known otherwise where it does not, with one signature.
+#[test]
+fn every_fault_of_a_send_ends_well() {
+    for manner in [Manner::Paper, Manner::Deployed] {
+        for fault in [
+            Fault::CutBefore,
+            Fault::CutAfter,
+            Fault::Half,
+            Fault::Lies,
+            Fault::WrongLength(9),
+            Fault::Says(503, "", ""),
+            Fault::Says(429, "Retry-After: 0\r\n", ""),
+        ] {
+            let bench = Bench::new(manner);
+            let post = bench.post();
+            bench.fake.fail("/route", fault.clone());
+            let bob = bench.address("bob");
+            post.take(&bench.message("msg_1_a", "bob")).unwrap();
+            Bench::carry_until(&post, || post.fate("msg_1_a", &bob) == Some(Fate::Taken));
+            let delivered = bench.delivered("bob");
+            let lost = matches!(
+                fault,
+                Fault::CutAfter | Fault::Half | Fault::Lies | Fault::WrongLength(_)
+            );
+            let twice = lost && manner == Manner::Deployed;
+            assert_eq!(delivered.len(), if twice { 2 } else { 1 }, "{manner:?} {fault:?}");
+            assert!(delivered.iter().all(|(_, signature)| *signature == delivered[0].1));
+            let last = delivered.last().map(|(id, _)| id.clone());
+            assert_eq!(post.known_as("msg_1_a", &bob), last, "{manner:?} {fault:?}");
+            drop(post);
+            assert_eq!(bench.post().known_as("msg_1_a", &bob), last, "kept");
+        }
+    }
+}
+
+fn waiting(id: &str, from: &str, to: &str) -> String {
+    json!({
+        "id": id, "envelope": {"version": "amp/0.1", "id": id, "from": from, "to": to, "subject": "s",
+            "priority": "normal", "timestamp": "2026-11-23T08:00:00Z"},
+        "payload": {"type": "request", "message": id}, "queued_at": "2026-11-23T08:00:00Z",
+    })
+    .to_string()
+}
+
+#[test]
+fn what_waits_is_filed_and_acknowledged_and_keys_come_first() {
+    for manner in [Manner::Paper, Manner::Deployed] {
+        let bench = Bench::new(manner);
+        let (alice, bob) = (bench.address("alice"), bench.address("bob"));
+        for n in 0..130 {
+            let id = format!("msg_1_{n:03}");
+            bench.fake.wait_for(&alice, &id, &waiting(&id, &bob, &alice));
+        }
+        let post = bench.post();
+        Bench::carry_until(&post, || bench.waits("alice") == 0);
+        let filed = bench.filed.lock().clone();
+        assert_eq!(filed.len(), 131, "{manner:?}");
+        assert_eq!(
+            filed[0].keys,
+            [(bob.clone(), PublicKey(key("bob").verifying_key().to_bytes()))]
+        );
+        let names: HashSet<&str> = filed[1..].iter().map(|a| a.name.as_str()).collect();
+        assert_eq!(names.len(), 130);
+        let log = bench.fake.state().log.clone();
+        let resolved = log.iter().filter(|(_, path, _)| path.contains("/resolve/")).count();
+        assert_eq!(resolved, 1, "a key that was brought is not asked for again");
+    }
+}
+
+#[test]
+fn every_fault_of_a_fetch_ends_well() {
+    for (at, fault) in [
+        ("pending?", Fault::CutBefore),
+        ("pending?", Fault::CutAfter),
+        ("pending?", Fault::Half),
+        ("pending?", Fault::WrongLength(5)),
+        ("pending?", Fault::Says(500, "", "")),
+        ("pending?", Fault::Says(200, "", "<html>log in")),
+        ("pending?", Fault::Says(302, "Location: http://evil.example/\r\n", "")),
+        ("pending/", Fault::CutBefore),
+        ("pending/", Fault::CutAfter),
+        ("pending/", Fault::Says(500, "", "")),
+        ("/resolve/", Fault::CutBefore),
+    ] {
+        let bench = Bench::new(Manner::Paper);
+        let (alice, bob) = (bench.address("alice"), bench.address("bob"));
+        bench.fake.fail(at, fault.clone());
+        bench.fake.wait_for(&alice, "msg_1_a", &waiting("msg_1_a", &bob, &alice));
+        // A start asks at once, what failed is asked again in a while.
+        Bench::carry_until(&bench.post(), || bench.fake.state().faults.is_empty());
+        Bench::carry_until(&bench.post(), || bench.waits("alice") == 0);
+        let filed = bench.filed.lock().clone();
+        let messages: Vec<&Arrived> = filed.iter().filter(|a| !a.bytes.is_empty()).collect();
+        assert_eq!(messages.len(), 1, "{at} {fault:?}");
+        assert_eq!(filed.len(), 2, "{at} {fault:?}: the key of bob");
+    }
+}
+
+#[test]
+fn an_id_that_is_a_path_is_filed_aside_and_never_said() {
+    let bench = Bench::new(Manner::Deployed);
+    let (alice, bob) = (bench.address("alice"), bench.address("bob"));
+    for id in ["../../x", "..", "a b", "msg_1_a/../b", "%2e%2e%2fx"] {
+        bench.fake.wait_for(&alice, id, &waiting(id, &bob, &alice));
+    }
+    bench.fake.wait_for(&alice, "msg_1_ok", &waiting("msg_1_ok", &bob, &alice));
+    let deep =
+        format!("{{\"id\":\"msg_1_deep\",\"payload\":{}{}}}", "[".repeat(200), "]".repeat(200));
+    bench.fake.wait_for(&alice, "msg_1_deep", &deep);
+    let post = bench.post();
+    Bench::carry_until(&post, || bench.waits("alice") == 5);
+    drop(post);
+    Bench::carry_until(&bench.post(), || bench.fake.state().log.len() > 5);
+    let removed = bench.fake.state().removed.clone();
+    assert!(removed.iter().all(|id| is_message_id(id)), "{removed:?}");
+    let filed = bench.filed.lock().clone();
+    assert_eq!(filed.iter().filter(|a| !a.bytes.is_empty()).count(), 7, "once each");
+    assert!(filed.iter().all(|a| a.name.is_empty() || is_message_id(&a.name)));
+}
+
+#[test]
+fn an_endless_answer_ends() {
+    let bench = Bench::new(Manner::Paper);
+    for _ in AT_ONCE {
+        bench.fake.fail("pending?", Fault::Endless);
+    }
+    let raw = tempfile::tempdir().unwrap();
+    let outcome = bench.engine().fetch(raw.path(), &HashSet::new());
+    assert!(matches!(outcome, Outcome::Unknown { .. }), "{outcome:?}");
+    assert!(bench.engine().unpack(raw.path()).is_empty());
+    let asked: Vec<String> =
+        bench.fake.state().log.iter().map(|(_, path, _)| path.clone()).collect();
+    assert_eq!(asked.len(), 3, "with fewer each time: {asked:?}");
+}
+
+#[test]
+fn keys_are_only_taken_for_the_address_that_was_asked() {
+    let hex = "11".repeat(32);
+    let weak = format!("01{}", "00".repeat(31));
+    let good = PublicKey(key("bob").verifying_key().to_bytes());
+    let good_hex: String = crate::model::hex(&good.0);
+    for (answer, expected) in [
+        (json!({"address": "bob@acme.x.ai", "public_key": good_hex}), Some(good)),
+        (
+            json!({"address": "b@y", "short_address": "BOB@acme.x.ai", "public_key": good_hex}),
+            Some(good),
+        ),
+        (json!({"address": "team-bob@acme.x.ai", "public_key": good_hex}), None),
+        (json!({"public_key": good_hex}), None),
+        (json!({"address": "bob@acme.x.ai", "public_key": weak}), None),
+        (json!({"address": "bob@acme.x.ai", "public_key": &hex[1..]}), None),
+        (json!({"address": "bob@acme.x.ai", "public_key": "-----BEGIN PUBLIC KEY-----"}), None),
+        (json!([]), None),
+    ] {
+        assert_eq!(resolved(answer.to_string().as_bytes(), "bob@acme.x.ai"), expected, "{answer}");
+    }
+}
+
+#[test]
+fn polls_grow_seldom_while_nothing_comes() {
+    let bench = Bench::new(Manner::Paper);
+    let engine = bench.engine();
+    let raw = tempfile::tempdir().unwrap();
+    let mut polls = Vec::new();
+    let none = r#"{"messages":[]}"#;
+    let (more, one) = (r#"{"messages":[{}],"remaining":3}"#, r#"{"messages":[{}]}"#);
+    for page in [none, none, none, "<html>", more, one, none, ""] {
+        std::fs::write(raw.path().join(PAGE), page).unwrap();
+        engine.unpack(raw.path());
+        polls.push(engine.poll().as_secs());
+    }
+    assert_eq!(polls, [20, 40, 60, 60, 2, 10, 20, 20]);
+}
+
+mod registering {
+    use super::*;
+    use ed25519_dalek::pkcs8::spki::EncodePublicKey as _;
+    use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn agent(tenant: &str) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("keys")).unwrap();
+        let public = key("carol").verifying_key().to_public_key_pem(LineEnding::LF).unwrap();
+        std::fs::write(dir.path().join("keys/public.pem"), public).unwrap();
+        let config = json!({"agent": {"name": "Carol", "tenant": tenant}});
+        std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+        dir
+    }
+
+    fn request(bench: &Bench, agent: &tempfile::TempDir) -> Request {
+        Request {
+            agent: agent.path().to_owned(),
+            provider: bench.fake.name.into(),
+            api_url: Some(bench.fake.api_url()),
+            ..Request::default()
+        }
+    }
+
+    #[test]
+    fn it_makes_a_link_that_works() {
+        for manner in [Manner::Paper, Manner::Deployed] {
+            let (bench, agent) = (Bench::new(manner), agent("acme"));
+            let made = register(&request(&bench, &agent), None).unwrap();
+            assert_eq!(made.address, bench.address("carol"));
+            let mode = std::fs::metadata(&made.file).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+            let links = found(&agent.path().join("registrations"), "carol");
+            assert_eq!((links.len(), links[0].0.as_str()), (1, bench.fake.name));
+            assert!(open(&links[0].1).unwrap().check()[0].contains("knows the key"));
+            // The bash clients add the version themselves.
+            let file: Value = serde_json::from_slice(&std::fs::read(&made.file).unwrap()).unwrap();
+            assert_eq!(file["apiUrl"], bench.fake.api_url());
+            let again = register(&request(&bench, &agent), None).unwrap();
+            assert_eq!(again.file, made.file);
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do_and_never_the_user_key() {
+        let bench = Bench::new(Manner::Paper);
+        let other = agent("globex");
+        let error = register(&request(&bench, &other), None).unwrap_err();
+        assert!(error.contains("the organisation is: acme"), "{error}");
+        assert!(register(&request(&bench, &other), Some("uk_secretsecret")).is_ok());
+        bench.fake.add("dave", &[9; 32]);
+        let taken = Request { name: Some("dave".into()), ..request(&bench, &agent("acme")) };
+        let taken =
+            Request { agent: other.path().to_owned(), tenant: Some("acme".into()), ..taken };
+        let error = register(&taken, None).unwrap_err();
+        assert!(error.contains("name_taken") && error.contains("dave-2, dave-3"), "{error}");
+        let says = r#"{"error":"unauthorized","message":"bad key uk_secretsecret"}"#;
+        bench.fake.fail("/register", Fault::Says(401, "", says));
+        let error = register(&request(&bench, &other), Some("uk_secretsecret")).unwrap_err();
+        assert!(error.contains("(the key)") && !error.contains("secretsecret"), "{error}");
+        for (provider, url) in [("../x", None), ("x", None), ("a.b", Some("http://example.com"))] {
+            let odd = Request {
+                provider: provider.into(),
+                api_url: url.map(str::to_owned),
+                ..request(&bench, &other)
+            };
+            assert!(register(&odd, None).is_err(), "{provider}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_none_changes_nothing() {
+        for body in ["<html>", "{}", r#"{"api_key":"k"}"#, r#"{"api_key":"k","address":"../x"}"#] {
+            let (bench, agent) = (Bench::new(Manner::Paper), agent("acme"));
+            bench.fake.fail("/register", Fault::Says(200, "", body));
+            assert!(register(&request(&bench, &agent), None).is_err(), "{body}");
+            assert!(!agent.path().join("registrations").exists());
+        }
+        let (bench, agent) = (Bench::new(Manner::Paper), agent("acme"));
+        let elsewhere = r#"{"api_key":"kkkkkkkkk","address":"carol@acme.test.example",
+            "provider":{"name":"../../evil","route_url":"https://evil.example/route"}}"#;
+        bench.fake.fail("/register", Fault::Says(201, "", elsewhere));
+        let made = register(&request(&bench, &agent), None).unwrap();
+        assert_eq!(made.file, agent.path().join("registrations/test.example.json"));
+        assert_eq!(made.notes.len(), 1);
+        assert!(!std::fs::read_to_string(&made.file).unwrap().contains("evil"));
+    }
+}

@@ -1,0 +1,202 @@
+//! What goes to a provider: the text of a message in the two forms that providers take.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::model::hex;
+use crate::store::amp::envelope::{self, Stored};
+use crate::store::amp::id::is_message_id;
+use crate::store::text::json::Value;
+use crate::store::text::strict::{self, last};
+
+/// The exact bodies of the requests.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Forms {
+    /// The members of the message side by side.
+    pub flat: String,
+    /// Envelope and payload, as the message lies in the store.
+    pub stored: String,
+}
+
+/// The members of a request in the flat form. The payload is put in as it is spelled.
+#[derive(Serialize)]
+struct Flat<'a> {
+    to: &'a str,
+    subject: &'a str,
+    priority: &'a str,
+    in_reply_to: Option<&'a str>,
+    thread_id: Option<&'a str>,
+    signature: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<&'a str>,
+    idempotency_key: &'a str,
+}
+
+/// The bytes that are kept for a message of mine.
+///
+/// # Errors
+/// Why it can never go.
+pub(super) fn make(bytes: &[u8], mine: &str) -> Result<Vec<u8>, String> {
+    let message = envelope::parse(bytes).map_err(|e| format!("it is no message: {e}"))?;
+    if !message.from.eq_ignore_ascii_case(mine) {
+        return Err(format!(
+            "it is signed as {}, and here I am {mine}; send it again",
+            crate::model::one_line(&message.from)
+        ));
+    }
+    let signature = message.signature.as_deref().ok_or("it is not signed")?;
+    let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
+    let members = strict::members(text).map_err(|e| format!("it is no message: {e}"))?;
+    let raw = |name: &str| last(&members, name).and_then(|m| text.get(m.value_at.clone()));
+    let envelope = raw("envelope").ok_or("it has no envelope")?;
+    let inside = strict::members(envelope).map_err(|e| format!("it is no message: {e}"))?;
+    let thread = last(&inside, "thread_id").and_then(|m| match m.value {
+        Value::String(text) => Some(text.to_text().into_owned()),
+        _ => None,
+    });
+    let key = key_for(&message);
+    let flat = Flat {
+        to: &message.to,
+        subject: message.subject.as_deref().unwrap_or_default(),
+        priority: message.priority.as_deref().unwrap_or("normal"),
+        in_reply_to: message.in_reply_to.as_deref(),
+        thread_id: thread.as_deref(),
+        signature,
+        expires_at: message.expires_at.as_deref(),
+        idempotency_key: &key,
+    };
+    let flat = serde_json::to_string(&flat).map_err(|e| e.to_string())?;
+    let flat = flat.strip_suffix('}').unwrap_or_default();
+    let forms = Forms {
+        flat: format!("{flat},\"payload\":{}}}", message.payload),
+        stored: format!(
+            "{{\"envelope\":{},\"payload\":{}}}",
+            with_key(envelope, &inside, &key),
+            message.payload
+        ),
+    };
+    serde_json::to_vec(&forms).map_err(|e| e.to_string())
+}
+
+/// The envelope with the key for repeats, which is not signed.
+fn with_key(envelope: &str, inside: &[strict::Member<'_>], key: &str) -> String {
+    let end = envelope.trim_end().strip_suffix('}').map(str::trim_end);
+    match end.filter(|_| last(inside, "idempotency_key").is_none()) {
+        Some(rest) => format!("{rest},\"idempotency_key\":\"{key}\"}}"),
+        None => envelope.to_owned(),
+    }
+}
+
+/// The key under which a provider knows a repeat: `idk_` and a UUID made of the signature, so that it is the
+/// same whenever it is made.
+fn key_for(message: &Stored<'_>) -> String {
+    if let Some(key) = message.idempotency_key.as_deref() {
+        return key.to_owned();
+    }
+    let hash = hex(&Sha256::digest(message.signature.as_deref().unwrap_or_default()));
+    let part = |from: usize, to: usize| hash.get(from..to).unwrap_or_default();
+    let beginning = format!("idk_{}-{}-4{}", part(0, 8), part(8, 12), part(13, 16));
+    format!("{beginning}-8{}-{}", part(17, 20), part(20, 32))
+}
+
+/// What was kept.
+pub(super) fn read(bytes: &[u8]) -> Option<Forms> {
+    serde_json::from_slice(bytes).ok()
+}
+
+/// What a provider says that took a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answered {
+    /// It calls it so.
+    Named(String),
+    /// It has it, and gives no id that can be one.
+    Taken,
+    /// Nothing that a provider says.
+    Nothing,
+}
+
+/// What an answer of success means.
+pub(super) fn answer(body: &[u8]) -> Answered {
+    let answer: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = |name: &str| answer.get(name).and_then(|value| value.as_str());
+    let id = text("id").or_else(|| text("message_id"));
+    match id {
+        Some(id) if is_message_id(id) => Answered::Named(id.to_owned()),
+        None if text("status").is_none() => Answered::Nothing,
+        _ => Answered::Taken,
+    }
+}
+
+/// The code of a refusal.
+pub(super) fn code(body: &[u8]) -> Option<String> {
+    let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
+    Some(answer.get("error")?.as_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MESSAGE: &str = r#"{
+  "envelope": {
+    "version": "amp/0.1",
+    "id": "msg_1_a",
+    "from": "alice@acme.x.ai",
+    "to": "bob@acme.x.ai",
+    "subject": "a \"b\"",
+    "priority": "high",
+    "signature": "c2ln",
+    "thread_id": "msg_1_a"
+  },
+  "payload": {"type": "request", "n": 1.10, "message": "hi", "context": {"msgfs": {"id": "msg_1_a"}}},
+  "local": {"sent_at": "x"}
+}"#;
+
+    #[test]
+    fn both_forms_keep_what_is_signed_as_it_is_spelled() {
+        let forms = read(&make(MESSAGE.as_bytes(), "Alice@acme.x.ai").unwrap()).unwrap();
+        let payload = r#"{"type": "request", "n": 1.10, "message": "hi", "context": {"msgfs": {"id": "msg_1_a"}}}"#;
+        assert!(forms.flat.ends_with(&format!(",\"payload\":{payload}}}")), "{}", forms.flat);
+        assert!(forms.stored.ends_with(&format!(",\"payload\":{payload}}}")), "{}", forms.stored);
+        let flat: serde_json::Value = serde_json::from_str(&forms.flat).unwrap();
+        assert_eq!((&flat["to"], &flat["subject"]), (&"bob@acme.x.ai".into(), &"a \"b\"".into()));
+        assert_eq!(flat["in_reply_to"], serde_json::Value::Null);
+        let stored: serde_json::Value = serde_json::from_str(&forms.stored).unwrap();
+        assert_eq!(stored["envelope"]["id"], "msg_1_a");
+        assert_eq!(stored["envelope"]["idempotency_key"], flat["idempotency_key"]);
+        assert!(stored.get("local").is_none());
+        let key = flat["idempotency_key"].as_str().unwrap();
+        assert_eq!((key.len(), &key[..4], &key[18..19]), (40, "idk_", "4"), "{key}");
+        let again = read(&make(MESSAGE.as_bytes(), "alice@acme.x.ai").unwrap()).unwrap();
+        assert_eq!((again.flat, again.stored), (forms.flat, forms.stored));
+    }
+
+    #[test]
+    fn what_can_never_go() {
+        for (from, to, why) in [
+            ("alice@acme.x.ai", "carol@acme.x.ai", "signed as carol"),
+            ("\"signature\": \"c2ln\",", "", "not signed"),
+            ("\"payload\"", "\"other\"", "no message"),
+        ] {
+            let text = MESSAGE.replace(from, to);
+            let error = make(text.as_bytes(), "alice@acme.x.ai").unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_providers_answer() {
+        for (body, expected) in [
+            (r#"{"id":"msg_1_a","status":"delivered"}"#, Answered::Named("msg_1_a".to_owned())),
+            (r#"{"id":"../../x","status":"queued"}"#, Answered::Taken),
+            (r#"{"status":"quarantined"}"#, Answered::Taken),
+            ("{}", Answered::Nothing),
+            ("<html>", Answered::Nothing),
+            ("[1]", Answered::Nothing),
+        ] {
+            assert_eq!(answer(body.as_bytes()), expected, "{body}");
+        }
+        assert_eq!(code(br#"{"error":"not_found","message":"x"}"#).as_deref(), Some("not_found"));
+        assert_eq!(code(b"nginx"), None);
+    }
+}

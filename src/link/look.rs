@@ -1,0 +1,77 @@
+//! The ways of a store for whoever only looks: what the journals of its links say. Nothing is written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::engine::Engine;
+use super::journal::{self, Journal};
+use super::post;
+use crate::model::Timestamp;
+use crate::model::locks::Mutex;
+use crate::store::fs::Stamp;
+use crate::store::{Fate, Parcel, Ways};
+
+/// A link as it can be seen from outside.
+#[derive(Debug)]
+pub(super) struct Look {
+    name: String,
+    engine: Box<dyn Engine>,
+    folder: PathBuf,
+    /// The journal as it was when it had this stamp.
+    read: Mutex<Option<(Stamp, Journal)>>,
+}
+
+/// The links of a store.
+#[derive(Debug)]
+pub(super) struct Looks(pub Vec<Look>);
+
+impl Look {
+    pub fn new(name: String, folder: &Path, engine: Box<dyn Engine>) -> Self {
+        Self { name, engine, folder: folder.to_owned(), read: Mutex::new(None) }
+    }
+
+    /// Asks the journal as it is now; `None` if there is none.
+    fn ask<T>(&self, what: impl FnOnce(&Journal) -> Option<T>) -> Option<T> {
+        let stamp = Stamp::at(&self.folder.join(journal::FILE)).ok().flatten()?;
+        let mut read = self.read.lock();
+        if read.as_ref().is_none_or(|(of, _)| *of != stamp) {
+            let journal = Journal::look(&self.folder, Timestamp::now().millis()).ok()?;
+            *read = Some((stamp, journal));
+        }
+        read.as_ref().and_then(|(_, journal)| what(journal))
+    }
+}
+
+impl Ways for Looks {
+    fn reach(&self, address: &str) -> Result<Option<String>, String> {
+        let ranked = |look: &Look| Some((look.engine.reaches(address)?, look.name.clone()));
+        super::links::best(self.0.iter().filter_map(ranked).collect())
+    }
+
+    fn has(&self, link: &str) -> bool {
+        self.0.iter().any(|look| look.name == link)
+    }
+
+    fn reaches(&self, link: &str, address: &str) -> bool {
+        let mut named = self.0.iter().filter(|look| look.name == link);
+        named.any(|look| look.engine.reaches(address).is_some())
+    }
+
+    fn take(&self, link: &str, _: &Parcel) -> io::Result<()> {
+        let why = format!("nothing is handed to the link {link} by who only looks");
+        Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why))
+    }
+
+    fn fate(&self, message: &str, to: &str) -> Option<Fate> {
+        self.0.iter().find_map(|look| {
+            look.ask(|journal| {
+                let entry = journal.find(message, to)?;
+                Some(post::fate_of(entry, &look.name, &look.engine.place()))
+            })
+        })
+    }
+
+    fn known_as(&self, message: &str, to: &str) -> Option<String> {
+        self.0.iter().find_map(|look| look.ask(|journal| journal.find(message, to)?.given.clone()))
+    }
+}

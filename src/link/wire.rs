@@ -1,0 +1,434 @@
+//! A connection to an engine that speaks in lines, in the clear or in TLS.
+//!
+//! Everything has a limit: how long the other side may be silent, how long it may take for one line and
+//! for all of a connection, how long a line may be, and how much may come in one piece.
+
+use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use super::reach;
+use crate::model::one_line;
+
+/// How long each thing may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// That the other side says nothing.
+    pub silence: Duration,
+    /// One line.
+    pub line: Duration,
+    /// The whole connection.
+    pub whole: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        let (short, long) = (Duration::from_secs(30), Duration::from_secs(60));
+        Self { silence: short, line: long, whole: Duration::from_secs(10 * 60) }
+    }
+}
+
+/// Where an engine listens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Its name or address.
+    pub name: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl std::fmt::Display for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", one_line(&self.name), self.port)
+    }
+}
+
+/// Whom this machine believes.
+#[derive(Clone)]
+pub struct Tls(Arc<ClientConfig>);
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl Tls {
+    /// The certificates this machine trusts, and those of a file in PEM.
+    ///
+    /// # Errors
+    /// If the file cannot be used.
+    pub fn new(ca: Option<&Path>) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if let Some(path) = ca {
+            let why = |e: &dyn std::fmt::Display| format!("ca {}: {e}", path.display());
+            let mut number = 0;
+            for cert in CertificateDer::pem_file_iter(path).map_err(|e| why(&e))? {
+                roots.add(cert.map_err(|e| why(&e))?).map_err(|e| why(&e))?;
+                number += 1;
+            }
+            if number == 0 {
+                return Err(why(&"holds no certificate"));
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|e| e.to_string())?;
+        let config = config.with_root_certificates(roots).with_no_client_auth();
+        Ok(Self(Arc::new(config)))
+    }
+}
+
+/// Refuses to say secrets in the clear to a machine that is not near.
+///
+/// # Errors
+/// What to do instead.
+pub fn may_be_plain(host: &Host, insecure: bool, instead: &str) -> Result<(), String> {
+    if insecure || reach::is_private(&host.name) {
+        return Ok(());
+    }
+    Err(format!(
+        "{host} would be sent the password and the mail in plain text; set {instead}, or say insecure \
+         = true in a [[link]] for it"
+    ))
+}
+
+/// A socket with its times.
+#[derive(Debug)]
+struct Timed {
+    tcp: TcpStream,
+    silence: Duration,
+    until: Instant,
+    line: Option<Instant>,
+}
+
+impl Timed {
+    fn left(&self) -> io::Result<Duration> {
+        let until = self.line.map_or(self.until, |line| line.min(self.until));
+        let left = until.saturating_duration_since(Instant::now()).min(self.silence);
+        if left.is_zero() { Err(too_slow()) } else { Ok(left) }
+    }
+}
+
+fn too_slow() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the server is too slow or says nothing")
+}
+
+/// The system says "would block" where its time is over.
+fn late(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock { too_slow() } else { error }
+}
+
+impl Read for Timed {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.tcp.set_read_timeout(Some(self.left()?))?;
+        self.tcp.read(buf).map_err(late)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.tcp.set_write_timeout(Some(self.left()?))?;
+        self.tcp.write(buf).map_err(late)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.tcp.flush()
+    }
+}
+
+#[derive(Debug)]
+enum Stream {
+    Plain(Timed),
+    Tls(Box<StreamOwned<ClientConnection, Timed>>),
+}
+
+impl Stream {
+    fn timed(&mut self) -> &mut Timed {
+        match self {
+            Self::Plain(timed) => timed,
+            Self::Tls(stream) => &mut stream.sock,
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(buf),
+            Self::Tls(stream) => stream.read(buf),
+        }
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Wire {
+    stream: BufReader<Stream>,
+    line: Duration,
+    peer: IpAddr,
+}
+
+impl Wire {
+    /// Connects, and speaks TLS from the first byte if `tls` is given.
+    ///
+    /// # Errors
+    /// As the system or the certificate gave it.
+    pub fn connect(host: &Host, tls: Option<&Tls>, patience: Patience) -> io::Result<Self> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+        for address in (host.name.as_str(), host.port).to_socket_addrs()? {
+            match Self::to(address, patience) {
+                Ok(wire) => return wire.with(tls, host),
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+
+    /// Connects to an address, in the clear.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn to(address: SocketAddr, patience: Patience) -> io::Result<Self> {
+        let tcp = TcpStream::connect_timeout(&address, patience.silence).map_err(late)?;
+        tcp.set_nodelay(true)?;
+        let until = Instant::now() + patience.whole;
+        let timed = Timed { tcp, silence: patience.silence, until, line: None };
+        let stream = BufReader::with_capacity(64 << 10, Stream::Plain(timed));
+        Ok(Self { stream, line: patience.line, peer: address.ip() })
+    }
+
+    fn with(self, tls: Option<&Tls>, host: &Host) -> io::Result<Self> {
+        match tls {
+            Some(tls) => self.secured(tls, &host.name),
+            None => Ok(self),
+        }
+    }
+
+    /// Goes on in TLS.
+    ///
+    /// # Errors
+    /// As the certificate gave it; or if the other side said more in the clear than it was asked.
+    pub fn secured(self, tls: &Tls, name: &str) -> io::Result<Self> {
+        if !self.stream.buffer().is_empty() {
+            return Err(io::Error::other(
+                "the server spoke before TLS began; somebody may be between",
+            ));
+        }
+        let Stream::Plain(timed) = self.stream.into_inner() else {
+            return Err(io::Error::other("the connection speaks TLS already"));
+        };
+        let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(name).map_err(io::Error::other)?;
+        let client = ClientConnection::new(Arc::clone(&tls.0), name).map_err(io::Error::other)?;
+        let mut stream = StreamOwned::new(client, timed);
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock)?;
+        }
+        let stream = BufReader::with_capacity(64 << 10, Stream::Tls(Box::new(stream)));
+        Ok(Self { stream, line: self.line, peer: self.peer })
+    }
+
+    /// Whether it speaks TLS.
+    pub fn is_secure(&self) -> bool {
+        matches!(self.stream.get_ref(), Stream::Tls(_))
+    }
+
+    /// The address of the other side.
+    pub fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    /// One line, without its end.
+    ///
+    /// # Errors
+    /// As the system gave it; if it is longer than `max` bytes; if the other side hung up.
+    pub fn line(&mut self, max: usize) -> io::Result<Vec<u8>> {
+        let limit = Instant::now() + self.line;
+        self.stream.get_mut().timed().line = Some(limit);
+        let line = self.read_line(max);
+        self.stream.get_mut().timed().line = None;
+        line
+    }
+
+    fn read_line(&mut self, max: usize) -> io::Result<Vec<u8>> {
+        let mut line = Vec::new();
+        loop {
+            let chunk = self.stream.fill_buf()?;
+            if chunk.is_empty() {
+                return Err(hung_up());
+            }
+            let end = chunk.iter().position(|b| *b == b'\n');
+            let taken = end.map_or(chunk.len(), |at| at + 1);
+            line.extend_from_slice(chunk.get(..taken).unwrap_or_default());
+            self.stream.consume(taken);
+            if line.len() > max.saturating_add(2) {
+                return Err(io::Error::other(format!(
+                    "the server sent a line of more than {max} bytes"
+                )));
+            }
+            if end.is_some() {
+                while line.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
+                    line.pop();
+                }
+                return Ok(line);
+            }
+        }
+    }
+
+    /// Exactly this many bytes, to a writer.
+    ///
+    /// # Errors
+    /// As the system gave it; if fewer came.
+    pub fn exactly(&mut self, bytes: u64, to: &mut dyn Write) -> io::Result<()> {
+        let copied = io::copy(&mut Read::by_ref(&mut self.stream).take(bytes), to)?;
+        if copied == bytes { Ok(()) } else { Err(hung_up()) }
+    }
+
+    /// All that comes until the other side ends it, to a writer. Whether that was all is for others to
+    /// know: not every server says in TLS that it ends.
+    ///
+    /// # Errors
+    /// As the system gave it; if it is more than `limit` bytes.
+    pub fn rest(&mut self, limit: u64, to: &mut dyn Write) -> io::Result<u64> {
+        let mut copied = 0;
+        loop {
+            let chunk = match self.stream.fill_buf() {
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(copied),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                chunk => chunk?,
+            };
+            let length = chunk.len();
+            if length == 0 {
+                return Ok(copied);
+            }
+            copied += length as u64;
+            if copied > limit {
+                let why = format!("it is larger than {limit} bytes");
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+            }
+            to.write_all(chunk)?;
+            self.stream.consume(length);
+        }
+    }
+
+    /// Sends all of this, in one write where the system takes it so.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self.stream.get_mut() {
+            Stream::Plain(stream) => stream.write_all(bytes),
+            Stream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
+        }
+    }
+
+    /// Says that nothing more is sent, and waits no longer.
+    pub fn end(mut self) {
+        if let Stream::Tls(stream) = self.stream.get_mut() {
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+        }
+        let _ = self.stream.get_mut().timed().tcp.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+fn hung_up() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up")
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// A server for one connection, on a port of the loopback.
+    pub fn server(serve: impl FnOnce(TcpStream) + Send + 'static) -> Host {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            if let Ok((stream, _)) = listener.accept() {
+                serve(stream);
+            }
+        });
+        Host { name: "127.0.0.1".into(), port }
+    }
+
+    fn hasty() -> Patience {
+        let short = Duration::from_millis(200);
+        Patience { silence: short, line: short * 2, whole: short * 10 }
+    }
+
+    #[test]
+    fn lines_have_limits() {
+        let host = server(|mut s| {
+            s.write_all(b"one\r\ntwo\nthree\r\n").unwrap();
+            s.write_all(&vec![b'x'; 3000]).unwrap();
+            std::thread::sleep(Duration::from_secs(2));
+        });
+        let mut wire = Wire::connect(&host, None, hasty()).unwrap();
+        for expected in ["one", "two", "three"] {
+            assert_eq!(wire.line(10).unwrap(), expected.as_bytes());
+        }
+        assert!(wire.line(1000).unwrap_err().to_string().contains("more than 1000"));
+    }
+
+    #[test]
+    fn one_byte_at_a_time_does_not_last_for_ever() {
+        let host = server(|mut s| {
+            while s.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let mut wire = Wire::connect(&host, None, hasty()).unwrap();
+        assert_eq!(wire.line(1 << 20).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let host = server(|s| {
+            std::thread::sleep(Duration::from_secs(2));
+            drop(s);
+        });
+        let mut wire = Wire::connect(&host, None, hasty()).unwrap();
+        assert_eq!(wire.line(10).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn what_is_cut_short_or_endless_is_an_error() {
+        let host = server(|mut s| s.write_all(b"12345").unwrap());
+        let mut wire = Wire::connect(&host, None, hasty()).unwrap();
+        let mut out = Vec::new();
+        assert!(wire.exactly(4_000_000_000, &mut out).is_err());
+        assert_eq!(out, b"12345");
+        let host = server(|mut s| while s.write_all(&[0; 4096]).is_ok() {});
+        let mut wire = Wire::connect(&host, None, hasty()).unwrap();
+        assert!(wire.rest(10_000, &mut io::sink()).is_err());
+    }
+
+    #[test]
+    fn passwords_stay_near() {
+        let host = |name: &str| Host { name: name.into(), port: 1 };
+        assert!(may_be_plain(&host("127.0.0.1"), false, "x").is_ok());
+        assert!(may_be_plain(&host("mail.example"), true, "x").is_ok());
+        let why = may_be_plain(&host("mail.example"), false, "smtp_ssl").unwrap_err();
+        assert!(why.contains("smtp_ssl") && why.contains("plain text"), "{why}");
+    }
+
+    #[test]
+    fn what_was_said_before_tls_is_not_believed() {
+        let host = server(|mut s| {
+            s.write_all(b"220 go\r\n250 injected\r\n").unwrap();
+            std::thread::sleep(Duration::from_millis(500));
+        });
+        let mut wire = Wire::connect(&host, None, hasty()).unwrap();
+        wire.line(100).unwrap();
+        let tls = Tls::new(None).unwrap();
+        let why = wire.secured(&tls, "127.0.0.1").unwrap_err().to_string();
+        assert!(why.contains("before TLS"), "{why}");
+    }
+}

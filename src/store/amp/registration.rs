@@ -1,0 +1,69 @@
+//! Where an agent is registered with providers elsewhere, and which of them reaches whom
+//! (docs/formats/amp.md, section 13).
+
+use serde_json::Value;
+
+use super::address::{self, DEFAULT_TENANT};
+use super::agent::text;
+
+/// The address in a registration file, in lower case; `None` if it has none that can be used.
+pub fn address_in(registration: &Value, default_provider: &str) -> Option<String> {
+    let written = text(registration, &["address"]).or_else(|| {
+        let name = text(registration, &["agentName"]);
+        let name = name.or_else(|| text(registration, &["agent_name"]))?;
+        let (tenant, provider) =
+            (text(registration, &["tenant"])?, text(registration, &["provider"])?);
+        Some(format!("{name}@{tenant}.{provider}"))
+    });
+    let usable =
+        |a: &String| a.contains('@') && address::parse(a, DEFAULT_TENANT, default_provider).is_ok();
+    written.filter(usable)
+}
+
+/// Whether a provider's name is one that only a local network has: so are those of the one program that takes
+/// the flat form of messages only.
+pub fn is_in_local(provider: &str) -> bool {
+    provider.rsplit_once('.').is_some_and(|(_, last)| last == "local")
+}
+
+/// How well somebody registered under `mine` reaches `to` through the provider of that address: 2 if
+/// both have the whole domain in common, 1 if the last two labels, else `None`.
+pub fn rank(mine: &str, to: &str) -> Option<u8> {
+    let (mine, to) = (mine.to_ascii_lowercase(), to.trim().to_ascii_lowercase());
+    if !address::is_wire_address(&to) {
+        return None;
+    }
+    let (mine, to) = (mine.split_once('@')?.1, to.split_once('@')?.1);
+    let last_two = |domain: &str| {
+        let mut labels = domain.rsplit('.');
+        Some((labels.next()?.to_owned(), labels.next()?.to_owned()))
+    };
+    if mine == to {
+        return Some(2);
+    }
+    (last_two(mine)? == last_two(to)?).then_some(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rank;
+
+    #[test]
+    fn the_whole_domain_before_the_provider() {
+        for (mine, to, expected) in [
+            ("a@acme.crabmail.ai", "bob@acme.crabmail.ai", Some(2)),
+            ("a@acme.crabmail.ai", "Bob@ACME.crabmail.ai ", Some(2)),
+            ("a@acme.crabmail.ai", "bob@globex.crabmail.ai", Some(1)),
+            ("a@acme.crabmail.ai", "bob@repo.acme.crabmail.ai", Some(1)),
+            ("a@acme.aimaestro.local", "bob@host-2.aimaestro.local", Some(1)),
+            ("a@acme.crabmail.ai", "bob@acme.other.ai", None),
+            ("a@acme.crabmail.ai", "bob@acme.crabmail.ai.evil.com", None),
+            ("a@acme.crabmail.ai", "bob", None),
+            ("a@acme.crabmail.ai", "bob@local", None),
+            ("a@acme.crabmail.ai", "../bob@acme.crabmail.ai", None),
+            ("a", "bob@acme.crabmail.ai", None),
+        ] {
+            assert_eq!(rank(mine, to), expected, "{mine} {to}");
+        }
+    }
+}

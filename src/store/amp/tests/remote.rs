@@ -1,0 +1,411 @@
+//! What links carry and bring.
+
+use std::sync::Arc;
+
+use super::super::several::Several;
+use super::sending::{draft, prepare};
+use super::*;
+use crate::model::locks::Mutex;
+use crate::store::{Arrived, Fate, Parcel, Remote as _, Ways};
+
+/// Ways that a test makes.
+#[derive(Debug, Default)]
+struct Road {
+    taken: Mutex<Vec<Parcel>>,
+    fate: Mutex<Option<Fate>>,
+    given: Mutex<Option<String>>,
+}
+
+impl Ways for Road {
+    fn reach(&self, address: &str) -> Result<Option<String>, String> {
+        if address.starts_with("two@") {
+            return Err("several links reach it: a, b".into());
+        }
+        let reached = registration::rank("alice@acme.crabmail.ai", address).is_some();
+        Ok(reached.then(|| "crabmail.ai".into()))
+    }
+
+    fn has(&self, link: &str) -> bool {
+        link == "crabmail.ai"
+    }
+
+    fn reaches(&self, link: &str, address: &str) -> bool {
+        self.has(link) && matches!(self.reach(address), Ok(Some(_)))
+    }
+
+    fn take(&self, link: &str, parcel: &Parcel) -> io::Result<()> {
+        assert_eq!(link, "crabmail.ai");
+        let mut taken = self.taken.lock();
+        if !taken.contains(parcel) {
+            taken.push(parcel.clone());
+        }
+        Ok(())
+    }
+
+    fn fate(&self, _: &str, _: &str) -> Option<Fate> {
+        self.fate.lock().clone()
+    }
+
+    fn known_as(&self, _: &str, _: &str) -> Option<String> {
+        self.given.lock().clone()
+    }
+}
+
+/// A host on which alice is registered elsewhere.
+fn registered() -> (Host, Arc<Road>) {
+    let host = Host::new(&["alice", "bob"]);
+    register(&host, "alice", "crabmail.ai", "alice@acme.crabmail.ai");
+    (host, Arc::default())
+}
+
+fn register(host: &Host, agent: &str, provider: &str, address: &str) {
+    let folder = host.agents().join(agent).join("registrations");
+    std::fs::create_dir_all(&folder).unwrap();
+    let json = serde_json::json!({"provider": provider, "address": address});
+    std::fs::write(folder.join(format!("{provider}.json")), json.to_string()).unwrap();
+}
+
+fn joined(host: &Host, me: &str, road: &Arc<Road>) -> Amp {
+    let store = Amp::open(&Spec { state: Some(host.dir.path().join("state")), ..host.spec(me) });
+    let store = store.unwrap();
+    store.join(Arc::clone(road) as Arc<dyn Ways>);
+    store
+}
+
+/// A message from elsewhere, in the form in which a link files it.
+fn arrived(id: &str, own: Option<&str>, re: Option<&str>) -> Arrived {
+    let mut message = mail(id, "carol", "alice");
+    message.from = "carol@acme.crabmail.ai".into();
+    message.to = "alice@acme.crabmail.ai".into();
+    let mut payload = serde_json::json!({"message": "hi", "type": "request"});
+    if let Some(own) = own {
+        payload["context"] = serde_json::json!({"msgfs": {"id": own}});
+    }
+    let hash = base64(&sha2::Sha256::digest(payload.to_string().as_bytes()));
+    let answers = re.unwrap_or_default();
+    let signed = format!("{}|{}|s|normal|{answers}|{hash}", message.from, message.to);
+    let signature = base64(&Key::from(key_of("carol")).sign(signed.as_bytes()));
+    let json = serde_json::json!({
+        "envelope": {"version": "amp/0.1", "id": id, "from": message.from, "to": message.to,
+            "subject": "s", "priority": "normal", "timestamp": "2026-04-24T17:42:03Z",
+            "in_reply_to": re, "signature": signature},
+        "payload": payload,
+        "metadata": {"status": "unread"},
+        "local": {"received_at": "2026-04-24T17:42:05Z", "status": "unread",
+            "delivery_method": "relay", "fetched_from": "crabmail.ai"},
+    });
+    Arrived {
+        name: id.into(),
+        other_name: format!("{id}_other"),
+        bytes: json.to_string().into_bytes(),
+        ..Arrived::default()
+    }
+}
+
+fn carols_key() -> PublicKey {
+    PublicKey(key_of("carol").verifying_key().to_bytes())
+}
+
+fn file(store: &Amp, arrived: &Arrived) {
+    crate::store::Remote::file(store, arrived).unwrap();
+}
+
+const CAROL: &str = "carol@acme.crabmail.ai";
+
+#[test]
+fn who_has_no_mailbox_here_is_handed_to_a_link_and_it_is_in_sent() {
+    let (host, road) = registered();
+    let store = joined(&host, "alice", &road);
+    let to = "Carol@acme.crabmail.ai";
+    assert_eq!((store.fits(to), store.fits("x@acme.other.ai")), (Fit::Exact, Fit::Plain));
+    assert!(store.registered(to) && !store.registered("x@acme.other.ai"));
+    *road.fate.lock() = Some(Fate::Waits("it is on its way".into()));
+    let both = Draft { to: vec![to.into(), "bob".into()], ..draft("bob", "x") };
+    let made = prepare(&store, &both, None).unwrap();
+    for one in [&made[0], &made[1], &made[0]] {
+        store.append(one).unwrap();
+    }
+    let taken = road.taken.lock().clone();
+    assert_eq!(taken.len(), 1);
+    assert_eq!((taken[0].to.as_str(), &taken[0].message), (CAROL, &made[0].id));
+    let json: serde_json::Value = serde_json::from_slice(&taken[0].bytes).unwrap();
+    assert_eq!(
+        json["payload"]["context"]["recipients"],
+        serde_json::json!([CAROL, address("bob")])
+    );
+    assert_eq!(json["envelope"]["from"], "alice@acme.crabmail.ai");
+    assert_eq!(json["payload"]["context"]["msgfs"]["id"], made[0].id.as_str());
+    let books = Book::scanned(&store);
+    let kept = books.one(&made[0].id);
+    assert!(kept.from_me && kept.noted && kept.valid() == Some(true));
+    assert!(!books.one(&made[1].id).noted, "bob is here");
+    let note = store.read(&kept.at).unwrap().note.unwrap();
+    assert_eq!(note, format!("waits for {CAROL} and is tried again by itself: it is on its way\n"));
+    for (to, why) in [("two@acme.crabmail.ai", "a, b"), ("x@acme.other.ai", "other.ai")] {
+        let error = prepare(&store, &draft(to, "x"), None).unwrap_err();
+        assert!(matches!(&error, StoreError::Unreachable(text) if text.contains(why)), "{error}");
+    }
+    let without = Amp::open(&host.spec("alice")).unwrap();
+    assert!(matches!(prepare(&without, &draft(to, "x"), None), Err(StoreError::Unreachable(_))));
+}
+
+#[test]
+fn a_note_goes_when_it_was_taken_and_the_id_given_there_is_kept_on_the_file() {
+    let (host, road) = registered();
+    let store = joined(&host, "alice", &road);
+    *road.fate.lock() = Some(Fate::Waits("down".into()));
+    let made = prepare(&store, &draft(CAROL, "x"), None).unwrap().remove(0);
+    store.append(&made).unwrap();
+    let mut books = Book::scanned(&store);
+    let path = host.agents().join("alice/messages/sent/carol_acme_crabmail_ai");
+    let path = path.join(format!("{}.json", made.id));
+    let before = std::fs::read_to_string(&path).unwrap();
+    assert!(!store.deliver().unwrap());
+    *road.fate.lock() = Some(Fate::Taken);
+    *road.given.lock() = Some("msg_9_server".into());
+    books.scan(&store, false);
+    assert!(!books.one(&made.id).noted);
+    assert!(store.deliver().unwrap() && !store.deliver().unwrap());
+    books.scan(&store, false);
+    let after = std::fs::read_to_string(&path).unwrap();
+    let (head, tail) = before.split_at(before.rfind('"').unwrap() + 1);
+    assert_eq!(after, format!("{head},\n    \"relayed_id\": \"msg_9_server\"{tail}"));
+    assert_eq!(books.one(&made.id).valid(), Some(true));
+    // A reply names it by that id, also when the links have forgotten.
+    let again = joined(&host, "alice", &Arc::default());
+    file(&again, &arrived("msg_2_b", None, Some("msg_9_server")));
+    let books = Book::scanned(&again);
+    assert_eq!(books.one("msg_2_b").answers.as_deref(), Some(made.id.as_str()));
+}
+
+#[test]
+fn a_refusal_is_told_after_a_restart_and_taken_mail_is_noted_down_then() {
+    let (host, road) = registered();
+    let store = joined(&host, "alice", &road);
+    *road.fate.lock() = Some(Fate::Waits("down".into()));
+    let made = prepare(&store, &draft(CAROL, "x"), None).unwrap().remove(0);
+    store.append(&made).unwrap();
+    let mut books = Book::scanned(&store);
+    let saved = store.save();
+    *road.fate.lock() = Some(Fate::Refused("404 not_found".into()));
+    let store = joined(&host, "alice", &road);
+    assert!(store.restore(&saved));
+    books.scan(&store, true);
+    let at = books.one(&made.id).at;
+    assert!(books.one(&made.id).noted);
+    assert!(store.read(&at).unwrap().note.unwrap().contains("refused for good: 404 not_found"));
+    *road.fate.lock() = Some(Fate::Taken);
+    *road.given.lock() = Some("msg_9_server".into());
+    let store = joined(&host, "alice", &road);
+    assert!(store.restore(&saved));
+    books.scan(&store, true);
+    assert!(!books.one(&made.id).noted);
+    assert!(store.deliver().unwrap());
+}
+
+#[test]
+fn what_is_brought_is_filed_once_under_its_name_and_judged_by_the_key_that_came() {
+    let (host, road) = registered();
+    let store = joined(&host, "alice", &road);
+    let mut books = Book::scanned(&store);
+    file(&store, &arrived("msg_1_a", None, None));
+    books.scan(&store, false);
+    let kept = books.one("msg_1_a");
+    assert_eq!((kept.to_me, kept.valid(), kept.from.as_ref()), (true, Some(false), CAROL));
+    // The key comes later: the message is judged again.
+    let keys = vec![(CAROL.to_owned(), carols_key())];
+    file(&store, &Arrived { keys: keys.clone(), ..Arrived::default() });
+    books.scan(&store, false);
+    assert_eq!(books.one("msg_1_a").valid(), Some(true));
+    let folder = host.agents().join("alice/messages/inbox/carol_acme_crabmail_ai");
+    file(&store, &arrived("msg_1_a", None, None));
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    // Another text under the same id is another message, and the first stays what it was.
+    file(&store, &arrived("msg_1_a", Some("msg_1_own"), None));
+    file(&store, &arrived("msg_1_a", Some("msg_1_own"), None));
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
+    books.scan(&store, false);
+    assert_eq!(ids(&books), ["msg_1_a", "msg_1_a"]);
+    // Another key for the same writer changes nothing, now and after a restart.
+    let other = PublicKey(key_of("mallory").verifying_key().to_bytes());
+    let keys = vec![(CAROL.to_owned(), other)];
+    file(&store, &Arrived { keys, ..Arrived::default() });
+    let again = Book::scanned(&joined(&host, "alice", &road));
+    assert!(again.messages.values().all(|kept| kept.valid() == Some(true)));
+    assert_eq!(mode(&host.dir.path().join("state/keys.json")), 0o600);
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// After a lost answer the provider has it twice, under two ids, with the same signed bytes.
+#[test]
+fn a_second_copy_is_the_same_message_whoever_filed_it() {
+    let (host, road) = registered();
+    let store = joined(&host, "alice", &road);
+    let keys = vec![(CAROL.to_owned(), carols_key())];
+    file(&store, &Arrived { keys, ..Arrived::default() });
+    file(&store, &arrived("msg_1_a", Some("msg_1_own"), None));
+    let mut books = Book::scanned(&store);
+    file(&store, &arrived("msg_1_b", Some("msg_1_own"), None));
+    let folder = host.agents().join("alice/messages/inbox/carol_acme_crabmail_ai");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "it is not filed at all");
+    // Another program does.
+    let second = arrived("msg_1_b", Some("msg_1_own"), None);
+    host.put("alice", "inbox/carol_acme_crabmail_ai/msg_1_b.json", &second.bytes);
+    books.scan(&store, true);
+    assert_eq!(ids(&books), ["msg_1_a"]);
+    assert!(store.read(&books.one("msg_1_a").at).unwrap().message.warnings.is_empty());
+    let fresh = joined(&host, "alice", &road);
+    assert_eq!(Book::scanned(&fresh).messages.len(), 1);
+    // Replies find it by each of its three ids.
+    for (n, re) in ["msg_1_a", "msg_1_b", "msg_1_own"].into_iter().enumerate() {
+        let id = format!("msg_2_{n}");
+        file(&store, &arrived(&id, None, Some(re)));
+        books.scan(&store, false);
+        assert_eq!(books.one(&id).answers.as_deref(), Some("msg_1_a"), "{re}");
+    }
+    // The one that is shown goes: the other takes its place.
+    std::fs::remove_file(folder.join("msg_1_a.json")).unwrap();
+    books.scan(&store, true);
+    assert!(ids(&books).contains(&"msg_1_b"));
+    // Without the signed id, two are two.
+    file(&store, &arrived("msg_3_a", None, None));
+    file(&store, &arrived("msg_3_b", None, None));
+    books.scan(&store, false);
+    assert!(ids(&books).contains(&"msg_3_a") && ids(&books).contains(&"msg_3_b"));
+}
+
+#[test]
+fn a_reply_that_came_first_finds_its_parent_by_any_id() {
+    let (host, road) = registered();
+    let store = joined(&host, "alice", &road);
+    file(&store, &arrived("msg_2_b", None, Some("msg_1_own")));
+    let mut books = Book::scanned(&store);
+    assert_eq!(books.one("msg_2_b").answers.as_deref(), Some("msg_1_own"));
+    file(&store, &arrived("msg_1_a", Some("msg_1_own"), None));
+    books.scan(&store, false);
+    assert_eq!(books.one("msg_2_b").answers.as_deref(), Some("msg_1_a"));
+}
+
+#[test]
+fn a_reply_names_its_parent_as_it_is_known_elsewhere() {
+    let (host, road) = registered();
+    let store = joined(&host, "alice", &road);
+    let keys = vec![(CAROL.to_owned(), carols_key())];
+    file(&store, &Arrived { keys, ..Arrived::default() });
+    file(&store, &arrived("msg_1_a", Some("msg_1_own"), None));
+    file(&store, &arrived("msg_1_b", None, None));
+    let books = Book::scanned(&store);
+    for (parent, named) in [("msg_1_a", "msg_1_own"), ("msg_1_b", "msg_1_b")] {
+        let message = store.read(&books.one(parent).at).unwrap().message;
+        let mut answer = draft(CAROL, "yes");
+        answer.is_reply = true;
+        answer.in_reply_to = Some(parent.into());
+        let made = prepare(&store, &answer, Some(&message)).unwrap().remove(0);
+        let json: serde_json::Value = serde_json::from_str(&made.bytes).unwrap();
+        assert_eq!(json["envelope"]["in_reply_to"], named);
+        store.append(&made).unwrap();
+        let mut books = Book::scanned(&store);
+        books.scan(&store, true);
+        assert_eq!(books.one(&made.id).answers.as_deref(), Some(parent), "in my own store");
+    }
+}
+
+#[test]
+fn what_a_provider_in_local_writes_to_my_name_is_mine_and_what_a_stranger_writes_is_not() {
+    let host = Host::new(&["alice"]);
+    register(&host, "alice", "acme.aimaestro.local", "alice@acme.aimaestro.local");
+    let store = joined(&host, "alice", &Arc::default());
+    let bring = |id: &str, to: &str, provider: &str| {
+        let json = serde_json::json!({
+            "envelope": {"id": id, "from": "gateway@host-1.aimaestro.local", "to": to, "subject": "s"},
+            "payload": {"message": "hi", "type": "request"},
+            "local": {"delivery_method": "relay", "fetched_from": provider},
+        });
+        let bytes = json.to_string().into_bytes();
+        file(&store, &Arrived { name: id.into(), bytes, ..Arrived::default() });
+    };
+    bring("msg_1_a", "alice@host-1.aimaestro.local", "acme.aimaestro.local");
+    bring("msg_1_b", "alice", "acme.aimaestro.local");
+    bring("msg_1_c", "alice@host-1.aimaestro.local", "evil.example");
+    bring("msg_1_d", "bob@host-1.aimaestro.local", "acme.aimaestro.local");
+    bring("msg_1_e", "alice@host-1.aimaestro.local", "other.aimaestro.local");
+    let books = Book::scanned(&store);
+    assert_eq!(ids(&books), ["msg_1_a", "msg_1_b"]);
+    assert_eq!(books.reasons().len(), 3);
+}
+
+#[test]
+fn a_message_to_several_elsewhere_is_shown_once_and_says_who_has_it_not() {
+    let (host, road) = registered();
+    let store = joined(&host, "alice", &road);
+    *road.fate.lock() = Some(Fate::Waits("down".into()));
+    let dave = "dave@acme.crabmail.ai";
+    let both = Draft { to: vec![CAROL.into(), dave.into()], ..draft(CAROL, "x") };
+    let made = prepare(&store, &both, None).unwrap();
+    for one in &made {
+        store.append(one).unwrap();
+    }
+    let books = Book::scanned(&store);
+    let (first, other) = (books.one(&made[0].id), books.one(&made[1].id));
+    assert_eq!(other.copy_of.as_ref().map(|of| of.id.as_str()), Some(made[0].id.as_str()));
+    assert!(first.copy_of.is_none() && first.noted);
+    let note = store.read(&first.at).unwrap().note.unwrap();
+    assert!(note.contains(CAROL) && note.contains(dave), "{note}");
+    // Where it comes it has another id, and a reply names each his own.
+    let mine = "alice@acme.crabmail.ai";
+    let own = Several::new(Timestamp::now(), CAROL, &[mine, dave], ("s", "hi"));
+    let mut letter = arrived("msg_1_a", Some(&own.id_to(mine)), None);
+    let text = String::from_utf8(letter.bytes).unwrap();
+    let list = format!("\"context\":{{\"recipients\":[\"{mine}\",\"{dave}\"],");
+    letter.bytes = text.replace("\"context\":{", &list).into_bytes();
+    file(&store, &letter);
+    let books = Book::scanned(&store);
+    assert_eq!(books.one("msg_1_a").thread, own.thread());
+    let parent = store.read(&books.one("msg_1_a").at).unwrap().message;
+    let to = vec![CAROL.into(), dave.into()];
+    let answer =
+        Draft { to, is_reply: true, in_reply_to: Some("msg_1_a".into()), ..draft("x", "y") };
+    let made = prepare(&store, &answer, Some(&parent)).unwrap();
+    let named = |n: usize| {
+        envelope::parse(made[n].bytes.as_bytes()).unwrap().in_reply_to.unwrap().into_owned()
+    };
+    assert_eq!((named(0), named(1)), (own.id_to(mine), own.id_to(dave)));
+}
+
+/// A mesh puts my bare name in the place of the address that was signed.
+#[test]
+fn a_short_form_of_my_address_is_verified_with_the_whole() {
+    let host = Host::new(&["alice", "bob"]);
+    let mut message = mail("msg_1_a", "bob", "alice");
+    message.signer = Some("bob");
+    for (id, to, valid) in [("msg_1_a", "alice", true), ("msg_1_b", "alice@local", true)] {
+        let json = message.json().replace("msg_1_a", id);
+        let json =
+            json.replace("\"to\": \"alice@acme.aimaestro.local\"", &format!("\"to\": \"{to}\""));
+        assert!(json.contains(&format!("\"to\": \"{to}\"")), "{json}");
+        host.put("alice", &format!("inbox/x/{id}.json"), json.as_bytes());
+        let books = Book::scanned(&host.open("alice"));
+        assert_eq!(books.one(id).valid(), Some(valid), "{to}");
+    }
+}
+
+#[test]
+fn no_attachments_go_to_a_provider() {
+    let (host, road) = registered();
+    let store = joined(&host, "alice", &road);
+    let mut with_file = draft(CAROL, "x");
+    with_file.attached = vec![crate::model::Attached {
+        name: "a.txt".into(),
+        path: host.dir.path().join("a.txt"),
+        size: 1,
+        sha256: "00".repeat(32),
+    }];
+    let error = prepare(&store, &with_file, None).unwrap_err();
+    assert!(
+        matches!(&error, StoreError::Unreachable(why) if why.contains("takes no attachments")),
+        "{error}"
+    );
+}

@@ -1,0 +1,261 @@
+//! The link over FTP, against the real server and the real client on the other side.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::common::agz;
+use crate::common::shown::{self, Shown};
+use crate::common::{Bed, soon, wait_for};
+use crate::machine::Machine;
+use crate::peer;
+use crate::proxy::{Fault, Proxy};
+use crate::relay::{bodies, sent};
+
+const PASSWORD: &str = "agentoftp_pass";
+const BAR: &str = "bar@far.example";
+const ZED: &str = "zed@far.example";
+
+fn config(port: u16) -> Value {
+    json!({"transport": "ftp", "log_file": "", "ftp": {
+        "host": "127.0.0.1", "port": port, "user": "agentoftp", "password": PASSWORD}})
+}
+
+/// All files below a folder of the server, without those that nobody looks at.
+fn on_server(at: &Bed, folder: &str) -> Vec<String> {
+    let base = at.path("ftp").join(folder);
+    let all = crate::relay::files(&base);
+    let name = |path: PathBuf| path.strip_prefix(&base).unwrap().to_str().unwrap().to_owned();
+    let mut all: Vec<String> = all.into_iter().map(name).collect();
+    all.sort();
+    all
+}
+
+/// Puts a file on the server as a sender that is not careful does.
+fn put(at: &Bed, path: &str, text: &str) {
+    let path = at.path("ftp").join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn unsigned(id: &str, more: &str, body: &str) -> String {
+    format!(
+        "From: amy@far.example\nTo: {BAR}\nSubject: by hand\nDate: 2026-04-25 12:00:00\n\
+         Message-ID: {id}\nStatus: new\n{more}---\n{body}"
+    )
+}
+
+/// S470: a letter with a file goes by FTP and comes by FTP, is the same message on both machines, and so
+/// is the answer. Nothing that is half lies on the server, and the password is nowhere.
+#[test]
+fn s470_a_letter_goes_by_ftp_and_is_answered() {
+    let at = Bed::new();
+    let server = peer::ftp_server(&at);
+    let (bar, zed) =
+        (Machine::new(BAR, &config(server.port)), Machine::new(ZED, &config(server.port)));
+    let (m, z) = (bar.mount(), zed.mount());
+    let file = bar.file("data.bin", &[0u8, 9, 255]);
+    m.ok(&format!(
+        "printf 'Subject: across\\nAttach: {}\\n\\nby ftp\\n' | tee outbox/{ZED} > /dev/null",
+        file.display()
+    ));
+    soon("it arrives", || !z.ls("inbox").is_empty());
+    let [mine] = &sent(&m, "txt")[..] else { panic!() };
+    let theirs = z.ls("inbox").into_iter().find(|n| shown::has_ending(n, "txt")).unwrap();
+    assert_eq!(mine.rsplit('/').next(), Some(theirs.as_str()), "one name on both machines");
+    assert_eq!(z.ok("cat inbox/*.d/data.bin | wc -c").trim(), "3");
+    let got = Shown::parse(&z.cat(&format!("inbox/{theirs}")));
+    assert_eq!((got.must("Subject"), got.body.as_str()), ("across", "by ftp\n"));
+    assert!(got.must("Signature").starts_with("valid "));
+    z.ok(&format!("name={theirs}; echo 'got it' > inbox/${{name%.txt}}.reply"));
+    soon("the answer arrives", || !m.ls("inbox").is_empty());
+    let answer = shown::all(&m, "inbox").remove(0);
+    assert_eq!((answer.body.as_str(), answer.must("Thread")), ("got it\n", got.must("Thread")));
+    soon("everything is in sent/", || bar.count("sent") == 1 && zed.count("sent") == 1);
+    assert_eq!(bar.count("outbox"), 0);
+    assert!(m.cat("status.txt").contains("ftp: ftp://127.0.0.1:"), "{}", m.cat("status.txt"));
+    let there = on_server(&at, ZED);
+    assert_eq!(there.iter().filter(|n| n.contains("/inbox/")).count(), 2, "{there:?}");
+    assert_eq!(there.iter().filter(|n| n.contains("msgfs-tmp")).count(), 0, "{there:?}");
+    assert_eq!(on_server(&at, BAR).iter().filter(|n| n.contains("/sent/")).count(), 1);
+    bar.tells_no(PASSWORD);
+    let out = bar.bed.msgfs_out(&["--me", "bar", "doctor"]);
+    assert!(!out.stdout.contains(PASSWORD) && !out.stderr.contains(PASSWORD));
+}
+
+/// S471: the reference client on the other side reads what went by FTP, once, and what it sends comes
+/// with its files. What one of the two programs filed the other does not file again.
+#[test]
+fn s471_the_reference_client_is_on_the_other_side_of_ftp() {
+    let at = Bed::new();
+    let server = peer::ftp_server(&at);
+    let (bar, zed) =
+        (Machine::new(BAR, &config(server.port)), Machine::new(ZED, &config(server.port)));
+    let m = bar.mount();
+    let file = bar.file("data.bin", &[0u8, 9, 255]);
+    m.ok(&format!(
+        "printf 'Subject: hello\\nAttach: {}\\n\\nfrom a mount\\n' | tee outbox/{ZED} > /dev/null",
+        file.display()
+    ));
+    soon("the server has it", || bar.count("sent") == 1);
+    peer::ok(&zed.bed, &zed.tree, &["daemon", "--once"]);
+    let (file, text) = zed.tree.only(ZED, "inbox");
+    assert!(text.contains("from a mount"), "{text}");
+    let v = peer::verify(&zed.bed, &[file]).remove(0);
+    assert_eq!((&v["verified"], &v["attachments"]["data.bin"]), (&json!(true), &json!(true)));
+    let note = zed.file("note.md", b"a note\n");
+    let args = ["send", "--to", BAR, "--subject", "back", "--body", "by the client", "--attach"];
+    let args = [&args[..], &[note.to_str().unwrap()]].concat();
+    peer::ok(&zed.bed, &zed.tree, &args);
+    peer::ok(&zed.bed, &zed.tree, &["daemon", "--once"]);
+    wait_for(Duration::from_secs(60), "it comes", || !m.ls("inbox").is_empty());
+    let got = shown::all(&m, "inbox").remove(0);
+    assert_eq!((got.must("Subject"), got.must("From")), ("back", ZED));
+    assert!(got.body.starts_with("by the client"), "{}", got.body);
+    assert_eq!(m.ok("cat inbox/*.d/note.md"), "a note\n");
+    soon("the reference is told", || {
+        fs::read_to_string(bar.tree.base().join(".seen_ids")).is_ok_and(|t| t.contains("ftp:"))
+    });
+    m.umount();
+    peer::ok(&bar.bed, &bar.tree, &["daemon", "--once"]);
+    assert_eq!(bar.count("inbox"), 1);
+    // What the reference filed and a person threw away does not come back.
+    let z = zed.mount();
+    let (file, _) = zed.tree.only(ZED, "inbox");
+    fs::remove_file(file).unwrap();
+    soon("the link has looked", || z.cat("status.txt").contains("connected since"));
+    zed.hurry("ftp");
+    m_is_empty(&zed);
+}
+
+#[track_caller]
+fn m_is_empty(machine: &Machine) {
+    std::thread::sleep(Duration::from_secs(6));
+    assert_eq!(machine.count("inbox"), 0);
+}
+
+/// S472: connections that break at any command, before or after the server has got it, and kills of the
+/// mount: every letter is there with its file, once, for msgfs and for the reference client.
+#[test]
+fn s472_by_ftp_nothing_is_lost_or_doubled() {
+    let at = Bed::new();
+    let server = peer::ftp_server(&at);
+    let verbs = ["MKD", "SIZE", "STOR", "RNFR", "RNTO", "EPSV", "RETR", "PASS", "CWD", "TYPE"];
+    let mut met = std::collections::BTreeSet::<(usize, bool)>::new();
+    let plan = move |line: &str, number: usize| {
+        let verb = verbs.iter().position(|verb| line.starts_with(verb))?;
+        // Each command is lost once, and its answer is lost twice.
+        let faults = [Fault::Drop, Fault::Swallow];
+        let at = number % 2;
+        let is_new = met.insert((verb, at == 0));
+        is_new.then(|| faults[at])
+    };
+    let proxy = Proxy::before_lines(server.port, plan);
+    let bar = Machine::new(BAR, &config(proxy.port));
+    let zed = Machine::new(ZED, &config(server.port));
+    let yan = Machine::new("yan@far.example", &config(server.port));
+    let file = bar.file("data.bin", &vec![7u8; 70_000]);
+    let count = 12;
+    for round in 0..3 {
+        let m = bar.mount();
+        m.ok(&format!(
+            "for i in $(seq {} {}); do printf 'To: {ZED}\\nCc: yan@far.example\\nAttach: {}\\n\\nletter '$i'\\n' \
+             | tee outbox/x > /dev/null; done",
+            round * count / 3,
+            (round + 1) * count / 3 - 1,
+            file.display()
+        ));
+        std::thread::sleep(Duration::from_millis(100 + 170 * round as u64));
+        m.kill9();
+    }
+    let (_m, z) = (bar.mount(), zed.mount());
+    let all: BTreeMap<_, _> = (0..count).map(|n| (format!("letter {n}"), 1)).collect();
+    wait_for(Duration::from_secs(180), "all are there once", || {
+        bar.hurry("ftp");
+        zed.hurry("ftp");
+        bodies(&z) == all
+    });
+    soon("nothing waits", || bar.count("sent") == count);
+    assert_eq!(z.ok("cat inbox/*.d/data.bin | wc -c").trim(), (count * 70_000).to_string());
+    peer::ok(&yan.bed, &yan.tree, &["daemon", "--once"]);
+    assert_eq!(yan.count("inbox"), count);
+    let texts = on_server(&at, "yan@far.example");
+    assert_eq!(texts.iter().filter(|n| shown::has_ending(n, "txt")).count(), count, "{texts:?}");
+    let parts = texts.iter().filter(|n| n.contains("/inbox/") && n.ends_with("data.bin"));
+    assert_eq!(parts.count(), count, "{texts:?}");
+}
+
+/// S473: a text that is half on the server is not filed as if it were whole; if it must be, and grows later,
+/// the whole one is a second message that says so. What was filed stays as it was.
+#[test]
+fn s473_what_is_half_or_changes_on_the_server() {
+    let at = Bed::new();
+    let server = peer::ftp_server(&at);
+    let bar = Machine::new(BAR, &config(server.port));
+    let m = bar.mount();
+    let day = agz::today();
+    let path = format!("{BAR}/{day}/inbox/aaaaaaaaaaaa.txt");
+    put(&at, &path, "");
+    put(
+        &at,
+        &format!("{BAR}/{day}/inbox/bbbbbbbbbbbb.txt"),
+        &unsigned("bbbbbbbbbbbb", "Attachments: a.md\n", "with\n"),
+    );
+    std::thread::sleep(Duration::from_secs(6));
+    let whole = unsigned("aaaaaaaaaaaa", "", "half and whole\n");
+    put(&at, &path, &whole[..whole.len() - 10]);
+    bar.hurry("ftp");
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(m.ls("inbox").len(), 0, "neither is known to be whole");
+    put(&at, &format!("{BAR}/{day}/inbox/bbbbbbbbbbbb/a.md"), "late\n");
+    wait_for(Duration::from_secs(60), "both are filed", || {
+        bar.hurry("ftp");
+        std::thread::sleep(Duration::from_secs(1));
+        bodies(&m).len() == 2
+    });
+    assert_eq!(m.ok("cat inbox/*.d/a.md"), "late\n");
+    let half = bodies(&m).into_keys().find(|body| body.starts_with("half")).unwrap();
+    put(&at, &path, &whole);
+    let told = "[This is the whole of a text of which the server had only the beginning.]";
+    wait_for(Duration::from_secs(60), "the whole one comes", || {
+        bar.hurry("ftp");
+        std::thread::sleep(Duration::from_secs(1));
+        bodies(&m).contains_key(&format!("{told}\n\nhalf and whole"))
+    });
+    assert!(bodies(&m).contains_key(&half), "{:?}", bodies(&m));
+    assert_eq!(bodies(&m).len(), 3);
+}
+
+/// S474: while the server is away everything else works; what waits says so, and goes when it is back. A
+/// password that others can read is not used.
+#[test]
+fn s474_a_server_that_is_away_and_a_password_that_is_exposed() {
+    let at = Bed::new();
+    let server = peer::ftp_server(&at);
+    let down = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let is_down = std::sync::Arc::clone(&down);
+    let proxy = Proxy::before_lines(server.port, move |_, _| {
+        is_down.load(std::sync::atomic::Ordering::SeqCst).then_some(Fault::Drop)
+    });
+    let bar = Machine::new(BAR, &config(proxy.port));
+    let m = bar.mount();
+    m.ok(&format!("echo one > outbox/{ZED}; echo me > outbox/{BAR}"));
+    assert_eq!(m.ls("inbox").len(), 1, "mail of this machine");
+    soon("it says that it waits", || sent(&m, "warning").len() == 1);
+    assert!(m.ok("cat sent/*/*.warning").contains(&format!("waits for {ZED}")));
+    soon("it is told", || m.cat("status.txt").contains("not connected since"));
+    down.store(false, std::sync::atomic::Ordering::SeqCst);
+    bar.permit(0o644);
+    bar.hurry("ftp");
+    soon("the password is told", || m.cat("status.txt").contains("others can read it"));
+    assert!(!at.path("ftp").join(ZED).exists());
+    bar.permit(0o600);
+    bar.hurry("ftp");
+    soon("it goes", || bar.count("sent") == 2);
+    assert_eq!(on_server(&at, ZED).iter().filter(|n| shown::has_ending(n, "txt")).count(), 1);
+    soon("nothing waits", || sent(&m, "warning").is_empty());
+    assert!(Path::new(&bar.tree.root).exists());
+}

@@ -1,0 +1,354 @@
+//! The link by e-mail, against the server and the client of the reference.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::common::shown::{self, Shown};
+use crate::common::{Bed, soon, wait_for};
+use crate::machine::Machine;
+use crate::peer::{self, MailServer};
+use crate::proxy::{Fault, Proxy};
+use crate::relay::{bodies, sent};
+
+const PASSWORD: &str = "s3cret-of-the-mailbox";
+const BAR: &str = "bar@far.example";
+const ZED: &str = "zed@far.example";
+const PEOPLE: &str = "amy@people.example";
+
+fn server(at: &Bed) -> MailServer {
+    peer::mail_server(at, &[BAR, ZED, PEOPLE], PASSWORD)
+}
+
+fn config(address: &str, server: &MailServer) -> Value {
+    json!({"transport": "email", "log_file": "", "email": {
+        "imap_server": "127.0.0.1", "imap_port": server.imap, "imap_ssl": false, "imap_folder": "INBOX",
+        "smtp_server": "127.0.0.1", "smtp_port": server.smtp, "smtp_ssl": false, "smtp_starttls": false,
+        "pop3_server": "127.0.0.1", "pop3_port": server.pop3, "pop3_ssl": false, "use_pop3": false,
+        "username": address, "password": PASSWORD, "sync_special_folders": false}})
+}
+
+fn machine(address: &'static str, server: &MailServer) -> Machine {
+    Machine::new(address, &config(address, server))
+}
+
+/// The mails of an account, as the server keeps them.
+fn on_server(at: &Bed, address: &str) -> Vec<PathBuf> {
+    let folder = at.path("mail").join(address.replace('@', "_at_")).join("INBOX");
+    let mut all = crate::relay::files(&folder);
+    all.retain(|path| path.extension().is_some_and(|e| e == "eml"));
+    all.sort();
+    all
+}
+
+/// S480: a letter with a file goes by e-mail and comes by e-mail, is the same message on both machines, and
+/// so is the answer. Nothing is deleted on the server, and the password is nowhere.
+#[test]
+fn s480_a_letter_goes_by_mail_and_is_answered() {
+    let at = Bed::new();
+    let server = server(&at);
+    let (bar, zed) = (machine(BAR, &server), machine(ZED, &server));
+    let (m, z) = (bar.mount(), zed.mount());
+    let (file, empty) = (bar.file("d\u{e9}ta.bin", &[0u8, 9, 255, 13, 10]), bar.file("empty", b""));
+    m.ok(&format!(
+        "printf 'Subject: \u{e0} travers\\nAttach: {}\\nAttach: {}\\n\\n.\\nby mail\\n' | tee outbox/{ZED} > /dev/null",
+        file.display(),
+        empty.display()
+    ));
+    soon("it arrives", || !z.ls("inbox").is_empty());
+    let [mine] = &sent(&m, "txt")[..] else { panic!() };
+    let theirs = z.ls("inbox").into_iter().find(|n| shown::has_ending(n, "txt")).unwrap();
+    assert_eq!(mine.rsplit('/').next(), Some(theirs.as_str()), "one name on both machines");
+    assert_eq!(z.ok("cat inbox/*.d/d*.bin | od -An -tx1").trim(), "00 09 ff 0d 0a");
+    assert_eq!(z.ok("cat inbox/*.d/empty | wc -c").trim(), "0");
+    let got = Shown::parse(&z.cat(&format!("inbox/{theirs}")));
+    assert_eq!((got.must("Subject"), got.body.as_str()), ("\u{e0} travers", ".\nby mail\n"));
+    assert!(got.must("Signature").starts_with("valid "));
+    z.ok(&format!("name={theirs}; echo 'got it' > inbox/${{name%.txt}}.reply"));
+    soon("the answer arrives", || !m.ls("inbox").is_empty());
+    let answer = shown::all(&m, "inbox").remove(0);
+    assert_eq!((answer.body.as_str(), answer.must("Thread")), ("got it\n", got.must("Thread")));
+    soon("everything is in sent/", || bar.count("sent") == 1 && zed.count("sent") == 1);
+    assert_eq!((on_server(&at, BAR).len(), on_server(&at, ZED).len()), (1, 1));
+    let status = m.cat("status.txt");
+    assert!(status.contains("email: mail by smtp://127.0.0.1:"), "{status}");
+    bar.tells_no(PASSWORD);
+    let out = bar.bed.msgfs_out(&["--me", "bar", "doctor"]);
+    assert!(!out.stdout.contains(PASSWORD) && !out.stderr.contains(PASSWORD));
+}
+
+/// S481: the reference client on the other side reads what went by e-mail, and what it sends comes with its
+/// files. What it has filed already is not filed again.
+#[test]
+fn s481_the_reference_client_is_on_the_other_side_of_mail() {
+    let at = Bed::new();
+    let server = server(&at);
+    let (bar, zed) = (machine(BAR, &server), machine(ZED, &server));
+    let m = bar.mount();
+    let file = bar.file("data.bin", &[0u8, 9, 255]);
+    m.ok(&format!(
+        "printf 'Subject: hello\\nAttach: {}\\n\\nfrom a mount\\n' | tee outbox/{ZED} > /dev/null",
+        file.display()
+    ));
+    soon("the server has it", || bar.count("sent") == 1);
+    peer::ok(&zed.bed, &zed.tree, &["daemon", "--once"]);
+    let (file, text) = zed.tree.only(ZED, "inbox");
+    assert!(text.contains("from a mount"), "{text}");
+    let v = peer::verify(&zed.bed, &[file]).remove(0);
+    assert_eq!((&v["verified"], &v["attachments"]["data.bin"]), (&json!(true), &json!(true)));
+    let note = zed.file("note.md", b"a note\n");
+    let args = ["send", "--to", BAR, "--subject", "back", "--body", "by the client", "--attach"];
+    peer::ok(&zed.bed, &zed.tree, &[&args[..], &[note.to_str().unwrap()]].concat());
+    peer::ok(&zed.bed, &zed.tree, &["daemon", "--once"]);
+    soon("it comes", || !m.ls("inbox").is_empty());
+    let got = shown::all(&m, "inbox").remove(0);
+    assert_eq!((got.must("Subject"), got.must("From")), ("back", ZED));
+    assert!(got.body.starts_with("by the client"), "{}", got.body);
+    assert!(got.must("Signature").starts_with("valid "), "{got:?}");
+    assert_eq!(m.ok("cat inbox/*.d/note.md"), "a note\n");
+    soon("the reference is told", || bar.tree.base().join(".seen_ids").exists());
+    m.umount();
+    peer::ok(&bar.bed, &bar.tree, &["daemon", "--once"]);
+    assert_eq!(bar.count("inbox"), 1);
+    let z = zed.mount();
+    soon("the link has looked", || z.cat("status.txt").contains("connected since"));
+    zed.hurry("email");
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(zed.count("inbox"), 1, "the reference has filed it");
+}
+
+/// S482: connections that break at any command, before or after the server has got it, answers that are
+/// cut, and kills of the mount: every letter is there, and is there once.
+#[test]
+fn s482_by_mail_nothing_is_lost_or_doubled() {
+    let at = Bed::new();
+    let server = server(&at);
+    let met = BTreeMap::<(String, bool), usize>::new();
+    let mut plan = {
+        let mut met = met;
+        move |line: &str, number: usize, verbs: &[&str]| {
+            let verb = verbs.iter().find(|verb| line.starts_with(**verb))?;
+            // The server of the reference never ends if a text does not.
+            if verb.starts_with('.') && line != "." {
+                return None;
+            }
+            let is_drop = number.is_multiple_of(2) && *verb != ".";
+            let count = met.entry(((*verb).to_owned(), is_drop)).or_default();
+            *count += 1;
+            let fault = if is_drop { Fault::Drop } else { Fault::Swallow };
+            (*count <= if *verb == "." { 4 } else { 1 }).then_some(fault)
+        }
+    };
+    let mut again = plan.clone();
+    let smtp = Proxy::before_lines(server.smtp, move |line, number| {
+        plan(line, number, &["EHLO", "AUTH", "MAIL", "RCPT", "."])
+    });
+    let imap = Proxy::before_lines(server.imap, move |line, number| {
+        let line = line.split_once(' ').map_or(line, |(_, rest)| rest);
+        again(line, number, &["LOGIN", "EXAMINE", "UID SEARCH", "UID FETCH"])
+    });
+    let mut one = config(BAR, &server);
+    one["email"]["smtp_port"] = json!(smtp.port);
+    let mut other = config(ZED, &server);
+    other["email"]["imap_port"] = json!(imap.port);
+    let (bar, zed) = (Machine::new(BAR, &one), Machine::new(ZED, &other));
+    let file = bar.file("data.bin", &vec![7u8; 70_000]);
+    let count = 15;
+    for round in 0..3 {
+        let (m, z) = (bar.mount(), zed.mount());
+        m.ok(&format!(
+            "for i in $(seq {} {}); do printf 'Attach: {}\\n\\nletter '$i'\\n' | tee outbox/{ZED} > /dev/null; done",
+            round * count / 3,
+            (round + 1) * count / 3 - 1,
+            file.display()
+        ));
+        std::thread::sleep(Duration::from_millis(100 + 170 * round as u64));
+        m.kill9();
+        std::thread::sleep(Duration::from_millis(700 * round as u64));
+        z.kill9();
+    }
+    let (_m, z) = (bar.mount(), zed.mount());
+    let all: BTreeMap<_, _> = (0..count).map(|n| (format!("letter {n}"), 1)).collect();
+    wait_for(Duration::from_secs(180), "all are there once", || {
+        bar.hurry("email");
+        zed.hurry("email");
+        std::thread::sleep(Duration::from_millis(500));
+        bodies(&z) == all
+    });
+    soon("nothing waits", || bar.count("sent") == count);
+    assert!(on_server(&at, ZED).len() > count, "some went twice: that is what this is for");
+    soon("all that is on the server was looked at", || {
+        let seen = fs::read_to_string(zed.tree.base().join(".seen_ids")).unwrap_or_default();
+        seen.lines().count() == on_server(&at, ZED).len()
+    });
+    assert_eq!(bodies(&z), all);
+    assert_eq!(z.ok("cat inbox/*.d/data.bin | wc -c").trim(), (count * 70_000).to_string());
+}
+
+/// S483: while the server is away everything else works; what waits says so, and goes when it is back. A
+/// password that others can read, or that the server refuses, is told.
+#[test]
+fn s483_a_mail_server_that_is_away_and_passwords_that_cannot_be_used() {
+    let at = Bed::new();
+    let server = server(&at);
+    let down = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let is_down = std::sync::Arc::clone(&down);
+    let proxy = Proxy::before_lines(server.smtp, move |_, _| {
+        is_down.load(std::sync::atomic::Ordering::SeqCst).then_some(Fault::Drop)
+    });
+    let mut config = config(BAR, &server);
+    config["email"]["smtp_port"] = json!(proxy.port);
+    let bar = Machine::new(BAR, &config);
+    let m = bar.mount();
+    m.ok(&format!("echo one > outbox/{ZED}; echo me > outbox/{BAR}"));
+    assert_eq!(m.ls("inbox").len(), 1, "mail of this machine");
+    soon("it says that it waits", || sent(&m, "warning").len() == 1);
+    assert!(m.ok("cat sent/*/*.warning").contains(&format!("waits for {ZED}")));
+    down.store(false, std::sync::atomic::Ordering::SeqCst);
+    bar.permit(0o644);
+    bar.hurry("email");
+    soon("the password is told", || m.cat("status.txt").contains("others can read it"));
+    config["email"]["password"] = json!("wrong-secret");
+    bar.tree.configure(&config);
+    bar.permit(0o600);
+    bar.hurry("email");
+    soon("the refusal is told", || {
+        m.cat("status.txt").contains("refuses the user or the password")
+    });
+    bar.tells_no("wrong-secret");
+    assert!(on_server(&at, ZED).is_empty());
+    config["email"]["password"] = json!(PASSWORD);
+    bar.tree.configure(&config);
+    bar.permit(0o600);
+    bar.hurry("email");
+    soon("it goes", || bar.count("sent") == 2);
+    assert_eq!(on_server(&at, ZED).len(), 1);
+    soon("nothing waits", || sent(&m, "warning").is_empty());
+}
+
+/// S484: what a person's mail program sends is a message with its text and files, and forges nothing; the
+/// answer refers to it, so that the program shows both together.
+#[test]
+fn s484_people_write_and_are_answered() {
+    let at = Bed::new();
+    let server = server(&at);
+    let bar = machine(BAR, &server);
+    let m = bar.mount();
+    let code = "import smtplib,sys\n\
+        from email.message import EmailMessage\n\
+        m=EmailMessage()\n\
+        m['From']='Amy \"the, boss\" <amy@people.example>'; m['To']='Bar <bar@far.example>'\n\
+        m['Subject']='Caf\u{e9} tomorrow?'; m['Date']='Sat, 25 Apr 2026 12:00:00 -0500'\n\
+        m['Message-ID']='<first.of.amy@people.example>'\n\
+        m.set_content('Dear Bar,\\n\\n'+'a long line '*40+'\\n.\\n--\\nAmy\\n',cte='quoted-printable')\n\
+        m.add_alternative('<p>Dear <b>Bar</b></p>',subtype='html')\n\
+        m.add_attachment(b'\\x00\\x01',maintype='application',subtype='octet-stream',filename='../../pl\u{e4}n.bin')\n\
+        s=smtplib.SMTP('127.0.0.1',int(sys.argv[1])); s.send_message(m); s.quit()";
+    peer::python(&bar.bed, code, &[&server.smtp.to_string()]);
+    soon("it comes", || !m.ls("inbox").is_empty());
+    let got = shown::all(&m, "inbox").remove(0);
+    assert_eq!(got.must("Subject"), "Caf\u{e9} tomorrow?");
+    assert!(got.must("From").contains("amy@people.example"), "{got:?}");
+    assert!(got.body.starts_with("Dear Bar,\n\na long line a long"), "{}", got.body);
+    assert!(got.body.contains("\n.\n--\nAmy"), "{}", got.body);
+    assert!(got.get("Signature").is_none_or(|s| !s.starts_with("valid")));
+    assert_eq!(m.ok("ls inbox/*.d/").trim(), "pl\u{e4}n.bin");
+    let day = bar.tree.list(BAR, "inbox").remove(0);
+    assert!(format!("{day:?}").contains("2026-04-25"), "{day:?}");
+    m.ok("name=$(ls inbox/*.txt); echo 'With pleasure.' > ${name%.txt}.reply");
+    soon("the answer is there", || on_server(&at, PEOPLE).len() == 1);
+    let mail = fs::read_to_string(&on_server(&at, PEOPLE)[0]).unwrap();
+    assert!(mail.contains("In-Reply-To: <first.of.amy@people.example>"), "{mail}");
+    assert!(mail.contains("Subject: Re: ") || mail.contains("=?utf-8?B?"), "{mail}");
+}
+
+/// S485: by POP3 mail comes as by IMAP, and nothing is deleted.
+#[test]
+fn s485_by_pop3() {
+    let at = Bed::new();
+    let server = server(&at);
+    let bar = machine(BAR, &server);
+    let mut config = config(ZED, &server);
+    config["email"]["use_pop3"] = json!(true);
+    let zed = Machine::new(ZED, &config);
+    let (m, z) = (bar.mount(), zed.mount());
+    m.ok(&format!(
+        "for i in 1 2 3; do printf '.\\nletter '$i'\\n.\\n' | tee outbox/{ZED} > /dev/null; done"
+    ));
+    let all: BTreeMap<_, _> = (1..4).map(|n| (format!(".\nletter {n}\n."), 1)).collect();
+    soon("all come", || bodies(&z) == all);
+    assert_eq!(on_server(&at, ZED).len(), 3);
+    for message in shown::all(&z, "inbox") {
+        assert!(message.must("Signature").starts_with("valid "), "{message:?}");
+    }
+    z.umount();
+    let z = zed.mount();
+    soon("it has looked again", || z.cat("status.txt").contains("connected since"));
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(bodies(&z), all);
+}
+
+/// S486: numbers that a server gives anew, to the same mails or to others, neither hide a mail nor double
+/// one.
+#[test]
+fn s486_a_server_that_counts_anew() {
+    let at = Bed::new();
+    let server = server(&at);
+    let (bar, zed) = (machine(BAR, &server), machine(ZED, &server));
+    let (m, z) = (bar.mount(), zed.mount());
+    m.ok(&format!("for i in 1 2; do echo letter $i > outbox/{ZED}; done"));
+    soon("both come", || bodies(&z).len() == 2);
+    z.umount();
+    let [first, second] = &on_server(&at, ZED)[..] else { panic!() };
+    // The second has the number of the first, and the first a new and low one.
+    fs::rename(first, first.with_file_name("17.eml")).unwrap();
+    fs::rename(second, first).unwrap();
+    m.ok(&format!("echo letter 3 > outbox/{ZED}"));
+    soon("the server has it", || on_server(&at, ZED).len() == 3);
+    let z = zed.mount();
+    let all: BTreeMap<_, _> = (1..4).map(|n| (format!("letter {n}"), 1)).collect();
+    soon("the new one comes", || bodies(&z).len() == 3);
+    soon("all was looked at", || {
+        fs::read_to_string(zed.tree.base().join(".seen_ids"))
+            .is_ok_and(|t| t.lines().any(|l| l == "17"))
+    });
+    assert_eq!(bodies(&z), all);
+    assert_eq!(zed.count("inbox"), 3);
+}
+
+/// S487: with links by e-mail and by FTP an address has the one by e-mail; a line `Via:` names another, also
+/// if msgfs is killed before it went, and one that reaches nobody is refused.
+#[test]
+fn s487_a_line_via_chooses_the_link() {
+    let at = Bed::new();
+    let (server, ftp) = (server(&at), peer::ftp_server(&at));
+    let down = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let is_down = std::sync::Arc::clone(&down);
+    let proxy = Proxy::before_lines(ftp.port, move |_, _| {
+        is_down.load(std::sync::atomic::Ordering::SeqCst).then_some(Fault::Drop)
+    });
+    let mut config = config(BAR, &server);
+    config["transport"] = json!("both");
+    config["ftp"] = json!({"host": "127.0.0.1", "port": proxy.port, "user": "agentoftp",
+        "password": "agentoftp_pass"});
+    let bar = Machine::new(BAR, &config);
+    let m = bar.mount();
+    m.ok(&format!("echo by mail > outbox/{ZED}"));
+    m.ok(&format!("printf 'Via: ftp\\n\\nby ftp\\n' | tee outbox/{ZED} > /dev/null"));
+    m.kill9();
+    let m = bar.mount();
+    assert!(!m.sh(&format!("printf 'Via: relay\\n\\nno\\n' > outbox/{ZED}")).ok());
+    soon("one goes", || on_server(&at, ZED).len() == 1);
+    soon("the other waits for FTP", || m.cat("status.txt").contains("ftp: ftp://"));
+    assert!(m.ok("cat sent/*/*.warning").contains("link ftp"));
+    down.store(false, std::sync::atomic::Ordering::SeqCst);
+    bar.hurry("ftp");
+    soon("it goes, too", || bar.count("sent") == 2);
+    assert_eq!(on_server(&at, ZED).len(), 1);
+    let there = crate::relay::files(&at.path("ftp").join(ZED));
+    let [letter] = &there[..] else { panic!("{there:?}") };
+    assert!(fs::read_to_string(letter).unwrap().contains("by ftp"));
+}

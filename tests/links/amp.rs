@@ -1,0 +1,402 @@
+//! Two agents with homes of their own, a provider between them, and the program as people use it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use ed25519_dalek::SigningKey;
+use ed25519_dalek::pkcs8::EncodePrivateKey as _;
+use ed25519_dalek::pkcs8::spki::EncodePublicKey as _;
+use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
+use serde_json::{Value, json};
+
+use crate::provider::{Fault, Manner, Provider};
+
+/// How long something that should take milliseconds may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[track_caller]
+fn soon(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A machine with one agent.
+struct Home {
+    dir: tempfile::TempDir,
+    name: &'static str,
+    /// What commands printed.
+    said: Mutex<String>,
+}
+
+/// A running `msgfs carry --all`.
+struct Carrying(Child);
+
+impl Drop for Carrying {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Home {
+    fn new(name: &'static str, tenant: &str) -> Self {
+        let home = Self { dir: tempfile::tempdir().unwrap(), name, said: Mutex::default() };
+        let agent = home.agent();
+        for dir in
+            [agent.join("keys"), home.path(".config/msgfs"), home.path("run"), home.path("cwd")]
+        {
+            fs::create_dir_all(dir).unwrap();
+        }
+        let mut seed = [3; 32];
+        seed.iter_mut().zip(name.bytes()).for_each(|(s, b)| *s = b);
+        let key = SigningKey::from_bytes(&seed);
+        let private = agent.join("keys/private.pem");
+        fs::write(&private, key.to_pkcs8_pem(LineEnding::LF).unwrap()).unwrap();
+        fs::set_permissions(&private, fs::Permissions::from_mode(0o600)).unwrap();
+        let public = key.verifying_key().to_public_key_pem(LineEnding::LF).unwrap();
+        fs::write(agent.join("keys/public.pem"), public).unwrap();
+        let address = format!("{name}@{tenant}.aimaestro.local");
+        let config = json!({
+            "agent": {"name": name, "tenant": tenant, "address": address},
+            "provider": {"domain": "aimaestro.local"},
+        });
+        fs::write(agent.join("config.json"), config.to_string()).unwrap();
+        let config =
+            format!("me = \"{name}\"\n[[store]]\nkind = \"amp\"\ndir = \"~/.agent-messaging\"\n");
+        fs::write(home.path(".config/msgfs/config.toml"), config).unwrap();
+        home
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.dir.path().join(below)
+    }
+
+    fn agent(&self) -> PathBuf {
+        self.path(&format!(".agent-messaging/agents/{}", self.name))
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_msgfs"));
+        command
+            .args(args)
+            .current_dir(self.path("cwd"))
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.dir.path())
+            .env("XDG_RUNTIME_DIR", self.path("run"));
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let out = self.command(args).stdin(Stdio::null()).output().unwrap();
+        let mut said = self.said.lock().unwrap();
+        *said += &String::from_utf8_lossy(&out.stdout);
+        *said += &String::from_utf8_lossy(&out.stderr);
+        out
+    }
+
+    /// What a command prints that succeeds.
+    #[track_caller]
+    fn ok(&self, args: &[&str]) -> String {
+        let out = self.run(args);
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{} {args:?}: {text}", self.name);
+        String::from_utf8(out.stdout).unwrap()
+    }
+
+    /// Why a command does not.
+    #[track_caller]
+    fn refused(&self, args: &[&str]) -> String {
+        let out = self.run(args);
+        assert!(!out.status.success(), "{} {args:?}", self.name);
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    }
+
+    fn ls(&self, folder: &str) -> Vec<String> {
+        self.ok(&["ls", folder]).lines().map(str::to_owned).collect()
+    }
+
+    /// What is in a folder that has a folder for each day, as paths in it.
+    fn days(&self, folder: &str) -> Vec<String> {
+        let of = |day: String| {
+            let names = self.ls(&format!("{folder}/{day}"));
+            names.into_iter().map(move |name| format!("{day}/{name}"))
+        };
+        self.ls(folder).into_iter().flat_map(of).collect()
+    }
+
+    #[track_caller]
+    fn register(&self, provider: &Provider) {
+        let said = self.ok(&["amp", "register", provider.name, "--api-url", &provider.api_url()]);
+        assert!(
+            said.contains(&format!("registered as {}@acme.{}", self.name, provider.name)),
+            "{said}"
+        );
+    }
+
+    fn carry(&self) -> Carrying {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).unwrap();
+        let mut command = self.command(&["carry", "--all"]);
+        let command = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        Carrying(command.spawn().unwrap())
+    }
+
+    /// The links, as `msgfs link` has them.
+    fn links(&self) -> Vec<Value> {
+        let text = self.ok(&["link", "status", "--json"]);
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn waiting(&self) -> u64 {
+        self.links().iter().filter_map(|link| link["waiting"].as_u64()).sum()
+    }
+
+    /// Everything this machine wrote outside of the registration files.
+    fn texts(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut out =
+            vec![(PathBuf::from("output"), self.said.lock().unwrap().clone().into_bytes())];
+        let mut left = vec![self.dir.path().to_owned()];
+        while let Some(path) = left.pop() {
+            if path.ends_with("registrations") {
+            } else if path.is_dir() {
+                left.extend(fs::read_dir(&path).unwrap().flatten().map(|e| e.path()));
+            } else if let Ok(bytes) = fs::read(&path) {
+                out.push((path, bytes));
+            }
+        }
+        out
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let files = fs::read_dir(self.agent().join("registrations")).unwrap().flatten();
+        let key = |path: &Path| {
+            let file: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+            file["apiKey"].as_str().unwrap().to_owned()
+        };
+        files.map(|file| key(&file.path())).collect()
+    }
+
+    /// No key is in anything that was printed or written.
+    #[track_caller]
+    fn keeps_its_keys(&self) {
+        let keys = self.keys();
+        assert!(!keys.is_empty());
+        for (path, bytes) in self.texts() {
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(!keys.iter().any(|key| text.contains(key.as_str())), "{}", path.display());
+        }
+    }
+}
+
+fn pair(manner: Manner) -> (Provider, Home, Home) {
+    let name = if manner == Manner::Paper { "test.example" } else { "acme.aimaestro.local" };
+    let provider = Provider::start(name, manner);
+    // Another organisation at home, so that nobody is taken for a neighbour.
+    let (alice, bob) = (Home::new("alice", "acme"), Home::new("bob", "acme"));
+    alice.register(&provider);
+    bob.register(&provider);
+    (provider, alice, bob)
+}
+
+fn address(name: &str, provider: &Provider) -> String {
+    format!("{name}@acme.{}", provider.name)
+}
+
+#[test]
+fn there_and_back_again() {
+    for manner in [Manner::Paper, Manner::Deployed] {
+        let (provider, alice, bob) = pair(manner);
+        let to = address("bob", &provider);
+        alice.ok(&["send", &to, "are the tests green?"]);
+        // It is in sent at once, and says that it waits.
+        let sent = alice.days("sent");
+        assert!(sent.iter().any(|name| name.ends_with(".warning")), "{sent:?}");
+        let note = sent.iter().find(|name| name.ends_with(".warning")).unwrap();
+        let note = alice.ok(&["cat", &format!("sent/{note}")]);
+        assert!(note.contains(&format!("waits for {to}")), "{note}");
+        {
+            let _carrying = alice.carry();
+            soon("it is taken", || alice.waiting() == 0);
+        }
+        assert!(!alice.days("sent").iter().any(|name| name.ends_with(".warning")));
+        {
+            let _carrying = bob.carry();
+            soon("it is here", || provider.state().waiting.values().all(Vec::is_empty));
+        }
+        let inbox = bob.ls("inbox");
+        assert_eq!(inbox.len(), 1, "{inbox:?}");
+        let text = bob.ok(&["cat", &format!("inbox/{}", inbox[0])]);
+        assert!(
+            text.contains("are the tests green?") && text.contains("Signature: valid"),
+            "{text}"
+        );
+        assert!(text.contains(&format!("From: {}", address("alice", &provider))), "{text}");
+        bob.ok(&["reply", &inbox[0], "all of them"]);
+        {
+            let _carrying = bob.carry();
+            soon("the answer is taken", || bob.waiting() == 0);
+            let _carrying = alice.carry();
+            soon("the answer is here", || provider.state().waiting.values().all(Vec::is_empty));
+        }
+        // One conversation, on both sides.
+        for home in [&alice, &bob] {
+            let threads = home.ls("threads");
+            assert_eq!(threads.len(), 1, "{} {threads:?}", home.name);
+            let all = home.ls(&format!("threads/{}", threads[0]));
+            let messages = all.iter().filter(|name| name.strip_suffix(".txt").is_some());
+            assert_eq!(messages.count(), 2, "{} {all:?}", home.name);
+        }
+        assert!(alice.ls("rejected").is_empty() && bob.ls("rejected").is_empty());
+        alice.keeps_its_keys();
+        bob.keeps_its_keys();
+    }
+}
+
+/// The daemon dies at any moment, answers get lost, and at the end everything is there once.
+#[test]
+fn killed_and_cut_again_and_again() {
+    for (manner, count) in [(Manner::Paper, 200), (Manner::Deployed, 60)] {
+        let (provider, alice, bob) = pair(manner);
+        let to = address("bob", &provider);
+        for n in 0..count {
+            alice.ok(&["send", &to, &format!("message {n:03}")]);
+        }
+        let lost = [
+            Fault::CutBefore,
+            Fault::CutAfter,
+            Fault::Half,
+            Fault::Lies,
+            Fault::Says(503, "", ""),
+            Fault::Says(429, "Retry-After: 1\r\n", ""),
+        ];
+        for fault in lost.into_iter().cycle().take(count / 16) {
+            (0..15).for_each(|_| provider.fail("/route", Fault::Fine));
+            provider.fail("/route", fault);
+        }
+        for fault in [Fault::CutBefore, Fault::Fine, Fault::Half, Fault::Fine, Fault::CutAfter] {
+            provider.fail("pending?", fault.clone());
+            provider.fail("/ack", fault);
+        }
+        let mut random = 1u64;
+        let mut until = |home: &Home, done: &dyn Fn() -> bool| {
+            let start = Instant::now();
+            while !done() {
+                assert!(start.elapsed() < 3 * PATIENCE, "{} {manner:?}", home.name);
+                let carrying = home.carry();
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                std::thread::sleep(Duration::from_millis(200 + (random >> 33) % 2500));
+                drop(carrying);
+            }
+        };
+        until(&alice, &|| alice.waiting() == 0);
+        let delivered = provider.state().delivered.get(&to).cloned().unwrap_or_default();
+        let signatures: BTreeSet<String> = delivered.iter().map(|(_, s)| s.clone()).collect();
+        assert_eq!(signatures.len(), count, "nothing is lost");
+        match manner {
+            Manner::Paper => assert_eq!(delivered.len(), count, "nothing is doubled"),
+            Manner::Deployed => assert!(delivered.len() >= count),
+        }
+        until(&bob, &|| provider.state().waiting.values().all(Vec::is_empty));
+        // What the last one was doing is finished.
+        {
+            let _carrying = bob.carry();
+            std::thread::sleep(Duration::from_secs(2));
+        }
+        let inbox = bob.ls("inbox");
+        assert_eq!(inbox.len(), count, "{manner:?}");
+        let shown = bob.ok(&["inbox"]);
+        for n in 0..count {
+            assert_eq!(shown.matches(&format!("message {n:03}")).count().min(1), 1, "{n}");
+        }
+        let sent = alice.days("sent");
+        assert_eq!(sent.len(), count, "{sent:?}");
+        assert!(!sent.iter().any(|name| name.ends_with(".warning")));
+        alice.keeps_its_keys();
+        bob.keeps_its_keys();
+    }
+}
+
+#[test]
+fn what_is_refused_for_good_stays_in_sent_and_says_so() {
+    let (provider, alice, _bob) = pair(Manner::Paper);
+    let to = address("nobody", &provider);
+    alice.ok(&["send", &to, "hello?"]);
+    {
+        let _carrying = alice.carry();
+        soon("it is refused", || alice.links().iter().any(|link| link["refused"] == 1));
+    }
+    let note = alice.days("sent").into_iter().find(|name| name.ends_with(".warning")).unwrap();
+    let note = alice.ok(&["cat", &format!("sent/{note}")]);
+    assert!(note.contains("refused for good") && note.contains("404 not_found"), "{note}");
+    // An address that no link reaches is refused when it is written.
+    let why = alice.refused(&["send", "x@acme.other.example", "hello?"]);
+    assert!(why.contains("other.example"), "{why}");
+}
+
+#[test]
+fn a_key_that_is_refused_is_told_and_mended_by_registering_anew() {
+    let (provider, alice, _bob) = pair(Manner::Paper);
+    provider.state().agents.iter_mut().for_each(|agent| agent.tokens.clear());
+    alice.ok(&["send", &address("bob", &provider), "x"]);
+    {
+        let _carrying = alice.carry();
+        soon("it is told", || {
+            let text = alice.ok(&["link"]);
+            text.contains("refuses the key") && text.contains("msgfs amp register test.example")
+        });
+        alice.register(&provider);
+        alice.ok(&["link", "retry", "test.example"]);
+    }
+    let _carrying = alice.carry();
+    soon("it is taken", || alice.waiting() == 0);
+    alice.keeps_its_keys();
+}
+
+#[test]
+fn a_registration_that_others_can_read_is_not_used_and_told() {
+    let (provider, alice, _bob) = pair(Manner::Paper);
+    let file = alice.agent().join(format!("registrations/{}.json", provider.name));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let why = alice.refused(&["send", &address("bob", &provider), "x"]);
+    assert!(why.contains("not on this machine") || why.contains("chmod"), "{why}");
+    let doctor = alice.run(&["doctor"]);
+    let text = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(text.contains("chmod 600") && text.contains("registrations"), "{text}");
+}
+
+#[test]
+fn what_came_as_no_message_is_in_rejected_and_stops_nothing() {
+    let (provider, _alice, bob) = pair(Manner::Deployed);
+    let me = address("bob", &provider);
+    let deep =
+        format!("{{\"id\":\"msg_1_deep\",\"payload\":{}{}}}", "[".repeat(200), "]".repeat(200));
+    let odd = [
+        ("../../x", "{\"id\":\"../../x\",\"envelope\":{},\"payload\":{}}".to_owned()),
+        ("msg_1_deep", deep),
+        ("msg_1_array", "[1,2]".to_owned()),
+    ];
+    for (id, text) in &odd {
+        provider.wait_for(&me, id, text);
+    }
+    let good = json!({
+        "id": "msg_1_good", "envelope": {"id": "msg_1_good", "from": "gateway@host-1.aimaestro.local",
+            "to": "bob@host-1.aimaestro.local", "subject": "s"},
+        "payload": {"type": "notification", "message": "from the dashboard"},
+    });
+    provider.wait_for(&me, "msg_1_good", &good.to_string());
+    {
+        let _carrying = bob.carry();
+        soon("it is here", || provider.state().removed.contains(&"msg_1_good".to_owned()));
+    }
+    assert!(!provider.state().removed.iter().any(|id| id.contains('/')));
+    assert_eq!(bob.ls("inbox").len(), 1);
+    assert!(bob.ls("rejected").len() >= 3, "{:?}", bob.ls("rejected"));
+}

@@ -1,0 +1,126 @@
+//! Mounts whose SAMP folders are kept equal over NATS.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::common::{Bed, Mount, run, samp, wait_for};
+use crate::nats::server::Server;
+use crate::soon;
+
+/// A machine whose link leads to a server.
+fn machine(server: &Server, more: &str) -> Bed {
+    let bed = Bed::new();
+    bed.config(&format!("[[link]]\nkind = \"nats\"\nurl = {:?}\n{more}", server.url()));
+    bed
+}
+
+/// The texts of all messages to me, sorted.
+fn texts(m: &Mount) -> Vec<String> {
+    let script =
+        "find archive -name '*.txt' -type f -exec tail -n +1 -q {} + | grep '^text ' | sort";
+    m.sh(script).stdout.lines().map(str::to_owned).collect()
+}
+
+fn expected(name: &str, count: usize) -> Vec<String> {
+    let mut all: Vec<String> = (0..count).map(|n| format!("text {name} {n}")).collect();
+    all.sort();
+    all
+}
+
+fn write(first: usize, last: usize, me: &str, to: &str) -> String {
+    format!("for i in $(seq {first} {last}); do echo text {me} $i > outbox/{to}; done")
+}
+
+/// S420: what one machine writes is on the other one, each message once, and both show the same
+/// conversations byte for byte, whatever was killed meanwhile: mounts, server, or the network between.
+#[test]
+fn s420_two_machines_over_nats() {
+    let mut server = Server::start();
+    let (one, two) = (machine(&server, ""), machine(&server, ""));
+    let count = 60;
+    for round in 0..4 {
+        let (m, w) = (one.mount("alice"), two.mount("bob"));
+        let (first, last) = (round * count / 4, (round + 1) * count / 4 - 1);
+        m.ok(&write(first, last, "alice", "bob"));
+        if round % 2 == 1 {
+            server.again();
+        }
+        w.ok(&write(first, last, "bob", "alice"));
+        std::thread::sleep(Duration::from_millis(40 * round as u64));
+        m.kill9();
+        w.kill9();
+    }
+    let (m, w) = (one.mount("alice"), two.mount("bob"));
+    soon("bob has all", || texts(&w) == expected("alice", count));
+    soon("alice has all", || texts(&m) == expected("bob", count));
+    for log in ["log-alice.jsonl", "log-bob.jsonl"] {
+        let read = |bed: &Bed| fs::read(bed.store.join(log)).unwrap();
+        assert_eq!(read(&one), read(&two), "{log}");
+    }
+    for folder in ["threads", "transcripts"] {
+        wait_for(Duration::from_secs(30), "the same trees", || {
+            let mut diff = Command::new("diff");
+            diff.arg("-r").arg(m.path(folder)).arg(w.path(folder));
+            run(diff, None).ok()
+        });
+    }
+}
+
+/// S421: while the server is away, mail of this machine and other SAMP programs go on; `status.txt` and
+/// `msgfs link` say since when and how much waits; all of it goes once the server is there, without a restart.
+#[test]
+fn s421_a_server_that_is_away_delays_nothing_else() {
+    let mut server = Server::stopped("");
+    let (one, two) = (machine(&server, ""), machine(&server, ""));
+    let (m, w) = (one.mount("alice"), two.mount("bob"));
+    m.ok(&write(0, 4, "alice", "bob"));
+    m.ok("echo note > outbox/alice");
+    soon("mail to myself", || m.ls("inbox").len() == 1);
+    samp::append(&one.store, "carol", "alice", "t", "by another program", samp::now());
+    soon("mail of another program", || m.ls("inbox").len() == 2);
+    let waiting = || m.cat("status.txt").contains("not connected since");
+    soon("it is told", waiting);
+    soon("how much waits", || m.cat("status.txt").contains("7 waiting"));
+    let out = one.msgfs_out(&["--me", "alice", "link"]);
+    assert!(out.ok() && out.stdout.contains("not connected since"), "{out:?}");
+    server.run();
+    soon("all are there", || texts(&w) == expected("alice", 5));
+    soon("nothing waits", || {
+        let status = m.cat("status.txt");
+        status.contains("connected since") && !status.contains("waiting")
+    });
+    let doctor = one.msgfs_out(&["--me", "alice", "doctor"]);
+    assert!(!doctor.stdout.contains("the link nats"), "{doctor:?}");
+}
+
+/// S422: where hosts may not make the stream, the link says what an admin does, and `msgfs link create`
+/// does it.
+#[test]
+fn s422_an_admin_makes_the_stream() {
+    let server = Server::with(
+        "authorization { users: [\n\
+           {user: host, password: pw, permissions: {publish: {allow: [\"msgfs.team.*\", \
+             \"$JS.API.STREAM.INFO.MSGFS_team\", \"$JS.API.STREAM.MSG.GET.MSGFS_team\", \
+             \"$JS.API.DIRECT.GET.MSGFS_team\", \"$JS.API.CONSUMER.CREATE.MSGFS_team.*\", \
+             \"$JS.API.CONSUMER.MSG.NEXT.MSGFS_team.*\", \"$SYS.REQ.USER.INFO\"]}}}\n\
+           {user: admin, password: root}\n] }",
+    );
+    let login = |user: &str| format!("user = \"{user}\"\npassword_file = \"{user}.password\"\n");
+    let host = machine(&server, &login("host"));
+    let admin = machine(&server, &login("admin"));
+    for (bed, user, password) in [(&host, "host", "pw"), (&admin, "admin", "root")] {
+        let file = bed.path(format!("config/msgfs/{user}.password"));
+        fs::write(&file, password).unwrap();
+        fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    }
+    let m = host.mount("alice");
+    soon("it is told", || m.cat("status.txt").contains("msgfs link create"));
+    let out = admin.msgfs_out(&["--me", "root", "link", "create", "nats"]);
+    assert!(out.ok(), "{out:?}");
+    soon("it is connected", || m.cat("status.txt").contains("; connected since"));
+    m.ok("echo hi > outbox/bob");
+    soon("nothing waits", || !m.cat("status.txt").contains("waiting"));
+    let secrets = m.sh("cat status.txt; cat ../state/msgfs/alice/log ../state/msgfs/link/nats/*");
+    assert!(!secrets.said().contains("\"pw\""), "{secrets:?}");
+}

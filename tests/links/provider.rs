@@ -1,0 +1,440 @@
+//! A provider of AMP 0.1 for tests, and only for tests: it keeps nothing, checks little, and can be made to
+//! fail in every way. It behaves as the text says ([`Manner::Paper`]) or as the one program that is
+//! deployed does ([`Manner::Deployed`]).
+
+#![allow(dead_code, reason = "each test target uses another part")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ed25519_dalek::{Signature, VerifyingKey};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+/// Whose manners it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// The text's: repeats under one key are one message, mail for others waits until it is fetched, keys
+    /// are PEM.
+    Paper,
+    /// The deployed program's: takes the flat form only, gives each repeat a new id, makes thread and
+    /// payload anew, writes into the inbox at once, keys are hex.
+    Deployed,
+}
+
+/// What goes wrong with one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    Fine,
+    /// The connection is closed and nothing was done.
+    CutBefore,
+    /// It was done, and the connection is closed without an answer.
+    CutAfter,
+    /// It was done, and half the answer comes.
+    Half,
+    /// Nothing was done, and this is the answer.
+    Says(u16, &'static str, &'static str),
+    /// It was done, and the answer says that it was not.
+    Lies,
+    /// The answer never ends.
+    Endless,
+    /// The answer is longer than it says, or shorter.
+    WrongLength(i64),
+    /// Each byte of the answer takes a while.
+    Slow(Duration),
+}
+
+#[derive(Debug, Default)]
+pub struct Agent {
+    pub name: String,
+    pub address: String,
+    pub key: Vec<u8>,
+    pub tokens: Vec<String>,
+}
+
+/// What it knows, for tests to look at and to change.
+#[derive(Debug, Default)]
+pub struct State {
+    pub agents: Vec<Agent>,
+    /// Mail by the recipient's address: id and text.
+    pub waiting: BTreeMap<String, Vec<(String, String)>>,
+    /// What came to each recipient, by whatever way: id and signature.
+    pub delivered: BTreeMap<String, Vec<(String, String)>>,
+    /// What goes wrong with the next requests whose path has this in it.
+    pub faults: VecDeque<(&'static str, Fault)>,
+    /// Every request: method, path, body.
+    pub log: Vec<(String, String, String)>,
+    /// Paths that were removed by id.
+    pub removed: Vec<String>,
+    repeats: BTreeMap<String, Value>,
+    count: u64,
+}
+
+/// A provider, listening.
+#[derive(Debug)]
+pub struct Provider {
+    pub name: &'static str,
+    pub manner: Manner,
+    pub port: u16,
+    state: Arc<Mutex<State>>,
+}
+
+impl Provider {
+    pub fn start(name: &'static str, manner: Manner) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let state = Arc::new(Mutex::new(State::default()));
+        let server = Server { name, manner, state: Arc::clone(&state) };
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let server = server.clone();
+                std::thread::spawn(move || drop(server.serve(stream)));
+            }
+        });
+        Self { name, manner, port, state }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// As it stands in a registration file.
+    pub fn api_url(&self) -> String {
+        match self.manner {
+            Manner::Paper => format!("http://127.0.0.1:{}", self.port),
+            Manner::Deployed => format!("http://127.0.0.1:{}/api", self.port),
+        }
+    }
+
+    /// Has something go wrong with the next request whose path has this in it.
+    pub fn fail(&self, path: &'static str, fault: Fault) {
+        self.state().faults.push_back((path, fault));
+    }
+
+    /// Adds an agent, as a registration would.
+    pub fn add(&self, name: &str, key: &[u8; 32]) -> (String, String) {
+        let address = format!("{name}@acme.{}", self.name);
+        let token = format!("amp_live_sk_{}", hex(&Sha256::digest(name)));
+        let mut agent = Agent { name: name.into(), address: address.clone(), ..Agent::default() };
+        agent.key = key.to_vec();
+        agent.tokens.push(token.clone());
+        self.state().agents.push(agent);
+        (address, token)
+    }
+
+    /// Has a text wait for somebody.
+    pub fn wait_for(&self, address: &str, id: &str, text: &str) {
+        let mut state = self.state();
+        state.waiting.entry(address.into()).or_default().push((id.into(), text.into()));
+    }
+}
+
+#[derive(Clone)]
+struct Server {
+    name: &'static str,
+    manner: Manner,
+    state: Arc<Mutex<State>>,
+}
+
+struct Request {
+    method: String,
+    path: String,
+    token: String,
+    body: String,
+}
+
+type Answer = (u16, Value, String);
+
+fn say(status: u16, code: &str, message: &str) -> Answer {
+    (status, json!({ "error": code, "message": message }), String::new())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, b| text + &format!("{b:02x}"))
+}
+
+impl Server {
+    fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        let Some(request) = read(&mut stream)? else { return Ok(()) };
+        let fault = {
+            let mut state = self.state.lock().unwrap();
+            let entry = (request.method.clone(), request.path.clone(), request.body.clone());
+            state.log.push(entry);
+            let at = state.faults.iter().position(|(part, _)| request.path.contains(part));
+            at.and_then(|at| state.faults.remove(at)).map(|(_, fault)| fault)
+        };
+        if fault == Some(Fault::CutBefore) {
+            return Ok(());
+        }
+        if let Some(Fault::Says(status, headers, body)) = fault {
+            return write!(
+                stream,
+                "HTTP/1.1 {status} X\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                body.len()
+            );
+        }
+        let (status, json, raw) = self.answer(&request);
+        let body = if raw.is_empty() { json.to_string() } else { raw };
+        let (status, body) = match fault {
+            Some(Fault::CutAfter) => return Ok(()),
+            Some(Fault::Lies) => (500, r#"{"error":"internal_error"}"#.to_owned()),
+            _ => (status, body),
+        };
+        let len = match fault {
+            Some(Fault::WrongLength(by)) => (body.len() as i64 + by).max(0),
+            _ => body.len() as i64,
+        };
+        if fault == Some(Fault::Endless) {
+            write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{{\"messages\":[")?;
+            let junk = vec![b' '; 1 << 20];
+            while stream.write_all(&junk).is_ok() {}
+            return Ok(());
+        }
+        write!(
+            stream,
+            "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n"
+        )?;
+        match fault {
+            Some(Fault::Half) => stream.write_all(&body.as_bytes()[..body.len() / 2]),
+            Some(Fault::Slow(pause)) => body.bytes().try_for_each(|byte| {
+                std::thread::sleep(pause);
+                stream.write_all(&[byte]).and_then(|()| stream.flush())
+            }),
+            _ => stream.write_all(body.as_bytes()),
+        }
+    }
+
+    fn answer(&self, request: &Request) -> Answer {
+        let prefix = if self.manner == Manner::Paper { "/v1" } else { "/api/v1" };
+        let Some(path) = request.path.strip_prefix(prefix) else {
+            return (404, json!({ "error": "Not found" }), String::new());
+        };
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let body: Value = serde_json::from_str(&request.body).unwrap_or_default();
+        let mut state = self.state.lock().unwrap();
+        if (request.method.as_str(), path) == ("POST", "/register") {
+            return self.register(&mut state, request, &body);
+        }
+        let me = state.agents.iter().find(|agent| agent.tokens.contains(&request.token));
+        let Some(me) = me.map(|agent| (agent.address.clone(), agent.key.clone())) else {
+            // Some say back what they were given.
+            return say(401, "unauthorized", &format!("no agent has the key {}", request.token));
+        };
+        match (request.method.as_str(), path) {
+            ("POST", "/route") => self.route(&mut state, &me, &body),
+            ("GET", "/messages/pending") => pending(&state, &me.0, query),
+            ("POST", "/messages/pending/ack") => {
+                let ids = body["ids"].as_array().cloned().unwrap_or_default();
+                let ids: Vec<String> =
+                    ids.iter().filter_map(|id| Some(id.as_str()?.to_owned())).collect();
+                let count = ids.iter().filter(|id| remove(&mut state, &me.0, id)).count();
+                (200, json!({ "acknowledged": count }), String::new())
+            }
+            ("DELETE", path) if path.starts_with("/messages/pending/") => {
+                let id = path.trim_start_matches("/messages/pending/").to_owned();
+                if remove(&mut state, &me.0, &id) {
+                    (200, json!({ "acknowledged": true }), String::new())
+                } else {
+                    say(404, "not_found", "no such message")
+                }
+            }
+            ("GET", path) if path.starts_with("/agents/resolve/") => {
+                self.resolve(&state, path.trim_start_matches("/agents/resolve/"))
+            }
+            _ => (404, json!({ "error": "Not found" }), String::new()),
+        }
+    }
+
+    fn register(&self, state: &mut State, request: &Request, body: &Value) -> Answer {
+        let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
+        let has_user_key = request.token.starts_with("uk_");
+        if !has_user_key && text("tenant") != "acme" {
+            return (
+                400,
+                json!({ "error": "invalid_field", "message": "another organisation",
+                        "details": { "expected_tenant": "acme" } }),
+                String::new(),
+            );
+        }
+        let pem: String = text("public_key").lines().filter(|l| !l.contains("---")).collect();
+        let der = STANDARD.decode(pem).unwrap_or_default();
+        if der.len() != 44 {
+            return say(400, "invalid_field", "public_key");
+        }
+        let (name, key) = (text("name"), der[12..].to_vec());
+        if let Some(agent) = state.agents.iter().find(|a| a.name == name && a.key != key) {
+            return (
+                409,
+                json!({ "error": "name_taken", "message": format!("{} is taken", agent.name),
+                        "details": { "suggestions": [format!("{name}-2"), format!("{name}-3")] } }),
+                String::new(),
+            );
+        }
+        state.count += 1;
+        let token =
+            format!("amp_live_sk_{}", hex(&Sha256::digest(format!("{name}{}", state.count))));
+        let address = format!("{name}@acme.{}", self.name);
+        match state.agents.iter_mut().find(|a| a.name == name) {
+            Some(agent) => agent.tokens.push(token.clone()),
+            None => state.agents.push(Agent {
+                name: name.clone(),
+                address: address.clone(),
+                key,
+                tokens: vec![token.clone()],
+            }),
+        }
+        let answer = json!({
+            "address": address, "short_address": address, "local_name": name, "agent_id": "x",
+            "tenant": "acme", "tenant_id": "t", "api_key": token,
+            "provider": { "name": self.name, "endpoint": "", "route_url": Value::Null },
+        });
+        (201, answer, String::new())
+    }
+
+    fn route(&self, state: &mut State, (from, key): &(String, Vec<u8>), body: &Value) -> Answer {
+        let is_flat = body.get("to").is_some();
+        if !is_flat && self.manner == Manner::Deployed {
+            return (
+                400,
+                json!({ "error": "missing_field", "message": "to is missing", "field": "to" }),
+                String::new(),
+            );
+        }
+        let envelope = if is_flat { body } else { &body["envelope"] };
+        let text = |name: &str| envelope[name].as_str().unwrap_or_default().to_owned();
+        let payload = &body["payload"];
+        let hash = STANDARD.encode(Sha256::digest(payload.to_string()));
+        let (to, subject, irt) = (text("to"), text("subject"), text("in_reply_to"));
+        let signed = format!("{from}|{to}|{subject}|{}|{irt}|{hash}", text("priority"));
+        let signature = text("signature");
+        if !is_signed(key, &signed, &signature) {
+            return say(403, "invalid_signature", "the signature is wrong");
+        }
+        if !state.agents.iter().any(|agent| agent.address == to) {
+            return say(404, "not_found", &format!("nobody is called {to}"));
+        }
+        let repeat = text("idempotency_key");
+        if self.manner == Manner::Paper
+            && let Some(answer) = state.repeats.get(&repeat)
+        {
+            return (200, answer.clone(), String::new());
+        }
+        state.count += 1;
+        let id = format!("msg_1795291{:06}_{:x}", state.count, state.count + 0xa000);
+        let own = |name: &str| payload.get(name).cloned().unwrap_or_default();
+        let (payload, thread) = match self.manner {
+            Manner::Paper => (payload.clone(), text("thread_id")),
+            Manner::Deployed => (
+                json!({ "type": own("type"), "message": own("message"), "context": own("context") }),
+                if irt.is_empty() { id.clone() } else { irt.clone() },
+            ),
+        };
+        let irt = if irt.is_empty() { Value::Null } else { irt.into() };
+        let envelope = json!({
+            "version": "amp/0.1", "id": id, "from": from, "to": to, "subject": subject,
+            "priority": text("priority"), "timestamp": "2026-11-23T08:00:00.000Z",
+            "thread_id": thread, "in_reply_to": irt, "expires_at": Value::Null, "signature": signature,
+        });
+        let waiting = json!({
+            "id": id, "envelope": envelope, "payload": payload, "sender_public_key": hex(key),
+            "queued_at": "2026-11-23T08:00:01Z", "expires_at": "2026-11-30T08:00:01Z",
+            "delivery_attempts": 0,
+        });
+        let one = (id.clone(), waiting.to_string());
+        state.waiting.entry(to.clone()).or_default().push(one);
+        state.delivered.entry(to).or_default().push((id.clone(), signature));
+        let answer = json!({ "id": id, "status": "delivered", "method": "local" });
+        state.repeats.insert(repeat, answer.clone());
+        (200, answer, String::new())
+    }
+
+    fn resolve(&self, state: &State, asked: &str) -> Answer {
+        // The deployed program looks at the name only.
+        let name = asked.split('@').next().unwrap_or_default();
+        let fits = |a: &&Agent| match self.manner {
+            Manner::Paper => a.address == asked,
+            Manner::Deployed => a.name == name,
+        };
+        let Some(agent) = state.agents.iter().find(fits) else {
+            return say(404, "not_found", "nobody");
+        };
+        let key = match self.manner {
+            Manner::Deployed => hex(&agent.key),
+            Manner::Paper => {
+                let spki =
+                    [&[0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0], &agent.key[..]];
+                let text = STANDARD.encode(spki.concat());
+                format!("-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
+            }
+        };
+        (200, json!({ "address": agent.address, "public_key": key }), String::new())
+    }
+}
+
+fn pending(state: &State, me: &str, query: &str) -> Answer {
+    let limit = query.split('&').find_map(|q| q.strip_prefix("limit=")?.parse().ok());
+    let limit = limit.unwrap_or(10usize).min(100);
+    let none = Vec::new();
+    let all = state.waiting.get(me).unwrap_or(&none);
+    let texts: Vec<&str> = all.iter().take(limit).map(|(_, text)| text.as_str()).collect();
+    let rest = all.len().saturating_sub(limit);
+    let raw = format!(
+        "{{\"messages\":[{}],\"count\":{},\"remaining\":{rest}}}",
+        texts.join(","),
+        texts.len()
+    );
+    (200, Value::Null, raw)
+}
+
+fn remove(state: &mut State, me: &str, id: &str) -> bool {
+    state.removed.push(id.to_owned());
+    let Some(waiting) = state.waiting.get_mut(me) else { return false };
+    let before = waiting.len();
+    waiting.retain(|(other, _)| other != id);
+    waiting.len() < before
+}
+
+fn is_signed(key: &[u8], text: &str, signature: &str) -> bool {
+    let key = key.try_into().ok().and_then(|key| VerifyingKey::from_bytes(key).ok());
+    let signature = STANDARD.decode(signature).ok().and_then(|s| Signature::from_slice(&s).ok());
+    key.zip(signature).is_some_and(|(key, s)| key.verify_strict(text.as_bytes(), &s).is_ok())
+}
+
+fn read(stream: &mut TcpStream) -> std::io::Result<Option<Request>> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 16 << 10];
+    loop {
+        let end = bytes.windows(4).position(|w| w == b"\r\n\r\n");
+        if let Some(end) = end {
+            let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+            let header = |name: &str| {
+                let lines = head.lines().filter_map(|line| line.split_once(':'));
+                let mut found = lines.filter(|(key, _)| key.eq_ignore_ascii_case(name));
+                found.next().map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
+            };
+            let len: usize = header("content-length").parse().unwrap_or(0);
+            while bytes.len() < end + 4 + len {
+                match stream.read(&mut buffer)? {
+                    0 => return Ok(None),
+                    n => bytes.extend_from_slice(&buffer[..n]),
+                }
+            }
+            let mut words = head.split(' ');
+            let mut word = || words.next().unwrap_or_default().to_owned();
+            let token = header("authorization").trim_start_matches("Bearer ").to_owned();
+            let body = String::from_utf8_lossy(&bytes[end + 4..]).into_owned();
+            return Ok(Some(Request { method: word(), path: word(), token, body }));
+        }
+        match stream.read(&mut buffer)? {
+            0 => return Ok(None),
+            n => bytes.extend_from_slice(&buffer[..n]),
+        }
+    }
+}
