@@ -10,10 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import kinds
+import links
 import peers
 import store
 from harness import (BenchError, Place, Row, command, median_seconds, place, proc_field, quantile,
@@ -42,12 +43,13 @@ class Sizes:
     ssot_messages: int = 10_000
     amq_messages: int = 100_000
     repeat: int = 5
+    nats: links.Sizes = field(default_factory=links.Sizes)
 
     @classmethod
     def quick(cls) -> "Sizes":
         """Enough to see that every measurement still works, not enough to learn anything."""
         return cls(records=5_000, folder=1_000, opens=50, sends=50, appends=20, letters=200,
-                   amp_files=500, atsf_messages=1_000, ssot_messages=400, amq_messages=500, repeat=1)
+                   amp_files=500, atsf_messages=1_000, ssot_messages=400, amq_messages=500, repeat=1, nats=links.Sizes.quick())
 
 
 class World:
@@ -324,9 +326,14 @@ def idle(world: World) -> Iterator[Row]:
                   NOTHING, "0")
 
 
+def nats(world: World) -> Iterator[Row]:
+    """Mail between machines over NATS."""
+    yield from links.nats(world.program, world.parent, world.sizes.nats)
+
+
 ALL: dict[str, Callable[[World], Iterator[Row]]] = {
     "index": index, "remount": remount, "memory": memory, "changed": changed, "folder": folder,
     "open": opening, "send": sending, "latency": latency, "idle": idle,
     "agentazall": kinds.agentazall, "amp": kinds.amp, "atsf": kinds.atsf, "ssot": kinds.ssot,
-    "amq": kinds.amq,
+    "amq": kinds.amq, "nats": nats,
 }
