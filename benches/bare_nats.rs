@@ -206,29 +206,28 @@ async fn arrive(url: &str, times: u64) -> Outcome<()> {
 }
 
 async fn crowd(url: &str, hosts: u64, agents: u64, rate: u64) -> Outcome<()> {
-    let mut writers = Vec::new();
+    let mut clients = Vec::new();
     for _ in 0..hosts {
         let client = async_nats::connect(url).await?;
-        writers.push(client.clone());
+        clients.push(client.clone());
         let mut consumer = Consumer::start(client, "new").await?;
         tokio::spawn(async move { while consumer.next().await.is_ok() {} });
     }
     say("ready");
-    let mut ends = vec![0; usize::try_from(agents)?];
     let stdin = tokio::task::spawn_blocking(|| std::io::read_to_string(std::io::stdin()));
     let mut tick = tokio::time::interval(Duration::from_secs_f64(1.0 / rate as f64));
+    let mut logs: Vec<(String, usize)> = (0..agents).map(|n| (format!("crowd{n}"), 0)).collect();
     for n in 0.. {
-        tick.tick().await;
-        if stdin.is_finished() {
-            break;
+        for ((name, end), client) in logs.iter_mut().zip(clients.iter().cycle()) {
+            tick.tick().await;
+            if stdin.is_finished() {
+                return Ok(());
+            }
+            let text = line(name, n);
+            let (headers, len) = (headers(*end), text.len());
+            stored(&client.request_with_headers(subject(name), headers, text.into()).await?)?;
+            *end += len;
         }
-        let agent = n % ends.len();
-        let name = format!("crowd{agent}");
-        let text = line(&name, n as u64);
-        let (headers, len) = (headers(ends[agent]), text.len());
-        let client = &writers[agent % writers.len()];
-        stored(&client.request_with_headers(subject(&name), headers, text.into()).await?)?;
-        ends[agent] += len;
     }
     Ok(())
 }
