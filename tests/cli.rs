@@ -245,3 +245,19 @@ fn the_manual_page_is_complete() {
         assert!(page.contains(&format!("MSGFS {}", command.to_uppercase())), "{command}");
     }
 }
+
+/// What packages bring is what the program prints.
+#[test]
+fn generated_pages_are_current() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mount-scripts/generated");
+    let pages: [(&str, &[&str]); 4] = [
+        ("msgfs.1", &["man"]),
+        ("msgfs.bash", &["completions", "bash"]),
+        ("_msgfs", &["completions", "zsh"]),
+        ("msgfs.fish", &["completions", "fish"]),
+    ];
+    for (name, args) in pages {
+        let kept = fs::read_to_string(folder.join(name)).unwrap();
+        assert!(kept == text(&run(args).stdout), "{name}: mount-scripts/package pages writes it anew");
+    }
+}

@@ -83,7 +83,8 @@ pub(crate) struct Pipe {
 pub(crate) fn detach() -> io::Result<Pipe> {
     // SAFETY: this process has opened nothing yet, so no descriptor from 3 up is owned by
     // anything in it; they are leftovers of whoever started us, whose pipes must not be held open.
-    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+    // As a system call, because musl has no function for it.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
     // A process that was started, not forked, leads no group; an error means that we lead a
     // session already, which is what is wanted.
     let _ = rustix::process::setsid();
