@@ -14,7 +14,7 @@ use crate::identity::{KeyError, Keyring, KeyringError, OwnKey, Print, Used};
 use crate::index::{self, Index, IndexError};
 use crate::link::job::Carrier;
 use crate::link::{self, Links, Wanted};
-use crate::model::{Fingerprint, PublicKey};
+use crate::model::{Fingerprint, Mark, PublicKey};
 use crate::outbox::{self, Keys, Outbox, OutboxError};
 use crate::store::{self, Deliveries, Signer as _, Store, StoreError, place};
 use crate::view::{self, Tree};
@@ -157,7 +157,10 @@ impl Mailbox {
         let keeper = Keeper::start(Arc::clone(&index), swept).map_err(OpenError::Watch)?;
         let keeper = Some(keeper);
         if options.carry {
-            links.start(&carried(&index, outbox.as_ref())).map_err(OpenError::Watch)?;
+            let marked = Arc::downgrade(&links);
+            index.subscribe(move |_| marked.upgrade().iter().for_each(|links| links.marked()));
+            let carried = carried(&index, outbox.as_ref());
+            links.start(&carried, &shared_marks(&index)).map_err(OpenError::Watch)?;
         }
         Ok(Self { me, key, index, outbox, tree, watcher, keeper, links, warnings, _lock: lock })
     }
@@ -368,6 +371,31 @@ fn open_links(
 fn carried(index: &Arc<Index>, outbox: Option<&Arc<Outbox>>) -> link::Changed {
     let (index, outbox) = (Arc::clone(index), outbox.cloned());
     Arc::new(move |number| look(&index, outbox.as_ref(), number, false))
+}
+
+/// The marks of a store.
+struct MarksOfStore(Arc<Index>, usize);
+
+impl std::fmt::Debug for MarksOfStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("MarksOfStore").field(&self.1).finish_non_exhaustive()
+    }
+}
+
+impl link::Marks for MarksOfStore {
+    fn since(&self, at: u64) -> std::io::Result<(Vec<Mark>, u64)> {
+        self.0.marks_since(self.1, at)
+    }
+
+    fn hear(&self, at: u64, heard: &[Mark]) -> std::io::Result<Option<u64>> {
+        self.0.hear_marks(self.1, at, heard)
+    }
+}
+
+/// What links tell my other machines of.
+fn shared_marks(index: &Arc<Index>) -> link::MarksOf {
+    let index = Arc::clone(index);
+    Arc::new(move |number| Arc::new(MarksOfStore(Arc::clone(&index), number)))
 }
 
 /// Has a store looked at, and what waits in it delivered. What cannot be read now is told in status.txt and

@@ -148,7 +148,14 @@ fn link_problems(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<Problem> {
     for spec in context.config.links.iter().filter(|s| s.kind == link::Kind::Nats && !s.off) {
         let told =
             |why: String| Problem::error(format!("the link {}: {}", spec.name, safe_text(&why)));
-        problems.extend(link::nats::check(spec).into_iter().map(told));
+        let wrong = link::nats::check(spec);
+        if wrong.is_empty() && spec.marks {
+            let store = stores.iter().find(|store| store.name() == spec.store);
+            let why = store.and_then(|store| link::nats::check_marks(spec, store.me()));
+            let text = |why: String| format!("the link {}: {}", spec.name, safe_text(&why));
+            problems.extend(why.map(|why| Problem::warning(text(why))));
+        }
+        problems.extend(wrong.into_iter().map(told));
     }
     problems
 }

@@ -27,7 +27,8 @@ pub(crate) struct Args {
         long,
         global = true,
         help = "Print one JSON object a line: name, store, state (starting, connected, waiting, \
-                stopped), since, why, engine, last_contact, waiting, refused, notes"
+                stopped), since, why, engine, last_contact, waiting, refused, notes, and marks (why what was read is not \
+                shared) if they are not"
     )]
     json: bool,
 }
@@ -41,7 +42,7 @@ enum Action {
         /// The link
         name: String,
     },
-    /// Make the stream of a nats link, as an admin does once
+    /// Make the streams of a nats link, for lines and marks, as an admin does once
     Create {
         /// The link, as the configuration has it
         name: String,
@@ -118,7 +119,7 @@ fn create(context: &Context, name: &str) -> Result<(), Failure> {
     #[cfg(feature = "nats")]
     {
         link::nats::create(spec).map_err(Failure::refused)?;
-        output::data(&format!("the stream of {} is there\n", spec.name))
+        output::data(&format!("the streams of {} are there\n", spec.name))
     }
     #[cfg(not(feature = "nats"))]
     refuse!("this msgfs was built without links of kind {}", spec.kind);

@@ -11,10 +11,10 @@ use crate::link::{Kind, Spec};
 
 /// Keys of a `[[link]]`.
 const LINK_KEYS: &str =
-    "kind store name url space creds user password_file ca api inbox insecure off";
+    "kind store name url space creds user password_file ca api inbox marks insecure off";
 
 /// Keys that only links of kind `nats` have.
-const NATS_KEYS: &str = "url space creds user password_file ca api inbox";
+const NATS_KEYS: &str = "url space creds user password_file ca api inbox marks";
 
 impl Reader<'_> {
     pub(super) fn links(&mut self, (key, value): Member<'_>, config: &mut Config) {
@@ -65,6 +65,7 @@ impl Reader<'_> {
                 "user" => link.user = self.parsed(member, word),
                 "api" => link.api = self.parsed(member, word),
                 "inbox" => link.inbox = self.parsed(member, word),
+                "marks" => link.marks = self.flag(member).unwrap_or(true),
                 "insecure" => link.insecure = self.flag(member).unwrap_or_default(),
                 "off" => link.off = self.flag(member).unwrap_or_default(),
                 other => {

@@ -1,19 +1,20 @@
 //! Marks: which messages me has read, durable and by message key (docs/SEMANTICS.md, S35).
 //!
 //! One append-only file of JSON lines in the state folder:
-//! `["r", store, from, id]` marks, `["u", store, from, id]` clears, and
+//! `["r", store, from, id]` marks, `["u", store, from, id]` clears; with `host` and `count` behind them
+//! that is what another machine was heard to say, and what the message counts as since then. And
 //! `["w", store, ts, [ids…]]` notes the position of the store's own watermark that was last taken
 //! over, so that a message which arrives late, with a time below it, stays unread.
 //! A line is one `write`; a torn last line loses that mark and no other.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read as _, Seek as _, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::model::{MessageKey, Timestamp};
+use crate::model::{Host, Mark, MessageKey, Timestamp};
 use crate::store::{Watermark, fs};
 
 /// One change of a mark: whose, and whether it is set.
@@ -52,7 +53,7 @@ impl Marks {
                 continue;
             }
             match parse(line) {
-                Some(Line::Mark(change)) => changes.push(change),
+                Some(Line::Mark(change, _)) => changes.push(change),
                 Some(Line::Imported(store, mark)) => _ = imported.insert(store, mark),
                 None => {}
             }
@@ -75,8 +76,13 @@ impl Marks {
 
     /// Notes a change; [`Marks::write`] makes it durable.
     pub fn push(&mut self, (key, read): &Change) {
-        let kind = if *read { "r" } else { "u" };
-        self.line(&json!([kind, key.store, key.from, key.id]));
+        self.line(&json!([kind(*read), key.store, key.from, key.id]));
+    }
+
+    /// Notes what a machine was heard to say of a message.
+    pub fn push_heard(&mut self, store: &str, mark: &Mark, (host, count): (Host, u32)) {
+        let host = host.to_string();
+        self.line(&json!([kind(mark.read), store, mark.from, mark.id, host, count]));
     }
 
     /// Notes the store's watermark as taken over.
@@ -123,8 +129,31 @@ impl Marks {
     }
 }
 
+/// The marks of a store in a part of the file, in order.
+pub(super) fn read_part(
+    path: &Path,
+    store: &str,
+    part: std::ops::Range<u64>,
+) -> io::Result<Vec<Mark>> {
+    let mut file = File::open(path)?;
+    file.seek(io::SeekFrom::Start(part.start))?;
+    let mut bytes = Vec::new();
+    file.take(part.end.saturating_sub(part.start)).read_to_end(&mut bytes)?;
+    let mark = |line: &[u8]| match parse(line) {
+        Some(Line::Mark((MessageKey { store: of, from, id }, read), heard)) if of == store => {
+            Some(Mark { from, id, read, heard })
+        }
+        _ => None,
+    };
+    Ok(bytes.split(|b| *b == b'\n').filter_map(mark).collect())
+}
+
+fn kind(read: bool) -> &'static str {
+    if read { "r" } else { "u" }
+}
+
 enum Line {
-    Mark(Change),
+    Mark(Change, Option<(Host, u32)>),
     Imported(String, Watermark),
 }
 
@@ -136,7 +165,9 @@ fn parse(line: &[u8]) -> Option<Line> {
     match kind.as_str() {
         "r" | "u" => {
             let key = MessageKey { store: text(1)?, from: text(2)?, id: text(3)? };
-            Some(Line::Mark((key, kind == "r")))
+            let host = fields.get(4).and_then(Value::as_str).and_then(Host::parse);
+            let count = fields.get(5).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
+            Some(Line::Mark((key, kind == "r"), host.zip(count)))
         }
         "w" => {
             let ids = fields.get(3)?.as_array()?;
@@ -184,12 +215,21 @@ mod tests {
         assert_eq!(marks.imported["samp"].time.secs(), 7);
         marks.push(&change("2", true));
         marks.write().unwrap();
-        let (_, changes, usable) = Marks::open(&path, len, false).unwrap();
+        let (mut marks, changes, usable) = Marks::open(&path, len, false).unwrap();
         assert!(usable);
         assert_eq!(changes, [change("2", true)]);
+        let theirs = Mark { from: "a".into(), id: "3".into(), read: true, heard: None };
+        marks.push_heard("samp", &theirs, (Host(1), 3));
+        marks.push_heard("other", &theirs, (Host(1), 3));
+        marks.write().unwrap();
+        let heard = Some((Host(1), 3));
+        assert_eq!(
+            read_part(&path, "samp", len..marks.len()).unwrap()[1..],
+            [Mark { heard, ..theirs }]
+        );
         let (marks, changes, usable) = Marks::open(&path, 10_000, true).unwrap();
         assert!(!usable);
-        assert_eq!(changes.len(), 3);
+        assert_eq!(changes.len(), 5);
         assert_eq!(marks.imported.len(), 1);
     }
 }

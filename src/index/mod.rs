@@ -6,7 +6,8 @@
 //!   of those who sign. `links`: threads made of
 //!   reply links. `again`: what is reported once more. `empty`: threads without messages.
 //!   `snapshot`: the tables on disk.
-//! - `marks`: the file of what me has read. `tell`: marks, and what the stores are told of them.
+//! - `marks`: the file of what me has read. `tell`: marks, and what the stores are told of them. `share`: what
+//!   my other machines are told of them, and say.
 //!
 //! # Locks
 //!
@@ -25,6 +26,7 @@ mod judge;
 mod links;
 mod marks;
 mod missing;
+mod share;
 mod snapshot;
 mod source;
 mod tell;

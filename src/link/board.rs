@@ -66,6 +66,9 @@ pub struct Standing {
     pub refused: u64,
     /// What else people should know, a line each.
     pub notes: Vec<String>,
+    /// Why my other machines and this one do not tell each other what was read, or not all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marks: Option<String>,
 }
 
 impl Standing {
@@ -89,7 +92,8 @@ impl Standing {
                 line = format!("{line}; {number} {what}");
             }
         }
-        let notes = self.notes.iter().map(|note| format!("  {}", one_line(note)));
+        let notes =
+            self.notes.iter().chain(&self.marks).map(|note| format!("  {}", one_line(note)));
         std::iter::once(line).chain(notes).collect()
     }
 }

@@ -9,6 +9,7 @@ use super::engine::{Engine, Settings};
 use super::job::Carrier;
 use super::logs::Logs;
 use super::look::{Look, Looks};
+use super::marks::MarksOf;
 use super::post::Post;
 use super::spec::{Kind, Spec};
 use crate::model::locks::Mutex;
@@ -97,7 +98,7 @@ impl Links {
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn start(&self, changed: &Changed) -> std::io::Result<()> {
+    pub fn start(&self, changed: &Changed, marks: &MarksOf) -> std::io::Result<()> {
         for (number, post) in &self.posts {
             let (number, post, changed) = (*number, Arc::clone(post), Arc::clone(changed));
             let name = format!("msgfs-link-{}", post.name());
@@ -105,7 +106,12 @@ impl Links {
             let thread = thread.spawn(move || post.run(&|| changed(number)))?;
             self.threads.lock().push(thread);
         }
-        self.logs.iter().try_for_each(|(_, logs)| logs.start())
+        self.logs.iter().try_for_each(|(number, logs)| logs.start(marks(*number)))
+    }
+
+    /// A mark may have changed.
+    pub fn marked(&self) {
+        self.logs.iter().for_each(|(_, logs)| logs.marked());
     }
 
     /// A store, by number, has changed: in these files, or anywhere.

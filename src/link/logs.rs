@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::board::Board;
 use super::links::Wanted;
-use super::nats::{self, Nats};
+use super::marks::Marks;
+use super::nats::{self, Identity, Nats};
 use super::spec::{SPACE, Spec};
 use crate::model::locks::Mutex;
 use crate::store;
@@ -23,7 +24,15 @@ fn place(spec: &Spec) -> String {
 pub(super) struct Logs {
     pub(super) board: Arc<Board>,
     link: (Spec, PathBuf, PathBuf),
-    running: Mutex<Option<Arc<Nats>>>,
+    identity: Identity,
+    running: Mutex<Option<Arc<Running>>>,
+}
+
+/// The lines and the marks, with a connection each: what is wrong with one stops the other in nothing.
+#[derive(Debug)]
+struct Running {
+    lines: Nats,
+    marks: Option<Nats>,
 }
 
 impl Logs {
@@ -49,24 +58,33 @@ impl Logs {
         fs::make_dirs(&folder, 0o700).map_err(|e| e.to_string())?;
         let board = Arc::new(Board::new(&spec.name, &folder, place(spec)));
         let link = (spec.clone(), store.dir().to_owned(), states);
-        Ok((number, Self { board, link, running: Mutex::default() }))
+        let identity = Identity { me: store.me().to_owned(), state: wanted.state.to_owned() };
+        Ok((number, Self { board, link, identity, running: Mutex::default() }))
     }
 
-    pub(super) fn start(&self) -> io::Result<()> {
+    pub(super) fn start(&self, marks: Arc<dyn Marks>) -> io::Result<()> {
         let (spec, folder, states) = &self.link;
-        let running = nats::start(spec, folder, states, Arc::clone(&self.board))?;
-        *self.running.lock() = Some(Arc::new(running));
+        let lines = nats::start(spec, folder, states, Arc::clone(&self.board))?;
+        let share = || nats::share(spec, &self.identity, marks, Arc::clone(&self.board));
+        let marks = spec.marks.then(share).transpose()?;
+        *self.running.lock() = Some(Arc::new(Running { lines, marks }));
         Ok(())
+    }
+
+    /// A mark may have changed.
+    pub(super) fn marked(&self) {
+        let running = self.running.lock().clone();
+        running.iter().filter_map(|running| running.marks.as_ref()).for_each(Nats::changed);
     }
 
     /// These files of the folder have changed, or any.
     pub(super) fn changed(&self, files: Option<&[PathBuf]>) {
         // Not with the lock held: it takes others.
         let running = self.running.lock().clone();
-        if let Some(running) = running {
+        if let Some(Running { lines, .. }) = running.as_deref() {
             match files {
-                Some(files) => running.changed_files(files),
-                None => running.changed(),
+                Some(files) => lines.changed_files(files),
+                None => lines.changed(),
             }
         }
     }

@@ -6,6 +6,7 @@
 //!
 //! - [`spec`]: what is configured.
 //! - [`board`]: where a link stands, for people.
+//! - [`marks`]: what was read, as my other machines are told of it.
 //! - [`backoff`]: when something is tried again.
 //! - [`reach`]: to whom plain text may go.
 //! - [`request`]: what commands ask of whoever carries.
@@ -33,6 +34,7 @@ mod logs;
 #[path = "no_logs.rs"]
 mod logs;
 mod look;
+pub mod marks;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod post;
@@ -45,5 +47,6 @@ pub mod wire;
 
 pub use self::board::{Board, Standing, State};
 pub use self::links::{Changed, Links, Wanted, engine, settings};
+pub use self::marks::{Marks, MarksOf};
 pub use self::request::Request;
 pub use self::spec::{Kind, Spec, shared};

@@ -76,6 +76,7 @@ impl Spec {
             api: None,
             inbox: None,
             insecure: false,
+            marks: true,
             off: false,
         }
     }
@@ -114,6 +115,8 @@ pub struct Spec {
     pub inbox: Option<String>,
     /// Plain text may go anywhere.
     pub insecure: bool,
+    /// `nats`: my other machines are told what was read here, and tell.
+    pub marks: bool,
     /// It is switched off.
     pub off: bool,
 }

@@ -4,6 +4,7 @@
 //! a storage format, a folder of the mount or the kernel.
 
 pub mod locks;
+mod mark;
 mod message;
 mod nearest;
 mod policy;
@@ -14,6 +15,7 @@ mod text;
 mod time;
 pub mod verify;
 
+pub use mark::{Host, Mark};
 pub use message::{
     Attached, Attachment, Draft, DraftError, Message, MessageKey, ORIGIN, TWIN, plain_id,
     plain_thread, thread_label, twin_hash, twin_id,

@@ -13,6 +13,7 @@ mod amp;
 #[allow(dead_code, unused_imports, clippy::format_push_string, clippy::format_collect)]
 mod common;
 
+mod marks;
 mod mounted;
 mod nats;
 #[cfg(feature = "http")]

@@ -9,7 +9,7 @@ use crate::nats::server::Server;
 use crate::soon;
 
 /// A machine whose link leads to a server.
-fn machine(server: &Server, more: &str) -> Bed {
+pub(crate) fn machine(server: &Server, more: &str) -> Bed {
     let bed = Bed::new();
     bed.config(&format!("[[link]]\nkind = \"nats\"\nurl = {:?}\n{more}", server.url()));
     bed

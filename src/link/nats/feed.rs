@@ -48,13 +48,19 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Has the server tell every message from a number on; also how many there are already.
+    /// Has the server tell every message from a number on, or those of some subjects; also how many there are
+    /// already.
     ///
     /// # Errors
     /// If it does not.
-    pub async fn start(server: &mut Server, name: &str, seq: u64) -> Result<(Self, u64), Failure> {
-        let config = json!({
-            "stream_name": server.space.stream(),
+    pub async fn start(
+        server: &mut Server,
+        name: &str,
+        seq: u64,
+        only: Option<&str>,
+    ) -> Result<(Self, u64), Failure> {
+        let mut config = json!({
+            "stream_name": server.stream,
             "config": {
                 "name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": seq,
                 "ack_policy": "none", "replay_policy": "instant", "max_deliver": 1, "mem_storage": true,
@@ -62,6 +68,9 @@ impl Feed {
             },
             "action": "create",
         });
+        if let Some(only) = only {
+            config["config"]["filter_subject"] = only.into();
+        }
         let made = match server.ask("CONSUMER.CREATE", &format!(".{name}"), &config).await? {
             Ok(made) => made,
             Err(error) => return Err(Failure::Refused("CONSUMER.CREATE", error.description)),

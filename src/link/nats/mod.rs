@@ -7,6 +7,8 @@
 //! - [`subject`]: whose lines a subject carries. `line`: what may travel.
 //! - `log`: the logs. `state`: what is kept between two runs. `carrier`: what is known meanwhile.
 //! - `receive`: from the stream into the logs. `publish`: from the logs into the stream.
+//! - `share`: what was read, on all machines of one identity. `round`: the same, for one connection. `said`: what
+//!   each of them said. `value`: how that is told.
 //! - `server`, `feed`, `direct`, `login`: the requests. `failure`: what people are told.
 
 mod carrier;
@@ -18,9 +20,13 @@ mod log;
 mod login;
 mod publish;
 mod receive;
+mod round;
+mod said;
 mod server;
+mod share;
 mod state;
 pub mod subject;
+mod value;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,6 +44,7 @@ use self::carrier::{Carrier, Risk};
 use self::failure::Failure;
 use self::feed::{Came, Feed};
 use self::server::Server;
+pub use self::share::{Identity, check_marks, share};
 use self::state::State;
 use super::{Board, Spec};
 use crate::model::locks::Mutex;
@@ -73,6 +80,19 @@ struct Wake {
     changed: Mutex<Option<Vec<PathBuf>>>,
 }
 
+impl Wake {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Returns when the link is to end.
+    async fn to_stop(&self) {
+        while !self.stopped() {
+            self.end.notified().await;
+        }
+    }
+}
+
 impl Nats {
     /// Anything in the folder may have changed.
     pub fn changed(&self) {
@@ -98,6 +118,7 @@ impl Drop for Nats {
     fn drop(&mut self) {
         self.wake.stop.store(true, Ordering::Release);
         self.wake.end.notify_one();
+        self.wake.something.notify_one();
         if let Some(thread) = self.thread.take() {
             // It ends between two lines.
             let _ = thread.join();
@@ -132,12 +153,16 @@ pub fn start(spec: &Spec, folder: &Path, me_state: &Path, board: Arc<Board>) -> 
     Ok(Nats { wake, thread: Some(thread) })
 }
 
-/// Makes the stream of a space, as an admin does once.
+/// Makes the streams of a space, for lines and for marks, as an admin does once.
 ///
 /// # Errors
-/// In words, why it was not made.
+/// In words, why they were not made.
 pub fn create(spec: &Spec) -> Result<(), String> {
-    let made = async { Server::connect(spec).await?.create().await };
+    let made = async {
+        let mut server = Server::connect(spec).await?;
+        server.create().await?;
+        server.for_marks().create_bucket().await
+    };
     once(made).map_err(|e| e.to_string())?.map(drop).map_err(|e| e.to_string())
 }
 
@@ -150,7 +175,7 @@ pub fn check(spec: &Spec) -> Vec<String> {
             return Err(Failure::NoStream(server.space.stream(), why));
         };
         let name = consumer_name();
-        Feed::start(&mut server, &name, info.state.last_seq + 1).await?;
+        Feed::start(&mut server, &name, info.state.last_seq + 1, None).await?;
         if info.state.last_seq > 0 {
             server.one(info.state.last_seq).await?;
         }
@@ -208,12 +233,12 @@ struct Life {
 impl Life {
     fn run(self) {
         let (mut carrier, mut wait) = (None, FIRST);
-        while !self.stopped() {
+        while !self.wake.stopped() {
             let began = Instant::now();
             let ended = once(async {
                 tokio::select! {
                     ended = self.connection(&mut carrier) => Some(ended),
-                    () = self.to_stop() => None,
+                    () = self.wake.to_stop() => None,
                 }
             });
             let failure = match ended {
@@ -234,17 +259,6 @@ impl Life {
         }
     }
 
-    fn stopped(&self) -> bool {
-        self.wake.stop.load(Ordering::Acquire)
-    }
-
-    /// Returns when the link is to end.
-    async fn to_stop(&self) {
-        while !self.stopped() {
-            self.wake.end.notified().await;
-        }
-    }
-
     /// Waits before the next try, and counts meanwhile what waits.
     async fn pause(&self, carrier: Option<&mut Carrier>, wait: Duration) {
         let end = time::Instant::now() + wait;
@@ -255,7 +269,7 @@ impl Life {
             self.board.tell(|standing| standing.waiting = waiting);
         }
         tokio::select! {
-            () = self.to_stop() => {}
+            () = self.wake.to_stop() => {}
             () = time::sleep_until(end) => {}
         }
     }
@@ -301,7 +315,7 @@ impl Life {
             self.read_carefully(carrier, &mut server).await?;
         }
         let from = carrier.state.cursor.seq + 1;
-        let (feed, pending) = Feed::start(&mut server, &consumer_name(), from).await?;
+        let (feed, pending) = Feed::start(&mut server, &consumer_name(), from, None).await?;
         if pending == 0 && info.state.last_seq >= from {
             // What came last was purged.
             (carrier.state.cursor.seq, carrier.state.cursor.time) = (info.state.last_seq, 0);

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use async_nats::{Event, HeaderMap, Request, RequestErrorKind, ServerError};
+use async_nats::{Event, HeaderMap, Message, Request, RequestErrorKind, ServerError};
 use serde::Deserialize;
 
 use super::carrier::{Carrier, is_barred};
@@ -32,7 +32,7 @@ const STILL: Duration = Duration::from_secs(1);
 const NEWER: Duration = Duration::from_millis(100);
 const LOST: Duration = Duration::from_millis(500);
 const FULL: Duration = Duration::from_secs(5);
-const DENIED: Duration = Duration::from_secs(30);
+pub const DENIED: Duration = Duration::from_secs(30);
 
 /// The errors that say there is no room.
 const NO_ROOM: [u64; 5] = [10_002, 10_023, 10_047, 10_077, 10_122];
@@ -46,14 +46,18 @@ struct Outgoing {
     id: String,
 }
 
-/// What became of lines that were sent.
+/// What became of what was sent.
 #[derive(Debug)]
-enum Sent {
+pub enum Sent {
+    /// It is the message of this number.
     Stored(u64),
     /// Another message is the last of the subject.
     NotLast(u64),
+    /// The server does not permit it.
     Denied,
+    /// There was no answer, or none that tells.
     Unknown,
+    /// The stream does not take it.
     Refused(ApiError),
 }
 
@@ -321,8 +325,20 @@ async fn send(
             let request = Request::new().headers(headers).payload(payload);
             answer = client.send_request(subject.clone(), request).await.map_err(|e| e.kind());
         }
-        Ok::<_, Failure>(answer)
+        Ok(answer)
     };
+    outcome(server, &subject, ack).await
+}
+
+/// What became of what is sent to a subject, by the answer; a server that does not permit it says so beside.
+///
+/// # Errors
+/// If the connection ends.
+pub async fn outcome(
+    server: &mut Server,
+    subject: &str,
+    ack: impl Future<Output = Result<Result<Message, RequestErrorKind>, Failure>>,
+) -> Result<Sent, Failure> {
     let denied = async {
         loop {
             match server.event().await {

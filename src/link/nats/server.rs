@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::failure::Failure;
 use super::login;
 use super::subject::Space;
+use super::value::MAX_VALUE;
 use crate::link::spec::{SPACE, Spec};
 use crate::model::one_line;
 
@@ -26,6 +27,8 @@ pub struct Server {
     pub client: Client,
     /// The space.
     pub space: Space,
+    /// The stream that is asked about.
+    pub stream: String,
     /// The largest message it takes.
     pub most: u64,
     api: String,
@@ -69,15 +72,15 @@ struct Config {
     allow_msg_schedules: bool,
     #[serde(default)]
     allow_msg_ttl: bool,
+    #[serde(default)]
+    max_msgs_per_subject: i64,
+    #[serde(default)]
+    max_age: i64,
 }
 
 impl Info {
-    /// What an answer says, of a stream that can be used.
-    fn read(answer: Value, space: &Space) -> Result<Self, Failure> {
-        let info: Self = serde_json::from_value(answer)
-            .map_err(|_| Failure::Nonsense("what is known of the stream"))?;
-        info.usable(space)?;
-        Ok(info)
+    fn read(answer: Value) -> Result<Self, Failure> {
+        serde_json::from_value(answer).map_err(|_| Failure::Nonsense("what is known of the stream"))
     }
 
     /// Whether several lines can be published as one.
@@ -97,10 +100,27 @@ impl Info {
             (c.allow_msg_schedules, "allow_msg_schedules is true"),
             (c.allow_msg_ttl, "allow_msg_ttl is true, so messages can end by themselves"),
         ];
-        match wrong.iter().find(|(wrong, _)| *wrong) {
-            Some((_, why)) => Err(Failure::Stream(space.stream(), (*why).to_owned())),
-            None => Ok(()),
-        }
+        none_wrong(space.stream(), &wrong)
+    }
+
+    /// Fails for a stream in which marks would end by themselves, or pile up.
+    fn usable_for_marks(&self, space: &Space) -> Result<(), Failure> {
+        let c = &self.config;
+        let wrong = [
+            (!c.subjects.contains(&space.marks()), "subjects do not hold those of the marks"),
+            (c.retention != "limits", "retention is not limits"),
+            (c.no_ack, "no_ack is true"),
+            (c.max_age != 0, "max_age is not 0, so marks can end by themselves"),
+            (c.max_msgs_per_subject != 1, "max_msgs_per_subject is not 1"),
+        ];
+        none_wrong(space.bucket(), &wrong)
+    }
+}
+
+fn none_wrong(stream: String, wrong: &[(bool, &str)]) -> Result<(), Failure> {
+    match wrong.iter().find(|(wrong, _)| *wrong) {
+        Some((_, why)) => Err(Failure::Stream(stream, (*why).to_owned())),
+        None => Ok(()),
     }
 }
 
@@ -155,12 +175,18 @@ impl Server {
             return Err(Failure::Old(one_line(&info.version).into_owned()));
         }
         let api = spec.api.clone().unwrap_or_else(|| "$JS.API".to_owned());
-        Ok(Self { client, space, most: info.max_payload as u64, api, events, gone })
+        let (stream, most) = (space.stream(), info.max_payload as u64);
+        Ok(Self { client, space, stream, most, api, events, gone })
     }
 
-    /// The subject of a request to the API about the stream of the space.
+    /// The same connection, to ask about the bucket of marks.
+    pub fn for_marks(self) -> Self {
+        Self { stream: self.space.bucket(), ..self }
+    }
+
+    /// The subject of a request to the API about the stream.
     pub fn api(&self, what: &str, of: &str) -> String {
-        format!("{}.{what}.{}{of}", self.api, self.space.stream())
+        format!("{}.{what}.{}{of}", self.api, self.stream)
     }
 
     /// Does something unless the connection ends meanwhile.
@@ -225,19 +251,39 @@ impl Server {
         Failure::Silent(name, String::new())
     }
 
-    /// What is known of the stream; `None` if there is none.
+    /// What is known of the stream, whether it can be used or not; `None` if there is none.
     ///
     /// # Errors
-    /// If it is not told, or the stream cannot be used.
-    pub async fn info(&mut self) -> Result<Option<Info>, Failure> {
+    /// If it is not told.
+    pub async fn known(&mut self) -> Result<Option<Info>, Failure> {
         match self.ask("STREAM.INFO", "", &json!({})).await? {
-            Ok(answer) => Info::read(answer, &self.space).map(Some),
+            Ok(answer) => Info::read(answer).map(Some),
             Err(error) if error.code == NOT_FOUND => Ok(None),
             Err(error) => Err(Failure::Refused("STREAM.INFO", error.description)),
         }
     }
 
-    /// Makes the stream. One that is there already with the same settings is left as it is.
+    /// What is known of the stream of lines; `None` if there is none.
+    ///
+    /// # Errors
+    /// If it is not told, or the stream cannot be used.
+    pub async fn info(&mut self) -> Result<Option<Info>, Failure> {
+        let info = self.known().await?;
+        info.iter().try_for_each(|info| info.usable(&self.space))?;
+        Ok(info)
+    }
+
+    /// What is known of the bucket of marks, as [`Server::info`].
+    ///
+    /// # Errors
+    /// As [`Server::info`].
+    pub async fn bucket(&mut self) -> Result<Option<Info>, Failure> {
+        let info = self.known().await?;
+        info.iter().try_for_each(|info| info.usable_for_marks(&self.space))?;
+        Ok(info)
+    }
+
+    /// Makes the stream of lines. One that is there already with the same settings is left as it is.
     ///
     /// # Errors
     /// If the server does not make it.
@@ -252,10 +298,35 @@ impl Server {
             "deny_purge": true, "allow_rollup_hdrs": false, "allow_atomic": true,
             "duplicate_window": 120_000_000_000_u64,
         });
-        let stream = self.space.stream();
+        let info = self.make(&config).await?;
+        info.usable(&self.space)?;
+        Ok(info)
+    }
+
+    /// Makes the bucket of marks, as [`Server::create`].
+    ///
+    /// # Errors
+    /// As [`Server::create`].
+    pub async fn create_bucket(&mut self) -> Result<Info, Failure> {
+        let config = json!({
+            "name": self.space.bucket(), "subjects": [self.space.marks()], "storage": "file",
+            "retention": "limits", "discard": "old", "max_age": 0, "max_msgs": -1, "max_bytes": -1,
+            "max_msgs_per_subject": 1, "max_msg_size": MAX_VALUE,
+            // Each identity on each machine has one.
+            "max_consumers": -1,
+            "num_replicas": 1, "compression": "s2", "allow_direct": true, "deny_delete": true,
+            "deny_purge": true, "allow_rollup_hdrs": false, "duplicate_window": 120_000_000_000_u64,
+        });
+        let info = self.make(&config).await?;
+        info.usable_for_marks(&self.space)?;
+        Ok(info)
+    }
+
+    async fn make(&mut self, config: &Value) -> Result<Info, Failure> {
+        let stream = self.stream.clone();
         let no = |why| Failure::NoStream(stream, why);
-        match self.ask("STREAM.CREATE", "", &config).await {
-            Ok(Ok(answer)) => Info::read(answer, &self.space),
+        match self.ask("STREAM.CREATE", "", config).await {
+            Ok(Ok(answer)) => Info::read(answer),
             Ok(Err(error)) => Err(no(one_line(&error.description).into_owned())),
             Err(Failure::Refused(..) | Failure::Silent(..)) => {
                 Err(no("it is not permitted".to_owned()))

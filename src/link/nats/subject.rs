@@ -49,7 +49,7 @@ fn is_plain(byte: u8) -> bool {
 }
 
 /// A writer as one token of a subject, which takes no dots: other bytes are `%XX`.
-fn token(writer: &str) -> String {
+pub(super) fn token(writer: &str) -> String {
     let mut out = String::with_capacity(writer.len());
     for byte in writer.bytes() {
         if is_plain(byte) {

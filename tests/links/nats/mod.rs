@@ -9,5 +9,5 @@ mod keys;
 mod kills;
 mod logs;
 mod machine;
-mod raw;
+pub(crate) mod raw;
 pub(crate) mod server;
