@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::core::Core;
 use super::marks::read_part;
-use super::{Changes, Index, MsgIx};
+use super::{Changes, Entry, Index, MsgIx};
 use crate::model::Mark;
 
 impl Index {
@@ -66,7 +66,7 @@ fn take_over(core: &mut Core, number: usize, mark: &Mark) -> Option<MsgIx> {
     match core.identity_of(number, &mark.from, &mark.id) {
         Ok(ix) => {
             // A name that was read here still opens.
-            let here = core.entry(ix).is_some_and(|entry| entry.is_read_here());
+            let here = core.entry(ix).is_some_and(Entry::is_read_here);
             (core.set_own(ix, mark.read, here) == Some(true)).then_some(ix)
         }
         Err(identity) => {

@@ -5,7 +5,7 @@ use std::fmt;
 use super::text::unhex_16;
 
 /// One of my machines: a number of chance that tells it from the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Host(pub u64);
 
 impl Host {

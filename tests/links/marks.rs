@@ -392,8 +392,7 @@ fn doctor(bed: &Bed) -> String {
 /// machine that wants no marks.
 #[test]
 fn s436_without_a_bucket_mail_travels() {
-    let server =
-        Server::with(&fleet(|line| line.contains("msgfs-marks") && line.contains("service")));
+    let server = Server::with(&fleet());
     let (one, two, admin) =
         (host(&server, "host1"), host(&server, "host2"), host(&server, "admin"));
     let mut raw =

@@ -59,18 +59,16 @@ impl Feed {
         seq: u64,
         only: Option<&str>,
     ) -> Result<(Self, u64), Failure> {
-        let mut config = json!({
+        let config = json!({
             "stream_name": server.stream,
             "config": {
                 "name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": seq,
+                "filter_subject": only,
                 "ack_policy": "none", "replay_policy": "instant", "max_deliver": 1, "mem_storage": true,
                 "num_replicas": 1, "inactive_threshold": OPEN.as_nanos() as u64,
             },
             "action": "create",
         });
-        if let Some(only) = only {
-            config["config"]["filter_subject"] = only.into();
-        }
         let made = match server.ask("CONSUMER.CREATE", &format!(".{name}"), &config).await? {
             Ok(made) => made,
             Err(error) => return Err(Failure::Refused("CONSUMER.CREATE", error.description)),

@@ -153,15 +153,22 @@ pub fn start(spec: &Spec, folder: &Path, me_state: &Path, board: Arc<Board>) -> 
     Ok(Nats { wake, thread: Some(thread) })
 }
 
-/// Makes the streams of a space, for lines and for marks, as an admin does once.
+/// Makes the streams of a space, for lines and for marks, as an admin does once. One that is there and can be
+/// used is left as it is.
 ///
 /// # Errors
 /// In words, why they were not made.
 pub fn create(spec: &Spec) -> Result<(), String> {
     let made = async {
         let mut server = Server::connect(spec).await?;
-        server.create().await?;
-        server.for_marks().create_bucket().await
+        if server.info().await?.is_none() {
+            server.create().await?;
+        }
+        let mut server = server.for_marks();
+        match server.bucket().await? {
+            Some(info) => Ok(info),
+            None => server.create_bucket().await,
+        }
     };
     once(made).map_err(|e| e.to_string())?.map(drop).map_err(|e| e.to_string())
 }

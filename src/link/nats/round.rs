@@ -115,20 +115,19 @@ impl Round<'_> {
                         return Err(Failure::Lost("by the server".into()));
                     }
                 }
-                came = feed.next(&client) => match came? {
-                    Some(came) => {
+                came = feed.next(&client) => {
+                    if let Some(came) = came? {
                         silences = 0;
                         self.take_in(&client, &mut feed, came)?;
+                        continue;
                     }
-                    None => {
-                        silences += 1;
-                        // What was to come was written anew, and came so.
-                        self.pending = 0;
-                        if silences % SILENCES == 0 {
-                            self.is_same().await?;
-                        }
+                    silences += 1;
+                    // What was to come was written anew, and came so.
+                    self.pending = 0;
+                    if silences % SILENCES == 0 {
+                        self.is_same().await?;
                     }
-                },
+                }
                 () = self.share.wake.something.notified() => self.fold()?,
                 () = time::sleep_until(hold.unwrap_or_else(time::Instant::now)), if hold.is_some() => {}
             }
@@ -247,7 +246,9 @@ impl Round<'_> {
             Vec::new()
         });
         if let Some(there) = &mut self.there {
-            found.iter().for_each(|entry| _ = there.hear(entry));
+            for entry in &found {
+                there.hear(entry);
+            }
         }
         if let Some(part) = mine {
             // Somebody else wrote it: what it lacks now is told again.

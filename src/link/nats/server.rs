@@ -283,7 +283,7 @@ impl Server {
         Ok(info)
     }
 
-    /// Makes the stream of lines. One that is there already with the same settings is left as it is.
+    /// Makes the stream of lines.
     ///
     /// # Errors
     /// If the server does not make it.

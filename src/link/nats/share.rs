@@ -151,7 +151,7 @@ pub struct Share {
 }
 
 /// What is known, from one connection to the next.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Known {
     /// This machine.
     pub host: Host,
@@ -228,14 +228,11 @@ impl Share {
 
     /// One connection, to its end or that of the link.
     async fn connection(&self, known: &mut Option<Known>) -> Result<(), Failure> {
-        let known = match known {
-            Some(known) => known,
-            None => {
-                let host = host(&self.identity.state).map_err(Failure::disk("the state of me"))?;
-                let (replica, last) = (Replica::default(), 0);
-                known.insert(Known { host, replica, at: 0, last, strikes: 0 })
-            }
-        };
+        if known.is_none() {
+            let host = host(&self.identity.state).map_err(Failure::disk("the state of me"))?;
+            *known = Some(Known { host, ..Known::default() });
+        }
+        let Some(known) = known else { return Ok(()) };
         let before = std::mem::take(&mut known.last);
         let ended = round::run(self, known).await;
         let again = matches!(ended, Err(Failure::Lost(_))) && known.last == before;

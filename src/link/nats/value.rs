@@ -216,7 +216,7 @@ mod tests {
             &long,
             &large,
         ] {
-            assert!(decode(Host(1), bad.as_bytes()).is_err(), "{:.80}", bad);
+            assert!(decode(Host(1), bad.as_bytes()).is_err(), "{bad:.80}");
         }
     }
 
@@ -259,7 +259,9 @@ mod tests {
         let sizes: Vec<usize> = parts.iter().map(|part| part.entries.len()).collect();
         assert_eq!(sizes, [256, 256, 88]);
         let mut long: Vec<Entry> = (0..64).map(entry).collect();
-        long.iter_mut().for_each(|entry| entry.id = "x".repeat(MAX_ID));
+        for entry in &mut long {
+            entry.id = "x".repeat(MAX_ID);
+        }
         let some = Part::default().fill(&mut long).unwrap();
         assert!(some.len() < 64 && encode(Host(2), &some).len() <= MAX_VALUE);
         assert!(!long.is_empty());
