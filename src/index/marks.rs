@@ -2,8 +2,8 @@
 //!
 //! One append-only file of JSON lines in the state folder:
 //! `["r", store, from, id]` marks, `["u", store, from, id]` clears; with `host` and `count` behind them
-//! that is what another machine was heard to say, and what the message counts as since then. And
-//! `["w", store, ts, [ids…]]` notes the position of the store's own watermark that was last taken
+//! that is what another machine was heard to say, and what the message counts as since then; with `null`
+//! it follows from a position that was there before msgfs kept any. And `["w", store, ts, [ids…]]` notes the position of the store's own watermark that was last taken
 //! over, so that a message which arrives late, with a time below it, stays unread.
 //! A line is one `write`; a torn last line loses that mark and no other.
 
@@ -14,7 +14,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::model::{Host, Mark, MessageKey, Timestamp};
+use crate::model::{Host, Mark, MessageKey, Origin, Timestamp};
 use crate::store::{Watermark, fs};
 
 /// One change of a mark: whose, and whether it is set.
@@ -74,15 +74,21 @@ impl Marks {
         self.len
     }
 
-    /// Notes a change; [`Marks::write`] makes it durable.
+    /// Notes a change that is made here; [`Marks::write`] makes it durable.
     pub fn push(&mut self, (key, read): &Change) {
-        self.line(&json!([kind(*read), key.store, key.from, key.id]));
+        let (from, id) = (key.from.clone(), key.id.clone());
+        self.push_mark(&key.store, &Mark { from, id, read: *read, origin: Origin::Here });
     }
 
-    /// Notes what a machine was heard to say of a message.
-    pub fn push_heard(&mut self, store: &str, mark: &Mark, (host, count): (Host, u32)) {
-        let host = host.to_string();
-        self.line(&json!([kind(mark.read), store, mark.from, mark.id, host, count]));
+    /// The same, whoever made it.
+    pub fn push_mark(&mut self, store: &str, mark: &Mark) {
+        let kind = if mark.read { "r" } else { "u" };
+        let (from, id) = (&mark.from, &mark.id);
+        self.line(&match mark.origin {
+            Origin::Here => json!([kind, store, from, id]),
+            Origin::Heard(host, count) => json!([kind, store, from, id, host.to_string(), count]),
+            Origin::Position => json!([kind, store, from, id, null]),
+        });
     }
 
     /// Notes the store's watermark as taken over.
@@ -140,20 +146,16 @@ pub(super) fn read_part(
     let mut bytes = Vec::new();
     file.take(part.end.saturating_sub(part.start)).read_to_end(&mut bytes)?;
     let mark = |line: &[u8]| match parse(line) {
-        Some(Line::Mark((MessageKey { store: of, from, id }, read), heard)) if of == store => {
-            Some(Mark { from, id, read, heard })
+        Some(Line::Mark((MessageKey { store: of, from, id }, read), origin)) if of == store => {
+            Some(Mark { from, id, read, origin })
         }
         _ => None,
     };
     Ok(bytes.split(|b| *b == b'\n').filter_map(mark).collect())
 }
 
-fn kind(read: bool) -> &'static str {
-    if read { "r" } else { "u" }
-}
-
 enum Line {
-    Mark(Change, Option<(Host, u32)>),
+    Mark(Change, Origin),
     Imported(String, Watermark),
 }
 
@@ -165,9 +167,14 @@ fn parse(line: &[u8]) -> Option<Line> {
     match kind.as_str() {
         "r" | "u" => {
             let key = MessageKey { store: text(1)?, from: text(2)?, id: text(3)? };
-            let host = fields.get(4).and_then(Value::as_str).and_then(Host::parse);
-            let count = fields.get(5).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
-            Some(Line::Mark((key, kind == "r"), host.zip(count)))
+            let host = || Host::parse(fields.get(4)?.as_str()?);
+            let count = || fields.get(5)?.as_u64()?.try_into().ok();
+            let origin = match fields.get(4) {
+                None => Origin::Here,
+                Some(Value::Null) => Origin::Position,
+                Some(_) => Origin::Heard(host()?, count()?),
+            };
+            Some(Line::Mark((key, kind == "r"), origin))
         }
         "w" => {
             let ids = fields.get(3)?.as_array()?;
@@ -218,18 +225,18 @@ mod tests {
         let (mut marks, changes, usable) = Marks::open(&path, len, false).unwrap();
         assert!(usable);
         assert_eq!(changes, [change("2", true)]);
-        let theirs = Mark { from: "a".into(), id: "3".into(), read: true, heard: None };
-        marks.push_heard("samp", &theirs, (Host(1), 3));
-        marks.push_heard("other", &theirs, (Host(1), 3));
+        let mark = |origin| Mark { from: "a".into(), id: "3".into(), read: true, origin };
+        let more = [mark(Origin::Heard(Host(1), 3)), mark(Origin::Position), mark(Origin::Here)];
+        let len = marks.len();
+        marks.push_mark("other", &more[0]);
+        for mark in &more {
+            marks.push_mark("samp", mark);
+        }
         marks.write().unwrap();
-        let heard = Some((Host(1), 3));
-        assert_eq!(
-            read_part(&path, "samp", len..marks.len()).unwrap()[1..],
-            [Mark { heard, ..theirs }]
-        );
+        assert_eq!(read_part(&path, "samp", len..marks.len()).unwrap(), more);
         let (marks, changes, usable) = Marks::open(&path, 10_000, true).unwrap();
         assert!(!usable);
-        assert_eq!(changes.len(), 5);
+        assert_eq!(changes.len(), 7);
         assert_eq!(marks.imported.len(), 1);
     }
 }

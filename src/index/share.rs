@@ -46,8 +46,7 @@ impl Index {
         let mut marked = Vec::new();
         let mut core = self.core.write();
         for mark in heard {
-            let Some(said) = mark.heard else { continue };
-            marks.push_heard(store.name(), mark, said);
+            marks.push_mark(store.name(), mark);
             marked.extend(take_over(&mut core, number, mark));
         }
         drop(core);
@@ -73,5 +72,47 @@ fn take_over(core: &mut Core, number: usize, mark: &Mark) -> Option<MsgIx> {
             core.orphan_marks.insert(identity, mark.read);
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Bed, at, entry, message};
+    use super::*;
+    use crate::model::{Host, Origin};
+
+    fn heard(id: &str, read: bool) -> Mark {
+        let origin = Origin::Heard(Host(7), if read { 1 } else { 2 });
+        Mark { from: "foo".into(), id: id.into(), read, origin }
+    }
+
+    #[test]
+    fn what_is_heard_is_noted_behind_all_that_was_noted_here() {
+        let bed = Bed::new();
+        bed.put(1, message("foo", "a", 5));
+        bed.put(2, message("foo", "b", 6));
+        let index = bed.open();
+        let (_, at_first) = index.marks_since(0, 0).unwrap();
+        index.mark(at(&index, "a"), true, true);
+        assert_eq!(index.hear_marks(0, at_first, &[heard("b", true)]).unwrap(), None);
+        assert!(!entry(&index, "b").is_read());
+        let (marks, len) = index.marks_since(0, at_first).unwrap();
+        let (from, id) = ("foo".to_owned(), "a".to_owned());
+        assert_eq!(marks, [Mark { from, id, read: true, origin: Origin::Here }]);
+        let all = [heard("a", false), heard("b", true), heard("c", true), heard("d", true)];
+        let len = index.hear_marks(0, len, &all).unwrap().unwrap();
+        assert_eq!(index.marks_since(0, len).unwrap(), (Vec::new(), len));
+        assert!(!entry(&index, "a").is_read() && entry(&index, "b").is_read());
+        // What comes later is read already, in this process and in the next.
+        bed.put(3, message("foo", "c", 7));
+        index.refresh(0, false).unwrap();
+        assert!(entry(&index, "c").is_read());
+        assert_eq!(index.read().unread(), 1);
+        drop(index);
+        bed.put(4, message("foo", "d", 8));
+        let index = bed.open();
+        let read = ["a", "b", "c", "d"].map(|id| entry(&index, id).is_read());
+        assert_eq!(read, [false, true, true, true]);
+        assert_eq!(index.marks_since(0, 0).unwrap().0.len(), 5);
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::core::Core;
 use super::entry::{Flags, MsgIx};
 use super::{Changes, Index, marks, write_marks};
-use crate::model::{MessageKey, Timestamp};
+use crate::model::{Mark, Origin, Timestamp};
 use crate::store::{Location, Position, Store, StoreError, Watermark};
 
 /// A message that is never where the store said is not told of for ever.
@@ -190,10 +190,12 @@ impl Index {
             })
         };
         let read: Vec<MsgIx> = core.to_me().filter(|ix| newly(&core, ix)).collect();
+        // What came late, below the first position that is seen, passes for read, and nobody has read it.
+        let origin = if last.is_some() { Origin::Here } else { Origin::Position };
         for ix in &read {
             if let Some(e) = core.entry(*ix) {
-                let (store, from) = (store.name().to_owned(), core.from(e).to_owned());
-                marks.push(&(MessageKey { store, from, id: core.id(e) }, true));
+                let (from, id) = (core.from(e).to_owned(), core.id(e));
+                marks.push_mark(store.name(), &Mark { from, id, read: true, origin });
             }
             core.set_own(*ix, true, false);
         }

@@ -21,6 +21,17 @@ impl fmt::Display for Host {
     }
 }
 
+/// Whose word a mark is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It was made or cleared on this machine.
+    Here,
+    /// On another one, or so it says: how often its mark was made and cleared by then.
+    Heard(Host, u32),
+    /// A read position that was there before msgfs kept marks. Which mail it stands for nobody knows.
+    Position,
+}
+
 /// A mark of a message that was made or cleared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
@@ -30,7 +41,6 @@ pub struct Mark {
     pub id: String,
     /// Whether the message counts as read from here on.
     pub read: bool,
-    /// Where it was made or cleared, and how often that machine's mark was by then, both counted; `None`:
-    /// here.
-    pub heard: Option<(Host, u32)>,
+    /// Whose word it is.
+    pub origin: Origin,
 }

@@ -15,7 +15,7 @@ mod text;
 mod time;
 pub mod verify;
 
-pub use mark::{Host, Mark};
+pub use mark::{Host, Mark, Origin};
 pub use message::{
     Attached, Attachment, Draft, DraftError, Message, MessageKey, ORIGIN, TWIN, plain_id,
     plain_thread, thread_label, twin_hash, twin_id,

@@ -7,10 +7,12 @@
 
 use std::collections::HashMap;
 
-use crate::model::{Host, Mark};
+use crate::model::{Host, Mark, Origin};
 
-/// More counts are not kept: what comes is told by others.
+/// More counts are not taken from others.
 const MOST: usize = 1 << 20;
+/// Whose count a mark is that follows from a position: it stands here, and nobody is told.
+pub const NOBODY: Host = Host(0);
 
 /// The counts of one message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,16 +118,20 @@ impl Replica {
             let (from, id) = (mark.from.clone(), mark.id.clone());
             Entry { from, id, host, count }
         };
-        if let Some(heard) = mark.heard {
-            self.hear(&entry(heard));
-            return Vec::new();
-        }
+        let whose = match mark.origin {
+            Origin::Here => here,
+            Origin::Position => NOBODY,
+            Origin::Heard(host, count) => {
+                self.hear(&entry((host, count)));
+                return Vec::new();
+            }
+        };
         let said = self.said(&mark.from, &mark.id);
         let before = said.0.len();
-        let changed = said.change(here, mark.read);
+        let changed = said.change(whose, mark.read);
         let grown = said.0.len() - before;
         self.len += grown;
-        changed.into_iter().map(entry).collect()
+        changed.into_iter().filter(|(host, _)| *host != NOBODY).map(entry).collect()
     }
 
     /// What is new in these counts, and what each makes of its message. Nothing is changed.
@@ -136,19 +142,19 @@ impl Replica {
             let said: &mut Said = changed.entry((from, id)).or_insert_with(known);
             if self.len + news.len() < MOST && said.hear(*host, *count) {
                 let (from, id, read) = (from.clone(), id.clone(), said.is_read());
-                news.push(Mark { from, id, read, heard: Some((*host, *count)) });
+                news.push(Mark { from, id, read, origin: Origin::Heard(*host, *count) });
             }
         }
         news
     }
 
-    /// The counts that another one does not have.
+    /// The counts that another one does not have and that may be told.
     pub fn beyond(&self, other: &Self) -> Vec<Entry> {
         let mut beyond = Vec::new();
         for (from, of_writer) in &self.all {
             for (id, said) in of_writer {
                 let known = other.get(from, id);
-                for (host, count) in &said.0 {
+                for (host, count) in said.0.iter().filter(|(host, _)| *host != NOBODY) {
                     if known.is_none_or(|known| known.count(*host) < *count) {
                         let (from, id) = (from.clone(), id.clone());
                         beyond.push(Entry { from, id, host: *host, count: *count });
@@ -169,7 +175,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn said() -> impl Strategy<Value = Said> {
-        vec((0u64..4, 1u32..6), 0..6).prop_map(|counts| {
+        vec((1u64..5, 1u32..6), 0..6).prop_map(|counts| {
             let mut said = Said::default();
             for (host, count) in counts {
                 said.hear(Host(host), count);
@@ -186,8 +192,8 @@ mod tests {
         all
     }
 
-    fn mark(read: bool, heard: Option<(Host, u32)>) -> Mark {
-        Mark { from: "bob".into(), id: "1".into(), read, heard }
+    fn mark(read: bool, origin: Origin) -> Mark {
+        Mark { from: "bob".into(), id: "1".into(), read, origin }
     }
 
     proptest! {
@@ -218,18 +224,18 @@ mod tests {
             // Made, and cleared.
             let mut models = vec![(HashSet::new(), HashSet::new()); 4];
             for (n, (here, there, what)) in steps.into_iter().enumerate() {
-                let host = Host(here as u64);
+                let host = Host(here as u64 + 1);
                 let (made, cleared) = &mut models[here];
                 match what {
                     0 => {
                         if made.is_subset(cleared) {
                             made.insert(n);
                         }
-                        replicas[here].note(host, &mark(true, None));
+                        replicas[here].note(host, &mark(true, Origin::Here));
                     }
                     1 => {
                         cleared.extend(made.iter().copied());
-                        replicas[here].note(host, &mark(false, None));
+                        replicas[here].note(host, &mark(false, Origin::Here));
                     }
                     _ => {
                         let (theirs, gone) = models[there].clone();
@@ -274,15 +280,28 @@ mod tests {
         let (mut replica, here, there) = (Replica::default(), Host(1), Host(2));
         let counts = |changed: Vec<Entry>| changed.iter().map(|e| (e.host.0, e.count)).collect();
         let all: Vec<Vec<(u64, u32)>> = [true, true, false, false, true]
-            .map(|read| counts(replica.note(here, &mark(read, None))))
+            .map(|read| counts(replica.note(here, &mark(read, Origin::Here))))
             .to_vec();
         assert_eq!(all, [vec![(1, 1)], vec![], vec![(1, 2)], vec![], vec![(1, 3)]]);
         let theirs = Entry { from: "bob".into(), id: "1".into(), host: there, count: 1 };
         let news = replica.news(&[theirs.clone(), theirs.clone()]);
-        assert_eq!(news, [mark(true, Some((there, 1)))]);
+        assert_eq!(news, [mark(true, Origin::Heard(there, 1))]);
         assert!(replica.note(here, &news[0]).is_empty());
         assert!(replica.news(&[theirs]).is_empty());
-        let both: Vec<(u64, u32)> = counts(replica.note(here, &mark(false, None)));
+        let both: Vec<(u64, u32)> = counts(replica.note(here, &mark(false, Origin::Here)));
         assert_eq!(both, [(1, 4), (2, 2)], "both marks were known");
+    }
+
+    #[test]
+    fn a_mark_by_a_position_stands_here_and_is_not_told() {
+        let (mut replica, here, there) = (Replica::default(), Host(1), Host(2));
+        assert!(replica.note(here, &mark(true, Origin::Position)).is_empty());
+        assert!(replica.beyond(&Replica::default()).is_empty());
+        let cleared = Entry { from: "bob".into(), id: "1".into(), host: there, count: 2 };
+        assert_eq!(replica.news(&[cleared]), [mark(true, Origin::Heard(there, 2))]);
+        assert!(replica.note(here, &mark(false, Origin::Here)).is_empty());
+        assert!(!replica.get("bob", "1").unwrap().is_read());
+        let told = replica.note(here, &mark(true, Origin::Here));
+        assert_eq!((told.len(), told[0].host), (1, here));
     }
 }

@@ -16,7 +16,7 @@ use tokio::time;
 use super::failure::Failure;
 use super::feed::Feed;
 use super::publish::DENIED;
-use super::said::Replica;
+use super::said::{NOBODY, Replica};
 use super::server::Server;
 use super::{FIRST, LONGEST, Nats, Wake, consumer_name, once, round};
 use crate::link::marks::Marks;
@@ -124,7 +124,7 @@ fn host(state: &Path) -> io::Result<Host> {
     let path = state.join(HOST);
     let known = fs::or_nothing(fs::read_small(&path, 64))?;
     let known = std::str::from_utf8(&known).ok().and_then(|text| Host::parse(text.trim_end()));
-    if let Some(host) = known {
+    if let Some(host) = known.filter(|host| *host != NOBODY) {
         return Ok(host);
     }
     let mut chance = [0; 8];

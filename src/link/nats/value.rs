@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::said::Entry;
+use super::said::{Entry, NOBODY};
 use super::subject::Space;
 use crate::model::Host;
 
@@ -41,8 +41,8 @@ enum Line {
 
 /// Whether a count can be told.
 fn fits(entry: &Entry) -> bool {
-    let from = 1..=MAX_FROM;
-    from.contains(&entry.from.len())
+    entry.host != NOBODY
+        && (1..=MAX_FROM).contains(&entry.from.len())
         && (1..=MAX_ID).contains(&entry.id.len())
         && (1..=MAX_COUNT).contains(&entry.count)
 }
@@ -158,7 +158,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn entries() -> impl Strategy<Value = Vec<Entry>> {
-        let entry = ("[a-z/.]{1,9}", "\\PC{1,9}", 0u64..3, 1u32..4);
+        let entry = ("[a-z/.]{1,9}", "\\PC{1,9}", 1u64..4, 1u32..4);
         let entry =
             entry.prop_map(|(from, id, host, count)| Entry { from, id, host: Host(host), count });
         vec(entry, 0..9)
@@ -208,6 +208,7 @@ mod tests {
             "{\"v\":1,\"said\":[[\"a\",\"b\",\"c\"]]}",
             "{\"v\":1,\"said\":[[\"a\",\"b\",\"../../x\",1]]}",
             "{\"v\":1,\"said\":[[\"a\",\"b\",\"0123456789abcdef\",0]]}",
+            "{\"v\":1,\"said\":[[\"a\",\"b\",\"0000000000000000\",1]]}",
             "{\"v\":1,\"said\":[[\"a\",\"b\",\"0123456789abcdef\",-1]]}",
             "{\"v\":1,\"said\":[[\"a\",\"b\",\"0123456789ABCDEF\",1]]}",
             "{\"v\":1,\"said\":[[\"a\",\"b\",\"0123456789abcdef\",4294967295]]}",
