@@ -73,8 +73,12 @@ impl Logs {
 
     /// A mark may have changed.
     pub(super) fn marked(&self) {
-        let running = self.running.lock().clone();
-        running.iter().filter_map(|running| running.marks.as_ref()).for_each(Nats::changed);
+        // With the lock held: the thread that is woken may be the one that asks for it, and must not be the one
+        // that ends itself.
+        if let Some(marks) = self.running.lock().as_ref().and_then(|running| running.marks.as_ref())
+        {
+            marks.wake();
+        }
     }
 
     /// These files of the folder have changed, or any.

@@ -94,6 +94,11 @@ impl Wake {
 }
 
 impl Nats {
+    /// There may be something to do. Takes no lock.
+    pub fn wake(&self) {
+        self.wake.something.notify_one();
+    }
+
     /// Anything in the folder may have changed.
     pub fn changed(&self) {
         *self.wake.changed.lock() = None;

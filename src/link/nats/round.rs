@@ -78,6 +78,8 @@ pub async fn run(share: &Share, known: &mut Known) -> Result<(), Failure> {
         spoilt: BTreeMap::new(),
     };
     round.fold()?;
+    // It is among what is known and not there, unless it is there.
+    round.todo.clear();
     if round.known.strikes >= STRIKES {
         round.read_carefully().await?;
     }
@@ -137,7 +139,7 @@ impl Round<'_> {
     /// What is known here and was not there is to be told.
     fn all_is_read(&mut self) {
         if let Some(there) = self.there.take() {
-            self.todo = self.known.replica.beyond(&there);
+            self.todo.extend(self.known.replica.beyond(&there));
             self.share.is_there.store(true, Ordering::Relaxed);
             self.say();
         }

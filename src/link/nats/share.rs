@@ -161,7 +161,7 @@ pub struct Known {
     pub at: u64,
     /// The last value that was read.
     pub last: u64,
-    /// How many connections in a row ended behind the same one.
+    /// How many connections in a row ended behind the same one, before all was read.
     pub strikes: u32,
 }
 
@@ -235,7 +235,8 @@ impl Share {
         let Some(known) = known else { return Ok(()) };
         let before = std::mem::take(&mut known.last);
         let ended = round::run(self, known).await;
-        let again = matches!(ended, Err(Failure::Lost(_))) && known.last == before;
+        let at_first = !self.is_there.load(Ordering::Relaxed);
+        let again = at_first && matches!(ended, Err(Failure::Lost(_))) && known.last == before;
         known.strikes = if again { known.strikes + 1 } else { 0 };
         ended
     }
