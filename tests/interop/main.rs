@@ -16,6 +16,7 @@ mod common;
 
 mod agentazall;
 mod amp;
+mod authority;
 mod ftp;
 mod hostile;
 mod machine;
@@ -23,6 +24,8 @@ mod mail;
 mod nolink;
 mod pages;
 mod peer;
+mod post;
+mod postoffice;
 mod proxy;
 mod relay;
 mod secrets;

@@ -146,8 +146,10 @@ fn s444_what_the_server_does_not_take_is_refused_when_it_is_written() {
     // Without a mount, and while the server is away, it is known as well.
     m.umount();
     drop(server);
-    let write =
-        format!("head -c 9000 /dev/zero | tr '\\0' x | {} --me alice write outbox/bob", quote(&binary()));
+    let write = format!(
+        "head -c 9000 /dev/zero | tr '\\0' x | {} --me alice write outbox/bob",
+        quote(&binary())
+    );
     let out = one.sh(&write);
     assert!(!out.ok() && out.stderr.contains("7168"), "{out:?}");
 }
