@@ -113,7 +113,7 @@ impl Http {
 
     /// The same server by another of its addresses.
     pub fn at(&self, base: &str) -> Self {
-        Self { agent: self.agent.clone(), base: base.trim_end_matches('/').to_owned() }
+        Self { agent: self.agent.clone(), base: base.to_owned() }
     }
 
     /// Posts JSON.

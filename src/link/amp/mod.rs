@@ -1,10 +1,12 @@
 //! AMP 0.1 over HTTP: messages to agents that are registered with a provider elsewhere, and theirs
 //! (docs/links/amp.md).
 //!
-//! A link is one registration file (`settings`). `wire` makes what is sent, `page` takes apart what came,
+//! A link is one registration file (`settings`). `wire` makes what is sent, `page` takes apart what came, `parts` brings
+//! what comes with it,
 //! [`register()`] makes registration files; here is the engine that speaks to the provider.
 
 mod page;
+mod parts;
 mod register;
 mod settings;
 mod wire;
@@ -267,7 +269,9 @@ impl Engine for Provider {
         };
         self.poll.store(next, Ordering::Relaxed);
         let messages = list.map(|list| list.messages).unwrap_or_default();
-        items.extend(messages.iter().map(|text| page::item(text, &self.at.provider)));
+        let mut brought = parts::Brought::read(raw);
+        let item = |text: &&str| brought.with(page::item(text, &self.at.provider));
+        items.extend(messages.iter().filter_map(item));
         items
     }
 
@@ -338,7 +342,9 @@ impl Engine for Provider {
         let resolve = |address: &String| Some((address.clone(), self.resolve(address, &key)?));
         let keys: BTreeMap<String, PublicKey> =
             writers.iter().filter(wanted).filter_map(resolve).collect();
-        match keep_keys(raw, &keys) {
+        let kept = keep_keys(raw, &keys)
+            .and_then(|()| parts::fetch(&list, &self.at.provider, &self.base, &self.at.base, raw));
+        match kept {
             Ok(()) => Outcome::Done,
             Err(e) => away(&e.to_string()),
         }
