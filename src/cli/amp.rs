@@ -76,13 +76,15 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let links = &context.config.links;
     let of_store =
         |link: &&msgfs::link::Spec| link.kind == LinkKind::Amp && link.store == spec.name;
+    let link = links.iter().find(of_store);
     let request = Request {
         agent: store.dir().to_owned(),
         provider: args.provider.clone(),
         api_url: args.api_url.clone(),
         tenant: args.tenant.clone(),
         name: args.name.clone(),
-        insecure: links.iter().find(of_store).is_some_and(|link| link.insecure),
+        insecure: link.is_some_and(|link| link.insecure),
+        ca: link.and_then(|link| link.ca.clone()),
     };
     let made = register(&request, user_key.as_ref().map(|key| key.as_str()));
     let made = made.map_err(|why| Failure::refused(safe_text(&why)))?;

@@ -34,7 +34,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     match &args.job {
         Some(folder) => {
             let failed = |e| Failure::io("the exchange cannot be made", &e);
-            job::begin().map_err(failed)?;
+            job::begin(folder).map_err(failed)?;
             job::carry(folder, link::engine).map_err(failed)
         }
         None => all(global),

@@ -134,7 +134,10 @@ fn link_problems(context: &Context, stores: &[Arc<dyn Store>]) -> Vec<Problem> {
     for store in stores {
         for (name, settings) in link::settings(store.as_ref(), &context.config.links, &linked) {
             let found = match link::engine(&settings) {
-                Ok(engine) => engine.other_carrier().into_iter().chain(engine.check()).collect(),
+                Ok(engine) => {
+                    let checked = link::checked(engine.as_ref());
+                    engine.other_carrier().into_iter().chain(checked).collect()
+                }
                 Err(why) => vec![why],
             };
             let told = |why: String| {

@@ -383,3 +383,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn links_say_what_they_cannot_be() {
+    let link = |text: &str| format!("[[link]]\n{text}");
+    for (text, words) in [
+        ("kind = \"nats\"\nurl = \"ws://h:80\"", "cannot be a WebSocket"),
+        ("kind = \"nats\"\nurl = [\"nats://h:4222\", \"wss://h\"]", "nats://HOST:4222"),
+        ("kind = \"nats\"\nurl = \"h:4222\"", "must be of the form nats://"),
+        ("kind = \"nats\"", "needs url"),
+        ("kind = \"mail\"\nurl = \"nats://h:4222\"", "described in the store's own files"),
+    ] {
+        let trouble = trouble(&link(text));
+        assert!(trouble.contains(words), "{text}: {trouble}");
+    }
+    for kind in ["nats", "amp", "agenttalk", "mail", "ftp"] {
+        let url = if kind == "nats" { "url = \"tls://h:4222\"\n" } else { "" };
+        let config = parse(&link(&format!("kind = \"{kind}\"\n{url}ca = \"team.pem\""))).unwrap();
+        assert_eq!(config.links[0].ca.as_deref(), Some(Path::new("/etc/msgfs/team.pem")), "{kind}");
+    }
+}

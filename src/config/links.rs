@@ -14,7 +14,7 @@ const LINK_KEYS: &str =
     "kind store name url space creds user password_file ca api inbox marks insecure off";
 
 /// Keys that only links of kind `nats` have.
-const NATS_KEYS: &str = "url space creds user password_file ca api inbox marks";
+const NATS_KEYS: &str = "url space creds user password_file api inbox marks";
 
 impl Reader<'_> {
     pub(super) fn links(&mut self, (key, value): Member<'_>, config: &mut Config) {
@@ -105,7 +105,12 @@ impl Reader<'_> {
     /// One text or a list of them.
     fn urls(&mut self, (key, value): Member<'_>) -> Vec<String> {
         let check = |text: &str| match text.split_once("://") {
-            Some(("nats" | "tls" | "ws" | "wss", host)) if !host.is_empty() => Ok(text.to_owned()),
+            Some(("nats" | "tls", host)) if !host.is_empty() => Ok(text.to_owned()),
+            Some(("ws" | "wss", _)) => {
+                Err("cannot be a WebSocket: name the port that speaks NATS itself, as \
+                 nats://HOST:4222 or tls://HOST:4222"
+                    .to_owned())
+            }
             _ => Err("must be of the form nats://HOST:4222 or tls://HOST:4222".to_owned()),
         };
         match value.get_ref().as_array() {

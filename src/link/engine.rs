@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
+use super::secret;
 use crate::store::{Arrived, Parcel};
 
 /// An engine.
@@ -55,6 +57,17 @@ pub trait Engine: Send + Sync + fmt::Debug {
 
     /// What `msgfs doctor` finds when it tries the engine without sending, a line each.
     fn check(&self) -> Vec<String>;
+
+    /// What the engine is told and nobody else may be, as the files have it now.
+    fn secrets(&self) -> Vec<Zeroizing<String>>;
+}
+
+/// What `msgfs doctor` finds, as people may be told it.
+pub fn checked(engine: &dyn Engine) -> Vec<String> {
+    let mut secrets = engine.secrets();
+    let found = engine.check();
+    secrets.extend(engine.secrets());
+    found.iter().map(|line| secret::told(line, &secrets)).collect()
 }
 
 /// One message that a link brought.
@@ -127,6 +140,19 @@ impl Outcome {
             | Self::Away { why, .. }
             | Self::Unknown { why } => Some(why),
         }
+    }
+
+    /// The same as people may be told it.
+    #[must_use]
+    pub fn told(mut self, secrets: &[Zeroizing<String>]) -> Self {
+        match &mut self {
+            Self::Done | Self::Named { .. } => {}
+            Self::Refused { why }
+            | Self::Later { why, .. }
+            | Self::Away { why, .. }
+            | Self::Unknown { why } => *why = secret::told(why, secrets),
+        }
+        self
     }
 }
 

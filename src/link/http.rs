@@ -1,7 +1,6 @@
 //! HTTP for the engines that speak it: JSON out, bounded answers in, no redirects, and certificates that
 //! are always checked.
 
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -11,14 +10,15 @@ use ureq::http::HeaderMap;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body, Error};
 
-use super::reach;
+use super::room::Roomy;
+use super::{reach, tls};
 
 /// An answer that is read into memory is not larger.
 const MAX_ANSWER: u64 = 64 << 20;
 /// How long a connection may take, and how long the other side may say nothing.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 30 });
 /// How long the whole of an exchange may take.
-const LONGEST: Duration = Duration::from_secs(10 * 60);
+const LONGEST: Duration = Duration::from_secs(if cfg!(test) { 6 } else { 10 * 60 });
 
 /// A server, by the part of its addresses that all calls share.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl Answer {
     pub fn words(&self, members: &[&str]) -> String {
         let json: Option<serde_json::Value> = serde_json::from_slice(&self.body).ok();
         let texts = members.iter().filter_map(|m| json.as_ref()?.get(m)?.as_str());
-        let texts: Vec<&str> = texts.map(|text| text.get(..300).unwrap_or(text)).collect();
+        let texts: Vec<&str> = texts.collect();
         crate::model::one_line(&format!("{} {}", self.status, texts.join(": "))).trim().to_owned()
     }
 }
@@ -68,8 +68,8 @@ impl Http {
     /// A server at `http://…` or `https://…`.
     ///
     /// # Errors
-    /// If that is no address, or plain text must not go there.
-    pub fn new(base: &str, insecure: bool) -> Result<Self, String> {
+    /// If that is no address, or plain text must not go there, or `ca` cannot be used.
+    pub fn new(base: &str, insecure: bool, ca: Option<&Path>) -> Result<Self, String> {
         let shown = crate::model::one_line(base).into_owned();
         let host = |rest: &str| {
             let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -91,6 +91,9 @@ impl Http {
                  insecure = true in a [[link]] for it"
             ));
         }
+        let roots = tls::roots(ca)?;
+        let certs = roots.iter().map(|cert| Certificate::from_der(cert).to_owned());
+        let roots = RootCerts::Specific(Arc::new(certs.collect()));
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
@@ -103,9 +106,14 @@ impl Http {
             .timeout_per_read(Some(PATIENCE))
             .timeout_per_write(Some(PATIENCE))
             .timeout_global(Some(LONGEST))
-            .tls_config(TlsConfig::builder().root_certs(roots()).build())
+            .tls_config(TlsConfig::builder().root_certs(roots).build())
             .build();
         Ok(Self { agent: config.new_agent(), base: base.trim_end_matches('/').to_owned() })
+    }
+
+    /// The same server by another of its addresses.
+    pub fn at(&self, base: &str) -> Self {
+        Self { agent: self.agent.clone(), base: base.to_owned() }
     }
 
     /// Posts JSON.
@@ -158,10 +166,10 @@ impl Http {
         let length = response.body().content_length();
         let mut body = response.into_body().into_with_config().limit(limit + 1).reader();
         let lost = |what: &str, e: &dyn std::fmt::Display| Trouble::Lost(format!("{what}: {e}"));
-        let mut out = File::create(file).map_err(|e| lost("the answer cannot be kept", &e))?;
+        let mut out = Roomy::create(file).map_err(|e| lost("the answer cannot be kept", &e))?;
         // What came before an error is kept.
         let copied = io::copy(&mut body, &mut out);
-        let kept = out.flush().and_then(|()| out.sync_all());
+        let kept = out.flush().and_then(|()| out.file().sync_all());
         kept.map_err(|e| lost("the answer cannot be kept", &e))?;
         match copied {
             Ok(bytes) if bytes > limit => {
@@ -219,7 +227,10 @@ fn trouble(error: Error) -> Trouble {
     use io::ErrorKind::{
         AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable, NotFound,
     };
-    let text = error.to_string();
+    let text = tls::with_help(error.to_string());
+    if tls::is_not_believed(&text) {
+        return Trouble::NotAsked(text);
+    }
     match &error {
         Error::HostNotFound
         | Error::ConnectionFailed
@@ -244,11 +255,4 @@ fn trouble(error: Error) -> Trouble {
         }
         _ => Trouble::Lost(text),
     }
-}
-
-/// The certificates this machine trusts.
-fn roots() -> RootCerts {
-    let found = rustls_native_certs::load_native_certs();
-    let certs = found.certs.iter().map(|cert| Certificate::from_der(cert).to_owned());
-    RootCerts::Specific(Arc::new(certs.collect()))
 }

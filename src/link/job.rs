@@ -206,11 +206,16 @@ pub fn link_folder(raw: &Path) -> Option<&Path> {
 ///
 /// # Errors
 /// If no thread can be started.
-pub fn begin() -> io::Result<()> {
+pub fn begin(folder: &Path) -> io::Result<()> {
     // Whoever ends the daemon's session does not end this one.
     let _ = rustix::process::setsid();
-    let limit = || {
+    let folder = folder.to_owned();
+    let limit = move || {
         std::thread::sleep(LONGEST);
+        let minutes = LONGEST.as_secs() / 60;
+        let why = format!("the exchange took more than {minutes} minutes and was ended");
+        // Without an outcome it is known, too, that it is over.
+        let _ = end(&folder, &Outcome::Unknown { why });
         std::process::exit(LATE);
     };
     std::thread::Builder::new().name("msgfs-longest".into()).spawn(limit).map(drop)
@@ -228,14 +233,28 @@ pub fn carry(
     let order: Order = serde_json::from_slice(&bytes)?;
     let outcome = match open(&order.settings) {
         Err(why) => Outcome::Away { why, after: None },
-        Ok(engine) => match &order.task {
-            Task::Send { wire, .. } => engine.send(wire),
-            Task::Fetch { known } => {
-                let known: HashSet<String> = known.iter().cloned().collect();
-                engine.fetch(&folder.join(RAW), &known)
-            }
-            Task::Acknowledge { ids } => engine.acknowledge(ids),
-        },
+        Ok(engine) => {
+            // Somebody may change them meanwhile.
+            let mut secrets = engine.secrets();
+            let outcome = exchange(engine.as_ref(), &order.task, folder);
+            secrets.extend(engine.secrets());
+            outcome.told(&secrets)
+        }
     };
-    place::write_atomic(&folder.join(OUTCOME), &serde_json::to_vec(&outcome)?, 0o600)
+    end(folder, &outcome)
+}
+
+fn exchange(engine: &dyn Engine, task: &Task, folder: &Path) -> Outcome {
+    match task {
+        Task::Send { wire, .. } => engine.send(wire),
+        Task::Fetch { known } => {
+            let known: HashSet<String> = known.iter().cloned().collect();
+            engine.fetch(&folder.join(RAW), &known)
+        }
+        Task::Acknowledge { ids } => engine.acknowledge(ids),
+    }
+}
+
+fn end(folder: &Path, outcome: &Outcome) -> io::Result<()> {
+    place::write_atomic(&folder.join(OUTCOME), &serde_json::to_vec(outcome)?, 0o600)
 }

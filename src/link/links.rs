@@ -20,7 +20,7 @@ use crate::store::{self, Arrived, Fate, Parcel, Store, Ways};
 #[derive(Debug, Default)]
 pub struct Links {
     posts: Vec<(usize, Arc<Post>)>,
-    logs: Vec<(usize, Logs)>,
+    logs: Vec<(usize, Arc<Logs>)>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -41,6 +41,10 @@ pub struct Wanted<'a> {
 
 /// Hears that a store, by number, should be looked at again.
 pub type Changed = Arc<dyn Fn(usize) + Send + Sync>;
+
+/// The links that carry the lines of one store.
+#[derive(Debug)]
+struct Lines(Vec<Arc<Logs>>);
 
 /// The ways from one store.
 #[derive(Debug)]
@@ -74,7 +78,16 @@ impl Links {
                 .map_err(|why| warnings.push(format!("the link {} is left out: {why}", spec.name)))
                 .ok()
         });
-        Self { posts, logs: logs.collect(), threads: Mutex::default() }
+        let logs: Vec<(usize, Arc<Logs>)> =
+            logs.map(|(number, one)| (number, Arc::new(one))).collect();
+        for (number, store) in wanted.stores.iter().enumerate() {
+            let of_store = logs.iter().filter(|(of, _)| *of == number);
+            let of_store: Vec<_> = of_store.map(|(_, logs)| Arc::clone(logs)).collect();
+            if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {
+                remote.join(Arc::new(Lines(of_store)));
+            }
+        }
+        Self { posts, logs, threads: Mutex::default() }
     }
 
     /// Tells the stores what became of what waits, for whoever only looks: no link is opened, and nothing is
@@ -245,6 +258,32 @@ pub(super) fn best(all: Vec<(u8, String)>) -> Result<Option<String>, String> {
         [] => Ok(None),
         [name] => Ok(Some(name.to_owned())),
         _ => Err(format!("several links reach it: {}; switch one off", names.join(", "))),
+    }
+}
+
+impl Ways for Lines {
+    fn reach(&self, _: &str) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+
+    fn has(&self, _: &str) -> bool {
+        false
+    }
+
+    fn reaches(&self, _: &str, _: &str) -> bool {
+        false
+    }
+
+    fn take(&self, link: &str, _: &Parcel) -> std::io::Result<()> {
+        Err(std::io::Error::other(format!("the link {link} carries logs, and no single messages")))
+    }
+
+    fn fate(&self, _: &str, _: &str) -> Option<Fate> {
+        None
+    }
+
+    fn longest(&self) -> Option<(u64, String)> {
+        self.0.iter().filter_map(|logs| logs.longest()).min()
     }
 }
 

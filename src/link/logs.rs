@@ -62,6 +62,12 @@ impl Logs {
         Ok((number, Self { board, link, identity, running: Mutex::default() }))
     }
 
+    /// The longest line that the server took when it was last there.
+    pub(super) fn longest(&self) -> Option<(u64, String)> {
+        let (spec, _, states) = &self.link;
+        Some((nats::longest_line(states, &spec.name)?, spec.name.clone()))
+    }
+
     pub(super) fn start(&self, marks: Arc<dyn Marks>) -> io::Result<()> {
         let (spec, folder, states) = &self.link;
         let lines = nats::start(spec, folder, states, Arc::clone(&self.board))?;

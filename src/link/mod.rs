@@ -10,7 +10,8 @@
 //! - [`backoff`]: when something is tried again.
 //! - [`reach`]: to whom plain text may go.
 //! - [`request`]: what commands ask of whoever carries.
-//! - [`secret`]: files that hold secrets.
+//! - [`secret`]: files that hold secrets, and texts that must not. [`tls`]: whom this machine believes.
+//! - [`room`]: what stays free on the disk.
 //! - [`wire`]: connections that speak in lines.
 //! - [`agentazall`]: the links of AgentAZAll. [`amp`]: those of AMP.
 //! - [`post`]: a link that carries whole messages, with its [`journal`], its [`job`]s and its [`mod@engine`].
@@ -23,6 +24,8 @@ pub mod amp;
 pub mod backoff;
 pub mod board;
 pub mod engine;
+#[cfg(all(test, feature = "http", feature = "ftp", feature = "mail"))]
+mod hostile;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod job;
@@ -40,12 +43,15 @@ pub mod nats;
 pub mod post;
 pub mod reach;
 pub mod request;
+pub mod room;
 pub mod secret;
 pub mod spec;
+pub mod tls;
 #[cfg(any(feature = "ftp", feature = "mail"))]
 pub mod wire;
 
 pub use self::board::{Board, Standing, State};
+pub use self::engine::checked;
 pub use self::links::{Changed, Links, Wanted, engine, settings};
 pub use self::marks::{Marks, MarksOf};
 pub use self::request::Request;

@@ -15,9 +15,10 @@ use super::engine::{Engine, Outcome, Settings};
 use super::job::{Carrier, Job, Task};
 use super::journal::{Entry, Journal, Stage};
 use super::request::Request;
+use super::room;
 use crate::model::locks::{Condvar, Mutex};
 use crate::model::{Timestamp, one_line};
-use crate::store::{Arrived, Fate, Parcel, fs};
+use crate::store::{Arrived, Fate, Parcel};
 
 /// How often a carrier that works is asked whether it has ended: at first, and later.
 const ASK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
@@ -25,10 +26,11 @@ const ASK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_mill
 const DISK_WAIT: Duration = Duration::from_secs(5);
 /// How often it is looked whether another program still carries.
 const OTHER_WAIT: Duration = Duration::from_secs(5);
-/// Nothing is fetched unless this much could be written.
-const ROOM: u64 = 64 << 20;
 /// No more is acknowledged at once.
 const ACKNOWLEDGED_AT_ONCE: usize = 100;
+
+/// No more cuts are told.
+const TOLD_CUTS: usize = 10;
 
 /// Files what came; again changes nothing.
 pub type Filing = Box<dyn Fn(&Arrived) -> io::Result<()> + Send + Sync>;
@@ -270,7 +272,7 @@ impl Post {
         if now < rest.fetch {
             return Ok(false);
         }
-        fs::room_for(&self.folder, ROOM).map_err(io::Error::other)?;
+        room::left(&self.folder)?;
         let known = {
             let journal = self.journal.lock();
             let known = journal.all_seen().filter(|id| self.engine.must_know(id));
@@ -442,7 +444,8 @@ impl Post {
         self.board.tell(|standing| {
             standing.waiting = waiting;
             standing.refused = refused;
-            standing.notes = cuts.iter().map(cut).collect();
+            // The last ones say most.
+            standing.notes = cuts.iter().rev().take(TOLD_CUTS).map(cut).collect();
         });
     }
 

@@ -1,16 +1,24 @@
-//! Files that hold secrets: only their owner may read them.
+//! Files that hold secrets: only their owner may read them. Texts of the other side: they hold none.
 
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-use crate::model::{Remedy, shown_path};
+use crate::model::{Remedy, one_line, shown_path};
 use crate::store::fs;
 
 /// No secret is larger.
 const MAX_FILE: u64 = 64 << 10;
+/// What stands in place of a secret.
+const HIDDEN: &str = "(hidden)";
+/// A shorter text is hidden only where it stands as a word of its own: it may be a part of any.
+const SHORT: usize = 4;
+/// Of a longer text people are told its beginning and its end, so many characters each.
+const MOST: usize = 300;
 
 /// Why a secret cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +61,43 @@ pub fn read(path: &Path) -> Result<Zeroizing<String>, SecretError> {
     }
 }
 
+/// What the other side says, as people may be told it: without the secrets that it was told, in one line and not
+/// without end.
+pub fn told(text: &str, secrets: &[Zeroizing<String>]) -> String {
+    let mut text = text.to_owned();
+    for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
+        let quoted = secret.replace('\\', "\\\\").replace('"', "\\\"");
+        for spelled in [STANDARD.encode(secret.as_bytes()), quoted, secret.to_string()] {
+            text = without(&text, &Zeroizing::new(spelled));
+        }
+    }
+    let begin = text.char_indices().nth(MOST).map_or(text.len(), |(at, _)| at);
+    let end = text.char_indices().nth_back(MOST).map_or(0, |(at, _)| at);
+    match (text.get(..begin), text.get(end..)) {
+        (Some(begins), Some(ends)) if begin < end => {
+            one_line(&format!("{begins} … {ends}")).into_owned()
+        }
+        _ => one_line(&text).into_owned(),
+    }
+}
+
+/// A text without another one, however its letters are written.
+fn without(text: &str, secret: &str) -> String {
+    let (lower, wanted) = (text.to_ascii_lowercase(), secret.to_ascii_lowercase());
+    let is_part = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    let (mut out, mut from) = (String::new(), 0);
+    for (at, found) in lower.match_indices(&wanted) {
+        let (before, behind) = (text.get(from..at), text.get(at + found.len()..));
+        let (Some(before), Some(behind)) = (before, behind) else { continue };
+        let in_word = is_part(before.chars().next_back()) || is_part(behind.chars().next());
+        if secret.len() >= SHORT || !in_word {
+            out = out + before + HIDDEN;
+            from = at + found.len();
+        }
+    }
+    out + text.get(from..).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +118,22 @@ mod tests {
             }
         }
         assert!(matches!(read(&dir.path().join("none")), Err(SecretError::Io(..))));
+    }
+
+    #[test]
+    fn nothing_that_is_told_holds_a_secret() {
+        let secrets = ["hunter2", "pw", "a\"b\\c", ""].map(|s| Zeroizing::new(s.to_owned()));
+        for (text, expected) in [
+            ("535 hunter2 is wrong, HUNTER2!", "535 (hidden) is wrong, (hidden)!"),
+            ("AUTH aHVudGVyMg==?", "AUTH (hidden)?"),
+            ("LOGIN \"a\\\"b\\\\c\" a\"b\\c", "LOGIN \"(hidden)\" (hidden)"),
+            ("pw; the pwd stays", "(hidden); the pwd stays"),
+            ("two\r\nlines", "two\u{240d}\u{240a}lines"),
+            ("\u{e4}\u{130}hunter2\u{e4}", "\u{e4}\u{130}(hidden)\u{e4}"),
+        ] {
+            assert_eq!(told(text, &secrets), expected);
+        }
+        let long = told(&("\u{e4}".repeat(1 << 20) + "; do this"), &secrets);
+        assert!(long.chars().count() < 2 * MOST + 5 && long.ends_with("; do this"), "{long}");
     }
 }

@@ -9,11 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::reach;
+use super::{reach, tls};
 use crate::model::one_line;
 
 /// How long each thing may take.
@@ -29,8 +28,9 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        let (short, long) = (Duration::from_secs(30), Duration::from_secs(60));
-        Self { silence: short, line: long, whole: Duration::from_secs(10 * 60) }
+        let [silence, line, whole] = if cfg!(test) { [3, 4, 6] } else { [30, 60, 10 * 60] };
+        let [silence, line, whole] = [silence, line, whole].map(Duration::from_secs);
+        Self { silence, line, whole }
     }
 }
 
@@ -66,18 +66,7 @@ impl Tls {
     /// If the file cannot be used.
     pub fn new(ca: Option<&Path>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if let Some(path) = ca {
-            let why = |e: &dyn std::fmt::Display| format!("ca {}: {e}", path.display());
-            let mut number = 0;
-            for cert in CertificateDer::pem_file_iter(path).map_err(|e| why(&e))? {
-                roots.add(cert.map_err(|e| why(&e))?).map_err(|e| why(&e))?;
-                number += 1;
-            }
-            if number == 0 {
-                return Err(why(&"holds no certificate"));
-            }
-        }
+        roots.add_parsable_certificates(tls::roots(ca)?);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -231,7 +220,11 @@ impl Wire {
         let client = ClientConnection::new(Arc::clone(&tls.0), name).map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(client, timed);
         while stream.conn.is_handshaking() {
-            stream.conn.complete_io(&mut stream.sock)?;
+            let done = stream.conn.complete_io(&mut stream.sock);
+            done.map_err(|e| match e.kind() {
+                io::ErrorKind::InvalidData => io::Error::other(tls::with_help(e.to_string())),
+                _ => e,
+            })?;
         }
         let stream = BufReader::with_capacity(64 << 10, Stream::Tls(Box::new(stream)));
         Ok(Self { stream, line: self.line, peer: self.peer })
@@ -252,36 +245,47 @@ impl Wire {
     /// # Errors
     /// As the system gave it; if it is longer than `max` bytes; if the other side hung up.
     pub fn line(&mut self, max: usize) -> io::Result<Vec<u8>> {
-        let limit = Instant::now() + self.line;
-        self.stream.get_mut().timed().line = Some(limit);
-        let line = self.read_line(max);
-        self.stream.get_mut().timed().line = None;
-        line
+        let (mut line, is_whole) = self.piece(max.saturating_add(3))?;
+        if !is_whole || line.len() > max.saturating_add(2) {
+            return Err(io::Error::other(format!(
+                "the server sent a line of more than {max} bytes"
+            )));
+        }
+        while line.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
+            line.pop();
+        }
+        Ok(line)
     }
 
-    fn read_line(&mut self, max: usize) -> io::Result<Vec<u8>> {
-        let mut line = Vec::new();
-        loop {
+    /// A line with its end, or as much of it as `max` bytes; and whether its end is there.
+    ///
+    /// # Errors
+    /// As the system gave it; if the other side hung up.
+    pub fn piece(&mut self, max: usize) -> io::Result<(Vec<u8>, bool)> {
+        let limit = Instant::now() + self.line;
+        self.stream.get_mut().timed().line = Some(limit);
+        let piece = self.read_piece(max);
+        self.stream.get_mut().timed().line = None;
+        piece
+    }
+
+    fn read_piece(&mut self, max: usize) -> io::Result<(Vec<u8>, bool)> {
+        let mut piece = Vec::new();
+        while piece.len() < max {
             let chunk = self.stream.fill_buf()?;
             if chunk.is_empty() {
                 return Err(hung_up());
             }
+            let chunk = chunk.get(..chunk.len().min(max - piece.len())).unwrap_or_default();
             let end = chunk.iter().position(|b| *b == b'\n');
             let taken = end.map_or(chunk.len(), |at| at + 1);
-            line.extend_from_slice(chunk.get(..taken).unwrap_or_default());
+            piece.extend_from_slice(chunk.get(..taken).unwrap_or_default());
             self.stream.consume(taken);
-            if line.len() > max.saturating_add(2) {
-                return Err(io::Error::other(format!(
-                    "the server sent a line of more than {max} bytes"
-                )));
-            }
             if end.is_some() {
-                while line.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
-                    line.pop();
-                }
-                return Ok(line);
+                return Ok((piece, true));
             }
         }
+        Ok((piece, false))
     }
 
     /// Exactly this many bytes, to a writer.

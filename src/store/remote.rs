@@ -55,6 +55,12 @@ pub trait Ways: Send + Sync + fmt::Debug {
     fn known_as(&self, _message: &str, _to: &str) -> Option<String> {
         None
     }
+
+    /// The longest record that goes, in bytes with what ends it, and the link that takes no longer one; `None` as long as
+    /// there is no limit or none is known.
+    fn longest(&self) -> Option<(u64, String)> {
+        None
+    }
 }
 
 /// A message on its way to one recipient.

@@ -132,3 +132,15 @@ fn s95_no_alias() {
     assert!(!out.ok() && out.stderr.contains("--me"), "{out:?}");
     assert!(!samp::log(&bed.store, "unknown").exists());
 }
+
+/// S443: a link over NATS through a WebSocket is refused when the configuration is read, with what to write.
+#[test]
+fn s443_links_through_web_sockets_are_refused_at_once() {
+    let bed = Bed::new();
+    for url in ["ws://127.0.0.1:8080", "wss://nats.example"] {
+        bed.config(&format!("[[link]]\nkind = \"nats\"\nurl = \"{url}\"\n"));
+        let out = bed.msgfs_out(&["--me", "alice", "ls"]);
+        assert!(!out.ok() && out.stderr.contains("config.toml:3: "), "{out:?}");
+        assert!(out.stderr.contains("nats://HOST:4222"), "{out:?}");
+    }
+}

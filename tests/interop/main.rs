@@ -16,12 +16,17 @@ mod common;
 
 mod agentazall;
 mod amp;
+mod authority;
 mod ftp;
+mod hostile;
 mod machine;
 mod mail;
 mod nolink;
 mod pages;
 mod peer;
+mod post;
+mod postoffice;
 mod proxy;
 mod relay;
+mod secrets;
 mod transports;

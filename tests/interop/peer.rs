@@ -1,7 +1,7 @@
 //! The real `agentazall` program.
 
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ pub(crate) struct Server {
 }
 
 /// A port that nobody uses now.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     listener.local_addr().expect("address").port()
 }
@@ -109,6 +109,31 @@ pub(crate) fn ftp_server(bed: &Bed) -> Server {
     let mut c = bed.command(program("python3"));
     c.env("AGENTAZALL_CONFIG", &config).args(["-m", "agentazall.ftp_server", "--port"]);
     c.arg(port.to_string());
+    serve(c, port)
+}
+
+/// An FTP server with TLS, also for data, over the folder `ftp` of the bed, for the user `team`.
+#[track_caller]
+pub(crate) fn ftps_server(bed: &Bed, cert: &Path, key: &Path) -> Server {
+    let port = free_port();
+    std::fs::create_dir_all(bed.path("ftp")).expect("folder");
+    let mut c = bed.command(program("python3"));
+    c.arg("-c").arg(
+        "import sys\n\
+         try: from pyftpdlib.handlers import TLS_FTPHandler as H\n\
+         except ImportError: sys.exit('FTP with TLS needs pyOpenSSL in the virtual environment: pip install pyOpenSSL')\n\
+         from pyftpdlib.authorizers import DummyAuthorizer as A\n\
+         from pyftpdlib.servers import FTPServer\n\
+         a=A(); a.add_user('team',sys.argv[5],sys.argv[2],perm='elradfmwMT')\n\
+         H.authorizer=a; H.certfile=sys.argv[3]; H.keyfile=sys.argv[4]\n\
+         H.tls_control_required=H.tls_data_required=True\n\
+         FTPServer(('127.0.0.1',int(sys.argv[1])),H).serve_forever()",
+    );
+    c.arg(port.to_string())
+        .arg(bed.path("ftp"))
+        .arg(cert)
+        .arg(key)
+        .arg(crate::postoffice::PASSWORD);
     serve(c, port)
 }
 

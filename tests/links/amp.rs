@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -13,8 +14,9 @@ use ed25519_dalek::pkcs8::EncodePrivateKey as _;
 use ed25519_dalek::pkcs8::spki::EncodePublicKey as _;
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
-use crate::provider::{Fault, Manner, Provider};
+use crate::provider::{Fault, Manner, Provider, hex};
 
 /// How long something that should take milliseconds may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -399,4 +401,66 @@ fn what_came_as_no_message_is_in_rejected_and_stops_nothing() {
     assert!(!provider.state().removed.iter().any(|id| id.contains('/')));
     assert_eq!(bob.ls("inbox").len(), 1);
     assert!(bob.ls("rejected").len() >= 3, "{:?}", bob.ls("rejected"));
+}
+
+/// S445: attachments that a provider keeps come with their message, under safe names, if they are what the message says. What is
+/// not, what leads elsewhere and what never ends is withheld with its reason, and costs no other message; what is away for a
+/// moment is waited for.
+#[test]
+fn s445_attachments_come_with_their_message() {
+    let (provider, _alice, bob) = pair(Manner::Paper);
+    let elsewhere = TcpListener::bind("127.0.0.2:0").unwrap();
+    elsewhere.set_nonblocking(true).unwrap();
+    let me = address("bob", &provider);
+    let text = "what is attached\n";
+    for name in ["good", "late", "long"] {
+        provider.state().files.insert(name.into(), text.into());
+    }
+    provider.fail("/files/late", Fault::Says(503, "", "{}"));
+    provider.fail("/files/late", Fault::CutAfter);
+    provider.fail("/files/endless", Fault::Endless);
+    let digest = hex(&Sha256::digest(text));
+    let base = format!("http://127.0.0.1:{}/v1/files", provider.port);
+    let other = format!("http://{}/x", elsewhere.local_addr().unwrap());
+    let cases = [
+        ("good", format!("{base}/good"), text.len(), digest.clone()),
+        ("late", format!("{base}/late"), text.len(), digest.clone()),
+        ("long", format!("{base}/long"), text.len() - 1, digest.clone()),
+        ("none", format!("{base}/none"), text.len(), digest.clone()),
+        ("wrong", format!("{base}/good"), text.len(), "0".repeat(64)),
+        ("endless", format!("{base}/endless"), text.len(), digest.clone()),
+        ("elsewhere", other, text.len(), digest.clone()),
+        ("file", "file:///etc/passwd".to_owned(), text.len(), digest.clone()),
+        ("huge", format!("{base}/good"), 1 << 30, digest.clone()),
+    ];
+    for (n, (name, url, size, digest)) in cases.iter().enumerate() {
+        let message = json!({
+            "id": format!("msg_{n}_{name}"),
+            "envelope": {"version": "amp/0.1", "id": format!("msg_{n}_{name}"), "from": address("alice", &provider),
+                "to": me, "subject": name, "priority": "normal", "timestamp": "2026-04-24T10:00:00Z"},
+            "payload": {"type": "notification", "message": name, "attachments": [{
+                "id": format!("att_{n}_{}", "0".repeat(16)), "filename": format!("{name}.txt"), "content_type": "text/plain",
+                "size": size, "digest": format!("sha256:{digest}"), "url": url, "scan_status": "clean"}]},
+        });
+        provider.wait_for(&me, &format!("msg_{n}_{name}"), &message.to_string());
+    }
+    let carrying = bob.carry();
+    soon("all but the late one are here", || provider.state().removed.len() >= cases.len() - 1);
+    soon("the late one, too", || provider.state().removed.len() == cases.len());
+    drop(carrying);
+    let names: Vec<String> = bob.ls("inbox").into_iter().filter(|n| n.ends_with(".txt")).collect();
+    assert_eq!(names.len(), cases.len(), "{names:?}");
+    for name in names {
+        let shown = bob.ok(&["cat", &format!("inbox/{name}")]);
+        let subject =
+            shown.lines().find_map(|line| line.strip_prefix("Subject: ")).unwrap().to_owned();
+        let beside = format!("inbox/{}.d", name.trim_end_matches(".txt"));
+        if matches!(subject.as_str(), "good" | "late") {
+            assert_eq!(bob.ok(&["cat", &format!("{beside}/{subject}.txt")]), text, "{shown}");
+        } else {
+            assert!(shown.contains("withheld"), "{shown}");
+        }
+    }
+    assert!(elsewhere.accept().is_err(), "nobody asked another machine");
+    bob.keeps_its_keys();
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{Bed, Mount, run, samp, wait_for};
+use crate::common::{Bed, Mount, binary, quote, run, samp, wait_for};
 use crate::nats::server::Server;
 use crate::soon;
 
@@ -123,4 +123,33 @@ fn s422_an_admin_makes_the_stream() {
     soon("nothing waits", || !m.cat("status.txt").contains("waiting"));
     let secrets = m.sh("cat status.txt; cat ../state/msgfs/alice/log ../state/msgfs/link/nats/*");
     assert!(!secrets.said().contains("\"pw\""), "{secrets:?}");
+}
+
+/// S444: a draft whose line would be longer than the server takes is refused with EFBIG as soon as the link has once been
+/// there, and says how long it may be; shorter ones go.
+#[test]
+fn s444_what_the_server_does_not_take_is_refused_when_it_is_written() {
+    let server = Server::with("max_payload: 8192");
+    let (one, two) = (machine(&server, ""), machine(&server, ""));
+    let (m, w) = (one.mount("alice"), two.mount("bob"));
+    m.ok("echo text alice 0 > outbox/bob");
+    soon("the link was there", || texts(&w) == expected("alice", 1));
+    let long = "python3 -c \"f = open('outbox/bob', 'w'); f.write('x' * 9000); f.close()\"";
+    soon("the limit is known", || {
+        let out = m.sh(long);
+        !out.ok() && out.stderr.contains("File too large")
+    });
+    let told = m.ok("cat outbox/*.error");
+    assert!(told.contains("the link nats takes 7168 at most"), "{told}");
+    m.ok("rm outbox/*; echo text alice 1 > outbox/bob");
+    soon("others go", || texts(&w).contains(&"text alice 1".to_owned()));
+    // Without a mount, and while the server is away, it is known as well.
+    m.umount();
+    drop(server);
+    let write = format!(
+        "head -c 9000 /dev/zero | tr '\\0' x | {} --me alice write outbox/bob",
+        quote(&binary())
+    );
+    let out = one.sh(&write);
+    assert!(!out.ok() && out.stderr.contains("7168"), "{out:?}");
 }

@@ -70,6 +70,8 @@ pub struct State {
     pub faults: VecDeque<(&'static str, Fault)>,
     /// Every request: method, path, body.
     pub log: Vec<(String, String, String)>,
+    /// What it keeps for whoever knows the path.
+    pub files: BTreeMap<String, String>,
     /// Paths that were removed by id.
     pub removed: Vec<String>,
     repeats: BTreeMap<String, Value>,
@@ -155,7 +157,7 @@ fn say(status: u16, code: &str, message: &str) -> Answer {
     (status, json!({ "error": code, "message": message }), String::new())
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, b| text + &format!("{b:02x}"))
 }
 
@@ -219,6 +221,13 @@ impl Server {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let body: Value = serde_json::from_str(&request.body).unwrap_or_default();
         let mut state = self.state.lock().unwrap();
+        if let Some(name) = path.strip_prefix("/files/") {
+            assert!(request.token.is_empty(), "the key is for the API only");
+            return match state.files.get(name) {
+                Some(text) => (200, Value::Null, text.clone()),
+                None => say(404, "not_found", "no such file"),
+            };
+        }
         if (request.method.as_str(), path) == ("POST", "/register") {
             return self.register(&mut state, request, &body);
         }

@@ -54,6 +54,10 @@ impl Ftp {
         }
     }
 
+    fn password(&self) -> Result<Zeroizing<String>, String> {
+        super::password(&self.settings, "agentoftp_pass")
+    }
+
     /// Logs in.
     fn client(&self) -> Result<Client, Outcome> {
         let away = |why: String| Outcome::Away { why, after: None };
@@ -61,11 +65,16 @@ impl Ftp {
             wire::may_be_plain(&self.host, self.settings.insecure, "\"ftp_ssl\": true")
                 .map_err(away)?;
         }
-        let password: Zeroizing<String> =
-            super::password(&self.settings, "agentoftp_pass").map_err(away)?;
+        let password = self.password().map_err(away)?;
         let tls = self.is_tls.then(|| Tls::new(self.settings.ca.as_deref())).transpose();
         let login = Login { user: &self.user, password: &password, tls: tls.map_err(away)? };
-        Client::open(&self.host, &login, Patience::default()).map_err(|fault| self.outcome(&fault))
+        Client::open(&self.host, &login, Patience::default()).map_err(|fault| {
+            // Without a session nothing says anything about a message.
+            match self.outcome(&fault) {
+                Outcome::Later { why, after } => Outcome::Away { why, after },
+                other => other,
+            }
+        })
     }
 
     /// What a fault means for a message.
@@ -240,6 +249,10 @@ impl Engine for Ftp {
             }
             Err(outcome) => outcome.why().map(str::to_owned).into_iter().collect(),
         }
+    }
+
+    fn secrets(&self) -> Vec<Zeroizing<String>> {
+        self.password().into_iter().collect()
     }
 }
 

@@ -9,7 +9,6 @@ mod pop;
 mod smtp;
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -24,6 +23,7 @@ use self::smtp::{Server, Smtp};
 use super::{port_of, says, seen, text_of};
 use crate::link::engine::{Engine, Item, Outcome, Settings};
 use crate::link::reach;
+use crate::link::room::Roomy;
 use crate::link::wire::{self, Host, Patience, Tls};
 use crate::model::{Timestamp, hex, one_line};
 use crate::store::agentazall::{names, text};
@@ -206,7 +206,7 @@ impl Mail {
                 if pop.get(number, MAX_MAIL, &mut file).map_err(away)? {
                     new.keep(brought, &file).map_err(away)?;
                 } else {
-                    file.set_len(BEGIN).map_err(away)?;
+                    file.file().set_len(BEGIN).map_err(away)?;
                     new.keep(Brought { size: Some(MAX_MAIL), ..brought }, &file).map_err(away)?;
                     pop = self.pop()?;
                 }
@@ -265,14 +265,14 @@ impl New<'_> {
         Some(Brought { id, seen: seen.to_owned(), maybe: self.theirs.contains(seen), size: None })
     }
 
-    fn file(&self) -> io::Result<File> {
-        File::create(self.raw.join(format!("{}.eml", self.number)))
+    fn file(&self) -> io::Result<Roomy> {
+        Roomy::create(&self.raw.join(format!("{}.eml", self.number)))
     }
 
     /// The mail is there; the last file says so.
-    fn keep(&mut self, brought: Brought, file: &File) -> io::Result<()> {
-        file.sync_all()?;
-        self.bytes += file.metadata()?.len();
+    fn keep(&mut self, brought: Brought, file: &Roomy) -> io::Result<()> {
+        file.file().sync_all()?;
+        self.bytes += file.file().metadata()?.len();
         let path = self.raw.join(format!("{}.json", self.number));
         place::write_atomic(&path, &serde_json::to_vec(&brought)?, 0o600)?;
         self.number += 1;
@@ -397,6 +397,11 @@ impl Engine for Mail {
         };
         let smtp = why(&format!("smtp://{}", self.smtp), smtp);
         smtp.into_iter().chain(why(&format!("the inbox at {}", self.inbox), inbox)).collect()
+    }
+
+    fn secrets(&self) -> Vec<Zeroizing<String>> {
+        let Ok(password) = self.password() else { return Vec::new() };
+        vec![smtp::plain(&self.user, &password), password]
     }
 }
 

@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
 
 use super::letter::{self, header_value, is_stem, usable};
 use crate::link::engine::{Engine, Item, Outcome, Settings};
@@ -19,6 +20,7 @@ use crate::link::http::{Answer, Http, Trouble};
 use crate::link::{job, secret};
 use crate::model::{Timestamp, hex, one_line};
 use crate::store::agentazall::{block, date, text};
+use crate::store::text::json as store_json;
 use crate::store::{Arrived, Parcel};
 
 /// The subject of what has none, as other readers of relays show it.
@@ -26,7 +28,9 @@ const NO_SUBJECT: &str = "(AgentTalk message)";
 /// What a fetch writes.
 const ANSWER: &str = "messages";
 /// No answer is larger: what waits at a public relay is 5 MiB at most.
-const MAX_ANSWER: u64 = 1 << 30;
+const MAX_ANSWER: u64 = if cfg!(test) { 4 << 20 } else { 256 << 20 };
+/// What is said of an answer that another server gave, in between or in its place.
+const NO_RELAY: &str = "its answer is none of a relay";
 /// Where the relay of this machine is, if the configuration does not say where.
 const LOCAL: &str = "http://127.0.0.1:8484";
 
@@ -40,7 +44,7 @@ pub struct Relay {
 /// Whom to ask, and by what right.
 struct Login {
     http: Http,
-    token: zeroize::Zeroizing<String>,
+    token: Zeroizing<String>,
 }
 
 impl Relay {
@@ -52,19 +56,25 @@ impl Relay {
         Self { settings: settings.clone(), server: address(server.as_deref().unwrap_or_default()) }
     }
 
-    /// Reads what is secret.
-    fn login(&self) -> Result<Login, String> {
+    /// Where it is, and the token.
+    fn described(&self) -> Result<(String, Zeroizing<String>), String> {
         let text = secret::read(&self.settings.file).map_err(|e| e.to_string())?;
         let config: Value = serde_json::from_str(&text)
             .map_err(|_| format!("{} is not JSON", self.settings.file.display()))?;
         let part = config.pointer(&self.settings.part).cloned().unwrap_or_default();
         let get = |key| part.get(key).and_then(Value::as_str).unwrap_or_default();
-        let token = zeroize::Zeroizing::new(get("token").trim().to_owned());
+        let token = Zeroizing::new(get("token").trim().to_owned());
         if token.is_empty() || token.chars().any(char::is_control) {
             let file = self.settings.file.display();
             return Err(format!("{file} has no token for the relay; run `agentazall register`"));
         }
-        let http = Http::new(&address(get("server")), self.settings.insecure)?;
+        Ok((address(get("server")), token))
+    }
+
+    /// Reads what is secret.
+    fn login(&self) -> Result<Login, String> {
+        let (server, token) = self.described()?;
+        let http = Http::new(&server, self.settings.insecure, self.settings.ca.as_deref())?;
         Ok(Login { http, token })
     }
 }
@@ -112,9 +122,11 @@ impl Engine for Relay {
     }
 
     fn unpack(&self, raw: &Path) -> Vec<Item> {
-        let Ok(bytes) = std::fs::read(raw.join(ANSWER)) else { return Vec::new() };
-        let all = messages(&bytes).into_iter().enumerate();
-        all.map(|(n, message)| self.item(&message, &raw.join(format!("parts-{n}")))).collect()
+        let bytes = std::fs::read(raw.join(ANSWER)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let all = messages(&text).unwrap_or_default().into_iter().enumerate();
+        let folder = |n: usize| raw.join(format!("parts-{n}"));
+        all.map(|(n, message)| self.item(message, &folder(n))).collect()
     }
 
     fn other_carrier(&self) -> Option<String> {
@@ -135,7 +147,12 @@ impl Engine for Relay {
             (Err(why), _) => return Outcome::Away { why, after: None },
             (_, Err(e)) => return Outcome::Away { why: e.to_string(), after: None },
         };
-        outcome(login.http.post("/send", Some(&login.token), &wire))
+        match login.http.post("/send", Some(&login.token), &wire) {
+            Ok(answer) if answer.is_good() && !says_sent(&answer) => {
+                Outcome::Unknown { why: NO_RELAY.to_owned() }
+            }
+            other => outcome(other),
+        }
     }
 
     fn fetch(&self, raw: &Path, _: &HashSet<String>) -> Outcome {
@@ -153,6 +170,7 @@ impl Engine for Relay {
             Ok(answer) if !answer.is_good() && answer.status < 500 => {
                 Outcome::Away { why: refusal(&answer), after: answer.after }
             }
+            Ok(_) if !is_list(&raw.join(ANSWER)) => Outcome::Unknown { why: NO_RELAY.to_owned() },
             other => outcome(other),
         }
     }
@@ -172,6 +190,10 @@ impl Engine for Relay {
             Ok(answer) => vec![refusal(&answer)],
             Err(e) => vec![e.to_string()],
         }
+    }
+
+    fn secrets(&self) -> Vec<Zeroizing<String>> {
+        self.described().into_iter().map(|(_, token)| token).collect()
     }
 }
 
@@ -202,41 +224,39 @@ fn refusal(answer: &Answer) -> String {
     }
 }
 
-/// The messages of an answer, also of one that was cut off.
-fn messages(bytes: &[u8]) -> Vec<Value> {
-    if let Ok(mut whole) = serde_json::from_slice::<Value>(bytes) {
-        return match whole.get_mut("messages").map(Value::take) {
-            Some(Value::Array(messages)) => messages,
-            _ => Vec::new(),
-        };
-    }
-    let mark = b"\"messages\"";
-    let Some(at) = bytes.windows(mark.len()).position(|window| window == mark) else {
-        return Vec::new();
-    };
-    let mut rest = bytes.get(at + mark.len()..).unwrap_or_default();
+/// Whether a file holds an answer with a list of messages.
+fn is_list(path: &Path) -> bool {
+    std::fs::read(path).is_ok_and(|bytes| messages(&String::from_utf8_lossy(&bytes)).is_some())
+}
+
+/// Whether an answer of success is one of a relay.
+fn says_sent(answer: &Answer) -> bool {
+    let json: Option<Value> = serde_json::from_slice(&answer.body).ok();
+    json.is_some_and(|json| json.get("status").or(json.get("message_id")).is_some())
+}
+
+/// The texts of the messages of an answer, also of one that was cut off; `None` if it is no list.
+fn messages(answer: &str) -> Option<Vec<&str>> {
+    let (_, rest) = answer.split_once("\"messages\"")?;
+    let mut rest =
+        rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('[')?.trim_start();
     let mut out = Vec::new();
-    loop {
-        let is_between = |b: &u8| matches!(b, b':' | b'[' | b',') || b.is_ascii_whitespace();
-        let skipped = rest.iter().take_while(|b| is_between(b)).count();
-        rest = rest.get(skipped..).unwrap_or_default();
-        let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<Value>();
-        match values.next() {
-            Some(Ok(value)) if value.is_object() => out.push(value),
-            _ => return out,
-        }
-        let end = values.byte_offset();
-        rest = rest.get(end..).unwrap_or_default();
+    while rest.starts_with('{') {
+        let Some((message, behind)) = store_json::first_value(rest) else { break };
+        out.push(message);
+        let behind = behind.trim_start();
+        rest = behind.strip_prefix(',').unwrap_or(behind).trim_start();
     }
+    Some(out)
 }
 
 impl Relay {
     /// One message; its attachments go to a folder.
-    fn item(&self, message: &Value, folder: &Path) -> Item {
+    fn item(&self, whole: &str, folder: &Path) -> Item {
+        let Ok(message) = serde_json::from_str::<Value>(whole) else { return unreadable(whole) };
         let get = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
         let given = header_value(get("id"));
-        let whole = message.to_string();
-        let key = if given.is_empty() { whole.as_str() } else { given.as_str() };
+        let key = if given.is_empty() { whole } else { given.as_str() };
         let digest = Sha256::digest(format!("agenttalk|{}|{}|{key}", self.server, get("to")));
         let digest = hex(&digest);
         let hashed = digest.get(..12).unwrap_or_default().to_owned();
@@ -277,6 +297,16 @@ impl Relay {
             },
         }
     }
+}
+
+/// What cannot be read, nested too deep for one, as it came: the store refuses it and shows it so.
+fn unreadable(text: &str) -> Item {
+    let hash = hex(&Sha256::digest(text));
+    let name = hash.get(..12).unwrap_or_default().to_owned();
+    let day = Some(date::local_day(Timestamp::now(), &TimeZone::system()));
+    let bytes = text.as_bytes().to_vec();
+    let arrived = Arrived { other_name: name.clone(), name, day, bytes, ..Arrived::default() };
+    Item { id: hash, arrived, acknowledge: None }
 }
 
 /// What tells a message from all others: ids of a relay may come again with another text.

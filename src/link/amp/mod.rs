@@ -1,10 +1,12 @@
 //! AMP 0.1 over HTTP: messages to agents that are registered with a provider elsewhere, and theirs
 //! (docs/links/amp.md).
 //!
-//! A link is one registration file (`settings`). `wire` makes what is sent, `page` takes apart what came,
+//! A link is one registration file (`settings`). `wire` makes what is sent, `page` takes apart what came, `parts` brings
+//! what comes with it,
 //! [`register()`] makes registration files; here is the engine that speaks to the provider.
 
 mod page;
+mod parts;
 mod register;
 mod settings;
 mod wire;
@@ -17,6 +19,8 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use zeroize::Zeroizing;
 
 use super::engine::{Engine, Item, Outcome, Settings};
 use super::http::{Answer, Http, Trouble};
@@ -68,11 +72,11 @@ pub fn open(settings: &Settings) -> Result<Box<dyn Engine>, String> {
 impl Provider {
     fn open(settings: &Settings) -> Result<Self, String> {
         let (at, _) = settings::read(&settings.file)?;
-        let http = |url: &str| Http::new(url, settings.insecure);
+        let base = Http::new(&at.base, settings.insecure, settings.ca.as_deref())?;
         Ok(Self {
-            route: http(&at.route)?,
-            fetch: http(&at.fetch)?,
-            base: http(&at.base)?,
+            route: base.at(&at.route),
+            fetch: base.at(&at.fetch),
+            base,
             poll: AtomicU64::new(POLL.0),
             at,
         })
@@ -87,8 +91,8 @@ impl Provider {
     }
 
     /// What is the matter if an answer says nothing of the message itself.
-    fn trouble(&self, answer: &Answer, key: &settings::Key) -> Option<Outcome> {
-        let words = words(answer, key);
+    fn trouble(&self, answer: &Answer) -> Option<Outcome> {
+        let words = words(answer);
         let away = |why: String, after| Some(Outcome::Away { why, after });
         match answer.status {
             300..=399 => away(
@@ -120,11 +124,11 @@ impl Provider {
     }
 
     /// What an answer to a message means.
-    fn judge(&self, answer: &Answer, key: &settings::Key) -> Outcome {
-        if let Some(outcome) = self.trouble(answer, key) {
+    fn judge(&self, answer: &Answer) -> Outcome {
+        if let Some(outcome) = self.trouble(answer) {
             return outcome;
         }
-        let why = words(answer, key);
+        let why = words(answer);
         match answer.status {
             200..=299 => match wire::answer(&answer.body) {
                 Answered::Named(id) => Outcome::Named { id },
@@ -159,14 +163,14 @@ impl Provider {
                 }
                 Ok(answer) => {
                     let refused = |why| Outcome::Away { why, after: None };
-                    let outcome = self.trouble(&answer, key);
-                    return outcome.unwrap_or_else(|| refused(words(&answer, key)));
+                    let outcome = self.trouble(&answer);
+                    return outcome.unwrap_or_else(|| refused(words(&answer)));
                 }
-                Err(Trouble::NotAsked(why)) => return away(&key.hide(&why)),
+                Err(Trouble::NotAsked(why)) => return away(&why),
                 Err(Trouble::Lost(why)) => {
                     let is_large = part.metadata().is_ok_and(|m| m.len() > MAX_PAGE);
                     if !is_large || limit == 1 {
-                        return Outcome::Unknown { why: key.hide(&why) };
+                        return Outcome::Unknown { why };
                     }
                 }
             }
@@ -191,19 +195,19 @@ impl Provider {
     /// Says of one message that it is here.
     fn acknowledge_one(&self, id: &str, key: &settings::Key) -> Outcome {
         match self.fetch.delete(&format!("/{id}"), Some(key.as_str())) {
-            Err(Trouble::NotAsked(why) | Trouble::Lost(why)) => away(&key.hide(&why)),
+            Err(Trouble::NotAsked(why) | Trouble::Lost(why)) => away(&why),
             Ok(answer) if answer.is_good() || answer.status == 404 => Outcome::Done,
             Ok(answer) => {
-                let words = words(&answer, key);
-                self.trouble(&answer, key).unwrap_or_else(|| away(&words))
+                let words = words(&answer);
+                self.trouble(&answer).unwrap_or_else(|| away(&words))
             }
         }
     }
 }
 
-/// What an answer says, for people, without the key if it was repeated.
-fn words(answer: &Answer, key: &settings::Key) -> String {
-    key.hide(&answer.words(&["error", "message"]))
+/// What an answer says, for people.
+fn words(answer: &Answer) -> String {
+    answer.words(&["error", "message"])
 }
 
 /// Whether a refusal is by a provider that was found: the code of one that was not is a sentence.
@@ -265,7 +269,9 @@ impl Engine for Provider {
         };
         self.poll.store(next, Ordering::Relaxed);
         let messages = list.map(|list| list.messages).unwrap_or_default();
-        items.extend(messages.iter().map(|text| page::item(text, &self.at.provider)));
+        let mut brought = parts::Brought::read(raw);
+        let item = |text: &&str| brought.with(page::item(text, &self.at.provider));
+        items.extend(messages.iter().filter_map(item));
         items
     }
 
@@ -301,9 +307,9 @@ impl Engine for Provider {
         let mut outcome = away("nothing was sent");
         for form in order {
             outcome = match self.route.post("", Some(key.as_str()), form.as_bytes()) {
-                Err(Trouble::NotAsked(why)) => return away(&key.hide(&why)),
-                Err(Trouble::Lost(why)) => return Outcome::Unknown { why: key.hide(&why) },
-                Ok(answer) => self.judge(&answer, &key),
+                Err(Trouble::NotAsked(why)) => return away(&why),
+                Err(Trouble::Lost(why)) => return Outcome::Unknown { why },
+                Ok(answer) => self.judge(&answer),
             };
             let is_other_form = matches!(&outcome, Outcome::Refused { why }
                 if why.starts_with("400 missing_field") || why.starts_with("400 invalid_field"));
@@ -336,7 +342,9 @@ impl Engine for Provider {
         let resolve = |address: &String| Some((address.clone(), self.resolve(address, &key)?));
         let keys: BTreeMap<String, PublicKey> =
             writers.iter().filter(wanted).filter_map(resolve).collect();
-        match keep_keys(raw, &keys) {
+        let kept = keep_keys(raw, &keys)
+            .and_then(|()| parts::fetch(&list, &self.at.provider, &self.base, &self.at.base, raw));
+        match kept {
             Ok(()) => Outcome::Done,
             Err(e) => away(&e.to_string()),
         }
@@ -355,11 +363,11 @@ impl Engine for Provider {
             match answer {
                 Ok(answer) if answer.is_good() => return Outcome::Done,
                 Ok(answer) if answer.status == 429 || answer.status == 401 => {
-                    return self.judge(&answer, &key);
+                    return self.judge(&answer);
                 }
                 // Not every provider takes many at once.
                 Ok(_) | Err(Trouble::Lost(_)) => {}
-                Err(Trouble::NotAsked(why)) => return away(&key.hide(&why)),
+                Err(Trouble::NotAsked(why)) => return away(&why),
             }
         }
         let ends = ids.iter().map(|id| self.acknowledge_one(id, &key));
@@ -373,10 +381,10 @@ impl Engine for Provider {
         };
         let line = match self.fetch.get("?limit=1", Some(key.as_str())) {
             Err(Trouble::NotAsked(why) | Trouble::Lost(why)) => {
-                format!("{} cannot be reached: {}", self.place(), key.hide(&why))
+                format!("{} cannot be reached: {why}", self.place())
             }
             Ok(answer) if !answer.is_good() => {
-                let outcome = self.judge(&answer, &key);
+                let outcome = self.judge(&answer);
                 format!("{}: {}", self.place(), outcome.why().unwrap_or("it answers"))
             }
             Ok(answer) if page::split(&answer.body).is_none() => {
@@ -384,7 +392,11 @@ impl Engine for Provider {
             }
             Ok(_) => format!("{} answers and knows the key of {}", self.place(), self.at.address),
         };
-        vec![one_line(&line).into_owned()]
+        vec![line]
+    }
+
+    fn secrets(&self) -> Vec<Zeroizing<String>> {
+        self.key().into_iter().map(settings::Key::secret).collect()
     }
 }
 

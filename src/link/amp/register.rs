@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::settings::{self, Key};
 use crate::link::http::{Answer, Http};
+use crate::link::secret;
 use crate::model::{Timestamp, one_line, shown_path};
 use crate::store::amp::{address, pem, registration};
 use crate::store::{fs, place};
@@ -35,6 +36,8 @@ pub struct Request {
     pub name: Option<String>,
     /// Plain text may go anywhere.
     pub insecure: bool,
+    /// A file with certificates of further authorities, in PEM.
+    pub ca: Option<PathBuf>,
 }
 
 /// A registration that was made.
@@ -68,10 +71,11 @@ pub fn register(request: &Request, user_key: Option<&str>) -> Result<Registered,
     };
     let api = request.api_url.clone().unwrap_or_else(default_api);
     let api = api.trim().trim_end_matches('/');
-    let http = Http::new(&settings::base(api), request.insecure)?;
+    let http = Http::new(&settings::base(api), request.insecure, request.ca.as_deref())?;
     let (body, public) = body(request, user_key.is_some())?;
-    let hide = |text: &str| user_key.as_ref().map_or(text.to_owned(), |key| key.hide(text));
-    let token = user_key.as_ref().map(Key::as_str);
+    let secrets: Vec<_> = user_key.into_iter().map(Key::secret).collect();
+    let hide = |text: &str| secret::told(text, &secrets);
+    let token = secrets.first().map(|key| key.as_str());
     let answer = http.post("/register", token, body.to_string().as_bytes());
     let answer = answer.map_err(|e| {
         format!(

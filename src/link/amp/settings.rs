@@ -12,11 +12,6 @@ use crate::model::shown_path;
 use crate::store::amp::address::LOCAL_PROVIDER;
 use crate::store::amp::registration;
 
-/// What is always said instead of a key.
-const HIDDEN: &str = "(the key)";
-/// A shorter text is no key, and hiding it would hide words.
-const SHORTEST: usize = 8;
-
 /// A registration, without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Registration {
@@ -41,7 +36,7 @@ pub(super) struct Key(Zeroizing<String>);
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(HIDDEN)
+        f.write_str("(the key)")
     }
 }
 
@@ -54,9 +49,8 @@ impl Key {
         &self.0
     }
 
-    /// A text of the other side, without the key.
-    pub fn hide(&self, text: &str) -> String {
-        if self.0.len() < SHORTEST { text.to_owned() } else { text.replace(&**self.0, HIDDEN) }
+    pub fn secret(self) -> Zeroizing<String> {
+        self.0
     }
 }
 
@@ -261,7 +255,6 @@ mod tests {
             found(dir.path(), "me").into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["acme"]);
         let key = Key::new("amp_live_sk_secret");
-        assert_eq!(key.hide("bad key amp_live_sk_secret!"), "bad key (the key)!");
         assert_eq!(format!("{key:?}"), "(the key)");
     }
 }

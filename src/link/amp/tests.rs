@@ -255,7 +255,7 @@ fn the_key_is_nowhere() {
     bench.fake.state().agents.iter_mut().for_each(|agent| agent.tokens.clear());
     let engine = bench.engine();
     let mut texts = vec![format!("{engine:?}"), engine.place()];
-    texts.extend(engine.check());
+    texts.extend(crate::link::checked(&engine));
     for outcome in [
         engine.send(&bench.wire("msg_1_a", "bob")),
         engine.fetch(bench.dir.path(), &HashSet::new()),
@@ -263,7 +263,7 @@ fn the_key_is_nowhere() {
         engine.acknowledge(&["msg_1_a".into(), "msg_1_b".into()]),
     ] {
         assert!(matches!(outcome, Outcome::Away { .. }), "{outcome:?}");
-        texts.push(format!("{outcome:?}"));
+        texts.push(format!("{:?}", outcome.told(&engine.secrets())));
     }
     let post = bench.post();
     post.take(&bench.message("msg_1_c", "bob")).unwrap();
@@ -279,7 +279,7 @@ fn the_key_is_nowhere() {
     for text in &texts {
         assert!(!text.contains(&bench.token), "{text}");
     }
-    assert!(texts.iter().any(|text| text.contains("(the key)")), "{texts:?}");
+    assert!(texts.iter().any(|text| text.contains("(hidden)")), "{texts:?}");
     let mut left = vec![bench.dir.path().join("state")];
     while let Some(path) = left.pop() {
         if path.is_dir() {
@@ -526,7 +526,7 @@ mod registering {
         let says = r#"{"error":"unauthorized","message":"bad key uk_secretsecret"}"#;
         bench.fake.fail("/register", Fault::Says(401, "", says));
         let error = register(&request(&bench, &other), Some("uk_secretsecret")).unwrap_err();
-        assert!(error.contains("(the key)") && !error.contains("secretsecret"), "{error}");
+        assert!(error.contains("(hidden)") && !error.contains("secretsecret"), "{error}");
         for (provider, url) in [("../x", None), ("x", None), ("a.b", Some("http://example.com"))] {
             let odd = Request {
                 provider: provider.into(),

@@ -4,7 +4,9 @@ use std::io;
 
 use async_nats::{ConnectError, ConnectErrorKind};
 
-use crate::link::secret::SecretError;
+use super::login;
+use crate::link::secret::{self, SecretError};
+use crate::link::{Spec, tls};
 use crate::model::one_line;
 
 /// Why a link cannot go on. It is tried again in each case.
@@ -48,6 +50,11 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// What people are told of it: a server may repeat what it was told.
+    pub fn told(&self, spec: &Spec) -> String {
+        secret::told(&self.to_string(), &login::secrets(spec))
+    }
+
     /// What the system said of something on the disk.
     pub fn disk(what: &str) -> impl FnOnce(io::Error) -> Self + '_ {
         move |error| Self::Disk(what.to_owned(), error)
@@ -71,12 +78,10 @@ impl Failure {
                 "; look at creds, user and password_file, and whether the server knows them or they expired"
             }
             ConnectErrorKind::Authentication => "; look at the file that creds names",
-            _ if text.contains("UnknownIssuer") => {
-                "; the certificate of the server is of nobody known here: name the authority's file by ca"
-            }
+            _ if tls::is_not_believed(&text) => "",
             _ if text.contains("expired") => "; ask for new credentials",
             _ => "",
         };
-        Self::Connect(format!("{text}{help}"))
+        Self::Connect(format!("{}{help}", tls::with_help(text)))
     }
 }

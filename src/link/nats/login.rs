@@ -1,8 +1,10 @@
 //! How this machine shows who it is, and how it makes sure of the server.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use async_nats::{ConnectOptions, ServerAddr};
+use zeroize::Zeroizing;
 
 use super::failure::Failure;
 use crate::link::{Spec, reach, secret};
@@ -37,6 +39,18 @@ pub fn addresses(spec: &Spec) -> Result<Vec<ServerAddr>, Failure> {
         all.push(address);
     }
     if all.is_empty() { wrong("is missing; write it as nats://host:4222") } else { Ok(all) }
+}
+
+/// What the server is told and nobody else may be, as the files have it now.
+pub fn secrets(spec: &Spec) -> Vec<Zeroizing<String>> {
+    let read = |path: &Option<PathBuf>| secret::read(path.as_deref()?).ok();
+    let password = read(&spec.password_file).map(|text| text.trim().to_owned());
+    let creds = read(&spec.creds).unwrap_or_default();
+    // Around the JWT and the seed there are sentences for people.
+    let lines = creds.lines().map(str::trim);
+    let lines =
+        lines.filter(|line| !line.starts_with(['-', '*']) && !line.contains(char::is_whitespace));
+    password.into_iter().chain(lines.map(str::to_owned)).map(Zeroizing::new).collect()
 }
 
 /// Everything but the addresses. Files are read anew each time, so that a renewed one is taken.

@@ -175,7 +175,7 @@ pub fn create(spec: &Spec) -> Result<(), String> {
             None => server.create_bucket().await,
         }
     };
-    once(made).map_err(|e| e.to_string())?.map(drop).map_err(|e| e.to_string())
+    once(made).map_err(|e| e.to_string())?.map(drop).map_err(|e| e.told(spec))
 }
 
 /// What keeps a link from working, as far as can be told without sending: a line each.
@@ -210,7 +210,7 @@ pub fn check(spec: &Spec) -> Vec<String> {
         Ok(Ok(false)) => {
             vec!["this machine may read the space and publish as nobody in it".to_owned()]
         }
-        Ok(Err(failure)) => vec![failure.to_string()],
+        Ok(Err(failure)) => vec![failure.told(spec)],
         Err(error) => vec![error.to_string()],
     }
 }
@@ -258,8 +258,9 @@ impl Life {
                 Ok(Some(failure)) => failure,
                 Err(error) => Failure::Disk("the link".into(), error),
             };
-            tracing::debug!(link = self.spec.name, %failure, "the link is tried again");
-            self.board.failed(&failure.to_string());
+            let why = failure.told(&self.spec);
+            tracing::debug!(link = self.spec.name, why, "the link is tried again");
+            self.board.failed(&why);
             let differs = carrier.as_mut().is_some_and(Carrier::struck);
             if differs || began.elapsed() > LONGEST {
                 wait = FIRST;

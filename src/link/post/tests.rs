@@ -181,6 +181,10 @@ impl Engine for Fake {
     fn check(&self) -> Vec<String> {
         Vec::new()
     }
+
+    fn secrets(&self) -> Vec<zeroize::Zeroizing<String>> {
+        Vec::new()
+    }
 }
 
 /// What was filed: name and bytes.

@@ -47,7 +47,7 @@ pub struct AttachmentRef<'a> {
     pub size: Option<u64>,
     /// `sha256:` and 64 hex digits.
     pub digest: Option<Cow<'a, str>>,
-    /// Where it could be downloaded, which msgfs never does.
+    /// Where it could be downloaded, which only a link does.
     pub url: Option<Cow<'a, str>>,
     /// What a scanner is said to have found.
     pub scan_status: Option<Cow<'a, str>>,

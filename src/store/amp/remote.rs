@@ -16,7 +16,7 @@ use crate::store::fs::Stamp;
 use crate::store::place::Slot;
 use crate::store::{
     Arrived, Deliveries, Fate, Outgoing as _, Parcel, Prepared, Remote, Store, StoreError, Ways,
-    below,
+    below, fs,
 };
 
 /// Where mail lies whose writer has no address.
@@ -66,6 +66,9 @@ impl Remote for Amp {
         };
         if facts.as_ref().is_some_and(is_double) {
             return Ok(());
+        }
+        if let Some(message) = &parsed {
+            self.put_arrived(&message.id, &arrived.parts)?;
         }
         let from = facts.as_ref().map(|facts| facts.from.as_str());
         let from = from.filter(|from| address::is_wire_address(from)).map(address::folder);
@@ -204,6 +207,17 @@ impl Amp {
         let done = done.map_err(io)?.is_some();
         self.note(&path);
         Ok(done)
+    }
+
+    /// Puts what came with a message beside it; what is there stays.
+    fn put_arrived(&self, id: &str, parts: &[(String, PathBuf)]) -> Result<(), StoreError> {
+        for (name, path) in parts {
+            let name = below::component(name).map_err(|e| self.bad_name(name, e))?;
+            let mut from = fs::open_regular(path).map_err(|e| StoreError::io(path, e))?;
+            let copy = |to: &mut std::fs::File| std::io::copy(&mut from, to).map(drop);
+            self.put_new(&self.about.dir, &["attachments", id], name, copy)?;
+        }
+        Ok(())
     }
 
     fn bad_name(&self, name: &str, error: std::io::Error) -> StoreError {

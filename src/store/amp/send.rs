@@ -417,7 +417,7 @@ impl Amp {
     }
 
     /// Puts a file into a folder, unless something has its name.
-    fn put_new(
+    pub(super) fn put_new(
         &self,
         base: &Path,
         parts: &[&str],

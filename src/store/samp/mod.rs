@@ -15,14 +15,15 @@ pub mod thread;
 
 use std::borrow::Cow;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use super::engine::lines::check::{Checked, Say};
 use super::engine::lines::table::LogOf;
 use super::engine::lines::{Format, Lines, Named, Reading, Shape};
 use super::{
-    About, Again, CopyOf, Facets, Fit, Found, Location, Outgoing, Position, Prepared, Preparing,
-    Record, Spec, Store as _, StoreError, Violation, Watermark, fs,
+    About, Again, Arrived, CopyOf, Facets, Fit, Found, Location, Outgoing, Position, Prepared,
+    Preparing, Record, Remote, Spec, Store as _, StoreError, Violation, Watermark, Ways, fs,
 };
 use crate::model::{Draft, Message, one_line};
 use alias::LogName;
@@ -31,9 +32,15 @@ use record::{Parsed, Scratch};
 /// A SAMP folder, read and written as one alias.
 pub type SampStore = Lines<Samp>;
 
+/// A record of so many bytes goes by every link: nobody is asked.
+const SHORT: u64 = 4 << 10;
+
 /// The format of such a folder.
-#[derive(Debug)]
-pub struct Samp;
+#[derive(Debug, Default)]
+pub struct Samp {
+    /// Where the lines go besides.
+    ways: OnceLock<Arc<dyn Ways>>,
+}
 
 /// Why a name cannot be an alias, for people.
 fn bad_alias(name: &str) -> String {
@@ -83,11 +90,16 @@ impl Format for Samp {
             tracing::debug!(%error, "the end of my log cannot be looked at");
         }
         let about = About { whole_seconds: true, repeats: false, ..About::new(spec, me, dir) };
-        Ok((Self, about))
+        Ok((Self::default(), about))
     }
 
     fn facets(store: &SampStore) -> Facets<'_> {
-        Facets { outgoing: Some(store), position: Some(store), ..Facets::default() }
+        Facets {
+            outgoing: Some(store),
+            position: Some(store),
+            remote: Some(store),
+            ..Facets::default()
+        }
     }
 
     fn classify(name: &str) -> Named {
@@ -218,7 +230,17 @@ impl Outgoing for SampStore {
     }
 
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
-        append::prepare(self.me(), draft, with)
+        let all = append::prepare(self.me(), draft, with)?;
+        let length = all.iter().map(|record| record.bytes.len() as u64 + 1).max().unwrap_or(0);
+        let ways = self.format.ways.get().filter(|_| length > SHORT);
+        match ways.and_then(|ways| ways.longest()) {
+            Some((most, link)) if length > most => Err(StoreError::TooLarge(format!(
+                "the record would have {length} bytes, and the link {} takes {most} at most: write less, or have \
+                 its server take more",
+                one_line(&link)
+            ))),
+            _ => Ok(all),
+        }
     }
 
     fn appendable(&self, bytes: u64) -> Result<(), StoreError> {
@@ -233,6 +255,22 @@ impl Outgoing for SampStore {
     fn sync(&self) -> Result<(), StoreError> {
         let mut unsynced = self.appending.lock();
         append::my_log(self.dir(), self.me(), |log| unsynced.sync(log))
+    }
+}
+
+impl Remote for SampStore {
+    fn described_in(&self) -> Option<PathBuf> {
+        None
+    }
+
+    fn join(&self, ways: Arc<dyn Ways>) {
+        // The first ones stay: there is one set of links a mount.
+        let _ = self.format.ways.set(ways);
+    }
+
+    /// Lines come by other ways: who brings them writes them into the logs.
+    fn file(&self, _: &Arrived) -> Result<(), StoreError> {
+        Err(StoreError::NotPermitted("a SAMP folder takes no single messages".to_owned()))
     }
 }
 

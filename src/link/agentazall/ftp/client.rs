@@ -36,7 +36,7 @@ pub enum Fault {
 
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&one_line(self.text.get(..300).unwrap_or(&self.text)))
+        f.write_str(&one_line(&self.text))
     }
 }
 

@@ -5,7 +5,6 @@
 //! deleted on the server.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::client::{Client, Entry, Fault};
 use crate::link::job;
+use crate::link::room::Roomy;
 use crate::model::{Timestamp, hex};
 use crate::store::agentazall::{block, date, names, text};
 use crate::store::{fs, place};
@@ -330,9 +330,9 @@ impl<'a> Fetch<'a> {
 
     /// Reads an attachment; gives its SHA-256.
     fn part(&mut self, path: &str, to: &Path) -> Result<String, Fault> {
-        let mut out = Summed { file: File::create(to)?, sum: Sha256::new() };
+        let mut out = Summed { file: Roomy::create(to)?, sum: Sha256::new() };
         self.client.retrieve(path, MAX_PART, &mut out)?;
-        out.file.sync_all()?;
+        out.file.file().sync_all()?;
         Ok(hex(&out.sum.finalize()))
     }
 
@@ -349,7 +349,7 @@ impl<'a> Fetch<'a> {
 
 /// Writes and sums up.
 struct Summed {
-    file: File,
+    file: Roomy,
     sum: Sha256,
 }
 

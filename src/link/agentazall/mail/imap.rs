@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use crate::link::wire::{Host, Patience, Tls, Wire};
 use crate::model::one_line;
 
-/// No line is longer, but for the list of all mails.
-const MAX_LINE: usize = 64 << 20;
+/// No answer is longer, but for mails themselves: the list of a million mails fits.
+const MAX_LINE: usize = 32 << 20;
 /// No answer has more lines and pieces.
 const MAX_LINES: usize = 100_000;
 
@@ -32,7 +32,7 @@ pub enum Got {
 }
 
 fn no(what: &str, line: &str) -> io::Error {
-    let line = one_line(line.get(..300).unwrap_or(line)).into_owned();
+    let line = one_line(line).into_owned();
     io::Error::other(format!("the server refuses {what}: {line}"))
 }
 
@@ -132,8 +132,13 @@ impl Imap {
 
     fn command(&mut self, command: &str, what: &str, hear: &mut dyn FnMut(&str)) -> io::Result<()> {
         let tag = self.say(command)?;
+        let mut length = 0;
         for _ in 0..MAX_LINES {
             let line = self.line()?;
+            length += line.len();
+            if length > MAX_LINE {
+                break;
+            }
             if let Some(rest) = line.strip_prefix(&tag).and_then(|rest| rest.strip_prefix(' ')) {
                 return if rest.starts_with("OK") { Ok(()) } else { Err(no(what, &line)) };
             }

@@ -5,8 +5,10 @@ use std::io::{self, Write};
 use crate::link::wire::{Host, Patience, Tls, Wire};
 use crate::model::one_line;
 
-/// No line of an answer or of a mail is longer.
+/// No line of an answer is longer.
 const MAX_LINE: usize = 1 << 20;
+/// So much of a mail is taken at once.
+const PIECE: usize = 64 << 10;
 /// No mailbox has more mails.
 const MAX_MAILS: usize = 1_000_000;
 
@@ -60,17 +62,23 @@ impl Pop {
     pub fn get(&mut self, number: u64, limit: u64, to: &mut dyn Write) -> io::Result<bool> {
         self.command(&format!("RETR {number}"), "a mail")?;
         let mut bytes = 0;
+        let mut is_begin = true;
         loop {
-            let line = self.0.line(MAX_LINE)?;
-            if line == b"." {
+            // Lines may be longer than anybody keeps at once.
+            let (piece, is_end) = self.0.piece(PIECE)?;
+            let mut text = piece.as_slice();
+            if is_begin && is_end && matches!(text, b".\n" | b".\r\n") {
                 return Ok(true);
             }
-            bytes += line.len() as u64 + 2;
+            bytes += text.len() as u64;
             if bytes > limit {
                 return Ok(false);
             }
-            to.write_all(line.strip_prefix(b".").unwrap_or(&line))?;
-            to.write_all(b"\r\n")?;
+            if is_begin {
+                text = text.strip_prefix(b".").unwrap_or(text);
+            }
+            to.write_all(text)?;
+            is_begin = is_end;
         }
     }
 
@@ -94,7 +102,7 @@ impl Pop {
         if line.starts_with("+OK") {
             return Ok(());
         }
-        let line = one_line(line.get(..300).unwrap_or(&line)).into_owned();
+        let line = one_line(&line).into_owned();
         Err(io::Error::other(format!("the server refuses {what}: {line}")))
     }
 }

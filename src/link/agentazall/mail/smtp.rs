@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use zeroize::Zeroizing;
 
 use crate::link::engine::Outcome;
 use crate::link::wire::{Host, Patience, Tls, Wire};
@@ -48,7 +49,7 @@ fn away(why: impl std::fmt::Display) -> Outcome {
 
 /// What a no means before anything was handed over.
 fn refusal((code, text): Reply) -> Outcome {
-    let why = one_line(text.get(..300).unwrap_or(&text)).into_owned();
+    let why = one_line(&text).into_owned();
     match code {
         421 => away(why),
         530 | 534 | 535 | 538 => {
@@ -104,9 +105,8 @@ impl Smtp {
         let ways = self.offers.iter().find_map(|offer| offer.strip_prefix("AUTH"));
         let ways: Vec<&str> = ways.unwrap_or_default().split([' ', '=']).collect();
         let reply = if ways.contains(&"PLAIN") {
-            let token = zeroize::Zeroizing::new(format!("\0{user}\0{password}"));
-            let token = zeroize::Zeroizing::new(STANDARD.encode(token.as_bytes()));
-            self.command(&format!("AUTH PLAIN {}", token.as_str()))?
+            let token = STANDARD.encode(plain(user, password).as_bytes());
+            self.command(&format!("AUTH PLAIN {}", Zeroizing::new(token).as_str()))?
         } else if ways.contains(&"LOGIN") {
             self.command("AUTH LOGIN")?;
             self.command(&STANDARD.encode(user))?;
@@ -211,6 +211,11 @@ impl Smtp {
         }
         Err(away("an answer of the server has no end"))
     }
+}
+
+/// What is said at once of who logs in (RFC 4616).
+pub fn plain(user: &str, password: &str) -> Zeroizing<String> {
+    Zeroizing::new(format!("\0{user}\0{password}"))
 }
 
 /// A text as it is sent: lines end in CR LF, no line is a dot, and the end is one.

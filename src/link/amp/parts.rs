@@ -1,0 +1,202 @@
+//! Attachments that a provider keeps: fetched before their message is filed (docs/links/amp.md).
+//!
+//! The address of one is foreign text, so it leads only to the provider itself or to a public host with TLS, without
+//! the key and without redirects. What does not come is waited for, but not for ever: then the message is filed
+//! without, and says what is missing.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::{page, settings};
+use crate::link::engine::Item;
+use crate::link::http::{Http, Trouble};
+use crate::link::{job, reach};
+use crate::model::{Timestamp, hex};
+use crate::store::amp::envelope::{self, AttachmentRef};
+use crate::store::amp::filename;
+use crate::store::amp::limits::{ATTACHMENTS, ATTACHMENTS_BYTES};
+use crate::store::{fs, place};
+
+/// How long a message waits for its attachments, in milliseconds.
+const LATE: i64 = 10 * 60_000;
+/// How long a fetch brings attachments, besides the one that it has begun.
+const WHILE: Duration = Duration::from_secs(4 * 60);
+/// No more is brought at once, in bytes.
+const AT_ONCE: u64 = 256 << 20;
+/// Which messages wait since when, in the link's folder.
+const WAITING: &str = "attachments.json";
+/// What was brought for which message, in that of a job.
+const BROUGHT: &str = "parts.json";
+/// Neither file is larger.
+const MAX_FILE: u64 = 16 << 20;
+
+/// Names, and the files they are in.
+type Parts = Vec<(String, PathBuf)>;
+
+/// What was brought, by the item it belongs to; a message that waits has none.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Brought(BTreeMap<String, Parts>);
+
+impl Brought {
+    /// What lies in a job's folder.
+    pub fn read(raw: &Path) -> Self {
+        let bytes = fs::read_small(&raw.join(BROUGHT), MAX_FILE).unwrap_or_default();
+        serde_json::from_slice(&bytes).unwrap_or_default()
+    }
+
+    /// The item with what was brought for it; `None` if it waits.
+    pub fn with(&mut self, mut item: Item) -> Option<Item> {
+        if wanted(&item).is_empty() {
+            return Some(item);
+        }
+        item.arrived.parts = self.0.remove(&item.id)?;
+        Some(item)
+    }
+}
+
+/// What an attachment is fetched by.
+struct Wanted {
+    name: String,
+    url: String,
+    size: u64,
+    sha256: String,
+}
+
+/// What a message has elsewhere and may have here.
+fn wanted(item: &Item) -> Vec<Wanted> {
+    let Ok(message) = envelope::parse(&item.arrived.bytes) else { return Vec::new() };
+    let one = |attachment: &AttachmentRef<'_>| {
+        let url = attachment.url.as_deref().filter(|url| !url.is_empty())?;
+        let digest = attachment.digest.as_deref().and_then(filename::sha256_of)?;
+        filename::check_attachment(attachment).is_none().then(|| Wanted {
+            name: filename::clean(attachment.filename.as_deref().unwrap_or_default()),
+            url: url.to_owned(),
+            size: attachment.size.unwrap_or(0),
+            sha256: digest.to_owned(),
+        })
+    };
+    let all: Vec<Wanted> = message.attachments.iter().take(ATTACHMENTS).filter_map(one).collect();
+    let total = all.iter().fold(0u64, |sum, one| sum.saturating_add(one.size));
+    if total > ATTACHMENTS_BYTES { Vec::new() } else { all }
+}
+
+/// Brings the attachments of all messages of a list.
+///
+/// # Errors
+/// As the system gave it.
+pub(super) fn fetch(
+    list: &page::List<'_>,
+    provider: &str,
+    base: &Http,
+    api: &str,
+    raw: &Path,
+) -> std::io::Result<()> {
+    let items: Vec<Item> = list.messages.iter().map(|text| page::item(text, provider)).collect();
+    let items: Vec<(&Item, Vec<Wanted>)> =
+        items.iter().map(|item| (item, wanted(item))).filter(|(_, all)| !all.is_empty()).collect();
+    if items.is_empty() {
+        return Ok(());
+    }
+    let since = waiting(raw, &items)?;
+    let (mut brought, mut bytes, began) = (Brought::default(), 0u64, Instant::now());
+    for (n, (item, all)) in items.iter().enumerate() {
+        let is_late = !(0..LATE).contains(&(now() - since.get(&item.id).copied().unwrap_or(0)));
+        let has_time = began.elapsed() < WHILE && bytes < AT_ONCE;
+        let (mut parts, mut waits) = (Parts::new(), !has_time && !is_late);
+        for (k, one) in all.iter().enumerate().filter(|_| has_time) {
+            let path = raw.join(format!("part-{n}-{k}"));
+            match bring(one, base, api, &path) {
+                Ok(true) if !parts.iter().any(|(name, _)| *name == one.name) => {
+                    bytes += one.size;
+                    parts.push((one.name.clone(), path));
+                }
+                Ok(_) => {}
+                Err(()) => waits |= !is_late,
+            }
+        }
+        if !waits {
+            brought.0.insert(item.id.clone(), parts);
+        }
+    }
+    place::write_atomic(&raw.join(BROUGHT), &serde_json::to_vec(&brought)?, 0o600)
+}
+
+/// Brings one; `false` if it is not what it should be, or cannot be had; `Err` if it may be had later.
+fn bring(one: &Wanted, base: &Http, api: &str, path: &Path) -> Result<bool, ()> {
+    if !may_be_asked(&one.url, api) {
+        return Ok(false);
+    }
+    match base.at(&one.url).get_into("", None, path, one.size) {
+        Ok(answer) if answer.is_good() => {}
+        Ok(answer) if matches!(answer.status, 408 | 425 | 429 | 500..) => return Err(()),
+        Ok(_) => return Ok(false),
+        // It is longer than it says.
+        Err(Trouble::Lost(_)) if path.metadata().is_ok_and(|m| m.len() > one.size) => {
+            return Ok(false);
+        }
+        Err(Trouble::NotAsked(_) | Trouble::Lost(_)) => return Err(()),
+    }
+    let mut bytes = Vec::new();
+    let read =
+        std::fs::File::open(path).and_then(|file| file.take(one.size + 1).read_to_end(&mut bytes));
+    Ok(read.map_err(drop)? as u64 == one.size && hex(&Sha256::digest(&bytes)) == one.sha256)
+}
+
+/// Whether an address is one of the provider, or of a public host by TLS.
+fn may_be_asked(url: &str, api: &str) -> bool {
+    let is_plain = url.len() <= 4096 && url.bytes().all(|b| b.is_ascii_graphic());
+    let (Some(host), Some(own)) = (settings::host(url), settings::host(api)) else { return false };
+    let is_own = host == own && !settings::is_weaker(url, api);
+    let is_public = !settings::is_weaker(url, "https://") && !reach::is_private(&host);
+    is_plain && (is_own || is_public)
+}
+
+/// Since when each of these waits; what does not any more is forgotten.
+fn waiting(raw: &Path, items: &[(&Item, Vec<Wanted>)]) -> std::io::Result<BTreeMap<String, i64>> {
+    let Some(path) = job::link_folder(raw).map(|folder| folder.join(WAITING)) else {
+        return Ok(BTreeMap::new());
+    };
+    let before: BTreeMap<String, i64> =
+        serde_json::from_slice(&fs::read_small(&path, MAX_FILE).unwrap_or_default())
+            .unwrap_or_default();
+    let since = |id: &String| before.get(id).copied().unwrap_or_else(now);
+    let all: BTreeMap<String, i64> =
+        items.iter().map(|(item, _)| (item.id.clone(), since(&item.id))).collect();
+    place::write_atomic(&path, &serde_json::to_vec(&all)?, 0o600)?;
+    Ok(all)
+}
+
+fn now() -> i64 {
+    Timestamp::now().millis()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_leads_to_the_provider_or_to_a_public_host() {
+        for (url, api, may) in [
+            ("https://api.x.ai/f", "https://api.x.ai", true),
+            ("http://127.0.0.1:5/f", "http://127.0.0.1:9/api", true),
+            ("https://store.example/f?sig=1", "https://api.x.ai", true),
+            ("https://store.example/f", "http://127.0.0.1:9", true),
+            ("http://api.x.ai/f", "https://api.x.ai", false),
+            ("http://store.example/f", "https://api.x.ai", false),
+            ("https://127.0.0.1/f", "https://api.x.ai", false),
+            ("http://169.254.169.254/latest", "https://api.x.ai", false),
+            ("https://10.0.0.1/f", "https://api.x.ai", false),
+            ("https://router.local/f", "https://api.x.ai", false),
+            ("https://u@api.x.ai/f", "https://api.x.ai", false),
+            ("file:///etc/passwd", "https://api.x.ai", false),
+            ("https://api.x.ai/a b\r\nX: y", "https://api.x.ai", false),
+        ] {
+            assert_eq!(may_be_asked(url, api), may, "{url}");
+        }
+    }
+}

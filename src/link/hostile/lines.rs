@@ -1,0 +1,218 @@
+//! What speaks in lines: FTP, SMTP, IMAP and POP3.
+
+use std::sync::Arc;
+
+use super::server::{Act, Hostile, Manner};
+use super::*;
+
+/// What each of them says that is all right, by what it heard.
+fn usual(protocol: &str, line: &str) -> Act {
+    let say = |text: &str| Act::Say(text.as_bytes().to_vec());
+    let tag = line.split(' ').next().unwrap_or_default().trim_end();
+    let verb = if protocol == "imap" { line.split(' ').nth(1).unwrap_or_default() } else { tag };
+    match (protocol, verb.trim_end()) {
+        // Between head and text of a mail.
+        ("smtp", "") if !line.is_empty() => say(""),
+        ("smtp", "") => say("220 hi\r\n"),
+        ("smtp", "EHLO") => say("250-x\r\n250 AUTH PLAIN\r\n"),
+        ("smtp", "AUTH") => say("235 in\r\n"),
+        ("smtp", "DATA") => say("354 go\r\n"),
+        ("smtp", "MAIL" | "RCPT" | ".") => say("250 ok\r\n"),
+        ("smtp", _) => Act::Say(Vec::new()),
+        ("imap", "") => say("* OK hi\r\n"),
+        ("imap", "EXAMINE") => say(&format!("* OK [UIDVALIDITY 1] x\r\n{tag} OK in\r\n")),
+        ("imap", "UID") if line.contains("SEARCH") => {
+            say(&format!("* SEARCH 1 2\r\n{tag} OK done\r\n"))
+        }
+        ("imap", "UID") => say(&format!(
+            "* 1 FETCH (UID 1 RFC822 {{21}}\r\nSubject: s\r\n\r\nhello\r\n)\r\n{tag} OK\r\n"
+        )),
+        ("imap", _) => say(&format!("{tag} OK\r\n")),
+        ("pop", "UIDL") => say("+OK\r\n1 one\r\n2 two\r\n.\r\n"),
+        ("pop", "RETR") => say("+OK\r\nSubject: s\r\n\r\nhello\r\n.\r\n"),
+        ("pop", _) => say("+OK\r\n"),
+        ("ftp", "") => say("220 hi\r\n"),
+        ("ftp", "USER") => say("331 and?\r\n"),
+        ("ftp", "PASS") => say("230 in\r\n"),
+        ("ftp", "EPSV") => say("500 no\r\n"),
+        ("ftp", "PASV") => say("227 ok (127,0,0,1,0,9)\r\n"),
+        ("ftp", "MLSD" | "NLST" | "RETR" | "STOR") => say("150 go\r\n"),
+        _ => say("250 ok\r\n"),
+    }
+}
+
+fn faults() -> Vec<(&'static str, Act)> {
+    use Act::{Close, Drip, Endless, Hang, Say};
+    let echo = format!("535 -ERR no: {SECRET}, {}\r\n", SECRET.to_uppercase());
+    let begins = |code: &str| Endless(Vec::new(), format!("{code}-more\r\n").into_bytes());
+    vec![
+        ("hangs", Hang),
+        ("goes", Close(Vec::new())),
+        ("says a byte at a time", Drip(b"220 +OK * OK a line that never ends".to_vec())),
+        ("says a line without end", Endless(b"220 +OK * OK ".to_vec(), b"a".to_vec())),
+        ("says lines without end", Endless(Vec::new(), b"* 1 EXISTS\r\n".to_vec())),
+        ("says an answer without end", begins("220")),
+        ("says another answer without end", begins("150")),
+        (
+            "lists without end",
+            Endless(b"+OK\r\n* SEARCH ".to_vec(), b"* SEARCH 123456789012345\r\n".to_vec()),
+        ),
+        ("numbers without end", Endless(b"+OK\r\n* SEARCH ".to_vec(), b"12 ".to_vec())),
+        (
+            "sends a mail without end",
+            Endless(b"+OK\r\n* 1 FETCH (RFC822 {60000000}\r\n".to_vec(), b"aaaaaaaa\r\n".to_vec()),
+        ),
+        (
+            "sends a mail of an absurd length",
+            Say(b"* 1 FETCH (RFC822 {18446744073709551615}\r\n".to_vec()),
+        ),
+        ("sends pieces without end", Endless(Vec::new(), b"* X {5}\r\nabcde\r\n".to_vec())),
+        ("is noise", Endless(vec![0, 255, 13], vec![10, 0, 254])),
+        ("is HTTP", Close(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())),
+        ("repeats the secret", Close(echo.into_bytes())),
+        ("repeats it in IMAP", Close(format!("a1 NO {SECRET}\r\n* BYE\r\n").into_bytes())),
+    ]
+}
+
+fn machine(protocol: &str, port: u16) -> Machine {
+    match protocol {
+        "ftp" => Machine::ftp(port, &json!({})),
+        "pop" => Machine::mail(port, &json!({"use_pop3": true})),
+        _ => Machine::mail(port, &json!({})),
+    }
+}
+
+/// Whatever a server does at whatever moment: no letter counts as delivered, and nothing lasts for ever.
+#[test]
+fn whatever_a_server_does_at_any_moment() {
+    let moments: [(&str, &[&str]); 4] = [
+        ("smtp", &["", "EHLO", "AUTH", "MAIL", "RCPT", "DATA", "."]),
+        ("imap", &["", "LOGIN", "EXAMINE", "UID SEARCH", "UID FETCH"]),
+        ("pop", &["", "USER", "PASS", "UIDL", "RETR"]),
+        ("ftp", &["", "USER", "PASS", "TYPE", "CWD", "PASV", "MKD", "MLSD"]),
+    ];
+    let mut all = Vec::new();
+    for (protocol, verbs) in moments {
+        for verb in verbs {
+            all.extend(faults().into_iter().map(|(what, act)| (protocol, *verb, what, act)));
+        }
+    }
+    // Not more than a machine has ports and patience for.
+    for some in all.chunks(160) {
+        each(some.to_vec(), |(protocol, verb, what, act)| {
+            let name = format!("{protocol}: a server that {what} at {verb:?}");
+            let server = Hostile::start(
+                Manner::Lines,
+                Arc::new(move |line| {
+                    let command = if protocol == "imap" {
+                        line.split_once(' ').map_or(line, |(_, c)| c)
+                    } else {
+                        line
+                    };
+                    let is_it = if verb.is_empty() {
+                        line.is_empty()
+                    } else {
+                        command.trim_end().starts_with(verb)
+                    };
+                    if is_it { act.clone() } else { usual(protocol, line) }
+                }),
+            );
+            let machine = machine(protocol, server.port);
+            if matches!(protocol, "smtp" | "ftp") {
+                let outcome = machine.send(&name);
+                assert!(!is_taken(&outcome), "{name}: {outcome:?}");
+            }
+            if protocol != "smtp" {
+                let ended = machine.fetch(&name);
+                let is_part = !is_taken(&ended.outcome) || ended.brought.len() <= 2;
+                assert!(is_part && machine.written() < 140 << 20, "{name}: {:?}", ended.outcome);
+            }
+            if verb.len() == 4 {
+                machine.check(&name);
+            }
+        });
+    }
+}
+
+/// Data is fetched from where the answers come from, whatever other machine the server names.
+#[test]
+fn an_ftp_server_leads_to_no_other_machine() {
+    let elsewhere = Hostile::start(Manner::Lines, Arc::new(|_| Act::Close(Vec::new())));
+    let [high, low] = elsewhere.port.to_be_bytes();
+    // Another address of this machine, at which it would be found.
+    let named = format!("227 ok (127,0,0,2,{high},{low})\r\n").into_bytes();
+    let server = Hostile::start(
+        Manner::Lines,
+        Arc::new(move |line| {
+            if line.starts_with("PASV") { Act::Say(named.clone()) } else { usual("ftp", line) }
+        }),
+    );
+    let asked = machine("ftp", server.port).fetch("a server that names another machine");
+    assert!(!is_taken(&asked.outcome));
+    // It listens on 127.0.0.1, where the answers came from: that is where the client went.
+    assert!(elsewhere.was_met());
+}
+
+/// A mail with parts in parts, with more parts than anybody reads, with dates of other times and names that are
+/// paths is one letter in a day that is one.
+#[test]
+fn mails_that_no_program_writes() {
+    let nested = |n: usize| {
+        let begin: String = (0..n)
+            .map(|n| format!("Content-Type: multipart/mixed; boundary=b{n}\r\n\r\n--b{n}\r\n"))
+            .collect();
+        format!("Subject: s\r\n{begin}\r\nhello\r\n")
+    };
+    let many = format!(
+        "Subject: s\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n{}--b--\r\n",
+        "--b\r\nContent-Disposition: attachment; filename=\"../../x\"\r\n\r\na\r\n".repeat(5000)
+    );
+    let mut mails = vec![
+        nested(20),
+        nested(5000),
+        many,
+        "Subject: ".to_owned() + &"x".repeat(3 << 20) + "\r\n\r\nb\r\n",
+    ];
+    mails.push("A: b\r\n".repeat(200_000) + "\r\nb\r\n");
+    for date in [
+        "Thu, 01 Jan 1970 00:00:00 +0000",
+        "Sun, 07 Feb 2106 06:28:16 +0000",
+        "Fri, 31 Dec 9999 23:59:59 -1200",
+        "Sat, 01 Jan 0000 00:00:00 +0000",
+        "Mon, 99 Xyz 99999 99:99:99 +9999",
+        "../../etc",
+        "",
+    ] {
+        mails.push(format!(
+            "Date: {date}\r\nSubject: s\r\nMessage-ID: <../../../x\0y>\r\n\r\nhello\r\n"
+        ));
+    }
+    let count = mails.len();
+    let server = Hostile::start(
+        Manner::Lines,
+        Arc::new(move |line| {
+            let number = line.strip_prefix("RETR ").and_then(|n| n.trim().parse::<usize>().ok());
+            match number {
+                Some(n) => {
+                    Act::Say(format!("+OK\r\n{}\r\n.\r\n", mails[n - 1].trim_end()).into_bytes())
+                }
+                None if line.starts_with("UIDL") => {
+                    let list: String =
+                        (1..=mails.len()).map(|n| format!("{n} {n}/../{n}\r\n")).collect();
+                    Act::Say(format!("+OK\r\n{list}.\r\n").into_bytes())
+                }
+                None => usual("pop", line),
+            }
+        }),
+    );
+    let machine = machine("pop", server.port);
+    let raw = machine.dir.path().join("links/store/name/jobs/1/raw");
+    let ended = machine.fetch("odd mails");
+    assert_eq!((&ended.outcome, ended.brought.len()), (&Outcome::Done, count));
+    for item in machine.engine().unpack(&raw) {
+        let day = item.arrived.day.unwrap();
+        assert!(crate::store::agentazall::date::is_day(&day), "{day}");
+        assert!(!item.arrived.name.contains('/') && item.arrived.parts.len() <= 100);
+        assert!(item.arrived.parts.iter().all(|(name, _)| !name.contains('/')));
+    }
+}

@@ -1,0 +1,200 @@
+//! Engines that mean harm, whatever they speak: each exchange with one ends, tells no secret, fills no disk and
+//! takes nothing for delivered that was not.
+
+mod http;
+mod lines;
+mod server;
+mod tls;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::engine::{Engine, Outcome, Settings};
+use super::{checked, engine, secret};
+use crate::store::Parcel;
+
+/// Told to every server here, and to nobody else.
+const SECRET: &str = "amp_live_sk_hunter2hunter2";
+
+/// Longer than any deadline of the tests, and than a busy machine needs for one.
+const EVER: Duration = Duration::from_secs(120);
+
+/// A machine with one link.
+struct Machine {
+    dir: tempfile::TempDir,
+    settings: Settings,
+    wire: PathBuf,
+}
+
+/// What an exchange came to.
+#[derive(Debug)]
+struct Ended {
+    outcome: Outcome,
+    /// Names of what a fetch brought, and its bytes.
+    brought: Vec<(String, Vec<u8>)>,
+}
+
+impl Machine {
+    /// One whose link of a kind is described so.
+    fn new(kind: &str, part: &str, described: &Value) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.json");
+        std::fs::write(&file, described.to_string()).unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .unwrap();
+        let settings = Settings {
+            kind: kind.into(),
+            file,
+            part: part.into(),
+            me: "bob@far.example".into(),
+            insecure: false,
+            ca: None,
+        };
+        let mut machine = Self { wire: dir.path().join("wire"), dir, settings };
+        machine.write_wire();
+        machine
+    }
+
+    fn amp(url: &str) -> Self {
+        Self::new(
+            "amp",
+            "",
+            &json!({"provider": "x.ai", "apiUrl": url, "apiKey": SECRET, "address": "bob@far.x.ai"}),
+        )
+    }
+
+    fn relay(url: &str) -> Self {
+        Self::new(
+            "agenttalk",
+            "/agenttalk",
+            &json!({"agenttalk": {"server": url, "token": SECRET}}),
+        )
+    }
+
+    fn ftp(port: u16, more: &Value) -> Self {
+        let part = json!({"host": "127.0.0.1", "port": port, "user": "u", "password": SECRET});
+        Self::new("ftp", "/ftp", &json!({"ftp": joined(part, more)}))
+    }
+
+    fn mail(port: u16, more: &Value) -> Self {
+        let part = json!({
+            "smtp_server": "127.0.0.1", "smtp_port": port, "imap_server": "127.0.0.1", "imap_port": port,
+            "pop3_server": "127.0.0.1", "pop3_port": port, "username": "u", "password": SECRET});
+        Self::new("mail", "/email", &json!({"email": joined(part, more)}))
+    }
+
+    fn engine(&self) -> Box<dyn Engine> {
+        engine(&self.settings).unwrap()
+    }
+
+    fn write_wire(&mut self) {
+        let bytes = match &*self.settings.kind {
+            "amp" => json!({"flat": "{}", "stored": "{}"}).to_string().into_bytes(),
+            _ => {
+                let parcel = Parcel {
+                    message: "m1".into(),
+                    to: if self.settings.kind == "agenttalk" {
+                        "al.agenttalk"
+                    } else {
+                        "al@far.example"
+                    }
+                    .into(),
+                    bytes: b"From: bob@far.example\nTo: al@far.example\nSubject: s\n---\nhello\n"
+                        .to_vec(),
+                    parts: Vec::new(),
+                };
+                self.engine().wire(&parcel).unwrap()
+            }
+        };
+        std::fs::write(&self.wire, bytes).unwrap();
+    }
+
+    /// Has an engine do something, which must come to an end; what is told holds no secret.
+    #[track_caller]
+    fn run<T: Send + 'static>(
+        &self,
+        what: &str,
+        run: impl FnOnce(&dyn Engine, &Path) -> T + Send + 'static,
+    ) -> T {
+        let (settings, wire) = (self.settings.clone(), self.wire.clone());
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let engine = engine(&settings).unwrap();
+            let _ = tell.send(run(engine.as_ref(), &wire));
+        });
+        told.recv_timeout(EVER).unwrap_or_else(|_| panic!("{what} never ends"))
+    }
+
+    fn send(&self, what: &str) -> Outcome {
+        self.run(what, |engine, wire| told(engine, engine.send(wire)))
+    }
+
+    fn fetch(&self, what: &str) -> Ended {
+        let raw = self.dir.path().join("links/store/name/jobs/1/raw");
+        std::fs::create_dir_all(&raw).unwrap();
+        self.run(what, move |engine, _| {
+            let outcome = told(engine, engine.fetch(&raw, &HashSet::new()));
+            let items = engine.unpack(&raw).into_iter().filter(|item| !item.is_only_known());
+            let brought = items.map(|item| (item.arrived.name, item.arrived.bytes)).collect();
+            Ended { outcome, brought }
+        })
+    }
+
+    fn check(&self, what: &str) -> Vec<String> {
+        let lines = self.run(what, |engine, _| checked(engine));
+        lines.iter().for_each(|line| holds_no_secret(line));
+        lines
+    }
+
+    /// How much lies in the job's folder.
+    fn written(&self) -> u64 {
+        let files = std::fs::read_dir(self.dir.path().join("links/store/name/jobs/1/raw"));
+        files.into_iter().flatten().flatten().map(|f| f.metadata().map_or(0, |m| m.len())).sum()
+    }
+}
+
+fn joined(mut part: Value, more: &Value) -> Value {
+    part.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    part
+}
+
+fn told(engine: &dyn Engine, outcome: Outcome) -> Outcome {
+    let outcome = outcome.told(&engine.secrets());
+    holds_no_secret(outcome.why().unwrap_or_default());
+    outcome
+}
+
+#[track_caller]
+fn holds_no_secret(text: &str) {
+    assert!(!text.to_ascii_lowercase().contains("hunter2hunter2"), "{text}");
+    assert!(text.chars().count() < 1000 && !text.contains(['\r', '\n']), "{text:?}");
+}
+
+fn is_taken(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Done | Outcome::Named { .. })
+}
+
+/// Does something with each of many, all at once.
+fn each<T: Send + 'static>(all: Vec<T>, run: impl Fn(T) + Clone + Send + 'static) {
+    let threads: Vec<_> = all
+        .into_iter()
+        .map(|one| {
+            let run = run.clone();
+            std::thread::spawn(move || run(one))
+        })
+        .collect();
+    let failed = threads.into_iter().filter_map(|thread| thread.join().err()).count();
+    assert_eq!(failed, 0, "see above");
+}
+
+#[test]
+fn what_is_told_has_limits() {
+    holds_no_secret(&secret::told(
+        &format!("{}\r\n{SECRET}", "x".repeat(5000)),
+        &[SECRET.to_owned().into()],
+    ));
+}

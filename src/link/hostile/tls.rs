@@ -1,0 +1,204 @@
+//! Certificates that are nobody's, another's, or over; and servers that would rather have no TLS.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::server::{Act, Hostile, Manner};
+use super::*;
+
+/// An authority made for a test, and what it signed.
+struct Authority {
+    dir: tempfile::TempDir,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let authority = Self { dir: tempfile::tempdir().unwrap() };
+        authority.openssl(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=us -days 30",
+        );
+        for (name, alt, days) in [
+            ("good", "IP:127.0.0.1,DNS:localhost", "-days 30"),
+            ("other", "IP:10.9.8.7,DNS:example.org", "-days 30"),
+            ("old", "IP:127.0.0.1", "-not_before 20200101000000Z -not_after 20200201000000Z"),
+        ] {
+            let ext = format!("subjectAltName={alt}\nbasicConstraints=CA:FALSE\n");
+            std::fs::write(authority.dir.path().join("ext"), ext).unwrap();
+            authority.openssl(&format!(
+                "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -out {name}.csr -subj /CN={name}"
+            ));
+            if name == "old" {
+                // Not every openssl can say when a certificate begins, but all know one that is over.
+                let days = "-days -1";
+                authority.openssl(&format!("x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile ext -out {name}.pem {days}"));
+                continue;
+            }
+            authority.openssl(&format!("x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile ext -out {name}.pem {days}"));
+        }
+        authority
+    }
+
+    fn openssl(&self, args: &str) {
+        let out = Command::new("openssl")
+            .args(args.split(' '))
+            .current_dir(self.dir.path())
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{args}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn config(&self, name: &str) -> Arc<ServerConfig> {
+        let certs: Vec<_> = CertificateDer::pem_file_iter(self.file(&format!("{name}.pem")))
+            .unwrap()
+            .flatten()
+            .collect();
+        let key = PrivateKeyDer::from_pem_file(self.file(&format!("{name}.key"))).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        Arc::new(config.with_no_client_auth().with_single_cert(certs, key).unwrap())
+    }
+}
+
+/// Every way in which a link speaks TLS.
+const WAYS: [&str; 7] = ["amp", "relay", "ftp", "smtp", "starttls", "imap", "pop"];
+
+/// A server that speaks TLS in one of the ways, and a machine whose link leads to it.
+fn pair(way: &'static str, config: Arc<ServerConfig>) -> (Hostile, Machine) {
+    let manner = if matches!(way, "amp" | "relay") { Manner::Http } else { Manner::Lines };
+    let at_once = !matches!(way, "ftp" | "starttls");
+    let plan = move |line: &str| {
+        let say = |text: &str| Act::Say(text.as_bytes().to_vec());
+        let verb = line.split([' ', '\r']).next().unwrap_or_default();
+        let imap = line.split([' ', '\r']).nth(1).unwrap_or_default();
+        match (way, verb) {
+            ("amp" | "relay", _) => {
+                let body = "{\"messages\":[],\"remaining\":0}";
+                say(&format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+            }
+            ("ftp", "AUTH") => Act::Tls(b"234 go\r\n".to_vec()),
+            ("ftp", "") => say("220 hi\r\n"),
+            ("ftp", "USER") => say("331 and?\r\n"),
+            ("ftp", "PASS") => say("230 in\r\n"),
+            ("ftp", "CWD") => say("550 none\r\n"),
+            ("ftp", _) => say("200 ok\r\n"),
+            ("starttls", "STARTTLS") => Act::Tls(b"220 go\r\n".to_vec()),
+            ("smtp" | "starttls", "") => say("220 hi\r\n"),
+            ("smtp" | "starttls", "EHLO") => say("250-x\r\n250-STARTTLS\r\n250 AUTH PLAIN\r\n"),
+            ("smtp" | "starttls", "DATA") => say("354 go\r\n"),
+            ("smtp" | "starttls", "AUTH") => say("235 in\r\n"),
+            ("smtp" | "starttls", "MAIL" | "RCPT" | ".") => say("250 ok\r\n"),
+            ("smtp" | "starttls", _) => say(""),
+            ("imap", "") => say("* OK hi\r\n"),
+            ("imap", tag) if imap == "UID" => say(&format!("* SEARCH\r\n{tag} OK\r\n")),
+            ("imap", tag) => say(&format!("{tag} OK\r\n")),
+            ("pop", "UIDL") => say("+OK\r\n.\r\n"),
+            _ => say("+OK\r\n"),
+        }
+    };
+    let server = Hostile::with(manner, Arc::new(plan), Some(config), at_once);
+    let port = server.port;
+    let machine = match way {
+        "amp" => Machine::amp(&format!("https://127.0.0.1:{port}")),
+        "relay" => Machine::relay(&format!("https://127.0.0.1:{port}")),
+        "ftp" => Machine::ftp(port, &json!({"ftp_ssl": true})),
+        "smtp" => Machine::mail(port, &json!({"smtp_ssl": true})),
+        "starttls" => Machine::mail(port, &json!({"smtp_starttls": true})),
+        "imap" => Machine::mail(port, &json!({"imap_ssl": true})),
+        _ => Machine::mail(port, &json!({"use_pop3": true, "pop3_ssl": true})),
+    };
+    (server, machine)
+}
+
+fn exchange(way: &str, machine: &Machine) -> Outcome {
+    match way {
+        "smtp" | "starttls" => machine.send(way),
+        _ => machine.fetch(way).outcome,
+    }
+}
+
+/// With the certificate of an authority of one's own every kind of link works; without, nothing is said to the server,
+/// and what is told says what to do. So is a certificate for another name, one that is over, and an authority's own.
+#[test]
+fn certificates_are_believed_or_told() {
+    let authority = Authority::new();
+    for way in WAYS {
+        let (server, mut machine) = pair(way, authority.config("good"));
+        let outcome = exchange(way, &machine);
+        let Outcome::Away { why, .. } = &outcome else { panic!("{way}: {outcome:?}") };
+        assert!(why.contains("UnknownIssuer") && why.contains("ca = "), "{way}: {why}");
+        assert!(!server.has_heard(SECRET), "{way}");
+        assert!(machine.check(way).iter().any(|line| line.contains("ca = ")), "{way}");
+        machine.settings.ca = Some(authority.file("ca.pem"));
+        assert_eq!(exchange(way, &machine), Outcome::Done, "{way}");
+        machine.settings.ca = Some(authority.file("ca.key"));
+        let why = match engine(&machine.settings) {
+            Err(why) => why,
+            Ok(_) => exchange(way, &machine).why().unwrap().to_owned(),
+        };
+        assert!(why.contains("holds no certificate"), "{way}: {why}");
+        for (cert, help) in
+            [("other", "another name"), ("old", "new certificate"), ("ca", "CA:FALSE")]
+        {
+            let (server, mut machine) = pair(way, authority.config(cert));
+            machine.settings.ca = Some(authority.file("ca.pem"));
+            let outcome = exchange(way, &machine);
+            let Outcome::Away { why, .. } = &outcome else { panic!("{way}, {cert}: {outcome:?}") };
+            assert!(why.contains(help) && !server.has_heard(SECRET), "{way}, {cert}: {why}");
+        }
+    }
+}
+
+/// Who is in between cannot have the password said in the clear by taking TLS away.
+#[test]
+fn nobody_takes_tls_away() {
+    for (way, no) in [
+        ("ftp", "500 no TLS here\r\n"),
+        ("starttls", "502 no TLS here\r\n"),
+        ("ftp", "234 go\r\n220 injected\r\n"),
+        ("starttls", "220 go\r\n250 injected\r\n"),
+    ] {
+        let plan = move |line: &str| match line.split([' ', '\r']).next().unwrap_or_default() {
+            "" => Act::Say(b"220 hi\r\n".to_vec()),
+            "EHLO" => Act::Say(b"250 AUTH PLAIN\r\n".to_vec()),
+            "AUTH" if line.contains("PLAIN") => Act::Say(b"235 in\r\n".to_vec()),
+            "AUTH" | "STARTTLS" => Act::Say(no.as_bytes().to_vec()),
+            _ => Act::Say(b"230 in\r\n".to_vec()),
+        };
+        let server = Hostile::start(Manner::Lines, Arc::new(plan));
+        let machine = match way {
+            "ftp" => Machine::ftp(server.port, &json!({"ftp_ssl": true})),
+            _ => Machine::mail(server.port, &json!({"smtp_starttls": true})),
+        };
+        let outcome = machine.send(way);
+        assert!(matches!(outcome, Outcome::Away { .. }), "{way}: {outcome:?}");
+        let heard = String::from_utf8_lossy(&server.heard.lock().unwrap()).into_owned();
+        assert!(!heard.contains("USER") && !heard.contains("AUTH PLAIN"), "{way}: {heard}");
+    }
+    // Nor does an answer without TLS count where TLS was asked for.
+    for way in WAYS.into_iter().filter(|way| !matches!(*way, "ftp" | "starttls")) {
+        let server = Hostile::start(
+            Manner::Http,
+            Arc::new(|_| Act::Close(b"HTTP/1.1 200 OK\r\n\r\n{}".to_vec())),
+        );
+        let url = format!("https://127.0.0.1:{}", server.port);
+        let machine = match way {
+            "amp" => Machine::amp(&url),
+            "relay" => Machine::relay(&url),
+            "smtp" => Machine::mail(server.port, &json!({"smtp_ssl": true})),
+            "imap" => Machine::mail(server.port, &json!({"imap_ssl": true})),
+            _ => Machine::mail(server.port, &json!({"use_pop3": true, "pop3_ssl": true})),
+        };
+        assert!(!is_taken(&exchange(way, &machine)), "{way}");
+        assert!(!server.has_heard(SECRET), "{way}");
+    }
+}

@@ -1,0 +1,64 @@
+//! What links write down of the other side, as long as the disk has room for others, too.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::store::fs;
+
+/// So much stays free.
+pub const ROOM: u64 = 64 << 20;
+
+/// Asked for again after so many bytes.
+const STEP: u64 = 4 << 20;
+
+/// A file that grows only while there is room.
+#[derive(Debug)]
+pub struct Roomy {
+    file: File,
+    folder: PathBuf,
+    written: u64,
+}
+
+impl Roomy {
+    /// A new file, or one made empty.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
+        Ok(Self { file: File::create(path)?, folder, written: 0 })
+    }
+
+    /// The file, for what is no writing.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Write for Roomy {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        if self.written >= STEP {
+            self.written = 0;
+            left(&self.folder)?;
+        }
+        let n = self.file.write(buf)?;
+        self.written += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Makes sure that a folder's disk has room for others, too.
+///
+/// # Errors
+/// If it has not.
+pub fn left(folder: &Path) -> io::Result<()> {
+    fs::room_for(folder, ROOM).map_err(|e| {
+        let why = format!("{e}; links leave {} MiB free for others", ROOM >> 20);
+        io::Error::new(io::ErrorKind::StorageFull, why)
+    })
+}

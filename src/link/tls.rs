@@ -1,0 +1,84 @@
+//! Whom this machine believes, and what a person does about a server that it does not believe.
+
+#[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
+use std::path::Path;
+
+#[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
+
+/// How the library begins what it says of a certificate that it does not believe.
+const NOT_BELIEVED: &str = "invalid peer certificate";
+
+/// What helps, by what the library says.
+const HELP: [(&str, &str); 7] = [
+    (
+        "UnknownIssuer",
+        "nobody known here vouches for the server: if that is an authority of your own, name the file with its \
+         certificate by ca = \"FILE\" in a [[link]]",
+    ),
+    (
+        "CaUsedAsEndEntity",
+        "the server shows the certificate of an authority as its own: give it one that this authority signed \
+         (with CA:FALSE)",
+    ),
+    ("not valid for name", "the server has another name: correct it in what describes this link"),
+    ("NotValidForName", "the server has another name: correct it in what describes this link"),
+    ("expired", "the server needs a new certificate, or the clock of this machine is wrong"),
+    ("Expired", "the server needs a new certificate, or the clock of this machine is wrong"),
+    ("not valid yet", "the clock of this machine is wrong, or that of who made the certificate"),
+];
+
+/// Whether an error says that the certificate of the server is not believed: then it was told nothing.
+pub fn is_not_believed(error: &str) -> bool {
+    error.contains(NOT_BELIEVED)
+}
+
+/// An error with what helps, if it is about a certificate.
+pub fn with_help(error: String) -> String {
+    let help = HELP.iter().find(|(what, _)| error.contains(what)).map(|(_, help)| help);
+    match help.filter(|_| is_not_believed(&error)) {
+        Some(help) => format!("{error}; {help}"),
+        None => error,
+    }
+}
+
+/// The certificates that this machine trusts, and those of a file in PEM.
+///
+/// # Errors
+/// If the file cannot be used.
+#[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
+pub fn roots(ca: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, String> {
+    let mut roots = rustls_native_certs::load_native_certs().certs;
+    let Some(path) = ca else { return Ok(roots) };
+    let why = |e: &dyn std::fmt::Display| format!("ca {}: {e}", crate::model::shown_path(path));
+    let before = roots.len();
+    for cert in CertificateDer::pem_file_iter(path).map_err(|e| why(&e))? {
+        let cert = cert.map_err(|e| why(&e))?;
+        RootCertStore::empty().add(cert.clone()).map_err(|e| why(&e))?;
+        roots.push(cert);
+    }
+    if roots.len() == before { Err(why(&"holds no certificate")) } else { Ok(roots) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_certificates_get_help() {
+        for (error, help) in [
+            ("invalid peer certificate: UnknownIssuer", "ca = "),
+            ("io: invalid peer certificate: certificate not valid for name \"x\"", "another name"),
+            ("invalid peer certificate: certificate expired: verification time 7", "clock"),
+            ("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))", "CA:FALSE"),
+        ] {
+            assert!(with_help(error.to_owned()).contains(help), "{error}");
+        }
+        for error in ["connection refused", "the session expired", "UnknownIssuer"] {
+            assert_eq!(with_help(error.to_owned()), error);
+        }
+    }
+}
