@@ -202,7 +202,7 @@ pub(crate) fn change(
         refused |= matches!(report.outcome, Outcome::Refused(..));
         text += &told(&env, harness, &report, choice.dry_run);
         let stands = matches!(report.outcome, Outcome::Written | Outcome::Unchanged);
-        if what == What::Hooks && !remove && stands {
+        if what == What::Hooks && !remove && !choice.dry_run && stands {
             text += &advice(harness);
         }
     }
@@ -234,6 +234,9 @@ fn told(env: &Env, harness: &Harness, report: &Report, dry: bool) -> String {
             writeln!(text, "{name}: {file}: refused ({why}); to be added by hand:\n{add}")
         }
     };
+    if let Some(note) = &report.note {
+        let _ = writeln!(text, "  {note}");
+    }
     text
 }
 

@@ -121,6 +121,8 @@ pub struct Harness {
     pub hooks: Hooks,
     /// Where its standing instructions go.
     pub instructions: Instructions,
+    /// Below the home folder: what it reads as long as the file of its instructions is missing.
+    pub instead: Option<&'static str>,
     /// What it does with mail, in a sentence.
     pub can: &'static str,
     /// What a person has to do before its hooks run.
@@ -216,6 +218,7 @@ pub static ALL: [Harness; 6] = [
             toml: None,
         }),
         instructions: Instructions::Own("rules/msgfs.md", ""),
+        instead: None,
         can: "wakes an idle session when mail arrives, and tells at the start and with each prompt",
         trust: "start claude in the folder once and trust it: hooks run only in trusted folders",
     },
@@ -269,6 +272,7 @@ pub static ALL: [Harness; 6] = [
             toml: Some("config.toml"),
         }),
         instructions: Instructions::Block(&["AGENTS.override.md", "AGENTS.md"]),
+        instead: None,
         can: "tells at the start, with each prompt and at the end of a turn; an idle session is not woken",
         trust: "start codex, type /hooks and trust the new hooks; to let it send, add the mount to \
                 writable_roots under [sandbox_workspace_write] in config.toml",
@@ -326,6 +330,7 @@ pub static ALL: [Harness; 6] = [
             toml: None,
         }),
         instructions: Instructions::Block(&["GEMINI.md"]),
+        instead: None,
         can: "tells at the start, with each prompt and at the end of a turn; an idle session is not woken",
         trust: "start gemini in the folder once and trust it: hooks run only in trusted folders",
     },
@@ -366,6 +371,7 @@ pub static ALL: [Harness; 6] = [
             toml: None,
         }),
         instructions: Instructions::Own("instructions/msgfs.instructions.md", COPILOT_RULE),
+        instead: None,
         can: "tells at the start and at the end of a turn; an idle session is not woken",
         trust: "nothing: no trust step is known for a user's own hooks",
     },
@@ -431,6 +437,7 @@ pub static ALL: [Harness; 6] = [
             toml: None,
         }),
         instructions: Instructions::Project(".cursor/rules/msgfs.mdc", CURSOR_RULE),
+        instead: None,
         can: "tells at the end of a turn, and its command line at the start; an idle session is not woken",
         trust: "open the folder once and trust the workspace",
     },
@@ -452,6 +459,7 @@ pub static ALL: [Harness; 6] = [
         file: "plugins/msgfs.js",
         hooks: Hooks::Plugin(include_str!("opencode.js")),
         instructions: Instructions::Block(&["AGENTS.md"]),
+        instead: Some(".claude/CLAUDE.md"),
         can: "wakes an idle session when mail arrives",
         trust: "nothing; restart opencode, which loads plugins when it starts",
     },

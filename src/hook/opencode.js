@@ -41,8 +41,8 @@ async function server({ client, directory }) {
   const event = async ({ event: { type, properties: told } }) => {
     if (type === "session.created" && told.info?.parentID) children.add(told.info.id)
     if (type === "session.deleted") end(told.info?.id ?? told.sessionID)
-    if (type !== "session.status" || told.status?.type !== "idle") return
     const id = told.sessionID
+    if (!id || type !== "session.status" || told.status?.type !== "idle") return
     if (await isChild(id, () => client.session.get({ path: { id } }))) return
     arm(id, directory, (text) => client.session.promptAsync({ path: { id }, body: { parts: [{ type: "text", text }] } }), process.env)
   }
@@ -57,6 +57,7 @@ async function setup(ctx) {
   const event = async ({ type, data: told, location }) => {
     if (location?.directory && location.directory !== directory) return
     const id = told?.sessionID
+    if (!id) return
     if (type === "session.created" && told.parentID) children.add(id)
     if (type === "session.deleted") end(id)
     if (!/^session\.execution\.(succeeded|failed|interrupted)$/.test(type)) return

@@ -68,6 +68,8 @@ pub struct Report {
     pub outcome: Outcome,
     /// What would change, as a unified diff.
     pub diff: Option<String>,
+    /// What a person should know.
+    pub note: Option<String>,
 }
 
 /// How a file stands.
@@ -339,34 +341,46 @@ fn carry_out_with(
         Ok(target) => target,
         Err(why) => {
             let file = PathBuf::from(harness.file);
-            return Report { file, outcome: Outcome::Refused(why, String::new()), diff: None };
+            return Report {
+                file,
+                outcome: Outcome::Refused(why, String::new()),
+                diff: None,
+                note: None,
+            };
         }
     };
     let file = target.path.clone();
     let refused = |why| Outcome::Refused(why, target.content.to_add());
     let config = match Config::read(target.path.clone()) {
         Ok(config) => config,
-        Err(why) => return Report { file, outcome: refused(why), diff: None },
+        Err(why) => return Report { file, outcome: refused(why), diff: None, note: None },
     };
     let old = config.text.as_deref();
     let new = match change(&|| config.kept(), &target.content, old) {
         Ok(new) => new,
-        Err(why) => return Report { file, outcome: refused(why), diff: None },
+        Err(why) => return Report { file, outcome: refused(why), diff: None, note: None },
     };
     if new.as_deref() == old {
-        return Report { file, outcome: Outcome::Unchanged, diff: None };
+        return Report { file, outcome: Outcome::Unchanged, diff: None, note: None };
     }
     let done = if new.is_some() { Outcome::Written } else { Outcome::Removed };
+    let instead = harness.instead.filter(|_| what == What::Instructions && old.is_none());
+    let instead =
+        instead.and_then(|name| Some(env.home()?.join(name))).filter(|path| path.exists());
+    let note = instead.map(|path| {
+        let (path, title) = (env.display_home(&path), harness.title);
+        format!("{title} 1 has read {path} so far, and reads this file from now on instead")
+    });
     if wish.dry_run {
         let diff = Some(diff(&file, old, new.as_deref()));
-        return Report { file, outcome: done, diff };
+        return Report { file, outcome: done, diff, note };
     }
     let written = match &new {
         Some(new) => config.write(new),
         None => config.remove(target.content.fresh().ok().as_deref() != old),
     };
     let outcome = written.map_or_else(refused, |()| done);
-    Report { file, outcome, diff: None }
+    Report { file, outcome, diff: None, note }
 }
 
 /// A unified diff.
