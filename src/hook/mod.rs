@@ -32,7 +32,9 @@ pub use state::{Session, Sessions};
 pub const RINGS: u8 = 10;
 /// After so long whoever waits for a hook waits no longer. Half a second in all, with the start of the
 /// process.
-const GIVE_UP: Duration = Duration::from_millis(450);
+const GIVE_UP: Duration = Duration::from_millis(430);
+/// How long noting that may take.
+const NOTED_WITHIN: Duration = Duration::from_millis(20);
 /// Nothing is claimed later than this, because there may be no time to say it.
 const CLAIM_WITHIN: Duration = Duration::from_millis(400);
 
@@ -79,9 +81,9 @@ pub fn run(call: &Call) -> ! {
         let late = sessions.clone();
         let watchdog = thread::Builder::new().spawn(move || {
             thread::sleep(GIVE_UP);
-            if let Some(sessions) = late {
-                sessions.log(&Silence::Late.to_string());
-            }
+            // Where it is noted may hang just like what it was kept by.
+            thread::spawn(move || late.map(|sessions| sessions.log(&Silence::Late.to_string())));
+            thread::sleep(NOTED_WITHIN);
             exit(0);
         });
         if watchdog.is_err() {

@@ -29,9 +29,8 @@ fn read_from(input: &impl AsFd, within: Duration) -> Option<Vec<u8>> {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).ok()?;
         match poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&left)) {
-            Ok(0) => return None,
             Err(rustix::io::Errno::INTR) => continue,
-            Err(_) => return None,
+            Ok(0) | Err(_) => return None,
             Ok(_) => {}
         }
         match rustix::io::read(input, &mut part) {

@@ -109,7 +109,7 @@ impl Config {
         loop {
             let mut options = File::options();
             options.write(true).create_new(true).mode(*mode);
-            match options.open(self.aside(&Timestamp::from_secs(now))) {
+            match options.open(self.aside(Timestamp::from_secs(now))) {
                 // Two in one second.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => now += 1,
                 opened => {
@@ -121,7 +121,7 @@ impl Config {
         }
     }
 
-    fn aside(&self, at: &Timestamp) -> PathBuf {
+    fn aside(&self, at: Timestamp) -> PathBuf {
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
         name.push(format!("{ASIDE}{}", stamp(at)));
         self.path.with_file_name(name)
@@ -144,7 +144,7 @@ impl Config {
 }
 
 /// `YYYYMMDDTHHMMSSZ`.
-fn stamp(at: &Timestamp) -> String {
+fn stamp(at: Timestamp) -> String {
     let text = at.rfc3339();
     let digits: String = text.chars().take(19).filter(|c| !matches!(c, '-' | ':')).collect();
     digits + "Z"
@@ -156,6 +156,6 @@ mod tests {
 
     #[test]
     fn the_name_has_the_time_in_utc() {
-        assert_eq!(stamp(&Timestamp::from_secs(1_777_052_523)), "20260424T174203Z");
+        assert_eq!(stamp(Timestamp::from_secs(1_777_052_523)), "20260424T174203Z");
     }
 }

@@ -87,7 +87,7 @@ impl Wanted<'_> {
             if first.to_serde_value().as_ref() != Some(&value) {
                 replace(first, input(&handler)?);
             }
-            there.for_each(|more| Self::remove(more));
+            there.for_each(Self::remove);
         }
         Ok(file.tree.to_string())
     }

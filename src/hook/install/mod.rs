@@ -269,6 +269,14 @@ impl Content<'_> {
         }
     }
 
+    /// Whether something of ours can be in a text that may not be understood.
+    fn may_be_in(&self, text: &str) -> bool {
+        match self {
+            Self::Shared(_) | Self::Own(_) | Self::Elsewhere(..) => text.contains(" hook run "),
+            Self::Whole { .. } | Self::Block => true,
+        }
+    }
+
     /// A text without ours; `None` if the file goes with it.
     fn take(&self, text: &str) -> Result<Option<String>, String> {
         Ok(match self {
@@ -296,7 +304,7 @@ impl Content<'_> {
 
 /// Puts ours into the file of a harness.
 pub fn put(env: &Env, harness: &'static Harness, what: What, wish: &Wish) -> Report {
-    carry_out(env, harness, what, wish, |content, old| {
+    carry_out(env, harness, what, wish, false, &|_, content, old| {
         old.map_or_else(|| content.fresh(), |old| content.put(old)).map(Some)
     })
 }
@@ -305,22 +313,13 @@ pub fn put(env: &Env, harness: &'static Harness, what: What, wish: &Wish) -> Rep
 pub fn take(env: &Env, harness: &'static Harness, what: What, wish: &Wish) -> Report {
     let report = |kept: &dyn Fn() -> Vec<String>, content: &Content<'_>, old: Option<&str>| {
         let Some(old) = old else { return Ok(None) };
-        if !content.is_in(old)? {
+        // What is not understood is in nobody's way if nothing of ours can be in it.
+        if !(content.may_be_in(old) && content.is_in(old)?) {
             return Ok(Some(old.to_owned()));
         }
         content.undo(old, &kept())
     };
-    carry_out_with(env, harness, what, wish, &report)
-}
-
-fn carry_out(
-    env: &Env,
-    harness: &'static Harness,
-    what: What,
-    wish: &Wish,
-    change: impl Fn(&Content<'_>, Option<&str>) -> Result<Option<String>, String>,
-) -> Report {
-    carry_out_with(env, harness, what, wish, &|_, content, old| change(content, old))
+    carry_out(env, harness, what, wish, true, &report)
 }
 
 /// What a text becomes, of what was kept, what is wanted, and what is there.
@@ -330,11 +329,12 @@ type Change<'a> = &'a dyn Fn(
     Option<&str>,
 ) -> Result<Option<String>, String>;
 
-fn carry_out_with(
+fn carry_out(
     env: &Env,
     harness: &'static Harness,
     what: What,
     wish: &Wish,
+    removes: bool,
     change: Change<'_>,
 ) -> Report {
     let target = match Target::of(env, harness, what, wish) {
@@ -350,7 +350,8 @@ fn carry_out_with(
         }
     };
     let file = target.path.clone();
-    let refused = |why| Outcome::Refused(why, target.content.to_add());
+    let refused =
+        |why| Outcome::Refused(why, if removes { String::new() } else { target.content.to_add() });
     let config = match Config::read(target.path.clone()) {
         Ok(config) => config,
         Err(why) => return Report { file, outcome: refused(why), diff: None, note: None },

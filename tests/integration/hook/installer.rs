@@ -285,6 +285,7 @@ fn s518_what_is_not_understood_is_left_alone() {
             );
             assert_eq!(fs::read_to_string(&path).unwrap(), odd);
             assert!(kept(&path).is_empty());
+            assert!(uninstall(&bed, harness).contains(": unchanged"), "nothing of ours is in it");
         }
     }
     let bed = bed(0);
@@ -355,7 +356,7 @@ fn s520_codex_with_hooks_in_toml() {
     assert!(path.exists());
 }
 
-/// S521: Copilot's file and OpenCode's plugin are all ours; one that is not is left alone.
+/// S521: Copilot's file and `OpenCode`'s plugin are all ours; one that is not is left alone.
 #[test]
 fn s521_files_that_are_all_ours() {
     let bed = bed(0);

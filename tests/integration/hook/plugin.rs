@@ -1,4 +1,4 @@
-//! The plugin for OpenCode, under node.
+//! The plugin for `OpenCode`, under node.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::bed;
 use crate::common::{Bed, run};
 
-/// Plays OpenCode, in both of its ages, with what stands for msgfs in `PATH`.
+/// Plays `OpenCode`, in both of its ages, with what stands for msgfs in `PATH`.
 const PLAY: &str = include_str!("opencode.mjs");
 
 #[track_caller]
@@ -24,7 +24,7 @@ fn play(bed: &Bed, plugin: &Path, scene: &str, path: &str) -> String {
     out.stdout
 }
 
-/// S526: the plugin starts the waiter when a session of OpenCode, 1 or 2, becomes idle, and gives the session
+/// S526: the plugin starts the waiter when a session of `OpenCode`, 1 or 2, becomes idle, and gives the session
 /// what it printed, once, if it rang. Sessions below another are left alone, and whatever fails harms nothing.
 #[test]
 fn s526_the_plugin_of_opencode() {
