@@ -5,13 +5,14 @@
 //! [`index`] (one index over all stores), [`outbox`] (from draft to appended message),
 //! [`view`] (the tree), [`watch`] (what changed), [`link`] (mail between machines), [`fuse`] (the adapter to
 //! the kernel).
-//! [`config`] finds out who and where, [`mailbox`] puts it all together; the command line lives in
-//! the binary.
+//! [`config`] finds out who and where, [`mailbox`] puts it all together, [`hook`] tells agents that there
+//! is mail; the command line lives in the binary.
 
 #![warn(missing_docs)]
 
 pub mod config;
 pub mod fuse;
+pub mod hook;
 pub mod identity;
 pub mod index;
 pub mod link;

@@ -1,5 +1,7 @@
 //! Puts it all together: configuration, key, stores, index, outbox, tree, watch.
 
+mod base;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,15 +12,16 @@ use std::time::{Duration, Instant};
 use crate::config::{
     Config, ConfigError, Env, LockError, Me, MeError, PathError, Paths, StateLock,
 };
-use crate::identity::{KeyError, Keyring, KeyringError, OwnKey, Print, Used};
-use crate::index::{self, Index, IndexError};
-use crate::link::job::Carrier;
-use crate::link::{self, Links, Wanted};
+use crate::identity::{KeyringError, Print};
+use crate::index::{Index, IndexError};
+use crate::link::{self, Links};
 use crate::model::{Fingerprint, Mark, PublicKey};
 use crate::outbox::{self, Keys, Outbox, OutboxError};
-use crate::store::{self, Deliveries, Signer as _, Store, StoreError, place};
+use crate::store::{Deliveries, Store, StoreError, place};
 use crate::view::{self, Tree};
 use crate::watch::{Changed, Target, Watcher};
+pub use base::Glance;
+use base::{Base, shown};
 
 /// Marks of one burst are told to the stores together.
 const TELL_AFTER: Duration = Duration::from_millis(30);
@@ -95,52 +98,30 @@ impl Mailbox {
     /// # Errors
     /// Whatever stands in the way, in words that say what to do.
     pub fn open(options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Self, OpenError> {
-        let env = Env::from_process();
-        let config = Config::load(options.config.as_deref(), &env)?;
-        let me = Me::resolve(options.me.as_deref(), &env, &config)?;
-        let paths = Paths::new(&env, &me.name)?;
-        paths.create_state()?;
-        paths.create_cache()?;
-        let lock = if options.read_only {
-            None
-        } else {
-            Some(StateLock::acquire(&paths.state, options.mountpoint.as_deref())?)
-        };
-        let used = Used::open(&paths.signers_file(), options.read_only);
-        let own = OwnKey::new(paths.key_file(), !options.read_only);
-        let (mine, problem) = my_key(&own, &used, options.read_only);
-        let mut warnings: Vec<String> = Vec::new();
-        let writable = (!options.read_only).then_some(paths.state.as_path());
-        let stores = open_stores(&config, &env, &me, writable, &mut warnings)?;
-        let links = Arc::new(open_links(&config, &stores, &paths, options, &mut warnings));
-        let keyring = open_keyring(&paths, &me, mine, options.read_only)?;
-        let keys = Keys::new(move |used| own.now(used), Arc::clone(&keyring), used);
-        let my_keys = keys_by_store(&stores, &keys, options.read_only);
-        let key = keys.mine(&stores).shown;
-        let settings = index::Settings {
-            marks: paths.state.join("marks"),
-            snapshot: paths.cache.join("index"),
-            unsigned: config.unsigned,
-            read_only: options.read_only,
-            my_keys,
-        };
-        let index = Arc::new(Index::open(stores, keyring, settings, progress)?);
+        Self::open_in(options, &Env::from_process(), progress)
+    }
+
+    /// The same in another environment.
+    ///
+    /// # Errors
+    /// As [`Mailbox::open`].
+    pub fn open_in(
+        options: &Options,
+        env: &Env,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self, OpenError> {
+        let base = Base::open(options, env, progress)?;
+        let Base { config, me, paths, lock, key, keys, links, index, .. } = base;
+        let (problem, mut warnings) = (base.problem, base.warnings);
         let outbox = open_outbox(&paths, &config, &index, keys, options)?;
         // Where there is an outbox, it knows what is wrong with the key now.
         let fixed = problem.iter().filter(|_| outbox.is_none()).chain(&warnings);
         let fixed: Vec<String> = fixed.cloned().collect();
         warnings.splice(0..0, problem);
         let settings = view::Settings {
-            me: me.name.clone(),
-            key,
-            mark_read: config.mark_read,
-            scope: config.scope,
-            wait_timeout: config.wait_timeout,
-            read_only: options.read_only,
-            allow_other: options.allow_other,
             warnings: fixed,
-            firsts: paths.state.join("names"),
             links: links.boards(),
+            ..shown(&config, &me, &paths, key, options)
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), outbox.clone(), settings));
         let watcher = Some(
@@ -219,103 +200,6 @@ impl Mailbox {
     }
 }
 
-/// The mount's own key, made at first use; or why nothing can be signed with it. A mount that writes
-/// nothing makes none.
-fn my_key(own: &OwnKey, used: &Used, read_only: bool) -> (Option<PublicKey>, Option<String>) {
-    match own.now(used) {
-        Ok(seed) => (Some(seed.public_key()), None),
-        Err(KeyError::Missing { .. }) if read_only => (None, None),
-        Err(e) => (None, Some(e.to_string())),
-    }
-}
-
-/// The stores that are configured, and those found at their default places, as far as they can be
-/// opened: one that cannot keeps no other from being shown.
-///
-/// # Errors
-/// If none can be opened.
-fn open_stores(
-    config: &Config,
-    env: &Env,
-    me: &Me,
-    state: Option<&Path>,
-    warnings: &mut Vec<String>,
-) -> Result<Vec<Arc<dyn Store>>, OpenError> {
-    let mut stores = Vec::new();
-    let open = |spec: &store::Spec| {
-        let state = state.map(|s| s.join("stores").join(&spec.name));
-        store::open(&store::Spec { state, ..spec.clone() })
-    };
-    let mut failed = None;
-    for spec in config.stores(env, &me.name)? {
-        match open(&spec) {
-            Ok(store) => stores.push(store),
-            Err(error) => {
-                let text = format!("the store {} is left out: {error}", spec.name);
-                tracing::warn!("{}", crate::model::one_line(&text));
-                warnings.push(text);
-                failed = failed.or(Some(OpenError::Store(spec.name, error)));
-            }
-        }
-    }
-    warnings.extend(config.misled(env));
-    for spec in config.found(env, &me.name) {
-        match open(&spec) {
-            Ok(store) => stores.push(store),
-            Err(e) => {
-                let shown = env.display_home(&spec.dir);
-                let text = format!("the {} store at {shown} is left out: {e}", spec.kind);
-                tracing::info!("{}", crate::model::one_line(&text));
-                warnings.push(text);
-            }
-        }
-    }
-    match failed {
-        Some(error) if stores.is_empty() => Err(error),
-        _ => Ok(stores),
-    }
-}
-
-fn open_keyring(
-    paths: &Paths,
-    me: &Me,
-    mine: Option<PublicKey>,
-    read_only: bool,
-) -> Result<Arc<Keyring>, OpenError> {
-    let file = paths.keyring_file();
-    if read_only {
-        return Ok(Arc::new(Keyring::open_read_only(&file)?));
-    }
-    let keyring = Keyring::open(&file)?;
-    if let Some(key) = mine {
-        // Before anything is read: a forged message from me must not be the first to pin a key.
-        keyring.trust(&me.name, Some(key))?;
-    }
-    Ok(Arc::new(keyring))
-}
-
-/// My public key in each store. Unless nothing may be written, each of them is pinned to my address
-/// there before anything is read; a store without a usable key can still be read, and says so when
-/// something is sent.
-fn keys_by_store(
-    stores: &[Arc<dyn Store>],
-    keys: &Keys,
-    read_only: bool,
-) -> Vec<Option<PublicKey>> {
-    if read_only {
-        return keys.mine(stores).by_store;
-    }
-    let key = |store: &Arc<dyn Store>| {
-        let identity = keys.pinned(store.as_ref());
-        let told = |e: &OutboxError| {
-            let why = e.to_string();
-            tracing::info!(store = store.name(), why = %crate::model::one_line(&why), "no key");
-        };
-        identity.inspect_err(told).ok().map(|identity| identity.public_key())
-    };
-    stores.iter().map(key).collect()
-}
-
 fn open_outbox(
     paths: &Paths,
     config: &Config,
@@ -341,30 +225,6 @@ fn open_outbox(
         outbox.resume();
     }
     Ok(Some(outbox))
-}
-
-/// The links of the stores. Where nothing may be written, there are none, and the stores hear only what
-/// became of what waits.
-fn open_links(
-    config: &Config,
-    stores: &[Arc<dyn Store>],
-    paths: &Paths,
-    options: &Options,
-    warnings: &mut Vec<String>,
-) -> Links {
-    let Ok(program) = std::env::current_exe() else { return Links::default() };
-    let wanted = Wanted {
-        stores,
-        specs: &config.links,
-        by_their_own: &config.linked(),
-        state: &paths.state,
-        carrier: Carrier::Program(program),
-    };
-    if options.read_only {
-        Links::look(&wanted);
-        return Links::default();
-    }
-    Links::open(&wanted, warnings)
 }
 
 /// What happens when a link has carried something: the store is looked at, and delivers.

@@ -61,6 +61,7 @@ const COMMANDS: &[&str] = &[
     "doctor",
     "key",
     "init",
+    "hook",
     "link",
     "carry",
     "amp",

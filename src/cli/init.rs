@@ -8,6 +8,7 @@ use std::path::Path;
 
 use clap::builder::PossibleValuesParser;
 use msgfs::config::{Config, Env, LockError};
+use msgfs::hook::install::What;
 use msgfs::link;
 use msgfs::mailbox::OpenError;
 use msgfs::model::one_line;
@@ -16,7 +17,7 @@ use msgfs::store::fs::make_dirs;
 
 use super::context::Context;
 use super::failure::Failure;
-use super::{Global, output, serve};
+use super::{Global, hook, output, serve};
 
 /// The configuration as it is without one, every line commented out.
 const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is commented out shows the default.
@@ -131,12 +132,29 @@ fn config_text(me: Option<&str>, found: &[Spec]) -> String {
 /// --me the configuration says who I am.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  msgfs init\n  msgfs init --me reviewer\n  msgfs init --link nats"
+    after_help = "Examples:\n  msgfs init\n  msgfs init --me reviewer\n  msgfs init --link nats\n  \
+        msgfs init --integrate"
 )]
 pub(crate) struct Args {
     /// Add an example of a link to other machines to the configuration, commented out
     #[arg(long, value_name = "KIND", value_parser = kinds())]
     link: Option<String>,
+    /// Also tell coding agents how to use their mail: a few lines in the instructions of their harness
+    #[arg(long)]
+    integrate: bool,
+    #[command(flatten)]
+    choice: Integrate,
+}
+
+/// What goes with `--integrate`.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "With --integrate")]
+struct Integrate {
+    #[command(flatten)]
+    choice: hook::Choice,
+    /// Remove these lines again, and make nothing
+    #[arg(long)]
+    uninstall: bool,
 }
 
 /// The names of the kinds of links.
@@ -181,6 +199,21 @@ fn add_example(file: &Path, kind: &str) -> Result<(), Failure> {
 }
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+    let Integrate { choice, uninstall } = &args.choice;
+    let named = choice.is_dry() || *uninstall || choice.is_named();
+    if named && !args.integrate {
+        return Err(Failure::Usage("--for, --dry-run and --uninstall go with --integrate".into()));
+    }
+    if !choice.is_dry() && !*uninstall {
+        make(global, args)?;
+    }
+    if args.integrate {
+        hook::change(choice, What::Instructions, false, *uninstall)?;
+    }
+    Ok(())
+}
+
+fn make(global: &Global, args: &Args) -> Result<(), Failure> {
     let me = global.me.as_deref();
     let written = match &global.config {
         // A file that is named must be written before it can be asked who I am.

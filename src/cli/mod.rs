@@ -16,6 +16,7 @@ mod context;
 mod daemon;
 mod doctor;
 mod failure;
+mod hook;
 mod inbox;
 mod init;
 mod key;
@@ -128,6 +129,7 @@ enum Command {
     Doctor(doctor::Args),
     Key(key::Args),
     Init(init::Args),
+    Hook(hook::Args),
     Link(link::Args),
     Carry(carry::Args),
     #[cfg(feature = "http")]
@@ -144,6 +146,7 @@ const COMMANDS_LOG: &str = "warn,msgfs::index::apply=error,msgfs::outbox::life=e
 
 /// Runs the command line. Exit codes: 0 done, 1 refused or failed, 2 usage.
 pub(crate) fn main() -> ExitCode {
+    hook::attend(std::env::args_os().skip(1));
     completions::answer();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -181,6 +184,7 @@ fn run(global: &Global, command: &Command) -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(global, args),
         Command::Key(args) => key::run(global, args),
         Command::Init(args) => init::run(global, args),
+        Command::Hook(args) => hook::run(global, args),
         Command::Link(args) => link::run(global, args),
         Command::Carry(args) => carry::run(global, args),
         #[cfg(feature = "http")]

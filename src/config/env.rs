@@ -27,6 +27,12 @@ impl Env {
         env
     }
 
+    /// The same in another folder.
+    #[must_use]
+    pub fn moved_to(self, folder: PathBuf) -> Self {
+        Self { cwd: Some(folder), ..self }
+    }
+
     /// An environment of these variables, in this folder.
     pub fn new<K, V>(cwd: impl Into<PathBuf>, vars: impl IntoIterator<Item = (K, V)>) -> Self
     where

@@ -17,5 +17,5 @@ pub use env::Env;
 pub use file::{Config, ConfigError, Problem, StoreEntry, alias};
 pub use lock::{Holder, LockError, StateLock, holder};
 pub use me::{Me, MeError, Origin};
-pub use paths::{PathError, Paths};
+pub use paths::{PathError, Paths, private_base};
 pub use values::parse_duration;

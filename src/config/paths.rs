@@ -156,6 +156,16 @@ fn xdg(env: &Env, variable: &'static str, default: &str) -> Result<PathBuf, Path
         .ok_or(PathError::NoHome(variable))
 }
 
+/// The folder for what one login needs and no longer: `$XDG_RUNTIME_DIR` if it is there and mine, else
+/// where state is kept. `None` if neither is known.
+pub fn private_base(env: &Env) -> Option<PathBuf> {
+    let mine = |dir: &&Path| {
+        std::fs::metadata(dir).is_ok_and(|meta| meta.is_dir() && fs::foreign_owner(&meta).is_none())
+    };
+    let runtime = env.folder("XDG_RUNTIME_DIR").filter(mine).map(Path::to_owned);
+    runtime.or_else(|| xdg(env, "XDG_STATE_HOME", ".local/state").ok())
+}
+
 /// Where the configuration is, if nobody says otherwise.
 pub(super) fn default_config_file(env: &Env) -> Result<PathBuf, PathError> {
     xdg(env, "XDG_CONFIG_HOME", ".config").map(|base| base.join("msgfs/config.toml"))

@@ -115,6 +115,11 @@ pub(super) fn is_short(name: &str, id: &str) -> bool {
     name == id_part(id, false) || name == escaped(id)
 }
 
+/// What stands for the id in names.
+pub(super) fn short_name(id: &str) -> String {
+    id_part(plain_id(id), false)
+}
+
 /// The folder name of a thread id.
 fn thread_name(id: &str) -> String {
     cut_to_length(escaped(id), id)

@@ -33,6 +33,7 @@ mod errors;
 mod faults;
 mod files;
 mod gone;
+mod hook;
 mod identity;
 mod joined;
 mod judged;

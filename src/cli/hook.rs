@@ -1,0 +1,337 @@
+//! `msgfs hook`: a bell for coding agents.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use clap::Subcommand;
+use clap::builder::PossibleValuesParser;
+use msgfs::config::{self, Env};
+use msgfs::hook::harness::ALL;
+use msgfs::hook::install::{self, Outcome, Report, Standing, What, Wish};
+use msgfs::hook::{self, Call, Event, Harness, Sessions};
+use msgfs::mailbox::Options;
+
+use super::failure::Failure;
+use super::{Global, output};
+
+/// What stands for every harness that is found.
+const AUTO: &str = "auto";
+
+/// Tell coding agents that there is mail
+///
+/// Writes hooks into the configuration of a coding agent's harness. The hooks call `msgfs hook run`, which says in one line how
+/// much is unread, from whom and where, once for each arrival. They read only, and nothing they meet holds the agent up.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  msgfs hook install --dry-run\n  msgfs hook install --for claude-code\n  msgfs hook status"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Write the hooks
+    ///
+    /// What stands in a file already stays as it is, and a copy of the file is kept beside it. A file that is not
+    /// understood is left alone. Exit code 1 if one was.
+    Install(Install),
+    /// Remove the hooks again
+    ///
+    /// A file that was not changed since gets the bytes it had.
+    Uninstall(Choice),
+    /// Show which hooks are installed
+    Status,
+    /// What the hooks call: says that there is mail
+    ///
+    /// Reads what the harness tells on standard input. Prints what the harness understands, or nothing. Exit code 10 if --wait rings,
+    /// and 0 in every other case, whatever happens.
+    Run(Run),
+}
+
+#[derive(Debug, clap::Args)]
+struct Install {
+    #[command(flatten)]
+    choice: Choice,
+    /// Tell in the middle of a turn too: one process for each call of a tool
+    #[arg(long)]
+    mid_turn: bool,
+}
+
+/// Which harnesses, and whether anything is written.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Choice {
+    /// Which harness; "auto" is each whose folder or program is there
+    #[arg(long = "for", value_name = "NAME", default_value = AUTO, value_parser = names())]
+    harness: String,
+    /// Write nothing and print what would change, as a diff
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// What happened: session-start, prompt, tool, stop, session-end
+    #[arg(value_name = "EVENT")]
+    event: String,
+    /// In which harness
+    #[arg(long = "for", value_name = "NAME")]
+    harness: String,
+    /// Stay until there is mail
+    #[arg(long)]
+    wait: bool,
+}
+
+fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(ALL.iter().map(|harness| harness.name).chain([AUTO]))
+}
+
+impl Choice {
+    pub(crate) fn is_dry(&self) -> bool {
+        self.dry_run
+    }
+
+    pub(crate) fn is_named(&self) -> bool {
+        self.harness != AUTO
+    }
+
+    fn harnesses(&self, env: &Env) -> Vec<&'static Harness> {
+        if self.harness == AUTO {
+            return install::found(env);
+        }
+        Harness::named(&self.harness).into_iter().collect()
+    }
+}
+
+/// Runs a hook and ends the process, if the command line says so. Before everything else: whatever is
+/// wrong with the rest of it, a hook says nothing and ends with 0.
+pub(crate) fn attend(args: impl Iterator<Item = OsString>) {
+    let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let Some(rest) = of_run(&args) else { return };
+    if rest.iter().any(|arg| arg == "--help" || arg == "-h") {
+        return;
+    }
+    match call(&args, rest) {
+        Some(call) => hook::run(&call),
+        None => std::process::exit(0),
+    }
+}
+
+/// What is behind `hook run`, if that is the command. Before it there may be options.
+fn of_run(args: &[String]) -> Option<&[String]> {
+    let (at, command) = words(args).next()?;
+    let after = args.get(at + 1..)?;
+    let (next, action) = words(after).next()?;
+    (command == "hook" && action == "run").then(|| after.get(next + 1..))?
+}
+
+/// The words that are no options and no values of the two that go with every command.
+fn words(args: &[String]) -> impl Iterator<Item = (usize, &str)> {
+    let is_value = |at: usize| {
+        let before = at.checked_sub(1).and_then(|before| args.get(before));
+        before.is_some_and(|before| VALUED.contains(&before.as_str()))
+    };
+    let words =
+        args.iter().enumerate().filter(move |(at, arg)| !arg.starts_with('-') && !is_value(*at));
+    words.map(|(at, arg)| (at, arg.as_str()))
+}
+
+/// Options of every command that have a value.
+const VALUED: [&str; 2] = ["--me", "--config"];
+
+/// What is asked for; `None` if anything of it is not known.
+fn call(args: &[String], rest: &[String]) -> Option<Call> {
+    let (mut event, mut harness, mut wait) = (None, None, false);
+    let mut options = Options { read_only: true, ..Options::default() };
+    let before = args.len() - rest.len();
+    let mut all = args.iter().enumerate();
+    while let Some((at, arg)) = all.next() {
+        let (name, given) = arg.split_once('=').map_or((arg.as_str(), None), |(n, v)| (n, Some(v)));
+        let mut value = || given.map(str::to_owned).or_else(|| all.next().map(|(_, v)| v.clone()));
+        match name {
+            "--me" => options.me = Some(config::alias(&value()?).ok()?),
+            "--config" => options.config = Some(value()?.into()),
+            _ if at < before => {}
+            "--for" => harness = Some(Harness::named(&value()?)?),
+            "--wait" if given.is_none() => wait = true,
+            _ if event.is_none() => event = Some(Event::named(arg)?),
+            _ => return None,
+        }
+    }
+    Some(Call { event: event?, harness: harness?, wait, options })
+}
+
+pub(crate) fn run(_: &Global, args: &Args) -> Result<(), Failure> {
+    match &args.action {
+        Action::Install(Install { choice, mid_turn }) => {
+            change(choice, What::Hooks, *mid_turn, false)
+        }
+        Action::Uninstall(choice) => change(choice, What::Hooks, false, true),
+        Action::Status => status(),
+        // It was run before the command line was looked at.
+        Action::Run(_) => Ok(()),
+    }
+}
+
+fn wish(env: &Env, mid_turn: bool, dry_run: bool) -> (Wish, Option<String>) {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let (program, warning) = install::program(env, Path::new(&called));
+    (Wish { program, mid_turn, dry_run }, warning)
+}
+
+/// Writes or removes something, for each harness that is meant, and says what became of it.
+pub(crate) fn change(
+    choice: &Choice,
+    what: What,
+    mid_turn: bool,
+    remove: bool,
+) -> Result<(), Failure> {
+    let env = Env::from_process();
+    let (wish, warning) = wish(&env, mid_turn, choice.dry_run);
+    let harnesses = choice.harnesses(&env);
+    if harnesses.is_empty() {
+        output::say("no harness is found here; name one with --for");
+        return Ok(());
+    }
+    let (mut text, mut refused) = (String::new(), false);
+    for harness in harnesses {
+        let done = if remove { install::take } else { install::put };
+        let report = done(&env, harness, what, &wish);
+        refused |= matches!(report.outcome, Outcome::Refused(..));
+        text += &told(&env, harness, &report, choice.dry_run);
+        let stands = matches!(report.outcome, Outcome::Written | Outcome::Unchanged);
+        if what == What::Hooks && !remove && !choice.dry_run && stands {
+            text += &advice(harness);
+        }
+    }
+    output::data(&text)?;
+    if let Some(warning) = warning.filter(|_| what == What::Hooks && !remove) {
+        output::say(&format!("warning: {warning}"));
+    }
+    if refused { Err(Failure::Said) } else { Ok(()) }
+}
+
+/// One line for a file, with what would change, or what a person can add.
+fn told(env: &Env, harness: &Harness, report: &Report, dry: bool) -> String {
+    let (file, name) = (env.display_home(&report.file), harness.name);
+    let mut text = report.diff.clone().unwrap_or_default();
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    let would = if dry { "would be " } else { "" };
+    // Writing to a String cannot fail.
+    let _ = match &report.outcome {
+        Outcome::Written => writeln!(text, "{name}: {file}: {would}written"),
+        Outcome::Unchanged => writeln!(text, "{name}: {file}: unchanged"),
+        Outcome::Removed => writeln!(text, "{name}: {file}: {would}removed"),
+        Outcome::Refused(why, add) if add.is_empty() => {
+            writeln!(text, "{name}: {file}: refused ({why})")
+        }
+        Outcome::Refused(why, add) => {
+            let add = add.trim_end();
+            writeln!(text, "{name}: {file}: refused ({why}); to be added by hand:\n{add}")
+        }
+    };
+    if let Some(note) = &report.note {
+        let _ = writeln!(text, "  {note}");
+    }
+    text
+}
+
+/// What to know when the hooks of a harness are installed.
+fn advice(harness: &Harness) -> String {
+    let Harness { title, can, trust, .. } = harness;
+    format!("  {title} {can}.\n  Before its hooks run: {trust}.\n  To test: {}.\n", test(harness))
+}
+
+fn test(harness: &Harness) -> &'static str {
+    if harness.wakes.is_some() {
+        "end a turn, and have somebody run `msgfs send` to you: the session goes on"
+    } else {
+        "have somebody run `msgfs send` to you, and type a prompt or end a turn: the next answer knows of it"
+    }
+}
+
+fn status() -> Result<(), Failure> {
+    let env = Env::from_process();
+    let (wish, _) = wish(&env, false, true);
+    let found = install::found(&env);
+    let mut text = String::new();
+    for harness in &ALL {
+        let here = found.iter().any(|of| of.name == harness.name);
+        let (file, standing) = install::standing(&env, harness, What::Hooks, &wish);
+        let (told, told_by) = install::standing(&env, harness, What::Instructions, &wish);
+        let _ = writeln!(
+            text,
+            "{}: {}; hooks: {} ({}); instructions: {} ({})",
+            harness.name,
+            if here { "here" } else { "not found" },
+            words_for(standing),
+            env.display_home(&file),
+            words_for(told_by),
+            env.display_home(&told),
+        );
+    }
+    if let Some(sessions) = Sessions::of(&env) {
+        let all = sessions.all();
+        let waiting = all.iter().filter(|session| session.waiter.is_some()).count();
+        let dir = env.display_home(sessions.dir());
+        let _ = writeln!(text, "sessions: {} ({waiting} with a waiter), {dir}", all.len());
+        let log = std::fs::read_to_string(sessions.log_file()).unwrap_or_default();
+        if let Some(last) = log.lines().last() {
+            let _ = writeln!(text, "last silence for a reason: {last}");
+        }
+    }
+    output::data(&text)
+}
+
+fn words_for(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Installed => "installed",
+        Standing::Differs => "installed otherwise than now",
+        Standing::Missing => "not installed",
+        Standing::Unclear => "not understood",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Option<Option<Call>> {
+        let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        of_run(&args).map(|rest| call(&args, rest))
+    }
+
+    #[test]
+    fn a_hook_is_recognised_and_the_rest_is_left_to_others() {
+        for other in ["hook", "hook install", "ls hook run", "--me hook run x", "hook status run"] {
+            assert!(parsed(other).is_none(), "{other}");
+        }
+        let call = parsed("hook run stop --for claude-code --wait").unwrap().unwrap();
+        assert_eq!((call.event, call.harness.name, call.wait), (Event::Stop, "claude-code", true));
+        let call = parsed("--me bob --config=/c hook run --for=codex prompt").unwrap().unwrap();
+        assert_eq!((call.event, call.harness.name), (Event::Prompt, "codex"));
+        assert_eq!(call.options.me.as_deref(), Some("bob"));
+        assert_eq!(call.options.config.as_deref(), Some(Path::new("/c")));
+    }
+
+    #[test]
+    fn what_is_not_known_is_nothing() {
+        for odd in [
+            "hook run",
+            "hook run stop",
+            "hook run stop --for",
+            "hook run stop --for nobody",
+            "hook run wake --for codex",
+            "hook run stop stop --for codex",
+            "hook run stop --for codex --loud",
+            "hook run stop --for codex --wait=1",
+            "hook run --me a/b stop --for codex",
+        ] {
+            assert!(parsed(odd).unwrap().is_none(), "{odd}");
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! The harnesses, as data: what each is told by its hooks, what it is answered, and what is written
+//! into its files. What is known of each, and where it was read, is in docs/HARNESSES.md.
+
+/// What happens in a session, by the same name for every harness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A session begins, or is taken up again.
+    SessionStart,
+    /// A person has typed something.
+    Prompt,
+    /// Tools have run in the middle of a turn.
+    Tool,
+    /// A turn ends.
+    Stop,
+    /// A session ends.
+    SessionEnd,
+}
+
+impl Event {
+    /// All of them, with the names on the command line.
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("session-start", Self::SessionStart),
+        ("prompt", Self::Prompt),
+        ("tool", Self::Tool),
+        ("stop", Self::Stop),
+        ("session-end", Self::SessionEnd),
+    ];
+
+    /// The event of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, event)| *event)
+    }
+}
+
+/// Where a waiter says that there is mail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// On standard output.
+    Out,
+    /// On standard error, which the harness shows to the model.
+    Err,
+}
+
+/// Where the variables of a harness keep its folder of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Folder {
+    /// The variable that moves it.
+    pub variable: Option<&'static str>,
+    /// What is below the folder that the variable names.
+    pub below: &'static str,
+    /// Where it is otherwise, below the home folder.
+    pub home: &'static str,
+}
+
+/// How the hooks of a harness are written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hooks {
+    /// Among the hooks of others, in a JSON file.
+    Shared(Entries),
+    /// In a JSON file that is all ours.
+    Own(Entries),
+    /// A plugin that is all ours, from its first line on.
+    Plugin(&'static str),
+}
+
+/// Hooks in a JSON file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entries {
+    /// Members before `hooks`, as in a new file; the file must agree with them.
+    pub version: bool,
+    /// A handler stands in a group of its own, `{"hooks":[…]}`.
+    pub grouped: bool,
+    /// The member of a handler that holds the command.
+    pub command: &'static str,
+    /// The event's key, and the handler. Those of [`Event::Tool`] only if they are asked for.
+    pub handlers: &'static [(Event, &'static str, &'static str)],
+    /// If one other key makes the harness drop the file: all that it knows.
+    pub only: &'static [&'static str],
+    /// Another file beside it that may hold hooks instead.
+    pub toml: Option<&'static str>,
+}
+
+/// Where the standing instructions go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instructions {
+    /// A file that is all ours, below the folder of the harness, with these lines before the text.
+    Own(&'static str, &'static str),
+    /// The same, below the project's folder.
+    Project(&'static str, &'static str),
+    /// A block in a file that others write too; the first of these that is there and not empty, else the
+    /// last.
+    Block(&'static [&'static str]),
+}
+
+/// One harness.
+#[derive(Debug)]
+pub struct Harness {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Its name for people.
+    pub title: &'static str,
+    /// Members of what it is told that hold the id of the session.
+    pub session: &'static [&'static str],
+    /// The variable that names the project's folder.
+    pub project: Option<&'static str>,
+    /// The member that lists the project's folders.
+    pub roots: Option<&'static str>,
+    /// Only a turn that ended like this may be continued: a member, and what it has to say.
+    pub only_if: Option<(&'static str, &'static str)>,
+    /// What it is answered: JSON in which `TEXT` stands for the text as a JSON string.
+    pub answers: &'static [(Event, &'static str)],
+    /// Whether an idle session can be woken, and where it hears of it.
+    pub wakes: Option<Says>,
+    /// Programs by which it is recognised.
+    pub programs: &'static [&'static str],
+    /// Its folder.
+    pub folder: Folder,
+    /// The file of its hooks, below that folder.
+    pub file: &'static str,
+    /// What is written there.
+    pub hooks: Hooks,
+    /// Where its standing instructions go.
+    pub instructions: Instructions,
+    /// Below the home folder: what it reads as long as the file of its instructions is missing.
+    pub instead: Option<&'static str>,
+    /// What it does with mail, in a sentence.
+    pub can: &'static str,
+    /// What a person has to do before its hooks run.
+    pub trust: &'static str,
+}
+
+impl Harness {
+    /// The harness of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        ALL.iter().find(|harness| harness.name == name)
+    }
+
+    /// What is printed at an event; `None` if nothing is.
+    pub fn answer(&self, event: Event) -> Option<&'static str> {
+        self.answers.iter().find(|(of, _)| *of == event).map(|(_, answer)| *answer)
+    }
+}
+
+/// Claude Code, whose terms others have taken over in part.
+const CLAUDE: &str = "claude-code";
+
+/// Whether this is the harness whose hooks others run too, and run otherwise.
+pub(super) fn is_claude(harness: &Harness) -> bool {
+    harness.name == CLAUDE
+}
+
+const START: &str =
+    r#"{"hookSpecificOutput":{"hookEventName":"SessionStart","additionalContext":TEXT}}"#;
+const SUBMIT: &str =
+    r#"{"hookSpecificOutput":{"hookEventName":"UserPromptSubmit","additionalContext":TEXT}}"#;
+const FLAT: &str = r#"{"additionalContext":TEXT}"#;
+const SNAKE: &str = r#"{"additional_context":TEXT}"#;
+const BLOCK: &str = r#"{"decision":"block","reason":TEXT}"#;
+
+/// What stands before the text in a rule that Cursor always reads.
+const CURSOR_RULE: &str = "---\ndescription: Mail from other agents\nalwaysApply: true\n---\n";
+/// What stands before the text in a file that Copilot reads for every file.
+const COPILOT_RULE: &str = "---\napplyTo: \"**\"\n---\n";
+
+/// All of them.
+pub static ALL: [Harness; 6] = [
+    Harness {
+        name: CLAUDE,
+        title: "Claude Code",
+        session: &["session_id"],
+        project: Some("CLAUDE_PROJECT_DIR"),
+        roots: None,
+        only_if: None,
+        answers: &[
+            (Event::SessionStart, START),
+            (Event::Prompt, SUBMIT),
+            (
+                Event::Tool,
+                r#"{"hookSpecificOutput":{"hookEventName":"PostToolBatch","additionalContext":TEXT}}"#,
+            ),
+        ],
+        wakes: Some(Says::Err),
+        programs: &["claude"],
+        folder: Folder { variable: Some("CLAUDE_CONFIG_DIR"), below: "", home: ".claude" },
+        file: "settings.json",
+        hooks: Hooks::Shared(Entries {
+            version: false,
+            grouped: true,
+            command: "command",
+            handlers: &[
+                (
+                    Event::SessionStart,
+                    "SessionStart",
+                    r#"{"type":"command","command":"msgfs hook run session-start --for claude-code 2>/dev/null || true","timeout":5}"#,
+                ),
+                (
+                    Event::Prompt,
+                    "UserPromptSubmit",
+                    r#"{"type":"command","command":"msgfs hook run prompt --for claude-code 2>/dev/null || true","timeout":5}"#,
+                ),
+                (
+                    Event::Tool,
+                    "PostToolBatch",
+                    r#"{"type":"command","command":"msgfs hook run tool --for claude-code 2>/dev/null || true","timeout":5}"#,
+                ),
+                (
+                    Event::Stop,
+                    "Stop",
+                    r#"{"type":"command","command":"msgfs hook run stop --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true}"#,
+                ),
+                (
+                    Event::SessionEnd,
+                    "SessionEnd",
+                    r#"{"type":"command","command":"msgfs hook run session-end --for claude-code 2>/dev/null || true","timeout":1}"#,
+                ),
+            ],
+            only: &[],
+            toml: None,
+        }),
+        instructions: Instructions::Own("rules/msgfs.md", ""),
+        instead: None,
+        can: "wakes an idle session when mail arrives, and tells at the start and with each prompt",
+        trust: "start claude in the folder once and trust it: hooks run only in trusted folders",
+    },
+    Harness {
+        name: "codex",
+        title: "Codex CLI",
+        session: &["session_id"],
+        project: None,
+        roots: None,
+        only_if: None,
+        answers: &[
+            (Event::SessionStart, START),
+            (Event::Prompt, SUBMIT),
+            (
+                Event::Tool,
+                r#"{"hookSpecificOutput":{"hookEventName":"PostToolUse","additionalContext":TEXT}}"#,
+            ),
+            (Event::Stop, BLOCK),
+        ],
+        wakes: None,
+        programs: &["codex"],
+        folder: Folder { variable: Some("CODEX_HOME"), below: "", home: ".codex" },
+        file: "hooks.json",
+        hooks: Hooks::Shared(Entries {
+            version: false,
+            grouped: true,
+            command: "command",
+            handlers: &[
+                (
+                    Event::SessionStart,
+                    "SessionStart",
+                    r#"{"type":"command","command":"msgfs hook run session-start --for codex 2>/dev/null || true","timeout":5}"#,
+                ),
+                (
+                    Event::Prompt,
+                    "UserPromptSubmit",
+                    r#"{"type":"command","command":"msgfs hook run prompt --for codex 2>/dev/null || true","timeout":5}"#,
+                ),
+                (
+                    Event::Tool,
+                    "PostToolUse",
+                    r#"{"type":"command","command":"msgfs hook run tool --for codex 2>/dev/null || true","timeout":5}"#,
+                ),
+                (
+                    Event::Stop,
+                    "Stop",
+                    r#"{"type":"command","command":"msgfs hook run stop --for codex 2>/dev/null || true","timeout":5}"#,
+                ),
+            ],
+            only: &[],
+            toml: Some("config.toml"),
+        }),
+        instructions: Instructions::Block(&["AGENTS.override.md", "AGENTS.md"]),
+        instead: None,
+        can: "tells at the start, with each prompt and at the end of a turn; an idle session is not woken",
+        trust: "start codex, type /hooks and trust the new hooks; to let it send, add the mount to \
+                writable_roots under [sandbox_workspace_write] in config.toml",
+    },
+    Harness {
+        name: "gemini",
+        title: "Gemini CLI",
+        session: &["session_id"],
+        project: Some("GEMINI_PROJECT_DIR"),
+        roots: None,
+        only_if: None,
+        answers: &[
+            (Event::SessionStart, START),
+            (
+                Event::Prompt,
+                r#"{"hookSpecificOutput":{"hookEventName":"BeforeAgent","additionalContext":TEXT}}"#,
+            ),
+            (
+                Event::Tool,
+                r#"{"hookSpecificOutput":{"hookEventName":"AfterTool","additionalContext":TEXT}}"#,
+            ),
+            (Event::Stop, r#"{"decision":"deny","reason":TEXT}"#),
+        ],
+        wakes: None,
+        programs: &["gemini"],
+        folder: Folder { variable: None, below: "", home: ".gemini" },
+        file: "settings.json",
+        hooks: Hooks::Shared(Entries {
+            version: false,
+            grouped: true,
+            command: "command",
+            handlers: &[
+                (
+                    Event::SessionStart,
+                    "SessionStart",
+                    r#"{"name":"msgfs","type":"command","command":"msgfs hook run session-start --for gemini 2>/dev/null || true","timeout":5000}"#,
+                ),
+                (
+                    Event::Prompt,
+                    "BeforeAgent",
+                    r#"{"name":"msgfs","type":"command","command":"msgfs hook run prompt --for gemini 2>/dev/null || true","timeout":5000}"#,
+                ),
+                (
+                    Event::Tool,
+                    "AfterTool",
+                    r#"{"name":"msgfs","type":"command","command":"msgfs hook run tool --for gemini 2>/dev/null || true","timeout":5000}"#,
+                ),
+                (
+                    Event::Stop,
+                    "AfterAgent",
+                    r#"{"name":"msgfs","type":"command","command":"msgfs hook run stop --for gemini 2>/dev/null || true","timeout":5000}"#,
+                ),
+            ],
+            only: &[],
+            toml: None,
+        }),
+        instructions: Instructions::Block(&["GEMINI.md"]),
+        instead: None,
+        can: "tells at the start, with each prompt and at the end of a turn; an idle session is not woken",
+        trust: "start gemini in the folder once and trust it: hooks run only in trusted folders",
+    },
+    Harness {
+        name: "copilot",
+        title: "Copilot CLI",
+        session: &["sessionId", "session_id"],
+        project: None,
+        roots: None,
+        only_if: None,
+        answers: &[(Event::SessionStart, FLAT), (Event::Tool, FLAT), (Event::Stop, BLOCK)],
+        wakes: None,
+        programs: &["copilot"],
+        folder: Folder { variable: Some("COPILOT_HOME"), below: "", home: ".copilot" },
+        file: "hooks/msgfs.json",
+        hooks: Hooks::Own(Entries {
+            version: true,
+            grouped: false,
+            command: "bash",
+            handlers: &[
+                (
+                    Event::SessionStart,
+                    "sessionStart",
+                    r#"{"type":"command","bash":"msgfs hook run session-start --for copilot 2>/dev/null || true","timeoutSec":5}"#,
+                ),
+                (
+                    Event::Tool,
+                    "postToolUse",
+                    r#"{"type":"command","bash":"msgfs hook run tool --for copilot 2>/dev/null || true","timeoutSec":5}"#,
+                ),
+                (
+                    Event::Stop,
+                    "agentStop",
+                    r#"{"type":"command","bash":"msgfs hook run stop --for copilot 2>/dev/null || true","timeoutSec":5}"#,
+                ),
+            ],
+            only: &[],
+            toml: None,
+        }),
+        instructions: Instructions::Own("instructions/msgfs.instructions.md", COPILOT_RULE),
+        instead: None,
+        can: "tells at the start and at the end of a turn; an idle session is not woken",
+        trust: "nothing: no trust step is known for a user's own hooks",
+    },
+    Harness {
+        name: "cursor",
+        title: "Cursor",
+        session: &["conversation_id", "session_id"],
+        project: None,
+        roots: Some("workspace_roots"),
+        only_if: Some(("status", "completed")),
+        answers: &[
+            (Event::SessionStart, SNAKE),
+            (Event::Tool, SNAKE),
+            (Event::Stop, r#"{"followup_message":TEXT}"#),
+        ],
+        wakes: None,
+        programs: &["cursor-agent", "cursor"],
+        folder: Folder { variable: None, below: "", home: ".cursor" },
+        file: "hooks.json",
+        hooks: Hooks::Shared(Entries {
+            version: true,
+            grouped: false,
+            command: "command",
+            handlers: &[
+                (
+                    Event::SessionStart,
+                    "sessionStart",
+                    r#"{"command":"msgfs hook run session-start --for cursor 2>/dev/null || true","timeout":5}"#,
+                ),
+                (
+                    Event::Tool,
+                    "postToolUse",
+                    r#"{"command":"msgfs hook run tool --for cursor 2>/dev/null || true","timeout":5}"#,
+                ),
+                (
+                    Event::Stop,
+                    "stop",
+                    r#"{"command":"msgfs hook run stop --for cursor 2>/dev/null || true","timeout":5,"loop_limit":5}"#,
+                ),
+            ],
+            only: &[
+                "sessionStart",
+                "sessionEnd",
+                "preToolUse",
+                "postToolUse",
+                "postToolUseFailure",
+                "subagentStart",
+                "subagentStop",
+                "beforeShellExecution",
+                "afterShellExecution",
+                "beforeMCPExecution",
+                "afterMCPExecution",
+                "beforeReadFile",
+                "afterFileEdit",
+                "beforeTabFileRead",
+                "afterTabFileEdit",
+                "beforeSubmitPrompt",
+                "preCompact",
+                "stop",
+                "afterAgentResponse",
+                "afterAgentThought",
+            ],
+            toml: None,
+        }),
+        instructions: Instructions::Project(".cursor/rules/msgfs.mdc", CURSOR_RULE),
+        instead: None,
+        can: "tells at the end of a turn, and its command line at the start; an idle session is not woken",
+        trust: "open the folder once and trust the workspace",
+    },
+    Harness {
+        name: "opencode",
+        title: "OpenCode",
+        session: &["session_id"],
+        project: None,
+        roots: None,
+        only_if: None,
+        answers: &[],
+        wakes: Some(Says::Out),
+        programs: &["opencode", "opencode2"],
+        folder: Folder {
+            variable: Some("XDG_CONFIG_HOME"),
+            below: "opencode",
+            home: ".config/opencode",
+        },
+        file: "plugins/msgfs.js",
+        hooks: Hooks::Plugin(include_str!("opencode.js")),
+        instructions: Instructions::Block(&["AGENTS.md"]),
+        instead: Some(".claude/CLAUDE.md"),
+        can: "wakes an idle session when mail arrives",
+        trust: "nothing; restart opencode, which loads plugins when it starts",
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_and_answered_is_json() {
+        for harness in &ALL {
+            for (_, answer) in harness.answers {
+                let text = answer.replace("TEXT", r#""x""#);
+                assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{text}");
+            }
+            let (Hooks::Shared(entries) | Hooks::Own(entries)) = harness.hooks else { continue };
+            for (event, _, handler) in entries.handlers {
+                let value: serde_json::Value = serde_json::from_str(handler).unwrap();
+                let name = Event::ALL.iter().find(|(_, e)| e == event).unwrap().0;
+                let command = value[entries.command].as_str().unwrap();
+                let begin = format!("msgfs hook run {name} --for {} ", harness.name);
+                assert!(command.starts_with(&begin), "{command}");
+                let end = command.strip_prefix(&begin).unwrap();
+                if harness.wakes.is_some() && *event == Event::Stop {
+                    assert_eq!(end, "--wait; test $? -eq 10 && exit 2; exit 0");
+                } else {
+                    assert_eq!(end, "2>/dev/null || true");
+                }
+                let timed = value["timeout"].is_u64() || value["timeoutSec"].is_u64();
+                assert!(timed, "{handler}");
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A block of lines in a text that others write too, between two markers. Line ends and a missing last
+//! one stay as they are.
+
+const BEGIN: &str = "<!-- msgfs begin -->";
+const END: &str = "<!-- msgfs end -->";
+
+/// The block as lines.
+fn block(lines: &str, end: &str) -> String {
+    let all = [BEGIN].into_iter().chain(lines.lines()).chain([END]);
+    all.collect::<Vec<_>>().join(end)
+}
+
+/// How the lines of a text end.
+fn line_end(text: &str) -> &'static str {
+    if text.contains("\r\n") { "\r\n" } else { "\n" }
+}
+
+/// Where the block is: from its first byte to behind its last, without the end of that line.
+fn find(text: &str) -> Result<Option<(usize, usize)>, String> {
+    let (mut begins, mut ends) = (Vec::new(), Vec::new());
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        match line.trim_end_matches(['\n', '\r']) {
+            BEGIN => begins.push(at),
+            END => ends.push(at + END.len()),
+            _ => {}
+        }
+        at += line.len();
+    }
+    match (begins.as_slice(), ends.as_slice()) {
+        ([], []) => Ok(None),
+        ([begin], [end]) if begin < end => Ok(Some((*begin, *end))),
+        _ => Err(format!("its markers {BEGIN} and {END} are not one pair")),
+    }
+}
+
+/// The text with the block in it, at its end or where it was.
+pub(super) fn put(text: &str, lines: &str) -> Result<String, String> {
+    let end = line_end(text);
+    let block = block(lines, end);
+    Ok(match find(text)? {
+        Some((from, to)) => {
+            let (before, after) = (text.get(..from), text.get(to..));
+            [before.unwrap_or_default(), &block, after.unwrap_or_default()].concat()
+        }
+        None if text.is_empty() || text.ends_with('\n') => format!("{text}{block}{end}"),
+        None => format!("{text}{end}{block}"),
+    })
+}
+
+/// The text without it.
+pub(super) fn take(text: &str) -> Result<String, String> {
+    let Some((from, to)) = find(text)? else { return Ok(text.to_owned()) };
+    let (before, after) =
+        (text.get(..from).unwrap_or_default(), text.get(to..).unwrap_or_default());
+    let end = line_end(text);
+    Ok(match after.strip_prefix(end) {
+        Some(after) => format!("{before}{after}"),
+        None => before.strip_suffix(end).unwrap_or(before).to_owned() + after,
+    })
+}
+
+/// Whether it is there.
+pub(super) fn found(text: &str) -> Result<bool, String> {
+    Ok(find(text)?.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn it_is_put_at_the_end_and_replaced_in_place() {
+        assert_eq!(put("", "x").unwrap(), format!("{BEGIN}\nx\n{END}\n"));
+        assert_eq!(put("a", "x").unwrap(), format!("a\n{BEGIN}\nx\n{END}"));
+        assert_eq!(put("a\r\n", "x\ny").unwrap(), format!("a\r\n{BEGIN}\r\nx\r\ny\r\n{END}\r\n"));
+        let old = format!("a\n{BEGIN}\nold\n{END}\nb\n");
+        assert_eq!(put(&old, "new").unwrap(), format!("a\n{BEGIN}\nnew\n{END}\nb\n"));
+    }
+
+    #[test]
+    fn markers_that_are_no_pair_are_refused() {
+        for bad in [
+            BEGIN.to_owned(),
+            END.to_owned(),
+            format!("{END}\n{BEGIN}\n"),
+            format!("{BEGIN}\n{BEGIN}\n{END}\n"),
+            format!("{BEGIN}\n{END}\n{BEGIN}\n{END}\n"),
+        ] {
+            assert!(put(&bad, "x").is_err() && take(&bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_put_can_be_taken(text in "([a-z <!-]{0,9}\n){0,4}[a-z]{0,5}", crlf: bool) {
+            let text = if crlf { text.replace('\n', "\r\n") } else { text };
+            let with = put(&text, "one\ntwo").unwrap();
+            prop_assert_eq!(put(&with, "one\ntwo").unwrap(), with.clone());
+            prop_assert_eq!(take(&with).unwrap(), text);
+        }
+    }
+}

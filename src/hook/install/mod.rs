@@ -1,0 +1,418 @@
+//! Writing hooks and standing instructions into the files of other programs, and taking them out again.
+//!
+//! A file that is not understood is left alone. What is changed is kept aside first, written beside and
+//! renamed; what stands there already is not touched. To take out is to undo: the bytes are those from
+//! before, as long as nobody else has changed the file.
+
+mod block;
+mod file;
+mod json;
+
+use std::path::{Path, PathBuf};
+
+use similar::TextDiff;
+
+use super::harness::{ALL, Harness, Hooks, Instructions};
+use crate::config::Env;
+use file::Config;
+use json::Wanted;
+
+/// What a model should know, in lines for a block or a file.
+const TEXT: &str = include_str!("instructions.md");
+/// The first line of a file that is all ours.
+const TITLE: &str = "# Mail from other agents (msgfs)\n";
+/// The first line of a plugin of ours: older ones have another number.
+const PLUGIN: &str = "// msgfs-hook ";
+/// In the plugin: how msgfs is called.
+const PROGRAM: &str = "const PROGRAM = \"msgfs\"\n";
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Hooks.
+    Hooks,
+    /// Standing instructions.
+    Instructions,
+}
+
+/// How it is written.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// How msgfs is called: its name, or a path.
+    pub program: String,
+    /// With a hook for tools.
+    pub mid_turn: bool,
+    /// Nothing is written, and what would change is told.
+    pub dry_run: bool,
+}
+
+/// What became of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is written.
+    Written,
+    /// It is as it should be.
+    Unchanged,
+    /// It is removed.
+    Removed,
+    /// It is left alone: why, and what a person can add.
+    Refused(String, String),
+}
+
+/// A file, and what became of it.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Which.
+    pub file: PathBuf,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// What would change, as a unified diff.
+    pub diff: Option<String>,
+    /// What a person should know.
+    pub note: Option<String>,
+}
+
+/// How a file stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// As it would be written now.
+    Installed,
+    /// Something of ours is there, but not as it would be written now.
+    Differs,
+    /// Nothing of ours is there.
+    Missing,
+    /// It is not understood.
+    Unclear,
+}
+
+/// How msgfs is called from a shell: by its name, if it is found so; else by the path it was called by.
+/// With a warning, if neither will do.
+pub fn program(env: &Env, called: &Path) -> (String, Option<String>) {
+    let name = || "msgfs".to_owned();
+    if on_path(env, "msgfs") {
+        return (name(), None);
+    }
+    let path = if called.components().count() > 1 { env.absolute(called) } else { called.into() };
+    let built = path.components().any(|part| part.as_os_str() == "target");
+    match path.to_str() {
+        Some(text)
+            if path.is_absolute() && path.ends_with("msgfs") && !built && !text.contains('\'') =>
+        {
+            (text.to_owned(), None)
+        }
+        _ => {
+            let warning = "msgfs is not on the PATH; until it is, the hooks do nothing";
+            (name(), Some(warning.to_owned()))
+        }
+    }
+}
+
+fn on_path(env: &Env, program: &str) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folders = env.var("PATH").map(std::env::split_paths).into_iter().flatten();
+    folders.map(|folder| folder.join(program)).any(|file| {
+        std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    })
+}
+
+/// The folder of a harness.
+fn folder(env: &Env, harness: &Harness) -> Option<PathBuf> {
+    let moved = harness.folder.variable.and_then(|variable| env.folder(variable));
+    let moved = moved.map(|folder| folder.join(harness.folder.below));
+    moved.or_else(|| Some(env.home()?.join(harness.folder.home)))
+}
+
+/// The harnesses that are on this machine, by a folder or a program.
+pub fn found(env: &Env) -> Vec<&'static Harness> {
+    let there = |harness: &&Harness| {
+        folder(env, harness).is_some_and(|folder| folder.is_dir())
+            || harness.programs.iter().any(|program| on_path(env, program))
+    };
+    ALL.iter().filter(there).collect()
+}
+
+/// One file and what is to be in it.
+struct Target<'a> {
+    path: PathBuf,
+    content: Content<'a>,
+}
+
+enum Content<'a> {
+    /// Hooks among others'.
+    Shared(Wanted<'a>),
+    /// A file of hooks that is all ours.
+    Own(Wanted<'a>),
+    /// A text that is all ours, which is recognised by its beginning.
+    Whole { text: String, begin: String },
+    /// A block.
+    Block,
+    /// Somebody else's file says that hooks are kept there.
+    Elsewhere(PathBuf, Wanted<'a>),
+}
+
+impl<'a> Target<'a> {
+    fn of(
+        env: &Env,
+        harness: &'static Harness,
+        what: What,
+        wish: &'a Wish,
+    ) -> Result<Self, String> {
+        let folder = folder(env, harness).ok_or("HOME is not set")?;
+        Ok(match what {
+            What::Hooks => Self::hooks(&folder, harness, wish),
+            What::Instructions => Self::instructions(env, &folder, harness)?,
+        })
+    }
+
+    fn hooks(folder: &Path, harness: &'static Harness, wish: &'a Wish) -> Self {
+        let wanted = |entries| Wanted { entries, program: &wish.program, mid_turn: wish.mid_turn };
+        let content = match &harness.hooks {
+            Hooks::Shared(entries) => match entries.toml.map(|name| folder.join(name)) {
+                Some(toml) if keeps_hooks(&toml) => Content::Elsewhere(toml, wanted(entries)),
+                _ => Content::Shared(wanted(entries)),
+            },
+            Hooks::Own(entries) => Content::Own(wanted(entries)),
+            Hooks::Plugin(source) => {
+                let program = serde_json::Value::from(wish.program.as_str());
+                let text = source.replacen(PROGRAM, &format!("const PROGRAM = {program}\n"), 1);
+                Content::Whole { text, begin: PLUGIN.to_owned() }
+            }
+        };
+        Self { path: folder.join(harness.file), content }
+    }
+
+    fn instructions(env: &Env, folder: &Path, harness: &Harness) -> Result<Self, String> {
+        let whole = |head: &str| Content::Whole {
+            text: format!("{head}{TITLE}\n{TEXT}"),
+            begin: format!("{head}{TITLE}"),
+        };
+        Ok(match harness.instructions {
+            Instructions::Own(name, head) => Self { path: folder.join(name), content: whole(head) },
+            Instructions::Project(name, head) => {
+                let here = env.cwd().filter(|here| {
+                    here.parent().is_some() && env.home().is_none_or(|home| home != *here)
+                });
+                let here = here
+                    .ok_or("its rules are those of a project; run this in the project's folder")?;
+                Self { path: here.join(name), content: whole(head) }
+            }
+            Instructions::Block(names) => {
+                let used = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|m| m.len() > 0);
+                let mut paths = names.iter().map(|name| folder.join(name));
+                let last = names.last().map(|name| folder.join(name));
+                let path = paths.find(used).or(last).ok_or("it has no such file")?;
+                Self { path, content: Content::Block }
+            }
+        })
+    }
+}
+
+/// Whether a TOML file has hooks in it, or cannot be understood.
+fn keeps_hooks(file: &Path) -> bool {
+    let text = match std::fs::read_to_string(file) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return false,
+        Err(_) => return true,
+        Ok(text) => text,
+    };
+    let Ok(table) = text.parse::<toml::Table>() else { return true };
+    match table.get("hooks") {
+        None => false,
+        Some(toml::Value::Table(hooks)) => hooks.keys().any(|key| key != "state"),
+        Some(_) => true,
+    }
+}
+
+impl Content<'_> {
+    /// The text of a new file.
+    fn fresh(&self) -> Result<String, String> {
+        match self {
+            Self::Shared(wanted) | Self::Own(wanted) => Ok(wanted.fresh()),
+            Self::Whole { text, .. } => Ok(text.clone()),
+            Self::Block => block::put("", TEXT),
+            Self::Elsewhere(file, _) => Err(format!(
+                "{} has hooks of its own, and both together are not meant to be used",
+                crate::model::shown_path(file)
+            )),
+        }
+    }
+
+    /// What a person can add where we do not.
+    fn to_add(&self) -> String {
+        match self {
+            Self::Elsewhere(_, wanted) => wanted.toml(),
+            _ => self.fresh().unwrap_or_default(),
+        }
+    }
+
+    /// A text with ours in it.
+    fn put(&self, text: &str) -> Result<String, String> {
+        match self {
+            Self::Shared(wanted) => wanted.put(text),
+            Self::Own(wanted) => match wanted.found(text)? {
+                (_, true) => Err("it is not only ours".to_owned()),
+                _ => Ok(wanted.fresh()),
+            },
+            Self::Whole { text: ours, begin } if text.starts_with(begin) => Ok(ours.clone()),
+            Self::Whole { .. } => Err("it is not ours: it begins otherwise".to_owned()),
+            Self::Block => block::put(text, TEXT),
+            Self::Elsewhere(..) => self.fresh(),
+        }
+    }
+
+    /// Whether something of ours is in a text.
+    fn is_in(&self, text: &str) -> Result<bool, String> {
+        match self {
+            Self::Shared(wanted) | Self::Elsewhere(_, wanted) => Ok(wanted.found(text)?.0),
+            Self::Own(wanted) => Ok(wanted.found(text)? == (true, false)),
+            Self::Whole { begin, .. } => Ok(text.starts_with(begin)),
+            Self::Block => block::found(text),
+        }
+    }
+
+    /// Whether something of ours can be in a text that may not be understood.
+    fn may_be_in(&self, text: &str) -> bool {
+        match self {
+            Self::Shared(_) | Self::Own(_) | Self::Elsewhere(..) => text.contains(" hook run "),
+            Self::Whole { .. } | Self::Block => true,
+        }
+    }
+
+    /// A text without ours; `None` if the file goes with it.
+    fn take(&self, text: &str) -> Result<Option<String>, String> {
+        Ok(match self {
+            Self::Shared(wanted) | Self::Elsewhere(_, wanted) => Some(wanted.take(text)?),
+            Self::Block => Some(block::take(text)?),
+            Self::Own(_) | Self::Whole { .. } => None,
+        })
+    }
+
+    /// The text from before, if it was kept; else without ours.
+    fn undo(&self, text: &str, kept: &[String]) -> Result<Option<String>, String> {
+        let is_before = |kept: &&String| {
+            self.is_in(kept) == Ok(false) && self.put(kept).is_ok_and(|with| with == text)
+        };
+        if let Some(before) = kept.iter().find(is_before) {
+            return Ok(Some(before.clone()));
+        }
+        // Nobody else writes it like this.
+        if self.fresh().is_ok_and(|fresh| fresh == text) {
+            return Ok(None);
+        }
+        self.take(text)
+    }
+}
+
+/// Puts ours into the file of a harness.
+pub fn put(env: &Env, harness: &'static Harness, what: What, wish: &Wish) -> Report {
+    carry_out(env, harness, what, wish, false, &|_, content, old| {
+        old.map_or_else(|| content.fresh(), |old| content.put(old)).map(Some)
+    })
+}
+
+/// Takes ours out of it.
+pub fn take(env: &Env, harness: &'static Harness, what: What, wish: &Wish) -> Report {
+    let report = |kept: &dyn Fn() -> Vec<String>, content: &Content<'_>, old: Option<&str>| {
+        let Some(old) = old else { return Ok(None) };
+        // What is not understood is in nobody's way if nothing of ours can be in it.
+        if !(content.may_be_in(old) && content.is_in(old)?) {
+            return Ok(Some(old.to_owned()));
+        }
+        content.undo(old, &kept())
+    };
+    carry_out(env, harness, what, wish, true, &report)
+}
+
+/// What a text becomes, of what was kept, what is wanted, and what is there.
+type Change<'a> = &'a dyn Fn(
+    &dyn Fn() -> Vec<String>,
+    &Content<'_>,
+    Option<&str>,
+) -> Result<Option<String>, String>;
+
+fn carry_out(
+    env: &Env,
+    harness: &'static Harness,
+    what: What,
+    wish: &Wish,
+    removes: bool,
+    change: Change<'_>,
+) -> Report {
+    let target = match Target::of(env, harness, what, wish) {
+        Ok(target) => target,
+        Err(why) => {
+            let file = PathBuf::from(harness.file);
+            return Report {
+                file,
+                outcome: Outcome::Refused(why, String::new()),
+                diff: None,
+                note: None,
+            };
+        }
+    };
+    let file = target.path.clone();
+    let refused =
+        |why| Outcome::Refused(why, if removes { String::new() } else { target.content.to_add() });
+    let config = match Config::read(target.path.clone()) {
+        Ok(config) => config,
+        Err(why) => return Report { file, outcome: refused(why), diff: None, note: None },
+    };
+    let old = config.text.as_deref();
+    let new = match change(&|| config.kept(), &target.content, old) {
+        Ok(new) => new,
+        Err(why) => return Report { file, outcome: refused(why), diff: None, note: None },
+    };
+    if new.as_deref() == old {
+        return Report { file, outcome: Outcome::Unchanged, diff: None, note: None };
+    }
+    let done = if new.is_some() { Outcome::Written } else { Outcome::Removed };
+    let instead = harness.instead.filter(|_| what == What::Instructions && old.is_none());
+    let instead =
+        instead.and_then(|name| Some(env.home()?.join(name))).filter(|path| path.exists());
+    let note = instead.map(|path| {
+        let (path, title) = (env.display_home(&path), harness.title);
+        format!("{title} 1 has read {path} so far, and reads this file from now on instead")
+    });
+    if wish.dry_run {
+        let diff = Some(diff(&file, old, new.as_deref()));
+        return Report { file, outcome: done, diff, note };
+    }
+    let written = match &new {
+        Some(new) => config.write(new),
+        None => config.remove(target.content.fresh().ok().as_deref() != old),
+    };
+    let outcome = written.map_or_else(refused, |()| done);
+    Report { file, outcome, diff: None, note }
+}
+
+/// A unified diff.
+fn diff(file: &Path, old: Option<&str>, new: Option<&str>) -> String {
+    let name = |text: Option<&str>| match text {
+        Some(_) => file.to_string_lossy().into_owned(),
+        None => "/dev/null".to_owned(),
+    };
+    let diff = TextDiff::from_lines(old.unwrap_or_default(), new.unwrap_or_default());
+    diff.unified_diff().header(&name(old), &name(new)).to_string()
+}
+
+/// How the file of a harness stands.
+pub fn standing(
+    env: &Env,
+    harness: &'static Harness,
+    what: What,
+    wish: &Wish,
+) -> (PathBuf, Standing) {
+    let Ok(target) = Target::of(env, harness, what, wish) else {
+        return (harness.file.into(), Standing::Unclear);
+    };
+    let Ok(config) = Config::read(target.path.clone()) else {
+        return (target.path, Standing::Unclear);
+    };
+    let Some(text) = &config.text else { return (target.path, Standing::Missing) };
+    let standing = match (target.content.is_in(text), target.content.put(text)) {
+        (Ok(true), Ok(new)) if new == *text => Standing::Installed,
+        (Ok(true), _) => Standing::Differs,
+        (Ok(false), _) => Standing::Missing,
+        (Err(_), _) => Standing::Unclear,
+    };
+    (target.path, standing)
+}

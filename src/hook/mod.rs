@@ -1,0 +1,273 @@
+//! The bell: a coding agent's harness runs `msgfs hook run` at the boundaries of its turns, and is told,
+//! once for each arrival, that there is mail.
+//!
+//! It looks and never touches: nothing is marked, made, sent or mounted. It fails open: whatever is
+//! missing or wrong, the harness hears nothing and goes on. How the harnesses differ is a table
+//! ([`harness`]); there is one way of doing everything.
+
+mod bell;
+pub mod harness;
+pub mod install;
+mod payload;
+mod state;
+mod wait;
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::exit;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::config::{Env, holder};
+use crate::fuse::mountpoint;
+use crate::mailbox::{Glance, OpenError, Options};
+use crate::view::Mail;
+use bell::Place;
+pub use harness::{Event, Harness, Says};
+use payload::Payload;
+use state::{Held, Which};
+pub use state::{Session, Sessions};
+
+/// Exit code of a waiter that rings. Every other hook ends with 0.
+pub const RINGS: u8 = 10;
+/// After so long whoever waits for a hook waits no longer. Half a second in all, with the start of the
+/// process.
+const GIVE_UP: Duration = Duration::from_millis(430);
+/// How long noting that may take.
+const NOTED_WITHIN: Duration = Duration::from_millis(20);
+/// Nothing is claimed later than this, because there may be no time to say it.
+const CLAIM_WITHIN: Duration = Duration::from_millis(400);
+
+/// What a hook was started as.
+#[derive(Debug)]
+pub struct Call {
+    /// What happened.
+    pub event: Event,
+    /// In which harness.
+    pub harness: &'static Harness,
+    /// Stay until there is mail.
+    pub wait: bool,
+    /// Whose mailbox, as far as the command line says.
+    pub options: Options,
+}
+
+/// Why nothing is said, for the log.
+#[derive(Debug, thiserror::Error)]
+enum Silence {
+    /// There is nothing to say, and nothing is wrong.
+    #[error("nothing to say")]
+    Nothing,
+    /// The mailbox cannot be opened.
+    #[error("{0}")]
+    Open(#[from] OpenError),
+    /// What was rung before is not known.
+    #[error("the state of the session: {0}")]
+    State(#[from] io::Error),
+    /// It took too long.
+    #[error(
+        "it took longer than {CLAIM_WITHIN:?}; the next command that opens the mailbox makes it faster"
+    )]
+    Late,
+}
+
+/// Runs a hook to its end, and ends the process: with 0, or with [`RINGS`] when a waiter rings.
+pub fn run(call: &Call) -> ! {
+    // Whoever reads our standard error may take what it says for an order, or for a failure.
+    std::panic::set_hook(Box::new(|_| {}));
+    let began = Instant::now();
+    let env = Env::from_process();
+    let sessions = Sessions::of(&env);
+    if !call.wait {
+        let late = sessions.clone();
+        let watchdog = thread::Builder::new().spawn(move || {
+            thread::sleep(GIVE_UP);
+            // Where it is noted may hang just like what it was kept by.
+            thread::spawn(move || late.map(|sessions| sessions.log(&Silence::Late.to_string())));
+            thread::sleep(NOTED_WITHIN);
+            exit(0);
+        });
+        if watchdog.is_err() {
+            exit(0);
+        }
+    }
+    let Some(sessions) = sessions else { exit(0) };
+    let outcome = std::panic::catch_unwind(|| attend(call, env, &sessions, began));
+    match outcome {
+        Ok(Ok(code)) => exit(i32::from(code)),
+        Ok(Err(Silence::Nothing)) => {}
+        Ok(Err(why)) => sessions.log(&why.to_string()),
+        Err(_) => sessions.log("a bug in msgfs: it panicked"),
+    }
+    exit(0)
+}
+
+/// What the harness told, as far as every event needs it.
+struct Told {
+    payload: Payload,
+    which: Which,
+}
+
+fn attend(call: &Call, env: Env, sessions: &Sessions, began: Instant) -> Result<u8, Silence> {
+    if env.var("MSGFS_HOOK").is_some_and(|value| value == "off") {
+        return Err(Silence::Nothing);
+    }
+    let bytes = payload::read().ok_or(Silence::Nothing)?;
+    let payload = Payload::parse(&bytes).ok_or(Silence::Nothing)?;
+    if !is_meant(call, &payload, &env) {
+        return Err(Silence::Nothing);
+    }
+    let session = payload.session(call.harness);
+    // Only the start may come before the session has an id.
+    if session.is_none() && call.event != Event::SessionStart {
+        return Err(Silence::Nothing);
+    }
+    let cwd = payload.cwd();
+    let which = Which::new(call.harness, session, cwd.as_deref()).ok_or(Silence::Nothing)?;
+    let told = Told { payload, which };
+    if call.wait {
+        return wait::run(call, env, sessions, &told);
+    }
+    ring(call, env, sessions, &told, began)
+}
+
+/// Whether the hook runs where it was installed for. The files of Claude Code are read by others too,
+/// which run what they find there in the foreground.
+fn is_meant(call: &Call, payload: &Payload, env: &Env) -> bool {
+    if payload.is_of_subagent() {
+        return false;
+    }
+    let is = |name: &str, value: &str| env.var(name).is_some_and(|said| said == value);
+    if harness::is_claude(call.harness) {
+        let same = payload.session(call.harness).is_some_and(|id| is("CLAUDE_CODE_SESSION_ID", id));
+        if !is("CLAUDECODE", "1") || !same || payload.is_of_cursor() {
+            return false;
+        }
+    }
+    if call.wait {
+        // One that runs to its end in a script would be held up.
+        let scripted = |entry: &std::ffi::OsStr| entry.to_string_lossy().starts_with("sdk");
+        return call.event == Event::Stop
+            && call.harness.wakes.is_some()
+            && !(harness::is_claude(call.harness)
+                && env.var("CLAUDE_CODE_ENTRYPOINT").is_some_and(scripted));
+    }
+    true
+}
+
+/// The hooks that the harness waits for.
+fn ring(
+    call: &Call,
+    env: Env,
+    sessions: &Sessions,
+    told: &Told,
+    began: Instant,
+) -> Result<u8, Silence> {
+    let Told { payload, which } = told;
+    if matches!(call.event, Event::Prompt | Event::SessionEnd) {
+        settle(call, sessions, which)?;
+    }
+    let answer = call.harness.answer(call.event).ok_or(Silence::Nothing)?;
+    let goes_on = call.event == Event::Stop;
+    if goes_on && (payload.is_continued() || !payload.may_go_on(call.harness)) {
+        return Err(Silence::Nothing);
+    }
+    let folder = project(call, &env, sessions, told)?.ok_or(Silence::Nothing)?;
+    let glance = Glance::open(&call.options, &env.moved_to(folder))?;
+    let mail = glance.tree().mail();
+    let held = sessions.hold()?;
+    if call.event == Event::SessionStart {
+        held.sweep();
+    }
+    if began.elapsed() > CLAIM_WITHIN {
+        return Err(Silence::Late);
+    }
+    let text = claim(&held, which, &glance, &mail, call.event == Event::SessionStart)?;
+    drop(held);
+    let line = answer.replace("TEXT", &serde_json::Value::from(text).to_string()) + "\n";
+    say(Says::Out, &line);
+    Ok(0)
+}
+
+/// What a prompt and an end change of a session, whatever mail there is: the waiter's count begins anew,
+/// or there is no waiter any more.
+fn settle(call: &Call, sessions: &Sessions, which: &Which) -> Result<(), Silence> {
+    let settled = |session: &Session| Session {
+        rings: Vec::new(),
+        waiter: session.waiter.clone().filter(|_| call.event != Event::SessionEnd),
+        ..session.clone()
+    };
+    let held = sessions.hold()?;
+    let session = held.load(which)?;
+    if session.is_known() && settled(&session) != session {
+        held.save(which, &settled(&session))?;
+    }
+    Ok(())
+}
+
+/// The project's folder, whose agent the session is: as the harness says, else where the session was
+/// first heard of. Never where this process is.
+fn project(
+    call: &Call,
+    env: &Env,
+    sessions: &Sessions,
+    told: &Told,
+) -> Result<Option<PathBuf>, Silence> {
+    let Told { payload, which } = told;
+    let named = call.harness.project.and_then(|name| env.folder(name)).map(Path::to_owned);
+    if let Some(folder) = named.or_else(|| payload.root(call.harness)) {
+        return Ok(Some(folder));
+    }
+    let held = sessions.hold()?;
+    let session = held.load(which)?;
+    if session.cwd.is_some() {
+        return Ok(session.cwd);
+    }
+    let cwd = payload.cwd();
+    if cwd.is_some() {
+        held.save(which, &Session { cwd: cwd.clone(), ..session })?;
+    }
+    Ok(cwd)
+}
+
+/// The text for what was not rung yet; with `total` for what is unread at all.
+fn claim(
+    held: &Held<'_>,
+    which: &Which,
+    glance: &Glance,
+    mail: &[Mail],
+    total: bool,
+) -> Result<String, Silence> {
+    let mut session = held.load(which)?;
+    let keys: Vec<&str> = mail.iter().map(|mail| mail.key.as_str()).collect();
+    let new = session.claim(&keys);
+    if mail.is_empty() || (new.is_empty() && !total) {
+        return Err(Silence::Nothing);
+    }
+    if !new.is_empty() {
+        held.save(which, &session)?;
+    }
+    let new: Vec<&Mail> = new.iter().filter_map(|n| mail.get(*n)).collect();
+    Ok(text(glance, mail, &new))
+}
+
+fn text(glance: &Glance, mail: &[Mail], new: &[&Mail]) -> String {
+    let only = glance.tree().only_mail();
+    let mount = mount_of(glance);
+    let place = Place { me: &glance.me().name, mount: mount.as_deref(), only: only.as_deref() };
+    bell::text(mail.len(), new, &place)
+}
+
+/// Where this identity is mounted. Only the kernel's table is asked, never the mount, which may hang.
+fn mount_of(glance: &Glance) -> Option<PathBuf> {
+    let dir = holder(&glance.paths().state)?.mountpoint?;
+    let mounts = mountpoint::mounts().ok()?;
+    mountpoint::find(&mounts, &dir).is_some_and(mountpoint::MountEntry::is_ours).then_some(dir)
+}
+
+/// Writes at once, or not at all as far as anybody can help it.
+fn say(to: Says, line: &str) {
+    let _ = match to {
+        Says::Out => io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush()),
+        Says::Err => io::stderr().write_all(line.as_bytes()),
+    };
+}

@@ -1,0 +1,349 @@
+//! What was rung in a session: one small file each, in a folder of msgfs's own that no other command
+//! needs. Losing it rings once more, and nothing else.
+//!
+//! Whatever is read and written of it is read and written under one lock, so that two hooks of one moment
+//! never ring for the same message.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::harness::Harness;
+use crate::config::{Env, private_base};
+use crate::model::{hex, one_line};
+use crate::store::fs as store_fs;
+
+/// A session that was quiet for so long is over.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+/// No session's file is larger.
+const LARGEST: u64 = 16 << 20;
+/// A log larger than this begins anew.
+const LOG: u64 = 64 << 10;
+/// Messages that were rung and are not unread any more are forgotten beyond this number.
+const REMEMBERED: usize = 4096;
+/// How long the lock is waited for. Others hold it for a moment.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Seconds since the epoch.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The folder of all sessions.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    dir: PathBuf,
+}
+
+/// One session, as it is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Session {
+    /// Its harness.
+    pub harness: String,
+    /// The folder it was in when it was first heard of.
+    pub cwd: Option<PathBuf>,
+    /// The keys of the messages that were rung.
+    pub rung: Vec<String>,
+    /// When a waiter rang since the last prompt.
+    pub rings: Vec<u64>,
+    /// The waiter that may ring; none if the session has ended.
+    pub waiter: Option<String>,
+    /// The file is there.
+    #[serde(skip)]
+    pub(super) known: bool,
+}
+
+/// Which session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Which {
+    name: String,
+    harness: &'static str,
+    /// The session that began in this folder without an id.
+    unnamed: Option<String>,
+}
+
+fn name(harness: &str, kind: &str, id: &str) -> String {
+    let mut digits = hex(&Sha256::digest([harness, kind, id].join("\0")));
+    digits.truncate(32);
+    digits + ".json"
+}
+
+impl Which {
+    /// The session with this id, or the one that began without one in this folder; `None` if neither is
+    /// known.
+    pub fn new(harness: &'static Harness, id: Option<&str>, cwd: Option<&Path>) -> Option<Self> {
+        let by_cwd = cwd.map(|cwd| name(harness.name, "cwd", &cwd.to_string_lossy()));
+        let harness_name = harness.name;
+        match id {
+            Some(id) => Some(Self {
+                name: name(harness_name, "id", id),
+                harness: harness_name,
+                unnamed: by_cwd,
+            }),
+            None => Some(Self { name: by_cwd?, harness: harness_name, unnamed: None }),
+        }
+    }
+}
+
+/// The right to change what is kept, until it is dropped.
+#[derive(Debug)]
+pub struct Held<'a> {
+    sessions: &'a Sessions,
+    _lock: File,
+}
+
+impl Sessions {
+    /// Where they are kept: below `$XDG_RUNTIME_DIR`, else with the rest of msgfs's state. Nothing is made.
+    pub fn of(env: &Env) -> Option<Self> {
+        Some(Self { dir: private_base(env)?.join("msgfs/hook") })
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Takes the lock, and makes the folder if it is missing.
+    ///
+    /// # Errors
+    /// As the system gave it; `WouldBlock` if others hold the lock for too long.
+    pub fn hold(&self) -> io::Result<Held<'_>> {
+        store_fs::make_dirs(&self.dir, 0o700)?;
+        let meta = fs::metadata(&self.dir)?;
+        if store_fs::foreign_owner(&meta).is_some() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let lock = store_fs::open_own(&self.dir.join("hook.lock"), 0o600)?;
+        if !store_fs::lock_within(&lock, PATIENCE)? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(Held { sessions: self, _lock: lock })
+    }
+
+    /// A session as it is now; a fresh one if none is kept.
+    ///
+    /// # Errors
+    /// If what is kept cannot be read.
+    pub fn look(&self, which: &Which) -> io::Result<Session> {
+        let fresh = || Session { harness: which.harness.to_owned(), ..Session::default() };
+        Ok(self.load(&which.name)?.unwrap_or_else(fresh))
+    }
+
+    fn load(&self, name: &str) -> io::Result<Option<Session>> {
+        let bytes = match store_fs::read_small(&self.dir.join(name), LARGEST) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read?,
+        };
+        let session: Session = serde_json::from_slice(&bytes)?;
+        Ok(Some(Session { known: true, ..session }))
+    }
+
+    /// Notes why nothing was said. Whoever cannot note it stays silent, too.
+    pub fn log(&self, why: &str) {
+        let _ = self.try_log(why);
+    }
+
+    fn try_log(&self, why: &str) -> io::Result<()> {
+        store_fs::make_dirs(&self.dir, 0o700)?;
+        let mut file = store_fs::open_append(&self.log_file(), 0o600)?;
+        if file.metadata()?.len() > LOG {
+            file.set_len(0)?;
+        }
+        let time = crate::model::Timestamp::now().rfc3339();
+        file.write_all(format!("{time} {}\n", one_line(why)).as_bytes())
+    }
+
+    /// Where that is noted.
+    pub fn log_file(&self) -> PathBuf {
+        self.dir.join("hook.log")
+    }
+
+    /// The sessions that are kept.
+    pub fn all(&self) -> Vec<Session> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| is_session(name)).filter_map(|name| self.load(&name).ok()?).collect()
+    }
+}
+
+/// Whether a file of the folder is a session's: nobody else's are touched.
+fn is_session(name: &str) -> bool {
+    name.strip_suffix(".json")
+        .is_some_and(|stem| stem.len() == 32 && stem.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+impl Held<'_> {
+    /// The session. One that began without an id becomes the one that has it.
+    ///
+    /// # Errors
+    /// If what is kept cannot be read; then it is removed, and the next hook begins anew.
+    pub fn load(&self, which: &Which) -> io::Result<Session> {
+        let dir = &self.sessions.dir;
+        if let Some(unnamed) = &which.unnamed
+            && !dir.join(&which.name).exists()
+        {
+            let _ = fs::rename(dir.join(unnamed), dir.join(&which.name));
+        }
+        self.sessions.look(which).inspect_err(|_| {
+            let _ = fs::remove_file(dir.join(&which.name));
+        })
+    }
+
+    /// Keeps the session as it is now.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn save(&self, which: &Which, session: &Session) -> io::Result<()> {
+        let path = self.sessions.dir.join(&which.name);
+        let temp = path.with_extension("new");
+        let mut file = store_fs::open_own(&temp, 0o600)?;
+        file.set_len(0)?;
+        // Not waited for: after a loss of power there is no session any more.
+        file.write_all(&serde_json::to_vec(session).unwrap_or_default())?;
+        fs::rename(temp, path)
+    }
+
+    /// Removes what is of sessions long over.
+    pub fn sweep(&self) {
+        let entries = fs::read_dir(&self.sessions.dir).into_iter().flatten().flatten();
+        for entry in entries {
+            let is_ours = entry.file_name().to_str().is_some_and(is_session);
+            let modified = entry.metadata().and_then(|meta| meta.modified());
+            let age = modified.ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+            if is_ours && age.is_some_and(|age| age > KEPT) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Takes those that were not rung, and notes that they are now. `unread`: the keys of all.
+    pub fn claim(&mut self, unread: &[&str]) -> Vec<usize> {
+        let rung: std::collections::HashSet<&str> = self.rung.iter().map(String::as_str).collect();
+        let is_new = |(_, key): &(usize, &&str)| !rung.contains(**key);
+        let new: Vec<usize> = unread.iter().enumerate().filter(is_new).map(|(n, _)| n).collect();
+        let keys = new.iter().filter_map(|n| unread.get(*n)).map(|key| (*key).to_owned());
+        let keys: Vec<String> = keys.collect();
+        self.rung.extend(keys);
+        if self.rung.len() > REMEMBERED {
+            let still: std::collections::HashSet<&str> = unread.iter().copied().collect();
+            let gone = self.rung.len() - REMEMBERED;
+            let mut dropped = 0;
+            self.rung.retain(|key| {
+                let drop = dropped < gone && !still.contains(key.as_str());
+                dropped += usize::from(drop);
+                !drop
+            });
+        }
+        new
+    }
+
+    /// Whether it is kept already.
+    pub fn is_known(&self) -> bool {
+        self.known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn sessions() -> (tempfile::TempDir, Sessions) {
+        let dir = tempfile::tempdir().unwrap();
+        let sessions = Sessions { dir: dir.path().join("msgfs/hook") };
+        (dir, sessions)
+    }
+
+    fn which(harness: &str, id: Option<&str>, cwd: &str) -> Which {
+        Which::new(Harness::named(harness).unwrap(), id, Some(Path::new(cwd))).unwrap()
+    }
+
+    #[test]
+    fn a_message_is_claimed_once() {
+        let mut session = Session::default();
+        assert_eq!(session.claim(&["a", "b"]), [0, 1]);
+        assert_eq!(session.claim(&["a", "b"]), [0; 0]);
+        assert_eq!(session.claim(&["b", "c"]), [1]);
+        assert_eq!(session.claim(&["a", "b", "c"]), [0; 0], "made unread again");
+    }
+
+    #[test]
+    fn what_is_kept_does_not_grow_without_end() {
+        let mut session = Session::default();
+        let keys: Vec<String> = (0..6000).map(|n| format!("{n:016x}")).collect();
+        for some in keys.chunks(500) {
+            let unread: Vec<&str> = some.iter().map(String::as_str).chain(["always"]).collect();
+            session.claim(&unread);
+        }
+        assert_eq!(session.rung.len(), REMEMBERED);
+        assert!(session.claim(&["always"]).is_empty(), "what is unread is never forgotten");
+    }
+
+    #[test]
+    fn a_session_without_an_id_is_adopted_by_the_first_that_has_one() {
+        let (_dir, sessions) = sessions();
+        let held = sessions.hold().unwrap();
+        let unnamed = which("copilot", None, "/p");
+        let session = Session { rung: vec!["a".into()], ..held.load(&unnamed).unwrap() };
+        held.save(&unnamed, &session).unwrap();
+        assert!(
+            held.load(&which("copilot", Some("s"), "/q")).unwrap().rung.is_empty(),
+            "another folder"
+        );
+        assert!(
+            held.load(&which("cursor", Some("s"), "/p")).unwrap().rung.is_empty(),
+            "another harness"
+        );
+        assert_eq!(held.load(&which("copilot", Some("s"), "/p")).unwrap().rung, ["a"]);
+        assert!(
+            held.load(&which("copilot", Some("t"), "/p")).unwrap().rung.is_empty(),
+            "it is adopted"
+        );
+        assert_eq!(held.load(&which("copilot", Some("s"), "/elsewhere")).unwrap().rung, ["a"]);
+    }
+
+    #[test]
+    fn it_is_private_and_foreign_text_is_no_name() {
+        let (_dir, sessions) = sessions();
+        let held = sessions.hold().unwrap();
+        let odd = which("codex", Some("../../../etc/x\n"), "/p");
+        held.save(&odd, &Session::default()).unwrap();
+        let names: Vec<_> = fs::read_dir(sessions.dir()).unwrap().flatten().collect();
+        assert_eq!(names.len(), 2, "the lock and the session: {names:?}");
+        for entry in names {
+            assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        assert_eq!(fs::metadata(sessions.dir()).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::write(sessions.dir().join(&odd.name), "{").unwrap();
+        assert!(held.load(&odd).is_err());
+        assert!(!held.load(&odd).unwrap().is_known(), "it is not in the way for ever");
+    }
+
+    #[test]
+    fn only_old_sessions_are_removed() {
+        let (_dir, sessions) = sessions();
+        let held = sessions.hold().unwrap();
+        let (old, new) = (which("codex", Some("old"), "/"), which("codex", Some("new"), "/"));
+        for session in [&old, &new] {
+            held.save(session, &Session::default()).unwrap();
+        }
+        let past = SystemTime::now() - KEPT - Duration::from_secs(60);
+        let foreign = sessions.dir().join("keyring.json");
+        fs::write(&foreign, "{}").unwrap();
+        for path in [&sessions.dir().join(&old.name), &foreign] {
+            File::options().write(true).open(path).unwrap().set_modified(past).unwrap();
+        }
+        held.sweep();
+        assert!(
+            !sessions.look(&old).unwrap().is_known() && sessions.look(&new).unwrap().is_known()
+        );
+        assert!(foreign.exists());
+    }
+}

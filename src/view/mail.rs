@@ -1,0 +1,53 @@
+//! Unread mail as a bell counts it: what others wrote to me, and what stands for a message in a path
+//! that is told.
+
+use super::node::Node;
+use super::{Tree, names};
+use crate::index::MsgIx;
+
+/// An unread message from somebody else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mail {
+    /// Tells it from every other, now and later.
+    pub key: String,
+    /// Its writer.
+    pub from: String,
+}
+
+/// Digits of a message's key: as good as unique among those of a mailbox.
+const DIGITS: usize = 16;
+
+impl Tree {
+    /// What others wrote to me and is unread, oldest first.
+    pub fn mail(&self) -> Vec<Mail> {
+        let core = self.index.read();
+        let entries = core.inbox().filter_map(|ix| core.entry(ix)).filter(|e| !e.is_from_me());
+        let mail = entries.map(|e| {
+            let mut key = names::message_digest(&core, e);
+            key.truncate(DIGITS);
+            Mail { key, from: core.from(e).to_owned() }
+        });
+        mail.collect()
+    }
+
+    /// The shortest name in `inbox/` of the unread message from somebody else, if there is just one.
+    pub fn only_mail(&self) -> Option<String> {
+        let ix: MsgIx = {
+            let core = self.index.read();
+            let is_mail = |ix: &MsgIx| core.entry(*ix).is_some_and(|e| !e.is_from_me());
+            let mut all = core.inbox().filter(is_mail);
+            let first = all.next()?;
+            all.next().is_none().then_some(first)?
+        };
+        let short = {
+            let core = self.index.read();
+            let name = names::short_name(&core.id(core.entry(ix)?));
+            (self.message_with_id(&core, &Node::Inbox, &name) == Some(ix)).then_some(name)
+        };
+        if let Some(short) = short {
+            return Some(short + ".txt");
+        }
+        let all = self.unread_files(usize::MAX);
+        all.into_iter().find(|(of, _)| *of == ix).map(|(_, name)| name)
+    }
+}

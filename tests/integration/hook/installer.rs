@@ -1,0 +1,458 @@
+//! Hooks in the files of harnesses.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::bed;
+use crate::common::{Bed, Out, binary, need_root, run};
+
+/// Each harness whose hooks are in a file of JSON, and what a new file has in it.
+const NEW: &[(&str, &str, &str)] = &[
+    (
+        "claude-code",
+        ".claude/settings.json",
+        r#"{"hooks":{
+"SessionStart":[{"hooks":[{"type":"command","command":"msgfs hook run session-start --for claude-code 2>/dev/null || true","timeout":5}]}],
+"UserPromptSubmit":[{"hooks":[{"type":"command","command":"msgfs hook run prompt --for claude-code 2>/dev/null || true","timeout":5}]}],
+"Stop":[{"hooks":[{"type":"command","command":"msgfs hook run stop --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true}]}],
+"SessionEnd":[{"hooks":[{"type":"command","command":"msgfs hook run session-end --for claude-code 2>/dev/null || true","timeout":1}]}]}}
+"#,
+    ),
+    (
+        "codex",
+        ".codex/hooks.json",
+        r#"{"hooks":{
+"SessionStart":[{"hooks":[{"type":"command","command":"msgfs hook run session-start --for codex 2>/dev/null || true","timeout":5}]}],
+"UserPromptSubmit":[{"hooks":[{"type":"command","command":"msgfs hook run prompt --for codex 2>/dev/null || true","timeout":5}]}],
+"Stop":[{"hooks":[{"type":"command","command":"msgfs hook run stop --for codex 2>/dev/null || true","timeout":5}]}]}}
+"#,
+    ),
+    (
+        "gemini",
+        ".gemini/settings.json",
+        r#"{"hooks":{
+"SessionStart":[{"hooks":[{"name":"msgfs","type":"command","command":"msgfs hook run session-start --for gemini 2>/dev/null || true","timeout":5000}]}],
+"BeforeAgent":[{"hooks":[{"name":"msgfs","type":"command","command":"msgfs hook run prompt --for gemini 2>/dev/null || true","timeout":5000}]}],
+"AfterAgent":[{"hooks":[{"name":"msgfs","type":"command","command":"msgfs hook run stop --for gemini 2>/dev/null || true","timeout":5000}]}]}}
+"#,
+    ),
+    (
+        "copilot",
+        ".copilot/hooks/msgfs.json",
+        r#"{"version":1,"hooks":{
+"sessionStart":[{"type":"command","bash":"msgfs hook run session-start --for copilot 2>/dev/null || true","timeoutSec":5}],
+"agentStop":[{"type":"command","bash":"msgfs hook run stop --for copilot 2>/dev/null || true","timeoutSec":5}]}}
+"#,
+    ),
+    (
+        "cursor",
+        ".cursor/hooks.json",
+        r#"{"version":1,"hooks":{
+"sessionStart":[{"command":"msgfs hook run session-start --for cursor 2>/dev/null || true","timeout":5}],
+"stop":[{"command":"msgfs hook run stop --for cursor 2>/dev/null || true","timeout":5,"loop_limit":5}]}}
+"#,
+    ),
+];
+
+/// Those whose file has the hooks of others, too.
+fn shared() -> impl Iterator<Item = &'static (&'static str, &'static str, &'static str)> {
+    NEW.iter().filter(|(name, ..)| *name != "copilot")
+}
+
+fn file(bed: &Bed, name: &str) -> PathBuf {
+    bed.path("home").join(name)
+}
+
+fn put(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn change(bed: &Bed, verb: &str, harness: &str, more: &[&str]) -> Out {
+    bed.msgfs_out(&[&["hook", verb, "--for", harness], more].concat())
+}
+
+#[track_caller]
+fn install(bed: &Bed, harness: &str) -> String {
+    let out = change(bed, "install", harness, &[]);
+    assert!(out.ok(), "{harness}: {out:?}");
+    out.stdout
+}
+
+#[track_caller]
+fn uninstall(bed: &Bed, harness: &str) -> String {
+    let out = change(bed, "uninstall", harness, &[]);
+    assert!(out.ok(), "{harness}: {out:?}");
+    out.stdout
+}
+
+fn value(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// Names in the folder of a file that are not its own.
+fn kept(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path.parent().unwrap()).unwrap().flatten();
+    entries.map(|e| e.path()).filter(|p| p != path && p.is_file()).collect()
+}
+
+/// S515: a file that was not there holds the hooks and nothing else, byte for byte, and is removed again.
+#[test]
+fn s515_a_new_file_and_back() {
+    for (harness, name, text) in NEW {
+        let bed = bed(0);
+        let path = file(&bed, name);
+        let said = install(&bed, harness);
+        assert!(said.starts_with(&format!("{harness}: ~/{name}: written\n")), "{said}");
+        assert!(said.contains("Before its hooks run:") && said.contains("To test:"), "{said}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), *text);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let before = fs::metadata(&path).unwrap().modified().unwrap();
+        assert!(install(&bed, harness).contains(": unchanged\n"));
+        assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), before);
+        assert!(uninstall(&bed, harness).contains(": removed\n"));
+        assert!(!path.exists() && kept(&path).is_empty());
+        assert!(uninstall(&bed, harness).contains(": unchanged\n"));
+    }
+}
+
+/// Files of people, by how they are laid out: two spaces, four, tabs, one line, Windows, odd ones.
+fn laid_out(value: &Value) -> Vec<String> {
+    let pretty = serde_json::to_string_pretty(value).unwrap();
+    let indent = |by: &str| {
+        let line = |line: &str| {
+            let rest = line.trim_start_matches(' ');
+            by.repeat((line.len() - rest.len()) / 2) + rest
+        };
+        pretty.lines().map(line).collect::<Vec<_>>().join("\n") + "\n"
+    };
+    vec![
+        indent("  "),
+        indent("    "),
+        indent("\t"),
+        pretty.clone(),
+        pretty.replace('\n', "\r\n") + "\r\n",
+        value.to_string(),
+        format!(" {value} \n\n"),
+    ]
+}
+
+/// S516: what is there stays, byte for byte and in its order; ours come last in each event's list. To
+/// uninstall gives the bytes from before.
+#[test]
+fn s516_what_others_wrote_stays() {
+    for (harness, name, text) in shared() {
+        let ours: Value = serde_json::from_str(text).unwrap();
+        let event = ours["hooks"].as_object().unwrap().keys().next().unwrap().clone();
+        let grouped = *harness != "cursor";
+        let handler = json!({"type":"command","command":"echo \u{e4} \"x\"","timeout":7});
+        let foreign = if grouped { json!({"matcher":"*","hooks":[handler]}) } else { handler };
+        let mut files = vec!["{}".to_owned(), "{}\n".into(), "{\n}\n".into(), "{ }".into()];
+        for content in [
+            json!({"hooks":{}}),
+            json!({"hooks":{&event:[]}}),
+            json!({"theme":"dark","hooks":{&event:[foreign]},"z":[1.50,{"a":null}]}),
+            json!({"hooks":{"stop":[],"Stop":[]}}),
+        ] {
+            let mut content = content;
+            if !grouped {
+                content["version"] = 1.into();
+                content["hooks"].as_object_mut().unwrap().remove("Stop");
+            }
+            files.extend(laid_out(&content));
+        }
+        for before in files {
+            let bed = bed(0);
+            let path = file(&bed, name);
+            put(&path, &before);
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+            let was: Value = serde_json::from_str(&before).unwrap();
+            install(&bed, harness);
+            let after = fs::read_to_string(&path).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+            let now: Value = serde_json::from_str(&after).unwrap();
+            for (member, value) in was.as_object().unwrap().iter().filter(|(m, _)| *m != "hooks") {
+                assert_eq!(&now[member], value, "{after}");
+            }
+            for (key, list) in ours["hooks"].as_object().unwrap() {
+                let theirs = was["hooks"][key].as_array().cloned().unwrap_or_default();
+                let expected = [theirs, list.as_array().unwrap().clone()].concat();
+                assert_eq!(now["hooks"][key], Value::from(expected), "{after}");
+            }
+            // Every line of theirs is there, in its order.
+            let mut lines = after.lines().map(|l| l.trim_end_matches(','));
+            for line in before.lines().filter(|l| l.contains('"') && !l.contains("{\"")) {
+                let line = line.trim_end_matches(',').trim_end_matches("[]").trim_end_matches("{}");
+                assert!(lines.any(|l| l.starts_with(line)), "{line:?} of\n{before}\nin\n{after}");
+            }
+            let aside = kept(&path);
+            assert_eq!(aside.len(), 1, "{aside:?}");
+            assert_eq!(fs::read_to_string(&aside[0]).unwrap(), before);
+            let mtime = fs::metadata(&path).unwrap().modified().unwrap();
+            assert!(install(&bed, harness).contains(": unchanged\n"));
+            assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), mtime);
+            uninstall(&bed, harness);
+            assert_eq!(fs::read_to_string(&path).unwrap(), before);
+        }
+    }
+}
+
+/// S517: an older hook of ours is replaced where it stands, also by a path, and more than one becomes one;
+/// what others added since install stays when ours go.
+#[test]
+fn s517_ours_are_replaced_in_place() {
+    for (harness, name, text) in shared() {
+        let bed = bed(0);
+        let path = file(&bed, name);
+        let ours: Value = serde_json::from_str(text).unwrap();
+        let (event, list) = ours["hooks"].as_object().unwrap().iter().next().unwrap();
+        let grouped = *harness != "cursor";
+        let of = |command: &str| {
+            let handler = json!({"type":"command","command":command});
+            if grouped { json!({"hooks":[handler]}) } else { handler }
+        };
+        let old = [
+            of("echo one"),
+            of("/opt/bin/msgfs hook run session-start --old"),
+            of("echo two; msgfs hook run is in it"),
+            of("msgfs hook run session-start --older"),
+        ];
+        let mut content = json!({"hooks":{event:old}});
+        if !grouped {
+            content["version"] = 1.into();
+        }
+        put(&path, &content.to_string());
+        install(&bed, harness);
+        let now = value(&path);
+        assert_eq!(now["hooks"][event], json!([old[0], list[0], old[2]]));
+        // Somebody adds something behind ours.
+        let mut later = now.clone();
+        later["hooks"][event].as_array_mut().unwrap().push(of("echo three"));
+        fs::write(&path, serde_json::to_string_pretty(&later).unwrap()).unwrap();
+        uninstall(&bed, harness);
+        let mut expected = json!({"hooks":{event:[old[0], old[2], of("echo three")]}});
+        if !grouped {
+            expected["version"] = 1.into();
+        }
+        assert_eq!(value(&path), expected);
+    }
+    // A handler of ours in a group with another's.
+    let bed = bed(0);
+    let path = file(&bed, ".claude/settings.json");
+    let theirs = json!({"type":"command","command":"echo"});
+    let mine = json!({"type":"command","command":"msgfs hook run prompt --old"});
+    put(&path, &json!({"hooks":{"UserPromptSubmit":[{"hooks":[theirs, mine]}]}}).to_string());
+    install(&bed, "claude-code");
+    let group = &value(&path)["hooks"]["UserPromptSubmit"];
+    assert_eq!(group[0]["hooks"].as_array().unwrap().len(), 2);
+    assert_eq!(group[0]["hooks"][1]["timeout"], 5);
+    uninstall(&bed, "claude-code");
+    assert_eq!(value(&path), json!({"hooks":{"UserPromptSubmit":[{"hooks":[theirs]}]}}));
+}
+
+/// S518: a file that is not understood is left alone: the reason is said, and what to add; exit code 1.
+#[test]
+fn s518_what_is_not_understood_is_left_alone() {
+    for (harness, name, text) in shared() {
+        let ours: Value = serde_json::from_str(text).unwrap();
+        let (key, _) = ours["hooks"].as_object().unwrap().iter().next().unwrap();
+        for odd in [
+            "",
+            "{",
+            "[]",
+            "// comment\n{}",
+            "{\"a\":1,}",
+            "{\"a\":1,\"a\":2}",
+            "{\"x\":{\"hooks\":1,\"hooks\":2}}",
+            "{\"hooks\":[]}",
+            &format!("{{\"hooks\":{{\"{key}\":{{}}}}}}"),
+            "{'a':1}",
+            "{} {}",
+            "\u{feff}{}",
+            "{\"a\":NaN}",
+        ] {
+            let bed = bed(0);
+            let path = file(&bed, name);
+            put(&path, odd);
+            let out = change(&bed, "install", harness, &[]);
+            assert_eq!(out.code(), Some(1), "{odd}: {out:?}");
+            assert!(
+                out.stdout.contains(": refused (") && out.stdout.contains(text.trim()),
+                "{out:?}"
+            );
+            assert_eq!(fs::read_to_string(&path).unwrap(), odd);
+            assert!(kept(&path).is_empty());
+            assert!(uninstall(&bed, harness).contains(": unchanged"), "nothing of ours is in it");
+        }
+    }
+    let bed = bed(0);
+    let path = file(&bed, ".claude/settings.json");
+    put(&path, "{}");
+    for mode in [0o444, 0o400] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let out = change(&bed, "install", "claude-code", &[]);
+        assert!(out.code() == Some(1) && out.stdout.contains("read-only"), "{out:?}");
+    }
+    fs::remove_file(&path).unwrap();
+    symlink("nowhere", &path).unwrap();
+    let out = change(&bed, "install", "claude-code", &[]);
+    assert!(out.code() == Some(1) && out.stdout.contains("leads nowhere"), "{out:?}");
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert_eq!(change(&bed, "install", "claude-code", &[]).code(), Some(1));
+    // One refusal keeps no other file from being written.
+    let path = file(&bed, ".cursor/hooks.json");
+    put(&path, r#"{"version":1,"hooks":{"onWhatever":[]}}"#);
+    fs::create_dir(bed.path("home/.gemini")).unwrap();
+    let out = bed.msgfs_out(&["hook", "install"]);
+    assert!(out.code() == Some(1) && out.stdout.contains("\"onWhatever\" is no event"), "{out:?}");
+    assert!(file(&bed, ".gemini/settings.json").exists());
+    put(&path, r#"{"version":2,"hooks":{}}"#);
+    assert_eq!(change(&bed, "install", "cursor", &[]).code(), Some(1));
+}
+
+/// S519: a symlink stays one, and its target is written; one that leads to somebody else's file is refused.
+#[test]
+fn s519_symlinks() {
+    let bed = bed(0);
+    let (path, target) = (file(&bed, ".claude/settings.json"), bed.path("dotfiles/claude.json"));
+    put(&target, "{}\n");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    symlink(&target, &path).unwrap();
+    install(&bed, "claude-code");
+    assert!(fs::symlink_metadata(&path).unwrap().is_symlink());
+    assert!(fs::read_to_string(&target).unwrap().contains("msgfs hook run"));
+    uninstall(&bed, "claude-code");
+    assert_eq!(fs::read_to_string(&target).unwrap(), "{}\n");
+    need_root();
+    std::os::unix::fs::chown(&target, Some(4711), None).unwrap();
+    let out = change(&bed, "install", "claude-code", &[]);
+    assert!(out.code() == Some(1) && out.stdout.contains("belongs to the user 4711"), "{out:?}");
+    assert_eq!(fs::read_to_string(&target).unwrap(), "{}\n");
+}
+
+/// S520: where Codex keeps hooks in `config.toml` nothing is written, and the TOML is printed; its own notes
+/// of trust are no hooks.
+#[test]
+fn s520_codex_with_hooks_in_toml() {
+    let bed = bed(0);
+    let (toml, path) = (file(&bed, ".codex/config.toml"), file(&bed, ".codex/hooks.json"));
+    for hooks in ["[[hooks.Stop]]\nmatcher = \"x\"\n", "hooks = 1\n", "this is no TOML"] {
+        put(&toml, hooks);
+        let out = change(&bed, "install", "codex", &[]);
+        assert_eq!(out.code(), Some(1), "{out:?}");
+        let (_, add) = out.stdout.split_once("by hand:\n").unwrap();
+        let add: toml::Table = add.parse().unwrap();
+        let text = NEW.iter().find(|(name, ..)| *name == "codex").unwrap().2;
+        let expected: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_value(add).unwrap(), expected);
+        assert!(!path.exists());
+    }
+    put(&toml, "model = \"m\"\n[hooks.state.\"x\"]\ntrusted_hash = \"y\"\n");
+    assert!(install(&bed, "codex").contains("/hooks"));
+    assert!(path.exists());
+}
+
+/// S521: Copilot's file and `OpenCode`'s plugin are all ours; one that is not is left alone.
+#[test]
+fn s521_files_that_are_all_ours() {
+    let bed = bed(0);
+    let plugin = bed.path("config/opencode/plugins/msgfs.js");
+    install(&bed, "opencode");
+    let text = fs::read_to_string(&plugin).unwrap();
+    assert!(text.starts_with("// msgfs-hook 1\n"), "{text}");
+    fs::write(&plugin, "// msgfs-hook 0\nold").unwrap();
+    install(&bed, "opencode");
+    assert_eq!(fs::read_to_string(&plugin).unwrap(), text);
+    uninstall(&bed, "opencode");
+    assert!(!plugin.exists());
+    fs::write(&plugin, "export default {}\n").unwrap();
+    assert_eq!(change(&bed, "install", "opencode", &[]).code(), Some(1));
+    uninstall(&bed, "opencode");
+    assert_eq!(fs::read_to_string(&plugin).unwrap(), "export default {}\n");
+
+    let own = file(&bed, ".copilot/hooks/msgfs.json");
+    install(&bed, "copilot");
+    let text = fs::read_to_string(&own).unwrap();
+    put(&own, &text.replace("\"timeoutSec\":5", "\"timeoutSec\":9"));
+    install(&bed, "copilot");
+    assert_eq!(fs::read_to_string(&own).unwrap(), text);
+    let foreign = text.replace("msgfs hook run stop", "echo");
+    put(&own, &foreign);
+    assert_eq!(change(&bed, "install", "copilot", &[]).code(), Some(1));
+    uninstall(&bed, "copilot");
+    assert_eq!(fs::read_to_string(&own).unwrap(), foreign);
+}
+
+/// S522: without a name, each harness whose folder or program is here; `--dry-run` prints a diff that patch
+/// takes, and writes nothing. Variables that move a harness's folder count.
+#[test]
+fn s522_which_harnesses_and_what_would_change() {
+    let mut bed = bed(0);
+    let out = bed.msgfs_out(&["hook", "install"]);
+    assert!(out.ok() && out.stderr.contains("--for"), "{out:?}");
+    let tool = bed.path("tools/codex");
+    fs::write(&tool, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let claude = bed.path("moved");
+    fs::create_dir(&claude).unwrap();
+    bed.env.push(("CLAUDE_CONFIG_DIR".into(), claude.clone().into()));
+    let settings = claude.join("settings.json");
+    put(&settings, "{\n  \"a\": 1\n}\n");
+    let before = super::snapshot(&bed.path(""));
+    let out = bed.msgfs_out(&["hook", "install", "--dry-run"]);
+    assert!(out.ok(), "{out:?}");
+    assert_eq!(super::snapshot(&bed.path("")), before);
+    assert!(
+        out.stdout.contains("claude-code: ")
+            && out.stdout.contains("codex: ~/.codex/hooks.json: would be written\n")
+    );
+    assert!(out.stdout.contains("\n+++ ") && !out.stdout.contains("gemini"), "{out:?}");
+    assert!(bed.msgfs_out(&["hook", "install"]).ok());
+    let after = fs::read_to_string(&settings).unwrap();
+    uninstall(&bed, "claude-code");
+    let mut patch = bed.command("git");
+    patch
+        .args(["apply", "--unsafe-paths", "-p0", "--include", settings.to_str().unwrap()])
+        .current_dir("/");
+    let applied = run(patch, Some(out.stdout.as_bytes()));
+    assert!(applied.ok(), "{applied:?}");
+    assert_eq!(fs::read_to_string(&settings).unwrap(), after);
+    let status = bed.msgfs_out(&["hook", "status"]);
+    assert!(status.stdout.contains("claude-code: here; hooks: installed ("), "{status:?}");
+    assert!(status.stdout.contains("gemini: not found; hooks: not installed ("), "{status:?}");
+}
+
+/// S523: where msgfs is not on the PATH, the hooks call it by the path it was called by, quoted for a shell;
+/// one below a build's folder is not used, and that is said.
+#[test]
+fn s523_by_which_path_msgfs_is_called() {
+    let bed = bed(0);
+    let odd = bed.path("my tools");
+    fs::create_dir(&odd).unwrap();
+    symlink(binary(), odd.join("msgfs")).unwrap();
+    let mut command = bed.command(odd.join("msgfs"));
+    command.args(["hook", "install", "--for", "codex"]).env("PATH", "/usr/bin:/bin");
+    let out = run(command, None);
+    assert!(out.ok() && out.stderr.is_empty(), "{out:?}");
+    let path = file(&bed, ".codex/hooks.json");
+    let expected =
+        format!("'{}' hook run stop --for codex 2>/dev/null || true", odd.join("msgfs").display());
+    assert_eq!(value(&path)["hooks"]["Stop"][0]["hooks"][0]["command"], expected);
+    assert!(install(&bed, "codex").contains(": written\n"), "now it is on the PATH");
+    assert!(fs::read_to_string(&path).unwrap().contains("\"msgfs hook run stop --for codex"));
+    uninstall(&bed, "codex");
+    assert!(!path.exists() || value(&path) == json!({}));
+    let built = bed.path("target/debug");
+    fs::create_dir_all(&built).unwrap();
+    symlink(binary(), built.join("msgfs")).unwrap();
+    let mut command = bed.command(built.join("msgfs"));
+    command.args(["hook", "install", "--for", "gemini"]).env("PATH", "/usr/bin:/bin");
+    let out = run(command, None);
+    assert!(out.ok() && out.stderr.contains("not on the PATH"), "{out:?}");
+    let text = fs::read_to_string(file(&bed, ".gemini/settings.json")).unwrap();
+    assert!(!text.contains("target"), "{text}");
+}

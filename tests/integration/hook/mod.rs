@@ -1,0 +1,139 @@
+//! The bell for coding agents: what a harness hears, when, and what it finds in its configuration.
+//! Nothing here needs a harness; each is played by what is known of it (docs/HARNESSES.md).
+
+mod installer;
+mod integrate;
+mod plugin;
+mod ring;
+mod waiter;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::common::samp::{self, Rec, T0};
+use crate::common::{Bed, Out, binary, run};
+
+/// In every text of these tests, and in nothing that a hook may say.
+const SECRET: &str = "xylophone-secret";
+
+/// A bed with mail from bob to alice, and msgfs on the PATH as in a harness.
+fn bed(messages: usize) -> Bed {
+    let mut bed = Bed::new();
+    let tools = bed.path("tools");
+    fs::create_dir(&tools).unwrap();
+    std::os::unix::fs::symlink(binary(), tools.join("msgfs")).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", tools.display());
+    let env = [
+        ("PATH", path.as_str()),
+        ("MSGFS_ME", "alice"),
+        ("CLAUDECODE", "1"),
+        ("CLAUDE_CODE_SESSION_ID", "s1"),
+    ];
+    bed.env.extend(env.map(|(name, value)| (name.into(), value.into())));
+    for n in 0..messages {
+        deliver(&bed, "bob", n as i64);
+    }
+    bed
+}
+
+fn deliver(bed: &Bed, from: &str, n: i64) -> Rec {
+    let body = format!("{SECRET} number {n}");
+    samp::append(&bed.store, from, "alice", SECRET, &body, T0 + n)
+}
+
+/// A hook as a harness would start it, in a shell of its own.
+fn hook(bed: &Bed, line: &str) -> Command {
+    let mut command = bed.command("sh");
+    command.args(["-c", line]);
+    for unset in [
+        "CLAUDE_PROJECT_DIR",
+        "CLAUDE_PID",
+        "CLAUDE_CODE_ENTRYPOINT",
+        "GEMINI_PROJECT_DIR",
+        "MSGFS_HOOK",
+    ] {
+        if !bed.env.iter().any(|(name, _)| name == unset) {
+            command.env_remove(unset);
+        }
+    }
+    command
+}
+
+/// Runs `msgfs hook run …` with this payload.
+#[track_caller]
+fn ring(bed: &Bed, event: &str, harness: &str, payload: &Value) -> Out {
+    let line = format!("exec msgfs hook run {event} --for {harness}");
+    let out = run(hook(bed, &line), Some(format!("{payload}\n").as_bytes()));
+    assert!(!out.said().contains(SECRET), "{out:?}");
+    out
+}
+
+/// What it prints, which is all it does.
+#[track_caller]
+fn says(bed: &Bed, event: &str, harness: &str, payload: &Value) -> String {
+    let out = ring(bed, event, harness, payload);
+    assert!(out.ok() && out.stderr.is_empty(), "{event} {harness}: {out:?}");
+    out.stdout
+}
+
+/// What a harness tells at an event.
+fn payload(harness: &str, event: &str) -> Value {
+    let name = match (harness, event) {
+        ("gemini", "prompt") => "BeforeAgent",
+        ("gemini", "stop") => "AfterAgent",
+        (_, "session-start") => "SessionStart",
+        (_, "prompt") => "UserPromptSubmit",
+        (_, "tool") => "PostToolUse",
+        (_, "session-end") => "SessionEnd",
+        _ => "Stop",
+    };
+    let mut told = match harness {
+        "copilot" => json!({"sessionId":"s1","timestamp":1,"cwd":"/p","stopReason":"end_turn"}),
+        "cursor" => json!({
+            "conversation_id":"s1","cursor_version":"3","workspace_roots":["/p"],
+            "status":"completed","loop_count":0,
+        }),
+        _ => json!({"session_id":"s1","cwd":"/p","hook_event_name":name,"prompt":"x"}),
+    };
+    match harness {
+        "codex" => {
+            told["turn_id"] = "t".into();
+            told["model"] = "m".into();
+        }
+        "gemini" => told["timestamp"] = "2026-11-22T00:00:00Z".into(),
+        _ => {}
+    }
+    if event == "stop" && harness != "cursor" {
+        told["stop_hook_active"] = false.into();
+    }
+    told
+}
+
+/// Everything below a folder but for what the hook itself keeps: mode, time, content.
+fn snapshot(root: &Path) -> BTreeMap<String, (u32, i64, i64, Vec<u8>)> {
+    let mut all = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            // What the hook keeps is made below it.
+            if path == root.join("run") {
+                continue;
+            }
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let bytes = if meta.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+            let shown = path.strip_prefix(root).unwrap().display().to_string();
+            all.insert(shown, (meta.mode(), meta.mtime(), meta.mtime_nsec(), bytes));
+            if meta.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    all
+}

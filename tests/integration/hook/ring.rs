@@ -1,0 +1,438 @@
+//! What is said, and when nothing is.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::{SECRET, bed, deliver, hook, payload, ring, says, snapshot};
+use crate::common::samp::{self, T0};
+use crate::common::{Bed, run};
+
+/// Each harness's answers, as its own code reads them: `TEXT` is the text.
+const ANSWERS: &[(&str, &str, &str)] = &[
+    (
+        "claude-code",
+        "session-start",
+        r#"{"hookSpecificOutput":{"hookEventName":"SessionStart","additionalContext":"TEXT"}}"#,
+    ),
+    (
+        "claude-code",
+        "prompt",
+        r#"{"hookSpecificOutput":{"hookEventName":"UserPromptSubmit","additionalContext":"TEXT"}}"#,
+    ),
+    (
+        "claude-code",
+        "tool",
+        r#"{"hookSpecificOutput":{"hookEventName":"PostToolBatch","additionalContext":"TEXT"}}"#,
+    ),
+    ("claude-code", "stop", ""),
+    ("claude-code", "session-end", ""),
+    (
+        "codex",
+        "session-start",
+        r#"{"hookSpecificOutput":{"hookEventName":"SessionStart","additionalContext":"TEXT"}}"#,
+    ),
+    (
+        "codex",
+        "prompt",
+        r#"{"hookSpecificOutput":{"hookEventName":"UserPromptSubmit","additionalContext":"TEXT"}}"#,
+    ),
+    (
+        "codex",
+        "tool",
+        r#"{"hookSpecificOutput":{"hookEventName":"PostToolUse","additionalContext":"TEXT"}}"#,
+    ),
+    ("codex", "stop", r#"{"decision":"block","reason":"TEXT"}"#),
+    (
+        "gemini",
+        "session-start",
+        r#"{"hookSpecificOutput":{"hookEventName":"SessionStart","additionalContext":"TEXT"}}"#,
+    ),
+    (
+        "gemini",
+        "prompt",
+        r#"{"hookSpecificOutput":{"hookEventName":"BeforeAgent","additionalContext":"TEXT"}}"#,
+    ),
+    (
+        "gemini",
+        "tool",
+        r#"{"hookSpecificOutput":{"hookEventName":"AfterTool","additionalContext":"TEXT"}}"#,
+    ),
+    ("gemini", "stop", r#"{"decision":"deny","reason":"TEXT"}"#),
+    ("copilot", "session-start", r#"{"additionalContext":"TEXT"}"#),
+    ("copilot", "prompt", ""),
+    ("copilot", "tool", r#"{"additionalContext":"TEXT"}"#),
+    ("copilot", "stop", r#"{"decision":"block","reason":"TEXT"}"#),
+    ("cursor", "session-start", r#"{"additional_context":"TEXT"}"#),
+    ("cursor", "prompt", ""),
+    ("cursor", "tool", r#"{"additional_context":"TEXT"}"#),
+    ("cursor", "stop", r#"{"followup_message":"TEXT"}"#),
+    ("opencode", "session-start", ""),
+    ("opencode", "prompt", ""),
+    ("opencode", "stop", ""),
+];
+
+fn line(answer: &str, text: &str) -> String {
+    if answer.is_empty() { String::new() } else { answer.replace("TEXT", text) + "\n" }
+}
+
+/// S500: each harness is answered in its own words, one line and nothing else; with nothing unread, with
+/// no byte.
+#[test]
+fn s500_each_harness_hears_its_own_words() {
+    for messages in [0, 1, 12] {
+        for (harness, event, answer) in ANSWERS {
+            let bed = bed(0);
+            let recs: Vec<_> = (0..messages).map(|n| deliver(&bed, "bob", n)).collect();
+            let text = match recs.as_slice() {
+                [] => String::new(),
+                [one] => {
+                    let id = one.id.get(..8).unwrap();
+                    let end = format!("msgfs --me alice cat inbox/{id}.txt");
+                    format!("msgfs: 1 unread message for alice, from bob: {end}")
+                }
+                _ => "msgfs: 12 unread messages for alice, from bob: msgfs --me alice ls inbox"
+                    .into(),
+            };
+            let expected = if messages == 0 { String::new() } else { line(answer, &text) };
+            assert_eq!(says(&bed, event, harness, &payload(harness, event)), expected);
+        }
+    }
+}
+
+/// S501: the text has at most 240 bytes: how much is unread, how much of it is new, at most two writers,
+/// and the path in the mount, or the command.
+#[test]
+fn s501_the_text_is_short_and_names_no_more_than_two_writers() {
+    let bed = bed(2);
+    let say = |from: &str, n| samp::append(&bed.store, from, "alice", "t", SECRET, T0 + n);
+    let prompt = payload("codex", "prompt");
+    says(&bed, "prompt", "codex", &prompt);
+    for (n, from) in [(10, "carol"), (11, "dave"), (12, "erin"), (13, "carol")] {
+        say(from, n);
+    }
+    let said = says(&bed, "prompt", "codex", &prompt);
+    let text = "msgfs: 6 unread messages for alice, 4 new, from carol, dave and 1 other: msgfs --me alice ls inbox";
+    assert!(said.contains(&format!("\"{text}\"")), "{said}");
+    let long = "x".repeat(64);
+    for n in 20..23 {
+        say(&format!("{n}{}", &long[2..]), n);
+    }
+    let said: Value = serde_json::from_str(&says(&bed, "prompt", "codex", &prompt)).unwrap();
+    let text = said["hookSpecificOutput"]["additionalContext"].as_str().unwrap();
+    assert!(text.len() <= 240 && text.ends_with("msgfs --me alice ls inbox"), "{text}");
+    assert!(text.starts_with("msgfs: 9 unread messages for alice, 3 new, from 20x"), "{text}");
+    let mount = bed.mount("alice");
+    let rec = say("bob", 30);
+    mount.appears(&format!("inbox/{}.txt", &rec.id[..8]));
+    let said = says(&bed, "prompt", "codex", &prompt);
+    let end = format!("alice, 1 new, from bob: {}/inbox\"", mount.dir.display());
+    assert!(said.contains(&end), "{said}");
+}
+
+/// S502: a message is told once in a session, whichever hook tells it; the start of a session tells how
+/// much is unread always. What is told to one session is told to another, too.
+#[test]
+fn s502_once_for_each_arrival_and_session() {
+    let bed = bed(12);
+    let told = |event| payload("codex", event);
+    assert!(
+        says(&bed, "prompt", "codex", &told("prompt"))
+            .contains("12 unread messages for alice, from bob:")
+    );
+    for event in ["prompt", "stop", "tool"] {
+        assert_eq!(says(&bed, event, "codex", &told(event)), "");
+    }
+    for _ in 0..2 {
+        let said = says(&bed, "session-start", "codex", &told("session-start"));
+        assert!(
+            said.contains("\"msgfs: 12 unread messages for alice: msgfs --me alice ls inbox\""),
+            "{said}"
+        );
+    }
+    deliver(&bed, "bob", 20);
+    let said = says(&bed, "stop", "codex", &told("stop"));
+    assert!(said.contains("13 unread messages for alice, 1 new, from bob:"), "{said}");
+    assert_eq!(says(&bed, "stop", "codex", &told("stop")), "");
+    let mut other = told("prompt");
+    other["session_id"] = "s2".into();
+    assert!(
+        says(&bed, "prompt", "codex", &other).contains("13 unread messages for alice, from bob:")
+    );
+    assert!(says(&bed, "prompt", "gemini", &payload("gemini", "prompt")).contains("13 unread"));
+    // What is read is not counted; mail of others and what I wrote myself never was.
+    samp::append(&bed.store, "alice", "alice", "t", SECRET, T0 + 30);
+    samp::append(&bed.store, "bob", "carol", "t", SECRET, T0 + 31);
+    assert_eq!(says(&bed, "prompt", "codex", &told("prompt")), "");
+    run(bed.msgfs(["inbox"]), None);
+    assert_eq!(says(&bed, "session-start", "codex", &told("session-start")), "");
+    // The ids of strangers are no paths.
+    let mut odd = told("prompt");
+    odd["session_id"] = "../../../../x\u{0}\n".into();
+    deliver(&bed, "bob", 40);
+    assert!(says(&bed, "prompt", "codex", &odd).contains("1 unread message"));
+}
+
+/// S503: nothing is said to a turn that a hook has prolonged, to a subagent, where a harness runs the hooks
+/// of another, or where somebody has switched the bell off; and what was not said is said later.
+#[test]
+fn s503_when_nothing_is_said() {
+    let mut bed = bed(1);
+    let with = |harness, event, name: &str, value: Value| {
+        let mut told = payload(harness, event);
+        told[name] = value;
+        told
+    };
+    let yes = || Value::from(true);
+    for (harness, event, told) in [
+        ("codex", "stop", with("codex", "stop", "stop_hook_active", yes())),
+        ("gemini", "stop", with("gemini", "stop", "stop_hook_active", yes())),
+        ("copilot", "stop", with("copilot", "stop", "stop_hook_active", yes())),
+        ("cursor", "stop", with("cursor", "stop", "loop_count", 1.into())),
+        ("cursor", "stop", with("cursor", "stop", "status", "aborted".into())),
+        ("codex", "prompt", with("codex", "prompt", "agent_id", "a1".into())),
+        ("codex", "session-start", with("codex", "session-start", "agent_id", "a1".into())),
+        ("claude-code", "prompt", with("claude-code", "prompt", "session_id", "s2".into())),
+        ("claude-code", "prompt", with("claude-code", "prompt", "cursor_version", "3".into())),
+        ("copilot", "stop", json!({"cwd":"/p","stopReason":"end_turn"})),
+    ] {
+        assert_eq!(says(&bed, event, harness, &told), "", "{harness} {event} {told}");
+    }
+    bed.env.push(("MSGFS_HOOK".into(), "off".into()));
+    assert_eq!(says(&bed, "stop", "codex", &payload("codex", "stop")), "");
+    bed.env.pop();
+    for (harness, event) in [
+        ("codex", "stop"),
+        ("gemini", "stop"),
+        ("copilot", "stop"),
+        ("cursor", "stop"),
+        ("claude-code", "prompt"),
+    ] {
+        assert!(
+            says(&bed, event, harness, &payload(harness, event)).contains("1 unread"),
+            "{harness}"
+        );
+    }
+    deliver(&bed, "bob", 9);
+    bed.env.retain(|(name, _)| name != "CLAUDECODE");
+    let line = "unset CLAUDECODE; exec msgfs hook run prompt --for claude-code";
+    let told = payload("claude-code", "prompt").to_string();
+    let out = run(hook(&bed, line), Some(told.as_bytes()));
+    assert!(out.ok() && out.said().is_empty(), "{out:?}");
+}
+
+/// S504: what a harness tells is read for a moment and up to a mebibyte. Nothing, half of it, too much of
+/// it and an end that never comes are answered with nothing, and nobody is held up.
+#[test]
+fn s504_odd_input_is_silence() {
+    let bed = bed(1);
+    let line = "exec msgfs hook run prompt --for codex";
+    let good = payload("codex", "prompt").to_string();
+    let large = format!("{good}{}", " ".repeat(2 << 20));
+    for input in ["", "{", "[]", "null", "\u{feff}{}", &good[..good.len() - 1], &large] {
+        let mut child = hook(&bed, line)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It may end before it has read all.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        let out = child.wait_with_output().unwrap();
+        assert!(out.status.success() && out.stdout.is_empty() && out.stderr.is_empty(), "{out:?}");
+    }
+    let closed = run(hook(&bed, &format!("{line} <&-")), None);
+    assert!(closed.ok() && closed.said().is_empty(), "{closed:?}");
+    let limited = line.replace("exec", "exec timeout 60");
+    let mut child = hook(&bed, &limited).stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(good.as_bytes()).unwrap();
+    // It ends though its input does not.
+    let status = child.wait().unwrap();
+    drop(input);
+    assert!(status.success());
+    assert!(says(&bed, "prompt", "codex", &payload("codex", "prompt")).contains("1 unread"));
+}
+
+/// S505: whatever is missing, wrong or unknown: exit code 0 and no byte. The reason is in a small log.
+#[test]
+fn s505_a_hook_fails_open() {
+    let bed = bed(1);
+    let told = payload("codex", "prompt").to_string();
+    let silent = |bed: &Bed, line: &str| {
+        let out = run(hook(bed, line), Some(told.as_bytes()));
+        assert!(out.ok() && out.said().is_empty(), "{line}: {out:?}");
+    };
+    for line in [
+        "msgfs hook run",
+        "msgfs hook run prompt",
+        "msgfs hook run prompt --for nobody",
+        "msgfs hook run wake --for codex",
+        "msgfs hook run prompt --for codex --loud",
+        "msgfs hook run prompt stop --for codex",
+        "msgfs hook run prompt --for codex --me a/b",
+        "MSGFS_ME=a/b msgfs hook run prompt --for codex",
+        "AGENT_MESSAGE_DIR=/dev/null msgfs hook run prompt --for codex",
+        "AGENT_MESSAGE_DIR=/nowhere/at/all msgfs hook run prompt --for codex",
+        "HOME=/dev/null XDG_STATE_HOME=/dev/null XDG_CONFIG_HOME=/dev/null msgfs hook run prompt --for codex",
+        "env -i PATH=\"$PATH\" msgfs hook run prompt --for codex",
+        "XDG_RUNTIME_DIR=/proc XDG_STATE_HOME=/proc msgfs hook run prompt --for codex",
+        "msgfs hook run prompt --for codex >/dev/full",
+    ] {
+        silent(&bed, line);
+    }
+    bed.config("this is no configuration");
+    silent(&bed, "msgfs hook run prompt --for codex");
+    let kept = bed.path("run/msgfs/hook");
+    let log = fs::read_to_string(kept.join("hook.log")).unwrap();
+    assert!(log.contains("config.toml") && !log.contains(SECRET), "{log}");
+    fs::remove_file(bed.path("config/msgfs/config.toml")).unwrap();
+    // What was said into a full disk is lost, and the next start tells the total.
+    assert_eq!(says(&bed, "prompt", "codex", &payload("codex", "prompt")), "");
+    // A state that cannot be read is silence once, and begins anew.
+    let session = fs::read_dir(&kept).unwrap().flatten();
+    let session = session.map(|e| e.path()).find(|p| p.extension().is_some_and(|e| e == "json"));
+    fs::write(session.unwrap(), "{").unwrap();
+    assert_eq!(says(&bed, "prompt", "codex", &payload("codex", "prompt")), "");
+    assert!(says(&bed, "prompt", "codex", &payload("codex", "prompt")).contains("1 unread"));
+}
+
+/// S506: a hook marks nothing and makes nothing: no key, no state, no store, no configuration, no cache.
+/// What was rung is kept in a private folder of its own.
+#[test]
+fn s506_a_hook_changes_nothing() {
+    let bed = bed(2);
+    let before = snapshot(&bed.path(""));
+    for harness in ["claude-code", "codex", "gemini", "copilot", "cursor"] {
+        for event in ["session-start", "prompt", "tool", "stop", "session-end"] {
+            ring(&bed, event, harness, &payload(harness, event));
+        }
+    }
+    assert_eq!(snapshot(&bed.path("")), before);
+    let kept = bed.path("run/msgfs/hook");
+    assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o700);
+    for entry in fs::read_dir(&kept).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{entry:?}");
+        let text = fs::read_to_string(entry.path()).unwrap();
+        assert!(!text.contains(SECRET), "{text}");
+    }
+    // The same where an identity has a state, and marks.
+    run(bed.msgfs(["cat", "inbox"]), None);
+    assert!(bed.msgfs_out(&["send", "bob", "hello"]).ok());
+    let before = snapshot(&bed.path(""));
+    ring(&bed, "session-start", "codex", &payload("codex", "session-start"));
+    assert_eq!(snapshot(&bed.path("")), before);
+}
+
+/// S507: who the mail is for is `$MSGFS_ME`, else as in the project's folder: that which the harness names,
+/// else the one where the session was first heard of. The folder of the process does not count.
+#[test]
+fn s507_who_the_mail_is_for() {
+    let mut bed = bed(1);
+    bed.env.retain(|(name, _)| name != "MSGFS_ME");
+    for (folder, me) in [("p", "alice"), ("q", "erin")] {
+        fs::create_dir(bed.path(folder)).unwrap();
+        fs::write(bed.path(folder).join(".agent-message"), me).unwrap();
+    }
+    samp::append(&bed.store, "bob", "erin", "t", SECRET, T0);
+    samp::append(&bed.store, "bob", "cwd", "t", SECRET, T0);
+    let at = |harness: &str, event: &str, folder: &str, session: &str| {
+        let mut told = payload(harness, event);
+        told["session_id"] = session.into();
+        told["cwd"] = bed.path(folder).to_str().unwrap().into();
+        told
+    };
+    let said = |harness, event: &str, told: &Value| says(&bed, event, harness, told);
+    assert!(said("codex", "prompt", &at("codex", "prompt", "p", "a")).contains("for alice,"));
+    // It has gone elsewhere.
+    let total = said("codex", "session-start", &at("codex", "session-start", "q", "a"));
+    assert!(total.contains("for alice:"), "{total}");
+    assert!(said("codex", "prompt", &at("codex", "prompt", "q", "b")).contains("for erin,"));
+    let mut told = payload("cursor", "stop");
+    told["workspace_roots"] = json!([bed.path("q").to_str().unwrap(), "/p"]);
+    assert!(said("cursor", "stop", &told).contains("for erin,"));
+    for (harness, variable) in
+        [("claude-code", "CLAUDE_PROJECT_DIR"), ("gemini", "GEMINI_PROJECT_DIR")]
+    {
+        let line = format!(
+            "CLAUDE_PROJECT_DIR=/elsewhere GEMINI_PROJECT_DIR=/elsewhere {variable}={} exec msgfs hook run prompt --for {harness}",
+            bed.path("q").display()
+        );
+        let told = at(harness, "prompt", "p", "s1").to_string();
+        let out = run(hook(&bed, &line), Some(told.as_bytes()));
+        assert!(out.stdout.contains("for erin,"), "{out:?}");
+    }
+    // A folder that says nothing is nobody in particular; without one, there is nobody.
+    assert_eq!(said("codex", "prompt", &json!({"session_id":"c","cwd":"/"})), "");
+    assert_eq!(said("codex", "prompt", &json!({"session_id":"d"})), "");
+}
+
+/// S508: a mount that hangs keeps nobody: it is not asked. A hook that something else keeps gives up, with 0
+/// and without a word.
+#[test]
+fn s508_nobody_is_kept() {
+    let mut bed = bed(0);
+    let mount = bed.mount("alice");
+    let daemon = rustix::process::Pid::from_raw(mount.pid()).unwrap();
+    let signal = |signal| rustix::process::kill_process(daemon, signal).unwrap();
+    signal(rustix::process::Signal::STOP);
+    let rec = deliver(&bed, "bob", 1);
+    let out = ring(&bed, "prompt", "codex", &payload("codex", "prompt"));
+    // The store itself hangs.
+    bed.env.push(("AGENT_MESSAGE_DIR".into(), mount.path("archive").into()));
+    let mut other = payload("codex", "prompt");
+    other["session_id"] = "s2".into();
+    let hung = ring(&bed, "prompt", "codex", &other);
+    bed.env.pop();
+    signal(rustix::process::Signal::CONT);
+    assert!(hung.ok() && hung.said().is_empty(), "{hung:?}");
+    let path = mount.path(format!("inbox/{}.txt", &rec.id[..8]));
+    let expected = format!("from bob: {}\"", path.display());
+    assert!(out.ok() && out.stdout.contains(&expected), "{out:?}");
+    mount.appears(&format!("inbox/{}.txt", &rec.id[..8]));
+    assert!(mount.ok(&format!("cat {}", path.display())).contains(SECRET), "it is its name");
+    // Somebody keeps the lock.
+    deliver(&bed, "bob", 2);
+    let lock = fs::File::open(bed.path("run/msgfs/hook/hook.lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    assert_eq!(says(&bed, "prompt", "codex", &payload("codex", "prompt")), "");
+    drop(lock);
+    assert!(says(&bed, "prompt", "codex", &payload("codex", "prompt")).contains("1 unread"));
+}
+
+/// S509: a session that begins without an id is the one that is first heard of in its folder.
+#[test]
+fn s509_a_session_gets_its_id_later() {
+    let bed = bed(1);
+    let start = json!({"timestamp":1,"cwd":"/p","source":"new"});
+    assert!(says(&bed, "session-start", "copilot", &start).contains("1 unread"));
+    assert_eq!(says(&bed, "stop", "copilot", &payload("copilot", "stop")), "");
+    deliver(&bed, "carol", 2);
+    assert!(
+        says(&bed, "stop", "copilot", &payload("copilot", "stop")).contains("1 new, from carol:")
+    );
+    let mut second = payload("copilot", "stop");
+    second["sessionId"] = "s2".into();
+    assert!(
+        says(&bed, "stop", "copilot", &second)
+            .contains("2 unread messages for alice, from bob and carol:")
+    );
+}
+
+/// S525: whoever only looks makes nothing: `msgfs ls`, `status` and `cat` without a mount leave no state
+/// and no cache behind.
+#[test]
+fn s525_looking_makes_nothing() {
+    let bed = bed(1);
+    let before = snapshot(&bed.path(""));
+    for args in [&["ls"][..], &["ls", "-l", "inbox"], &["status"], &["status", "--json"], &["wait"]]
+    {
+        let out = bed.msgfs_out(args);
+        assert!(out.ok(), "{args:?} {out:?}");
+    }
+    assert_eq!(snapshot(&bed.path("")), before);
+}

@@ -1,0 +1,239 @@
+//! The waiter: wakes a session that is idle.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{SECRET, bed, deliver, hook, payload, says};
+use crate::common::proc::Running;
+use crate::common::{Bed, Out, run, soon};
+
+/// As it is installed for Claude Code.
+const LINE: &str = "msgfs hook run stop --for claude-code --wait; test $? -eq 10 && exit 2; exit 0";
+/// How long something may take that must happen.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Starts a waiter of a session, and waits until it is the one that may ring.
+#[track_caller]
+fn wait(bed: &Bed, session: &str) -> Running {
+    let before = tokens(bed);
+    let mut told = payload("claude-code", "stop");
+    told["session_id"] = session.into();
+    // A turn that a hook prolonged is waited after as well.
+    told["stop_hook_active"] = true.into();
+    let mut command = hook(bed, LINE);
+    command.env("CLAUDE_CODE_SESSION_ID", session);
+    let mut running = Running::start(command, Some(told.to_string().as_bytes())).unwrap();
+    soon("the waiter waits, or has rung", || tokens(bed) != before || !running.running());
+    running
+}
+
+fn sessions(bed: &Bed) -> Vec<(PathBuf, Value)> {
+    let entries = fs::read_dir(bed.path("run/msgfs/hook")).into_iter().flatten().flatten();
+    let files = entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "json"));
+    let read =
+        |path: PathBuf| Some((path.clone(), serde_json::from_slice(&fs::read(&path).ok()?).ok()?));
+    files.filter_map(read).collect()
+}
+
+/// The waiters that may ring, of all sessions.
+fn tokens(bed: &Bed) -> Vec<String> {
+    let mut all: Vec<String> =
+        sessions(bed).iter().filter_map(|(_, s)| Some(s["waiter"].as_str()?.to_owned())).collect();
+    all.sort();
+    all
+}
+
+#[track_caller]
+fn ends(running: Running) -> Out {
+    let out = running.finish(LIMIT).unwrap();
+    assert!(!out.said().contains(SECRET), "{out:?}");
+    out
+}
+
+#[track_caller]
+fn rings(running: Running, text: &str) {
+    let out = ends(running);
+    assert_eq!(out.code(), Some(2), "{out:?}");
+    assert_eq!((out.stdout.as_str(), out.stderr.as_str()), ("", format!("{text}\n").as_str()));
+}
+
+#[track_caller]
+fn is_silent(running: Running) {
+    let out = ends(running);
+    assert!(out.code() == Some(0) && out.said().is_empty(), "{out:?}");
+}
+
+/// S510: the waiter rings with exit code 10 when mail comes, at once for what was not told before, and
+/// tells together what comes together. The installed line makes it the code that wakes.
+#[test]
+fn s510_a_waiter_rings_when_mail_comes() {
+    let bed = bed(1);
+    let rec = crate::common::samp::read_log(&bed.store, "bob");
+    let id = crate::common::samp::member(&rec[0], "id")[..8].to_owned();
+    rings(
+        wait(&bed, "s1"),
+        &format!(
+            "msgfs: 1 unread message for alice, from bob: msgfs --me alice cat inbox/{id}.txt"
+        ),
+    );
+    let waiter = wait(&bed, "s1");
+    // Nothing of it is for alice.
+    crate::common::samp::append(&bed.store, "bob", "carol", "t", SECRET, 5);
+    deliver(&bed, "carol", 2);
+    deliver(&bed, "bob", 3);
+    rings(
+        waiter,
+        "msgfs: 3 unread messages for alice, 2 new, from carol and bob: msgfs --me alice ls inbox",
+    );
+    // What a prompt has told is not told again, and two sessions are both woken.
+    let (one, two) = (wait(&bed, "s1"), wait(&bed, "s2"));
+    rings(two, "msgfs: 3 unread messages for alice, from bob and carol: msgfs --me alice ls inbox");
+    let two = wait(&bed, "s2");
+    deliver(&bed, "dave", 4);
+    for waiter in [one, two] {
+        rings(
+            waiter,
+            "msgfs: 4 unread messages for alice, 1 new, from dave: msgfs --me alice ls inbox",
+        );
+    }
+}
+
+/// S511: it waits only for the session of the harness that started it, and not where the harness runs from
+/// end to end in a script.
+#[test]
+fn s511_where_nobody_waits() {
+    let bed = bed(1);
+    let told = payload("claude-code", "stop");
+    let with = |name: &str, value: Value| {
+        let mut told = told.clone();
+        told[name] = value;
+        told
+    };
+    for (env, told) in [
+        ("CLAUDE_CODE_ENTRYPOINT=sdk-cli", told.clone()),
+        ("CLAUDE_CODE_ENTRYPOINT=sdk-py", told.clone()),
+        ("CLAUDECODE=", told.clone()),
+        ("CLAUDECODE=0", told.clone()),
+        ("CLAUDE_CODE_SESSION_ID=other", told.clone()),
+        ("CLAUDE_CODE_SESSION_ID=", told.clone()),
+        ("MSGFS_HOOK=off", told.clone()),
+        ("A=", with("cursor_version", "3".into())),
+        ("A=", with("agent_id", "a".into())),
+        ("A=", json!({})),
+    ] {
+        let line = format!("export {env}; {LINE}");
+        let out = run(hook(&bed, &line), Some(told.to_string().as_bytes()));
+        assert!(out.ok() && out.said().is_empty(), "{env} {told}: {out:?}");
+    }
+    for odd in ["prompt --for claude-code", "stop --for codex", "stop --for gemini"] {
+        let out = run(
+            hook(&bed, &format!("msgfs hook run {odd} --wait")),
+            Some(told.to_string().as_bytes()),
+        );
+        assert!(out.ok() && out.said().is_empty(), "{odd}: {out:?}");
+    }
+    assert!(tokens(&bed).is_empty(), "nobody waited");
+}
+
+/// S512: a session has one waiter, the newest. It ends, with 0 and without a word, when its session ends,
+/// when whoever started it or the harness is gone, and when it is told to.
+#[test]
+fn s512_a_waiter_ends_when_it_is_not_needed() {
+    let bed = bed(0);
+    let first = wait(&bed, "s1");
+    let second = wait(&bed, "s1");
+    is_silent(first);
+    says(&bed, "session-end", "claude-code", &payload("claude-code", "session-end"));
+    is_silent(second);
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::HUP] {
+        let told = payload("claude-code", "stop").to_string();
+        let line = "exec msgfs hook run stop --for claude-code --wait";
+        let before = tokens(&bed);
+        let waiter = Running::start(hook(&bed, line), Some(told.as_bytes())).unwrap();
+        soon("it waits", || tokens(&bed) != before);
+        waiter.signal(signal);
+        is_silent(waiter);
+    }
+    // The shell that started it dies, and so does it.
+    let orphan = wait(&bed, "s3");
+    let pid = rustix::process::Pid::from_raw(orphan.pid()).unwrap();
+    let child = fs::read_to_string(format!("/proc/{0}/task/{0}/children", orphan.pid())).unwrap();
+    let child = rustix::process::Pid::from_raw(child.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    soon("the waiter ends with its parent", || !crate::common::alive(child));
+    drop(orphan);
+    // The harness dies.
+    let line = format!(
+        "sleep 1000 & export CLAUDE_PID=$!; (sleep 1; kill $CLAUDE_PID) & exec 3<&0; {}",
+        LINE.replace("--wait;", "--wait <&3;")
+    );
+    let out = run(hook(&bed, &line), Some(payload("claude-code", "stop").to_string().as_bytes()));
+    assert!(out.code() == Some(0) && out.stdout.is_empty(), "{out:?}");
+}
+
+/// S513: whoever is woken five times is woken once a minute from then on, until a person types a prompt.
+#[test]
+fn s513_ringing_is_slowed() {
+    let bed = bed(0);
+    for n in 0..5 {
+        deliver(&bed, "bob", n);
+        let out = ends(wait(&bed, "s1"));
+        assert_eq!(out.code(), Some(2), "{n}: {out:?}");
+    }
+    deliver(&bed, "bob", 5);
+    let mut waiter = wait(&bed, "s1");
+    // It would have rung at once.
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(waiter.running());
+    // This prompt tells, and what comes after it rings again.
+    assert!(
+        says(&bed, "prompt", "claude-code", &payload("claude-code", "prompt")).contains("1 new")
+    );
+    deliver(&bed, "bob", 6);
+    rings(waiter, "msgfs: 7 unread messages for alice, 1 new, from bob: msgfs --me alice ls inbox");
+}
+
+/// S514: whatever stands for msgfs, an installed line ends with 0 and an empty standard output; only a
+/// waiter's 10 wakes.
+#[test]
+fn s514_the_installed_lines_do_no_harm() {
+    let bed = bed(1);
+    let out = bed.msgfs_out(&["hook", "install", "--for", "auto", "--mid-turn"]);
+    assert!(out.ok(), "{out:?}");
+    let mut lines = Vec::new();
+    for harness in ["claude-code", "codex", "gemini", "copilot", "cursor"] {
+        let out = bed.msgfs_out(&["hook", "install", "--for", harness, "--mid-turn", "--dry-run"]);
+        let diff = out.stdout.lines().filter_map(|l| l.strip_prefix('+'));
+        for line in diff.filter(|l| l.contains("msgfs hook run")) {
+            let (_, command) = line.split_once("msgfs hook run").unwrap();
+            let (command, _) = command.split_once("\",").unwrap();
+            lines.push(format!("msgfs hook run{command}"));
+        }
+    }
+    assert_eq!(lines.len(), 5 + 4 + 4 + 3 + 3, "{lines:#?}");
+    let stub = bed.path("stub");
+    fs::create_dir(&stub).unwrap();
+    let usage = "echo usage >&2; exit 2";
+    for body in
+        [None, Some("exit 2"), Some("exit 101"), Some("kill -9 $$"), Some(usage), Some("exit 10")]
+    {
+        for line in &lines {
+            let file = stub.join("msgfs");
+            let _ = fs::remove_file(&file);
+            if let Some(body) = body {
+                fs::write(&file, format!("#!/bin/sh\n{body}\n")).unwrap();
+                fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+                    .unwrap();
+            }
+            let mut command = hook(&bed, line);
+            command.env("PATH", format!("{}:/usr/bin:/bin", stub.display()));
+            let out = run(command, Some(b"{}"));
+            let wakes = body == Some("exit 10") && line.contains("--wait");
+            assert_eq!(out.code(), Some(if wakes { 2 } else { 0 }), "{line} {body:?} {out:?}");
+            assert_eq!(out.stdout, "", "{line} {body:?}");
+        }
+    }
+}
