@@ -5,6 +5,7 @@
 //! through [`access`], so that it works the same with and without a mount.
 
 mod access;
+mod agents;
 #[cfg(feature = "http")]
 mod amp;
 mod carry;
@@ -114,6 +115,7 @@ enum Command {
     Mount(mount::Args),
     Umount(umount::Args),
     Status(status::Args),
+    Agents(agents::Args),
     Inbox(inbox::Args),
     Reply(reply::Args),
     Send(Box<send::Args>),
@@ -167,6 +169,7 @@ fn run(global: &Global, command: &Command) -> Result<(), Failure> {
         Command::Mount(args) => mount::run(global, args),
         Command::Umount(args) => umount::run(global, args),
         Command::Status(args) => status::run(global, args),
+        Command::Agents(args) => agents::run(global, args),
         Command::Inbox(args) => inbox::run(global, args),
         Command::Reply(args) => reply::run(global, args),
         Command::Send(args) => send::run(global, args),

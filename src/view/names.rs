@@ -115,8 +115,8 @@ pub(super) fn is_short(name: &str, id: &str) -> bool {
     name == id_part(id, false) || name == escaped(id)
 }
 
-/// The folder name of a thread id.
-fn thread_name(id: &str) -> String {
+/// The folder name of a thread id; also any other text as one word.
+pub(super) fn thread_name(id: &str) -> String {
     cut_to_length(escaped(id), id)
 }
 

@@ -21,8 +21,8 @@ use super::engine::lines::check::{Checked, Say};
 use super::engine::lines::table::LogOf;
 use super::engine::lines::{Format, Lines, Named, Reading, Shape};
 use super::{
-    About, Again, CopyOf, Facets, Fit, Found, Location, Outgoing, Position, Prepared, Preparing,
-    Record, Spec, Store as _, StoreError, Violation, Watermark, fs,
+    About, Again, Agents, Behind, CopyOf, Facets, Fit, Found, Location, Outgoing, Position,
+    Prepared, Preparing, Record, Spec, Store as _, StoreError, Told, Violation, Watermark, fs,
 };
 use crate::model::{Draft, Message, one_line};
 use alias::LogName;
@@ -87,7 +87,12 @@ impl Format for Samp {
     }
 
     fn facets(store: &SampStore) -> Facets<'_> {
-        Facets { outgoing: Some(store), position: Some(store), ..Facets::default() }
+        Facets {
+            outgoing: Some(store),
+            position: Some(store),
+            agents: Some(store),
+            ..Facets::default()
+        }
     }
 
     fn classify(name: &str) -> Named {
@@ -243,6 +248,24 @@ impl Position for SampStore {
 
     fn set_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
         seen::advance(self.dir(), self.me(), mark)
+    }
+}
+
+impl Agents for SampStore {
+    fn agents(&self) -> Vec<String> {
+        let table = self.table.read();
+        let there = table.logs.iter().filter(|log| log.stamp.is_some());
+        there.map(Samp::key).filter(|alias| !alias.is_empty()).collect()
+    }
+
+    fn told(&self, addresses: &[&str]) -> Vec<Option<Told>> {
+        let told = |address: &&str| {
+            // What is no alias is no part of a path.
+            let mark = alias::is_valid(address).then(|| seen::read(self.dir(), address))??;
+            let since = seen::modified(self.dir(), address);
+            Some(Told { behind: Behind::Mark(mark), since })
+        };
+        addresses.iter().map(told).collect()
     }
 }
 
