@@ -36,6 +36,7 @@ mod progress;
 mod reply;
 mod rm;
 mod send;
+mod sendmail;
 mod serve;
 mod status;
 mod stores;
@@ -119,6 +120,8 @@ enum Command {
     Inbox(inbox::Args),
     Reply(reply::Args),
     Send(Box<send::Args>),
+    #[command(disable_help_flag = true)]
+    Sendmail(Box<sendmail::Args>),
     Wait(wait::Args),
     Ls(ls::Args),
     Cat(cat::Args),
@@ -147,12 +150,14 @@ const COMMANDS_LOG: &str = "warn,msgfs::index::apply=error,msgfs::outbox::life=e
 /// Runs the command line. Exit codes: 0 done, 1 refused or failed, 2 usage.
 pub(crate) fn main() -> ExitCode {
     completions::answer();
-    let cli = match Cli::try_parse() {
+    let line = sendmail::command_line();
+    let cli = match Cli::try_parse_from(&line) {
         Ok(cli) => cli,
         Err(e) => {
             // A closed terminal must not turn a usage error into a panic.
             let _ = e.print();
-            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+            let wrong = sendmail::usage_code(&line).unwrap_or(2);
+            return ExitCode::from(if e.use_stderr() { wrong } else { 0 });
         }
     };
     match run(&cli.global, &cli.command) {
@@ -173,6 +178,7 @@ fn run(global: &Global, command: &Command) -> Result<(), Failure> {
         Command::Inbox(args) => inbox::run(global, args),
         Command::Reply(args) => reply::run(global, args),
         Command::Send(args) => send::run(global, args),
+        Command::Sendmail(args) => sendmail::run(global, args),
         Command::Wait(args) => wait::run(global, args),
         Command::Ls(args) => ls::run(global, args),
         Command::Cat(args) => cat::run(global, args),
