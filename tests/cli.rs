@@ -260,6 +260,9 @@ fn generated_pages_are_current() {
     ];
     for (name, args) in pages {
         let kept = fs::read_to_string(folder.join(name)).unwrap();
-        assert!(kept == text(&run(args).stdout), "{name}: mount-scripts/package pages writes it anew");
+        assert!(
+            kept == text(&run(args).stdout),
+            "{name}: mount-scripts/package pages writes it anew"
+        );
     }
 }

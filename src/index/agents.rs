@@ -1,6 +1,8 @@
 //! Who has written and been written to, and what lies behind a read position.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
+
+use hashbrown::{HashMap, HashSet};
 
 use super::core::Core;
 use super::entry::{Entry, MsgIx};
@@ -22,7 +24,7 @@ pub struct Person {
 
 /// A read position, and the messages after its second that it names.
 struct Mark<'a> {
-    mark: &'a Watermark,
+    position: &'a Watermark,
     ahead: HashSet<MsgIx>,
     behind: u64,
 }
@@ -86,7 +88,8 @@ impl Core {
 
     /// How many messages to each of these lie behind the read position there. Looks at each message once.
     pub fn behind(&self, marks: &BTreeMap<Whom, Watermark>) -> Vec<(Whom, u64)> {
-        let mark = |(whom, mark)| Mark { mark, ahead: self.ahead(whom, mark), behind: 0 };
+        let mark =
+            |(whom, position)| Mark { position, ahead: self.ahead(whom, position), behind: 0 };
         let mut all: Vec<Mark<'_>> = marks.iter().map(mark).collect();
         let number: HashMap<&Whom, usize> = marks.keys().zip(0..).collect();
         // Whose positions count for a list of recipients.
@@ -130,13 +133,14 @@ impl Core {
 impl Mark<'_> {
     /// Whether a message is not so old that it counts as read in any case.
     fn may_miss(&self, entry: &Entry) -> bool {
-        entry.time().secs() >= self.mark.time.secs()
+        entry.time().secs() >= self.position.time.secs()
     }
 
     fn covers(&self, core: &Core, ix: MsgIx, entry: &Entry) -> bool {
         // Without their writer, ids count within the second of the position only.
-        let same = entry.time().secs() == self.mark.time.secs() && !self.mark.ids.is_empty();
+        let same =
+            entry.time().secs() == self.position.time.secs() && !self.position.ids.is_empty();
         self.ahead.contains(&ix)
-            || same && self.mark.covers(entry.time(), core.from(entry), &core.id(entry))
+            || same && self.position.covers(entry.time(), core.from(entry), &core.id(entry))
     }
 }

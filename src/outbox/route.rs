@@ -283,7 +283,8 @@ fn by_address(index: &Index, recipient: &str, near: Option<&str>) -> Result<usiz
         return Ok(*near);
     }
     Err(OutboxError::Unreachable(format!(
-        "several stores could carry this to {recipient}; choose one by adding a line to the header:\n{}",
+        "several stores could carry this to {recipient}; write to {recipient}@STORE, or choose one by adding a \
+         line to the header:\n{}",
         choices(fitting.iter().filter_map(|n| stores.get(*n)))
     )))
 }

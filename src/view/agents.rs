@@ -134,8 +134,10 @@ impl Tree {
 
 /// Those who have a place of their own in a store.
 fn there(store: &dyn Store) -> BTreeSet<String> {
-    let agents = store.facets().agents.map(|agents| agents.agents());
-    let mut all: BTreeSet<String> = agents.into_iter().flatten().collect();
+    let mut all = BTreeSet::new();
+    if let Some(agents) = store.facets().agents {
+        all.extend(agents.agents());
+    }
     all.insert(store.me().to_owned());
     all.extend(store.about().default_recipient.map(str::to_owned));
     all
