@@ -13,6 +13,12 @@ pub(crate) enum Failure {
     /// Refused or failed; exit code 1.
     #[error("{0}")]
     Refused(String),
+    /// The file system refused or failed, or would have; exit code 1.
+    #[error("{1}")]
+    Errno(i32, String),
+    /// Ends with this exit code.
+    #[error("{1}")]
+    Code(u8, String),
     /// The command line is wrong in a way that only its command can tell; exit code 2.
     #[error("{0}")]
     Usage(String),
@@ -54,7 +60,11 @@ impl Failure {
             Self::Said => return ExitCode::from(1),
             _ => super::output::say(&format!("msgfs: {self}")),
         }
-        ExitCode::from(if matches!(self, Self::Usage(_)) { 2 } else { 1 })
+        ExitCode::from(match self {
+            Self::Usage(_) => 2,
+            Self::Code(code, _) => *code,
+            _ => 1,
+        })
     }
 }
 

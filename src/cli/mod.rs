@@ -5,6 +5,7 @@
 //! through [`access`], so that it works the same with and without a mount.
 
 mod access;
+mod agents;
 #[cfg(feature = "http")]
 mod amp;
 mod carry;
@@ -36,6 +37,7 @@ mod progress;
 mod reply;
 mod rm;
 mod send;
+mod sendmail;
 mod serve;
 mod status;
 mod stores;
@@ -115,9 +117,12 @@ enum Command {
     Mount(mount::Args),
     Umount(umount::Args),
     Status(status::Args),
+    Agents(agents::Args),
     Inbox(inbox::Args),
     Reply(reply::Args),
     Send(Box<send::Args>),
+    #[command(disable_help_flag = true)]
+    Sendmail(Box<sendmail::Args>),
     Wait(wait::Args),
     Ls(ls::Args),
     Cat(cat::Args),
@@ -148,12 +153,14 @@ const COMMANDS_LOG: &str = "warn,msgfs::index::apply=error,msgfs::outbox::life=e
 pub(crate) fn main() -> ExitCode {
     hook::attend(std::env::args_os().skip(1));
     completions::answer();
-    let cli = match Cli::try_parse() {
+    let line = sendmail::command_line();
+    let cli = match Cli::try_parse_from(&line) {
         Ok(cli) => cli,
         Err(e) => {
             // A closed terminal must not turn a usage error into a panic.
             let _ = e.print();
-            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+            let wrong = sendmail::usage_code(&line).unwrap_or(2);
+            return ExitCode::from(if e.use_stderr() { wrong } else { 0 });
         }
     };
     match run(&cli.global, &cli.command) {
@@ -170,9 +177,11 @@ fn run(global: &Global, command: &Command) -> Result<(), Failure> {
         Command::Mount(args) => mount::run(global, args),
         Command::Umount(args) => umount::run(global, args),
         Command::Status(args) => status::run(global, args),
+        Command::Agents(args) => agents::run(global, args),
         Command::Inbox(args) => inbox::run(global, args),
         Command::Reply(args) => reply::run(global, args),
         Command::Send(args) => send::run(global, args),
+        Command::Sendmail(args) => sendmail::run(global, args),
         Command::Wait(args) => wait::run(global, args),
         Command::Ls(args) => ls::run(global, args),
         Command::Cat(args) => cat::run(global, args),

@@ -293,7 +293,7 @@ pub(super) fn open_flags(tree: &Tree, node: &Node, file: &OpenFile) -> FopenFlag
                 | FopenFlags::FOPEN_NONSEEKABLE
                 | FopenFlags::FOPEN_NOFLUSH
         }
-        (Node::Status | Node::Draft(_) | Node::Text(..), _) => {
+        (Node::Status | Node::Agents | Node::Draft(_) | Node::Text(..), _) => {
             FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH
         }
         _ => FopenFlags::FOPEN_NOFLUSH,

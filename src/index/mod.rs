@@ -6,6 +6,7 @@
 //!   of those who sign. `links`: threads made of
 //!   reply links. `again`: what is reported once more. `empty`: threads without messages.
 //!   `snapshot`: the tables on disk.
+//! - `agents`: who has written and been written to.
 //! - `marks`: the file of what me has read. `tell`: marks, and what the stores are told of them. `share`: what
 //!   my other machines are told of them, and say.
 //!
@@ -16,6 +17,7 @@
 //! take `core` once per batch, so that views are never kept waiting for a whole log.
 
 mod again;
+mod agents;
 mod apply;
 mod change;
 mod core;
@@ -31,6 +33,7 @@ mod snapshot;
 mod source;
 mod tell;
 
+pub use agents::{Person, Whom};
 pub use apply::Changes;
 pub use core::{Core, Reject, RejectKey, ThreadIx};
 pub use entry::{Entry, MsgIx};

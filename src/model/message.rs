@@ -131,12 +131,18 @@ pub struct Draft {
     pub is_whole: bool,
     /// Further recipients.
     pub cc: Vec<String>,
+    /// Recipients of whom the others are not told: each gets a message of its own.
+    pub bcc: Vec<String>,
     /// Subject line.
     pub subject: Option<String>,
     /// Thread to continue, or to start under this id.
     pub thread: Option<String>,
     /// Id of the message that is answered, without `<>` and `@store`.
     pub in_reply_to: Option<String>,
+    /// The same as a mail has it, `id@place`, until it is known what is meant.
+    pub in_reply_to_mail: Option<String>,
+    /// Name of the store of the message that is answered: it carries what several could.
+    pub near: Option<String>,
     /// It answers a message, so its thread is inherited and its text is taken as typed.
     pub is_reply: bool,
     /// `Priority:` as written.

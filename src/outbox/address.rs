@@ -4,7 +4,7 @@
 use super::{OutboxError, Target, draft, named, names, whole};
 use crate::index::{Core, Entry, Index, MsgIx, ThreadIx};
 use crate::model::{Draft, ORIGIN, Timestamp, plain_id, plain_thread};
-use crate::store::Store;
+use crate::store::{Kind, Store};
 
 /// The message a draft answers, as far as it is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,7 @@ pub(super) fn complete(
     whole::address(index.stores(), draft, target);
     let core = index.read();
     let original = beside(&core, index, draft, target)?;
+    resolve_mail(&core, index, draft);
     let said = draft.in_reply_to.as_ref().and_then(|id| by_id(&core, index, id, draft));
     let original = original.or_else(|| answer(&core, index, said?));
     let mut answered = None;
@@ -50,12 +51,14 @@ pub(super) fn complete(
         answered = Some(Answered { store: original.store, ix: original.ix, gave_id, gave_thread });
         draft.in_reply_to.get_or_insert(original.id);
         continue_thread(index, draft, original.store, original.thread);
-        if *target != Target::Outbox {
+        let store = index.stores().get(original.store).map(|s| s.name().to_owned());
+        if *target == Target::Outbox {
+            draft.near = store;
+        } else {
             if draft.to.is_empty() {
                 draft.to = original.to;
             }
-            let via = index.stores().get(original.store).map(|s| s.name().to_owned());
-            draft.via = draft.via.take().or(via);
+            draft.via = draft.via.take().or(store);
         }
     }
     if let (Some(answered), Some(ix)) = (&mut answered, said) {
@@ -63,13 +66,13 @@ pub(super) fn complete(
         answered.ix = ix;
         answered.store = core.entry(ix).map_or(answered.store, Entry::store);
     }
-    if draft.to.is_empty() && *target == Target::Outbox {
+    if draft.to.is_empty() && draft.bcc.is_empty() && *target == Target::Outbox {
         draft.to.push(names::recipient(name).to_owned());
         draft.to_is_name = true;
     }
     // Of a whole message the store says that nobody is named.
     draft.to.retain(|to| draft.is_whole || !to.is_empty());
-    if draft.to.is_empty() {
+    if draft.to.is_empty() && draft.bcc.is_empty() {
         return Err(OutboxError::NoRecipient(match target {
             Target::Outbox => "nobody is named as recipient; write to outbox/NAME, or begin the \
                                text with a line `To: NAME`"
@@ -259,6 +262,25 @@ fn answer_thread(core: &Core, index: &Index, thread: ThreadIx) -> Result<Origina
         )
     })?;
     original(core, *last, to).ok_or(OutboxError::NotFound)
+}
+
+/// A mail program names what it answers by the id of a mail. That of a message of ours is its own, at the
+/// kind or name of its store; what it sent itself it knows by the id it gave, which is then the idempotency
+/// key of my message. Any other is no message of ours, and answers nothing.
+fn resolve_mail(core: &Core, index: &Index, draft: &mut Draft) {
+    let (Some(mail), Some(id)) = (draft.in_reply_to_mail.take(), draft.in_reply_to.as_ref()) else {
+        return;
+    };
+    let place = mail.rsplit_once('@').map_or("", |(_, place)| place);
+    let is_ours = Kind::ALL.iter().any(|kind| kind.as_str() == place)
+        || index.stores().iter().any(|store| store.name() == place);
+    if is_ours || by_id(core, index, id, draft).is_some() {
+        return;
+    }
+    let mut mine = core.with_idempotency_key(&mail).iter().rev().copied();
+    let mine = mine.find(|ix| core.entry(*ix).is_some_and(Entry::is_from_me));
+    let first = mine.map(|ix| core.first_of(ix).unwrap_or(ix)).and_then(|ix| core.entry(ix));
+    draft.in_reply_to = first.map(|entry| plain_id(&core.id(entry)).to_owned());
 }
 
 /// The message a header names by its id, newest first, in the store the draft names if it names one.

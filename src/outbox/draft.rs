@@ -16,6 +16,7 @@ use crate::model::{Draft, DraftError};
 const EVERYWHERE: &[&str] = &[
     "To",
     "Cc",
+    "Bcc",
     "Subject",
     "Thread",
     "In-Reply-To",
@@ -176,12 +177,16 @@ fn set(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftEr
         return bad("holds a control character");
     }
     let single = match name {
-        "To" | "Cc" => {
+        "To" | "Cc" | "Bcc" => {
             let list = addresses(value);
             if list.is_empty() {
                 return Err(DraftError::NoRecipient(name));
             }
-            let slot = if name == "To" { &mut draft.to } else { &mut draft.cc };
+            let slot = match name {
+                "To" => &mut draft.to,
+                "Cc" => &mut draft.cc,
+                _ => &mut draft.bcc,
+            };
             slot.extend(list);
             return Ok(());
         }
@@ -205,6 +210,7 @@ fn set(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftEr
     if single.is_some() {
         return bad("is given twice");
     }
+    let whole_id = value.strip_prefix('<').and_then(|v| v.strip_suffix('>'));
     let value = if name == "In-Reply-To" { bare_id(value) } else { value };
     if value.is_empty() {
         // An empty subject is a choice; every other empty value is a mistake.
@@ -214,6 +220,9 @@ fn set(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftEr
         return bad("is longer than 256 bytes");
     }
     *single = Some(value.to_owned());
+    if name == "In-Reply-To" {
+        draft.in_reply_to_mail = whole_id.filter(|id| id.contains('@')).map(str::to_owned);
+    }
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use super::spool::Parcel;
 use super::{IDEMPOTENCY_WINDOW_MS, Open, Outbox, OutboxError, Spooled, draft};
 use crate::identity::Identity;
 use crate::index::MsgIx;
-use crate::model::{Draft, Message, Timestamp, plain_id, plain_thread};
+use crate::model::{Draft, Message, Timestamp, one_line, plain_id, plain_thread};
 use crate::store::{Preparing, Signer as _, Store, StoreError};
 
 /// What one store gets of a draft.
@@ -148,7 +148,15 @@ impl Outbox {
     fn sizes(&self, files: &[Source], routes: &[Route]) -> Result<Vec<NamedSize>, OutboxError> {
         let sizes = attachments::sizes(files)?;
         for route in routes {
-            self.store(route.store)?.about().carries(&sizes)?;
+            let carried = self.store(route.store)?.about().carries(&sizes);
+            carried.map_err(|e| match e {
+                StoreError::Invalid(why) => {
+                    let to: Vec<&str> =
+                        route.to.iter().chain(&route.cc).map(String::as_str).collect();
+                    OutboxError::Invalid(format!("{why} (it is to {})", one_line(&to.join(", "))))
+                }
+                other => other.into(),
+            })?;
         }
         Ok(sizes)
     }
@@ -250,7 +258,10 @@ impl Outbox {
                     || reserved.has(store.name(), id)
             };
             let others = |thread: &str, people: &[&str]| {
-                self.has_others(part.store, store, thread, people, reserved)
+                let along = signed.iter().map(|(parcel, _)| parcel);
+                let along = along.filter(|p| p.store == store.name() && p.message.thread == thread);
+                let along = along.flat_map(|p| p.message.to.split(", "));
+                self.has_others((part.store, store), thread, people, reserved, along)
             };
             let now = self.moment(part.after);
             let with = Preparing {
@@ -291,19 +302,19 @@ impl Outbox {
     }
 
     /// Whether a thread has people who are none of these, or not all of these; I am in all of mine.
-    fn has_others(
+    fn has_others<'a>(
         &self,
-        number: usize,
-        store: &Arc<dyn Store>,
+        (number, store): (usize, &Arc<dyn Store>),
         thread: &str,
         people: &[&str],
-        reserved: &Reserved,
+        reserved: &'a Reserved,
+        along: impl Iterator<Item = &'a str>,
     ) -> bool {
         // The store is not asked under the lock of the tables, as for `taken`.
         let known = self.tools.index.read().people_of(number, thread);
-        let known = known.iter().map(String::as_str).chain(reserved.people(store.name(), thread));
         let canonical = |name: &str| store.canonical(draft::bare_address(name));
-        let mut known: BTreeSet<String> = known.map(canonical).collect();
+        let mut known: BTreeSet<String> = known.iter().map(|name| canonical(name)).collect();
+        known.extend(reserved.people(store.name(), thread).chain(along).map(canonical));
         if known.is_empty() {
             return false;
         }

@@ -18,6 +18,14 @@ pub struct Route {
     pub cc: Vec<String>,
 }
 
+/// The header line that names a recipient.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Line {
+    To,
+    Cc,
+    Bcc,
+}
+
 /// The recipients of a draft by store, in the order of the stores' first recipients. Who is named
 /// twice gets one message.
 ///
@@ -31,17 +39,16 @@ pub fn routes(
     let mut routes: Vec<Route> = Vec::new();
     let mut named: Vec<(usize, String)> = Vec::new();
     let via = draft.via.as_deref().or_else(|| by_header(index.stores(), draft));
-    let to = draft.to.iter().map(|to| (to, true));
-    let all = to.chain(draft.cc.iter().map(|cc| (cc, false)));
+    let lines = [(&draft.to, Line::To), (&draft.cc, Line::Cc), (&draft.bcc, Line::Bcc)];
+    let all = lines.into_iter().flat_map(|(list, line)| list.iter().map(move |a| (a, line)));
     let whole = via.filter(|_| draft.is_whole).and_then(|via| named_store(index, via));
-    for (address, is_to, of_group) in all.flat_map(|(a, is_to)| members(a, is_to, &settings.groups))
-    {
+    for (address, line, of_group) in all.flat_map(|(a, line)| members(a, line, &settings.groups)) {
         if of_group && is_only_me(index.stores(), address) {
             continue;
         }
-        let store = match &whole {
-            Some((store, _)) => *store,
-            None => carrier(index, address, via)?,
+        let (address, store) = match &whole {
+            Some((store, _)) => (address.as_str(), *store),
+            None => carrier(index, address, via, draft.near.as_deref())?,
         };
         let canonical = |s: &Arc<dyn Store>| (s.canonical(address), s.canonical(s.me()));
         let (canonical, me) = index.stores().get(store).map(canonical).unwrap_or_default();
@@ -49,16 +56,22 @@ pub fn routes(
             continue;
         }
         if whole.is_none() {
-            let is_name = is_to && draft.to_is_name && !of_group;
+            let is_name = line == Line::To && draft.to_is_name && !of_group;
             heard_of(index, store, address, settings, is_name)?;
         }
         named.push((store, canonical));
+        if line == Line::Bcc {
+            // Nobody else is told.
+            routes.push(Route { store, to: vec![address.to_owned()], cc: Vec::new() });
+            continue;
+        }
         let at = routes.iter().position(|r| r.store == store).unwrap_or_else(|| {
             routes.push(Route { store, to: Vec::new(), cc: Vec::new() });
             routes.len() - 1
         });
         if let Some(route) = routes.get_mut(at) {
-            if is_to { &mut route.to } else { &mut route.cc }.push(address.clone());
+            let list = if line == Line::To { &mut route.to } else { &mut route.cc };
+            list.push(address.to_owned());
         }
     }
     if routes.is_empty() {
@@ -80,12 +93,12 @@ pub fn routes(
 /// The members of a group, or the address itself; whether it is a group.
 fn members<'a>(
     address: &'a String,
-    is_to: bool,
+    line: Line,
     groups: &'a Groups,
-) -> impl Iterator<Item = (&'a String, bool, bool)> {
+) -> impl Iterator<Item = (&'a String, Line, bool)> {
     let group = groups.get(address);
     let alone = group.is_none().then_some(address).into_iter();
-    alone.chain(group.into_iter().flatten()).map(move |a| (a, is_to, group.is_some()))
+    alone.chain(group.into_iter().flatten()).map(move |a| (a, line, group.is_some()))
 }
 
 /// Whether an address is mine wherever it is one: nothing needs to carry mail to a group to me.
@@ -126,15 +139,35 @@ fn takes_headers(
     )))
 }
 
-/// The number of the store that carries a message to `recipient`.
+/// The number of the store that carries a message to `recipient`, and the address there.
 ///
 /// # Errors
 /// If `via` names no store, the address fits none, or none or several remain.
-fn carrier(index: &Index, recipient: &str, via: Option<&str>) -> Result<usize, OutboxError> {
-    match via {
-        Some(via) => by_name(index.stores(), via, recipient),
-        None => by_address(index, recipient),
+fn carrier<'a>(
+    index: &Index,
+    recipient: &'a str,
+    via: Option<&str>,
+    near: Option<&str>,
+) -> Result<(&'a str, usize), OutboxError> {
+    if let Some(via) = via {
+        return by_name(index.stores(), via, recipient).map(|number| (recipient, number));
     }
+    if let Some((name, store)) = at_store(index, recipient) {
+        return by_name(index.stores(), store, name).map(|number| (name, number));
+    }
+    by_address(index, recipient, near).map(|number| (recipient, number))
+}
+
+/// `bob@work` as the name and the store of that name, unless a store knows the whole as an address. Some
+/// programs want a dot: `bob@work.msgfs` is the same.
+fn at_store<'a>(index: &Index, address: &'a str) -> Option<(&'a str, &'a str)> {
+    let (name, store) = address.rsplit_once('@').filter(|(name, _)| !name.is_empty())?;
+    let store = store.strip_suffix(".msgfs").unwrap_or(store);
+    let stores = index.stores();
+    let is_known =
+        |n: usize, s: &Arc<dyn Store>| s.fits(address) > Fit::Via && knows(index, n, address);
+    let is_name = stores.iter().any(|s| s.name() == store);
+    (is_name && !stores.iter().enumerate().any(|(n, s)| is_known(n, s))).then_some((name, store))
 }
 
 /// Refuses a recipient nobody has heard of, as far as that is asked for; `is_name`: nobody wrote it
@@ -220,7 +253,7 @@ fn by_name(stores: &[Arc<dyn Store>], via: &str, recipient: &str) -> Result<usiz
     }
 }
 
-fn by_address(index: &Index, recipient: &str) -> Result<usize, OutboxError> {
+fn by_address(index: &Index, recipient: &str, near: Option<&str>) -> Result<usize, OutboxError> {
     let stores = index.stores();
     let fits: Vec<(usize, Fit)> = stores
         .iter()
@@ -245,8 +278,13 @@ fn by_address(index: &Index, recipient: &str) -> Result<usize, OutboxError> {
     if let [only] = fitting[..] {
         return Ok(only);
     }
+    let is_near = |n: &&usize| stores.get(**n).is_some_and(|s| Some(s.name()) == near);
+    if let Some(near) = fitting.iter().find(is_near) {
+        return Ok(*near);
+    }
     Err(OutboxError::Unreachable(format!(
-        "several stores could carry this to {recipient}; choose one by adding a line to the header:\n{}",
+        "several stores could carry this to {recipient}; write to {recipient}@STORE, or choose one by adding a \
+         line to the header:\n{}",
         choices(fitting.iter().filter_map(|n| stores.get(*n)))
     )))
 }

@@ -8,7 +8,11 @@ use crate::store::Store;
 
 /// Whether a draft can be a whole message: nothing in its header says what is in it or for whom.
 fn is_bare(draft: &Draft) -> bool {
-    draft.to.is_empty() && draft.cc.is_empty() && draft.kind.is_none() && draft.task.is_none()
+    draft.to.is_empty()
+        && draft.cc.is_empty()
+        && draft.bcc.is_empty()
+        && draft.kind.is_none()
+        && draft.task.is_none()
 }
 
 /// The stores that may take a draft whole: the one it names, or is an answer in, or any.

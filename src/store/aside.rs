@@ -76,6 +76,24 @@ pub struct Watermark {
     pub ids: std::collections::HashSet<String>,
 }
 
+/// What a store tells of how far somebody has read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// What this one has not read yet.
+    pub behind: Behind,
+    /// When that last changed by reading, as far as it can be told.
+    pub since: Option<Timestamp>,
+}
+
+/// What somebody has not read yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// What a read position does not cover.
+    Mark(Watermark),
+    /// So many messages.
+    Count(u64),
+}
+
 impl Watermark {
     /// Whether the mark says that this message was read.
     pub fn covers(&self, time: Timestamp, from: &str, id: &str) -> bool {

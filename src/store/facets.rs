@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{
     EmptyThread, Fit, Location, Notebook, Part, Prepared, Preparing, Remote, Store, StoreError,
-    Watermark,
+    Told, Watermark,
 };
 use crate::model::{Draft, Message, PublicKey, Seed};
 
@@ -22,6 +22,8 @@ pub struct Facets<'a> {
     pub marks: Option<&'a dyn Marks>,
     /// Keeps one read position for me.
     pub position: Option<&'a dyn Position>,
+    /// Knows who else is there.
+    pub agents: Option<&'a dyn Agents>,
     /// Hears which of its messages are refused.
     pub hearing: Option<&'a dyn Hearing>,
     /// Takes acknowledgements.
@@ -200,6 +202,16 @@ pub trait Position {
     /// # Errors
     /// As the system gave it; a read-only store is not an error worth more than a warning.
     fn set_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError>;
+}
+
+/// Knows who has a place in the store, and how far others have read. Nothing is opened that I may not read.
+pub trait Agents {
+    /// The addresses of those who have a place of their own, as messages carry them; who has only written
+    /// or been written to need not be among them.
+    fn agents(&self) -> Vec<String>;
+
+    /// How much each of these others has not read yet, where the store tells.
+    fn told(&self, addresses: &[&str]) -> Vec<Option<Told>>;
 }
 
 /// Hears which of its messages trust refuses, because something is derived from those that count.

@@ -33,11 +33,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::about::{About, Carries, Threads};
-pub use self::aside::{Advice, Note, Notebook, RawEntry, Violation, Watermark};
+pub use self::aside::{Advice, Behind, Note, Notebook, RawEntry, Told, Violation, Watermark};
 pub use self::error::StoreError;
 pub use self::facets::{
-    Acks, Commands, Deliveries, Facets, Hearing, Keys, Marks, Outgoing, Parts, Position, Rooms,
-    Upkeep,
+    Acks, Agents, Commands, Deliveries, Facets, Hearing, Keys, Marks, Outgoing, Parts, Position,
+    Rooms, Upkeep,
 };
 pub use self::found::{
     Again, CopyOf, EmptyThread, Found, Location, Part, Record, Rejected, Sink, all_from,

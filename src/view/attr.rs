@@ -61,6 +61,7 @@ impl Tree {
             Node::Raw => 13,
             Node::Me => 14,
             Node::Watch => 15,
+            Node::Agents => 16,
             Node::ArchiveDay(day) => day_ino(Tag::ArchiveDay, *day),
             Node::SentDay(day) => day_ino(Tag::SentDay, *day),
             Node::Thread(t) => join(Tag::Thread, thread(*t)),
@@ -211,6 +212,10 @@ impl Tree {
             Node::Status => {
                 let (text, time) = self.status();
                 read(text.len() as u64, time, Caching::Volatile)
+            }
+            Node::Agents => {
+                let agents = self.agents();
+                read(agents.text.len() as u64, agents.time, Caching::Volatile)
             }
             Node::Wait | Node::Next | Node::Watch => read(0, NO_TIME, Caching::Volatile),
             Node::Message(place, ix) => {

@@ -199,6 +199,7 @@ impl Tree {
             Node::Warning(ix) => Ok(OpenFile::bytes(self.warning(*ix)?.0.into_bytes())),
             Node::Readme => Ok(OpenFile::bytes(self.readme().into_bytes())),
             Node::Status => Ok(OpenFile::bytes(self.status().0.into_bytes())),
+            Node::Agents => Ok(OpenFile::bytes(self.agents().text.clone().into_bytes())),
             // It would hand out the same message for ever.
             Node::Next if access.reader.stranger => {
                 Err(Error::not_permitted("only the user who mounted takes mail with .next"))

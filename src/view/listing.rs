@@ -293,6 +293,7 @@ fn name_rejects(core: &Core) -> BTreeMap<String, u64> {
 
 const ROOT: &[(&str, Node)] = &[
     ("README.txt", Node::Readme),
+    ("agents.txt", Node::Agents),
     ("archive", Node::Archive),
     ("inbox", Node::Inbox),
     ("me", Node::Me),

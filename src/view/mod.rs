@@ -5,10 +5,11 @@
 //! - `beside`: what lies beside a message. `threads`: the folders of threads. `twins`: messages with
 //!   one time, whose names may be equal. `short`: ids that stand for names. `firsts`: who keeps a name that several have. `parts`: the files that come with a message. `raw`: the stores' own files. `me`, `texts`: texts that stores keep.
 //! - `write`: what may be written where. `path`: the same tree by path, for the command line.
-//! - `render`, `status`, `readme`, `transcript`: the bytes of files. `rendered`, `dated`: what is kept of
+//! - `render`, `status`, `agents`, `readme`, `transcript`: the bytes of files. `rendered`, `dated`: what is kept of
 //!   what was made. [`reader`]: who is looking.
 //! - `error`: every refusal, and its errno.
 
+mod agents;
 mod attr;
 mod beside;
 mod dated;
@@ -41,6 +42,7 @@ mod wait;
 mod write;
 mod writers;
 
+pub use agents::Agent;
 pub use attr::{Attr, Caching};
 pub use error::Error;
 pub use file::{Access, OpenFile};
@@ -131,6 +133,7 @@ pub struct Tree {
     orders: Dated<ThreadIx, Arc<Vec<MsgIx>>>,
     transcripts: Dated<ThreadIx, Arc<transcript::Plan>>,
     every: Dated<(), Arc<Vec<MsgIx>>>,
+    agents_seen: Dated<(), Arc<agents::Agents>>,
     /// Time of the newest entry.
     newest_seen: Dated<(), Option<Timestamp>>,
     /// The files of `rejected/`.
@@ -168,6 +171,7 @@ impl Tree {
             orders: Dated::new(THREADS),
             transcripts: Dated::new(THREADS),
             every: Dated::new(ONE),
+            agents_seen: Dated::fresh_for(ONE, agents::FRESH),
             newest_seen: Dated::new(ONE),
             rejects_seen: Dated::new(ONE),
             // Not with room for all of them at once.

@@ -120,8 +120,8 @@ pub(super) fn short_name(id: &str) -> String {
     id_part(plain_id(id), false)
 }
 
-/// The folder name of a thread id.
-fn thread_name(id: &str) -> String {
+/// The folder name of a thread id; also any other text as one word.
+pub(super) fn thread_name(id: &str) -> String {
     cut_to_length(escaped(id), id)
 }
 

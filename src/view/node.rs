@@ -31,6 +31,8 @@ pub enum Node {
     Readme,
     /// `status.txt`
     Status,
+    /// `agents.txt`
+    Agents,
     /// `.wait`, not listed.
     Wait,
     /// `.next`, not listed.
@@ -135,6 +137,7 @@ macro_rules! files {
     () => {
         Node::Readme
             | Node::Status
+            | Node::Agents
             | Node::Wait
             | Node::Next
             | Node::Watch
@@ -198,7 +201,7 @@ const DAY_BIAS: i64 = 1 << 40;
 
 /// The nodes that exist once, in the order of their inode numbers from 1 on
 /// ([`Tree::ino`](super::Tree::ino)).
-pub(super) const FIXED: [Node; 15] = [
+pub(super) const FIXED: [Node; 16] = [
     Node::Root,
     Node::Readme,
     Node::Status,
@@ -214,6 +217,7 @@ pub(super) const FIXED: [Node; 15] = [
     Node::Raw,
     Node::Me,
     Node::Watch,
+    Node::Agents,
 ];
 
 pub(super) fn join(tag: Tag, low: u64) -> Ino {

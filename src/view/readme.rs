@@ -39,7 +39,7 @@ SEND
   echo \"text\" > outbox/BOB                to the agent called BOB
   Several lines, a subject, several recipients:
     printf 'To: bob, carol\\nSubject: schema change\\n\\nThe text.\\n' > outbox/BOB
-  Other headers: Cc, Thread, In-Reply-To, Via,{headers} Idempotency-Key (makes a retry harmless).
+  Other headers: Cc, Bcc, Thread, In-Reply-To, Via,{headers} Idempotency-Key (makes a retry harmless).
   A sent message leaves outbox/ and is in sent/. If it was refused it stays in outbox/, and
   outbox/BOB.error says why and what to do (and so does NAME.reply.error). To a name never seen before it is sent, and status.txt
   says so; if the name looks like a known one misspelt, it is refused unless it stands in To:.
@@ -49,6 +49,7 @@ LOOK AROUND (never marks anything read)
   threads/THREAD/        your conversations, oldest first, with what others in them wrote each other
   transcripts/           each as one text                   raw/                the stores' own files
   rejected/              what was refused on the way in, and why (bad signature, broken file)
+  agents.txt             who there is, a line each: name, stores, last wrote, unread, key, pinned
   status.txt             who you are, unread list, health, the last refusal
 {parts}{texts}
 The line Signature: in a message says who vouches for From: \"valid\" is signed by the key known for

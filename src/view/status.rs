@@ -62,6 +62,8 @@ pub struct StoreStatus {
     pub me: String,
     /// Fingerprint of the key I am known by there.
     pub key: Option<String>,
+    /// All messages that are shown, where those between others are.
+    pub messages: Option<usize>,
     /// Messages to me.
     pub to_me: usize,
     /// Messages from me.
@@ -185,6 +187,7 @@ impl Tree {
 
     fn store_statuses(&self, keys: &MyKeys) -> Vec<StoreStatus> {
         let mut out = Vec::new();
+        let all = self.all_conversations().then(|| self.index.read().messages_by_store());
         for (number, store) in self.index.stores().iter().enumerate() {
             let (to_me, from_me, rejected) = {
                 let core = self.index.read();
@@ -211,6 +214,7 @@ impl Tree {
                     .copied()
                     .flatten()
                     .map(|k| k.fingerprint().to_string()),
+                messages: all.as_ref().and_then(|all| all.get(number).copied()),
                 to_me,
                 from_me,
                 rejected,
@@ -307,7 +311,11 @@ fn store_lines(status: &Status, store: &StoreStatus) -> Vec<String> {
     };
     let state = if store.healthy { "healthy" } else { "needs a look:" };
     let StoreStatus { to_me, from_me, rejected, .. } = store;
-    let counts = format!("{to_me} to me, {from_me} from me, {rejected} rejected");
+    let mine = format!("{to_me} to me, {from_me} from me");
+    let counts = match store.messages {
+        Some(all) => format!("{all} messages ({mine}), {rejected} rejected"),
+        None => format!("{mine}, {rejected} rejected"),
+    };
     let first = format!("  {name} ({kind}): {counts}; {state}{known}");
     let more = store.health.iter().chain(&store.remarks);
     std::iter::once(first).chain(more.map(|line| format!("    {}", one_line(line)))).collect()

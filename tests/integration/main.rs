@@ -16,6 +16,7 @@
 #![allow(clippy::many_single_char_names, clippy::format_push_string, clippy::format_collect)]
 
 mod agentazall;
+mod agents;
 mod amp;
 mod amq;
 mod arrival;
@@ -56,6 +57,7 @@ mod regressions;
 mod replies;
 mod robustness;
 mod scale;
+mod sendmail;
 mod several;
 mod ssot;
 mod stress;

@@ -30,7 +30,7 @@ for base, dirs, files in os.walk('.'):
         print(p, oct(s.st_mode), s.st_size if n in files else '-', s.st_mtime_ns, hashlib.sha256(data).hexdigest()[:16])
 ";
 
-/// S1: the root has its ten names and no others, also with `ls -a`.
+/// S1: the root has its eleven names and no others, also with `ls -a`.
 #[test]
 fn s1_root() {
     let bed = Bed::new();
@@ -39,6 +39,7 @@ fn s1_root() {
         m.ls("."),
         [
             "README.txt",
+            "agents.txt",
             "archive",
             "inbox",
             "outbox",

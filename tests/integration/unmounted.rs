@@ -261,7 +261,8 @@ fn s359_json() {
     assert_eq!(keys(&status[0]["messages"][0]), ["first_line", "name"]);
     let store = &status[0]["stores"][0];
     let members = [
-        "from_me", "health", "healthy", "key", "kind", "me", "name", "rejected", "remarks", "to_me",
+        "from_me", "health", "healthy", "key", "kind", "me", "messages", "name", "rejected",
+        "remarks", "to_me",
     ];
     assert_eq!(keys(store), members);
     assert_eq!((&store["to_me"], &store["rejected"]), (&json!(3), &json!(1)));

@@ -73,5 +73,5 @@ impl Access for Direct {
 
 /// A failure with the path it is about.
 fn at(path: &str, error: msgfs::view::Error) -> Failure {
-    Failure::refused(format!("{}: {error}", one_line(path)))
+    Failure::Errno(error.errno(), format!("{}: {error}", one_line(path)))
 }

@@ -83,13 +83,15 @@ impl Access for Mounted {
 
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
         let opened = OpenOptions::new().write(true).create(true).truncate(true).open(self.at(path));
-        let mut file = opened.map_err(|e| told(path, &e))?;
+        let mut file = opened.map_err(|e| {
+            Failure::Errno(e.raw_os_error().unwrap_or(libc::EIO), told(path, &e).to_string())
+        })?;
         let written = file.write_all(text);
         // The draft is judged as a whole when it is closed, so the error of close matters.
         let closed = close(file);
-        written.and(closed).map_err(|e| match self.reason(path) {
-            Some(reason) => Failure::refused(reason),
-            None => told(path, &e),
+        written.and(closed).map_err(|e| {
+            let text = self.reason(path).unwrap_or_else(|| told(path, &e).to_string());
+            Failure::Errno(e.raw_os_error().unwrap_or(libc::EIO), text)
         })
     }
 

@@ -29,6 +29,7 @@ use super::{AgentAzall, config, date, deliver, group::Held, key, mark, parts};
 use crate::model::locks::{Level, Mutex, RwLock};
 use crate::model::{Seed, Timestamp, twin_id};
 use crate::store::digest::Digests;
+use crate::store::engine::files::unread::Unread;
 use crate::store::engine::files::{
     Dirs, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
 };
@@ -65,6 +66,8 @@ pub(super) struct Mail {
     /// Folders whose new entries may not be on disk.
     pub unsynced: Mutex<BTreeSet<PathBuf>>,
     pub digests: Digests,
+    /// What the mailboxes of others say.
+    pub others: Unread,
     /// The mount's key, to be written into a mailbox that is not there yet.
     pub key_for_later: Mutex<Option<Seed>>,
     /// Texts in `me/` that this process has written.
@@ -117,6 +120,7 @@ impl Mail {
             replaced: Mutex::at(Level::Table, Vec::new()),
             unsynced: Mutex::default(),
             digests: Digests::default(),
+            others: Unread::default(),
             key_for_later: Mutex::default(),
             own_texts: Mutex::default(),
             ways: OnceLock::new(),
@@ -399,6 +403,7 @@ impl Format for Mail {
     fn facets(files: &AgentAzall) -> Facets<'_> {
         Facets {
             outgoing: Some(files),
+            agents: Some(files),
             deliveries: Some(files),
             keys: Some(files),
             marks: Some(files),

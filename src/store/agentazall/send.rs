@@ -5,9 +5,37 @@ use std::io;
 
 use super::place::Folder;
 use super::write::{self, Outgoing};
-use super::{AgentAzall, date, deliver, key, letter, names, place, put};
+use super::{AgentAzall, date, deliver, key, letter, names, place, put, text};
 use crate::model::{Draft, Timestamp, one_line};
-use crate::store::{Fit, Prepared, Preparing, Remote, Store, StoreError, below, fs};
+use crate::store::engine::files::{
+    self,
+    unread::{MAILBOXES, Mail},
+};
+use crate::store::{Agents, Fit, Prepared, Preparing, Remote, Store, StoreError, Told, below, fs};
+
+impl Agents for AgentAzall {
+    fn agents(&self) -> Vec<String> {
+        let all = below::open_dir(&self.format.mailboxes, &[]).and_then(|dir| files::names(&dir));
+        let folders = all.unwrap_or_default().into_iter().filter(|(_, kind)| kind.is_dir());
+        folders.filter_map(|(name, _)| name.ok()).filter(|n| names::is_mailbox_name(n)).collect()
+    }
+
+    fn told(&self, addresses: &[&str]) -> Vec<Option<Told>> {
+        const MAIL: Mail = Mail {
+            is_message: place::is_text,
+            is_unread: (letter::MAX_FILE, |bytes| !text::parse(bytes).is_read()),
+        };
+        let are_few = self.agents().len() <= MAILBOXES;
+        let inbox = |day: String| format!("{day}/{}", Folder::Inbox.as_str());
+        let told = |address: &&str| {
+            let base = self.format.mailboxes.join(address);
+            let days = (are_few && self.has_mailbox(address)).then(|| place::days(&base))?;
+            let folders: Vec<String> = days.ok()?.into_iter().map(inbox).collect();
+            self.format.others.count(&base, &folders, false, MAIL)
+        };
+        addresses.iter().map(told).collect()
+    }
+}
 
 impl crate::store::Outgoing for AgentAzall {
     fn canonical(&self, address: &str) -> String {

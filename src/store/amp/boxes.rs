@@ -37,6 +37,7 @@ use super::{Amp, filename, id, verify};
 use crate::model::locks::{Level, Mutex};
 use crate::model::{Claim, Timestamp, twin_id, verify::verify_claim};
 use crate::store::digest::Digests;
+use crate::store::engine::files::unread::Unread;
 use crate::store::engine::files::{
     self, Arrival, Done, File, Format, Ids, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
 };
@@ -183,6 +184,8 @@ pub(super) struct Boxes {
     /// A writer's key has become known.
     pub has_new_keys: AtomicBool,
     pub digests: Digests,
+    /// What the mailboxes of others say.
+    pub others: Unread,
     /// One append at a time; two that make the same folder would wait for each other anyway.
     pub appending: Mutex<()>,
     /// Folders with new names in them that may not be on disk yet.
@@ -214,6 +217,7 @@ impl Boxes {
             underway: Mutex::default(),
             has_new_keys: AtomicBool::new(false),
             digests: Digests::default(),
+            others: Unread::default(),
             appending: Mutex::at(Level::Store, ()),
             unsynced: Mutex::default(),
         }
@@ -455,6 +459,7 @@ impl Format for Boxes {
     fn facets(files: &Amp) -> Facets<'_> {
         Facets {
             outgoing: Some(files),
+            agents: Some(files),
             keys: Some(files),
             marks: Some(files),
             parts: Some(files),

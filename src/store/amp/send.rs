@@ -15,16 +15,19 @@ use rustix::fs::Mode;
 use super::Amp;
 use super::address;
 use super::agent::Agent;
-use super::envelope;
+use super::boxes::stem_of;
+use super::envelope::{self, ReadState};
 use super::filename::{clean, content_type};
 use super::home::{Recipient, Roster};
 use super::id::new_id;
+use super::limits::FILE_BYTES;
 use super::several::Several;
 use super::write::{self, File, Outgoing};
 use crate::model::{Attached, Draft, Message, Timestamp, one_line, plain_id, shell_word};
 use crate::store::below;
+use crate::store::engine::files::unread::{MAILBOXES, Mail};
 use crate::store::place::Slot;
-use crate::store::{Fit, Prepared, Preparing, Store as _, StoreError, fs};
+use crate::store::{Agents, Fit, Prepared, Preparing, Store as _, StoreError, Told, fs};
 
 /// Mode of folders made here (docs/formats/amp.md, section 2: nothing breaks when they are
 /// private).
@@ -284,6 +287,28 @@ fn subject(draft: &Draft, parent: Option<&Message>) -> String {
         cut(first.unwrap_or_default(), MADE_SUBJECT)
     };
     if made.is_empty() { "(no subject)".to_owned() } else { made }
+}
+
+impl Agents for Amp {
+    fn agents(&self) -> Vec<String> {
+        let Ok(roster) = self.format.home.recent() else { return Vec::new() };
+        roster.agents.iter().map(|agent| agent.address.clone()).collect()
+    }
+
+    fn told(&self, addresses: &[&str]) -> Vec<Option<Told>> {
+        const MAIL: Mail = Mail {
+            is_message: |name| stem_of(name).is_some(),
+            is_unread: (FILE_BYTES, |bytes| {
+                envelope::parse(bytes).is_ok_and(|m| !m.status.is_some_and(ReadState::is_read))
+            }),
+        };
+        let roster = self.format.home.recent().ok().filter(|r| r.agents.len() <= MAILBOXES);
+        let told = |address: &&str| {
+            let agent = roster.as_ref()?.agents.iter().find(|agent| agent.address == *address)?;
+            self.format.others.count(&agent.dir, &["messages/inbox".to_owned()], true, MAIL)
+        };
+        addresses.iter().map(told).collect()
+    }
 }
 
 impl crate::store::Outgoing for Amp {

@@ -17,8 +17,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::engine::files::{File as Known, Files, Folder};
-use super::{About, Kind, Location, Part, Parts, Spec, Store, StoreError, digest};
+use super::engine::files::{File as Known, Files, Folder, Row};
+use super::{
+    About, Agents, Behind, Kind, Location, Part, Parts, Spec, Store, StoreError, Told, digest,
+};
 use crate::model::locks::{Level, Mutex};
 use crate::model::one_line;
 use message::{FILE_BYTES, Message};
@@ -70,6 +72,31 @@ impl Amq {
     fn missing(&self) -> impl Iterator<Item = String> {
         let missing = LEAVES.split(' ').filter(|leaf| self.leaf(self.me(), leaf).is_err());
         missing.map(|leaf| format!("agents/{}/{leaf}", self.me()))
+    }
+}
+
+impl Agents for Amq {
+    fn agents(&self) -> Vec<String> {
+        let table = self.table.read();
+        let agent = |path: &str| {
+            path.strip_prefix("agents/")?.strip_suffix("/inbox/new").map(str::to_owned)
+        };
+        table.listed().filter_map(|(_, folder)| agent(&folder.path)).collect()
+    }
+
+    /// What lies in `new/` was not read.
+    fn told(&self, addresses: &[&str]) -> Vec<Option<Told>> {
+        let table = self.table.read();
+        let told = |address: &&str| {
+            let path = format!("agents/{address}/inbox/new");
+            let new = table.find_folder(&path)?;
+            table.folders().get(new as usize).filter(|folder| folder.is_listed)?;
+            let is_message = |n: &u32| table.row(*n).is_some_and(Row::is_message);
+            let behind = Behind::Count(table.files_in(new).filter(is_message).count() as u64);
+            let since = std::fs::symlink_metadata(self.about.dir.join(path)).ok();
+            Some(Told { behind, since: since.and_then(|m| m.modified().ok()).map(Into::into) })
+        };
+        addresses.iter().map(told).collect()
     }
 }
 

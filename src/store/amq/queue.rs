@@ -150,6 +150,7 @@ impl Format for Queue {
     fn facets(store: &Amq) -> Facets<'_> {
         Facets {
             outgoing: Some(store),
+            agents: Some(store),
             deliveries: Some(store),
             marks: Some(store),
             parts: Some(store),

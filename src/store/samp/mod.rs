@@ -22,8 +22,9 @@ use super::engine::lines::check::{Checked, Say};
 use super::engine::lines::table::LogOf;
 use super::engine::lines::{Format, Lines, Named, Reading, Shape};
 use super::{
-    About, Again, Arrived, CopyOf, Facets, Fit, Found, Location, Outgoing, Position, Prepared,
-    Preparing, Record, Remote, Spec, Store as _, StoreError, Violation, Watermark, Ways, fs,
+    About, Again, Agents, Arrived, Behind, CopyOf, Facets, Fit, Found, Location, Outgoing,
+    Position, Prepared, Preparing, Record, Remote, Spec, Store as _, StoreError, Told, Violation,
+    Watermark, Ways, fs,
 };
 use crate::model::{Draft, Message, one_line};
 use alias::LogName;
@@ -98,6 +99,7 @@ impl Format for Samp {
             outgoing: Some(store),
             position: Some(store),
             remote: Some(store),
+            agents: Some(store),
             ..Facets::default()
         }
     }
@@ -281,6 +283,24 @@ impl Position for SampStore {
 
     fn set_watermark(&self, mark: &Watermark) -> Result<Option<Watermark>, StoreError> {
         seen::advance(self.dir(), self.me(), mark)
+    }
+}
+
+impl Agents for SampStore {
+    fn agents(&self) -> Vec<String> {
+        let table = self.table.read();
+        let there = table.logs.iter().filter(|log| log.stamp.is_some());
+        there.map(Samp::key).filter(|alias| !alias.is_empty()).collect()
+    }
+
+    fn told(&self, addresses: &[&str]) -> Vec<Option<Told>> {
+        let told = |address: &&str| {
+            // What is no alias is no part of a path.
+            let mark = alias::is_valid(address).then(|| seen::read(self.dir(), address))??;
+            let since = seen::modified(self.dir(), address);
+            Some(Told { behind: Behind::Mark(mark), since })
+        };
+        addresses.iter().map(told).collect()
     }
 }
 

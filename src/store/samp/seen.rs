@@ -21,6 +21,12 @@ pub(super) fn read(dir: &Path, me: &str) -> Option<Watermark> {
     parse(&load(dir, me).ok()?)
 }
 
+/// When the file was last written.
+pub(super) fn modified(dir: &Path, me: &str) -> Option<Timestamp> {
+    let meta = std::fs::symlink_metadata(path(dir, me)).ok()?;
+    Some(meta.modified().ok()?.into())
+}
+
 fn load(dir: &Path, me: &str) -> std::io::Result<Vec<u8>> {
     fs::read_small(&path(dir, me), LIMIT)
 }

@@ -12,7 +12,9 @@ use super::format::task_of;
 use super::task;
 use super::words::Role;
 use crate::model::Timestamp;
-use crate::store::{Acks, Deliveries, Location, Store as _, StoreError, Upkeep};
+use crate::store::{
+    Acks, Agents, Behind, Deliveries, Location, Store as _, StoreError, Told, Upkeep,
+};
 
 /// For so long `tasks/` is written at once: a mount that shall end does not wait for thousands of files.
 /// What is left is found again at the next start.
@@ -47,6 +49,29 @@ impl Acks for Ssot {
                 role.as_str()
             ))),
         }
+    }
+}
+
+impl Agents for Ssot {
+    fn agents(&self) -> Vec<String> {
+        Role::ALL.iter().filter(|role| role.receives()).map(|r| r.as_str().to_owned()).collect()
+    }
+
+    /// What asks a role for an acknowledgement and has none.
+    fn told(&self, addresses: &[&str]) -> Vec<Option<Told>> {
+        let table = self.table.read();
+        let told = |address: &&str| {
+            let role = Role::named(address)?;
+            let (mut behind, mut since) = (0, None);
+            for (_, _, kept) in table.messages().filter(|(_, _, kept)| !kept.is_refused()) {
+                if kept.facts.to() == role && kept.facts.requires_ack() {
+                    behind += u64::from(kept.acked == 0);
+                    since = since.max((kept.acked != 0).then_some(kept.acked));
+                }
+            }
+            Some(Told { behind: Behind::Count(behind), since: since.map(Timestamp::from_millis) })
+        };
+        addresses.iter().map(told).collect()
     }
 }
 

@@ -256,6 +256,7 @@ impl Format for Tasks {
             deliveries: Some(files),
             hearing: Some(files),
             acks: Some(files),
+            agents: Some(files),
             upkeep: Some(files),
             commands: Some(files),
             ..Facets::default()

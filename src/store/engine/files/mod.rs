@@ -28,6 +28,7 @@ mod raw;
 mod scan;
 mod store;
 mod table;
+pub mod unread;
 mod visit;
 mod watch;
 

@@ -1,0 +1,425 @@
+//! From a mail (RFC 5322) to the text of a draft.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use mail_parser::{Address, HeaderValue, Message, MessageParser, MimeHeaders as _};
+use msgfs::model::one_line;
+use rustix::system::uname;
+
+use crate::cli::message::header_value;
+
+/// Longest name of a file, in bytes.
+const NAME: usize = 150;
+/// Longest id of a mail that is kept, in bytes.
+const ID: usize = 256;
+
+/// A mail.
+pub(super) struct Mail<'a>(Message<'a>);
+
+/// A file that comes with it.
+pub(super) struct File<'a> {
+    /// A name that no other file of the mail has.
+    pub name: String,
+    /// What is in it.
+    pub bytes: &'a [u8],
+}
+
+/// Who gets it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Envelope {
+    to: Vec<String>,
+    cc: Vec<String>,
+    /// Of them the others are not told.
+    bcc: Vec<String>,
+}
+
+/// What is before a line with only a dot. In what no person typed such a line is part of the text, unless it
+/// is the last: what follows must not be lost.
+pub(super) fn until_dot(text: &[u8], is_typed: bool) -> &[u8] {
+    let mut end = 0;
+    for line in text.split_inclusive(|b| *b == b'\n') {
+        let rest = text.get(end + line.len()..).unwrap_or_default();
+        let ends = is_typed || rest.trim_ascii().is_empty();
+        if ends && matches!(line, b"." | b".\n" | b".\r\n") {
+            return text.get(..end).unwrap_or_default();
+        }
+        end += line.len();
+    }
+    text
+}
+
+/// Whether a line is that of a header.
+fn is_header(line: &[u8]) -> bool {
+    let name = line.split(|b| *b == b':').next().unwrap_or_default();
+    name.len() < line.len() && !name.is_empty() && name.iter().all(u8::is_ascii_graphic)
+}
+
+impl<'a> Mail<'a> {
+    /// Parses a mail. A text that does not begin with a header is all text.
+    ///
+    /// # Errors
+    /// If it cannot be understood.
+    pub fn parse(text: &'a [u8]) -> Result<Self, String> {
+        // As in a mailbox file.
+        let text = match text.strip_prefix(b"From ") {
+            Some(rest) => rest.splitn(2, |b| *b == b'\n').nth(1).unwrap_or_default(),
+            None => text,
+        };
+        let first = text.split(|b| *b == b'\n').next().unwrap_or_default();
+        let text: Cow<'a, [u8]> = if is_header(first) || first.trim_ascii().is_empty() {
+            text.into()
+        } else {
+            [b"\n", text].concat().into()
+        };
+        // The parser is another's, and the mail is anybody's.
+        let parsed =
+            std::panic::catch_unwind(|| Some(MessageParser::default().parse(&*text)?.into_owned()));
+        let message = parsed.ok().flatten();
+        message.map(Self).ok_or_else(|| "this cannot be read as a mail".to_owned())
+    }
+
+    /// The text, as plain text.
+    fn body(&self) -> String {
+        let texts = (0..self.0.text_body_count()).filter_map(|n| self.0.body_text(n));
+        let texts: Vec<String> = texts.map(|text| text.replace("\r\n", "\n")).collect();
+        texts.join("\n")
+    }
+
+    /// The files that come with it.
+    pub fn files(&self) -> Vec<File<'_>> {
+        let mut taken = BTreeSet::new();
+        let mut files = Vec::new();
+        for (n, part) in self.0.attachments().enumerate() {
+            let given = part.attachment_name().map(file_name).filter(|name| !name.is_empty());
+            let kind = if part.message().is_some() { "message.eml" } else { "attachment" };
+            let name = given.unwrap_or_else(|| kind.to_owned());
+            let (stem, end) =
+                name.rsplit_once('.').filter(|(s, _)| !s.is_empty()).unwrap_or((&name, ""));
+            let dot = if end.is_empty() { "" } else { "." };
+            let numbered = (2..).map(|n| format!("{stem}-{n}{dot}{end}"));
+            let free =
+                std::iter::once(name.clone()).chain(numbered).find(|name| !taken.contains(name));
+            let name = free.unwrap_or_else(|| n.to_string());
+            taken.insert(name.clone());
+            files.push(File { name, bytes: part.contents() });
+        }
+        files
+    }
+
+    /// The id of the mail that this one answers.
+    pub fn answers(&self) -> Option<&str> {
+        let first = ids(self.0.in_reply_to()).into_iter().next();
+        first.or_else(|| ids(self.0.references()).into_iter().next_back()).filter(|id| is_id(id))
+    }
+
+    /// The text of a draft with these files.
+    ///
+    /// # Errors
+    /// If there is nothing to send.
+    pub fn draft(&self, envelope: &Envelope, files: &[PathBuf]) -> Result<String, String> {
+        let subject = one_line(self.0.subject().unwrap_or_default().trim()).into_owned();
+        let mut body = self.body();
+        if body.trim().is_empty() && files.is_empty() {
+            // Many say all in the subject.
+            body.clone_from(&subject);
+        }
+        if body.trim().is_empty() && files.is_empty() {
+            return Err("the mail is empty: nothing was sent".to_owned());
+        }
+        // Of a mail that is sent on, this one is not the first with its id.
+        let again = ids(self.0.resent_message_id()).into_iter().next();
+        let id = again.or_else(|| self.0.message_id()).filter(|id| is_id(id));
+        let list = |all: &[String]| (!all.is_empty()).then(|| all.join(", "));
+        let lines = [
+            ("To", list(&envelope.to)),
+            ("Cc", list(&envelope.cc)),
+            ("Bcc", list(&envelope.bcc)),
+            ("Subject", Some(subject).filter(|subject| !subject.is_empty())),
+            ("In-Reply-To", self.answers().map(|id| format!("<{id}>"))),
+            ("Idempotency-Key", id.map(str::to_owned)),
+        ];
+        let mut draft = String::new();
+        for (name, value) in lines {
+            if let Some(value) = value {
+                // Writing to a String cannot fail.
+                let _ = writeln!(draft, "{name}: {value}");
+            }
+        }
+        for path in files {
+            let _ = writeln!(draft, "Attach: {}", path.display());
+        }
+        Ok(draft + "\n" + &body)
+    }
+}
+
+/// The ids in a header.
+fn ids<'v>(value: &'v HeaderValue<'_>) -> Vec<&'v str> {
+    let list = value.as_text_list().unwrap_or_default();
+    list.iter().map(|id| id.trim()).collect()
+}
+
+fn is_id(id: &str) -> bool {
+    !id.is_empty()
+        && id.len() <= ID
+        && id.chars().all(|c| c.is_ascii_graphic() && c != '<' && c != '>')
+}
+
+/// The name of a file, without folders and without what no name should hold.
+fn file_name(given: &str) -> String {
+    let last = given.rsplit(['/', '\\']).next().unwrap_or_default();
+    let name: String = one_line(last.trim()).chars().filter(|c| *c != '\u{fffd}').collect();
+    let name = name.trim().trim_start_matches('.');
+    let cut = name.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= NAME);
+    name.get(..cut.last().unwrap_or(0)).unwrap_or_default().trim_end().to_owned()
+}
+
+impl Envelope {
+    /// The recipients: those of the command line, and with `from_header` those of the mail. Where the mail
+    /// names one in To or Cc, there; of the others nobody else is told.
+    ///
+    /// # Errors
+    /// A recipient that is no address, in a sentence.
+    pub fn of(mail: &Mail<'_>, line: &[String], from_header: bool) -> Result<Self, String> {
+        let message = &mail.0;
+        let resent = [message.resent_to(), message.resent_cc(), message.resent_bcc()];
+        let is_resent = resent.iter().any(Option::is_some);
+        let shown = |own: Vec<&Address<'_>>, again: Option<&Address<'_>>| {
+            people(if is_resent { again.into_iter().collect() } else { own }).map(unique)
+        };
+        let (to, cc) = (
+            shown(message.all_to().collect(), resent[0])?,
+            shown(message.all_cc().collect(), resent[1])?,
+        );
+        let mut envelope = Vec::new();
+        for word in line {
+            envelope.extend(in_word(word)?);
+        }
+        if from_header {
+            let bcc = shown(message.all_bcc().collect(), resent[2])?;
+            envelope.extend(to.iter().chain(&cc).cloned().chain(bcc));
+        }
+        let envelope = unique(envelope);
+        let among = |list: Vec<String>| -> Vec<String> {
+            list.into_iter().filter(|one| envelope.contains(one)).collect()
+        };
+        let (to, cc) = (among(to), among(cc));
+        let is_blind = |one: &&String| !to.contains(one) && !cc.contains(one);
+        let mut bcc: Vec<String> = envelope.iter().filter(is_blind).cloned().collect();
+        if to.is_empty() && cc.is_empty() && bcc.len() == 1 {
+            return Ok(Self { to: std::mem::take(&mut bcc), ..Self::default() });
+        }
+        // A message is to somebody.
+        let (to, cc) = if to.is_empty() { (cc, to) } else { (to, cc) };
+        Ok(Self { to, cc, bcc })
+    }
+
+    /// There is nobody.
+    pub fn is_empty(&self) -> bool {
+        self.all().next().is_none()
+    }
+
+    /// Whether somebody is at some place.
+    pub fn has_places(&self) -> bool {
+        self.all().any(|one| one.contains('@'))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &String> {
+        self.to.iter().chain(&self.cc).chain(&self.bcc)
+    }
+}
+
+/// The addresses in a word of the command line.
+fn in_word(word: &str) -> Result<Vec<String>, String> {
+    let text = format!("To: {}\n\n", one_line(word));
+    let mail = Mail::parse(text.as_bytes())?;
+    people(mail.0.all_to().collect())
+}
+
+/// The addresses in header lines.
+fn people(all: Vec<&Address<'_>>) -> Result<Vec<String>, String> {
+    let places = my_places();
+    let one = |addr: &mail_parser::Addr<'_>| {
+        // A name alone is a local user.
+        let text = addr.address.as_deref().or(addr.name.as_deref()).unwrap_or_default();
+        let refused = |why: &str| Err(format!("{:?} is no address: {why}", one_line(text)));
+        let text = match header_value(text) {
+            Ok(text) if text.contains([',', '<', '>', '"']) => {
+                return refused("it has , < > or \"");
+            }
+            Ok(text) if text.contains(char::is_whitespace) => return refused("it has blanks"),
+            Ok(text) if text.starts_with('@') => return refused("nobody is named before the @"),
+            Ok(text) => text,
+            Err(why) => return refused(&format!("it {why}")),
+        };
+        Ok(match text.rsplit_once('@') {
+            Some((name, place)) if places.iter().any(|mine| mine.eq_ignore_ascii_case(place)) => {
+                name.to_owned()
+            }
+            _ => text,
+        })
+    };
+    all.into_iter().flat_map(Address::iter).map(one).collect()
+}
+
+fn unique(all: Vec<String>) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for one in all {
+        if !out.contains(&one) {
+            out.push(one);
+        }
+    }
+    out
+}
+
+/// The names of this machine: mail programs put them behind the name of a local user.
+fn my_places() -> Vec<String> {
+    let node = uname().nodename().to_string_lossy().into_owned();
+    let first = node.split('.').next().unwrap_or_default().to_owned();
+    let mailname = std::fs::read_to_string("/etc/mailname").unwrap_or_default();
+    let mut places = vec![mailname.trim().to_owned(), first, node];
+    places.retain(|place| !place.is_empty());
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(text: &str, line: &[&str], from_header: bool) -> String {
+        let mail = Mail::parse(text.as_bytes()).unwrap();
+        let line: Vec<String> = line.iter().map(|word| (*word).to_owned()).collect();
+        let envelope = Envelope::of(&mail, &line, from_header).unwrap();
+        mail.draft(&envelope, &[]).unwrap()
+    }
+
+    #[test]
+    fn a_mail_becomes_a_draft() {
+        let text = "From: Me <me@here>\r\nTo: Bob B <bob@samp>, carol\r\nCc: dave@x.example\r\n\
+                    Bcc: eve\r\nSubject: =?utf-8?q?Gr=C3=BC=C3=9Fe?=\r\n of all\r\n\
+                    In-Reply-To: <ab12@samp>\r\nMessage-ID: <m1@here>\r\n\r\none\r\n\r\ntwo\r\n";
+        let head = "Subject: Gr\u{fc}\u{df}e of all\nIn-Reply-To: <ab12@samp>\nIdempotency-Key: m1@here\n\n\
+                    one\n\ntwo\n";
+        let to = "To: bob@samp, carol\nCc: dave@x.example\nBcc: eve\n";
+        assert_eq!(draft(text, &[], true), format!("{to}{head}"));
+        assert_eq!(draft(text, &["carol"], false), format!("To: carol\n{head}"));
+        assert_eq!(draft(text, &["dave@x.example"], false), format!("To: dave@x.example\n{head}"));
+        assert_eq!(draft(text, &["frank"], false), format!("To: frank\n{head}"));
+        assert_eq!(
+            draft(text, &["carol", "frank,Bob <bob@samp>"], false),
+            format!("To: bob@samp, carol\nBcc: frank\n{head}")
+        );
+        assert_eq!(draft(text, &["a", "b"], false), format!("Bcc: a, b\n{head}"));
+    }
+
+    #[test]
+    fn what_has_no_header_is_text() {
+        assert_eq!(
+            draft("tests are green\nTo: x\n", &["bob"], false),
+            "To: bob\n\ntests are green\nTo: x\n"
+        );
+        assert_eq!(draft("\nhi\n", &["bob"], false), "To: bob\n\nhi\n");
+        assert_eq!(draft("Subject: done\n\n", &["bob"], false), "To: bob\nSubject: done\n\ndone");
+        let from = "From me Mon Jan  1 00:00:00 2026\nSubject: s\n\nFrom here\n";
+        assert_eq!(draft(from, &["bob"], false), "To: bob\nSubject: s\n\nFrom here\n");
+        let mail = Mail::parse(b"To: bob\n\n \n").unwrap();
+        let envelope = Envelope::of(&mail, &[], true).unwrap();
+        assert!(mail.draft(&envelope, &[]).unwrap_err().contains("empty"));
+    }
+
+    #[test]
+    fn texts_are_decoded_and_html_becomes_text() {
+        let latin = b"To: bob\nContent-Type: text/plain; charset=iso-8859-1\n\
+                      Content-Transfer-Encoding: quoted-printable\n\nGr=FC=DFe=\n!\n";
+        let mail = Mail::parse(latin).unwrap();
+        assert_eq!(mail.body(), "Gr\u{fc}\u{df}e!\n");
+        let html =
+            "To: bob\nContent-Type: text/html; charset=utf-8\n\n<p>one</p><p>t&uuml;wo</p>\n";
+        let text = Mail::parse(html.as_bytes()).unwrap().body();
+        assert!(
+            text.contains("one") && text.contains("t\u{fc}wo") && !text.contains('<'),
+            "{text}"
+        );
+        let both = "To: bob\nContent-Type: multipart/alternative; boundary=b\n\n--b\n\
+                    Content-Type: text/plain\n\nplain\n--b\nContent-Type: text/html\n\n<b>html</b>\n--b--\n";
+        let mail = Mail::parse(both.as_bytes()).unwrap();
+        assert_eq!((mail.body().trim(), mail.files().len()), ("plain", 0));
+    }
+
+    #[test]
+    fn files_have_names_of_their_own() {
+        let part = |name: &str, text: &str| {
+            format!(
+                "--b\nContent-Type: application/octet-stream\nContent-Transfer-Encoding: base64\n\
+                 Content-Disposition: attachment; filename=\"{name}\"\n\n{text}\n"
+            )
+        };
+        let text = format!(
+            "To: bob\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\nsee there\n{}{}{}{}--b--\n",
+            part("plan.pdf", "AAEC"),
+            part("../../plan.pdf", "AAED"),
+            part("", "AAEE"),
+            part(".bashrc", "AAEF"),
+        );
+        let mail = Mail::parse(text.as_bytes()).unwrap();
+        let files = mail.files();
+        let all: Vec<(&str, &[u8])> = files.iter().map(|f| (f.name.as_str(), f.bytes)).collect();
+        assert_eq!(
+            all,
+            [
+                ("plan.pdf", &[0, 1, 2][..]),
+                ("plan-2.pdf", &[0, 1, 3]),
+                ("attachment", &[0, 1, 4]),
+                ("bashrc", &[0, 1, 5])
+            ]
+        );
+        let envelope = Envelope { to: vec!["bob".into()], ..Envelope::default() };
+        let draft = mail.draft(&envelope, &["/c/plan.pdf".into()]).unwrap();
+        assert_eq!(draft, "To: bob\nAttach: /c/plan.pdf\n\nsee there");
+    }
+
+    #[test]
+    fn addresses_cannot_smuggle_a_header() {
+        let of = |text: &str, line: &[String]| {
+            Envelope::of(&Mail::parse(text.as_bytes()).unwrap(), line, true)
+        };
+        for bad in ["To: \"a b\"\n\nx", "To: \"x\\\" y\"@z\n\nx"] {
+            assert!(of(bad, &[]).is_err(), "{bad}");
+        }
+        let word = "bob\nSubject: forged".to_owned();
+        assert!(of("Subject: x\n\nx", &[word]).is_err());
+        let named = format!("To: bob@{}\n\nx", uname().nodename().to_string_lossy());
+        assert_eq!(of(&named, &[]).unwrap().to, ["bob"]);
+        assert_eq!(
+            of("To: team: bob, carol;\nCc: undisclosed:;\n\nx", &[]).unwrap().to,
+            ["bob", "carol"]
+        );
+    }
+
+    #[test]
+    fn a_dot_ends_what_is_typed_and_is_the_end_of_all_else() {
+        for (text, typed, piped) in [
+            ("a\n.\nb", "a\n", "a\n.\nb"),
+            ("a\n..\n.b\n", "a\n..\n.b\n", "a\n..\n.b\n"),
+            ("a\r\n.\r\n", "a\r\n", "a\r\n"),
+            ("a\n.", "a\n", "a\n"),
+            ("a\n.\n\n", "a\n", "a\n"),
+        ] {
+            assert_eq!(until_dot(text.as_bytes(), true), typed.as_bytes());
+            assert_eq!(until_dot(text.as_bytes(), false), piped.as_bytes());
+        }
+    }
+
+    #[test]
+    fn the_last_reference_is_what_a_mail_answers() {
+        let answers = |head: &str| {
+            let text = format!("{head}\n\nx");
+            Mail::parse(text.as_bytes()).unwrap().answers().map(str::to_owned)
+        };
+        assert_eq!(answers("References: <a@x> <b@y>").as_deref(), Some("b@y"));
+        assert_eq!(answers("References: <a@x>\nIn-Reply-To: <c@z>").as_deref(), Some("c@z"));
+        assert_eq!(answers("Subject: x"), None);
+    }
+}

@@ -1,0 +1,169 @@
+//! `msgfs sendmail`: what `/usr/sbin/sendmail` is for mail programs, cron and git.
+//!
+//! `mail`: from a mail to the text of a draft. `folder`: where the files that come with it lie until they are sent.
+
+mod folder;
+mod mail;
+
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::process;
+
+use msgfs::mailbox::OpenError;
+
+use super::access::{self, Purpose};
+use super::context::Context;
+use super::failure::Failure;
+use super::{Global, message};
+use folder::Folder;
+use mail::{Envelope, Mail};
+
+/// Exit codes of `sysexits.h`.
+mod exit {
+    /// The command line.
+    pub const USAGE: u8 = 64;
+    /// The mail.
+    pub const DATAERR: u8 = 65;
+    /// A recipient.
+    pub const NOUSER: u8 = 67;
+    /// The place of a recipient.
+    pub const NOHOST: u8 = 68;
+    /// Not something that can be done for them.
+    pub const UNAVAILABLE: u8 = 69;
+    /// Try again.
+    pub const TEMPFAIL: u8 = 75;
+    /// Not allowed.
+    pub const NOPERM: u8 = 77;
+    /// The configuration.
+    pub const CONFIG: u8 = 78;
+}
+
+/// Send a mail as /usr/sbin/sendmail does
+///
+/// Reads a mail (RFC 5322) from standard input and sends it to agents: what mail programs, git
+/// send-email and cron call to send. An address is one as the stores know it, or NAME@STORE.
+/// Everybody gets it or nobody. The sender is always me, whatever From and -f say.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    echo 'set sendmail = \"msgfs sendmail\"' >> ~/.muttrc\n  \
+    git config sendemail.sendmailCmd 'msgfs sendmail'\n  \
+    printf 'To: bob\\nSubject: hi\\n\\ntests are green\\n' | msgfs sendmail -t\n\n\
+    Exit codes are those of sysexits.h: 0 sent, 64 command line, 65 mail, 67 recipient, 68 its place,\n\
+    69 cannot be done for them, 75 try again, 77 not allowed, 78 configuration.")]
+pub(crate) struct Args {
+    /// Take recipients from To, Cc and Bcc too
+    #[arg(short = 't')]
+    from_header: bool,
+    /// A line with only a dot does not end what is typed, nor the mail if it is the last
+    #[arg(short = 'i')]
+    ignore_dots: bool,
+    /// Sender; not used, it is always me
+    #[arg(short = 'f', visible_short_alias = 'r', value_name = "FROM")]
+    from: Option<String>,
+    /// Name of the sender; not used
+    #[arg(short = 'F', value_name = "NAME")]
+    name: Option<String>,
+    /// -oi is -i; all others are not used
+    #[arg(short = 'o', value_name = "OPTION", allow_hyphen_values = true)]
+    option: Vec<String>,
+    /// -bm sends, and there is nothing else it does
+    #[arg(short = 'b', value_name = "MODE")]
+    mode: Option<String>,
+    /// Not used, and so are -R, -V, -B, -O, -L, -X, -A, -h and -p with what they take
+    #[arg(short = 'N', short_aliases = ['R', 'V', 'B', 'O', 'L', 'X', 'A', 'h', 'p'], value_name = "WORD")]
+    unused: Vec<String>,
+    /// Not used, and so are -n, -m, -U and -G
+    #[arg(short = 'v', short_aliases = ['n', 'm', 'U', 'G'], action = clap::ArgAction::Count)]
+    flags: u8,
+    /// Who gets it
+    #[arg(value_name = "RECIPIENT")]
+    to: Vec<String>,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// The command line; a program called `sendmail` is `msgfs sendmail`.
+pub(crate) fn command_line() -> Vec<OsString> {
+    let mut line: Vec<OsString> = std::env::args_os().collect();
+    let program = line.first().map(std::path::Path::new).and_then(|path| path.file_name());
+    if program.is_some_and(|name| name == "sendmail") {
+        line.splice(..1, ["msgfs".into(), "sendmail".into()]);
+    }
+    line
+}
+
+/// The exit code for a wrong command line of this command.
+pub(crate) fn usage_code(line: &[OsString]) -> Option<u8> {
+    let mut words = line.iter().skip(1);
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("--me" | "--config") => drop(words.next()),
+            Some(word) if word.starts_with("--") => {}
+            word => return (word == Some("sendmail")).then_some(exit::USAGE),
+        }
+    }
+    None
+}
+
+pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
+    let code = |code| move |failure: Failure| Failure::Code(code, failure.to_string());
+    if let Some(mode) = args.mode.as_deref().filter(|mode| *mode != "m") {
+        let why = format!("-b{mode}: it sends what is on standard input (-bm) and nothing else");
+        return Err(Failure::Code(exit::USAGE, why));
+    }
+    let is_typed = std::io::stdin().is_terminal();
+    let text = message::from_stdin().map_err(code(exit::DATAERR))?;
+    let dots = args.ignore_dots || args.option.iter().any(|option| option == "i");
+    let text = if dots { &text[..] } else { mail::until_dot(&text, is_typed) };
+    let mail = Mail::parse(text).map_err(|why| Failure::Code(exit::DATAERR, why))?;
+    let envelope = Envelope::of(&mail, &args.to, args.from_header)
+        .map_err(|why| Failure::Code(exit::NOUSER, why))?;
+    if envelope.is_empty() {
+        let hint =
+            if args.from_header { "in To, Cc and Bcc" } else { "; -t takes those of the mail" };
+        return Err(Failure::Code(exit::USAGE, format!("there are no recipients {hint}")));
+    }
+    let context = Context::find(global).map_err(code(exit::CONFIG))?;
+    let folder = Folder::new(&context.paths.cache);
+    let files = mail.files();
+    let paths = folder.put(&files).map_err(|e| {
+        let what = format!("{}: the attachments cannot be put there", folder.path().display());
+        Failure::Code(exit::TEMPFAIL, Failure::io(what, &e).to_string())
+    })?;
+    let draft = mail.draft(&envelope, &paths).map_err(|why| Failure::Code(exit::DATAERR, why))?;
+    let name = format!("outbox/sendmail-{}", process::id());
+    let sent = access::with(global, Purpose::Act, |tree| {
+        if mail.answers().is_some() {
+            // What was sent a moment ago may be what this one answers; a look waits for it.
+            tree.ls("sent")?;
+        }
+        tree.write(&name, draft.as_bytes()).inspect_err(|_| {
+            // Whoever calls keeps the mail.
+            let _ = tree.rm(&name);
+        })
+    });
+    sent.map_err(|failure| Failure::Code(exit_code(&failure, &envelope), failure.to_string()))
+}
+
+/// What became of it, in the words of `sysexits.h`.
+fn exit_code(failure: &Failure, envelope: &Envelope) -> u8 {
+    match failure {
+        Failure::Errno(errno, text) => match *errno {
+            libc::EINVAL if text.contains("Attach: ") => exit::UNAVAILABLE,
+            libc::EINVAL if text.contains("Idempotency-Key: ") => exit::DATAERR,
+            libc::EINVAL => exit::NOUSER,
+            libc::EHOSTUNREACH if envelope.has_places() => exit::NOHOST,
+            libc::EHOSTUNREACH | libc::EDESTADDRREQ => exit::NOUSER,
+            libc::EFBIG | libc::EILSEQ => exit::DATAERR,
+            libc::EBADMSG => exit::UNAVAILABLE,
+            libc::EPERM | libc::EACCES | libc::EROFS => exit::NOPERM,
+            libc::ENOKEY => exit::CONFIG,
+            _ => exit::TEMPFAIL,
+        },
+        Failure::Open(
+            OpenError::Config(_) | OpenError::Me(_) | OpenError::Paths(_) | OpenError::Keyring(_),
+        ) => exit::CONFIG,
+        _ => exit::TEMPFAIL,
+    }
+}

@@ -1,0 +1,146 @@
+//! Who has written and been written to, and what lies behind a read position.
+
+use std::collections::BTreeMap;
+
+use hashbrown::{HashMap, HashSet};
+
+use super::core::Core;
+use super::entry::{Entry, MsgIx};
+use super::intern::StrId;
+use crate::model::{PublicKey, Timestamp};
+use crate::store::Watermark;
+
+/// A store, by its number, and an address in it.
+pub type Whom = (usize, String);
+
+/// What the messages of one store say of an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Person {
+    /// The time of the newest message from there.
+    pub wrote: Option<Timestamp>,
+    /// The key that validly signed such a message and was new last.
+    pub key: Option<PublicKey>,
+}
+
+/// A read position, and the messages after its second that it names.
+struct Mark<'a> {
+    position: &'a Watermark,
+    ahead: HashSet<MsgIx>,
+    behind: u64,
+}
+
+impl Core {
+    /// Everybody who wrote a message that is there and was not refused, or whom one is to. Looks at each
+    /// message once.
+    pub fn people(&self) -> BTreeMap<Whom, Person> {
+        let mut wrote: Vec<Option<i64>> = vec![None; self.writers.len()];
+        let mut to: HashSet<(usize, StrId)> = HashSet::new();
+        let mut last = None;
+        for entry in self.entries.iter().filter(|e| e.is_live()) {
+            if let Some(newest) = wrote.get_mut(entry.writer as usize) {
+                *newest = (*newest).max(Some(entry.time_ms));
+            }
+            // Neighbours in a log share theirs.
+            let this = Some((entry.store(), entry.to));
+            if this != last {
+                to.extend(this);
+                last = this;
+            }
+        }
+        let mut people: BTreeMap<Whom, Person> = BTreeMap::new();
+        for (store, all) in to {
+            for one in self.strings.get(all).split(", ").filter(|one| !one.is_empty()) {
+                people.entry((store, one.to_owned())).or_default();
+            }
+        }
+        for (writer, newest) in self.writers.iter().zip(wrote) {
+            let (Some(newest), name) = (newest, self.strings.get(writer.name)) else { continue };
+            if !name.is_empty() {
+                let person = people.entry((writer.store, name.to_owned())).or_default();
+                person.wrote = Some(Timestamp::from_millis(newest));
+                person.key = writer.keys.last().copied().map(PublicKey);
+            }
+        }
+        people
+    }
+
+    /// How many messages there are in each store. One to several that has a record for each of them counts
+    /// once.
+    pub fn messages_by_store(&self) -> Vec<usize> {
+        let copies: HashSet<MsgIx> = self.copies().filter(|ix| self.is_copy(*ix)).collect();
+        self.by_store(self.all().filter(|ix| !copies.contains(ix)))
+    }
+
+    /// My unread messages in each store.
+    pub fn unread_by_store(&self) -> Vec<usize> {
+        self.by_store(self.inbox())
+    }
+
+    fn by_store(&self, messages: impl Iterator<Item = MsgIx>) -> Vec<usize> {
+        let mut counts = vec![0; self.stores.len()];
+        for entry in messages.filter_map(|ix| self.entry(ix)) {
+            if let Some(n) = counts.get_mut(entry.store()) {
+                *n += 1;
+            }
+        }
+        counts
+    }
+
+    /// How many messages to each of these lie behind the read position there. Looks at each message once.
+    pub fn behind(&self, marks: &BTreeMap<Whom, Watermark>) -> Vec<(Whom, u64)> {
+        let mark =
+            |(whom, position)| Mark { position, ahead: self.ahead(whom, position), behind: 0 };
+        let mut all: Vec<Mark<'_>> = marks.iter().map(mark).collect();
+        let number: HashMap<&Whom, usize> = marks.keys().zip(0..).collect();
+        // Whose positions count for a list of recipients.
+        let mut lists: HashMap<(usize, StrId), Vec<usize>> = HashMap::new();
+        // Records of one message to several: it is read if one of them is.
+        let mut several: HashMap<(usize, MsgIx), bool> = HashMap::new();
+        for (ix, entry) in (0u32..).zip(&self.entries).filter(|(_, e)| e.is_live()) {
+            let store = entry.store();
+            let whose = lists.entry((store, entry.to)).or_insert_with(|| {
+                let names = self.strings.get(entry.to).split(", ");
+                names.filter_map(|to| number.get(&(store, to.to_owned())).copied()).collect()
+            });
+            for n in whose.iter() {
+                let Some(mark) = all.get_mut(*n).filter(|mark| mark.may_miss(entry)) else {
+                    continue;
+                };
+                let read = mark.covers(self, ix, entry);
+                let first = self.first_of(ix).unwrap_or(ix);
+                if first == ix && !self.strings.get(entry.to).contains(", ") {
+                    mark.behind += u64::from(!read);
+                } else {
+                    *several.entry((*n, first)).or_default() |= read;
+                }
+            }
+        }
+        for ((n, _), _) in several.into_iter().filter(|(_, read)| !read) {
+            if let Some(mark) = all.get_mut(n) {
+                mark.behind += 1;
+            }
+        }
+        marks.keys().cloned().zip(all.iter().map(|mark| mark.behind)).collect()
+    }
+
+    /// The messages that a read position names, with their writers.
+    fn ahead(&self, whom: &Whom, mark: &Watermark) -> HashSet<MsgIx> {
+        let named = mark.ids.iter().filter_map(|id| id.split_once(':'));
+        named.filter_map(|(from, id)| self.find(whom.0, from, id)).collect()
+    }
+}
+
+impl Mark<'_> {
+    /// Whether a message is not so old that it counts as read in any case.
+    fn may_miss(&self, entry: &Entry) -> bool {
+        entry.time().secs() >= self.position.time.secs()
+    }
+
+    fn covers(&self, core: &Core, ix: MsgIx, entry: &Entry) -> bool {
+        // Without their writer, ids count within the second of the position only.
+        let same =
+            entry.time().secs() == self.position.time.secs() && !self.position.ids.is_empty();
+        self.ahead.contains(&ix)
+            || same && self.position.covers(entry.time(), core.from(entry), &core.id(entry))
+    }
+}

@@ -1,0 +1,125 @@
+//! How many messages in the mailbox of somebody else are not read, by what its files say.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+
+use super::table::stamp_print;
+use crate::model::locks::Mutex;
+use crate::store::{Behind, Told, below};
+
+/// In a mailbox with more files nothing is counted: whoever asks would wait for it.
+const FILES: usize = 500;
+/// Where there are more mailboxes, in none.
+pub const MAILBOXES: usize = 64;
+
+/// What the files of one mailbox said: by path, the print of each one's stamp and whether it is unread.
+type Said = HashMap<String, (u64, bool)>;
+
+/// What was counted. A file is read again when it changed.
+#[derive(Debug, Default)]
+pub struct Unread(Mutex<HashMap<PathBuf, Said>>);
+
+/// What is a message in a mailbox, and whether it is unread.
+#[derive(Clone, Copy, Debug)]
+pub struct Mail {
+    /// Whether a file of this name is one.
+    pub is_message: fn(&str) -> bool,
+    /// Whether one with these bytes, at most so many of them, is unread.
+    pub is_unread: (usize, fn(&[u8]) -> bool),
+}
+
+/// One count.
+struct Count<'a> {
+    base: &'a Path,
+    mail: Mail,
+    before: Said,
+    said: Said,
+    newest: i128,
+}
+
+impl Unread {
+    /// Counts in these folders of a mailbox, and with `deeper` in the folders in them. `None` if not all of it
+    /// can be read, or there is too much of it.
+    pub fn count(&self, base: &Path, folders: &[String], deeper: bool, mail: Mail) -> Option<Told> {
+        let before = self.0.lock().remove(base).unwrap_or_default();
+        let mut count = Count { base, mail, before, said: Said::new(), newest: 0 };
+        folders.iter().try_for_each(|folder| count.folder(folder, deeper)).ok()?;
+        let behind = count.said.values().filter(|(_, unread)| *unread).count() as u64;
+        let newest = std::time::Duration::from_nanos(u64::try_from(count.newest).unwrap_or(0));
+        let since = (count.newest > 0).then(|| (std::time::UNIX_EPOCH + newest).into());
+        self.0.lock().insert(base.to_owned(), count.said);
+        Some(Told { behind: Behind::Count(behind), since })
+    }
+}
+
+impl Count<'_> {
+    fn folder(&mut self, folder: &str, deeper: bool) -> io::Result<()> {
+        let dir = match below::open_dir(self.base, &super::parts(folder)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            dir => dir?,
+        };
+        for (name, kind) in super::names(&dir)? {
+            let Ok(name) = name else { continue };
+            let path = super::join(folder, &name);
+            if kind == FileType::Directory && deeper {
+                self.folder(&path, false)?;
+            }
+            if kind != FileType::RegularFile || !(self.mail.is_message)(&name) {
+                continue;
+            }
+            if self.said.len() >= FILES {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            let (_, stamp) = below::look(&dir, &name)?;
+            let print = stamp_print(&stamp);
+            self.newest = self.newest.max(stamp.mtime);
+            let (limit, is_unread) = self.mail.is_unread;
+            let unread = match self.before.get(&path) {
+                Some((old, unread)) if *old == print => *unread,
+                _ => is_unread(&below::read_whole(&below::open_file(&dir, &name)?, limit)?.1),
+            };
+            self.said.insert(path, (print, unread));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const MAIL: Mail = Mail {
+        is_message: |name| name.strip_suffix(".txt").is_some(),
+        is_unread: (64, |bytes| bytes.starts_with(b"new")),
+    };
+
+    #[test]
+    fn what_is_new_is_counted_and_what_cannot_be_read_is_not_guessed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (base, unread) = (dir.path(), Unread::default());
+        let count = |folders: &[&str], deeper| {
+            let folders: Vec<String> = folders.iter().map(|f| (*f).to_owned()).collect();
+            Some(unread.count(base, &folders, deeper, MAIL)?.behind)
+        };
+        fs::create_dir_all(base.join("in/x")).unwrap();
+        fs::write(base.join("in/a.txt"), "new").unwrap();
+        fs::write(base.join("in/b.txt"), "read").unwrap();
+        fs::write(base.join("in/c.tmp"), "new").unwrap();
+        fs::write(base.join("in/x/d.txt"), "new").unwrap();
+        std::os::unix::fs::symlink("a.txt", base.join("in/link.txt")).unwrap();
+        assert_eq!(count(&["in", "gone"], false), Some(Behind::Count(1)));
+        assert_eq!(count(&["in"], true), Some(Behind::Count(2)));
+        fs::write(base.join("in/a.txt"), "read").unwrap();
+        assert_eq!(count(&["in"], true), Some(Behind::Count(1)));
+        for n in 0..FILES {
+            fs::write(base.join(format!("in/x/{n}.txt")), "read").unwrap();
+        }
+        assert_eq!(count(&["in"], true), None);
+        fs::write(base.join("file"), "").unwrap();
+        assert_eq!(count(&["file"], true), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! `agents.txt`: who there is, who of them wrote when, and how much they have not read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Tree, names};
+use crate::index::{Person, Whom};
+use crate::model::Timestamp;
+use crate::store::{Behind, Store};
+
+/// For so long it is not asked again how far others have read.
+pub(super) const FRESH: Duration = Duration::from_secs(1);
+
+/// Somebody whom a store knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Agent {
+    /// The address, as the stores have it.
+    pub name: String,
+    /// The stores that know it, by name.
+    pub stores: Vec<String>,
+    /// When it last wrote, in RFC 3339.
+    pub last_wrote: Option<String>,
+    /// How many messages to it it has not read, where a store tells.
+    pub unread: Option<u64>,
+    /// Fingerprint of its key.
+    pub key: Option<String>,
+    /// That key is pinned to the address.
+    pub pinned: bool,
+}
+
+/// Everybody at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Agents {
+    all: Vec<Agent>,
+    /// The text of the file.
+    pub text: String,
+    /// Its time.
+    pub time: Timestamp,
+}
+
+/// What one store knows of an address, and how many messages it has not read.
+type Seen = BTreeMap<Whom, (Person, Option<u64>)>;
+
+impl Tree {
+    /// Everybody, by name.
+    pub fn agents_data(&self) -> Vec<Agent> {
+        self.agents().all.clone()
+    }
+
+    pub(super) fn agents(&self) -> Arc<Agents> {
+        self.agents_seen.get((), self.generation(), || Arc::new(self.look_for_agents()))
+    }
+
+    fn look_for_agents(&self) -> Agents {
+        let mut seen = Seen::new();
+        let people = self.index.read().people();
+        let newest = people.values().filter_map(|person| person.wrote).max();
+        for ((number, address), person) in people {
+            let Some(store) = self.index.stores().get(number) else { continue };
+            // One address may be written in several ways.
+            let (known, _) = seen.entry((number, store.canonical(&address))).or_default();
+            if known.wrote <= person.wrote {
+                *known = person;
+            }
+        }
+        for (number, store) in self.index.stores().iter().enumerate() {
+            for address in there(store.as_ref()) {
+                seen.entry((number, address)).or_default();
+            }
+        }
+        let read = self.count_unread(&mut seen);
+        let mut by_name: BTreeMap<&str, Agent> = BTreeMap::new();
+        for (whom, (person, unread)) in &seen {
+            self.add(by_name.entry(&whom.1).or_default(), whom, person, *unread);
+        }
+        let mut all: Vec<Agent> = by_name.into_values().collect();
+        all.sort_by_cached_key(|agent| names::thread_name(&agent.name));
+        let time = newest.max(self.index.marks_time()).max(read).unwrap_or_default();
+        Agents { text: all.iter().map(line).collect(), all, time }
+    }
+
+    /// Asks the stores how far others have read; of mine, what `inbox/` shows counts. Answers with the time
+    /// when others last read something.
+    fn count_unread(&self, seen: &mut Seen) -> Option<Timestamp> {
+        let (mut newest, mut marks) = (None, BTreeMap::new());
+        let mine = self.index.read().unread_by_store();
+        for (number, store) in self.index.stores().iter().enumerate() {
+            let here = seen.iter_mut().filter(|(whom, _)| whom.0 == number);
+            let (me, others): (Vec<_>, Vec<_>) = here.partition(|(whom, _)| whom.1 == store.me());
+            for (_, (_, unread)) in me {
+                *unread = mine.get(number).map(|n| *n as u64);
+            }
+            let Some(agents) = store.facets().agents else { continue };
+            let names: Vec<&str> = others.iter().map(|(whom, _)| whom.1.as_str()).collect();
+            let told = agents.told(&names);
+            for ((whom, (_, unread)), told) in others.into_iter().zip(told) {
+                let Some(told) = told else { continue };
+                newest = newest.max(told.since);
+                match told.behind {
+                    Behind::Count(count) => *unread = Some(count),
+                    Behind::Mark(mark) => drop(marks.insert(whom.clone(), mark)),
+                }
+            }
+        }
+        let behind = if marks.is_empty() { Vec::new() } else { self.index.read().behind(&marks) };
+        for (whom, behind) in behind {
+            if let Some((_, unread)) = seen.get_mut(&whom) {
+                *unread = Some(behind);
+            }
+        }
+        newest
+    }
+
+    /// Adds what one store knows of an agent.
+    fn add(&self, agent: &mut Agent, whom: &Whom, person: &Person, unread: Option<u64>) {
+        let Some(store) = self.index.stores().get(whom.0) else { return };
+        agent.name.clone_from(&whom.1);
+        agent.stores.push(store.name().to_owned());
+        agent.stores.sort_unstable();
+        agent.last_wrote = agent.last_wrote.take().max(person.wrote.map(Timestamp::rfc3339));
+        agent.unread = agent.unread.map_or(unread, |sum| Some(sum + unread.unwrap_or(0)));
+        if let Some(key) = self.index.keyring().pinned(&whom.1).last() {
+            (agent.key, agent.pinned) = (Some(key.fingerprint().to_string()), true);
+        } else if store.about().roles && agent.key.is_none() {
+            // Many may fill a role: this is the key of whoever did.
+            agent.key = person.key.map(|key| key.fingerprint().to_string());
+        }
+    }
+}
+
+/// Those who have a place of their own in a store.
+fn there(store: &dyn Store) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    if let Some(agents) = store.facets().agents {
+        all.extend(agents.agents());
+    }
+    all.insert(store.me().to_owned());
+    all.extend(store.about().default_recipient.map(str::to_owned));
+    all
+}
+
+/// One line: words with one blank between them.
+fn line(agent: &Agent) -> String {
+    let stores: Vec<String> = agent.stores.iter().map(|name| names::thread_name(name)).collect();
+    let mut line = format!("{} {}", names::thread_name(&agent.name), stores.join(","));
+    let unread = agent.unread.map(|n| n.to_string());
+    let pinned = agent.pinned.then_some("pinned");
+    for word in [agent.last_wrote.as_deref(), unread.as_deref(), agent.key.as_deref(), pinned] {
+        // Writing to a String cannot fail.
+        let _ = write!(line, " {}", word.unwrap_or("-"));
+    }
+    line + "\n"
+}

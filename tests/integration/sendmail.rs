@@ -1,0 +1,441 @@
+//! `msgfs sendmail`, and mail programs that send by it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+
+use crate::amq;
+use crate::common::amp;
+use crate::common::proc::Out;
+use crate::common::samp::{self, T0, log, member, only, read_log};
+use crate::common::{Bed, binary, run, soon};
+
+/// Runs `msgfs sendmail ARGS` as bar.
+fn sendmail(bed: &Bed, args: &[&str], mail: &str) -> Out {
+    let mut c = bed.msgfs(["sendmail", "--me", "bar"]);
+    c.args(args);
+    run(c, Some(mail.as_bytes()))
+}
+
+/// As [`sendmail`], which must send.
+#[track_caller]
+fn sends(bed: &Bed, args: &[&str], mail: &str) {
+    let out = sendmail(bed, args, mail);
+    assert!(out.ok() && out.stdout.is_empty() && out.stderr.is_empty(), "{out:?}");
+}
+
+/// As [`sendmail`], which must end with this code and have sent and kept nothing.
+#[track_caller]
+fn refuses(bed: &Bed, args: &[&str], mail: &str, code: i32) -> String {
+    let before = fs::read(log(&bed.store, "bar")).ok();
+    let out = sendmail(bed, args, mail);
+    assert_eq!(out.code(), Some(code), "{out:?}");
+    assert_eq!(fs::read(log(&bed.store, "bar")).ok(), before, "{out:?}");
+    let mut c = bed.msgfs(["ls", "outbox", "--me", "bar"]);
+    c.env("RUST_LOG", "off");
+    assert_eq!(run(c, None).stdout, "", "nothing is left: {out:?}");
+    let left = fs::read_dir(bed.path("cache/msgfs/bar")).into_iter().flatten();
+    let left: Vec<_> = left.map(|e| e.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|n| n.to_string_lossy().starts_with("sendmail")), "{left:?}");
+    out.stderr
+}
+
+/// What bar has written to SAMP, once it is there.
+#[track_caller]
+fn sent(bed: &Bed, many: usize) -> Vec<Map<String, Value>> {
+    soon("it is sent", || read_log(&bed.store, "bar").len() >= many);
+    let all = read_log(&bed.store, "bar");
+    assert_eq!(all.len(), many, "{all:#?}");
+    all
+}
+
+/// An executable script in the bed.
+fn script(bed: &Bed, name: &str, text: &str) -> PathBuf {
+    let path = bed.path(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// The command that mail programs are told to send with.
+fn by() -> String {
+    format!("{} sendmail --me bar", binary().display())
+}
+
+/// S535: a mail is sent with and without a mount; header, text and charset arrive.
+#[test]
+fn s535_a_mail_is_sent() {
+    let mail = "From: Somebody Else <else@x.example>\nTo: Bob <bob>\nMIME-Version: 1.0\n\
+                Subject: =?iso-8859-1?q?Gr=FC=DFe?=\nContent-Type: text/plain; charset=iso-8859-1\n\
+                Content-Transfer-Encoding: quoted-printable\n\nGr=FC=DFe,\nbar\n";
+    for mounted in [false, true] {
+        let bed = Bed::new();
+        let mount = mounted.then(|| bed.mount("bar"));
+        sends(&bed, &["-t"], mail);
+        let record = sent(&bed, 1).remove(0);
+        assert_eq!(member(&record, "to"), "bob");
+        assert_eq!(member(&record, "subject"), "Gr\u{fc}\u{df}e");
+        assert_eq!(member(&record, "body"), "Gr\u{fc}\u{df}e,\nbar");
+        assert_eq!(member(&record, "from"), "bar");
+        assert!(record.contains_key("sig"), "{record:?}");
+        drop(mount);
+    }
+}
+
+/// S535: HTML alone becomes text, of both the text is taken; what says all in the subject is sent.
+#[test]
+fn s535_which_text() {
+    let bed = Bed::new();
+    let html = "Content-Type: text/html; charset=utf-8\n\n<p>all <b>green</b></p>\n";
+    sends(&bed, &["bob"], &format!("To: bob\n{html}"));
+    let both = format!(
+        "Content-Type: multipart/alternative; boundary=b\n\n--b\n\nplain\n--b\n{html}--b--\n"
+    );
+    sends(&bed, &["bob"], &format!("To: bob\n{both}"));
+    sends(&bed, &["bob"], "To: bob\nSubject: nightly build done\n\n");
+    sends(&bed, &["bob"], "no header at all: is text\n\nmore\n");
+    let bodies: Vec<String> =
+        sent(&bed, 4).iter().map(|r| member(r, "body").trim().to_owned()).collect();
+    assert_eq!(
+        bodies,
+        ["all green", "plain", "nightly build done", "no header at all: is text\n\nmore"]
+    );
+    let why = refuses(&bed, &["bob"], "To: bob\n\n", 65);
+    assert!(why.contains("empty"), "{why}");
+}
+
+/// S535: a dot ends the mail only if nothing follows, and not with -i; options of other programs change nothing; a link called
+/// `sendmail` does the same.
+#[test]
+fn s535_command_line() {
+    let bed = Bed::new();
+    sends(&bed, &["bob"], "To: bob\n\nbefore\n.\n");
+    sends(&bed, &["bob"], "To: bob\n\nbefore\n.\nafter\n");
+    for args in [&["-i"][..], &["-oi"], &["-ti"]] {
+        sends(&bed, &[args, &["--", "bob"]].concat(), "To: bob\n\nbefore\n.\nafter\n");
+    }
+    let many =
+        ["-bm", "-FCronDaemon", "-f", "root@x", "-odi", "-oem", "-oi", "-N", "never", "-R", "hdrs"];
+    sends(
+        &bed,
+        &[&many[..], &["-V", "id", "-B8BITMIME", "-v", "-G", "bob"]].concat(),
+        "To: bob\n\nx\n",
+    );
+    let bodies: Vec<String> = sent(&bed, 6).iter().map(|r| member(r, "body").to_owned()).collect();
+    let whole = "before\n.\nafter";
+    assert_eq!(bodies, ["before", whole, whole, whole, whole, "x"]);
+    std::os::unix::fs::symlink(binary(), bed.path("sendmail")).unwrap();
+    let mut c = bed.command(bed.path("sendmail"));
+    c.args(["-oi", "bob"]).env("MSGFS_ME", "bar");
+    let out = run(c, Some(b"To: bob\n\nby a link\n"));
+    assert!(out.ok(), "{out:?}");
+    assert_eq!(member(&sent(&bed, 7)[6], "body"), "by a link");
+    for args in [&["-bs"][..], &["--frobnicate"], &["-t"], &[]] {
+        refuses(&bed, args, "Subject: x\n\nx\n", 64);
+    }
+}
+
+/// S536, S543: NAME@STORE names the store, in mails and in every draft; other places are what stores know.
+#[test]
+fn s536_addresses_name_stores() {
+    let bed = Bed::new();
+    let queue = amq::Queue::new(&bed, &["bar", "bob"]);
+    bed.config(&format!(
+        "[[store]]\nname = \"work\"\nkind = \"samp\"\n\n{}\n{}",
+        queue.store(),
+        amp::Home::new(&bed).store()
+    ));
+    samp::append(&bed.store, "bob", "bar", "t", "hello", T0);
+    let why = refuses(&bed, &["bob"], "To: bob\n\nx\n", 67);
+    assert!(why.contains("several stores could carry"), "{why}");
+    sends(&bed, &["-t"], "To: bob@work, bob@amq\nCc: alice@acme.aimaestro.local\n\nto three\n");
+    let record = sent(&bed, 1).remove(0);
+    assert_eq!((member(&record, "to"), member(&record, "body")), ("bob", "to three"));
+    let new = || fs::read_dir(queue.root.join("agents/bob/inbox/new")).unwrap().count();
+    soon("it is in the queue", || new() == 1);
+    let host = rustix::system::uname().nodename().to_str().unwrap().to_owned();
+    sends(&bed, &[&format!("alice@{host}")], "To: x\n\na local user\n");
+    let m = bed.mount("bar");
+    m.ok("echo one more > outbox/bob@amq");
+    soon("it is in the queue", || new() == 2);
+    m.ok("printf 'To: bob@work\\n\\nmore\\n' > outbox/x");
+    assert_eq!(member(&sent(&bed, 2)[1], "to"), "bob");
+    assert!(!m.sh("echo x > 'outbox/no such@work'").ok());
+}
+
+/// S537, S543: who is in the envelope and not in the header gets a message of his own, and nobody is told.
+#[test]
+fn s537_blind_copies() {
+    let bed = Bed::new();
+    let mail = "To: bob\nCc: carol\nBcc: eve\nSubject: plan\n\ntext\n";
+    sends(&bed, &["-t"], mail);
+    let all = sent(&bed, 3);
+    let of = |to: &str| all.iter().find(|r| member(r, "to") == to).unwrap();
+    assert_eq!(of("bob")["rcpt"], serde_json::json!(["bob", "carol"]));
+    assert!(!of("eve").contains_key("rcpt"), "{all:#?}");
+    assert_ne!(member(of("eve"), "thread"), member(of("bob"), "thread"), "another conversation");
+    // Only the envelope counts.
+    sends(&bed, &["--", "dave"], mail);
+    assert_eq!(member(&sent(&bed, 4)[3], "to"), "dave");
+    let m = bed.mount("bar");
+    m.ok("printf 'To: bob\\nBcc: eve, frank\\n\\nas a draft\\n' > outbox/x");
+    let tos: Vec<String> = sent(&bed, 7)[4..].iter().map(|r| member(r, "to").to_owned()).collect();
+    assert_eq!(tos, ["bob", "eve", "frank"]);
+}
+
+/// S538: all recipients or none, and the code says why; nothing is kept.
+#[test]
+fn s538_all_or_none() {
+    for mounted in [false, true] {
+        let bed = Bed::new();
+        let tasks = bed.path("ssot");
+        bed.config(&format!(
+            "unknown_recipient = \"refuse\"\n[[store]]\nkind = \"samp\"\n\n\
+             [[store]]\nkind = \"ssot\"\nme = \"coordinator\"\ndir = {:?}\n",
+            tasks.to_str().unwrap()
+        ));
+        samp::append(&bed.store, "bob", "bar", "t", "hello", T0);
+        let mount = mounted.then(|| bed.mount("bar"));
+        let mail = "To: bob, bad alias, bob@nowhere.example\nSubject: s\n\nx\n";
+        let why = refuses(&bed, &["-t"], mail, 67);
+        assert!(why.contains("bad alias"), "{why}");
+        for (args, code) in [
+            (&["bob", "no;name"][..], 67),
+            (&["bob", "nobody"], 67),
+            (&["bob", "--", "nobody@samp"], 68),
+            (&["bob", "executor@ssot"], 69),
+        ] {
+            refuses(&bed, args, "To: bob\n\nx\n", code);
+        }
+        assert!(!tasks.join("messages").exists());
+        sends(&bed, &["bob"], "To: bob\n\nx\n");
+        sent(&bed, 1);
+        drop(mount);
+        fs::write(bed.path("config/msgfs/config.toml"), "nonsense = 1\n").unwrap();
+        let out = sendmail(&bed, &["bob"], "To: bob\n\nx\n");
+        assert_eq!(out.code(), Some(78), "{out:?}");
+    }
+}
+
+/// S539: In-Reply-To, or the last of References, answers the message whose Message-ID it is: in its thread,
+/// in its store.
+#[test]
+fn s539_an_answer() {
+    let bed = Bed::new();
+    let queue = amq::Queue::new(&bed, &["bar", "foo"]);
+    bed.config(&format!("[[store]]\nkind = \"samp\"\n\n{}", queue.store()));
+    let asked = samp::append(&bed.store, "foo", "bar", "the plan", "question", T0);
+    let id = format!("<{}@samp>", asked.id);
+    for head in [format!("In-Reply-To: {id}"), format!("References: <a@b.example> {id}")] {
+        sends(&bed, &["foo"], &format!("To: foo\n{head}\nSubject: Re: the plan\n\nanswer\n"));
+    }
+    for record in sent(&bed, 2) {
+        assert_eq!(member(&record, "thread"), "the plan");
+        assert_eq!(member(&record, "re"), asked.id);
+    }
+    // A mail that is none of ours.
+    sends(&bed, &["foo@samp"], "To: foo\nIn-Reply-To: <1234@x.example>\n\nabout a mail\n");
+    assert!(!sent(&bed, 3)[2].contains_key("re"));
+}
+
+/// S539: what a program sent itself it can answer by the id it gave.
+#[test]
+fn s539_an_answer_to_my_own_mail() {
+    for mounted in [false, true] {
+        let bed = Bed::new();
+        let mount = mounted.then(|| bed.mount("bar"));
+        sends(&bed, &["bob"], "To: bob\nMessage-ID: <m.1@host>\nSubject: [PATCH 0/1] x\n\ncover\n");
+        let next = "To: bob\nMessage-ID: <m.2@host>\nIn-Reply-To: <m.1@host>\nSubject: [PATCH 1/1] y\n\npatch\n";
+        sends(&bed, &["bob"], next);
+        let all = sent(&bed, 2);
+        assert_eq!(member(&all[1], "re"), member(&all[0], "id"));
+        assert_eq!(member(&all[1], "thread"), member(&all[0], "thread"));
+        drop(mount);
+    }
+}
+
+/// S540: a mail that is sent again with its Message-ID comes once to each; who did not get it gets it.
+#[test]
+fn s540_sent_again() {
+    let bed = Bed::new();
+    let mail = "To: bob\nMessage-ID: <once@host>\nSubject: s\n\ntext\n";
+    sends(&bed, &["bob"], mail);
+    sends(&bed, &["bob"], mail);
+    sends(&bed, &["bob", "carol"], mail);
+    let all = sent(&bed, 2);
+    assert_eq!((member(&all[0], "to"), member(&all[1], "to")), ("bob", "carol"));
+    let why = refuses(&bed, &["bob"], &mail.replace("text", "another text"), 65);
+    assert!(why.contains("another text"), "{why}");
+}
+
+/// S541: files go along where the store carries them, and else nothing is sent and it is said to whom not.
+#[test]
+fn s541_attachments() {
+    let mail = |to: &str| {
+        format!(
+            "To: {to}\nSubject: files\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\n\
+             see there\n--b\nContent-Type: application/pdf; name=\"plan.pdf\"\n\
+             Content-Transfer-Encoding: base64\nContent-Disposition: attachment; filename=\"../pl an.pdf\"\n\n\
+             AAECAwQ=\n--b--\n"
+        )
+    };
+    for mounted in [false, true] {
+        let bed = Bed::new();
+        let home = amp::Home::new(&bed);
+        bed.config(&format!("[[store]]\nkind = \"samp\"\n\n{}", home.store()));
+        let mount = mounted.then(|| bed.mount("bar"));
+        let why = refuses(&bed, &["-t"], &mail("bob@samp, alice@acme.aimaestro.local"), 69);
+        assert!(why.contains("store samp carries text only") && why.contains("to bob"), "{why}");
+        sends(&bed, &["-t"], &mail("alice@acme.aimaestro.local"));
+        drop(mount);
+        let m = bed.mount("bar");
+        assert_eq!(m.ok("cat sent/*/*.d/* | od -An -tx1").trim(), "00 01 02 03 04");
+        assert_eq!(m.ok("basename sent/*/*.d/*.pdf | tr ' ' _").trim(), "pl_an.pdf");
+    }
+}
+
+/// S542: mutt and neomutt read the message files, send and answer.
+#[test]
+fn s542_mutt() {
+    for mutt in ["mutt", "neomutt"] {
+        let bed = Bed::new();
+        let home = amp::Home::new(&bed);
+        bed.config(&format!("[[store]]\nkind = \"samp\"\n\n{}", home.store()));
+        let asked = samp::append(&bed.store, "foo", "bar", "the plan", "question", T0);
+        let m = bed.mount("bar");
+        let rc = bed.path("muttrc");
+        let by = by();
+        fs::write(&rc, format!("set sendmail=\"{by}\"\nset copy=no\nset from=bar\n")).unwrap();
+        let run_mutt = |args: &str, text: &str| {
+            bed.sh(&format!("printf '%b' '{text}' | {mutt} -n -F {} {args}", rc.display()))
+        };
+        let out = run_mutt("-s 'Gr\u{fc}\u{df}e' -c carol -- bob", "one\\n.\\ntwo\\n");
+        assert!(out.ok(), "{out:?}");
+        let all = sent(&bed, 2);
+        assert_eq!(member(&all[0], "subject"), "Gr\u{fc}\u{df}e");
+        assert_eq!(member(&all[0], "body"), "one\n.\ntwo");
+        assert_eq!(all[0]["rcpt"], serde_json::json!(["bob", "carol"]));
+        let out = run_mutt("-s file -a /etc/hostname -- alice@acme.aimaestro.local", "see\\n");
+        assert!(out.ok(), "{out:?}");
+        let hostname = fs::read_to_string("/etc/hostname").unwrap();
+        soon("the file is there", || m.sh("cat sent/*/*.d/hostname").stdout == hostname);
+        let out = run_mutt("-s file -a /etc/hostname -- bob@samp", "see\\n");
+        assert!(!out.ok() && sent(&bed, 2).len() == 2, "{out:?}");
+        // An answer, as it is made from a folder with the message file.
+        let file = m.path(asked.archived(0));
+        let answer = format!(
+            "set editor=true\nset fast_reply\nset include=no\nset abort_unmodified=no\n\
+             set abort_noattach=no\nset mbox_type=Maildir\nset confirmappend=no\nset recall=no\nset autoedit\n\
+             set send_charset=us-ascii:utf-8\nset use_domain=yes\nset folder=/\n"
+        );
+        let maildir = bed.path(format!("maildir-{mutt}"));
+        for sub in ["new", "cur", "tmp"] {
+            fs::create_dir_all(maildir.join(sub)).unwrap();
+        }
+        fs::copy(&file, maildir.join("cur/1.m:2,S")).unwrap();
+        let with = format!("{}{answer}", fs::read_to_string(&rc).unwrap());
+        fs::write(bed.path("answer-rc"), with + "push <reply><send-message><exit>\n").unwrap();
+        let out = bed.sh(&format!(
+            "TERM=xterm script -qec '{mutt} -n -F {} -f {}' /dev/null </dev/null",
+            bed.path("answer-rc").display(),
+            maildir.display()
+        ));
+        let all = read_log(&bed.store, "bar");
+        let last = all.last().unwrap();
+        assert_eq!(all.len(), 3, "{out:?}");
+        assert_eq!(member(last, "re"), asked.id, "{last:?}");
+        assert_eq!((member(last, "to"), member(last, "thread")), ("foo", "the plan"));
+    }
+}
+
+/// S542: mblaze answers through it.
+#[test]
+fn s542_mblaze() {
+    let bed = Bed::new();
+    let asked = samp::append(&bed.store, "foo", "bar", "the plan", "question", T0);
+    let m = bed.mount("bar");
+    fs::create_dir_all(bed.path("home/.mblaze")).unwrap();
+    let profile = format!("Local-Mailbox: bar <bar>\nSendmail: {}\nSendmail-Args: -t\n", by());
+    fs::write(bed.path("home/.mblaze/profile"), profile).unwrap();
+    let editor = script(&bed, "editor", "#!/bin/sh\necho 'the answer' >> \"$1\"\n");
+    let file = m.path(asked.archived(0));
+    let out = bed.sh(&format!(
+        "set -e; export EDITOR={}; echo {} | mseq -S; script -qec 'mrep -send 1' /dev/null </dev/null",
+        editor.display(),
+        file.display()
+    ));
+    assert!(out.ok(), "{out:?}");
+    let record = sent(&bed, 1).remove(0);
+    assert_eq!(member(&record, "re"), asked.id, "{out:?}");
+    assert_eq!(member(&record, "thread"), "the plan");
+    assert!(member(&record, "body").contains("question"), "{record:?}");
+    let out = bed.sh("mcom -send bob -subject hello </dev/null");
+    assert_eq!(member(&sent(&bed, 2)[1], "to"), "bob", "{out:?}");
+}
+
+/// S542: git send-email brings a series, in one thread, whose patches apply.
+#[test]
+fn s542_git() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let git = format!(
+        "set -e; cd {}; git init -q repo; cd repo; git config user.name 'A U Thor'\n\
+         git config user.email author@x.example; git config commit.gpgsign false\n\
+         git config sendemail.sendmailCmd '{}'; git config sendemail.confirm never; git config sendemail.suppresscc all; git config sendemail.from 'bar <bar@samp.msgfs>'\n\
+         echo one > f; git add f; git commit -qm start\n\
+         printf 'Gr\u{fc}\u{df}e\\n.\\nthree\\n' > f; git commit -qam 'Greet'\n\
+         echo four >> f; git commit -qam 'Count'\n\
+         git send-email -q --to=bob@samp.msgfs --to=carol -2 --cover-letter --annotate\n",
+        bed.path("cwd").display(),
+        by()
+    );
+    let editor = script(
+        &bed,
+        "editor",
+        "#!/bin/sh\nsed -i 's/\\*\\*\\* .* HERE \\*\\*\\*/two steps/' \"$1\"\n",
+    );
+    let out = bed.sh(&format!("export GIT_EDITOR={}\n{git}", editor.display()));
+    assert!(out.ok(), "{out:?}");
+    let all = sent(&bed, 6);
+    let threads: std::collections::BTreeSet<&str> =
+        all.iter().map(|r| member(r, "thread")).collect();
+    assert_eq!(threads.len(), 1, "{threads:?}");
+    let series = m.ok("cat threads/*/*.txt | grep -c '^Subject: \\[PATCH'");
+    assert_eq!(series.trim(), "3", "each once");
+    let out = bed.sh(&format!(
+        "set -e; cd {0}; git init -q other; cd other; git config user.name B; git config user.email b@x\n\
+         echo one > f; git add f; git commit -qm start\n\
+         for f in $(grep -lE '^Subject: .PATCH [12]/2' {1}/threads/*/*.txt | sort); do git am -q \"$f\"; done\n\
+         git log --format=%s%an; cat f",
+        bed.path("cwd").display(),
+        m.dir.display()
+    ));
+    assert_eq!(
+        out.stdout, "CountA U Thor\nGreetA U Thor\nstartB\nGr\u{fc}\u{df}e\n.\nthree\nfour\n",
+        "{out:?}"
+    );
+}
+
+/// S542: mail as cron sends it, and as `mail` does.
+#[test]
+fn s542_cron_and_mail() {
+    let bed = Bed::new();
+    let cron = "From: root (Cron Daemon)\nTo: root\nSubject: Cron <root@host> make\nMIME-Version: 1.0\n\
+                Content-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: 8bit\n\
+                X-Cron-Env: <SHELL=/bin/sh>\n\nmake: *** Error 2\n";
+    sends(&bed, &["-i", "-FCronDaemon", "-B8BITMIME", "-oem", "root"], cron);
+    let record = only(&bed.store, "bar");
+    assert_eq!((member(&record, "to"), member(&record, "from")), ("root", "bar"));
+    assert_eq!(member(&record, "subject"), "Cron <root@host> make");
+    assert_eq!(member(&record, "body"), "make: *** Error 2");
+    let wrapper = script(&bed, "by", &format!("#!/bin/sh\nexec {} \"$@\"\n", by()));
+    fs::write(bed.path("home/.mailrc"), format!("set sendmail={}\n", wrapper.display())).unwrap();
+    let out = bed.sh("echo 'disk is full' | bsd-mailx -s alarm -b eve bob");
+    assert!(out.ok(), "{out:?}");
+    let all = sent(&bed, 3);
+    assert_eq!(member(&all[1], "subject"), "alarm");
+    assert_eq!(member(&all[1], "body"), "disk is full");
+    assert_eq!((member(&all[1], "to"), member(&all[2], "to")), ("bob", "eve"));
+}
