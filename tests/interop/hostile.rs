@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use crate::common::shown::has_ending;
 use crate::common::{Bed, Mount, need_root, run, soon};
 use crate::machine::Machine;
 use crate::peer;
@@ -79,7 +80,10 @@ fn round(
     let password = bar.file("config/msgfs/pw", SECRET.as_bytes());
     let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(&password, own).unwrap();
-    bar.bed.config(&format!("{text}[[store]]\nkind = \"samp\"\ndir = {:?}\n{nats}", bar.bed.store));
+    bar.bed.config(&format!(
+        "{text}[[store]]\nkind = \"samp\"\ndir = \"{}\"\n{nats}",
+        bar.bed.store.display()
+    ));
     let secrets = Secrets::watch(&mut bar.bed, &[SECRET, &token]);
     let m = bar.mount();
     m.ok(&format!(
@@ -87,7 +91,7 @@ fn round(
          printf 'Via: agentazall\\n\\nme\\n' > outbox/{address}; \
          printf 'Via: email\\n\\nno\\n' > outbox/al@far.example; printf 'Via: ftp\\n\\nno\\n' > outbox/al@far.example"
     ));
-    soon("mail of this machine", || m.ls("inbox").iter().any(|name| name.ends_with(".txt")));
+    soon("mail of this machine", || m.ls("inbox").iter().any(|name| has_ending(name, "txt")));
     soon("another link goes on", || bodies(z).contains_key(what));
     soon("both are told", || {
         let told = m.ok("cat sent/*/*.warning 2>/dev/null; true");
@@ -155,7 +159,7 @@ fn s440_no_server_fills_the_disk() {
     assert!(least > 50 << 20, "{least}");
     assert!(m.cat("status.txt").contains("a fetch was cut off at"));
     m.ok("echo me > outbox/bar.agenttalk");
-    soon("mail of this machine", || m.ls("inbox").iter().any(|name| name.ends_with(".txt")));
+    soon("mail of this machine", || m.ls("inbox").iter().any(|name| has_ending(name, "txt")));
     soon("nothing of it stays", || disk.free() > 90 << 20);
     m.umount();
 }

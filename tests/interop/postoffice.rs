@@ -155,10 +155,12 @@ fn postfix(at: &Path, [smtp, smtps, auth]: [u16; 3], mail: u32, people: &[&str])
         ("postlog", "unix-dgram n", "-", "1", "postlogd"),
     ] {
         let unprivileged = if program == "virtual" { "n" } else { "-" };
-        master += &format!("{service} {kind} {unprivileged} n {wakeup} {limit} {program}\n");
+        let words = [service, kind, unprivileged, "n", wakeup, limit, program].join(" ");
+        master = master + &words + "\n";
     }
-    let boxes: String =
+    let boxes: Vec<String> =
         people.iter().map(|name| format!("{name}@{DOMAIN} {name}@{DOMAIN}/\n")).collect();
+    let boxes = boxes.concat();
     for (name, text) in [("main.cf", main), ("master.cf", master), ("boxes", boxes)] {
         fs::write(at.join("etc").join(name), text).unwrap();
     }

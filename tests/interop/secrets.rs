@@ -70,7 +70,8 @@ impl Secrets {
         }
         let links = bed.state(me).join("links");
         let is_private = |path: &Path| {
-            !path.starts_with(&links) || path.metadata().is_ok_and(|m| m.mode() & 0o077 == 0)
+            !path.starts_with(&links)
+                || path.metadata().is_ok_and(|m| m.mode().trailing_zeros() >= 6)
         };
         for (path, bytes) in &texts {
             let line = bytes.split(|b| *b == b'\n').find(|line| holds(line, &self.all));

@@ -16,6 +16,7 @@ use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::common::shown::has_ending;
 use crate::provider::{Fault, Manner, Provider, hex};
 
 /// How long something that should take milliseconds may take on a busy machine.
@@ -448,7 +449,7 @@ fn s445_attachments_come_with_their_message() {
     soon("all but the late one are here", || provider.state().removed.len() >= cases.len() - 1);
     soon("the late one, too", || provider.state().removed.len() == cases.len());
     drop(carrying);
-    let names: Vec<String> = bob.ls("inbox").into_iter().filter(|n| n.ends_with(".txt")).collect();
+    let names: Vec<String> = bob.ls("inbox").into_iter().filter(|n| has_ending(n, "txt")).collect();
     assert_eq!(names.len(), cases.len(), "{names:?}");
     for name in names {
         let shown = bob.ok(&["cat", &format!("inbox/{name}")]);

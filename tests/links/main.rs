@@ -18,6 +18,8 @@ mod mounted;
 mod nats;
 #[cfg(feature = "http")]
 mod provider;
+#[path = "../interop/secrets.rs"]
+mod secrets;
 
 use std::time::{Duration, Instant};
 

@@ -5,7 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::{Bed, Mount, binary, quote, run, samp, wait_for};
+use crate::nats::keys::Keys;
 use crate::nats::server::Server;
+use crate::secrets::Secrets;
 use crate::soon;
 
 /// A machine whose link leads to a server.
@@ -152,4 +154,40 @@ fn s444_what_the_server_does_not_take_is_refused_when_it_is_written() {
     );
     let out = one.sh(&write);
     assert!(!out.ok() && out.stderr.contains("7168"), "{out:?}");
+}
+
+/// S441: neither a password nor the seed of a key by which a link over NATS logs in is anywhere but in its file, also while
+/// the server refuses it.
+#[test]
+fn s441_secrets_of_nats_are_in_their_files_only() {
+    let key = Keys::user(7);
+    let password = "s3cret-of-the-fleet";
+    let users = |password: &str| {
+        format!(
+            "authorization {{ users: [ {{user: host, password: \"{password}\"}}, {{nkey: {}}} ] }}",
+            key.public
+        )
+    };
+    let server = Server::with(&users(password));
+    let other = Server::with(&users("another one"));
+    let ways = [
+        (password, "user = \"host\"\npassword_file = \"secret\"\n", &server),
+        (&key.seed, "creds = \"secret\"\n", &server),
+        (password, "user = \"host\"\npassword_file = \"secret\"\n", &other),
+    ];
+    for (secret, login, server) in ways {
+        let mut bed = machine(server, login);
+        let file = bed.path("config/msgfs/secret");
+        fs::write(&file, secret).unwrap();
+        fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let secrets = Secrets::watch(&mut bed, &[secret]);
+        let m = bed.mount("alice");
+        m.ok("echo hi > outbox/bob");
+        soon("the server has answered", || {
+            let status = m.cat("status.txt");
+            status.contains("; connected since") || status.contains("authorization violation")
+        });
+        secrets.are_nowhere_but(&bed, &m, "alice", &[file]);
+        m.umount();
+    }
 }

@@ -210,9 +210,10 @@ fn one_bad_message_costs_no_other() {
     let answer = ok(&format!("{{\"messages\":[{}],\"remaining\":0}}", list.join(",")));
     let server = Hostile::start(
         Manner::Http,
-        Arc::new(move |request| match request.contains("/resolve/") {
-            true => Act::Close(headed("404 none", "Content-Length: 0\r\n", "")),
-            false => Act::Close(answer.clone()),
+        Arc::new(move |request| {
+            let is_key = request.contains("/resolve/");
+            let none = || headed("404 none", "Content-Length: 0\r\n", "");
+            Act::Close(if is_key { none() } else { answer.clone() })
         }),
     );
     let url = format!("http://127.0.0.1:{}", server.port);

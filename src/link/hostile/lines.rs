@@ -153,6 +153,60 @@ fn an_ftp_server_leads_to_no_other_machine() {
     assert!(elsewhere.was_met());
 }
 
+/// Listings and files without end, of absurd lengths, a byte at a time or cut: nothing of them is filed but a word about
+/// what is too large, and names lead nowhere.
+#[test]
+fn an_ftp_server_whose_data_means_harm() {
+    use Act::{Close, Drip, Endless, Hang};
+    let days = || Close(b"type=dir; 2026-04-24\r\ntype=dir; ../../etc\r\n".to_vec());
+    let inbox = |text: &str| Close(text.as_bytes().to_vec());
+    let one = "type=file;size=30;modify=1; a.txt\r\n";
+    let cases: Vec<(&'static str, Vec<Act>)> = vec![
+        ("days without end", vec![Endless(Vec::new(), b"type=dir; 2026-04-24\r\n".to_vec())]),
+        ("days a byte at a time", vec![Drip(b"type=dir; 2026-04-24\r\n".to_vec())]),
+        ("no data", vec![Hang]),
+        ("files without end", vec![days(), Endless(Vec::new(), one.as_bytes().to_vec())]),
+        (
+            "a text without end",
+            vec![days(), inbox(one), Endless(Vec::new(), b"From: a\n".to_vec())],
+        ),
+        ("a text a byte at a time", vec![days(), inbox(one), Drip(b"From: a\n".to_vec())]),
+        ("a text that is cut", vec![days(), inbox(one), Close(b"From: a".to_vec())]),
+        ("a text of 1 GB", vec![days(), inbox("type=file;size=1073741824;modify=1; a.txt\r\n")]),
+        (
+            "names that are paths",
+            vec![days(), inbox("type=file;size=5; ../../x.txt\r\ntype=file;size=5; ..\r\n")],
+        ),
+    ];
+    each(cases, |(what, acts)| {
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        let data = Hostile::start(
+            Manner::Lines,
+            Arc::new(move |_| {
+                let n = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                acts.get(n).cloned().unwrap_or(Close(Vec::new()))
+            }),
+        );
+        let [high, low] = data.port.to_be_bytes();
+        let server = Hostile::start(
+            Manner::Lines,
+            Arc::new(move |line| match line.split([' ', '\r']).next().unwrap_or_default() {
+                "PASV" => Act::Say(format!("227 ok (1,2,3,4,{high},{low})\r\n").into_bytes()),
+                "MLSD" | "RETR" => Act::Say(b"150 go\r\n226 done\r\n".to_vec()),
+                _ => usual("ftp", line),
+            }),
+        );
+        let ended = machine("ftp", server.port).fetch(what);
+        let is_told = |bytes: &[u8]| bytes.windows(9).any(|w| w == b"too large");
+        assert!(
+            ended.brought.iter().all(|(_, bytes)| is_told(bytes)),
+            "{what}: {:?}",
+            ended.brought
+        );
+        assert_eq!(ended.brought.len(), usize::from(what.contains("1 GB")), "{what}");
+    });
+}
+
 /// A mail with parts in parts, with more parts than anybody reads, with dates of other times and names that are
 /// paths is one letter in a day that is one.
 #[test]

@@ -5,7 +5,7 @@ mod faults;
 mod figures;
 mod foreign;
 mod helper;
-mod keys;
+pub(crate) mod keys;
 mod kills;
 mod logs;
 mod machine;
