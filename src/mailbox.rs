@@ -173,7 +173,8 @@ impl Mailbox {
         self.index.read().unread()
     }
 
-    /// The messages of an address that the stores hold, for [`Keyring::forget`].
+    /// The messages of an address that the stores hold, for
+    /// [`Keyring::forget`](crate::identity::Keyring::forget).
     pub fn prints_of(&self, address: &str) -> BTreeSet<Print> {
         self.index.prints_of(address)
     }

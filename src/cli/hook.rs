@@ -300,19 +300,25 @@ fn words_for(standing: Standing) -> &'static str {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Option<Option<Call>> {
-        let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        of_run(&args).map(|rest| call(&args, rest))
+    fn args(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    /// What a command line that is a hook asks for.
+    #[track_caller]
+    fn parsed(line: &str) -> Option<Call> {
+        let args = args(line);
+        call(&args, of_run(&args).unwrap())
     }
 
     #[test]
     fn a_hook_is_recognised_and_the_rest_is_left_to_others() {
         for other in ["hook", "hook install", "ls hook run", "--me hook run x", "hook status run"] {
-            assert!(parsed(other).is_none(), "{other}");
+            assert!(of_run(&args(other)).is_none(), "{other}");
         }
-        let call = parsed("hook run stop --for claude-code --wait").unwrap().unwrap();
+        let call = parsed("hook run stop --for claude-code --wait").unwrap();
         assert_eq!((call.event, call.harness.name, call.wait), (Event::Stop, "claude-code", true));
-        let call = parsed("--me bob --config=/c hook run --for=codex prompt").unwrap().unwrap();
+        let call = parsed("--me bob --config=/c hook run --for=codex prompt").unwrap();
         assert_eq!((call.event, call.harness.name), (Event::Prompt, "codex"));
         assert_eq!(call.options.me.as_deref(), Some("bob"));
         assert_eq!(call.options.config.as_deref(), Some(Path::new("/c")));
@@ -331,7 +337,7 @@ mod tests {
             "hook run stop --for codex --wait=1",
             "hook run --me a/b stop --for codex",
         ] {
-            assert!(parsed(odd).unwrap().is_none(), "{odd}");
+            assert!(parsed(odd).is_none(), "{odd}");
         }
     }
 }

@@ -105,7 +105,7 @@ impl Glance {
     /// Looks at a mailbox.
     ///
     /// # Errors
-    /// As [`Mailbox::open`].
+    /// As [`Mailbox::open`](super::Mailbox::open).
     pub fn open(options: &Options, env: &Env) -> Result<Self, OpenError> {
         let options = Options { read_only: true, ..options.clone() };
         let Base { config, me, paths, key, index, .. } = Base::open(&options, env, &mut |_, _| {})?;
