@@ -83,4 +83,9 @@ fn s524_standing_instructions() {
     assert!(fs::read_to_string(&over).unwrap().contains("msgfs begin"));
     assert!(!bed.path("home/.codex/AGENTS.md").exists());
     assert_eq!(bed.msgfs_out(&["init", "--dry-run"]).code(), Some(2));
+    // What OpenCode 1 has read instead so far.
+    fs::create_dir_all(bed.path("home/.claude")).unwrap();
+    fs::write(bed.path("home/.claude/CLAUDE.md"), "x").unwrap();
+    let out = integrate(&bed, "opencode", &[]);
+    assert!(out.ok() && out.stdout.contains("has read ~/.claude/CLAUDE.md so far"), "{out:?}");
 }
