@@ -152,9 +152,8 @@ fn exit_code(failure: &Failure, envelope: &Envelope) -> u8 {
         Failure::Errno(errno, text) => match *errno {
             libc::EINVAL if text.contains("Attach: ") => exit::UNAVAILABLE,
             libc::EINVAL if text.contains("Idempotency-Key: ") => exit::DATAERR,
-            libc::EINVAL => exit::NOUSER,
             libc::EHOSTUNREACH if envelope.has_places() => exit::NOHOST,
-            libc::EHOSTUNREACH | libc::EDESTADDRREQ => exit::NOUSER,
+            libc::EINVAL | libc::EHOSTUNREACH | libc::EDESTADDRREQ => exit::NOUSER,
             libc::EFBIG | libc::EILSEQ => exit::DATAERR,
             libc::EBADMSG => exit::UNAVAILABLE,
             libc::EPERM | libc::EACCES | libc::EROFS => exit::NOPERM,
