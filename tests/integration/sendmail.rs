@@ -325,11 +325,9 @@ fn s542_mutt() {
         assert!(!out.ok() && sent(&bed, 2).len() == 2, "{out:?}");
         // An answer, as it is made from a folder with the message file.
         let file = m.path(asked.archived(0));
-        let answer = format!(
-            "set editor=true\nset fast_reply\nset include=no\nset abort_unmodified=no\n\
+        let answer = "set editor=true\nset fast_reply\nset include=no\nset abort_unmodified=no\n\
              set abort_noattach=no\nset mbox_type=Maildir\nset confirmappend=no\nset recall=no\nset autoedit\n\
-             set send_charset=us-ascii:utf-8\nset use_domain=yes\nset folder=/\n"
-        );
+             set send_charset=us-ascii:utf-8\nset use_domain=yes\nset folder=/\n";
         let maildir = bed.path(format!("maildir-{mutt}"));
         for sub in ["new", "cur", "tmp"] {
             fs::create_dir_all(maildir.join(sub)).unwrap();
