@@ -7,7 +7,7 @@
 //!   reply links. `again`: what is reported once more. `empty`: threads without messages.
 //!   `snapshot`: the tables on disk.
 //! - `marks`: the file of what me has read. `tell`: marks, and what the stores are told of them. `share`: what
-//!   my other machines are told of them, and say.
+//!   my other machines are told of them, and say. `label`: what mail programs keep with a message.
 //!
 //! # Locks
 //!
@@ -23,6 +23,7 @@ mod empty;
 mod entry;
 mod intern;
 mod judge;
+mod label;
 mod links;
 mod marks;
 mod missing;
@@ -35,6 +36,7 @@ pub use apply::Changes;
 pub use core::{Core, Reject, RejectKey, ThreadIx};
 pub use entry::{Entry, MsgIx};
 pub use intern::{IDENTITY_MASK, stable_hash};
+pub use label::{Label, TRASHED};
 pub use source::Source;
 
 use std::fmt::Write;

@@ -18,9 +18,23 @@ pub enum Place {
     Sent = 2,
     /// `threads/<thread>/`
     Thread = 3,
+    /// `.maildir/`, in whichever folder of it.
+    Maildir = 4,
 }
 
-const PLACES: [Place; 4] = [Place::Inbox, Place::Archive, Place::Sent, Place::Thread];
+const PLACES: [Place; 5] =
+    [Place::Inbox, Place::Archive, Place::Sent, Place::Thread, Place::Maildir];
+
+/// The folders of `.maildir/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MailBox {
+    /// Unread, and seen by no mail program.
+    New,
+    /// Read, or seen by one.
+    Cur,
+    /// Always empty.
+    Tmp,
+}
 
 /// One node of the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +51,10 @@ pub enum Node {
     Next,
     /// `.watch`, not listed.
     Watch,
+    /// `.maildir/`, not listed.
+    Maildir,
+    /// A folder of it.
+    MailBox(MailBox),
     /// `inbox/`
     Inbox,
     /// `archive/`
@@ -109,6 +127,8 @@ pub enum Node {
 macro_rules! folders {
     () => {
         Node::Root
+            | Node::Maildir
+            | Node::MailBox(_)
             | Node::Inbox
             | Node::Archive
             | Node::ArchiveDay(_)
@@ -198,7 +218,7 @@ const DAY_BIAS: i64 = 1 << 40;
 
 /// The nodes that exist once, in the order of their inode numbers from 1 on
 /// ([`Tree::ino`](super::Tree::ino)).
-pub(super) const FIXED: [Node; 15] = [
+pub(super) const FIXED: [Node; 19] = [
     Node::Root,
     Node::Readme,
     Node::Status,
@@ -214,6 +234,10 @@ pub(super) const FIXED: [Node; 15] = [
     Node::Raw,
     Node::Me,
     Node::Watch,
+    Node::Maildir,
+    Node::MailBox(MailBox::New),
+    Node::MailBox(MailBox::Cur),
+    Node::MailBox(MailBox::Tmp),
 ];
 
 pub(super) fn join(tag: Tag, low: u64) -> Ino {
@@ -247,12 +271,12 @@ pub(super) fn decode(
         4 => Node::Transcript(thread(low)?),
         5 => Node::Reject(low),
         6 | 7 => path(ino)?,
-        16..=19 => beside(Tag::Message).map(|(place, ix)| Node::Message(place, ix))?,
-        24..=27 => beside(Tag::Reply).map(|(place, ix)| Node::Reply(place, ix))?,
-        32..=35 => beside(Tag::Parts).map(|(place, ix)| Node::Parts(place, ix))?,
-        40..=43 => beside(Tag::Ack).map(|(place, ix)| Node::Ack(place, ix))?,
+        16..=20 => beside(Tag::Message).map(|(place, ix)| Node::Message(place, ix))?,
+        24..=28 => beside(Tag::Reply).map(|(place, ix)| Node::Reply(place, ix))?,
+        32..=36 => beside(Tag::Parts).map(|(place, ix)| Node::Parts(place, ix))?,
+        40..=44 => beside(Tag::Ack).map(|(place, ix)| Node::Ack(place, ix))?,
         48 => Node::Warning(message(low)?),
-        56..=59 => beside(Tag::ReplyAll).map(|(place, ix)| Node::ReplyAll(place, ix))?,
+        56..=60 => beside(Tag::ReplyAll).map(|(place, ix)| Node::ReplyAll(place, ix))?,
         _ => return None,
     })
 }
