@@ -47,6 +47,7 @@ impl Label {
         if let Some(flags) = &mut self.flags {
             flags.retain(|flag| flag != TRASHED);
         }
+        self.flags.take_if(|flags| flags.is_empty());
     }
 }
 

@@ -49,6 +49,7 @@ LOOK AROUND (never marks anything read)
   threads/THREAD/        your conversations, oldest first, with what others in them wrote each other
   transcripts/           each as one text                   raw/                the stores' own files
   rejected/              what was refused on the way in, and why (bad signature, broken file)
+  .maildir/              the mail to you as a Maildir, for mail programs such as mutt (not listed)
   status.txt             who you are, unread list, health, the last refusal
 {parts}{texts}
 The line Signature: in a message says who vouches for From: \"valid\" is signed by the key known for

@@ -40,6 +40,7 @@ mod judged;
 mod kills;
 mod kinds;
 mod lifecycle;
+mod maildir;
 mod mailtools;
 mod marks;
 mod me;
