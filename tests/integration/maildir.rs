@@ -356,17 +356,27 @@ fn s558_folders_tell_that_they_changed() {
 #[test]
 fn s559_no_name_is_kept() {
     let (_bed, m, recs, [a, ..]) = three();
-    for _ in 0..5 {
-        m.ok(&format!(
-            "cd .maildir && ls -l new cur > /dev/null && cat ../inbox/{a}.txt > /dev/null &&
-             test ! -e new/{a} && stat cur/{a}:2,S && ls -l cur > /dev/null &&
-             mv ../{} ../inbox/ && test ! -e cur/{a}:2,S && stat new/{a} &&
-             mv new/{a} cur/{a}:2,S && test ! -e ../inbox/{a}.txt || test -e cur/{a}:2,S",
-            recs[0].archived(0)
-        ));
-        assert_eq!((m.ls("inbox").len(), new(&m).len()), (2, 2));
-        mv(&m, &format!("cur/{a}:2,S"), &format!("new/{a}"));
-    }
+    let (read, file) = (format!("cur/{a}:2,S"), recs[0].archived(0));
+    let said = m.py(
+        "new, read, kept, shown = sys.argv[1:]\n\
+         os.chdir('.maildir')\n\
+         def look(): return [os.path.exists(name) for name in (new, read, shown)]\n\
+         for _ in range(5):\n\
+         \x20   print(*look())\n\
+         \x20   os.system('cat ' + shown + ' > /dev/null')\n\
+         \x20   print(*look()[:2])\n\
+         \x20   os.rename('../' + kept, shown)\n\
+         \x20   print(*look())\n\
+         \x20   os.system('cat ' + shown + ' > /dev/null')\n\
+         \x20   look()\n\
+         \x20   os.rename('../' + kept, shown)\n\
+         \x20   os.rename(new, read)\n\
+         \x20   print(*[os.path.basename(shown) in os.listdir('../inbox')] + look()[:2])\n\
+         \x20   os.rename(read, new)\n",
+        &[&format!("new/{a}"), &read, &file, &format!("../inbox/{a}.txt")],
+    );
+    let round = "True False True\nFalse True\nTrue False True\nFalse False True\n";
+    assert_eq!(said, round.repeat(5));
 }
 
 /// S560: a copy is whole, and copying again, in either direction, finds nothing to do.
