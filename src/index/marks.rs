@@ -229,7 +229,9 @@ mod tests {
         let label = Label { flags: Some("\"F\n".into()), old: true, ..Label::default() };
         let said = [label, Label::default()].map(|l| (key("1"), Said::Label(l)));
         let (mut marks, ..) = Marks::open(&path, 0, false).unwrap();
-        said.iter().for_each(|change| marks.push(change));
+        for change in &said {
+            marks.push(change);
+        }
         marks.write().unwrap();
         let (_, changes, _) = Marks::open(&path, 0, true).unwrap();
         assert_eq!(changes, said);

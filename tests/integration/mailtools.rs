@@ -1,8 +1,9 @@
 //! Mail programs of others read message files as mail.
 
 use std::fs;
+use std::path::PathBuf;
 
-use crate::common::{Bed, Mount, run, samp, soon};
+use crate::common::{Bed, Mount, quote, run, samp, soon};
 
 const T0: i64 = 1_777_052_523;
 
@@ -64,11 +65,13 @@ fn mail(m: &Mount, folder: &str) -> Vec<String> {
 
 /// Presses keys in mutt on a terminal; what it showed.
 fn mutt(bed: &Bed, m: &Mount, keys: &str) -> String {
-    let (place, cache, tmp) = (m.path(".maildir"), bed.path("cache/mutt"), bed.path("run"));
+    let path = |path: PathBuf| quote(&path);
+    let (place, cache) = (path(m.path(".maildir")), path(bed.path("cache/mutt")));
     let rc = format!(
-        "set mbox_type=Maildir folder={place:?} spoolfile={place:?} header_cache={cache:?}\n\
-         set sort=threads delete=yes assumed_charset=utf-8 ascii_chars=yes tmpdir={tmp:?} wait_key=no\n\
-         push \"{keys}<quit>\"\n"
+        "set mbox_type=Maildir folder={place} spoolfile={place} header_cache={cache}\n\
+         set sort=threads delete=yes assumed_charset=utf-8 ascii_chars=yes wait_key=no\n\
+         set tmpdir={}\npush \"{keys}<quit>\"\n",
+        path(bed.path("run")),
     );
     fs::write(bed.path("muttrc"), rc).unwrap();
     let rc = bed.path("muttrc");
