@@ -249,6 +249,7 @@ pub(super) fn ttls(attr: &Attr) -> (Duration, Duration) {
         Caching::Immutable => (LONG, LONG),
         Caching::Folder if attr.is_dir => (SHORT, SHORT),
         Caching::Folder => (SHORT, LONG),
+        Caching::Moving => (Duration::ZERO, LONG),
         Caching::Brief => (SHORT, SHORT),
         Caching::Volatile => (Duration::ZERO, Duration::ZERO),
     }

@@ -178,6 +178,9 @@ impl Applier<'_> {
             Inserted::Known => false,
             Inserted::New(ix) => {
                 self.settle(core, judge, ix, found);
+                if !refused(core, ix) {
+                    core.note_answer(self.number, found);
+                }
                 core.admit(ix, !self.bulk);
                 if !self.bulk {
                     self.changes.added.push(ix);
@@ -186,6 +189,9 @@ impl Applier<'_> {
             }
             Inserted::Again(ix, what) => {
                 let judged = self.settle_again(core, judge, ix, found);
+                if !refused(core, ix) {
+                    core.note_answer(self.number, found);
+                }
                 if !self.bulk && (what.shown || judged) {
                     self.changes.redrawn.push(ix);
                 }

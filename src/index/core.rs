@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, Sig, first_hash, unmix};
 use super::intern::{IDENTITY_MASK, Interner, StrId, spread, stable_hash, text_identity};
+use super::label::Label;
 use super::links::Links;
 use super::source::{Bits, Source};
 use super::tell::Telling;
@@ -161,6 +162,10 @@ pub struct Core {
     pub(super) idempotency: HashMap<String, Vec<MsgIx>>,
     /// Marks and un-marks whose message is not in any store at the moment.
     pub(super) orphan_marks: HashMap<u64, bool>,
+    /// What mail programs keep, by identity: also of messages that are not in any store at the moment.
+    pub(super) labels: HashMap<u64, Label>,
+    /// Hashes of what messages of mine answer.
+    pub(super) answered: HashSet<u64>,
     /// Which message answers which, in stores without thread ids.
     pub(super) links: Links,
     /// Signed messages whose signature counts for nothing as long as nobody vouches for the key.

@@ -3,7 +3,8 @@
 //! One append-only file of JSON lines in the state folder:
 //! `["r", store, from, id]` marks, `["u", store, from, id]` clears; with `host` and `count` behind them
 //! that is what another machine was heard to say, and what the message counts as since then; with `null`
-//! it follows from a position that was there before msgfs kept any. And `["w", store, ts, [ids…]]` notes the position of the store's own watermark that was last taken
+//! it follows from a position that was there before msgfs kept any. `["f", store, from, id, label]` keeps
+//! what a mail program says of a message ([`Label`]). And `["w", store, ts, [ids…]]` notes the position of the store's own watermark that was last taken
 //! over, so that a message which arrives late, with a time below it, stays unread.
 //! A line is one `write`; a torn last line loses that mark and no other.
 
@@ -12,13 +13,24 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write};
 use std::path::Path;
 
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use super::label::Label;
 use crate::model::{Host, Mark, MessageKey, Origin, Timestamp};
 use crate::store::{Watermark, fs};
 
-/// One change of a mark: whose, and whether it is set.
-pub(super) type Change = (MessageKey, bool);
+/// What the file says of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// Whether it is marked.
+    Read(bool),
+    /// What mail programs keep with it.
+    Label(Label),
+}
+
+/// One line about a message.
+pub(super) type Change = (MessageKey, Said);
 
 /// The file of marks.
 #[derive(Debug)]
@@ -75,12 +87,18 @@ impl Marks {
     }
 
     /// Notes a change that is made here; [`Marks::write`] makes it durable.
-    pub fn push(&mut self, (key, read): &Change) {
-        let (from, id) = (key.from.clone(), key.id.clone());
-        self.push_mark(&key.store, &Mark { from, id, read: *read, origin: Origin::Here });
+    pub fn push(&mut self, (key, said): &Change) {
+        let MessageKey { store, from, id } = key;
+        match said {
+            Said::Read(read) => {
+                let (from, id) = (from.clone(), id.clone());
+                self.push_mark(store, &Mark { from, id, read: *read, origin: Origin::Here });
+            }
+            Said::Label(label) => self.line(&json!(["f", store, from, id, label])),
+        }
     }
 
-    /// The same, whoever made it.
+    /// A mark, whoever made it.
     pub fn push_mark(&mut self, store: &str, mark: &Mark) {
         let kind = if mark.read { "r" } else { "u" };
         let (from, id) = (&mark.from, &mark.id);
@@ -146,7 +164,8 @@ pub(super) fn read_part(
     let mut bytes = Vec::new();
     file.take(part.end.saturating_sub(part.start)).read_to_end(&mut bytes)?;
     let mark = |line: &[u8]| match parse(line) {
-        Some(Line::Mark((MessageKey { store: of, from, id }, read), origin)) if of == store => {
+        Some(Line::Mark((key, Said::Read(read)), origin)) if key.store == store => {
+            let MessageKey { from, id, .. } = key;
             Some(Mark { from, id, read, origin })
         }
         _ => None,
@@ -165,8 +184,12 @@ fn parse(line: &[u8]) -> Option<Line> {
     let text = |i: usize| fields.get(i).and_then(Value::as_str).map(str::to_owned);
     let kind = text(0)?;
     match kind.as_str() {
-        "r" | "u" => {
+        "r" | "u" | "f" => {
             let key = MessageKey { store: text(1)?, from: text(2)?, id: text(3)? };
+            if kind == "f" {
+                let label = Label::deserialize(fields.get(4)?).ok()?;
+                return Some(Line::Mark((key, Said::Label(label)), Origin::Here));
+            }
             let host = || Host::parse(fields.get(4)?.as_str()?);
             let count = || fields.get(5)?.as_u64()?.try_into().ok();
             let origin = match fields.get(4) {
@@ -174,7 +197,7 @@ fn parse(line: &[u8]) -> Option<Line> {
                 Some(Value::Null) => Origin::Position,
                 Some(_) => Origin::Heard(host()?, count()?),
             };
-            Some(Line::Mark((key, kind == "r"), origin))
+            Some(Line::Mark((key, Said::Read(kind == "r")), origin))
         }
         "w" => {
             let ids = fields.get(3)?.as_array()?;
@@ -192,7 +215,26 @@ mod tests {
     use super::*;
 
     fn change(id: &str, read: bool) -> Change {
-        (MessageKey { store: "samp".into(), from: "f\n\"".into(), id: id.into() }, read)
+        (key(id), Said::Read(read))
+    }
+
+    fn key(id: &str) -> MessageKey {
+        MessageKey { store: "samp".into(), from: "f\n\"".into(), id: id.into() }
+    }
+
+    #[test]
+    fn what_mail_programs_keep_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("marks");
+        let label = Label { flags: Some("\"F\n".into()), old: true, ..Label::default() };
+        let said = [label, Label::default()].map(|l| (key("1"), Said::Label(l)));
+        let (mut marks, ..) = Marks::open(&path, 0, false).unwrap();
+        for change in &said {
+            marks.push(change);
+        }
+        marks.write().unwrap();
+        let (_, changes, _) = Marks::open(&path, 0, true).unwrap();
+        assert_eq!(changes, said);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!   `snapshot`: the tables on disk.
 //! - `agents`: who has written and been written to.
 //! - `marks`: the file of what me has read. `tell`: marks, and what the stores are told of them. `share`: what
-//!   my other machines are told of them, and say.
+//!   my other machines are told of them, and say. `label`: what mail programs keep with a message.
 //!
 //! # Locks
 //!
@@ -25,6 +25,7 @@ mod empty;
 mod entry;
 mod intern;
 mod judge;
+mod label;
 mod links;
 mod marks;
 mod missing;
@@ -38,6 +39,7 @@ pub use apply::Changes;
 pub use core::{Core, Reject, RejectKey, ThreadIx};
 pub use entry::{Entry, MsgIx};
 pub use intern::{IDENTITY_MASK, stable_hash};
+pub use label::{Label, TRASHED};
 pub use source::Source;
 
 use std::fmt::Write;

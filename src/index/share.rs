@@ -69,7 +69,7 @@ fn take_over(core: &mut Core, number: usize, mark: &Mark) -> Option<MsgIx> {
             (core.set_own(ix, mark.read, here) == Some(true)).then_some(ix)
         }
         Err(identity) => {
-            core.orphan_marks.insert(identity, mark.read);
+            core.mark_orphan(identity, mark.read);
             None
         }
     }

@@ -4,7 +4,7 @@
 //! on any doubt. Layout: magic, checksum, a JSON header, the tables as they stand in memory, and what
 //! each store keeps; each of these preceded by its length in bytes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use bytemuck::allocation::pod_collect_to_vec;
@@ -14,13 +14,14 @@ use twox_hash::XxHash3_64;
 use super::core::{Core, Reject, RejectKey, ThreadIx, Writer};
 use super::entry::{Entry, MsgIx};
 use super::intern::Interner;
+use super::label::Label;
 use super::links::Links;
 use super::source::Bits;
 use super::tell::Telling;
 use crate::store::{CopyOf, place};
 
 /// Changes with every change of the layout, of [`Entry`] or of how messages are rendered.
-const MAGIC: &[u8; 16] = b"msgfs-index-0010";
+const MAGIC: &[u8; 16] = b"msgfs-index-0011";
 
 /// Declares what is no plain table: what the tables depend on, and those of [`Core`] that are maps.
 macro_rules! header {
@@ -62,6 +63,8 @@ header! {
     noted: BTreeSet<MsgIx>,
     copies: HashMap<MsgIx, CopyOf>,
     orphan_marks: HashMap<u64, bool>,
+    labels: HashMap<u64, Label>,
+    answered: HashSet<u64>,
     unvouched: BTreeSet<MsgIx>,
     telling: Telling,
     hex_ids: HashMap<MsgIx, u64>,

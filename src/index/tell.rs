@@ -11,9 +11,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::core::Core;
-use super::entry::{Flags, MsgIx};
+use super::entry::{Entry, Flags, MsgIx};
+use super::marks::Said;
 use super::{Changes, Index, marks, write_marks};
-use crate::model::{Mark, Origin, Timestamp};
+use crate::model::{Mark, MessageKey, Origin, Timestamp};
 use crate::store::{Location, Position, Store, StoreError, Watermark};
 
 /// A message that is never where the store said is not told of for ever.
@@ -45,8 +46,8 @@ impl Telling {
 }
 
 impl Core {
-    /// Sets or clears a mark of our own; `here`: by reading, in this process. Whether read has become
-    /// unread, or the reverse; `None` if it had been made before.
+    /// Sets or clears a mark of our own; `here`: by reading, in this process. Whether that is to be seen
+    /// anywhere; `None` if it had been made before.
     pub(super) fn set_own(&mut self, ix: MsgIx, read: bool, here: bool) -> Option<bool> {
         let changed = self.set_read(ix, read);
         let entry = self.entries.get_mut(ix as usize)?;
@@ -57,7 +58,9 @@ impl Core {
             self.telling.queue.insert(ix, 0);
             self.telling.again.remove(&ix);
         }
-        (changed || !known).then_some(changed)
+        let identity = entry.identity();
+        let seen = changed | (!read && self.renew_label(identity));
+        (seen || !known).then_some(seen)
     }
 
     /// Whether a message counts as read. True if that changed anything.
@@ -96,12 +99,25 @@ impl Core {
         false
     }
 
-    /// Sets a mark by key; for a message that is in no store at the moment it is kept until it comes.
-    pub(super) fn mark_by_key(&mut self, store: usize, from: &str, id: &str, read: bool) {
-        match self.identity_of(store, from, id) {
-            Ok(ix) => self.set_own(ix, read, false),
-            Err(identity) => self.orphan_marks.insert(identity, read),
-        };
+    /// Takes in what the file of marks says of a message; if it is in no store at the moment, that is kept
+    /// until it comes.
+    pub(super) fn hear_own(&mut self, store: usize, key: &MessageKey, said: &Said) {
+        let place = self.identity_of(store, &key.from, &key.id);
+        let identity = place.map_or_else(Some, |ix| self.entry(ix).map(Entry::identity));
+        match (said, place, identity) {
+            (Said::Read(read), Ok(ix), _) => _ = self.set_own(ix, *read, false),
+            (Said::Read(read), Err(identity), _) => self.mark_orphan(identity, *read),
+            (Said::Label(label), _, Some(identity)) => _ = self.set_label(identity, label.clone()),
+            (Said::Label(_), _, None) => {}
+        }
+    }
+
+    /// Keeps a mark of a message that is in no store at the moment, until it comes.
+    pub(super) fn mark_orphan(&mut self, identity: u64, read: bool) {
+        self.orphan_marks.insert(identity, read);
+        if !read {
+            self.renew_label(identity);
+        }
     }
 
     /// The marks of a store to be told, and where their messages are.
@@ -148,7 +164,7 @@ impl Index {
         // Held around both, so that the file has changes of one message in their order.
         let mut marks = self.marks.lock();
         let Some(changed) = self.core.write().set_own(ix, read, here) else { return };
-        marks.push(&(key, read));
+        marks.push(&(key, Said::Read(read)));
         write_marks(&mut marks);
         drop(marks);
         self.untold.store(true, Ordering::Relaxed);
@@ -162,10 +178,10 @@ impl Index {
     /// Applies the file of marks to the tables.
     pub(super) fn replay(&self, changes: &[marks::Change]) {
         let mut core = self.core.write();
-        for (key, read) in changes {
+        for (key, said) in changes {
             let number = self.stores.iter().position(|s| s.name() == key.store);
             let Some(number) = number else { continue };
-            core.mark_by_key(number, &key.from, &key.id, *read);
+            core.hear_own(number, key, said);
         }
     }
 

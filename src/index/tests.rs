@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::core::{Inserted, StoreInfo};
 use super::entry::{mix, unmix};
+use super::marks::Said;
 use super::*;
 use crate::identity::Keyring;
 use crate::model::PublicKey;
@@ -151,7 +152,12 @@ fn full_core() -> Core {
     add(&mut core, 1, &Found { thread: "".into(), ..found("zed", ID_A, 2, 300) });
     core.note_signature(a, super::entry::Sig::Valid, Some(PublicKey([7; 32])));
     core.set_own(b, true, false);
-    core.mark_by_key(0, "gone", ID_B, true);
+    let gone = MessageKey { store: "samp".into(), from: "gone".into(), id: ID_B.into() };
+    core.hear_own(0, &gone, &Said::Read(true));
+    let label = Label { flags: Some("F".into()), old: true, ..Label::default() };
+    core.hear_own(0, &gone, &Said::Label(label.clone()));
+    core.set_label(core.entries[a as usize].identity(), label);
+    core.note_answer(0, &Found { answers: Some(ID_A.into()), from_me: true, ..Found::default() });
     let at = Location { source: 3, offset: 9, len: 4 };
     let (reason, time) = ("bad".to_owned(), Timestamp::from_secs(4));
     let path = "log-x.jsonl".to_owned();
@@ -169,7 +175,8 @@ fn answers(core: &mut Core) -> Vec<String> {
         let thread = core.thread_id(core.thread_of(&e)).map(|(id, n)| (id.to_owned(), n));
         let told = (e.time(), core.name_time(&e), e.location(), e.is_read(), e.is_to_me());
         let more = (core.to(&e), core.signature(&e), e.identity(), core.by_identity(e.identity()));
-        out.push(format!("{ix} {from} {id} {found} {thread:?} {told:?} {more:?}"));
+        let mail = (core.label(&e), core.is_answered(&e));
+        out.push(format!("{ix} {from} {id} {found} {thread:?} {told:?} {more:?} {mail:?}"));
     }
     for t in core.threads(true).collect::<Vec<_>>() {
         let identity = core.thread_identity(t).unwrap();
@@ -186,7 +193,7 @@ fn answers(core: &mut Core) -> Vec<String> {
     for from in ["foo", "zed", "gone"] {
         let ix = add(core, 0, &found(from, ID_B, 5, 1000));
         let e = core.entries[ix as usize];
-        out.push(format!("{from} {} {}", e.seq, e.is_read()));
+        out.push(format!("{from} {} {} {:?}", e.seq, e.is_read(), core.label(&e)));
     }
     out
 }

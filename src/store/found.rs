@@ -49,8 +49,8 @@ pub struct Found<'a> {
     /// Its thread id, verbatim. Where the format has none ([`Threads::Links`](super::Threads::Links)), the id of the thread
     /// it begins unless its reply link leads to another.
     pub thread: Cow<'a, str>,
-    /// Where the format has no thread ids, the id of the message it answers. The link counts only
-    /// if the signature is valid: a thread is never joined on somebody else's word.
+    /// The id of the message it answers, where the format has no thread ids or the message is mine. A
+    /// thread is joined only if the signature is valid, never on somebody else's word.
     pub answers: Option<Cow<'a, str>>,
     /// Its id, unique for the writer (see [`TWIN`](crate::model::TWIN)).
     pub id: Cow<'a, str>,

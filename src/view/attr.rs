@@ -1,6 +1,8 @@
 //! `stat` of every node, and finding a node by name or number.
 
-use super::node::{Ino, Node, Place, Tag, beside_ino, day_ino, decode, files, folders, join};
+use super::node::{
+    Ino, MailBox, Node, Place, Tag, beside_ino, day_ino, decode, files, folders, join,
+};
 use super::{Error, Tree};
 use crate::index::{Core, Entry, MsgIx, ThreadIx, stable_hash};
 use crate::model::{Day, Timestamp};
@@ -12,6 +14,8 @@ pub enum Caching {
     Immutable,
     /// Until it is told otherwise, and not for long.
     Folder,
+    /// The name not at all, what it leads to until it is told otherwise.
+    Moving,
     /// For a moment.
     Brief,
     /// Not at all.
@@ -62,6 +66,10 @@ impl Tree {
             Node::Me => 14,
             Node::Watch => 15,
             Node::Agents => 16,
+            Node::Maildir => 17,
+            Node::MailBox(MailBox::New) => 18,
+            Node::MailBox(MailBox::Cur) => 19,
+            Node::MailBox(MailBox::Tmp) => 20,
             Node::ArchiveDay(day) => day_ino(Tag::ArchiveDay, *day),
             Node::SentDay(day) => day_ino(Tag::SentDay, *day),
             Node::Thread(t) => join(Tag::Thread, thread(*t)),
@@ -145,6 +153,7 @@ impl Tree {
                 ".wait" => Some(Node::Wait),
                 ".next" => Some(Node::Next),
                 ".watch" => Some(Node::Watch),
+                ".maildir" => Some(Node::Maildir),
                 _ => self.find_listed(parent, name)?,
             },
             Node::Inbox | Node::Thread(_) | Node::ArchiveDay(_) | Node::SentDay(_) => {
@@ -160,6 +169,7 @@ impl Tree {
                 let shown = |t: &ThreadIx| self.index.read().thread_visible(*t, all);
                 thread.filter(shown).map(Node::Transcript)
             }
+            Node::MailBox(which) => self.find_mail(*which, name),
             Node::Outbox => self.find_draft(name),
             Node::Rejected => self.reject_names().get(name).copied().map(Node::Reject),
             Node::Parts(place, ix) => {
@@ -171,7 +181,7 @@ impl Tree {
                 found.ok().map(|_| Node::Text(*number, folder, name.to_owned()))
             }
             Node::RawDir(number, path) => Some(self.find_raw(*number, path, name)?),
-            Node::Compose(_) | Node::Raw | Node::Me | Node::MeStore(_) => {
+            Node::Compose(_) | Node::Raw | Node::Me | Node::MeStore(_) | Node::Maildir => {
                 self.find_listed(parent, name)?
             }
             files!() => return Err(Error::NotDir),
@@ -220,18 +230,19 @@ impl Tree {
             Node::Wait | Node::Next | Node::Watch => read(0, NO_TIME, Caching::Volatile),
             Node::Message(place, ix) => {
                 let (size, time) = self.message_size(*ix)?;
-                let leaves = match place {
-                    Place::Inbox => true,
-                    // A late parent moves a message to another thread.
-                    Place::Thread => {
-                        let entry = self.index.read().entry(*ix).copied();
-                        entry
-                            .and_then(|e| self.index.store_of(&e))
-                            .is_some_and(|s| s.about().links())
-                    }
-                    Place::Archive | Place::Sent => false,
+                // A late parent moves a message to another thread.
+                let linked = || {
+                    let entry = self.index.read().entry(*ix).copied();
+                    let store = entry.and_then(|e| self.index.store_of(&e));
+                    store.is_some_and(|s| s.about().links())
                 };
-                read(size, time, if leaves { Caching::Folder } else { Caching::Immutable })
+                let caching = match place {
+                    Place::Inbox => Caching::Folder,
+                    Place::Thread if linked() => Caching::Folder,
+                    Place::Thread | Place::Archive | Place::Sent => Caching::Immutable,
+                    Place::Maildir => Caching::Moving,
+                };
+                read(size, time, caching)
             }
             Node::Reply(_, ix) | Node::ReplyAll(_, ix) | Node::Ack(_, ix) => {
                 let time = self.index.read().entry(*ix).map_or(NO_TIME, Entry::time);
@@ -350,6 +361,9 @@ impl Tree {
                 let core = self.index.read();
                 core.inbox_rev().find_map(|ix| core.entry(ix).map(Entry::time))
             }
+            Node::MailBox(MailBox::New | MailBox::Cur) => Some(self.mail_time()),
+            // What they hold never changes.
+            Node::Maildir | Node::MailBox(MailBox::Tmp) => Some(README_TIME),
             Node::Archive => self.with_day_list(Place::Archive, newest_live),
             Node::Sent => self.with_day_list(Place::Sent, newest_live),
             Node::ArchiveDay(day) => self.newest_on(Place::Archive, *day),
@@ -415,7 +429,9 @@ impl Tree {
             Node::Parts(place, ix) => self.folder_of(*place, *ix),
             Node::MeStore(_) => Node::Me,
             Node::TextFolder(number, _) => self.above_texts(*number),
+            Node::MailBox(_) => Node::Maildir,
             Node::Root
+            | Node::Maildir
             | Node::Inbox
             | Node::Archive
             | Node::Sent

@@ -5,17 +5,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::names::{self, Level};
-use super::node::{Node, Place, files};
+use super::node::{MailBox, Node, Place, files};
 use super::{Error, Tree};
 use crate::index::{Core, Entry, MsgIx, ThreadIx};
 use crate::model::Day;
 
 /// One entry of a [`Listing`].
 #[derive(Clone, Debug)]
-enum Item {
+pub(super) enum Item {
     Named(String, Node),
     /// A message, and how much of its id is in its name.
     Message(MsgIx, Level),
+    /// The same in a folder of `.maildir/`.
+    Mail(MailBox, MsgIx, Level),
     /// The folder of what comes with a message, named like it.
     Parts(MsgIx, Level),
     /// What I should know of a message of mine, named like it.
@@ -53,6 +55,10 @@ impl Listing {
     pub(super) fn named(items: impl IntoIterator<Item = (String, Node)>) -> Self {
         let items = items.into_iter().map(|(name, node)| Item::Named(name, node)).collect();
         Self { place: Place::Inbox, items }
+    }
+
+    pub(super) fn mail(items: impl Iterator<Item = Item>) -> Self {
+        Self { place: Place::Maildir, items: items.collect() }
     }
 }
 
@@ -94,6 +100,8 @@ impl Tree {
             }
             Node::Parts(place, ix) => self.list_parts(*place, *ix),
             Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.list_texts(node),
+            Node::Maildir => Ok(Self::list_boxes()),
+            Node::MailBox(which) => Ok(self.list_mail(*which)),
             Node::Outbox => Ok(Listing::named(self.outbox_entries())),
             Node::Compose(name) => Ok(Listing::named(self.compose_entries(name)?)),
             Node::Raw => {
@@ -216,6 +224,9 @@ impl Tree {
         Some(match listing.items.get(number)?.clone() {
             Item::Named(name, node) => (name, node),
             Item::Message(ix, level) => (beside(ix, level, ".txt")?, Node::Message(place, ix)),
+            Item::Mail(which, ix, level) => {
+                (self.mail_name(which, ix, level)?, Node::Message(place, ix))
+            }
             Item::Parts(ix, level) => (beside(ix, level, ".d")?, Node::Parts(place, ix)),
             Item::Warning(ix, level) => (beside(ix, level, ".warning")?, Node::Warning(ix)),
             Item::Thread(t) => (self.thread_folder(t)?, Node::Thread(t)),

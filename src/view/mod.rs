@@ -4,6 +4,7 @@
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
 //! - `beside`: what lies beside a message. `threads`: the folders of threads. `twins`: messages with
 //!   one time, whose names may be equal. `short`: ids that stand for names. `firsts`: who keeps a name that several have. `parts`: the files that come with a message. `raw`: the stores' own files. `me`, `texts`: texts that stores keep.
+//! - `maildir`: `.maildir/`, for mail programs.
 //! - `write`: what may be written where. `path`: the same tree by path, for the command line.
 //! - `render`, `status`, `agents`, `readme`, `transcript`: the bytes of files. `rendered`, `dated`: what is kept of
 //!   what was made. [`reader`]: who is looking.
@@ -19,6 +20,7 @@ mod firsts;
 mod held;
 mod listing;
 mod mail;
+mod maildir;
 mod me;
 mod names;
 pub mod node;
@@ -143,6 +145,7 @@ pub struct Tree {
     listers: Mutex<Listers>,
     /// What `.next` has handed out.
     handed: Mutex<wait::Handed>,
+    mail_changed: Mutex<maildir::Changed>,
     short_names: Mutex<short::ShortNames>,
     /// Messages acknowledged through this tree.
     acknowledged: Mutex<HashSet<MsgIx>>,
@@ -152,9 +155,10 @@ pub struct Tree {
 impl Tree {
     /// A tree over an index; without an outbox nothing can be written.
     pub fn new(index: Arc<Index>, outbox: Option<Arc<Outbox>>, settings: Settings) -> Self {
-        let at_start = {
+        let (at_start, generation) = {
             let core = index.read();
-            AtStart { messages: core.messages_so_far(), threads: core.threads_so_far() }
+            let (messages, threads) = (core.messages_so_far(), core.threads_so_far());
+            (AtStart { messages, threads }, core.generation())
         };
         Self {
             index,
@@ -178,6 +182,7 @@ impl Tree {
             paths: Mutex::new(LruCache::unbounded()),
             listers: Mutex::new(Listers::default()),
             handed: Mutex::at(Level::Shown, wait::Handed::default()),
+            mail_changed: Mutex::new(maildir::Changed::new(generation)),
             short_names: Mutex::default(),
             acknowledged: Mutex::default(),
             texts: texts::Texts::default(),
@@ -209,6 +214,8 @@ impl Tree {
         matches!(
             node,
             Node::Root
+                | Node::Maildir
+                | Node::MailBox(_)
                 | Node::Archive
                 | Node::ArchiveDay(_)
                 | Node::Sent
@@ -242,7 +249,8 @@ impl Tree {
         | Node::Outbox
         | Node::Threads
         | Node::Thread(_)
-        | Node::Transcripts = folder
+        | Node::Transcripts
+        | Node::MailBox(_) = folder
             && let Some(outbox) = &self.outbox
         {
             outbox.settle(SETTLE);

@@ -18,9 +18,23 @@ pub enum Place {
     Sent = 2,
     /// `threads/<thread>/`
     Thread = 3,
+    /// `.maildir/`, in whichever folder of it.
+    Maildir = 4,
 }
 
-const PLACES: [Place; 4] = [Place::Inbox, Place::Archive, Place::Sent, Place::Thread];
+const PLACES: [Place; 5] =
+    [Place::Inbox, Place::Archive, Place::Sent, Place::Thread, Place::Maildir];
+
+/// The folders of `.maildir/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MailBox {
+    /// Unread, and seen by no mail program.
+    New,
+    /// Read, or seen by one.
+    Cur,
+    /// Always empty.
+    Tmp,
+}
 
 /// One node of the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +53,10 @@ pub enum Node {
     Next,
     /// `.watch`, not listed.
     Watch,
+    /// `.maildir/`, not listed.
+    Maildir,
+    /// A folder of it.
+    MailBox(MailBox),
     /// `inbox/`
     Inbox,
     /// `archive/`
@@ -111,6 +129,8 @@ pub enum Node {
 macro_rules! folders {
     () => {
         Node::Root
+            | Node::Maildir
+            | Node::MailBox(_)
             | Node::Inbox
             | Node::Archive
             | Node::ArchiveDay(_)
@@ -201,7 +221,7 @@ const DAY_BIAS: i64 = 1 << 40;
 
 /// The nodes that exist once, in the order of their inode numbers from 1 on
 /// ([`Tree::ino`](super::Tree::ino)).
-pub(super) const FIXED: [Node; 16] = [
+pub(super) const FIXED: [Node; 20] = [
     Node::Root,
     Node::Readme,
     Node::Status,
@@ -218,6 +238,10 @@ pub(super) const FIXED: [Node; 16] = [
     Node::Me,
     Node::Watch,
     Node::Agents,
+    Node::Maildir,
+    Node::MailBox(MailBox::New),
+    Node::MailBox(MailBox::Cur),
+    Node::MailBox(MailBox::Tmp),
 ];
 
 pub(super) fn join(tag: Tag, low: u64) -> Ino {
@@ -251,12 +275,12 @@ pub(super) fn decode(
         4 => Node::Transcript(thread(low)?),
         5 => Node::Reject(low),
         6 | 7 => path(ino)?,
-        16..=19 => beside(Tag::Message).map(|(place, ix)| Node::Message(place, ix))?,
-        24..=27 => beside(Tag::Reply).map(|(place, ix)| Node::Reply(place, ix))?,
-        32..=35 => beside(Tag::Parts).map(|(place, ix)| Node::Parts(place, ix))?,
-        40..=43 => beside(Tag::Ack).map(|(place, ix)| Node::Ack(place, ix))?,
+        16..=20 => beside(Tag::Message).map(|(place, ix)| Node::Message(place, ix))?,
+        24..=28 => beside(Tag::Reply).map(|(place, ix)| Node::Reply(place, ix))?,
+        32..=36 => beside(Tag::Parts).map(|(place, ix)| Node::Parts(place, ix))?,
+        40..=44 => beside(Tag::Ack).map(|(place, ix)| Node::Ack(place, ix))?,
         48 => Node::Warning(message(low)?),
-        56..=59 => beside(Tag::ReplyAll).map(|(place, ix)| Node::ReplyAll(place, ix))?,
+        56..=60 => beside(Tag::ReplyAll).map(|(place, ix)| Node::ReplyAll(place, ix))?,
         _ => return None,
     })
 }

@@ -6,16 +6,18 @@
 use std::collections::HashSet;
 
 use super::Tree;
-use super::node::{Ino, Node, Place};
+use super::node::{Ino, MailBox, Node, Place};
 use crate::index::{Changes, MsgIx, ThreadIx};
 
 /// The places whose pages the kernel may keep; `inbox/` is always read through us.
-const CACHED: [Place; 3] = [Place::Archive, Place::Sent, Place::Thread];
+const CACHED: [Place; 4] = [Place::Archive, Place::Sent, Place::Thread, Place::Maildir];
 
 impl Tree {
     /// The inodes whose attributes a cache of this tree must forget after a change of the index.
     pub fn stale(&self, changes: &Changes) -> HashSet<Ino> {
+        let boxes = [MailBox::New, MailBox::Cur].map(Node::MailBox);
         let mut stale = vec![Node::Root, Node::Inbox];
+        stale.extend(boxes);
         let listed =
             [&changes.added, &changes.redrawn, &changes.removed].iter().any(|l| !l.is_empty());
         if listed || !changes.moved.is_empty() || !changes.emptied.is_empty() {
@@ -58,6 +60,7 @@ impl Tree {
     /// Forgets what was kept of messages that changed or went: call it before the caches are told
     /// of [`Tree::stale`].
     pub fn forget(&self, changes: &Changes) {
+        self.mail_time();
         let rewritten = changes.moved.iter().map(|(ix, _)| *ix).chain(changes.redrawn.clone());
         let gone = changes.added.iter().chain(&changes.removed).copied();
         let all: HashSet<MsgIx> = gone.chain(rewritten.clone()).collect();

@@ -159,7 +159,7 @@ impl Tree {
         let copy = || core.by_identity(entry.identity()).is_some_and(|ix| core.is_copy(ix));
         let on = |day| core.name_time(entry).day() == day;
         match folder {
-            Node::Inbox => entry.is_to_me(),
+            Node::Inbox | Node::MailBox(_) => entry.is_to_me(),
             Node::ArchiveDay(day) => {
                 on(*day)
                     && entry.is_live()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::file::OpenFile;
+use super::maildir::takes_nothing;
 use super::node::{Node, Place};
 use super::{Access, Error, Tree, Writers};
 use crate::index::{MsgIx, ThreadIx};
@@ -117,6 +118,7 @@ impl Tree {
                 return Ok((node, file));
             }
             Node::Parts(..) => return Err(parts_are_fixed()),
+            Node::Maildir | Node::MailBox(_) => return Err(takes_nothing()),
             _ => self.draft_node(parent, name).ok_or_else(|| {
                 Error::not_permitted(
                     "files cannot be created here; drafts go to outbox/, answers beside a message \
@@ -232,6 +234,7 @@ impl Tree {
                 }
                 node => Err(self.not_writable(&node)),
             },
+            Node::MailBox(which) => self.remove_mail(*which, name),
             Node::Outbox => Ok(outbox.remove(name, &Target::Outbox)?),
             Node::Compose(folder) => Ok(outbox.remove_composed(folder, name)?),
             Node::TextFolder(number, folder) => {
@@ -306,6 +309,9 @@ impl Tree {
                 if outbox.rename_out(folder, name, new_name, replace)? =>
             {
                 Ok(())
+            }
+            (Node::MailBox(from), Node::MailBox(to)) => {
+                self.move_mail((*from, name), (*to, new_name))
             }
             // `mv` then copies, which writes the draft where it shall be.
             (

@@ -269,6 +269,7 @@ impl Format for Queue {
             parts: !parts.is_empty(),
             claim: claim.map(Box::new),
             idempotency_key: idem.filter(|_| from_me).map(Into::into),
+            answers: shown.in_reply_to.filter(|_| from_me).map(Into::into),
             ..Found::default()
         })
     }

@@ -338,6 +338,7 @@ fn accept<'a>(
         again: if parsed.id_verified { Again::Same } else { Again::Claimed },
         claim,
         idempotency_key: parsed.idem.filter(|_| from_me).map(Into::into),
+        answers: parsed.re.filter(|_| from_me),
         copy_of,
         to: if parsed.rcpt.is_empty() { parsed.to } else { parsed.rcpt.join(", ").into() },
         from: parsed.from,
