@@ -85,7 +85,8 @@ impl Reader<'_> {
         if link.store.is_empty() {
             link.kind.store().clone_into(&mut link.store);
         }
-        if link.kind == Kind::Nats && link.url.is_empty() && !link.off {
+        let is_fine = self.problems.len() == before;
+        if link.kind == Kind::Nats && link.url.is_empty() && !link.off && is_fine {
             let text = "a link of kind \"nats\" needs url = \"nats://HOST:4222\"".to_owned();
             self.problem(&item.span(), text);
         }

@@ -1,7 +1,8 @@
 //! What links write down of the other side, as long as the disk has room for others, too.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::store::fs;
@@ -21,13 +22,15 @@ pub struct Roomy {
 }
 
 impl Roomy {
-    /// A new file, or one made empty.
+    /// A new file that nobody else may read, or one made empty.
     ///
     /// # Errors
     /// As the system gave it.
     pub fn create(path: &Path) -> io::Result<Self> {
         let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
-        Ok(Self { file: File::create(path)?, folder, written: 0 })
+        let mut new = OpenOptions::new();
+        let file = new.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        Ok(Self { file, folder, written: 0 })
     }
 
     /// The file, for what is no writing.
@@ -50,6 +53,14 @@ impl Write for Roomy {
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
+}
+
+/// Writes a new file that nobody else may read.
+///
+/// # Errors
+/// As the system gave it.
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    Roomy::create(path)?.write_all(bytes)
 }
 
 /// Makes sure that a folder's disk has room for others, too.

@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 use super::letter::{self, header_value, is_stem, usable};
 use crate::link::engine::{Engine, Item, Outcome, Settings};
 use crate::link::http::{Answer, Http, Trouble};
-use crate::link::{job, secret};
+use crate::link::{job, room, secret};
 use crate::model::{Timestamp, hex, one_line};
 use crate::store::agentazall::{block, date, text};
 use crate::store::text::json as store_json;
@@ -348,7 +348,7 @@ fn parts(attachments: &[Value], folder: &Path) -> Vec<(String, PathBuf)> {
         };
         let name = usable(get("name").unwrap_or_default(), n, &out);
         let path = folder.join(n.to_string());
-        let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, bytes));
+        let written = std::fs::create_dir_all(folder).and_then(|()| room::write(&path, &bytes));
         match written {
             Ok(()) => out.push((name, path)),
             Err(error) => tracing::warn!(%error, "an attachment cannot be written"),

@@ -21,7 +21,7 @@ use super::server::Server;
 use super::{FIRST, LONGEST, Nats, Wake, consumer_name, once, round};
 use crate::link::marks::Marks;
 use crate::link::{Board, Spec};
-use crate::model::{Host, one_line};
+use crate::model::Host;
 use crate::store::{fs, place};
 
 /// How long the last marks may take to be told when the link is to end.
@@ -84,7 +84,7 @@ pub fn check_marks(spec: &Spec, me: &str) -> Option<String> {
     };
     match once(checked) {
         Ok(Ok(problem)) => problem,
-        Ok(Err(failure)) => Some(not_shared(&failure)),
+        Ok(Err(failure)) => Some(not_shared(&failure, spec)),
         Err(error) => Some(error.to_string()),
     }
 }
@@ -111,11 +111,11 @@ pub fn not_permitted(subjects: &str) -> String {
     )
 }
 
-fn not_shared(failure: &Failure) -> String {
+fn not_shared(failure: &Failure, spec: &Spec) -> String {
     format!(
         "what is read here is not told to my other machines, nor here what is read there: {}; see \
          docs/links/nats.md, or say marks = false",
-        one_line(&failure.to_string())
+        failure.told(spec)
     )
 }
 
@@ -182,7 +182,8 @@ impl Share {
                 Ok(Err(failure)) => failure,
                 Err(error) => Failure::Disk("the link".into(), error),
             };
-            tracing::debug!(link = self.spec.name, %failure, "marks are shared again later");
+            let why = failure.told(&self.spec);
+            tracing::debug!(link = self.spec.name, why, "marks are shared again later");
             self.tell(&failure);
             if began.elapsed() > LONGEST {
                 wait = FIRST;
@@ -217,7 +218,7 @@ impl Share {
     fn tell(&self, failure: &Failure) {
         use Failure::{Connect, Lost, Old, Secret, Settings};
         if !matches!(failure, Connect(_) | Lost(_) | Old(_) | Secret(_) | Settings(_)) {
-            self.say(Some(not_shared(failure)));
+            self.say(Some(not_shared(failure, &self.spec)));
         }
     }
 

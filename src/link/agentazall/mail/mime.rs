@@ -14,6 +14,7 @@ use mail_parser::{Address, Message, MessageParser, MimeHeaders as _};
 use sha2::{Digest, Sha256};
 
 use crate::link::agentazall::letter::{self, header_value, is_stem, usable};
+use crate::link::room;
 use crate::model::{Timestamp, hex, one_line};
 use crate::store::agentazall::{block, date, names, text};
 use crate::store::{Arrived, Parcel, fs};
@@ -277,7 +278,7 @@ fn parts(message: &Message<'_>, folder: &Path, body: &mut String) -> Vec<(String
         debug_assert!(names::is_attachment_name(&name));
         let path = folder.join(n.to_string());
         let bytes = part.contents();
-        let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, bytes));
+        let written = std::fs::create_dir_all(folder).and_then(|()| room::write(&path, bytes));
         match written {
             Ok(()) => out.push((name, path)),
             Err(error) => tracing::warn!(%error, "an attachment cannot be written"),
