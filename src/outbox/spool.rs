@@ -120,10 +120,12 @@ impl Spool {
         Ok(spool)
     }
 
-    /// The same to look at only: nothing is made, and nothing can be written.
+    /// The same to look at only: nothing is made on disk. In an empty container there is no `/dev/null` that
+    /// could stand for the file.
     pub fn open_read_only(path: &Path) -> io::Result<Self> {
         let bytes = fs::or_nothing(std::fs::read(path))?;
-        Ok(Self::of(File::open("/dev/null")?, &bytes, Durability::None))
+        let nowhere = rustix::fs::memfd_create("spool", rustix::fs::MemfdFlags::CLOEXEC)?;
+        Ok(Self::of(File::from(nowhere), &bytes, Durability::None))
     }
 
     fn of(file: File, bytes: &[u8], durability: Durability) -> Self {
