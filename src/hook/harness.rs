@@ -92,6 +92,20 @@ pub enum Instructions {
     Block(&'static [&'static str]),
 }
 
+/// The variables by which a hook knows that it runs in its own harness, where others read the same file
+/// and run what they find there in the foreground.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// One that is set, and to what.
+    pub flag: (&'static str, &'static str),
+    /// The one that names the session.
+    pub session: &'static str,
+    /// The one that begins like this where nobody can be woken: in a script from end to end.
+    pub scripted: (&'static str, &'static str),
+    /// The one that names the process of the harness.
+    pub process: &'static str,
+}
+
 /// One harness.
 #[derive(Debug)]
 pub struct Harness {
@@ -101,6 +115,8 @@ pub struct Harness {
     pub title: &'static str,
     /// Members of what it is told that hold the id of the session.
     pub session: &'static [&'static str],
+    /// How a hook knows that it runs in this harness; where nobody else reads its file, it need not.
+    pub marks: Option<Marks>,
     /// The variable that names the project's folder.
     pub project: Option<&'static str>,
     /// The member that lists the project's folders.
@@ -141,14 +157,6 @@ impl Harness {
     }
 }
 
-/// Claude Code, whose terms others have taken over in part.
-const CLAUDE: &str = "claude-code";
-
-/// Whether this is the harness whose hooks others run too, and run otherwise.
-pub(super) fn is_claude(harness: &Harness) -> bool {
-    harness.name == CLAUDE
-}
-
 const START: &str =
     r#"{"hookSpecificOutput":{"hookEventName":"SessionStart","additionalContext":TEXT}}"#;
 const SUBMIT: &str =
@@ -165,9 +173,15 @@ const COPILOT_RULE: &str = "---\napplyTo: \"**\"\n---\n";
 /// All of them.
 pub static ALL: [Harness; 6] = [
     Harness {
-        name: CLAUDE,
+        name: "claude-code",
         title: "Claude Code",
         session: &["session_id"],
+        marks: Some(Marks {
+            flag: ("CLAUDECODE", "1"),
+            session: "CLAUDE_CODE_SESSION_ID",
+            scripted: ("CLAUDE_CODE_ENTRYPOINT", "sdk"),
+            process: "CLAUDE_PID",
+        }),
         project: Some("CLAUDE_PROJECT_DIR"),
         roots: None,
         only_if: None,
@@ -226,6 +240,7 @@ pub static ALL: [Harness; 6] = [
         name: "codex",
         title: "Codex CLI",
         session: &["session_id"],
+        marks: None,
         project: None,
         roots: None,
         only_if: None,
@@ -281,6 +296,7 @@ pub static ALL: [Harness; 6] = [
         name: "gemini",
         title: "Gemini CLI",
         session: &["session_id"],
+        marks: None,
         project: Some("GEMINI_PROJECT_DIR"),
         roots: None,
         only_if: None,
@@ -338,6 +354,7 @@ pub static ALL: [Harness; 6] = [
         name: "copilot",
         title: "Copilot CLI",
         session: &["sessionId", "session_id"],
+        marks: None,
         project: None,
         roots: None,
         only_if: None,
@@ -379,6 +396,7 @@ pub static ALL: [Harness; 6] = [
         name: "cursor",
         title: "Cursor",
         session: &["conversation_id", "session_id"],
+        marks: None,
         project: None,
         roots: Some("workspace_roots"),
         only_if: Some(("status", "completed")),
@@ -445,6 +463,7 @@ pub static ALL: [Harness; 6] = [
         name: "opencode",
         title: "OpenCode",
         session: &["session_id"],
+        marks: None,
         project: None,
         roots: None,
         only_if: None,

@@ -12,6 +12,7 @@ mod payload;
 mod state;
 mod wait;
 
+use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::exit;
@@ -23,6 +24,7 @@ use crate::fuse::mountpoint;
 use crate::mailbox::{Glance, OpenError, Options};
 use crate::view::Mail;
 use bell::Place;
+use harness::Marks;
 pub use harness::{Event, Harness, Says};
 use payload::Payload;
 use state::{Held, Which};
@@ -130,28 +132,23 @@ fn attend(call: &Call, env: Env, sessions: &Sessions, began: Instant) -> Result<
     ring(call, env, sessions, &told, began)
 }
 
-/// Whether the hook runs where it was installed for. The files of Claude Code are read by others too,
-/// which run what they find there in the foreground.
+/// Whether the hook runs where it was installed for, and somebody may hear it.
 fn is_meant(call: &Call, payload: &Payload, env: &Env) -> bool {
     if payload.is_of_subagent() {
         return false;
     }
-    let is = |name: &str, value: &str| env.var(name).is_some_and(|said| said == value);
-    if harness::is_claude(call.harness) {
-        let same = payload.session(call.harness).is_some_and(|id| is("CLAUDE_CODE_SESSION_ID", id));
-        if !is("CLAUDECODE", "1") || !same || payload.is_of_cursor() {
+    let says = |name: &str| env.var(name).map(OsStr::to_string_lossy).unwrap_or_default();
+    if let Some(Marks { flag: (flag, set), session, scripted: (entry, script), .. }) =
+        call.harness.marks
+    {
+        let same = payload.session(call.harness).is_some_and(|id| says(session) == id);
+        // One that runs to its end in a script would be held up.
+        let held_up = call.wait && says(entry).starts_with(script);
+        if says(flag) != set || !same || payload.is_of_cursor() || held_up {
             return false;
         }
     }
-    if call.wait {
-        // One that runs to its end in a script would be held up.
-        let scripted = |entry: &std::ffi::OsStr| entry.to_string_lossy().starts_with("sdk");
-        return call.event == Event::Stop
-            && call.harness.wakes.is_some()
-            && !(harness::is_claude(call.harness)
-                && env.var("CLAUDE_CODE_ENTRYPOINT").is_some_and(scripted));
-    }
-    true
+    !call.wait || (call.event == Event::Stop && call.harness.wakes.is_some())
 }
 
 /// The hooks that the harness waits for.

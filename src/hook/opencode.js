@@ -29,6 +29,11 @@ function arm(id, cwd, wake, env) {
   } catch {}
 }
 
+// A session below another has no mail of its own.
+function born(told) {
+  if (told?.parentID ?? told?.info?.parentID) children.add(told.sessionID ?? told.info?.id)
+}
+
 async function isChild(id, ask) {
   if (children.has(id)) return true
   try { const found = await ask(); return Boolean((found?.data ?? found)?.parentID) } catch { return false }
@@ -39,14 +44,15 @@ function dispose() { for (const id of [...waiting.keys()]) end(id) }
 // OpenCode 1.
 async function server({ client, directory }) {
   const event = async ({ event: { type, properties: told } }) => {
-    if (type === "session.created" && told.info?.parentID) children.add(told.info.id)
-    if (type === "session.deleted") end(told.info?.id ?? told.sessionID)
-    const id = told.sessionID
+    if (type === "session.created") born(told)
+    const id = told?.sessionID ?? told?.info?.id
+    if (type === "session.deleted") end(id)
     if (!id || type !== "session.status" || told.status?.type !== "idle") return
     if (await isChild(id, () => client.session.get({ path: { id } }))) return
     arm(id, directory, (text) => client.session.promptAsync({ path: { id }, body: { parts: [{ type: "text", text }] } }), process.env)
   }
-  return { event: async (input) => { try { await event(input) } catch {} }, dispose: async () => dispose() }
+  // Nobody waits for it: it may ask whoever tells of the event.
+  return { event: async (input) => { event(input).catch(() => {}) }, dispose: async () => dispose() }
 }
 
 // OpenCode 2. One service serves all folders, so who it was started as says nothing.
@@ -56,16 +62,15 @@ async function setup(ctx) {
   const { MSGFS_ME: _, ...env } = process.env
   const event = async ({ type, data: told, location }) => {
     if (location?.directory && location.directory !== directory) return
-    const id = told?.sessionID
-    if (!id) return
-    if (type === "session.created" && told.parentID) children.add(id)
+    if (type === "session.created") born(told)
+    const id = told?.sessionID ?? told?.info?.id
     if (type === "session.deleted") end(id)
-    if (!/^session\.execution\.(succeeded|failed|interrupted)$/.test(type)) return
+    if (!id || !/^session\.execution\.(succeeded|failed|interrupted)$/.test(type)) return
     if (await isChild(id, () => ctx.session.get({ sessionID: id }))) return
     arm(id, directory, (text) => ctx.session.synthetic({ sessionID: id, text }), env)
   }
   void (async () => {
-    try { for await (const each of ctx.event.subscribe({ signal: stop.signal })) try { await event(each) } catch {} } catch {}
+    try { for await (const each of await ctx.event.subscribe({ signal: stop.signal })) event(each).catch(() => {}) } catch {}
   })()
   return () => { stop.abort(); dispose() }
 }

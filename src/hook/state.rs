@@ -171,10 +171,10 @@ impl Sessions {
     }
 }
 
-/// Whether a file of the folder is a session's: nobody else's are touched.
+/// Whether a file of the folder is a session's, or was to become one: nobody else's are touched.
 fn is_session(name: &str) -> bool {
-    name.strip_suffix(".json")
-        .is_some_and(|stem| stem.len() == 32 && stem.bytes().all(|b| b.is_ascii_hexdigit()))
+    let stem = name.strip_suffix(".json").or_else(|| name.strip_suffix(".new"));
+    stem.is_some_and(|stem| stem.len() == 32 && stem.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
 impl Held<'_> {

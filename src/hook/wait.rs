@@ -92,8 +92,8 @@ fn has_ended(process: &OwnedFd) -> bool {
 }
 
 /// The process that the harness says it is, if it says so.
-fn harness_process(env: &Env) -> Option<OwnedFd> {
-    let id: i32 = env.var("CLAUDE_PID")?.to_str()?.parse().ok()?;
+fn harness_process(call: &Call, env: &Env) -> Option<OwnedFd> {
+    let id: i32 = env.var(call.harness.marks?.process)?.to_str()?.parse().ok()?;
     pidfd_open(Pid::from_raw(id)?, PidfdFlags::empty()).ok()
 }
 
@@ -109,7 +109,7 @@ pub(super) fn run(call: &Call, env: Env, sessions: &Sessions, told: &Told) -> Re
         token: token()?,
         until: Instant::now() + STAYS,
         parent: getppid(),
-        harness: super::harness::is_claude(call.harness).then(|| harness_process(&env)).flatten(),
+        harness: harness_process(call, &env),
     };
     {
         let held = sessions.hold()?;
