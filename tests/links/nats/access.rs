@@ -175,7 +175,7 @@ fn tls_with_an_authority_of_ones_own() {
     ));
     let mut a = Machine::new(&format!("tls://127.0.0.1:{}", server.port));
     a.start();
-    a.tells("name the authority's file by ca");
+    a.tells("name the file with its certificate by ca");
     a.stop();
     a.spec.ca = Some(dir.path().join("ca.pem"));
     a.start();
