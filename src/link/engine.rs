@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,8 +30,9 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// Why it can never go.
     fn wire(&self, parcel: &Parcel) -> Result<Vec<u8>, String>;
 
-    /// What a fetch brought, from the folder it wrote to.
-    fn unpack(&self, raw: &Path) -> Vec<Item>;
+    /// What a fetch brought, from the folder it wrote to: each item, or why it cannot be had now. What could
+    /// not stays in the folder and is asked for again, so that no attachment is lost to a full disk.
+    fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>>;
 
     /// Whether a fetch must know that this was brought before: they may be many.
     fn must_know(&self, _id: &str) -> bool {

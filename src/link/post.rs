@@ -403,6 +403,13 @@ impl Post {
         let mut acknowledged = Vec::new();
         let mut failed = None;
         for item in self.engine.unpack(&job.raw()) {
+            let item = match item {
+                Ok(item) => item,
+                Err(e) => {
+                    failed = Some(e);
+                    continue;
+                }
+            };
             let is_seen = item.is_only_known() || self.journal.lock().is_seen(&item.id);
             match if is_seen { Ok(()) } else { (self.file)(&item.arrived) } {
                 Ok(()) => {

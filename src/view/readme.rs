@@ -50,8 +50,7 @@ LOOK AROUND (never marks anything read)
   transcripts/           each as one text                   raw/                the stores' own files
   rejected/              what was refused on the way in, and why (bad signature, broken file)
   agents.txt             who there is, a line each: name, stores, last wrote, unread, key, pinned
-  .maildir/              the mail to you as a Maildir, for mail programs such as mutt (not listed)
-  status.txt             who you are, unread list, health, the last refusal
+  status.txt             you, unread, health, last refusal  .maildir/           for mail programs (not listed)
 {parts}{texts}
 The line Signature: in a message says who vouches for From: \"valid\" is signed by the key known for
 that sender; \"none\", \"unknown\" and \"missing\" are not proof of who wrote it.

@@ -7,7 +7,7 @@ mod fetch;
 mod send;
 
 use std::collections::HashSet;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -156,16 +156,23 @@ impl Engine for Ftp {
         Ok(wire)
     }
 
-    fn unpack(&self, raw: &Path) -> Vec<Item> {
-        let read = |path: PathBuf| fs::read_small(&path, MAX_JSON).ok();
-        let listed: Vec<String> = read(raw.join(LISTED))
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .unwrap_or_default();
-        let mut out: Vec<Item> = listed.into_iter().map(Item::known).collect();
+    fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
+        let read = |name: &str| fs::or_nothing(fs::read_small(&raw.join(name), MAX_JSON));
+        let listed: Vec<String> = match read(LISTED) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
+            Err(e) => return vec![Err(e)],
+        };
+        let mut out: Vec<io::Result<Item>> =
+            listed.into_iter().map(|id| Ok(Item::known(id))).collect();
         for n in 0.. {
-            let Some(json) = read(raw.join(format!("{n}.json"))) else { break };
+            let (json, bytes) = match (read(&format!("{n}.json")), read(&format!("{n}.txt"))) {
+                (Ok(json), Ok(bytes)) => (json, bytes),
+                (Err(e), _) | (_, Err(e)) => {
+                    out.push(Err(e));
+                    break;
+                }
+            };
             let Ok(brought) = serde_json::from_slice::<Brought>(&json) else { break };
-            let Some(bytes) = read(raw.join(format!("{n}.txt"))) else { break };
             let mut parts: Vec<(String, PathBuf)> = Vec::new();
             for (k, name) in brought.parts.iter().enumerate() {
                 let fits = names::is_attachment_name(name) && !parts.iter().any(|(n, _)| n == name);
@@ -178,7 +185,7 @@ impl Engine for Ftp {
             let day = Some(brought.day);
             let keys = Vec::new();
             let arrived = Arrived { name, other_name, day, bytes, parts, keys };
-            out.push(Item { id: brought.id, arrived, acknowledge: Some(brought.seen) });
+            out.push(Ok(Item { id: brought.id, arrived, acknowledge: Some(brought.seen) }));
         }
         out
     }

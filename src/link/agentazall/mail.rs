@@ -176,6 +176,18 @@ impl Mail {
         digest.get(..12).unwrap_or_default().to_owned()
     }
 
+    /// What was brought, with its attachments in a folder.
+    fn item(&self, brought: Brought, bytes: &[u8], folder: &Path) -> io::Result<Item> {
+        let arrived = match brought.size {
+            Some(size) => mime::too_large(bytes, size, MAX_MAIL, folder)?,
+            None => mime::letter(bytes, folder)?,
+        };
+        if brought.maybe && self.is_filed(&arrived) {
+            return Ok(Item::known(brought.id));
+        }
+        Ok(Item { id: brought.id, arrived, acknowledge: Some(brought.seen) })
+    }
+
     /// Whether the reference has filed a letter: one that says the same lies in the inbox of a day near
     /// to it. Its list alone says only that some account had a mail of this number.
     fn is_filed(&self, arrived: &Arrived) -> bool {
@@ -309,26 +321,27 @@ impl Engine for Mail {
         Ok(wire)
     }
 
-    fn unpack(&self, raw: &Path) -> Vec<Item> {
-        let read = |name: String, limit| fs::read_small(&raw.join(name), limit).ok();
-        let listed: Vec<String> = read(LISTED.to_owned(), MAX_MAIL)
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .unwrap_or_default();
-        let mut out: Vec<Item> = listed.into_iter().map(Item::known).collect();
+    fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
+        let read = |name: String| fs::or_nothing(fs::read_small(&raw.join(name), MAX_MAIL));
+        let listed: Vec<String> = match read(LISTED.to_owned()) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
+            Err(e) => return vec![Err(e)],
+        };
+        let mut out: Vec<io::Result<Item>> =
+            listed.into_iter().map(|id| Ok(Item::known(id))).collect();
         for n in 0.. {
-            let Some(json) = read(format!("{n}.json"), MAX_MAIL) else { break };
-            let Ok(brought) = serde_json::from_slice::<Brought>(&json) else { break };
-            let Some(bytes) = read(format!("{n}.eml"), MAX_MAIL) else { break };
-            let folder = raw.join(format!("{n}.d"));
-            let arrived = match brought.size {
-                Some(size) => mime::too_large(&bytes, size, MAX_MAIL, &folder),
-                None => mime::letter(&bytes, &folder),
+            let brought = match read(format!("{n}.json")) {
+                Ok(json) => serde_json::from_slice::<Brought>(&json),
+                Err(e) => {
+                    out.push(Err(e));
+                    break;
+                }
             };
-            if brought.maybe && self.is_filed(&arrived) {
-                out.push(Item::known(brought.id));
-                continue;
-            }
-            out.push(Item { id: brought.id, arrived, acknowledge: Some(brought.seen) });
+            let Ok(brought) = brought else { break };
+            let bytes = read(format!("{n}.eml"));
+            out.push(
+                bytes.and_then(|bytes| self.item(brought, &bytes, &raw.join(format!("{n}.d")))),
+            );
         }
         out
     }

@@ -4,6 +4,7 @@
 //! answer is on disk before it is looked at.
 
 use std::collections::HashSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::link::{job, room, secret};
 use crate::model::{Timestamp, hex, one_line};
 use crate::store::agentazall::{block, date, text};
 use crate::store::text::json as store_json;
-use crate::store::{Arrived, Parcel};
+use crate::store::{Arrived, Parcel, fs};
 
 /// The subject of what has none, as other readers of relays show it.
 const NO_SUBJECT: &str = "(AgentTalk message)";
@@ -121,8 +122,11 @@ impl Engine for Relay {
         Ok(json!({"to": parcel.to, "payload": payload}).to_string().into_bytes())
     }
 
-    fn unpack(&self, raw: &Path) -> Vec<Item> {
-        let bytes = std::fs::read(raw.join(ANSWER)).unwrap_or_default();
+    fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
+        let bytes = match fs::or_nothing(std::fs::read(raw.join(ANSWER))) {
+            Ok(bytes) => bytes,
+            Err(e) => return vec![Err(e)],
+        };
         let text = String::from_utf8_lossy(&bytes);
         let all = messages(&text).unwrap_or_default().into_iter().enumerate();
         let folder = |n: usize| raw.join(format!("parts-{n}"));
@@ -252,8 +256,10 @@ fn messages(answer: &str) -> Option<Vec<&str>> {
 
 impl Relay {
     /// One message; its attachments go to a folder.
-    fn item(&self, whole: &str, folder: &Path) -> Item {
-        let Ok(message) = serde_json::from_str::<Value>(whole) else { return unreadable(whole) };
+    fn item(&self, whole: &str, folder: &Path) -> io::Result<Item> {
+        let Ok(message) = serde_json::from_str::<Value>(whole) else {
+            return Ok(unreadable(whole));
+        };
         let get = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
         let given = header_value(get("id"));
         let key = if given.is_empty() { whole } else { given.as_str() };
@@ -266,7 +272,7 @@ impl Relay {
             other => other.to_string(),
         };
         let (subject, body, attachments) = take_apart(&payload);
-        let parts = parts(&attachments, folder);
+        let parts = parts(&attachments, folder)?;
         let id = if given.is_empty() { hashed.clone() } else { given.clone() };
         let mut lines = vec![
             ("From", get("from").to_owned()),
@@ -284,7 +290,7 @@ impl Relay {
         let signed = block::read(&text::parse(&bytes)).signed_id;
         let day = date::parse_date(get("timestamp"), &TimeZone::system()).map(|(time, _)| time);
         let day = day.unwrap_or_else(Timestamp::now);
-        Item {
+        Ok(Item {
             id: key_of(&id, &hashed),
             acknowledge: None,
             arrived: Arrived {
@@ -295,7 +301,7 @@ impl Relay {
                 parts,
                 ..Arrived::default()
             },
-        }
+        })
     }
 }
 
@@ -338,7 +344,7 @@ fn take_apart(payload: &str) -> (String, String, Vec<Value>) {
 }
 
 /// Writes attachments to a folder, under names that can be used; what cannot be decoded is left out.
-fn parts(attachments: &[Value], folder: &Path) -> Vec<(String, PathBuf)> {
+fn parts(attachments: &[Value], folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let mut out: Vec<(String, PathBuf)> = Vec::new();
     for (n, attachment) in attachments.iter().enumerate() {
         let get = |key: &str| attachment.get(key).and_then(Value::as_str);
@@ -348,13 +354,11 @@ fn parts(attachments: &[Value], folder: &Path) -> Vec<(String, PathBuf)> {
         };
         let name = usable(get("name").unwrap_or_default(), n, &out);
         let path = folder.join(n.to_string());
-        let written = std::fs::create_dir_all(folder).and_then(|()| room::write(&path, &bytes));
-        match written {
-            Ok(()) => out.push((name, path)),
-            Err(error) => tracing::warn!(%error, "an attachment cannot be written"),
-        }
+        std::fs::create_dir_all(folder)?;
+        room::write(&path, &bytes)?;
+        out.push((name, path));
     }
-    out
+    Ok(out)
 }
 
 #[cfg(test)]

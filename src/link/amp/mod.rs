@@ -26,7 +26,7 @@ use super::engine::{Engine, Item, Outcome, Settings};
 use super::http::{Answer, Http, Trouble};
 use crate::model::{PublicKey, one_line, verify};
 use crate::store::amp::{id::is_message_id, pem, registration};
-use crate::store::{Parcel, place};
+use crate::store::{Parcel, fs, place};
 
 pub use self::register::{Registered, Request, register};
 use self::settings::Registration;
@@ -254,10 +254,13 @@ impl Engine for Provider {
         wire::make(&parcel.bytes, &self.at.address)
     }
 
-    fn unpack(&self, raw: &Path) -> Vec<Item> {
-        let keys = std::fs::read(raw.join(KEYS)).unwrap_or_default();
+    fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
+        let read = |name| fs::or_nothing(std::fs::read(raw.join(name)));
+        let (keys, page) = match (read(KEYS), read(PAGE)) {
+            (Ok(keys), Ok(page)) => (keys, page),
+            (Err(e), _) | (_, Err(e)) => return vec![Err(e)],
+        };
         let mut items = page::keys(&keys);
-        let page = std::fs::read(raw.join(PAGE)).unwrap_or_default();
         let list = page::split(&page);
         let poll = self.poll.load(Ordering::Relaxed);
         let next = match &list {
@@ -272,7 +275,7 @@ impl Engine for Provider {
         let mut brought = parts::Brought::read(raw);
         let item = |text: &&str| brought.with(page::item(text, &self.at.provider));
         items.extend(messages.iter().filter_map(item));
-        items
+        items.into_iter().map(Ok).collect()
     }
 
     fn must_know(&self, id: &str) -> bool {

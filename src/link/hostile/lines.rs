@@ -263,7 +263,7 @@ fn mails_that_no_program_writes() {
     let raw = machine.dir.path().join("links/store/name/jobs/1/raw");
     let ended = machine.fetch("odd mails");
     assert_eq!((&ended.outcome, ended.brought.len()), (&Outcome::Done, count));
-    for item in machine.engine().unpack(&raw) {
+    for item in machine.engine().unpack(&raw).into_iter().map(Result::unwrap) {
         let day = item.arrived.day.unwrap();
         assert!(crate::store::agentazall::date::is_day(&day), "{day}");
         assert!(!item.arrived.name.contains('/') && item.arrived.parts.len() <= 100);

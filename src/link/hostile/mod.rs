@@ -137,7 +137,8 @@ impl Machine {
         std::fs::create_dir_all(&raw).unwrap();
         self.run(what, move |engine, _| {
             let outcome = told(engine, engine.fetch(&raw, &HashSet::new()));
-            let items = engine.unpack(&raw).into_iter().filter(|item| !item.is_only_known());
+            let items = engine.unpack(&raw).into_iter().map(Result::unwrap);
+            let items = items.filter(|item| !item.is_only_known());
             let brought = items.map(|item| (item.arrived.name, item.arrived.bytes)).collect();
             Ended { outcome, brought }
         })

@@ -56,6 +56,8 @@ struct Server {
     doubles: bool,
     acknowledges: bool,
     other: bool,
+    /// So often there is no room for the first of what was brought.
+    full: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -85,7 +87,7 @@ impl Engine for Fake {
         if parcel.bytes.is_empty() { Err("empty".into()) } else { Ok(parcel.bytes.clone()) }
     }
 
-    fn unpack(&self, raw: &Path) -> Vec<Item> {
+    fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
         let Ok(bytes) = std::fs::read(raw.join("mail")) else { return Vec::new() };
         let mail: BTreeMap<String, String> = serde_json::from_slice(&bytes).unwrap_or_default();
         let item = |(id, text): (String, String)| Item {
@@ -93,7 +95,13 @@ impl Engine for Fake {
             acknowledge: Some(id.clone()),
             id,
         };
-        mail.into_iter().map(item).collect()
+        let mut items: Vec<io::Result<Item>> = mail.into_iter().map(item).map(Ok).collect();
+        let mut server = self.0.lock();
+        if let (Some(first), true) = (items.first_mut(), server.full > 0) {
+            server.full -= 1;
+            *first = Err(io::ErrorKind::StorageFull.into());
+        }
+        items
     }
 
     fn other_carrier(&self) -> Option<String> {
@@ -277,6 +285,26 @@ fn quiet<T>(f: impl FnOnce() -> T) -> T {
         }));
     });
     f()
+}
+
+#[test]
+fn what_finds_no_room_is_not_lost_to_an_engine_that_destroys() {
+    let bench = Bench::new();
+    {
+        let mut server = bench.fake.0.lock();
+        server.destroys = true;
+        server.full = 2;
+        server.mail = ["a", "b"].map(|id| (id.to_owned(), format!("text of {id}"))).into();
+    }
+    let post = bench.post();
+    let mut rest = Rest::default();
+    let names = || bench.filed.lock().iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    for _ in 0..2 {
+        assert!(post.turn(&mut rest, &|| {}).is_err());
+        assert_eq!(names(), ["b"]);
+    }
+    Bench::settle(&post);
+    assert_eq!(names(), ["b", "a"]);
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn what_was_brought_is_filed_under_names_that_can_be_used() {
     write("0.json", &serde_json::to_vec(&brought).unwrap());
     write("0.txt", b"text");
     write("1.json", b"{");
-    let items = ftp().unpack(dir.path());
+    let items: Vec<Item> = ftp().unpack(dir.path()).into_iter().map(Result::unwrap).collect();
     let [known, item] = &items[..] else { panic!("{items:?}") };
     assert!(known.is_only_known() && !item.is_only_known());
     assert_eq!(item.arrived.name, "0123456789ab");

@@ -3,7 +3,7 @@
 //! What is sent depends on the letter alone, so that every try sends the same. What comes is foreign: any
 //! bytes are some letter.
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -172,7 +172,10 @@ fn base64_lines(out: &mut String, bytes: &[u8]) {
 }
 
 /// What is filed of a mail. Its attachments go to a folder. The same bytes are always the same letter.
-pub fn letter(raw: &[u8], folder: &Path) -> Arrived {
+///
+/// # Errors
+/// If an attachment cannot be written.
+pub fn letter(raw: &[u8], folder: &Path) -> io::Result<Arrived> {
     // Servers end mails with more or fewer empty lines.
     let bare = raw.trim_ascii_end();
     let digest = hex(&Sha256::digest(bare));
@@ -185,13 +188,13 @@ pub fn letter(raw: &[u8], folder: &Path) -> Arrived {
         let lines = [("Subject", "(not a mail)".into()), ("Message-ID", hashed.clone())];
         let (bytes, day) = (letter::compose(&lines, &body), Some(NO_DAY.to_owned()));
         let (name, other_name) = (hashed.clone(), hashed);
-        return Arrived { name, other_name, day, bytes, ..Arrived::default() };
+        return Ok(Arrived { name, other_name, day, bytes, ..Arrived::default() });
     };
     let id = message.message_id().map(str::trim).unwrap_or_default();
     let id = id.strip_suffix(&format!("@{DOMAIN}")).unwrap_or(id);
     let is_id = !id.is_empty() && id.len() <= 200 && !id.contains(char::is_whitespace);
     let mut body = body(&message);
-    let parts = parts(&message, folder, &mut body);
+    let parts = parts(&message, folder, &mut body)?;
     let mut lines =
         vec![("From", people(message.from(), true)), ("To", people(message.to(), false))];
     let cc = people(message.cc(), false);
@@ -213,12 +216,15 @@ pub fn letter(raw: &[u8], folder: &Path) -> Arrived {
     let signed = block::read(&text::parse(&bytes)).signed_id;
     let name = signed.filter(|id| is_stem(id)).unwrap_or_else(|| hashed.clone());
     let (other_name, day, keys) = (hashed, Some(day(&message)), Vec::new());
-    Arrived { name, other_name, day, bytes, parts, keys }
+    Ok(Arrived { name, other_name, day, bytes, parts, keys })
 }
 
 /// The letter about a mail that is too large to be read, by how it begins.
-pub fn too_large(begin: &[u8], size: u64, limit: u64, folder: &Path) -> Arrived {
-    let mut arrived = letter(begin, folder);
+///
+/// # Errors
+/// As [`letter`].
+pub fn too_large(begin: &[u8], size: u64, limit: u64, folder: &Path) -> io::Result<Arrived> {
+    let mut arrived = letter(begin, folder)?;
     arrived.parts.clear();
     let told = format!(
         "[This mail has {size} bytes; msgfs takes at most {limit}. It is still on the server; this is how it \
@@ -230,7 +236,7 @@ pub fn too_large(begin: &[u8], size: u64, limit: u64, folder: &Path) -> Arrived 
     let lines: Vec<(&str, String)> = lines.map(|(k, v)| (k.as_str(), v.clone())).collect();
     arrived.bytes = letter::compose(&lines, &format!("{told}{body}"));
     arrived.name.clone_from(&arrived.other_name);
-    arrived
+    Ok(arrived)
 }
 
 /// The day of a mail where it was written.
@@ -266,7 +272,11 @@ fn body(message: &Message<'_>) -> String {
 }
 
 /// Writes attachments to a folder, under names that can be used.
-fn parts(message: &Message<'_>, folder: &Path, body: &mut String) -> Vec<(String, PathBuf)> {
+fn parts(
+    message: &Message<'_>,
+    folder: &Path,
+    body: &mut String,
+) -> io::Result<Vec<(String, PathBuf)>> {
     let mut out: Vec<(String, PathBuf)> = Vec::new();
     for (n, part) in message.attachments().enumerate() {
         let given = part.attachment_name().unwrap_or_default();
@@ -277,14 +287,11 @@ fn parts(message: &Message<'_>, folder: &Path, body: &mut String) -> Vec<(String
         let name = usable(given, n, &out);
         debug_assert!(names::is_attachment_name(&name));
         let path = folder.join(n.to_string());
-        let bytes = part.contents();
-        let written = std::fs::create_dir_all(folder).and_then(|()| room::write(&path, bytes));
-        match written {
-            Ok(()) => out.push((name, path)),
-            Err(error) => tracing::warn!(%error, "an attachment cannot be written"),
-        }
+        std::fs::create_dir_all(folder)?;
+        room::write(&path, part.contents())?;
+        out.push((name, path));
     }
-    out
+    Ok(out)
 }
 
 /// The milliseconds of a mail's date, for comparing.

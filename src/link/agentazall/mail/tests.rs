@@ -63,7 +63,7 @@ fn what_was_brought_is_filed_unless_the_reference_has() {
     std::fs::write(raw.join(LISTED), r#"["imap:old"]"#).unwrap();
     let mut mail = mail("/email");
     mail.settings.file = root.join("config.json");
-    let items = mail.unpack(&raw);
+    let items: Vec<Item> = mail.unpack(&raw).into_iter().map(Result::unwrap).collect();
     let known: Vec<(&str, bool)> =
         items.iter().map(|i| (i.id.as_str(), i.is_only_known())).collect();
     assert_eq!(known, [("imap:old", true), ("imap:0", true), ("imap:1", false), ("imap:2", false)]);

@@ -16,7 +16,7 @@ fn relay() -> Relay {
 fn unpacked(answer: &[u8]) -> (tempfile::TempDir, Vec<Item>) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join(ANSWER), answer).unwrap();
-    let items = relay().unpack(dir.path());
+    let items = relay().unpack(dir.path()).into_iter().map(Result::unwrap).collect();
     (dir, items)
 }
 

@@ -8,7 +8,7 @@ fn parcel(text: &str, parts: Vec<(String, PathBuf)>) -> Parcel {
 /// A letter of a mail.
 fn got(raw: &[u8]) -> (tempfile::TempDir, Arrived, text::Letter) {
     let dir = tempfile::tempdir().unwrap();
-    let arrived = letter(raw, &dir.path().join("parts"));
+    let arrived = letter(raw, &dir.path().join("parts")).unwrap();
     let letter = text::parse(&arrived.bytes);
     (dir, arrived, letter)
 }
@@ -139,8 +139,8 @@ fn the_same_mail_is_the_same_letter_however_it_ends() {
 #[test]
 fn of_a_mail_that_is_too_large_the_beginning_is_told() {
     let dir = tempfile::tempdir().unwrap();
-    let arrived =
-        too_large(b"From: a@x\r\nSubject: big\r\n\r\nit begins", 1 << 32, 100, dir.path());
+    let begin = b"From: a@x\r\nSubject: big\r\n\r\nit begins";
+    let arrived = too_large(begin, 1 << 32, 100, dir.path()).unwrap();
     let letter = text::parse(&arrived.bytes);
     assert_eq!(letter.get("Subject"), Some("big"));
     assert!(letter.body.contains("4294967296 bytes") && letter.body.ends_with("it begins"));
