@@ -133,6 +133,9 @@ pub struct Draft {
     pub cc: Vec<String>,
     /// Recipients of whom the others are not told: each gets a message of its own.
     pub bcc: Vec<String>,
+    /// It is for one of `bcc`: it begins a conversation of its own, whatever it says, for those in another
+    /// one would see it there.
+    pub is_blind: bool,
     /// Subject line.
     pub subject: Option<String>,
     /// Thread to continue, or to start under this id.

@@ -178,6 +178,11 @@ impl Outbox {
         let signer = self.keys.pinned(store.as_ref())?;
         self.tools.index.set_my_key(route.store, signer.public_key());
         let mut draft = Draft { to: route.to, cc: route.cc, ..draft.clone() };
+        draft.is_blind = route.is_blind;
+        let answered = answered.filter(|_| !route.is_blind);
+        if route.is_blind {
+            (draft.thread, draft.in_reply_to, draft.is_reply) = (None, None, false);
+        }
         let mut parent = answered.filter(|a| a.store == route.store).map(|a| a.ix);
         if let Some(elsewhere) = answered.filter(|a| a.store != route.store) {
             // Ids of one store mean nothing in another; what the writer wrote is left alone.

@@ -16,6 +16,8 @@ pub struct Route {
     pub to: Vec<String>,
     /// Further recipients.
     pub cc: Vec<String>,
+    /// Of this recipient nobody is told.
+    pub is_blind: bool,
 }
 
 /// The header line that names a recipient.
@@ -62,11 +64,13 @@ pub fn routes(
         named.push((store, canonical));
         if line == Line::Bcc {
             // Nobody else is told.
-            routes.push(Route { store, to: vec![address.to_owned()], cc: Vec::new() });
+            let to = vec![address.to_owned()];
+            routes.push(Route { store, to, cc: Vec::new(), is_blind: true });
             continue;
         }
-        let at = routes.iter().position(|r| r.store == store).unwrap_or_else(|| {
-            routes.push(Route { store, to: Vec::new(), cc: Vec::new() });
+        let known = routes.iter().position(|r| r.store == store && !r.is_blind);
+        let at = known.unwrap_or_else(|| {
+            routes.push(Route { store, to: Vec::new(), cc: Vec::new(), is_blind: false });
             routes.len() - 1
         });
         if let Some(route) = routes.get_mut(at) {

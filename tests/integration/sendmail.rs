@@ -183,6 +183,23 @@ fn s537_blind_copies() {
     m.ok("printf 'To: bob\\nBcc: eve, frank\\n\\nas a draft\\n' > outbox/x");
     let tos: Vec<String> = sent(&bed, 7)[4..].iter().map(|r| member(r, "to").to_owned()).collect();
     assert_eq!(tos, ["bob", "eve", "frank"]);
+    // An answer, a named thread and a mark in the text lead nobody to the others' conversation.
+    let asked = samp::append(&bed.store, "bob", "bar", "t", "a question", T0);
+    for head in [
+        format!("In-Reply-To: <{}@samp>\n\n", asked.id),
+        "Thread: t\n\n".into(),
+        "\n[thread:t] ".into(),
+    ] {
+        let count = read_log(&bed.store, "bar").len();
+        sends(&bed, &["-t"], &format!("To: bob\nBcc: eve\n{head}blind\n"));
+        let all = sent(&bed, count + 2);
+        let thread = |to: &str| {
+            let one = all[count..].iter().find(|r| member(r, "to") == to).unwrap();
+            assert!(to == "bob" || !one.contains_key("re"), "{one:?}");
+            member(one, "thread").to_owned()
+        };
+        assert!(thread("eve") != "t", "{head}");
+    }
 }
 
 /// S538: all recipients or none, and the code says why; nothing is kept.

@@ -51,10 +51,49 @@ pub(super) fn until_dot(text: &[u8], is_typed: bool) -> &[u8] {
     text
 }
 
+/// Headers by which a text is known to be a mail.
+const USUAL: [&str; 14] = [
+    "To",
+    "Cc",
+    "Bcc",
+    "From",
+    "Subject",
+    "Date",
+    "Message-ID",
+    "In-Reply-To",
+    "References",
+    "Reply-To",
+    "MIME-Version",
+    "Content-Type",
+    "Received",
+    "Resent-To",
+];
+
 /// Whether a line is that of a header.
 fn is_header(line: &[u8]) -> bool {
     let name = line.split(|b| *b == b':').next().unwrap_or_default();
     name.len() < line.len() && !name.is_empty() && name.iter().all(u8::is_ascii_graphic)
+}
+
+/// Where the text begins, if no empty line says so: at the first line among the headers that is none; at
+/// the very beginning, if what stands before it is no header that mails have.
+fn text_begins(text: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    let mut is_mail = false;
+    for line in text.split_inclusive(|b| *b == b'\n') {
+        let bare = line.trim_ascii_end();
+        if bare.is_empty() {
+            return (at > 0 && !is_mail).then_some(0);
+        }
+        let continues = at > 0 && bare.first().is_some_and(u8::is_ascii_whitespace);
+        if !continues && !is_header(bare) {
+            return Some(if is_mail { at } else { 0 });
+        }
+        let name = bare.split(|b| *b == b':').next().unwrap_or_default();
+        is_mail |= USUAL.iter().any(|usual| name.eq_ignore_ascii_case(usual.as_bytes()));
+        at += line.len();
+    }
+    (!is_mail).then_some(0)
 }
 
 impl<'a> Mail<'a> {
@@ -68,11 +107,12 @@ impl<'a> Mail<'a> {
             Some(rest) => rest.splitn(2, |b| *b == b'\n').nth(1).unwrap_or_default(),
             None => text,
         };
-        let first = text.split(|b| *b == b'\n').next().unwrap_or_default();
-        let text: Cow<'a, [u8]> = if is_header(first) || first.trim_ascii().is_empty() {
-            text.into()
-        } else {
-            [b"\n", text].concat().into()
+        let text: Cow<'a, [u8]> = match text_begins(text) {
+            Some(at) => {
+                let (headers, rest) = text.split_at(at);
+                [headers, b"\n", rest].concat().into()
+            }
+            None => text.into(),
         };
         // The parser is another's, and the mail is anybody's.
         let parsed =
@@ -233,6 +273,9 @@ impl Envelope {
 
 /// The addresses in a word of the command line.
 fn in_word(word: &str) -> Result<Vec<String>, String> {
+    if word.contains(char::is_control) {
+        return Err(format!("{:?} is no address: it has control characters", one_line(word)));
+    }
     let text = format!("To: {}\n\n", one_line(word));
     let mail = Mail::parse(text.as_bytes())?;
     people(mail.0.all_to().collect())
@@ -293,6 +336,26 @@ mod tests {
         let line: Vec<String> = line.iter().map(|word| (*word).to_owned()).collect();
         let envelope = Envelope::of(&mail, &line, from_header).unwrap();
         mail.draft(&envelope, &[]).unwrap()
+    }
+
+    #[test]
+    fn no_line_of_the_text_is_lost_to_the_header() {
+        for (text, wanted) in [
+            ("Subject: m\nthis is text\nmore\n", "Subject: m\n\nthis is text\nmore"),
+            ("Subject: hi\n\tfold\nno header\n\nbody\n", "Subject: hi fold\n\nno header\n\nbody"),
+            (
+                "Warning: disk full\nplease act\n\nregards\n",
+                "\nWarning: disk full\nplease act\n\nregards",
+            ),
+            ("Warning: disk full\n\nregards\n", "\nWarning: disk full\n\nregards"),
+            ("http://x/y\nsecond\n", "\nhttp://x/y\nsecond"),
+            ("Note: all\n", "\nNote: all"),
+            ("\nTo: is text\n", "\nTo: is text"),
+            ("Subject: s\nX-Odd: y\n\nbody\n", "Subject: s\n\nbody"),
+        ] {
+            let draft = draft(text, &["bob"], false);
+            assert_eq!(draft.trim_end(), format!("To: bob\n{wanted}"), "{text:?}");
+        }
     }
 
     #[test]
@@ -389,7 +452,8 @@ mod tests {
             assert!(of(bad, &[]).is_err(), "{bad}");
         }
         let word = "bob\nSubject: forged".to_owned();
-        assert!(of("Subject: x\n\nx", &[word]).is_err());
+        let got = of("Subject: x\n\nx", &[word]);
+        assert!(got.is_err(), "{got:?}");
         let named = format!("To: bob@{}\n\nx", uname().nodename().to_string_lossy());
         assert_eq!(of(&named, &[]).unwrap().to, ["bob"]);
         assert_eq!(

@@ -36,7 +36,11 @@ pub(super) fn prepare(
         Some(thread) => (thread.clone(), draft.body.clone()),
         None if draft.is_reply => (String::new(), draft.body.clone()),
         None => match thread::derive(&draft.body, me, &with.now.day().to_string()) {
-            (Thread::Named(thread), body) => (thread, body),
+            (Thread::Named(thread), body) if !draft.is_blind => (thread, body),
+            (Thread::Named(_), body) => {
+                let thread = thread::derived(&body, me, &with.now.day().to_string());
+                (with.new_thread(thread, &recipients), body)
+            }
             (Thread::Derived(thread), body) => (with.new_thread(thread, &recipients), body),
         },
     };

@@ -40,7 +40,7 @@ pub fn derive(body: &str, from: &str, date_utc: &str) -> (Thread, String) {
         None => (String::new(), &*text),
     };
     let thread = if named.is_empty() {
-        Thread::Derived(format!("{date_utc}-{from}-{}", slug(rest)))
+        Thread::Derived(derived(rest, from, date_utc))
     } else {
         Thread::Named(named)
     };
@@ -53,6 +53,11 @@ pub fn derive(body: &str, from: &str, date_utc: &str) -> (Thread, String) {
         rest.to_owned()
     };
     (thread, body)
+}
+
+/// The thread of a text that names none.
+pub fn derived(text: &str, from: &str, date_utc: &str) -> String {
+    format!("{date_utc}-{from}-{}", slug(text))
 }
 
 /// Splits `\s*\[thread:([^\]]+)\]\s*` off the start: the captured text and what follows.
