@@ -403,16 +403,15 @@ impl Post {
         let mut acknowledged = Vec::new();
         let mut failed = None;
         for item in self.engine.unpack(&job.raw()) {
-            let item = match item {
-                Ok(item) => item,
-                Err(e) => {
-                    failed = Some(e);
-                    continue;
+            let filed = item.and_then(|item| {
+                let is_seen = item.is_only_known() || self.journal.lock().is_seen(&item.id);
+                if !is_seen {
+                    (self.file)(&item.arrived)?;
                 }
-            };
-            let is_seen = item.is_only_known() || self.journal.lock().is_seen(&item.id);
-            match if is_seen { Ok(()) } else { (self.file)(&item.arrived) } {
-                Ok(()) => {
+                Ok(item)
+            });
+            match filed {
+                Ok(item) => {
                     step();
                     seen.push(item.id);
                     acknowledged.extend(item.acknowledge);

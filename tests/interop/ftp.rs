@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::common::agz;
-use crate::common::shown::{self, Shown};
+use crate::common::shown;
 use crate::common::{Bed, soon, wait_for};
-use crate::machine::Machine;
+use crate::machine::{Machine, answered, arrived};
 use crate::peer;
 use crate::proxy::{Fault, Proxy};
 use crate::relay::{bodies, sent};
@@ -62,18 +62,9 @@ fn s470_a_letter_goes_by_ftp_and_is_answered() {
         "printf 'Subject: across\\nAttach: {}\\n\\nby ftp\\n' | tee outbox/{ZED} > /dev/null",
         file.display()
     ));
-    soon("it arrives", || !z.ls("inbox").is_empty());
-    let [mine] = &sent(&m, "txt")[..] else { panic!() };
-    let theirs = z.ls("inbox").into_iter().find(|n| shown::has_ending(n, "txt")).unwrap();
-    assert_eq!(mine.rsplit('/').next(), Some(theirs.as_str()), "one name on both machines");
+    let theirs = arrived(&m, &z);
     assert_eq!(z.ok("cat inbox/*.d/data.bin | wc -c").trim(), "3");
-    let got = Shown::parse(&z.cat(&format!("inbox/{theirs}")));
-    assert_eq!((got.must("Subject"), got.body.as_str()), ("across", "by ftp\n"));
-    assert!(got.must("Signature").starts_with("valid "));
-    z.ok(&format!("name={theirs}; echo 'got it' > inbox/${{name%.txt}}.reply"));
-    soon("the answer arrives", || !m.ls("inbox").is_empty());
-    let answer = shown::all(&m, "inbox").remove(0);
-    assert_eq!((answer.body.as_str(), answer.must("Thread")), ("got it\n", got.must("Thread")));
+    answered(&m, &z, &theirs, ("across", "by ftp\n"));
     soon("everything is in sent/", || bar.count("sent") == 1 && zed.count("sent") == 1);
     assert_eq!(bar.count("outbox"), 0);
     assert!(m.cat("status.txt").contains("ftp: ftp://127.0.0.1:"), "{}", m.cat("status.txt"));
@@ -95,27 +86,9 @@ fn s471_the_reference_client_is_on_the_other_side_of_ftp() {
     let (bar, zed) =
         (Machine::new(BAR, &config(server.port)), Machine::new(ZED, &config(server.port)));
     let m = bar.mount();
-    let file = bar.file("data.bin", &[0u8, 9, 255]);
-    m.ok(&format!(
-        "printf 'Subject: hello\\nAttach: {}\\n\\nfrom a mount\\n' | tee outbox/{ZED} > /dev/null",
-        file.display()
-    ));
-    soon("the server has it", || bar.count("sent") == 1);
-    peer::ok(&zed.bed, &zed.tree, &["daemon", "--once"]);
-    let (file, text) = zed.tree.only(ZED, "inbox");
-    assert!(text.contains("from a mount"), "{text}");
-    let v = peer::verify(&zed.bed, &[file]).remove(0);
-    assert_eq!((&v["verified"], &v["attachments"]["data.bin"]), (&json!(true), &json!(true)));
-    let note = zed.file("note.md", b"a note\n");
-    let args = ["send", "--to", BAR, "--subject", "back", "--body", "by the client", "--attach"];
-    let args = [&args[..], &[note.to_str().unwrap()]].concat();
-    peer::ok(&zed.bed, &zed.tree, &args);
-    peer::ok(&zed.bed, &zed.tree, &["daemon", "--once"]);
+    zed.reads_and_writes_as_the_reference(&bar, &m);
     wait_for(Duration::from_secs(60), "it comes", || !m.ls("inbox").is_empty());
-    let got = shown::all(&m, "inbox").remove(0);
-    assert_eq!((got.must("Subject"), got.must("From")), ("back", ZED));
-    assert!(got.body.starts_with("by the client"), "{}", got.body);
-    assert_eq!(m.ok("cat inbox/*.d/note.md"), "a note\n");
+    zed.wrote_as_the_reference(&m);
     soon("the reference is told", || {
         fs::read_to_string(bar.tree.base().join(".seen_ids")).is_ok_and(|t| t.contains("ftp:"))
     });

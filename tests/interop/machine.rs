@@ -4,11 +4,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::common::agz::{self, Tree};
+use crate::common::shown::{self, Shown};
 use crate::common::{Bed, Mount, samp, soon};
-use crate::relay::files;
+use crate::peer;
+use crate::relay::{files, sent};
 
 /// A machine.
 pub(crate) struct Machine {
@@ -75,4 +77,58 @@ impl Machine {
             assert!(file == config || !holds, "{} holds the secret", file.display());
         }
     }
+
+    /// The reference client reads here what comes from a mount, with its file, and writes back with one.
+    #[track_caller]
+    pub(crate) fn reads_and_writes_as_the_reference(&self, bar: &Self, m: &Mount) {
+        let file = bar.file("data.bin", &[0u8, 9, 255]);
+        m.ok(&format!(
+            "printf 'Subject: hello\\nAttach: {}\\n\\nfrom a mount\\n' | tee outbox/{} > /dev/null",
+            file.display(),
+            self.address
+        ));
+        soon("the server has it", || bar.count("sent") == 1);
+        peer::ok(&self.bed, &self.tree, &["daemon", "--once"]);
+        let (file, text) = self.tree.only(self.address, "inbox");
+        assert!(text.contains("from a mount"), "{text}");
+        let v = peer::verify(&self.bed, &[file]).remove(0);
+        assert_eq!((&v["verified"], &v["attachments"]["data.bin"]), (&json!(true), &json!(true)));
+        let note = self.file("note.md", b"a note\n");
+        let args = ["send", "--to", bar.address, "--subject", "back", "--body", "by the client"];
+        let args = [&args[..], &["--attach", note.to_str().unwrap()]].concat();
+        peer::ok(&self.bed, &self.tree, &args);
+        peer::ok(&self.bed, &self.tree, &["daemon", "--once"]);
+    }
+
+    /// What it wrote is in the inbox of a mount.
+    #[track_caller]
+    pub(crate) fn wrote_as_the_reference(&self, m: &Mount) -> Shown {
+        let got = shown::all(m, "inbox").remove(0);
+        assert_eq!((got.must("Subject"), got.must("From")), ("back", self.address));
+        assert!(got.body.starts_with("by the client"), "{}", got.body);
+        assert_eq!(m.ok("cat inbox/*.d/note.md"), "a note\n");
+        got
+    }
+}
+
+/// The one message that a mount sent arrives in another one, under the same name.
+#[track_caller]
+pub(crate) fn arrived(m: &Mount, z: &Mount) -> String {
+    soon("it arrives", || !z.ls("inbox").is_empty());
+    let [mine] = &sent(m, "txt")[..] else { panic!() };
+    let theirs = z.ls("inbox").into_iter().find(|n| shown::has_ending(n, "txt")).unwrap();
+    assert_eq!(mine.rsplit('/').next(), Some(theirs.as_str()), "one name on both machines");
+    theirs
+}
+
+/// It has this subject and text and a valid signature, and its answer comes back into its thread.
+#[track_caller]
+pub(crate) fn answered(m: &Mount, z: &Mount, theirs: &str, wanted: (&str, &str)) {
+    let got = Shown::parse(&z.cat(&format!("inbox/{theirs}")));
+    assert_eq!((got.must("Subject"), got.body.as_str()), wanted);
+    assert!(got.must("Signature").starts_with("valid "));
+    z.ok(&format!("name={theirs}; echo 'got it' > inbox/${{name%.txt}}.reply"));
+    soon("the answer arrives", || !m.ls("inbox").is_empty());
+    let answer = shown::all(m, "inbox").remove(0);
+    assert_eq!((answer.body.as_str(), answer.must("Thread")), ("got it\n", got.must("Thread")));
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::common::shown::{self, Shown};
+use crate::common::shown;
 use crate::common::{Bed, soon, wait_for};
-use crate::machine::Machine;
+use crate::machine::{Machine, answered, arrived};
 use crate::peer::{self, MailServer};
 use crate::proxy::{Fault, Proxy};
 use crate::relay::{bodies, sent};
@@ -58,19 +58,10 @@ fn s480_a_letter_goes_by_mail_and_is_answered() {
         file.display(),
         empty.display()
     ));
-    soon("it arrives", || !z.ls("inbox").is_empty());
-    let [mine] = &sent(&m, "txt")[..] else { panic!() };
-    let theirs = z.ls("inbox").into_iter().find(|n| shown::has_ending(n, "txt")).unwrap();
-    assert_eq!(mine.rsplit('/').next(), Some(theirs.as_str()), "one name on both machines");
+    let theirs = arrived(&m, &z);
     assert_eq!(z.ok("cat inbox/*.d/d*.bin | od -An -tx1").trim(), "00 09 ff 0d 0a");
     assert_eq!(z.ok("cat inbox/*.d/empty | wc -c").trim(), "0");
-    let got = Shown::parse(&z.cat(&format!("inbox/{theirs}")));
-    assert_eq!((got.must("Subject"), got.body.as_str()), ("\u{e0} travers", ".\nby mail\n"));
-    assert!(got.must("Signature").starts_with("valid "));
-    z.ok(&format!("name={theirs}; echo 'got it' > inbox/${{name%.txt}}.reply"));
-    soon("the answer arrives", || !m.ls("inbox").is_empty());
-    let answer = shown::all(&m, "inbox").remove(0);
-    assert_eq!((answer.body.as_str(), answer.must("Thread")), ("got it\n", got.must("Thread")));
+    answered(&m, &z, &theirs, ("\u{e0} travers", ".\nby mail\n"));
     soon("everything is in sent/", || bar.count("sent") == 1 && zed.count("sent") == 1);
     assert_eq!((on_server(&at, BAR).len(), on_server(&at, ZED).len()), (1, 1));
     let status = m.cat("status.txt");
@@ -88,27 +79,10 @@ fn s481_the_reference_client_is_on_the_other_side_of_mail() {
     let server = server(&at);
     let (bar, zed) = (machine(BAR, &server), machine(ZED, &server));
     let m = bar.mount();
-    let file = bar.file("data.bin", &[0u8, 9, 255]);
-    m.ok(&format!(
-        "printf 'Subject: hello\\nAttach: {}\\n\\nfrom a mount\\n' | tee outbox/{ZED} > /dev/null",
-        file.display()
-    ));
-    soon("the server has it", || bar.count("sent") == 1);
-    peer::ok(&zed.bed, &zed.tree, &["daemon", "--once"]);
-    let (file, text) = zed.tree.only(ZED, "inbox");
-    assert!(text.contains("from a mount"), "{text}");
-    let v = peer::verify(&zed.bed, &[file]).remove(0);
-    assert_eq!((&v["verified"], &v["attachments"]["data.bin"]), (&json!(true), &json!(true)));
-    let note = zed.file("note.md", b"a note\n");
-    let args = ["send", "--to", BAR, "--subject", "back", "--body", "by the client", "--attach"];
-    peer::ok(&zed.bed, &zed.tree, &[&args[..], &[note.to_str().unwrap()]].concat());
-    peer::ok(&zed.bed, &zed.tree, &["daemon", "--once"]);
+    zed.reads_and_writes_as_the_reference(&bar, &m);
     soon("it comes", || !m.ls("inbox").is_empty());
-    let got = shown::all(&m, "inbox").remove(0);
-    assert_eq!((got.must("Subject"), got.must("From")), ("back", ZED));
-    assert!(got.body.starts_with("by the client"), "{}", got.body);
+    let got = zed.wrote_as_the_reference(&m);
     assert!(got.must("Signature").starts_with("valid "), "{got:?}");
-    assert_eq!(m.ok("cat inbox/*.d/note.md"), "a note\n");
     soon("the reference is told", || bar.tree.base().join(".seen_ids").exists());
     m.umount();
     peer::ok(&bar.bed, &bar.tree, &["daemon", "--once"]);

@@ -9,8 +9,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::common::agz::{self, Tree};
-use crate::common::shown::{self, Shown};
+use crate::common::shown;
 use crate::common::{Bed, Mount, run_for, samp, soon, wait_for};
+use crate::machine::{answered, arrived};
 use crate::peer;
 use crate::proxy::{Fault, Proxy};
 
@@ -109,18 +110,9 @@ fn s400_a_letter_goes_by_relay_and_is_answered() {
         "printf 'Subject: across\\nAttach: {}\\n\\nby relay\\n' | tee outbox/zed.agenttalk > /dev/null",
         bar.bed.path("data.bin").display()
     ));
-    soon("it arrives", || !z.ls("inbox").is_empty());
-    let [mine] = &sent(&m, "txt")[..] else { panic!() };
-    let theirs = z.ls("inbox").into_iter().find(|n| shown::has_ending(n, "txt")).unwrap();
-    assert_eq!(mine.rsplit('/').next(), Some(theirs.as_str()), "one name on both machines");
+    let theirs = arrived(&m, &z);
     assert_eq!(z.ok("cat inbox/*.d/data.bin | wc -c").trim(), "3");
-    let got = Shown::parse(&z.cat(&format!("inbox/{theirs}")));
-    assert_eq!((got.must("Subject"), got.body.as_str()), ("across", "by relay\n"));
-    assert!(got.must("Signature").starts_with("valid "));
-    z.ok(&format!("name={theirs}; echo 'got it' > inbox/${{name%.txt}}.reply"));
-    soon("the answer arrives", || !m.ls("inbox").is_empty());
-    let answer = shown::all(&m, "inbox").remove(0);
-    assert_eq!((answer.body.as_str(), answer.must("Thread")), ("got it\n", got.must("Thread")));
+    answered(&m, &z, &theirs, ("across", "by relay\n"));
     soon("everything is in sent/", || bar.tree.list(&bar.address(), "sent").len() == 1);
     assert_eq!(bar.tree.list(&bar.address(), "outbox"), []);
     assert!(m.cat("status.txt").contains("relay: the relay http://127.0.0.1:"));

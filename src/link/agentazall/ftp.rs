@@ -16,8 +16,9 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use self::client::{Client, Fault, Login};
-use self::fetch::{Brought, Fetch, LISTED};
+use self::fetch::{Brought, Fetch};
 use self::send::{Head, Stop, Waiting};
+use super::brought;
 use super::letter::{is_stem, usable};
 use super::{port_of, says, seen, text_of};
 use crate::link::engine::{Engine, Item, Outcome, Settings};
@@ -29,8 +30,6 @@ use crate::store::{Arrived, Parcel, fs};
 
 /// No message with its attachments is larger.
 const MAX_MESSAGE: u64 = 256 << 20;
-/// No file that describes what was brought is larger.
-const MAX_JSON: u64 = 64 << 20;
 
 /// An FTP server.
 #[derive(Debug)]
@@ -157,22 +156,7 @@ impl Engine for Ftp {
     }
 
     fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
-        let read = |name: &str| fs::or_nothing(fs::read_small(&raw.join(name), MAX_JSON));
-        let listed: Vec<String> = match read(LISTED) {
-            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
-            Err(e) => return vec![Err(e)],
-        };
-        let mut out: Vec<io::Result<Item>> =
-            listed.into_iter().map(|id| Ok(Item::known(id))).collect();
-        for n in 0.. {
-            let (json, bytes) = match (read(&format!("{n}.json")), read(&format!("{n}.txt"))) {
-                (Ok(json), Ok(bytes)) => (json, bytes),
-                (Err(e), _) | (_, Err(e)) => {
-                    out.push(Err(e));
-                    break;
-                }
-            };
-            let Ok(brought) = serde_json::from_slice::<Brought>(&json) else { break };
+        brought::unpack(raw, "txt", |n, brought: Brought, bytes| {
             let mut parts: Vec<(String, PathBuf)> = Vec::new();
             for (k, name) in brought.parts.iter().enumerate() {
                 let fits = names::is_attachment_name(name) && !parts.iter().any(|(n, _)| n == name);
@@ -185,9 +169,8 @@ impl Engine for Ftp {
             let day = Some(brought.day);
             let keys = Vec::new();
             let arrived = Arrived { name, other_name, day, bytes, parts, keys };
-            out.push(Ok(Item { id: brought.id, arrived, acknowledge: Some(brought.seen) }));
-        }
-        out
+            Ok(Item { id: brought.id, arrived, acknowledge: Some(brought.seen) })
+        })
     }
 
     fn other_carrier(&self) -> Option<String> {

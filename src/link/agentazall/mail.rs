@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 use self::imap::{Got, Imap};
 use self::pop::Pop;
 use self::smtp::{Server, Smtp};
+use super::brought::{self, LISTED};
 use super::{port_of, says, seen, text_of};
 use crate::link::engine::{Engine, Item, Outcome, Settings};
 use crate::link::reach;
@@ -39,8 +40,6 @@ const MAX_MESSAGE: u64 = 36 << 20;
 const AT_ONCE: usize = 256;
 /// Nor is it larger, once it is more than one.
 const BYTES_AT_ONCE: u64 = 256 << 20;
-/// What is still on the server and known.
-const LISTED: &str = "listed.json";
 
 /// An account.
 #[derive(Debug)]
@@ -322,28 +321,9 @@ impl Engine for Mail {
     }
 
     fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
-        let read = |name: String| fs::or_nothing(fs::read_small(&raw.join(name), MAX_MAIL));
-        let listed: Vec<String> = match read(LISTED.to_owned()) {
-            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
-            Err(e) => return vec![Err(e)],
-        };
-        let mut out: Vec<io::Result<Item>> =
-            listed.into_iter().map(|id| Ok(Item::known(id))).collect();
-        for n in 0.. {
-            let brought = match read(format!("{n}.json")) {
-                Ok(json) => serde_json::from_slice::<Brought>(&json),
-                Err(e) => {
-                    out.push(Err(e));
-                    break;
-                }
-            };
-            let Ok(brought) = brought else { break };
-            let bytes = read(format!("{n}.eml"));
-            out.push(
-                bytes.and_then(|bytes| self.item(brought, &bytes, &raw.join(format!("{n}.d")))),
-            );
-        }
-        out
+        brought::unpack(raw, "eml", |n, brought: Brought, bytes| {
+            self.item(brought, &bytes, &raw.join(format!("{n}.d")))
+        })
     }
 
     fn other_carrier(&self) -> Option<String> {

@@ -1,6 +1,8 @@
 //! The links of an AgentAZAll mailbox, as its own `config.json` describes them (docs/links/agenttalk.md,
 //! docs/links/mail.md, docs/links/ftp.md).
 
+#[cfg(any(feature = "ftp", feature = "mail"))]
+mod brought;
 #[cfg(feature = "ftp")]
 pub mod ftp;
 pub mod letter;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::client::{Client, Entry, Fault};
+use crate::link::agentazall::brought::LISTED;
 use crate::link::job;
 use crate::link::room::Roomy;
 use crate::model::{Timestamp, hex};
@@ -38,8 +39,6 @@ const MAX_FILES: usize = 100;
 const AT_ONCE: usize = 256;
 /// What is remembered between fetches; nothing is lost with it.
 const SAW: &str = "saw.json";
-/// What is still on the server and known.
-pub const LISTED: &str = "listed.json";
 
 /// What a fetch writes beside a text and its attachments.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -1,3 +1,4 @@
+use super::brought::LISTED;
 use super::*;
 use std::io::Seek as _;
 
