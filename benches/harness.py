@@ -71,6 +71,16 @@ class Place:
             raise BenchError(f"msgfs {' '.join(args)} failed ({done.returncode}): {done.stderr.decode()}")
         return done
 
+    def peak(self, *args: str) -> int:
+        """Runs msgfs with these arguments; the most memory it had at once, in bytes."""
+        with subprocess.Popen([self.program, *args], env=self.env, cwd=self.root, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            raise BenchError(f"msgfs {' '.join(args)} failed ({process.returncode})")
+        return used.ru_maxrss * 1024
+
     def forget_index(self) -> None:
         """Deletes the snapshot: the next start is cold."""
         shutil.rmtree(self.cache, ignore_errors=True)
@@ -83,7 +93,7 @@ class Place:
 
     def daemons(self) -> list[int]:
         """Processes that run our program for our mount point."""
-        found = []
+        parents: dict[int, int] = {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
@@ -91,8 +101,9 @@ class Place:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
                 if os.fsencode(self.mountpoint) in words and b"mount" in words \
                         and os.path.samefile(entry / "exe", self.program):
-                    found.append(int(entry.name))
-        return found
+                    parents[int(entry.name)] = proc_field(int(entry.name), "status", "PPid:")
+        # A child of one of them is about to become a carrier.
+        return [pid for pid, parent in parents.items() if parent not in parents]
 
     @contextlib.contextmanager
     def mounted(self) -> Iterator[int]:
@@ -190,6 +201,22 @@ def command(*words: str | os.PathLike[str]) -> bytes:
 def resident(pid: int) -> int:
     """Resident memory of a process in bytes."""
     return proc_field(pid, "status", "VmRSS:") * 1024
+
+
+def anonymous(pid: int) -> int:
+    """Memory of a process in bytes that is its own: what it mapped from a file and did not change is not."""
+    return proc_field(pid, "status", "RssAnon:") * 1024
+
+
+def settled(where: Place, pid: int) -> int:
+    """The same after a first index: when it has been written, and become less for the last time."""
+    wait_until(lambda: any(where.cache.glob("*/index")), "a saved index", 600.0)
+    least, since = anonymous(pid), time.monotonic()
+    while time.monotonic() < since + 2:
+        time.sleep(0.1)
+        if (now := anonymous(pid)) < least:
+            least, since = now, time.monotonic()
+    return least
 
 
 def proc_field(pid: int, table: str, name: str) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import mailboxes
-from harness import BenchError, Place, Row, command, median_seconds, resident, seconds, wait_until
+from harness import BenchError, Place, Row, anonymous, command, median_seconds, seconds, settled, wait_until
 
 HERE = Path(__file__).resolve().parent
 VERSION = "1.0.24"
@@ -80,6 +80,7 @@ def agentazall(world) -> Iterator[Row]:
         shown = len(command("ls", inbox).splitlines())
         if shown != count:
             raise BenchError(f"inbox/ shows {shown} messages, expected {count}")
+    yield signed(world.program, root, ".txt", count, cold, "AgentAZAll letter")
     name = "agentazall inbox --offline --all"
     yield Row(f"`ls inbox` of {count:,} AgentAZAll letters, first", first, "s", name, theirs, "20 times faster: 0.05×")
     yield Row("`ls inbox` again", again, "s", name, theirs, "20 times faster: 0.05×")
@@ -106,8 +107,20 @@ def reading(where: Place, peer: Peer, count: int) -> Iterator[Row]:
             script = f"cat archive/*/*-{mailboxes.letter_id(number)[:8]}.txt"
             command("bash", "-c", f"cd {where.mountpoint} && {script}")
 
+        def searched(number: int) -> None:
+            found = command("grep", "-rl", mailboxes.letter_id(number), where.mountpoint / "archive")
+            if found.count(b"\n") != 1:
+                raise BenchError(f"grep finds {found!r}")
+
+        searching = statistics.median(seconds(lambda n=n: searched(n)) for n in mine[:3])
         named = statistics.median(seconds(lambda n=n: by_name(n)) for n in mine)
         globbed = statistics.median(seconds(lambda n=n: by_id(n)) for n in mine)
+    def search(number: int) -> None:
+        if "(1 found)" not in peer.run("search", mailboxes.letter_id(number)):
+            raise BenchError("agentazall search does not find one letter")
+
+    search_theirs = statistics.median(seconds(lambda n=n: search(n)) for n in mine[:3])
+    yield Row("`grep -rl` of one letter in all", searching, "s", "agentazall search", search_theirs)
     yield Row("`cat` of one letter by its name", named, "s", "agentazall read ID", theirs, "50 times faster: 0.02×")
     yield Row("`cat archive/*/*-ID.txt`", globbed, "s", "agentazall read ID", theirs)
 
@@ -146,11 +159,25 @@ class Kind:
     read: str
     what: str
     me: str = ""
+    # How the files end of which each is signed.
+    signed: str = ""
+
+
+def signed(program: Path, folder: Path, ending: str, count: int, ours: float, what: str) -> Row:
+    """A first index beside reading the files and as many strict verifications, on all cores."""
+    bare = program.parent / "examples/bare_signed"
+    if not bare.exists():
+        raise BenchError(f"{bare} is missing; build it with: cargo build --release --example bare_signed")
+    runs = [command(bare, folder, ending).split() for _ in range(3)]
+    if int(runs[0][0]) != count:
+        raise BenchError(f"{folder} has {int(runs[0][0])} files {ending}, expected {count}")
+    return Row(f"first index of {count:,} signed {what}s", ours, "s", "reading and as many strict verifications",
+               statistics.median(float(seconds) for _, seconds in runs), "1.3×")
 
 
 def amp(world) -> Iterator[Row]:
     """First index of many AMP files, mounting again, and memory for each message."""
-    kind = Kind("amp", "mailboxes.py", "read-amp", "AMP file")
+    kind = Kind("amp", "mailboxes.py", "read-amp", "AMP file", signed=".json")
     return indexed(world, kind, world.sizes.amp_files, world.sizes.amp_files)
 
 
@@ -183,7 +210,7 @@ def indexed(world, kind: Kind, count: int, unread: int) -> Iterator[Row]:
         generate(kind.name, folder, size, kind.script)
     configured(where, kind.name, none, kind.me)
     with where.mounted() as pid:
-        base = resident(pid)
+        base = anonymous(pid)
     where.forget_index()
     configured(where, kind.name, full, kind.me)
     reader = plain_reader(kind, full)
@@ -199,13 +226,17 @@ def indexed(world, kind: Kind, count: int, unread: int) -> Iterator[Row]:
             raise BenchError(f"inbox/ shows {shown} messages, expected {unread}")
     where.forget_index()
     with where.mounted() as pid:
-        after_cold = (resident(pid) - base) / count
+        after_cold = (settled(where, pid) - base) / count
     warm = statistics.median(where.mount_seconds() for _ in range(repeat))
     with where.mounted() as pid:
-        from_snapshot = (resident(pid) - base) / count
+        from_snapshot = (anonymous(pid) - base) / count
     what, per_message = "plain Python reader", reader["bytes"] / count
     bytes_of = f"an {kind.what}"
-    yield Row(f"first index of {count:,} {kind.what}s", cold, "s", what, reader["seconds"])
+    yield Row(f"first index of {count:,} {kind.what}s", cold, "s", what, reader["seconds"],
+              "1×" if kind.name == "ssot" else "")
+    if kind.signed:
+        boxes = (box for box in full.glob("agents/*/messages") if any(box.rglob(f"*{kind.signed}")))
+        yield signed(world.program, next(boxes), kind.signed, count, cold, kind.what)
     yield Row("mount from the snapshot", warm, "s", what, reader["seconds"])
     yield Row(f"memory {bytes_of}, after the first index", after_cold, "bytes", "its bytes on disk", per_message, "100 bytes")
     yield Row(f"memory {bytes_of}, from the snapshot", from_snapshot, "bytes", "its bytes on disk", per_message, "100 bytes")

@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import arrivals
+import folders
 import kinds
 import links
 import peers
+import post
 import store
-from harness import (BenchError, Place, Row, command, median_seconds, place, proc_field, quantile,
-                     resident, seconds, switches, wait_until)
+from harness import (BenchError, Place, Row, anonymous, command, median_seconds, place, proc_field,
+                     seconds, settled, switches, wait_until)
 
 HERE = Path(__file__).resolve().parent
 NOTHING = math.nan
@@ -33,23 +36,28 @@ class Sizes:
     """How much of everything."""
 
     records: int = 500_000
+    many: int = 10_000_000
     folder: int = 100_000
     opens: int = 500
+    marks: int = 500_000
     sends: int = 2_000
     appends: int = 200
+    burst: int = 100_000
     letters: int = 10_000
     amp_files: int = 100_000
     atsf_messages: int = 200_000
     ssot_messages: int = 10_000
     amq_messages: int = 100_000
     repeat: int = 5
+    post: int = 300
     nats: links.Sizes = field(default_factory=links.Sizes)
 
     @classmethod
     def quick(cls) -> "Sizes":
         """Enough to see that every measurement still works, not enough to learn anything."""
-        return cls(records=5_000, folder=1_000, opens=50, sends=50, appends=20, letters=200,
-                   amp_files=500, atsf_messages=1_000, ssot_messages=400, amq_messages=500, repeat=1, nats=links.Sizes.quick())
+        return cls(records=5_000, many=20_000, folder=1_000, opens=50, marks=2_000, sends=64, appends=20, burst=1_000, letters=200,
+                   amp_files=500, atsf_messages=1_000, ssot_messages=400, amq_messages=500, repeat=1, post=20,
+                   nats=links.Sizes.quick())
 
 
 class World:
@@ -82,6 +90,12 @@ class World:
         """One day with many messages to me, all read."""
         shape = store.Shape(self.sizes.folder, to_me=1.0, span_seconds=86_400)
         return self._shared("folder", shape, seen=True)
+
+    def threads(self) -> Place:
+        """As many messages to me in threads of a hundred, all read."""
+        many = self.sizes.folder // 100
+        shape = store.Shape(self.sizes.folder, to_me=1.0, threads=many)
+        return self._shared("threads", shape, seen=True)
 
     def small(self) -> Place:
         """A store as most are, all read."""
@@ -124,7 +138,11 @@ def index(world: World) -> Iterator[Row]:
     reader = world.reader()
     count = reader["records"]
     yield Row(f"cold index, {count:,.0f} records", ours, "s", "plain Python reader", reader["seconds"])
-    yield Row(f"cold index, {count:,.0f} records", ours, "s", "sha256sum of the logs", hashing)
+    yield Row(f"cold index, {count:,.0f} records", ours, "s", "sha256sum of the logs", hashing,
+              "0.7× on 2 cores")
+    big.forget_index()
+    yield Row(f"most memory while {count:,.0f} records are indexed", big.peak("status") / 1e6, "MB",
+              "the logs", sum(log.stat().st_size for log in logs) / 1e6, "1,000 MB at 10,000,000")
     yield Row("cold index on one core, records a second", count / one_core, "/s", "plain Python reader",
               count / reader["seconds"], "1,500,000 /s", more_is_better=True)
     empty = world.empty()
@@ -165,7 +183,7 @@ def remount(world: World) -> Iterator[Row]:
             raise BenchError(f"inbox/ shows {shown} messages, the store has {wanted:.0f}")
     for new in (0, 1, 1_000):
         yield Row(f"mount from the snapshot, {new:,} new", timed(new), "s", "mount without snapshot",
-                  cold, "grows with what is new")
+                  cold, "15 ms" if new == 0 else "grows with what is new")
     empty = world.empty()
     empty.mount_seconds()
     floor = empty.mount_seconds()
@@ -173,20 +191,39 @@ def remount(world: World) -> Iterator[Row]:
 
 
 def memory(world: World) -> Iterator[Row]:
-    """Resident memory of the daemon for each message, right after mounting."""
+    """Memory of the daemon for each message that is its own, right after mounting."""
     big, empty = world.big(), world.empty()
     with empty.mounted() as pid:
-        base = resident(pid)
+        base = anonymous(pid)
     reader = world.reader()
     big.forget_index()
     with big.mounted() as pid:
-        cold = (resident(pid) - base) / reader["records"]
+        cold = (settled(big, pid) - base) / reader["records"]
     with big.mounted() as pid:
-        warm = (resident(pid) - base) / reader["records"]
+        warm = (anonymous(pid) - base) / reader["records"]
+        command("ls", "-l", big.mountpoint / "inbox")
+        listed = (anonymous(pid) - base) / reader["records"]
     per_record = reader["bytes"] / reader["records"]
-    yield Row("memory a message, after a cold index", cold, "bytes", "plain Python reader", per_record, "100 bytes")
-    yield Row("memory a message, from the snapshot", warm, "bytes", "plain Python reader", per_record, "100 bytes")
+    peer = "plain Python reader"
+    yield Row("memory a message, after a cold index", cold, "bytes", peer, per_record, "80 bytes")
+    yield Row("memory a message, from the snapshot", warm, "bytes", peer, per_record, "80 bytes")
+    yield Row("memory a message, after `ls -l inbox`", listed, "bytes", peer, per_record)
     yield Row("memory without messages", base / 1e6, "MB", "", NOTHING)
+
+
+def many(world: World) -> Iterator[Row]:
+    """Millions of messages: mounting again, and memory."""
+    for count, mount, memory_of in ((world.sizes.many // 2, "30 ms", ""), (world.sizes.many, "", "300 MB")):
+        where = world.fresh()
+        store.generate_many(where.store, count)
+        with where.mounted() as pid:
+            cold = settled(where, pid)
+        times = [where.mount_seconds() for _ in range(world.sizes.repeat)]
+        yield Row(f"mount from the snapshot of {count:,}", statistics.median(times), "s", "", NOTHING, mount)
+        with where.mounted() as pid:
+            yield Row(f"memory of {count:,} messages, after a cold index", cold / 1e6, "MB", "from the snapshot",
+                      anonymous(pid) / 1e6, memory_of)
+        shutil.rmtree(where.store)
 
 
 def changed(world: World) -> Iterator[Row]:
@@ -218,43 +255,18 @@ def changed(world: World) -> Iterator[Row]:
 
 
 def folder(world: World) -> Iterator[Row]:
-    """ls, ls -l and grep -r of a large folder, first and again, beside the same files on disk."""
-    where, size = world.folder(), world.sizes.folder
-    day = where.mountpoint / "archive" / time.strftime("%Y-%m-%d", time.gmtime(store.START))
-    local = where.root / "local"
-    with where.mounted():
-        command("cp", "-a", day, local)
-    if len(os.listdir(local)) != size:
-        raise BenchError(f"{day} shows {len(os.listdir(local))} messages, expected {size}")
-    for words in (("ls",), ("ls", "-l"), ("grep", "-r", "not in any message")):
-        with where.mounted():
-            first = seconds(lambda words=words: command(*words, day))
-            again = median_seconds(lambda words=words: command(*words, day), world.sizes.repeat)
-        disk = median_seconds(lambda words=words: command(*words, local), world.sizes.repeat)
-        what = " ".join(words[:2])
-        yield Row(f"`{what}` of {size:,} messages, first", first, "s", "same files on disk, cached", disk)
-        yield Row(f"`{what}` again", again, "s", "same files on disk, cached", disk)
-    shutil.rmtree(local)
+    """Many messages in one folder, as programs walk through it."""
+    yield from folders.walks(folders.day(world.folder()), world.sizes.folder, world.sizes.repeat)
+
+
+def threads(world: World) -> Iterator[Row]:
+    """The same number in the folders of their threads."""
+    yield from folders.walks(folders.threads(world.threads()), world.sizes.folder, world.sizes.repeat)
 
 
 def opening(world: World) -> Iterator[Row]:
     """Opening, reading and closing one message, first and again."""
-    where, count = world.folder(), world.sizes.opens
-    day = where.mountpoint / "archive" / time.strftime("%Y-%m-%d", time.gmtime(store.START))
-    local = where.root / "some"
-    local.mkdir()
-    with where.mounted():
-        names = os.listdir(day)
-        names = names[:: max(1, len(names) // count)][:count]
-        for name in names:
-            shutil.copy(day / name, local)
-    with where.mounted():
-        first = statistics.median(peers.open_read_close(f"{day}/{name}") for name in names)
-        again = statistics.median(peers.open_read_close(f"{day}/{name}") for _ in range(5) for name in names)
-    disk = statistics.median(peers.open_read_close(f"{local}/{name}") for _ in range(5) for name in names)
-    yield Row("open, read, close one message, first", first, "s", "same file on disk, cached", disk)
-    yield Row("open, read, close it again", again, "s", "same file on disk, cached", disk)
-    shutil.rmtree(local)
+    yield from folders.opening(folders.day(world.folder()), world.sizes.opens)
 
 
 def sending(world: World) -> Iterator[Row]:
@@ -267,9 +279,7 @@ def sending(world: World) -> Iterator[Row]:
             outbox = f"{where.mountpoint}/outbox/alice"
             start = time.perf_counter()
             for number in range(count):
-                fd = os.open(outbox, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-                os.write(fd, b"message number %d, of the length that such messages have\n" % number)
-                os.close(fd)
+                peers.send_one(outbox, b"message number %d, of the length that such messages have\n" % number)
             closed = time.perf_counter() - start
             wait_until(lambda: log.exists() and log.read_bytes().count(b"\n") >= count, f"{count} sends", 60.0)
             landed = time.perf_counter() - start
@@ -277,43 +287,106 @@ def sending(world: World) -> Iterator[Row]:
         if len(lines) != count:
             raise BenchError(f"sent {count} messages, the log has {len(lines)}")
         raw = peers.append_loop(where.root / "raw.jsonl", lines, sync)
-        target = "1 durable append more: 0.5×" if sync else ""
+        target = "1 durable append more: 0.43×" if sync else ""
         yield Row(f'sends a second, durability "{durability}"', count / landed, "/s", peer, count / raw,
                   target, more_is_better=True)
-        yield Row("one send, as the sender waits for it", closed / count, "s", peer, raw / count)
+        yield Row("one send, as the sender waits for it", closed / count, "s", peer, raw / count, "2.3×" if sync else "")
+        if sync:
+            yield together(world, 8, raw / count)
+
+
+def together(world: World, senders: int, append: float) -> Row:
+    """Messages sent a second by several at once; `append`: what one durable append takes."""
+    where, each = world.fresh(), world.sizes.sends // senders
+    log = where.store / f"log-{store.ME}.jsonl"
+    count = senders * each
+    with where.mounted():
+        start = time.perf_counter()
+        peers.send_together(where.mountpoint / "outbox", senders, each)
+        wait_until(lambda: log.read_bytes().count(b"\n") >= count, f"{count} sends", 60.0)
+        landed = time.perf_counter() - start
+    if len(lines := log.read_bytes().splitlines()) != count:
+        raise BenchError(f"sent {count} messages, the log has {len(lines)}")
+    return Row(f"{senders} senders at once, sends a second", count / landed, "/s", "append + fdatasync, one after the other",
+               1 / append, "1×", more_is_better=True)
+
+
+def marks(world: World) -> Iterator[Row]:
+    """Marking many messages: by removing their names, and all at once."""
+    count = world.sizes.marks
+    where = world.fresh()
+    store.generate(where.store, store.Shape(count, to_me=1.0))
+    others = [world.fresh() for _ in range(2)]
+    for other in others:
+        shutil.copytree(where.store, other.store, dirs_exist_ok=True)
+    inbox, local = where.mountpoint / "inbox", where.root / "local"
+    with where.mounted():
+        names = os.listdir(inbox)
+        ours = peers.remove_all(inbox, names)
+        if len(names) != count or (left := os.listdir(inbox)):
+            raise BenchError(f"of {count} messages {len(names)} were listed, and {len(left)} are left")
+    local.mkdir()
+    for name in names:
+        (local / name).write_bytes(b"as long as a message\n" * 20)
+    disk = peers.remove_all(local, names)
+    yield Row(f"removing {count:,} names from `inbox/`", ours, "s", "as many files from the disk", disk, "3×")
+    said = f"{count} messages marked as read"
+
+    def all_of(place: Place) -> float:
+        start = time.perf_counter()
+        out = place.run("mark", "--all").stderr.decode()
+        if said not in out:
+            raise BenchError(f"expected {said!r}, got {out!r}")
+        return time.perf_counter() - start
+
+    mounted, alone = others
+    with mounted.mounted():
+        taken = all_of(mounted)
+    yield Row(f"`msgfs mark --all` of {count:,}, mounted", taken, "s", "as many files from the disk", disk, "1 s")
+    start = median_seconds(lambda: alone.run("status"), 3)
+    yield Row(f"`msgfs mark --all` of {count:,}, without a mount", all_of(alone), "s", "`msgfs status`", start)
+
+
+def maildir(world: World) -> Iterator[Row]:
+    """The same messages as a Maildir on disk, which mblaze lists and scans, there and here."""
+    where, count = world.fresh(), world.sizes.letters
+    store.generate(where.store, store.Shape(count, to_me=1.0))
+    local, mount = where.root / "maildir", where.mountpoint
+
+    def programs(line: str) -> float:
+        """Seconds of a pipeline that prints a line for each message."""
+        def run() -> None:
+            printed = command("bash", "-o", "pipefail", "-c", line).count(b"\n")
+            if printed != count:
+                raise BenchError(f"{line}: {printed} lines of {count}")
+        return median_seconds(run, min(world.sizes.repeat, 3))
+
+    if not all(map(shutil.which, ("mlist", "mscan"))):
+        raise BenchError("the peer is missing; install it with: apt-get install mblaze")
+    # mscan looks for the message that was read last.
+    (where.root / "mblaze").mkdir()
+    (where.root / "mblaze/seq").touch()
+    scan = f"MBLAZE={where.root}/mblaze mscan"
+    with where.mounted():
+        command("cp", "-a", mount / ".maildir", local)
+        listed, scanned = f"mlist {local}", f"mlist {local} | {scan}"
+        theirs = programs(listed), programs(scanned)
+        yield Row(f"`ls inbox` of {count:,} messages", programs(f"ls {mount}/inbox"), "s", "mlist, a Maildir on disk", theirs[0])
+        yield Row("`mlist .maildir`", programs(f"mlist {mount}/.maildir"), "s", "mlist, a Maildir on disk", theirs[0])
+        yield Row("mlist and mscan of `.maildir`", programs(f"mlist {mount}/.maildir | {scan}"), "s",
+                  "mlist and mscan, a Maildir on disk", theirs[1])
+    yield Row("`msgfs status` without an index", median_seconds(lambda: where.run("status"), 1, where.forget_index), "s",
+              "mlist and mscan, a Maildir on disk", theirs[1])
 
 
 def latency(world: World) -> Iterator[Row]:
     """From a line in a log to a name in inbox/."""
-    where, count = world.small(), world.sizes.appends
-    with peers.watcher(where.store) as report:
-        known = []
-        for _ in range(count):
-            _, line = world.arrival("agent1")
-            start = time.perf_counter()
-            where.append("agent1", line)
-            report()
-            known.append(time.perf_counter() - start)
-            time.sleep(0.01)
-    ways: tuple[tuple[str, Callable[[str, str], bool]], ...] = (
-        ("by name", lambda inbox, name: os.path.exists(f"{inbox}/{name}")),
-        ("in `ls inbox`", lambda inbox, name: name in os.listdir(inbox)),
-    )
-    for how, visible in ways:
-        times = []
-        with where.mounted():
-            inbox = str(where.mountpoint / "inbox")
-            os.listdir(inbox)
-            for _ in range(count):
-                name, line = world.arrival("agent2")
-                start = time.perf_counter()
-                where.append("agent2", line)
-                wait_until(lambda name=name: visible(inbox, name), name)
-                times.append(time.perf_counter() - start)
-                time.sleep(0.01)
-        for what, share in (("median", 0.5), ("99th percentile", 0.99)):
-            yield Row(f"append to visible {how}, {what}", quantile(times, share), "s",
-                      "a bare inotify watcher", quantile(known, share), "5 ms")
+    yield from arrivals.latency(world.small(), world.arrival, world.sizes.appends)
+
+
+def burst(world: World) -> Iterator[Row]:
+    """Many lines at once, by ten writers."""
+    yield from arrivals.burst(world.fresh(), world.arrival, world.sizes.burst)
 
 
 def idle(world: World) -> Iterator[Row]:
@@ -331,9 +404,15 @@ def nats(world: World) -> Iterator[Row]:
     yield from links.nats(world.program, world.parent, world.sizes.nats)
 
 
+def letters(world: World) -> Iterator[Row]:
+    """Letters between machines over a relay, mail, FTP and a provider of AMP."""
+    yield from post.post(world.program, world.parent, world.sizes.post)
+
+
 ALL: dict[str, Callable[[World], Iterator[Row]]] = {
-    "index": index, "remount": remount, "memory": memory, "changed": changed, "folder": folder,
-    "open": opening, "send": sending, "latency": latency, "idle": idle,
+    "index": index, "remount": remount, "memory": memory, "many": many, "changed": changed, "folder": folder,
+    "threads": threads, "open": opening, "send": sending, "marks": marks, "maildir": maildir, "latency": latency,
+    "burst": burst, "idle": idle,
     "agentazall": kinds.agentazall, "amp": kinds.amp, "atsf": kinds.atsf, "ssot": kinds.ssot,
-    "amq": kinds.amq, "nats": nats,
+    "amq": kinds.amq, "nats": nats, "post": letters,
 }

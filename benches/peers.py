@@ -33,6 +33,43 @@ def append_loop(path: Path, lines: list[bytes], sync: bool) -> float:
         os.close(fd)
 
 
+def send_one(outbox: str, text: bytes) -> None:
+    """Writes one draft, whole: when this returns, it is accepted."""
+    fd = os.open(outbox, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    os.write(fd, text)
+    os.close(fd)
+
+
+def send_together(outbox: Path, senders: int, each: int) -> float:
+    """Seconds for several processes at once to send so many messages each, every one to somebody else."""
+    ready, go = os.pipe()
+    children = []
+    for sender in range(senders):
+        child = os.fork()
+        if child == 0:
+            # When the last one that holds the other end closes it, all begin.
+            os.close(go)
+            os.read(ready, 1)
+            for number in range(each):
+                send_one(f"{outbox}/agent{sender}", b"message number %d of %d, as long as they are\n" % (number, sender))
+            os._exit(0)
+        children.append(child)
+    os.close(ready)
+    start = time.perf_counter()
+    os.close(go)
+    if any([os.waitpid(child, 0)[1] for child in children]):
+        raise OSError("a sender failed")
+    return time.perf_counter() - start
+
+
+def remove_all(folder: Path, names: list[str]) -> float:
+    """Seconds to remove these files, one after the other."""
+    start = time.perf_counter()
+    for name in names:
+        os.unlink(f"{folder}/{name}")
+    return time.perf_counter() - start
+
+
 def open_read_close(path: str) -> float:
     """Seconds to open one file, read it to the end and close it."""
     start = time.perf_counter()

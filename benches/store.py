@@ -37,6 +37,13 @@ class Shape:
     start: int = START
     span_seconds: int = 30 * 86_400
     seed: int = 1
+    # As many threads, each with the same number of messages; 0 for some, as they come.
+    threads: int = 0
+
+
+def day(ts: int) -> str:
+    """The day of a time, as folders are named."""
+    return time.strftime("%Y-%m-%d", time.gmtime(ts))
 
 
 def record(ts: int, sender: str, recipient: str, thread: str, body: str) -> tuple[str, bytes]:
@@ -84,12 +91,30 @@ def generate(store: Path, shape: Shape) -> int:
             for n in range(share):
                 ts = shape.start + n * shape.span_seconds // max(share, 1)
                 recipient = ME if rng.random() < shape.to_me else others[rng.randrange(len(others))]
-                day = time.strftime("%Y-%m-%d", time.gmtime(ts))
-                thread = f"{day}-{WORDS[rng.randrange(50)]}-{rng.randrange(max(shape.records // 400, 1))}"
+                thread = f"{day(ts)}-{WORDS[rng.randrange(50)]}-{rng.randrange(max(shape.records // 400, 1))}"
+                if shape.threads:
+                    thread = f"{day(shape.start)}-{WORDS[n % shape.threads % 50]}-{n % shape.threads}"
                 _, line = record(ts, sender, recipient, thread, text(rng, shape.line_bytes, len(thread)))
                 log.write(line)
                 total += len(line)
     return total
+
+
+def generate_many(store: Path, records: int, logs: int = 10) -> None:
+    """Writes a store of many short records quickly: texts that JSON need not escape, a thread for four."""
+    store.mkdir(parents=True, exist_ok=True)
+    share, span = records // logs, 30 * 86_400
+    for number in range(logs):
+        sender = f"agent{number}"
+        with open(store / f"log-{sender}.jsonl", "wb") as log:
+            for n in range(share):
+                ts, to = START + n * span // share, ME if n % 2 else f"agent{(number + 1) % logs}"
+                thread = f"2026-01-{WORDS[n // 4 % 50]}-{number}-{n // 4}"
+                body = f"{n:010x} please review the merge of shard {n % 97} when the canary has finished"
+                hashed = f'{{"body":"{body}","from":"{sender}","thread":"{thread}","to":"{to}","ts":{ts}}}'
+                ident = hashlib.sha256(hashed.encode()).hexdigest()[:16]
+                line = f'{{"id": "{ident}", "ts": {ts}, "from": "{sender}", "to": "{to}", "thread": "{thread}", "body": "{body}"}}\n'
+                log.write(line.encode())
 
 
 def text(rng: random.Random, line_bytes: int, thread_bytes: int) -> str:

@@ -25,6 +25,8 @@ use base::{Base, shown};
 
 /// Marks of one burst are told to the stores together.
 const TELL_AFTER: Duration = Duration::from_millis(30);
+/// The same while they take much of the time.
+const TELL_AT_LEAST: Duration = Duration::from_millis(300);
 /// How often the snapshot is written while things change.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
@@ -97,7 +99,10 @@ impl Mailbox {
     ///
     /// # Errors
     /// Whatever stands in the way, in words that say what to do.
-    pub fn open(options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Self, OpenError> {
+    pub fn open(
+        options: &Options,
+        progress: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Result<Self, OpenError> {
         Self::open_in(options, &Env::from_process(), progress)
     }
 
@@ -108,7 +113,7 @@ impl Mailbox {
     pub fn open_in(
         options: &Options,
         env: &Env,
-        progress: &mut dyn FnMut(u64, u64),
+        progress: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Result<Self, OpenError> {
         let base = Base::open(options, env, progress)?;
         let Base { config, me, paths, lock, key, keys, links, index, .. } = base;
@@ -262,7 +267,8 @@ fn shared_marks(index: &Arc<Index>) -> link::MarksOf {
 /// Has a store looked at, and what waits in it delivered. What cannot be read now is told in status.txt and
 /// tried again.
 fn look(index: &Index, outbox: Option<&Arc<Outbox>>, number: usize, full: bool) {
-    if let Err(e) = index.refresh(number, full) {
+    let looked = if full { index.refresh(number, true) } else { index.catch_up(number) };
+    if let Err(e) = looked {
         tracing::warn!(error = %e, "the store cannot be read now");
     }
     if let Some(outbox) = outbox {
@@ -286,6 +292,7 @@ fn follow(
         targets.push(Target {
             dirs: Box::new(move || listed.watched()),
             concerns: Box::new(move |folder, name| asked.concerns(folder, name)),
+            closed: false,
             changed: Box::new(move |what| {
                 let paths = match what {
                     Changed::Paths(paths) => Some(paths.as_slice()),
@@ -304,6 +311,8 @@ fn follow(
     targets.push(Target {
         dirs: Box::new(move || vec![state.clone()]),
         concerns: Box::new(move |_, changed| changed == name),
+        // Spool and marks lie there, too.
+        closed: true,
         changed: Box::new(move |_| {
             if index.keyring().reload_if_changed() {
                 index.judge_again();
@@ -318,6 +327,7 @@ fn follow(
     targets.push(Target {
         dirs: Box::new(move || asked.folders()),
         concerns: Box::new(|_, name| name == link::request::FILE),
+        closed: true,
         changed: Box::new(move |_| hears.hear()),
         failing: Box::new(|| false),
     });
@@ -376,7 +386,9 @@ fn keep(index: &Index, stop: &AtomicBool) {
     let mut unsaved = true;
     // What a killed one, or one that found the store read-only, could not tell.
     let mut again = index.tell_stores();
-    let mut seen = 0;
+    // After a first index, which is not in memory any more then.
+    index.save();
+    let (mut seen, mut pause) = (0, TELL_AFTER);
     loop {
         let idle = if unsaved { SAVE_EVERY } else { Duration::from_secs(24 * 3600) };
         let limit = again.unwrap_or(idle);
@@ -386,8 +398,12 @@ fn keep(index: &Index, stop: &AtomicBool) {
         }
         unsaved |= now != seen;
         seen = now;
-        std::thread::sleep(TELL_AFTER);
+        std::thread::sleep(pause);
+        // Of many messages the read position takes long to find. While they are read it is told with a tenth
+        // of the time.
+        let start = Instant::now();
         again = index.tell_stores();
+        pause = (start.elapsed() * 9).clamp(TELL_AFTER, TELL_AT_LEAST);
         if unsaved && saved.elapsed() >= SAVE_EVERY {
             index.save();
             saved = Instant::now();

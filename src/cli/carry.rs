@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use msgfs::link::{self, job};
 use msgfs::mailbox::{Mailbox, Options};
 use msgfs::model::safe_text;
+use msgfs::store::process;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -46,6 +47,7 @@ fn all(global: &Global) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|e| Failure::io("cannot watch for signals", &e))?;
     let options = Options { carry: true, ..global.options() };
+    process::start_again_with(Some(std::env::args_os().skip(1).collect()));
     let mailbox = Mailbox::open(&options, &mut |_, _| {})?;
     for warning in mailbox.warnings() {
         output::say(&format!("warning: {}", safe_text(&warning)));

@@ -11,6 +11,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use msgfs::store::process;
+
 use super::context::Context;
 use super::failure::{Failure, refuse};
 use super::logging;
@@ -50,9 +52,10 @@ pub(crate) fn start(order: &Order) -> Result<(), Failure> {
     refuse!("msgfs ended before the mount answered ({status}){}", log.unwrap_or_default())
 }
 
-/// The command line of the back half.
-fn arguments(order: &Order) -> Vec<std::ffi::OsString> {
-    let mut arguments = vec!["mount".into(), "--as-daemon".into()];
+/// The command line of the half that serves.
+pub(crate) fn arguments(order: &Order) -> Vec<std::ffi::OsString> {
+    let how = if order.foreground { "--foreground" } else { "--as-daemon" };
+    let mut arguments = vec!["mount".into(), how.into()];
     if let Some(me) = &order.options.me {
         arguments.push(format!("--me={me}").into());
     }
@@ -101,6 +104,10 @@ pub(crate) fn detach() -> io::Result<Pipe> {
 pub(crate) fn serve(order: Order, mut pipe: Pipe) -> Result<(), Failure> {
     let outcome = Context::of(&order.options).and_then(|context| {
         pipe.log_to(&context)?;
+        process::start_again_with(Some(arguments(&order)));
+        process::start_again_into(
+            pipe.to.as_ref().and_then(|to| to.try_clone().ok()).map(Into::into),
+        );
         serve::run(&order, &context, &mut |event| pipe.hear(event))
     });
     if let Err(failure) = &outcome {
@@ -145,7 +152,10 @@ impl Pipe {
             Event::Failed(text) => tracing::error!("{text}"),
         }
         match (self.tell(&event), &event) {
-            (Ok(()), Event::Ready(_)) => self.to = None,
+            (Ok(()), Event::Ready(_)) => {
+                self.to = None;
+                process::start_again_into(None);
+            }
             (Err(_), Event::Ready(_)) => {
                 return Err(Failure::refused("nobody waits for this mount any more"));
             }
@@ -181,7 +191,7 @@ mod tests {
             mountpoint: None,
             carry: false,
         };
-        let arguments = arguments(&Order { options, dir: "/-x".into() });
+        let arguments = arguments(&Order { options, dir: "/-x".into(), foreground: false });
         let expected =
             "mount,--as-daemon,--me=-odd,--config,/a b/c.toml,--read-only,--allow-other,--,/-x";
         assert_eq!(arguments, expected.split(',').collect::<Vec<_>>());

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
@@ -114,8 +114,8 @@ pub(crate) fn attend(args: impl Iterator<Item = OsString>) {
         return;
     }
     match call(&args, rest) {
-        Some(call) => hook::run(&call),
-        None => std::process::exit(0),
+        Ok(call) => hook::run(&call),
+        Err(why) => hook::refuse(&why),
     }
 }
 
@@ -138,29 +138,45 @@ fn words(args: &[String]) -> impl Iterator<Item = (usize, &str)> {
     words.map(|(at, arg)| (at, arg.as_str()))
 }
 
+/// So many characters of a word that is not known are noted.
+const SHOWN: usize = 64;
 /// Options of every command that have a value.
 const VALUED: [&str; 2] = ["--me", "--config"];
 
-/// What is asked for; `None` if anything of it is not known.
-fn call(args: &[String], rest: &[String]) -> Option<Call> {
+/// What is asked for; why not, if anything of it is not known.
+fn call(args: &[String], rest: &[String]) -> Result<Call, String> {
+    let shown = |arg: &str| arg.chars().take(SHOWN).collect::<String>();
+    let unknown = |what: &str, arg: &str| format!("the {what} {:?} is not known", shown(arg));
     let (mut event, mut harness, mut wait) = (None, None, false);
     let mut options = Options { read_only: true, ..Options::default() };
     let before = args.len() - rest.len();
     let mut all = args.iter().enumerate();
     while let Some((at, arg)) = all.next() {
         let (name, given) = arg.split_once('=').map_or((arg.as_str(), None), |(n, v)| (n, Some(v)));
-        let mut value = || given.map(str::to_owned).or_else(|| all.next().map(|(_, v)| v.clone()));
+        let mut value = || {
+            let value = given.map(str::to_owned).or_else(|| all.next().map(|(_, v)| v.clone()));
+            value.ok_or_else(|| format!("{name} has no value"))
+        };
         match name {
-            "--me" => options.me = Some(config::alias(&value()?).ok()?),
+            "--me" => options.me = Some(config::alias(&value()?)?),
             "--config" => options.config = Some(value()?.into()),
-            _ if at < before => {}
-            "--for" => harness = Some(Harness::named(&value()?)?),
-            "--wait" if given.is_none() => wait = true,
-            _ if event.is_none() => event = Some(Event::named(arg)?),
-            _ => return None,
+            // The command itself.
+            _ if at < before && !arg.starts_with('-') => {}
+            "--for" if at >= before => {
+                let name = value()?;
+                harness = Some(Harness::named(&name).ok_or_else(|| unknown("harness", &name))?);
+            }
+            "--wait" if at >= before && given.is_none() => wait = true,
+            _ if arg.starts_with('-') => return Err(unknown("option", arg)),
+            _ if event.is_none() => {
+                event = Some(Event::named(arg).ok_or_else(|| unknown("event", arg))?);
+            }
+            _ => return Err(format!("{:?} is one word too many", shown(arg))),
         }
     }
-    Some(Call { event: event?, harness: harness?, wait, options })
+    let event = event.ok_or("no event is named")?;
+    let harness = harness.ok_or("no harness is named: --for is missing")?;
+    Ok(Call { event, harness, wait, options })
 }
 
 pub(crate) fn run(_: &Global, args: &Args) -> Result<(), Failure> {
@@ -205,6 +221,9 @@ pub(crate) fn change(
         if what == What::Hooks && !remove && !choice.dry_run && stands {
             text += &advice(harness);
         }
+        if what == What::Hooks && !remove {
+            text += &silence(&env, harness);
+        }
     }
     output::data(&text)?;
     if let Some(warning) = warning.filter(|_| what == What::Hooks && !remove) {
@@ -240,6 +259,15 @@ fn told(env: &Env, harness: &Harness, report: &Report, dry: bool) -> String {
     text
 }
 
+/// Why nothing will ring in a harness, if that is so.
+fn silence(env: &Env, harness: &Harness) -> String {
+    let off = install::switched_off(env, harness);
+    let line = |(file, setting): &(PathBuf, String)| {
+        format!("  It runs no hooks of ours: {setting} in {}.\n", env.display_home(file))
+    };
+    off.iter().map(line).collect()
+}
+
 /// What to know when the hooks of a harness are installed.
 fn advice(harness: &Harness) -> String {
     let Harness { title, can, trust, .. } = harness;
@@ -273,6 +301,10 @@ fn status() -> Result<(), Failure> {
             words_for(told_by),
             env.display_home(&told),
         );
+        text += &silence(&env, harness);
+    }
+    if hook::is_off(&env) {
+        let _ = writeln!(text, "MSGFS_HOOK=off is set here: where it is, nothing rings");
     }
     if let Some(sessions) = Sessions::of(&env) {
         let all = sessions.all();
@@ -306,7 +338,7 @@ mod tests {
 
     /// What a command line that is a hook asks for.
     #[track_caller]
-    fn parsed(line: &str) -> Option<Call> {
+    fn parsed(line: &str) -> Result<Call, String> {
         let args = args(line);
         call(&args, of_run(&args).unwrap())
     }
@@ -336,8 +368,10 @@ mod tests {
             "hook run stop --for codex --loud",
             "hook run stop --for codex --wait=1",
             "hook run --me a/b stop --for codex",
+            "--zork hook run stop --for codex",
+            "--for=codex hook run stop",
         ] {
-            assert!(parsed(odd).is_none(), "{odd}");
+            assert!(parsed(odd).is_err(), "{odd}");
         }
     }
 }

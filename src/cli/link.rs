@@ -63,14 +63,18 @@ struct Shown {
     standing: Standing,
     #[serde(skip)]
     folder: PathBuf,
+    /// Somebody carries for it now.
+    #[serde(skip)]
+    is_carried: bool,
 }
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let context = Context::find(global)?;
-    let mut links = known(&context.paths.state.join("links"));
+    let is_held = config::holder(&context.paths.state).is_some();
+    let mut links = known(&context.paths.state.join("links"), is_held);
     links.extend(shared(&context));
     match &args.action {
-        None | Some(Action::Status) => status(&context, &links, args.json),
+        None | Some(Action::Status) => status(&links, args.json),
         Some(Action::Retry { name }) => ask(global, &context, &links, name, Request::Retry),
         Some(Action::Create { name }) => create(&context, name),
         Some(Action::Drop { name }) => ask(global, &context, &links, name, Request::Drop),
@@ -78,7 +82,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
 }
 
 /// The links that have a folder, by store and name.
-fn known(folder: &Path) -> Vec<Shown> {
+fn known(folder: &Path, is_carried: bool) -> Vec<Shown> {
     let folders = |at: &Path| {
         let entries = std::fs::read_dir(at).into_iter().flatten().flatten();
         let mut names: Vec<String> =
@@ -91,7 +95,7 @@ fn known(folder: &Path) -> Vec<Shown> {
         for name in folders(&folder.join(&store)) {
             let folder = folder.join(&store).join(&name);
             let Some(standing) = board::kept(&folder) else { continue };
-            out.push(Shown { name, store: store.clone(), standing, folder });
+            out.push(Shown { name, store: store.clone(), standing, folder, is_carried });
         }
     }
     out
@@ -105,7 +109,9 @@ fn shared(context: &Context) -> Vec<Shown> {
         let folder = link::shared(states).join(&link.name);
         let standing = board::kept(&folder)?;
         let (name, store) = (link.name.clone(), link.store.clone());
-        Some(Shown { name, store, standing, folder: PathBuf::new() })
+        // One of the names of this machine carries for all of them.
+        let is_carried = config::holder(&folder).is_some();
+        Some(Shown { name, store, standing, folder: PathBuf::new(), is_carried })
     };
     nats.filter_map(shown).collect()
 }
@@ -125,15 +131,24 @@ fn create(context: &Context, name: &str) -> Result<(), Failure> {
     refuse!("this msgfs was built without links of kind {}", spec.kind);
 }
 
-fn status(context: &Context, links: &[Shown], json: bool) -> Result<(), Failure> {
+fn status(links: &[Shown], json: bool) -> Result<(), Failure> {
     if json {
         return links.iter().try_for_each(output::json_line);
     }
     if links.is_empty() {
         return output::data("no link was ever open here\n");
     }
-    if config::holder(&context.paths.state).is_none() {
-        output::say("nothing carries now: neither a mount nor `msgfs carry --all` is running");
+    let idle: Vec<&str> =
+        links.iter().filter(|link| !link.is_carried).map(|link| link.name.as_str()).collect();
+    if !idle.is_empty() {
+        let of = if idle.len() < links.len() {
+            format!(" for {}", idle.join(", "))
+        } else {
+            String::new()
+        };
+        output::say(&format!(
+            "nothing carries now{of}: neither a mount nor `msgfs carry --all` is running"
+        ));
     }
     let lines: Vec<String> = links.iter().flat_map(|l| l.standing.lines(&l.name)).collect();
     output::data(&(lines.join("\n") + "\n"))

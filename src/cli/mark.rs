@@ -17,12 +17,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(global: &Global, _args: &Args) -> Result<(), Failure> {
-    let marked = access::with(global, Purpose::Act, |tree| {
-        let mut unread = tree.ls("inbox")?;
-        unread.retain(|entry| !entry.is_dir);
-        let paths: Vec<String> = unread.iter().map(|e| format!("inbox/{}", e.name)).collect();
-        access::each(&paths, |path| tree.rm(path)).map(|()| paths.len())
-    })?;
+    let marked = access::with(global, Purpose::Act, |tree| tree.mark_all())?;
     output::say(&match marked {
         0 => "no unread messages".to_owned(),
         1 => "1 message marked as read".to_owned(),

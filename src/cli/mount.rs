@@ -51,6 +51,7 @@ pub(crate) struct Args {
 pub(crate) struct Order {
     pub(crate) options: Options,
     pub(crate) dir: PathBuf,
+    pub(crate) foreground: bool,
 }
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
@@ -78,7 +79,7 @@ fn order(global: &Global, args: &Args) -> Result<Order, Failure> {
     let absolute =
         |path: PathBuf| std::path::absolute(&path).map_err(|e| Failure::io(path.display(), &e));
     options.config = options.config.map(absolute).transpose()?;
-    Ok(Order { options, dir: absolute(dir)? })
+    Ok(Order { options, dir: absolute(dir)?, foreground: args.foreground })
 }
 
 /// A folder that can be mounted on.

@@ -27,7 +27,7 @@ use super::context::Context;
 use super::failure::{Failure, refuse};
 use super::mount::{self, Order, Target};
 use super::progress::Progress;
-use super::{logging, machine, output};
+use super::{daemon, logging, machine, output};
 
 /// How long a new mount may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -52,7 +52,7 @@ pub(crate) enum Event {
 }
 
 /// Hears what a mount says. An error of [`Event::Ready`]: nobody wants to know any more.
-pub(crate) type Report<'a> = &'a mut dyn FnMut(Event) -> Result<(), Failure>;
+pub(crate) type Report<'a> = &'a mut (dyn FnMut(Event) -> Result<(), Failure> + Send);
 
 /// Why a mount ends.
 #[derive(Debug, PartialEq, Eq)]
@@ -66,11 +66,12 @@ pub(crate) fn in_foreground(order: &Order) -> Result<(), Failure> {
     logging::to_stderr("info");
     let context = Context::of(&order.options)?;
     context.make_state()?;
+    process::start_again_with(Some(daemon::arguments(order)));
     run(order, &context, &mut on_terminal())
 }
 
 /// Shows a person what a mount says.
-pub(crate) fn on_terminal() -> impl FnMut(Event) -> Result<(), Failure> {
+pub(crate) fn on_terminal() -> impl FnMut(Event) -> Result<(), Failure> + Send {
     let mut progress = Progress::new();
     move |event| {
         match event {
@@ -120,6 +121,13 @@ fn serve(
         let _ = report(Event::Progress(done, total));
     };
     let mailbox = Mailbox::open(&options, &mut progress)?;
+    let me = Some(mailbox.me().name.clone());
+    let again = Order {
+        options: Options { me, ..order.options.clone() },
+        dir: target.dir.clone(),
+        foreground: order.foreground,
+    };
+    process::start_again_with(Some(daemon::arguments(&again)));
     for warning in mailbox.warnings() {
         report(Event::Notice(format!("warning: {}", safe_text(&warning))))?;
     }

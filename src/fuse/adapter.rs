@@ -10,6 +10,7 @@ use fuser::{FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, Req
 use lru::LruCache;
 
 use super::Ended;
+use super::guard::guarded;
 use super::handles::Handles;
 use super::inplace::InPlace;
 use super::moving::{self, Moving};
@@ -25,13 +26,15 @@ const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_secs(1);
 /// The longest name, in bytes, as `statfs` tells it.
 pub(super) const NAME_MAX: usize = 255;
+/// Entries of a listing before those of the tree: `.` and `..`.
+const FIRST: u64 = 2;
 /// Folders whose listing the kernel may hold.
 const CACHED_FOLDERS: std::num::NonZeroUsize = std::num::NonZeroUsize::MIN.saturating_add(4095);
 
 /// An open folder.
 pub(super) struct OpenDir {
     pub node: Node,
-    pub listing: Listing,
+    pub listing: Arc<Listing>,
 }
 
 /// Serves one mount.
@@ -207,30 +210,49 @@ impl Adapter {
     }
 
     /// Hands the entries of a folder from `offset` on to `add`, each with the offset of the next, until
-    /// that says the reply is full. Who lists `inbox/` is noted at the beginning of a listing.
+    /// that says the reply is full; the offset of the first that was not added. Who lists `inbox/` is
+    /// noted at the beginning of a listing.
     pub fn list(
         &self,
         req: &Request,
-        handle: FileHandle,
+        dir: &OpenDir,
         offset: u64,
         mut add: impl FnMut(u64, &str, &Node) -> bool,
-    ) -> Result<(), Error> {
-        let dir = self.dirs.get(handle).ok_or(Error::NotFound)?;
+    ) -> u64 {
         if dir.node == Node::Inbox && offset == 0 {
             self.tree.listed_inbox(Process::of(req.pid()));
         }
-        for number in offset..dir.listing.len() as u64 + 2 {
-            let entry = match number {
-                0 => Some((".".to_owned(), dir.node.clone())),
-                1 => Some(("..".to_owned(), self.tree.parent(&dir.node))),
-                n => self.tree.item(&dir.listing, n as usize - 2),
+        let (mut name, end) = (String::new(), dir.listing.len() as u64 + FIRST);
+        for number in offset..end {
+            name.clear();
+            let node = match number {
+                0 => {
+                    name.push('.');
+                    Some(dir.node.clone())
+                }
+                1 => {
+                    name.push_str("..");
+                    Some(self.tree.parent(&dir.node))
+                }
+                n => self.tree.name_item(&dir.listing, (n - FIRST) as usize, &mut name),
             };
-            let Some((name, node)) = entry else { continue };
+            let Some(node) = node else { continue };
             if add(number + 1, &name, &node) {
-                break;
+                return number;
             }
         }
-        Ok(())
+        end
+    }
+
+    /// Has as many messages rendered as were just listed with their sizes: the next question is for them,
+    /// and whoever asks is busy with those.
+    pub fn look_ahead(&self, dir: &OpenDir, listed: std::ops::Range<u64>) {
+        let count = listed.end.saturating_sub(listed.start) as usize;
+        let from = listed.end.saturating_sub(FIRST) as usize;
+        let _ = guarded("look ahead", || {
+            self.tree.look_ahead(&dir.listing, from, count);
+            Ok(())
+        });
     }
 }
 

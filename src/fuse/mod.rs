@@ -18,6 +18,7 @@
 //!    cleared at the next start ([`mountpoint`]).
 
 mod adapter;
+mod control;
 mod direct;
 mod guard;
 mod handles;
@@ -39,6 +40,7 @@ use fuser::{BackgroundSession, MountOption, Session, SessionACL};
 
 use crate::view::Tree;
 use adapter::Adapter;
+pub use control::mark_all;
 use mountpoint::Unmount;
 use notify::Notices;
 

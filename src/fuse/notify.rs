@@ -6,12 +6,16 @@
 //! see [`Tree::stale`]. What remains, attributes, is sent by one thread that answers no requests.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use fuser::{INodeNo, Notifier};
 
 use crate::index::Changes;
 use crate::view::Tree;
+
+/// Where many are marked one after the other, that is told in one go this often.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Queue to the thread. Dropping it ends the thread.
 #[derive(Clone)]
@@ -34,7 +38,15 @@ impl Notices {
 }
 
 fn run(tree: &Tree, notifier: &Notifier, queue: &Receiver<Changes>) {
+    let mut told: Option<Instant> = None;
     while let Ok(mut changes) = queue.recv() {
+        // Each time the kernel asks for the attributes anew, of each folder on the path to the next name that
+        // is removed.
+        if changes.is_marks()
+            && let Some(told) = told.filter(|told| told.elapsed() < PAUSE)
+        {
+            std::thread::sleep(PAUSE.saturating_sub(told.elapsed()));
+        }
         // What came meanwhile is told in one go.
         while let Ok(more) = queue.try_recv() {
             changes.added.extend(more.added);
@@ -50,5 +62,6 @@ fn run(tree: &Tree, notifier: &Notifier, queue: &Receiver<Changes>) {
             // ENOENT: the kernel knows nothing of it. Any other error: the connection is ending.
             let _ = notifier.inval_inode(INodeNo(ino), -1, 0);
         }
+        told = Some(Instant::now());
     }
 }

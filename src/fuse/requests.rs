@@ -4,13 +4,14 @@ use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use super::adapter::{Adapter, GENERATION, NAME_MAX, OpenDir, kind, known, process_of, text, ttls};
+use super::control::MARK_ALL;
 use super::guard::guarded;
 use super::waiting::Parked;
 use crate::view::{Attr, Error, Node};
@@ -293,7 +294,7 @@ impl Filesystem for Adapter {
             // In this order: what comes while the listing is taken makes the next one fresh.
             self.tree.settle(&node);
             let keep = self.may_keep(&node);
-            let listing = known(self.tree.list(&node))?;
+            let listing = known(self.tree.listing(&node))?;
             Ok((self.dirs.add(OpenDir { node, listing }), keep))
         });
         reply_opened(opened, reply);
@@ -308,10 +309,12 @@ impl Filesystem for Adapter {
         mut reply: ReplyDirectory,
     ) {
         let done = guarded("readdir", || {
-            self.list(req, fh, offset, |next, name, node| {
+            let dir = self.dirs.get(fh).ok_or(Error::NotFound)?;
+            self.list(req, &dir, offset, |next, name, node| {
                 let ino = INodeNo(self.tree.ino(node));
                 reply.add(ino, next, kind(node.is_dir()), name)
-            })
+            });
+            Ok(())
         });
         match done {
             Ok(()) => reply.ok(),
@@ -328,16 +331,21 @@ impl Filesystem for Adapter {
         mut reply: ReplyDirectoryPlus,
     ) {
         let done = guarded("readdirplus", || {
-            self.list(req, fh, offset, |next, name, node| {
+            let dir = self.dirs.get(fh).ok_or(Error::NotFound)?;
+            let end = self.list(req, &dir, offset, |next, name, node| {
                 // What went since the folder was opened is not listed any more.
                 let Ok(attr) = self.tree.attr(node) else { return false };
                 let (entry, attrs) = ttls(&attr);
                 let (ino, ttl) = (INodeNo(attr.ino), entry.min(attrs));
                 reply.add(ino, next, name, &ttl, &self.kernel_attr(&attr), GENERATION)
-            })
+            });
+            Ok((dir, end))
         });
         match done {
-            Ok(()) => reply.ok(),
+            Ok((dir, end)) => {
+                reply.ok();
+                self.look_ahead(&dir, offset..end);
+            }
             Err(e) => reply.error(e),
         }
     }
@@ -368,6 +376,27 @@ impl Filesystem for Adapter {
                 reply.statfs(blocks, free, avail, fs.f_files, fs.f_ffree, block, name, fragment);
             }
             None => reply.statfs(0, 0, 0, 0, 0, 4096, NAME_MAX as u32, 4096),
+        }
+    }
+
+    fn ioctl(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        cmd: u32,
+        _in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        let asked = ino == INodeNo::ROOT && cmd == u32::from(MARK_ALL);
+        let done = guarded("ioctl", || {
+            if asked { self.tree.mark_all() } else { Err(Error::os(libc::ENOTTY)) }
+        });
+        match done {
+            Ok(n) => reply.ioctl(i32::try_from(n).unwrap_or(i32::MAX), &[]),
+            Err(e) => reply.error(e),
         }
     }
 

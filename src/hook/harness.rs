@@ -106,6 +106,37 @@ pub struct Marks {
     pub process: &'static str,
 }
 
+/// Where a harness reads a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In its folder.
+    Own,
+    /// In the project's folder.
+    Project,
+    /// On this machine, for everybody.
+    Machine,
+}
+
+/// When a setting keeps a harness from running our hooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Off {
+    /// If it says this.
+    Says(bool),
+    /// If it lists the name of our hooks.
+    Lists(&'static str),
+}
+
+/// Settings by which a harness runs none of our hooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// The files in which it looks, as JSON or TOML.
+    pub files: &'static [(Place, &'static str)],
+    /// Where the setting is in them.
+    pub path: &'static [&'static str],
+    /// What it says then.
+    pub off: Off,
+}
+
 /// One harness.
 #[derive(Debug)]
 pub struct Harness {
@@ -135,6 +166,8 @@ pub struct Harness {
     pub file: &'static str,
     /// What is written there.
     pub hooks: Hooks,
+    /// What keeps it from running them.
+    pub switches: &'static [Switch],
     /// Where its standing instructions go.
     pub instructions: Instructions,
     /// Below the home folder: what it reads as long as the file of its instructions is missing.
@@ -169,6 +202,19 @@ const BLOCK: &str = r#"{"decision":"block","reason":TEXT}"#;
 const CURSOR_RULE: &str = "---\ndescription: Mail from other agents\nalwaysApply: true\n---\n";
 /// What stands before the text in a file that Copilot reads for every file.
 const COPILOT_RULE: &str = "---\napplyTo: \"**\"\n---\n";
+
+/// Where Codex reads its settings, and an admin's requirements.
+const CODEX_FILES: &[(Place, &str)] = &[
+    (Place::Own, "config.toml"),
+    (Place::Project, ".codex/config.toml"),
+    (Place::Machine, "/etc/codex/requirements.toml"),
+];
+/// Where Gemini CLI reads its settings.
+const GEMINI_FILES: &[(Place, &str)] = &[
+    (Place::Own, "settings.json"),
+    (Place::Project, ".gemini/settings.json"),
+    (Place::Machine, "/etc/gemini-cli/settings.json"),
+];
 
 /// All of them.
 pub static ALL: [Harness; 6] = [
@@ -231,6 +277,23 @@ pub static ALL: [Harness; 6] = [
             only: &[],
             toml: None,
         }),
+        switches: &[
+            Switch {
+                files: &[
+                    (Place::Own, "settings.json"),
+                    (Place::Project, ".claude/settings.json"),
+                    (Place::Project, ".claude/settings.local.json"),
+                    (Place::Machine, "/etc/claude-code/managed-settings.json"),
+                ],
+                path: &["disableAllHooks"],
+                off: Off::Says(true),
+            },
+            Switch {
+                files: &[(Place::Machine, "/etc/claude-code/managed-settings.json")],
+                path: &["allowManagedHooksOnly"],
+                off: Off::Says(true),
+            },
+        ],
         instructions: Instructions::Own("rules/msgfs.md", ""),
         instead: None,
         can: "wakes an idle session when mail arrives, and tells at the start and with each prompt",
@@ -286,6 +349,14 @@ pub static ALL: [Harness; 6] = [
             only: &[],
             toml: Some("config.toml"),
         }),
+        switches: &[
+            Switch { files: CODEX_FILES, path: &["features", "hooks"], off: Off::Says(false) },
+            Switch {
+                files: CODEX_FILES,
+                path: &["features", "codex_hooks"],
+                off: Off::Says(false),
+            },
+        ],
         instructions: Instructions::Block(&["AGENTS.override.md", "AGENTS.md"]),
         instead: None,
         can: "tells at the start, with each prompt and at the end of a turn; an idle session is not woken",
@@ -345,6 +416,18 @@ pub static ALL: [Harness; 6] = [
             only: &[],
             toml: None,
         }),
+        switches: &[
+            Switch {
+                files: GEMINI_FILES,
+                path: &["hooksConfig", "enabled"],
+                off: Off::Says(false),
+            },
+            Switch {
+                files: GEMINI_FILES,
+                path: &["hooksConfig", "disabled"],
+                off: Off::Lists("msgfs"),
+            },
+        ],
         instructions: Instructions::Block(&["GEMINI.md"]),
         instead: None,
         can: "tells at the start, with each prompt and at the end of a turn; an idle session is not woken",
@@ -387,6 +470,16 @@ pub static ALL: [Harness; 6] = [
             only: &[],
             toml: None,
         }),
+        switches: &[Switch {
+            files: &[
+                (Place::Own, "settings.json"),
+                (Place::Own, "config.json"),
+                (Place::Project, ".github/copilot/settings.json"),
+                (Place::Project, ".github/copilot/settings.local.json"),
+            ],
+            path: &["disableAllHooks"],
+            off: Off::Says(true),
+        }],
         instructions: Instructions::Own("instructions/msgfs.instructions.md", COPILOT_RULE),
         instead: None,
         can: "tells at the start and at the end of a turn; an idle session is not woken",
@@ -454,6 +547,7 @@ pub static ALL: [Harness; 6] = [
             ],
             toml: None,
         }),
+        switches: &[],
         instructions: Instructions::Project(".cursor/rules/msgfs.mdc", CURSOR_RULE),
         instead: None,
         can: "tells at the end of a turn, and its command line at the start; an idle session is not woken",
@@ -477,6 +571,7 @@ pub static ALL: [Harness; 6] = [
         },
         file: "plugins/msgfs.js",
         hooks: Hooks::Plugin(include_str!("opencode.js")),
+        switches: &[],
         instructions: Instructions::Block(&["AGENTS.md"]),
         instead: Some(".claude/CLAUDE.md"),
         can: "wakes an idle session when mail arrives",

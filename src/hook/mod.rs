@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use crate::config::{Env, holder};
 use crate::fuse::mountpoint;
 use crate::mailbox::{Glance, OpenError, Options};
+use crate::store::process;
 use crate::view::Mail;
 use bell::Place;
 use harness::Marks;
@@ -59,6 +60,12 @@ enum Silence {
     /// There is nothing to say, and nothing is wrong.
     #[error("nothing to say")]
     Nothing,
+    /// What the harness told is not understood.
+    #[error("what the harness told on standard input {0}")]
+    Told(&'static str),
+    /// Whoever would be woken is not there.
+    #[error("the process {0}, which the harness says it is, is not there")]
+    Gone(i32),
     /// The mailbox cannot be opened.
     #[error("{0}")]
     Open(#[from] OpenError),
@@ -76,21 +83,12 @@ enum Silence {
 pub fn run(call: &Call) -> ! {
     // Whoever reads our standard error may take what it says for an order, or for a failure.
     std::panic::set_hook(Box::new(|_| {}));
+    process::end_in_silence();
     let began = Instant::now();
     let env = Env::from_process();
     let sessions = Sessions::of(&env);
     if !call.wait {
-        let late = sessions.clone();
-        let watchdog = thread::Builder::new().spawn(move || {
-            thread::sleep(GIVE_UP);
-            // Where it is noted may hang just like what it was kept by.
-            thread::spawn(move || late.map(|sessions| sessions.log(&Silence::Late.to_string())));
-            thread::sleep(NOTED_WITHIN);
-            exit(0);
-        });
-        if watchdog.is_err() {
-            exit(0);
-        }
+        watch(sessions.clone());
     }
     let Some(sessions) = sessions else { exit(0) };
     let outcome = std::panic::catch_unwind(|| attend(call, env, &sessions, began));
@@ -103,6 +101,35 @@ pub fn run(call: &Call) -> ! {
     exit(0)
 }
 
+/// Ends a hook that nobody understands: with 0, and with a reason in the log.
+pub fn refuse(why: &str) -> ! {
+    let env = Env::from_process();
+    if let Some(sessions) = Sessions::of(&env).filter(|_| !is_off(&env)) {
+        watch(None);
+        sessions.log(why);
+    }
+    exit(0)
+}
+
+/// Ends the process when nobody waits for it any longer, and notes that.
+fn watch(late: Option<Sessions>) {
+    let watchdog = thread::Builder::new().spawn(move || {
+        thread::sleep(GIVE_UP);
+        // Where it is noted may hang just like what it was kept by.
+        thread::spawn(move || late.map(|sessions| sessions.log(&Silence::Late.to_string())));
+        thread::sleep(NOTED_WITHIN);
+        exit(0);
+    });
+    if watchdog.is_err() {
+        exit(0);
+    }
+}
+
+/// Whether the bell is switched off here.
+pub fn is_off(env: &Env) -> bool {
+    env.var("MSGFS_HOOK").is_some_and(|value| value == "off")
+}
+
 /// What the harness told, as far as every event needs it.
 struct Told {
     payload: Payload,
@@ -110,18 +137,19 @@ struct Told {
 }
 
 fn attend(call: &Call, env: Env, sessions: &Sessions, began: Instant) -> Result<u8, Silence> {
-    if env.var("MSGFS_HOOK").is_some_and(|value| value == "off") {
+    if is_off(&env) {
         return Err(Silence::Nothing);
     }
-    let bytes = payload::read().ok_or(Silence::Nothing)?;
-    let payload = Payload::parse(&bytes).ok_or(Silence::Nothing)?;
+    let bytes = payload::read()
+        .ok_or(Silence::Told("was too long, not closed in time, or cannot be read"))?;
+    let payload = Payload::parse(&bytes).ok_or(Silence::Told("is no JSON object"))?;
     if !is_meant(call, &payload, &env) {
         return Err(Silence::Nothing);
     }
     let session = payload.session(call.harness);
     // Only the start may come before the session has an id.
     if session.is_none() && call.event != Event::SessionStart {
-        return Err(Silence::Nothing);
+        return Err(Silence::Told("has no id of a session"));
     }
     let cwd = payload.cwd();
     let which = Which::new(call.harness, session, cwd.as_deref()).ok_or(Silence::Nothing)?;

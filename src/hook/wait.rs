@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
 use super::state::{Session, Sessions, now};
@@ -92,9 +93,13 @@ fn has_ended(process: &OwnedFd) -> bool {
 }
 
 /// The process that the harness says it is, if it says so.
-fn harness_process(call: &Call, env: &Env) -> Option<OwnedFd> {
-    let id: i32 = env.var(call.harness.marks?.process)?.to_str()?.parse().ok()?;
-    pidfd_open(Pid::from_raw(id)?, PidfdFlags::empty()).ok()
+fn harness_process(call: &Call, env: &Env) -> Result<Option<OwnedFd>, Silence> {
+    let told = call.harness.marks.and_then(|marks| env.var(marks.process)?.to_str()?.parse().ok());
+    let Some(id) = told.and_then(Pid::from_raw) else { return Ok(None) };
+    match pidfd_open(id, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => Err(Silence::Gone(id.as_raw_nonzero().get())),
+        opened => Ok(opened.ok()),
+    }
 }
 
 /// Waits, and rings or ends in silence.
@@ -109,7 +114,7 @@ pub(super) fn run(call: &Call, env: Env, sessions: &Sessions, told: &Told) -> Re
         token: token()?,
         until: Instant::now() + STAYS,
         parent: getppid(),
-        harness: harness_process(call, &env),
+        harness: harness_process(call, &env)?,
     };
     {
         let held = sessions.hold()?;

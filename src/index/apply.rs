@@ -7,8 +7,7 @@ use super::core::{Core, Inserted, ThreadIx};
 use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, Sig};
 use super::judge::{Judge, Judged, Judgement};
 use super::source::{Bits, Source};
-use crate::model::verify::verify_claim;
-use crate::model::{Claim, PublicKey, Timestamp, Unsigned};
+use crate::model::{Claim, PublicKey, Timestamp, Unsigned, verify};
 use crate::store::{Found, Rejected, Sink, Store, parallel};
 
 /// What changed in the tables, for those who cache what a view showed.
@@ -35,6 +34,13 @@ impl Changes {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Nothing changed but marks.
+    pub fn is_marks(&self) -> bool {
+        let Self { added, redrawn, removed, marked: _, moved, emptied, other } = self;
+        let listed = [added, redrawn, removed].iter().any(|list| !list.is_empty());
+        !listed && !*other && moved.is_empty() && emptied.is_empty()
+    }
 }
 
 /// Receives one scan of one store.
@@ -49,7 +55,7 @@ pub(super) struct Applier<'a> {
     /// Messages that are about to be reported again.
     pub stale: Vec<MsgIx>,
     pub changes: Changes,
-    pub progress: &'a mut dyn FnMut(u64, u64),
+    pub progress: &'a mut (dyn FnMut(u64, u64) + Send),
 }
 
 impl Sink for Applier<'_> {
@@ -59,8 +65,10 @@ impl Sink for Applier<'_> {
         let mut judged = Vec::new();
         let mut core = self.index.core.write();
         let known = self.changes.added.len();
-        for f in found.drain(..) {
-            let refused = self.take_in(&mut core, &judge, &f);
+        // They are dropped later, by whoever reports them: a counter that is counted down here waits for
+        // all that was just written into the tables.
+        for f in found.iter() {
+            let refused = self.take_in(&mut core, &judge, f);
             judged.push((f.at, refused));
         }
         for r in rejected.drain(..) {
@@ -87,12 +95,15 @@ impl Sink for Applier<'_> {
     fn begin_rescan(&mut self, sources: &[u32]) {
         let is_among = among(self.number, sources);
         let mut core = self.index.core.write();
-        for (ix, e) in (0u32..).zip(&mut core.entries) {
-            if is_among(e.source) && !e.flags.has(Flags::GONE) {
-                e.flags.set(Flags::STALE, true);
-                self.stale.push(ix);
+        let known = (0u32..).zip(&core.entries);
+        let stale = known.filter(|(_, e)| is_among(e.source) && !e.flags.has(Flags::GONE));
+        let stale: Vec<MsgIx> = stale.map(|(ix, _)| ix).collect();
+        for ix in &stale {
+            if let Some(entry) = core.entries.get_mut(*ix as usize) {
+                entry.flags.set(Flags::STALE, true);
             }
         }
+        self.stale.extend(stale);
         core.remove_rejects(|key, r| is_among(key.0) && r.message.is_none());
         self.changes.other = true;
     }
@@ -143,15 +154,14 @@ impl Sink for Applier<'_> {
     }
 }
 
-/// Checks the signatures by the keys they name, on all cores and while nobody waits for the tables. The
-/// claims remember the outcomes, which the judge then asks for.
+/// Checks the signatures by the keys they name, on all cores and while nobody waits for the tables, unless
+/// the store has done so. The claims remember the outcomes, which the judge then asks for.
 fn check_signatures(found: &[Found<'_>]) {
-    let claims: Vec<&Claim> = found.iter().filter_map(|f| f.claim.as_deref()).collect();
-    parallel::map(&claims, |claim| {
-        if let Claim::Signed { key: Some(key), .. } = claim {
-            verify_claim(key, claim);
-        }
-    });
+    let is_open =
+        |claim: &&Claim| matches!(claim, Claim::Signed { covered, .. } if !covered.is_checked());
+    let claims = found.iter().filter_map(|f| f.claim.as_deref());
+    let open: Vec<&Claim> = claims.filter(is_open).collect();
+    parallel::map(&open, |claim| verify::check(claim));
 }
 
 /// Whether a source is one of these files of a store: a rescan asks for every message there is.
@@ -375,10 +385,10 @@ impl Core {
     pub(super) fn set_signature(&mut self, ix: MsgIx, sig: Sig, number: usize) {
         let Some(entry) = self.entries.get_mut(ix as usize) else { return };
         entry.flags.set_signature(sig, number);
-        if number < MANY_KEYS {
-            self.many_keys.remove(&ix);
-        } else {
+        if number >= MANY_KEYS {
             self.many_keys.insert(ix, number as u32);
+        } else if !self.many_keys.is_empty() {
+            self.many_keys.remove(&ix);
         }
     }
 

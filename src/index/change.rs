@@ -3,18 +3,17 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
-use hashbrown::HashTable;
-
+use super::column::Column;
 use super::core::{Core, Inserted, Reject, RejectKey, TextId, Thread, ThreadIx, Writer};
 use super::entry::{Entry, FAR, Flags, MsgIx, NIL, first_hash};
-use super::intern::{IDENTITY_MASK, StrId, spread, stable_hash};
+use super::intern::{IDENTITY_MASK, StrId, stable_hash};
 use super::source::{Bits, Source};
 use crate::model::{plain_id, unhex_16};
 use crate::store::{Found, Rejected};
 
 /// The hashes of messages in the table of their identities.
-fn hash_of(entries: &[Entry]) -> impl Fn(&MsgIx) -> u64 + '_ {
-    |ix| entries.get(*ix as usize).map_or(0, |e| spread(e.hash))
+fn hash_of(entries: &Column<Entry>) -> impl Fn(MsgIx) -> u64 + '_ {
+    |ix| entries.get(ix as usize).map_or(0, Entry::identity)
 }
 
 impl Core {
@@ -69,9 +68,7 @@ impl Core {
         if let Some(odd) = self.odd_identity(store, text) {
             self.odd_threads.insert(ix, odd);
         }
-        if self.thread_of.len() <= id as usize {
-            self.thread_of.resize(id as usize + 1, NIL);
-        }
+        self.thread_of.grow(id as usize + 1, NIL);
         let first = self.thread_of.get_mut(id as usize);
         let twin = first.map_or(NIL, |first| std::mem::replace(first, ix));
         self.threads.push(Thread { id, head: NIL, twin, info: store as u32 });
@@ -100,7 +97,9 @@ impl Core {
         flags.set(Flags::TO_ME, found.to_me);
         flags.set(Flags::FROM_ME, found.from_me);
         flags.set(Flags::PARTS, found.parts);
-        let own = self.orphan_marks.remove(&(hash & IDENTITY_MASK));
+        // An empty table is not asked: that would hash for each message.
+        let orphans = Some(&mut self.orphan_marks).filter(|marks| !marks.is_empty());
+        let own = orphans.and_then(|marks| marks.remove(&(hash & IDENTITY_MASK)));
         flags.set(Flags::OWN, own.is_some());
         flags.set(Flags::READ, own.unwrap_or(found.read == Some(true)));
         if !plain {
@@ -131,7 +130,7 @@ impl Core {
             seq,
             flags,
         });
-        self.keys.insert_unique(spread(hash), ix, hash_of(&self.entries));
+        self.keys.insert(hash & IDENTITY_MASK, ix, hash_of(&self.entries));
         if let Some(writer) = self.writers.get_mut(writer as usize) {
             writer.last = Some(ix);
         }
@@ -153,10 +152,11 @@ impl Core {
 
     /// Notes whether another record stands for this one.
     pub(super) fn note_copy(&mut self, ix: MsgIx, found: &Found<'_>) {
-        match &found.copy_of {
-            Some(copy) => self.copies.insert(ix, copy.clone()),
-            None => self.copies.remove(&ix),
-        };
+        if let Some(copy) = &found.copy_of {
+            self.copies.insert(ix, copy.clone());
+        } else if !self.copies.is_empty() {
+            self.copies.remove(&ix);
+        }
     }
 
     /// How far the time in the name of a new message is from its own.
@@ -363,10 +363,6 @@ impl Core {
 
     /// Rebuilds what is not in a snapshot.
     pub(super) fn reindex(&mut self) {
-        self.keys = HashTable::with_capacity(self.entries.len());
-        for (ix, e) in (0u32..).zip(&self.entries) {
-            self.keys.insert_unique(spread(e.hash), ix, hash_of(&self.entries));
-        }
         self.writer_of = (0u32..).zip(&self.writers).map(|(n, w)| ((w.store, w.name), n)).collect();
         self.reject_of = self.rejects.iter().map(|(key, r)| (r.identity, *key)).collect();
     }

@@ -4,13 +4,14 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
+use super::column::Column;
 use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, Sig, first_hash, unmix};
-use super::intern::{IDENTITY_MASK, Interner, StrId, spread, stable_hash, text_identity};
+use super::intern::{IDENTITY_MASK, Interner, StrId, stable_hash, text_identity};
 use super::label::Label;
 use super::links::Links;
+use super::slots::Slots;
 use super::source::{Bits, Source};
 use super::tell::Telling;
 use crate::model::{Day, Fingerprint, PublicKey, SignatureState, Timestamp, unhex_16};
@@ -131,16 +132,16 @@ pub(super) struct Restated {
 /// The tables. All positions are those of this process; the snapshot keeps them.
 #[derive(Debug, Default)]
 pub struct Core {
-    pub(super) entries: Vec<Entry>,
-    pub(super) keys: HashTable<MsgIx>,
+    pub(super) entries: Column<Entry>,
+    pub(super) keys: Slots,
     pub(super) strings: Interner,
     pub(super) writers: Vec<Writer>,
     pub(super) writer_of: HashMap<(usize, StrId), u32>,
-    pub(super) threads: Vec<Thread>,
+    pub(super) threads: Column<Thread>,
     /// By text: the first thread that has it as its id.
-    pub(super) thread_of: Vec<ThreadIx>,
+    pub(super) thread_of: Column<ThreadIx>,
     /// In the order of the messages' positions.
-    pub(super) text_ids: Vec<TextId>,
+    pub(super) text_ids: Column<TextId>,
     /// Ids of 16 hex digits whose hash another message has already.
     pub(super) hex_ids: HashMap<MsgIx, u64>,
     /// By store: the texts that are the address of a writer or recipient.
@@ -213,6 +214,23 @@ impl Core {
         self.to_me.shrink_to_fit();
         self.from_me.shrink_to_fit();
         self.links.pack();
+    }
+
+    /// Grows with every change of the large tables.
+    pub(super) fn changes(&self) -> u64 {
+        let columns = [self.entries.changes(), self.threads.changes(), self.thread_of.changes()];
+        columns.iter().sum::<u64>() + self.text_ids.changes() + self.strings.changes()
+    }
+
+    /// Goes on with the large tables of a snapshot that was made of these. The ones it had.
+    pub(super) fn adopt(&mut self, mut saved: Self) -> Self {
+        std::mem::swap(&mut self.entries, &mut saved.entries);
+        std::mem::swap(&mut self.keys, &mut saved.keys);
+        std::mem::swap(&mut self.strings, &mut saved.strings);
+        std::mem::swap(&mut self.threads, &mut saved.threads);
+        std::mem::swap(&mut self.thread_of, &mut saved.thread_of);
+        std::mem::swap(&mut self.text_ids, &mut saved.text_ids);
+        saved
     }
 
     /// The message at a position.
@@ -321,8 +339,8 @@ impl Core {
 
     /// The message's id.
     pub fn id(&self, entry: &Entry) -> String {
-        if entry.flags.has(Flags::ID_HEX) {
-            return format!("{:016x}", unmix(entry.hash, self.salt(entry.writer)));
+        if let Some(id) = self.hex_id(entry) {
+            return format!("{id:016x}");
         }
         let Some(ix) = self.by_identity(entry.identity()) else { return String::new() };
         match self.text_id(ix) {
@@ -331,9 +349,15 @@ impl Core {
         }
     }
 
+    /// The value of an id that is 16 lower hex digits and nothing else.
+    pub fn hex_id(&self, entry: &Entry) -> Option<u64> {
+        let hex = entry.flags.has(Flags::ID_HEX);
+        hex.then(|| unmix(entry.hash, self.salt(entry.writer)))
+    }
+
     fn text_id(&self, ix: MsgIx) -> Option<&str> {
-        let at = self.text_ids.binary_search_by_key(&ix, |odd| odd.ix).ok();
-        let of_its_own = at.and_then(|at| self.text_ids.get(at)).map(|odd| odd.id);
+        let odd = self.text_ids.get(self.text_ids.partition_point(|odd| odd.ix < ix));
+        let of_its_own = odd.filter(|odd| odd.ix == ix).map(|odd| odd.id);
         Some(self.strings.get(of_its_own.or_else(|| self.links.id(ix))?))
     }
 
@@ -498,7 +522,7 @@ impl Core {
     /// Finds a message by the identity behind its inode numbers.
     pub fn by_identity(&self, identity: u64) -> Option<MsgIx> {
         let same = |ix: &MsgIx| self.entry(*ix).is_some_and(|e| e.identity() == identity);
-        self.keys.find(spread(identity), same).copied()
+        self.keys.with(identity).find(same)
     }
 
     /// Finds a message by its key.

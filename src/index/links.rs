@@ -14,6 +14,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use bytemuck::{Pod, Zeroable};
 
+use super::column::Column;
 use super::core::{Core, Thread, ThreadIx};
 use super::entry::{Entry, Flags, MsgIx, NIL, Sig};
 use super::intern::StrId;
@@ -108,7 +109,7 @@ impl Links {
     }
 
     /// Rebuilds what [`Links::table`] gave; `entries` tell the stores.
-    pub fn from_table(list: Vec<Link>, entries: &[Entry]) -> Option<Self> {
+    pub fn from_table(list: Vec<Link>, entries: &Column<Entry>) -> Option<Self> {
         let store = |link: &Link| Some(entries.get(link.ix as usize)?.store() as u32);
         // Sets that are made at once are made faster, and are full.
         let with = list.iter().map(|link| Some((store(link)?, link.id, link.ix)));

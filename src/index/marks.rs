@@ -13,8 +13,8 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write};
 use std::path::Path;
 
-use serde::Deserialize as _;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::label::Label;
 use crate::model::{Host, Mark, MessageKey, Origin, Timestamp};
@@ -32,6 +32,24 @@ pub(super) enum Said {
 /// One line about a message.
 pub(super) type Change = (MessageKey, Said);
 
+/// A part of the file, from its start, and what it says besides the marks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Replayed {
+    /// How long it is.
+    pub len: u64,
+    /// See [`Marks`].
+    pub imported: HashMap<String, Watermark>,
+}
+
+/// The file, from the last byte before `from` on, or from its start.
+fn read_behind(path: &Path, from: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    file.seek(io::SeekFrom::Start(from.saturating_sub(1)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// The file of marks.
 #[derive(Debug)]
 pub(super) struct Marks {
@@ -44,33 +62,34 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Opens the file and replays it from `from` on; `from` is 0 or what [`Marks::len`] gave when
-    /// the snapshot was taken. Answers with the changes in order, and whether `from` was usable.
+    /// Opens the file and replays what is behind a part that was replayed before. Answers with the
+    /// changes in order, and whether it still begins with that part; if not, all of it is replayed.
     ///
     /// # Errors
     /// As the system gave it.
-    pub fn open(path: &Path, from: u64, read_only: bool) -> io::Result<(Self, Vec<Change>, bool)> {
-        let bytes = fs::or_nothing(std::fs::read(path))?;
-        let usable = bytes.len() as u64 >= from
-            && (from == 0 || bytes.get(from as usize - 1) == Some(&b'\n'));
-        let mut imported = HashMap::new();
+    pub fn open(
+        path: &Path,
+        before: Replayed,
+        read_only: bool,
+    ) -> io::Result<(Self, Vec<Change>, bool)> {
+        let Replayed { len: from, imported } = before;
+        let rest = fs::or_nothing(read_behind(path, from))?;
+        let usable = from == 0 || rest.first() == Some(&b'\n');
+        let (bytes, from, mut imported) = match rest.split_first() {
+            Some((_, rest)) if usable && from > 0 => (rest.to_vec(), from, imported),
+            _ if usable => (rest, 0, HashMap::new()),
+            _ => (fs::or_nothing(std::fs::read(path))?, 0, HashMap::new()),
+        };
         let mut changes = Vec::new();
-        let start = if usable { from as usize } else { 0 };
-        // Watermark lines are few and the snapshot does not keep them: they are always replayed.
-        let mut at = 0;
         for line in bytes.split_inclusive(|b| *b == b'\n') {
-            let is_new = at >= start;
-            at += line.len();
-            if !is_new && !line.starts_with(b"[\"w\"") {
-                continue;
-            }
             match parse(line) {
                 Some(Line::Mark(change, _)) => changes.push(change),
                 Some(Line::Imported(store, mark)) => _ = imported.insert(store, mark),
                 None => {}
             }
         }
-        let mut marks = Self { file: None, len: bytes.len() as u64, imported, pending: Vec::new() };
+        let len = from + bytes.len() as u64;
+        let mut marks = Self { file: None, len, imported, pending: Vec::new() };
         if !read_only {
             marks.file = Some(fs::open_append(path, 0o600)?);
             fs::sync_dir(path.parent().unwrap_or(Path::new("")))?;
@@ -79,6 +98,11 @@ impl Marks {
             }
         }
         Ok((marks, changes, usable))
+    }
+
+    /// What need not be replayed again by whoever keeps it.
+    pub fn replayed(&self) -> Replayed {
+        Replayed { len: self.len, imported: self.imported.clone() }
     }
 
     /// Bytes in the file, as far as this process knows.
@@ -90,35 +114,40 @@ impl Marks {
     pub fn push(&mut self, (key, said): &Change) {
         let MessageKey { store, from, id } = key;
         match said {
-            Said::Read(read) => {
-                let (from, id) = (from.clone(), id.clone());
-                self.push_mark(store, &Mark { from, id, read: *read, origin: Origin::Here });
-            }
-            Said::Label(label) => self.line(&json!(["f", store, from, id, label])),
+            Said::Read(true) => self.push_read(store, from, id),
+            Said::Read(false) => self.line(&("u", store, from, id)),
+            Said::Label(label) => self.line(&("f", store, from, id, label)),
         }
+    }
+
+    /// A message is read here.
+    pub fn push_read(&mut self, store: &str, from: &str, id: &str) {
+        self.line(&("r", store, from, id));
     }
 
     /// A mark, whoever made it.
     pub fn push_mark(&mut self, store: &str, mark: &Mark) {
         let kind = if mark.read { "r" } else { "u" };
         let (from, id) = (&mark.from, &mark.id);
-        self.line(&match mark.origin {
-            Origin::Here => json!([kind, store, from, id]),
-            Origin::Heard(host, count) => json!([kind, store, from, id, host.to_string(), count]),
-            Origin::Position => json!([kind, store, from, id, null]),
-        });
+        match mark.origin {
+            Origin::Here => self.line(&(kind, store, from, id)),
+            Origin::Heard(host, count) => {
+                self.line(&(kind, store, from, id, host.to_string(), count));
+            }
+            Origin::Position => self.line(&(kind, store, from, id, ())),
+        }
     }
 
     /// Notes the store's watermark as taken over.
     pub fn push_imported(&mut self, store: &str, mark: &Watermark) {
         let ids: Vec<&String> = mark.ids.iter().collect();
-        self.line(&json!(["w", store, mark.time.secs(), ids]));
+        self.line(&("w", store, mark.time.secs(), ids));
         self.imported.insert(store.to_owned(), mark.clone());
     }
 
-    fn line(&mut self, value: &Value) {
-        if self.file.is_some() {
-            self.pending.extend_from_slice(value.to_string().as_bytes());
+    fn line(&mut self, value: &impl Serialize) {
+        // Texts and numbers: writing them into memory does not fail.
+        if self.file.is_some() && serde_json::to_writer(&mut self.pending, value).is_ok() {
             self.pending.push(b'\n');
         }
     }
@@ -228,12 +257,12 @@ mod tests {
         let path = dir.path().join("marks");
         let label = Label { flags: Some("\"F\n".into()), old: true, ..Label::default() };
         let said = [label, Label::default()].map(|l| (key("1"), Said::Label(l)));
-        let (mut marks, ..) = Marks::open(&path, 0, false).unwrap();
+        let (mut marks, ..) = Marks::open(&path, Replayed::default(), false).unwrap();
         for change in &said {
             marks.push(change);
         }
         marks.write().unwrap();
-        let (_, changes, _) = Marks::open(&path, 0, true).unwrap();
+        let (_, changes, _) = Marks::open(&path, Replayed::default(), true).unwrap();
         assert_eq!(changes, said);
     }
 
@@ -241,7 +270,7 @@ mod tests {
     fn marks_survive_and_a_torn_line_loses_only_itself() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("marks");
-        let (mut marks, none, _) = Marks::open(&path, 0, false).unwrap();
+        let (mut marks, none, _) = Marks::open(&path, Replayed::default(), false).unwrap();
         assert!(none.is_empty());
         marks.push(&change("1", true));
         marks.push(&change("1", false));
@@ -250,7 +279,7 @@ mod tests {
             &Watermark { time: Timestamp::from_secs(7), ..Default::default() },
         );
         marks.write().unwrap();
-        let len = marks.len();
+        let before = marks.replayed();
         drop(marks);
         std::fs::OpenOptions::new()
             .append(true)
@@ -258,15 +287,16 @@ mod tests {
             .unwrap()
             .write_all(b"[\"r\",\"sa")
             .unwrap();
-        let (mut marks, changes, usable) = Marks::open(&path, 0, false).unwrap();
+        let (mut marks, changes, usable) = Marks::open(&path, Replayed::default(), false).unwrap();
         assert!(usable);
         assert_eq!(changes, [change("1", true), change("1", false)]);
         assert_eq!(marks.imported["samp"].time.secs(), 7);
         marks.push(&change("2", true));
         marks.write().unwrap();
-        let (mut marks, changes, usable) = Marks::open(&path, len, false).unwrap();
+        let (mut marks, changes, usable) = Marks::open(&path, before, false).unwrap();
         assert!(usable);
         assert_eq!(changes, [change("2", true)]);
+        assert_eq!(marks.imported["samp"].time.secs(), 7);
         let mark = |origin| Mark { from: "a".into(), id: "3".into(), read: true, origin };
         let more = [mark(Origin::Heard(Host(1), 3)), mark(Origin::Position), mark(Origin::Here)];
         let len = marks.len();
@@ -276,7 +306,9 @@ mod tests {
         }
         marks.write().unwrap();
         assert_eq!(read_part(&path, "samp", len..marks.len()).unwrap(), more);
-        let (marks, changes, usable) = Marks::open(&path, 10_000, true).unwrap();
+        let before = |len| Replayed { len, ..Replayed::default() };
+        assert!(!Marks::open(&path, before(len - 1), true).unwrap().2, "in the middle of a line");
+        let (marks, changes, usable) = Marks::open(&path, before(10_000), true).unwrap();
         assert!(!usable);
         assert_eq!(changes.len(), 7);
         assert_eq!(marks.imported.len(), 1);

@@ -20,6 +20,7 @@ mod again;
 mod agents;
 mod apply;
 mod change;
+mod column;
 mod core;
 mod empty;
 mod entry;
@@ -30,6 +31,7 @@ mod links;
 mod marks;
 mod missing;
 mod share;
+mod slots;
 mod snapshot;
 mod source;
 mod tell;
@@ -55,7 +57,7 @@ use crate::model::{MessageKey, PublicKey, Timestamp, Unsigned};
 use crate::store::{Store, StoreError, process};
 use apply::Applier;
 use judge::Judge;
-use marks::Marks;
+use marks::{Marks, Replayed};
 
 /// Where the index keeps its files, and its policy.
 #[derive(Clone, Debug)]
@@ -64,6 +66,8 @@ pub struct Settings {
     pub marks: PathBuf,
     /// The snapshot.
     pub snapshot: PathBuf,
+    /// It lies where no other machine changes it: it may be mapped.
+    pub map: bool,
     /// Policy for unsigned mail.
     pub unsigned: Unsigned,
     /// Nothing is written: no marks, no watermark, no snapshot.
@@ -121,7 +125,7 @@ impl Index {
         stores: Vec<Arc<dyn Store>>,
         keyring: Arc<Keyring>,
         settings: Settings,
-        progress: &mut dyn FnMut(u64, u64),
+        progress: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Result<Self, IndexError> {
         if stores.len() > Source::STORES {
             return Err(IndexError::TooMany(stores.len()));
@@ -231,6 +235,20 @@ impl Index {
         self.failure(number).map_or(Ok(()), Err)
     }
 
+    /// The same for what was noted, or written by this process, if no scan has taken it in meanwhile.
+    ///
+    /// # Errors
+    /// If the store as a whole cannot be read.
+    pub fn catch_up(&self, number: usize) -> Result<(), IndexError> {
+        let turn = self.scanning.get(number).map(Mutex::lock);
+        let behind = self.stores.get(number).is_some_and(|store| store.is_behind());
+        drop(turn);
+        if behind || self.failure(number).is_some() {
+            return self.refresh(number, false);
+        }
+        Ok(())
+    }
+
     /// Why the last scan could not read a store as a whole.
     pub fn failure(&self, number: usize) -> Option<IndexError> {
         let error = self.failures.get(number)?.lock().as_ref()?.to_string();
@@ -250,7 +268,7 @@ impl Index {
         number: usize,
         full: bool,
         bulk: bool,
-        progress: &mut dyn FnMut(u64, u64),
+        progress: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Changes {
         let (Some(store), Some(turn)) = (self.stores.get(number), self.scanning.get(number)) else {
             return Changes::default();
@@ -334,28 +352,42 @@ impl Index {
         Some(MessageKey { store, from: core.from(entry).to_owned(), id: core.id(entry) })
     }
 
-    /// Writes the snapshot if anything changed since the last one.
+    /// Writes the snapshot if anything changed since the last one, and goes on with what it holds: what
+    /// came since the one before needs no memory any more.
     pub fn save(&self) {
+        let Some(changes) = self.write_snapshot().filter(|_| self.settings.map) else { return };
+        let Some(saved) = load(&self.stores, &self.settings) else { return };
+        let mut core = self.core.write();
+        let old = (core.changes() == changes).then(|| core.adopt(saved.core));
+        drop(core);
+        drop(old);
+        process::give_back();
+    }
+
+    /// Writes the snapshot if anything changed since the last one; the state of the tables in it.
+    fn write_snapshot(&self) -> Option<u64> {
         let unsaved = self.unsaved.swap(false, Ordering::Relaxed);
         if !unsaved || self.settings.read_only {
-            return;
+            return None;
         }
         self.sync_marks();
         let _turns: Vec<_> = self.scanning.iter().map(Mutex::lock).collect();
         let mut marks = self.marks.lock();
         write_marks(&mut marks);
         let stores: Vec<Vec<u8>> = self.stores.iter().map(|s| s.save()).collect();
+        let core = self.core.read();
         let result = snapshot::save(
             &self.settings.snapshot,
             &fingerprint(&self.stores, &self.settings),
-            &self.core.read(),
+            &core,
             &stores,
-            marks.len(),
+            marks.replayed(),
             self.keyring.trust_by_address(),
         );
-        if let Err(e) = result {
+        if let Err(e) = &result {
             tracing::warn!(path = %self.settings.snapshot.display(), error = %e, "the index was not saved");
         }
+        result.ok().map(|()| core.changes())
     }
 
     /// When a mark last changed: the time of the file, so that it is the same after a remount.
@@ -367,7 +399,7 @@ impl Index {
     pub fn close(&self) {
         self.tell_stores();
         self.sync_marks();
-        self.save();
+        self.write_snapshot();
     }
 
     /// Brings the marks to the disk. Nobody who marks waits for it.
@@ -395,13 +427,14 @@ fn restore(
     settings: &Settings,
 ) -> Result<(Core, Marks, Vec<marks::Change>), IndexError> {
     let infos: Vec<core::StoreInfo> = stores.iter().map(|s| info(s.as_ref())).collect();
-    let saved = snapshot::load(&settings.snapshot, &fingerprint(stores, settings));
-    let from = saved.as_ref().map_or(0, |saved| saved.marks_len);
-    let open = |from| {
-        Marks::open(&settings.marks, from, settings.read_only)
+    let saved = load(stores, settings);
+    let before = saved.as_ref().map(|saved| saved.marks.clone()).unwrap_or_default();
+    let replayed = before.len > 0;
+    let open = |before| {
+        Marks::open(&settings.marks, before, settings.read_only)
             .map_err(|error| IndexError::Marks(settings.marks.clone(), error))
     };
-    let (marks, changes, usable) = open(from)?;
+    let (marks, changes, usable) = open(before)?;
     // Marks that the file does not have any more cannot be told from the stores' own words.
     let saved = saved.filter(|_| usable);
     let had = saved.is_some();
@@ -418,12 +451,17 @@ fn restore(
         }
     }
     let empty = Core { stores: infos, unsorted: true, ..Core::default() };
-    if !had || from == 0 {
+    if !had || !replayed {
         return Ok((empty, marks, changes));
     }
     drop(marks);
-    let (marks, changes, _) = open(0)?;
+    let (marks, changes, _) = open(Replayed::default())?;
     Ok((empty, marks, changes))
+}
+
+fn load(stores: &[Arc<dyn Store>], settings: &Settings) -> Option<snapshot::Restored> {
+    let print = fingerprint(stores, settings);
+    snapshot::load(&settings.snapshot, &print, settings.map, snapshot::CHECKED_AT_ONCE)
 }
 
 fn info(store: &dyn Store) -> core::StoreInfo {

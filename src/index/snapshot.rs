@@ -1,27 +1,50 @@
 //! The index on disk, so that a mount costs what is new and not what is there.
 //!
-//! A cache and nothing else: it is checked whole (checksum, version, configuration) and thrown away
-//! on any doubt. Layout: magic, checksum, a JSON header, the tables as they stand in memory, and what
-//! each store keeps; each of these preceded by its length in bytes.
+//! A cache and nothing else, thrown away on any doubt. Layout: a head, and the tables as they stand in
+//! memory, each at a multiple of [`ALIGN`]; the last ones are what each store keeps. The head: magic,
+//! its checksum, how long its parts are, a JSON header, and the checksums of the pieces of all tables.
+//!
+//! The head is read and checked when a snapshot is opened, and so is what is small or needed as a whole. The
+//! large tables are mapped, and a piece is checked when it is used first: see [`Column`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, BufWriter, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
-use bytemuck::allocation::pod_collect_to_vec;
+use bytemuck::Pod;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
+use super::column::{Column, Origin, Table};
 use super::core::{Core, Reject, RejectKey, ThreadIx, Writer};
 use super::entry::{Entry, MsgIx};
 use super::intern::Interner;
 use super::label::Label;
 use super::links::Links;
+use super::marks::Replayed;
+use super::slots::{Hashes, Slots};
 use super::source::Bits;
 use super::tell::Telling;
-use crate::store::{CopyOf, place};
+use crate::store::{CopyOf, fs, place};
 
-/// Changes with every change of the layout, of [`Entry`] or of how messages are rendered.
-const MAGIC: &[u8; 16] = b"msgfs-index-0011";
+/// Changes with every change of the layout, of a table or of how messages are rendered.
+#[cfg(target_endian = "little")]
+const MAGIC: &[u8; 16] = b"msgfs-index-0012";
+#[cfg(target_endian = "big")]
+const MAGIC: &[u8; 16] = b"msgfs-xedni-0012";
+/// Magic, checksum of the rest of the head, and the lengths of its two parts.
+const START: usize = 40;
+/// Where a table may begin.
+const ALIGN: u64 = 64;
+/// A snapshot of at most this many bytes is checked as a whole when it is opened.
+pub(super) const CHECKED_AT_ONCE: u64 = 4 << 20;
+/// Nobody writes into it, not even me by mistake: a new one takes its place.
+const MODE: u32 = 0o400;
+/// The tables before what the stores keep.
+const TABLES: usize = 11;
 
 /// Declares what is no plain table: what the tables depend on, and those of [`Core`] that are maps.
 macro_rules! header {
@@ -30,8 +53,11 @@ macro_rules! header {
         struct Header {
             /// Names everything the tables depend on besides the stores' contents.
             fingerprint: String,
-            /// Bytes of the file of marks that are reflected in the entries.
-            marks_len: u64,
+            /// The lengths of the tables in bytes.
+            tables: Vec<u64>,
+            unread: usize,
+            /// What of the file of marks is reflected in the entries.
+            marks: Replayed,
             /// The trust that the signatures were judged by ([`Keyring::trust_by_address`](crate::identity::Keyring::trust_by_address)).
             trust: BTreeMap<String, u64>,
             /// JSON has texts only as the keys of a map.
@@ -40,13 +66,19 @@ macro_rules! header {
         }
 
         impl Header {
-            fn of(core: &Core, (fingerprint, marks_len): (&str, u64), trust: BTreeMap<String, u64>) -> Self {
+            fn of(
+                core: &Core,
+                (fingerprint, marks): (&str, Replayed),
+                trust: BTreeMap<String, u64>,
+                tables: Vec<u64>,
+            ) -> Self {
                 let rejects = core.rejects.iter().map(|(k, r)| (*k, r.clone())).collect();
-                let fingerprint = fingerprint.to_owned();
-                Self { fingerprint, marks_len, trust, rejects, $($map: core.$map.clone(),)+ }
+                let (fingerprint, unread) = (fingerprint.to_owned(), core.unread);
+                Self { fingerprint, tables, unread, marks, trust, rejects, $($map: core.$map.clone(),)+ }
             }
 
             fn put_into(self, core: &mut Core) {
+                core.unread = self.unread;
                 core.rejects = self.rejects.into_iter().collect();
                 $(core.$map = self.$map;)+
             }
@@ -76,8 +108,13 @@ header! {
 pub(super) struct Restored {
     pub core: Core,
     pub stores: Vec<Vec<u8>>,
-    pub marks_len: u64,
+    pub marks: Replayed,
     pub trust: BTreeMap<String, u64>,
+}
+
+/// The first place for a table from here on.
+fn aligned(at: u64) -> u64 {
+    at.next_multiple_of(ALIGN)
 }
 
 /// Writes a snapshot; `fingerprint` must be the same when it is read.
@@ -89,79 +126,145 @@ pub(super) fn save(
     fingerprint: &str,
     core: &Core,
     stores: &[Vec<u8>],
-    marks_len: u64,
+    marks: Replayed,
     trust: BTreeMap<String, u64>,
-) -> std::io::Result<()> {
-    let header = Header::of(core, (fingerprint, marks_len), trust);
-    let header = serde_json::to_vec(&header)?;
-    let (texts, ends) = core.strings.parts();
-    let tables: [&[u8]; 10] = [
-        &header,
-        bytemuck::cast_slice(&core.entries),
+) -> io::Result<()> {
+    let identity = |ix: usize| core.entries.get(ix).map_or(0, Entry::identity);
+    let keys = Hashes { count: core.entries.len(), hash: identity };
+    let (texts, ends, slots) = core.strings.parts();
+    let (to_me, from_me) = (core.to_me.as_slice(), core.from_me.as_slice());
+    let links = core.links.table();
+    let stores: Vec<&[u8]> = stores.iter().map(Vec::as_slice).collect();
+    let tables: [&dyn Table; TABLES] = [
+        &core.entries,
+        &keys,
         texts,
-        bytemuck::cast_slice(ends),
-        bytemuck::cast_slice(&core.threads),
-        bytemuck::cast_slice(&core.thread_of),
-        bytemuck::cast_slice(&core.to_me),
-        bytemuck::cast_slice(&core.from_me),
-        bytemuck::cast_slice(&core.text_ids),
-        bytemuck::cast_slice(core.links.table()),
+        ends,
+        &slots,
+        &core.threads,
+        &core.thread_of,
+        &core.text_ids,
+        &to_me,
+        &from_me,
+        &links,
     ];
-    let sections = || tables.into_iter().chain(stores.iter().map(Vec::as_slice));
-    let total: usize = sections().map(|s| s.len() + 8).sum();
-    let mut out = Vec::with_capacity(total + 24);
-    out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&[0; 8]);
-    for table in sections() {
-        out.extend_from_slice(&(table.len() as u64).to_le_bytes());
-        out.extend_from_slice(table);
-    }
-    let sum = XxHash3_64::oneshot(out.get(24..).unwrap_or_default());
-    if let Some(slot) = out.get_mut(16..24) {
-        slot.copy_from_slice(&sum.to_le_bytes());
-    }
-    place::write_atomic(path, &out, 0o600)
+    let tables: Vec<&dyn Table> =
+        tables.into_iter().chain(stores.iter().map(|store| store as &dyn Table)).collect();
+    let lengths = tables.iter().map(|table| table.bytes()).collect();
+    let header = serde_json::to_vec(&Header::of(core, (fingerprint, marks), trust, lengths))?;
+    let count: usize = tables.iter().map(|table| table.pieces()).sum();
+    place::write_atomic_with(path, MODE, |file| {
+        let mut at = (START + header.len() + count * 8) as u64;
+        file.seek(SeekFrom::Start(at))?;
+        let mut out = BufWriter::with_capacity(1 << 20, &mut *file);
+        let mut sums = Vec::with_capacity(count);
+        for table in &tables {
+            let start = aligned(at);
+            let gap = [0; ALIGN as usize];
+            out.write_all(gap.get(..(start - at) as usize).unwrap_or_default())?;
+            table.write(&mut out, &mut sums)?;
+            at = start + table.bytes();
+        }
+        out.flush()?;
+        drop(out);
+        let lengths = [header.len() as u64, count as u64].map(u64::to_le_bytes);
+        let head = [lengths.as_flattened(), &header, bytemuck::cast_slice(&sums)].concat();
+        let sum = XxHash3_64::oneshot(&head).to_le_bytes();
+        file.write_all_at(&[MAGIC.as_slice(), &sum, &head].concat(), 0)
+    })
 }
 
-/// Reads a snapshot; `None` if there is none that can be trusted.
-pub(super) fn load(path: &Path, fingerprint: &str) -> Option<Restored> {
-    let bytes = std::fs::read(path).ok()?;
-    let (head, rest) = bytes.split_at_checked(24)?;
-    let (magic, sum) = head.split_at_checked(16)?;
-    if magic != MAGIC || sum != XxHash3_64::oneshot(rest).to_le_bytes() {
+/// What is at the start of a snapshot.
+struct Head {
+    header: Header,
+    sums: Vec<u64>,
+    /// Where it ends.
+    end: u64,
+}
+
+impl Head {
+    fn read(file: &File, len: u64) -> Option<Self> {
+        let mut start = [0; START];
+        file.read_exact_at(&mut start, 0).ok()?;
+        let (magic, rest) = start.split_first_chunk::<16>()?;
+        let (sum, lengths) = rest.split_first_chunk::<8>()?;
+        let (header, count) = lengths.split_first_chunk::<8>()?;
+        let header = u64::from_le_bytes(*header);
+        let sums = u64::from_le_bytes(*count.first_chunk::<8>()?).checked_mul(8)?;
+        let end = header.checked_add(sums)?.checked_add(START as u64)?;
+        if magic != MAGIC || end > len {
+            return None;
+        }
+        let mut head = vec![0; usize::try_from(end).ok()?.checked_sub(16 + 8)?];
+        file.read_exact_at(&mut head, 16 + 8).ok()?;
+        if XxHash3_64::oneshot(&head).to_le_bytes() != *sum {
+            return None;
+        }
+        let parts = head.get(lengths.len()..)?;
+        let (header, sums) = parts.split_at_checked(usize::try_from(header).ok()?)?;
+        let sums = sums.as_chunks::<8>().0.iter().copied().map(u64::from_ne_bytes).collect();
+        Some(Self { header: serde_json::from_slice(header).ok()?, sums, end })
+    }
+}
+
+/// The tables of a snapshot, one after the other.
+struct Tables<'a> {
+    origin: Arc<Origin>,
+    lengths: std::slice::Iter<'a, u64>,
+    sums: &'a [u64],
+    at: u64,
+    /// All of it is checked now.
+    at_once: bool,
+}
+
+impl Tables<'_> {
+    fn next<T: Pod>(&mut self) -> Option<Column<T>> {
+        let (at, len) = (aligned(self.at), *self.lengths.next()?);
+        let pieces = Column::<T>::pieces(usize::try_from(len).ok()?);
+        let (sums, rest) = self.sums.split_at_checked(pieces)?;
+        (self.at, self.sums) = (at.checked_add(len)?, rest);
+        let column = Column::open(&self.origin, at, len, sums).ok()?;
+        (!self.at_once || column.is_sound()).then_some(column)
+    }
+
+    /// The next table as a whole.
+    fn whole<T: Pod>(&mut self) -> Option<Vec<T>> {
+        let column: Column<T> = self.next()?;
+        column.is_sound().then(|| column.slice(0..column.len()).to_vec())
+    }
+}
+
+/// Opens a snapshot; `None` if there is none that can be trusted. `map`: it lies where nobody else
+/// changes it. Where it is larger than `at_once`, damage in the large tables is found later.
+pub(super) fn load(path: &Path, fingerprint: &str, map: bool, at_once: u64) -> Option<Restored> {
+    let file = fs::open_regular(path).ok()?;
+    let len = file.metadata().ok()?.len();
+    let Head { header, sums, end } = Head::read(&file, len)?;
+    let ends = |at: u64, len: &u64| aligned(at).checked_add(*len);
+    let whole = header.tables.iter().try_fold(end, ends) == Some(len);
+    if header.fingerprint != fingerprint || !whole {
         return None;
     }
-    let mut rest = rest;
-    let mut table = || -> Option<&[u8]> {
-        let (len, after) = rest.split_first_chunk::<8>()?;
-        let (table, after) =
-            after.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
-        rest = after;
-        Some(table)
-    };
-    let header: Header = serde_json::from_slice(table()?).ok()?;
-    if header.fingerprint != fingerprint {
-        return None;
-    }
-    let entries: Vec<Entry> = pod_collect_to_vec(table()?);
-    let texts = table()?.to_vec();
-    let strings = Interner::from_parts(texts, pod_collect_to_vec(table()?))?;
+    let lengths = header.tables.clone();
+    let origin = Arc::new(Origin { path: path.into(), file, map });
+    let (lengths, at_once) = (lengths.iter(), len <= at_once);
+    let mut tables = Tables { origin, lengths, sums: &sums, at: end, at_once };
     let mut core = Core {
-        entries,
-        strings,
-        threads: pod_collect_to_vec(table()?),
-        thread_of: pod_collect_to_vec(table()?),
-        to_me: pod_collect_to_vec(table()?),
-        from_me: pod_collect_to_vec(table()?),
-        text_ids: pod_collect_to_vec(table()?),
+        entries: tables.next()?,
+        keys: Slots::open(tables.next()?)?,
+        strings: Interner::from_parts(tables.next()?, tables.next()?, Slots::open(tables.next()?)?),
+        threads: tables.next()?,
+        thread_of: tables.next()?,
+        text_ids: tables.next()?,
+        to_me: tables.whole()?,
+        from_me: tables.whole()?,
         ..Core::default()
     };
-    let links = pod_collect_to_vec(table()?);
-    core.links = Links::from_table(links, &core.entries)?;
-    core.unread = core.inbox().count();
-    let (marks_len, trust) = (header.marks_len, header.trust.clone());
+    core.links = Links::from_table(tables.whole()?, &core.entries)?;
+    let stores = tables.lengths.len();
+    let stores = (0..stores).map(|_| tables.whole()).collect::<Option<_>>()?;
+    let (marks, trust) = (header.marks.clone(), header.trust.clone());
     header.put_into(&mut core);
     core.reindex();
-    let stores = std::iter::from_fn(|| table().map(<[u8]>::to_vec)).collect();
-    Some(Restored { core, stores, marks_len, trust })
+    Some(Restored { core, stores, marks, trust })
 }

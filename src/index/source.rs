@@ -34,8 +34,9 @@ impl Source {
     }
 }
 
-/// A set of small numbers, one bit each.
+/// A set of small numbers, one bit each; on disk one number each, for they are few among many.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<u32>", into = "Vec<u32>")]
 pub(super) struct Bits(Vec<u64>);
 
 impl Bits {
@@ -51,6 +52,19 @@ impl Bits {
 
     pub fn has(&self, number: u32) -> bool {
         self.0.get(number as usize / 64).is_some_and(|word| word & 1 << (number % 64) != 0)
+    }
+}
+
+impl From<Bits> for Vec<u32> {
+    fn from(bits: Bits) -> Self {
+        let words = (0u32..).step_by(64).zip(&bits.0).filter(|(_, word)| **word != 0);
+        words.flat_map(|(first, _)| first..first + 64).filter(|n| bits.has(*n)).collect()
+    }
+}
+
+impl From<Vec<u32>> for Bits {
+    fn from(numbers: Vec<u32>) -> Self {
+        numbers.iter().collect()
     }
 }
 
@@ -78,6 +92,7 @@ mod tests {
         fn a_set_has_what_was_put_in(numbers in prop::collection::btree_set(0u32..300, 0..40)) {
             let bits: Bits = numbers.iter().collect();
             prop_assert!((0..400).all(|n| bits.has(n) == numbers.contains(&n)));
+            prop_assert_eq!(Vec::from(bits), numbers.into_iter().collect::<Vec<_>>());
         }
     }
 }

@@ -17,6 +17,8 @@ use super::{Changes, Index, marks, write_marks};
 use crate::model::{Mark, MessageKey, Origin, Timestamp};
 use crate::store::{Location, Position, Store, StoreError, Watermark};
 
+/// So many are marked under one lock.
+const MARKED_AT_ONCE: usize = 4096;
 /// A message that is never where the store said is not told of for ever.
 const MOVED_AT_MOST: u8 = 8;
 /// A store that was busy when it was told of marks is told again after this.
@@ -173,6 +175,37 @@ impl Index {
         } else {
             self.unsaved.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Marks everything read that `inbox/` lists, as [`Index::mark`] would; how many messages that were.
+    pub fn mark_all(&self) -> usize {
+        if self.settings.read_only {
+            return 0;
+        }
+        let unread: Vec<MsgIx> = self.core.read().inbox().collect();
+        let mut changes = Changes::default();
+        // Nobody who reads waits long.
+        for some in unread.chunks(MARKED_AT_ONCE) {
+            let mut marks = self.marks.lock();
+            let mut core = self.core.write();
+            for ix in some {
+                let known = core.entry(*ix).is_none_or(Entry::is_read);
+                if known || core.set_own(*ix, true, false).is_none() {
+                    continue;
+                }
+                if let Some(entry) = core.entry(*ix)
+                    && let Some(store) = self.store_of(entry)
+                {
+                    marks.push_read(store.name(), core.from(entry), &core.id(entry));
+                    changes.marked.push(*ix);
+                }
+            }
+            drop(core);
+            write_marks(&mut marks);
+        }
+        self.untold.store(true, Ordering::Relaxed);
+        self.publish(&changes);
+        changes.marked.len()
     }
 
     /// Applies the file of marks to the tables.

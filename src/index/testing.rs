@@ -82,6 +82,7 @@ impl Bed {
         let settings = Settings {
             marks: self.dir.path().join("marks"),
             snapshot: self.dir.path().join("snapshot"),
+            map: true,
             unsigned: self.unsigned,
             read_only: false,
             my_keys: vec![self.my_key],

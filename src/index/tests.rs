@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use proptest::prelude::*;
+
 use super::core::{Inserted, StoreInfo};
 use super::entry::{mix, unmix};
 use super::marks::Said;
@@ -198,42 +200,124 @@ fn answers(core: &mut Core) -> Vec<String> {
     out
 }
 
+fn marks() -> Replayed {
+    let imported = [("samp".to_owned(), crate::store::Watermark::default())].into();
+    Replayed { len: 42, imported }
+}
+
+fn save(path: &Path, core: &Core, stores: &[Vec<u8>]) {
+    let _ = std::fs::remove_file(path);
+    snapshot::save(path, "print", core, stores, marks(), BTreeMap::new()).unwrap();
+}
+
+/// The tables of a snapshot of which nothing is checked before it is used.
+fn load(path: &Path, like: &Core) -> Option<Core> {
+    let core = snapshot::load(path, "print", true, 0)?.core;
+    Some(Core { stores: like.stores.clone(), ..core })
+}
+
 #[test]
 fn a_snapshot_gives_back_the_same_tables() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let mut live = full_core();
     let stores = [b"positions".to_vec(), Vec::new()];
-    snapshot::save(&path, "print", &live, &stores, 42, BTreeMap::new()).unwrap();
-    let mut back = snapshot::load(&path, "print").unwrap();
-    assert_eq!((back.stores.as_slice(), back.marks_len), (&stores[..], 42));
-    back.core.stores = live.stores.clone();
-    assert_eq!(answers(&mut back.core), answers(&mut live));
-    assert!(snapshot::load(&path, "another print").is_none());
-    assert!(snapshot::load(&dir.path().join("none"), "print").is_none());
+    save(&path, &full_core(), &stores);
+    for (map, at_once) in [(true, 0), (true, u64::MAX), (false, 0)] {
+        let mut back = snapshot::load(&path, "print", map, at_once).unwrap();
+        assert_eq!((back.stores.as_slice(), &back.marks), (&stores[..], &marks()));
+        back.core.stores = full_core().stores;
+        assert_eq!(answers(&mut back.core), answers(&mut full_core()));
+    }
+    assert!(snapshot::load(&path, "another print", true, 0).is_none());
+    assert!(snapshot::load(&dir.path().join("none"), "print", true, 0).is_none());
+}
+
+/// What a snapshot answers, or `None` if it is as if there were none, at once or when it is used.
+fn answered(path: &Path, bytes: &[u8], at_once: u64) -> Option<Vec<String>> {
+    std::fs::write(path, bytes).unwrap();
+    let restored = snapshot::load(path, "print", true, at_once)?;
+    let mut core = Core { stores: core().stores, ..restored.core };
+    let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| answers(&mut core)));
+    // Whoever comes next reads the stores.
+    assert_eq!(told.is_ok(), path.exists());
+    told.ok()
 }
 
 #[test]
-fn a_damaged_snapshot_is_no_snapshot() {
+fn a_damaged_snapshot_answers_nothing_wrong() {
+    std::panic::set_hook(Box::new(|_| {}));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    snapshot::save(&path, "print", &full_core(), &[Vec::new(), Vec::new()], 0, BTreeMap::new())
-        .unwrap();
+    let right = answers(&mut full_core());
+    save(&path, &full_core(), &[b"positions".to_vec()]);
     let good = std::fs::read(&path).unwrap();
-    let refused = |bytes: &[u8]| {
-        std::fs::write(&path, bytes).unwrap();
-        snapshot::load(&path, "print").is_none()
-    };
-    assert!(!refused(&good));
-    for at in 0..good.len() {
-        let mut bad = good.clone();
-        bad[at] ^= 1 << (at % 8);
-        assert!(refused(&bad), "a flipped bit in byte {at}");
+    assert_eq!(answered(&path, &good, 0), Some(right.clone()));
+    for at_once in [0, u64::MAX] {
+        let mut refused = 0;
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1 << (at % 8);
+            match answered(&path, &bad, at_once) {
+                None => refused += 1,
+                // Between two tables there is nothing.
+                Some(answers) => assert_eq!(answers, right, "a flipped bit in byte {at}"),
+            }
+        }
+        assert!(refused > good.len() * 2 / 3, "{refused} of {}", good.len());
+        for len in (0..good.len()).step_by(7) {
+            assert!(answered(&path, &good[..len], at_once).is_none(), "cut to {len} bytes");
+        }
+        assert!(answered(&path, &[good.clone(), vec![0]].concat(), at_once).is_none());
     }
-    for len in (0..good.len()).step_by(7) {
-        assert!(refused(&good[..len]), "cut to {len} bytes");
+    let _ = std::panic::take_hook();
+}
+
+proptest! {
+    /// From a snapshot and what came since, from one that was written of both, and from all at once.
+    #[test]
+    fn a_snapshot_and_what_is_new_are_the_same_as_all_at_once(
+        messages in prop::collection::vec((0usize..3, 0u64..40, 0i64..9, 0usize..4, any::<bool>()), 1..60),
+        first in 0usize..60,
+        marked in prop::collection::vec(0u32..60, 0..9),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("index");
+        let put = |core: &mut Core, all: &[(usize, u64, i64, usize, bool)]| {
+            for (from, id, secs, thread, hex) in all {
+                let id = if *hex { format!("{id:016x}") } else { format!("number {id}") };
+                let from = ["foo", "zed", "me"][*from];
+                let thread = ["t", "u", "", "w\u{e9}"][*thread].into();
+                let offset = core.entries.len() as u64;
+                let found = Found { thread, from_me: from == "me", ..found(from, &id, *secs, offset) };
+                if let Inserted::New(ix) = core.insert(0, &found) {
+                    core.admit(ix, true);
+                }
+            }
+        };
+        let mark = |core: &mut Core| {
+            for ix in &marked {
+                let read = core.entry(*ix).is_some_and(|e| !e.is_read());
+                core.set_own(*ix, read, false);
+            }
+        };
+        let mut all = core();
+        put(&mut all, &messages);
+        mark(&mut all);
+        let (old, new) = messages.split_at(first.min(messages.len()));
+        let mut pieces = core();
+        put(&mut pieces, old);
+        save(&path, &pieces, &[]);
+        let mut pieces = load(&path, &pieces).unwrap();
+        put(&mut pieces, new);
+        mark(&mut pieces);
+        save(&path, &pieces, &[]);
+        let mut again = load(&path, &pieces).unwrap();
+        let adopted = load(&path, &pieces).unwrap();
+        let right = answers(&mut all);
+        prop_assert_eq!(&answers(&mut again), &right);
+        drop(pieces.adopt(adopted));
+        prop_assert_eq!(&answers(&mut pieces), &right);
     }
-    assert!(refused(&[good.clone(), vec![0]].concat()));
 }
 
 // --- over a real store --------------------------------------------------------------------------
@@ -253,6 +337,7 @@ fn open_with(dir: &Path, unsigned: Unsigned) -> Index {
     let settings = Settings {
         marks: dir.join("marks"),
         snapshot: dir.join("snapshot"),
+        map: true,
         unsigned,
         read_only: false,
         my_keys: Vec::new(),

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::secret;
+use super::{secret, tls};
 use crate::store::{Arrived, Parcel};
 
 /// An engine.
@@ -24,7 +24,22 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// How well it reaches an address that has no mailbox on this machine; `None` if not at all.
     fn reaches(&self, address: &str) -> Option<u8>;
 
-    /// The bytes that go to one recipient. They are kept, so that every try sends the same.
+    /// My address there, if it is another than in the store.
+    fn mine(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether a message may have files of these sizes, by what is known in the link's folder.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    fn takes(&self, _folder: &Path, _files: &[u64]) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The bytes that go to one recipient. They are kept, so that every try sends the same. An engine that must
+    /// hand over something else first notes beside them ([`note_beside`](super::journal::note_beside)) how far it
+    /// has come.
     ///
     /// # Errors
     /// Why it can never go.
@@ -69,7 +84,7 @@ pub fn checked(engine: &dyn Engine) -> Vec<String> {
     let mut secrets = engine.secrets();
     let found = engine.check();
     secrets.extend(engine.secrets());
-    found.iter().map(|line| secret::told(line, &secrets)).collect()
+    found.iter().map(|line| tls::with_help(secret::told(line, &secrets))).collect()
 }
 
 /// One message that a link brought.
@@ -152,7 +167,7 @@ impl Outcome {
             Self::Refused { why }
             | Self::Later { why, .. }
             | Self::Away { why, .. }
-            | Self::Unknown { why } => *why = secret::told(why, secrets),
+            | Self::Unknown { why } => *why = tls::with_help(secret::told(why, secrets)),
         }
         self
     }

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use ureq::http::HeaderMap;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
-use ureq::{Agent, Body, Error};
+use ureq::{Agent, Body, Error, SendBody};
 
 use super::room::Roomy;
 use super::{reach, tls};
+use crate::store::fs;
 
 /// An answer that is read into memory is not larger.
 const MAX_ANSWER: u64 = 64 << 20;
@@ -99,6 +100,8 @@ impl Http {
             .max_redirects(0)
             .max_redirects_will_error(false)
             .proxy(None)
+            // A connection that the server closed meanwhile would look like a lost answer.
+            .max_idle_connections(0)
             .user_agent(concat!("msgfs/", env!("CARGO_PKG_VERSION")))
             .timeout_connect(Some(PATIENCE))
             .timeout_resolve(Some(PATIENCE))
@@ -128,6 +131,25 @@ impl Http {
         // With a length: not every server reads chunks.
         let request = request.header("Content-Type", "application/json");
         answer(request.send(json).map_err(trouble)?)
+    }
+
+    /// Puts a file, of so many bytes, with these headers and no others.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub fn put_file(
+        &self,
+        headers: &[(String, String)],
+        file: &Path,
+        size: u64,
+    ) -> Result<Answer, Trouble> {
+        let file = fs::open_regular(file).map_err(|e| Trouble::NotAsked(e.to_string()))?;
+        let mut request = self.agent.put(&self.base).header("Content-Length", size.to_string());
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let mut bytes = io::Read::take(file, size);
+        answer(request.send(SendBody::from_reader(&mut bytes)).map_err(trouble)?)
     }
 
     /// Gets an answer.

@@ -4,7 +4,7 @@
 //! A line is on disk before what it announces happens: the intent before the first byte leaves, the
 //! outcome before anything else is done. What a torn last line said never happened.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -26,6 +26,11 @@ const REMEMBERED: i64 = 90 * 24 * 3600 * 1000;
 
 /// A journal of fewer lines is not worth making anew.
 const FEW_LINES: usize = 1000;
+
+/// Where a carrier notes how far a message has come that goes in several steps; removed with the message's bytes.
+pub fn note_beside(wire: &Path) -> PathBuf {
+    wire.with_extension("note")
+}
 
 /// A message that is to go to one recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +104,10 @@ pub struct Journal {
     /// When those came to their end that have.
     ended: HashMap<u64, i64>,
     by_key: HashMap<(String, String), u64>,
+    /// Those that may go, the oldest first; and those that wait, by the moment from which on they may.
+    ready: BTreeSet<u64>,
+    waits: BTreeSet<(i64, u64)>,
+    refused: usize,
     seen: HashMap<String, i64>,
     cuts: Vec<i64>,
 }
@@ -142,6 +151,9 @@ impl Journal {
             entries: BTreeMap::new(),
             ended: HashMap::new(),
             by_key: HashMap::new(),
+            ready: BTreeSet::new(),
+            waits: BTreeSet::new(),
+            refused: 0,
             seen: HashMap::new(),
             cuts: Vec::new(),
         };
@@ -291,10 +303,30 @@ impl Journal {
         self.entries.iter().filter(move |(_, e)| open(&e.stage)).map(|(no, e)| (*no, e))
     }
 
-    /// All entries that were refused, the oldest first.
-    pub fn refused_entries(&self) -> impl Iterator<Item = (u64, &Entry)> {
-        let refused = |stage: &Stage| matches!(stage, Stage::Refused(_));
-        self.entries.iter().filter(move |(_, e)| refused(&e.stage)).map(|(no, e)| (*no, e))
+    /// How many entries are not over.
+    pub fn open_count(&self) -> usize {
+        self.ready.len() + self.waits.len()
+    }
+
+    /// How many entries were refused.
+    pub fn refused_count(&self) -> usize {
+        self.refused
+    }
+
+    /// The oldest entry that may go now.
+    pub fn due(&mut self, now: i64) -> Option<u64> {
+        while let Some((until, no)) = self.waits.first().copied().filter(|(until, _)| *until <= now)
+        {
+            self.waits.remove(&(until, no));
+            self.ready.insert(no);
+        }
+        self.ready.first().copied()
+    }
+
+    /// When an entry may go next; `None` if none is open.
+    pub fn next_due(&self) -> Option<i64> {
+        let ready = self.ready.first().map(|_| 0);
+        ready.or_else(|| self.waits.first().map(|(until, _)| *until))
     }
 
     fn add(&mut self, line: Line) -> io::Result<()> {
@@ -327,7 +359,8 @@ impl Journal {
                 self.by_key.insert((message.clone(), to.clone()), no);
                 let stage = Stage::Waits { until: at, why: None };
                 let entry = Entry { message, to, since: at, tries: 0, stage, given: None };
-                self.entries.insert(no, entry);
+                let old = self.entries.insert(no, entry);
+                self.count(no, old.map(|old| old.stage).as_ref());
             }
             Line::Trying { no, tries } => self.set(no, |entry| {
                 entry.tries = tries;
@@ -356,14 +389,39 @@ impl Journal {
 
     fn set(&mut self, no: u64, change: impl FnOnce(&mut Entry)) {
         if let Some(entry) = self.entries.get_mut(&no) {
+            let old = entry.stage.clone();
             change(entry);
+            self.count(no, Some(&old));
+        }
+    }
+
+    /// Puts an entry, whose stage was another one, among those of its stage, so that nobody must look at all of them.
+    fn count(&mut self, no: u64, old: Option<&Stage>) {
+        match old {
+            Some(Stage::Waits { until, .. }) => {
+                self.waits.remove(&(*until, no));
+                self.ready.remove(&no);
+            }
+            Some(Stage::Trying) => drop(self.ready.remove(&no)),
+            Some(Stage::Refused(_)) => self.refused -= 1,
+            Some(Stage::Taken) | None => {}
+        }
+        match self.entries.get(&no).map(|entry| &entry.stage) {
+            Some(Stage::Waits { until, .. }) => drop(self.waits.insert((*until, no))),
+            // Whoever had it is no more, or it would not be asked for.
+            Some(Stage::Trying) => drop(self.ready.insert(no)),
+            Some(Stage::Refused(_)) => self.refused += 1,
+            Some(Stage::Taken) | None => {}
         }
     }
 
     fn remove_wire(&self, no: u64) {
-        if let Err(error) = std::fs::remove_file(self.wire(no)) {
+        let wire = self.wire(no);
+        if let Err(error) = std::fs::remove_file(&wire) {
             tracing::debug!(%error, no, "the bytes of what is over are still there");
         }
+        // Few have one.
+        let _ = std::fs::remove_file(note_beside(&wire));
     }
 
     fn forget_old(&mut self, now: i64) {
@@ -378,6 +436,7 @@ impl Journal {
         for no in old {
             self.ended.remove(&no);
             if let Some(entry) = self.entries.remove(&no) {
+                self.count(no, Some(&entry.stage));
                 self.by_key.remove(&(entry.message, entry.to));
             }
         }
@@ -417,11 +476,6 @@ impl Journal {
 }
 
 impl Entry {
-    /// When it may go, in milliseconds since the epoch; at once, if a carrier had it that is no more.
-    pub fn due(&self) -> i64 {
-        if let Stage::Waits { until, .. } = self.stage { until } else { 0 }
-    }
-
     /// When it is tried again after one more failure; `None` if it was tried for long enough.
     pub fn next_try(&self, now: i64, asked: Option<Duration>) -> Option<i64> {
         let for_long = now.saturating_sub(self.since) > backoff::GIVE_UP.as_millis() as i64;
@@ -441,104 +495,4 @@ fn text(lines: &[Line]) -> io::Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn stages(journal: &Journal) -> Vec<(u64, Entry)> {
-        journal.entries.iter().map(|(no, entry)| (*no, entry.clone())).collect()
-    }
-
-    #[test]
-    fn a_message_goes_from_spooled_to_taken_and_is_not_taken_twice() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut journal = Journal::open(dir.path(), 1).unwrap();
-        journal.spool("m", "bob", b"bytes", 1).unwrap();
-        journal.spool("m", "bob", b"others", 2).unwrap();
-        journal.spool("m", "carol", b"bytes", 2).unwrap();
-        assert_eq!(std::fs::read(journal.wire(0)).unwrap(), b"bytes");
-        assert_eq!(journal.open_entries().count(), 2);
-        journal.trying(0).unwrap();
-        let journal_again = Journal::open(dir.path(), 3).unwrap();
-        assert_eq!(journal_again.find("m", "bob").unwrap().stage, Stage::Trying);
-        assert_eq!(journal_again.find("m", "bob").unwrap().tries, 1);
-        journal.taken(0, Some("theirs"), 4).unwrap();
-        assert!(!journal.wire(0).exists() && journal.wire(1).exists());
-        journal.refused(1, "nobody", 5).unwrap();
-        assert_eq!(journal.open_entries().count(), 0);
-        let again = Journal::open(dir.path(), 6).unwrap();
-        assert_eq!(stages(&again), stages(&journal));
-        assert_eq!(again.find("m", "carol").unwrap().stage, Stage::Refused("nobody".into()));
-        let late = Journal::open(dir.path(), 6 + REMEMBERED).unwrap();
-        assert_eq!((late.entries.len(), late.next), (0, 2), "numbers are not used again");
-    }
-
-    #[test]
-    fn what_was_torn_off_did_not_happen_and_takes_nothing_with_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(FILE);
-        let mut journal = Journal::open(dir.path(), 1).unwrap();
-        journal.spool("a", "bob", b"", 1).unwrap();
-        journal.taken(0, None, 1).unwrap();
-        let whole = std::fs::read(&path).unwrap();
-        let first = whole.iter().position(|b| *b == b'\n').unwrap() + 1;
-        for cut in first..whole.len() - 1 {
-            std::fs::write(&path, &whole[..cut]).unwrap();
-            let mut journal = Journal::open(dir.path(), 1).unwrap();
-            assert!(matches!(journal.entry(0).unwrap().stage, Stage::Waits { .. }), "{cut}");
-            journal.spool("b", "bob", b"", 1).unwrap();
-            let again = Journal::open(dir.path(), 1).unwrap();
-            assert_eq!(again.open_entries().count(), 2, "{cut}");
-        }
-    }
-
-    #[test]
-    fn a_long_journal_is_made_anew_and_says_the_same() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut journal = Journal::open(dir.path(), 1).unwrap();
-        for n in 0..4 {
-            journal.spool("m", &n.to_string(), b"x", 1).unwrap();
-        }
-        for _ in 0..FEW_LINES {
-            journal.trying(0).unwrap();
-            journal.later(0, "down", 7).unwrap();
-        }
-        journal.refused(1, "no", 2).unwrap();
-        journal.taken(2, Some("theirs"), 2).unwrap();
-        journal.seen(&["x".into(), "y".into()], 2).unwrap();
-        let before = stages(&journal);
-        let again = Journal::open(dir.path(), 3).unwrap();
-        assert!(again.lines < 20, "{}", again.lines);
-        assert_eq!(stages(&again), before);
-        let once_more = Journal::open(dir.path(), 3).unwrap();
-        assert_eq!(stages(&once_more), before);
-        assert!(once_more.is_seen("x") && once_more.is_seen("y") && !once_more.is_seen("z"));
-    }
-
-    #[test]
-    fn what_is_still_listed_is_not_forgotten_nor_is_anything_while_it_was_off() {
-        let dir = tempfile::tempdir().unwrap();
-        let ids = |names: &[&str]| -> Vec<String> { names.iter().map(|n| (*n).into()).collect() };
-        let mut journal = Journal::open(dir.path(), 1).unwrap();
-        journal.seen(&ids(&["gone", "stays"]), 1).unwrap();
-        let mut journal = Journal::open(dir.path(), 9 * REMEMBERED).unwrap();
-        assert!(journal.is_seen("gone") && journal.is_seen("stays"));
-        journal.seen(&ids(&["stays"]), 9 * REMEMBERED).unwrap();
-        let lines = journal.lines;
-        journal.seen(&ids(&["stays"]), 9 * REMEMBERED + 5).unwrap();
-        assert_eq!(journal.lines, lines, "nothing is written while nothing happens");
-        let journal = Journal::open(dir.path(), 9 * REMEMBERED + 9).unwrap();
-        assert!(!journal.is_seen("gone") && journal.is_seen("stays"));
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_a_journal(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let dir = tempfile::tempdir().unwrap();
-            std::fs::write(dir.path().join(FILE), bytes).unwrap();
-            let mut journal = Journal::open(dir.path(), 1).unwrap();
-            journal.spool("m", "bob", b"x", 1).unwrap();
-            prop_assert!(Journal::open(dir.path(), 1).unwrap().find("m", "bob").is_some());
-        }
-    }
-}
+mod tests;

@@ -249,6 +249,18 @@ pub fn engine(settings: &Settings) -> Result<Box<dyn Engine>, String> {
     }
 }
 
+/// The first of several links, in their order, that reaches an address as mine.
+pub(super) fn with_mine<'a>(
+    mut all: impl Iterator<Item = (&'a str, &'a dyn Engine)>,
+    (mine, address): (&str, &str),
+) -> Option<String> {
+    let fits = |engine: &dyn Engine| {
+        engine.mine().is_some_and(|own| own.eq_ignore_ascii_case(mine))
+            && engine.reaches(address).is_some()
+    };
+    all.find(|(_, engine)| fits(*engine)).map(|(name, _)| name.to_owned())
+}
+
 /// The one link that reaches an address best, of those that do.
 pub(super) fn best(all: Vec<(u8, String)>) -> Result<Option<String>, String> {
     let best = all.iter().map(|(rank, _)| *rank).max();
@@ -257,7 +269,10 @@ pub(super) fn best(all: Vec<(u8, String)>) -> Result<Option<String>, String> {
     match names[..] {
         [] => Ok(None),
         [name] => Ok(Some(name.to_owned())),
-        _ => Err(format!("several links reach it: {}; switch one off", names.join(", "))),
+        [first, ..] => Err(format!(
+            "several links reach it: {}; choose one with a line `Via: {first}`",
+            names.join(", ")
+        )),
     }
 }
 
@@ -287,6 +302,12 @@ impl Ways for Lines {
     }
 }
 
+impl From {
+    fn named(&self, link: &str) -> Option<&Arc<Post>> {
+        self.0.iter().find(|post| post.name() == link)
+    }
+}
+
 impl Ways for From {
     fn reach(&self, address: &str) -> Result<Option<String>, String> {
         let ranked =
@@ -295,16 +316,27 @@ impl Ways for From {
     }
 
     fn has(&self, link: &str) -> bool {
-        self.0.iter().any(|post| post.name() == link)
+        self.named(link).is_some()
     }
 
     fn reaches(&self, link: &str, address: &str) -> bool {
-        let mut named = self.0.iter().filter(|post| post.name() == link);
-        named.any(|post| post.engine().reaches(address).is_some())
+        self.named(link).is_some_and(|post| post.engine().reaches(address).is_some())
+    }
+
+    fn reach_as(&self, mine: &str, address: &str) -> Option<String> {
+        with_mine(self.0.iter().map(|post| (post.name(), post.engine())), (mine, address))
+    }
+
+    fn mine(&self, link: &str) -> Option<String> {
+        self.named(link)?.engine().mine().map(str::to_owned)
+    }
+
+    fn takes(&self, link: &str, files: &[u64]) -> Result<(), String> {
+        self.named(link).map_or(Ok(()), |post| post.engine().takes(post.folder(), files))
     }
 
     fn take(&self, link: &str, parcel: &Parcel) -> std::io::Result<()> {
-        match self.0.iter().find(|post| post.name() == link) {
+        match self.named(link) {
             Some(post) => post.take(parcel),
             None => Err(std::io::Error::other(format!("there is no link {link} any more"))),
         }

@@ -42,6 +42,12 @@ impl Look {
     }
 }
 
+impl Looks {
+    fn named(&self, link: &str) -> Option<&Look> {
+        self.0.iter().find(|look| look.name == link)
+    }
+}
+
 impl Ways for Looks {
     fn reach(&self, address: &str) -> Result<Option<String>, String> {
         let ranked = |look: &Look| Some((look.engine.reaches(address)?, look.name.clone()));
@@ -49,12 +55,24 @@ impl Ways for Looks {
     }
 
     fn has(&self, link: &str) -> bool {
-        self.0.iter().any(|look| look.name == link)
+        self.named(link).is_some()
     }
 
     fn reaches(&self, link: &str, address: &str) -> bool {
-        let mut named = self.0.iter().filter(|look| look.name == link);
-        named.any(|look| look.engine.reaches(address).is_some())
+        self.named(link).is_some_and(|look| look.engine.reaches(address).is_some())
+    }
+
+    fn reach_as(&self, mine: &str, address: &str) -> Option<String> {
+        let all = self.0.iter().map(|look| (look.name.as_str(), look.engine.as_ref()));
+        super::links::with_mine(all, (mine, address))
+    }
+
+    fn mine(&self, link: &str) -> Option<String> {
+        self.named(link)?.engine.mine().map(str::to_owned)
+    }
+
+    fn takes(&self, link: &str, files: &[u64]) -> Result<(), String> {
+        self.named(link).map_or(Ok(()), |look| look.engine.takes(&look.folder, files))
     }
 
     fn take(&self, link: &str, _: &Parcel) -> io::Result<()> {

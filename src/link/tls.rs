@@ -1,4 +1,4 @@
-//! Whom this machine believes, and what a person does about a server that it does not believe.
+//! Whom this machine believes, and what a person does about a server that it does not believe or that is not there.
 
 #[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
 use std::path::Path;
@@ -31,15 +31,23 @@ const HELP: [(&str, &str); 7] = [
     ("not valid yet", "the clock of this machine is wrong, or that of who made the certificate"),
 ];
 
+/// What helps where nobody listens, by what the system says.
+const REFUSED: (&str, &str) = (
+    "Connection refused",
+    "no server listens there: start it, or correct its address in what describes this link",
+);
+
 /// Whether an error says that the certificate of the server is not believed: then it was told nothing.
 pub fn is_not_believed(error: &str) -> bool {
     error.contains(NOT_BELIEVED)
 }
 
-/// An error with what helps, if it is about a certificate.
+/// An error with what helps, if something is known to: once, however often it is asked for.
 pub fn with_help(error: String) -> String {
-    let help = HELP.iter().find(|(what, _)| error.contains(what)).map(|(_, help)| help);
-    match help.filter(|_| is_not_believed(&error)) {
+    let of_tls = HELP.iter().filter(|_| is_not_believed(&error));
+    let mut all = of_tls.chain([&REFUSED]);
+    let help = all.find(|(what, _)| error.contains(what)).map(|(_, help)| *help);
+    match help.filter(|help| !error.contains(help)) {
         Some(help) => format!("{error}; {help}"),
         None => error,
     }
@@ -77,7 +85,11 @@ mod tests {
         ] {
             assert!(with_help(error.to_owned()).contains(help), "{error}");
         }
-        for error in ["connection refused", "the session expired", "UnknownIssuer"] {
+        let refused =
+            with_help("x cannot be reached: io: Connection refused (os error 111)".into());
+        assert!(refused.ends_with("; no server listens there: start it, or correct its address in what describes this link"));
+        assert_eq!(with_help(refused.clone()), refused);
+        for error in ["it refuses the key", "the session expired", "UnknownIssuer"] {
             assert_eq!(with_help(error.to_owned()), error);
         }
     }

@@ -13,6 +13,7 @@ use crate::model::PublicKey;
 use crate::outbox::{Keys, OutboxError};
 use crate::store::{self, Signer as _, Store};
 use crate::view::{self, Tree};
+use crate::watch;
 
 /// What every mailbox has, whatever is done with it.
 pub(super) struct Base {
@@ -33,7 +34,7 @@ impl Base {
     pub(super) fn open(
         options: &Options,
         env: &Env,
-        progress: &mut dyn FnMut(u64, u64),
+        progress: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Result<Self, OpenError> {
         let config = Config::load(options.config.as_deref(), env)?;
         let me = Me::resolve(options.me.as_deref(), env, &config)?;
@@ -63,6 +64,7 @@ impl Base {
         let settings = index::Settings {
             marks: paths.state.join("marks"),
             snapshot: paths.cache.join("index"),
+            map: watch::is_local(&paths.cache),
             unsigned: config.unsigned,
             read_only: options.read_only,
             my_keys,

@@ -32,6 +32,8 @@ pub enum Level {
     Marks,
     /// What a store does once at a time: scanning, appending, delivering.
     Store,
+    /// What a scan does in the order of what it reads.
+    Turn,
     /// What a store knows of its surroundings.
     Around,
     /// What the tree keeps of a generation of the index.
@@ -44,6 +46,8 @@ pub enum Level {
     Spool,
     /// Nothing is locked while it is held, but what follows.
     Leaf,
+    /// Keys that were decoded.
+    Decoded,
     /// The folders from which temporary files were removed.
     Swept,
 }

@@ -144,6 +144,8 @@ pub struct Draft {
     pub in_reply_to: Option<String>,
     /// The same as a mail has it, `id@place`, until it is known what is meant.
     pub in_reply_to_mail: Option<String>,
+    /// It is the id of a mail and nothing else: of a message that is here, or of none.
+    pub answers_mail: bool,
     /// Name of the store of the message that is answered: it carries what several could.
     pub near: Option<String>,
     /// It answers a message, so its thread is inherited and its text is taken as typed.

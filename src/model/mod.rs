@@ -29,4 +29,4 @@ pub use text::{
     hex, json_shown, one_line, plain_lines, safe_text, shell_word, shown_path, single_line,
     unhex_16, write_at,
 };
-pub use time::{Day, Timestamp};
+pub use time::{CLOCK_SKEW_MS, Day, Timestamp};

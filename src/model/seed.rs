@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ed25519_dalek::SigningKey;
+use ed25519_dalek::{Signer as _, SigningKey};
 use zeroize::Zeroizing;
 
 use super::PublicKey;
@@ -20,6 +20,11 @@ impl Seed {
     /// The public half of the key.
     pub fn public_key(&self) -> PublicKey {
         PublicKey(SigningKey::from_bytes(&self.0).verifying_key().to_bytes())
+    }
+
+    /// Signs.
+    pub fn sign(&self, bytes: &[u8]) -> [u8; 64] {
+        SigningKey::from_bytes(&self.0).sign(bytes).to_bytes()
     }
 
     /// The bytes.

@@ -127,6 +127,11 @@ impl Covered {
         if same { first.fits } else { self.any(&check) }
     }
 
+    /// Whether it remembers the outcome of a check.
+    pub fn is_checked(&self) -> bool {
+        self.checked.get().is_some()
+    }
+
     /// Whether `accept` takes any of the readings; asks no further than the first it takes.
     pub fn any(&self, mut accept: impl FnMut(&[u8]) -> bool) -> bool {
         (self.readings)(&mut accept)

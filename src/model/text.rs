@@ -20,6 +20,10 @@ pub fn safe_text(text: &str) -> Cow<'_, str> {
 /// cannot be seen or reorders text is replaced, so that a value can neither start a new header line
 /// nor disguise itself.
 pub fn one_line(text: &str) -> Cow<'_, str> {
+    // Most values are plain, and every message has several.
+    if text.bytes().all(|b| matches!(b, b' '..=b'~')) {
+        return Cow::Borrowed(text);
+    }
     replaced(text, is_deceptive)
 }
 

@@ -4,14 +4,17 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use jiff::civil::{Date, DateTime};
+use jiff::civil::Date;
 use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
 
 /// A point in time in milliseconds since the Unix epoch, UTC.
 ///
 /// Foreign records may carry any integer. Values outside the years 1 to 9999 are kept for ordering
 /// and clamped only where they are written as a calendar date.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Timestamp(i64);
 
 /// 0001-01-01T00:00:00Z in milliseconds.
@@ -19,6 +22,11 @@ const MIN_CALENDAR_MS: i64 = -62_135_596_800_000;
 /// 9999-12-30T22:00:00Z in milliseconds: the last whole hour every calendar routine can print.
 const MAX_CALENDAR_MS: i64 = 253_402_207_200_000;
 const MS_PER_DAY: i64 = 86_400_000;
+
+/// How far ahead of the clock a time may be that comes from a clock that is right. It is AMP's rule, whose
+/// providers refuse, and whose readers warn of, what is further ahead: so nothing that follows a time within it
+/// is dated as they would not have it.
+pub const CLOCK_SKEW_MS: i64 = 60_000;
 
 impl Timestamp {
     /// From milliseconds since the epoch.
@@ -80,21 +88,62 @@ impl Timestamp {
 
     /// `20260424T174203.000Z`, the first part of a message's file name (docs/SEMANTICS.md, S17).
     pub fn stamp(self) -> String {
-        self.zoned().strftime("%Y%m%dT%H%M%S.%3fZ").to_string()
+        let mut out = String::with_capacity(20);
+        self.push_stamp(&mut out);
+        out
+    }
+
+    /// Appends the [stamp](Self::stamp). By hand: names are made by the hundred thousand.
+    pub fn push_stamp(self, out: &mut String) {
+        let (year, month, day) = self.day().civil();
+        let ms = self.calendar().0.rem_euclid(MS_PER_DAY);
+        let secs = ms / 1000;
+        push_digits(out, year, 4);
+        push_digits(out, month, 2);
+        push_digits(out, day, 2);
+        out.push('T');
+        push_digits(out, secs / 3600, 2);
+        push_digits(out, secs / 60 % 60, 2);
+        push_digits(out, secs % 60, 2);
+        out.push('.');
+        push_digits(out, ms % 1000, 3);
+        out.push('Z');
     }
 
     /// Parses what [`Timestamp::stamp`] writes; `None` for anything else.
     pub fn from_stamp(s: &str) -> Option<Self> {
-        let civil = DateTime::strptime("%Y%m%dT%H%M%S%.fZ", s).ok()?;
-        let time = Self(civil.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond());
-        // Other spellings of the same are read, too.
+        let number = |range: std::ops::Range<usize>| -> Option<i64> {
+            s.get(range).filter(|d| d.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()
+        };
+        let day = Day::from_civil(number(0..4)?, number(4..6)?, number(6..8)?);
+        let secs = number(9..11)? * 3600 + number(11..13)? * 60 + number(13..15)?;
+        let time = day.start().plus_millis(secs * 1000 + number(16..19)?);
+        // What stands between the numbers, and numbers that no calendar has.
         (time.stamp() == s).then_some(time)
     }
 
     /// `Fri, 24 Apr 2026 17:42:03 +0000` (RFC 5322 date-time, always UTC). The day has two digits, as
     /// mail programs and `date -R` write it.
     pub fn rfc2822(self) -> String {
-        self.zoned().strftime("%a, %d %b %Y %H:%M:%S +0000").to_string()
+        let (year, month, day) = self.day().civil();
+        let secs = self.calendar().0.rem_euclid(MS_PER_DAY) / 1000;
+        let name =
+            |names: &[&'static str], n: i64| names.get(n as usize).copied().unwrap_or_default();
+        let mut out = String::with_capacity(31);
+        // 1970-01-01 was the first of these.
+        out.push_str(name(&WEEKDAYS, self.day().0.rem_euclid(7)));
+        out.push_str(", ");
+        push_digits(&mut out, day, 2);
+        out.push(' ');
+        out.push_str(name(&MONTHS, month - 1));
+        out.push(' ');
+        push_digits(&mut out, year, 4);
+        for (before, number) in [(' ', secs / 3600), (':', secs / 60 % 60), (':', secs % 60)] {
+            out.push(before);
+            push_digits(&mut out, number, 2);
+        }
+        out.push_str(" +0000");
+        out
     }
 
     /// The same instant, moved to the nearest one that a calendar can show.
@@ -118,6 +167,17 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
+const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/// Appends the last `count` decimal digits of a number that is not negative.
+fn push_digits(out: &mut String, number: i64, count: u32) {
+    for place in (0..count).rev() {
+        out.push((b'0' + (number / 10_i64.pow(place) % 10) as u8) as char);
+    }
+}
+
 /// A UTC calendar day, counted from 1970-01-01; shown as `2026-04-24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Day(i64);
@@ -136,6 +196,27 @@ impl Day {
     /// Days since 1970-01-01.
     pub const fn number(self) -> i64 {
         self.0
+    }
+
+    /// Year, month and day of the month, for the years that a calendar can show. Counted in years that
+    /// begin in March, so that the odd day is the last one, and in eras of 400 of them.
+    const fn civil(self) -> (i64, i64, i64) {
+        let days = self.0 + 719_468;
+        let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+        let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day + 2) / 153;
+        let day = day - (153 * month + 2) / 5 + 1;
+        let month = if month < 10 { month + 3 } else { month - 9 };
+        (year + era * 400 + (month <= 2) as i64, month, day)
+    }
+
+    /// The day of a date; of a month or day that is none, some other day.
+    const fn from_civil(year: i64, month: i64, day: i64) -> Self {
+        let year = if month <= 2 { year - 1 } else { year };
+        let (era, year) = (year.div_euclid(400), year.rem_euclid(400));
+        let of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day - 1;
+        Self(era * 146_097 + year * 365 + year / 4 - year / 100 + of_year - 719_468)
     }
 
     /// The day after this one.
@@ -200,6 +281,21 @@ mod tests {
             let t = Timestamp::from_millis(ms);
             prop_assert_eq!(Timestamp::from_stamp(&t.stamp()), Some(t));
             prop_assert_eq!(t.day().to_string().parse::<Day>().unwrap(), t.day());
+        }
+
+        #[test]
+        fn calendars_agree(ms in MIN_CALENDAR_MS..MAX_CALENDAR_MS) {
+            let (t, theirs) = (Timestamp::from_millis(ms), Timestamp(ms).zoned());
+            prop_assert_eq!(t.stamp(), theirs.strftime("%Y%m%dT%H%M%S.%3fZ").to_string());
+            prop_assert_eq!(t.rfc2822(), theirs.strftime("%a, %d %b %Y %H:%M:%S +0000").to_string());
+        }
+
+        #[test]
+        fn only_stamps_are_stamps(s in "(0000|0001|1900|2000|2023|2024|9999)[01][0-9][0-3][0-9][T ][0-2][0-9][0-6][0-9][0-6][0-9][.,][0-9]{3}[Zz]") {
+            let theirs = jiff::civil::DateTime::strptime("%Y%m%dT%H%M%S%.fZ", &s).ok();
+            let theirs = theirs.and_then(|t| t.to_zoned(TimeZone::UTC).ok());
+            let theirs = theirs.map(|t| Timestamp(t.timestamp().as_millisecond())).filter(|t| t.stamp() == s);
+            prop_assert_eq!(Timestamp::from_stamp(&s), theirs);
         }
 
         #[test]

@@ -264,9 +264,10 @@ fn answer_thread(core: &Core, index: &Index, thread: ThreadIx) -> Result<Origina
     original(core, *last, to).ok_or(OutboxError::NotFound)
 }
 
-/// A mail program names what it answers by the id of a mail. That of a message of ours is its own, at the
-/// kind or name of its store; what it sent itself it knows by the id it gave, which is then the idempotency
-/// key of my message. Any other is no message of ours, and answers nothing.
+/// A mail program names what it answers by the id of a mail. That of a message that is here is its own; what it
+/// sent itself it knows by the id it gave, which is then the idempotency key of my message. Any other is no
+/// message that is here, and answers nothing: a link to nowhere would help nobody. What a draft says of one of
+/// our places is kept all the same.
 fn resolve_mail(core: &Core, index: &Index, draft: &mut Draft) {
     let (Some(mail), Some(id)) = (draft.in_reply_to_mail.take(), draft.in_reply_to.as_ref()) else {
         return;
@@ -274,7 +275,8 @@ fn resolve_mail(core: &Core, index: &Index, draft: &mut Draft) {
     let place = mail.rsplit_once('@').map_or("", |(_, place)| place);
     let is_ours = Kind::ALL.iter().any(|kind| kind.as_str() == place)
         || index.stores().iter().any(|store| store.name() == place);
-    if is_ours || by_id(core, index, id, draft).is_some() {
+    let is_it = |entry: &Entry| plain_id(&core.id(entry)) == id;
+    if is_ours && !draft.answers_mail || core.all().any(|ix| core.entry(ix).is_some_and(is_it)) {
         return;
     }
     let mut mine = core.with_idempotency_key(&mail).iter().rev().copied();

@@ -1,11 +1,7 @@
 //! The times of what is sent: each later than the one before, and than what it answers, so that names
 //! stand in the order in which messages were written.
 
-use crate::model::Timestamp;
-
-/// How far ahead of the clock a time may be and still be followed by all that is sent later. One that
-/// is further ahead comes from a clock that is wrong.
-const NEAR: i64 = 5 * 60_000;
+use crate::model::{CLOCK_SKEW_MS, Timestamp};
 
 /// What the next time must be later than.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,9 +25,10 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Up to when my messages count for the next time.
+    /// Up to when a time is followed by all that is sent later: one that is further ahead comes from a
+    /// clock that is wrong.
     pub fn horizon(now: Timestamp) -> Timestamp {
-        now.plus_millis(NEAR)
+        now.plus_millis(CLOCK_SKEW_MS)
     }
 
     /// The time of a message sent `now`.
@@ -120,8 +117,9 @@ mod tests {
         assert_eq!(next(&mut clock, 999_002, None, None), 999_002);
         let mut clock = Clock::default();
         assert_eq!(next(&mut clock, 0, Some(-5), None), 0);
-        assert_eq!(next(&mut clock, 1, Some(70_000), None), 70_001);
-        assert_eq!(next(&mut clock, 70_100, Some(70_000 + NEAR), None), 70_100 - 100 + NEAR + 1);
+        assert_eq!(next(&mut clock, 1, Some(50_000), None), 50_001);
+        let last = 50_000 + CLOCK_SKEW_MS;
+        assert_eq!(next(&mut clock, 50_100, Some(last), None), last + 1);
         let mut clock = Clock::default();
         assert_eq!(
             next(&mut clock, 0, Some(HOUR), None),

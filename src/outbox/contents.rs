@@ -20,17 +20,25 @@ impl Listed {
 
 impl Outbox {
     /// What `look` makes of the open drafts, the oldest first. Not under the table's lock: a draft
-    /// is locked while its flush waits for the disk. Who wants one waits for no further ones.
+    /// is locked while its flush waits for the disk. Who wants one waits for no further ones. A draft that
+    /// is kept is on the shelf before it is not here any more, so that who looks here first misses none.
     pub(super) fn look_at_open<T>(
         &self,
         mut look: impl FnMut(DraftId, &mut Open) -> Option<T>,
     ) -> impl DoubleEndedIterator<Item = T> {
         let open: Vec<_> = self.open.lock().iter().map(|(id, d)| (*id, Arc::clone(d))).collect();
-        open.into_iter().filter_map(move |(id, draft)| look(id, &mut draft.lock()))
+        open.into_iter().filter_map(move |(id, draft)| {
+            let mut d = draft.lock();
+            if d.over { None } else { look(id, &mut d) }
+        })
     }
 
     /// Everything in `outbox/`, by name.
     pub fn list(&self) -> Vec<Listed> {
+        let shown = |d: &Open| !d.unlinked && !d.composed && d.target == Target::Outbox;
+        let open =
+            self.look_at_open(|_, d| shown(d).then(|| Listed::draft(&d.name, &d.text, d.time)));
+        let open: Vec<Listed> = open.collect();
         let mut out: Vec<Listed> = Vec::new();
         for (name, kept) in self.shelf.lock().iter().filter(|(_, k)| k.is_shown()) {
             out.push(Listed::draft(name, &kept.text, kept.time));
@@ -39,10 +47,7 @@ impl Outbox {
         for (name, (error, time)) in self.notes.lock().iter() {
             out.push(Listed::note(name, error, *time));
         }
-        out.extend(self.look_at_open(|_, d| {
-            let shown = !d.unlinked && !d.composed && d.target == Target::Outbox;
-            shown.then(|| Listed::draft(&d.name, &d.text, d.time))
-        }));
+        out.extend(open);
         // Of those of one name the last counts.
         let by_name: BTreeMap<String, Listed> =
             out.into_iter().map(|file| (file.name.clone(), file)).collect();

@@ -211,7 +211,13 @@ fn set(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftEr
         return bad("is given twice");
     }
     let whole_id = value.strip_prefix('<').and_then(|v| v.strip_suffix('>'));
-    let value = if name == "In-Reply-To" { bare_id(value) } else { value };
+    // As RFC 2392 names a mail.
+    let mail = value.strip_prefix("mid:");
+    let value = match mail {
+        _ if name != "In-Reply-To" => value,
+        Some(mail) => mail.rsplit_once('@').map_or(mail, |(id, _)| id),
+        None => bare_id(value),
+    };
     if value.is_empty() {
         // An empty subject is a choice; every other empty value is a mistake.
         return if name == "Subject" { Ok(()) } else { bad("has no value; remove the line") };
@@ -221,7 +227,9 @@ fn set(draft: &mut Draft, name: &'static str, value: &str) -> Result<(), DraftEr
     }
     *single = Some(value.to_owned());
     if name == "In-Reply-To" {
-        draft.in_reply_to_mail = whole_id.filter(|id| id.contains('@')).map(str::to_owned);
+        let whole_id = whole_id.filter(|id| id.contains('@'));
+        draft.in_reply_to_mail = mail.or(whole_id).map(str::to_owned);
+        draft.answers_mail = mail.is_some();
     }
     Ok(())
 }
@@ -318,6 +326,8 @@ mod tests {
         let d = parse(b"In-Reply-To: <ab12@samp>\n\nx").unwrap();
         assert_eq!(d.in_reply_to.as_deref(), Some("ab12"));
         assert_eq!(parse(b"In-Reply-To: ab12\n\nx").unwrap().in_reply_to.as_deref(), Some("ab12"));
+        let d = parse(b"In-Reply-To: mid:ab12@samp\n\nx").unwrap();
+        assert_eq!((d.in_reply_to.as_deref(), d.answers_mail), (Some("ab12"), true));
     }
 
     #[test]

@@ -225,7 +225,7 @@ impl Outbox {
 
     /// The last descriptor was closed: a spooled draft is sent, any other is kept. Whether it was sent.
     pub fn release(&self, id: DraftId) -> bool {
-        let Some(draft) = self.open.lock().remove(&id) else { return false };
+        let Ok(draft) = self.draft(id) else { return false };
         let mut d = draft.lock();
         if !d.unlinked && !self.is_private(&d.name, &d.target) && d.refused.is_none() {
             // The last flush was that of another process, which was told nothing, or there was none.
@@ -246,6 +246,10 @@ impl Outbox {
         if !sent && !d.unlinked {
             self.keep(&d);
         }
+        // Only now: who looks finds it here, or there.
+        d.over = true;
+        drop(d);
+        self.open.lock().remove(&id);
         self.sender.released(id);
         sent
     }
@@ -406,6 +410,8 @@ impl Outbox {
             shelf.put(draft, Kept { error: None, ..kept });
             return Ok(());
         }
+        let open = self.look_at_open(|_, d| d.is(name, target).then(|| d.unlinked = true));
+        let open = open.count();
         let kept = self.shelf.lock().take(name, target);
         if kept.is_some() {
             self.forgive(name);
@@ -414,8 +420,6 @@ impl Outbox {
             self.note_unlisted(name, reason);
         }
         let kept = kept.is_some();
-        let open = self.look_at_open(|_, d| d.is(name, target).then(|| d.unlinked = true));
-        let open = open.count();
         if kept || open > 0 { Ok(()) } else { Err(OutboxError::NotFound) }
     }
 
@@ -427,9 +431,12 @@ impl Outbox {
 
     /// Ends an open draft without sending it: it is kept as it is.
     pub fn set_aside(&self, id: DraftId) {
-        if let Some(draft) = self.open.lock().remove(&id) {
-            self.keep(&draft.lock());
-        }
+        let Ok(draft) = self.draft(id) else { return };
+        let mut d = draft.lock();
+        self.keep(&d);
+        d.over = true;
+        drop(d);
+        self.open.lock().remove(&id);
     }
 }
 

@@ -188,6 +188,8 @@ struct Open {
     unlinked: bool,
     /// The text of a composing folder, which keeps it if it is refused.
     composed: bool,
+    /// It is sent or kept, and no draft that is open any more.
+    over: bool,
     time: Timestamp,
 }
 

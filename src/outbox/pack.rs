@@ -1,6 +1,6 @@
 //! From a draft to parcels in the spool: parse, address, route, copy what goes along, sign.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -246,6 +246,8 @@ impl Outbox {
     /// The signed records of a draft, in stores that have room for them.
     fn sign(&self, parts: Vec<Part>, reserved: &Reserved) -> Result<Vec<Signed>, OutboxError> {
         let mut signed: Vec<Signed> = Vec::new();
+        // Those who are in the threads of them.
+        let mut along: HashMap<(usize, String), Vec<String>> = HashMap::new();
         let mut used: Vec<&Arc<dyn Store>> = Vec::new();
         for mut part in parts {
             if self.nobody_left(part.store, &mut part.draft, reserved)? {
@@ -263,9 +265,8 @@ impl Outbox {
                     || reserved.has(store.name(), id)
             };
             let others = |thread: &str, people: &[&str]| {
-                let along = signed.iter().map(|(parcel, _)| parcel);
-                let along = along.filter(|p| p.store == store.name() && p.message.thread == thread);
-                let along = along.flat_map(|p| p.message.to.split(", "));
+                let along = along.get(&(part.store, thread.to_owned())).into_iter().flatten();
+                let along = along.flat_map(|to| to.split(", "));
                 self.has_others((part.store, store), thread, people, reserved, along)
             };
             let now = self.moment(part.after);
@@ -285,6 +286,8 @@ impl Outbox {
                 } else {
                     message.to.split(", ").map(|to| store.canonical(to)).collect()
                 };
+                let thread = (part.store, message.thread.clone());
+                along.entry(thread).or_default().push(message.to.clone());
                 signed.push((Parcel { store: store.name().to_owned(), message }, to));
             }
             used.push(store);

@@ -244,7 +244,7 @@ fn by_name(stores: &[Arc<dyn Store>], via: &str, recipient: &str) -> Result<usiz
     let Some(number) = position(stores, via) else {
         let names: Vec<&str> = stores.iter().map(|s| s.name()).collect();
         return Err(OutboxError::Unreachable(format!(
-            "Via: there is no store {:?}; there is {}",
+            "Via: there is no store or link {:?}; there is {}",
             one_line(via),
             names.join(", ")
         )));

@@ -7,9 +7,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::model::locks::{Condvar, Mutex};
-use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
-
 use super::attachments::Attachments;
 use super::busy::Busy;
 use super::reserved::Reserved;
@@ -17,6 +14,7 @@ use super::spool::{Parcel, Spool};
 use super::{CLOSING, Held, named};
 use crate::index::{Entry, Index};
 use crate::model::Timestamp;
+use crate::model::locks::{Condvar, Mutex};
 use crate::store::{Durability, Outgoing, StoreError};
 
 /// How long a message that could not be appended, or delivered, waits before it is tried again.
@@ -39,14 +37,19 @@ enum Order {
     Send(Job),
     /// Have the store of this number deliver what waits in it.
     Deliver(usize),
-    Stop,
 }
 
 /// What is under way, for those who must see it finished.
 #[derive(Default)]
 struct Under {
-    /// Handed to the thread and not yet in the index.
-    committing: usize,
+    /// What the thread has not taken yet.
+    orders: Vec<Order>,
+    /// The thread shall end, or there is none: what is sent stays in the spool for the next process.
+    stopped: bool,
+    /// How many were handed to the thread, in order.
+    sent: u64,
+    /// How many of them are in the index, or wait for a reason that is known.
+    done: u64,
     /// Flushed drafts whose release is expected before the instant.
     closing: HashMap<u64, Instant>,
     /// The same for drafts whose flush was refused: what is said of them appears with the release.
@@ -96,7 +99,6 @@ impl Tools {
 
 /// Handle to the thread.
 pub(super) struct Sender {
-    orders: crossbeam_channel::Sender<Order>,
     under: Arc<(Mutex<Under>, Condvar)>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -104,38 +106,41 @@ pub(super) struct Sender {
 impl Sender {
     /// Starts the thread.
     pub fn start(tools: Arc<Tools>) -> io::Result<Self> {
-        let (orders, inbox) = unbounded();
         let under = Arc::new((Mutex::new(Under::default()), Condvar::default()));
         let worker = Worker { tools, under: Arc::clone(&under) };
-        let thread = std::thread::Builder::new()
-            .name("msgfs-send".into())
-            .spawn(move || worker.run(&inbox))?;
-        Ok(Self { orders, under, thread: Mutex::new(Some(thread)) })
+        let thread =
+            std::thread::Builder::new().name("msgfs-send".into()).spawn(move || worker.run())?;
+        Ok(Self { under, thread: Mutex::new(Some(thread)) })
     }
 
     /// Without the thread: nothing is sent.
     pub fn idle() -> Self {
-        let (orders, _) = unbounded();
-        Self { orders, under: Arc::default(), thread: Mutex::default() }
+        let under = Under { stopped: true, ..Under::default() };
+        let under = Arc::new((Mutex::new(under), Condvar::default()));
+        Self { under, thread: Mutex::default() }
     }
 
     /// Sends what was promised; `doubtful`: by an earlier process, which may have sent it.
     pub fn send(&self, n: u64, parcels: Vec<Parcel>, doubtful: bool) {
         let mut under = self.under.0.lock();
-        under.committing += 1;
         under.handed.insert(n);
-        drop(under);
-        if self.orders.send(Order::Send(Job { n, parcels, doubtful })).is_err() {
-            // Stopped: it stays in the spool for the next process.
-            self.under.0.lock().committing -= 1;
+        if under.stopped {
+            return;
         }
+        under.sent += 1;
+        under.orders.push(Order::Send(Job { n, parcels, doubtful }));
+        drop(under);
+        self.under.1.notify_all();
     }
 
     /// Has a store deliver what waits in it; asking twice before it begins is asking once.
     pub fn deliver(&self, number: usize) {
-        if self.under.0.lock().asked.insert(number) {
-            // Stopped: the next process begins with it.
-            let _ = self.orders.send(Order::Deliver(number));
+        let mut under = self.under.0.lock();
+        // Stopped: the next process begins with it.
+        if !under.stopped && under.asked.insert(number) {
+            under.orders.push(Order::Deliver(number));
+            drop(under);
+            self.under.1.notify_all();
         }
     }
 
@@ -172,27 +177,29 @@ impl Sender {
         true
     }
 
+    /// Waits until what is under way now is finished; what others begin meanwhile is not waited for.
     pub fn settle(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
         let (under, changed) = &*self.under;
         let mut under = under.lock();
+        let now = Instant::now();
+        under.closing.retain(|_, until| *until > now);
+        under.refused.retain(|_, until| *until > now);
+        let mut drafts: Vec<(u64, Instant)> =
+            under.closing.iter().chain(&under.refused).map(|(id, until)| (*id, *until)).collect();
         loop {
             let now = Instant::now();
-            under.closing.retain(|_, until| *until > now);
-            under.refused.retain(|_, until| *until > now);
-            let wake = if under.committing > 0 {
-                deadline
-            } else {
-                match under.closing.values().chain(under.refused.values()).max() {
-                    Some(until) => deadline.min(*until),
-                    None => return,
-                }
-            };
+            let is_open =
+                |id: &u64| under.closing.contains_key(id) || under.refused.contains_key(id);
+            drafts.retain(|(id, until)| *until > now && is_open(id));
+            let Some(until) = drafts.iter().map(|(_, until)| *until).max() else { break };
             if now >= deadline {
                 return;
             }
-            changed.wait_until(&mut under, wake);
+            changed.wait_until(&mut under, until.min(deadline));
         }
+        let last = under.sent;
+        while under.done < last && !changed.wait_until(&mut under, deadline) {}
     }
 
     pub fn stuck(&self) -> Vec<(String, String)> {
@@ -230,7 +237,8 @@ impl Sender {
     }
 
     pub fn stop(&self) {
-        let _ = self.orders.send(Order::Stop);
+        self.under.0.lock().stopped = true;
+        self.under.1.notify_all();
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
@@ -249,30 +257,37 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(&self, inbox: &Receiver<Order>) {
+    /// Waits for orders, or until something is due. What was ordered, and whether to end after it.
+    fn orders(&self, due: Option<Instant>) -> (Vec<Order>, bool) {
+        let (under, changed) = &*self.under;
+        let mut under = under.lock();
+        while under.orders.is_empty() && !under.stopped {
+            match due {
+                Some(due) if changed.wait_until(&mut under, due) => break,
+                Some(_) => {}
+                None => changed.wait(&mut under),
+            }
+        }
+        (std::mem::take(&mut under.orders), under.stopped)
+    }
+
+    fn run(&self) {
         let mut failed: Vec<Failed> = Vec::new();
         let mut undelivered: BTreeMap<usize, Instant> = BTreeMap::new();
         let mut busy = Busy::default();
         loop {
             let due = failed.iter().map(|f| f.due).chain(undelivered.values().copied()).min();
-            let first = match due {
-                Some(due) => inbox.recv_deadline(due),
-                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            if matches!(first, Err(RecvTimeoutError::Disconnected)) {
-                return;
-            }
+            let (orders, stop) = self.orders(due);
             let now = Instant::now();
             let mut jobs: Vec<Job> =
                 failed.extract_if(.., |f| f.due <= now).map(|f| f.job).collect();
             let due = undelivered.iter().filter(|(_, due)| **due <= now);
             let mut deliver: BTreeSet<usize> = due.map(|(n, _)| *n).collect();
-            let (again, mut stop) = (jobs.len(), false);
-            for order in first.into_iter().chain(inbox.try_iter()) {
+            let again = jobs.len();
+            for order in orders {
                 match order {
                     Order::Send(job) => jobs.push(job),
                     Order::Deliver(number) => drop(deliver.insert(number)),
-                    Order::Stop => stop = true,
                 }
             }
             let fresh = jobs.len() - again;
@@ -288,7 +303,7 @@ impl Worker {
                 }
             }
             let mut under = self.under.0.lock();
-            under.committing = under.committing.saturating_sub(fresh);
+            under.done += fresh as u64;
             drop(under);
             self.under.1.notify_all();
             for number in deliver {
@@ -357,7 +372,9 @@ impl Worker {
                 }
                 self.doubt(number, &mut failed);
             }
-            self.refresh(number);
+            if let Err(e) = self.tools.index.catch_up(number) {
+                tracing::error!(error = %e, "the store could not be read after an append");
+            }
         }
         for job in &appended {
             self.tools.end(job.n);

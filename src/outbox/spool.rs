@@ -7,12 +7,17 @@
 //!
 //! A put that did not reach the disk was refused, and is struck out where it stands, which takes no room.
 //! What has no newline at its end was never whole, and the next line takes its place.
+//!
+//! Behind the lines the file is filled with NULs ahead, for the disk takes bytes of a file that keeps its
+//! length in half the time: nothing but them is written then, and no journal of the file system. A NUL is no
+//! part of any line, so a line of which the disk has only some blocks is none.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::model::locks::{Level, Mutex};
@@ -22,6 +27,8 @@ use crate::store::{Durability, Prepared, fs};
 
 /// The file is cut back to nothing when it is longer than this and nothing is pending.
 const KEEP: u64 = 1 << 20;
+/// The file grows by this much at a time.
+const AHEAD: u64 = 32 << 10;
 
 /// One message on its way to a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,9 +73,11 @@ struct Put {
 
 #[derive(Debug)]
 struct State {
-    file: File,
+    file: Arc<File>,
     /// Bytes of whole lines in the file; the next one is written there.
     len: u64,
+    /// The length of the file.
+    filled: u64,
     /// Bytes ever written, also those that were cut back since.
     written: u64,
     next: u64,
@@ -80,15 +89,33 @@ impl State {
     fn write(&mut self, line: &Line) -> io::Result<u64> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
-        let at = self.len;
-        if let Err(e) = self.file.write_all_at(&text, at) {
-            // If this fails too, the next line is written over it, and no reader takes half a line.
-            let _ = self.file.set_len(at);
+        let (at, len) = (self.len, text.len());
+        let end = at + len as u64;
+        if end > self.filled {
+            text.resize(len + (end.next_multiple_of(AHEAD) - end) as usize, 0);
+        }
+        let mut written = self.file.write_all_at(&text, at);
+        if written.is_err() && text.len() > len {
+            // There may be room for the line alone.
+            text.truncate(len);
+            written = self.file.write_all_at(&text, at);
+        }
+        if let Err(e) = written {
+            self.cut(at);
             return Err(e);
         }
-        self.len += text.len() as u64;
-        self.written += text.len() as u64;
+        self.filled = self.filled.max(at + text.len() as u64);
+        self.len = end;
+        self.written += len as u64;
         Ok(at)
+    }
+
+    /// Cuts the file back to this length, if that can be done. If not, the next line is written over what
+    /// is there, and no reader takes half a line.
+    fn cut(&mut self, len: u64) {
+        if self.file.set_len(len).is_ok() {
+            (self.len, self.filled) = (len, len);
+        }
     }
 
     /// Makes the line of a put unreadable.
@@ -113,7 +140,17 @@ impl Spool {
     /// Opens the spool; what is still pending in it is what [`Spool::pending`] gives.
     pub fn open(path: &Path, durability: Durability) -> io::Result<Self> {
         let file = fs::open_own(path, 0o600)?;
-        let spool = Self::of(file, &std::fs::read(path)?, durability);
+        let bytes = std::fs::read(path)?;
+        let spool = Self::of(file, &bytes, durability);
+        {
+            let mut state = spool.state.lock();
+            let rest = bytes.get(state.len as usize..).unwrap_or_default();
+            if rest.iter().any(|byte| *byte != 0) {
+                // Half a line: no later one shall have its end.
+                let len = state.len;
+                state.cut(len);
+            }
+        }
         if let Some(dir) = path.parent() {
             fs::sync_dir(dir)?;
         }
@@ -131,9 +168,11 @@ impl Spool {
     fn of(file: File, bytes: &[u8], durability: Durability) -> Self {
         let (mut next, mut pending) = (0, BTreeMap::new());
         let mut len = 0;
-        for text in bytes.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {
-            let at = len;
-            len += text.len() as u64;
+        for piece in bytes.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {
+            len += piece.len() as u64;
+            // The end of a refused line may be one that the disk did not take.
+            let text = piece.rsplit(|byte| *byte == 0).next().unwrap_or_default();
+            let at = len - text.len() as u64;
             let Ok(line) = serde_json::from_slice::<Line>(text) else { continue };
             next = line.n.max(next);
             if let Some(earlier) = line.instead {
@@ -144,7 +183,9 @@ impl Spool {
                 None => pending.remove(&line.n),
             };
         }
-        let state = State { file, len, written: len, next, pending };
+        let filled = bytes.len() as u64;
+        let file = Arc::new(file);
+        let state = State { file, len, filled, written: len, next, pending };
         let disk = Mutex::at(Level::Spool, 0);
         let failures = AtomicU64::new(0);
         Self { durability, state: Mutex::new(state), disk, failures }
@@ -218,7 +259,7 @@ impl Spool {
         }
         let (upto, file) = {
             let state = self.state.lock();
-            (state.written, state.file.try_clone()?)
+            (state.written, Arc::clone(&state.file))
         };
         file.sync_data().inspect_err(|_| {
             self.failures.fetch_add(1, Ordering::SeqCst);
@@ -231,8 +272,8 @@ impl Spool {
     pub fn end(&self, n: u64) -> Vec<Parcel> {
         let mut state = self.state.lock();
         let put = state.end(n);
-        if state.pending.is_empty() && state.len > KEEP && state.file.set_len(0).is_ok() {
-            state.len = 0;
+        if state.pending.is_empty() && state.len > KEEP {
+            state.cut(0);
         }
         put.map(|p| p.parcels).unwrap_or_default()
     }
@@ -298,7 +339,8 @@ pub(super) mod tests {
         let (_dir, path, spool) = spool();
         let a = put(&spool, "a");
         let b = spool.put(vec![of_id("b")], Some(a)).unwrap();
-        let whole = std::fs::read(&path).unwrap();
+        let mut whole = std::fs::read(&path).unwrap();
+        whole.retain(|byte| *byte != 0);
         let first = whole.iter().position(|c| *c == b'\n').unwrap() + 1;
         for cut in first..=whole.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();
@@ -308,13 +350,55 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn of_a_line_the_disk_may_have_any_blocks() {
+        let (_dir, path, spool) = spool();
+        let a = put(&spool, "a");
+        let end = spool.state.lock().len as usize;
+        let mut long = of_id("b");
+        long.message.bytes = "x".repeat(3 * 512);
+        spool.put(vec![long], None).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        assert_eq!(whole.len() as u64, AHEAD);
+        drop(spool);
+        for lost in [0..512, 512..1024, 1024..1536, 1536..2048] {
+            let mut torn = whole.clone();
+            torn[lost].iter_mut().for_each(|byte| *byte = 0);
+            let kept = torn[..end] == whole[..end];
+            std::fs::write(&path, &torn).unwrap();
+            let spool = Spool::open(&path, Durability::Fsync).unwrap();
+            let found: Vec<u64> = spool.pending().into_iter().map(|(n, _)| n).collect();
+            assert_eq!(found, if kept { vec![a] } else { vec![] });
+            // What is put behind it is found, whatever the line before has left.
+            let c = put(&spool, "c");
+            drop(spool);
+            assert!(pending(&path).contains(&(c, vec![of_id("c")])));
+        }
+    }
+
+    #[test]
+    fn the_file_grows_in_large_steps_and_is_no_longer_than_it_was() {
+        let (_dir, path, spool) = spool();
+        let len = || std::fs::metadata(&path).unwrap().len();
+        for n in 0..40 {
+            let n = put(&spool, &n.to_string());
+            spool.end(n);
+            assert_eq!(len(), AHEAD);
+        }
+        drop(spool);
+        let spool = Spool::open(&path, Durability::Fsync).unwrap();
+        put(&spool, "more");
+        assert_eq!(len(), AHEAD);
+        assert_eq!(pending(&path).len(), 1);
+    }
+
+    #[test]
     fn what_did_not_reach_the_disk_is_struck_out() {
         let (_dir, path, spool) = spool();
         let (a, b) = (put(&spool, "a"), put(&spool, "b"));
         let (upto, failures) = (spool.state.lock().written, 0);
         // It takes everything and cannot be synced.
         let null = File::options().write(true).open("/dev/null").unwrap();
-        let file = std::mem::replace(&mut spool.state.lock().file, null);
+        let file = std::mem::replace(&mut spool.state.lock().file, Arc::new(null));
         spool.put(vec![of_id("c")], None).unwrap_err();
         assert_eq!(spool.pending().len(), 2);
         spool.state.lock().file = file;

@@ -41,6 +41,7 @@ impl Bed {
     }
 
     fn open_as(&self, mine: Result<Seed, &'static str>) -> Outbox {
+        std::fs::create_dir_all(self.path("samp")).unwrap();
         let samp = crate::store::open(&Spec {
             name: "samp".into(),
             kind: Kind::Samp,
@@ -57,6 +58,7 @@ impl Bed {
         let settings = crate::index::Settings {
             marks: state.join("marks"),
             snapshot: state.join("snapshot"),
+            map: true,
             unsigned: Unsigned::Accept,
             read_only: true,
             my_keys: Vec::new(),
@@ -669,3 +671,4 @@ fn check_name(stores: &[Arc<dyn Store>], name: &str) -> bool {
 }
 
 mod kinds;
+mod release;

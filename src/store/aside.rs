@@ -2,6 +2,8 @@
 
 use std::io;
 
+use serde::{Deserialize, Serialize};
+
 use super::StoreError;
 use crate::model::{Timestamp, one_line};
 
@@ -68,7 +70,7 @@ pub struct Note {
 }
 
 /// The read position of me as the store keeps it for its other readers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watermark {
     /// Everything before this time counts as read.
     pub time: Timestamp,

@@ -123,6 +123,10 @@ pub fn open_file(dir: &OwnedFd, name: &str) -> io::Result<File> {
 /// As [`open_dir`] and [`open_file`].
 pub fn open_below(base: &Path, parts: &[&str]) -> io::Result<File> {
     let (name, folders) = parts.split_last().ok_or(io::ErrorKind::NotFound)?;
+    if folders.is_empty() {
+        // No step between that could be a symlink.
+        return open_at(rustix::fs::CWD, &base.join(component(name)?), OFlags::RDONLY, 0);
+    }
     open_file(&open_dir(base, folders)?, name)
 }
 

@@ -114,10 +114,10 @@ pub fn all_from(path: &str, found: &mut [Found<'_>], rejected: &mut [Rejected]) 
     }
 }
 
-/// Receives what a scan finds.
-pub trait Sink {
+/// Receives what a scan finds, on whatever thread.
+pub trait Sink: Send {
     /// These messages and rejects, in the store's order. What is done with a message that is known by
-    /// its key is said by [`Found::again`].
+    /// its key is said by [`Found::again`]. What the lists hold afterwards means nothing.
     fn batch(&mut self, found: &mut Vec<Found<'_>>, rejected: &mut Vec<Rejected>);
 
     /// Everything reported so far from these sources is about to be reported again; what is not,

@@ -80,6 +80,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// A path in the store changed: the next scan must look at it.
     fn note(&self, path: &Path);
 
+    /// Whether something was [noted](Store::note), or written by this process, that no scan has taken in. A
+    /// scan that was under way meanwhile may have.
+    fn is_behind(&self) -> bool {
+        true
+    }
+
     /// Whether something could not be read for a reason that may pass by itself, and was not read
     /// since: then a full scan follows in a while.
     fn is_failing(&self) -> bool;

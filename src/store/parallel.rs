@@ -1,6 +1,9 @@
 //! Work on many things at once, on all cores.
 
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::model::locks::{Condvar, Level, Mutex};
 
 /// A thread is not worth its start for fewer things than this.
 const LEAST: usize = 16;
@@ -11,21 +14,126 @@ static CORES: LazyLock<usize> =
 
 /// What `f` makes of each item, in their order.
 pub fn map<'a, T: Sync, R: Send>(items: &'a [T], f: impl Fn(&'a T) -> R + Sync) -> Vec<R> {
+    map_with(items, || (), |(), item| f(item))
+}
+
+/// The same with something that each thread makes for itself.
+pub fn map_with<'a, T: Sync, W, R: Send>(
+    items: &'a [T],
+    make: impl Fn() -> W + Sync,
+    f: impl Fn(&mut W, &'a T) -> R + Sync,
+) -> Vec<R> {
     let threads = (items.len() / LEAST).min(*CORES);
+    let do_all = |share: &'a [T]| {
+        let mut with = make();
+        share.iter().map(|item| f(&mut with, item)).collect::<Vec<R>>()
+    };
     if threads < 2 {
-        return items.iter().map(f).collect();
+        return do_all(items);
     }
-    let f = &f;
+    let do_all = &do_all;
     std::thread::scope(|scope| {
-        let start = |share: &'a [T]| share.iter().map(f).collect::<Vec<R>>();
         let running: Vec<_> = items
             .chunks(items.len().div_ceil(threads))
-            .map(|share| scope.spawn(move || start(share)))
+            .map(|share| scope.spawn(move || do_all(share)))
             .collect();
         let done = running.into_iter().map(std::thread::ScopedJoinHandle::join);
         done.flat_map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     })
+}
+
+/// Has pieces worked on as they come, on all cores if there are `many`, else on this one.
+///
+/// `next` gives one piece after the other, and may keep in the buffer what belongs to it; `own` is the
+/// buffer of this thread. `work` does what needs no other piece; then it has a [`Turn`], and in it does
+/// to `all` what must be done in the order of the pieces. So one thread does the latter while the others
+/// work on pieces to come, and nothing is handed from thread to thread. Every turn must be taken.
+pub fn in_order<B: Default, P, S: Send>(
+    many: bool,
+    own: &mut B,
+    all: S,
+    next: impl FnMut(&mut B) -> Option<P> + Send,
+    work: impl Fn(&mut B, P, Turn<'_, S>) + Sync,
+) {
+    let source = Mutex::new((0u64, next));
+    let turns = Turns {
+        now: Mutex::at(Level::Turn, (0, all)),
+        next: Condvar::default(),
+        broken: AtomicBool::new(false),
+    };
+    let (source, turns, work) = (&source, &turns, &work);
+    let run = move |buffer: &mut B| {
+        loop {
+            let (number, piece) = {
+                let mut source = source.lock();
+                let (number, next) = &mut *source;
+                let Some(piece) = next(buffer) else { return };
+                *number += 1;
+                (*number - 1, piece)
+            };
+            work(buffer, piece, Turn { turns, number });
+            if turns.broken.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    };
+    if !many || *CORES < 2 {
+        return run(own);
+    }
+    std::thread::scope(|scope| {
+        let running: Vec<_> =
+            (0..*CORES).map(|_| scope.spawn(move || run(&mut B::default()))).collect();
+        for thread in running {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
+}
+
+/// Whose turn it is, and what is done in turns.
+struct Turns<S> {
+    /// The number of the turn, and all.
+    now: Mutex<(u64, S)>,
+    next: Condvar,
+    /// Somebody panicked: no turn comes any more.
+    broken: AtomicBool,
+}
+
+/// The turn of one piece: see [`in_order`].
+pub struct Turn<'a, S> {
+    turns: &'a Turns<S>,
+    number: u64,
+}
+
+impl<S> Turn<'_, S> {
+    /// Waits until all pieces before this one had their turn, and does this. Not if one of them
+    /// panicked.
+    pub fn take(self, f: impl FnOnce(&mut S)) {
+        let broken = || self.turns.broken.load(Ordering::Relaxed);
+        let mut now = self.turns.now.lock();
+        while now.0 != self.number && !broken() {
+            self.turns.next.wait(&mut now);
+        }
+        if !broken() {
+            f(&mut now.1);
+            now.0 += 1;
+        }
+        drop(now);
+        self.turns.next.notify_all();
+    }
+}
+
+impl<S> Drop for Turn<'_, S> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // Locked, so that nobody is about to wait who has not seen it.
+            let _now = self.turns.now.lock();
+            self.turns.broken.store(true, Ordering::Relaxed);
+            self.turns.next.notify_all();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -44,5 +152,41 @@ mod tests {
     fn a_panic_reaches_the_caller() {
         let items: Vec<usize> = (0..100).collect();
         assert!(std::panic::catch_unwind(|| map(&items, |n| assert!(*n != 77))).is_err());
+    }
+
+    /// What comes out of `in_order` for so many pieces.
+    fn sums(many: bool, count: u64, work: impl Fn(u64) + Sync) -> Vec<u64> {
+        let (mut out, mut given) = (Vec::new(), 0);
+        let next = |buffer: &mut u64| {
+            *buffer = given;
+            given += 1;
+            (given <= count).then_some(given - 1)
+        };
+        in_order(many, &mut 0, &mut out, next, |buffer, piece, turn| {
+            assert_eq!(*buffer, piece);
+            work(piece);
+            turn.take(|out| out.push(piece));
+        });
+        out
+    }
+
+    #[test]
+    fn turns_come_in_order_whoever_is_slow() {
+        for many in [false, true] {
+            for count in [0, 1, 2, 100] {
+                let slow = |piece: u64| {
+                    std::thread::sleep(std::time::Duration::from_micros(piece * 7919 % 300));
+                };
+                assert_eq!(sums(many, count, slow), (0..count).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_all_turns() {
+        for many in [false, true] {
+            let broken = || sums(many, 100, |piece| assert!(piece != 7));
+            assert!(std::panic::catch_unwind(broken).is_err());
+        }
     }
 }

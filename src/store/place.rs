@@ -67,7 +67,19 @@ impl<D: AsFd> Slot<D> {
     /// # Errors
     /// As the system gave it; the old file is then untouched and no temporary file remains.
     pub fn overwrite(&self, mode: u32, bytes: &[u8]) -> io::Result<()> {
-        let placed = self.write(mode, |file| file.write_all(bytes)).and_then(|_| self.rename());
+        self.overwrite_with(mode, |file| file.write_all(bytes))
+    }
+
+    /// The same for what `fill` writes.
+    ///
+    /// # Errors
+    /// As [`Slot::overwrite`].
+    pub fn overwrite_with(
+        &self,
+        mode: u32,
+        fill: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let placed = self.write(mode, fill).and_then(|_| self.rename());
         placed.inspect_err(|_| self.clean())
     }
 
@@ -225,7 +237,19 @@ fn move_without_flag(
 /// # Errors
 /// As [`Slot::overwrite`].
 pub fn write_atomic(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
-    Slot::new(CWD, path).overwrite(mode, contents)?;
+    write_atomic_with(path, mode, |file| file.write_all(contents))
+}
+
+/// The same for what `fill` writes.
+///
+/// # Errors
+/// As [`Slot::overwrite`].
+pub fn write_atomic_with(
+    path: &Path,
+    mode: u32,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
+    Slot::new(CWD, path).overwrite_with(mode, fill)?;
     path.parent().map_or(Ok(()), fs::sync_dir)
 }
 

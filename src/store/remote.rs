@@ -42,6 +42,24 @@ pub trait Ways: Send + Sync + fmt::Debug {
     /// Whether a link reaches an address; `false` also if there is no such link.
     fn reaches(&self, link: &str, address: &str) -> bool;
 
+    /// The link that reaches an address and where I am this one; `None` if there is none.
+    fn reach_as(&self, _mine: &str, _address: &str) -> Option<String> {
+        None
+    }
+
+    /// My address where a link leads, if it is another than in the store.
+    fn mine(&self, _link: &str) -> Option<String> {
+        None
+    }
+
+    /// Whether a message that goes by a link may have files of these sizes.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    fn takes(&self, _link: &str, _files: &[u64]) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Takes a message for one recipient. On disk when it returns; again changes nothing.
     ///
     /// # Errors

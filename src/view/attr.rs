@@ -163,6 +163,8 @@ impl Tree {
             Node::Sent => self.find_day(Place::Sent, name).map(Node::SentDay),
             Node::Threads => self.find_thread(name).map(Node::Thread),
             Node::Transcripts => {
+                // What was just sent is in the text, also of a thread that was there before.
+                self.settle(&Node::Transcripts);
                 let folder = name.strip_suffix(".txt");
                 let thread = folder.and_then(|f| self.find_thread(f));
                 let all = self.all_conversations();
@@ -316,7 +318,12 @@ impl Tree {
             Node::RawDir(_, path) => !path.is_empty(),
             _ => matches!(
                 node,
-                Node::Me | Node::MeStore(_) | Node::TextFolder(..) | Node::Compose(_)
+                Node::Me
+                    | Node::MeStore(_)
+                    | Node::TextFolder(..)
+                    | Node::Compose(_)
+                    // Who changed one of them looks whether the other has changed.
+                    | Node::MailBox(_)
             ),
         };
         Ok(Attr {
@@ -338,7 +345,7 @@ impl Tree {
         }
     }
 
-    fn message_size(&self, ix: MsgIx) -> Result<(u64, Timestamp), Error> {
+    pub(super) fn message_size(&self, ix: MsgIx) -> Result<(u64, Timestamp), Error> {
         let entry = self.live(ix)?;
         let size = entry.size().map_or_else(|| Ok(self.rendered(ix)?.len() as u64), Ok);
         size.map(|size| (size, entry.time()))

@@ -1,8 +1,8 @@
 //! Opening and reading, and the marks that reading makes.
 
 use std::fs::File;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::model::locks::{Level, Mutex};
 
@@ -41,6 +41,8 @@ pub struct Access {
 pub enum OpenFile {
     /// Bytes that were there when it was opened.
     Bytes(Answer),
+    /// A message that was rendered before: again once somebody reads what the kernel has not kept.
+    Message(MsgIx, OnceLock<Arc<[u8]>>),
     /// A file of a store.
     Raw(File),
     /// A transcript: as it was when it was opened, and what was added since for those who read on.
@@ -100,7 +102,11 @@ impl OpenFile {
     pub fn asks_who(&self) -> bool {
         match self {
             Self::Bytes(answer) => answer.mark.is_some(),
-            Self::Raw(_) | Self::Transcript { .. } | Self::Watch(_) | Self::Ack { .. } => false,
+            Self::Message(..)
+            | Self::Raw(_)
+            | Self::Transcript { .. }
+            | Self::Watch(_)
+            | Self::Ack { .. } => false,
             Self::Waiting { next, .. } => *next,
             _ => true,
         }
@@ -209,6 +215,11 @@ impl Tree {
                 let (next, opener) = (*node == Node::Next, access.opener);
                 Ok(OpenFile::Waiting { next, opener, answer: Mutex::new(None) })
             }
+            Node::Message(place, ix)
+                if *place != Place::Inbox && self.live(*ix)?.size().is_some() =>
+            {
+                Ok(OpenFile::Message(*ix, OnceLock::new()))
+            }
             Node::Message(place, ix) => {
                 let mark = (*place == Place::Inbox && self.reading_marks(&access.reader))
                     .then(|| MarkAtEnd::new(*ix, access.opener));
@@ -243,6 +254,14 @@ impl Tree {
     pub fn read(&self, file: &OpenFile, offset: u64, size: usize) -> Result<Vec<u8>, Error> {
         match file {
             OpenFile::Bytes(answer) => Ok(answer.read(offset, size)),
+            OpenFile::Message(ix, kept) => {
+                if let Some(bytes) = kept.get() {
+                    return Ok(part(bytes, offset, size).to_vec());
+                }
+                let rendered = self.rendered(*ix)?;
+                let bytes = kept.get_or_init(|| rendered);
+                Ok(part(bytes, offset, size).to_vec())
+            }
             OpenFile::Raw(file) => {
                 let mut buf = vec![0; size];
                 let n = fs::read_at_most(file, &mut buf, offset)?;
@@ -311,7 +330,8 @@ impl Tree {
                 self.mark_read(file, Some(by));
                 Ok(())
             }
-            OpenFile::Raw(_)
+            OpenFile::Message(..)
+            | OpenFile::Raw(_)
             | OpenFile::Compose { .. }
             | OpenFile::Transcript { .. }
             | OpenFile::Watch(_)

@@ -4,16 +4,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lru::LruCache;
+
 use super::names::{self, Level};
-use super::node::{MailBox, Node, Place, files};
+use super::node::{Ino, MailBox, Node, Place, files};
 use super::{Error, Tree};
 use crate::index::{Core, Entry, MsgIx, ThreadIx};
 use crate::model::Day;
 
-/// One entry of a [`Listing`].
-#[derive(Clone, Debug)]
+/// One entry of a [`Listing`]: small, for there may be many.
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Item {
-    Named(String, Node),
+    /// One of those with a name of its own.
+    Named(u32),
     /// A message, and how much of its id is in its name.
     Message(MsgIx, Level),
     /// The same in a folder of `.maildir/`.
@@ -27,10 +30,11 @@ pub(super) enum Item {
 }
 
 /// The entries of a folder at one moment.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Listing {
     place: Place,
     items: Vec<Item>,
+    named: Vec<(String, Node)>,
 }
 
 impl Listing {
@@ -45,20 +49,65 @@ impl Listing {
     }
 
     pub(super) fn empty(place: Place) -> Self {
-        Self { place, items: Vec::new() }
+        Self::of(place, Vec::new())
+    }
+
+    fn of(place: Place, items: Vec<Item>) -> Self {
+        Self { place, items, named: Vec::new() }
     }
 
     pub(super) fn add(&mut self, items: impl IntoIterator<Item = (String, Node)>) {
-        self.items.extend(items.into_iter().map(|(name, node)| Item::Named(name, node)));
+        for item in items {
+            self.items.push(Item::Named(self.named.len() as u32));
+            self.named.push(item);
+        }
     }
 
     pub(super) fn named(items: impl IntoIterator<Item = (String, Node)>) -> Self {
-        let items = items.into_iter().map(|(name, node)| Item::Named(name, node)).collect();
-        Self { place: Place::Inbox, items }
+        let mut listing = Self::empty(Place::Inbox);
+        listing.add(items);
+        listing
     }
 
     pub(super) fn mail(items: impl Iterator<Item = Item>) -> Self {
-        Self { place: Place::Maildir, items: items.collect() }
+        Self::of(Place::Maildir, items.collect())
+    }
+}
+
+/// The listings taken last, each as of a generation of the index: who lists a folder again has it at once.
+#[derive(Debug)]
+pub(super) struct Listings {
+    of: LruCache<Ino, (u64, Arc<Listing>)>,
+    items: usize,
+}
+
+impl Default for Listings {
+    fn default() -> Self {
+        Self { of: LruCache::unbounded(), items: 0 }
+    }
+}
+
+impl Listings {
+    /// Entries kept, of 8 bytes each.
+    const KEPT: usize = 1 << 18;
+    /// What a listing costs besides its entries.
+    const EACH: usize = 32;
+
+    fn get(&mut self, ino: Ino, generation: u64) -> Option<Arc<Listing>> {
+        let (made, listing) = self.of.get(&ino)?;
+        (*made == generation).then(|| Arc::clone(listing))
+    }
+
+    fn put(&mut self, ino: Ino, generation: u64, listing: &Arc<Listing>) {
+        let cost = |listing: &Listing| listing.len() + Self::EACH;
+        self.items += cost(listing);
+        if let Some((_, before)) = self.of.put(ino, (generation, Arc::clone(listing))) {
+            self.items -= cost(&before);
+        }
+        while self.items > Self::KEPT {
+            let Some((_, (_, oldest))) = self.of.pop_lru() else { return };
+            self.items -= cost(&oldest);
+        }
     }
 }
 
@@ -83,7 +132,29 @@ impl Tree {
                 items.push(Item::Warning(ix, level));
             }
         }
-        Listing { place, items }
+        Listing::of(place, items)
+    }
+
+    /// The listing of a folder, taken now or since when nothing has changed.
+    ///
+    /// # Errors
+    /// As [`Tree::list`].
+    pub fn listing(&self, node: &Node) -> Result<Arc<Listing>, Error> {
+        if !self.is_cacheable(node) {
+            return self.list(node).map(Arc::new);
+        }
+        // In this order: what comes while the listing is taken makes the next one fresh.
+        let (ino, generation) = (self.ino(node), self.generation());
+        let kept = self.listings.lock().get(ino, generation);
+        if let Some(listing) = kept {
+            return Ok(listing);
+        }
+        let listing = Arc::new(self.list(node)?);
+        // Something may have begun to wait meanwhile.
+        if self.is_cacheable(node) {
+            self.listings.lock().put(ino, generation, &listing);
+        }
+        Ok(listing)
     }
 
     /// Takes the listing of a folder.
@@ -154,7 +225,7 @@ impl Tree {
         let mut named: Vec<(&str, ThreadIx)> = named.collect();
         named.sort_unstable();
         let items = named.into_iter().map(|(_, t)| item(t)).collect();
-        Listing { place: Place::Thread, items }
+        Listing::of(Place::Thread, items)
     }
 
     /// Runs `f` on the list behind the day folders of `archive/` or `sent/`, in listing order.
@@ -216,22 +287,62 @@ impl Tree {
 
     /// Name and node of an entry.
     pub fn item(&self, listing: &Listing, number: usize) -> Option<(String, Node)> {
-        let beside = |ix: MsgIx, level: Level, ending: &str| {
+        let mut name = String::new();
+        let node = self.name_item(listing, number, &mut name)?;
+        Some((name, node))
+    }
+
+    /// The node of an entry; appends its name.
+    pub fn name_item(&self, listing: &Listing, number: usize, name: &mut String) -> Option<Node> {
+        let mut beside = |ix: MsgIx, level: Level, ending: &str| {
             let core = self.index.read();
-            Some(names::message_stem(&core, core.entry(ix)?, level) + ending)
+            names::push_stem(name, &core, core.entry(ix)?, level);
+            name.push_str(ending);
+            Some(())
         };
         let place = listing.place;
-        Some(match listing.items.get(number)?.clone() {
-            Item::Named(name, node) => (name, node),
-            Item::Message(ix, level) => (beside(ix, level, ".txt")?, Node::Message(place, ix)),
-            Item::Mail(which, ix, level) => {
-                (self.mail_name(which, ix, level)?, Node::Message(place, ix))
+        Some(match *listing.items.get(number)? {
+            Item::Named(at) => {
+                let (named, node) = listing.named.get(at as usize)?;
+                name.push_str(named);
+                node.clone()
             }
-            Item::Parts(ix, level) => (beside(ix, level, ".d")?, Node::Parts(place, ix)),
-            Item::Warning(ix, level) => (beside(ix, level, ".warning")?, Node::Warning(ix)),
-            Item::Thread(t) => (self.thread_folder(t)?, Node::Thread(t)),
-            Item::Transcript(t) => (self.thread_folder(t)? + ".txt", Node::Transcript(t)),
+            Item::Message(ix, level) => {
+                beside(ix, level, ".txt")?;
+                Node::Message(place, ix)
+            }
+            Item::Mail(which, ix, level) => {
+                name.push_str(&self.mail_name(which, ix, level)?);
+                Node::Message(place, ix)
+            }
+            Item::Parts(ix, level) => {
+                beside(ix, level, ".d")?;
+                Node::Parts(place, ix)
+            }
+            Item::Warning(ix, level) => {
+                beside(ix, level, ".warning")?;
+                Node::Warning(ix)
+            }
+            Item::Thread(t) => {
+                name.push_str(&self.thread_folder(t)?);
+                Node::Thread(t)
+            }
+            Item::Transcript(t) => {
+                name.push_str(&self.thread_folder(t)?);
+                name.push_str(".txt");
+                Node::Transcript(t)
+            }
         })
+    }
+
+    /// Renders messages of a listing that nobody has asked for yet: whoever reads it with its sizes comes
+    /// to them next. What cannot be read is told to who asks.
+    pub fn look_ahead(&self, listing: &Listing, from: usize, count: usize) {
+        for item in listing.items.iter().skip(from).take(count) {
+            if let Item::Message(ix, _) | Item::Mail(_, ix, _) = item {
+                let _ = self.message_size(*ix);
+            }
+        }
     }
 
     /// All of them that are still there.

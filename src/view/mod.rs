@@ -135,6 +135,7 @@ pub struct Tree {
     orders: Dated<ThreadIx, Arc<Vec<MsgIx>>>,
     transcripts: Dated<ThreadIx, Arc<transcript::Plan>>,
     every: Dated<(), Arc<Vec<MsgIx>>>,
+    listings: Mutex<listing::Listings>,
     agents_seen: Dated<(), Arc<agents::Agents>>,
     /// Time of the newest entry.
     newest_seen: Dated<(), Option<Timestamp>>,
@@ -175,6 +176,7 @@ impl Tree {
             orders: Dated::new(THREADS),
             transcripts: Dated::new(THREADS),
             every: Dated::new(ONE),
+            listings: Mutex::default(),
             agents_seen: Dated::fresh_for(ONE, agents::FRESH),
             newest_seen: Dated::new(ONE),
             rejects_seen: Dated::new(ONE),
@@ -204,7 +206,7 @@ impl Tree {
         self.index.read().generation()
     }
 
-    /// Whether a listing may be cached until the [generation](Tree::generation) changes.
+    /// Whether a listing holds until the [generation](Tree::generation) changes.
     pub fn is_cacheable(&self, node: &Node) -> bool {
         // What waits comes and goes without the index.
         if matches!(node, Node::Sent | Node::SentDay(_)) && self.has_held() {

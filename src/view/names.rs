@@ -45,11 +45,20 @@ fn id_part(id: &str, full: bool) -> String {
 /// `<from>` in a name: plain characters stay, everything else is `_`, at most 64 bytes; `unknown`
 /// where the message names no writer.
 fn from_part(from: &str) -> String {
+    let mut out = String::new();
+    push_from(&mut out, from);
+    out
+}
+
+fn push_from(out: &mut String, from: &str) {
     if from.is_empty() {
-        return "unknown".to_owned();
+        out.push_str("unknown");
+    } else if from.len() <= MAX_FROM && from.bytes().all(is_plain) {
+        out.push_str(from);
+    } else {
+        let plain = from.chars().map(|c| if c.is_ascii() && is_plain(c as u8) { c } else { '_' });
+        out.extend(plain.take(MAX_FROM));
     }
-    let plain = from.chars().map(|c| if c.is_ascii() && is_plain(c as u8) { c } else { '_' });
-    plain.take(MAX_FROM).collect()
 }
 
 /// How much of the id a message's name has: as little as tells it from earlier messages.
@@ -62,12 +71,32 @@ pub(super) const FULL: Level = 1;
 /// The name of a message without its ending. From the third level on, the hash of everything that
 /// makes the message one stands for the id.
 pub(super) fn message_stem(core: &Core, entry: &Entry, level: Level) -> String {
-    let id = core.id(entry);
-    let last = match level {
-        SHORT | FULL => last_part(&id, level == FULL),
-        _ => short_hash(&format!("{level}\0{}", core.key_parts(entry).join("\0")), 64),
-    };
-    format!("{}-{}-{last}", core.name_time(entry).stamp(), from_part(core.from(entry)))
+    let mut stem = String::with_capacity(64);
+    push_stem(&mut stem, core, entry, level);
+    stem
+}
+
+/// Appends the name of a message without its ending.
+pub(super) fn push_stem(out: &mut String, core: &Core, entry: &Entry, level: Level) {
+    core.name_time(entry).push_stamp(out);
+    out.push('-');
+    push_from(out, core.from(entry));
+    out.push('-');
+    match (level, core.hex_id(entry)) {
+        (SHORT, Some(id)) => push_hex(out, (id >> 32) as u32),
+        (SHORT | FULL, _) => out.push_str(&last_part(&core.id(entry), level == FULL)),
+        _ => {
+            let parts = core.key_parts(entry).join("\0");
+            out.push_str(&short_hash(&format!("{level}\0{parts}"), 64));
+        }
+    }
+}
+
+/// Appends eight lower hex digits.
+fn push_hex(out: &mut String, value: u32) {
+    for place in (0..8).rev() {
+        out.extend(char::from_digit(value >> (4 * place) & 15, 16));
+    }
 }
 
 /// The name, without its ending, of a message that is not in the index yet.

@@ -99,6 +99,15 @@ impl Tree {
         self.unlink(&parent, name)
     }
 
+    /// Marks everything read that `inbox/` lists, as removing each of its names does; how many those were.
+    ///
+    /// # Errors
+    /// If nothing can be marked here.
+    pub fn mark_all(&self) -> Result<usize, Error> {
+        self.outbox()?;
+        Ok(self.index.mark_all())
+    }
+
     /// `mv`: as [`Tree::rename`].
     ///
     /// # Errors

@@ -71,7 +71,12 @@ const ENDING: u32 = 4;
 ///
 /// Asked on a thread of its own: a program that becomes another closes files while it holds the lock that
 /// `stat` waits for, and would wait for us. Such a one lives on.
+///
+/// Who ends has given up its memory before its files, and that can be asked without that lock.
 pub(super) fn ended_by(tid: u32) -> Option<u32> {
+    if has_memory(tid) {
+        return None;
+    }
     let (tell, told) = bounded(1);
     let (answer, answered) = bounded(1);
     let look = move || {
@@ -95,6 +100,11 @@ pub(super) fn ended_by(tid: u32) -> Option<u32> {
     }
 }
 
+/// Whether a thread is seen to have memory, as every one has that is not ending.
+fn has_memory(tid: u32) -> bool {
+    process::told(tid, "statm").is_some_and(|pages| !pages.starts_with("0 "))
+}
+
 /// How a thread of this process fares, as in `ps`.
 fn state_of(tid: u32) -> Option<char> {
     process::stat(tid)?.trim_start().chars().next()
@@ -108,29 +118,33 @@ fn ending_signal(tid: u32) -> Option<u32> {
     Some(stat_field(tid, EXIT_CODE)? & 0x7f).filter(|signal| *signal != 0)
 }
 
-/// The process a thread belongs to.
+/// The process a thread belongs to. Mostly it is the thread by which the process is known; to ask for that
+/// takes less than to read what the system writes of it.
 pub fn thread_group(tid: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    if tid != 0 && process::is_first_thread(tid) {
+        return Some(tid);
+    }
+    let status = process::told(tid, "status")?;
     let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"))?;
     line.trim().parse().ok()
 }
 
 /// The name of the program that a process runs.
 pub fn program_of(pid: u32) -> Option<String> {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    let name = process::told(pid, "comm")?;
     Some(name.trim_end_matches('\n').to_owned())
 }
 
 /// The number of the system call that a thread is in; `None` if that cannot be seen.
 pub fn system_call(tid: u32) -> Option<libc::c_long> {
-    let call = std::fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?;
+    let call = process::told(tid, "syscall")?;
     call.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Whether a signal is waiting for this thread that it neither blocks nor ignores: a read that
 /// blocks for it has to end.
 pub fn interrupted(tid: u32) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{tid}/status")) else {
+    let Some(status) = process::told(tid, "status") else {
         // The process is gone.
         return tid != 0;
     };
@@ -255,6 +269,15 @@ mod tests {
         let (list, _) = list.split_once(", by the name in").unwrap();
         let named: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
         assert_eq!(named, LOOKING);
+    }
+
+    #[test]
+    fn every_thread_belongs_to_its_process() {
+        let own = || thread_group(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
+        let of_another = std::thread::spawn(own).join().unwrap();
+        let me = Some(std::process::id());
+        assert_eq!((thread_group(std::process::id()), own(), of_another), (me, me, me));
+        assert_eq!((thread_group(0), thread_group(u32::MAX)), (None, None));
     }
 
     #[test]

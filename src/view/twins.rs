@@ -63,6 +63,14 @@ fn at_time<'a>(core: &Core, list: &'a [MsgIx], time: Timestamp) -> &'a [MsgIx] {
     rest.get(..len).unwrap_or_default()
 }
 
+/// So many messages of one time are told apart without looking at them all.
+const FEW: usize = 16;
+
+/// What a short name ends with, as a number; `None` if it is a hash. Names that end differently differ.
+fn digits(core: &Core, ix: MsgIx) -> Option<u32> {
+    core.hex_id(core.entry(ix)?).map(|id| (id >> 32) as u32)
+}
+
 /// Walks through a list in listing order beside another one.
 struct Cursor<'a>(&'a [MsgIx]);
 
@@ -109,15 +117,19 @@ impl Tree {
             let entry = core.entry(ix)?;
             let time = time_of(core, ix)?;
             let peers = self.peers(core, entry);
-            let alone = peers == Peers::Mine && {
+            let apart = peers == Peers::Mine && {
                 let same = |c: &mut Cursor<'a>| {
                     let near = c.from(core, time).iter().copied();
                     near.take_while(move |ix| time_of(core, *ix) == Some(time))
                 };
                 let live = |other: &MsgIx| core.entry(*other).is_some_and(Entry::is_live);
-                !mine.iter_mut().flat_map(same).any(|other| other != ix && live(&other))
+                let mut others = mine.iter_mut().flat_map(same).filter(|o| *o != ix && live(o));
+                let own = digits(core, ix);
+                let differs =
+                    |other| own.is_some() && digits(core, other).is_some_and(|d| Some(d) != own);
+                others.by_ref().take(FEW).all(differs) && others.next().is_none()
             };
-            let level = if alone && self.firsts.is_empty() {
+            let level = if apart && self.firsts.is_empty() {
                 SHORT
             } else {
                 self.group(core, time, peers).level(ix)
@@ -141,6 +153,11 @@ impl Tree {
             Node::Thread(_) | Node::ArchiveDay(_) if all => Some(Peers::All),
             _ => None,
         };
+        if let Some(ix) = self.only_one(core, time, stem)
+            && core.entry(ix).is_some_and(|e| self.lies_in(core, e, folder))
+        {
+            return Some(ix);
+        }
         [Some(Peers::Mine), others].into_iter().flatten().find_map(|peers| {
             let group = self.group(core, time, peers);
             let hash = stable_hash(0, &[stem]);
@@ -151,6 +168,28 @@ impl Tree {
                 let entry = core.entry(*ix).filter(|e| self.lies_in(core, e, folder));
                 entry.is_some_and(|e| names::message_stem(core, e, group.level(*ix)) == stem)
             })
+        })
+    }
+
+    /// The message of mine with a short name, where few have its time and each ends differently.
+    fn only_one(&self, core: &Core, time: Timestamp, stem: &str) -> Option<MsgIx> {
+        let asked = u32::from_str_radix(stem.get(stem.len().checked_sub(8)?..)?, 16).ok()?;
+        let lists = [core.to_me_list(), core.from_me_list()].map(|l| at_time(core, l, time));
+        if !self.firsts.is_empty() || lists.iter().any(|list| list.len() > FEW) {
+            return None;
+        }
+        let mut found = None;
+        for ix in lists.into_iter().flatten().copied() {
+            let entry = core.entry(ix)?;
+            if entry.is_live()
+                && digits(core, ix)? == asked
+                && found.replace(ix).is_some_and(|f| f != ix)
+            {
+                return None;
+            }
+        }
+        found.filter(|ix| {
+            core.entry(*ix).is_some_and(|e| names::message_stem(core, e, SHORT) == stem)
         })
     }
 

@@ -29,7 +29,7 @@ use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
 use rustix::event::{PollFd, PollFlags, Timespec, eventfd, poll};
 
 use self::above::{Above, Identity, identity};
-use self::remote::is_local;
+pub use self::remote::is_local;
 use crate::model::Watch;
 
 /// How often folders are looked at that cannot be watched.
@@ -62,6 +62,8 @@ pub struct Target {
     pub dirs: Box<dyn Fn() -> Vec<PathBuf> + Send>,
     /// Whether a change of this name in this folder matters.
     pub concerns: Box<Concerns>,
+    /// A file that is written there matters once its writer closes it, and not with every write.
+    pub closed: bool,
     /// What to do when something changed.
     pub changed: Box<dyn Fn(&Changed) + Send>,
     /// Whether something could not be read for a reason that may pass without any event: then
@@ -110,9 +112,11 @@ impl Drop for Watcher {
     }
 }
 
-/// What a watch reports.
-fn mask() -> WatchMask {
-    WatchMask::MODIFY
+/// What a watch reports. A folder that several targets list reports what any of them asks for.
+fn mask(closed: bool) -> WatchMask {
+    let written = if closed { WatchMask::empty() } else { WatchMask::MODIFY };
+    written
+        | WatchMask::MASK_ADD
         | WatchMask::CLOSE_WRITE
         | WatchMask::CREATE
         | WatchMask::DELETE
@@ -455,8 +459,11 @@ impl Loop {
     fn watch(&mut self, n: usize, dir: &Path, full: bool) -> io::Result<bool> {
         let path: Arc<Path> = Arc::from(dir);
         let before = identity(dir);
+        let closed = self.targets.get(n).is_some_and(|watched| watched.target.closed);
         let result = match &self.inotify {
-            Some(inotify) if !full && is_local(dir) => inotify.watches().add(dir, mask()).map(Some),
+            Some(inotify) if !full && is_local(dir) => {
+                inotify.watches().add(dir, mask(closed)).map(Some)
+            }
             _ => Ok(None),
         };
         // If it was replaced meanwhile, nobody knows which one is watched: the difference is found

@@ -17,6 +17,6 @@ const REMOTE: [i64; 9] = [
 ];
 
 /// Whether changes in a folder can be seen by inotify alone.
-pub(super) fn is_local(dir: &Path) -> bool {
+pub fn is_local(dir: &Path) -> bool {
     rustix::fs::statfs(dir).is_ok_and(|fs| !REMOTE.contains(&fs.f_type))
 }

@@ -13,6 +13,7 @@ fn watch(
     let target = Target {
         dirs: Box::new(dirs),
         concerns: Box::new(|folder, name| name == "a" || folder.join(name).is_dir()),
+        closed: false,
         changed: Box::new(move |what| {
             let _ = tx.send(what.clone());
         }),
@@ -177,6 +178,7 @@ fn two_targets_may_share_a_folder() {
         Target {
             dirs: Box::new(move || vec![dir.clone()]),
             concerns: Box::new(move |_, changed| changed == name),
+            closed: false,
             changed: Box::new(move |_| {
                 let _ = tx.send(name);
             }),
@@ -246,6 +248,7 @@ fn what_could_not_be_read_is_told_again_ever_later() {
     let target = Target {
         dirs: Box::new(move || vec![path.clone()]),
         concerns: Box::new(|_, _| true),
+        closed: false,
         changed: Box::new(move |what| {
             let _ = tx.send((what.clone(), Instant::now()));
         }),

@@ -179,14 +179,28 @@ fn s532_names_of_strangers() {
     append_raw(&log(&bed.store, "foo"), Rec::new("foo", evil, "t", "x", T0).line());
     append_raw(&log(&bed.store, "foo"), Rec::new("foo", "../seen", "t", "x", T0).line());
     append_raw(&log(&bed.store, "liar"), Rec::new("somebody", "bar", "t", "x", T0).line());
+    fs::write(log(&bed.store, "new"), "").unwrap();
+    append_signed(&bed.store, &samp::key(7), &Rec::new("known", "bar", "t", "x", T0));
+    let rec = Rec::new("forger", "bar", "t", "x", T0);
+    let [own, other] = [7, 8]
+        .map(|n| -> Value { serde_json::from_str(&rec.signed_line(&samp::key(n), &[])).unwrap() });
+    let mix = [("pub", own["pub"].clone()), ("sig", other["sig"].clone())];
+    append_raw(&log(&bed.store, "forger"), rec.line_with(&mix));
     let m = bed.mount("bar");
     let text = m.cat("agents.txt");
-    assert_eq!(text.lines().count(), 5, "{text}");
+    assert_eq!(text.lines().count(), 6, "{text}");
     assert!(text.lines().all(|line| line.split(' ').count() == 6), "{text}");
     assert!(text.is_ascii() && !text.contains(['\u{1b}', '\t']), "{text}");
     assert!(text.contains("\ne%20vil%0A%1B%5B31m%2C%E2%80%AEx samp - - - -\n"), "{text}");
     assert!(text.starts_with("%2E.%2Fseen samp "), "{text}");
-    assert!(!text.contains("somebody") && text.contains("\nliar samp - - - -\n"), "{text}");
+    assert!(!text.contains("somebody") && text.contains("\nnew samp - - - -\n"), "{text}");
+    // Neither with the cache: whose records were all refused is nobody, in the JSON too.
+    assert!(!text.contains("liar") && !text.contains("forger"), "{text}");
+    drop(m);
+    assert_eq!(bed.mount("bar").cat("agents.txt"), text);
+    let out = run(bed.msgfs(["agents", "--json", "--me", "bar"]), None).stdout;
+    let told: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(told.as_array().unwrap().len(), 6, "{told}");
 }
 
 /// S533: the command prints the same, mounted or not, and as JSON with names as they are.

@@ -8,16 +8,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
+use crate::common::dice::Dice;
 use crate::common::proc::Running;
 use crate::common::{Bed, Mount, agz, amp, samp, wait_for};
 use crate::{amq, atsf, ssot};
 
-/// Two threads send numbered messages as fast as they can and note which `close` returned 0; a third
+/// Threads send numbered messages as fast as they can and note which `close` returned 0; one more
 /// removes messages from `inbox/` and notes that. A failed call is never repeated: its outcome is
 /// unknown to the caller.
 const AGENT: &str = r"
 import os, sys, threading, time
-mount, notes, path, draft, stop = sys.argv[1:]
+mount, notes, path, draft, stop, writers = sys.argv[1:]
 text = open(draft).read()
 parent = os.getppid()
 def over():
@@ -41,7 +42,7 @@ def send(writer):
             time.sleep(0.005)
             continue
         os.write(log, f'sent {token}\n'.encode())
-        time.sleep(0.02)
+        time.sleep(0.04 / len(writers))
 def mark():
     while not over():
         try:
@@ -52,7 +53,7 @@ def mark():
             pass
         time.sleep(0.03)
 who = os.path.basename(notes)
-threads = [threading.Thread(target=send, args=(who + w,)) for w in 'xy'] + [threading.Thread(target=mark)]
+threads = [threading.Thread(target=send, args=(who + w,)) for w in writers] + [threading.Thread(target=mark)]
 [t.start() for t in threads]
 [t.join() for t in threads]
 ";
@@ -80,13 +81,16 @@ struct Side {
     /// Where a draft to the other is written, and its text.
     path: String,
     draft: String,
+    /// A letter for each thread that sends.
+    writers: &'static str,
 }
 
 impl Side {
     fn new(bed: &Bed, me: &'static str, store: &str, path: &str, draft: &str) -> Self {
         let config = bed.path(format!("{me}.toml"));
         fs::write(&config, store).expect("config");
-        Self { me, config, path: path.to_owned(), draft: draft.to_owned() }
+        let (path, draft) = (path.to_owned(), draft.to_owned());
+        Self { me, config, path, draft, writers: "xy" }
     }
 
     fn mount(&self, bed: &Bed) -> Mount {
@@ -103,19 +107,8 @@ impl Side {
         fs::write(&draft, &self.draft).expect("draft");
         let mut c = bed.command("python3");
         c.args(["-c", AGENT]).arg(bed.path(format!("mnt-{}", self.me))).arg(self.notes(bed));
-        c.arg(&self.path).args([&draft, stop]);
+        c.arg(&self.path).args([&draft, stop]).arg(self.writers);
         Running::start(c, None).expect("python3")
-    }
-}
-
-/// A small generator; its seed is printed so that a failure can be looked into.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
     }
 }
 
@@ -188,13 +181,24 @@ fn check(folder: &str, sent: &[String], side: &Side, mount: &Mount) {
 /// S35, S55: SAMP.
 #[test]
 fn s55_samp() {
+    samp("xy", 60);
+}
+
+/// S35, S55: SAMP, and so many senders at once that they share each way to the disk.
+#[test]
+fn s55_samp_many_at_once() {
+    samp("rstuvwxy", 30);
+}
+
+fn samp(writers: &'static str, kills: u32) {
     let bed = Bed::new();
     let store = format!("[[store]]\nkind = \"samp\"\ndir = {:?}\n", bed.store.to_str().unwrap());
     let sides = [("foo", "bar"), ("bar", "foo")].map(|(me, other)| {
         samp::append(&bed.store, me, other, "t", "hello", samp::T0);
-        Side::new(&bed, me, &store, &format!("outbox/{other}"), "TOKEN\n")
+        let side = Side::new(&bed, me, &store, &format!("outbox/{other}"), "TOKEN\n");
+        Side { writers, ..side }
     });
-    loop_of(&bed, &sides, 60);
+    loop_of(&bed, &sides, kills);
 }
 
 /// S35, S55: `AgentAZAll`.

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::common::fixtures::{mounted_three, strs, three};
 use crate::common::proc::Running;
 use crate::common::samp::{self, bodies};
-use crate::common::{Bed, alive, detach, mounted, run, run_for, soon};
+use crate::common::{Bed, PATIENCE, alive, detach, mounted, run, run_for, soon};
 
 /// S86: the command returns when the mount answers and says where, as whom, why, and how much is
 /// unread; it holds no pipe open, so that `$(msgfs mount)` ends.
@@ -57,7 +57,7 @@ fn s86_foreground() {
     soon("it mounts", || mounted(&dir));
     assert!(daemon.running());
     daemon.signal(Signal::INT);
-    let out = daemon.finish(Duration::from_secs(10)).unwrap();
+    let out = daemon.finish(PATIENCE).unwrap();
     detach(&dir);
     assert!(out.ok(), "Ctrl-C is a proper end: {out:?}");
 }

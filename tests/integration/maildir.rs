@@ -330,14 +330,19 @@ fn s558_folders_tell_that_they_changed() {
     let still = times([".", "tmp"]);
     let mut last = times(["new", "cur"]);
     let mut later = |what: &str| {
-        soon(what, || times(["new", "cur"]).iter().zip(&last).all(|(now, then)| now > then));
-        last = times(["new", "cur"]);
+        let now = times(["new", "cur"]);
+        assert!(now.iter().zip(&last).all(|(now, then)| now > then), "{what}: {now:?} {last:?}");
+        last = now;
         assert_eq!(last, times(["new", "cur"]), "{what}: and then they stay");
     };
     mv(&m, &format!("new/{a}"), &format!("cur/{a}:2,S"));
     later("moved");
     mv(&m, &format!("cur/{a}:2,S"), &format!("cur/{a}:2,FS"));
     later("flagged");
+    for (from, to) in [("FS", "S"), ("S", "FS"), ("FS", "aS"), ("aS", ""), ("", "FS")] {
+        mv(&m, &format!("cur/{a}:2,{from}"), &format!("cur/{a}:2,{to}"));
+        later(to);
+    }
     m.ok(&format!("rm .maildir/cur/{a}:2,FS"));
     later("removed");
     m.cat(&format!("inbox/{b}.txt"));
@@ -345,8 +350,10 @@ fn s558_folders_tell_that_they_changed() {
     m.ok(&format!("mv {} inbox/", recs[0].archived(0)));
     later("unread again");
     samp::append(&bed.store, "foo", "bar", "plan", "late", T0 + 3);
+    soon("it is here", || new(&m).len() == 3);
     later("new mail, whatever its time");
     m.ok(&format!("echo yes > inbox/{a}.reply"));
+    soon("it is answered", || new(&m).contains(&format!("{a}:2,FR")));
     later("answered");
     assert_eq!(times([".", "tmp"]), still);
 }

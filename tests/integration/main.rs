@@ -60,6 +60,7 @@ mod robustness;
 mod scale;
 mod sendmail;
 mod several;
+mod snapshot;
 mod ssot;
 mod stress;
 mod threads;

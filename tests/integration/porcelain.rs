@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::fixtures::three;
 use crate::common::proc::Running;
 use crate::common::samp::{self, T0, member, only, read_log};
-use crate::common::{Bed, Out, run};
+use crate::common::{Bed, Out, PATIENCE, run};
 
 fn bar(bed: &Bed, args: &[&str], input: &str) -> Out {
     let mut c = bed.msgfs(args);
@@ -77,7 +77,7 @@ fn s92_wait() {
     std::thread::sleep(Duration::from_millis(500));
     assert!(waiting.running(), "it blocks");
     let r = samp::append(&bed.store, "foo", "bar", "t", "for bar", T0);
-    let out = waiting.finish(Duration::from_secs(5)).unwrap();
+    let out = waiting.finish(PATIENCE).unwrap();
     assert!(out.ok() && out.stdout.contains(&r.name(0)), "{out:?}");
     assert!(bar(&bed, &["wait"], "").ok(), "at once when there already is some");
     assert_eq!(bed.mount("bar").ls("inbox"), [r.name(0)]);

@@ -74,7 +74,7 @@ fn s183_loss_of_power() {
     let seconds = std::env::var("MSGFS_TEST_POWER").unwrap_or_else(|_| "20".into());
     let bed = Bed::new();
     record(&bed, "a", 4, true);
-    record(&bed, "bc", 5, false);
+    record(&bed, "bcdefghi", 2, false);
     let mut c = bed.command("python3");
     c.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/power/replay.py"));
     c.args([bed.path("trace"), bed.path(""), bed.path("notes"), binary()]).arg(&seconds);

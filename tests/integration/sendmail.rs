@@ -14,9 +14,13 @@ use crate::common::{Bed, binary, run, soon};
 
 /// Runs `msgfs sendmail ARGS` as bar.
 fn sendmail(bed: &Bed, args: &[&str], mail: &str) -> Out {
+    sendmail_bytes(bed, args, mail.as_bytes())
+}
+
+fn sendmail_bytes(bed: &Bed, args: &[&str], mail: &[u8]) -> Out {
     let mut c = bed.msgfs(["sendmail", "--me", "bar"]);
     c.args(args);
-    run(c, Some(mail.as_bytes()))
+    run(c, Some(mail))
 }
 
 /// As [`sendmail`], which must send.
@@ -120,7 +124,7 @@ fn s535_command_line() {
         ["-bm", "-FCronDaemon", "-f", "root@x", "-odi", "-oem", "-oi", "-N", "never", "-R", "hdrs"];
     sends(
         &bed,
-        &[&many[..], &["-V", "id", "-B8BITMIME", "-v", "-G", "bob"]].concat(),
+        &[&many[..], &["-C/etc/mail.cf", "-V", "id", "-B8BITMIME", "-v", "-G", "bob"]].concat(),
         "To: bob\n\nx\n",
     );
     let bodies: Vec<String> = sent(&bed, 6).iter().map(|r| member(r, "body").to_owned()).collect();
@@ -132,7 +136,7 @@ fn s535_command_line() {
     let out = run(c, Some(b"To: bob\n\nby a link\n"));
     assert!(out.ok(), "{out:?}");
     assert_eq!(member(&sent(&bed, 7)[6], "body"), "by a link");
-    for args in [&["-bs"][..], &["--frobnicate"], &["-t"], &[]] {
+    for args in [&["-bs"][..], &["-q"], &["--frobnicate"], &["-t"], &[]] {
         refuses(&bed, args, "Subject: x\n\nx\n", 64);
     }
 }
@@ -236,6 +240,27 @@ fn s538_all_or_none() {
     }
 }
 
+/// S538: what is wrong with the mail itself is 65, with a mount and without: nothing in it, in whatever form.
+#[test]
+fn s538_an_empty_mail() {
+    for mounted in [false, true] {
+        let bed = Bed::new();
+        let mount = mounted.then(|| bed.mount("bar"));
+        for text in [
+            "",
+            "\n",
+            "\n\n \n",
+            "To: bob\n\n",
+            "\0\0",
+            "To: bob\n\n\0\n",
+            "To: bob\nContent-Type: text/html\n\n<p></p>\n",
+        ] {
+            refuses(&bed, &["bob"], text, 65);
+        }
+        drop(mount);
+    }
+}
+
 /// S539: In-Reply-To, or the last of References, answers the message whose Message-ID it is: in its thread,
 /// in its store.
 #[test]
@@ -252,25 +277,102 @@ fn s539_an_answer() {
         assert_eq!(member(&record, "thread"), "the plan");
         assert_eq!(member(&record, "re"), asked.id);
     }
-    // A mail that is none of ours.
-    sends(&bed, &["foo@samp"], "To: foo\nIn-Reply-To: <1234@x.example>\n\nabout a mail\n");
-    assert!(!sent(&bed, 3)[2].contains_key("re"));
+    // A mail that is none of ours, and ids that only look like ours.
+    let none = ["1234@x.example", "0123456789abcdef@samp", "msg_1_a@amp", "@samp", "x@", "m1@amq"];
+    for (n, id) in none.into_iter().enumerate() {
+        sends(&bed, &["foo@samp"], &format!("To: foo\nIn-Reply-To: <{id}>\n\nabout {n}\n"));
+        let record = sent(&bed, 3 + n).pop().unwrap();
+        assert!(
+            !record.contains_key("re") && member(&record, "thread") != "the plan",
+            "{record:?}"
+        );
+    }
 }
 
 /// S539: what a program sent itself it can answer by the id it gave.
 #[test]
 fn s539_an_answer_to_my_own_mail() {
     for mounted in [false, true] {
-        let bed = Bed::new();
-        let mount = mounted.then(|| bed.mount("bar"));
-        sends(&bed, &["bob"], "To: bob\nMessage-ID: <m.1@host>\nSubject: [PATCH 0/1] x\n\ncover\n");
-        let next = "To: bob\nMessage-ID: <m.2@host>\nIn-Reply-To: <m.1@host>\nSubject: [PATCH 1/1] y\n\npatch\n";
-        sends(&bed, &["bob"], next);
-        let all = sent(&bed, 2);
-        assert_eq!(member(&all[1], "re"), member(&all[0], "id"));
-        assert_eq!(member(&all[1], "thread"), member(&all[0], "thread"));
-        drop(mount);
+        // Whose From is bar@samp gives ids of this place.
+        for place in ["host", "samp"] {
+            let bed = Bed::new();
+            let mount = mounted.then(|| bed.mount("bar"));
+            let id = |n: u8| format!("<m.{n}@{place}>");
+            let first = format!("Message-ID: {}\nSubject: [PATCH 0/1] x\n\ncover\n", id(1));
+            sends(&bed, &["bob"], &format!("To: bob\n{first}"));
+            let next = format!("Message-ID: {}\nIn-Reply-To: {}\n\npatch\n", id(2), id(1));
+            sends(&bed, &["bob"], &format!("To: bob\nSubject: [PATCH 1/1] y\n{next}"));
+            let all = sent(&bed, 2);
+            assert_eq!(member(&all[1], "re"), member(&all[0], "id"));
+            assert_eq!(member(&all[1], "thread"), member(&all[0], "thread"));
+            drop(mount);
+        }
     }
+}
+
+/// S565: a text that broke off is sent as the text, also where no file would go.
+#[test]
+fn s565_a_text_that_broke_off() {
+    let bed = Bed::new();
+    let head = "To: bob\nMIME-Version: 1.0\nContent-Type: multipart/mixed";
+    let part = "Content-Type: text/plain\n\nhalf of it";
+    sends(&bed, &["bob"], &format!("{head}; boundary=b\n\n--b\n{part}\n"));
+    sends(&bed, &["bob"], &format!("{head}\n\n--b\n{part}\n"));
+    let all = sent(&bed, 2);
+    assert_eq!(member(&all[0], "body"), "half of it");
+    assert!(member(&all[1], "body").ends_with("half of it"), "{all:?}");
+}
+
+/// S563: bytes without a charset are UTF-8, else Windows-1252, in texts and headers; those of files stay.
+#[test]
+fn s563_bytes_without_a_charset() {
+    let bed = Bed::new();
+    let home = amp::Home::new(&bed);
+    bed.config(&format!("[[store]]\nkind = \"samp\"\n\n{}", home.store()));
+    let old = b"Gr\xfc\xdfe \x80\n";
+    let kinds = [
+        "",
+        "Content-Type: text/plain\nContent-Transfer-Encoding: 8bit\n",
+        "Content-Type: text/plain; charset=us-ascii\n",
+        "Content-Type: text/plain; charset=UTF-8\n",
+        "Content-Type: text/plain; charset=unknown-8bit\n",
+    ];
+    for kind in kinds {
+        for text in [&old[..], "Gr\u{fc}\u{df}e \u{20ac}\n".as_bytes()] {
+            let head = format!("To: bob\n{kind}Subject: ");
+            let mail = [head.as_bytes(), text, b"\n", text].concat();
+            let out = sendmail_bytes(&bed, &["bob@samp"], &mail);
+            assert!(out.ok(), "{out:?}");
+            let record = read_log(&bed.store, "bar").pop().unwrap();
+            for name in ["subject", "body"] {
+                assert_eq!(member(&record, name), "Gr\u{fc}\u{df}e \u{20ac}", "{kind}");
+            }
+        }
+    }
+    // Words that were cut within a character, or whose charset does not hold.
+    let split = "=?utf-8?q?Gr=C3?=\n =?utf-8?q?=BC=C3=9Fe_=E2=82=AC?=";
+    for subject in [split, "=?x-odd?b?R3L832UggA==?=", "=?utf-8?q?Gr=FC=DFe_=80?="] {
+        sends(&bed, &["bob@samp"], &format!("\u{feff}To: bob\nSubject: {subject}\n\n{subject}\n"));
+        let record = read_log(&bed.store, "bar").pop().unwrap();
+        assert_eq!(member(&record, "subject"), "Gr\u{fc}\u{df}e \u{20ac}", "{subject}");
+    }
+    let part = |head: &str, name: &[u8]| {
+        let head = format!("\n--b\nContent-Type: text/plain{head}\n");
+        let file = b"Content-Disposition: attachment; filename=\"";
+        [head.as_bytes(), file, name, b"\"\n\n", &old[..]].concat()
+    };
+    let mail = [
+        b"To: x\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\nsee"
+            .to_vec(),
+        part("", b"a.txt"),
+        part("; charset=iso-8859-2", b"\xfc.txt"),
+        b"\n--b--\n".to_vec(),
+    ];
+    let out = sendmail_bytes(&bed, &["alice@acme.aimaestro.local"], &mail.concat());
+    assert!(out.ok(), "{out:?}");
+    let m = bed.mount("bar");
+    let files = m.ok("for f in sent/*/*.d/*.txt; do od -An -tx1 \"$f\" | tr -d ' '; done");
+    assert_eq!(files, "4772fcdf6520800a\n4772fcdf6520800a\n");
 }
 
 /// S540: a mail that is sent again with its Message-ID comes once to each; who did not get it gets it.

@@ -75,17 +75,24 @@ fn s350_drafts_beside_a_mount() {
     assert_eq!(m.ls("inbox").len(), 3);
 }
 
-/// S351: `mark --all` marks what is in `inbox/`, with and without a mount.
+/// S35, S351: `mark --all` marks what is in `inbox/`, with and without a mount, and no `kill -9` undoes it.
 #[test]
 fn s351_mark_all() {
     for mounted in [false, true] {
         let bed = Bed::new();
         let recs = three(&bed);
-        let m = mounted.then(|| bed.mount("bar"));
+        let mut m = mounted.then(|| bed.mount("bar"));
         assert_eq!(bar(&bed, &["mark"], "").code(), Some(2));
         let out = bar(&bed, &["mark", "--all"], "");
         assert!(out.ok() && out.stderr == "3 messages marked as read\n", "{out:?}");
         assert_eq!(quiet(&bed, &["ls", "inbox"]), "");
+        if let Some(mount) = m.take() {
+            mount.kill9();
+            m = Some(bed.mount("bar"));
+            assert_eq!(quiet(&bed, &["ls", "inbox"]), "");
+            let again = bar(&bed, &["mark", "--all"], "");
+            assert!(again.ok() && again.stderr == "no unread messages\n", "{again:?}");
+        }
         quiet(&bed, &["mv", &recs[1].archived(0), "inbox/"]);
         assert_eq!(quiet(&bed, &["ls", "inbox"]), recs[1].name(0) + "\n");
         drop(m);

@@ -106,8 +106,8 @@ fn s182_full_state_disk() {
     for n in 0..30 {
         // What is freed by the way is filled again.
         bed.sh(&fill);
-        // More than is left of the page that a file ends in.
-        let text = format!("echo refused {n}; head -c 9000 /dev/zero | tr '\\0' a");
+        // More than the spool has taken room for ahead.
+        let text = format!("echo refused {n}; head -c 40000 /dev/zero | tr '\\0' a");
         let out = m.sh(&format!("({text}) | tee outbox/bob > /dev/null"));
         assert!(!out.ok() && out.stderr.contains("No space left"), "{out:?}");
     }

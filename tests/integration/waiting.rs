@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::common::fixtures::{mounted_three, strs};
 use crate::common::proc::Running;
 use crate::common::samp::{self, T0};
-use crate::common::{Bed, Mount, wait_for};
+use crate::common::{Bed, Mount, PATIENCE, wait_for};
 
 fn reader(bed: &Bed, m: &Mount, script: &str) -> Running {
     let mut c = bed.command("bash");
@@ -19,9 +19,8 @@ fn reader(bed: &Bed, m: &Mount, script: &str) -> Running {
 #[test]
 fn s78_at_once() {
     let (_bed, m, _, names) = mounted_three();
-    let start = Instant::now();
+    // Had it waited, it would have given nothing.
     assert_eq!(m.cat(".wait"), names.join("\n") + "\n");
-    assert!(start.elapsed() < Duration::from_secs(2));
     m.inbox_stays(&strs(&names));
 }
 
@@ -37,7 +36,7 @@ fn s78_wakes() {
     std::thread::sleep(Duration::from_millis(300));
     assert!(r.running(), "other people's mail does not wake it");
     let mail = samp::append(&bed.store, "foo", "bar", "t", "for bar", T0);
-    let out = r.finish(Duration::from_secs(2)).unwrap();
+    let out = r.finish(PATIENCE).unwrap();
     assert!(out.ok() && out.stdout == format!("{}\n", mail.name(1)), "{out:?}");
     m.inbox_stays(&[&mail.name(1)]);
 }
@@ -52,7 +51,7 @@ fn s78_timeout() {
     let out = m.sh("cat .wait");
     assert!(out.ok() && out.stdout.is_empty(), "{out:?}");
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(900) && took < Duration::from_secs(4), "{took:?}");
+    assert!(took > Duration::from_millis(900), "{took:?}");
     assert_eq!(m.cat(".next"), "");
 }
 
@@ -75,7 +74,7 @@ fn s79_next_blocks() {
     std::thread::sleep(Duration::from_millis(300));
     assert!(r.running());
     let mail = samp::append(&bed.store, "foo", "bar", "t", "for bar", T0);
-    let out = r.finish(Duration::from_secs(2)).unwrap();
+    let out = r.finish(PATIENCE).unwrap();
     assert_eq!(out.stdout, mail.file("none"));
     m.inbox_becomes(&[]);
 }
@@ -96,20 +95,16 @@ fn s79_not_to_the_end() {
 #[test]
 fn s80_signals() {
     let bed = Bed::new();
+    bed.config("wait_timeout = \"600s\"\n");
     let m = bed.mount("bar");
     for file in [".wait", ".next", ".watch"] {
         for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
             let r = reader(&bed, &m, &format!("exec cat {file}"));
             std::thread::sleep(Duration::from_millis(300));
-            let start = Instant::now();
             r.signal(signal);
-            let out = r.finish(Duration::from_secs(5)).unwrap();
+            // Far less than it would have waited.
+            let out = r.finish(PATIENCE).unwrap();
             assert!(out.status.is_some() && !out.ok(), "{file} {signal:?}: {out:?}");
-            assert!(
-                start.elapsed() < Duration::from_millis(1500),
-                "{file} {signal:?}: {:?}",
-                start.elapsed()
-            );
         }
     }
     let mail = samp::append(&bed.store, "foo", "bar", "t", "after", T0);
@@ -120,15 +115,15 @@ fn s80_signals() {
 #[test]
 fn s80_many() {
     let bed = Bed::new();
+    bed.config("wait_timeout = \"600s\"\n");
     let m = bed.mount("bar");
-    let readers: Vec<_> = (0..50).map(|_| reader(&bed, &m, "exec cat .wait")).collect();
+    let mut readers: Vec<_> = (0..50).map(|_| reader(&bed, &m, "exec cat .wait")).collect();
     std::thread::sleep(Duration::from_millis(500));
-    let start = Instant::now();
     m.ok("ls -la . inbox archive > /dev/null; cat status.txt > /dev/null; echo hi > outbox/foo");
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(readers.iter_mut().all(Running::running), "nobody had to end for that");
     let mail = samp::append(&bed.store, "foo", "bar", "t", "for all", T0);
     for r in readers {
-        let out = r.finish(Duration::from_secs(5)).unwrap();
+        let out = r.finish(PATIENCE).unwrap();
         assert_eq!(out.stdout, format!("{}\n", mail.name(0)));
     }
 }
@@ -160,7 +155,7 @@ print(len(got), len(set(got)), got[0].strip())
     let threads = std::fs::read_dir(format!("/proc/{}/task", m.pid())).unwrap().count();
     assert!(threads < 200, "a thread each: {threads}");
     let mail = samp::append(&bed.store, "foo", "bar", "t", "for all", T0);
-    let out = r.finish(Duration::from_secs(60)).unwrap();
+    let out = r.finish(PATIENCE).unwrap();
     assert_eq!(out.stdout, format!("1000 1 {}\n", mail.name(0)));
 }
 
@@ -337,7 +332,7 @@ fn s225_watch() {
     crate::common::soon("the last is told", || told().lines().count() == 6);
     assert!(r.running() && told().starts_with(&names), "{}", told());
     r.signal(Signal::INT);
-    r.finish(Duration::from_secs(5)).unwrap();
+    r.finish(PATIENCE).unwrap();
 }
 
 /// S225: readers that share an open `.watch` share the names, two that open it get all of them, and a
@@ -375,7 +370,7 @@ sys.stdout.write(whole.decode())
     let recs: Vec<_> = (0..20)
         .map(|n| samp::append(&bed.store, "foo", "bar", "t", &format!("mail {n}"), T0 + n))
         .collect();
-    let out = r.finish(Duration::from_secs(60)).unwrap();
+    let out = r.finish(PATIENCE).unwrap();
     let mut names: Vec<_> = out.stdout.lines().collect();
     names.sort_unstable();
     assert_eq!(names, recs.iter().map(|r| r.name(0)).collect::<Vec<_>>(), "{out:?}");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::common::agz::{self, ME, Tree};
 use crate::common::proc::Running;
 use crate::common::shown::{self, Shown, message};
-use crate::common::{Bed, Mount, run_for, samp, soon, wait_for};
+use crate::common::{Bed, Mount, PATIENCE, run_for, samp, soon, wait_for};
 use crate::peer;
 
 const ALICE: &str = "alice@localhost";
@@ -229,7 +229,7 @@ fn both_at_once() {
         m.ok(&format!("echo 'ours {i}' > outbox/{ALICE}; cat inbox/* > /dev/null 2>&1; :"));
     }
     for running in [sender, same] {
-        let out = running.finish(Duration::from_secs(50)).unwrap();
+        let out = running.finish(PATIENCE).unwrap();
         assert!(out.ok(), "{out:?}");
     }
     soon("nothing waits", || bar.list(ME, "outbox").is_empty());
@@ -273,11 +273,11 @@ fn ten_senders() {
         })
         .collect();
     for running in ours {
-        let out = running.finish(Duration::from_secs(30)).unwrap();
+        let out = running.finish(PATIENCE).unwrap();
         assert!(out.ok(), "{out:?}");
     }
     for running in peers {
-        running.finish(Duration::from_secs(50)).unwrap();
+        running.finish(PATIENCE).unwrap();
     }
     soon("nothing of ours waits", || {
         !files(&bar, ME, "outbox")

@@ -23,6 +23,7 @@ mod machine;
 mod mail;
 mod nolink;
 mod pages;
+mod pair;
 mod peer;
 mod post;
 mod postoffice;

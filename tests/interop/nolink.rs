@@ -4,47 +4,16 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
 use crate::common::proc::Running;
-use crate::common::{Bed, Mount, quote, run, soon, wait_for};
+use crate::common::{Bed, quote, run, soon, wait_for};
+use crate::pair::{LONG, expected, same_trees, texts, thousands};
 
-/// The texts of all messages in a folder of the tree, sorted.
-fn texts(m: &Mount, folder: &str) -> Vec<String> {
-    let script = format!(
-        "find {folder} -name '*.txt' -type f -exec tail -n +1 -q {{}} + | grep '^text ' | sort"
-    );
-    m.sh(&script).stdout.lines().map(str::to_owned).collect()
-}
-
-/// `text NAME 0` to `text NAME count - 1` of each name, sorted.
-fn expected(names: &[&str], count: usize) -> Vec<String> {
-    let all = names.iter().flat_map(|name| (0..count).map(move |n| format!("text {name} {n}")));
-    let mut all: Vec<String> = all.collect();
-    all.sort();
-    all
-}
-
-/// What both mounts show of the conversations is the same, byte for byte.
-#[track_caller]
-fn same_trees(one: &Mount, two: &Mount) {
-    for folder in ["threads", "transcripts"] {
-        let (a, b) = (one.path(folder), two.path(folder));
-        let mut diff = Command::new("diff");
-        diff.arg("-r").arg(&a).arg(&b);
-        let mut out = run(diff, None);
-        let began = Instant::now();
-        while !out.ok() && began.elapsed() < Duration::from_secs(30) {
-            std::thread::sleep(Duration::from_millis(300));
-            let mut diff = Command::new("diff");
-            diff.arg("-r").arg(&a).arg(&b);
-            out = run(diff, None);
-        }
-        assert!(out.ok(), "{folder} differs: {out:?}");
-    }
-}
+/// What both mounts show of conversations.
+const CONVERSATIONS: [&str; 2] = ["threads", "transcripts"];
 
 /// A Syncthing with one folder and one partner.
 struct Syncthing {
@@ -165,7 +134,32 @@ fn s490_syncthing() {
     wait_for(Duration::from_secs(90), "alice has all of bob", || {
         texts(&m, "archive") == expected(&["bob"], count)
     });
-    same_trees(&m, &w);
+    same_trees(&m, &w, &CONVERSATIONS);
+    for log in ["log-alice.jsonl", "log-bob.jsonl"] {
+        let read = |bed: &Bed| fs::read(bed.store.join(log)).unwrap();
+        soon("the logs are equal", || read(&one) == read(&two));
+    }
+}
+
+/// S452: ten thousand messages, while both Syncthings are killed and cut off and both mounts are killed.
+#[test]
+#[ignore = "takes minutes; run it by hand"]
+fn s452_ten_thousand_by_syncthing() {
+    let (mut one, mut two) = (Bed::new(), Bed::new());
+    (one.limit, two.limit) = (LONG, LONG);
+    let (mut a, mut b) = Syncthing::pair(&one, &two);
+    thousands(&one, &two, |round| {
+        // Some rounds without any network.
+        if round % 4 != 2 || round == 10 {
+            a.start(&one);
+            b.start(&two);
+        }
+        if round < 10 {
+            std::thread::sleep(Duration::from_millis(1500 + 700 * (round as u64 % 4)));
+            a.kill();
+            b.kill();
+        }
+    });
     for log in ["log-alice.jsonl", "log-bob.jsonl"] {
         let read = |bed: &Bed| fs::read(bed.store.join(log)).unwrap();
         soon("the logs are equal", || read(&one) == read(&two));
@@ -194,7 +188,7 @@ fn s491_rsync_in_a_loop() {
     soon("bob has all", || texts(&w, "archive") == expected(&["alice"], count));
     soon("alice has all", || texts(&m, "archive") == expected(&["bob"], count));
     drop(syncing);
-    same_trees(&m, &w);
+    same_trees(&m, &w, &CONVERSATIONS);
 }
 
 /// Two clones of one repository.
@@ -276,5 +270,5 @@ fn s492_a_git_repository_of_a_project() {
     let all = expected(&["user", "agent"], count);
     soon("one has all", || texts(&m, "threads") == all);
     soon("the other one has all", || texts(&w, "threads") == all);
-    same_trees(&m, &w);
+    same_trees(&m, &w, &CONVERSATIONS);
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::common::agz::{self, Tree};
 use crate::common::shown;
-use crate::common::{Bed, Mount, run_for, samp, soon, wait_for};
+use crate::common::{Bed, Mount, PATIENCE, run_for, samp, soon, wait_for};
 use crate::machine::{answered, arrived};
 use crate::peer;
 use crate::proxy::{Fault, Proxy};
@@ -316,7 +316,7 @@ fn s407_a_machine_without_a_mount_carries() {
     z.ok("name=$(ls inbox/*.txt); echo 'to a container' > ${name%.txt}.reply");
     soon("the answer is there", || bar.tree.list(&bar.address(), "inbox").len() == 1);
     carrying.signal(rustix::process::Signal::TERM);
-    let ended = carrying.finish(Duration::from_secs(20)).unwrap();
+    let ended = carrying.finish(PATIENCE).unwrap();
     assert!(ended.ok(), "{ended:?}");
     let out = bar.bed.msgfs_out(&["--me", "bar", "inbox"]);
     assert!(out.stdout.contains("to a container"), "{out:?}");

@@ -19,6 +19,8 @@ use sha2::{Digest as _, Sha256};
 use crate::common::shown::has_ending;
 use crate::provider::{Fault, Manner, Provider, hex};
 
+mod files;
+
 /// How long something that should take milliseconds may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 

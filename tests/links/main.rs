@@ -16,6 +16,8 @@ mod common;
 mod marks;
 mod mounted;
 mod nats;
+#[path = "../interop/pair.rs"]
+mod pair;
 #[cfg(feature = "http")]
 mod provider;
 #[path = "../interop/secrets.rs"]

@@ -1,14 +1,13 @@
 //! Mounts whose SAMP folders are kept equal over NATS.
 
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{Bed, Mount, binary, quote, run, samp, wait_for};
+use crate::common::{Bed, Mount, binary, quote, samp};
 use crate::nats::keys::Keys;
 use crate::nats::server::Server;
 use crate::secrets::Secrets;
-use crate::soon;
+use crate::{pair, soon};
 
 /// A machine whose link leads to a server.
 pub(crate) fn machine(server: &Server, more: &str) -> Bed {
@@ -19,15 +18,11 @@ pub(crate) fn machine(server: &Server, more: &str) -> Bed {
 
 /// The texts of all messages to me, sorted.
 fn texts(m: &Mount) -> Vec<String> {
-    let script =
-        "find archive -name '*.txt' -type f -exec tail -n +1 -q {} + | grep '^text ' | sort";
-    m.sh(script).stdout.lines().map(str::to_owned).collect()
+    pair::texts(m, "archive")
 }
 
 fn expected(name: &str, count: usize) -> Vec<String> {
-    let mut all: Vec<String> = (0..count).map(|n| format!("text {name} {n}")).collect();
-    all.sort();
-    all
+    pair::expected(&[name], count)
 }
 
 fn write(first: usize, last: usize, me: &str, to: &str) -> String {
@@ -60,12 +55,29 @@ fn s420_two_machines_over_nats() {
         let read = |bed: &Bed| fs::read(bed.store.join(log)).unwrap();
         assert_eq!(read(&one), read(&two), "{log}");
     }
-    for folder in ["threads", "transcripts"] {
-        wait_for(Duration::from_secs(30), "the same trees", || {
-            let mut diff = Command::new("diff");
-            diff.arg("-r").arg(m.path(folder)).arg(w.path(folder));
-            run(diff, None).ok()
-        });
+    pair::same_trees(&m, &w, &["threads", "transcripts"]);
+}
+
+/// S452: ten thousand messages over NATS, while the server is killed or hangs and both mounts are killed.
+#[test]
+#[ignore = "takes minutes; run it by hand"]
+fn s452_ten_thousand_over_nats() {
+    let mut server = Server::start();
+    let (mut one, mut two) = (machine(&server, ""), machine(&server, ""));
+    (one.limit, two.limit) = (pair::LONG, pair::LONG);
+    pair::thousands(&one, &two, |round| {
+        std::thread::sleep(Duration::from_millis(300 * (round as u64 % 5)));
+        if round % 2 == 0 {
+            server.again();
+        } else {
+            server.signal("-STOP");
+            std::thread::sleep(Duration::from_secs(3));
+            server.signal("-CONT");
+        }
+    });
+    for log in ["log-alice.jsonl", "log-bob.jsonl"] {
+        let read = |bed: &Bed| fs::read(bed.store.join(log)).unwrap();
+        assert_eq!(read(&one), read(&two), "{log}");
     }
 }
 
@@ -83,6 +95,8 @@ fn s421_a_server_that_is_away_delays_nothing_else() {
     soon("mail of another program", || m.ls("inbox").len() == 2);
     let waiting = || m.cat("status.txt").contains("not connected since");
     soon("it is told", waiting);
+    let doctor = one.msgfs_out(&["--me", "alice", "doctor"]);
+    assert!(doctor.stdout.contains("no server listens there: start it, or correct"), "{doctor:?}");
     soon("how much waits", || m.cat("status.txt").contains("7 waiting"));
     let out = one.msgfs_out(&["--me", "alice", "link"]);
     assert!(out.ok() && out.stdout.contains("not connected since"), "{out:?}");
@@ -189,5 +203,47 @@ fn s441_secrets_of_nats_are_in_their_files_only() {
         });
         secrets.are_nowhere_but(&bed, &m, "alice", &[file]);
         m.umount();
+    }
+}
+
+/// S450: the link of a space is that of the machine: `msgfs link` says where it stands whoever asks, and that nothing
+/// carries only if nobody does.
+#[test]
+fn s450_a_link_is_asked_for_by_another_name() {
+    let server = Server::start();
+    let bed = machine(&server, "");
+    let ask = |me: &str| bed.msgfs_out(&["--me", me, "link"]);
+    let m = bed.mount("alice");
+    soon("it is connected", || m.cat("status.txt").contains("connected since"));
+    for me in ["alice", "bob"] {
+        let out = ask(me);
+        assert!(out.ok() && out.stdout.contains("connected since"), "{me}: {out:?}");
+        assert!(!out.stderr.contains("nothing carries"), "{me}: {out:?}");
+    }
+    m.umount();
+    for me in ["alice", "bob"] {
+        let out = ask(me);
+        assert!(out.stderr.contains("nothing carries now: neither a mount"), "{me}: {out:?}");
+    }
+}
+
+/// S451: while a server is away or ends, nothing is said of marks: neither a permission nor the stream is the reason.
+#[test]
+fn s451_a_server_that_ends_is_no_missing_permission() {
+    let mut server = Server::start();
+    let bed = machine(&server, "");
+    let m = bed.mount("alice");
+    soon("it is connected", || m.cat("status.txt").contains("connected since"));
+    for _ in 0..3 {
+        server.signal("-TERM");
+        soon("it is away", || m.cat("status.txt").contains("not connected since"));
+        server.kill();
+        for _ in 0..20 {
+            let said = m.cat("status.txt");
+            assert!(!said.contains("my other machines") && !said.contains("permit"), "{said}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server.run();
+        soon("it is back", || !m.cat("status.txt").contains("not connected since"));
     }
 }

@@ -50,6 +50,22 @@ pub enum Fault {
     Slow(Duration),
 }
 
+/// An attachment that it keeps.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    pub owner: String,
+    pub name: String,
+    pub size: u64,
+    pub digest: String,
+    /// What was brought, once.
+    pub bytes: Option<Vec<u8>>,
+    pub is_confirmed: bool,
+    /// How often it was asked for meanwhile.
+    pub asked: u32,
+    /// The key for repeats of the message that has it.
+    pub used_by: Option<String>,
+}
+
 #[derive(Debug, Default)]
 pub struct Agent {
     pub name: String,
@@ -72,6 +88,14 @@ pub struct State {
     pub log: Vec<(String, String, String)>,
     /// What it keeps for whoever knows the path.
     pub files: BTreeMap<String, String>,
+    /// It takes attachments, at most so large; `None` if it takes none.
+    pub takes: Option<u64>,
+    /// What it keeps of messages' files, by id.
+    pub kept: BTreeMap<String, Kept>,
+    /// How often it is asked for a file before it has examined it.
+    pub examines: u32,
+    /// What it finds in files, by name; they are clean otherwise.
+    pub finds: BTreeMap<String, &'static str>,
     /// Paths that were removed by id.
     pub removed: Vec<String>,
     repeats: BTreeMap<String, Value>,
@@ -92,7 +116,7 @@ impl Provider {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(Mutex::new(State::default()));
-        let server = Server { name, manner, state: Arc::clone(&state) };
+        let server = Server { name, manner, port, state: Arc::clone(&state) };
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let server = server.clone();
@@ -141,6 +165,7 @@ impl Provider {
 struct Server {
     name: &'static str,
     manner: Manner,
+    port: u16,
     state: Arc<Mutex<State>>,
 }
 
@@ -148,13 +173,15 @@ struct Request {
     method: String,
     path: String,
     token: String,
+    head: String,
     body: String,
+    raw: Vec<u8>,
 }
 
-type Answer = (u16, Value, String);
+type Answer = (u16, Value, Vec<u8>);
 
 fn say(status: u16, code: &str, message: &str) -> Answer {
-    (status, json!({ "error": code, "message": message }), String::new())
+    (status, json!({ "error": code, "message": message }), Vec::new())
 }
 
 pub fn hex(bytes: &[u8]) -> String {
@@ -183,10 +210,10 @@ impl Server {
             );
         }
         let (status, json, raw) = self.answer(&request);
-        let body = if raw.is_empty() { json.to_string() } else { raw };
+        let body = if raw.is_empty() { json.to_string().into_bytes() } else { raw };
         let (status, body) = match fault {
             Some(Fault::CutAfter) => return Ok(()),
-            Some(Fault::Lies) => (500, r#"{"error":"internal_error"}"#.to_owned()),
+            Some(Fault::Lies) => (500, br#"{"error":"internal_error"}"#.to_vec()),
             _ => (status, body),
         };
         let len = match fault {
@@ -204,19 +231,19 @@ impl Server {
             "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n"
         )?;
         match fault {
-            Some(Fault::Half) => stream.write_all(&body.as_bytes()[..body.len() / 2]),
-            Some(Fault::Slow(pause)) => body.bytes().try_for_each(|byte| {
+            Some(Fault::Half) => stream.write_all(&body[..body.len() / 2]),
+            Some(Fault::Slow(pause)) => body.iter().try_for_each(|byte| {
                 std::thread::sleep(pause);
-                stream.write_all(&[byte]).and_then(|()| stream.flush())
+                stream.write_all(&[*byte]).and_then(|()| stream.flush())
             }),
-            _ => stream.write_all(body.as_bytes()),
+            _ => stream.write_all(&body),
         }
     }
 
     fn answer(&self, request: &Request) -> Answer {
         let prefix = if self.manner == Manner::Paper { "/v1" } else { "/api/v1" };
         let Some(path) = request.path.strip_prefix(prefix) else {
-            return (404, json!({ "error": "Not found" }), String::new());
+            return (404, json!({ "error": "Not found" }), Vec::new());
         };
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let body: Value = serde_json::from_str(&request.body).unwrap_or_default();
@@ -224,7 +251,18 @@ impl Server {
         if let Some(name) = path.strip_prefix("/files/") {
             assert!(request.token.is_empty(), "the key is for the API only");
             return match state.files.get(name) {
-                Some(text) => (200, Value::Null, text.clone()),
+                Some(text) => (200, Value::Null, text.clone().into_bytes()),
+                None => say(404, "not_found", "no such file"),
+            };
+        }
+        if let Some(id) = path.strip_prefix("/uploads/") {
+            return put(&mut state, request, id);
+        }
+        let file = path.strip_prefix("/attachments/").unwrap_or_default();
+        if let Some(id) = file.strip_suffix("/download") {
+            assert!(request.token.is_empty(), "the key is for the API only");
+            return match state.kept.get(id).and_then(|kept| kept.bytes.clone()) {
+                Some(bytes) => (200, Value::Null, bytes),
                 None => say(404, "not_found", "no such file"),
             };
         }
@@ -238,18 +276,26 @@ impl Server {
         };
         match (request.method.as_str(), path) {
             ("POST", "/route") => self.route(&mut state, &me, &body),
+            ("GET", "/info") if self.manner == Manner::Paper => info(&state),
+            ("POST", "/attachments/upload") if state.takes.is_some() => {
+                self.begin_upload(&mut state, &me.0, &body)
+            }
+            ("POST", _) if file.ends_with("/confirm") => {
+                confirm(&mut state, &me.0, file.trim_end_matches("/confirm"))
+            }
+            ("GET", _) if !file.is_empty() => examined(&mut state, &me.0, file),
             ("GET", "/messages/pending") => pending(&state, &me.0, query),
             ("POST", "/messages/pending/ack") => {
                 let ids = body["ids"].as_array().cloned().unwrap_or_default();
                 let ids: Vec<String> =
                     ids.iter().filter_map(|id| Some(id.as_str()?.to_owned())).collect();
                 let count = ids.iter().filter(|id| remove(&mut state, &me.0, id)).count();
-                (200, json!({ "acknowledged": count }), String::new())
+                (200, json!({ "acknowledged": count }), Vec::new())
             }
             ("DELETE", path) if path.starts_with("/messages/pending/") => {
                 let id = path.trim_start_matches("/messages/pending/").to_owned();
                 if remove(&mut state, &me.0, &id) {
-                    (200, json!({ "acknowledged": true }), String::new())
+                    (200, json!({ "acknowledged": true }), Vec::new())
                 } else {
                     say(404, "not_found", "no such message")
                 }
@@ -257,7 +303,7 @@ impl Server {
             ("GET", path) if path.starts_with("/agents/resolve/") => {
                 self.resolve(&state, path.trim_start_matches("/agents/resolve/"))
             }
-            _ => (404, json!({ "error": "Not found" }), String::new()),
+            _ => (404, json!({ "error": "Not found" }), Vec::new()),
         }
     }
 
@@ -269,7 +315,7 @@ impl Server {
                 400,
                 json!({ "error": "invalid_field", "message": "another organisation",
                         "details": { "expected_tenant": "acme" } }),
-                String::new(),
+                Vec::new(),
             );
         }
         let pem: String = text("public_key").lines().filter(|l| !l.contains("---")).collect();
@@ -283,7 +329,7 @@ impl Server {
                 409,
                 json!({ "error": "name_taken", "message": format!("{} is taken", agent.name),
                         "details": { "suggestions": [format!("{name}-2"), format!("{name}-3")] } }),
-                String::new(),
+                Vec::new(),
             );
         }
         state.count += 1;
@@ -304,7 +350,7 @@ impl Server {
             "tenant": "acme", "tenant_id": "t", "api_key": token,
             "provider": { "name": self.name, "endpoint": "", "route_url": Value::Null },
         });
-        (201, answer, String::new())
+        (201, answer, Vec::new())
     }
 
     fn route(&self, state: &mut State, (from, key): &(String, Vec<u8>), body: &Value) -> Answer {
@@ -313,7 +359,7 @@ impl Server {
             return (
                 400,
                 json!({ "error": "missing_field", "message": "to is missing", "field": "to" }),
-                String::new(),
+                Vec::new(),
             );
         }
         let envelope = if is_flat { body } else { &body["envelope"] };
@@ -333,7 +379,20 @@ impl Server {
         if self.manner == Manner::Paper
             && let Some(answer) = state.repeats.get(&repeat)
         {
-            return (200, answer.clone(), String::new());
+            return (200, answer.clone(), Vec::new());
+        }
+        let none = Vec::new();
+        for file in payload["attachments"].as_array().unwrap_or(&none) {
+            let id = file["id"].as_str().unwrap_or_default();
+            let Some(kept) = state.kept.get_mut(id).filter(|kept| kept.owner == *from) else {
+                return say(404, "attachment_not_found", id);
+            };
+            if kept.used_by.is_some() {
+                return say(409, "attachment_already_used", id);
+            }
+            assert_eq!(file["digest"], kept.digest, "what is signed is what was uploaded");
+            assert!(kept.is_confirmed && kept.bytes.is_some());
+            kept.used_by = Some(repeat.clone());
         }
         state.count += 1;
         let id = format!("msg_1795291{:06}_{:x}", state.count, state.count + 0xa000);
@@ -361,7 +420,31 @@ impl Server {
         state.delivered.entry(to).or_default().push((id.clone(), signature));
         let answer = json!({ "id": id, "status": "delivered", "method": "local" });
         state.repeats.insert(repeat, answer.clone());
-        (200, answer, String::new())
+        (200, answer, Vec::new())
+    }
+
+    fn begin_upload(&self, state: &mut State, me: &str, body: &Value) -> Answer {
+        let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
+        let size = body["size"].as_u64().unwrap_or_default();
+        if state.takes.is_some_and(|max| size > max) {
+            return say(413, "attachment_too_large", "it is too large");
+        }
+        state.count += 1;
+        let id = format!("att_1795291_{:x}", state.count + 0xb000);
+        let kept = Kept {
+            owner: me.to_owned(),
+            name: text("filename"),
+            size,
+            digest: text("digest"),
+            ..Kept::default()
+        };
+        state.kept.insert(id.clone(), kept);
+        let answer = json!({
+            "attachment_id": id, "upload_method": "PUT", "expires_in": 3600,
+            "upload_url": format!("http://127.0.0.1:{}/v1/uploads/{id}?sig=secret", self.port),
+            "upload_headers": { "Content-Type": text("content_type"), "X-Upload": "once" },
+        });
+        (201, answer, Vec::new())
     }
 
     fn resolve(&self, state: &State, asked: &str) -> Answer {
@@ -383,8 +466,56 @@ impl Server {
                 format!("-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
             }
         };
-        (200, json!({ "address": agent.address, "public_key": key }), String::new())
+        (200, json!({ "address": agent.address, "public_key": key }), Vec::new())
     }
+}
+
+fn info(state: &State) -> Answer {
+    let mut info =
+        json!({ "provider": "x", "version": "amp/0.1", "capabilities": ["relay-queue"] });
+    if let Some(size) = state.takes {
+        info["capabilities"] = json!(["relay-queue", "attachments"]);
+        info["attachment_limits"] = json!({ "max_file_size": size });
+    }
+    (200, info, Vec::new())
+}
+
+/// Takes the bytes of a file, once, from whoever knows where.
+fn put(state: &mut State, request: &Request, id: &str) -> Answer {
+    assert!(request.token.is_empty(), "the key is for the API only");
+    let says = |line: &str| request.head.lines().any(|other| other.eq_ignore_ascii_case(line));
+    assert!(says("X-Upload: once") && !says("Transfer-Encoding: chunked"), "{}", request.head);
+    match state.kept.get_mut(id).filter(|_| request.method == "PUT") {
+        Some(kept) if kept.bytes.is_none() => {
+            kept.bytes = Some(request.raw.clone());
+            (200, json!({}), Vec::new())
+        }
+        _ => say(403, "forbidden", "not here, or not again"),
+    }
+}
+
+fn confirm(state: &mut State, me: &str, id: &str) -> Answer {
+    let Some(kept) = state.kept.get_mut(id).filter(|kept| kept.owner == me) else {
+        return say(404, "not_found", "no such attachment");
+    };
+    let Some(bytes) = &kept.bytes else { return say(409, "not_uploaded", "nothing came") };
+    let digest = format!("sha256:{}", hex(&Sha256::digest(bytes)));
+    if bytes.len() as u64 != kept.size || digest != kept.digest {
+        return say(422, "digest_mismatch", "something else came");
+    }
+    kept.is_confirmed = true;
+    (200, json!({ "attachment_id": id, "scan_status": "pending" }), Vec::new())
+}
+
+fn examined(state: &mut State, me: &str, id: &str) -> Answer {
+    let (examines, finds) = (state.examines, state.finds.clone());
+    let Some(kept) = state.kept.get_mut(id).filter(|kept| kept.owner == me) else {
+        return say(404, "not_found", "no such attachment");
+    };
+    kept.asked += 1;
+    let found = finds.get(&kept.name).copied().unwrap_or("clean");
+    let status = if kept.asked > examines { found } else { "pending" };
+    (200, json!({ "attachment_id": id, "scan_status": status }), Vec::new())
 }
 
 fn pending(state: &State, me: &str, query: &str) -> Answer {
@@ -399,7 +530,7 @@ fn pending(state: &State, me: &str, query: &str) -> Answer {
         texts.join(","),
         texts.len()
     );
-    (200, Value::Null, raw)
+    (200, Value::Null, raw.into_bytes())
 }
 
 fn remove(state: &mut State, me: &str, id: &str) -> bool {
@@ -438,8 +569,10 @@ fn read(stream: &mut TcpStream) -> std::io::Result<Option<Request>> {
             let mut words = head.split(' ');
             let mut word = || words.next().unwrap_or_default().to_owned();
             let token = header("authorization").trim_start_matches("Bearer ").to_owned();
-            let body = String::from_utf8_lossy(&bytes[end + 4..]).into_owned();
-            return Ok(Some(Request { method: word(), path: word(), token, body }));
+            let raw = bytes.split_off(end + 4);
+            let body = String::from_utf8_lossy(&raw).into_owned();
+            let (method, path) = (word(), word());
+            return Ok(Some(Request { method, path, token, head, body, raw }));
         }
         match stream.read(&mut buffer)? {
             0 => return Ok(None),

@@ -60,6 +60,7 @@ impl Bed {
         let my_key = signer.public_key();
         let keyring = Keyring::open(&state.join("keyring.json")).unwrap();
         keyring.trust(ME, Some(my_key)).unwrap();
+        std::fs::create_dir_all(self.store()).unwrap();
         let store = store::open(&Spec {
             name: "samp".into(),
             kind: Kind::Samp,
@@ -74,6 +75,7 @@ impl Bed {
         let settings = index::Settings {
             marks: state.join("marks"),
             snapshot: self.root.path().join("cache/index"),
+            map: true,
             unsigned: Unsigned::Accept,
             read_only: false,
             my_keys: vec![Some(my_key)],

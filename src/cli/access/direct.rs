@@ -53,6 +53,10 @@ impl Access for Direct {
         self.mailbox.tree().rm(path).map_err(|e| at(path, e))
     }
 
+    fn mark_all(&self) -> Result<usize, Failure> {
+        self.mailbox.tree().mark_all().map_err(|e| at("inbox", e))
+    }
+
     fn mv(&self, from: &str, to: &str) -> Result<Option<String>, Failure> {
         let tree = self.mailbox.tree();
         let to = into(tree.resolve(to).is_ok_and(|node| node.is_dir()), from, to);

@@ -52,6 +52,9 @@ pub(crate) trait Access {
     /// Removes a draft or a note, or marks a message of `inbox/` as read.
     fn rm(&self, path: &str) -> Result<(), Failure>;
 
+    /// Marks all messages of `inbox/` as read; how many those were.
+    fn mark_all(&self) -> Result<usize, Failure>;
+
     /// Renames a draft, which sends it unless the new name is private, or makes a message unread. Into
     /// a folder under the name it has. `Some`: the two are not in one place, and the text must be written
     /// anew at this path.

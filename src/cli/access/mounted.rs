@@ -99,6 +99,20 @@ impl Access for Mounted {
         fs::remove_file(self.at(path)).map_err(|e| told(path, &e))
     }
 
+    fn mark_all(&self) -> Result<usize, Failure> {
+        let marked = File::open(&self.root).and_then(|root| msgfs::fuse::mark_all(&root));
+        match marked {
+            // A mount of an earlier version.
+            Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => {
+                let mut unread = self.ls("inbox")?;
+                unread.retain(|entry| !entry.is_dir);
+                let all: Vec<String> = unread.iter().map(|e| format!("inbox/{}", e.name)).collect();
+                super::each(&all, |path| self.rm(path)).map(|()| all.len())
+            }
+            marked => marked.map_err(|e| told("inbox", &e)),
+        }
+    }
+
     fn mv(&self, from: &str, to: &str) -> Result<Option<String>, Failure> {
         let to = into(self.at(to).is_dir(), from, to);
         match fs::rename(self.at(from), self.at(&to)) {

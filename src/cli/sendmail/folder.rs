@@ -37,7 +37,7 @@ impl Folder {
         DirBuilder::new().mode(0o700).create(&self.0)?;
         let put = |file: &File<'_>| {
             let path = self.0.join(&file.name);
-            fs::write(&path, file.bytes).map(|()| path)
+            fs::write(&path, &file.bytes).map(|()| path)
         };
         files.iter().map(put).collect()
     }

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use mail_parser::{Address, HeaderValue, Message, MessageParser, MimeHeaders as _};
+use mail_parser::{Address, HeaderValue, Message, MessageParser, MimeHeaders as _, PartType};
 use msgfs::model::one_line;
 use rustix::system::uname;
 
+use super::charset;
 use crate::cli::message::header_value;
 
 /// Longest name of a file, in bytes.
@@ -23,8 +24,8 @@ pub(super) struct Mail<'a>(Message<'a>);
 pub(super) struct File<'a> {
     /// A name that no other file of the mail has.
     pub name: String,
-    /// What is in it.
-    pub bytes: &'a [u8],
+    /// What is in it, as it was before it was made a part of a mail.
+    pub bytes: Cow<'a, [u8]>,
 }
 
 /// Who gets it.
@@ -102,6 +103,7 @@ impl<'a> Mail<'a> {
     /// # Errors
     /// If it cannot be understood.
     pub fn parse(text: &'a [u8]) -> Result<Self, String> {
+        let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
         // As in a mailbox file.
         let text = match text.strip_prefix(b"From ") {
             Some(rest) => rest.splitn(2, |b| *b == b'\n').nth(1).unwrap_or_default(),
@@ -114,11 +116,14 @@ impl<'a> Mail<'a> {
             }
             None => text.into(),
         };
-        // The parser is another's, and the mail is anybody's.
-        let parsed =
-            std::panic::catch_unwind(|| Some(MessageParser::default().parse(&*text)?.into_owned()));
-        let message = parsed.ok().flatten();
-        message.map(Self).ok_or_else(|| "this cannot be read as a mail".to_owned())
+        let unreadable = || "this cannot be read as a mail".to_owned();
+        let mut message = read(&text).ok_or_else(unreadable)?;
+        if let Some(text) = charset::unicode_headers(&message) {
+            message = read(&text).ok_or_else(unreadable)?;
+        }
+        charset::unicode_texts(&mut message);
+        find_text(&mut message);
+        Ok(Self(message))
     }
 
     /// The text, as plain text.
@@ -144,7 +149,11 @@ impl<'a> Mail<'a> {
                 std::iter::once(name.clone()).chain(numbered).find(|name| !taken.contains(name));
             let name = free.unwrap_or_else(|| n.to_string());
             taken.insert(name.clone());
-            files.push(File { name, bytes: part.contents() });
+            let bytes = match part.body {
+                PartType::Text(_) | PartType::Html(_) => charset::bytes(&self.0, part),
+                _ => part.contents().into(),
+            };
+            files.push(File { name, bytes });
         }
         files
     }
@@ -178,7 +187,7 @@ impl<'a> Mail<'a> {
             ("Cc", list(&envelope.cc)),
             ("Bcc", list(&envelope.bcc)),
             ("Subject", Some(subject).filter(|subject| !subject.is_empty())),
-            ("In-Reply-To", self.answers().map(|id| format!("<{id}>"))),
+            ("In-Reply-To", self.answers().map(|id| format!("mid:{id}"))),
             ("Idempotency-Key", id.map(str::to_owned)),
         ];
         let mut draft = String::new();
@@ -195,6 +204,41 @@ impl<'a> Mail<'a> {
     }
 }
 
+/// Reads a mail. The parser is another's, and the mail is anybody's.
+fn read<'a>(text: &[u8]) -> Option<Message<'a>> {
+    let read = || Some(MessageParser::default().parse(text)?.into_owned());
+    std::panic::catch_unwind(read).ok().flatten()
+}
+
+/// The text of a mail that broke off in the middle of it, or lost the line that divides its parts, is its
+/// text and no file.
+fn find_text(mail: &mut Message<'_>) {
+    let is_text = |n: &u32| {
+        mail.parts.get(*n as usize).is_some_and(|part| {
+            let kind = part.content_type().map_or("text", |kind| kind.ctype());
+            let placed =
+                part.content_disposition().is_some_and(mail_parser::ContentType::is_attachment);
+            let fits = match part.body {
+                PartType::Text(_) | PartType::Html(_) => kind == "text",
+                PartType::Binary(_) => kind == "multipart",
+                _ => false,
+            };
+            fits && !placed && part.attachment_name().is_none()
+        })
+    };
+    if mail.text_body.is_empty()
+        && let Some(at) = mail.attachments.iter().position(is_text)
+    {
+        let n = mail.attachments.remove(at);
+        mail.text_body.push(n);
+        if let Some(part) = mail.parts.get_mut(n as usize)
+            && let PartType::Binary(bytes) = &part.body
+        {
+            part.body = PartType::Text(charset::unicode(bytes).into());
+        }
+    }
+}
+
 /// The ids in a header.
 fn ids<'v>(value: &'v HeaderValue<'_>) -> Vec<&'v str> {
     let list = value.as_text_list().unwrap_or_default();
@@ -205,6 +249,7 @@ fn is_id(id: &str) -> bool {
     !id.is_empty()
         && id.len() <= ID
         && id.chars().all(|c| c.is_ascii_graphic() && c != '<' && c != '>')
+        && !id.starts_with('@')
 }
 
 /// The name of a file, without folders and without what no name should hold.
@@ -363,7 +408,7 @@ mod tests {
         let text = "From: Me <me@here>\r\nTo: Bob B <bob@samp>, carol\r\nCc: dave@x.example\r\n\
                     Bcc: eve\r\nSubject: =?utf-8?q?Gr=C3=BC=C3=9Fe?=\r\n of all\r\n\
                     In-Reply-To: <ab12@samp>\r\nMessage-ID: <m1@here>\r\n\r\none\r\n\r\ntwo\r\n";
-        let head = "Subject: Gr\u{fc}\u{df}e of all\nIn-Reply-To: <ab12@samp>\nIdempotency-Key: m1@here\n\n\
+        let head = "Subject: Gr\u{fc}\u{df}e of all\nIn-Reply-To: mid:ab12@samp\nIdempotency-Key: m1@here\n\n\
                     one\n\ntwo\n";
         let to = "To: bob@samp, carol\nCc: dave@x.example\nBcc: eve\n";
         assert_eq!(draft(text, &[], true), format!("{to}{head}"));
@@ -412,6 +457,21 @@ mod tests {
     }
 
     #[test]
+    fn a_text_that_broke_off_is_no_file() {
+        let head =
+            "To: bob\nContent-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: text/plain";
+        for (text, body) in [
+            (format!("{head}\n\nhalf of"), "half of"),
+            ("To: bob\nContent-Type: multipart/mixed\n\n--b\nlost\n".into(), "--b\nlost\n"),
+        ] {
+            let mail = Mail::parse(text.as_bytes()).unwrap();
+            assert_eq!((mail.body().as_str(), mail.files().len()), (body, 0), "{text}");
+        }
+        let file = format!("{head}; name=x.txt\n\nhalf of");
+        assert_eq!(Mail::parse(file.as_bytes()).unwrap().files().len(), 1);
+    }
+
+    #[test]
     fn files_have_names_of_their_own() {
         let part = |name: &str, text: &str| {
             format!(
@@ -428,7 +488,7 @@ mod tests {
         );
         let mail = Mail::parse(text.as_bytes()).unwrap();
         let files = mail.files();
-        let all: Vec<(&str, &[u8])> = files.iter().map(|f| (f.name.as_str(), f.bytes)).collect();
+        let all: Vec<(&str, &[u8])> = files.iter().map(|f| (f.name.as_str(), &*f.bytes)).collect();
         assert_eq!(
             all,
             [

@@ -1,7 +1,8 @@
 //! `msgfs sendmail`: what `/usr/sbin/sendmail` is for mail programs, cron and git.
 //!
-//! `mail`: from a mail to the text of a draft. `folder`: where the files that come with it lie until they are sent.
+//! `mail`: from a mail to the text of a draft. `charset`: what its bytes mean where it does not say. `folder`: where the files that come with it lie until they are sent.
 
+mod charset;
 mod folder;
 mod mail;
 
@@ -69,8 +70,8 @@ pub(crate) struct Args {
     /// -bm sends, and there is nothing else it does
     #[arg(short = 'b', value_name = "MODE")]
     mode: Option<String>,
-    /// Not used, and so are -R, -V, -B, -O, -L, -X, -A, -h and -p with what they take
-    #[arg(short = 'N', short_aliases = ['R', 'V', 'B', 'O', 'L', 'X', 'A', 'h', 'p'], value_name = "WORD")]
+    /// Not used, and so are -R, -V, -B, -C, -D, -M, -O, -L, -X, -A, -h and -p with what they take
+    #[arg(short = 'N', short_aliases = ['R', 'V', 'B', 'C', 'D', 'M', 'O', 'L', 'X', 'A', 'h', 'p'], value_name = "WORD")]
     unused: Vec<String>,
     /// Not used, and so are -n, -m, -U and -G
     #[arg(short = 'v', short_aliases = ['n', 'm', 'U', 'G'], action = clap::ArgAction::Count)]
@@ -121,8 +122,8 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
         .map_err(|why| Failure::Code(exit::NOUSER, why))?;
     if envelope.is_empty() {
         let hint =
-            if args.from_header { "in To, Cc and Bcc" } else { "; -t takes those of the mail" };
-        return Err(Failure::Code(exit::USAGE, format!("there are no recipients {hint}")));
+            if args.from_header { " in To, Cc and Bcc" } else { "; -t takes those of the mail" };
+        return Err(Failure::Code(exit::USAGE, format!("there are no recipients{hint}")));
     }
     let context = Context::find(global).map_err(code(exit::CONFIG))?;
     let folder = Folder::new(&context.paths.cache);
@@ -151,10 +152,10 @@ fn exit_code(failure: &Failure, envelope: &Envelope) -> u8 {
     match failure {
         Failure::Errno(errno, text) => match *errno {
             libc::EINVAL if text.contains("Attach: ") => exit::UNAVAILABLE,
-            libc::EINVAL if text.contains("Idempotency-Key: ") => exit::DATAERR,
             libc::EHOSTUNREACH if envelope.has_places() => exit::NOHOST,
-            libc::EINVAL | libc::EHOSTUNREACH | libc::EDESTADDRREQ => exit::NOUSER,
-            libc::EFBIG | libc::EILSEQ => exit::DATAERR,
+            libc::EHOSTUNREACH | libc::EDESTADDRREQ => exit::NOUSER,
+            libc::EINVAL if text.contains("is not an address") => exit::NOUSER,
+            libc::EINVAL | libc::EFBIG | libc::EILSEQ => exit::DATAERR,
             libc::EBADMSG => exit::UNAVAILABLE,
             libc::EPERM | libc::EACCES | libc::EROFS => exit::NOPERM,
             libc::ENOKEY => exit::CONFIG,

@@ -62,8 +62,8 @@ impl Config {
         Ok(Self { path, place, text: Some(text), seen })
     }
 
-    /// Puts this text there, after keeping aside what was there.
-    pub(super) fn write(&self, text: &str) -> Result<(), String> {
+    /// Puts this text there, after keeping aside what was there if that is asked for.
+    pub(super) fn write(&self, text: &str, keep: bool) -> Result<(), String> {
         let said = |e: io::Error| format!("it cannot be written: {e}");
         if let Some(above) = self.place.parent() {
             store_fs::make_dirs(above, 0o700).map_err(said)?;
@@ -73,7 +73,9 @@ impl Config {
             slot.fill(0o600, |file| file.write_all(text.as_bytes())).map_err(said)?;
             return self.sync();
         };
-        self.keep()?;
+        if keep {
+            self.keep()?;
+        }
         match slot.replace(stamp, text.as_bytes()).map_err(said)? {
             // It keeps the time as well, and who looks for changes must see one.
             Some(_) => File::options()

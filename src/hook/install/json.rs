@@ -23,7 +23,8 @@ pub(super) struct Wanted<'a> {
 /// Whether a shell command is a hook of ours: `msgfs hook run …`, by whatever path.
 fn is_own(command: &str) -> bool {
     let Some((program, _)) = command.split_once(" hook run ") else { return false };
-    let program = program.strip_prefix('\'').and_then(|p| p.strip_suffix('\'')).unwrap_or(program);
+    let quoted = program.strip_prefix('\'').and_then(|p| p.strip_suffix('\''));
+    let program = quoted.map_or_else(|| program.to_owned(), |p| p.replace(r"'\''", "'"));
     program == "msgfs" || (program.starts_with('/') && program.ends_with("/msgfs"))
 }
 

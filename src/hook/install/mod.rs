@@ -7,6 +7,7 @@
 mod block;
 mod file;
 mod json;
+mod switch;
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,7 @@ use super::harness::{ALL, Harness, Hooks, Instructions};
 use crate::config::Env;
 use file::Config;
 use json::Wanted;
+pub use switch::switched_off;
 
 /// What a model should know, in lines for a block or a file.
 const TEXT: &str = include_str!("instructions.md");
@@ -96,7 +98,10 @@ pub fn program(env: &Env, called: &Path) -> (String, Option<String>) {
     let built = path.components().any(|part| part.as_os_str() == "target");
     match path.to_str() {
         Some(text)
-            if path.is_absolute() && path.ends_with("msgfs") && !built && !text.contains('\'') =>
+            if path.is_absolute()
+                && path.ends_with("msgfs")
+                && !built
+                && !text.contains(char::is_control) =>
         {
             (text.to_owned(), None)
         }
@@ -137,6 +142,7 @@ struct Target<'a> {
     content: Content<'a>,
 }
 
+#[derive(Clone)]
 enum Content<'a> {
     /// Hooks among others'.
     Shared(Wanted<'a>),
@@ -259,6 +265,49 @@ impl Content<'_> {
         }
     }
 
+    /// What install makes of a text, or of no file, the first time.
+    fn on(&self, text: Option<&str>) -> Result<String, String> {
+        text.map_or_else(|| self.fresh(), |text| self.put(text))
+    }
+
+    /// All that install can have made of it: without the hook for tools, with it, and with it later.
+    fn made(&self, text: Option<&str>) -> impl Iterator<Item = String> {
+        let [plain, tool] = [false, true].map(|mid_turn| match self.clone() {
+            Self::Shared(wanted) => Self::Shared(Wanted { mid_turn, ..wanted }),
+            Self::Own(wanted) => Self::Own(Wanted { mid_turn, ..wanted }),
+            Self::Elsewhere(file, wanted) => Self::Elsewhere(file, Wanted { mid_turn, ..wanted }),
+            other => other,
+        });
+        let first = plain.on(text).ok();
+        let later = first.as_deref().and_then(|first| tool.put(first).ok());
+        [first, tool.on(text).ok(), later].into_iter().flatten()
+    }
+
+    /// Whether nothing but what install wrote there is in a text.
+    fn is_new(&self, text: &str) -> bool {
+        self.made(None).any(|made| made == text)
+    }
+
+    /// Whether there are hooks of ours in a text, and nothing else.
+    fn is_all(&self, text: &str) -> Result<bool, String> {
+        Ok(match self {
+            Self::Shared(wanted) | Self::Own(wanted) | Self::Elsewhere(_, wanted) => {
+                wanted.found(text)? == (true, false)
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether all that stands in a text is ours, now or in an older form.
+    fn is_ours(&self, text: &str) -> bool {
+        self.is_new(text) || self.is_all(text) == Ok(true)
+    }
+
+    /// Whether a text that was kept aside is from before install.
+    fn is_before(&self, kept: &str) -> bool {
+        self.is_in(kept) == Ok(false)
+    }
+
     /// Whether something of ours is in a text.
     fn is_in(&self, text: &str) -> Result<bool, String> {
         match self {
@@ -288,14 +337,15 @@ impl Content<'_> {
 
     /// The text from before, if it was kept; else without ours.
     fn undo(&self, text: &str, kept: &[String]) -> Result<Option<String>, String> {
-        let is_before = |kept: &&String| {
-            self.is_in(kept) == Ok(false) && self.put(kept).is_ok_and(|with| with == text)
-        };
+        let is_before =
+            |kept: &&String| self.is_before(kept) && self.made(Some(kept)).any(|with| with == text);
         if let Some(before) = kept.iter().find(is_before) {
             return Ok(Some(before.clone()));
         }
         // Nobody else writes it like this.
-        if self.fresh().is_ok_and(|fresh| fresh == text) {
+        if self.is_new(text)
+            || (self.is_all(text)? && !kept.iter().any(|kept| self.is_before(kept)))
+        {
             return Ok(None);
         }
         self.take(text)
@@ -304,9 +354,7 @@ impl Content<'_> {
 
 /// Puts ours into the file of a harness.
 pub fn put(env: &Env, harness: &'static Harness, what: What, wish: &Wish) -> Report {
-    carry_out(env, harness, what, wish, false, &|_, content, old| {
-        old.map_or_else(|| content.fresh(), |old| content.put(old)).map(Some)
-    })
+    carry_out(env, harness, what, wish, false, &|_, content, old| content.on(old).map(Some))
 }
 
 /// Takes ours out of it.
@@ -376,9 +424,11 @@ fn carry_out(
         let diff = Some(diff(&file, old, new.as_deref()));
         return Report { file, outcome: done, diff, note };
     }
+    // Nobody misses what was ours alone.
+    let keep = !old.is_some_and(|old| target.content.is_ours(old));
     let written = match &new {
-        Some(new) => config.write(new),
-        None => config.remove(target.content.fresh().ok().as_deref() != old),
+        Some(new) => config.write(new, keep),
+        None => config.remove(keep),
     };
     let outcome = written.map_or_else(refused, |()| done);
     Report { file, outcome, diff: None, note }

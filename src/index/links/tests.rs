@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::super::core::{Inserted, StoreInfo};
+use super::super::marks::Replayed;
 use super::super::snapshot;
 use super::super::testing::message;
 use super::*;
@@ -147,9 +148,9 @@ impl World {
     fn reload(&mut self) {
         self.relink();
         let path = self.dir.path().join("index");
-        snapshot::save(&path, "", &self.core, &[], 0, BTreeMap::new()).unwrap();
+        snapshot::save(&path, "", &self.core, &[], Replayed::default(), BTreeMap::new()).unwrap();
         let stores = self.core.stores.clone();
-        self.core = Core { stores, ..snapshot::load(&path, "").unwrap().core };
+        self.core = Core { stores, ..snapshot::load(&path, "", true, 0).unwrap().core };
     }
 
     // --- the model ---

@@ -1,14 +1,16 @@
 //! AMP 0.1 over HTTP: messages to agents that are registered with a provider elsewhere, and theirs
 //! (docs/links/amp.md).
 //!
-//! A link is one registration file (`settings`). `wire` makes what is sent, `page` takes apart what came, `parts` brings
-//! what comes with it,
+//! A link is one registration file (`settings`). `wire` makes what is sent, and `upload` what is sent with files;
+//! `page` takes apart what came, `parts` brings what comes with it, `info` is what the provider says of itself.
 //! [`register()`] makes registration files; here is the engine that speaks to the provider.
 
+mod info;
 mod page;
 mod parts;
 mod register;
 mod settings;
+mod upload;
 mod wire;
 
 #[cfg(test)]
@@ -24,6 +26,7 @@ use zeroize::Zeroizing;
 
 use super::engine::{Engine, Item, Outcome, Settings};
 use super::http::{Answer, Http, Trouble};
+use super::journal::note_beside;
 use crate::model::{PublicKey, one_line, verify};
 use crate::store::amp::{id::is_message_id, pem, registration};
 use crate::store::{Parcel, fs, place};
@@ -31,7 +34,8 @@ use crate::store::{Parcel, fs, place};
 pub use self::register::{Registered, Request, register};
 use self::settings::Registration;
 pub use self::settings::found;
-use self::wire::Answered;
+use self::upload::Underway;
+use self::wire::{Answered, Forms};
 
 /// An answer with mail is not larger.
 const MAX_PAGE: u64 = 128 << 20;
@@ -192,6 +196,30 @@ impl Provider {
         None
     }
 
+    /// Hands over a message in one of its forms.
+    fn route(&self, forms: &Forms, key: &settings::Key) -> Outcome {
+        // Who has `.local` names is the program that takes the flat form only.
+        let order = if registration::is_in_local(&self.at.provider) {
+            [&forms.flat, &forms.stored]
+        } else {
+            [&forms.stored, &forms.flat]
+        };
+        let mut outcome = away("nothing was sent");
+        for form in order {
+            outcome = match self.route.post("", Some(key.as_str()), form.as_bytes()) {
+                Err(Trouble::NotAsked(why)) => return away(&why),
+                Err(Trouble::Lost(why)) => return Outcome::Unknown { why },
+                Ok(answer) => self.judge(&answer),
+            };
+            let is_other_form = matches!(&outcome, Outcome::Refused { why }
+                if why.starts_with("400 missing_field") || why.starts_with("400 invalid_field"));
+            if !is_other_form {
+                break;
+            }
+        }
+        outcome
+    }
+
     /// Says of one message that it is here.
     fn acknowledge_one(&self, id: &str, key: &settings::Key) -> Outcome {
         match self.fetch.delete(&format!("/{id}"), Some(key.as_str())) {
@@ -248,10 +276,19 @@ impl Engine for Provider {
     }
 
     fn wire(&self, parcel: &Parcel) -> Result<Vec<u8>, String> {
-        if !parcel.parts.is_empty() {
-            return Err(format!("provider {} takes no attachments", self.at.provider));
+        if parcel.parts.is_empty() {
+            wire::make(&parcel.bytes, &self.at.address)
+        } else {
+            upload::make(parcel, &self.at.address)
         }
-        wire::make(&parcel.bytes, &self.at.address)
+    }
+
+    fn mine(&self) -> Option<&str> {
+        Some(&self.at.address)
+    }
+
+    fn takes(&self, folder: &Path, files: &[u64]) -> Result<(), String> {
+        info::check(folder, &self.at.provider, files)
     }
 
     fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
@@ -299,28 +336,18 @@ impl Engine for Provider {
             Ok(key) => key,
             Err(outcome) => return outcome,
         };
-        let forms = std::fs::read(wire).map(|bytes| wire::read(&bytes));
-        let Ok(Some(forms)) = forms else { return away("what is to be sent cannot be read") };
-        // Who has `.local` names is the program that takes the flat form only.
-        let order = if registration::is_in_local(&self.at.provider) {
-            [&forms.flat, &forms.stored]
-        } else {
-            [&forms.stored, &forms.flat]
-        };
-        let mut outcome = away("nothing was sent");
-        for form in order {
-            outcome = match self.route.post("", Some(key.as_str()), form.as_bytes()) {
-                Err(Trouble::NotAsked(why)) => return away(&why),
-                Err(Trouble::Lost(why)) => return Outcome::Unknown { why },
-                Ok(answer) => self.judge(&answer),
-            };
-            let is_other_form = matches!(&outcome, Outcome::Refused { why }
-                if why.starts_with("400 missing_field") || why.starts_with("400 invalid_field"));
-            if !is_other_form {
-                break;
-            }
+        let bytes = std::fs::read(wire).unwrap_or_default();
+        if let Some(forms) = wire::read(&bytes) {
+            return self.route(&forms, &key);
         }
-        outcome
+        let Some(message) = upload::read(&bytes) else {
+            return away("what is to be sent cannot be read");
+        };
+        let mut underway = Underway::new(self, &key, message, note_beside(wire));
+        match underway.forms() {
+            Ok(forms) => underway.judge(self.route(&forms, &key)),
+            Err(outcome) => outcome,
+        }
     }
 
     fn fetch(&self, raw: &Path, known: &HashSet<String>) -> Outcome {
@@ -332,6 +359,7 @@ impl Engine for Provider {
         if outcome != Outcome::Done {
             return outcome;
         }
+        info::renew(raw, &self.base, &key);
         let page = std::fs::read(raw.join(PAGE)).unwrap_or_default();
         let Some(list) = page::split(&page) else {
             return away("its list of what waits is none of an AMP provider");

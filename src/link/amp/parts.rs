@@ -148,7 +148,7 @@ fn bring(one: &Wanted, base: &Http, api: &str, path: &Path) -> Result<bool, ()> 
 }
 
 /// Whether an address is one of the provider, or of a public host by TLS.
-fn may_be_asked(url: &str, api: &str) -> bool {
+pub(super) fn may_be_asked(url: &str, api: &str) -> bool {
     let is_plain = url.len() <= 4096 && url.bytes().all(|b| b.is_ascii_graphic());
     let (Some(host), Some(own)) = (settings::host(url), settings::host(api)) else { return false };
     let is_own = host == own && !settings::is_weaker(url, api);

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use base64::Engine as _;
+use ed25519_dalek::pkcs8::EncodePrivateKey as _;
+use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::{Signer as _, SigningKey};
 use serde_json::{Value, json};
 
@@ -47,16 +49,26 @@ impl Bench {
             "provider": name, "apiUrl": fake.api_url(), "apiKey": token, "address": address,
         });
         let bench = Self { dir, fake, token, filed: Arc::default() };
+        for folder in ["registrations", "keys"] {
+            std::fs::create_dir_all(bench.agent().join(folder)).unwrap();
+        }
+        let pem = key("alice").to_pkcs8_pem(LineEnding::LF).unwrap();
+        let private = bench.agent().join("keys/private.pem");
+        place::write_atomic(&private, pem.as_bytes(), 0o600).unwrap();
         place::write_atomic(&bench.file(), json.to_string().as_bytes(), 0o600).unwrap();
         bench
     }
 
+    fn agent(&self) -> PathBuf {
+        self.dir.path().join("agent")
+    }
+
     fn file(&self) -> PathBuf {
-        self.dir.path().join("link.json")
+        self.agent().join("registrations/link.json")
     }
 
     fn settings(&self) -> Settings {
-        found(self.dir.path(), "alice").remove(0).1
+        found(&self.agent().join("registrations"), "alice").remove(0).1
     }
 
     fn engine(&self) -> Provider {
@@ -553,5 +565,20 @@ mod registering {
         assert_eq!(made.file, agent.path().join("registrations/test.example.json"));
         assert_eq!(made.notes.len(), 1);
         assert!(!std::fs::read_to_string(&made.file).unwrap().contains("evil"));
+    }
+}
+
+mod uploads;
+
+thread_local! {
+    /// How many steps this thread lives for.
+    static LIVES: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
+}
+
+/// A place at which a carrier may be killed.
+pub(super) fn step() {
+    if let Some(left) = LIVES.get() {
+        LIVES.set(left.checked_sub(1));
+        assert!(left > 0, "killed");
     }
 }

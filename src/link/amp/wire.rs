@@ -10,7 +10,7 @@ use crate::store::text::json::Value;
 use crate::store::text::strict::{self, last};
 
 /// The exact bodies of the requests.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Forms {
     /// The members of the message side by side.
     pub flat: String,
@@ -37,6 +37,14 @@ struct Flat<'a> {
 /// # Errors
 /// Why it can never go.
 pub(super) fn make(bytes: &[u8], mine: &str) -> Result<Vec<u8>, String> {
+    serde_json::to_vec(&forms(bytes, mine, None)?).map_err(|e| e.to_string())
+}
+
+/// The requests for a message of mine; under this key for repeats, if it has one of its own.
+///
+/// # Errors
+/// Why it can never go.
+pub(super) fn forms(bytes: &[u8], mine: &str, key: Option<&str>) -> Result<Forms, String> {
     let message = envelope::parse(bytes).map_err(|e| format!("it is no message: {e}"))?;
     if !message.from.eq_ignore_ascii_case(mine) {
         return Err(format!(
@@ -54,7 +62,7 @@ pub(super) fn make(bytes: &[u8], mine: &str) -> Result<Vec<u8>, String> {
         Value::String(text) => Some(text.to_text().into_owned()),
         _ => None,
     });
-    let key = key_for(&message);
+    let key = key.map_or_else(|| key_for(&message), str::to_owned);
     let flat = Flat {
         to: &message.to,
         subject: message.subject.as_deref().unwrap_or_default(),
@@ -67,15 +75,14 @@ pub(super) fn make(bytes: &[u8], mine: &str) -> Result<Vec<u8>, String> {
     };
     let flat = serde_json::to_string(&flat).map_err(|e| e.to_string())?;
     let flat = flat.strip_suffix('}').unwrap_or_default();
-    let forms = Forms {
+    Ok(Forms {
         flat: format!("{flat},\"payload\":{}}}", message.payload),
         stored: format!(
             "{{\"envelope\":{},\"payload\":{}}}",
             with_key(envelope, &inside, &key),
             message.payload
         ),
-    };
-    serde_json::to_vec(&forms).map_err(|e| e.to_string())
+    })
 }
 
 /// The envelope with the key for repeats, which is not signed.
@@ -89,7 +96,7 @@ fn with_key(envelope: &str, inside: &[strict::Member<'_>], key: &str) -> String 
 
 /// The key under which a provider knows a repeat: `idk_` and a UUID made of the signature, so that it is the
 /// same whenever it is made.
-fn key_for(message: &Stored<'_>) -> String {
+pub(super) fn key_for(message: &Stored<'_>) -> String {
     if let Some(key) = message.idempotency_key.as_deref() {
         return key.to_owned();
     }

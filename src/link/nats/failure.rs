@@ -36,8 +36,8 @@ pub enum Failure {
     #[error("the server refuses {0}: {1}")]
     Refused(&'static str, String),
     /// A request was not answered.
-    #[error("the server does not answer {0}{1}")]
-    Silent(&'static str, String),
+    #[error("the server does not answer {0}")]
+    Silent(&'static str),
     /// The connection ended.
     #[error("the connection ended: {0}")]
     Lost(String),

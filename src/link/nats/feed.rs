@@ -19,6 +19,8 @@ const OPEN: Duration = Duration::from_secs(30);
 const SIGN: Duration = Duration::from_secs(5);
 /// Without any sign for this long it does not.
 const SILENCE: Duration = Duration::from_secs(13);
+/// What it says when no more comes for a reason that is nobody's permission.
+const ENDS: [&str; 3] = ["Server Shutdown", "Leadership Change", "Consumer Deleted"];
 
 /// A message of the stream.
 #[derive(Debug)]
@@ -103,7 +105,7 @@ impl Feed {
             let message = match tokio::time::timeout(SILENCE, self.answers.next()).await {
                 Ok(Some(message)) => message,
                 Ok(None) => return Err(Failure::Lost("by the client".into())),
-                Err(_) => return Err(Failure::Silent("CONSUMER.MSG.NEXT", " any more".into())),
+                Err(_) => return Err(Failure::Lost("the server says nothing any more".into())),
             };
             if *message.subject != *self.inbox {
                 self.open -= 1;
@@ -117,6 +119,12 @@ impl Feed {
                     if text.contains("MaxBytes") || text.contains("Batch Completed") =>
                 {
                     self.open = 0;
+                }
+                // It ends, or this consumer does: nothing is refused.
+                (Some(status), text)
+                    if status == StatusCode::NO_RESPONDERS || ENDS.contains(&text) =>
+                {
+                    return Err(Failure::Lost(format!("{status} {text}")));
                 }
                 (Some(_), text) => {
                     return Err(Failure::Refused("CONSUMER.MSG.NEXT", text.to_owned()));

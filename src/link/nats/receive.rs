@@ -49,7 +49,7 @@ impl Carrier {
             .writers
             .remove_entry(writer)
             .unwrap_or_else(|| (writer.to_owned(), Writer::default()));
-        let taken = self.put(writer, &mut known, line, replayed);
+        let taken = self.put(writer, &mut known, line, (seq, replayed));
         if matches!(taken, Ok(Taken::Straight | Taken::Aside)) {
             known.passed(line, seq, replayed);
         }
@@ -62,8 +62,10 @@ impl Carrier {
         writer: &str,
         known: &mut Writer,
         line: &Line<'_>,
-        replayed: bool,
+        (seq, replayed): (u64, bool),
     ) -> io::Result<Taken> {
+        // It stood in the log here, or was known not to go there, before it came.
+        let passed = seq <= known.place.seq;
         let file = self.logs.read(writer)?;
         let len = file.as_ref().map(Stamp::of).transpose()?.map_or(0, |stamp| stamp.size);
         let found = match &file {
@@ -74,10 +76,16 @@ impl Carrier {
         let missing = match found {
             Found::Line => return Ok(Taken::Straight),
             Found::Part(there) => line.bytes.get(there as usize..).unwrap_or_default(),
+            // The log was cut or rewritten since its lines were published: nobody else wrote them. It is looked at
+            // when it is left alone, and what is new in it is published first.
+            _ if passed && !replayed && known.place.odd.is_none() => {
+                self.todo.insert(writer.to_owned());
+                return Ok(Taken::Aside);
+            }
             Found::End if follows(known, line, file.as_ref())? => line.bytes,
             // Where ids decide, a log is longer or shorter than what was published.
             Found::Short if !replayed && known.place.odd.is_none() => return Ok(Taken::Replay),
-            _ => return self.put_by_id(writer, known, line, file.as_ref()),
+            _ => return self.put_by_id(writer, known, line, (file.as_ref(), passed)),
         };
         let name = alias::log_name(writer);
         let landed = self.logs.append(&name, missing, false)?;
@@ -95,14 +103,22 @@ impl Carrier {
         writer: &str,
         known: &mut Writer,
         line: &Line<'_>,
-        file: Option<&File>,
+        (file, passed): (Option<&File>, bool),
     ) -> io::Result<Taken> {
         if known.refresh(writer, file)?.has(&line.id) {
             return Ok(Taken::Aside);
         }
         if !known.advance(writer, file)? {
-            let compared = known.published.is_some();
-            return if compared { self.put_beside(writer, line) } else { Ok(Taken::Compare) };
+            if known.published.is_none() {
+                return Ok(Taken::Compare);
+            }
+            if passed {
+                // What the log here lost comes back behind what is still to be published.
+                known.wanting = true;
+                self.todo.insert(writer.to_owned());
+                return Ok(Taken::Aside);
+            }
+            return self.put_beside(writer, line);
         }
         let name = alias::log_name(writer);
         let landed = self.logs.append(&name, line.bytes, true)?;
@@ -382,4 +398,103 @@ fn follows(known: &Writer, line: &Line<'_>, file: Option<&File>) -> io::Result<b
         (None, _) => known.place.end == line.at,
         (Some(_), None) => false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::link::Board;
+    use crate::link::nats::state::{Place, State};
+
+    fn text(n: usize) -> String {
+        format!(
+            "{{\"id\":\"a-{n}\",\"from\":\"a\",\"to\":\"b\",\"thread\":\"t\",\"ts\":1,\"body\":\"{n}\"}}\n"
+        )
+    }
+
+    fn texts(range: std::ops::Range<usize>) -> String {
+        range.map(text).collect()
+    }
+
+    /// A machine on which this stands in the log of `a`, and which published the first six lines of it.
+    fn machine(dir: &Path, log: &str) -> Carrier {
+        let folder = dir.join("samp");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("log-a.jsonl"), log).unwrap();
+        let kept = State::open(&dir.join("state")).unwrap().unwrap();
+        let board = Arc::new(Board::new("nats", dir, String::new()));
+        let mut carrier = Carrier::new(&folder, kept, board).unwrap();
+        let (last, all) = (text(5), texts(0..6));
+        let at = (all.len() - last.len()) as u64;
+        let tail = Line { at, bytes: last.as_bytes(), id: String::new() };
+        let known = carrier.writer("a");
+        known.place = Place { seq: 6, end: all.len() as u64, ..Place::default() };
+        known.tail = Some(Tail::of(&tail));
+        carrier
+    }
+
+    fn comes(carrier: &mut Carrier, n: usize, seq: u64, replayed: bool) -> Taken {
+        let (at, bytes) = (texts(0..n).len() as u64, text(n));
+        let line = Line { at, bytes: bytes.as_bytes(), id: format!("a-{n}") };
+        carrier.take("a", &line, seq, replayed).unwrap()
+    }
+
+    fn files(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir.join("samp")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    /// The log is cut and a line is added to it before the lines that this machine published come back to it.
+    #[test]
+    fn own_lines_that_come_after_a_cut_are_not_another_machines() {
+        for cut in [texts(0..2) + &text(6), texts(0..2), texts(3..6) + &text(6), String::new()] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut carrier = machine(dir.path(), &cut);
+            for n in 2..6 {
+                assert_eq!(comes(&mut carrier, n, n as u64 + 1, false), Taken::Aside);
+            }
+            assert_eq!(files(dir.path()), ["log-a.jsonl"]);
+            let log = dir.path().join("samp/log-a.jsonl");
+            assert_eq!(
+                std::fs::read_to_string(log).unwrap(),
+                cut,
+                "nothing before it is left alone"
+            );
+            assert!(carrier.todo.contains("a"));
+        }
+    }
+
+    /// The same when they are put back, and a line is added meanwhile.
+    #[test]
+    fn what_is_put_back_waits_for_what_is_to_be_published() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut carrier = machine(dir.path(), &(texts(0..2) + &text(6)));
+        let known = carrier.writer("a");
+        known.compare(0, 0);
+        known.published = Some((0..6).map(|n| format!("a-{n}")).collect::<HashSet<_>>());
+        assert_eq!(comes(&mut carrier, 2, 3, true), Taken::Aside);
+        assert_eq!(files(dir.path()), ["log-a.jsonl"]);
+        assert!(carrier.writer("a").wanting && carrier.todo.contains("a"));
+        // Once it is published, what is missing comes to the end.
+        carrier.writer("a").published.as_mut().unwrap().insert("a-6".into());
+        assert_eq!(comes(&mut carrier, 2, 3, true), Taken::Aside);
+        let log = std::fs::read_to_string(dir.path().join("samp/log-a.jsonl")).unwrap();
+        assert_eq!(log, texts(0..2) + &text(6) + &text(2));
+    }
+
+    /// What another machine wrote in the same name is none of this.
+    #[test]
+    fn what_another_machine_wrote_goes_beside() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut carrier = machine(dir.path(), &(texts(0..6) + &text(7)));
+        assert_eq!(comes(&mut carrier, 6, 7, false), Taken::Compare);
+        let ids = (0..7).map(|n| format!("a-{n}")).collect::<HashSet<_>>();
+        carrier.writer("a").published = Some(ids);
+        assert_eq!(comes(&mut carrier, 6, 7, false), Taken::Aside);
+        assert!(files(dir.path()).iter().any(|name| name.contains("sync-conflict")));
+    }
 }

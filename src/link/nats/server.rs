@@ -19,6 +19,10 @@ use crate::model::one_line;
 
 /// What the server says when nothing has this name.
 const NOT_FOUND: u64 = 404;
+/// From here on a code says that the server cannot do it now.
+const UNABLE: u64 = 500;
+/// A server that is about to end says so within this time.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// A connection to a server, for one space.
 #[derive(Debug)]
@@ -202,6 +206,15 @@ impl Server {
         }
     }
 
+    /// Why something is not done, once it is known that the server is not about to end: while it does, it refuses
+    /// what it permits.
+    async fn unless_ending(&self, failure: Failure) -> Failure {
+        match self.unless_gone(tokio::time::sleep(ENDING)).await {
+            Ok(()) => failure,
+            Err(lost) => lost,
+        }
+    }
+
     /// Asks the API. The answer, or what it says in place of one.
     ///
     /// # Errors
@@ -219,7 +232,13 @@ impl Server {
                 let mut answer: Value = serde_json::from_slice(&message.payload)
                     .map_err(|_| Failure::Nonsense("the answer of the API is no JSON"))?;
                 match answer.get_mut("error").map(Value::take) {
-                    Some(error) => Ok(Err(serde_json::from_value(error).unwrap_or_default())),
+                    Some(error) => {
+                        let error: ApiError = serde_json::from_value(error).unwrap_or_default();
+                        if error.code >= UNABLE {
+                            self.unless_gone(tokio::time::sleep(ENDING)).await?;
+                        }
+                        Ok(Err(error))
+                    }
                     None => Ok(Ok(answer)),
                 }
             }
@@ -232,7 +251,7 @@ impl Server {
         if kind == RequestErrorKind::NoResponders {
             let why =
                 "nobody listens; JetStream is off for this account, or `api` is not its prefix";
-            return Failure::Refused(name, why.to_owned());
+            return self.unless_ending(Failure::Refused(name, why.to_owned())).await;
         }
         tokio::task::yield_now().await;
         while let Ok(event) = self.events.try_recv() {
@@ -248,7 +267,7 @@ impl Server {
                 _ => {}
             }
         }
-        Failure::Silent(name, String::new())
+        self.unless_ending(Failure::Silent(name)).await
     }
 
     /// What is known of the stream, whether it can be used or not; `None` if there is none.
@@ -346,5 +365,81 @@ impl Server {
         let answer = self.client.send_request("$SYS.REQ.USER.INFO", request).await.ok()?;
         let answer: Value = serde_json::from_slice(&answer.payload).ok()?;
         answer.get("data").and_then(|data| data.get("permissions")).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::link::Kind;
+    use crate::link::nats::once;
+
+    /// Answers each request so, and then ends, if it is to.
+    fn serve(mut stream: TcpStream, says: &str, ends: bool) -> std::io::Result<()> {
+        let info = r#"{"server_id":"x","version":"2.12.0","max_payload":1048576,"headers":true,"proto":1}"#;
+        write!(stream, "INFO {info}\r\n")?;
+        let (mut lines, mut line) = (BufReader::new(stream.try_clone()?), String::new());
+        let mut sid = String::new();
+        while lines.read_line(&mut line)? > 0 {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            line.clear();
+            match words.first().map(String::as_str) {
+                Some("PING") => write!(stream, "PONG\r\n")?,
+                Some("SUB") => sid.clone_from(&words[2]),
+                Some("PUB") if words.len() == 4 => {
+                    let mut body = vec![0; words[3].parse::<usize>().unwrap() + 2];
+                    lines.read_exact(&mut body)?;
+                    let (reply, len) = (&words[2], says.len());
+                    let status = says.starts_with("NATS/1.0");
+                    if status {
+                        write!(stream, "HMSG {reply} {sid} {len} {len}\r\n{says}\r\n")?;
+                    } else {
+                        write!(stream, "MSG {reply} {sid} {len}\r\n{says}\r\n")?;
+                    }
+                    if ends {
+                        std::thread::sleep(Duration::from_millis(50));
+                        return write!(stream, "-ERR 'Server Shutdown'\r\n");
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn asked(says: &'static str, ends: bool) -> Failure {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("nats://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let _ = serve(stream, says, ends);
+        });
+        let spec = Spec { url: vec![url], ..Spec::new(Kind::Nats) };
+        let asked = async {
+            let mut server = Server::connect(&spec).await?.for_marks();
+            server.bucket().await
+        };
+        once(asked).unwrap().unwrap_err()
+    }
+
+    /// A server that ends refuses first what it permits: nobody is told that it does not.
+    #[test]
+    fn a_server_that_ends_refuses_nothing() {
+        for (says, refuses) in [
+            ("NATS/1.0 503\r\n\r\n", "nobody listens"),
+            (
+                r#"{"error":{"code":503,"err_code":10008,"description":"unavailable"}}"#,
+                "unavailable",
+            ),
+        ] {
+            let failure = asked(says, true);
+            assert!(matches!(failure, Failure::Lost(_)), "{says}: {failure}");
+            let failure = asked(says, false);
+            assert!(matches!(failure, Failure::Refused(..)), "{says}: {failure}");
+            assert!(failure.to_string().contains(refuses), "{failure}");
+        }
     }
 }

@@ -214,12 +214,12 @@ impl Share {
         }
     }
 
-    /// Tells people why marks are not shared; what stops the lines too is told by them.
+    /// Tells people why marks are not shared; what stops the lines too is told by them, and nothing else is known
+    /// meanwhile.
     fn tell(&self, failure: &Failure) {
         use Failure::{Connect, Lost, Old, Secret, Settings};
-        if !matches!(failure, Connect(_) | Lost(_) | Old(_) | Secret(_) | Settings(_)) {
-            self.say(Some(not_shared(failure, &self.spec)));
-        }
+        let is_link = matches!(failure, Connect(_) | Lost(_) | Old(_) | Secret(_) | Settings(_));
+        self.say((!is_link).then(|| not_shared(failure, &self.spec)));
     }
 
     /// Tells people this, or no more.

@@ -491,3 +491,29 @@ proptest! {
         });
     }
 }
+
+/// While much waits the store is not told of each message, and it is told of the last one all the same.
+#[test]
+fn the_store_hears_at_the_end_of_all_that_was_sent() {
+    let bench = Bench::new();
+    let post = bench.post();
+    for n in 0..40 {
+        post.take(&parcel(&format!("m{n:02}"), "bob", &format!("text {n:02}"))).unwrap();
+    }
+    let heard = Locked::new(Vec::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            post.run(&|| {
+                let left = post.journal.lock().open_count();
+                heard.lock().push(left);
+                std::thread::sleep(Duration::from_millis(20));
+                if left == 0 {
+                    post.stop();
+                }
+            });
+        });
+    });
+    assert_eq!(heard.lock().last(), Some(&0));
+    let expected: Vec<Vec<u8>> = (0..40).map(|n| format!("text {n:02}").into_bytes()).collect();
+    assert_eq!(bench.fake.0.lock().got, expected, "in their order");
+}

@@ -271,6 +271,7 @@ impl Format for Mail {
     fn read<'a>(
         &self,
         context: &Context,
+        _: &mut Dirs<'_>,
         opened: &'a Opened<'a, Kept>,
     ) -> io::Result<Reading<Parsed, Kept>> {
         if opened.bytes.len() > MAX_FILE {

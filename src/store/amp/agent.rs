@@ -47,15 +47,6 @@ impl Agent {
         self.addresses().any(|a| a == text)
     }
 
-    /// The address of mine whose provider reaches this one best; `None` if none does, or several.
-    pub fn registered_for(&self, to: &str) -> Option<&str> {
-        let ranked = self.registered.iter().filter_map(|a| Some((registration::rank(a, to)?, a)));
-        let best = ranked.clone().map(|(rank, _)| rank).max()?;
-        let mut found = ranked.filter(|(rank, _)| *rank == best).map(|(_, a)| a.as_str());
-        let first = found.next()?;
-        found.all(|other| other == first).then_some(first)
-    }
-
     /// Whether it goes by this (lower-case) name.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.address.split_once('@').is_some_and(|(local, _)| local == name)

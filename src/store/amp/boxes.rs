@@ -35,11 +35,13 @@ use super::remote::Underway;
 use super::several::Several;
 use super::{Amp, filename, id, verify};
 use crate::model::locks::{Level, Mutex};
-use crate::model::{Claim, Timestamp, twin_id, verify::verify_claim};
+use crate::model::verify::{check as check_claim, verify_claim};
+use crate::model::{Claim, Timestamp, twin_id};
 use crate::store::digest::Digests;
 use crate::store::engine::files::unread::Unread;
 use crate::store::engine::files::{
-    self, Arrival, Done, File, Format, Ids, Opened, Pass, Reading, Refusal, Taken, Verdict, What,
+    self, Arrival, Dirs, Done, File, Format, Ids, Opened, Pass, Reading, Refusal, Taken, Verdict,
+    What,
 };
 use crate::store::fs::Stamp;
 use crate::store::text::time::parse_time;
@@ -334,6 +336,7 @@ impl Format for Boxes {
     fn read<'a>(
         &self,
         context: &Context,
+        _: &mut Dirs<'_>,
         opened: &'a Opened<'a, Kept>,
     ) -> std::io::Result<Reading<Parsed<'a>, Kept>> {
         let stored = match envelope::parse(opened.bytes) {
@@ -353,6 +356,8 @@ impl Format for Boxes {
                 Verdict::Refused(Refusal { reason, time, ..Refusal::default() })
             }
             Ok(claim) => {
+                // Here, on all cores; the index asks for the outcome.
+                claim.iter().for_each(check_claim);
                 let same = opened.file.message().is_some_and(|old| old.is(&facts.kept));
                 Verdict::Message { message: Parsed { stored, facts, claim }, same }
             }

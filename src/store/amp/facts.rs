@@ -10,13 +10,10 @@ use super::envelope::{ReadState, Stored};
 use super::home::Roster;
 use super::id::is_message_id;
 use super::{id, verify};
-use crate::model::{Claim, Timestamp, one_line};
+use crate::model::{CLOCK_SKEW_MS, Claim, Timestamp, one_line};
 use crate::store::digest;
 use crate::store::fs::Stamp;
 use crate::store::text::time::parse_time;
-
-/// Clocks may differ by this much before a message counts as dated in the future.
-const SKEW_MS: i64 = 60_000;
 
 /// A message as it stands in its file. Texts that are compared are in lower case.
 #[derive(Debug)]
@@ -60,9 +57,9 @@ pub(super) fn facts(stored: &Stored<'_>, stamp: &Stamp, now: Timestamp) -> Facts
     let own_id = context.msgfs.id.filter(|id| is_message_id(id));
     kept.set(Bit::Carried, own_id.is_some() && stored.signature.is_some());
     kept.alias = own_id.as_deref().filter(|id| *id != stored.id).map_or(0, |id| digest(&[id]));
-    // What came later than it was written is not from the future, whenever it is looked at.
-    let looked = received.map_or(now, |r| r.min(now));
-    kept.set(Bit::Future, written.is_some_and(|t| t > looked.plus_millis(SKEW_MS)));
+    // Judged by when it came, or when its file was made: it stays what it was once that time is there.
+    let came = received.unwrap_or_else(|| stamp.modified()).min(now);
+    kept.set(Bit::Future, written.is_some_and(|t| t > came.plus_millis(CLOCK_SKEW_MS)));
     let to = stored.to.trim().to_ascii_lowercase();
     Facts {
         from: stored.from.to_ascii_lowercase(),
@@ -193,4 +190,27 @@ pub(super) fn admit(
 fn is_to_me(stored: &Stored<'_>, facts: &Facts, roster: &Roster) -> bool {
     let there = |provider: &Cow<'_, str>| roster.is_mine_there(&facts.to, provider);
     roster.is_mine(&facts.to) || stored.fetched_from.as_ref().is_some_and(there)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::amp::envelope;
+
+    /// What was shown with a warning is not shown without it, or the other way round, when its time has come.
+    #[test]
+    fn what_is_dated_in_the_future_stays_so() {
+        let text = r#"{"envelope": {"id": "msg_1_a", "from": "a@b.aimaestro.local", "to": "c@b.aimaestro.local",
+            "timestamp": "2026-04-24T17:45:00Z"}, "payload": {"type": "request", "message": "x"}}"#;
+        let stored = envelope::parse(text.as_bytes()).unwrap();
+        let at = |text: &str| parse_time(text).unwrap();
+        for (made, future) in [("2026-04-24T17:42:00Z", true), ("2026-04-24T17:44:30Z", false)] {
+            let made = at(made);
+            let stamp = Stamp { mtime: i128::from(made.millis()) * 1_000_000, ..Stamp::default() };
+            for now in [made, at("2026-04-24T17:44:59Z"), at("2027-01-01T00:00:00Z")] {
+                let facts = facts(&stored, &stamp, now);
+                assert_eq!(facts.kept.has(Bit::Future), future, "{made:?} {now:?}");
+            }
+        }
+    }
 }

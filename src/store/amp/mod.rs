@@ -48,6 +48,8 @@ use crate::model::{PublicKey, Seed};
 use boxes::Boxes;
 use home::Home;
 
+pub use status::signing_key;
+
 /// The mailbox of one AMP agent. My address in it is the one when it was opened; a later one is used for
 /// what is sent later.
 type Amp = Files<Boxes>;

@@ -10,7 +10,7 @@ use super::facts::{self, Facts, digest};
 use super::limits::FILE_BYTES;
 use super::several::Several;
 use super::{Amp, address, edit};
-use crate::model::Timestamp;
+use crate::model::{Timestamp, one_line};
 use crate::store::engine::files::{self, File, Table};
 use crate::store::fs::Stamp;
 use crate::store::place::Slot;
@@ -21,6 +21,17 @@ use crate::store::{
 
 /// Where mail lies whose writer has no address.
 const NO_WRITER: &str = "unknown";
+
+/// How a link is chosen.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Choice<'a> {
+    /// The best one; of several as good, one where I am one of these.
+    Best(&'a [String]),
+    /// This one.
+    Via(&'a str),
+    /// The one where I am this.
+    From(&'a str),
+}
 
 /// A message of mine of which a link has more to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +53,10 @@ impl Remote for Amp {
         // The first ones stay: there is one set of links a mount.
         let _ = self.format.ways.set(ways);
         *self.format.underway.lock() = None;
+    }
+
+    fn has_way(&self, link: &str) -> bool {
+        self.way(link).is_some()
     }
 
     /// Keys first, so that the messages that come with them can be judged.
@@ -114,17 +129,52 @@ impl Deliveries for Amp {
 }
 
 impl Amp {
-    /// The link that reaches an address.
+    /// The link that a line `Via` names: by its name, also behind that of the format or of the store.
+    pub(super) fn way<'v>(&self, via: &'v str) -> Option<&'v str> {
+        let behind = via.split_once('/').filter(|(of, _)| *of == "amp" || *of == self.about.name);
+        let link = behind.map_or(via, |(_, link)| link);
+        self.format.ways.get().filter(|ways| ways.has(link)).map(|_| link)
+    }
+
+    /// The link that takes a message to somebody, and my address there.
     ///
     /// # Errors
-    /// Why none of several can be chosen.
-    pub(super) fn reach(&self, address: &str) -> Result<Option<String>, String> {
-        self.format.ways.get().map_or(Ok(None), |ways| ways.reach(address))
+    /// Why none can be chosen.
+    pub(super) fn road(
+        &self,
+        to: &str,
+        choice: Choice<'_>,
+    ) -> Result<Option<(String, String)>, String> {
+        let Some(ways) = self.format.ways.get() else { return Ok(None) };
+        let link = match choice {
+            Choice::From(mine) => ways.reach_as(mine, to),
+            Choice::Via(link) if ways.reaches(link, to) => Some(link.to_owned()),
+            Choice::Via(link) => {
+                return Err(format!("Via: the link {} does not reach it", one_line(link)));
+            }
+            // An answer goes where it was asked, if several are as good.
+            Choice::Best(asked) => match ways.reach(to) {
+                Ok(link) => link,
+                Err(why) => {
+                    let found = asked.iter().find_map(|mine| ways.reach_as(mine, to));
+                    Some(found.ok_or(why)?)
+                }
+            },
+        };
+        Ok(link.and_then(|link| Some((link.clone(), ways.mine(&link)?))))
+    }
+
+    /// Whether a link takes files of these sizes.
+    pub(super) fn takes(&self, link: &str, files: &[u64]) -> Result<(), String> {
+        self.format.ways.get().map_or(Ok(()), |ways| ways.takes(link, files))
     }
 
     /// Whether a link reaches an address.
     pub(super) fn is_reached(&self, address: &str) -> bool {
-        matches!(self.reach(&address.trim().to_ascii_lowercase()), Ok(Some(_)))
+        let address = address.trim().to_ascii_lowercase();
+        let reached = self.format.ways.get().map(|ways| ways.reach(&address));
+        // Which of several is for the writer to say.
+        reached.is_some_and(|reached| reached != Ok(None))
     }
 
     /// Hands a message to a link, which has it on disk when this returns.
@@ -133,6 +183,7 @@ impl Amp {
         link: &str,
         to: &str,
         message: &Prepared,
+        parts: Vec<(String, PathBuf)>,
     ) -> Result<(), StoreError> {
         let Some(ways) = self.format.ways.get() else {
             return Err(StoreError::Busy(format!("the link {link} is not open")));
@@ -141,7 +192,7 @@ impl Amp {
             message: message.id.clone(),
             to: to.to_owned(),
             bytes: message.bytes.clone().into_bytes(),
-            parts: Vec::new(),
+            parts,
         };
         ways.take(link, &parcel).map_err(|e| StoreError::io(&self.about.dir, e))
     }

@@ -21,6 +21,7 @@ use super::filename::{clean, content_type};
 use super::home::{Recipient, Roster};
 use super::id::new_id;
 use super::limits::FILE_BYTES;
+use super::remote::Choice;
 use super::several::Several;
 use super::write::{self, File, Outgoing};
 use crate::model::{Attached, Draft, Message, Timestamp, one_line, plain_id, shell_word};
@@ -62,8 +63,13 @@ impl Amp {
         with: &Preparing<'_>,
     ) -> Result<Vec<Prepared>, StoreError> {
         let mut recipients: Vec<(String, Goal<'_>)> = Vec::new();
+        let asked: Vec<String> = with.parent.map_or_else(Vec::new, |parent| {
+            parent.to.iter().chain(&parent.from).cloned().collect()
+        });
+        let via = draft.via.as_deref().and_then(|via| self.way(via));
+        let choice = via.map_or(Choice::Best(&asked), Choice::Via);
         for to in draft.to.iter().chain(&draft.cc) {
-            let (address, goal) = self.goal(roster, to, StoreError::Unreachable)?;
+            let (address, goal) = self.goal(roster, to, choice, StoreError::Unreachable)?;
             if !recipients.iter().any(|(known, _)| *known == address) {
                 recipients.push((address, goal));
             }
@@ -87,14 +93,11 @@ impl Amp {
             let made = one(&who, (&subject, id), draft, parent.as_ref(), with)?;
             match goal {
                 Goal::Here(agent) => check_mailbox(&agent.dir, from, &made)?,
-                Goal::Elsewhere { link, .. } if !draft.attached.is_empty() => {
-                    return Err(StoreError::Unreachable(format!(
-                        "{to}: the provider {} takes no attachments from msgfs; put what matters into \
-                         the text",
-                        one_line(link)
-                    )));
+                Goal::Elsewhere { link, .. } => {
+                    let sizes: Vec<u64> = draft.attached.iter().map(|file| file.size).collect();
+                    self.takes(link, &sizes)
+                        .map_err(|why| StoreError::Unreachable(format!("{to}: {why}")))?;
                 }
-                Goal::Elsewhere { .. } => {}
             }
             Ok(made)
         };
@@ -108,6 +111,7 @@ impl Amp {
         &self,
         roster: &'r Roster,
         to: &str,
+        choice: Choice<'_>,
         broken: fn(String) -> StoreError,
     ) -> Result<(String, Goal<'r>), StoreError> {
         let why = match roster.recipient(to)? {
@@ -117,12 +121,13 @@ impl Amp {
             Recipient::Nobody(why) => why,
         };
         let to = to.trim().to_ascii_lowercase();
-        let link =
-            self.reach(&to).map_err(|why| StoreError::Unreachable(format!("{to}: {why}")))?;
-        let from = link.as_ref().and_then(|_| roster.me.registered_for(&to));
-        match (link, from) {
-            (Some(link), Some(from)) => Ok((to, Goal::Elsewhere { link, from: from.to_owned() })),
-            _ => Err(StoreError::Unreachable(why)),
+        let road = self
+            .road(&to, choice)
+            .map_err(|why| StoreError::Unreachable(format!("{to}: {why}")))?;
+        // A registration may be gone since the links were opened.
+        match road.filter(|(_, from)| roster.me.has_address(from)) {
+            Some((link, from)) => Ok((to, Goal::Elsewhere { link, from })),
+            None => Err(StoreError::Unreachable(why)),
         }
     }
 }
@@ -360,17 +365,29 @@ impl crate::store::Outgoing for Amp {
         let _one = self.format.appending.lock();
         let roster = self.format.home.roster()?;
         // A config that is broken is mended soon, so it is tried again soon.
-        let (to, goal) = self.goal(&roster, &message.to, StoreError::Busy)?;
+        let stored = envelope::parse(message.bytes.as_bytes())
+            .map_err(|e| StoreError::Refused(format!("the message cannot be appended: {e}")))?;
+        let choice = Choice::From(&stored.from);
+        let (to, goal) = self.goal(&roster, &message.to, choice, StoreError::Busy)?;
+        let mine = self.about.dir.as_path();
         let recipient = match goal {
             Goal::Here(agent) => agent.dir.clone(),
             Goal::Elsewhere { link, .. } => {
-                self.hand_to(&link, &to, message)?;
+                let mut parts = Vec::new();
+                for (file, attachment) in message.files.iter().zip(&stored.attachments) {
+                    let id = attachment.id.as_deref().unwrap_or_default();
+                    let name = attachment.filename.as_deref().unwrap_or_default();
+                    self.put_attachment(mine, id, name, file)?;
+                    parts.push((name.to_owned(), mine.join("attachments").join(id).join(name)));
+                }
+                // The link has the message on disk at once, so its files are there first.
+                if !parts.is_empty() {
+                    self.sync()?;
+                }
+                self.hand_to(&link, &to, message, parts)?;
                 return self.put_sent(message, &to);
             }
         };
-        let stored = envelope::parse(message.bytes.as_bytes())
-            .map_err(|e| StoreError::Refused(format!("the message cannot be appended: {e}")))?;
-        let mine = self.about.dir.as_path();
         let sides = if recipient == *mine { vec![mine] } else { vec![mine, &recipient] };
         for (file, attachment) in message.files.iter().zip(&stored.attachments) {
             let id = attachment.id.as_deref().unwrap_or_default();

@@ -100,7 +100,7 @@ fn link_trouble(link: &Path, is_key: bool) -> Trouble {
 ///
 /// # Errors
 /// [`StoreError::NoKey`] with what to do.
-pub(super) fn signing_key(dir: &Path) -> Result<Seed, StoreError> {
+pub fn signing_key(dir: &Path) -> Result<Seed, StoreError> {
     load_key(dir).map_err(|(problem, command)| {
         StoreError::NoKey(match command {
             Some(command) => format!("{problem}; mend it with: {command}"),

@@ -16,7 +16,7 @@ use super::limits::{
     ATTACHMENT_BYTES, ATTACHMENTS, ATTACHMENTS_BYTES, BODY_BYTES, MESSAGE_BYTES, SUBJECT_CHARS,
 };
 use super::verify::{Fields, PRIORITIES, own_print, signed_bytes};
-use crate::model::{Timestamp, one_line};
+use crate::model::{Seed, Timestamp, one_line};
 use crate::store::text::edit::Edits;
 use crate::store::text::strict as json;
 use crate::store::text::time::format_time;
@@ -348,6 +348,46 @@ fn payload<'a>(out: &Outgoing<'a>, uploaded_at: &'a str, expires_at: &'a str) ->
     let says_nothing = context.recipients.is_empty() && context.msgfs.is_none();
     let context = Some(context).filter(|_| !says_nothing);
     Payload { kind: out.kind, message: out.body, context, attachments: attachments.collect() }
+}
+
+/// An attachment as a provider keeps it.
+#[derive(Clone, Debug)]
+pub struct Uploaded {
+    /// The id that the provider gave it.
+    pub id: String,
+    /// Where it is found.
+    pub url: String,
+}
+
+/// A composed message with the ids under which a provider keeps its attachments, signed anew; what else it says stays.
+/// `None` if it has not as many of them.
+pub fn signed_anew(sent: &str, uploaded: &[Uploaded], seed: &Seed) -> Option<String> {
+    let mut message: serde_json::Value = serde_json::from_str(sent).ok()?;
+    let files = message.get_mut("payload")?.get_mut("attachments")?.as_array_mut()?;
+    if files.len() != uploaded.len() {
+        return None;
+    }
+    for (file, uploaded) in files.iter_mut().zip(uploaded) {
+        let file = file.as_object_mut()?;
+        for (name, text) in
+            [("id", uploaded.id.as_str()), ("url", &uploaded.url), ("scan_status", "clean")]
+        {
+            file.insert(name.to_owned(), text.into());
+        }
+    }
+    let printed = own_print(&message.get("payload")?.to_string())?;
+    let said = |name: &str| message.get("envelope")?.get(name)?.as_str();
+    let fields = Fields {
+        from: said("from")?,
+        to: said("to")?,
+        subject: said("subject")?,
+        priority: said("priority")?,
+        in_reply_to: said("in_reply_to").unwrap_or_default(),
+    };
+    let signature = STANDARD.encode(seed.sign(&signed_bytes(&fields, &printed)));
+    let envelope = message.get_mut("envelope")?.as_object_mut()?;
+    envelope.insert("signature".to_owned(), signature.into());
+    Some(message.to_string())
 }
 
 /// The form in which a composed message lies in the recipient's `inbox/`: only `local` is another.

@@ -18,7 +18,7 @@ use crate::model::locks::Mutex;
 use crate::model::{Attachment, one_line, shell_word, twin_id};
 use crate::store::digest::print;
 use crate::store::engine::files::{
-    self, Facts, File, Format, Ids, Opened, Pass, Reading, Table, Taken, What,
+    self, Dirs, Facts, File, Format, Ids, Opened, Pass, Reading, Table, Taken, What,
 };
 use crate::store::{
     Advice, Facets, Found, Location, Record, Report, Store as _, StoreError, Verify,
@@ -208,6 +208,7 @@ impl Format for Queue {
     fn read<'a>(
         &self,
         (): &(),
+        _: &mut Dirs<'_>,
         opened: &'a Opened<'a, Kept>,
     ) -> io::Result<Reading<Self::Message<'a>, Kept>> {
         let place = self.place_of(&opened.file.folder);

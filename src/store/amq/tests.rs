@@ -92,6 +92,27 @@ fn answer(
 }
 
 #[test]
+fn many_large_files_come_in_their_order() {
+    let root = Root::new(&["alice", "bob"]);
+    // More than is held at once, and enough for all cores.
+    let body = "word ".repeat(20_000);
+    for n in 0..90 {
+        let id = format!("m{n:02}");
+        let path = format!("agents/bob/inbox/new/{id}.md");
+        root.put(&path, &file(&json!({ "id": id }), &body));
+    }
+    let store = root.store("bob");
+    let book = Book::scanned(&store);
+    let ids = |book: &Book| -> Vec<String> {
+        let paths = book.order.iter().map(|(at, _)| store.source_path(at.source).unwrap());
+        paths.collect()
+    };
+    let all: Vec<String> = (0..90).map(|n| format!("agents/bob/inbox/new/m{n:02}.md")).collect();
+    assert_eq!(ids(&book).len(), 90);
+    assert_eq!(ids(&book), all);
+}
+
+#[test]
 fn vectors() {
     let vectors: Value =
         serde_json::from_str(include_str!("../../../tests/vectors/amq.json")).unwrap();

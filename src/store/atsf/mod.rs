@@ -97,6 +97,7 @@ impl Format for Threads {
     type Count = Counts;
     type Shared = Ids;
     type Work = ();
+    type Said<'a> = Line<'a>;
     /// The text of its `thread.json`.
     type Head = String;
 
@@ -170,17 +171,26 @@ impl Format for Threads {
         }
     }
 
+    fn said<'a>(
+        _: &Atsf,
+        (): &mut (),
+        _: &'a str,
+        text: &'a str,
+        _: Location,
+        _: &mut Vec<Found<'a>>,
+    ) -> Result<Line<'a>, String> {
+        line::parse(text).map_err(|e| e.to_string())
+    }
+
     /// Counts a message and gives it its id; it is left out if it stands in the log before. A line that
     /// changed is the same message if it has the same id: what is said last counts.
     fn line<'a>(
         store: &Atsf,
         reading: &mut Reading<'_, Self>,
-        key: &'a str,
-        text: &'a str,
-        at: Location,
+        (key, text, at): (&'a str, &'a str, Location),
+        line: Line<'a>,
         found: &mut Vec<Found<'a>>,
     ) -> Result<(), String> {
-        let line = line::parse(text).map_err(|e| e.to_string())?;
         let log = &mut *reading.log;
         let by = ids::Reading { thread: reading.n, epoch: log.epoch, key };
         let told = Told { role: &line.role, id: &line.id, content: line.content };

@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::engine::lines::check::{Checked, Say};
 use super::engine::lines::table::LogOf;
-use super::engine::lines::{Format, Lines, Named, Reading, Shape};
+use super::engine::lines::{Format, Lines, Named, Shape};
 use super::{
     About, Again, Agents, Arrived, Behind, CopyOf, Facets, Fit, Found, Location, Outgoing,
     Position, Prepared, Preparing, Record, Remote, Spec, Store as _, StoreError, Told, Violation,
@@ -41,6 +41,8 @@ const SHORT: u64 = 4 << 10;
 pub struct Samp {
     /// Where the lines go besides.
     ways: OnceLock<Arc<dyn Ways>>,
+    /// It is only looked at, and nothing is made.
+    looks: bool,
 }
 
 /// Why a name cannot be an alias, for people.
@@ -74,16 +76,24 @@ impl Format for Samp {
     type Count = ();
     type Shared = ();
     type Work = Scratch;
+    type Said<'a> = ();
     type Head = ();
 
-    /// Opens the folder, creating it as the reference does (`mkdir -p`) if it is missing.
+    /// Opens the folder, creating it as the reference does (`mkdir -p`) if it is missing, unless it is only
+    /// looked at.
     fn open(spec: &Spec) -> Result<(Self, About), StoreError> {
         let (dir, me) = (spec.dir.as_path(), spec.as_me.as_ref().unwrap_or(&spec.me));
         if !alias::is_valid(me) {
             return Err(StoreError::Invalid(bad_alias(me)));
         }
-        fs::make_dirs(dir, 0o777).map_err(|e| StoreError::io(dir, e))?;
-        super::below::open_dir(dir, &[]).map_err(|e| StoreError::io(dir, e))?;
+        let looks = spec.state.is_none();
+        if !looks {
+            fs::make_dirs(dir, 0o777).map_err(|e| StoreError::io(dir, e))?;
+        }
+        match super::below::open_dir(dir, &[]) {
+            Err(e) if looks && e.kind() == std::io::ErrorKind::NotFound => {}
+            opened => drop(opened.map_err(|e| StoreError::io(dir, e))?),
+        }
         if spec.state.is_some()
             && let Err(error) = append::end_torn(dir, me)
         {
@@ -91,7 +101,11 @@ impl Format for Samp {
             tracing::debug!(%error, "the end of my log cannot be looked at");
         }
         let about = About { whole_seconds: true, repeats: false, ..About::new(spec, me, dir) };
-        Ok((Self::default(), about))
+        Ok((Self { looks, ..Self::default() }, about))
+    }
+
+    fn may_be_missing(&self) -> bool {
+        self.looks
     }
 
     fn facets(store: &SampStore) -> Facets<'_> {
@@ -127,15 +141,15 @@ impl Format for Samp {
         })
     }
 
-    fn line<'a>(
+    fn said<'a>(
         store: &Lines<Self>,
-        reading: &mut Reading<'_, Self>,
+        work: &mut Scratch,
         key: &'a str,
         text: &'a str,
         at: Location,
         found: &mut Vec<Found<'a>>,
     ) -> Result<(), String> {
-        let accepted = accept(store, reading, key, text, at, found);
+        let accepted = accept(store, work, key, text, at, found);
         if accepted.is_ok() || is_blank(text) {
             return Ok(());
         }
@@ -147,7 +161,7 @@ impl Format for Samp {
             let whole = text.split('\r').all(|piece| {
                 let at = Location { offset, len: piece.len() as u32, ..at };
                 offset += piece.len() as u64 + 1;
-                is_blank(piece) || accept(store, reading, key, piece, at, found).is_ok()
+                is_blank(piece) || accept(store, work, key, piece, at, found).is_ok()
             });
             if whole {
                 return Ok(());
@@ -251,7 +265,10 @@ impl Outgoing for SampStore {
     }
 
     fn append(&self, message: &Prepared) -> Result<(), StoreError> {
-        append::append(self.dir(), self.me(), &message.bytes, &mut self.appending.lock())
+        append::append(self.dir(), self.me(), &message.bytes, &mut self.appending.lock())?;
+        // After it: a scan that takes the note sees the line.
+        self.note(&self.dir().join(alias::log_name(self.me())));
+        Ok(())
     }
 
     fn sync(&self) -> Result<(), StoreError> {
@@ -289,7 +306,8 @@ impl Position for SampStore {
 impl Agents for SampStore {
     fn agents(&self) -> Vec<String> {
         let table = self.table.read();
-        let there = table.logs.iter().filter(|log| log.stamp.is_some());
+        // What stands in a log makes its writer known, unless it was refused.
+        let there = table.logs.iter().filter(|log| log.stamp.is_some() && log.tally.lines == 0);
         there.map(Samp::key).filter(|alias| !alias.is_empty()).collect()
     }
 
@@ -310,13 +328,13 @@ fn is_blank(text: &str) -> bool {
 
 fn accept<'a>(
     store: &Lines<Samp>,
-    reading: &mut Reading<'_, Samp>,
+    work: &mut Scratch,
     alias: &str,
     text: &'a str,
     at: Location,
     found: &mut Vec<Found<'a>>,
 ) -> Result<(), String> {
-    let parsed = record::parse(text, reading.work).map_err(|e| e.to_string())?;
+    let parsed = record::parse(text, work).map_err(|e| e.to_string())?;
     if parsed.from != alias {
         return Err(format!(
             "it says it is from {:?}, but it stands in the log of {alias:?}",
@@ -324,12 +342,10 @@ fn accept<'a>(
         ));
     }
     let (time, from_me) = (parsed.time(), alias == store.about.me);
-    reading.log.tally.last_time = Some(time.millis());
     let claim = if parsed.has_sig { record::claim(text).map(Box::new) } else { None };
     let copy_of = copy_of(&parsed, &store.about.me);
     found.push(Found {
         at,
-        line: reading.log.tally.lines,
         to_me: parsed.to == store.about.me.as_str(),
         from_me,
         time,

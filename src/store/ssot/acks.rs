@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Ssot;
 use super::folder::{self, ACKS, IMMUTABLE, MESSAGES, RESUMES, TASKS, stem};
-use super::format::task_of;
+use super::format::{Tasks, task_of};
 use super::task;
 use super::words::Role;
 use crate::model::Timestamp;
@@ -112,7 +112,8 @@ impl Ssot {
         stale.retain(|name| super::words::is_task_id(name));
         while let Some(name) = stale.pop_first() {
             let name = &name;
-            let state = tasks.state(self, name, &mut |_, _| {});
+            let resumes = folder::resumes(base, name, &mut |_, _| {});
+            let state = resumes.map(|resumes| Tasks::state(self, name, &resumes));
             let state = state.map_err(|e| StoreError::io(&base.join(RESUMES).join(name), e));
             match state.and_then(|state| task::write(base, name, &state)) {
                 Ok(changed) => written |= changed,

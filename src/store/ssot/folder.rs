@@ -261,6 +261,12 @@ pub(super) fn resume_text(task: &str, resume: &Resume) -> String {
     )
 }
 
+/// Whether there may be any resume at all.
+pub(super) fn may_be_resumed(base: &Path) -> bool {
+    let found = below::open_dir(base, &[]).and_then(|dir| below::look(&dir, RESUMES));
+    !found.is_err_and(|e| fs::is_absent(&e))
+}
+
 /// Reads every resume of a task; of each file `told` hears why it is none, if so.
 ///
 /// # Errors

@@ -23,7 +23,7 @@ use twox_hash::XxHash3_64;
 use super::envelope::{FILE_BYTES, Message};
 use super::folder::{self, ACKS, MESSAGES, RESUMES, TASKS, is_skipped, signed_stem, stem};
 use super::schema::Breach;
-use super::state::{Facts, Item, State, derive, print};
+use super::state::{Facts, Item, Resume, State, derive, print};
 use super::words::Role;
 use super::{Ssot, sign, task};
 use crate::model::locks::{Mutex, RwLock};
@@ -123,8 +123,7 @@ pub(super) fn task_of(folder: &str) -> &str {
 impl Format for Tasks {
     type Facts = Kept;
     type Message<'a> = New;
-    /// The folders of what lies beside messages.
-    type Context = Mutex<Dirs<'static>>;
+    type Context = ();
 
     const TAG: [u8; 8] = *b"ssotfi03";
     const LONGEST: usize = FILE_BYTES;
@@ -166,7 +165,7 @@ impl Format for Tasks {
     }
 
     fn begin(&self, _files: &Ssot) -> Result<Option<(Self::Context, u64)>, StoreError> {
-        Ok(Some((Mutex::new(Dirs::new(self.dir.clone())), 0)))
+        Ok(Some(((), 0)))
     }
 
     fn beside(&self, dirs: &mut Dirs<'_>, folder: &str, name: &str) -> io::Result<u64> {
@@ -184,7 +183,8 @@ impl Format for Tasks {
 
     fn read<'a>(
         &self,
-        context: &Self::Context,
+        (): &(),
+        dirs: &mut Dirs<'_>,
         opened: &'a Opened<'a, Kept>,
     ) -> io::Result<Reading<New, Kept>> {
         let digest = XxHash3_64::oneshot(opened.bytes);
@@ -206,10 +206,7 @@ impl Format for Tasks {
         }
         let (mut acked, mut claim) = (None, None);
         if opened.beside != 0 {
-            let read = |folder: &str, name: &str| {
-                let dir = context.lock().open(folder)?;
-                folder::read_in(&dir, name)
-            };
+            let mut read = |folder: &str, name: &str| folder::read_in(&*dirs.open(folder)?, name);
             let ack = read(&format!("{ACKS}/{}", message.task), &file.name);
             acked = acknowledged(ack, &message)?;
             let signature = read(&file.folder, &format!("{}.sig", message.id));
@@ -299,8 +296,9 @@ impl Format for Tasks {
             }
         }
         tasks.remove("");
+        let resumed = tasks.len() < 2 || folder::may_be_resumed(&self.dir);
         for task in tasks {
-            self.settle(done.files, &task);
+            self.settle(done.files, &task, resumed);
         }
         Vec::new()
     }
@@ -376,13 +374,15 @@ impl Tasks {
         }
     }
 
-    /// Adds up a task and notes what is new.
-    fn settle(&self, files: &Files<Self>, task: &str) {
+    /// Adds up a task and notes what is new. `resumed`: something may have been resumed.
+    fn settle(&self, files: &Files<Self>, task: &str, resumed: bool) {
         let mut told = |stem: &str, fault: Option<String>| {
             let path = format!("{RESUMES}/{task}/{stem}.json");
             files.health.set(&path, fault.map(|why| format!("does not count: {why}")));
         };
-        let state = match self.state(files, task, &mut told) {
+        let resumes =
+            if resumed { folder::resumes(&self.dir, task, &mut told) } else { Ok(Vec::new()) };
+        let state = match resumes.map(|resumes| Self::state(files, task, &resumes)) {
             Ok(state) => state,
             // What the messages add up to stays what it was.
             Err(e) => return files.health.cannot(&format!("{RESUMES}/{task}"), "be read", &e),
@@ -403,21 +403,12 @@ impl Tasks {
         }
     }
 
-    /// What the messages of a task add up to; `told` as for [`folder::resumes`].
-    ///
-    /// # Errors
-    /// If its resumes cannot be listed.
-    pub fn state(
-        &self,
-        files: &Files<Self>,
-        task: &str,
-        told: &mut dyn FnMut(&str, Option<String>),
-    ) -> io::Result<State> {
-        let resumes = folder::resumes(&self.dir, task, told)?;
+    /// What the messages of a task add up to with what resumed it.
+    pub fn state(files: &Files<Self>, task: &str, resumes: &[Resume]) -> State {
         let table = files.table.read();
         let counts = |n: &u32| table.facts(*n).is_some_and(|kept| !kept.is_refused());
         let exists = |id: u64| table.with_key(BY_ID, id).iter().any(counts);
-        Ok(derive(items(&table, task), &resumes, &exists))
+        derive(items(&table, task), resumes, &exists)
     }
 }
 
@@ -434,7 +425,7 @@ impl Hearing for Ssot {
         }
         drop(table);
         for task in &tasks {
-            self.format.settle(self, task);
+            self.format.settle(self, task, true);
         }
     }
 }

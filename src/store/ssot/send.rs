@@ -103,17 +103,20 @@ impl Outgoing for Ssot {
         let path = self.about.dir.join(MESSAGES).join(task).join(&json);
         let io = |e| StoreError::io(&path, e);
         let _lock = folder::lock_task(&self.about.dir, task)?;
-        self.note(&path);
-        match task::message_bytes(&self.about.dir, task, id) {
-            Ok(there) if is_same(&there, text.as_bytes()) => return Ok(()),
+        let done = match task::message_bytes(&self.about.dir, task, id) {
+            Ok(there) if is_same(&there, text.as_bytes()) => Ok(()),
             Ok(_) => return Err(duplicate(id)),
-            Err(_) => {}
-        }
-        folder::put(&dir, &sig, IMMUTABLE, format!("{line}\n").as_bytes()).map_err(io)?;
-        match folder::put_new(&dir, &json, IMMUTABLE, text.as_bytes()) {
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(duplicate(id)),
-            done => done.map_err(io),
-        }
+            Err(_) => {
+                folder::put(&dir, &sig, IMMUTABLE, format!("{line}\n").as_bytes()).map_err(io)?;
+                match folder::put_new(&dir, &json, IMMUTABLE, text.as_bytes()) {
+                    Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(duplicate(id)),
+                    done => done.map_err(io),
+                }
+            }
+        };
+        // Not before it is there: another scan would look for it, and the next one not any more.
+        self.note(&path);
+        done
     }
 
     fn appendable(&self, bytes: u64) -> Result<(), StoreError> {

@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use crate::model::Claim;
 use crate::model::verify::verify_claim;
-use crate::store::{Again, Found, Rejected, Sink, Store};
+use crate::store::{Again, Found, Location, Rejected, Sink, Store};
 
 /// A message as it was reported last.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +44,8 @@ pub struct Book {
     rescanning: HashSet<u32>,
     /// Ids of messages that were missing at the end of any rescan.
     pub vanished: HashSet<String>,
+    /// Where each message stands that was reported, and its line, as they came.
+    pub order: Vec<(Location, u64)>,
     /// Messages reported, all in all.
     pub reported: usize,
     /// Rescans begun.
@@ -100,6 +102,7 @@ impl Sink for Book {
             let whole = f.line == 0 && f.at.offset == 0;
             assert!(whole || f.again != Again::Restated, "{f:?}");
             self.reported += 1;
+            self.order.push((f.at, f.line));
             let found = Found {
                 from: owned(f.from),
                 to: owned(f.to),

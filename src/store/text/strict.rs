@@ -100,7 +100,7 @@ pub enum Flaw {
 /// # Errors
 /// [`Flaw`].
 pub fn check(text: &str) -> Result<(), Flaw> {
-    let mut open: Vec<HashSet<Cow<'_, str>>> = Vec::new();
+    let mut open: Vec<Keys<'_>> = Vec::new();
     let mut flaw = None;
     let walked = json::walk(text, |event| {
         if flaw.is_none() {
@@ -114,13 +114,36 @@ pub fn check(text: &str) -> Result<(), Flaw> {
     }
 }
 
-fn step<'a>(open: &mut Vec<HashSet<Cow<'a, str>>>, event: Event<'a>) -> Result<(), Flaw> {
+/// The keys of an object. A few are compared one by one, which costs less than to hash them.
+#[derive(Default)]
+struct Keys<'a> {
+    few: Vec<Cow<'a, str>>,
+    more: HashSet<Cow<'a, str>>,
+}
+
+impl<'a> Keys<'a> {
+    const FEW: usize = 16;
+
+    /// Whether it is new.
+    fn add(&mut self, key: Cow<'a, str>) -> bool {
+        if self.few.contains(&key) {
+            return false;
+        }
+        if self.few.len() < Self::FEW {
+            self.few.push(key);
+            return true;
+        }
+        self.more.insert(key)
+    }
+}
+
+fn step<'a>(open: &mut Vec<Keys<'a>>, event: Event<'a>) -> Result<(), Flaw> {
     match event {
         Event::ObjectStart | Event::ArrayStart => {
             if open.len() >= MAX_DEPTH {
                 return Err(Flaw::TooDeep);
             }
-            open.push(HashSet::new());
+            open.push(Keys::default());
         }
         Event::ObjectEnd | Event::ArrayEnd => drop(open.pop()),
         Event::Key(key) => {
@@ -128,11 +151,14 @@ fn step<'a>(open: &mut Vec<HashSet<Cow<'a, str>>>, event: Event<'a>) -> Result<(
             if lone {
                 return Err(Flaw::LoneSurrogate);
             }
-            if let Some(Some(twice)) = open.last_mut().map(|keys| keys.replace(key.clone())) {
-                return Err(Flaw::Duplicate(twice.into_owned()));
+            if open.last_mut().is_some_and(|keys| !keys.add(key.clone())) {
+                return Err(Flaw::Duplicate(key.into_owned()));
             }
         }
-        Event::Scalar(Value::String(text)) if text.decode().1 => return Err(Flaw::LoneSurrogate),
+        // The escapes that Python writes hold no surrogates.
+        Event::Scalar(Value::String(text)) if !text.is_canonical() && text.decode().1 => {
+            return Err(Flaw::LoneSurrogate);
+        }
         Event::Scalar(Value::Int(number) | Value::Float(number))
             if !number.parse::<f64>().is_ok_and(f64::is_finite) =>
         {
@@ -152,6 +178,18 @@ mod tests {
     fn spans(text: &str) -> Vec<(String, String)> {
         let part = |at: &Range<usize>| text[at.clone()].to_owned();
         members(text).unwrap().iter().map(|m| (part(&m.key_at), part(&m.value_at))).collect()
+    }
+
+    #[test]
+    fn a_key_that_comes_twice_is_found_among_many() {
+        for count in [1, 15, 16, 17, 40] {
+            let keys: Vec<String> = (0..count).map(|n| format!("\"k{n}\":{{\"k0\":1}}")).collect();
+            assert_eq!(check(&format!("{{{}}}", keys.join(","))), Ok(()));
+            for twice in [0, count / 2, count - 1] {
+                let text = format!("{{{},\"k{twice}\":1}}", keys.join(","));
+                assert_eq!(check(&text), Err(Flaw::Duplicate(format!("k{twice}"))));
+            }
+        }
     }
 
     #[test]

@@ -81,6 +81,7 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
     let settings = index::Settings {
         marks: dir.path().join("marks"),
         snapshot: dir.path().join("snapshot"),
+        map: true,
         unsigned: Unsigned::Accept,
         read_only,
         my_keys: vec![None; stores.len()],

@@ -369,3 +369,51 @@ fn a_folder_and_a_file_of_one_path_never_have_one_number() {
     assert_eq!((b.tree.node(of_folder), b.tree.node(of_file)), (None, Some(file)));
     assert_eq!((b.tree.ino(&folder), b.tree.node(of_folder)), (of_folder, Some(folder)));
 }
+
+#[test]
+fn a_listing_is_taken_once_a_change() {
+    let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[])])]);
+    let day = b.tree.resolve(&format!("archive/{DAY}")).unwrap();
+    let taken = b.tree.listing(&day).unwrap();
+    assert!(Arc::ptr_eq(&taken, &b.tree.listing(&day).unwrap()));
+    b.stores[0].folder.lock().push(letter("00000002aaaa", T0 + 1, &[]));
+    b.tree.index().refresh(0, true).unwrap();
+    assert_eq!((taken.len(), b.tree.listing(&day).unwrap().len()), (1, 2));
+}
+
+#[test]
+fn a_message_is_rendered_again_only_for_who_reads_it() {
+    let b = bed(vec![store(vec![letter("00000001aaaa", T0, &[])])]);
+    let path = format!("archive/{DAY}/{STEM}.txt");
+    let (text, node) = (b.cat(&path), b.tree.resolve(&path).unwrap());
+    let Node::Message(_, ix) = node else { panic!("{node:?}") };
+    b.tree.rendered.lock().forget(ix);
+    let open = || b.tree.open(&node, &Access::default()).unwrap();
+    let (unread, file) = (open(), open());
+    assert!(b.tree.rendered.lock().get(ix).is_none());
+    assert_eq!(b.tree.read(&file, 0, 4096).unwrap(), text.as_bytes());
+    assert!(b.tree.rendered.lock().get(ix).is_some());
+    // As long as it is open it stays what was read of it first.
+    b.stores[0].folder.lock().change(0, |l| l.message.body = "changed".into());
+    b.tree.rendered.lock().forget(ix);
+    assert_eq!(b.tree.read(&file, 5, 4096).unwrap(), &text.as_bytes()[5..]);
+    assert_ne!(b.tree.read(&unread, 0, 4096).unwrap(), text.as_bytes());
+}
+
+#[test]
+fn who_lists_sizes_finds_the_next_ones_made() {
+    let letters = (1..=3).map(|n| letter(&format!("0000000{n}aaaa"), T0 + n, &[])).collect();
+    let b = bed(vec![store(letters)]);
+    let day = b.tree.resolve(&format!("archive/{DAY}")).unwrap();
+    let listing = b.tree.listing(&day).unwrap();
+    let known = |n| {
+        let Node::Message(_, ix) = b.tree.item(&listing, n).unwrap().1 else { return false };
+        b.tree.index().read().entry(ix).unwrap().size().is_some()
+    };
+    let known = || [0, 1, 2].map(known);
+    assert_eq!(known(), [false; 3]);
+    b.tree.look_ahead(&listing, 1, 1);
+    assert_eq!(known(), [false, true, false]);
+    b.tree.look_ahead(&listing, 2, 99);
+    assert_eq!(known(), [false, true, true]);
+}

@@ -11,7 +11,7 @@ use crate::common::amp::{self, ALICE, BAR, Home, Msg};
 use crate::common::proc::Running;
 use crate::common::samp::{self, key};
 use crate::common::shown::{self, Shown};
-use crate::common::{Bed, Mount, soon};
+use crate::common::{Bed, Mount, PATIENCE, soon};
 
 fn mode(path: &std::path::Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -337,9 +337,7 @@ fn s127_killed() {
         let writer = Running::start(c, None).unwrap();
         std::thread::sleep(Duration::from_millis(40 + 37 * round));
         m.kill9();
-        accepted.extend(
-            writer.finish(Duration::from_secs(10)).unwrap().stdout.lines().map(str::to_owned),
-        );
+        accepted.extend(writer.finish(PATIENCE).unwrap().stdout.lines().map(str::to_owned));
     }
     let m = bed.mount("bar");
     let texts = |who: &str, folder: &str| {

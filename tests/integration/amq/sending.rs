@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{file, is_there, name, parsed, with};
 use crate::common::proc::Running;
 use crate::common::shown::{self, Shown};
-use crate::common::{Bed, samp, soon};
+use crate::common::{Bed, PATIENCE, samp, soon};
 
 /// S209: one file of the same name and bytes in `new/` of every recipient and in my `outbox/sent`, as the
 /// format's own program makes it, signed by two more members; nothing else in the queue changes.
@@ -159,7 +159,7 @@ fn s212_killed() {
         let drain = Running::start(drain, None).unwrap();
         std::thread::sleep(Duration::from_millis(40 + 37 * round));
         m.kill9();
-        let done = writer.finish(Duration::from_secs(10)).unwrap();
+        let done = writer.finish(PATIENCE).unwrap();
         accepted.extend(done.stdout.lines().map(str::to_owned));
         drop(drain);
     }

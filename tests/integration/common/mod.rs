@@ -3,6 +3,7 @@
 
 pub(crate) mod agz;
 pub(crate) mod amp;
+pub(crate) mod dice;
 pub(crate) mod fixtures;
 pub(crate) mod proc;
 pub(crate) mod samp;
@@ -23,7 +24,7 @@ pub(crate) use proc::{Out, run, run_for};
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// How long something that should take milliseconds may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The program under test; `MSGFS_TEST_BIN` names another one.
 pub(crate) fn binary() -> PathBuf {

@@ -155,9 +155,13 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.signal(rustix::process::Signal::KILL);
-        // A process in uninterruptible sleep cannot be reaped; the mount's watchdog frees it.
+        let group = rustix::process::Pid::from_raw(self.pid());
+        let others =
+            || group.is_some_and(|id| rustix::process::test_kill_process_group(id).is_ok());
+        // A process in uninterruptible sleep cannot be reaped; the mount's watchdog frees it. What it
+        // started has files of the mount open until it is gone, too.
         let start = Instant::now();
-        while self.running() && start.elapsed() < Duration::from_secs(1) {
+        while (self.running() || others()) && start.elapsed() < Duration::from_secs(1) {
             std::thread::sleep(Duration::from_millis(5));
         }
     }

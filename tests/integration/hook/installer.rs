@@ -119,6 +119,36 @@ fn s515_a_new_file_and_back() {
     }
 }
 
+/// S515, S516: the same with the hook for tools, at once or later.
+#[test]
+fn s515_mid_turn_and_back() {
+    for (harness, name, _) in NEW {
+        for first in [&["--mid-turn"][..], &[]] {
+            let mut files = vec![None, Some("{\"version\":1,\n\"hooks\": {}\n}\n"), Some("{}\n")];
+            if *harness == "copilot" {
+                files.truncate(1);
+            }
+            for before in files {
+                let bed = bed(0);
+                let path = file(&bed, name);
+                if let Some(before) = before {
+                    put(&path, before);
+                }
+                assert!(change(&bed, "install", harness, first).ok());
+                if before.is_none() {
+                    assert!(kept(&path).is_empty(), "of ours alone no copy is kept");
+                }
+                assert!(change(&bed, "install", harness, &["--mid-turn"]).ok());
+                uninstall(&bed, harness);
+                assert_eq!(fs::read_to_string(&path).ok().as_deref(), before, "{harness}");
+                if before.is_none() {
+                    assert!(kept(&path).is_empty(), "of ours alone no copy is kept");
+                }
+            }
+        }
+    }
+}
+
 /// Files of people, by how they are laid out: two spaces, four, tabs, one line, Windows, odd ones.
 fn laid_out(value: &Value) -> Vec<String> {
     let pretty = serde_json::to_string_pretty(value).unwrap();
@@ -445,7 +475,20 @@ fn s523_by_which_path_msgfs_is_called() {
     assert!(install(&bed, "codex").contains(": written\n"), "now it is on the PATH");
     assert!(fs::read_to_string(&path).unwrap().contains("\"msgfs hook run stop --for codex"));
     uninstall(&bed, "codex");
-    assert!(!path.exists() || value(&path) == json!({}));
+    assert!(!path.exists(), "only install made it");
+    let quoted = bed.path("it's \"mine\"");
+    fs::create_dir(&quoted).unwrap();
+    symlink(binary(), quoted.join("msgfs")).unwrap();
+    for said in [": written\n", ": unchanged\n"] {
+        let mut command = bed.command(quoted.join("msgfs"));
+        command.args(["hook", "install", "--for", "codex"]).env("PATH", "/usr/bin:/bin");
+        let out = run(command, None);
+        assert!(out.ok() && out.stderr.is_empty() && out.stdout.contains(said), "{out:?}");
+    }
+    let line = value(&path)["hooks"]["Stop"][0]["hooks"][0]["command"].clone();
+    let word = quoted.join("msgfs").display().to_string().replace('\'', r"'\''");
+    assert_eq!(line, format!("'{word}' hook run stop --for codex 2>/dev/null || true"));
+    uninstall(&bed, "codex");
     let built = bed.path("target/debug");
     fs::create_dir_all(&built).unwrap();
     symlink(binary(), built.join("msgfs")).unwrap();
@@ -455,4 +498,77 @@ fn s523_by_which_path_msgfs_is_called() {
     assert!(out.ok() && out.stderr.contains("not on the PATH"), "{out:?}");
     let text = fs::read_to_string(file(&bed, ".gemini/settings.json")).unwrap();
     assert!(!text.contains("target"), "{text}");
+}
+
+/// S564: a setting that keeps a harness from running the hooks is told, by status and by install, with its file.
+#[test]
+fn s564_why_nothing_rings() {
+    let bed = bed(0);
+    let status = || {
+        let out = run(bed.msgfs(["hook", "status"]), None);
+        assert!(out.ok(), "{out:?}");
+        out.stdout
+    };
+    assert!(!status().contains("runs no hooks"), "{}", status());
+    let home = |name: &str| bed.path("home").join(name);
+    let here = |name: &str| bed.path("cwd").join(name);
+    for (harness, path, text, setting) in [
+        (
+            "claude-code",
+            home(".claude/settings.json"),
+            r#"{"disableAllHooks":true}"#,
+            "disableAllHooks",
+        ),
+        (
+            "claude-code",
+            here(".claude/settings.local.json"),
+            r#"{"disableAllHooks":true}"#,
+            "disableAllHooks",
+        ),
+        ("codex", home(".codex/config.toml"), "[features]\nhooks = false\n", "features.hooks"),
+        (
+            "codex",
+            home(".codex/config.toml"),
+            "[features]\ncodex_hooks = false\n",
+            "features.codex_hooks",
+        ),
+        (
+            "gemini",
+            home(".gemini/settings.json"),
+            "{\"hooksConfig\":{\"enabled\":false}} // off\n",
+            "hooksConfig.enabled",
+        ),
+        (
+            "gemini",
+            here(".gemini/settings.json"),
+            r#"{"hooksConfig":{"disabled":["x","msgfs"]}}"#,
+            "hooksConfig.disabled",
+        ),
+        (
+            "copilot",
+            home(".copilot/settings.json"),
+            r#"{"disableAllHooks":true}"#,
+            "disableAllHooks",
+        ),
+    ] {
+        put(&path, text);
+        let said = status();
+        let mut lines = said.lines().skip_while(|line| !line.starts_with(&format!("{harness}: ")));
+        let line = lines.nth(1).unwrap();
+        let file = path.file_name().unwrap().to_str().unwrap();
+        assert!(line.contains(setting) && line.contains(file), "{said}");
+        assert_eq!(said.matches("runs no hooks").count(), 1, "{said}");
+        let out = change(&bed, "install", harness, &["--dry-run"]);
+        assert!(out.stdout.contains(line), "{out:?}");
+        for (on, off) in [("true", "false"), ("false", "true"), ("\"msgfs\"", "\"y\"")] {
+            put(&path, &text.replace(on, off));
+            if text.contains(on) {
+                assert!(!status().contains("runs no hooks"), "{}", status());
+            }
+        }
+        fs::remove_file(&path).unwrap();
+    }
+    let mut c = bed.msgfs(["hook", "status"]);
+    c.env("MSGFS_HOOK", "off");
+    assert!(run(c, None).stdout.contains("MSGFS_HOOK=off"));
 }

@@ -62,6 +62,15 @@ fn s524_standing_instructions() {
             assert!(integrate(&bed, harness, &["--uninstall"]).ok());
             assert_eq!(fs::read_to_string(&path).unwrap(), before);
         }
+        for before in ["a\r", "a\nb\r"] {
+            fs::write(&path, before).unwrap();
+            assert!(integrate(&bed, harness, &[]).ok());
+            assert!(integrate(&bed, harness, &[]).stdout.contains(": unchanged"));
+            let kept = fs::read_dir(path.parent().unwrap()).unwrap().flatten().map(|e| e.path());
+            kept.filter(|kept| *kept != path).for_each(|kept| fs::remove_file(kept).unwrap());
+            assert!(integrate(&bed, harness, &["--uninstall"]).ok());
+            assert_eq!(fs::read_to_string(&path).unwrap(), before);
+        }
         let old = "a\n<!-- msgfs begin -->\nold\n<!-- msgfs end -->\nb\n";
         fs::write(&path, old).unwrap();
         assert!(integrate(&bed, harness, &[]).ok());

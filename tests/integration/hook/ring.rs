@@ -273,6 +273,7 @@ fn s505_a_hook_fails_open() {
         "msgfs hook run wake --for codex",
         "msgfs hook run prompt --for codex --loud",
         "msgfs hook run prompt stop --for codex",
+        "msgfs --zork hook run prompt --for codex",
         "msgfs hook run prompt --for codex --me a/b",
         "MSGFS_ME=a/b msgfs hook run prompt --for codex",
         "AGENT_MESSAGE_DIR=/dev/null msgfs hook run prompt --for codex",
@@ -289,6 +290,24 @@ fn s505_a_hook_fails_open() {
     let kept = bed.path("run/msgfs/hook");
     let log = fs::read_to_string(kept.join("hook.log")).unwrap();
     assert!(log.contains("config.toml") && !log.contains(SECRET), "{log}");
+    for why in [
+        "no event is named",
+        "--for is missing",
+        "the harness \"nobody\" is not known",
+        "the event \"wake\" is not known",
+        "the option \"--loud\" is not known",
+        "the option \"--zork\" is not known",
+        "\"stop\" is one word too many",
+    ] {
+        assert!(log.contains(why), "{why}: {log}");
+    }
+    for cut in ["", "{\"session_id\":", "[]"] {
+        fs::remove_file(kept.join("hook.log")).unwrap();
+        let out = run(hook(&bed, "msgfs hook run prompt --for codex"), Some(cut.as_bytes()));
+        assert!(out.ok() && out.said().is_empty(), "{cut}: {out:?}");
+        let log = fs::read_to_string(kept.join("hook.log")).unwrap();
+        assert!(log.contains("is no JSON object"), "{log}");
+    }
     fs::remove_file(bed.path("config/msgfs/config.toml")).unwrap();
     // What was said into a full disk is lost, and the next start tells the total.
     assert_eq!(says(&bed, "prompt", "codex", &payload("codex", "prompt")), "");
@@ -435,4 +454,25 @@ fn s525_looking_makes_nothing() {
         assert!(out.ok(), "{args:?} {out:?}");
     }
     assert_eq!(snapshot(&bed.path("")), before);
+}
+
+/// S525: nor where there is nothing at all: the folder of the store is not made, and is empty for who looks.
+#[test]
+fn s525_looking_makes_no_store() {
+    let mut bed = bed(0);
+    let store = bed.path("new/state/agent-message");
+    bed.env.push(("AGENT_MESSAGE_DIR".into(), store.clone().into()));
+    let before = snapshot(&bed.path(""));
+    for args in [&["ls"][..], &["ls", "inbox"], &["agents"], &["status"], &["check"]] {
+        let out = bed.msgfs_out(args);
+        assert!(out.ok() && !out.said().contains("gone"), "{args:?} {out:?}");
+        assert_eq!(snapshot(&bed.path("")), before, "{args:?}");
+    }
+    for event in ["session-start", "prompt", "stop"] {
+        assert_eq!(says(&bed, event, "codex", &payload("codex", event)), "");
+        assert_eq!(snapshot(&bed.path("")), before, "{event}");
+    }
+    fs::create_dir_all(&store).unwrap();
+    samp::append(&store, "bob", "alice", SECRET, SECRET, T0);
+    assert!(says(&bed, "prompt", "codex", &payload("codex", "prompt")).contains("1 unread"));
 }

@@ -165,6 +165,13 @@ fn s512_a_waiter_ends_when_it_is_not_needed() {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     soon("the waiter ends with its parent", || !crate::common::alive(child));
     drop(orphan);
+    // There is no such process.
+    let line = "CLAUDE_PID=2147483646 exec msgfs hook run stop --for claude-code --wait";
+    let waiter = Running::start(
+        hook(&bed, line),
+        Some(payload("claude-code", "stop").to_string().as_bytes()),
+    );
+    is_silent(waiter.unwrap());
     // The harness dies.
     let line = format!(
         "sleep 1000 & export CLAUDE_PID=$!; (sleep 1; kill $CLAUDE_PID) & exec 3<&0; {}",
@@ -172,6 +179,20 @@ fn s512_a_waiter_ends_when_it_is_not_needed() {
     );
     let out = run(hook(&bed, &line), Some(payload("claude-code", "stop").to_string().as_bytes()));
     assert!(out.code() == Some(0) && out.stdout.is_empty(), "{out:?}");
+}
+
+/// S525: whoever waits makes no store either, and hears of the one that comes.
+#[test]
+fn s525_a_waiter_makes_no_store() {
+    let mut bed = bed(0);
+    let store = bed.path("new/state/agent-message");
+    bed.env.push(("AGENT_MESSAGE_DIR".into(), store.clone().into()));
+    let waiter = wait(&bed, "s1");
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!bed.path("new").exists());
+    fs::create_dir_all(&store).unwrap();
+    crate::common::samp::append(&store, "bob", "alice", "x", "x", crate::common::samp::T0);
+    assert_eq!(ends(waiter).code(), Some(2));
 }
 
 /// S513: whoever is woken five times is woken once a minute from then on, until a person types a prompt.

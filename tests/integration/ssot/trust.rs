@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{TASK, bed, bed_with, deliver, payload, record, send};
 use crate::common::agz::put;
-use crate::common::samp::key;
+use crate::common::samp::{self, key};
 use crate::common::{Bed, Mount, soon};
 
 const T0: i64 = 1_777_052_523_000;
@@ -181,6 +181,15 @@ fn s319_a_new_thread_is_there_after_the_close() {
         let out = m.ok(&format!("T={task}; cat > outbox/executor <<'EOF'\n{draft}EOF\n{look}"));
         assert!(out.contains(&task) && out.contains(".txt"), "{out}");
     }
+}
+
+/// S319: a transcript that was there before has what was just sent, too.
+#[test]
+fn s319_a_transcript_has_what_was_just_sent() {
+    let bed = Bed::new();
+    samp::append(&bed.store, "foo", "bar", "t", "question", samp::T0);
+    let m = bed.mount("bar");
+    m.ok("for n in $(seq 60); do echo answer $n. > threads/t/x; grep -q \"answer $n\\.\" transcripts/t.txt || exit 1; done");
 }
 
 /// S148: a file over the limit is logged with the size and the hash that it has; a store that was there

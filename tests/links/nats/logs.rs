@@ -35,6 +35,8 @@ fn lines_arrive_byte_for_byte_in_both_directions_and_at_a_late_joiner() {
     soon("nothing waits", || a.standing().waiting == 0);
 }
 
+/// S453: a log that is cut, compacted or written anew here, also while its lines are on their way back from the server, gets
+/// them at its end, behind what is new.
 #[test]
 fn a_local_log_that_is_truncated_compacted_or_written_anew() {
     let server = Server::start();
@@ -71,6 +73,39 @@ fn a_local_log_that_is_truncated_compacted_or_written_anew() {
     b.has("a", &records("a", 0..13));
     assert_eq!(a.read("a").lines().count(), 13);
     assert_eq!(server.raw().messages(), 13);
+    assert_eq!(copies(&a), [""; 0], "nobody else wrote here");
+}
+
+/// The copies beside the logs of a machine.
+fn copies(machine: &Machine) -> Vec<String> {
+    let entries = fs::read_dir(machine.folder()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.contains("sync-conflict")).collect()
+}
+
+/// S453: the log is cut, and a line is added, as soon as the server has what stood in it: again and again, so that some
+/// lines come back before that and some after.
+#[test]
+fn s453_a_log_that_is_cut_while_its_lines_come_back() {
+    let server = Server::start();
+    let (a, b) = (Machine::of(&server), Machine::of(&server));
+    for round in 0..4 {
+        let name = format!("w{round}");
+        let all = records(&name, 0..30);
+        a.write(&name, &all);
+        let mut raw = server.raw();
+        while raw.messages() < 31 * round + 30 {}
+        // In one step, as whoever compacts a log does.
+        let cut = records(&name, 0..2) + &record(&name, 30);
+        let other = a.folder().join("tmp");
+        fs::write(&other, &cut).unwrap();
+        fs::rename(&other, a.log(&name)).unwrap();
+        soon("all are here again", || a.read(&name).lines().count() == 31);
+        assert!(a.read(&name).starts_with(&cut), "{}", a.read(&name));
+        soon("all are there", || b.read(&name).lines().count() == 31);
+        assert_eq!(raw.messages(), 31 * (round + 1));
+        assert_eq!(copies(&a), [""; 0], "nobody else wrote as {name}");
+    }
 }
 
 #[test]

@@ -198,13 +198,14 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
     /// Whether [`Format::arrival`] is asked; else files come in the order of their paths.
     const HAS_ARRIVAL: bool = false;
 
-    /// What a file says. Called on all cores at once and without any lock.
+    /// What a file says. Called on all cores at once and without any lock; `dirs` are those of this thread.
     ///
     /// # Errors
     /// If what belongs to it cannot be read: then nothing is known of the message.
     fn read<'a>(
         &self,
         context: &Self::Context,
+        dirs: &mut Dirs<'_>,
         opened: &'a Opened<'a, Self::Facts>,
     ) -> io::Result<Reading<Self::Message<'a>, Self::Facts>>;
 

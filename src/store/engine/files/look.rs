@@ -15,7 +15,7 @@ use super::format::{Arrival, Format, What, no_message};
 use super::table::{Table, stamp_print};
 use super::{Files, join, parts};
 use crate::store::fs::{self, Stamp};
-use crate::store::{StoreError, below};
+use crate::store::{StoreError, below, parallel};
 
 /// Folders that are open at once.
 const OPEN: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
@@ -101,6 +101,8 @@ struct Listing {
     roots: Vec<String>,
     /// Folders that could not be listed: nothing is known of what is in them.
     unknown: Vec<String>,
+    /// Those that could.
+    listed: HashSet<String>,
     groups: BTreeSet<String>,
 }
 
@@ -132,9 +134,10 @@ impl<F: Format> Files<F> {
         }
         below::open_dir(&self.about.dir, &[]).map_err(|e| StoreError::io(&self.about.dir, e))?;
         self.health.forget(|_| true);
-        self.table.write().unlist(|_| true);
         let (mut dirs, mut listing) = (Dirs::new(&self.about.dir), Listing::default());
         self.list("", &mut dirs, &mut listing);
+        // Not before: who asks meanwhile which folders to watch is told of all.
+        self.table.write().unlist(|path| !listing.listed.contains(path));
         listing.roots.push(String::new());
         let mut work = self.work_of(listing);
         work.is_full = true;
@@ -237,6 +240,7 @@ impl<F: Format> Files<F> {
             }
         };
         self.table.write().list(path);
+        listing.listed.insert(path.to_owned());
         let (mut folders, shared) = (Vec::new(), Arc::from(path));
         let above = parts(path);
         let whole = self.entries(&dir, path, &mut |name, kind| {
@@ -356,14 +360,19 @@ impl<F: Format> Files<F> {
         if !F::HAS_ARRIVAL || new.len() < 2 {
             return new;
         }
-        let mut dirs = Dirs::new(&self.about.dir);
-        let mut arrival = |folder: &str, name: &str| {
+        let arrival = |dirs: &mut Dirs<'_>, (folder, name): &New| {
             let file = below::open_file(&*dirs.open(folder)?, name)?;
             let (stamp, bytes) = below::read_whole(&file, F::LONGEST + 1)?;
             io::Result::Ok(self.format.arrival(folder, &stamp, &bytes))
         };
+        let dirs = || Dirs::new(&*self.about.dir);
+        let arrivals = parallel::map_with(&new, dirs, |dirs, file| {
+            arrival(dirs, file).unwrap_or(Arrival::LAST)
+        });
+        let mut order: Vec<(Arrival, New)> = arrivals.into_iter().zip(new).collect();
         // Stable: equal ones stay in the order of their paths.
-        new.sort_by_cached_key(|(folder, name)| arrival(folder, name).unwrap_or(Arrival::LAST));
+        order.sort_by_key(|(arrival, _)| *arrival);
+        new = order.into_iter().map(|(_, file)| file).collect();
         new
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::io;
+use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
@@ -19,9 +20,11 @@ use crate::store::{Found, Rejected, Sink, StoreError, below, parallel};
 /// How often an unfinished file is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Files read before what was found in them is reported.
-const CHUNK: usize = 256;
+const CHUNK: usize = 128;
 /// Bytes read before that.
 const CHUNK_BYTES: usize = 4 << 20;
+/// From so many files on, other threads are worth their start.
+const MANY: usize = 64;
 /// What is said of a message whose file is none any more.
 const BROKEN: &str = "cannot be read as a message now; what it was before is shown";
 
@@ -158,9 +161,7 @@ impl<'s, F: Format> Scan<'s, F> {
         self.vanish(&work.gone);
         loop {
             while !self.queue.is_empty() {
-                let reads = self.read_some();
-                self.take_in(&reads);
-                self.sink.progress(self.done.min(self.total), self.total);
+                self.read_all();
             }
             let touched = std::mem::take(&mut self.touched);
             let (files, context, is_full) = (self.files, self.context, work.is_full);
@@ -235,53 +236,47 @@ impl<'s, F: Format> Scan<'s, F> {
         table.twins.remove(&n);
     }
 
-    /// Reads the next files, as many as are reported together.
-    fn read_some(&mut self) -> Vec<Read<F::Facts>> {
-        let (mut out, mut bytes, mut gone) = (Vec::new(), 0, Vec::new());
-        let mut refused = Vec::new();
-        while out.len() < CHUNK
-            && bytes < CHUNK_BYTES
-            && let Some(n) = self.queue.pop_front()
-        {
-            self.done += 1;
-            let file = File::of(&self.files.table.read(), n);
-            let Some(file) = file.filter(|file| !file.row.has(Flags::GONE)) else { continue };
-            match self.read(&file) {
-                Ok((stamp, beside, read)) => {
-                    bytes += read.len();
-                    out.push(Read { file, stamp, beside, bytes: read });
+    /// Reads the files of the queue, on all cores if there are many, and takes them in in their order.
+    fn read_all(&mut self) {
+        let mut queue = std::mem::take(&mut self.queue);
+        let (files, context) = (self.files, self.context);
+        let many = queue.len() >= MANY;
+        let own = &mut Reader::<F>::default();
+        let next = |reader: &mut Reader<F>| {
+            reader.queue.extend(queue.drain(..CHUNK.min(queue.len())));
+            (!reader.queue.is_empty()).then_some(())
+        };
+        parallel::in_order(many, own, self, next, |reader, (), turn| {
+            let reads = reader.read_some(files);
+            let opened = as_opened(&reads.done);
+            let readings = said(files, context, reader.dirs(files), &opened);
+            turn.take(|scan| {
+                scan.take_in(&reads, &opened, readings);
+                // What was too much to be held at once.
+                while !reader.queue.is_empty() {
+                    let reads = reader.read_some(files);
+                    let opened = as_opened(&reads.done);
+                    let readings = said(files, context, reader.dirs(files), &opened);
+                    scan.take_in(&reads, &opened, readings);
                 }
-                Err(e) if e.kind() == io::ErrorKind::NotFound => gone.push(n),
-                Err(e) => self.unreadable(&file, &e, &mut refused),
-            }
-        }
-        self.vanish(&gone);
-        self.report(&mut Vec::new(), &mut refused);
-        out
-    }
-
-    fn read(&mut self, file: &File<F::Facts>) -> io::Result<(Stamp, u64, Vec<u8>)> {
-        let dir = self.dirs.open(&file.folder)?;
-        let opened = below::open_file(&dir, &file.name)?;
-        let (stamp, bytes) = below::read_whole(&opened, F::LONGEST.saturating_add(1))?;
-        let beside = self.files.format.beside(&mut self.dirs, &file.folder, &file.name)?;
-        Ok((stamp, beside, bytes))
+            });
+        });
     }
 
     /// Reports what is in these files.
-    fn take_in(&mut self, reads: &[Read<F::Facts>]) {
-        let (format, context) = (&self.files.format, self.context);
-        let opened: Vec<Opened<'_, F::Facts>> = reads
-            .iter()
-            .map(|read| Opened {
-                file: &read.file,
-                stamp: read.stamp,
-                beside: read.beside,
-                bytes: &read.bytes,
-            })
-            .collect();
-        let readings = parallel::map(&opened, |opened| format.read(context, opened));
+    fn take_in<'r>(
+        &mut self,
+        reads: &'r Reads<F::Facts>,
+        opened: &'r [Opened<'r, F::Facts>],
+        readings: Vec<Said<'r, F>>,
+    ) {
+        self.done += reads.count as u64;
+        self.vanish(&reads.gone);
         let (mut ready, mut refused) = (Vec::new(), Vec::new());
+        for (file, error) in &reads.failed {
+            self.unreadable(file, error, &mut refused);
+        }
+        self.report(&mut Vec::new(), &mut refused);
         for (opened, reading) in opened.iter().zip(readings) {
             match reading {
                 Err(e) => self.unreadable(opened.file, &e, &mut refused),
@@ -298,6 +293,7 @@ impl<'s, F: Format> Scan<'s, F> {
             self.take(opened, n, reading, &mut found, &mut refused);
         }
         self.report(&mut found, &mut refused);
+        self.sink.progress(self.done.min(self.total), self.total);
     }
 
     fn report(&mut self, found: &mut Vec<Found<'_>>, refused: &mut Vec<Rejected>) {
@@ -313,6 +309,8 @@ impl<'s, F: Format> Scan<'s, F> {
         }
         drop(table);
         self.sink.batch(found, refused);
+        found.clear();
+        refused.clear();
     }
 
     /// Whether an unfinished file is given a moment.
@@ -448,6 +446,90 @@ impl<F: Format> Reports for Scan<'_, F> {
         self.keeps = true;
     }
 }
+
+/// What a thread reads files with.
+struct Reader<F: Format> {
+    /// The numbers of those that it is to read.
+    queue: VecDeque<u32>,
+    dirs: Option<Dirs<'static>>,
+    format: PhantomData<F>,
+}
+
+impl<F: Format> Default for Reader<F> {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), dirs: None, format: PhantomData }
+    }
+}
+
+/// What came of reading files.
+struct Reads<F> {
+    done: Vec<Read<F>>,
+    gone: Vec<u32>,
+    failed: Vec<(File<F>, io::Error)>,
+    /// How many they are.
+    count: usize,
+}
+
+impl<F: Format> Reader<F> {
+    fn dirs(&mut self, files: &Files<F>) -> &mut Dirs<'static> {
+        self.dirs.get_or_insert_with(|| Dirs::new(files.about.dir.clone()))
+    }
+
+    /// Reads the next files, as many as are held at once.
+    fn read_some(&mut self, files: &Files<F>) -> Reads<F::Facts> {
+        let mut out = Reads { done: Vec::new(), gone: Vec::new(), failed: Vec::new(), count: 0 };
+        let mut bytes = 0;
+        while bytes < CHUNK_BYTES
+            && let Some(n) = self.queue.pop_front()
+        {
+            out.count += 1;
+            let file = File::of(&files.table.read(), n);
+            let Some(file) = file.filter(|file| !file.row.has(Flags::GONE)) else { continue };
+            match read(files, self.dirs(files), &file) {
+                Ok((stamp, beside, read)) => {
+                    bytes += read.len();
+                    out.done.push(Read { file, stamp, beside, bytes: read });
+                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => out.gone.push(n),
+                Err(e) => out.failed.push((file, e)),
+            }
+        }
+        out
+    }
+}
+
+fn read<F: Format>(
+    files: &Files<F>,
+    dirs: &mut Dirs<'_>,
+    file: &File<F::Facts>,
+) -> io::Result<(Stamp, u64, Vec<u8>)> {
+    let dir = dirs.open(&file.folder)?;
+    let opened = below::open_file(&dir, &file.name)?;
+    let (stamp, bytes) = below::read_whole(&opened, F::LONGEST.saturating_add(1))?;
+    let beside = files.format.beside(dirs, &file.folder, &file.name)?;
+    Ok((stamp, beside, bytes))
+}
+
+fn as_opened<T>(reads: &[Read<T>]) -> Vec<Opened<'_, T>> {
+    let mut out = Vec::with_capacity(reads.len());
+    for Read { file, stamp, beside, bytes } in reads {
+        out.push(Opened { file, stamp: *stamp, beside: *beside, bytes });
+    }
+    out
+}
+
+/// What files say.
+fn said<'r, F: Format>(
+    files: &Files<F>,
+    context: &F::Context,
+    dirs: &mut Dirs<'_>,
+    opened: &'r [Opened<'r, F::Facts>],
+) -> Vec<Said<'r, F>> {
+    opened.iter().map(|opened| files.format.read(context, dirs, opened)).collect()
+}
+
+/// What a file says, if it could be read.
+type Said<'r, F> = io::Result<Reading<<F as Format>::Message<'r>, <F as Format>::Facts>>;
 
 /// A file that was read, and what it says.
 type Ready<'r, F> = (

@@ -91,6 +91,7 @@ impl<F: Format> Lines<F> {
                 .and_then(|dir| Ok((Dir::read_from(&dir)?, dir)));
             let (entries, dir) = match listed {
                 Ok(listed) => listed,
+                Err(e) if e.kind() == io::ErrorKind::NotFound && self.is_unborn() => continue,
                 Err(e) if F::SHAPE.is_flat() => return Err(StoreError::io(&root.path, e)),
                 Err(_) => continue,
             };

@@ -90,8 +90,6 @@ pub struct Reading<'r, F: Format> {
     pub log: &'r mut LogOf<F>,
     /// What is known of all logs together.
     pub shared: &'r mut F::Shared,
-    /// Memory to work in.
-    pub work: &'r mut F::Work,
 }
 
 /// A log-structured format.
@@ -104,8 +102,10 @@ pub trait Format: Send + Sync + Sized + 'static {
     type Count: Copy + Debug + Default + Serialize + DeserializeOwned + Send + Sync + 'static;
     /// What is known of all logs together; kept with the table.
     type Shared: Default + Send + Sync + 'static;
-    /// Memory for a scan to work in.
+    /// Memory for a thread to read lines with.
     type Work: Default;
+    /// What a line says by itself.
+    type Said<'a>;
     /// What was read of the file beside a log, for `check`.
     type Head;
 
@@ -131,18 +131,35 @@ pub trait Format: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Takes in one line of the log with this key: what it finds goes to `found`.
+    /// Reads one line of the log with this key as far as it speaks for itself: on any core, and without any
+    /// lock. Messages that depend on nothing else go to `found`; their number and the log's last time are
+    /// noted by the engine.
     ///
     /// # Errors
     /// Why it is no message, in a sentence.
-    fn line<'a>(
+    fn said<'a>(
         store: &Lines<Self>,
-        reading: &mut Reading<'_, Self>,
+        work: &mut Self::Work,
         key: &'a str,
         text: &'a str,
         at: Location,
         found: &mut Vec<Found<'a>>,
-    ) -> Result<(), String>;
+    ) -> Result<Self::Said<'a>, String>;
+
+    /// Takes in what one line (the log's key, its text, its place) said, after those before it: what it finds
+    /// goes to `found`, unless [`Format::said`] finds the messages.
+    ///
+    /// # Errors
+    /// As there.
+    fn line<'a>(
+        _store: &Lines<Self>,
+        _reading: &mut Reading<'_, Self>,
+        _line: (&'a str, &'a str, Location),
+        _said: Self::Said<'a>,
+        _found: &mut Vec<Found<'a>>,
+    ) -> Result<(), String> {
+        Ok(())
+    }
 
     /// The message at a location, from its line.
     ///
@@ -204,6 +221,11 @@ pub trait Format: Send + Sync + Sized + 'static {
     /// That what makes the folder a store is not there, if so.
     fn missing(_store: &Lines<Self>) -> Option<String> {
         None
+    }
+
+    /// Whether the store is empty where its folder was never seen, instead of out of reach.
+    fn may_be_missing(&self) -> bool {
+        false
     }
 
     /// Folders besides those of logs in which a change matters.

@@ -12,6 +12,8 @@ use crate::store::fs::{MAX_RECORD, read_at_most};
 /// Bytes read at once: they, and what is found in them, fit the processor's cache, and no index is
 /// locked for longer than one batch takes.
 const CHUNK: usize = 256 << 10;
+/// From so many bytes on, other threads are worth their start.
+const LONG: u64 = 4 * CHUNK as u64;
 /// A line longer than this is no message; it is passed over without keeping it in memory.
 pub const MAX_LINE: usize = MAX_RECORD;
 /// Bytes before a position, and at the beginning, that must be the same for the position to hold.
@@ -83,33 +85,99 @@ pub fn read_lines(
     end: u64,
     mut each: impl FnMut(Run<'_>),
 ) -> io::Result<(u64, Vec<u8>)> {
-    let (mut offset, mut buf): (u64, Vec<u8>) = (from, Vec::new());
-    loop {
-        let carry = buf.len();
-        let at = offset + carry as u64;
-        let want = (CHUNK as u64).min(end.saturating_sub(at)) as usize;
-        if want == 0 {
-            return Ok((offset, buf));
+    let (mut reader, mut buffer) = (Reader::new(file, from, end), Vec::new());
+    while let Some(next) = reader.next(&mut buffer)? {
+        each(next.run(&buffer));
+    }
+    Ok((reader.offset, reader.carry))
+}
+
+/// What [`Reader::next`] has read: where it begins and how long it is.
+#[derive(Clone, Copy, Debug)]
+pub enum Next {
+    /// Complete lines, which are in the buffer.
+    Lines(u64),
+    /// As [`Run::TooLong`].
+    TooLong(u64, u64),
+}
+
+impl Next {
+    /// The same with the lines.
+    pub fn run(self, buffer: &[u8]) -> Run<'_> {
+        match self {
+            Self::Lines(offset) => Run::Lines(buffer, offset),
+            Self::TooLong(offset, len) => Run::TooLong(offset, len),
         }
-        buf.resize(carry + want, 0);
-        let got = read_at_most(file, buf.get_mut(carry..).unwrap_or_default(), at)?;
-        buf.truncate(carry + got);
-        if got == 0 {
-            return Ok((offset, buf));
+    }
+}
+
+/// Reads a log piece by piece.
+pub struct Reader<'f> {
+    file: &'f File,
+    /// Where the next line begins.
+    pub offset: u64,
+    end: u64,
+    /// What was read of it; in the end, a line without a newline.
+    pub carry: Vec<u8>,
+}
+
+impl<'f> Reader<'f> {
+    /// Reads from a position, which is at the start of a line, to `end`.
+    pub fn new(file: &'f File, offset: u64, end: u64) -> Self {
+        Self { file, offset, end, carry: Vec::new() }
+    }
+
+    /// Whether this is worth all cores.
+    pub fn is_long(&self) -> bool {
+        self.end.saturating_sub(self.offset) >= LONG
+    }
+
+    /// The next lines, into a buffer whose bytes are not needed any more; `None` at the end.
+    ///
+    /// # Errors
+    /// As the system gave it; then the end is here.
+    pub fn next(&mut self, buf: &mut Vec<u8>) -> io::Result<Option<Next>> {
+        let next = self.read(buf);
+        if next.is_err() {
+            self.end = self.offset;
         }
-        // What was carried over holds no newline.
-        let fresh = buf.get(carry..).unwrap_or_default();
-        let complete = memchr::memrchr(b'\n', fresh).map_or(0, |i| carry + i + 1);
-        if complete > 0 {
-            each(Run::Lines(buf.get(..complete).unwrap_or_default(), offset));
-            offset += complete as u64;
-            // A long line stays where it is: else each piece of it would move what came before.
-            buf.drain(..complete);
+        next
+    }
+
+    fn read(&mut self, buf: &mut Vec<u8>) -> io::Result<Option<Next>> {
+        buf.clear();
+        // A long line stays where it is: else each piece of it would move what came before.
+        if self.carry.len() > CHUNK {
+            std::mem::swap(buf, &mut self.carry);
+        } else {
+            buf.append(&mut self.carry);
         }
-        if buf.len() > MAX_LINE {
-            let next = next_line(file, offset + buf.len() as u64, end)?;
-            each(Run::TooLong(offset, next - offset));
-            (offset, buf) = (next, Vec::new());
+        loop {
+            let (carry, offset) = (buf.len(), self.offset);
+            let at = offset + carry as u64;
+            let want = (CHUNK as u64).min(self.end.saturating_sub(at)) as usize;
+            buf.resize(carry + want, 0);
+            let got = read_at_most(self.file, buf.get_mut(carry..).unwrap_or_default(), at)?;
+            buf.truncate(carry + got);
+            if got == 0 {
+                self.end = self.end.min(at);
+                std::mem::swap(buf, &mut self.carry);
+                return Ok(None);
+            }
+            // What was carried over holds no newline.
+            let fresh = buf.get(carry..).unwrap_or_default();
+            if let Some(last) = memchr::memrchr(b'\n', fresh) {
+                let complete = carry + last + 1;
+                self.carry.extend_from_slice(buf.get(complete..).unwrap_or_default());
+                buf.truncate(complete);
+                self.offset += complete as u64;
+                return Ok(Some(Next::Lines(offset)));
+            }
+            if buf.len() > MAX_LINE {
+                self.offset = next_line(self.file, offset + buf.len() as u64, self.end)?;
+                *buf = Vec::new();
+                return Ok(Some(Next::TooLong(offset, self.offset - offset)));
+            }
         }
     }
 }

@@ -1,13 +1,15 @@
 //! The engine for stores in which a message is a line of a log that only grows.
 //!
 //! - [`log`]: a log as a run of lines, and how far it was read. `table`: all logs.
-//! - `survey`: which logs may have changed. `scan`: what happened to them, and reading them.
+//! - `survey`: which logs may have changed. `scan`: what happened to them, and reading them. `fold`: what
+//!   their lines say.
 //! - `read`: one message. `append`: a new one. `raw`, `check`: the files themselves.
 //!
 //! A format ([`Format`]) says what the name of a log means, what a line says, and what is appended.
 
 pub mod append;
 pub mod check;
+mod fold;
 mod format;
 pub mod log;
 mod raw;
@@ -26,13 +28,14 @@ use std::path::{Path, PathBuf};
 use super::health::Health;
 use crate::model::locks::{Level, Mutex, RwLock};
 use crate::model::{Timestamp, one_line};
-use crate::store::fs;
+use crate::store::fs::{self, Stamp};
 use crate::store::{
     About, Advice, Facets, Location, RawEntry, Record, Report, Sink, Spec, Store, StoreError,
     Verify,
 };
 use append::Unsynced;
 pub use format::{Facts, Format, Named, Reading, Shape};
+use read::Stretches;
 use table::{Root, Source, Table};
 
 /// Lines of one kind that are shown to people.
@@ -49,6 +52,8 @@ pub struct Lines<F: Format> {
     scanning: Mutex<bool>,
     /// Paths that changed since the last scan.
     noted: Mutex<HashSet<PathBuf>>,
+    /// What was read of logs a moment ago.
+    stretches: Mutex<Stretches>,
     /// What is wrong with single files.
     pub(crate) health: Health,
     /// One append at a time; what of it may not be on disk.
@@ -71,6 +76,7 @@ impl<F: Format> Lines<F> {
             table: RwLock::at(Level::Table, Table::default()),
             scanning: Mutex::at(Level::Store, false),
             noted: Mutex::default(),
+            stretches: Mutex::default(),
             health: Health::default(),
             appending: Mutex::at(Level::Store, Unsynced::default()),
         })
@@ -84,9 +90,25 @@ impl<F: Format> Lines<F> {
         fs::room_for(&self.about.dir, bytes)
     }
 
+    /// Whether the folder may be missing, and nothing was ever seen in it.
+    pub(crate) fn is_unborn(&self) -> bool {
+        self.format.may_be_missing() && self.table.read().logs.is_empty()
+    }
+
     /// Has the next scan look at a path.
     pub(crate) fn remember(&self, path: &Path) {
         self.noted.lock().insert(path.to_owned());
+    }
+
+    /// Whether a log that lies in the store's folder is as it was when it was read.
+    fn has_taken_in(&self, path: &Path) -> bool {
+        let name = path.strip_prefix(&self.about.dir).ok().and_then(Path::to_str);
+        let Some(name) = name else { return false };
+        let table = self.table.read();
+        let log = table.find(0, name).and_then(|n| table.get(n));
+        let read = log.filter(|log| log.is_read() && !log.half).and_then(|log| log.stamp);
+        drop(table);
+        read.is_some() && Stamp::at(path).ok().flatten() == read
     }
 
     fn take_noted(&self) -> HashSet<PathBuf> {
@@ -132,8 +154,25 @@ impl<F: Format> Store for Lines<F> {
         self.remember(path);
     }
 
+    /// A change is noted by who made it, and by who watches the folder. The second to come needs no scan.
+    fn is_behind(&self) -> bool {
+        if !F::SHAPE.is_flat() {
+            return true;
+        }
+        // Taken before they are looked at: what changes after that look is noted anew.
+        let mut new = self.take_noted();
+        new.retain(|path| !self.has_taken_in(path));
+        let mut noted = self.noted.lock();
+        noted.extend(new);
+        !noted.is_empty()
+    }
+
     fn scan(&self, full: bool, sink: &mut dyn Sink) -> Result<(), StoreError> {
-        scan::scan(self, &mut self.scanning.lock(), full, sink)
+        // What is found is read anew, and so is what is read while the scan runs.
+        self.stretches.lock().scanned();
+        let done = scan::scan(self, &mut self.scanning.lock(), full, sink);
+        self.stretches.lock().scanned();
+        done
     }
 
     fn is_failing(&self) -> bool {
@@ -149,6 +188,7 @@ impl<F: Format> Store for Lines<F> {
         // The folders are walked again: only what has changed since is read.
         *self.scanning.lock() = false;
         *self.table.write() = table;
+        self.stretches.lock().scanned();
         true
     }
 
@@ -156,6 +196,7 @@ impl<F: Format> Store for Lines<F> {
         let mut listed = self.scanning.lock();
         *listed = false;
         *self.table.write() = Table::default();
+        self.stretches.lock().scanned();
         self.take_noted();
     }
 
@@ -204,7 +245,7 @@ impl<F: Format> Store for Lines<F> {
     }
 
     fn health(&self) -> Vec<String> {
-        if let Some(gone) = fs::away_line(&self.about.dir) {
+        if let Some(gone) = fs::away_line(&self.about.dir).filter(|_| !self.is_unborn()) {
             return vec![gone];
         }
         let mut out: Vec<String> = F::missing(self).into_iter().collect();
@@ -264,3 +305,6 @@ impl<F: Format> Store for Lines<F> {
         self.check_logs(verify, report)
     }
 }
+
+#[cfg(test)]
+mod tests;

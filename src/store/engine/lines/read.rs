@@ -1,4 +1,5 @@
-//! One message, by where it stands.
+//! One message, by where it stands. Who walks through a folder comes to the lines of a log one after the other:
+//! then a stretch of the log is read at once, and used for a moment.
 
 use std::fs::File;
 use std::io;
@@ -13,6 +14,71 @@ use crate::store::{Location, StoreError, below};
 /// How long after a change a log may be half rewritten.
 const GRACE: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Bytes of a log read at once.
+const STRETCH: usize = 32 << 10;
+/// Logs of which a stretch is kept.
+const STRETCHES: usize = 16;
+/// How long one is used.
+const FRESH: Duration = Duration::from_millis(50);
+
+/// Stretches of logs.
+#[derive(Debug, Default)]
+pub(super) struct Stretches {
+    /// Grows with each scan: what was read before one is not used after it.
+    scans: u64,
+    /// The one used last is the last one.
+    of: Vec<Stretch>,
+}
+
+#[derive(Debug)]
+struct Stretch {
+    source: u32,
+    /// Where the last line ended that was asked for.
+    end: u64,
+    /// Where the bytes begin; none if nobody read on.
+    from: u64,
+    bytes: Vec<u8>,
+    read: Instant,
+}
+
+impl Stretches {
+    /// A store is being scanned, or was.
+    pub fn scanned(&mut self) {
+        self.scans += 1;
+        self.of.clear();
+    }
+
+    /// A line, if it is there as a whole, and what follows it.
+    fn line(&mut self, at: &Location) -> Option<Vec<u8>> {
+        let stretch = self.of.iter_mut().find(|stretch| stretch.source == at.source)?;
+        let begin = usize::try_from(at.offset.checked_sub(stretch.from)?).ok()?;
+        if begin + at.len as usize >= stretch.bytes.len() || stretch.read.elapsed() > FRESH {
+            return None;
+        }
+        stretch.end = at.offset + u64::from(at.len);
+        whole_line(&stretch.bytes, stretch.from, at).map(<[u8]>::to_vec)
+    }
+
+    /// Whether somebody reads on from the line before, and the scans so far.
+    fn goes_on(&mut self, at: &Location) -> (bool, u64) {
+        let known = self.of.iter().position(|stretch| stretch.source == at.source);
+        let ends = known.map(|n| self.of.remove(n).end);
+        let near =
+            |end: u64| at.offset.checked_sub(end).is_some_and(|gap| gap < STRETCH as u64 / 4);
+        (ends.is_some_and(near), self.scans)
+    }
+
+    fn keep(&mut self, stretch: Stretch, scans: u64) {
+        if scans != self.scans {
+            return;
+        }
+        self.of.retain(|other| other.source != stretch.source);
+        if self.of.len() >= STRETCHES {
+            self.of.remove(0);
+        }
+        self.of.push(stretch);
+    }
+}
 
 impl<F: Format> Lines<F> {
     /// Opens the file a source stands for. It is never kept open: that would keep its disk from being
@@ -65,13 +131,33 @@ impl<F: Format> Lines<F> {
         if at.len as usize > MAX_RECORD {
             return Err(StoreError::Moved);
         }
+        let known = self.stretches.lock().line(at);
+        if let Some(line) = known {
+            match use_it(&String::from_utf8_lossy(&line)) {
+                Err(StoreError::Moved) => {}
+                done => return done,
+            }
+        }
         let until = Instant::now() + GRACE;
         loop {
             let file = self.open_source(at.source)?;
-            if let Some(line) = whole_line(&file, at).map_err(io)? {
-                match use_it(&String::from_utf8_lossy(&line)) {
+            let (goes_on, scans) = self.stretches.lock().goes_on(at);
+            let from = at.offset.saturating_sub(1);
+            let len = (at.offset - from) as usize + at.len as usize + 1;
+            let mut bytes = vec![0; if goes_on { len.max(STRETCH) } else { len }];
+            let read = Instant::now();
+            let got = read_at_most(&file, &mut bytes, from).map_err(io)?;
+            bytes.truncate(got);
+            if let Some(line) = whole_line(&bytes, from, at) {
+                match use_it(&String::from_utf8_lossy(line)) {
                     Err(StoreError::Moved) => {}
-                    done => return done,
+                    done => {
+                        let end = at.offset + u64::from(at.len);
+                        let bytes = if goes_on { bytes } else { Vec::new() };
+                        let stretch = Stretch { source: at.source, end, from, bytes, read };
+                        self.stretches.lock().keep(stretch, scans);
+                        return done;
+                    }
                 }
             }
             let changed = Stamp::of(&file).and_then(|_| file.metadata()?.modified()).map_err(io)?;
@@ -84,18 +170,69 @@ impl<F: Format> Lines<F> {
     }
 }
 
-/// The bytes at a location, if a line begins and ends there.
-fn whole_line(file: &File, at: &Location) -> io::Result<Option<Vec<u8>>> {
+/// The bytes at a location, if a line begins and ends there: in a stretch of its log that holds the bytes before
+/// and behind it, if the log has them.
+fn whole_line<'a>(bytes: &'a [u8], from: u64, at: &Location) -> Option<&'a [u8]> {
     const MARK: u64 = BOM.len_utf8() as u64;
-    let before = u64::from(at.offset > 0);
-    let mut bytes = vec![0; at.len as usize + before as usize + 1];
-    let got = read_at_most(file, &mut bytes, at.offset - before)?;
-    bytes.truncate(got);
     // Some writers end lines with a bare CR.
     let end = |b: &u8| matches!(b, b'\n' | b'\r');
-    let starts = at.offset == 0 || at.offset == MARK || bytes.first().is_some_and(end);
-    let line = bytes.get(before as usize..).unwrap_or_default();
-    let (line, rest) = line.split_at_checked(at.len as usize).unwrap_or_default();
-    let ends = line.len() == at.len as usize && rest.iter().all(end);
-    Ok((starts && ends).then(|| line.to_vec()))
+    let begin = usize::try_from(at.offset.checked_sub(from)?).ok()?;
+    let before = begin.checked_sub(1).and_then(|n| bytes.get(n));
+    let starts = at.offset == 0 || at.offset == MARK || before.is_some_and(end);
+    let (line, rest) = bytes.get(begin..)?.split_at_checked(at.len as usize)?;
+    (starts && rest.first().is_none_or(end)).then_some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(source: u32, offset: u64, len: u32) -> Location {
+        Location { source, offset, len }
+    }
+
+    fn stretch(source: u32, bytes: &[u8], end: u64) -> Stretch {
+        Stretch { source, end, from: 0, bytes: bytes.to_vec(), read: Instant::now() }
+    }
+
+    #[test]
+    fn a_line_is_whole_or_none() {
+        let log = b"one\ntwo\r\nthree";
+        let line = |from, upto: usize, offset, len| {
+            let bytes = &log[from as usize..upto];
+            whole_line(bytes, from, &at(0, offset, len))
+                .map(|l| String::from_utf8_lossy(l).into_owned())
+        };
+        assert_eq!(line(0, 4, 0, 3).as_deref(), Some("one"));
+        assert_eq!(line(3, 8, 4, 3).as_deref(), Some("two"));
+        assert_eq!(line(0, 14, 4, 3).as_deref(), Some("two"));
+        assert_eq!(line(8, 14, 9, 5).as_deref(), Some("three"));
+        for (from, upto, offset, len) in
+            [(4, 8, 4, 3), (0, 14, 5, 2), (0, 14, 4, 2), (3, 6, 4, 3), (0, 14, 9, 6), (9, 14, 4, 3)]
+        {
+            assert_eq!(line(from, upto, offset, len), None, "{from}..{upto} {offset} {len}");
+        }
+    }
+
+    #[test]
+    fn only_who_reads_on_is_given_what_was_read_before_and_no_scan_since() {
+        let mut kept = Stretches::default();
+        assert_eq!(kept.goes_on(&at(1, 0, 3)), (false, 0));
+        kept.keep(stretch(1, b"", 3), 0);
+        assert!(kept.line(&at(1, 4, 3)).is_none());
+        assert_eq!(kept.goes_on(&at(1, 4, 3)), (true, 0));
+        kept.keep(stretch(1, b"one\ntwo\nthr", 7), 0);
+        assert_eq!(kept.line(&at(1, 4, 3)).as_deref(), Some(&b"two"[..]));
+        // Another log, and a line that is not there to its end.
+        assert!(kept.line(&at(2, 4, 3)).is_none() && kept.line(&at(1, 8, 3)).is_none());
+        let (_, scans) = kept.goes_on(&at(1, 8, 3));
+        kept.scanned();
+        kept.keep(stretch(1, b"old\nold\n", 7), scans);
+        assert!(kept.line(&at(1, 4, 3)).is_none());
+        for source in 0..40 {
+            kept.keep(stretch(source, b"one\n", 3), 1);
+        }
+        assert_eq!(kept.of.len(), STRETCHES);
+        assert!(kept.line(&at(39, 0, 3)).is_some() && kept.line(&at(23, 0, 3)).is_none());
+    }
 }

@@ -27,12 +27,13 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 
-use super::log::{MAX_LINE, Piece, Run, Tally, pieces, read_lines};
+use super::fold::{Buffer, Fold, emptied, said};
+use super::log::{Reader, Run, Tally, pieces, read_lines};
 use super::table::{LogOf, Source};
-use super::{Facts as _, Format, Lines, Reading};
-use crate::model::{Timestamp, one_line};
+use super::{Format, Lines};
+use crate::model::{Timestamp, verify};
 use crate::store::fs::{self, Stamp};
-use crate::store::{Found, Location, Rejected, Sink, StoreError, all_from, below};
+use crate::store::{Found, Rejected, Sink, StoreError, all_from, below, parallel};
 
 /// How long a log that lost lines, or ends in half a line, is not believed.
 const GRACE: Duration = Duration::from_secs(1);
@@ -71,7 +72,7 @@ pub(super) fn scan<F: Format>(
         again: BTreeSet::new(),
         waiting: HashMap::new(),
         folders: HashMap::new(),
-        work: F::Work::default(),
+        buffer: Buffer::default(),
         done: 0,
         total: 0,
     };
@@ -102,7 +103,7 @@ pub struct Scan<'a, F: Format> {
     waiting: HashMap<Source, Instant>,
     /// The folders with logs that are open, by root.
     pub(super) folders: HashMap<u32, Rc<OwnedFd>>,
-    work: F::Work,
+    buffer: Buffer<F>,
     done: u64,
     total: u64,
 }
@@ -398,28 +399,58 @@ impl<F: Format> Scan<'_, F> {
 
     fn read_open(&mut self, n: u32, log: &mut LogOf<F>, file: &File, end: u64) -> io::Result<()> {
         let key = F::key(log);
-        let (_, tail) = read_lines(file, log.tally.offset, end, |run| {
-            let read = match run {
+        let mut reader = Reader::new(file, log.tally.offset, end);
+        let (store, many) = (self.store, reader.is_long());
+        let mut failed = None;
+        let next = |buffer: &mut Buffer<F>| {
+            let next = reader.next(&mut buffer.bytes);
+            next.unwrap_or_else(|e| {
+                failed = Some(e);
+                None
+            })
+        };
+        let (sink, progress) = (&mut *self.sink, (&mut self.done, self.total));
+        let path = store.table.read().raw_path(log, F::SHAPE.file);
+        let fold = Fold { store, sink, n, log: &mut *log, key: &key, path: &path };
+        parallel::in_order(many, &mut self.buffer, (fold, progress), next, |buffer, next, turn| {
+            let Buffer { bytes, found: room, work } = buffer;
+            match next.run(bytes) {
                 Run::Lines(run, offset) => {
-                    self.batch(n, log, &key, &pieces(run, offset), false);
-                    run.len() as u64
+                    let lines = pieces(run, offset);
+                    let mut found = std::mem::take(room);
+                    let said = said(store, work, n, &key, &lines, &mut found);
+                    // Not one for all threads, which would fight for its counter.
+                    all_from(&path, &mut found, &mut []);
+                    if many {
+                        found.iter().filter_map(|f| f.claim.as_deref()).for_each(verify::check);
+                    }
+                    turn.take(|(fold, progress)| {
+                        fold.take_in(said, &mut found, false);
+                        fold.advance(run.len() as u64, progress);
+                    });
+                    *room = emptied(found);
                 }
-                Run::TooLong(offset, len) => {
-                    self.too_long(n, log, offset, len);
-                    len
-                }
-            };
-            log.tally.offset += read;
-            self.done += read;
-            self.sink.progress(self.done, self.total.max(self.done));
-        })?;
+                Run::TooLong(offset, len) => turn.take(|(fold, progress)| {
+                    fold.too_long(offset, len);
+                    fold.advance(len, progress);
+                }),
+            }
+        });
+        let Reader { carry: tail, .. } = reader;
+        if let Some(e) = failed {
+            return Err(e);
+        }
         log.half = false;
         if !tail.trim_ascii().is_empty() {
             // It is counted when its newline comes.
             let mut as_if = log.clone();
             as_if.half = is_young(&Stamp::of(file)?);
             let pieces = pieces(&tail, log.tally.offset);
-            log.tail = self.batch(n, &mut as_if, &key, &pieces, true);
+            let mut found = Vec::new();
+            let said = said(store, &mut self.buffer.work, n, &key, &pieces, &mut found);
+            let sink = &mut *self.sink;
+            let mut fold = Fold { store, sink, n, log: &mut as_if, key: &key, path: &path };
+            log.tail = fold.take_in(said, &mut found, true);
             log.half = as_if.half && !log.tail;
             if log.half {
                 // Nothing may happen that would have it looked at again.
@@ -429,53 +460,6 @@ impl<F: Format> Scan<'_, F> {
             log.tally.last_time = as_if.tally.last_time;
         }
         Ok(())
-    }
-
-    fn too_long(&mut self, n: u32, log: &mut LogOf<F>, offset: u64, len: u64) {
-        log.tally.lines += 1;
-        let len = u32::try_from(len).unwrap_or(u32::MAX);
-        let at = Location { source: Source::Log(n).number(), offset, len };
-        let reason = format!("the line is longer than {} MiB", MAX_LINE >> 20);
-        let bad = &mut vec![rejected::<F>(at, log, reason, false)];
-        self.report(log, F::SHAPE.file, &mut Vec::new(), bad);
-    }
-
-    /// Reports a run of lines; whether the last of them is a message. `tail`: it has no newline.
-    fn batch(
-        &mut self,
-        n: u32,
-        log: &mut LogOf<F>,
-        key: &str,
-        pieces: &[Piece<'_>],
-        tail: bool,
-    ) -> bool {
-        let mut found: Vec<Found<'_>> = Vec::with_capacity(pieces.len());
-        let mut bad = Vec::new();
-        let mut is_message = false;
-        {
-            let (source, work) = (Source::Log(n).number(), &mut self.work);
-            let mut table = self.store.table.write();
-            let shared = &mut table.shared;
-            let mut reading = Reading { n, log, shared, work };
-            for piece in pieces {
-                reading.log.tally.lines += 1;
-                let (text, skipped) = piece.unmarked();
-                let offset = piece.offset + u64::from(skipped);
-                let at = Location { source, offset, len: piece.len.saturating_sub(skipped) };
-                if text.trim().is_empty() {
-                    continue;
-                }
-                let taken = F::line(self.store, &mut reading, key, text, at, &mut found);
-                is_message = taken.is_ok();
-                if let Err(why) = taken
-                    && !reading.log.half
-                {
-                    bad.push(rejected::<F>(at, reading.log, why, tail));
-                }
-            }
-        }
-        self.report(log, F::SHAPE.file, &mut found, &mut bad);
-        is_message
     }
 
     /// Reports what was found in a log, or in another file of its folder.
@@ -491,22 +475,6 @@ impl<F: Format> Scan<'_, F> {
             all_from(&path, found, bad);
             self.sink.batch(found, bad);
         }
-    }
-}
-
-fn rejected<F: Format>(at: Location, log: &LogOf<F>, why: String, tail: bool) -> Rejected {
-    let why = one_line(&why).into_owned();
-    Rejected {
-        at,
-        line: log.tally.lines,
-        reason: if tail {
-            format!("the last line of the log is not complete yet ({why})")
-        } else {
-            why
-        },
-        time: log.last_time().unwrap_or_else(|| log.facts.begun()),
-        incomplete: tail,
-        ..Rejected::default()
     }
 }
 

@@ -78,6 +78,9 @@ impl<F: Format> Scan<'_, F> {
         }
         let listed = match self.root_folder(n).and_then(|dir| self.names(n, &dir)) {
             Ok(listed) => listed,
+            Err(e) if e.kind() == io::ErrorKind::NotFound && self.store.is_unborn() => {
+                return Ok(());
+            }
             Err(e) if flat => return Err(StoreError::io(&root.path, e)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
             Err(e) => {

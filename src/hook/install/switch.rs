@@ -1,0 +1,48 @@
+//! Settings of a harness by which it runs none of our hooks, wherever they are written.
+
+use std::path::{Path, PathBuf};
+
+use jsonc_parser::ParseOptions;
+use jsonc_parser::cst::CstRootNode;
+use serde_json::Value;
+
+use super::super::harness::{Harness, Off, Place, Switch};
+use crate::config::Env;
+use crate::store::fs::read_small;
+
+/// No such file is larger.
+const LARGEST: u64 = 1 << 20;
+
+/// Why a harness runs no hooks of ours here: each file, and the setting in it that says so.
+pub fn switched_off(env: &Env, harness: &Harness) -> Vec<(PathBuf, String)> {
+    let files = |switch: &'static Switch| switch.files.iter().map(move |file| (switch, file));
+    let all = harness.switches.iter().flat_map(files);
+    all.filter_map(|(switch, (place, name))| {
+        let path = match place {
+            Place::Own => super::folder(env, harness)?.join(name),
+            Place::Project => env.cwd()?.join(name),
+            Place::Machine => name.into(),
+        };
+        is_off(&read(&path)?, switch).then(|| (path, switch.path.join(".")))
+    })
+    .collect()
+}
+
+/// Settings, with comments or without, or in TOML.
+fn read(path: &Path) -> Option<Value> {
+    let place = path.canonicalize().ok()?;
+    let text = String::from_utf8(read_small(&place, LARGEST).ok()?).ok()?;
+    if path.extension().is_some_and(|end| end == "toml") {
+        return serde_json::to_value(text.parse::<toml::Table>().ok()?).ok();
+    }
+    CstRootNode::parse(&text, &ParseOptions::default()).ok()?.value()?.to_serde_value()
+}
+
+fn is_off(settings: &Value, switch: &Switch) -> bool {
+    let said = switch.path.iter().try_fold(settings, |value, name| value.get(name));
+    match (said, switch.off) {
+        (Some(Value::Bool(said)), Off::Says(off)) => *said == off,
+        (Some(Value::Array(list)), Off::Lists(name)) => list.iter().any(|one| one == name),
+        _ => false,
+    }
+}

@@ -1,0 +1,175 @@
+//! What a provider says of itself, as far as it matters when a message is written: whether it keeps attachments, and
+//! of which size. It is asked now and then by whoever fetches mail; a message that is written meets no network.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::settings;
+use crate::link::http::{Answer, Http};
+use crate::link::job;
+use crate::model::Timestamp;
+use crate::store::amp::limits::{ATTACHMENT_BYTES, ATTACHMENTS, ATTACHMENTS_BYTES};
+use crate::store::{fs, place};
+
+/// In the link's folder.
+const FILE: &str = "info.json";
+/// The file is not larger.
+const MAX_FILE: u64 = 64 << 10;
+/// After how long the provider is asked again, and if it did not answer, in milliseconds.
+const AGAIN: (i64, i64) = (3_600_000, 300_000);
+
+/// What is kept.
+#[derive(Debug, Serialize, Deserialize)]
+struct Info {
+    /// When it was asked, in milliseconds since the epoch, and how long that is enough.
+    at: i64,
+    enough: i64,
+    /// Whether anything is known.
+    is_known: bool,
+    /// What it takes; `None` if it takes none.
+    attachments: Option<Limits>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Limits {
+    /// The largest file, in bytes.
+    one: u64,
+    /// All of them, in bytes.
+    all: u64,
+    /// How many.
+    count: u64,
+}
+
+/// Asks the provider again, if that was long ago. What cannot be learnt now stays as it was.
+pub(super) fn renew(raw: &Path, base: &Http, key: &settings::Key) {
+    let Some(folder) = job::link_folder(raw) else { return };
+    let now = Timestamp::now().millis();
+    let before = read(folder);
+    if before.as_ref().is_some_and(|info| (0..info.enough).contains(&(now - info.at))) {
+        return;
+    }
+    let known = |attachments| Info { at: now, enough: AGAIN.0, is_known: true, attachments };
+    let info = match base.get("/info", Some(key.as_str())) {
+        Ok(answer) if answer.is_good() => known(limits(&answer.body)),
+        // It is no such provider as says anything of itself.
+        Ok(Answer { status: 404 | 405 | 501, .. }) => known(None),
+        Ok(_) | Err(_) => {
+            let none = Info { is_known: false, ..known(None) };
+            Info { at: now, enough: AGAIN.1, ..before.unwrap_or(none) }
+        }
+    };
+    let info = serde_json::to_vec(&info).unwrap_or_default();
+    if let Err(error) = place::write_atomic(&folder.join(FILE), &info, 0o600) {
+        tracing::debug!(%error, "what the provider says of itself cannot be kept");
+    }
+}
+
+/// What a provider asked for attachments did not know of.
+pub(super) fn forget(folder: &Path) {
+    let _ = std::fs::remove_file(folder.join(FILE));
+}
+
+/// Whether a message may have files of these sizes.
+///
+/// # Errors
+/// Why not, and what to do.
+pub(super) fn check(folder: &Path, provider: &str, files: &[u64]) -> Result<(), String> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    let Some(info) = read(folder).filter(|info| info.is_known) else {
+        return Err(format!(
+            "it is not known yet whether the provider {provider} takes attachments, since it was not \
+             reached so far; send it again when `msgfs link` says that it is connected, or put what matters \
+             into the text"
+        ));
+    };
+    let Some(limits) = info.attachments else {
+        return Err(format!(
+            "the provider {provider} takes no attachments; put what matters into the text"
+        ));
+    };
+    let all = files.iter().fold(0u64, |sum, size| sum.saturating_add(*size));
+    let takes = |what: String| {
+        Err(format!("the provider {provider} takes {what}; send less at once, or put it elsewhere"))
+    };
+    if let Some(size) = files.iter().find(|size| **size > limits.one) {
+        return takes(format!("files of at most {} bytes, and one has {size}", limits.one));
+    }
+    if all > limits.all {
+        return takes(format!("at most {} bytes with a message, and these are {all}", limits.all));
+    }
+    if files.len() as u64 > limits.count {
+        return takes(format!("at most {} files with a message", limits.count));
+    }
+    Ok(())
+}
+
+fn read(folder: &Path) -> Option<Info> {
+    serde_json::from_slice(&fs::read_small(&folder.join(FILE), MAX_FILE).ok()?).ok()
+}
+
+/// What an answer says of attachments. Its limits lower ours and never raise them.
+fn limits(body: &[u8]) -> Option<Limits> {
+    let info: Value = serde_json::from_slice(body).ok()?;
+    let has = info.get("capabilities")?.as_array()?.iter().any(|c| c == "attachments");
+    let said = |names: [&str; 2], ours: u64| {
+        let limits = info.get("attachment_limits");
+        let found = names.iter().find_map(|name| limits?.get(name)?.as_u64());
+        found.map_or(ours, |theirs| theirs.min(ours))
+    };
+    has.then(|| Limits {
+        one: said(["max_file_size", "max_size"], ATTACHMENT_BYTES),
+        all: said(["max_total_size", "max_total"], ATTACHMENTS_BYTES),
+        count: said(["max_attachments", "max_count"], ATTACHMENTS as u64),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_provider_says_of_attachments() {
+        let ours = (ATTACHMENT_BYTES, ATTACHMENTS_BYTES, ATTACHMENTS as u64);
+        for (body, expected) in [
+            ("", None),
+            ("[]", None),
+            (r#"{"capabilities":["relay"]}"#, None),
+            (r#"{"capabilities":"attachments"}"#, None),
+            (r#"{"capabilities":["attachments"]}"#, Some(ours)),
+            (
+                r#"{"capabilities":["attachments"],"attachment_limits":{"max_file_size":7,
+                    "max_total_size":99999999999,"max_attachments":"many"}}"#,
+                Some((7, ours.1, ours.2)),
+            ),
+        ] {
+            let found = limits(body.as_bytes()).map(|l| (l.one, l.all, l.count));
+            assert_eq!(found, expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_message_with_files_is_refused_before_it_is_promised() {
+        let dir = tempfile::tempdir().unwrap();
+        let say = |attachments| {
+            let info = Info { at: 1, enough: 1, is_known: true, attachments };
+            let info = serde_json::to_vec(&info).unwrap();
+            std::fs::write(dir.path().join(FILE), info).unwrap();
+        };
+        let why = |files: &[u64]| check(dir.path(), "x.ai", files).err().unwrap_or_default();
+        assert_eq!(why(&[]), "");
+        assert!(why(&[1]).contains("not known yet"));
+        say(None);
+        assert!(why(&[1]).contains("x.ai takes no attachments"));
+        say(Some(Limits { one: 10, all: 15, count: 3 }));
+        assert_eq!(why(&[10, 5]), "");
+        assert!(why(&[11]).contains("at most 10 bytes"));
+        assert!(why(&[10, 6]).contains("at most 15 bytes"));
+        assert!(why(&[1; 4]).contains("at most 3 files"));
+        forget(dir.path());
+        assert!(why(&[1]).contains("not known yet"));
+    }
+}

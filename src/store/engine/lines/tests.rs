@@ -1,0 +1,72 @@
+//! Long logs are read on all cores; what is reported is the same.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use crate::model::Roles;
+use crate::store::testing::Book;
+use crate::store::{self, Kind, Spec, Store};
+
+/// Bytes that one thread reads alone.
+const SHORT: usize = 500 << 10;
+
+fn open(dir: &std::path::Path) -> std::sync::Arc<dyn Store> {
+    let spec = Spec {
+        name: "samp".into(),
+        kind: Kind::Samp,
+        dir: dir.to_owned(),
+        me: "bar".into(),
+        as_me: None,
+        state: None,
+        roles: Roles::default(),
+        home: None,
+    };
+    store::open(&spec).unwrap()
+}
+
+/// A log with all that can be in one: records, some twice, lines that are none, empty ones, a long one.
+fn log() -> String {
+    let (mut log, mut last) = (String::from('\u{feff}'), String::new());
+    for n in 0..12_000 {
+        let (body, ts) = ("word ".repeat(n % 90), 1_700_000_000 + n / 3);
+        let body = if n == 5_000 { body.repeat(2_000) } else { body };
+        let line = match n {
+            _ if n % 50 == 0 => std::mem::take(&mut last),
+            _ if n % 97 == 0 => format!("{{\"ts\":{n}"),
+            _ if n % 101 == 0 => "  ".to_owned(),
+            _ => format!(
+                r#"{{"ts":{ts},"from":"foo","to":"bar","thread":"t{}","body":"{n} {body}"}}"#,
+                n % 7
+            ),
+        };
+        let end = if n % 89 == 0 { "\r\n" } else { "\n" };
+        write!(log, "{line}{end}").unwrap();
+        last = line;
+    }
+    log
+}
+
+#[test]
+fn the_order_is_that_of_the_log_on_all_cores() {
+    let (at_once, piecemeal) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let log = log();
+    assert!(log.len() > 3 << 20);
+    std::fs::write(at_once.path().join("log-foo.jsonl"), &log).unwrap();
+    let all = Book::scanned(&*open(at_once.path()));
+
+    let store = open(piecemeal.path());
+    let mut file = std::fs::File::create(piecemeal.path().join("log-foo.jsonl")).unwrap();
+    let mut book = Book::default();
+    let mut rest = log.as_str();
+    while !rest.is_empty() {
+        let cut = rest.get(SHORT..).and_then(|rest| rest.find('\n')).map(|end| SHORT + end + 1);
+        let (piece, tail) = rest.split_at(cut.unwrap_or(rest.len()));
+        file.write_all(piece.as_bytes()).unwrap();
+        book.scan(&*store, true);
+        rest = tail;
+    }
+    assert!(all.order.len() > 11_000 && all.rejected.len() > 100);
+    assert!(all.order == book.order);
+    assert!(format!("{:?}", all.rejected) == format!("{:?}", book.rejected));
+    assert!(all.messages == book.messages);
+}

@@ -1,0 +1,203 @@
+//! What must hold all the time: looks at the mounts while everything goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use crate::agent::{inbox, is_message};
+use crate::common::dice::Dice;
+use crate::ledger::{PATIENCE, Soak, count, locked, tokens};
+use crate::people::PEOPLE;
+
+/// What one person's mount showed so far.
+#[derive(Default)]
+pub(crate) struct View {
+    /// The bytes of each message file as it was first seen, by its path in the mount.
+    pub(crate) files: BTreeMap<String, Vec<u8>>,
+    /// By folder and token.
+    pub(crate) places: BTreeMap<(&'static str, String), String>,
+}
+
+pub(crate) type Views = [View; PEOPLE.len()];
+
+/// The views in which each message lies once a person.
+pub(crate) const FOLDERS: [&str; 2] = ["archive", "sent"];
+
+/// The message files two levels below a folder of the mount, as paths in the mount.
+pub(crate) fn walk(dir: &Path, top: &str) -> io::Result<Vec<String>> {
+    let mut all = Vec::new();
+    for folder in fs::read_dir(dir.join(top))? {
+        let folder = folder?;
+        let below = folder.file_name().into_string().map_err(|_| io::ErrorKind::InvalidData)?;
+        for file in fs::read_dir(folder.path())? {
+            let name = file?.file_name().into_string().map_err(|_| io::ErrorKind::InvalidData)?;
+            if is_message(&name) {
+                all.push(format!("{top}/{below}/{name}"));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The last part of a path.
+pub(crate) fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Looks at everybody in turn until the end.
+pub(crate) fn go_on(soak: &Soak, views: &mut Views) {
+    let mut dice = soak.dice(100);
+    while !soak.over() {
+        for (me, view) in views.iter_mut().enumerate() {
+            let _ = look(soak, me, view, &mut dice);
+            soak.pause(300);
+        }
+    }
+}
+
+/// Looks once. `None` if the mount went down meanwhile, else whether everything is there that should be
+/// sooner or later.
+pub(crate) fn look(soak: &Soak, me: usize, view: &mut View, dice: &mut Dice) -> Option<bool> {
+    let start = Instant::now();
+    let life = soak.life(me);
+    if !life.is_multiple_of(2) {
+        return None;
+    }
+    let ledger = soak.ledger();
+    let read = locked(&soak.sides[me].read).clone();
+    match listed(soak, me, view, dice) {
+        Ok(()) => {}
+        Err(e) if soak.was_up_since(me, life) => {
+            soak.wrong(format!("{}: {e}", PEOPLE[me]));
+            return None;
+        }
+        Err(_) => return None,
+    }
+    let unread: BTreeSet<String> = inbox(soak, me)?.into_iter().collect();
+    if !soak.was_up_since(me, life) {
+        return None;
+    }
+    let who = PEOPLE[me];
+    if let Some(again) = unread.intersection(&read).next() {
+        soak.wrong(format!("{who}: {again} was marked and is unread again"));
+    }
+    let tried = locked(&soak.sides[me].tried).clone();
+    for path in view.files.keys().filter(|path| path.starts_with("archive/")) {
+        let name = name(path);
+        if !unread.contains(name) && !tried.contains(name) {
+            soak.wrong(format!("{who}: {path} is not in inbox/, and nobody meant to read it"));
+        }
+    }
+    let mut complete = true;
+    for (token, sent) in &ledger {
+        let Some((at, then)) = sent.accepted else { continue };
+        for (folder, mine) in [("sent", sent.from == Some(me)), ("archive", sent.to == me)] {
+            if !mine || view.places.contains_key(&(folder, token.clone())) {
+                continue;
+            }
+            complete = false;
+            let at_once = folder == "sent" && then == life;
+            if at_once || start.duration_since(at) > PATIENCE {
+                let when = start.duration_since(at);
+                let what = format!("{token} ({sent:?}) was accepted {when:.1?} ago");
+                soak.wrong(format!("{who}: {what} and is not in {folder}/ (life {life})"));
+            }
+        }
+    }
+    count(&soak.counts.looks);
+    Some(complete)
+}
+
+/// Names and bytes: all that were there are there, and what is new is whole and there once.
+fn listed(soak: &Soak, me: usize, view: &mut View, dice: &mut Dice) -> io::Result<()> {
+    let dir = soak.stores.dir(me);
+    for top in FOLDERS {
+        let now = walk(&dir, top)?;
+        let set: BTreeSet<&String> = now.iter().collect();
+        if set.len() != now.len() {
+            soak.wrong(format!("{}: a name is listed twice in {top}/", PEOPLE[me]));
+        }
+        let old: Vec<&String> = view.files.keys().filter(|p| p.starts_with(top)).collect();
+        if let Some(gone) = old.iter().find(|path| !set.contains(*path)) {
+            soak.wrong(format!("{}: {gone} was there and is gone", PEOPLE[me]));
+        }
+        soak.counts.facts.fetch_add(old.len() as u64, Ordering::Relaxed);
+        for _ in 0..old.len().min(20) {
+            let path = *dice.of(&old);
+            compare(soak, me, path, &view.files[path], &fs::read(dir.join(path))?);
+        }
+        for path in now {
+            if !view.files.contains_key(&path) {
+                let bytes = fs::read(dir.join(&path))?;
+                first(soak, me, top, path, bytes, view);
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn compare(soak: &Soak, me: usize, path: &str, before: &[u8], now: &[u8]) {
+    count(&soak.counts.facts);
+    if before != now {
+        let (before, now) = (String::from_utf8_lossy(before), String::from_utf8_lossy(now));
+        soak.wrong(format!("{}: {path} changed:\n{before}\n--- now\n{now}", PEOPLE[me]));
+    }
+}
+
+fn first(soak: &Soak, me: usize, top: &'static str, path: String, bytes: Vec<u8>, view: &mut View) {
+    let who = PEOPLE[me];
+    let text = String::from_utf8_lossy(&bytes);
+    // A subject may repeat what another message said.
+    let found = tokens(text.split_once("\n\n").map_or("", |(_, body)| body));
+    let Some(token) = found.first().filter(|_| found.len() == 1) else {
+        soak.wrong(format!("{who}: {path} is half a message, or several: {text:?}"));
+        return;
+    };
+    let token = (*token).to_owned();
+    if let Some(sent) = soak.sent(&token) {
+        let mine = if top == "sent" { sent.from == Some(me) } else { sent.to == me };
+        if !mine {
+            soak.wrong(format!("{who}: {path} is no mail of mine: {sent:?}"));
+        }
+    } else if !token.starts_with("tok-begun") {
+        soak.wrong(format!("{who}: nobody wrote what is in {path}: {text}"));
+    }
+    if let Some(other) = view.places.insert((top, token.clone()), path.clone()) {
+        soak.wrong(format!("{who}: {token} is there twice, as {other} and as {path}"));
+    }
+    view.files.insert(path, bytes);
+}
+
+/// What a process has: anonymous memory in KiB, descriptors, threads.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Figures {
+    pub(crate) memory: u64,
+    pub(crate) descriptors: u64,
+    pub(crate) threads: u64,
+}
+
+pub(crate) fn figures(pid: i32) -> Option<Figures> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let of = |key: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(key))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    Some(Figures {
+        memory: of("RssAnon:")?,
+        descriptors: fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count() as u64,
+        threads: of("Threads:")?,
+    })
+}
+
+/// What a process has open.
+pub(crate) fn open_files(pid: i32) -> Vec<String> {
+    let Ok(all) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    let target =
+        |e: fs::DirEntry| fs::read_link(e.path()).ok()?.into_os_string().into_string().ok();
+    let mut all: Vec<String> = all.flatten().filter_map(target).collect();
+    all.sort();
+    all
+}
