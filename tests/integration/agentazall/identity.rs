@@ -26,7 +26,9 @@ fn s111_own_key() {
     let file = tree.base().join(".identity_key");
     let out = bed.msgfs_out(&["doctor", "--me", "bar"]);
     assert!(out.said().contains("chmod 600") && out.said().contains(".identity_key"), "{out:?}");
-    assert_eq!(out.code(), Some(0), "a warning is no failure: {out:?}");
+    // Other tests leave mounts behind whose msgfs they have killed; doctor rightly tells of those too.
+    let stale = out.stdout.lines().any(|l| l.starts_with("the mount at "));
+    assert_eq!(out.code(), Some(i32::from(stale)), "a warning is no failure: {out:?}");
     assert_eq!(
         fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o644,
