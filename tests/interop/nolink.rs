@@ -28,6 +28,9 @@ fn free_port() -> u16 {
 fn syncthing(bed: &Bed, args: &[&str], home: &Path) -> Command {
     let mut c = bed.command("syncthing");
     c.args(args).arg(format!("--home={}", home.display())).env("STNOUPGRADE", "1");
+    // One process, without another one that watches it: whoever has waited for its end may start the next, which
+    // gives up at once while its database is still open.
+    c.env("STMONITORED", "yes");
     c
 }
 
@@ -90,8 +93,9 @@ impl Syncthing {
 
     /// As a loss of power of the machine would.
     fn kill(&mut self) {
-        if let Some(running) = self.running.take() {
+        if let Some(mut running) = self.running.take() {
             running.signal(rustix::process::Signal::KILL);
+            soon("it is gone", || !running.running());
         }
     }
 }
