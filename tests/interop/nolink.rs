@@ -145,10 +145,9 @@ fn s490_syncthing() {
     }
 }
 
-/// S452: ten thousand messages, while both Syncthings are killed and cut off and both mounts are killed.
+/// S452: a thousand messages, while both Syncthings are killed and cut off and both mounts are killed.
 #[test]
-#[ignore = "takes minutes; run it by hand"]
-fn s452_ten_thousand_by_syncthing() {
+fn s452_thousands_by_syncthing() {
     let (mut one, mut two) = (Bed::new(), Bed::new());
     (one.limit, two.limit) = (LONG, LONG);
     let (mut a, mut b) = Syncthing::pair(&one, &two);
