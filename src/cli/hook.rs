@@ -296,9 +296,9 @@ fn status() -> Result<(), Failure> {
             "{}: {}; hooks: {} ({}); instructions: {} ({})",
             harness.name,
             if here { "here" } else { "not found" },
-            words_for(standing),
+            words_for(&standing),
             env.display_home(&file),
-            words_for(told_by),
+            words_for(&told_by),
             env.display_home(&told),
         );
         text += &silence(&env, harness);
@@ -319,12 +319,13 @@ fn status() -> Result<(), Failure> {
     output::data(&text)
 }
 
-fn words_for(standing: Standing) -> &'static str {
+fn words_for(standing: &Standing) -> &str {
     match standing {
         Standing::Installed => "installed",
         Standing::Differs => "installed otherwise than now",
         Standing::Missing => "not installed",
         Standing::Unclear => "not understood",
+        Standing::Nowhere(why) => why,
     }
 }
 

@@ -403,3 +403,15 @@ fn links_say_what_they_cannot_be() {
         assert_eq!(config.links[0].ca.as_deref(), Some(Path::new("/etc/msgfs/team.pem")), "{kind}");
     }
 }
+
+/// S566: only a link of kind `mail` gets copies.
+#[test]
+fn s566_self_copy_is_a_key_of_mail() {
+    let link = |kind: &str| format!("[[link]]\nkind = \"{kind}\"\nself_copy = true");
+    assert!(parse(&link("mail")).unwrap().links[0].self_copy);
+    assert!(!parse("[[link]]\nkind = \"mail\"").unwrap().links[0].self_copy);
+    for kind in ["ftp", "agenttalk", "amp"] {
+        let trouble = trouble(&link(kind));
+        assert!(trouble.contains("\"self_copy\" is a key of links of kind \"mail\""), "{trouble}");
+    }
+}

@@ -11,10 +11,13 @@ use crate::link::{Kind, Spec};
 
 /// Keys of a `[[link]]`.
 const LINK_KEYS: &str =
-    "kind store name url space creds user password_file ca api inbox marks insecure off";
+    "kind store name url space creds user password_file ca api inbox marks self_copy insecure off";
 
-/// Keys that only links of kind `nats` have.
-const NATS_KEYS: &str = "url space creds user password_file api inbox marks";
+/// Keys that only links of one kind have.
+const KEYS_OF_ONE: &[(&str, Kind)] = &[
+    ("url space creds user password_file api inbox marks", Kind::Nats),
+    ("self_copy", Kind::Mail),
+];
 
 impl Reader<'_> {
     pub(super) fn links(&mut self, (key, value): Member<'_>, config: &mut Config) {
@@ -44,12 +47,11 @@ impl Reader<'_> {
         let before = self.problems.len();
         let mut kind = None;
         let mut link = Spec::new(Kind::Nats);
-        let mut nats_only: Option<(Range<usize>, String)> = None;
+        let mut of_one: Vec<(Range<usize>, String, Kind)> = Vec::new();
         for member in table {
             let key = member.0.get_ref().as_ref();
-            if is_word(key, NATS_KEYS) {
-                nats_only = nats_only.or(Some((member.0.span(), key.to_owned())));
-            }
+            let only = KEYS_OF_ONE.iter().find(|(keys, _)| is_word(key, keys));
+            of_one.extend(only.map(|(_, kind)| (member.0.span(), key.to_owned(), *kind)));
             let base = self.path.parent().unwrap_or(std::path::Path::new("")).to_owned();
             let env = self.env;
             let file = |text: &str| folder(text, env, &base);
@@ -66,6 +68,7 @@ impl Reader<'_> {
                 "api" => link.api = self.parsed(member, word),
                 "inbox" => link.inbox = self.parsed(member, word),
                 "marks" => link.marks = self.flag(member).unwrap_or(true),
+                "self_copy" => link.self_copy = self.flag(member).unwrap_or_default(),
                 "insecure" => link.insecure = self.flag(member).unwrap_or_default(),
                 "off" => link.off = self.flag(member).unwrap_or_default(),
                 other => {
@@ -90,14 +93,17 @@ impl Reader<'_> {
             let text = "a link of kind \"nats\" needs url = \"nats://HOST:4222\"".to_owned();
             self.problem(&item.span(), text);
         }
-        if link.kind != Kind::Nats
-            && let Some((span, key)) = nats_only
-        {
-            let text = format!(
-                "{key:?} is a key of links of kind \"nats\"; those of kind {:?} are described in the \
-                 store's own files",
-                link.kind.as_str()
-            );
+        if let Some((span, key, of)) = of_one.into_iter().find(|(_, _, of)| *of != link.kind) {
+            let described = match link.kind {
+                Kind::Nats => String::new(),
+                kind => {
+                    format!(
+                        "; those of kind {:?} are described in the store's own files",
+                        kind.as_str()
+                    )
+                }
+            };
+            let text = format!("{key:?} is a key of links of kind {:?}{described}", of.as_str());
             self.problem(&span, text);
         }
         (self.problems.len() == before).then_some(link)

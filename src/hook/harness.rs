@@ -92,6 +92,16 @@ pub enum Instructions {
     Block(&'static [&'static str]),
 }
 
+impl Instructions {
+    /// The file, as it is named if there is no other.
+    pub fn file(&self) -> &'static str {
+        match self {
+            Self::Own(name, _) | Self::Project(name, _) => name,
+            Self::Block(names) => names.last().unwrap_or(&""),
+        }
+    }
+}
+
 /// The variables by which a hook knows that it runs in its own harness, where others read the same file
 /// and run what they find there in the foreground.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

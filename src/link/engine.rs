@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::{secret, tls};
+use crate::model::one_line;
 use crate::store::{Arrived, Parcel};
 
 /// An engine.
@@ -148,6 +149,11 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// It cannot be spoken to now, for this reason.
+    pub fn away(why: impl fmt::Display) -> Self {
+        Self::Away { why: one_line(&why.to_string()).into_owned(), after: None }
+    }
+
     /// The reason, if it did not go well.
     pub fn why(&self) -> Option<&str> {
         match self {
@@ -189,4 +195,7 @@ pub struct Settings {
     /// A file with certificates of further authorities, in PEM.
     #[serde(default)]
     pub ca: Option<PathBuf>,
+    /// `mail`: I get a copy of what I send.
+    #[serde(default)]
+    pub self_copy: bool,
 }

@@ -232,7 +232,7 @@ pub fn carry(
     let bytes = fs::read_small(&folder.join(ORDER), MAX_FILE)?;
     let order: Order = serde_json::from_slice(&bytes)?;
     let outcome = match open(&order.settings) {
-        Err(why) => Outcome::Away { why, after: None },
+        Err(why) => Outcome::away(why),
         Ok(engine) => {
             // Somebody may change them meanwhile.
             let mut secrets = engine.secrets();

@@ -201,6 +201,7 @@ pub fn settings(
     for (_, settings) in &mut found {
         let spec = said(&settings.kind);
         settings.insecure |= spec.is_some_and(|spec| spec.insecure);
+        settings.self_copy |= spec.is_some_and(|spec| spec.self_copy);
         settings.ca = spec.and_then(|spec| spec.ca.clone()).or(settings.ca.take());
     }
     found
@@ -242,7 +243,7 @@ pub fn engine(settings: &Settings) -> Result<Box<dyn Engine>, String> {
         #[cfg(feature = "ftp")]
         Some(Kind::Ftp) => Ok(Box::new(super::agentazall::ftp::Ftp::open(settings))),
         #[cfg(feature = "mail")]
-        Some(Kind::Mail) => Ok(Box::new(super::agentazall::mail::Mail::open(settings))),
+        Some(Kind::Mail) => Ok(Box::new(super::agentazall::mail::Mail::open(settings)?)),
         _ => {
             Err(format!("this msgfs was built without links of kind {}", one_line(&settings.kind)))
         }

@@ -77,6 +77,7 @@ impl Spec {
             inbox: None,
             insecure: false,
             marks: true,
+            self_copy: false,
             off: false,
         }
     }
@@ -117,6 +118,8 @@ pub struct Spec {
     pub insecure: bool,
     /// `nats`: my other machines are told what was read here, and tell.
     pub marks: bool,
+    /// `mail`: the server is asked for a copy of each mail, by which it can be seen what it has taken.
+    pub self_copy: bool,
     /// It is switched off.
     pub off: bool,
 }

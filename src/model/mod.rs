@@ -26,7 +26,7 @@ pub use remedy::Remedy;
 pub use seed::Seed;
 pub use signature::{Claim, ClaimScope, Covered, Fingerprint, PublicKey, Readings, SignatureState};
 pub use text::{
-    hex, json_shown, one_line, plain_lines, safe_text, shell_word, shown_path, single_line,
-    unhex_16, write_at,
+    fitting_name, hex, json_shown, one_line, plain_lines, safe_text, shell_word, shown_path,
+    single_line, unhex_16, write_at,
 };
 pub use time::{CLOCK_SKEW_MS, Day, Timestamp};

@@ -27,6 +27,22 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     replaced(text, is_deceptive)
 }
 
+/// The name of a file in at most `max` bytes: of one that is longer, what stands before its ending is cut.
+pub fn fitting_name(name: &str, max: usize) -> String {
+    if name.len() <= max {
+        return name.to_owned();
+    }
+    let (stem, ending) = match name.rsplit_once('.') {
+        Some((stem, ending)) if !stem.is_empty() && ending.len() < max / 2 => {
+            (stem, format!(".{ending}"))
+        }
+        _ => (name, String::new()),
+    };
+    let room = max.saturating_sub(ending.len());
+    let fits = (0..=room).rev().find_map(|end| stem.get(..end)).unwrap_or_default();
+    fits.trim_end().to_owned() + &ending
+}
+
 /// A path in a sentence: on one line, whatever bytes it holds.
 pub fn shown_path(path: &Path) -> String {
     one_line(&path.to_string_lossy()).into_owned()
@@ -138,6 +154,21 @@ pub fn write_at(buffer: &mut Vec<u8>, at: Option<u64>, data: &[u8], limit: u64) 
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_name_that_is_cut_keeps_its_ending() {
+        for (name, max, cut) in [
+            ("plan.pdf", 8, "plan.pdf"),
+            ("the plan.pdf", 8, "the.pdf"),
+            ("the plan.pdf", 11, "the pla.pdf"),
+            ("\u{e4}\u{e4}\u{e4}.md", 8, "\u{e4}\u{e4}.md"),
+            ("no ending at all", 8, "no endin"),
+            ("a.long ending", 8, "a.long e"),
+            (".bashrc-of-me", 8, ".bashrc-"),
+        ] {
+            assert_eq!(fitting_name(name, max), cut, "{name}");
+        }
+    }
 
     #[test]
     fn bodies_keep_layout_and_lose_control() {

@@ -389,17 +389,32 @@ fn s540_sent_again() {
     assert!(why.contains("another text"), "{why}");
 }
 
+/// A mail with a file of five bytes.
+fn with_file(to: &str, name: &str) -> String {
+    format!(
+        "To: {to}\nSubject: files\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\n\
+         see there\n--b\nContent-Type: application/pdf; name=\"plan.pdf\"\n\
+         Content-Transfer-Encoding: base64\nContent-Disposition: attachment; filename=\"{name}\"\n\n\
+         AAECAwQ=\n--b--\n"
+    )
+}
+
+/// S456: a name that is too long keeps its ending.
+#[test]
+fn s456_long_names_keep_their_ending() {
+    let bed = Bed::new();
+    bed.config(&amp::Home::new(&bed).store());
+    let long = format!("{}.pdf", "x".repeat(300));
+    sends(&bed, &["-t"], &with_file("alice@acme.aimaestro.local", &long));
+    let m = bed.mount("bar");
+    let name = m.ok("basename sent/*/*.d/*.pdf");
+    assert_eq!(name.trim(), format!("{}.pdf", "x".repeat(146)));
+}
+
 /// S541: files go along where the store carries them, and else nothing is sent and it is said to whom not.
 #[test]
 fn s541_attachments() {
-    let mail = |to: &str| {
-        format!(
-            "To: {to}\nSubject: files\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\n\
-             see there\n--b\nContent-Type: application/pdf; name=\"plan.pdf\"\n\
-             Content-Transfer-Encoding: base64\nContent-Disposition: attachment; filename=\"../pl an.pdf\"\n\n\
-             AAECAwQ=\n--b--\n"
-        )
-    };
+    let mail = |to: &str| with_file(to, "../pl an.pdf");
     for mounted in [false, true] {
         let bed = Bed::new();
         let home = amp::Home::new(&bed);

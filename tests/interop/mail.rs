@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -37,7 +39,11 @@ fn machine(address: &'static str, server: &MailServer) -> Machine {
 
 /// The mails of an account, as the server keeps them.
 fn on_server(at: &Bed, address: &str) -> Vec<PathBuf> {
-    let folder = at.path("mail").join(address.replace('@', "_at_")).join("INBOX");
+    inbox_at(&at.path("mail"), address)
+}
+
+fn inbox_at(mail: &Path, address: &str) -> Vec<PathBuf> {
+    let folder = mail.join(address.replace('@', "_at_")).join("INBOX");
     let mut all = crate::relay::files(&folder);
     all.retain(|path| path.extension().is_some_and(|e| e == "eml"));
     all.sort();
@@ -98,6 +104,20 @@ fn s481_the_reference_client_is_on_the_other_side_of_mail() {
 /// cut, and kills of the mount: every letter is there, and is there once.
 #[test]
 fn s482_by_mail_nothing_is_lost_or_doubled() {
+    let (count, on_server) = letters_through_faults(Machine::new);
+    assert!(on_server > count, "some went twice: that is what this is for");
+}
+
+/// S454: with `self_copy` none of them goes twice.
+#[test]
+fn s454_with_copies_nothing_goes_twice() {
+    let (count, on_server) = letters_through_faults(copying);
+    assert_eq!(on_server, count);
+}
+
+/// Has a machine send letters to another one, which has each once at the end; how many, and how many the server has.
+#[track_caller]
+fn letters_through_faults(sender: fn(&'static str, &Value) -> Machine) -> (usize, usize) {
     let at = Bed::new();
     let server = server(&at);
     let met = BTreeMap::<(String, bool), usize>::new();
@@ -128,7 +148,7 @@ fn s482_by_mail_nothing_is_lost_or_doubled() {
     one["email"]["smtp_port"] = json!(smtp.port);
     let mut other = config(ZED, &server);
     other["email"]["imap_port"] = json!(imap.port);
-    let (bar, zed) = (Machine::new(BAR, &one), Machine::new(ZED, &other));
+    let (bar, zed) = (sender(BAR, &one), Machine::new(ZED, &other));
     let file = bar.file("data.bin", &vec![7u8; 70_000]);
     let count = 15;
     for round in 0..3 {
@@ -153,13 +173,13 @@ fn s482_by_mail_nothing_is_lost_or_doubled() {
         bodies(&z) == all
     });
     soon("nothing waits", || bar.count("sent") == count);
-    assert!(on_server(&at, ZED).len() > count, "some went twice: that is what this is for");
     soon("all that is on the server was looked at", || {
         let seen = fs::read_to_string(zed.tree.base().join(".seen_ids")).unwrap_or_default();
         seen.lines().count() == on_server(&at, ZED).len()
     });
     assert_eq!(bodies(&z), all);
     assert_eq!(z.ok("cat inbox/*.d/data.bin | wc -c").trim(), (count * 70_000).to_string());
+    (count, on_server(&at, ZED).len())
 }
 
 /// S483: while the server is away everything else works; what waits says so, and goes when it is back. A
@@ -168,10 +188,10 @@ fn s482_by_mail_nothing_is_lost_or_doubled() {
 fn s483_a_mail_server_that_is_away_and_passwords_that_cannot_be_used() {
     let at = Bed::new();
     let server = server(&at);
-    let down = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let is_down = std::sync::Arc::clone(&down);
+    let down = Arc::new(AtomicBool::new(true));
+    let is_down = Arc::clone(&down);
     let proxy = Proxy::before_lines(server.smtp, move |_, _| {
-        is_down.load(std::sync::atomic::Ordering::SeqCst).then_some(Fault::Drop)
+        is_down.load(Ordering::SeqCst).then_some(Fault::Drop)
     });
     let mut config = config(BAR, &server);
     config["email"]["smtp_port"] = json!(proxy.port);
@@ -181,7 +201,7 @@ fn s483_a_mail_server_that_is_away_and_passwords_that_cannot_be_used() {
     assert_eq!(m.ls("inbox").len(), 1, "mail of this machine");
     soon("it says that it waits", || sent(&m, "warning").len() == 1);
     assert!(m.ok("cat sent/*/*.warning").contains(&format!("waits for {ZED}")));
-    down.store(false, std::sync::atomic::Ordering::SeqCst);
+    down.store(false, Ordering::SeqCst);
     bar.permit(0o644);
     bar.hurry("email");
     soon("the password is told", || m.cat("status.txt").contains("others can read it"));
@@ -299,10 +319,10 @@ fn s486_a_server_that_counts_anew() {
 fn s487_a_line_via_chooses_the_link() {
     let at = Bed::new();
     let (server, ftp) = (server(&at), peer::ftp_server(&at));
-    let down = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let is_down = std::sync::Arc::clone(&down);
+    let down = Arc::new(AtomicBool::new(true));
+    let is_down = Arc::clone(&down);
     let proxy = Proxy::before_lines(ftp.port, move |_, _| {
-        is_down.load(std::sync::atomic::Ordering::SeqCst).then_some(Fault::Drop)
+        is_down.load(Ordering::SeqCst).then_some(Fault::Drop)
     });
     let mut config = config(BAR, &server);
     config["transport"] = json!("both");
@@ -318,11 +338,146 @@ fn s487_a_line_via_chooses_the_link() {
     soon("one goes", || on_server(&at, ZED).len() == 1);
     soon("the other waits for FTP", || m.cat("status.txt").contains("ftp: ftp://"));
     assert!(m.ok("cat sent/*/*.warning").contains("link ftp"));
-    down.store(false, std::sync::atomic::Ordering::SeqCst);
+    down.store(false, Ordering::SeqCst);
     bar.hurry("ftp");
     soon("it goes, too", || bar.count("sent") == 2);
     assert_eq!(on_server(&at, ZED).len(), 1);
     let there = crate::relay::files(&at.path("ftp").join(ZED));
     let [letter] = &there[..] else { panic!("{there:?}") };
     assert!(fs::read_to_string(letter).unwrap().contains("by ftp"));
+}
+
+/// A machine whose link by e-mail gets a copy of all it sends.
+fn copying(address: &'static str, config: &Value) -> Machine {
+    let machine = Machine::new(address, config);
+    let store = machine.tree.store();
+    machine
+        .bed
+        .config(&format!("{store}links = true\n\n[[link]]\nkind = \"mail\"\nself_copy = true\n"));
+    machine
+}
+
+/// S454: with `self_copy` a letter is there once for every reader, also if the server is killed between the end of
+/// the text and its answer, whether it has served or not.
+#[test]
+fn s454_a_server_that_is_killed_before_it_answers() {
+    for has_served in [true, false] {
+        let at = Bed::new();
+        let server = server(&at);
+        let (smtp, mut one) = (server.smtp, config(BAR, &server));
+        let there = {
+            let mail = at.path("mail");
+            move || {
+                let is_whole = |mail: &PathBuf| fs::metadata(mail).is_ok_and(|m| m.len() > 0);
+                let one = |address| inbox_at(&mail, address).iter().any(is_whole);
+                one(ZED) && one(BAR)
+            }
+        };
+        let running = Arc::new(Mutex::new(Some(server)));
+        let its = Arc::clone(&running);
+        let proxy = Proxy::before_lines(smtp, move |line, _| {
+            if line != "." {
+                return None;
+            }
+            if !has_served {
+                its.lock().unwrap().take();
+                return Some(Fault::Drop);
+            }
+            let (its, there) = (Arc::clone(&its), there.clone());
+            std::thread::spawn(move || {
+                soon("it has served", there);
+                its.lock().unwrap().take();
+            });
+            Some(Fault::Swallow)
+        });
+        one["email"]["smtp_port"] = json!(proxy.port);
+        let bar = copying(BAR, &one);
+        let m = bar.mount();
+        m.ok(&format!("echo once > outbox/{ZED}"));
+        soon("the server is dead", || running.lock().unwrap().is_none());
+        soon("it is told", || sent(&m, "warning").len() == 1);
+        assert_eq!(on_server(&at, ZED).len(), usize::from(has_served));
+        let server = peer::mail_server_again(&at);
+        bar.tree.configure(&config(BAR, &server));
+        bar.permit(0o600);
+        soon("it is taken", || {
+            bar.hurry("email");
+            bar.count("sent") == 1
+        });
+        assert_eq!((on_server(&at, ZED).len(), on_server(&at, BAR).len()), (1, 1));
+        let zed = machine(ZED, &server);
+        peer::ok(&zed.bed, &zed.tree, &["daemon", "--once"]);
+        assert!(zed.tree.only(ZED, "inbox").1.contains("once"));
+        bar.hurry("email");
+        soon("the copy was looked at", || bar.tree.base().join(".seen_ids").exists());
+        assert!(m.ls("inbox").is_empty() && bar.count("inbox") == 0);
+    }
+}
+
+/// S455: a copy to me of what others were sent is no mail, for msgfs and for the reference, also where `self_copy` is
+/// off again; what I sent to myself comes once, whether by its own way on this machine or by e-mail.
+#[test]
+fn s455_copies_to_me_are_no_mail() {
+    let at = Bed::new();
+    let server = server(&at);
+    let bar = copying(BAR, &config(BAR, &server));
+    let m = bar.mount();
+    m.ok(&format!("echo to zed > outbox/{ZED}"));
+    m.ok(&format!("printf 'Cc: {BAR}\\n\\nto us\\n' | tee outbox/{ZED} > /dev/null"));
+    m.ok(&format!("echo to me > outbox/{BAR}"));
+    let mine: BTreeMap<_, _> = [("to us".to_owned(), 1), ("to me".to_owned(), 1)].into();
+    let all_seen = |machine: &Machine, count| {
+        let seen = fs::read_to_string(machine.tree.base().join(".seen_ids")).unwrap_or_default();
+        seen.lines().count() == count
+    };
+    soon("both copies are there", || on_server(&at, BAR).len() == 2);
+    bar.hurry("email");
+    soon("they were looked at", || all_seen(&bar, 2));
+    soon("all is sent", || bar.count("sent") == 3);
+    assert_eq!(bodies(&m), mine);
+    assert_eq!(bar.count("inbox"), 2);
+    assert_eq!(on_server(&at, ZED).len(), 2);
+    m.umount();
+    peer::ok(&bar.bed, &bar.tree, &["daemon", "--once"]);
+    assert_eq!(bar.count("inbox"), 2, "the reference knows them");
+    // Another machine of mine, with the same key and without `self_copy`.
+    let other = machine(BAR, &server);
+    let m = other.mount();
+    soon("they were looked at", || all_seen(&other, 2));
+    assert!(bodies(&m).is_empty());
+    m.umount();
+    // My name is another than my address.
+    let robot = copying("robot.agenttalk", &config(PEOPLE, &server));
+    let m = robot.mount();
+    m.ok(&format!("echo by mail to me > outbox/{PEOPLE}"));
+    m.ok(&format!("printf 'Cc: {PEOPLE}\\n\\nto us\\n' | tee outbox/{ZED} > /dev/null"));
+    let mine: BTreeMap<_, _> = [("by mail to me".to_owned(), 1), ("to us".to_owned(), 1)].into();
+    soon("all of it was looked at", || {
+        robot.hurry("email");
+        all_seen(&robot, 3)
+    });
+    assert_eq!(on_server(&at, PEOPLE).len(), 3, "two to me, and a copy");
+    assert_eq!((bodies(&m), robot.count("inbox")), (mine, 2));
+}
+
+/// S566: `self_copy` without IMAP carries nothing, and is told with what to do.
+#[test]
+fn s566_self_copy_needs_imap() {
+    let at = Bed::new();
+    let server = server(&at);
+    let mut config = config(BAR, &server);
+    config["email"]["use_pop3"] = json!(true);
+    let bar = copying(BAR, &config);
+    let doctor = || bar.bed.msgfs_out(&["--me", "bar", "doctor"]).said();
+    assert!(doctor().contains("self_copy needs IMAP"), "{}", doctor());
+    let m = bar.mount();
+    m.ok(&format!("echo waits > outbox/{ZED}"));
+    m.umount();
+    assert!(on_server(&at, ZED).is_empty());
+    config["email"]["use_pop3"] = json!(false);
+    bar.tree.configure(&config);
+    bar.permit(0o600);
+    assert!(!doctor().contains("self_copy"), "{}", doctor());
+    let _m = bar.mount();
+    soon("it goes", || bar.count("sent") == 1);
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use mail_parser::{Address, HeaderValue, Message, MessageParser, MimeHeaders as _, PartType};
-use msgfs::model::one_line;
+use msgfs::model::{fitting_name, one_line};
 use rustix::system::uname;
 
 use super::charset;
@@ -256,9 +256,7 @@ fn is_id(id: &str) -> bool {
 fn file_name(given: &str) -> String {
     let last = given.rsplit(['/', '\\']).next().unwrap_or_default();
     let name: String = one_line(last.trim()).chars().filter(|c| *c != '\u{fffd}').collect();
-    let name = name.trim().trim_start_matches('.');
-    let cut = name.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= NAME);
-    name.get(..cut.last().unwrap_or(0)).unwrap_or_default().trim_end().to_owned()
+    fitting_name(name.trim().trim_start_matches('.').trim_end(), NAME)
 }
 
 impl Envelope {
@@ -471,14 +469,28 @@ mod tests {
         assert_eq!(Mail::parse(file.as_bytes()).unwrap().files().len(), 1);
     }
 
+    fn part(name: &str, text: &str) -> String {
+        format!(
+            "--b\nContent-Type: application/octet-stream\nContent-Transfer-Encoding: base64\n\
+             Content-Disposition: attachment; filename=\"{name}\"\n\n{text}\n"
+        )
+    }
+
+    /// S456: a name that is too long is cut before its ending, at a whole character.
+    #[test]
+    fn s456_long_names_keep_their_ending() {
+        let long = part(&format!("{}.pdf", "\u{e4}".repeat(100)), "AAEC");
+        let text = format!(
+            "To: bob\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\nsee there\n{long}{long}--b--\n"
+        );
+        let mail = Mail::parse(text.as_bytes()).unwrap();
+        let names: Vec<String> = mail.files().into_iter().map(|file| file.name).collect();
+        let cut = "\u{e4}".repeat(73);
+        assert_eq!(names, [format!("{cut}.pdf"), format!("{cut}-2.pdf")]);
+    }
+
     #[test]
     fn files_have_names_of_their_own() {
-        let part = |name: &str, text: &str| {
-            format!(
-                "--b\nContent-Type: application/octet-stream\nContent-Transfer-Encoding: base64\n\
-                 Content-Disposition: attachment; filename=\"{name}\"\n\n{text}\n"
-            )
-        };
         let text = format!(
             "To: bob\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\nsee there\n{}{}{}{}--b--\n",
             part("plan.pdf", "AAEC"),

@@ -75,7 +75,7 @@ pub struct Report {
 }
 
 /// How a file stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// As it would be written now.
     Installed,
@@ -85,6 +85,8 @@ pub enum Standing {
     Missing,
     /// It is not understood.
     Unclear,
+    /// It has no place here, for this reason.
+    Nowhere(String),
 }
 
 /// How msgfs is called from a shell: by its name, if it is found so; else by the path it was called by.
@@ -156,18 +158,29 @@ enum Content<'a> {
     Elsewhere(PathBuf, Wanted<'a>),
 }
 
+/// Nothing is to be in a file here: which one, and why.
+struct Nowhere {
+    file: PathBuf,
+    why: String,
+}
+
 impl<'a> Target<'a> {
     fn of(
         env: &Env,
         harness: &'static Harness,
         what: What,
         wish: &'a Wish,
-    ) -> Result<Self, String> {
-        let folder = folder(env, harness).ok_or("HOME is not set")?;
-        Ok(match what {
-            What::Hooks => Self::hooks(&folder, harness, wish),
-            What::Instructions => Self::instructions(env, &folder, harness)?,
-        })
+    ) -> Result<Self, Nowhere> {
+        let file = match what {
+            What::Hooks => harness.file,
+            What::Instructions => harness.instructions.file(),
+        };
+        let nowhere = |why| Nowhere { file: file.into(), why };
+        let folder = folder(env, harness).ok_or_else(|| nowhere("HOME is not set".to_owned()))?;
+        match what {
+            What::Hooks => Ok(Self::hooks(&folder, harness, wish)),
+            What::Instructions => Self::instructions(env, &folder, harness).map_err(nowhere),
+        }
     }
 
     fn hooks(folder: &Path, harness: &'static Harness, wish: &'a Wish) -> Self {
@@ -195,12 +208,18 @@ impl<'a> Target<'a> {
         Ok(match harness.instructions {
             Instructions::Own(name, head) => Self { path: folder.join(name), content: whole(head) },
             Instructions::Project(name, head) => {
-                let here = env.cwd().filter(|here| {
-                    here.parent().is_some() && env.home().is_none_or(|home| home != *here)
-                });
-                let here = here
-                    .ok_or("its rules are those of a project; run this in the project's folder")?;
-                Self { path: here.join(name), content: whole(head) }
+                let is_home = |here: &Path| env.home().is_some_and(|home| home == here);
+                let here = match env.cwd() {
+                    Some(here) if is_home(here) => Err("the home folder"),
+                    Some(here) if here.parent().is_some() => Ok(here),
+                    _ => Err("this folder"),
+                };
+                let why = |none| {
+                    format!(
+                        "its rules are those of a project, and {none} is none; run this in the project's folder"
+                    )
+                };
+                Self { path: here.map_err(why)?.join(name), content: whole(head) }
             }
             Instructions::Block(names) => {
                 let used = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|m| m.len() > 0);
@@ -387,8 +406,7 @@ fn carry_out(
 ) -> Report {
     let target = match Target::of(env, harness, what, wish) {
         Ok(target) => target,
-        Err(why) => {
-            let file = PathBuf::from(harness.file);
+        Err(Nowhere { file, why }) => {
             return Report {
                 file,
                 outcome: Outcome::Refused(why, String::new()),
@@ -451,8 +469,9 @@ pub fn standing(
     what: What,
     wish: &Wish,
 ) -> (PathBuf, Standing) {
-    let Ok(target) = Target::of(env, harness, what, wish) else {
-        return (harness.file.into(), Standing::Unclear);
+    let target = match Target::of(env, harness, what, wish) {
+        Ok(target) => target,
+        Err(Nowhere { file, why }) => return (file, Standing::Nowhere(why)),
     };
     let Ok(config) = Config::read(target.path.clone()) else {
         return (target.path, Standing::Unclear);

@@ -19,7 +19,7 @@ use self::client::{Client, Fault, Login};
 use self::fetch::{Brought, Fetch};
 use self::send::{Head, Stop, Waiting};
 use super::brought;
-use super::letter::{is_stem, usable};
+use super::letter::{cannot_read, is_stem, usable};
 use super::{port_of, says, seen, text_of};
 use crate::link::engine::{Engine, Item, Outcome, Settings};
 use crate::link::reach;
@@ -59,14 +59,14 @@ impl Ftp {
 
     /// Logs in.
     fn client(&self) -> Result<Client, Outcome> {
-        let away = |why: String| Outcome::Away { why, after: None };
         if !self.is_tls {
             wire::may_be_plain(&self.host, self.settings.insecure, "\"ftp_ssl\": true")
-                .map_err(away)?;
+                .map_err(Outcome::away)?;
         }
-        let password = self.password().map_err(away)?;
+        let password = self.password().map_err(Outcome::away)?;
         let tls = self.is_tls.then(|| Tls::new(self.settings.ca.as_deref())).transpose();
-        let login = Login { user: &self.user, password: &password, tls: tls.map_err(away)? };
+        let login =
+            Login { user: &self.user, password: &password, tls: tls.map_err(Outcome::away)? };
         Client::open(&self.host, &login, Patience::default()).map_err(|fault| {
             // Without a session nothing says anything about a message.
             match self.outcome(&fault) {
@@ -82,10 +82,11 @@ impl Ftp {
         match fault.code() {
             Some(530 | 532 | 331 | 332) => {
                 let file = self.settings.file.display();
-                let why = format!("the server refuses the user or the password in {file} ({why})");
-                Outcome::Away { why, after: None }
+                Outcome::away(format!(
+                    "the server refuses the user or the password in {file} ({why})"
+                ))
             }
-            None | Some(421 | 425 | 426) => Outcome::Away { why, after: None },
+            None | Some(421 | 425 | 426) => Outcome::away(why),
             // The recipient's folder is full or cannot be written now; others may be.
             Some(_) => Outcome::Later { why, after: None },
         }
@@ -121,9 +122,7 @@ impl Engine for Ftp {
         let mut parts = Vec::new();
         let mut total = parcel.bytes.len() as u64;
         for (name, path) in &parcel.parts {
-            let length = std::fs::metadata(path)
-                .map_err(|e| format!("the attachment {} cannot be read: {e}", one_line(name)))?
-                .len();
+            let length = std::fs::metadata(path).map_err(|e| cannot_read(name, &e))?.len();
             total += length;
             parts.push((name.clone(), length));
         }
@@ -143,9 +142,7 @@ impl Engine for Ftp {
         wire.push(b'\n');
         wire.extend_from_slice(&parcel.bytes);
         for ((name, path), (_, length)) in parcel.parts.iter().zip(&head.parts) {
-            let why = |e: std::io::Error| {
-                format!("the attachment {} cannot be read: {e}", one_line(name))
-            };
+            let why = |e: io::Error| cannot_read(name, &e);
             let file = fs::open_regular(path).map_err(why)?;
             let copied = file.take(*length).read_to_end(&mut wire).map_err(why)?;
             if copied as u64 != *length {
@@ -189,7 +186,7 @@ impl Engine for Ftp {
         let waiting = fs::open_regular(wire).and_then(Waiting::open);
         let mut waiting = match waiting {
             Ok(waiting) => waiting,
-            Err(e) => return Outcome::Away { why: e.to_string(), after: None },
+            Err(e) => return Outcome::away(e),
         };
         let mut client = match self.client() {
             Ok(client) => client,
@@ -212,10 +209,8 @@ impl Engine for Ftp {
             Err(outcome) => return outcome,
         };
         let mut known = known.clone();
-        if let Some(mailbox) = super::mailbox(&self.settings)
-            && super::is_first(&self.settings.part)
-        {
-            known.extend(seen::read(&mailbox));
+        if super::is_first(&self.settings.part) {
+            known.extend(seen::theirs(&self.settings));
         }
         match Fetch::new(client, raw, &known, &self.settings.me).run() {
             Ok(()) => Outcome::Done,
@@ -227,8 +222,7 @@ impl Engine for Ftp {
     }
 
     fn acknowledge(&self, ids: &[String]) -> Outcome {
-        let added = super::mailbox(&self.settings).map_or(Ok(()), |path| seen::add(&path, ids));
-        added.map_or_else(|e| Outcome::Away { why: e.to_string(), after: None }, |()| Outcome::Done)
+        seen::tell(&self.settings, ids)
     }
 
     fn check(&self) -> Vec<String> {

@@ -1,8 +1,12 @@
 //! Letters as links write them for the mailbox.
 
+use std::io;
 use std::path::PathBuf;
 
-use crate::store::agentazall::names;
+use crate::model::{fitting_name, one_line};
+use crate::store::Arrived;
+use crate::store::agentazall::names::{self, MAX_NAME};
+use crate::store::agentazall::{block, text};
 
 /// A letter of these header lines and this text. What is foreign begins no line of its own.
 pub fn compose(lines: &[(&str, String)], body: &str) -> Vec<u8> {
@@ -14,6 +18,30 @@ pub fn compose(lines: &[(&str, String)], body: &str) -> Vec<u8> {
     text.push_str("---\n");
     text.push_str(body);
     text.into_bytes()
+}
+
+/// What is filed of a letter of these header lines, this text and these files. Its name is the id that its writer
+/// signed, if that can be one; else the other one.
+pub fn arrived(
+    mut lines: Vec<(&str, String)>,
+    body: &str,
+    parts: Vec<(String, PathBuf)>,
+    other_name: String,
+    day: String,
+) -> Arrived {
+    if !parts.is_empty() {
+        let names: Vec<&str> = parts.iter().map(|(name, _)| name.as_str()).collect();
+        lines.push(("Attachments", names.join(", ")));
+    }
+    let bytes = compose(&lines, body);
+    let signed = block::read(&text::parse(&bytes)).signed_id;
+    let name = signed.filter(|id| is_stem(id)).unwrap_or_else(|| other_name.clone());
+    Arrived { name, other_name, day: Some(day), bytes, parts, keys: Vec::new() }
+}
+
+/// Why a letter cannot go whose attachment cannot be read.
+pub fn cannot_read(name: &str, why: &io::Error) -> String {
+    format!("the attachment {} cannot be read: {why}", one_line(name))
 }
 
 /// A value that cannot begin another line of the header.
@@ -33,10 +61,29 @@ pub fn usable(name: &str, n: usize, taken: &[(String, PathBuf)]) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let is_bad = |c: char| c.is_control() || "<>:\"|?*,".contains(c);
     let name: String = last.chars().map(|c| if is_bad(c) { '_' } else { c }).collect();
-    let name = name.trim().trim_start_matches('.').to_owned();
+    let name = fitting_name(name.trim().trim_start_matches('.'), MAX_NAME);
     let name =
         if names::is_attachment_name(&name) { name } else { format!("attachment{}.bin", n + 1) };
     let is_taken = |name: &String| taken.iter().any(|(other, _)| other == name);
-    let mut candidates = (2..).map(|k| format!("{name}~{k}"));
+    let mut candidates = (2..).map(|k| format!("{}~{k}", fitting_name(&name, MAX_NAME - 10)));
     if is_taken(&name) { candidates.find(|name| !is_taken(name)).unwrap_or(name) } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_keep_their_ending_and_are_told_apart() {
+        let long = format!("{}.pdf", "x".repeat(300));
+        let mut taken = Vec::new();
+        for n in 0..3 {
+            let name = usable(&long, n, &taken);
+            assert!(names::is_attachment_name(&name), "{name}");
+            assert!(name.starts_with("xxx") && name.contains(".pdf"), "{name}");
+            assert!(taken.iter().all(|(other, _)| *other != name), "{name}");
+            taken.push((name, PathBuf::new()));
+        }
+        assert_eq!(usable("..", 4, &taken), "attachment5.bin");
+    }
 }

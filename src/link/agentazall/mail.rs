@@ -23,11 +23,12 @@ use self::smtp::{Server, Smtp};
 use super::brought::{self, LISTED};
 use super::{port_of, says, seen, text_of};
 use crate::link::engine::{Engine, Item, Outcome, Settings};
+use crate::link::journal::note_beside;
 use crate::link::reach;
 use crate::link::room::Roomy;
 use crate::link::wire::{self, Host, Patience, Tls};
 use crate::model::{Timestamp, hex, one_line};
-use crate::store::agentazall::{names, text};
+use crate::store::agentazall::{block, names, public_key, text};
 use crate::store::{Arrived, Parcel, fs, place};
 
 /// A larger mail is not read.
@@ -40,6 +41,10 @@ const MAX_MESSAGE: u64 = 36 << 20;
 const AT_ONCE: usize = 256;
 /// Nor is it larger, once it is more than one.
 const BYTES_AT_ONCE: u64 = 256 << 20;
+/// No more mails are read in search of a copy, where a server does not search: the last ones.
+const FEW: usize = 100;
+/// How often a copy is looked for, a second apart: some servers say that they have a mail before it lies in an inbox.
+const LOOKS: usize = if cfg!(test) { 2 } else { 5 };
 
 /// An account.
 #[derive(Debug)]
@@ -52,6 +57,7 @@ pub struct Mail {
     is_pop: bool,
     folder: String,
     user: String,
+    self_copy: bool,
 }
 
 /// How TLS begins.
@@ -79,15 +85,17 @@ struct Brought {
 struct Envelope {
     from: String,
     to: String,
-}
-
-fn away(why: impl std::fmt::Display) -> Outcome {
-    Outcome::Away { why: one_line(&why.to_string()).into_owned(), after: None }
+    /// Who gets a copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    copy: Option<String>,
 }
 
 impl Mail {
     /// The account that a part of a configuration describes.
-    pub fn open(settings: &Settings) -> Self {
+    ///
+    /// # Errors
+    /// If it cannot do what is wanted of it.
+    pub fn open(settings: &Settings) -> Result<Self, String> {
         let part = super::part_of(settings);
         let host = |name: &str, port: &str, default| Host {
             name: text_of(&part, name, "127.0.0.1").trim().to_owned(),
@@ -99,12 +107,21 @@ impl Mail {
         } else {
             (host("imap_server", "imap_port", 1143), says(&part, "imap_ssl"))
         };
+        let self_copy = settings.self_copy && super::is_first(&settings.part);
+        if self_copy && (is_pop || text_of(&part, "imap_server", "").trim().is_empty()) {
+            let what = if is_pop { "says \"use_pop3\": true" } else { "names no \"imap_server\"" };
+            return Err(format!(
+                "self_copy needs IMAP to look for the copies, and {} {what} for it; change that, or take self_copy \
+                 away from the [[link]]",
+                settings.file.display()
+            ));
+        }
         let smtp_tls = match (says(&part, "smtp_ssl"), says(&part, "smtp_starttls")) {
             (true, _) => Security::Tls,
             (false, true) => Security::Starttls,
             (false, false) => Security::None,
         };
-        Self {
+        Ok(Self {
             settings: settings.clone(),
             smtp: host("smtp_server", "smtp_port", 2525),
             smtp_tls,
@@ -113,15 +130,22 @@ impl Mail {
             is_pop,
             folder: text_of(&part, "imap_folder", "INBOX").to_owned(),
             user: text_of(&part, "username", &settings.me).to_owned(),
-        }
+            self_copy,
+        })
+    }
+
+    /// My address there: a server wants to know where to tell of what went wrong.
+    fn own(&self) -> &str {
+        let me = &self.settings.me;
+        if me.contains('@') { me } else { &self.user }
     }
 
     fn password(&self) -> Result<Zeroizing<String>, Outcome> {
-        super::password(&self.settings, "password").map_err(away)
+        super::password(&self.settings, "password").map_err(Outcome::away)
     }
 
     fn tls(&self) -> Result<Tls, Outcome> {
-        Tls::new(self.settings.ca.as_deref()).map_err(away)
+        Tls::new(self.settings.ca.as_deref()).map_err(Outcome::away)
     }
 
     fn smtp(&self) -> Result<Smtp, Outcome> {
@@ -129,7 +153,8 @@ impl Mail {
         match self.smtp_tls {
             Security::None => {
                 let instead = "\"smtp_starttls\": true";
-                wire::may_be_plain(&self.smtp, self.settings.insecure, instead).map_err(away)?;
+                wire::may_be_plain(&self.smtp, self.settings.insecure, instead)
+                    .map_err(Outcome::away)?;
             }
             Security::Starttls => tls.1 = Some(self.tls()?),
             Security::Tls => tls.0 = Some(self.tls()?),
@@ -151,21 +176,74 @@ impl Mail {
             return self.tls().map(Some);
         }
         let instead = if self.is_pop { "\"pop3_ssl\": true" } else { "\"imap_ssl\": true" };
-        wire::may_be_plain(&self.inbox, self.settings.insecure, instead).map_err(away)?;
+        wire::may_be_plain(&self.inbox, self.settings.insecure, instead).map_err(Outcome::away)?;
         Ok(None)
     }
 
     fn imap(&self) -> Result<Imap, Outcome> {
+        self.imap_in(&self.folder)
+    }
+
+    fn imap_in(&self, folder: &str) -> Result<Imap, Outcome> {
         let (tls, password) = (self.inbox_tls()?, self.password()?);
         let login = (self.user.as_str(), password.as_str());
-        Imap::open(&self.inbox, tls.as_ref(), login, &self.folder, Patience::default())
-            .map_err(away)
+        Imap::open(&self.inbox, tls.as_ref(), login, folder, Patience::default())
+            .map_err(Outcome::away)
+    }
+
+    /// Whether the copy of a mail came, so that its recipient was served.
+    fn has_copy(&self, message: &[u8]) -> Result<bool, Outcome> {
+        let Some(wanted) = mime::marks(message) else { return Ok(false) };
+        let mut folders = vec!["INBOX", &self.folder];
+        folders.dedup_by(|a, b| a.eq_ignore_ascii_case(b));
+        for look in 0..LOOKS {
+            if look > 0 {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            for folder in &folders {
+                if self.has_copy_in(folder, &wanted)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn has_copy_in(&self, folder: &str, wanted: &(String, String)) -> Result<bool, Outcome> {
+        let mut imap = self.imap_in(folder)?;
+        for uid in imap.with_id(&wanted.0).map_err(Outcome::away)?.into_iter().rev().take(FEW) {
+            let mut mail = Vec::new();
+            match imap.get(uid, MAX_MAIL, &mut mail).map_err(Outcome::away)? {
+                Got::Whole if mime::marks(&mail).as_ref() == Some(wanted) => return Ok(true),
+                Got::Whole | Got::Nothing => {}
+                Got::TooLarge(_) => imap = self.imap_in(folder)?,
+            }
+        }
+        imap.quit();
+        Ok(false)
+    }
+
+    /// Whether a mail is but the copy of one that I sent to others.
+    fn is_own_copy(&self, raw: &[u8], arrived: &Arrived) -> bool {
+        let reading = block::read(&text::parse(&arrived.bytes));
+        let key = super::mailbox(&self.settings).and_then(|mailbox| public_key(&mailbox));
+        if key.is_none() || key.as_ref() != reading.signer() {
+            return false;
+        }
+        let own = [self.settings.me.as_str(), self.own(), &self.user];
+        match mime::marks(raw) {
+            Some((_, to)) => !own.iter().any(|me| mime::is_for(&to, me)),
+            None => !reading.to.iter().chain(&reading.cc).any(|to| {
+                let to = names::bare_address(to);
+                own.iter().any(|me| to.eq_ignore_ascii_case(me))
+            }),
+        }
     }
 
     fn pop(&self) -> Result<Pop, Outcome> {
         let (tls, password) = (self.inbox_tls()?, self.password()?);
         let login = (self.user.as_str(), password.as_str());
-        Pop::open(&self.inbox, tls.as_ref(), login, Patience::default()).map_err(away)
+        Pop::open(&self.inbox, tls.as_ref(), login, Patience::default()).map_err(Outcome::away)
     }
 
     /// What tells ids of this account and folder from those of others.
@@ -181,6 +259,10 @@ impl Mail {
             Some(size) => mime::too_large(bytes, size, MAX_MAIL, folder)?,
             None => mime::letter(bytes, folder)?,
         };
+        if self.is_own_copy(bytes, &arrived) {
+            // The reference is not to show it either.
+            return Ok(Item { acknowledge: Some(brought.seen), ..Item::known(brought.id) });
+        }
         if brought.maybe && self.is_filed(&arrived) {
             return Ok(Item::known(brought.id));
         }
@@ -209,16 +291,17 @@ impl Mail {
         let scope = self.scope();
         if self.is_pop {
             let mut pop = self.pop()?;
-            for (number, uidl) in pop.all().map_err(away)? {
+            for (number, uidl) in pop.all().map_err(Outcome::away)? {
                 let Some(brought) = new.wants(format!("pop:{scope}:{uidl}"), &uidl) else {
                     continue;
                 };
-                let mut file = new.file().map_err(away)?;
-                if pop.get(number, MAX_MAIL, &mut file).map_err(away)? {
-                    new.keep(brought, &file).map_err(away)?;
+                let mut file = new.file().map_err(Outcome::away)?;
+                if pop.get(number, MAX_MAIL, &mut file).map_err(Outcome::away)? {
+                    new.keep(brought, &file).map_err(Outcome::away)?;
                 } else {
-                    file.file().set_len(BEGIN).map_err(away)?;
-                    new.keep(Brought { size: Some(MAX_MAIL), ..brought }, &file).map_err(away)?;
+                    file.file().set_len(BEGIN).map_err(Outcome::away)?;
+                    new.keep(Brought { size: Some(MAX_MAIL), ..brought }, &file)
+                        .map_err(Outcome::away)?;
                     pop = self.pop()?;
                 }
             }
@@ -226,16 +309,17 @@ impl Mail {
             return Ok(());
         }
         let mut imap = self.imap()?;
-        for uid in imap.all().map_err(away)? {
+        for uid in imap.all().map_err(Outcome::away)? {
             let id = format!("imap:{scope}:{}:{uid}", imap.validity);
             let Some(brought) = new.wants(id, &uid.to_string()) else { continue };
-            let mut file = new.file().map_err(away)?;
-            match imap.get(uid, MAX_MAIL, &mut file).map_err(away)? {
-                Got::Whole => new.keep(brought, &file).map_err(away)?,
+            let mut file = new.file().map_err(Outcome::away)?;
+            match imap.get(uid, MAX_MAIL, &mut file).map_err(Outcome::away)? {
+                Got::Whole => new.keep(brought, &file).map_err(Outcome::away)?,
                 Got::Nothing => {}
                 Got::TooLarge(size) => {
-                    imap.begin(size.min(BEGIN), &mut file).map_err(away)?;
-                    new.keep(Brought { size: Some(size), ..brought }, &file).map_err(away)?;
+                    imap.begin(size.min(BEGIN), &mut file).map_err(Outcome::away)?;
+                    new.keep(Brought { size: Some(size), ..brought }, &file)
+                        .map_err(Outcome::away)?;
                     imap = self.imap()?;
                 }
             }
@@ -304,19 +388,18 @@ impl Engine for Mail {
     }
 
     fn wire(&self, parcel: &Parcel) -> Result<Vec<u8>, String> {
-        let me = &self.settings.me;
-        // A server wants to know where to tell of what went wrong.
-        let from = if me.contains('@') { me } else { &self.user };
+        let from = self.own();
         for address in [from, &parcel.to] {
             let is_bad = |c: char| c.is_whitespace() || c.is_control() || "<>,;\"\\".contains(c);
             if address.is_empty() || address.contains(is_bad) {
                 return Err(format!("{} cannot be the address of a mail", one_line(address)));
             }
         }
-        let envelope = Envelope { from: from.clone(), to: parcel.to.clone() };
+        let copy = self.self_copy.then(|| from.to_owned());
+        let envelope = Envelope { from: from.to_owned(), to: parcel.to.clone(), copy };
         let mut wire = serde_json::to_vec(&envelope).map_err(|e| e.to_string())?;
         wire.push(b'\n');
-        wire.extend(mime::compose(parcel, MAX_MESSAGE)?);
+        wire.extend(mime::compose(parcel, self.self_copy, MAX_MESSAGE)?);
         Ok(wire)
     }
 
@@ -347,38 +430,55 @@ impl Engine for Mail {
         });
         let (envelope, message) = match read {
             Ok(read) => read,
-            Err(e) => return away(e),
+            Err(e) => return Outcome::away(e),
         };
+        let copy = envelope.copy.as_deref().filter(|_| self.self_copy);
+        // There from when the server may have it, and a copy with it.
+        let note = note_beside(wire);
+        if copy.is_some() && note.exists() {
+            match self.has_copy(&message) {
+                Ok(true) => return Outcome::Done,
+                Ok(false) => {}
+                Err(outcome) => {
+                    let why = outcome.why().unwrap_or_default();
+                    return Outcome::away(format!(
+                        "the server may have it, and its inbox cannot be asked: {why}"
+                    ));
+                }
+            }
+        }
         let mut smtp = match self.smtp() {
             Ok(smtp) => smtp,
             // Without a session nothing says anything about this message.
-            Err(Outcome::Refused { why } | Outcome::Later { why, .. }) => return away(why),
+            Err(Outcome::Refused { why } | Outcome::Later { why, .. }) => {
+                return Outcome::away(why);
+            }
             Err(outcome) => return outcome,
         };
-        let outcome = smtp.send(&envelope.from, &envelope.to, &message);
+        let outcome = match smtp.envelope(&envelope.from, &envelope.to, copy) {
+            Ok(true) => place::write_atomic(&note, b"", 0o600).map_err(Outcome::away),
+            other => other.map(drop),
+        };
+        let outcome = outcome.map_or_else(|why| why, |()| smtp.text(&message));
         smtp.quit();
         outcome
     }
 
     fn fetch(&self, raw: &Path, known: &HashSet<String>) -> Outcome {
-        let theirs = match super::mailbox(&self.settings) {
-            Some(mailbox) => seen::read(&mailbox),
-            None => HashSet::new(),
-        };
+        let theirs = seen::theirs(&self.settings);
         let mut new = New { raw, known, theirs, listed: Vec::new(), number: 0, bytes: 0 };
         let result = self.fetch_all(&mut new);
         let listed = serde_json::to_vec(&new.listed).unwrap_or_default();
         let kept = place::write_atomic(&raw.join(LISTED), &listed, 0o600);
         match (result, kept) {
             (Err(outcome), _) => outcome,
-            (Ok(()), Err(e)) => away(e),
+            (Ok(()), Err(e)) => Outcome::away(e),
             (Ok(()), Ok(())) => Outcome::Done,
         }
     }
 
     fn acknowledge(&self, ids: &[String]) -> Outcome {
-        let added = super::mailbox(&self.settings).map_or(Ok(()), |path| seen::add(&path, ids));
-        added.map_or_else(away, |()| Outcome::Done)
+        seen::tell(&self.settings, ids)
     }
 
     fn check(&self) -> Vec<String> {

@@ -42,7 +42,8 @@ pub fn found(config: &Path, me: &str) -> Vec<(String, Settings)> {
         let ca = value.pointer(&part).and_then(|part| part.get("ca")).and_then(Value::as_str);
         let ca = ca.map(|ca| config.parent().unwrap_or(Path::new(".")).join(ca));
         let (file, me) = (config.to_owned(), me.to_owned());
-        (name, Settings { kind: kind.to_string(), file, part, me, insecure: false, ca })
+        let (kind, insecure, self_copy) = (kind.to_string(), false, false);
+        (name, Settings { kind, file, part, me, insecure, ca, self_copy })
     };
     all.into_iter().map(settings).collect()
 }

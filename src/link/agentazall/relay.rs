@@ -15,12 +15,12 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::letter::{self, header_value, is_stem, usable};
+use super::letter::{self, header_value, usable};
 use crate::link::engine::{Engine, Item, Outcome, Settings};
 use crate::link::http::{Answer, Http, Trouble};
 use crate::link::{job, room, secret};
 use crate::model::{Timestamp, hex, one_line};
-use crate::store::agentazall::{block, date, text};
+use crate::store::agentazall::{date, text};
 use crate::store::text::json as store_json;
 use crate::store::{Arrived, Parcel, fs};
 
@@ -111,8 +111,7 @@ impl Engine for Relay {
         put("from", json!(letter.get("From").unwrap_or_default()));
         let mut attachments = Vec::new();
         for (name, path) in &parcel.parts {
-            let bytes = std::fs::read(path)
-                .map_err(|e| format!("the attachment {} cannot be read: {e}", one_line(name)))?;
+            let bytes = std::fs::read(path).map_err(|e| letter::cannot_read(name, &e))?;
             attachments.push(json!({"name": name, "data": STANDARD.encode(bytes)}));
         }
         if !attachments.is_empty() {
@@ -148,8 +147,8 @@ impl Engine for Relay {
     fn send(&self, wire: &Path) -> Outcome {
         let (login, wire) = match (self.login(), std::fs::read(wire)) {
             (Ok(login), Ok(wire)) => (login, wire),
-            (Err(why), _) => return Outcome::Away { why, after: None },
-            (_, Err(e)) => return Outcome::Away { why: e.to_string(), after: None },
+            (Err(why), _) => return Outcome::away(why),
+            (_, Err(e)) => return Outcome::away(e),
         };
         match login.http.post("/send", Some(&login.token), &wire) {
             Ok(answer) if answer.is_good() && !says_sent(&answer) => {
@@ -162,10 +161,10 @@ impl Engine for Relay {
     fn fetch(&self, raw: &Path, _: &HashSet<String>) -> Outcome {
         let login = match self.login() {
             Ok(login) => login,
-            Err(why) => return Outcome::Away { why, after: None },
+            Err(why) => return Outcome::away(why),
         };
         if let Err(e) = job::note_asked(raw) {
-            return Outcome::Away { why: e.to_string(), after: None };
+            return Outcome::away(e);
         }
         let token = Some(login.token.as_str());
         let got = login.http.get_into("/messages", token, &raw.join(ANSWER), MAX_ANSWER);
@@ -215,7 +214,7 @@ fn outcome(answer: Result<Answer, Trouble>) -> Outcome {
                 _ => Outcome::Away { why, after },
             }
         }
-        Err(Trouble::NotAsked(why)) => Outcome::Away { why, after: None },
+        Err(Trouble::NotAsked(why)) => Outcome::away(why),
         Err(Trouble::Lost(why)) => Outcome::Unknown { why },
     }
 }
@@ -274,7 +273,7 @@ impl Relay {
         let (subject, body, attachments) = take_apart(&payload);
         let parts = parts(&attachments, folder)?;
         let id = if given.is_empty() { hashed.clone() } else { given.clone() };
-        let mut lines = vec![
+        let lines = vec![
             ("From", get("from").to_owned()),
             ("To", get("to").to_owned()),
             ("Subject", subject),
@@ -282,26 +281,12 @@ impl Relay {
             ("Message-ID", id.clone()),
             ("Status", "new".to_owned()),
         ];
-        if !parts.is_empty() {
-            let names: Vec<&str> = parts.iter().map(|(name, _)| name.as_str()).collect();
-            lines.push(("Attachments", names.join(", ")));
-        }
-        let bytes = letter::compose(&lines, &body);
-        let signed = block::read(&text::parse(&bytes)).signed_id;
         let day = date::parse_date(get("timestamp"), &TimeZone::system()).map(|(time, _)| time);
         let day = day.unwrap_or_else(Timestamp::now);
-        Ok(Item {
-            id: key_of(&id, &hashed),
-            acknowledge: None,
-            arrived: Arrived {
-                name: signed.filter(|id| is_stem(id)).unwrap_or_else(|| hashed.clone()),
-                other_name: hashed,
-                day: Some(date::local_day(day, &TimeZone::system())),
-                bytes,
-                parts,
-                ..Arrived::default()
-            },
-        })
+        let day = date::local_day(day, &TimeZone::system());
+        let key = key_of(&id, &hashed);
+        let arrived = letter::arrived(lines, &body, parts, hashed, day);
+        Ok(Item { id: key, acknowledge: None, arrived })
     }
 }
 

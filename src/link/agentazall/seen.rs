@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::path::Path;
 
+use crate::link::engine::{Outcome, Settings};
 use crate::store::{fs, place};
 
 /// The file in the mailbox.
@@ -12,18 +13,26 @@ const FILE: &str = ".seen_ids";
 /// Larger than any: the reference keeps 10,000 lines.
 const MAX_FILE: u64 = 16 << 20;
 
+/// What the reference has filed in the mailbox of a link.
+pub fn theirs(settings: &Settings) -> HashSet<String> {
+    super::mailbox(settings).map_or_else(HashSet::new, |mailbox| read(&mailbox))
+}
+
+/// Tells the reference what a link has filed.
+pub fn tell(settings: &Settings, ids: &[String]) -> Outcome {
+    let added = super::mailbox(settings).map_or(Ok(()), |mailbox| add(&mailbox, ids));
+    added.map_or_else(Outcome::away, |()| Outcome::Done)
+}
+
 /// The ids in there; none if it cannot be read.
-pub fn read(mailbox: &Path) -> HashSet<String> {
+fn read(mailbox: &Path) -> HashSet<String> {
     let bytes = fs::read_small(&mailbox.join(FILE), MAX_FILE).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
 }
 
 /// Adds ids, by rename. A mailbox that is not there yet needs none.
-///
-/// # Errors
-/// As the system gave it.
-pub fn add(mailbox: &Path, ids: &[String]) -> io::Result<()> {
+fn add(mailbox: &Path, ids: &[String]) -> io::Result<()> {
     if !mailbox.is_dir() {
         return Ok(());
     }

@@ -90,7 +90,7 @@ impl Provider {
     fn key(&self) -> Result<settings::Key, Outcome> {
         match settings::read(&self.at.file) {
             Ok((_, key)) => Ok(key),
-            Err(why) => Err(Outcome::Away { why, after: None }),
+            Err(why) => Err(Outcome::away(why)),
         }
     }
 
@@ -162,15 +162,14 @@ impl Provider {
                 Ok(answer) if answer.is_good() => {
                     return match std::fs::rename(&part, raw.join(PAGE)) {
                         Ok(()) => Outcome::Done,
-                        Err(e) => away(&e.to_string()),
+                        Err(e) => Outcome::away(e.to_string()),
                     };
                 }
                 Ok(answer) => {
-                    let refused = |why| Outcome::Away { why, after: None };
                     let outcome = self.trouble(&answer);
-                    return outcome.unwrap_or_else(|| refused(words(&answer)));
+                    return outcome.unwrap_or_else(|| Outcome::away(words(&answer)));
                 }
-                Err(Trouble::NotAsked(why)) => return away(&why),
+                Err(Trouble::NotAsked(why)) => return Outcome::away(why),
                 Err(Trouble::Lost(why)) => {
                     let is_large = part.metadata().is_ok_and(|m| m.len() > MAX_PAGE);
                     if !is_large || limit == 1 {
@@ -179,7 +178,7 @@ impl Provider {
                 }
             }
         }
-        away("the list is too large")
+        Outcome::away("the list is too large")
     }
 
     /// The key of a writer, as the provider says that owns his address.
@@ -204,10 +203,10 @@ impl Provider {
         } else {
             [&forms.stored, &forms.flat]
         };
-        let mut outcome = away("nothing was sent");
+        let mut outcome = Outcome::away("nothing was sent");
         for form in order {
             outcome = match self.route.post("", Some(key.as_str()), form.as_bytes()) {
-                Err(Trouble::NotAsked(why)) => return away(&why),
+                Err(Trouble::NotAsked(why)) => return Outcome::away(why),
                 Err(Trouble::Lost(why)) => return Outcome::Unknown { why },
                 Ok(answer) => self.judge(&answer),
             };
@@ -223,11 +222,11 @@ impl Provider {
     /// Says of one message that it is here.
     fn acknowledge_one(&self, id: &str, key: &settings::Key) -> Outcome {
         match self.fetch.delete(&format!("/{id}"), Some(key.as_str())) {
-            Err(Trouble::NotAsked(why) | Trouble::Lost(why)) => away(&why),
+            Err(Trouble::NotAsked(why) | Trouble::Lost(why)) => Outcome::away(why),
             Ok(answer) if answer.is_good() || answer.status == 404 => Outcome::Done,
             Ok(answer) => {
                 let words = words(&answer);
-                self.trouble(&answer).unwrap_or_else(|| away(&words))
+                self.trouble(&answer).unwrap_or_else(|| Outcome::away(words))
             }
         }
     }
@@ -241,10 +240,6 @@ fn words(answer: &Answer) -> String {
 /// Whether a refusal is by a provider that was found: the code of one that was not is a sentence.
 fn knows_the_path(answer: &Answer) -> bool {
     wire::code(&answer.body).is_some_and(|code| !code.contains(' '))
-}
-
-fn away(why: &str) -> Outcome {
-    Outcome::Away { why: one_line(why).into_owned(), after: None }
 }
 
 /// The key in an answer about an address, if the answer is about that address.
@@ -341,7 +336,7 @@ impl Engine for Provider {
             return self.route(&forms, &key);
         }
         let Some(message) = upload::read(&bytes) else {
-            return away("what is to be sent cannot be read");
+            return Outcome::away("what is to be sent cannot be read");
         };
         let mut underway = Underway::new(self, &key, message, note_beside(wire));
         match underway.forms() {
@@ -362,7 +357,7 @@ impl Engine for Provider {
         info::renew(raw, &self.base, &key);
         let page = std::fs::read(raw.join(PAGE)).unwrap_or_default();
         let Some(list) = page::split(&page) else {
-            return away("its list of what waits is none of an AMP provider");
+            return Outcome::away("its list of what waits is none of an AMP provider");
         };
         let writers = page::writers(&list);
         let wanted = |address: &&String| {
@@ -377,7 +372,7 @@ impl Engine for Provider {
             .and_then(|()| parts::fetch(&list, &self.at.provider, &self.base, &self.at.base, raw));
         match kept {
             Ok(()) => Outcome::Done,
-            Err(e) => away(&e.to_string()),
+            Err(e) => Outcome::away(e.to_string()),
         }
     }
 
@@ -398,7 +393,7 @@ impl Engine for Provider {
                 }
                 // Not every provider takes many at once.
                 Ok(_) | Err(Trouble::Lost(_)) => {}
-                Err(Trouble::NotAsked(why)) => return away(&why),
+                Err(Trouble::NotAsked(why)) => return Outcome::away(why),
             }
         }
         let ends = ids.iter().map(|id| self.acknowledge_one(id, &key));

@@ -77,6 +77,7 @@ pub fn found(registrations: &Path, me: &str) -> Vec<(String, Settings)> {
             me: me.to_owned(),
             insecure: false,
             ca: None,
+            self_copy: false,
         };
         (!name.is_empty() && !name.starts_with('.')).then_some((name, settings))
     };

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::wire::{self, Forms};
-use super::{Provider, away, info, parts, settings, words};
+use super::{Provider, info, parts, settings, words};
 use crate::link::engine::Outcome;
 use crate::link::http::{Answer, Trouble};
 use crate::model::{Timestamp, hex, one_line};
@@ -318,7 +318,8 @@ impl<'a> Underway<'a> {
 
     /// The message with the ids that its files have there, signed.
     fn sign(&self) -> Result<Forms, Outcome> {
-        let cannot = |why: &dyn std::fmt::Display| away(&format!("it cannot be signed: {why}"));
+        let cannot =
+            |why: &dyn std::fmt::Display| Outcome::away(format!("it cannot be signed: {why}"));
         let agent = self.provider.at.file.parent().and_then(Path::parent);
         let agent = agent.ok_or_else(|| cannot(&"the registration lies in no agent's folder"))?;
         let seed = crate::store::amp::signing_key(agent).map_err(|e| cannot(&e))?;
@@ -356,7 +357,7 @@ impl<'a> Underway<'a> {
         let answer = match got {
             Ok(answer) if answer.is_good() => return Ok(answer),
             Ok(answer) => answer,
-            Err(Trouble::NotAsked(why) | Trouble::Lost(why)) => return Err(away(&why)),
+            Err(Trouble::NotAsked(why) | Trouble::Lost(why)) => return Err(Outcome::away(why)),
         };
         // Who takes messages need not know of these paths.
         if matches!(answer.status, 404 | 405 | 410 | 501) {
@@ -383,7 +384,7 @@ impl<'a> Underway<'a> {
         let bytes = serde_json::to_vec(&self.note).unwrap_or_default();
         let saved = place::write_atomic(&self.path, &bytes, 0o600);
         step();
-        saved.map_err(|e| away(&format!("how far it has come cannot be kept here: {e}")))
+        saved.map_err(|e| Outcome::away(format!("how far it has come cannot be kept here: {e}")))
     }
 
     fn shown(&self, n: usize) -> String {

@@ -58,6 +58,7 @@ impl Machine {
             me: "bob@far.example".into(),
             insecure: false,
             ca: None,
+            self_copy: false,
         };
         let mut machine = Self { wire: dir.path().join("wire"), dir, settings };
         machine.write_wire();

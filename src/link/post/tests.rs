@@ -219,6 +219,7 @@ impl Bench {
             me: "me".into(),
             insecure: false,
             ca: None,
+            self_copy: false,
         };
         let filed = Arc::clone(&self.filed);
         let file = move |arrived: &Arrived| {

@@ -66,6 +66,16 @@ pub struct Reading {
     pub legacy: bool,
 }
 
+impl Reading {
+    /// The key of a form 2 signature that verifies and covers the id: whoever has it wrote this.
+    pub fn signer(&self) -> Option<&PublicKey> {
+        match &self.claim {
+            Some(Claim::Signed { key, .. }) if self.signed_id.is_some() => key.as_ref(),
+            _ => None,
+        }
+    }
+}
+
 /// An attachment named by a form 2 signature.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SignedFile {

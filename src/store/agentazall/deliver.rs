@@ -18,7 +18,7 @@ use super::block::Reading;
 use super::letter::MAX_FILE;
 use super::place::{Folder, Place};
 use super::{AgentAzall, block, config, letter, mail, names, parts, place, put, text, write};
-use crate::model::{Claim, Seed, one_line};
+use crate::model::{Seed, one_line};
 use crate::store::engine::files::Row;
 use crate::store::place::move_new;
 use crate::store::{Deliveries, Fate, Notebook, Parcel, Store as _, StoreError, fs};
@@ -323,10 +323,9 @@ impl AgentAzall {
 
     /// Whether msgfs wrote this under my key.
     fn is_mine(&self, reading: &Reading) -> bool {
-        let Some(Claim::Signed { key: Some(signer), .. }) = &reading.claim else { return false };
-        let mine = super::key::read(self.base()).ok().flatten().map(|seed| seed.public_key());
-        let mine = mine.or_else(|| self.format.key_for_later.lock().as_ref().map(Seed::public_key));
-        reading.signed_id.is_some() && mine.as_ref() == Some(signer)
+        let Some(signer) = reading.signer() else { return false };
+        let later = || self.format.key_for_later.lock().as_ref().map(Seed::public_key);
+        super::key::public(self.base()).or_else(later).as_ref() == Some(signer)
     }
 
     fn way_to(&self, to: &str, id: &str, place: &Place<'_>, bytes: &[u8]) -> Way {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::{date, put};
-use crate::model::{Seed, Timestamp, hex};
+use crate::model::{PublicKey, Seed, Timestamp, hex};
 use crate::store::{StoreError, fs};
 
 /// Larger than any key file.
@@ -53,6 +53,11 @@ pub(super) fn read(base: &Path) -> Result<Option<Seed>, StoreError> {
              from a backup (msgfs never replaces a key)"
         ))
     })
+}
+
+/// What everybody may know of the agent's key, if it has one that can be used.
+pub fn public(base: &Path) -> Option<PublicKey> {
+    read(base).ok().flatten().map(|seed| seed.public_key())
 }
 
 fn parse(bytes: &[u8]) -> Option<Seed> {

@@ -47,6 +47,7 @@ use jiff::tz::TimeZone;
 use std::sync::Arc;
 
 pub use config::mailbox;
+pub use key::public as public_key;
 
 use super::engine::files::{File, Files};
 use super::{About, Keys, Location, Part, Parts, Record, Spec, Store, StoreError, Threads, fs};

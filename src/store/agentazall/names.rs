@@ -3,7 +3,7 @@
 use crate::store::text::pytext::strip;
 
 /// The longest file name the usual file systems take, in bytes.
-const MAX_NAME: usize = 255;
+pub const MAX_NAME: usize = 255;
 
 /// Whether an address can name a mailbox: one folder below `mailbox_dir`, and one item of a `To`
 /// header.

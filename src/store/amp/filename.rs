@@ -3,6 +3,7 @@
 use super::envelope::{AttachmentRef, shown};
 use super::id::is_attachment_id;
 use super::limits::ATTACHMENT_BYTES;
+use crate::model::fitting_name;
 
 /// Longest file name, in bytes.
 const MAX_NAME: usize = 255;
@@ -26,7 +27,7 @@ pub fn clean(name: &str) -> String {
     if trimmed.is_empty() {
         return UNNAMED.to_owned();
     }
-    let cut = cut(trimmed, MAX_NAME);
+    let cut = fitting_name(trimmed, MAX_NAME);
     if is_reserved(&cut) { format!("_{cut}") } else { cut }
 }
 
@@ -46,19 +47,6 @@ fn is_reserved(name: &str) -> bool {
         stem.strip_prefix(prefix).is_some_and(|n| matches!(n.as_bytes(), [b'1'..=b'9']))
     };
     RESERVED.contains(&stem.as_str()) || numbered("com") || numbered("lpt")
-}
-
-/// Cuts an ASCII name and keeps its last extension.
-fn cut(name: &str, max: usize) -> String {
-    if name.len() <= max {
-        return name.to_owned();
-    }
-    let (stem, extension) = match name.rsplit_once('.') {
-        Some((stem, extension)) if extension.len() < max / 2 => (stem, format!(".{extension}")),
-        _ => (name, String::new()),
-    };
-    let stem = stem.get(..max - extension.len()).unwrap_or(stem);
-    format!("{stem}{extension}")
 }
 
 /// Why an attachment is withheld, as far as its entry tells without touching the file; a few words

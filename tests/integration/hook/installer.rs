@@ -572,3 +572,28 @@ fn s564_why_nothing_rings() {
     c.env("MSGFS_HOOK", "off");
     assert!(run(c, None).stdout.contains("MSGFS_HOOK=off"));
 }
+
+/// S567: Cursor's standing instructions are those of a project: in the home folder, status and install say that it
+/// is none, and nothing is written there.
+#[test]
+fn s567_the_home_folder_is_no_project() {
+    let bed = bed(0);
+    let said = |folder: &str, args: &[&str]| {
+        let mut c = bed.msgfs(args);
+        c.current_dir(bed.path(folder));
+        run(c, None)
+    };
+    let status = |folder: &str| {
+        let all = said(folder, &["hook", "status"]).stdout;
+        all.lines().find(|line| line.starts_with("cursor: ")).unwrap_or_default().to_owned()
+    };
+    let why = "its rules are those of a project, and the home folder is none; run this in the project's folder";
+    let (home, project) = (status("home"), status("cwd"));
+    let told = format!("; instructions: {why} (.cursor/rules/msgfs.mdc)");
+    assert!(home.ends_with(&told) && !home.contains("not understood"), "{home}");
+    assert!(
+        project.contains("; instructions: not installed (") && project.contains("msgfs.mdc"),
+        "{project}"
+    );
+    assert!(!bed.path("home/.cursor/rules").exists());
+}

@@ -10,6 +10,7 @@ fn ftp() -> Ftp {
         me: "bob@x".into(),
         insecure: false,
         ca: None,
+        self_copy: false,
     };
     Ftp::open(&settings)
 }

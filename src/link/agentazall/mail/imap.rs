@@ -72,8 +72,20 @@ impl Imap {
     /// # Errors
     /// As the system or the server gave it.
     pub fn all(&mut self) -> io::Result<Vec<u64>> {
+        self.search("ALL")
+    }
+
+    /// The numbers of the mails that may have this id: some servers name all there are.
+    ///
+    /// # Errors
+    /// As the system or the server gave it.
+    pub fn with_id(&mut self, id: &str) -> io::Result<Vec<u64>> {
+        self.search(&format!("HEADER Message-ID {}", quoted(id)?))
+    }
+
+    fn search(&mut self, what: &str) -> io::Result<Vec<u64>> {
         let mut out = Vec::new();
-        self.command("UID SEARCH ALL", "to search", &mut |line| {
+        self.command(&format!("UID SEARCH {what}"), "to search", &mut |line| {
             let numbers = line.strip_prefix("* SEARCH").unwrap_or_default().split_whitespace();
             out.extend(numbers.filter_map(|n| n.parse::<u64>().ok()));
         })?;

@@ -4,6 +4,7 @@
 //! bytes are some letter.
 
 use std::io::{self, Read as _};
+use std::panic::UnwindSafe;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -13,9 +14,9 @@ use jiff::tz::TimeZone;
 use mail_parser::{Address, Message, MessageParser, MimeHeaders as _};
 use sha2::{Digest, Sha256};
 
-use crate::link::agentazall::letter::{self, header_value, is_stem, usable};
+use crate::link::agentazall::letter::{self, header_value, usable};
 use crate::link::room;
-use crate::model::{Timestamp, hex, one_line};
+use crate::model::{Timestamp, hex};
 use crate::store::agentazall::{block, date, names, text};
 use crate::store::{Arrived, Parcel, fs};
 
@@ -30,21 +31,22 @@ const MAX_PARTS: usize = 100;
 /// The header of an attachment, after the boundary and up to its name.
 const ATTACHED: &str = "\r\nContent-Type: application/octet-stream\r\nContent-Transfer-Encoding: base64\r\n\
                         Content-Disposition: attachment; ";
+/// Says which recipient a mail was sent to, where I get a copy of what each one is sent.
+const FOR: &str = "X-Msgfs-For";
 /// The day of what has no date.
 const NO_DAY: &str = "1970-01-01";
 
-/// The mail for a letter.
+/// The mail for a letter; with its recipient, if a copy is to tell whose it is.
 ///
 /// # Errors
 /// If an attachment cannot be read, or all of it is larger than `limit`.
-pub fn compose(parcel: &Parcel, limit: u64) -> Result<Vec<u8>, String> {
+pub fn compose(parcel: &Parcel, with_recipient: bool, limit: u64) -> Result<Vec<u8>, String> {
     let letter = text::parse(&parcel.bytes);
     let reading = block::read(&letter);
     let mut total = parcel.bytes.len() as u64;
     let mut parts = Vec::new();
     for (name, path) in &parcel.parts {
-        let why =
-            |e: std::io::Error| format!("the attachment {} cannot be read: {e}", one_line(name));
+        let why = |e: io::Error| letter::cannot_read(name, &e);
         let file = fs::open_regular(path).map_err(why)?;
         let mut bytes = Vec::new();
         let left = limit.saturating_sub(total);
@@ -76,6 +78,9 @@ pub fn compose(parcel: &Parcel, limit: u64) -> Result<Vec<u8>, String> {
     if let Some(id) = answers.map(mail_id) {
         put("In-Reply-To", &id);
         put("References", &id);
+    }
+    if with_recipient {
+        put(FOR, &worded(&parcel.to));
     }
     put("MIME-Version", "1.0");
     let plain =
@@ -171,6 +176,26 @@ fn base64_lines(out: &mut String, bytes: &[u8]) {
     }
 }
 
+/// A mail as the parser has it, which is another's, while the mail is anybody's; `None` if it has no header.
+fn parsed<'a>(
+    parse: impl FnOnce(&MessageParser) -> Option<Message<'a>> + UnwindSafe,
+) -> Option<Message<'a>> {
+    let parsed = std::panic::catch_unwind(|| parse(&MessageParser::default()));
+    parsed.ok().flatten().filter(|message| !message.headers().is_empty())
+}
+
+/// The id of a mail, and whom it was sent to, if I got a copy of it.
+pub fn marks(raw: &[u8]) -> Option<(String, String)> {
+    let message = parsed(|parser| parser.parse_headers(raw))?;
+    let to = message.header_raw(FOR)?.trim().to_owned();
+    Some((message.message_id()?.to_owned(), to))
+}
+
+/// Whether [`marks`] say that a mail was sent to this address.
+pub fn is_for(to: &str, address: &str) -> bool {
+    to.eq_ignore_ascii_case(&worded(address))
+}
+
 /// What is filed of a mail. Its attachments go to a folder. The same bytes are always the same letter.
 ///
 /// # Errors
@@ -180,15 +205,10 @@ pub fn letter(raw: &[u8], folder: &Path) -> io::Result<Arrived> {
     let bare = raw.trim_ascii_end();
     let digest = hex(&Sha256::digest(bare));
     let hashed = digest.get(..12).unwrap_or_default().to_owned();
-    // The parser is another's, and the mail is anybody's.
-    let parsed = std::panic::catch_unwind(|| MessageParser::default().parse(raw));
-    let message = parsed.ok().flatten();
-    let Some(message) = message.filter(|message| !message.headers().is_empty()) else {
+    let Some(message) = parsed(|parser| parser.parse(raw)) else {
         let body = String::from_utf8_lossy(raw).into_owned();
-        let lines = [("Subject", "(not a mail)".into()), ("Message-ID", hashed.clone())];
-        let (bytes, day) = (letter::compose(&lines, &body), Some(NO_DAY.to_owned()));
-        let (name, other_name) = (hashed.clone(), hashed);
-        return Ok(Arrived { name, other_name, day, bytes, ..Arrived::default() });
+        let lines = vec![("Subject", "(not a mail)".into()), ("Message-ID", hashed.clone())];
+        return Ok(letter::arrived(lines, &body, Vec::new(), hashed, NO_DAY.to_owned()));
     };
     let id = message.message_id().map(str::trim).unwrap_or_default();
     let id = id.strip_suffix(&format!("@{DOMAIN}")).unwrap_or(id);
@@ -208,15 +228,7 @@ pub fn letter(raw: &[u8], folder: &Path) -> io::Result<Arrived> {
     }
     lines.push(("Message-ID", if is_id { id.to_owned() } else { hashed.clone() }));
     lines.push(("Status", "new".to_owned()));
-    if !parts.is_empty() {
-        let names: Vec<&str> = parts.iter().map(|(name, _)| name.as_str()).collect();
-        lines.push(("Attachments", names.join(", ")));
-    }
-    let bytes = letter::compose(&lines, &body);
-    let signed = block::read(&text::parse(&bytes)).signed_id;
-    let name = signed.filter(|id| is_stem(id)).unwrap_or_else(|| hashed.clone());
-    let (other_name, day, keys) = (hashed, Some(day(&message)), Vec::new());
-    Ok(Arrived { name, other_name, day, bytes, parts, keys })
+    Ok(letter::arrived(lines, &body, parts, hashed, day(&message)))
 }
 
 /// The letter about a mail that is too large to be read, by how it begins.

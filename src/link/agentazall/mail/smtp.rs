@@ -43,17 +43,13 @@ pub struct Smtp {
 /// An answer: its code and its last line.
 type Reply = (u16, String);
 
-fn away(why: impl std::fmt::Display) -> Outcome {
-    Outcome::Away { why: one_line(&why.to_string()).into_owned(), after: None }
-}
-
 /// What a no means before anything was handed over.
 fn refusal((code, text): Reply) -> Outcome {
     let why = one_line(&text).into_owned();
     match code {
-        421 => away(why),
+        421 => Outcome::away(why),
         530 | 534 | 535 | 538 => {
-            away(format!("the server refuses the user or the password ({why})"))
+            Outcome::away(format!("the server refuses the user or the password ({why})"))
         }
         500.. => Outcome::Refused { why },
         _ => Outcome::Later { why, after: None },
@@ -66,20 +62,20 @@ impl Smtp {
     /// # Errors
     /// What it means for a message.
     pub fn open(server: &Server<'_>, patience: Patience) -> Result<Self, Outcome> {
-        let wire = Wire::connect(server.host, server.tls, patience).map_err(away)?;
+        let wire = Wire::connect(server.host, server.tls, patience).map_err(Outcome::away)?;
         let mut smtp = Self { wire, is_fragile: false, offers: Vec::new() };
         let (code, text) = smtp.reply()?;
         if code != 220 {
-            return Err(away(text));
+            return Err(Outcome::away(text));
         }
         smtp.is_fragile = text.contains(FRAGILE);
         smtp.hello()?;
         if let Some(tls) = server.starttls {
             let (code, text) = smtp.command("STARTTLS")?;
             if code != 220 {
-                return Err(away(format!("the server does not begin TLS: {text}")));
+                return Err(Outcome::away(format!("the server does not begin TLS: {text}")));
             }
-            smtp.wire = smtp.wire.secured(tls, &server.host.name).map_err(away)?;
+            smtp.wire = smtp.wire.secured(tls, &server.host.name).map_err(Outcome::away)?;
             smtp.hello()?;
         }
         if !server.password.is_empty() {
@@ -91,10 +87,10 @@ impl Smtp {
     fn hello(&mut self) -> Result<(), Outcome> {
         self.offers.clear();
         let mut lines = Vec::new();
-        self.wire.send(b"EHLO localhost\r\n").map_err(away)?;
+        self.wire.send(b"EHLO localhost\r\n").map_err(Outcome::away)?;
         let (code, text) = self.reply_into(&mut lines)?;
         if code / 100 != 2 {
-            return Err(away(format!("the server does not speak ESMTP: {text}")));
+            return Err(Outcome::away(format!("the server does not speak ESMTP: {text}")));
         }
         self.offers =
             lines.iter().filter_map(|l| l.get(4..)).map(str::to_ascii_uppercase).collect();
@@ -122,16 +118,12 @@ impl Smtp {
         }
     }
 
-    /// Hands over one message for one recipient. It does not begin to say the text before it can say all of
-    /// it.
-    pub fn send(&mut self, from: &str, to: &str, message: &[u8]) -> Outcome {
-        match self.envelope(from, to) {
-            Ok(()) => self.data(message),
-            Err(outcome) => outcome,
-        }
-    }
-
-    fn envelope(&mut self, from: &str, to: &str) -> Result<(), Outcome> {
+    /// Says whom a message is from and to, and who gets a copy, if the server lets him: whether it does. He is the last
+    /// one, so that whoever finds his copy knows that the other has it.
+    ///
+    /// # Errors
+    /// What it means for the message.
+    pub fn envelope(&mut self, from: &str, to: &str, copy: Option<&str>) -> Result<bool, Outcome> {
         let offers_utf8 = self.offers.iter().any(|offer| offer == "SMTPUTF8");
         let utf8 =
             if offers_utf8 && !(from.is_ascii() && to.is_ascii()) { " SMTPUTF8" } else { "" };
@@ -141,10 +133,18 @@ impl Smtp {
                 return Err(refusal(reply));
             }
         }
-        Ok(())
+        match copy {
+            None => Ok(false),
+            Some(me) if me.eq_ignore_ascii_case(to) => Ok(true),
+            Some(me) => match self.command(&format!("RCPT TO:<{me}>"))? {
+                (421, text) => Err(Outcome::away(text)),
+                (code, _) => Ok(code / 100 == 2),
+            },
+        }
     }
 
-    fn data(&mut self, message: &[u8]) -> Outcome {
+    /// Hands over the text. It does not begin to say it before it can say all of it.
+    pub fn text(&mut self, message: &[u8]) -> Outcome {
         let unknown = |why: Outcome| match why {
             Outcome::Away { why, .. } => Outcome::Unknown { why },
             other => other,
@@ -153,7 +153,7 @@ impl Smtp {
         if self.is_fragile {
             let all = [b"DATA\r\n", text.as_slice()].concat();
             if let Err(e) = self.wire.send(&all) {
-                return unknown(away(e));
+                return unknown(Outcome::away(e));
             }
             match self.reply() {
                 Ok((354, _)) => {}
@@ -167,12 +167,12 @@ impl Smtp {
                 Err(outcome) => return outcome,
             }
             if let Err(e) = self.wire.send(&text) {
-                return unknown(away(e));
+                return unknown(Outcome::away(e));
             }
         }
         match self.reply() {
             Ok((200..300, _)) => Outcome::Done,
-            Ok((421, text)) => unknown(away(text)),
+            Ok((421, text)) => unknown(Outcome::away(text)),
             Ok(reply) => refusal(reply),
             Err(outcome) => unknown(outcome),
         }
@@ -188,7 +188,7 @@ impl Smtp {
         if command.contains(['\r', '\n', '\0']) {
             return Err(Outcome::Refused { why: "an address with a line end".to_owned() });
         }
-        self.wire.send(format!("{command}\r\n").as_bytes()).map_err(away)?;
+        self.wire.send(format!("{command}\r\n").as_bytes()).map_err(Outcome::away)?;
         self.reply()
     }
 
@@ -198,18 +198,18 @@ impl Smtp {
 
     fn reply_into(&mut self, lines: &mut Vec<String>) -> Result<Reply, Outcome> {
         for _ in 0..MAX_LINES {
-            let line = self.wire.line(MAX_LINE).map_err(away)?;
+            let line = self.wire.line(MAX_LINE).map_err(Outcome::away)?;
             let line = String::from_utf8_lossy(&line).into_owned();
             let code = line.get(..3).and_then(|code| code.parse().ok());
             let Some(code) = code.filter(|code| (200..600).contains(code)) else {
-                return Err(away(format!("the server does not speak SMTP: {line}")));
+                return Err(Outcome::away(format!("the server does not speak SMTP: {line}")));
             };
             lines.push(line.clone());
             if line.as_bytes().get(3) != Some(&b'-') {
                 return Ok((code, line));
             }
         }
-        Err(away("an answer of the server has no end"))
+        Err(Outcome::away("an answer of the server has no end"))
     }
 }
 
@@ -278,7 +278,9 @@ mod tests {
         let server =
             Server { host: &host, tls: None, starttls: None, user: "u", password: "hunter2" };
         match Smtp::open(&server, patience()) {
-            Ok(mut smtp) => smtp.send("a@x", "b@y", b"Subject: x\r\n\r\n.\r\n"),
+            Ok(mut smtp) => smtp
+                .envelope("a@x", "b@y", None)
+                .map_or_else(|outcome| outcome, |_| smtp.text(b"Subject: x\r\n\r\n.\r\n")),
             Err(outcome) => outcome,
         }
     }

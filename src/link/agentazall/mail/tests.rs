@@ -1,16 +1,22 @@
 use super::*;
 use std::path::PathBuf;
 
-fn mail(part: &str) -> Mail {
-    let settings = Settings {
+mod copies;
+
+fn settings(part: &str) -> Settings {
+    Settings {
         kind: "mail".into(),
         file: PathBuf::from("/nowhere/config.json"),
         part: part.into(),
         me: "bob@x".into(),
         insecure: false,
         ca: None,
-    };
-    Mail::open(&settings)
+        self_copy: false,
+    }
+}
+
+fn mail(part: &str) -> Mail {
+    Mail::open(&settings(part)).unwrap()
 }
 
 #[test]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::link::agentazall::letter::is_stem;
 
 fn relay() -> Relay {
     let settings = Settings {
@@ -8,6 +9,7 @@ fn relay() -> Relay {
         me: "bob@localhost".into(),
         insecure: false,
         ca: None,
+        self_copy: false,
     };
     Relay { settings, server: "http://127.0.0.1:1".into() }
 }

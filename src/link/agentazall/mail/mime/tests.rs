@@ -1,4 +1,5 @@
 use super::*;
+use crate::link::agentazall::letter::is_stem;
 use proptest::prelude::*;
 
 fn parcel(text: &str, parts: Vec<(String, PathBuf)>) -> Parcel {
@@ -30,8 +31,8 @@ fn a_letter_goes_out_and_comes_in_the_same() {
         "gr\u{fc}\u{df}e ".repeat(30).trim()
     );
     for parts in [Vec::new(), parts] {
-        let wire = compose(&parcel(&text, parts.clone()), 1 << 20).unwrap();
-        assert_eq!(wire, compose(&parcel(&text, parts.clone()), 1 << 20).unwrap(), "stable");
+        let wire = compose(&parcel(&text, parts.clone()), false, 1 << 20).unwrap();
+        assert_eq!(wire, compose(&parcel(&text, parts.clone()), false, 1 << 20).unwrap(), "stable");
         let shown = String::from_utf8(wire.clone()).unwrap();
         assert!(shown.is_ascii() && shown.lines().all(|l| l.len() <= 998), "{shown}");
         assert!(shown.contains("\r\nMessage-ID: <0123456789ab@agentazall>\r\n"), "{shown}");
@@ -60,7 +61,8 @@ fn what_is_too_large_does_not_go() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x");
     std::fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();
-    let why = compose(&parcel("From: a@x\n---\n", vec![("x".into(), path)]), 1000).unwrap_err();
+    let why =
+        compose(&parcel("From: a@x\n---\n", vec![("x".into(), path)]), false, 1000).unwrap_err();
     assert!(why.contains("larger than 1000 bytes"), "{why}");
 }
 

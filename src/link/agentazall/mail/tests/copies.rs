@@ -1,0 +1,251 @@
+//! Copies to me, by which it can be seen what a server has taken.
+
+use super::*;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::{Arc, Mutex};
+
+/// What the server does when it has a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    /// It serves and says so.
+    All,
+    /// It serves, and is cut off before it says so.
+    Serve,
+    /// It is cut off.
+    Nothing,
+}
+
+/// A server of one account, by SMTP and IMAP.
+struct Server {
+    /// What is said to it by SMTP, but texts.
+    said: Mutex<Vec<String>>,
+    inbox: Mutex<Vec<String>>,
+    does: Mutex<Does>,
+    /// Takes me for no recipient.
+    refuses_me: bool,
+}
+
+impl Server {
+    fn smtp(&self, mut s: TcpStream) {
+        let mut lines = BufReader::new(s.try_clone().unwrap()).lines();
+        s.write_all(b"220 x\r\n").unwrap();
+        let (mut text, mut to_me) = (None::<String>, false);
+        while let Some(Ok(line)) = lines.next() {
+            if let Some(so_far) = text.as_mut().filter(|_| line != ".") {
+                so_far.push_str(&(line + "\r\n"));
+                continue;
+            }
+            self.said.lock().unwrap().push(line.clone());
+            let is_me = line == "RCPT TO:<bob@x>";
+            let answer = match line.as_str() {
+                "DATA" => {
+                    text = Some(String::new());
+                    "354 go"
+                }
+                "." => {
+                    let does = *self.does.lock().unwrap();
+                    if does != Does::Nothing && to_me {
+                        self.inbox.lock().unwrap().push(text.take().unwrap());
+                    }
+                    if does != Does::All {
+                        return;
+                    }
+                    "250 ok"
+                }
+                _ if is_me && self.refuses_me => "550 not you",
+                _ => {
+                    to_me |= is_me;
+                    "250 ok"
+                }
+            };
+            s.write_all(format!("{answer}\r\n").as_bytes()).unwrap();
+        }
+    }
+
+    fn imap(&self, mut s: TcpStream) {
+        let lines = BufReader::new(s.try_clone().unwrap()).lines();
+        s.write_all(b"* OK hi\r\n").unwrap();
+        for line in lines.map_while(Result::ok) {
+            let (tag, command) = line.split_once(' ').unwrap();
+            let inbox = self.inbox.lock().unwrap().clone();
+            let answer = if command.starts_with("UID SEARCH HEADER Message-ID \"m@agentazall\"") {
+                // As that of the reference does, it names all there are.
+                let all: Vec<String> = (1..=inbox.len()).map(|n| n.to_string()).collect();
+                format!("* SEARCH {}\r\n", all.join(" "))
+            } else if let Some(rest) = command.strip_prefix("UID FETCH ") {
+                let uid: usize = rest.split(' ').next().unwrap().parse().unwrap();
+                let mail = &inbox[uid - 1];
+                format!("* {uid} FETCH (UID {uid} RFC822 {{{}}}\r\n{mail})\r\n", mail.len())
+            } else {
+                String::new()
+            };
+            if s.write_all(format!("{answer}{tag} OK\r\n").as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn heard(&self, what: &str) -> usize {
+        self.said.lock().unwrap().iter().filter(|line| line.starts_with(what)).count()
+    }
+}
+
+/// A port at which each connection is served like this.
+fn listen(server: &Arc<Server>, serve: fn(&Server, TcpStream)) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, server) = (listener.local_addr().unwrap().port(), Arc::clone(server));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let server = Arc::clone(&server);
+            std::thread::spawn(move || serve(&server, stream));
+        }
+    });
+    port
+}
+
+struct Bed {
+    dir: tempfile::TempDir,
+    server: Arc<Server>,
+    settings: Settings,
+}
+
+impl Bed {
+    fn new(does: Does, refuses_me: bool) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (said, inbox, does) = (Mutex::default(), Mutex::default(), Mutex::new(does));
+        let server = Arc::new(Server { said, inbox, does, refuses_me });
+        let bed = Self { server, settings: settings("/email"), dir };
+        let (smtp, imap) = (listen(&bed.server, Server::smtp), listen(&bed.server, Server::imap));
+        bed.described(smtp, imap)
+    }
+
+    fn described(mut self, smtp: u16, imap: u16) -> Self {
+        self.settings.file = self.dir.path().join("config.json");
+        self.settings.self_copy = true;
+        let text = format!(
+            r#"{{"email": {{"smtp_server": "127.0.0.1", "smtp_port": {smtp}, "imap_server": "127.0.0.1",
+               "imap_port": {imap}, "password": "p"}}}}"#
+        );
+        std::fs::write(&self.settings.file, text).unwrap();
+        let only_me = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&self.settings.file, only_me).unwrap();
+        self
+    }
+
+    fn mail(&self) -> Mail {
+        Mail::open(&self.settings).unwrap()
+    }
+
+    /// The bytes for a recipient, as they lie in the link's folder.
+    fn wire(&self, to: &str) -> PathBuf {
+        let bytes = b"From: bob@x\nTo: zed@y, amy@y\nMessage-ID: m\n---\nhi".to_vec();
+        let parcel = Parcel { message: "m".into(), to: to.into(), bytes, parts: Vec::new() };
+        let path = self.dir.path().join(to);
+        std::fs::write(&path, self.mail().wire(&parcel).unwrap()).unwrap();
+        path
+    }
+
+    fn does(&self, does: Does) {
+        *self.server.does.lock().unwrap() = does;
+    }
+}
+
+fn is_unknown(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Unknown { .. })
+}
+
+/// S454: I am the last recipient, and what was cut off before its answer is looked for in my inbox before it is sent
+/// again. The copy of what another one was sent is none of this one's.
+#[test]
+fn s454_what_was_cut_off_is_looked_for() {
+    for does in [Does::Serve, Does::Nothing] {
+        let bed = Bed::new(does, false);
+        let (zed, amy) = (bed.wire("zed@y"), bed.wire("amy@y"));
+        assert!(is_unknown(&bed.mail().send(&zed)), "{does:?}");
+        let said = bed.server.said.lock().unwrap().clone();
+        let said: Vec<&str> = said.iter().map(String::as_str).collect();
+        let [.., from, to, me, data, _] = said[..] else { panic!("{said:?}") };
+        assert_eq!((from, to, me), ("MAIL FROM:<bob@x>", "RCPT TO:<zed@y>", "RCPT TO:<bob@x>"));
+        assert_eq!(data, "DATA");
+        bed.does(Does::All);
+        assert_eq!(bed.mail().send(&zed), Outcome::Done);
+        let served = usize::from(does == Does::Serve);
+        assert_eq!(bed.server.heard("DATA"), 2 - served, "{does:?}");
+        // The mail to the other one has the same Message-ID.
+        bed.does(Does::Nothing);
+        assert!(is_unknown(&bed.mail().send(&amy)));
+        bed.does(Does::All);
+        assert_eq!(bed.mail().send(&amy), Outcome::Done);
+        assert_eq!(bed.server.heard("RCPT TO:<amy@y>"), 2, "{does:?}");
+        assert_eq!(bed.server.inbox.lock().unwrap().len(), 2);
+    }
+}
+
+/// S454: as long as the inbox cannot be asked, nothing goes a second time.
+#[test]
+fn s454_an_inbox_that_cannot_be_asked() {
+    let bed = Bed::new(Does::Serve, false);
+    let smtp = bed.mail().smtp.port;
+    let zed = bed.wire("zed@y");
+    assert!(is_unknown(&bed.mail().send(&zed)));
+    let imap = bed.mail().inbox.port;
+    // Nobody listens there.
+    let bed = bed.described(smtp, 1);
+    let outcome = bed.mail().send(&zed);
+    assert!(
+        matches!(&outcome, Outcome::Away { why, .. } if why.contains("may have it")),
+        "{outcome:?}"
+    );
+    let bed = bed.described(smtp, imap);
+    assert_eq!(bed.mail().send(&zed), Outcome::Done);
+    assert_eq!(bed.server.heard("DATA"), 1);
+}
+
+/// S454: where I get no copy nothing is looked for: a server that does not take me, and without `self_copy`, also if
+/// it is taken away.
+#[test]
+fn s454_without_a_copy_the_same_goes_again() {
+    let refused = Bed::new(Does::Nothing, true);
+    let mut off = Bed::new(Does::Nothing, false);
+    let with_it = off.wire("with@y");
+    off.settings.self_copy = false;
+    for (bed, wire) in
+        [(&refused, refused.wire("zed@y")), (&off, off.wire("zed@y")), (&off, with_it)]
+    {
+        bed.does(Does::Nothing);
+        assert!(is_unknown(&bed.mail().send(&wire)));
+        assert!(!note_beside(&wire).exists());
+        bed.does(Does::All);
+        assert_eq!(bed.mail().send(&wire), Outcome::Done);
+    }
+    assert_eq!((off.server.heard("DATA"), off.server.heard("RCPT TO:<bob@x>")), (4, 0));
+    assert_eq!(refused.server.heard("DATA"), 2);
+}
+
+/// S566: `self_copy` without IMAP is refused, with what to do.
+#[test]
+fn s566_a_copy_needs_imap() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut settings = settings("/email");
+    settings.file = dir.path().join("config.json");
+    for (part, works) in [
+        (r#"{"imap_server": "mail.x"}"#, true),
+        (r#"{"imap_server": "mail.x", "use_pop3": true}"#, false),
+        (r#"{"imap_server": " "}"#, false),
+        ("{}", false),
+    ] {
+        std::fs::write(&settings.file, format!(r#"{{"email": {part}}}"#)).unwrap();
+        settings.self_copy = false;
+        assert!(Mail::open(&settings).is_ok());
+        settings.self_copy = true;
+        match Mail::open(&settings) {
+            Ok(_) => assert!(works, "{part}"),
+            Err(why) => assert!(!works && why.contains("needs IMAP"), "{part}: {why}"),
+        }
+        // Another account sends nothing.
+        let second = Settings { part: "/email_accounts/1".into(), ..settings.clone() };
+        assert!(Mail::open(&second).is_ok_and(|mail| !mail.self_copy));
+    }
+}
