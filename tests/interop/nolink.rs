@@ -1,7 +1,6 @@
 //! No link at all: programs that copy folders between machines, and msgfs on both ends.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -9,8 +8,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::common::proc::Running;
-use crate::common::{Bed, quote, run, soon, wait_for};
+use crate::common::{Bed, PATIENCE, quote, run, soon, wait_for};
 use crate::pair::{LONG, expected, same_trees, texts, thousands};
+use crate::ports::free_port;
 
 /// What both mounts show of conversations.
 const CONVERSATIONS: [&str; 2] = ["threads", "transcripts"];
@@ -19,10 +19,6 @@ const CONVERSATIONS: [&str; 2] = ["threads", "transcripts"];
 struct Syncthing {
     home: PathBuf,
     running: Option<Running>,
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn syncthing(bed: &Bed, args: &[&str], home: &Path) -> Command {
@@ -88,10 +84,12 @@ impl Syncthing {
         self.running = Some(Running::start(command, None).unwrap());
     }
 
-    /// As a loss of power of the machine would.
+    /// As a loss of power of the machine would. It is waited for: the next one finds the database locked as
+    /// long as it is still ending, and would not start.
     fn kill(&mut self) {
         if let Some(running) = self.running.take() {
             running.signal(rustix::process::Signal::KILL);
+            assert!(running.finish(PATIENCE).unwrap().status.is_some(), "it does not end");
         }
     }
 }
