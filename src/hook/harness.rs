@@ -1,6 +1,8 @@
 //! The harnesses, as data: what each is told by its hooks, what it is answered, and what is written
 //! into its files. What is known of each, and where it was read, is in docs/HARNESSES.md.
 
+use super::switches::{self, Switch};
+
 /// What happens in a session, by the same name for every harness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -29,6 +31,11 @@ impl Event {
     /// The event of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, event)| *event)
+    }
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, event)| *event == self).map_or("", |(name, _)| name)
     }
 }
 
@@ -72,7 +79,8 @@ pub struct Entries {
     pub grouped: bool,
     /// The member of a handler that holds the command.
     pub command: &'static str,
-    /// The event's key, and the handler. Those of [`Event::Tool`] only if they are asked for.
+    /// The event's key, and the handler, in which `EVENT` stands for the event's name. Those of
+    /// [`Event::Tool`] only if they are asked for.
     pub handlers: &'static [(Event, &'static str, &'static str)],
     /// If one other key makes the harness drop the file: all that it knows.
     pub only: &'static [&'static str],
@@ -114,37 +122,6 @@ pub struct Marks {
     pub scripted: (&'static str, &'static str),
     /// The one that names the process of the harness.
     pub process: &'static str,
-}
-
-/// Where a harness reads a setting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In its folder.
-    Own,
-    /// In the project's folder.
-    Project,
-    /// On this machine, for everybody.
-    Machine,
-}
-
-/// When a setting keeps a harness from running our hooks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Off {
-    /// If it says this.
-    Says(bool),
-    /// If it lists the name of our hooks.
-    Lists(&'static str),
-}
-
-/// Settings by which a harness runs none of our hooks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Switch {
-    /// The files in which it looks, as JSON or TOML.
-    pub files: &'static [(Place, &'static str)],
-    /// Where the setting is in them.
-    pub path: &'static [&'static str],
-    /// What it says then.
-    pub off: Off,
 }
 
 /// One harness.
@@ -213,18 +190,13 @@ const CURSOR_RULE: &str = "---\ndescription: Mail from other agents\nalwaysApply
 /// What stands before the text in a file that Copilot reads for every file.
 const COPILOT_RULE: &str = "---\napplyTo: \"**\"\n---\n";
 
-/// Where Codex reads its settings, and an admin's requirements.
-const CODEX_FILES: &[(Place, &str)] = &[
-    (Place::Own, "config.toml"),
-    (Place::Project, ".codex/config.toml"),
-    (Place::Machine, "/etc/codex/requirements.toml"),
-];
-/// Where Gemini CLI reads its settings.
-const GEMINI_FILES: &[(Place, &str)] = &[
-    (Place::Own, "settings.json"),
-    (Place::Project, ".gemini/settings.json"),
-    (Place::Machine, "/etc/gemini-cli/settings.json"),
-];
+// A handler of each harness that writes them down as JSON.
+const CLAUDE_HOOK: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for claude-code 2>/dev/null || true","timeout":5}"#;
+const CODEX_HOOK: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for codex 2>/dev/null || true","timeout":5}"#;
+const GEMINI_HOOK: &str = r#"{"name":"msgfs","type":"command","command":"msgfs hook run EVENT --for gemini 2>/dev/null || true","timeout":5000}"#;
+const COPILOT_HOOK: &str = r#"{"type":"command","bash":"msgfs hook run EVENT --for copilot 2>/dev/null || true","timeoutSec":5}"#;
+const CURSOR_HOOK: &str =
+    r#"{"command":"msgfs hook run EVENT --for cursor 2>/dev/null || true","timeout":5}"#;
 
 /// All of them.
 pub static ALL: [Harness; 6] = [
@@ -258,52 +230,24 @@ pub static ALL: [Harness; 6] = [
             grouped: true,
             command: "command",
             handlers: &[
-                (
-                    Event::SessionStart,
-                    "SessionStart",
-                    r#"{"type":"command","command":"msgfs hook run session-start --for claude-code 2>/dev/null || true","timeout":5}"#,
-                ),
-                (
-                    Event::Prompt,
-                    "UserPromptSubmit",
-                    r#"{"type":"command","command":"msgfs hook run prompt --for claude-code 2>/dev/null || true","timeout":5}"#,
-                ),
-                (
-                    Event::Tool,
-                    "PostToolBatch",
-                    r#"{"type":"command","command":"msgfs hook run tool --for claude-code 2>/dev/null || true","timeout":5}"#,
-                ),
+                (Event::SessionStart, "SessionStart", CLAUDE_HOOK),
+                (Event::Prompt, "UserPromptSubmit", CLAUDE_HOOK),
+                (Event::Tool, "PostToolBatch", CLAUDE_HOOK),
                 (
                     Event::Stop,
                     "Stop",
-                    r#"{"type":"command","command":"msgfs hook run stop --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true}"#,
+                    r#"{"type":"command","command":"msgfs hook run EVENT --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true}"#,
                 ),
                 (
                     Event::SessionEnd,
                     "SessionEnd",
-                    r#"{"type":"command","command":"msgfs hook run session-end --for claude-code 2>/dev/null || true","timeout":1}"#,
+                    r#"{"type":"command","command":"msgfs hook run EVENT --for claude-code 2>/dev/null || true","timeout":1}"#,
                 ),
             ],
             only: &[],
             toml: None,
         }),
-        switches: &[
-            Switch {
-                files: &[
-                    (Place::Own, "settings.json"),
-                    (Place::Project, ".claude/settings.json"),
-                    (Place::Project, ".claude/settings.local.json"),
-                    (Place::Machine, "/etc/claude-code/managed-settings.json"),
-                ],
-                path: &["disableAllHooks"],
-                off: Off::Says(true),
-            },
-            Switch {
-                files: &[(Place::Machine, "/etc/claude-code/managed-settings.json")],
-                path: &["allowManagedHooksOnly"],
-                off: Off::Says(true),
-            },
-        ],
+        switches: switches::CLAUDE,
         instructions: Instructions::Own("rules/msgfs.md", ""),
         instead: None,
         can: "wakes an idle session when mail arrives, and tells at the start and with each prompt",
@@ -335,38 +279,15 @@ pub static ALL: [Harness; 6] = [
             grouped: true,
             command: "command",
             handlers: &[
-                (
-                    Event::SessionStart,
-                    "SessionStart",
-                    r#"{"type":"command","command":"msgfs hook run session-start --for codex 2>/dev/null || true","timeout":5}"#,
-                ),
-                (
-                    Event::Prompt,
-                    "UserPromptSubmit",
-                    r#"{"type":"command","command":"msgfs hook run prompt --for codex 2>/dev/null || true","timeout":5}"#,
-                ),
-                (
-                    Event::Tool,
-                    "PostToolUse",
-                    r#"{"type":"command","command":"msgfs hook run tool --for codex 2>/dev/null || true","timeout":5}"#,
-                ),
-                (
-                    Event::Stop,
-                    "Stop",
-                    r#"{"type":"command","command":"msgfs hook run stop --for codex 2>/dev/null || true","timeout":5}"#,
-                ),
+                (Event::SessionStart, "SessionStart", CODEX_HOOK),
+                (Event::Prompt, "UserPromptSubmit", CODEX_HOOK),
+                (Event::Tool, "PostToolUse", CODEX_HOOK),
+                (Event::Stop, "Stop", CODEX_HOOK),
             ],
             only: &[],
             toml: Some("config.toml"),
         }),
-        switches: &[
-            Switch { files: CODEX_FILES, path: &["features", "hooks"], off: Off::Says(false) },
-            Switch {
-                files: CODEX_FILES,
-                path: &["features", "codex_hooks"],
-                off: Off::Says(false),
-            },
-        ],
+        switches: switches::CODEX,
         instructions: Instructions::Block(&["AGENTS.override.md", "AGENTS.md"]),
         instead: None,
         can: "tells at the start, with each prompt and at the end of a turn; an idle session is not woken",
@@ -402,42 +323,15 @@ pub static ALL: [Harness; 6] = [
             grouped: true,
             command: "command",
             handlers: &[
-                (
-                    Event::SessionStart,
-                    "SessionStart",
-                    r#"{"name":"msgfs","type":"command","command":"msgfs hook run session-start --for gemini 2>/dev/null || true","timeout":5000}"#,
-                ),
-                (
-                    Event::Prompt,
-                    "BeforeAgent",
-                    r#"{"name":"msgfs","type":"command","command":"msgfs hook run prompt --for gemini 2>/dev/null || true","timeout":5000}"#,
-                ),
-                (
-                    Event::Tool,
-                    "AfterTool",
-                    r#"{"name":"msgfs","type":"command","command":"msgfs hook run tool --for gemini 2>/dev/null || true","timeout":5000}"#,
-                ),
-                (
-                    Event::Stop,
-                    "AfterAgent",
-                    r#"{"name":"msgfs","type":"command","command":"msgfs hook run stop --for gemini 2>/dev/null || true","timeout":5000}"#,
-                ),
+                (Event::SessionStart, "SessionStart", GEMINI_HOOK),
+                (Event::Prompt, "BeforeAgent", GEMINI_HOOK),
+                (Event::Tool, "AfterTool", GEMINI_HOOK),
+                (Event::Stop, "AfterAgent", GEMINI_HOOK),
             ],
             only: &[],
             toml: None,
         }),
-        switches: &[
-            Switch {
-                files: GEMINI_FILES,
-                path: &["hooksConfig", "enabled"],
-                off: Off::Says(false),
-            },
-            Switch {
-                files: GEMINI_FILES,
-                path: &["hooksConfig", "disabled"],
-                off: Off::Lists("msgfs"),
-            },
-        ],
+        switches: switches::GEMINI,
         instructions: Instructions::Block(&["GEMINI.md"]),
         instead: None,
         can: "tells at the start, with each prompt and at the end of a turn; an idle session is not woken",
@@ -461,35 +355,14 @@ pub static ALL: [Harness; 6] = [
             grouped: false,
             command: "bash",
             handlers: &[
-                (
-                    Event::SessionStart,
-                    "sessionStart",
-                    r#"{"type":"command","bash":"msgfs hook run session-start --for copilot 2>/dev/null || true","timeoutSec":5}"#,
-                ),
-                (
-                    Event::Tool,
-                    "postToolUse",
-                    r#"{"type":"command","bash":"msgfs hook run tool --for copilot 2>/dev/null || true","timeoutSec":5}"#,
-                ),
-                (
-                    Event::Stop,
-                    "agentStop",
-                    r#"{"type":"command","bash":"msgfs hook run stop --for copilot 2>/dev/null || true","timeoutSec":5}"#,
-                ),
+                (Event::SessionStart, "sessionStart", COPILOT_HOOK),
+                (Event::Tool, "postToolUse", COPILOT_HOOK),
+                (Event::Stop, "agentStop", COPILOT_HOOK),
             ],
             only: &[],
             toml: None,
         }),
-        switches: &[Switch {
-            files: &[
-                (Place::Own, "settings.json"),
-                (Place::Own, "config.json"),
-                (Place::Project, ".github/copilot/settings.json"),
-                (Place::Project, ".github/copilot/settings.local.json"),
-            ],
-            path: &["disableAllHooks"],
-            off: Off::Says(true),
-        }],
+        switches: switches::COPILOT,
         instructions: Instructions::Own("instructions/msgfs.instructions.md", COPILOT_RULE),
         instead: None,
         can: "tells at the start and at the end of a turn; an idle session is not woken",
@@ -517,20 +390,12 @@ pub static ALL: [Harness; 6] = [
             grouped: false,
             command: "command",
             handlers: &[
-                (
-                    Event::SessionStart,
-                    "sessionStart",
-                    r#"{"command":"msgfs hook run session-start --for cursor 2>/dev/null || true","timeout":5}"#,
-                ),
-                (
-                    Event::Tool,
-                    "postToolUse",
-                    r#"{"command":"msgfs hook run tool --for cursor 2>/dev/null || true","timeout":5}"#,
-                ),
+                (Event::SessionStart, "sessionStart", CURSOR_HOOK),
+                (Event::Tool, "postToolUse", CURSOR_HOOK),
                 (
                     Event::Stop,
                     "stop",
-                    r#"{"command":"msgfs hook run stop --for cursor 2>/dev/null || true","timeout":5,"loop_limit":5}"#,
+                    r#"{"command":"msgfs hook run EVENT --for cursor 2>/dev/null || true","timeout":5,"loop_limit":5}"#,
                 ),
             ],
             only: &[
@@ -603,9 +468,8 @@ mod tests {
             let (Hooks::Shared(entries) | Hooks::Own(entries)) = harness.hooks else { continue };
             for (event, _, handler) in entries.handlers {
                 let value: serde_json::Value = serde_json::from_str(handler).unwrap();
-                let name = Event::ALL.iter().find(|(_, e)| e == event).unwrap().0;
                 let command = value[entries.command].as_str().unwrap();
-                let begin = format!("msgfs hook run {name} --for {} ", harness.name);
+                let begin = format!("msgfs hook run EVENT --for {} ", harness.name);
                 assert!(command.starts_with(&begin), "{command}");
                 let end = command.strip_prefix(&begin).unwrap();
                 if harness.wakes.is_some() && *event == Event::Stop {

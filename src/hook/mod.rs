@@ -10,6 +10,7 @@ pub mod harness;
 pub mod install;
 mod payload;
 mod state;
+mod switches;
 mod wait;
 
 use std::ffi::OsStr;
@@ -91,6 +92,7 @@ pub fn run(call: &Call) -> ! {
         watch(sessions.clone());
     }
     let Some(sessions) = sessions else { exit(0) };
+    let sessions = if call.wait { sessions.patient() } else { sessions };
     let outcome = std::panic::catch_unwind(|| attend(call, env, &sessions, began));
     match outcome {
         Ok(Ok(code)) => exit(i32::from(code)),

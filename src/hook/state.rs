@@ -25,8 +25,10 @@ const LARGEST: u64 = 16 << 20;
 const LOG: u64 = 64 << 10;
 /// Messages that were rung and are not unread any more are forgotten beyond this number.
 const REMEMBERED: usize = 4096;
-/// How long the lock is waited for. Others hold it for a moment.
+/// How long a hook waits for the lock. Others hold it for a moment.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// How long a waiter does, for which nobody waits.
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Seconds since the epoch.
 pub(super) fn now() -> u64 {
@@ -37,6 +39,7 @@ pub(super) fn now() -> u64 {
 #[derive(Clone, Debug)]
 pub struct Sessions {
     dir: PathBuf,
+    patience: Duration,
 }
 
 /// One session, as it is kept.
@@ -100,7 +103,12 @@ pub struct Held<'a> {
 impl Sessions {
     /// Where they are kept: below `$XDG_RUNTIME_DIR`, else with the rest of msgfs's state. Nothing is made.
     pub fn of(env: &Env) -> Option<Self> {
-        Some(Self { dir: private_base(env)?.join("msgfs/hook") })
+        Some(Self { dir: private_base(env)?.join("msgfs/hook"), patience: PATIENCE })
+    }
+
+    /// The same for whoever nobody waits for: a lock that is held for long on a busy machine is waited for.
+    pub fn patient(self) -> Self {
+        Self { patience: LONG_PATIENCE, ..self }
     }
 
     /// The folder.
@@ -119,7 +127,7 @@ impl Sessions {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let lock = store_fs::open_own(&self.dir.join("hook.lock"), 0o600)?;
-        if !store_fs::lock_within(&lock, PATIENCE)? {
+        if !store_fs::lock_within(&lock, self.patience)? {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         Ok(Held { sessions: self, _lock: lock })
@@ -257,12 +265,25 @@ mod tests {
 
     fn sessions() -> (tempfile::TempDir, Sessions) {
         let dir = tempfile::tempdir().unwrap();
-        let sessions = Sessions { dir: dir.path().join("msgfs/hook") };
+        let sessions = Sessions { dir: dir.path().join("msgfs/hook"), patience: PATIENCE };
         (dir, sessions)
     }
 
     fn which(harness: &str, id: Option<&str>, cwd: &str) -> Which {
         Which::new(Harness::named(harness).unwrap(), id, Some(Path::new(cwd))).unwrap()
+    }
+
+    #[test]
+    fn a_waiter_waits_for_a_lock_that_is_held_for_long() {
+        let (_dir, sessions) = sessions();
+        let held = sessions.hold().unwrap();
+        assert_eq!(sessions.hold().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| sessions.clone().patient().hold().map(|_| ()));
+            std::thread::sleep(2 * PATIENCE);
+            drop(held);
+            waits.join().unwrap().unwrap();
+        });
     }
 
     #[test]

@@ -211,10 +211,12 @@ impl Needed<'_> {
             if !self.sleeps(Instant::now() + TICK) {
                 return false;
             }
-            let cleared =
-                self.sessions.look(&self.told.which).is_ok_and(|session| session.rings.is_empty());
-            if cleared || now() >= due {
+            if now() >= due {
                 return true;
+            }
+            if self.sessions.look(&self.told.which).is_ok_and(|session| session.rings.is_empty()) {
+                // The prompt that brought it forward tells first what there is.
+                return self.sleeps(Instant::now() + GATHERS);
             }
         }
     }

@@ -86,7 +86,6 @@ impl Sink for Applier<'_> {
             }
             self.changes.redrawn.extend(core.find_missing(false));
         }
-        drop(core);
         if let Some(hearing) = self.store.facets().hearing {
             hearing.hear(&judged);
         }

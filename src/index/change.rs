@@ -75,6 +75,18 @@ impl Core {
         ix
     }
 
+    /// Gives back the room that growing took too much.
+    pub(super) fn pack(&mut self) {
+        self.entries.shrink_to_fit();
+        self.strings.pack();
+        self.threads.shrink_to_fit();
+        self.thread_of.shrink_to_fit();
+        self.text_ids.shrink_to_fit();
+        self.to_me.shrink_to_fit();
+        self.from_me.shrink_to_fit();
+        self.links.pack();
+    }
+
     /// Makes room for about this many more messages.
     pub(super) fn reserve(&mut self, messages: usize) {
         self.entries.reserve(messages);

@@ -204,35 +204,6 @@ pub(super) struct StoreInfo {
 }
 
 impl Core {
-    /// Gives back the room that growing took too much.
-    pub(super) fn pack(&mut self) {
-        self.entries.shrink_to_fit();
-        self.strings.pack();
-        self.threads.shrink_to_fit();
-        self.thread_of.shrink_to_fit();
-        self.text_ids.shrink_to_fit();
-        self.to_me.shrink_to_fit();
-        self.from_me.shrink_to_fit();
-        self.links.pack();
-    }
-
-    /// Grows with every change of the large tables.
-    pub(super) fn changes(&self) -> u64 {
-        let columns = [self.entries.changes(), self.threads.changes(), self.thread_of.changes()];
-        columns.iter().sum::<u64>() + self.text_ids.changes() + self.strings.changes()
-    }
-
-    /// Goes on with the large tables of a snapshot that was made of these. The ones it had.
-    pub(super) fn adopt(&mut self, mut saved: Self) -> Self {
-        std::mem::swap(&mut self.entries, &mut saved.entries);
-        std::mem::swap(&mut self.keys, &mut saved.keys);
-        std::mem::swap(&mut self.strings, &mut saved.strings);
-        std::mem::swap(&mut self.threads, &mut saved.threads);
-        std::mem::swap(&mut self.thread_of, &mut saved.thread_of);
-        std::mem::swap(&mut self.text_ids, &mut saved.text_ids);
-        saved
-    }
-
     /// The message at a position.
     pub fn entry(&self, ix: MsgIx) -> Option<&Entry> {
         self.entries.get(ix as usize)

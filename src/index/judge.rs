@@ -245,10 +245,10 @@ impl Index {
             }
             Judgement::Refused(_) => {}
         }
+        let Some(hearing) = hearing.filter(|_| now_refused != refused) else { return };
+        hearing.hear(&[(entry.location(), now_refused)]);
         drop(core);
-        if let Some(hearing) = hearing.filter(|_| now_refused != refused) {
-            hearing.hear(&[(entry.location(), now_refused)]);
-        }
+        hearing.heed(&entry.location());
     }
 }
 

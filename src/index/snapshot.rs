@@ -117,6 +117,25 @@ fn aligned(at: u64) -> u64 {
     at.next_multiple_of(ALIGN)
 }
 
+impl Core {
+    /// Grows with every change of the large tables.
+    pub(super) fn changes(&self) -> u64 {
+        let columns = [self.entries.changes(), self.threads.changes(), self.thread_of.changes()];
+        columns.iter().sum::<u64>() + self.text_ids.changes() + self.strings.changes()
+    }
+
+    /// Goes on with the large tables of a snapshot that was made of these. The ones it had.
+    pub(super) fn adopt(&mut self, mut saved: Self) -> Self {
+        std::mem::swap(&mut self.entries, &mut saved.entries);
+        std::mem::swap(&mut self.keys, &mut saved.keys);
+        std::mem::swap(&mut self.strings, &mut saved.strings);
+        std::mem::swap(&mut self.threads, &mut saved.threads);
+        std::mem::swap(&mut self.thread_of, &mut saved.thread_of);
+        std::mem::swap(&mut self.text_ids, &mut saved.text_ids);
+        saved
+    }
+}
+
 /// Writes a snapshot; `fingerprint` must be the same when it is read.
 ///
 /// # Errors

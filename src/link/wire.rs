@@ -230,11 +230,6 @@ impl Wire {
         Ok(Self { stream, line: self.line, peer: self.peer })
     }
 
-    /// Whether it speaks TLS.
-    pub fn is_secure(&self) -> bool {
-        matches!(self.stream.get_ref(), Stream::Tls(_))
-    }
-
     /// The address of the other side.
     pub fn peer(&self) -> IpAddr {
         self.peer

@@ -216,9 +216,14 @@ pub trait Agents {
 
 /// Hears which of its messages trust refuses, because something is derived from those that count.
 pub trait Hearing {
-    /// What was judged of these messages, and whether each is refused. Called after they were reported
-    /// and whenever the judgement changes, with no lock held but those of a scan.
+    /// Notes what was judged of these messages, and whether each is refused. Called when they were reported
+    /// and whenever the judgement changes, while the tables of the index are still locked: whoever sees a
+    /// message there finds that it was heard of here.
     fn hear(&self, judged: &[(Location, bool)]);
+
+    /// Draws the consequences of another judgement of a message that no scan has reported. Called with no
+    /// lock held; the end of a scan does the same for what it reported.
+    fn heed(&self, at: &Location);
 }
 
 /// Takes acknowledgements.

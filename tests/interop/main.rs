@@ -25,6 +25,7 @@ mod nolink;
 mod pages;
 mod pair;
 mod peer;
+mod ports;
 mod post;
 mod postoffice;
 mod proxy;

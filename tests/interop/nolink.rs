@@ -1,7 +1,6 @@
 //! No link at all: programs that copy folders between machines, and msgfs on both ends.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use serde_json::json;
 use crate::common::proc::Running;
 use crate::common::{Bed, quote, run, soon, wait_for};
 use crate::pair::{LONG, expected, same_trees, texts, thousands};
+use crate::ports::free_port;
 
 /// What both mounts show of conversations.
 const CONVERSATIONS: [&str; 2] = ["threads", "transcripts"];
@@ -19,10 +19,6 @@ const CONVERSATIONS: [&str; 2] = ["threads", "transcripts"];
 struct Syncthing {
     home: PathBuf,
     running: Option<Running>,
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn syncthing(bed: &Bed, args: &[&str], home: &Path) -> Command {

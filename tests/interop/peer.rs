@@ -1,6 +1,6 @@
 //! The real `agentazall` program.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::common::agz::Tree;
 use crate::common::proc::Running;
 use crate::common::{Bed, run_for, wait_for};
+use crate::ports::free_port;
 
 /// The version whose behaviour the formats were taken from.
 const VERSION: &str = "1.0.24";
@@ -81,12 +82,6 @@ pub(crate) struct Server {
     _running: Running,
     /// Where it listens.
     pub(crate) port: u16,
-}
-
-/// A port that nobody uses now.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-    listener.local_addr().expect("address").port()
 }
 
 #[track_caller]

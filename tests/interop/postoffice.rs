@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::authority::certify;
 use crate::common::proc::Running;
 use crate::common::{need_root, run, wait_for};
-use crate::peer::free_port;
+use crate::ports::free_port;
 
 /// Everybody's password.
 pub(crate) const PASSWORD: &str = "s3cret-of-the-post-office";

@@ -25,12 +25,8 @@ mod files;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[track_caller]
-fn soon(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+fn soon(what: &str, done: impl FnMut() -> bool) {
+    crate::common::wait_for(PATIENCE, what, done);
 }
 
 /// A machine with one agent.

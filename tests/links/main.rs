@@ -18,22 +18,11 @@ mod mounted;
 mod nats;
 #[path = "../interop/pair.rs"]
 mod pair;
+#[path = "../interop/ports.rs"]
+mod ports;
 #[cfg(feature = "http")]
 mod provider;
 #[path = "../interop/secrets.rs"]
 mod secrets;
 
-use std::time::{Duration, Instant};
-
-/// How long something that should take milliseconds may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Waits until `done` holds.
-#[track_caller]
-fn soon(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
+use common::{PATIENCE, soon};

@@ -35,8 +35,9 @@ impl Wanted<'_> {
         let program = program.trim_matches('"').to_owned();
         let wanted = self.entries.handlers.iter();
         wanted.filter(move |(event, ..)| tool || *event != Event::Tool).map(
-            move |(_, key, handler)| {
-                (*key, handler.replacen("\"msgfs hook run ", &format!("\"{program} hook run "), 1))
+            move |(event, key, handler)| {
+                let command = format!("\"{program} hook run {}", event.name());
+                (*key, handler.replacen("\"msgfs hook run EVENT", &command, 1))
             },
         )
     }

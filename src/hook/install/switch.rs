@@ -6,7 +6,8 @@ use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::CstRootNode;
 use serde_json::Value;
 
-use super::super::harness::{Harness, Off, Place, Switch};
+use super::super::harness::Harness;
+use super::super::switches::{Off, Place, Switch};
 use crate::config::Env;
 use crate::store::fs::read_small;
 

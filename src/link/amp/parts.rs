@@ -149,11 +149,15 @@ fn bring(one: &Wanted, base: &Http, api: &str, path: &Path) -> Result<bool, ()> 
 
 /// Whether an address is one of the provider, or of a public host by TLS.
 pub(super) fn may_be_asked(url: &str, api: &str) -> bool {
-    let is_plain = url.len() <= 4096 && url.bytes().all(|b| b.is_ascii_graphic());
     let (Some(host), Some(own)) = (settings::host(url), settings::host(api)) else { return false };
     let is_own = host == own && !settings::is_weaker(url, api);
     let is_public = !settings::is_weaker(url, "https://") && !reach::is_private(&host);
-    is_plain && (is_own || is_public)
+    is_plain(url) && (is_own || is_public)
+}
+
+/// Whether an address is one that can be asked at all.
+pub(super) fn is_plain(url: &str) -> bool {
+    url.len() <= 4096 && url.bytes().all(|b| b.is_ascii_graphic())
 }
 
 /// Since when each of these waits; what does not any more is forgotten.

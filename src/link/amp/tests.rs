@@ -303,20 +303,25 @@ fn the_key_is_nowhere() {
     }
 }
 
+/// The ways in which a request fails.
+fn faults() -> [Fault; 7] {
+    [
+        Fault::CutBefore,
+        Fault::CutAfter,
+        Fault::Half,
+        Fault::Lies,
+        Fault::WrongLength(9),
+        Fault::Says(503, "", ""),
+        Fault::Says(429, "Retry-After: 1\r\n", ""),
+    ]
+}
+
 /// However an exchange ends, a message comes to its recipient; once where the provider knows repeats, and as
 /// often as it cannot be known otherwise where it does not, with one signature.
 #[test]
 fn every_fault_of_a_send_ends_well() {
     for manner in [Manner::Paper, Manner::Deployed] {
-        for fault in [
-            Fault::CutBefore,
-            Fault::CutAfter,
-            Fault::Half,
-            Fault::Lies,
-            Fault::WrongLength(9),
-            Fault::Says(503, "", ""),
-            Fault::Says(429, "Retry-After: 0\r\n", ""),
-        ] {
+        for fault in faults() {
             let bench = Bench::new(manner);
             let post = bench.post();
             bench.fake.fail("/route", fault.clone());

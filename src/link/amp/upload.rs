@@ -293,7 +293,8 @@ impl<'a> Underway<'a> {
             match text("scan_status").or_else(|| text("status")) {
                 Some("clean" | "basic_clean") => {
                     let given = text("url").or_else(|| text("download_url"));
-                    let given = given.filter(|url| settings::host(url).is_some() && is_plain(url));
+                    let given =
+                        given.filter(|url| settings::host(url).is_some() && parts::is_plain(url));
                     let own =
                         || format!("{}/attachments/{}/download", self.provider.at.base, known.id);
                     let url = given.map_or_else(own, str::to_owned);
@@ -411,10 +412,6 @@ fn headers(said: Option<&Value>) -> Option<Vec<(String, String)>> {
     let said = said.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("content-length"));
     let all: Option<Vec<(String, String)>> = said.map(header).collect();
     all.filter(|all| all.len() <= 32)
-}
-
-fn is_plain(url: &str) -> bool {
-    url.len() <= 4096 && url.bytes().all(|b| b.is_ascii_graphic())
 }
 
 /// A place at which the tests kill this carrier.

@@ -1,6 +1,7 @@
 //! What stores of some kinds have and others have not: headers, whole messages, labels, threads
 //! without messages, locks.
 
+use super::folders::{put_into, sent_folders, write_body};
 use super::*;
 use crate::store::EmptyThread;
 

@@ -6,7 +6,7 @@
 //! - [`write`](mod@write), [`edit`], [`filename`], [`pem`]: new messages, marks, attachments, keys.
 //!
 //! The store on top of it:
-//! - `agent`, `home`: the agents of this host and which of them is me.
+//! - `agent`, `home`, `roster`: the agents of this host, which of them is me, and whom an address means.
 //! - `boxes`, `facts`, `relate`: what its files are, and which of them are one message. `several`: those
 //!   that are one message to several.
 //! - `read`, `parts`: one message in full. `send`: new ones. `status`, `check`: the rest.
@@ -29,6 +29,7 @@ mod read;
 pub mod registration;
 mod relate;
 mod remote;
+mod roster;
 pub mod scan_text;
 mod send;
 mod several;

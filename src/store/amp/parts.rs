@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::envelope::{AttachmentRef, Stored};
 use super::filename;
-use super::home::Roster;
+use super::roster::Roster;
 use crate::model::{Attachment, hex};
 use crate::store::below;
 use crate::store::digest::Digests;

@@ -9,7 +9,8 @@ use super::envelope::{self, Stored};
 use super::limits::{FILE_BYTES, over_limit};
 use super::parts::{self, Piece};
 use super::relate::{spelled, thread_of};
-use super::{facts, home, scan_text, verify};
+use super::roster::Roster;
+use super::{facts, scan_text, verify};
 use crate::model::{Message, Timestamp, twin_id};
 use crate::store::below;
 use crate::store::engine::files::{self, File, Flags, Table};
@@ -81,13 +82,7 @@ impl Amp {
         })
     }
 
-    fn record(
-        &self,
-        stored: &Stored<'_>,
-        place: &Place,
-        stamp: &Stamp,
-        roster: &home::Roster,
-    ) -> Record {
+    fn record(&self, stored: &Stored<'_>, place: &Place, stamp: &Stamp, roster: &Roster) -> Record {
         let mut facts = facts::facts(stored, stamp, Timestamp::now());
         if facts.kept.has(Bit::FileTime) {
             facts.time = Timestamp::from_millis(place.file.facts.time);

@@ -6,8 +6,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::envelope::Stored;
 use super::facts::Facts;
-use super::home::Roster;
 use super::id;
+use super::roster::Roster;
 use crate::model::{Message, Timestamp};
 use crate::store::CopyOf;
 

@@ -23,7 +23,7 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 impl Acks for Ssot {
     fn acknowledge(&self, at: &Location) -> Result<(), StoreError> {
         let file = self.file(at.source)?;
-        let kept = file.message().filter(|kept| !kept.is_refused()).ok_or(StoreError::Moved)?;
+        let kept = file.message().filter(|kept| kept.counts()).ok_or(StoreError::Moved)?;
         let facts = kept.facts;
         let (task, id) = (task_of(&file.folder), stem(&file.name).unwrap_or_default());
         let (base, role) = (&self.about.dir, self.format.role);
@@ -63,7 +63,7 @@ impl Agents for Ssot {
         let told = |address: &&str| {
             let role = Role::named(address)?;
             let (mut behind, mut since) = (0, None);
-            for (_, _, kept) in table.messages().filter(|(_, _, kept)| !kept.is_refused()) {
+            for (_, _, kept) in table.messages().filter(|(_, _, kept)| kept.counts()) {
                 if kept.facts.to() == role && kept.facts.requires_ack() {
                     behind += u64::from(kept.acked == 0);
                     since = since.max((kept.acked != 0).then_some(kept.acked));

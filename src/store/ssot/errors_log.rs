@@ -55,7 +55,7 @@ impl Ssot {
         let pending: Vec<u32> = {
             let table = self.table.read();
             let refused = |(_, row, kept): &(u32, &Row, &Kept)| {
-                row.is_refused() || row.is_message() && kept.is_refused()
+                row.is_refused() || row.is_message() && kept.is_refused() == Some(true)
             };
             let due = table.all().filter(refused).filter(|(_, _, kept)| !kept.is_logged());
             due.map(|(n, ..)| n).collect()
@@ -79,7 +79,7 @@ impl Ssot {
         let fault = match Message::parse(&bytes) {
             Err(fault) => fault,
             Ok(message) => Fault {
-                breaches: vec![if file.message().is_some_and(Kept::is_refused) {
+                breaches: vec![if file.message().and_then(Kept::is_refused) == Some(true) {
                     Breach::new("signature", "", "is refused")
                 } else {
                     self.format.misplaced(&message, &bytes)?

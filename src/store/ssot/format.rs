@@ -26,7 +26,7 @@ use super::schema::Breach;
 use super::state::{Facts, Item, Resume, State, derive, print};
 use super::words::Role;
 use super::{Ssot, sign, task};
-use crate::model::locks::{Mutex, RwLock};
+use crate::model::locks::{Level, Mutex, RwLock};
 use crate::model::{Claim, Timestamp};
 use crate::store::engine::files::{
     self, Dirs, Done, File, Files, Format, Opened, Pass, Reading, Refusal, Table, Taken, Verdict,
@@ -51,9 +51,16 @@ pub(super) struct Kept {
     digest: u64,
     /// Its refusal is in `errors.log`, or is for others to log.
     logged: u32,
-    /// It is a message that trust refuses: it counts for nothing.
-    refused: u32,
+    /// What trust says of the message: [`COUNTS`], [`REFUSED`], or nothing yet.
+    trust: u32,
 }
+
+/// Trust takes the message: it counts.
+const COUNTS: u32 = 0;
+/// Trust refuses the message: it counts for nothing.
+const REFUSED: u32 = 1;
+/// The message was not judged yet, and counts for nothing until then.
+const UNHEARD: u32 = 2;
 
 /// The slot under which messages are found by the prints of their ids.
 const BY_ID: u8 = 0;
@@ -85,9 +92,14 @@ impl Kept {
         self.digest == XxHash3_64::oneshot(bytes)
     }
 
-    /// Whether trust refuses the message.
-    pub fn is_refused(&self) -> bool {
-        self.refused != 0
+    /// Whether trust refuses the message; `None` if it was not judged yet.
+    pub fn is_refused(&self) -> Option<bool> {
+        (self.trust != UNHEARD).then_some(self.trust == REFUSED)
+    }
+
+    /// Whether the message was judged, and is not refused.
+    pub fn counts(&self) -> bool {
+        self.trust == COUNTS
     }
 }
 
@@ -98,7 +110,8 @@ pub(super) struct Tasks {
     pub role: Role,
     /// What the messages of tasks add up to of which people should know.
     pub remarkable: RwLock<BTreeMap<String, State>>,
-    /// A print of what they add up to, by the number of the folder of each task.
+    /// A print of what they add up to, by the number of the folder of each task. Held while a task is
+    /// added up: who does so last says what it is.
     prints: Mutex<HashMap<u32, u64>>,
     /// Tasks whose file in `tasks/` may say something else than their messages.
     pub stale: Mutex<BTreeSet<String>>,
@@ -217,7 +230,8 @@ impl Format for Tasks {
             id: print(&message.id),
             acked: acked.map_or(0, Timestamp::millis),
             digest,
-            ..Kept::default()
+            logged: 0,
+            trust: UNHEARD,
         };
         let found = self.found(&message, claim, acked.is_some());
         let same = file.message().is_some_and(|old| old.digest == digest);
@@ -233,7 +247,7 @@ impl Format for Tasks {
         let New { mut kept, mut found } = taken.message;
         // Until it was judged again.
         if let Some(before) = taken.before.filter(|_| taken.same) {
-            (kept.refused, kept.logged) = (before.refused, before.logged);
+            (kept.trust, kept.logged) = (before.trust, before.logged);
         }
         pass.table.change(taken.n, |_, facts| *facts = kept);
         found.at = File::<Kept>::at(taken.n, taken.opened.bytes.len());
@@ -334,7 +348,7 @@ fn refused(
 
 impl Tasks {
     pub fn new(dir: PathBuf, role: Role) -> Self {
-        let (prints, stale) = (Mutex::default(), Mutex::default());
+        let (prints, stale) = (Mutex::at(Level::Around, HashMap::new()), Mutex::default());
         let (told_git, behind) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { dir, role, remarkable: RwLock::default(), prints, stale, told_git, behind }
     }
@@ -376,6 +390,7 @@ impl Tasks {
 
     /// Adds up a task and notes what is new. `resumed`: something may have been resumed.
     fn settle(&self, files: &Files<Self>, task: &str, resumed: bool) {
+        let mut prints = self.prints.lock();
         let mut told = |stem: &str, fault: Option<String>| {
             let path = format!("{RESUMES}/{task}/{stem}.json");
             files.health.set(&path, fault.map(|why| format!("does not count: {why}")));
@@ -391,7 +406,7 @@ impl Tasks {
         let Some(folder) = folder else { return };
         let mut print = DefaultHasher::new();
         state.hash(&mut print);
-        let old = self.prints.lock().insert(folder, print.finish());
+        let old = prints.insert(folder, print.finish());
         if old != Some(print.finish()) && (old.is_some() || state.messages > 0) {
             self.stale.lock().insert(task.to_owned());
         }
@@ -406,7 +421,7 @@ impl Tasks {
     /// What the messages of a task add up to with what resumed it.
     pub fn state(files: &Files<Self>, task: &str, resumes: &[Resume]) -> State {
         let table = files.table.read();
-        let counts = |n: &u32| table.facts(*n).is_some_and(|kept| !kept.is_refused());
+        let counts = |n: &u32| table.facts(*n).is_some_and(Kept::counts);
         let exists = |id: u64| table.with_key(BY_ID, id).iter().any(counts);
         derive(items(&table, task), resumes, &exists)
     }
@@ -414,19 +429,20 @@ impl Tasks {
 
 impl Hearing for Ssot {
     fn hear(&self, judged: &[(Location, bool)]) {
-        let mut tasks = BTreeSet::new();
         let mut table = self.table.write();
+        let mut stale = self.format.stale.lock();
         for (at, refused) in judged {
-            let refused = u32::from(*refused);
-            if table.facts(at.source).is_some_and(|kept| kept.refused != refused) {
-                table.change(at.source, |_, kept| (kept.refused, kept.logged) = (refused, 0));
-                tasks.insert(task_of(table.folder(at.source)).to_owned());
+            let trust = if *refused { REFUSED } else { COUNTS };
+            if table.facts(at.source).is_some_and(|kept| kept.trust != trust) {
+                table.change(at.source, |_, kept| (kept.trust, kept.logged) = (trust, 0));
+                stale.insert(task_of(table.folder(at.source)).to_owned());
             }
         }
-        drop(table);
-        for task in &tasks {
-            self.format.settle(self, task, true);
-        }
+    }
+
+    fn heed(&self, at: &Location) {
+        let task = task_of(self.table.read().folder(at.source)).to_owned();
+        self.format.settle(self, &task, true);
     }
 }
 
@@ -447,7 +463,7 @@ fn items(table: &files::Table<Kept>, task: &str) -> Vec<Item> {
     let files = folder.into_iter().flat_map(|folder| table.files_in(folder));
     let of = |n: u32| {
         let kept = table.facts(n).filter(|_| table.row(n).is_some_and(files::Row::is_message))?;
-        if kept.is_refused() {
+        if !kept.counts() {
             return None;
         }
         let acked = (kept.acked != 0).then(|| Timestamp::from_millis(kept.acked));

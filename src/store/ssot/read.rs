@@ -35,7 +35,7 @@ impl Ssot {
         let asked = message.to == role && message.requires_ack;
         let mine = message.from == role;
         Ok(Record {
-            wants_ack: asked && is_message && file.facts.acked == 0 && !file.facts.is_refused(),
+            wants_ack: asked && is_message && file.facts.acked == 0 && file.facts.counts(),
             note: message.note().filter(|_| mine),
             message: shown(&message),
             claim,

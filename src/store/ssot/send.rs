@@ -179,7 +179,7 @@ impl Ssot {
         let messages = files.filter(|n| table.row(*n).is_some_and(Row::is_message));
         let to_me = messages.filter_map(|n| table.facts(n)).filter(|kept| {
             let near = kept.facts.order < now.millis().saturating_add(A_DAY);
-            kept.facts.to() == self.format.role && near && !kept.is_refused()
+            kept.facts.to() == self.format.role && near && kept.counts()
         });
         let newest = to_me.map(|kept| Timestamp::from_millis(kept.facts.order)).max();
         newest.map_or(now, |newest| now.max(newest.plus_millis(1)))

@@ -47,7 +47,7 @@ impl Ssot {
             |facts: &Facts| facts.requires_ack() && [facts.from(), facts.to()].contains(&role);
         let waiting = table
             .messages()
-            .filter(|(_, _, kept)| kept.acked == 0 && !kept.is_refused() && waits(&kept.facts));
+            .filter(|(_, _, kept)| kept.acked == 0 && kept.counts() && waits(&kept.facts));
         let deadline = |facts: &Facts| facts.deadline().unwrap_or(Timestamp::from_millis(i64::MAX));
         let mut waiting: Vec<(Timestamp, &str, u32)> =
             waiting.map(|(n, _, kept)| (deadline(&kept.facts), table.name(n), n)).collect();

@@ -67,7 +67,9 @@ fn is_trusted(store: &Ssot, message: &Message<'_>, bytes: &[u8]) -> bool {
         let table = store.table.read();
         let file = table.find_path(&format!("{folder}/{}.json", message.id));
         let file = file.filter(|n| table.row(*n).is_some_and(Row::is_message));
-        file.and_then(|n| table.facts(n)).filter(|kept| kept.is_of(bytes)).map(Kept::is_refused)
+        file.and_then(|n| table.facts(n))
+            .filter(|kept| kept.is_of(bytes))
+            .and_then(Kept::is_refused)
     };
     let wrong = || {
         let claim = store.claim(&folder, &message.id, bytes);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::model::{Claim, Draft, Timestamp};
 use crate::store::testing::{Book, Key, traits::*};
-use crate::store::{Kind, Prepared, Preparing};
+use crate::store::{Found, Hearing as _, Kind, Location, Prepared, Preparing, Rejected, Sink};
 
 const TASK: &str = "T-2026-007";
 /// 2026-02-26T14:32:07.001Z.

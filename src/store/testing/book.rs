@@ -60,9 +60,16 @@ impl Book {
         book
     }
 
-    /// Takes in what a scan tells.
+    /// Takes in what a scan tells, and trusts all of it.
     pub fn scan(&mut self, store: &dyn Store, full: bool) {
+        let known = self.order.len();
         store.scan(full, self).unwrap();
+        if let Some(hearing) = store.facets().hearing {
+            for (at, _) in &self.order[known..] {
+                hearing.hear(&[(*at, false)]);
+                hearing.heed(at);
+            }
+        }
         assert!(self.rescanning.is_empty(), "a rescan did not end");
     }
 

@@ -312,16 +312,8 @@ fn s110_killed() {
     bed.config(&tree.store());
     mailboxes(&tree, &["bob@localhost"]);
     let mut accepted = Vec::new();
-    for round in 0..6u64 {
-        let m = bed.mount("bar");
-        let mut c = bed.command("bash");
-        c.args(["-c", &format!("for i in $(seq 50); do echo \"letter {round}-$i\" | tee outbox/bob@localhost >/dev/null && echo \"letter {round}-$i\" || exit; done")]);
-        c.current_dir(&m.dir);
-        let writer = crate::common::proc::Running::start(c, None).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(40 + 37 * round));
-        m.kill9();
-        let out = writer.finish(std::time::Duration::from_secs(10)).unwrap();
-        accepted.extend(out.stdout.lines().map(str::to_owned));
+    for round in 0..6 {
+        accepted.extend(bed.killed_while_sending("bar", "bob@localhost", round));
     }
     let m = bed.mount("bar");
     soon("nothing waits", || tree.list(ME, "outbox").is_empty());

@@ -2,16 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::amp::with;
 use crate::common::amp::{self, ALICE, BAR, Home, Msg};
-use crate::common::proc::Running;
 use crate::common::samp::{self, key};
 use crate::common::shown::{self, Shown};
-use crate::common::{Bed, Mount, PATIENCE, soon};
+use crate::common::{Bed, Mount, soon};
 
 fn mode(path: &std::path::Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -329,15 +327,8 @@ fn s127_killed() {
     let home = Home::new(&bed);
     bed.config(&home.store());
     let mut accepted = Vec::new();
-    for round in 0..6u64 {
-        let m = bed.mount("bar");
-        let mut c = bed.command("bash");
-        c.args(["-c", &format!("for i in $(seq 50); do echo \"letter {round}-$i\" | tee outbox/alice >/dev/null && echo \"letter {round}-$i\" || exit; done")]);
-        c.current_dir(&m.dir);
-        let writer = Running::start(c, None).unwrap();
-        std::thread::sleep(Duration::from_millis(40 + 37 * round));
-        m.kill9();
-        accepted.extend(writer.finish(PATIENCE).unwrap().stdout.lines().map(str::to_owned));
+    for round in 0..6 {
+        accepted.extend(bed.killed_while_sending("bar", "alice", round));
     }
     let m = bed.mount("bar");
     let texts = |who: &str, folder: &str| {

@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
 
 use serde_json::json;
 
 use super::{file, is_there, name, parsed, with};
 use crate::common::proc::Running;
 use crate::common::shown::{self, Shown};
-use crate::common::{Bed, PATIENCE, samp, soon};
+use crate::common::{Bed, samp, soon};
 
 /// S209: one file of the same name and bytes in `new/` of every recipient and in my `outbox/sent`, as the
 /// format's own program makes it, signed by two more members; nothing else in the queue changes.
@@ -146,21 +145,13 @@ fn s212_killed() {
     let queue = super::Queue::new(&bed, &["alice", "bob"]);
     bed.config(&queue.store());
     let mut accepted = Vec::new();
-    for round in 0..6u64 {
-        let m = bed.mount("bob");
-        let mut c = bed.command("bash");
-        c.args(["-c", &format!("for i in $(seq 50); do echo \"letter {round}-$i\" | tee outbox/alice >/dev/null && echo \"letter {round}-$i\" || exit; done")]);
-        c.current_dir(&m.dir);
-        let writer = Running::start(c, None).unwrap();
+    for round in 0..6 {
         let new = queue.at("alice/inbox/new");
         let mut drain = bed.command("bash");
         drain.args(["-c", "while :; do mv -n new/* cur/ 2>/dev/null; sleep 0.01; done"]);
         drain.current_dir(new.parent().unwrap());
         let drain = Running::start(drain, None).unwrap();
-        std::thread::sleep(Duration::from_millis(40 + 37 * round));
-        m.kill9();
-        let done = writer.finish(PATIENCE).unwrap();
-        accepted.extend(done.stdout.lines().map(str::to_owned));
+        accepted.extend(bed.killed_while_sending("bob", "alice", round));
         drop(drain);
     }
     let m = bed.mount("bob");

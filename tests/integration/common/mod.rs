@@ -164,6 +164,21 @@ impl Bed {
         mount
     }
 
+    /// Mounts for `me`, writes letters to somebody, and kills the mount in the middle, later each round. The
+    /// letters whose writers were told that they are sent.
+    #[track_caller]
+    pub(crate) fn killed_while_sending(&self, me: &str, to: &str, round: u64) -> Vec<String> {
+        let m = self.mount(me);
+        let mut c = self.command("bash");
+        let one = format!("echo \"letter {round}-$i\"");
+        let all = format!("{one} | tee outbox/{to} >/dev/null && {one} || exit");
+        c.args(["-c", &format!("for i in $(seq 50); do {all}; done")]).current_dir(&m.dir);
+        let writer = proc::Running::start(c, None).expect("start");
+        std::thread::sleep(Duration::from_millis(40 + 37 * round));
+        m.kill9();
+        writer.finish(PATIENCE).expect("wait").stdout.lines().map(str::to_owned).collect()
+    }
+
     /// Runs a shell script in the bed's `cwd`, outside any mount.
     #[track_caller]
     pub(crate) fn sh(&self, script: &str) -> Out {

@@ -316,7 +316,7 @@ fn credentials_of_an_operator_that_expire_and_are_renewed() {
 fn nothing_goes_in_the_clear_to_a_public_address() {
     // Nobody is there; but nothing of the login can have been said before TLS.
     let mut public = spec("nats://192.0.2.1:4222");
-    public.url.push(format!("nats://127.0.0.1:{}", super::server::free_port()));
+    public.url.push(format!("nats://127.0.0.1:{}", crate::ports::free_port()));
     assert_eq!(nats::check(&public).len(), 1);
     let server = Server::start();
     public.url = vec![server.url(), "nats://192.0.2.1:4222".into()];

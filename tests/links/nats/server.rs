@@ -1,12 +1,12 @@
 //! A `nats-server` for one test, ended with it.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use super::raw::Raw;
+use crate::ports::free_port;
 use crate::soon;
 
 /// The program; fails if there is none, or if it is too old.
@@ -23,11 +23,6 @@ fn program() -> &'static Path {
         assert!(version >= (2, 11), "{text}: 2.11 or newer is needed");
         program.into()
     })
-}
-
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 pub(crate) struct Server {

@@ -122,17 +122,8 @@ fn killed_at_each_step_it_goes_once_and_no_upload_is_done_twice() {
 #[test]
 fn whatever_fails_at_whatever_request_it_goes_once() {
     let paths = ["/attachments/upload", "/uploads/", "/confirm", "/attachments/att_", "/route"];
-    let faults = [
-        Fault::CutBefore,
-        Fault::CutAfter,
-        Fault::Half,
-        Fault::Lies,
-        Fault::WrongLength(9),
-        Fault::Says(503, "", ""),
-        Fault::Says(429, "Retry-After: 1\r\n", ""),
-    ];
     for path in paths {
-        for fault in &faults {
+        for fault in &faults() {
             let bench = Bench::with_files();
             let wire = bench.wire_with("msg_1_a", &["plan.txt"]);
             bench.fake.fail(path, fault.clone());

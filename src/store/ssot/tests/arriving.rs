@@ -373,3 +373,64 @@ fn folders_and_raw_files() {
         store.registered("reviewer") && !store.registered("system") && !store.registered("bob")
     );
 }
+
+/// An index that takes its time: it looks at the store before it judges what was reported.
+struct Slow<'a> {
+    store: &'a Ssot,
+    refuses: bool,
+    /// What `tasks/` and the remarks said before the judgement, and right after it.
+    seen: Vec<[String; 2]>,
+}
+
+/// What `tasks/` says now, and the remarks.
+fn said(store: &Ssot) -> String {
+    store.deliver().unwrap();
+    let task = store.about.dir.join(format!("tasks/{TASK}.json"));
+    let task: Value = serde_json::from_slice(&std::fs::read(task).unwrap()).unwrap();
+    format!("{} {} {:?}", task["status"], task["updated_at"], store.remarks())
+}
+
+impl Sink for Slow<'_> {
+    fn batch(&mut self, found: &mut Vec<Found<'_>>, _: &mut Vec<Rejected>) {
+        let judged: Vec<(Location, bool)> = found.iter().map(|f| (f.at, self.refuses)).collect();
+        // As if the scan before had just left something to write.
+        self.store.format.stale.lock().insert(TASK.to_owned());
+        let before = said(self.store);
+        self.store.hear(&judged);
+        self.seen.push([before, said(self.store)]);
+    }
+
+    fn begin_rescan(&mut self, _: &[u32]) {}
+
+    fn end_rescan(&mut self, _: &[u32]) {}
+
+    fn resume(&mut self, _: u32) {}
+
+    fn progress(&mut self, _: u64, _: u64) {}
+}
+
+/// A record does not count before it was judged, and counts at once when it was accepted, for whoever asks
+/// meanwhile; one that is refused never does.
+#[test]
+fn nothing_counts_before_it_is_judged() {
+    let bed = Bed::new();
+    for kind in [Type::Dispatch, Type::Request, Type::Verdict] {
+        bed.deliver(&message(kind, kind as i64));
+    }
+    let store = bed.open("coordinator");
+    Book::scanned(&store);
+    let judged = said(&store);
+    assert!(judged.contains("rejected"), "{judged}");
+    for refuses in [true, false] {
+        let mut result = message(Type::Result, 50 + i64::from(refuses));
+        result["payload"]["task_result_ref"] = json!(null);
+        let path = bed.deliver(&result);
+        let mut slow = Slow { store: &store, refuses, seen: Vec::new() };
+        store.note(&path);
+        store.scan(false, &mut slow).unwrap();
+        let [[before, after]] = slow.seen.as_slice() else { panic!("{:?}", slow.seen) };
+        assert_eq!(*before, judged);
+        assert_eq!(after.contains("submitted"), !refuses, "{after}");
+        assert_eq!(said(&store), *after);
+    }
+}
