@@ -115,8 +115,8 @@ impl Mailbox {
         env: &Env,
         progress: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Result<Self, OpenError> {
-        let base = Base::open(options, env, progress)?;
-        let Base { config, me, paths, lock, key, keys, links, index, .. } = base;
+        let base = Base::open(options, env, true, progress)?;
+        let Base { ahead, config, me, paths, lock, key, keys, links, index, .. } = base;
         let (problem, mut warnings) = (base.problem, base.warnings);
         let outbox = open_outbox(&paths, &config, &index, keys, options)?;
         // Where there is an outbox, it knows what is wrong with the key now.
@@ -129,16 +129,17 @@ impl Mailbox {
             ..shown(&config, &me, &paths, key, options)
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), outbox.clone(), settings));
-        let watcher = Some(
-            follow(&index, outbox.as_ref(), &links, &paths, &config).map_err(OpenError::Watch)?,
-        );
+        let targets = targets(&index, outbox.as_ref(), &links, &paths);
+        let (watcher, others) = ahead.start(targets).map_err(OpenError::Watch)?;
         for number in 0..index.stores().len() {
-            // What came after the index was opened and before the folders were watched.
-            look(&index, outbox.as_ref(), number, true);
+            if others.contains(&number) {
+                // What came after they were listed and before they were watched.
+                look(&index, outbox.as_ref(), number, true);
+            } else if let Some(outbox) = &outbox {
+                outbox.changed(number);
+            }
         }
-        if let Some(watcher) = &watcher {
-            watcher.ask_again();
-        }
+        watcher.ask_again();
         let swept = if options.read_only { Vec::new() } else { vec![paths.state, paths.cache] };
         let keeper = Keeper::start(Arc::clone(&index), swept).map_err(OpenError::Watch)?;
         let keeper = Some(keeper);
@@ -148,6 +149,7 @@ impl Mailbox {
             let carried = carried(&index, outbox.as_ref());
             links.start(&carried, &shared_marks(&index)).map_err(OpenError::Watch)?;
         }
+        let watcher = Some(watcher);
         Ok(Self { me, key, index, outbox, tree, watcher, keeper, links, warnings, _lock: lock })
     }
 
@@ -276,14 +278,14 @@ fn look(index: &Index, outbox: Option<&Arc<Outbox>>, number: usize, full: bool) 
     }
 }
 
-/// Watches the stores, and the keyring for `msgfs key trust` while mounted.
-fn follow(
+/// What is watched: the stores, by their numbers, and then the keyring, for `msgfs key trust` while mounted,
+/// and what is asked of links.
+fn targets(
     index: &Arc<Index>,
     outbox: Option<&Arc<Outbox>>,
     links: &Arc<Links>,
     paths: &Paths,
-    config: &Config,
-) -> std::io::Result<Watcher> {
+) -> Vec<Target> {
     let mut targets = Vec::new();
     for (number, store) in index.stores().iter().enumerate() {
         let [listed, asked, told] = [store, store, store].map(Arc::clone);
@@ -331,7 +333,7 @@ fn follow(
         changed: Box::new(move |_| hears.hear()),
         failing: Box::new(|| false),
     });
-    Watcher::start(targets, config.watch)
+    targets
 }
 
 /// The thread that tells stores what was read and writes the snapshot. Sleeps while nothing changes.

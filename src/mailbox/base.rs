@@ -9,14 +9,16 @@ use crate::identity::{KeyError, Keyring, OwnKey, Used};
 use crate::index::{self, Index};
 use crate::link::job::Carrier;
 use crate::link::{Links, Wanted};
-use crate::model::PublicKey;
+use crate::model::{PublicKey, Watch};
 use crate::outbox::{Keys, OutboxError};
-use crate::store::{self, Signer as _, Store};
+use crate::store::{self, Listener, Signer as _, Store};
 use crate::view::{self, Tree};
-use crate::watch;
+use crate::watch::{self, Ahead};
 
 /// What every mailbox has, whatever is done with it.
 pub(super) struct Base {
+    /// The folders that were listed are watched.
+    pub(super) ahead: Arc<Ahead>,
     pub(super) config: Config,
     pub(super) me: Me,
     pub(super) paths: Paths,
@@ -31,9 +33,11 @@ pub(super) struct Base {
 }
 
 impl Base {
+    /// `follows`: what happens in the stores from now on is followed.
     pub(super) fn open(
         options: &Options,
         env: &Env,
+        follows: bool,
         progress: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Result<Self, OpenError> {
         let config = Config::load(options.config.as_deref(), env)?;
@@ -69,8 +73,19 @@ impl Base {
             read_only: options.read_only,
             my_keys,
         };
+        let ahead = Arc::new(Ahead::new(if follows { config.watch } else { Watch::Poll }));
+        for store in stores.iter().filter(|_| follows) {
+            store.watched().iter().for_each(|folder| ahead.watch(folder));
+            store.tell_listed(Arc::clone(&ahead) as _);
+        }
         let index = Arc::new(Index::open(stores, keyring, settings, progress)?);
-        Ok(Self { config, me, paths, lock, key, problem, keys, links, index, warnings })
+        Ok(Self { ahead, config, me, paths, lock, key, problem, keys, links, index, warnings })
+    }
+}
+
+impl Listener for Ahead {
+    fn lists(&self, folder: &Path) {
+        self.watch(folder);
     }
 }
 
@@ -110,7 +125,8 @@ impl Glance {
     /// As [`Mailbox::open`](super::Mailbox::open).
     pub fn open(options: &Options, env: &Env) -> Result<Self, OpenError> {
         let options = Options { read_only: true, ..options.clone() };
-        let Base { config, me, paths, key, index, .. } = Base::open(&options, env, &mut |_, _| {})?;
+        let Base { config, me, paths, key, index, .. } =
+            Base::open(&options, env, false, &mut |_, _| {})?;
         let tree = Tree::new(index, None, shown(&config, &me, &paths, key, &options));
         Ok(Self { me, paths, tree })
     }

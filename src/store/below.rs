@@ -156,10 +156,21 @@ pub fn describe_type(kind: FileType) -> &'static str {
 /// # Errors
 /// As the system gave it.
 pub fn read_whole(file: &File, limit: usize) -> io::Result<(Stamp, Vec<u8>)> {
-    let stamp = Stamp::from(&rustix::fs::fstat(file)?);
-    let mut bytes = Vec::with_capacity((stamp.size as usize).min(limit) + 1);
-    file.take(limit as u64).read_to_end(&mut bytes)?;
+    let mut bytes = Vec::new();
+    let stamp = read_onto(file, limit, &mut bytes)?;
     Ok((stamp, bytes))
+}
+
+/// The same behind what the buffer holds, of which an error takes nothing.
+///
+/// # Errors
+/// As the system gave it.
+pub fn read_onto(file: &File, limit: usize, bytes: &mut Vec<u8>) -> io::Result<Stamp> {
+    let (stamp, before) = (Stamp::from(&rustix::fs::fstat(file)?), bytes.len());
+    bytes.reserve((stamp.size as usize).min(limit) + 1);
+    let read = file.take(limit as u64).read_to_end(bytes);
+    read.inspect_err(|_| bytes.truncate(before))?;
+    Ok(stamp)
 }
 
 #[cfg(test)]

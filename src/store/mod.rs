@@ -47,6 +47,12 @@ pub use self::remote::{Arrived, Fate, Parcel, Remote, Ways};
 pub use self::sending::{Durability, Fit, Prepared, Preparing, Signer};
 use crate::model::{Claim, Roles, Timestamp};
 
+/// Who hears of folders before they are listed.
+pub trait Listener: Send + Sync + fmt::Debug {
+    /// This folder is about to be listed: what happens there from now on is not missed.
+    fn lists(&self, folder: &Path);
+}
+
 /// A place on disk that holds messages. See the module for what implementations must keep.
 ///
 /// This is what every kind has. What else a store can is a [facet](Facets).
@@ -114,6 +120,9 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Folders in which any change may mean a new message, as of the last scan.
     fn watched(&self) -> Vec<PathBuf>;
+
+    /// Tells of the folders that scans list which [`Store::watched`] does not name before. Once.
+    fn tell_listed(&self, _listener: Arc<dyn Listener>) {}
 
     /// Whether a change of this file name in a watched folder can matter.
     fn concerns(&self, folder: &Path, name: &OsStr) -> bool;

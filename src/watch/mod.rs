@@ -12,6 +12,7 @@
 //! left), or if something could not be read for a reason that may pass.
 
 mod above;
+mod ahead;
 mod remote;
 
 use std::collections::{HashMap, HashSet};
@@ -29,8 +30,9 @@ use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
 use rustix::event::{PollFd, PollFlags, Timespec, eventfd, poll};
 
 use self::above::{Above, Identity, identity};
+pub use self::ahead::Ahead;
+use self::ahead::Watches;
 pub use self::remote::is_local;
-use crate::model::Watch;
 
 /// How often folders are looked at that cannot be watched.
 const POLL: Duration = Duration::from_millis(500);
@@ -38,6 +40,8 @@ const POLL: Duration = Duration::from_millis(500);
 const COMPARE: Duration = Duration::from_secs(60);
 /// After how long a target is told again that asked for it: first, and at most.
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// Bytes of events that are read at once.
+const BUFFER: usize = 64 << 10;
 /// Buffers of events that are read before they are told.
 const READS_AT_MOST: usize = 64;
 /// How often folders are asked for after one change.
@@ -80,16 +84,11 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Starts watching. Folders that cannot be watched are polled. When this returns, what happens
-    /// in the folders there are is told.
-    ///
-    /// # Errors
-    /// If the thread or its event descriptor cannot be made.
-    pub fn start(targets: Vec<Target>, how: Watch) -> io::Result<Self> {
+    fn spawn(mut watch: Loop) -> io::Result<Self> {
         let wake = eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (woken, stopped) = (wake.try_clone()?, Arc::clone(&stop));
-        let watch = Loop::new(targets, how);
+        watch.events(&mut vec![0; BUFFER]);
         let thread = std::thread::Builder::new()
             .name("msgfs-watch".into())
             .spawn(move || watch.run(&woken, &stopped))?;
@@ -170,19 +169,11 @@ struct Touched {
 }
 
 impl Loop {
-    fn new(targets: Vec<Target>, how: Watch) -> Self {
-        let inotify = if how == Watch::Auto {
-            Inotify::init()
-        } else {
-            Err(io::ErrorKind::Unsupported.into())
-        };
-        if let (Err(e), Watch::Auto) = (&inotify, how) {
-            tracing::warn!(error = %e, "inotify cannot be used; stores are polled");
-        }
+    fn new(targets: Vec<Target>, inotify: Option<Inotify>) -> Self {
         let watched =
             |target| Watched { target, listed: 0, folders: HashMap::new(), polled: 0, again: None };
         let mut watch = Self {
-            inotify: inotify.ok(),
+            inotify,
             targets: targets.into_iter().map(watched).collect(),
             prints: RandomState::new(),
             watches: HashMap::new(),
@@ -198,8 +189,26 @@ impl Loop {
         watch
     }
 
+    /// Whether all folders of a target were watched ahead.
+    fn is_all_in(&self, n: usize, ahead: &Watches) -> bool {
+        let is_in =
+            |(path, folder): (&Arc<Path>, &Folder)| ahead.has(path, folder.descriptor.as_ref());
+        self.targets.get(n).is_some_and(|w| w.listed != 0 && w.folders.iter().all(is_in))
+    }
+
+    /// Ends the watches of these that are of no use any more.
+    fn let_go(&self, watches: impl Iterator<Item = WatchDescriptor>) {
+        let Some(inotify) = &self.inotify else { return };
+        for watch in watches {
+            if !self.watches.contains_key(&watch) && !self.above.has(&watch) {
+                // An error means that the folder, and the watch with it, is gone.
+                let _ = inotify.watches().remove(watch);
+            }
+        }
+    }
+
     fn run(mut self, wake: &OwnedFd, stop: &AtomicBool) {
-        let mut buffer = vec![0; 64 << 10];
+        let mut buffer = vec![0; BUFFER];
         loop {
             let [called, events, mounts] = self.sleep(wake);
             if called {
@@ -325,12 +334,8 @@ impl Loop {
         let Some(inotify) = &self.inotify else { return };
         let folders = self.targets.iter().flat_map(|w| &w.folders);
         let watched = folders.filter(|(_, f)| f.descriptor.is_some());
-        for unused in self.above.follow(inotify, watched.map(|(path, _)| &**path)) {
-            if !self.watches.contains_key(&unused) {
-                // An error means that the folder, and the watch with it, is gone.
-                let _ = inotify.watches().remove(unused);
-            }
-        }
+        let unused = self.above.follow(inotify, watched.map(|(path, _)| &**path));
+        self.let_go(unused.into_iter());
     }
 
     fn events(&mut self, buffer: &mut [u8]) {
@@ -476,7 +481,7 @@ impl Loop {
             stands_for.push((n, Arc::clone(&path)));
         }
         if let Some(watched) = self.targets.get_mut(n) {
-            let existed = watched.folders.get(&path).map_or_else(|| dir.is_dir(), |f| f.existed);
+            let existed = watched.folders.get(&path).map_or(before.is_some(), |f| f.existed);
             watched.folders.insert(path, Folder { descriptor, identity, existed });
         }
         result.map(|watch| watch.is_some())
@@ -489,10 +494,7 @@ impl Loop {
         stands_for.retain(|(target, of)| *target != n || **of != *path);
         if stands_for.is_empty() {
             self.watches.remove(&descriptor);
-            if let Some(inotify) = self.inotify.as_ref().filter(|_| !self.above.has(&descriptor)) {
-                // An error means that the folder, and the watch with it, is gone.
-                let _ = inotify.watches().remove(descriptor);
-            }
+            self.let_go(std::iter::once(descriptor));
         }
     }
 

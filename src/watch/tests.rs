@@ -1,8 +1,13 @@
 use super::*;
+use crate::model::Watch;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 const SOON: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_millis(300);
+
+fn start(targets: Vec<Target>, how: Watch) -> Watcher {
+    Ahead::new(how).start(targets).unwrap().0
+}
 
 /// Watches what `dirs` lists for files named `a` and for folders.
 fn watch(
@@ -19,7 +24,7 @@ fn watch(
         }),
         failing: Box::new(|| false),
     };
-    (Watcher::start(vec![target], how).unwrap(), rx)
+    (start(vec![target], how), rx)
 }
 
 fn watch_one(dir: &Path, how: Watch) -> (Watcher, Receiver<Changed>) {
@@ -51,6 +56,67 @@ fn expect(rx: &Receiver<Changed>, path: &Path) {
 #[track_caller]
 fn expect_unknown(rx: &Receiver<Changed>) {
     while rx.recv_timeout(SOON).expect("nothing was told") != Changed::Unknown {}
+}
+
+/// What happens between the listing of a folder and the start is told, unless the folder is one that must be
+/// listed again.
+#[test]
+fn what_happens_in_a_folder_that_is_watched_ahead_is_told() {
+    let base = tempfile::tempdir().unwrap();
+    let [same, new, replaced] = ["same", "new", "replaced"].map(|name| base.path().join(name));
+    for folder in [&same, &new, &replaced] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let (tx, rx) = channel();
+    let target = |dirs: Vec<PathBuf>| {
+        let tx = tx.clone();
+        Target {
+            dirs: Box::new(move || dirs.clone()),
+            concerns: Box::new(|_, name| name == "a"),
+            closed: false,
+            changed: Box::new(move |what| {
+                let _ = tx.send(what.clone());
+            }),
+            failing: Box::new(|| false),
+        }
+    };
+    let ahead = Ahead::new(Watch::Auto);
+    for folder in [&same, &replaced, &base.path().join("gone")] {
+        ahead.watch(folder);
+    }
+    std::fs::write(same.join("a"), "x").unwrap();
+    std::fs::remove_dir(&replaced).unwrap();
+    std::fs::create_dir(&replaced).unwrap();
+    let targets = vec![
+        target(vec![same.clone()]),
+        target(vec![same.clone(), new.clone()]),
+        target(vec![replaced.clone()]),
+        target(vec![base.path().join("gone")]),
+    ];
+    let (_watcher, others) = ahead.start(targets).unwrap();
+    assert_eq!(others, [1, 2, 3]);
+    // Both that list the folder were told before the start was over.
+    let told: Vec<Changed> = rx.try_iter().collect();
+    assert_eq!(told, [Changed::Paths(vec![same.join("a")]), Changed::Paths(vec![same.join("a")])]);
+    ahead.watch(&new);
+    std::fs::write(new.join("a"), "x").unwrap();
+    expect(&rx, &new.join("a"));
+}
+
+#[test]
+fn where_nothing_can_be_watched_nothing_was_watched_ahead() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_owned();
+    let target = Target {
+        dirs: Box::new(move || vec![path.clone()]),
+        concerns: Box::new(|_, _| true),
+        closed: false,
+        changed: Box::new(|_| {}),
+        failing: Box::new(|| false),
+    };
+    let ahead = Ahead::new(Watch::Poll);
+    ahead.watch(dir.path());
+    assert_eq!(ahead.start(vec![target]).unwrap().1, [0]);
 }
 
 #[test]
@@ -185,7 +251,7 @@ fn two_targets_may_share_a_folder() {
             failing: Box::new(|| false),
         }
     };
-    let _watcher = Watcher::start(vec![target("a"), target("b")], Watch::Auto).unwrap();
+    let _watcher = start(vec![target("a"), target("b")], Watch::Auto);
     std::fs::write(dir.path().join("b"), "x").unwrap();
     assert_eq!(rx.recv_timeout(SOON), Ok("b"));
     std::fs::write(dir.path().join("a"), "x").unwrap();
@@ -254,7 +320,7 @@ fn what_could_not_be_read_is_told_again_ever_later() {
         }),
         failing: Box::new(move || fails.load(Ordering::Relaxed)),
     };
-    let watcher = Watcher::start(vec![target], Watch::Auto).unwrap();
+    let watcher = start(vec![target], Watch::Auto);
     watcher.ask_again();
     let told = |_| rx.recv_timeout(SOON * 6).expect("it is not told again");
     let (times, whats): (Vec<_>, Vec<_>) = (0..2).map(told).map(|(what, at)| (at, what)).unzip();

@@ -226,6 +226,9 @@ impl<F: Format> Files<F> {
 
     /// Lists a folder and those below it.
     fn list(&self, path: &str, dirs: &mut Dirs<'_>, listing: &mut Listing) {
+        if let Some(listener) = self.listener.get() {
+            listener.lists(&self.about.dir.join(path));
+        }
         let opened = dirs.open(path);
         let dir = match opened {
             Ok(dir) => dir,
@@ -360,14 +363,15 @@ impl<F: Format> Files<F> {
         if !F::HAS_ARRIVAL || new.len() < 2 {
             return new;
         }
-        let arrival = |dirs: &mut Dirs<'_>, (folder, name): &New| {
+        let arrival = |dirs: &mut Dirs<'_>, bytes: &mut Vec<u8>, (folder, name): &New| {
             let file = below::open_file(&*dirs.open(folder)?, name)?;
-            let (stamp, bytes) = below::read_whole(&file, F::LONGEST + 1)?;
-            io::Result::Ok(self.format.arrival(folder, &stamp, &bytes))
+            bytes.clear();
+            let stamp = below::read_onto(&file, F::LONGEST + 1, bytes)?;
+            io::Result::Ok(self.format.arrival(folder, &stamp, bytes))
         };
-        let dirs = || Dirs::new(&*self.about.dir);
-        let arrivals = parallel::map_with(&new, dirs, |dirs, file| {
-            arrival(dirs, file).unwrap_or(Arrival::LAST)
+        let own = || (Dirs::new(&*self.about.dir), Vec::new());
+        let arrivals = parallel::map_with(&new, own, |(dirs, bytes), file| {
+            arrival(dirs, bytes, file).unwrap_or(Arrival::LAST)
         });
         let mut order: Vec<(Arrival, New)> = arrivals.into_iter().zip(new).collect();
         // Stable: equal ones stay in the order of their paths.

@@ -34,6 +34,7 @@ mod watch;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub use self::copies::{Copies, Ids, others};
@@ -48,7 +49,7 @@ pub use self::table::{Facts, Flags, Row, Table, stamp_print};
 pub use self::visit::{Visit, names, violation};
 use super::health::Health;
 use crate::model::locks::{Level, Mutex, RwLock};
-use crate::store::{About, Store as _};
+use crate::store::{About, Listener, Store as _};
 
 /// How long an unfinished file is waited for.
 pub const GRACE: Duration = Duration::from_secs(1);
@@ -70,6 +71,8 @@ pub struct Files<F: Format> {
     noted: Mutex<HashSet<PathBuf>>,
     /// What is wrong with single files.
     pub health: Health,
+    /// Who hears of folders before they are listed.
+    listener: OnceLock<Arc<dyn Listener>>,
 }
 
 /// What scans remember between them, besides the table.
@@ -101,6 +104,7 @@ impl<F: Format> Files<F> {
             memory: Mutex::at(Level::Store, Memory::default()),
             noted: Mutex::default(),
             health: Health::default(),
+            listener: OnceLock::new(),
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
@@ -49,7 +50,8 @@ struct Read<F> {
     file: File<F>,
     stamp: Stamp,
     beside: u64,
-    bytes: Vec<u8>,
+    /// Where its bytes are.
+    bytes: Range<usize>,
 }
 
 /// An unfinished file.
@@ -248,18 +250,19 @@ impl<'s, F: Format> Scan<'s, F> {
         };
         parallel::in_order(many, own, self, next, |reader, (), turn| {
             let reads = reader.read_some(files);
-            let opened = as_opened(&reads.done);
+            let opened = as_opened(&reads);
             let readings = said(files, context, reader.dirs(files), &opened);
             turn.take(|scan| {
                 scan.take_in(&reads, &opened, readings);
                 // What was too much to be held at once.
                 while !reader.queue.is_empty() {
                     let reads = reader.read_some(files);
-                    let opened = as_opened(&reads.done);
+                    let opened = as_opened(&reads);
                     let readings = said(files, context, reader.dirs(files), &opened);
                     scan.take_in(&reads, &opened, readings);
                 }
             });
+            reader.buffer = reads.bytes;
         });
     }
 
@@ -452,18 +455,22 @@ struct Reader<F: Format> {
     /// The numbers of those that it is to read.
     queue: VecDeque<u32>,
     dirs: Option<Dirs<'static>>,
+    /// Room for what is read next.
+    buffer: Vec<u8>,
     format: PhantomData<F>,
 }
 
 impl<F: Format> Default for Reader<F> {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), dirs: None, format: PhantomData }
+        Self { queue: VecDeque::new(), dirs: None, buffer: Vec::new(), format: PhantomData }
     }
 }
 
 /// What came of reading files.
 struct Reads<F> {
     done: Vec<Read<F>>,
+    /// What they hold, one behind the other: a buffer for each would have to be found and given back.
+    bytes: Vec<u8>,
     gone: Vec<u32>,
     failed: Vec<(File<F>, io::Error)>,
     /// How many they are.
@@ -477,18 +484,20 @@ impl<F: Format> Reader<F> {
 
     /// Reads the next files, as many as are held at once.
     fn read_some(&mut self, files: &Files<F>) -> Reads<F::Facts> {
-        let mut out = Reads { done: Vec::new(), gone: Vec::new(), failed: Vec::new(), count: 0 };
-        let mut bytes = 0;
-        while bytes < CHUNK_BYTES
+        let bytes = std::mem::take(&mut self.buffer);
+        let mut out =
+            Reads { done: Vec::new(), bytes, gone: Vec::new(), failed: Vec::new(), count: 0 };
+        out.bytes.clear();
+        while out.bytes.len() < CHUNK_BYTES
             && let Some(n) = self.queue.pop_front()
         {
             out.count += 1;
             let file = File::of(&files.table.read(), n);
             let Some(file) = file.filter(|file| !file.row.has(Flags::GONE)) else { continue };
-            match read(files, self.dirs(files), &file) {
-                Ok((stamp, beside, read)) => {
-                    bytes += read.len();
-                    out.done.push(Read { file, stamp, beside, bytes: read });
+            let start = out.bytes.len();
+            match read(files, self.dirs(files), &file, &mut out.bytes) {
+                Ok((stamp, beside)) => {
+                    out.done.push(Read { file, stamp, beside, bytes: start..out.bytes.len() });
                 }
                 Err(e) if e.kind() == io::ErrorKind::NotFound => out.gone.push(n),
                 Err(e) => out.failed.push((file, e)),
@@ -502,17 +511,17 @@ fn read<F: Format>(
     files: &Files<F>,
     dirs: &mut Dirs<'_>,
     file: &File<F::Facts>,
-) -> io::Result<(Stamp, u64, Vec<u8>)> {
-    let dir = dirs.open(&file.folder)?;
-    let opened = below::open_file(&dir, &file.name)?;
-    let (stamp, bytes) = below::read_whole(&opened, F::LONGEST.saturating_add(1))?;
-    let beside = files.format.beside(dirs, &file.folder, &file.name)?;
-    Ok((stamp, beside, bytes))
+    bytes: &mut Vec<u8>,
+) -> io::Result<(Stamp, u64)> {
+    let opened = below::open_file(&*dirs.open(&file.folder)?, &file.name)?;
+    let stamp = below::read_onto(&opened, F::LONGEST.saturating_add(1), bytes)?;
+    Ok((stamp, files.format.beside(dirs, &file.folder, &file.name)?))
 }
 
-fn as_opened<T>(reads: &[Read<T>]) -> Vec<Opened<'_, T>> {
-    let mut out = Vec::with_capacity(reads.len());
-    for Read { file, stamp, beside, bytes } in reads {
+fn as_opened<T>(reads: &Reads<T>) -> Vec<Opened<'_, T>> {
+    let mut out = Vec::with_capacity(reads.done.len());
+    for Read { file, stamp, beside, bytes } in &reads.done {
+        let bytes = reads.bytes.get(bytes.clone()).unwrap_or_default();
         out.push(Opened { file, stamp: *stamp, beside: *beside, bytes });
     }
     out

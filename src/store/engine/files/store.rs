@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::format::{Format, What};
 use super::table::Table;
@@ -11,7 +12,8 @@ use super::{Files, Memory};
 use crate::model::Timestamp;
 use crate::store::fs;
 use crate::store::{
-    About, Advice, Facets, Location, RawEntry, Record, Report, Sink, Store, StoreError, Verify,
+    About, Advice, Facets, Listener, Location, RawEntry, Record, Report, Sink, Store, StoreError,
+    Verify,
 };
 
 impl<F: Format> Store for Files<F> {
@@ -57,6 +59,10 @@ impl<F: Format> Store for Files<F> {
 
     fn watched(&self) -> Vec<PathBuf> {
         self.watched_folders()
+    }
+
+    fn tell_listed(&self, listener: Arc<dyn Listener>) {
+        let _ = self.listener.set(listener);
     }
 
     fn concerns(&self, folder: &Path, name: &OsStr) -> bool {

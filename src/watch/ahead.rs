@@ -1,0 +1,76 @@
+//! Watching folders before somebody lists them for the first time.
+//!
+//! What happens in a folder after it was listed and before it is watched is missed, unless it is listed
+//! twice. Of a folder that is watched ahead all of that is told when the [`Watcher`] starts.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use inotify::{Inotify, WatchDescriptor};
+
+use super::{Loop, Target, Watcher, is_local, mask};
+use crate::model::Watch;
+use crate::model::locks::Mutex;
+
+/// At most so many: the system has few, and who has more folders keeps few of them.
+const MOST: usize = 8192;
+
+/// Watches of folders whose targets are not known yet.
+#[derive(Debug)]
+pub struct Ahead(Mutex<Watches>);
+
+/// What is watched ahead.
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    pub inotify: Option<Inotify>,
+    folders: HashMap<PathBuf, WatchDescriptor>,
+}
+
+impl Ahead {
+    /// None is watched yet.
+    #[must_use]
+    pub fn new(how: Watch) -> Self {
+        let inotify = if how == Watch::Auto {
+            Inotify::init()
+        } else {
+            Err(io::ErrorKind::Unsupported.into())
+        };
+        if let (Err(e), Watch::Auto) = (&inotify, how) {
+            tracing::warn!(error = %e, "inotify cannot be used; stores are polled");
+        }
+        Self(Mutex::new(Watches { inotify: inotify.ok(), folders: HashMap::new() }))
+    }
+
+    /// Watches a folder that is about to be listed, if that is possible. Does nothing once the watcher has
+    /// started.
+    pub fn watch(&self, folder: &Path) {
+        let Watches { inotify, folders } = &mut *self.0.lock();
+        let room = folders.len() < MOST && is_local(folder);
+        let Some(inotify) = inotify.as_ref().filter(|_| room) else { return };
+        if let Ok(watch) = inotify.watches().add(folder, mask(false)) {
+            folders.insert(folder.to_owned(), watch);
+        }
+    }
+
+    /// Starts watching for these targets. Folders that cannot be watched are polled. When this returns,
+    /// what happened since in folders that were watched ahead was told, and what happens in the others is.
+    /// Answers also with the numbers of the targets that have others, too.
+    ///
+    /// # Errors
+    /// If the thread or its event descriptor cannot be made.
+    pub fn start(&self, targets: Vec<Target>) -> io::Result<(Watcher, Vec<usize>)> {
+        let mut ahead = std::mem::take(&mut *self.0.lock());
+        let watch = Loop::new(targets, ahead.inotify.take());
+        let others = (0..watch.targets.len()).filter(|n| !watch.is_all_in(*n, &ahead)).collect();
+        watch.let_go(ahead.folders.into_values());
+        Ok((Watcher::spawn(watch)?, others))
+    }
+}
+
+impl Watches {
+    /// Whether a folder was watched ahead, and is the one that is watched now.
+    pub fn has(&self, folder: &Path, watch: Option<&WatchDescriptor>) -> bool {
+        watch.is_some() && self.folders.get(folder) == watch
+    }
+}
