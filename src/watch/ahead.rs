@@ -46,9 +46,11 @@ impl Ahead {
     /// started.
     pub fn watch(&self, folder: &Path) {
         let Watches { inotify, folders } = &mut *self.0.lock();
-        let room = folders.len() < MOST && is_local(folder);
-        let Some(inotify) = inotify.as_ref().filter(|_| room) else { return };
-        if let Ok(watch) = inotify.watches().add(folder, mask(false)) {
+        let Some(inotify) = inotify else { return };
+        if folders.len() < MOST
+            && is_local(folder)
+            && let Ok(watch) = inotify.watches().add(folder, mask(false))
+        {
             folders.insert(folder.to_owned(), watch);
         }
     }
