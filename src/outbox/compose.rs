@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::folders::Composed;
 use super::life::not_renamed;
 use super::pack::nothing_in_it;
-use super::{BODY, DraftId, Open, Outbox, OutboxError, Target};
+use super::{BODY, DraftId, Named, Open, Outbox, OutboxError, Target, Written};
 use crate::model::locks::{Level, Mutex};
 use crate::model::{Timestamp, one_line};
 use crate::store::StoreError;
@@ -216,7 +216,8 @@ impl Outbox {
             return Err(OutboxError::TooLarge(self.max_message()));
         }
         let text = self.folders.text(folder, file);
-        let mut d = Open { touched: true, time, ..Open::new(to, target, text) };
+        let written = Written::at(time);
+        let mut d = Open { touched: true, written, ..Open::new(to, target, text) };
         let is_sent = !self.is_private(to, &d.target);
         if is_sent {
             let empty = d.is_empty().then(nothing_in_it);
@@ -331,7 +332,7 @@ impl Outbox {
 
     /// The last descriptor of the text of a composing folder was closed.
     pub fn release_body(self: &Arc<Self>, id: DraftId) {
-        let Some(draft) = self.open.lock().remove(&id) else { return };
+        let Some(Named { draft, .. }) = self.open.lock().remove(&id) else { return };
         let (name, text, changed, late) = {
             let d = draft.lock();
             let late = d.refused.is_none() && !d.unlinked && !self.is_private(&d.name, &d.target);

@@ -8,6 +8,10 @@ use super::{DraftId, Kept, Listed, NOTE_AFTER, Open, Outbox, Target, note};
 use crate::model::Timestamp;
 
 impl Listed {
+    fn open(draft: &Open) -> Self {
+        Self::draft(&draft.name, &draft.text, draft.written.time())
+    }
+
     fn draft(name: &str, text: &[u8], time: Timestamp) -> Self {
         Self { name: name.to_owned(), len: text.len() as u64, time, is_note: false }
     }
@@ -19,14 +23,19 @@ impl Listed {
 }
 
 impl Outbox {
-    /// What `look` makes of the open drafts, the oldest first. Not under the table's lock: a draft
-    /// is locked while its flush waits for the disk. Who wants one waits for no further ones. A draft that
-    /// is kept is on the shelf before it is not here any more, so that who looks here first misses none.
+    /// What `look` makes of the open drafts, of this name or all, the oldest first. Not under the table's
+    /// lock: a draft is locked while its flush waits for the disk, and who wants one waits for no others. A
+    /// draft that is kept is on the shelf before it is not here any more, so that who looks here first misses
+    /// none.
     pub(super) fn look_at_open<T>(
         &self,
+        name: Option<&str>,
         mut look: impl FnMut(DraftId, &mut Open) -> Option<T>,
     ) -> impl DoubleEndedIterator<Item = T> {
-        let open: Vec<_> = self.open.lock().iter().map(|(id, d)| (*id, Arc::clone(d))).collect();
+        let table = self.open.lock();
+        let named = table.iter().filter(|(_, open)| name.is_none_or(|name| name == open.name));
+        let open: Vec<_> = named.map(|(id, open)| (*id, Arc::clone(&open.draft))).collect();
+        drop(table);
         open.into_iter().filter_map(move |(id, draft)| {
             let mut d = draft.lock();
             if d.over { None } else { look(id, &mut d) }
@@ -35,9 +44,7 @@ impl Outbox {
 
     /// Everything in `outbox/`, by name.
     pub fn list(&self) -> Vec<Listed> {
-        let shown = |d: &Open| !d.unlinked && !d.composed && d.target == Target::Outbox;
-        let open =
-            self.look_at_open(|_, d| shown(d).then(|| Listed::draft(&d.name, &d.text, d.time)));
+        let open = self.look_at_open(None, |_, d| d.is_listed().then(|| Listed::open(d)));
         let open: Vec<Listed> = open.collect();
         let mut out: Vec<Listed> = Vec::new();
         for (name, kept) in self.shelf.lock().iter().filter(|(_, k)| k.is_shown()) {
@@ -52,6 +59,19 @@ impl Outbox {
         let by_name: BTreeMap<String, Listed> =
             out.into_iter().map(|file| (file.name.clone(), file)).collect();
         by_name.into_values().collect()
+    }
+
+    /// The time of the newest entry of `outbox/`, whoever waits for the disk.
+    pub fn newest(&self) -> Option<Timestamp> {
+        let open = self.open.lock();
+        let listed = open.values().filter(|open| open.listed).map(|open| open.written.time());
+        let newest = listed.max();
+        drop(open);
+        let shelf = self.shelf.lock();
+        let kept = shelf.iter().filter(|(_, kept)| kept.is_shown()).map(|(_, kept)| kept.time);
+        let newest = newest.max(kept.max());
+        drop(shelf);
+        newest.max(self.notes.lock().values().map(|(_, time)| *time).max())
     }
 
     /// One entry of `outbox/`.
@@ -87,7 +107,8 @@ impl Outbox {
     /// after the other asks at once and is not kept waiting; who asks later waits until it is clear
     /// whether that was the last close.
     pub fn is_leaving(&self, name: &str) -> bool {
-        let named = self.look_at_open(|id, d| d.is(name, &Target::Outbox).then_some(id));
+        let named =
+            self.look_at_open(Some(name), |id, d| d.is(name, &Target::Outbox).then_some(id));
         let named: Vec<DraftId> = named.collect();
         !named.is_empty() && named.iter().all(|id| self.sender.leaves(*id))
     }
@@ -111,9 +132,8 @@ impl Outbox {
 
     /// An open draft by name and target.
     pub fn find_open(&self, name: &str, target: &Target) -> Option<Listed> {
-        let listed = |d: &Open| Listed::draft(name, &d.text, d.time);
-        let mut found = self.look_at_open(|_, d| {
-            (d.is(name, target) && !d.unlinked && !d.composed).then(|| listed(d))
+        let mut found = self.look_at_open(Some(name), |_, d| {
+            (d.is(name, target) && !d.unlinked && !d.composed).then(|| Listed::open(d))
         });
         found.next()
     }
@@ -127,7 +147,7 @@ impl Outbox {
     /// `outbox/` also of the note beside it.
     pub fn text(&self, name: &str, target: &Target) -> Option<Arc<[u8]>> {
         let open = |d: &Open| (d.is(name, target) && !d.composed).then(|| d.text.clone());
-        if let Some(text) = self.look_at_open(|_, d| open(d)).next_back() {
+        if let Some(text) = self.look_at_open(Some(name), |_, d| open(d)).next_back() {
             return Some(text.into());
         }
         let shelf = self.shelf.lock();

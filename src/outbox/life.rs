@@ -8,8 +8,8 @@ use crate::model::locks::{Level, Mutex};
 
 use super::kept::unlisted;
 use super::{
-    CLOSING, DraftId, EARLY_LIMIT, Kept, Open, Outbox, OutboxError, REFUSING, Refusal, Target,
-    address, names, not_an_address, pack::nothing_in_it, route, whole,
+    CLOSING, DraftId, EARLY_LIMIT, Kept, Named, Open, Outbox, OutboxError, REFUSING, Refusal,
+    Target, Written, address, names, not_an_address, pack::nothing_in_it, route, whole,
 };
 use crate::model::{Remedy, Timestamp, write_at};
 use crate::store::{Fit, Store};
@@ -75,14 +75,26 @@ impl Outbox {
     }
 
     pub(super) fn draft(&self, id: DraftId) -> Result<Arc<Mutex<Open>>, OutboxError> {
-        self.open.lock().get(&id).cloned().ok_or(OutboxError::NotFound)
+        let open = self.open.lock();
+        open.get(&id).map(|open| Arc::clone(&open.draft)).ok_or(OutboxError::NotFound)
     }
 
     pub(super) fn add(&self, draft: Open) -> DraftId {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.removed.lock().remove(&draft.name);
-        self.open.lock().insert(id, Arc::new(Mutex::at(Level::Draft, draft)));
+        let (name, listed) = (draft.name.clone(), draft.is_listed());
+        let written = draft.written.clone();
+        let draft = Arc::new(Mutex::at(Level::Draft, draft));
+        self.open.lock().insert(id, Named { name, listed, written, draft });
         id
+    }
+
+    /// The table of open drafts says of one what it is now.
+    fn note_open(&self, id: DraftId, d: &Open) {
+        if let Some(open) = self.open.lock().get_mut(&id) {
+            d.name.clone_into(&mut open.name);
+            open.listed = d.is_listed();
+        }
     }
 
     /// Writes at `offset`, or at the end if `None` (`O_APPEND`).
@@ -100,7 +112,7 @@ impl Outbox {
         // would overwrite what was refused.
         let at = offset.filter(|_| d.refused.is_none());
         d.touched = true;
-        d.time = Timestamp::now();
+        d.written.now();
         let limit = self.settings.max_message;
         if !write_at(&mut d.text, at, data, limit) {
             return Err(d.refuse(OutboxError::TooLarge(limit)));
@@ -270,10 +282,10 @@ impl Outbox {
             return;
         }
         if let Some(refused) = &d.refused {
-            self.note_refusal(&d.name, &refused.to_string(), d.time);
+            self.note_refusal(&d.name, &refused.to_string(), d.written.time());
             if d.composed {
                 // The folder keeps the text; only the note is ours.
-                self.notes.lock().insert(d.name.clone(), (refused.to_string(), d.time));
+                self.notes.lock().insert(d.name.clone(), (refused.to_string(), d.written.time()));
             }
         }
         if d.composed {
@@ -284,7 +296,7 @@ impl Outbox {
             target: d.target.clone(),
             text: d.text.clone().into(),
             error: d.refused.as_ref().map(ToString::to_string),
-            time: d.time,
+            time: d.written.time(),
         });
     }
 
@@ -326,7 +338,8 @@ impl Outbox {
             return Ok(());
         }
         let kept = self.shelf.lock().at(from, of).cloned().ok_or(OutboxError::NotFound)?;
-        let mut d = Open { time: kept.time, ..Open::new(to, target.clone(), kept.text.to_vec()) };
+        let written = Written::at(kept.time);
+        let mut d = Open { written, ..Open::new(to, target.clone(), kept.text.to_vec()) };
         let is_sent = !self.is_private(to, target);
         if is_sent {
             let empty = d.is_empty().then(nothing_in_it);
@@ -381,12 +394,13 @@ impl Outbox {
     /// Renames drafts that are open. What was spooled under the old name is spooled again under the
     /// new one, at the last close at the latest.
     fn rename_open(&self, from: (&str, &Target), to: (&str, &Target)) -> bool {
-        let renamed = self.look_at_open(|_, d| {
+        let renamed = self.look_at_open(Some(from.0), |id, d| {
             if !d.is(from.0, from.1) || d.unlinked || d.composed {
                 return None;
             }
             to.0.clone_into(&mut d.name);
             to.1.clone_into(&mut d.target);
+            self.note_open(id, d);
             d.try_again();
             self.unspool(d);
             Some(())
@@ -410,7 +424,11 @@ impl Outbox {
             shelf.put(draft, Kept { error: None, ..kept });
             return Ok(());
         }
-        let open = self.look_at_open(|_, d| d.is(name, target).then(|| d.unlinked = true));
+        let open = self.look_at_open(Some(name), |id, d| {
+            d.unlinked |= d.is(name, target);
+            self.note_open(id, d);
+            d.is(name, target).then_some(())
+        });
         let open = open.count();
         let kept = self.shelf.lock().take(name, target);
         if kept.is_some() {

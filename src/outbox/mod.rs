@@ -50,7 +50,7 @@ pub use route::not_an_address;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::model::locks::{Level, Mutex};
@@ -190,12 +190,23 @@ struct Open {
     composed: bool,
     /// It is sent or kept, and no draft that is open any more.
     over: bool,
-    time: Timestamp,
+    written: Written,
 }
 
 impl Open {
     fn new(name: &str, target: Target, text: Vec<u8>) -> Self {
-        Self { name: name.to_owned(), target, text, time: Timestamp::now(), ..Self::default() }
+        Self {
+            name: name.to_owned(),
+            target,
+            text,
+            written: Written::at(Timestamp::now()),
+            ..Self::default()
+        }
+    }
+
+    /// Whether it is listed in `outbox/`.
+    fn is_listed(&self) -> bool {
+        !self.unlinked && !self.composed && self.target == Target::Outbox
     }
 
     /// Whether it is written under this name in this place.
@@ -241,6 +252,34 @@ pub struct Listed {
     pub is_note: bool,
 }
 
+/// An open draft, and what is asked of it while it is locked: its flush may wait long for the disk.
+#[derive(Debug)]
+struct Named {
+    name: String,
+    /// It is listed in `outbox/`.
+    listed: bool,
+    written: Written,
+    draft: Arc<Mutex<Open>>,
+}
+
+/// When a draft was written last.
+#[derive(Clone, Debug, Default)]
+struct Written(Arc<AtomicI64>);
+
+impl Written {
+    fn at(time: Timestamp) -> Self {
+        Self(Arc::new(time.millis().into()))
+    }
+
+    fn now(&self) {
+        self.0.store(Timestamp::now().millis(), Ordering::Relaxed);
+    }
+
+    fn time(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
 /// The outbox. One per mount.
 pub struct Outbox {
     tools: Arc<Tools>,
@@ -251,7 +290,7 @@ pub struct Outbox {
     sender: Sender,
     next: AtomicU64,
     clock: Mutex<Clock>,
-    open: Mutex<BTreeMap<DraftId, Arc<Mutex<Open>>>>,
+    open: Mutex<BTreeMap<DraftId, Named>>,
     shelf: Mutex<Shelf>,
     folders: Folders,
     last_refusal: Mutex<Option<Refusal>>,

@@ -22,6 +22,10 @@ const RETRY: Duration = Duration::from_secs(5);
 /// The same for one the store will not have: only a person can mend that.
 const REFUSED: Duration = Duration::from_secs(300);
 
+/// What was appended waits so long for its disk: what is appended meanwhile shares the trip. The spool has
+/// it, so nothing is lost.
+const GATHER: Duration = Duration::from_millis(5);
+
 /// A flush this long ago was the last close, or nobody can tell yet.
 const AT_ONCE: Duration = Duration::from_micros(300);
 
@@ -251,6 +255,16 @@ struct Failed {
     due: Instant,
 }
 
+/// What is in the stores and perhaps not on their disks.
+#[derive(Default)]
+struct Behind {
+    /// Numbers in the spool, of what was appended whole.
+    appended: Vec<u64>,
+    stores: BTreeSet<usize>,
+    /// When the disks are waited for.
+    due: Option<Instant>,
+}
+
 struct Worker {
     tools: Arc<Tools>,
     under: Arc<(Mutex<Under>, Condvar)>,
@@ -274,10 +288,10 @@ impl Worker {
     fn run(&self) {
         let mut failed: Vec<Failed> = Vec::new();
         let mut undelivered: BTreeMap<usize, Instant> = BTreeMap::new();
-        let mut busy = Busy::default();
+        let (mut busy, mut behind) = (Busy::default(), Behind::default());
         loop {
-            let due = failed.iter().map(|f| f.due).chain(undelivered.values().copied()).min();
-            let (orders, stop) = self.orders(due);
+            let due = failed.iter().map(|f| f.due).chain(undelivered.values().copied());
+            let (orders, stop) = self.orders(due.chain(behind.due).min());
             let now = Instant::now();
             let mut jobs: Vec<Job> =
                 failed.extract_if(.., |f| f.due <= now).map(|f| f.job).collect();
@@ -291,21 +305,16 @@ impl Worker {
                 }
             }
             let fresh = jobs.len() - again;
-            // What is under way when this panics stays in the spool, for the next process.
-            match catch_unwind(AssertUnwindSafe(|| self.append_all(jobs, &mut busy))) {
-                Ok((again, touched)) => {
-                    failed.extend(again);
-                    // What is derived from messages is behind now.
-                    deliver.extend(touched);
-                }
-                Err(_) => {
-                    tracing::error!("sending panicked; the messages stay in the spool");
-                }
-            }
+            let sent = guarded(|| self.append_all(jobs, &mut busy, &mut behind, &mut failed));
+            // What is derived from messages is behind now.
+            deliver.extend(sent.unwrap_or_default());
             let mut under = self.under.0.lock();
             under.done += fresh as u64;
             drop(under);
             self.under.1.notify_all();
+            if stop || behind.due.is_some_and(|due| due <= Instant::now()) {
+                guarded(|| self.sync_all(std::mem::take(&mut behind), &mut failed));
+            }
             for number in deliver {
                 undelivered.remove(&number);
                 let done = catch_unwind(AssertUnwindSafe(|| self.deliver(number)));
@@ -336,13 +345,18 @@ impl Worker {
         done.is_ok()
     }
 
-    /// Appends a batch, with one wait for the disk per store; what could not be appended, and the
-    /// stores that have something to deliver now.
-    fn append_all(&self, jobs: Vec<Job>, busy: &mut Busy) -> (Vec<Failed>, Vec<usize>) {
+    /// Appends a batch, and notes what could not be appended; the stores that have something to deliver now.
+    fn append_all(
+        &self,
+        jobs: Vec<Job>,
+        busy: &mut Busy,
+        behind: &mut Behind,
+        failed: &mut Vec<Failed>,
+    ) -> Vec<usize> {
         let unseen = self.look_at_stores(&jobs);
+        let doubtful = jobs.iter().any(|job| job.doubtful);
         let mut touched: BTreeSet<usize> = BTreeSet::new();
-        let mut appended: Vec<Job> = Vec::new();
-        let mut failed = Vec::new();
+        let mut appended: Vec<u64> = Vec::new();
         for mut job in jobs {
             let mut left = Vec::new();
             let mut reason: Option<Trouble> = None;
@@ -360,32 +374,48 @@ impl Worker {
                 }
             }
             match reason {
-                None => appended.push(job),
+                None => appended.push(job.n),
                 Some(why) => failed.push(self.set_aside(job.n, left, &why)),
             }
         }
         for number in touched.iter().copied() {
-            if let Err(why) = self.sync(number) {
-                // Nobody knows which of them the disk has: all are looked for again.
-                for job in appended.drain(..) {
-                    failed.push(self.set_aside(job.n, self.tools.spool.get(job.n), &why));
-                }
-                self.doubt(number, &mut failed);
-            }
             if let Err(e) = self.tools.index.catch_up(number) {
                 tracing::error!(error = %e, "the store could not be read after an append");
             }
         }
-        for job in &appended {
-            self.tools.end(job.n);
-            let mut under = self.under.0.lock();
-            under.stuck.remove(&job.n);
-            under.handed.remove(&job.n);
-        }
         let stores = self.tools.index.stores();
-        touched
-            .retain(|number| stores.get(*number).is_some_and(|s| s.facets().deliveries.is_some()));
-        (failed, touched.into_iter().collect())
+        let delivers = |number: &usize| {
+            stores.get(*number).is_some_and(|store| store.facets().deliveries.is_some())
+        };
+        let deliver: Vec<usize> = touched.iter().copied().filter(delivers).collect();
+        behind.stores.extend(touched);
+        behind.appended.extend(appended);
+        // A delivery begins with what is on disk, and of what may be there already nobody is told before.
+        if doubtful || !deliver.is_empty() || self.tools.durability == Durability::None {
+            self.sync_all(std::mem::take(behind), failed);
+        } else if !behind.stores.is_empty() {
+            behind.due.get_or_insert_with(|| Instant::now() + GATHER);
+        }
+        deliver
+    }
+
+    /// Has the spool forget what is in the stores, after one wait for the disk of each.
+    fn sync_all(&self, mut behind: Behind, failed: &mut Vec<Failed>) {
+        for number in behind.stores {
+            if let Err(why) = self.sync(number) {
+                // Nobody knows which of them the disk has: all are looked for again.
+                for n in behind.appended.drain(..) {
+                    failed.push(self.set_aside(n, self.tools.spool.get(n), &why));
+                }
+                self.doubt(number, failed);
+            }
+        }
+        for n in behind.appended {
+            self.tools.end(n);
+            let mut under = self.under.0.lock();
+            under.stuck.remove(&n);
+            under.handed.remove(&n);
+        }
     }
 
     /// Waits until what a store has is on disk, if that is asked for.
@@ -493,6 +523,12 @@ impl Worker {
             }
         }
     }
+}
+
+/// What is under way when this panics stays in the spool, for the next process.
+fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let done = catch_unwind(AssertUnwindSafe(work));
+    done.inspect_err(|_| tracing::error!("sending panicked; the messages stay in the spool")).ok()
 }
 
 /// Why a message could not be appended, and until when it waits.

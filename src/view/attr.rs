@@ -399,7 +399,7 @@ impl Tree {
             Node::RawDir(number, folder) => self.index.stores().get(*number)?.raw_newest(folder),
             Node::Parts(_, ix) => self.live(*ix).ok().map(|e| e.time()),
             Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.newest_text(node),
-            Node::Outbox => self.outbox.as_ref()?.list().iter().map(|l| l.time).max(),
+            Node::Outbox => self.outbox.as_ref()?.newest(),
             Node::Compose(name) => self.outbox.as_ref()?.folder_time(name),
             files!() => None,
         }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::common::{Bed, samp};
+use crate::common::{Bed, run_for, samp};
 
 /// The bodies in my log, torn lines left out.
 pub(crate) fn bodies(bed: &Bed) -> Vec<String> {
@@ -62,5 +62,51 @@ fn s55_death_at_each_call() {
     println!("died at {deadly:?}");
     for call in ["write", "sync"] {
         assert!(deadly.iter().any(|d| d.contains(call)), "never died at {call}: {deadly:?}");
+    }
+}
+
+/// Processes that send numbered messages as fast as they can, each to a name of its own.
+const TOGETHER: &str = r"
+import os, sys
+mount, senders, each = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+def send(sender):
+    for number in range(each):
+        f = os.open(f'{mount}/outbox/to{sender}', os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.write(f, f'{sender}-{number}\n'.encode())
+        os.close(f)
+    os._exit(0)
+children = [os.fork() or send(sender) for sender in range(senders)]
+sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+";
+
+/// S606: on a slow disk those who close at once wait together, and msgfs is killed as soon as the last of them
+/// was answered.
+#[test]
+fn s606_who_closes_at_once_waits_together() {
+    const SENDERS: usize = 8;
+    const EACH: usize = 10;
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    m.ok("echo first > outbox/foo");
+    let notes = bed.path("trace");
+    let tracer = m.trace("fdatasync", "delay_enter=20000", &notes);
+    let mut c = bed.command("python3");
+    c.args(["-c", TOGETHER]).arg(&m.dir).args([SENDERS.to_string(), EACH.to_string()]);
+    let out = run_for(c, None, Duration::from_secs(100));
+    m.kill9();
+    drop(tracer);
+    assert!(out.ok(), "{out:?}");
+    let trace = fs::read_to_string(notes).unwrap();
+    let waits = |file: &str| trace.lines().filter(|line| line.contains(file)).count();
+    let (spool, log) = (waits("/spool>"), waits("/log-bar.jsonl>"));
+    let shared = 1..=SENDERS * EACH * 3 / 4;
+    assert!(shared.contains(&spool) && shared.contains(&log), "{spool} and {log} waits:\n{trace}");
+    bed.mount("bar").umount();
+    let sent = bodies(&bed);
+    for sender in 0..SENDERS {
+        let of_one: Vec<&String> =
+            sent.iter().filter(|body| body.starts_with(&format!("{sender}-"))).collect();
+        let in_order: Vec<String> = (0..EACH).map(|number| format!("{sender}-{number}")).collect();
+        assert_eq!(of_one, in_order.iter().collect::<Vec<_>>(), "once each, in order");
     }
 }

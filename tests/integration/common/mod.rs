@@ -447,8 +447,13 @@ impl Mount {
     /// dropped.
     #[track_caller]
     pub(crate) fn meddle(&self, call: &str, how: &str) -> proc::Running {
+        self.trace(call, how, Path::new("/dev/null"))
+    }
+
+    /// The same; the calls are noted, each with the paths of its files.
+    pub(crate) fn trace(&self, call: &str, how: &str, notes: &Path) -> proc::Running {
         let mut c = self.command("strace");
-        c.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e"]);
+        c.args(["-f", "-qq", "-y", "-e", &format!("trace={call}"), "-o"]).arg(notes).arg("-e");
         c.arg(format!("inject={call}:{how}")).arg("-p").arg(self.pid().to_string());
         let tracer = proc::Running::start(c, None).expect("strace");
         wait_for(Duration::from_secs(30), "strace is attached to every thread", || {
