@@ -66,11 +66,16 @@ def burst(where: Place, arrival: Arrival, count: int) -> Iterator[Row]:
         inbox = str(where.mountpoint / "inbox")
         idle = median_seconds(lambda: os.listdir(inbox), 20)
         names, slowest = {name for name, _ in last.values()}, 0.0
-        start = time.perf_counter()
         writers = []
         for sender, source in waiting.items():
             with open(logs[sender], "ab") as log:
-                writers.append(subprocess.Popen(["cat", source], stdout=log))
+                wait = ["sh", "-c", 'read -r _; exec cat "$0"', source]
+                writers.append(subprocess.Popen(wait, stdin=subprocess.PIPE, stdout=log))
+        time.sleep(0.5)
+        start = time.perf_counter()
+        for writer in writers:
+            if writer.stdin:
+                writer.stdin.close()
         seen: set[str] = set()
         while not names <= seen:
             before = time.perf_counter()

@@ -13,6 +13,7 @@ use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -30,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [folder, mountpoint] = &std::env::args_os().skip(1).collect::<Vec<_>>()[..] else {
         return Err("usage: floor FOLDER MOUNTPOINT".into());
     };
-    let mut floor = Floor { nodes: Vec::new() };
+    let mut floor = Floor { nodes: Vec::new(), by_number: HashMap::new() };
     floor.copy(Path::new(folder), 0)?;
     let mut config = fuser::Config::default();
     config.mount_options = vec![
@@ -56,11 +57,13 @@ struct Node {
     /// Of a folder, with `.` and `..`: names and positions in the table.
     entries: Vec<(OsString, usize)>,
     by_name: HashMap<OsString, usize>,
+    /// Its name was removed.
+    gone: AtomicBool,
 }
 
-/// An inode number is the position here, from 1 on.
 struct Floor {
     nodes: Vec<Node>,
+    by_number: HashMap<INodeNo, usize>,
 }
 
 impl Floor {
@@ -69,7 +72,9 @@ impl Floor {
         let (meta, at) = (fs::metadata(path)?, self.nodes.len());
         let bytes = if meta.is_file() { fs::read(path)? } else { Vec::new() };
         let attr = attr(at, &meta, bytes.len() as u64)?;
-        self.nodes.push(Node { attr, bytes, entries: Vec::new(), by_name: HashMap::new() });
+        self.by_number.insert(attr.ino, at);
+        let (entries, by_name, gone) = (Vec::new(), HashMap::new(), AtomicBool::new(false));
+        self.nodes.push(Node { attr, bytes, entries, by_name, gone });
         if meta.is_dir() {
             let mut names = fs::read_dir(path)?
                 .map(|entry| entry.map(|entry| entry.file_name()))
@@ -88,22 +93,42 @@ impl Floor {
     }
 
     fn node(&self, ino: INodeNo) -> Option<&Node> {
-        self.nodes.get(usize::try_from(ino.0).ok()?.checked_sub(1)?)
+        self.nodes.get(*self.by_number.get(&ino)?)
+    }
+
+    /// What a name in a folder leads to.
+    fn named(&self, parent: INodeNo, name: &OsStr) -> Option<&Node> {
+        let node = &self.nodes[*self.node(parent)?.by_name.get(name)?];
+        (!node.gone.load(Ordering::Relaxed)).then_some(node)
     }
 
     /// The entries of a folder from an offset on, each with the offset of the next.
     fn list(&self, ino: INodeNo, offset: u64) -> impl Iterator<Item = (u64, &OsStr, &Node)> {
         let entries = self.node(ino).map_or(&[][..], |node| &node.entries);
         let rest = (offset + 1..).zip(entries.iter().skip(offset as usize));
-        rest.map(|(next, (name, at))| (next, name.as_os_str(), &self.nodes[*at]))
+        let rest = rest.map(|(next, (name, at))| (next, name.as_os_str(), &self.nodes[*at]));
+        rest.filter(|(.., node)| !node.gone.load(Ordering::Relaxed))
     }
+}
+
+/// The inode number of a position: in no order, as those of msgfs, for `find`, `grep` and `tar` sort a large
+/// folder by them.
+fn number(at: usize) -> INodeNo {
+    if at == 0 {
+        return INodeNo::ROOT;
+    }
+    // SplitMix64 gives each position another one.
+    let mut x = (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    INodeNo(x ^ x >> 31)
 }
 
 fn attr(at: usize, meta: &fs::Metadata, size: u64) -> std::io::Result<FileAttr> {
     let time: SystemTime = meta.modified()?;
     let folder = meta.is_dir();
     Ok(FileAttr {
-        ino: INodeNo(at as u64 + 1),
+        ino: number(at),
         size,
         blocks: size.div_ceil(512),
         atime: time,
@@ -141,10 +166,17 @@ impl Filesystem for Floor {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.node(parent).and_then(|node| node.by_name.get(name)) {
-            Some(at) => {
-                let node = &self.nodes[*at];
-                reply.entry(ttl(node), &node.attr, Generation(0));
+        match self.named(parent, name) {
+            Some(node) => reply.entry(ttl(node), &node.attr, Generation(0)),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        match self.named(parent, name) {
+            Some(node) => {
+                node.gone.store(true, Ordering::Relaxed);
+                reply.ok();
             }
             None => reply.error(Errno::ENOENT),
         }

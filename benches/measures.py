@@ -328,8 +328,12 @@ def marks(world: World) -> Iterator[Row]:
     local.mkdir()
     for name in names:
         (local / name).write_bytes(b"as long as a message\n" * 20)
+    with folders.Folder("inbox", where, "inbox").as_floor() as floor:
+        least = peers.remove_all(floor, names)
     disk = peers.remove_all(local, names)
-    yield Row(f"removing {count:,} names from `inbox/`", ours, "s", "as many files from the disk", disk, "3×")
+    what = f"removing {count:,} names from `inbox/`"
+    yield Row(what, ours, "s", "the floor", least)
+    yield Row(what, ours, "s", "as many files from the disk", disk, "3×")
     said = f"{count} messages marked as read"
 
     def all_of(place: Place) -> float:
