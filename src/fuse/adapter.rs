@@ -15,6 +15,7 @@ use super::handles::Handles;
 use super::inplace::InPlace;
 use super::moving::{self, Moving};
 use super::waiting::Waiters;
+use super::walkers::Walkers;
 use crate::view::reader::{Process, program_of, thread_group};
 use crate::view::{Access, Attr, Caching, Error, Listing, Node, OpenFile, Place, Reader, Tree};
 
@@ -27,7 +28,7 @@ const SHORT: Duration = Duration::from_secs(1);
 /// The longest name, in bytes, as `statfs` tells it.
 pub(super) const NAME_MAX: usize = 255;
 /// Entries of a listing before those of the tree: `.` and `..`.
-const FIRST: u64 = 2;
+pub(super) const FIRST: u64 = 2;
 /// Folders whose listing the kernel may hold.
 const CACHED_FOLDERS: std::num::NonZeroUsize = std::num::NonZeroUsize::MIN.saturating_add(4095);
 
@@ -47,6 +48,7 @@ pub(super) struct Adapter {
     pub waiters: Waiters,
     pub moving: Moving,
     pub in_place: InPlace,
+    pub walkers: Walkers,
     pub owner: (u32, u32),
     pub ended: Ended,
 }
@@ -63,6 +65,7 @@ impl Adapter {
             listed: Mutex::new(LruCache::new(CACHED_FOLDERS)),
             moving: Moving::default(),
             in_place: InPlace::default(),
+            walkers: Walkers::default(),
             owner: (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
             ended,
         })
@@ -244,13 +247,26 @@ impl Adapter {
         end
     }
 
-    /// Has as many messages rendered as were just listed with their sizes: the next question is for them,
-    /// and whoever asks is busy with those.
-    pub fn look_ahead(&self, dir: &OpenDir, listed: std::ops::Range<u64>) {
-        let count = listed.end.saturating_sub(listed.start) as usize;
-        let from = listed.end.saturating_sub(FIRST) as usize;
+    /// Has messages of a folder rendered, as far as their sizes are not known.
+    pub fn look_ahead(&self, dir: &OpenDir, from: u64, count: usize) {
+        let from = from.saturating_sub(FIRST) as usize;
         let _ = guarded("look ahead", || {
             self.tree.look_ahead(&dir.listing, from, count);
+            Ok(())
+        });
+    }
+
+    /// A part of a folder was listed with sizes: has as many messages rendered that are asked for next, while
+    /// whoever asks is busy with these.
+    pub fn look_beyond(&self, dir: &OpenDir, from: u64, end: u64) {
+        let count = end.saturating_sub(from) as usize;
+        if end < dir.listing.len() as u64 + FIRST {
+            return self.look_ahead(dir, end, count);
+        }
+        let _ = guarded("look beyond", || {
+            if count > 0 {
+                self.tree.look_beyond(&dir.node, count);
+            }
             Ok(())
         });
     }

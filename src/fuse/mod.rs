@@ -28,6 +28,7 @@ mod moving;
 mod notify;
 mod requests;
 mod waiting;
+mod walkers;
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt;

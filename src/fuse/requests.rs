@@ -10,11 +10,13 @@ use fuser::{
     ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use super::adapter::{Adapter, GENERATION, NAME_MAX, OpenDir, kind, known, process_of, text, ttls};
+use super::adapter::{
+    Adapter, FIRST, GENERATION, NAME_MAX, OpenDir, kind, known, process_of, text, ttls,
+};
 use super::control::MARK_ALL;
 use super::guard::guarded;
 use super::waiting::Parked;
-use crate::view::{Attr, Error, Node};
+use crate::view::{Attr, Error, Node, TOGETHER};
 
 impl Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
@@ -38,6 +40,7 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.walkers.looked_up(req.pid(), parent.0);
         match guarded("lookup", || self.find(req.pid(), parent, name)) {
             Ok(attr) => {
                 let (entry, attrs) = ttls(&attr);
@@ -325,26 +328,41 @@ impl Filesystem for Adapter {
     fn readdirplus(
         &self,
         req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
         let done = guarded("readdirplus", || {
             let dir = self.dirs.get(fh).ok_or(Error::NotFound)?;
+            let names = offset == 0
+                && !self.tree.knows_sizes(&dir.listing)
+                && self.walkers.asks_names(req.pid(), ino.0);
+            let mut ready = offset;
             let end = self.list(req, &dir, offset, |next, name, node| {
+                let number = next - 1;
+                if names && number >= FIRST {
+                    // The kernel comes back for the names alone.
+                    return true;
+                }
+                if number >= ready {
+                    ready = number + TOGETHER as u64;
+                    self.look_ahead(&dir, number, TOGETHER);
+                }
                 // What went since the folder was opened is not listed any more.
                 let Ok(attr) = self.tree.attr(node) else { return false };
                 let (entry, attrs) = ttls(&attr);
                 let (ino, ttl) = (INodeNo(attr.ino), entry.min(attrs));
                 reply.add(ino, next, name, &ttl, &self.kernel_attr(&attr), GENERATION)
             });
-            Ok((dir, end))
+            Ok((!names).then_some((dir, end)))
         });
         match done {
-            Ok((dir, end)) => {
+            Ok(listed) => {
                 reply.ok();
-                self.look_ahead(&dir, offset..end);
+                if let Some((dir, end)) = listed {
+                    self.look_beyond(&dir, offset, end);
+                }
             }
             Err(e) => reply.error(e),
         }

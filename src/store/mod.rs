@@ -149,6 +149,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// [`StoreError::Moved`] if there is no such record there any more, I/O errors as they come.
     fn read(&self, at: &Location) -> Result<Record, StoreError>;
 
+    /// Reads the messages at several locations, in the order in which that is done fastest, and hands each on
+    /// with its number. What cannot be read at once is left out: it is asked for alone.
+    fn read_many(&self, at: &[Location], each: &mut dyn FnMut(usize, Record)) {
+        for (number, at) in at.iter().enumerate() {
+            if let Ok(record) = self.read(at) {
+                each(number, record);
+            }
+        }
+    }
+
     /// The bytes at a location, whatever they are, at most `limit` of them.
     ///
     /// # Errors

@@ -69,6 +69,28 @@ impl Listing {
         listing
     }
 
+    /// The messages among so many entries from one on.
+    pub(super) fn messages(&self, from: usize, count: usize) -> impl Iterator<Item = MsgIx> {
+        self.items.iter().skip(from).take(count).filter_map(|item| match item {
+            Item::Message(ix, _) | Item::Mail(_, ix, _) => Some(*ix),
+            _ => None,
+        })
+    }
+
+    /// The threads before and behind one, of those whose folders are listed here.
+    pub(super) fn beside(
+        &self,
+        core: &Core,
+        thread: ThreadIx,
+    ) -> Option<(Option<ThreadIx>, Option<ThreadIx>)> {
+        let place = |t| core.thread_id(t).map(|(id, _)| (id, t));
+        let wanted = place(thread);
+        let of = |item: &Item| if let Item::Thread(t) = item { Some(*t) } else { None };
+        let at = self.items.binary_search_by(|item| of(item).and_then(place).cmp(&wanted)).ok()?;
+        let near = |at: Option<usize>| at.and_then(|at| self.items.get(at)).and_then(of);
+        Some((near(at.checked_sub(1)), near(at.checked_add(1))))
+    }
+
     pub(super) fn mail(items: impl Iterator<Item = Item>) -> Self {
         Self::of(Place::Maildir, items.collect())
     }
@@ -93,7 +115,7 @@ impl Listings {
     /// What a listing costs besides its entries.
     const EACH: usize = 32;
 
-    fn get(&mut self, ino: Ino, generation: u64) -> Option<Arc<Listing>> {
+    pub fn get(&mut self, ino: Ino, generation: u64) -> Option<Arc<Listing>> {
         let (made, listing) = self.of.get(&ino)?;
         (*made == generation).then(|| Arc::clone(listing))
     }
@@ -333,16 +355,6 @@ impl Tree {
                 Node::Transcript(t)
             }
         })
-    }
-
-    /// Renders messages of a listing that nobody has asked for yet: whoever reads it with its sizes comes
-    /// to them next. What cannot be read is told to who asks.
-    pub fn look_ahead(&self, listing: &Listing, from: usize, count: usize) {
-        for item in listing.items.iter().skip(from).take(count) {
-            if let Item::Message(ix, _) | Item::Mail(_, ix, _) = item {
-                let _ = self.message_size(*ix);
-            }
-        }
     }
 
     /// All of them that are still there.

@@ -7,10 +7,11 @@
 //! - `maildir`: `.maildir/`, for mail programs.
 //! - `write`: what may be written where. `path`: the same tree by path, for the command line.
 //! - `render`, `status`, `agents`, `readme`, `transcript`: the bytes of files. `rendered`, `dated`: what is kept of
-//!   what was made. [`reader`]: who is looking.
+//!   what was made. `ahead`: what is made before it is asked for. [`reader`]: who is looking.
 //! - `error`: every refusal, and its errno.
 
 mod agents;
+mod ahead;
 mod attr;
 mod beside;
 mod dated;
@@ -45,6 +46,7 @@ mod write;
 mod writers;
 
 pub use agents::Agent;
+pub use ahead::TOGETHER;
 pub use attr::{Attr, Caching};
 pub use error::Error;
 pub use file::{Access, OpenFile};
@@ -136,6 +138,8 @@ pub struct Tree {
     transcripts: Dated<ThreadIx, Arc<transcript::Plan>>,
     every: Dated<(), Arc<Vec<MsgIx>>>,
     listings: Mutex<listing::Listings>,
+    /// The thread whose folder was listed last with the sizes of its messages.
+    walked: Mutex<Option<ThreadIx>>,
     agents_seen: Dated<(), Arc<agents::Agents>>,
     /// Time of the newest entry.
     newest_seen: Dated<(), Option<Timestamp>>,
@@ -177,6 +181,7 @@ impl Tree {
             transcripts: Dated::new(THREADS),
             every: Dated::new(ONE),
             listings: Mutex::default(),
+            walked: Mutex::default(),
             agents_seen: Dated::fresh_for(ONE, agents::FRESH),
             newest_seen: Dated::new(ONE),
             rejects_seen: Dated::new(ONE),
@@ -293,8 +298,19 @@ impl Tree {
         {
             return Ok(Arc::clone(bytes));
         }
-        let kind = self.index.store_of(&entry).ok_or(Error::NotFound)?.kind();
-        let mut record = self.record(ix, &entry)?;
+        let record = self.record(ix, &entry)?;
+        self.render((ix, &entry), signature, generation, record)
+    }
+
+    /// A message that was just read as a file, for whoever asks next.
+    fn render(
+        &self,
+        (ix, entry): (MsgIx, &Entry),
+        signature: SignatureState,
+        generation: u64,
+        mut record: Record,
+    ) -> Result<Arc<[u8]>, Error> {
+        let kind = self.index.store_of(entry).ok_or(Error::NotFound)?.kind();
         if let SignatureState::Valid(_) = signature
             && let Some(body) = record.body_if_valid.take()
         {
@@ -304,16 +320,16 @@ impl Tree {
             render::message(&record.message, kind, signature).into_bytes().into();
         if entry.size() != Some(bytes.len() as u64) {
             let ruled = transcript::rules(&bytes).count() as u32;
-            self.index.remember_size(ix, &entry, generation, (bytes.len() as u64, ruled));
+            self.index.remember_size(ix, entry, generation, (bytes.len() as u64, ruled));
         }
-        self.rendered.lock().put(ix, (entry, Arc::clone(&bytes)));
+        self.rendered.lock().put(ix, (*entry, Arc::clone(&bytes)));
         Ok(bytes)
     }
 
     /// The message as it stands in its store, if it is still there, in the thread it belongs to.
     fn record(&self, ix: MsgIx, entry: &Entry) -> Result<Record, Error> {
         let store = self.index.store_of(entry).ok_or(Error::NotFound)?;
-        let mut record = match store.read(&entry.location()) {
+        let record = match store.read(&entry.location()) {
             // It may only lie elsewhere since the last scan: what I wrote is kept when a log loses it.
             Err(StoreError::Moved) if entry.is_from_me() => {
                 self.look_again(entry.store(), true);
@@ -321,6 +337,12 @@ impl Tree {
             }
             read => read?,
         };
+        self.own_record(ix, entry, record)
+    }
+
+    /// What was read in the place of a message, if it is that message.
+    fn own_record(&self, ix: MsgIx, entry: &Entry, mut record: Record) -> Result<Record, Error> {
+        let store = self.index.store_of(entry).ok_or(Error::NotFound)?;
         let core = self.index.read();
         let same = core.entry(ix).is_some_and(|e| {
             let from = record.message.from.as_deref().unwrap_or_default();

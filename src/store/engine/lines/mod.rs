@@ -285,6 +285,14 @@ impl<F: Format> Store for Lines<F> {
         self.with_line(at, |text| F::record(self, at, text))
     }
 
+    fn read_many(&self, at: &[Location], each: &mut dyn FnMut(usize, Record)) {
+        self.with_lines(at, |number, at, text| {
+            if let Ok(record) = F::record(self, at, text) {
+                each(number, record);
+            }
+        });
+    }
+
     fn read_bytes(&self, at: &Location, limit: usize) -> Result<Vec<u8>, StoreError> {
         self.bytes_at(at, limit)
     }

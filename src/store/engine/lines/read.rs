@@ -16,6 +16,8 @@ const GRACE: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Bytes of a log read at once.
 const STRETCH: usize = 32 << 10;
+/// Lines are read together that are not farther apart, and the second not longer.
+const NEAR: u64 = STRETCH as u64 / 4;
 /// Logs of which a stretch is kept.
 const STRETCHES: usize = 16;
 /// How long one is used.
@@ -63,8 +65,7 @@ impl Stretches {
     fn goes_on(&mut self, at: &Location) -> (bool, u64) {
         let known = self.of.iter().position(|stretch| stretch.source == at.source);
         let ends = known.map(|n| self.of.remove(n).end);
-        let near =
-            |end: u64| at.offset.checked_sub(end).is_some_and(|gap| gap < STRETCH as u64 / 4);
+        let near = |end: u64| at.offset.checked_sub(end).is_some_and(|gap| gap < NEAR);
         (ends.is_some_and(near), self.scans)
     }
 
@@ -168,6 +169,47 @@ impl<F: Format> Lines<F> {
             std::thread::sleep(LOOK_EVERY);
         }
     }
+
+    /// Hands on the lines at several locations, each log opened once and lines that are near read together.
+    /// What is not there is left out.
+    pub(super) fn with_lines(&self, at: &[Location], mut each: impl FnMut(usize, &Location, &str)) {
+        let in_log = |at: &Location| at.source != KEPT && at.len as usize <= MAX_RECORD;
+        let mut lines: Vec<(usize, &Location)> =
+            at.iter().enumerate().filter(|(_, at)| in_log(at)).collect();
+        lines.sort_unstable_by_key(|(_, at)| (at.source, at.offset));
+        for log in lines.chunk_by(|(_, a), (_, b)| a.source == b.source) {
+            let Some(Ok(file)) = log.first().map(|(_, at)| self.open_source(at.source)) else {
+                continue;
+            };
+            for near in log.chunk_by(|(_, a), (_, b)| are_near(a, b)) {
+                let Some((bytes, from)) = read_together(&file, near) else { continue };
+                for (number, at) in near {
+                    if let Some(line) = whole_line(&bytes, from, at) {
+                        each(*number, at, &String::from_utf8_lossy(line));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn end_of(at: &Location) -> u64 {
+    at.offset.saturating_add(at.len.into())
+}
+
+/// Whether the second line of a log is to be read together with the first.
+fn are_near(a: &Location, b: &Location) -> bool {
+    u64::from(b.len) < NEAR && b.offset.checked_sub(end_of(a)).is_some_and(|gap| gap < NEAR)
+}
+
+/// The bytes of lines that follow each other, with those before and behind, and where they begin.
+fn read_together(file: &File, lines: &[(usize, &Location)]) -> Option<(Vec<u8>, u64)> {
+    let ((_, first), (_, last)) = (lines.first()?, lines.last()?);
+    let from = first.offset.saturating_sub(1);
+    let mut bytes = vec![0; usize::try_from(end_of(last).checked_sub(from)?).ok()? + 1];
+    let got = read_at_most(file, &mut bytes, from).ok()?;
+    bytes.truncate(got);
+    Some((bytes, from))
 }
 
 /// The bytes at a location, if a line begins and ends there: in a stretch of its log that holds the bytes before

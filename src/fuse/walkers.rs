@@ -1,0 +1,93 @@
+//! Who walks through folders for their names only.
+//!
+//! The kernel asks for attributes with the first piece of each folder, whoever lists it, and a message nobody has
+//! asked for yet must be rendered for its size. So the second folder that a thread of a program lists is a test: it
+//! is given the names. If it then looks one of them up, it is given attributes from there on, and
+//! otherwise names.
+
+use std::num::NonZeroUsize;
+
+use crate::model::locks::Mutex;
+use lru::LruCache;
+
+/// Walkers that are remembered.
+const MANY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
+
+/// What a walker asks of a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asks {
+    /// It has listed one folder, with attributes: whether it looked at them cannot be seen.
+    Unknown,
+    /// Names, as far as is known.
+    Names,
+    /// Attributes, too.
+    Attributes,
+}
+
+#[derive(Debug)]
+struct Walker {
+    /// The folder it listed last.
+    folder: u64,
+    asks: Asks,
+}
+
+/// The threads that listed folders with messages of unknown size, by their ids.
+#[derive(Debug)]
+pub(super) struct Walkers(Mutex<LruCache<u32, Walker>>);
+
+impl Default for Walkers {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(MANY)))
+    }
+}
+
+impl Walkers {
+    /// A thread lists a folder whose attributes are dear: whether it asks for names only.
+    pub fn asks_names(&self, who: u32, folder: u64) -> bool {
+        let mut walkers = self.0.lock();
+        let walker = walkers.get_or_insert_mut(who, || Walker { folder, asks: Asks::Unknown });
+        if walker.folder != folder && walker.asks == Asks::Unknown {
+            walker.asks = Asks::Names;
+        }
+        walker.folder = folder;
+        walker.asks == Asks::Names
+    }
+
+    /// A thread looks up a name in a folder.
+    pub fn looked_up(&self, who: u32, folder: u64) {
+        let mut walkers = self.0.lock();
+        if let Some(walker) = walkers.peek_mut(&who)
+            && walker.folder == folder
+            && walker.asks == Asks::Names
+        {
+            walker.asks = Asks::Attributes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_looks_nothing_up_is_given_names() {
+        let walkers = Walkers::default();
+        assert!(!walkers.asks_names(1, 10), "the first folder");
+        assert!(!walkers.asks_names(1, 10), "the same again");
+        assert!(walkers.asks_names(1, 11));
+        walkers.looked_up(2, 11);
+        walkers.looked_up(1, 10);
+        assert!(walkers.asks_names(1, 12), "nobody else, and nowhere else");
+        walkers.looked_up(1, 12);
+        assert!(!walkers.asks_names(1, 13) && !walkers.asks_names(1, 14));
+        assert!(!walkers.asks_names(2, 14), "another one begins anew");
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let walkers = Walkers::default();
+        (0..1000).for_each(|who| assert!(!walkers.asks_names(who, 1)));
+        assert!(!walkers.asks_names(0, 2) && walkers.asks_names(999, 2));
+        assert_eq!(walkers.0.lock().len(), MANY.get());
+    }
+}
