@@ -64,6 +64,10 @@ const UNHEARD: u32 = 2;
 
 /// The slot under which messages are found by the prints of their ids.
 const BY_ID: u8 = 0;
+/// In the print of what lies beside a message: a signature does.
+pub(super) const SIGNED: u64 = 1;
+/// An acknowledgement does.
+const ACKED: u64 = 2;
 
 impl files::Facts for Kept {
     const SLOTS: u8 = 1;
@@ -188,10 +192,10 @@ impl Format for Tasks {
         // What is no file in the place of a signature makes the message a wrongly signed one.
         let ack = ack.filter(|(kind, _)| *kind == FileType::RegularFile);
         let prints = [signature, ack].map(|it| it.map_or(0, |(_, stamp)| stamp_print(&stamp)));
-        Ok(match prints {
-            [0, 0] => 0,
-            prints => XxHash3_64::oneshot(bytemuck::bytes_of(&prints)).max(1),
-        })
+        let [signed, acked] = prints.map(|print| print != 0);
+        let there = (u64::from(signed) * SIGNED) | (u64::from(acked) * ACKED);
+        let print = XxHash3_64::oneshot(bytemuck::bytes_of(&prints)) & !(SIGNED | ACKED);
+        Ok(if there == 0 { 0 } else { print | there })
     }
 
     fn read<'a>(
@@ -218,10 +222,12 @@ impl Format for Tasks {
             return Ok(Reading { verdict, unfinished: false, depends: true });
         }
         let (mut acked, mut claim) = (None, None);
-        if opened.beside != 0 {
-            let mut read = |folder: &str, name: &str| folder::read_in(&*dirs.open(folder)?, name);
+        let mut read = |folder: &str, name: &str| folder::read_in(&*dirs.open(folder)?, name);
+        if opened.beside & ACKED != 0 {
             let ack = read(&format!("{ACKS}/{}", message.task), &file.name);
             acked = acknowledged(ack, &message)?;
+        }
+        if opened.beside & SIGNED != 0 {
             let signature = read(&file.folder, &format!("{}.sig", message.id));
             claim = sign::claim_in(signature, opened.bytes)?;
         }

@@ -3,7 +3,7 @@
 use super::Ssot;
 use super::envelope::{FILE_BYTES, Message as Task};
 use super::folder::{self, stem};
-use super::format::task_of;
+use super::format::{SIGNED, task_of};
 use super::tree::Node;
 use super::{sign, text};
 use crate::model::{Claim, Message};
@@ -27,7 +27,7 @@ impl Ssot {
         if is_message && (&*message.id, &*message.task) != (stem, task_of(&file.folder)) {
             return Err(StoreError::Moved);
         }
-        let claim = match file.row.beside {
+        let claim = match file.row.beside & SIGNED {
             0 => None,
             _ => self.claim(&file.folder, stem, &bytes),
         };
