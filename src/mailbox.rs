@@ -19,7 +19,7 @@ use crate::model::{Fingerprint, Mark, PublicKey};
 use crate::outbox::{self, Keys, Outbox, OutboxError};
 use crate::store::{Deliveries, Store, StoreError, place};
 use crate::view::{self, Tree};
-use crate::watch::{Changed, Target, Watcher};
+use crate::watch::{Ahead, Changed, Target, Watcher};
 pub use base::Glance;
 use base::{Base, shown};
 
@@ -45,6 +45,8 @@ pub struct Options {
     pub allow_other: bool,
     /// Links carry as long as the mailbox is open.
     pub carry: bool,
+    /// It is for what can be done at once: what happens in the stores afterwards is not followed.
+    pub once: bool,
 }
 
 /// Why a mailbox cannot be opened.
@@ -115,7 +117,7 @@ impl Mailbox {
         env: &Env,
         progress: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Result<Self, OpenError> {
-        let base = Base::open(options, env, true, progress)?;
+        let base = Base::open(options, env, !options.once, progress)?;
         let Base { ahead, config, me, paths, lock, key, keys, links, index, .. } = base;
         let (problem, mut warnings) = (base.problem, base.warnings);
         let outbox = open_outbox(&paths, &config, &index, keys, options)?;
@@ -129,17 +131,14 @@ impl Mailbox {
             ..shown(&config, &me, &paths, key, options)
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), outbox.clone(), settings));
-        let targets = targets(&index, outbox.as_ref(), &links, &paths);
-        let (watcher, others) = ahead.start(targets).map_err(OpenError::Watch)?;
-        for number in 0..index.stores().len() {
-            if others.contains(&number) {
-                // What came after they were listed and before they were watched.
-                look(&index, outbox.as_ref(), number, true);
-            } else if let Some(outbox) = &outbox {
-                outbox.changed(number);
-            }
+        let mut watcher = None;
+        if options.once {
+            let stores = 0..index.stores().len();
+            stores.for_each(|number| outbox.iter().for_each(|outbox| outbox.changed(number)));
+        } else {
+            let targets = targets(&index, outbox.as_ref(), &links, &paths);
+            watcher = Some(follow(&ahead, targets, &index, outbox.as_ref())?);
         }
-        watcher.ask_again();
         let swept = if options.read_only { Vec::new() } else { vec![paths.state, paths.cache] };
         let keeper = Keeper::start(Arc::clone(&index), swept).map_err(OpenError::Watch)?;
         let keeper = Some(keeper);
@@ -149,7 +148,6 @@ impl Mailbox {
             let carried = carried(&index, outbox.as_ref());
             links.start(&carried, &shared_marks(&index)).map_err(OpenError::Watch)?;
         }
-        let watcher = Some(watcher);
         Ok(Self { me, key, index, outbox, tree, watcher, keeper, links, warnings, _lock: lock })
     }
 
@@ -233,6 +231,26 @@ fn open_outbox(
         outbox.resume();
     }
     Ok(Some(outbox))
+}
+
+/// Follows what happens in the stores from when their folders were listed.
+fn follow(
+    ahead: &Ahead,
+    targets: Vec<Target>,
+    index: &Index,
+    outbox: Option<&Arc<Outbox>>,
+) -> Result<Watcher, OpenError> {
+    let (watcher, others) = ahead.start(targets).map_err(OpenError::Watch)?;
+    for number in 0..index.stores().len() {
+        if others.contains(&number) {
+            // What came after they were listed and before they were watched.
+            look(index, outbox, number, true);
+        } else if let Some(outbox) = outbox {
+            outbox.changed(number);
+        }
+    }
+    watcher.ask_again();
+    Ok(watcher)
 }
 
 /// What happens when a link has carried something: the store is looked at, and delivers.

@@ -22,7 +22,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     if !args.json {
-        return access::with(global, Purpose::Look, |tree| access::print(tree, "agents.txt"));
+        return access::with(global, Purpose::LOOK, |tree| access::print(tree, "agents.txt"));
     }
     let mailbox = global.open(true)?;
     let agents = mailbox.tree().agents_data();

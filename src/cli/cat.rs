@@ -23,7 +23,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let paths = args.paths.iter().map(|p| access::tree_path(p)).collect::<Result<Vec<_>, _>>()?;
-    let purpose = if paths.iter().any(|p| marks(p)) { Purpose::Act } else { Purpose::Look };
+    let any = |is: fn(&str) -> bool| paths.iter().any(|path| is(path));
+    let purpose = Purpose { acts: any(marks), waits: any(waits) };
     access::with(global, purpose, |tree| {
         let print = if paths.len() > 1 { access::print_section } else { access::print };
         access::each(&paths, |path| print(tree, path))
@@ -33,4 +34,9 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
 /// Whether reading this file changes a mark (docs/SEMANTICS.md, "Reading and marks").
 fn marks(path: &str) -> bool {
     path.starts_with("inbox/") || path == ".next"
+}
+
+/// Whether reading this file waits for what comes.
+fn waits(path: &str) -> bool {
+    matches!(path, ".next" | ".wait" | ".watch")
 }

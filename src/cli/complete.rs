@@ -20,7 +20,7 @@ pub(crate) fn paths(typed: &OsStr) -> Vec<CompletionCandidate> {
         let (folder, _) = split(typed);
         let shown = typed.get(..typed.rfind('/').map_or(0, |at| at + 1))?;
         let folder = access::tree_path(folder).ok()?;
-        let listed = access::with(&global(), Purpose::Look, |tree| tree.ls(&folder)).ok()?;
+        let listed = access::with(&global(), Purpose::LOOK, |tree| tree.ls(&folder)).ok()?;
         // A name that cannot be typed as it is shown is no help.
         let plain = listed.into_iter().filter(|entry| one_line(&entry.name) == entry.name);
         let line = |entry: msgfs::view::Listed| {

@@ -190,6 +190,7 @@ mod tests {
             allow_other: true,
             mountpoint: None,
             carry: false,
+            once: false,
         };
         let arguments = arguments(&Order { options, dir: "/-x".into(), foreground: false });
         let expected =

@@ -26,7 +26,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    access::with(global, Purpose::Act, |tree| {
+    access::with(global, Purpose::ACT, |tree| {
         let unread = tree.unread()?;
         if unread.is_empty() {
             output::say("no new messages");

@@ -17,7 +17,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(global: &Global, _args: &Args) -> Result<(), Failure> {
-    let marked = access::with(global, Purpose::Act, |tree| tree.mark_all())?;
+    let marked = access::with(global, Purpose::ACT, |tree| tree.mark_all())?;
     output::say(&match marked {
         0 => "no unread messages".to_owned(),
         1 => "1 message marked as read".to_owned(),

@@ -104,12 +104,16 @@ impl Global {
         Options { config: self.config.clone(), me: self.me.clone(), ..Options::default() }
     }
 
-    /// Opens the mailbox for one command, with a progress bar if that takes long.
+    /// Opens the mailbox for one command that waits for nothing.
     fn open(&self, read_only: bool) -> Result<Mailbox, OpenError> {
-        let options = Options { read_only, ..self.options() };
-        let mut progress = Progress::new();
-        Mailbox::open(&options, &mut |done, total| progress.update(done, total))
+        open(&Options { read_only, once: true, ..self.options() })
     }
+}
+
+/// Opens the mailbox for one command, with a progress bar if that takes long.
+fn open(options: &Options) -> Result<Mailbox, OpenError> {
+    let mut progress = Progress::new();
+    Mailbox::open(options, &mut |done, total| progress.update(done, total))
 }
 
 #[derive(Debug, Subcommand)]

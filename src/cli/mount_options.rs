@@ -66,6 +66,7 @@ mod tests {
                 allow_other: true,
                 mountpoint: None,
                 carry: false,
+                once: false,
             })
         );
         assert!(parse("rw,ro").unwrap().read_only);

@@ -24,7 +24,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let (from, to) = (access::tree_path(&args.from)?, access::tree_path(&args.to)?);
-    access::with(global, Purpose::Act, |tree| {
+    access::with(global, Purpose::ACT, |tree| {
         let Some(to) = tree.mv(&from, &to)? else { return Ok(()) };
         // As mv(1) does where a file cannot be renamed.
         let mut text = Vec::new();

@@ -29,7 +29,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let text = message::not_empty(message::text(&args.text)?)?;
     // An empty first line: what follows is no header, whatever it looks like (docs/SEMANTICS.md, S45).
     let draft = [b"\n", text.as_slice()].concat();
-    let (sender, name) = access::with(global, Purpose::Act, |tree| {
+    let (sender, name) = access::with(global, Purpose::ACT, |tree| {
         let (day, newest) = newest(tree)?;
         let stem = newest.strip_suffix(".txt").unwrap_or(&newest);
         tree.write(&format!("archive/{day}/{stem}.reply"), &draft)?;

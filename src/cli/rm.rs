@@ -21,5 +21,5 @@ pub(crate) struct Args {
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let paths = args.paths.iter().map(|p| access::tree_path(p)).collect::<Result<Vec<_>, _>>()?;
-    access::with(global, Purpose::Act, |tree| access::each(&paths, |path| tree.rm(path)))
+    access::with(global, Purpose::ACT, |tree| access::each(&paths, |path| tree.rm(path)))
 }

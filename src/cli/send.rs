@@ -91,7 +91,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     // for the reason of a refusal is found by it. An earlier try to the same recipient is replaced.
     let name = by_name(args).map_or_else(|| format!("send-{}", process::id()), str::to_owned);
     let name = format!("outbox/{name}");
-    access::with(global, Purpose::Act, |tree| {
+    access::with(global, Purpose::ACT, |tree| {
         tree.write(&name, &draft).map_err(|failure| {
             let kept = tree.ls(&name).is_ok();
             let note = format!("\nthe text is kept in {name}; mend it there or remove it");

@@ -23,7 +23,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     if !args.json {
-        return access::with(global, Purpose::Look, |tree| access::print(tree, "status.txt"));
+        return access::with(global, Purpose::LOOK, |tree| access::print(tree, "status.txt"));
     }
     let mailbox = global.open(true)?;
     let status = mailbox.tree().status_data();

@@ -26,7 +26,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let names = access::with(global, Purpose::Look, |tree| tree.wait(args.timeout))?;
+    let names = access::with(global, Purpose::WAIT, |tree| tree.wait(args.timeout))?;
     if names.is_empty() {
         output::say("no new mail");
         return Err(Failure::Said);

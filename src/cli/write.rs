@@ -33,5 +33,5 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     if text.is_empty() && !may_be_empty(&path) {
         refuse!("{path}: the text is empty, so nothing was sent; give it on standard input");
     }
-    access::with(global, Purpose::Act, |tree| tree.write(&path, &text))
+    access::with(global, Purpose::ACT, |tree| tree.write(&path, &text))
 }

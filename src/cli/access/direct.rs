@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use msgfs::mailbox::Mailbox;
+use msgfs::mailbox::{Mailbox, Options};
 use msgfs::model::one_line;
 use msgfs::view::Listed;
 
@@ -18,7 +18,9 @@ pub(super) struct Direct {
 
 impl Direct {
     pub(super) fn open(global: &Global, purpose: Purpose) -> Result<Self, Failure> {
-        Ok(Self { mailbox: global.open(purpose == Purpose::Look)? })
+        let Purpose { acts, waits } = purpose;
+        let options = Options { read_only: !acts, once: !waits, ..global.options() };
+        Ok(Self { mailbox: super::super::open(&options)? })
     }
 }
 

@@ -30,12 +30,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What a command is going to do with the tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Look only: no mark changes and nothing is sent, so no lock is needed.
-    Look,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Purpose {
+    /// Send, or mark as read. Else it looks only, and no lock is needed.
+    pub acts: bool,
+    /// Wait for what comes.
+    pub waits: bool,
+}
+
+impl Purpose {
+    /// Look at what is there.
+    pub(crate) const LOOK: Self = Self { acts: false, waits: false };
+    /// Look, and wait for what comes.
+    pub(crate) const WAIT: Self = Self { acts: false, waits: true };
     /// Send, or mark as read.
-    Act,
+    pub(crate) const ACT: Self = Self { acts: true, waits: false };
 }
 
 /// The tree by path. Paths are relative to its root (see [`tree_path`]).
@@ -129,7 +138,7 @@ fn open(global: &Global, purpose: Purpose) -> Result<Box<dyn Access>, Failure> {
             match mountpoint::state_of(&dir) {
                 Ok(MountState::Alive) => return Ok(Box::new(Mounted::new(dir, global, &context))),
                 // Starting, ending or out of our sight: to look, the mount is not needed.
-                _ if purpose == Purpose::Act && Instant::now() < deadline => {
+                _ if purpose.acts && Instant::now() < deadline => {
                     thread::sleep(PAUSE);
                     continue;
                 }

@@ -134,7 +134,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     })?;
     let draft = mail.draft(&envelope, &paths).map_err(|why| Failure::Code(exit::DATAERR, why))?;
     let name = format!("outbox/sendmail-{}", process::id());
-    let sent = access::with(global, Purpose::Act, |tree| {
+    let sent = access::with(global, Purpose::ACT, |tree| {
         if mail.answers().is_some() {
             // What was sent a moment ago may be what this one answers; a look waits for it.
             tree.ls("sent")?;
