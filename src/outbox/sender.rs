@@ -58,7 +58,7 @@ struct Under {
     closing: HashMap<u64, Instant>,
     /// The same for drafts whose flush was refused: what is said of them appears with the release.
     refused: HashMap<u64, Instant>,
-    /// Handed to the thread, now or earlier, and not appended whole.
+    /// Handed to the thread, now or earlier, and not appended whole or not on disk yet.
     handed: BTreeSet<u64>,
     /// What could not be appended.
     stuck: HashMap<u64, Stuck>,
@@ -306,6 +306,9 @@ impl Worker {
             }
             let fresh = jobs.len() - again;
             let sent = guarded(|| self.append_all(jobs, &mut busy, &mut behind, &mut failed));
+            if sent.is_none() {
+                self.doubt_all(&mut failed);
+            }
             // What is derived from messages is behind now.
             deliver.extend(sent.unwrap_or_default());
             let mut under = self.under.0.lock();
@@ -313,7 +316,10 @@ impl Worker {
             drop(under);
             self.under.1.notify_all();
             if stop || behind.due.is_some_and(|due| due <= Instant::now()) {
-                guarded(|| self.sync_all(std::mem::take(&mut behind), &mut failed));
+                let synced = guarded(|| self.sync_all(std::mem::take(&mut behind), &mut failed));
+                if synced.is_none() {
+                    self.doubt_all(&mut failed);
+                }
             }
             for number in deliver {
                 undelivered.remove(&number);
@@ -439,6 +445,13 @@ impl Worker {
                     job.parcels.push(parcel);
                 }
             }
+        }
+    }
+
+    /// It is not known any more which disks are behind: all of what waits is looked for again, and synced.
+    fn doubt_all(&self, failed: &mut [Failed]) {
+        for Failed { job, .. } in failed {
+            job.parcels = self.tools.spool.get(job.n);
         }
     }
 

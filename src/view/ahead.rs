@@ -50,10 +50,16 @@ impl Tree {
     /// Renders messages nobody has asked for yet, whose sizes are not known. What cannot be read is told to
     /// who asks.
     pub(super) fn render_ahead(&self, messages: impl Iterator<Item = MsgIx>) {
+        let messages: Vec<MsgIx> = messages.collect();
+        // Not all as of one moment: what comes meanwhile makes those in vain that were not read before.
+        messages.chunks(TOGETHER).for_each(|some| self.render_together(some));
+    }
+
+    fn render_together(&self, messages: &[MsgIx]) {
         let mut wanted: BTreeMap<usize, Vec<Ahead>> = BTreeMap::new();
         let core = self.index.read();
         let generation = core.generation();
-        for ix in messages {
+        for ix in messages.iter().copied() {
             if let Some(entry) = core.entry(ix).filter(|e| e.is_live() && e.size().is_none()) {
                 let ahead = (ix, *entry, core.signature(entry));
                 wanted.entry(entry.store()).or_default().push(ahead);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::model::locks::Mutex;
 
-use super::{Error, TOGETHER, Tree};
+use super::{Error, Tree};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::Timestamp;
 
@@ -98,9 +98,7 @@ impl Tree {
         let messages = self.thread_messages(&self.index.read(), thread);
         let mut parts = Vec::with_capacity(messages.len());
         let (mut len, mut time) = (0, Timestamp::from_millis(i64::MIN));
-        for part in messages.chunks(TOGETHER) {
-            self.render_ahead(part.iter().copied());
-        }
+        self.render_ahead(messages.iter().copied());
         for ix in messages.iter() {
             let known = self.index.read().length_in_transcript(*ix);
             let length = || self.rendered(*ix).map(|t| (t.len() + rules(&t).count()) as u64);

@@ -71,3 +71,57 @@ fn s24_tools_survive_hostile_threads() {
     ));
     m.ok("tar c threads | tar t > /dev/null");
 }
+
+/// One program walks through all threads; it looks at sizes in each folder whose turn `wants` says. Prints
+/// what it found, with the sizes that it asked for.
+const WALK: &str = r"
+import os, sys
+folders = sorted(os.listdir('threads'))
+for number, folder in enumerate(folders):
+    names = sorted(os.listdir(f'threads/{folder}'))
+    wants = sys.argv[1][number % len(sys.argv[1])] == 's'
+    for name in names:
+        path = f'threads/{folder}/{name}'
+        print(path, os.stat(path).st_size if wants else '-')
+        assert not wants or os.stat(path).st_size == len(open(path, 'rb').read()), path
+";
+
+/// S13, S23: whoever walks through many threads for the first time finds each message once, with its size,
+/// however often it asks for sizes on the way.
+#[test]
+fn s13_first_walk_through_threads() {
+    const THREADS: i64 = 12;
+    let bed = Bed::new();
+    let mut expected: Vec<String> = Vec::new();
+    for thread in 0..THREADS {
+        // From less than is rendered together to more than the kernel asks for at once.
+        for number in 0..=thread * 25 {
+            let body = "long ".repeat((number % 7 * 300) as usize);
+            let name = format!("thread-{thread:02}");
+            let at = T0 + thread * 1000 + number;
+            let rec = samp::append(&bed.store, "foo", "bar", &name, &body, at);
+            expected.push(format!("threads/{name}/{}", rec.name(0)));
+        }
+    }
+    expected.sort();
+    let names = |walk: &str| -> Vec<String> {
+        let lines = walk.lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned());
+        let mut found: Vec<String> = lines.collect();
+        found.sort();
+        found
+    };
+    for wants in ["-", "s", "--s", "---s----", "s-"] {
+        let m = bed.mount("bar");
+        assert_eq!(names(&m.py(WALK, &[wants])), expected, "{wants}");
+        m.umount();
+        // Sizes are remembered.
+        std::fs::remove_dir_all(bed.path("cache")).unwrap();
+    }
+    let m = bed.mount("bar");
+    let found = m.ok("find threads -type f | sort");
+    assert_eq!(found.lines().collect::<Vec<_>>(), expected);
+    let sizes = m
+        .ok("find threads -type f -printf '%s %p\n' | sort -k2 | while read -r size path; do
+        echo \"$size $(wc -c < \"$path\")\"; done | awk '$1 != $2' ");
+    assert_eq!(sizes, "");
+}

@@ -208,6 +208,10 @@ impl Meant {
         }
         for (a, b) in ours.iter().zip(&theirs).filter(|(a, b)| a != b && a.len() >= 8) {
             self.0.entry((*a).to_owned()).or_insert_with(|| (*b).to_owned());
+            // The folder of a day is named after the stamps in it.
+            if let (Some(day), Some(now)) = (day_of(a), day_of(b)) {
+                self.0.entry(day).or_insert(now);
+            }
         }
         // A date, whose parts are too short to be told from other numbers.
         for (a, b) in ours.windows(5).zip(theirs.windows(5)) {
@@ -230,6 +234,13 @@ impl Meant {
     fn apply(&self, command: &str) -> String {
         self.0.iter().fold(command.to_owned(), |c, (page, real)| c.replace(page, real))
     }
+}
+
+/// The day of a stamp such as `20261123T134209`, as folders are named.
+fn day_of(stamp: &str) -> Option<String> {
+    let (day, _) = stamp.split_once('T')?;
+    let is_day = day.len() == 8 && day.bytes().all(|b| b.is_ascii_digit());
+    is_day.then(|| format!("{}-{}-{}", &day[..4], &day[4..6], &day[6..]))
 }
 
 /// Whether what was printed looks as the page says.

@@ -142,7 +142,7 @@ impl Format for Tasks {
     type Message<'a> = New;
     type Context = ();
 
-    const TAG: [u8; 8] = *b"ssotfi03";
+    const TAG: [u8; 8] = *b"ssotfi04";
     const LONGEST: usize = FILE_BYTES;
 
     fn what(&self, path: &[&str], kind: FileType) -> What {
