@@ -19,7 +19,7 @@ use crate::model::{Fingerprint, Mark, PublicKey};
 use crate::outbox::{self, Keys, Outbox, OutboxError};
 use crate::store::{Deliveries, Store, StoreError, place};
 use crate::view::{self, Tree};
-use crate::watch::{Ahead, Changed, Target, Watcher};
+use crate::watch::{Changed, Target, Watcher};
 pub use base::Glance;
 use base::{Base, shown};
 
@@ -131,14 +131,22 @@ impl Mailbox {
             ..shown(&config, &me, &paths, key, options)
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), outbox.clone(), settings));
-        let mut watcher = None;
-        if options.once {
-            let stores = 0..index.stores().len();
-            stores.for_each(|number| outbox.iter().for_each(|outbox| outbox.changed(number)));
+        let (watcher, others) = if options.once {
+            (None, Vec::new())
         } else {
             let targets = targets(&index, outbox.as_ref(), &links, &paths);
-            watcher = Some(follow(&ahead, targets, &index, outbox.as_ref())?);
+            let (watcher, others) = ahead.start(targets).map_err(OpenError::Watch)?;
+            (Some(watcher), others)
+        };
+        for number in 0..index.stores().len() {
+            if others.contains(&number) {
+                // What came after they were listed and before they were watched.
+                look(&index, outbox.as_ref(), number, true);
+            } else if let Some(outbox) = &outbox {
+                outbox.changed(number);
+            }
         }
+        watcher.iter().for_each(Watcher::ask_again);
         let swept = if options.read_only { Vec::new() } else { vec![paths.state, paths.cache] };
         let keeper = Keeper::start(Arc::clone(&index), swept).map_err(OpenError::Watch)?;
         let keeper = Some(keeper);
@@ -231,26 +239,6 @@ fn open_outbox(
         outbox.resume();
     }
     Ok(Some(outbox))
-}
-
-/// Follows what happens in the stores from when their folders were listed.
-fn follow(
-    ahead: &Ahead,
-    targets: Vec<Target>,
-    index: &Index,
-    outbox: Option<&Arc<Outbox>>,
-) -> Result<Watcher, OpenError> {
-    let (watcher, others) = ahead.start(targets).map_err(OpenError::Watch)?;
-    for number in 0..index.stores().len() {
-        if others.contains(&number) {
-            // What came after they were listed and before they were watched.
-            look(index, outbox, number, true);
-        } else if let Some(outbox) = outbox {
-            outbox.changed(number);
-        }
-    }
-    watcher.ask_again();
-    Ok(watcher)
 }
 
 /// What happens when a link has carried something: the store is looked at, and delivers.

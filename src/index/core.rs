@@ -471,13 +471,11 @@ impl Core {
 
     /// The live messages of a thread, each once, oldest first.
     pub fn thread_messages(&self, thread: ThreadIx) -> Vec<MsgIx> {
-        let shown = |ix: MsgIx| {
-            let entry = self.entry(ix).filter(|e| e.is_live() && !self.is_copy(ix))?;
-            Some((self.name_time(entry), ix))
-        };
-        let mut out: Vec<_> = self.chain_of(thread).filter_map(shown).collect();
-        out.sort_unstable_by(|(s, a), (t, b)| s.cmp(t).then_with(|| self.order(*a, *b)));
-        out.into_iter().map(|(_, ix)| ix).collect()
+        let is_shown =
+            |ix: &MsgIx| self.entry(*ix).is_some_and(Entry::is_live) && !self.is_copy(*ix);
+        let mut out: Vec<MsgIx> = self.chain_of(thread).filter(is_shown).collect();
+        out.sort_by(|a, b| self.order(*a, *b));
+        out
     }
 
     /// Everybody who wrote a message of a thread or was written to in it, whether it is shown or not.

@@ -210,12 +210,12 @@ impl Sender {
         self.under.0.lock().stuck.values().map(|stuck| stuck.said.clone()).collect()
     }
 
-    /// Whether something was handed to the thread and is not appended whole.
+    /// Whether something was handed to the thread and is not appended whole, or perhaps not on disk.
     pub fn holds(&self) -> bool {
         !self.under.0.lock().handed.is_empty()
     }
 
-    /// What was handed to the thread and is not appended whole, oldest first.
+    /// What was handed to the thread and is not appended whole, or perhaps not on disk, oldest first.
     pub fn held(&self, spool: &Spool) -> Vec<Held> {
         let (handed, stuck) = {
             let under = self.under.0.lock();
@@ -305,10 +305,9 @@ impl Worker {
                 }
             }
             let fresh = jobs.len() - again;
-            let sent = guarded(|| self.append_all(jobs, &mut busy, &mut behind, &mut failed));
-            if sent.is_none() {
-                self.doubt_all(&mut failed);
-            }
+            let sent = self.guarded(&mut failed, |failed| {
+                self.append_all(jobs, &mut busy, &mut behind, failed)
+            });
             // What is derived from messages is behind now.
             deliver.extend(sent.unwrap_or_default());
             let mut under = self.under.0.lock();
@@ -316,10 +315,8 @@ impl Worker {
             drop(under);
             self.under.1.notify_all();
             if stop || behind.due.is_some_and(|due| due <= Instant::now()) {
-                let synced = guarded(|| self.sync_all(std::mem::take(&mut behind), &mut failed));
-                if synced.is_none() {
-                    self.doubt_all(&mut failed);
-                }
+                let behind = std::mem::take(&mut behind);
+                self.guarded(&mut failed, |failed| self.sync_all(behind, failed));
             }
             for number in deliver {
                 undelivered.remove(&number);
@@ -448,11 +445,21 @@ impl Worker {
         }
     }
 
-    /// It is not known any more which disks are behind: all of what waits is looked for again, and synced.
-    fn doubt_all(&self, failed: &mut [Failed]) {
-        for Failed { job, .. } in failed {
-            job.parcels = self.tools.spool.get(job.n);
+    /// Does `work`. What is under way when it panics stays in the spool, for the next process; which disks are
+    /// behind is not known any more then, so all that waits is looked for again, and synced.
+    fn guarded<T>(
+        &self,
+        failed: &mut Vec<Failed>,
+        work: impl FnOnce(&mut Vec<Failed>) -> T,
+    ) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(|| work(failed)));
+        if done.is_err() {
+            tracing::error!("sending panicked; the messages stay in the spool");
+            for Failed { job, .. } in failed {
+                job.parcels = self.tools.spool.get(job.n);
+            }
         }
+        done.ok()
     }
 
     fn set_aside(&self, n: u64, parcels: Vec<Parcel>, why: &Trouble) -> Failed {
@@ -536,12 +543,6 @@ impl Worker {
             }
         }
     }
-}
-
-/// What is under way when this panics stays in the spool, for the next process.
-fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
-    let done = catch_unwind(AssertUnwindSafe(work));
-    done.inspect_err(|_| tracing::error!("sending panicked; the messages stay in the spool")).ok()
 }
 
 /// Why a message could not be appended, and until when it waits.

@@ -223,6 +223,17 @@ pub fn read_at_most(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usiz
     Ok(done)
 }
 
+/// The bytes of a file from `offset` on, at most so many.
+///
+/// # Errors
+/// As `pread` gave it.
+pub fn read_part(file: &File, offset: u64, most: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; most];
+    let read = read_at_most(file, &mut bytes, offset)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
 /// Takes an exclusive lock of an open file, waiting at most this long for others who hold it. Whether
 /// it is held now.
 ///
@@ -298,9 +309,8 @@ pub fn room_for(dir: &Path, bytes: u64) -> Result<(), StoreError> {
 pub fn write_again(file: &File, from: u64) -> io::Result<()> {
     // As far as the system lets us, what is read back is what the disk has.
     let _ = rustix::fs::fadvise(file, from, None, rustix::fs::Advice::DontNeed);
-    let mut bytes = vec![0; file.metadata()?.len().saturating_sub(from) as usize];
-    let read = read_at_most(file, &mut bytes, from)?;
-    file.write_all_at(bytes.get(..read).unwrap_or_default(), from)
+    let rest = file.metadata()?.len().saturating_sub(from) as usize;
+    file.write_all_at(&read_part(file, from, rest)?, from)
 }
 
 /// Makes a folder and what is missing above it, with this mode less the umask; its name survives loss of

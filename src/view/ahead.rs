@@ -43,8 +43,7 @@ impl Tree {
     fn thread_behind(&self, before: ThreadIx, thread: ThreadIx) -> Option<ThreadIx> {
         let (ino, generation) = (self.ino(&Node::Threads), self.generation());
         let listing = self.listings.lock().get(ino, generation)?;
-        let (previous, next) = listing.beside(&self.index.read(), thread)?;
-        next.filter(|_| previous == Some(before))
+        listing.behind(&self.index.read(), before, thread)
     }
 
     /// Renders messages nobody has asked for yet, whose sizes are not known. What cannot be read is told to

@@ -262,12 +262,7 @@ impl Tree {
                 let bytes = kept.get_or_init(|| rendered);
                 Ok(part(bytes, offset, size).to_vec())
             }
-            OpenFile::Raw(file) => {
-                let mut buf = vec![0; size];
-                let n = fs::read_at_most(file, &mut buf, offset)?;
-                buf.truncate(n);
-                Ok(buf)
-            }
+            OpenFile::Raw(file) => Ok(fs::read_part(file, offset, size)?),
             OpenFile::Transcript { thread, plan } => {
                 let plan = self.follow(*thread, plan, offset.saturating_add(size as u64));
                 self.read_transcript(&plan, offset, size)

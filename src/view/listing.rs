@@ -77,18 +77,19 @@ impl Listing {
         })
     }
 
-    /// The threads before and behind one, of those whose folders are listed here.
-    pub(super) fn beside(
+    /// The thread whose folder is listed behind those of two that are listed one after the other.
+    pub(super) fn behind(
         &self,
         core: &Core,
+        before: ThreadIx,
         thread: ThreadIx,
-    ) -> Option<(Option<ThreadIx>, Option<ThreadIx>)> {
+    ) -> Option<ThreadIx> {
         let place = |t| core.thread_id(t).map(|(id, _)| (id, t));
-        let wanted = place(thread);
+        let wanted = place(before);
         let of = |item: &Item| if let Item::Thread(t) = item { Some(*t) } else { None };
         let at = self.items.binary_search_by(|item| of(item).and_then(place).cmp(&wanted)).ok()?;
-        let near = |at: Option<usize>| at.and_then(|at| self.items.get(at)).and_then(of);
-        Some((near(at.checked_sub(1)), near(at.checked_add(1))))
+        let (second, third) = (self.items.get(at + 1)?, self.items.get(at + 2)?);
+        of(third).filter(|_| of(second) == Some(thread))
     }
 
     pub(super) fn mail(items: impl Iterator<Item = Item>) -> Self {

@@ -53,16 +53,9 @@ impl Tail {
 
     /// Whether it stands in a log.
     pub fn is_in(self, file: &File) -> io::Result<bool> {
-        let bytes = read(file, self.at, self.len)?;
+        let bytes = fs::read_part(file, self.at, self.len)?;
         Ok(bytes.len() == self.len && XxHash3_64::oneshot(&bytes) == self.hash)
     }
-}
-
-fn read(file: &File, at: u64, len: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; len];
-    let got = fs::read_at_most(file, &mut bytes, at)?;
-    bytes.truncate(got);
-    Ok(bytes)
 }
 
 /// What stands in a log of this length where a line belongs.
@@ -73,7 +66,7 @@ pub fn find(file: &File, len: u64, line: &Line<'_>) -> io::Result<Found> {
     if line.at == len {
         return Ok(Found::End);
     }
-    let there = read(file, line.at, line.bytes.len())?;
+    let there = fs::read_part(file, line.at, line.bytes.len())?;
     Ok(match line.bytes.strip_prefix(&*there) {
         Some([]) => Found::Line,
         Some(_) if line.at + there.len() as u64 >= len => Found::Part(there.len() as u64),

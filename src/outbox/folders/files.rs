@@ -32,10 +32,7 @@ impl Composed {
     /// # Errors
     /// As the system gave it.
     pub fn read(&self, offset: u64, size: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; size];
-        let read = fs::read_at_most(&self.file, &mut bytes, offset)?;
-        bytes.truncate(read);
-        Ok(bytes)
+        fs::read_part(&self.file, offset, size)
     }
 
     /// Its length.

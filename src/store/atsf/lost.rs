@@ -144,10 +144,7 @@ impl Kept {
         let path = self.path.as_ref().ok_or(StoreError::Moved)?;
         let io = |e| StoreError::io(path, e);
         let file = fs::open_regular(path).map_err(io)?;
-        let mut bytes = vec![0; len];
-        let got = fs::read_at_most(&file, &mut bytes, offset).map_err(io)?;
-        bytes.truncate(got);
-        Ok(bytes)
+        fs::read_part(&file, offset, len).map_err(io)
     }
 }
 

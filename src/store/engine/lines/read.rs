@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::log::BOM;
 use super::table::{KEPT, Source};
 use super::{Format, Lines};
-use crate::store::fs::{MAX_RECORD, Stamp, read_at_most};
+use crate::store::fs::{MAX_RECORD, Stamp, read_part};
 use crate::store::{Location, StoreError, below};
 
 /// How long after a change a log may be half rewritten.
@@ -57,7 +57,7 @@ impl Stretches {
         if begin + at.len as usize >= stretch.bytes.len() || stretch.read.elapsed() > FRESH {
             return None;
         }
-        stretch.end = at.offset + u64::from(at.len);
+        stretch.end = end_of(at);
         whole_line(&stretch.bytes, stretch.from, at).map(<[u8]>::to_vec)
     }
 
@@ -110,11 +110,7 @@ impl<F: Format> Lines<F> {
             return self.format.read_kept(at.offset, limit);
         }
         let file = self.open_source(at.source)?;
-        let mut bytes = vec![0; limit];
-        let n = read_at_most(&file, &mut bytes, at.offset)
-            .map_err(|e| StoreError::io(&self.about.dir, e))?;
-        bytes.truncate(n);
-        Ok(bytes)
+        read_part(&file, at.offset, limit).map_err(|e| StoreError::io(&self.about.dir, e))
     }
 
     /// Hands the line at a location to `use_it`, which answers [`StoreError::Moved`] if it is no
@@ -145,15 +141,14 @@ impl<F: Format> Lines<F> {
             let (goes_on, scans) = self.stretches.lock().goes_on(at);
             let from = at.offset.saturating_sub(1);
             let len = (at.offset - from) as usize + at.len as usize + 1;
-            let mut bytes = vec![0; if goes_on { len.max(STRETCH) } else { len }];
+            let most = if goes_on { len.max(STRETCH) } else { len };
             let read = Instant::now();
-            let got = read_at_most(&file, &mut bytes, from).map_err(io)?;
-            bytes.truncate(got);
+            let bytes = read_part(&file, from, most).map_err(io)?;
             if let Some(line) = whole_line(&bytes, from, at) {
                 match use_it(&String::from_utf8_lossy(line)) {
                     Err(StoreError::Moved) => {}
                     done => {
-                        let end = at.offset + u64::from(at.len);
+                        let end = end_of(at);
                         let bytes = if goes_on { bytes } else { Vec::new() };
                         let stretch = Stretch { source: at.source, end, from, bytes, read };
                         self.stretches.lock().keep(stretch, scans);
@@ -206,10 +201,8 @@ fn are_near(a: &Location, b: &Location) -> bool {
 fn read_together(file: &File, lines: &[(usize, &Location)]) -> Option<(Vec<u8>, u64)> {
     let ((_, first), (_, last)) = (lines.first()?, lines.last()?);
     let from = first.offset.saturating_sub(1);
-    let mut bytes = vec![0; usize::try_from(end_of(last).checked_sub(from)?).ok()? + 1];
-    let got = read_at_most(file, &mut bytes, from).ok()?;
-    bytes.truncate(got);
-    Some((bytes, from))
+    let most = usize::try_from(end_of(last).checked_sub(from)?).ok()? + 1;
+    Some((read_part(file, from, most).ok()?, from))
 }
 
 /// The bytes at a location, if a line begins and ends there: in a stretch of its log that holds the bytes before
