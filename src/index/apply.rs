@@ -10,6 +10,10 @@ use super::source::{Bits, Source};
 use crate::model::{Claim, PublicKey, Timestamp, Unsigned, verify};
 use crate::store::{Found, Rejected, Sink, Store, parallel};
 
+/// So many messages' places in the tables are fetched together: few enough to be there still when the last
+/// of them is taken in.
+const TOGETHER: usize = 64;
+
 /// What changed in the tables, for those who cache what a view showed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
@@ -67,9 +71,12 @@ impl Sink for Applier<'_> {
         let known = self.changes.added.len();
         // They are dropped later, by whoever reports them: a counter that is counted down here waits for
         // all that was just written into the tables.
-        for f in found.iter() {
-            let refused = self.take_in(&mut core, &judge, f);
-            judged.push((f.at, refused));
+        for some in found.chunks(TOGETHER) {
+            core.fetch(self.number, some);
+            for f in some {
+                let refused = self.take_in(&mut core, &judge, f);
+                judged.push((f.at, refused));
+            }
         }
         for r in rejected.drain(..) {
             log_reject(self.store, &r);

@@ -3,37 +3,26 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
-use super::column::Column;
 use super::core::{Core, Inserted, Reject, RejectKey, TextId, Thread, ThreadIx, Writer};
 use super::entry::{Entry, FAR, Flags, MsgIx, NIL, first_hash};
-use super::intern::{IDENTITY_MASK, StrId, stable_hash};
+use super::intern::{IDENTITY_MASK, StrId, stable_hash, text_identity};
 use super::source::{Bits, Source};
 use crate::model::{plain_id, unhex_16};
 use crate::store::{Found, Rejected};
 
-/// The hashes of messages in the table of their identities.
-fn hash_of(entries: &Column<Entry>) -> impl Fn(MsgIx) -> u64 + '_ {
-    |ix| entries.get(ix as usize).map_or(0, Entry::identity)
-}
-
 impl Core {
     pub(super) fn writer(&mut self, store: usize, name: &str) -> u32 {
-        if let Some(w) = self.writers.get(self.last_writer as usize)
-            && w.store == store
-            && self.strings.get(w.name) == name
-        {
-            return self.last_writer;
-        }
-        let id = self.strings.intern(name);
-        let next = self.writers.len() as u32;
-        let n = *self.writer_of.entry((store, id)).or_insert(next);
-        if n == next {
+        let known = self.find_writer(store, name);
+        self.last_writer = known.unwrap_or_else(|| {
+            let id = self.strings.intern(name);
+            let next = self.writers.len() as u32;
+            self.writer_of.insert((store, id), next);
             let salt = self.writer_salt(store, name);
             self.writers.push(Writer { store, name: id, salt, ..Writer::default() });
             self.address(store, id);
-        }
-        self.last_writer = n;
-        n
+            next
+        });
+        self.last_writer
     }
 
     fn address(&mut self, store: usize, id: StrId) {
@@ -92,7 +81,19 @@ impl Core {
         self.entries.reserve(messages);
         let texts_each = self.strings.len() as f64 / self.entries.len().max(1) as f64;
         self.strings.reserve((messages as f64 * texts_each) as usize);
-        self.keys.reserve(messages, hash_of(&self.entries));
+        self.keys.reserve(messages);
+    }
+
+    /// Has the processor fetch the places in the tables that these messages will ask for, all at once: one
+    /// after the other they would take half the time of a first index.
+    pub(super) fn fetch(&self, store: usize, found: &[Found<'_>]) {
+        let hashes = |f: &Found<'_>| {
+            let salt = self.find_writer(store, &f.from).map_or(0, |writer| self.salt(writer));
+            (first_hash(salt, &f.id, unhex_16(&f.id)) & IDENTITY_MASK, text_identity(&f.thread))
+        };
+        let hashes: Vec<(u64, u64)> = found.iter().map(hashes).collect();
+        self.keys.fetch(hashes.iter().map(|(key, _)| *key));
+        self.strings.fetch(hashes.iter().map(|(_, thread)| *thread));
     }
 
     /// Takes in one message. It is not in any list yet: see [`Core::admit`].
@@ -142,7 +143,7 @@ impl Core {
             seq,
             flags,
         });
-        self.keys.insert(hash & IDENTITY_MASK, ix, hash_of(&self.entries));
+        self.keys.insert(hash & IDENTITY_MASK, ix);
         if let Some(writer) = self.writers.get_mut(writer as usize) {
             writer.last = Some(ix);
         }
@@ -290,12 +291,23 @@ impl Core {
 
     /// Sorts the lists after a bulk load.
     pub(super) fn sort(&mut self) {
+        let mut names: Vec<&str> = self.writers.iter().map(|w| self.strings.get(w.name)).collect();
+        names.sort_unstable();
+        let rank = |w: &Writer| names.partition_point(|name| *name < self.strings.get(w.name));
+        let ranks: Vec<usize> = self.writers.iter().map(rank).collect();
+        // What decides nearly every comparison, beside the message.
+        let key = |ix: &MsgIx| {
+            let entry = self.entry(*ix)?;
+            let by_id = self.stores.get(entry.store()).is_some_and(|s| s.links);
+            let rank = ranks.get(entry.writer as usize).filter(|_| !by_id);
+            Some((self.name_time(entry), entry.store(), rank))
+        };
         let sorted = |list: &[MsgIx]| {
-            let mut list = list.to_vec();
-            list.sort_by(|a, b| self.order(*a, *b));
+            let mut list: Vec<_> = list.iter().map(|ix| (key(ix), *ix)).collect();
+            list.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| self.order(*x, *y)));
             // What came back during the load was put in again.
             list.dedup();
-            list
+            list.into_iter().map(|(_, ix)| ix).collect()
         };
         (self.to_me, self.from_me) = (sorted(&self.to_me), sorted(&self.from_me));
         self.unsorted = false;
@@ -303,12 +315,11 @@ impl Core {
 
     /// The message with this key, or the identity it will have when it comes.
     pub(super) fn identity_of(&self, store: usize, from: &str, id: &str) -> Result<MsgIx, u64> {
-        let writer = self.strings.find(from).and_then(|n| self.writer_of.get(&(store, n)));
-        let hash = match writer.map(|w| self.locate(*w, id)) {
+        let hash = match self.find_writer(store, from).map(|w| self.locate(w, id)) {
             Some(Ok(ix)) => return Ok(ix),
             Some(Err((hash, _))) => hash,
             // That of the first message of a writer nobody knows yet.
-            None => first_hash(self.writer_salt(store, from), id),
+            None => first_hash(self.writer_salt(store, from), id, unhex_16(id)),
         };
         Err(hash & IDENTITY_MASK)
     }

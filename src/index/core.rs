@@ -498,9 +498,16 @@ impl Core {
 
     /// Finds a message by its key.
     pub fn find(&self, store: usize, from: &str, id: &str) -> Option<MsgIx> {
-        let name = self.strings.find(from)?;
-        let writer = *self.writer_of.get(&(store, name))?;
-        self.locate(writer, id).ok()
+        self.locate(self.find_writer(store, from)?, id).ok()
+    }
+
+    /// The writer of this name.
+    pub(super) fn find_writer(&self, store: usize, name: &str) -> Option<u32> {
+        let is_it = |w: &&Writer| w.store == store && self.strings.is(w.name, name);
+        if self.writers.get(self.last_writer as usize).filter(is_it).is_some() {
+            return Some(self.last_writer);
+        }
+        self.writer_of.get(&(store, self.strings.find(name)?)).copied()
     }
 
     /// What makes the hashes of this writer's ids differ from those of others.
@@ -511,7 +518,7 @@ impl Core {
     /// The position, or the hash that a message with this key would get, and whether it holds the id.
     pub(super) fn locate(&self, writer: u32, id: &str) -> Result<MsgIx, (u64, bool)> {
         let hex = unhex_16(id);
-        let mut hash = first_hash(self.salt(writer), id);
+        let mut hash = first_hash(self.salt(writer), id, hex);
         let mut plain = hex.is_some();
         loop {
             match self.by_identity(hash & IDENTITY_MASK) {
@@ -551,8 +558,7 @@ impl Core {
 
     /// Whether this address has ever written a message in the store.
     pub fn has_written(&self, store: usize, address: &str) -> bool {
-        let id = self.strings.find(address);
-        id.is_some_and(|id| self.writer_of.contains_key(&(store, id)))
+        self.find_writer(store, address).is_some()
     }
 
     /// My messages that carry this idempotency key.

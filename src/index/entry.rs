@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::intern::{IDENTITY_MASK, StrId, stable_hash};
 use super::source::Source;
-use crate::model::{Timestamp, unhex_16};
+use crate::model::Timestamp;
 use crate::store::Location;
 
 /// Position of a message in the index. Stays the same for the life of the process; means nothing
@@ -189,9 +189,9 @@ pub(super) fn mix(id: u64, salt: u64) -> u64 {
     (id ^ salt).wrapping_mul(MIX).rotate_left(29)
 }
 
-/// The hash of a message, unless another has it.
-pub(super) fn first_hash(salt: u64, id: &str) -> u64 {
-    unhex_16(id).map_or_else(|| stable_hash(salt, &[id]), |value| mix(value, salt))
+/// The hash of a message, unless another has it. `hex`: the value of an id of 16 hex digits.
+pub(super) fn first_hash(salt: u64, id: &str, hex: Option<u64>) -> u64 {
+    hex.map_or_else(|| stable_hash(salt, &[id]), |value| mix(value, salt))
 }
 
 /// The id that [`mix`] was given.

@@ -3,7 +3,7 @@
 use twox_hash::XxHash3_64;
 
 use super::column::Column;
-use super::slots::{Hashes, Slots};
+use super::slots::Slots;
 
 /// A text in the [`Interner`].
 pub type StrId = u32;
@@ -22,16 +22,13 @@ pub(super) struct Interner {
 /// Identities keep 56 bits; the rest of an inode number names the view.
 pub const IDENTITY_MASK: u64 = (1 << 56) - 1;
 
-/// An identity as a hash for the tables: they pick the bucket by the lowest bits and tell its
-/// entries apart by the highest, so these must not be zero, nor the lowest again.
-pub(super) fn spread(identity: u64) -> u64 {
-    let identity = identity & IDENTITY_MASK;
-    identity | (identity >> 40) << 56
-}
-
 /// The identity of a text.
 pub(super) fn text_identity(text: &str) -> u64 {
-    stable_hash(0, &[text]) & IDENTITY_MASK
+    identity_of(text.as_bytes())
+}
+
+fn identity_of(text: &[u8]) -> u64 {
+    XxHash3_64::oneshot_with_seed(0, text) & IDENTITY_MASK
 }
 
 /// A hash that is the same in every process and on every machine.
@@ -48,23 +45,31 @@ impl Interner {
         std::str::from_utf8(slice(&self.bytes, &self.ends, id)).unwrap_or_default()
     }
 
+    /// Whether a text is this one.
+    pub fn is(&self, id: StrId, text: &str) -> bool {
+        slice(&self.bytes, &self.ends, id) == text.as_bytes()
+    }
+
     pub fn intern(&mut self, text: &str) -> StrId {
-        let is_it = |id| slice(&self.bytes, &self.ends, id) == text.as_bytes();
-        if self.len() > 0 && is_it(self.last) {
+        if self.len() > 0 && self.is(self.last, text) {
             return self.last;
         }
         let hash = text_identity(text);
-        if let Some(id) = self.slots.with(hash).find(|id| is_it(*id)) {
+        if let Some(id) = self.slots.with(hash).find(|id| self.is(*id, text)) {
             self.last = id;
             return id;
         }
         let id = self.len() as StrId;
-        let Self { bytes, ends, slots, .. } = self;
-        bytes.extend_from_slice(text.as_bytes());
-        ends.push(bytes.len() as u32);
-        slots.insert(hash, id, hash_of(bytes, ends));
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.ends.push(self.bytes.len() as u32);
+        self.slots.insert(hash, id);
         self.last = id;
         id
+    }
+
+    /// [Fetches](Slots::fetch) the places of texts with these identities.
+    pub fn fetch(&self, identities: impl Iterator<Item = u64>) {
+        self.slots.fetch(identities);
     }
 
     /// Number of texts.
@@ -74,9 +79,8 @@ impl Interner {
 
     /// Makes room for about this many more texts.
     pub fn reserve(&mut self, texts: usize) {
-        let Self { bytes, ends, slots, .. } = self;
-        ends.reserve(texts);
-        slots.reserve(texts, hash_of(bytes, ends));
+        self.ends.reserve(texts);
+        self.slots.reserve(texts);
     }
 
     /// Gives back the room that growing took too much.
@@ -87,21 +91,18 @@ impl Interner {
 
     /// The text's number, if it is there.
     pub fn find(&self, text: &str) -> Option<StrId> {
-        let same = |id: &StrId| slice(&self.bytes, &self.ends, *id) == text.as_bytes();
-        self.slots.with(text_identity(text)).find(same)
+        self.slots.with(text_identity(text)).find(|id| self.is(*id, text))
     }
 
     /// The texts with this identity: one, but for the rarest of chances.
     pub fn with_identity(&self, identity: u64) -> impl Iterator<Item = StrId> + '_ {
-        let hash = hash_of(&self.bytes, &self.ends);
-        self.slots.with(identity).filter(move |id| hash(*id) == identity)
+        let of = |id| identity_of(slice(&self.bytes, &self.ends, id));
+        self.slots.with(identity).filter(move |id| of(*id) == identity)
     }
 
     /// Bytes, ends, and the table of their hashes, for the snapshot.
-    pub fn parts(&self) -> (&Column<u8>, &Column<u32>, Hashes<impl Fn(usize) -> u64 + '_>) {
-        let hash = hash_of(&self.bytes, &self.ends);
-        let hashes = Hashes { count: self.len(), hash: move |id| hash(id as StrId) };
-        (&self.bytes, &self.ends, hashes)
+    pub fn parts(&self) -> (&Column<u8>, &Column<u32>, &Slots) {
+        (&self.bytes, &self.ends, &self.slots)
     }
 
     /// What [`Interner::parts`] gave.
@@ -113,10 +114,6 @@ impl Interner {
     pub fn changes(&self) -> u64 {
         self.ends.changes()
     }
-}
-
-fn hash_of<'a>(bytes: &'a Column<u8>, ends: &'a Column<u32>) -> impl Fn(StrId) -> u64 + 'a {
-    |id| XxHash3_64::oneshot_with_seed(0, slice(bytes, ends, id)) & IDENTITY_MASK
 }
 
 fn slice<'a>(bytes: &'a Column<u8>, ends: &Column<u32>, id: StrId) -> &'a [u8] {

@@ -25,16 +25,16 @@ use super::intern::Interner;
 use super::label::Label;
 use super::links::Links;
 use super::marks::Replayed;
-use super::slots::{Hashes, Slots};
+use super::slots::Slots;
 use super::source::Bits;
 use super::tell::Telling;
 use crate::store::{CopyOf, fs, place};
 
 /// Changes with every change of the layout, of a table or of how messages are rendered.
 #[cfg(target_endian = "little")]
-const MAGIC: &[u8; 16] = b"msgfs-index-0012";
+const MAGIC: &[u8; 16] = b"msgfs-index-0013";
 #[cfg(target_endian = "big")]
-const MAGIC: &[u8; 16] = b"msgfs-xedni-0012";
+const MAGIC: &[u8; 16] = b"msgfs-xedni-0013";
 /// Magic, checksum of the rest of the head, and the lengths of its two parts.
 const START: usize = 40;
 /// Where a table may begin.
@@ -148,18 +148,16 @@ pub(super) fn save(
     marks: Replayed,
     trust: BTreeMap<String, u64>,
 ) -> io::Result<()> {
-    let identity = |ix: usize| core.entries.get(ix).map_or(0, Entry::identity);
-    let keys = Hashes { count: core.entries.len(), hash: identity };
     let (texts, ends, slots) = core.strings.parts();
     let (to_me, from_me) = (core.to_me.as_slice(), core.from_me.as_slice());
     let links = core.links.table();
     let stores: Vec<&[u8]> = stores.iter().map(Vec::as_slice).collect();
     let tables: [&dyn Table; TABLES] = [
         &core.entries,
-        &keys,
+        &core.keys,
         texts,
         ends,
-        &slots,
+        slots,
         &core.threads,
         &core.thread_of,
         &core.text_ids,
@@ -268,10 +266,14 @@ pub(super) fn load(path: &Path, fingerprint: &str, map: bool, at_once: u64) -> O
     let origin = Arc::new(Origin { path: path.into(), file, map });
     let (lengths, at_once) = (lengths.iter(), len <= at_once);
     let mut tables = Tables { origin, lengths, sums: &sums, at: end, at_once };
+    let entries: Column<Entry> = tables.next()?;
+    let keys = Slots::open(tables.next()?, entries.len())?;
+    let (texts, ends): (_, Column<u32>) = (tables.next()?, tables.next()?);
+    let slots = Slots::open(tables.next()?, ends.len())?;
     let mut core = Core {
-        entries: tables.next()?,
-        keys: Slots::open(tables.next()?)?,
-        strings: Interner::from_parts(tables.next()?, tables.next()?, Slots::open(tables.next()?)?),
+        entries,
+        keys,
+        strings: Interner::from_parts(texts, ends, slots),
         threads: tables.next()?,
         thread_of: tables.next()?,
         text_ids: tables.next()?,

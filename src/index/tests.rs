@@ -282,7 +282,7 @@ proptest! {
     ) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index");
-        let put = |core: &mut Core, all: &[(usize, u64, i64, usize, bool)]| {
+        let put = |core: &mut Core, all: &[(usize, u64, i64, usize, bool)], sorted| {
             for (from, id, secs, thread, hex) in all {
                 let id = if *hex { format!("{id:016x}") } else { format!("number {id}") };
                 let from = ["foo", "zed", "me"][*from];
@@ -290,7 +290,7 @@ proptest! {
                 let offset = core.entries.len() as u64;
                 let found = Found { thread, from_me: from == "me", ..found(from, &id, *secs, offset) };
                 if let Inserted::New(ix) = core.insert(0, &found) {
-                    core.admit(ix, true);
+                    core.admit(ix, sorted);
                 }
             }
         };
@@ -301,14 +301,19 @@ proptest! {
             }
         };
         let mut all = core();
-        put(&mut all, &messages);
+        put(&mut all, &messages, true);
+        let mut bulk = core();
+        put(&mut bulk, &messages, false);
+        bulk.sort();
+        prop_assert_eq!(bulk.to_me_list(), all.to_me_list());
+        prop_assert_eq!(bulk.from_me_list(), all.from_me_list());
         mark(&mut all);
         let (old, new) = messages.split_at(first.min(messages.len()));
         let mut pieces = core();
-        put(&mut pieces, old);
+        put(&mut pieces, old, true);
         save(&path, &pieces, &[]);
         let mut pieces = load(&path, &pieces).unwrap();
-        put(&mut pieces, new);
+        put(&mut pieces, new, true);
         mark(&mut pieces);
         save(&path, &pieces, &[]);
         let mut again = load(&path, &pieces).unwrap();

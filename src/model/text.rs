@@ -120,7 +120,9 @@ pub fn hex(bytes: &[u8]) -> String {
 /// The value of 16 lower-case hex digits.
 pub fn unhex_16(text: &str) -> Option<u64> {
     let is_plain = text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    if is_plain { u64::from_str_radix(text, 16).ok() } else { None }
+    // In ASCII a digit ends in its value, and a letter, which has the next bit but one, nine before its own.
+    let digit = |b: u8| u64::from((b & 0xf) + 9 * (b >> 6));
+    is_plain.then(|| text.bytes().fold(0, |value, b| value << 4 | digit(b)))
 }
 
 /// The visible stand-in for a control character.
