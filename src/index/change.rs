@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
 use super::core::{Core, Inserted, Reject, RejectKey, TextId, Thread, ThreadIx, Writer};
-use super::entry::{Entry, FAR, Flags, MsgIx, NIL, first_hash};
+use super::entry::{Entry, FAR, Flags, MsgIx, NIL, first_hash, hash_of};
 use super::intern::{IDENTITY_MASK, StrId, stable_hash, text_identity};
 use super::source::{Bits, Source};
 use crate::model::{plain_id, unhex_16};
@@ -81,7 +81,7 @@ impl Core {
         self.entries.reserve(messages);
         let texts_each = self.strings.len() as f64 / self.entries.len().max(1) as f64;
         self.strings.reserve((messages as f64 * texts_each) as usize);
-        self.keys.reserve(messages);
+        self.keys.reserve(messages, hash_of(&self.entries));
     }
 
     /// Has the processor fetch the places in the tables that these messages will ask for, all at once: one
@@ -143,7 +143,7 @@ impl Core {
             seq,
             flags,
         });
-        self.keys.insert(hash & IDENTITY_MASK, ix);
+        self.keys.push(hash & IDENTITY_MASK, hash_of(&self.entries));
         if let Some(writer) = self.writers.get_mut(writer as usize) {
             writer.last = Some(ix);
         }
@@ -293,21 +293,23 @@ impl Core {
     pub(super) fn sort(&mut self) {
         let mut names: Vec<&str> = self.writers.iter().map(|w| self.strings.get(w.name)).collect();
         names.sort_unstable();
-        let rank = |w: &Writer| names.partition_point(|name| *name < self.strings.get(w.name));
-        let ranks: Vec<usize> = self.writers.iter().map(rank).collect();
-        // What decides nearly every comparison, beside the message.
-        let key = |ix: &MsgIx| {
+        let rank =
+            |w: &Writer| names.partition_point(|name| *name < self.strings.get(w.name)) as u32;
+        let ranks: Vec<u32> = self.writers.iter().map(rank).collect();
+        // What decides nearly every comparison, beside the message, in few bytes.
+        let keyed = |ix: &MsgIx| {
             let entry = self.entry(*ix)?;
             let by_id = self.stores.get(entry.store()).is_some_and(|s| s.links);
-            let rank = ranks.get(entry.writer as usize).filter(|_| !by_id);
-            Some((self.name_time(entry), entry.store(), rank))
+            let rank = ranks.get(entry.writer as usize).filter(|_| !by_id).copied().unwrap_or(0);
+            let after_time = (entry.store() as u32) << 24 | rank.min(0xff_ffff);
+            Some((self.name_time(entry), after_time, *ix))
         };
         let sorted = |list: &[MsgIx]| {
-            let mut list: Vec<_> = list.iter().map(|ix| (key(ix), *ix)).collect();
-            list.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| self.order(*x, *y)));
+            let mut list: Vec<_> = list.iter().filter_map(keyed).collect();
+            list.sort_by(|x, y| (x.0, x.1).cmp(&(y.0, y.1)).then_with(|| self.order(x.2, y.2)));
             // What came back during the load was put in again.
             list.dedup();
-            list.into_iter().map(|(_, ix)| ix).collect()
+            list.into_iter().map(|(.., ix)| ix).collect()
         };
         (self.to_me, self.from_me) = (sorted(&self.to_me), sorted(&self.from_me));
         self.unsorted = false;

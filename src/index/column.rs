@@ -294,29 +294,33 @@ impl<T: Pod> Table for Column<T> {
             } else {
                 self.slice(range)
             };
-            values.write(out, sums)?;
+            write_values(values, out, sums)?;
         }
         Ok(())
     }
 }
 
-impl<T: Pod> Table for &[T] {
+impl<T: Pod> Table for Vec<T> {
     fn bytes(&self) -> u64 {
-        size_of_val(*self) as u64
+        size_of_val(self.as_slice()) as u64
     }
 
     fn pieces(&self) -> usize {
-        Column::<T>::pieces(size_of_val(*self))
+        Column::<T>::pieces(size_of_val(self.as_slice()))
     }
 
     fn write(&self, out: &mut dyn Write, sums: &mut Vec<u64>) -> io::Result<()> {
-        for piece in self.chunks(1 << shift(size_of::<T>())) {
-            let bytes = bytemuck::cast_slice(piece);
-            sums.push(XxHash3_64::oneshot(bytes));
-            out.write_all(bytes)?;
-        }
-        Ok(())
+        write_values(self, out, sums)
     }
+}
+
+fn write_values<T: Pod>(values: &[T], out: &mut dyn Write, sums: &mut Vec<u64>) -> io::Result<()> {
+    for piece in values.chunks(1 << shift(size_of::<T>())) {
+        let bytes = bytemuck::cast_slice(piece);
+        sums.push(XxHash3_64::oneshot(bytes));
+        out.write_all(bytes)?;
+    }
+    Ok(())
 }
 
 /// The values of a column.
@@ -342,6 +346,13 @@ impl<'a, T: Pod> IntoIterator for &'a Column<T> {
 
     fn into_iter(self) -> Iter<'a, T> {
         self.iter()
+    }
+}
+
+#[cfg(test)]
+impl<T> From<Vec<T>> for Column<T> {
+    fn from(tail: Vec<T>) -> Self {
+        Self { tail, ..Self::default() }
     }
 }
 

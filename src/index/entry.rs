@@ -2,6 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::column::Column;
 use super::intern::{IDENTITY_MASK, StrId, stable_hash};
 use super::source::Source;
 use crate::model::Timestamp;
@@ -106,6 +107,11 @@ pub(super) enum Sig {
     Valid = 1,
     Unknown = 2,
     Missing = 3,
+}
+
+/// The hashes of messages, by position, in the table of their identities.
+pub(super) fn hash_of(entries: &Column<Entry>) -> impl Fn(MsgIx) -> u64 + '_ {
+    |ix| entries.get(ix as usize).map_or(0, Entry::identity)
 }
 
 impl Entry {

@@ -3,7 +3,7 @@
 use twox_hash::XxHash3_64;
 
 use super::column::Column;
-use super::slots::Slots;
+use super::slots::{Hashes, Slots};
 
 /// A text in the [`Interner`].
 pub type StrId = u32;
@@ -29,6 +29,10 @@ pub(super) fn text_identity(text: &str) -> u64 {
 
 fn identity_of(text: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(0, text) & IDENTITY_MASK
+}
+
+fn hash_of<'a>(bytes: &'a Column<u8>, ends: &'a Column<u32>) -> impl Fn(StrId) -> u64 + 'a {
+    |id| identity_of(slice(bytes, ends, id))
 }
 
 /// A hash that is the same in every process and on every machine.
@@ -60,9 +64,10 @@ impl Interner {
             return id;
         }
         let id = self.len() as StrId;
-        self.bytes.extend_from_slice(text.as_bytes());
-        self.ends.push(self.bytes.len() as u32);
-        self.slots.insert(hash, id);
+        let Self { bytes, ends, slots, .. } = self;
+        bytes.extend_from_slice(text.as_bytes());
+        ends.push(bytes.len() as u32);
+        slots.push(hash, hash_of(bytes, ends));
         self.last = id;
         id
     }
@@ -79,8 +84,9 @@ impl Interner {
 
     /// Makes room for about this many more texts.
     pub fn reserve(&mut self, texts: usize) {
-        self.ends.reserve(texts);
-        self.slots.reserve(texts);
+        let Self { bytes, ends, slots, .. } = self;
+        ends.reserve(texts);
+        slots.reserve(texts, hash_of(bytes, ends));
     }
 
     /// Gives back the room that growing took too much.
@@ -96,13 +102,14 @@ impl Interner {
 
     /// The texts with this identity: one, but for the rarest of chances.
     pub fn with_identity(&self, identity: u64) -> impl Iterator<Item = StrId> + '_ {
-        let of = |id| identity_of(slice(&self.bytes, &self.ends, id));
-        self.slots.with(identity).filter(move |id| of(*id) == identity)
+        let hash = hash_of(&self.bytes, &self.ends);
+        self.slots.with(identity).filter(move |id| hash(*id) == identity)
     }
 
     /// Bytes, ends, and the table of their hashes, for the snapshot.
-    pub fn parts(&self) -> (&Column<u8>, &Column<u32>, &Slots) {
-        (&self.bytes, &self.ends, &self.slots)
+    pub fn parts(&self) -> (&Column<u8>, &Column<u32>, Hashes<'_, impl Fn(StrId) -> u64 + '_>) {
+        let hash_of = hash_of(&self.bytes, &self.ends);
+        (&self.bytes, &self.ends, Hashes { slots: &self.slots, hash_of })
     }
 
     /// What [`Interner::parts`] gave.

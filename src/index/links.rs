@@ -104,7 +104,7 @@ impl Links {
     }
 
     /// The table, for the snapshot.
-    pub fn table(&self) -> &[Link] {
+    pub fn table(&self) -> &Vec<Link> {
         &self.list
     }
 

@@ -1,142 +1,190 @@
 //! A table from hashes to positions: that of the snapshot, as it lies there, and one for what came
 //! since.
 //!
-//! What a lookup costs is the wait for memory, so it asks one place: a slot holds a part of the hash beside
-//! the position, and who is about to look up many has their places [fetched](Slots::fetch) together.
+//! What a lookup costs is the wait for memory. So it asks one place, for a slot holds some bits of the hash
+//! beside the position; and who is about to look up many has their places [fetched](Slots::fetch) together.
 
 use std::io::{self, Write};
 
 use super::column::{Column, Table};
 
-/// Positions by 56 bits of a hash. None is ever taken away.
+/// A free slot.
+const FREE: u32 = u32::MAX;
+
+/// Positions by 56 bits of a hash: all from 0 on, each once. None is ever taken away.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    /// At most two thirds of the slots are taken. One stands in the first that was free from its own
-    /// place on, and places are in the order of tags: to fill a larger table is to go through both once.
-    base: Column<Slot>,
-    since: Vec<Slot>,
-    /// How many positions there are, and how many of them came since.
+    /// The positions of the snapshot.
+    base: Column<u32>,
+    /// Those that came since.
+    since: Vec<u32>,
+    /// How many there are in the snapshot, and how many together.
+    first: usize,
     len: usize,
-    new: usize,
 }
 
-/// A tag in the upper half, and a position in the lower one.
-type Slot = u64;
+/// How a table is laid out. At most two thirds of its slots are taken; one stands in the first that was
+/// free from its own place on.
+#[derive(Clone, Copy)]
+struct Layout {
+    slots: usize,
+    /// How many bits of a slot are the position. The others are of the hash.
+    bits: u32,
+}
 
-/// A free one.
-const FREE: Slot = Slot::MAX;
-
-/// How many slots so many positions get in a snapshot.
+/// How many slots so many positions get.
 fn slots_for(positions: usize) -> usize {
     if positions == 0 { 0 } else { positions + positions / 2 + 1 }
 }
 
-/// The part of a hash that is kept: 32 bits that each depend on many.
-fn tag_of(hash: u64) -> u64 {
-    (hash << 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+/// A hash, each bit of it dependent on many.
+fn mixed(hash: u64) -> u64 {
+    (hash << 8).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The own place of a tag, of so many.
-fn home(tag: u64, slots: usize) -> usize {
-    ((tag * slots as u64) >> 32) as usize
-}
-
-/// The places from that of a tag on, each once.
-fn from_home(tag: u64, slots: usize) -> impl Iterator<Item = usize> {
-    let home = home(tag, slots);
-    (home..slots).chain(0..home)
-}
-
-/// Puts a slot into the first free place, of which there must be one.
-fn put(slots: &mut [Slot], slot: Slot) {
-    let mut places = from_home(slot >> 32, slots.len());
-    let free = places.find(|at| slots.get(*at).is_none_or(|other| *other == FREE));
-    if let Some(place) = free.and_then(|at| slots.get_mut(at)) {
-        *place = slot;
+impl Layout {
+    /// Of a table for positions from `first` on. The largest that it has room for is no position with
+    /// all bits set, so that no slot looks free.
+    fn new(first: usize, slots: usize) -> Self {
+        Self { slots, bits: usize::BITS - (first + slots).leading_zeros() }
     }
-}
 
-/// The positions that may have a tag, in a table of so many slots.
-fn with_tag(
-    tag: u64,
-    slots: usize,
-    get: impl Fn(usize) -> Option<Slot>,
-) -> impl Iterator<Item = u32> {
-    let taken = from_home(tag, slots).map_while(get).take_while(|slot| *slot != FREE);
-    taken.filter(move |slot| slot >> 32 == tag).map(|slot| slot as u32)
+    /// The own place of a hash.
+    fn home(self, hash: u64) -> usize {
+        ((mixed(hash) >> 32) * self.slots as u64 >> 32) as usize
+    }
+
+    /// The places from there on, each once.
+    fn places(self, hash: u64) -> impl Iterator<Item = usize> {
+        let home = self.home(hash);
+        (home..self.slots).chain(0..home)
+    }
+
+    /// What a slot has of a hash.
+    fn mark(self, hash: u64) -> u32 {
+        ((mixed(hash) >> 8) << self.bits) as u32
+    }
+
+    /// The bits of a slot that are the position.
+    fn position(self) -> u32 {
+        ((1u64 << self.bits) - 1) as u32
+    }
+
+    /// The positions that may have a hash.
+    fn with(self, hash: u64, get: impl Fn(usize) -> Option<u32>) -> impl Iterator<Item = u32> {
+        let (mark, position) = (self.mark(hash), self.position());
+        let taken = self.places(hash).map_while(get).take_while(|slot| *slot != FREE);
+        taken.filter(move |slot| slot & !position == mark).map(move |slot| slot & position)
+    }
+
+    fn put(self, table: &mut [u32], hash: u64, position: u32) {
+        let is_free = |at: &usize| table.get(*at).is_none_or(|slot| *slot == FREE);
+        let free = self.places(hash).find(is_free);
+        if let Some(slot) = free.and_then(|at| table.get_mut(at)) {
+            *slot = self.mark(hash) | position;
+        }
+    }
+
+    /// The table of the positions from `first` to `end`.
+    fn filled(self, first: usize, end: usize, hash_of: impl Fn(u32) -> u64) -> Vec<u32> {
+        let mut table = vec![FREE; self.slots];
+        (first as u32..end as u32).for_each(|at| self.put(&mut table, hash_of(at), at));
+        table
+    }
 }
 
 impl Slots {
     /// The table of a snapshot, with its number of positions.
-    pub fn open(base: Column<Slot>, len: usize) -> Option<Self> {
-        (base.len() == slots_for(len)).then(|| Self { base, len, ..Self::default() })
+    pub fn open(base: Column<u32>, len: usize) -> Option<Self> {
+        let fits = base.len() >= slots_for(len);
+        fits.then(|| Self { base, first: len, len, ..Self::default() })
+    }
+
+    fn of_base(&self) -> Layout {
+        Layout::new(0, self.base.len())
+    }
+
+    fn of_since(&self) -> Layout {
+        Layout::new(self.first, self.since.len())
     }
 
     /// The positions that may have this hash.
     pub fn with(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
-        let tag = tag_of(hash);
-        let base = with_tag(tag, self.base.len(), |at| self.base.get(at).copied());
-        base.chain(with_tag(tag, self.since.len(), |at| self.since.get(at).copied()))
+        let base = self.of_base().with(hash, |at| self.base.get(at).copied());
+        base.chain(self.of_since().with(hash, |at| self.since.get(at).copied()))
     }
 
     /// Has the processor fetch the places of hashes that are about to be looked up. No step depends on
     /// the one before, and there is next to nothing between two, so it waits for many at once.
     pub fn fetch(&self, hashes: impl Iterator<Item = u64>) {
-        let first = |hash| {
-            let tag = tag_of(hash);
-            let base = self.base.get(home(tag, self.base.len()));
-            let since = self.since.get(home(tag, self.since.len()));
-            base.copied().unwrap_or_default() ^ since.copied().unwrap_or_default()
+        let (base, since) = (self.of_base(), self.of_since());
+        let slot = |hash| {
+            let base = self.base.get(base.home(hash)).copied().unwrap_or_default();
+            base ^ self.since.get(since.home(hash)).copied().unwrap_or_default()
         };
         // The processor does it only if somebody wants to know what comes out.
-        std::hint::black_box(hashes.map(first).fold(0, std::ops::BitXor::bitxor));
+        std::hint::black_box(hashes.map(slot).fold(0, std::ops::BitXor::bitxor));
     }
 
-    /// Adds a position, which must not be there.
-    pub fn insert(&mut self, hash: u64, position: u32) {
-        if slots_for(self.new + 1) > self.since.len() {
-            self.reserve(self.new.max(16));
+    /// Adds the next position.
+    pub fn push(&mut self, hash: u64, hash_of: impl Fn(u32) -> u64) {
+        let new = self.len - self.first;
+        if slots_for(new + 1) > self.since.len() {
+            self.reserve(new.max(16), hash_of);
         }
-        put(&mut self.since, tag_of(hash) << 32 | u64::from(position));
+        let (layout, position) = (self.of_since(), self.len as u32);
+        layout.put(&mut self.since, hash, position);
         self.len += 1;
-        self.new += 1;
     }
 
     /// Makes room for so many more.
-    pub fn reserve(&mut self, more: usize) {
-        let slots = slots_for(self.new + more);
+    pub fn reserve(&mut self, more: usize, hash_of: impl Fn(u32) -> u64) {
+        let slots = slots_for(self.len - self.first + more);
         if slots > self.since.len() {
-            self.since = filled(slots, self.since.iter().copied());
+            self.since = Vec::new();
+            self.since = Layout::new(self.first, slots).filled(self.first, self.len, hash_of);
+        }
+    }
+}
+
+/// The table for a snapshot, by the hash of each position.
+pub(super) struct Hashes<'a, F> {
+    pub slots: &'a Slots,
+    pub hash_of: F,
+}
+
+impl<F: Fn(u32) -> u64> Hashes<'_, F> {
+    /// What there is may lie in the snapshot as it is.
+    fn as_it_is(&self) -> Option<&dyn Table> {
+        let Slots { base, since, first, len } = self.slots;
+        match (*first, len - first) {
+            (_, 0) => Some(base),
+            (0, _) => Some(since),
+            _ => None,
         }
     }
 
-    /// All slots that are taken.
-    fn all(&self) -> impl Iterator<Item = Slot> + '_ {
-        self.base.iter().chain(&self.since).copied()
+    fn slots(&self) -> usize {
+        slots_for(self.slots.len)
     }
 }
 
-/// A table of so many slots, with these.
-fn filled(slots: usize, with: impl Iterator<Item = Slot>) -> Vec<Slot> {
-    let mut table = vec![FREE; slots];
-    with.filter(|slot| *slot != FREE).for_each(|slot| put(&mut table, slot));
-    table
-}
-
-impl Table for Slots {
+impl<F: Fn(u32) -> u64> Table for Hashes<'_, F> {
     fn bytes(&self) -> u64 {
-        (slots_for(self.len) * size_of::<Slot>()) as u64
+        self.as_it_is().map_or((self.slots() * size_of::<u32>()) as u64, Table::bytes)
     }
 
     fn pieces(&self) -> usize {
-        Column::<Slot>::pieces(slots_for(self.len) * size_of::<Slot>())
+        let made = || Column::<u32>::pieces(self.slots() * size_of::<u32>());
+        self.as_it_is().map_or_else(made, Table::pieces)
     }
 
     fn write(&self, out: &mut dyn Write, sums: &mut Vec<u64>) -> io::Result<()> {
-        if self.new == 0 {
-            return self.base.write(out, sums);
+        if let Some(table) = self.as_it_is() {
+            return table.write(out, sums);
         }
-        filled(slots_for(self.len), self.all()).as_slice().write(out, sums)
+        let table = Layout::new(0, self.slots()).filled(0, self.slots.len, &self.hash_of);
+        table.write(out, sums)
     }
 }
 
@@ -146,21 +194,32 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Few different hashes, and some that share their tag.
+        /// Also where many have the same hash.
         #[test]
-        fn all_are_found_again(hashes in prop::collection::vec(prop_oneof![0u64..8, any::<u64>()], 0..300)) {
-            let mut slots = Slots::default();
-            for (position, hash) in (0u32..).zip(&hashes) {
+        fn all_are_found_again(
+            hashes in prop::collection::vec(prop_oneof![0u64..8, any::<u64>()], 0..300),
+            first in 0usize..300,
+            room in 0usize..300,
+        ) {
+            let first = first.min(hashes.len());
+            let hash_of = |at: u32| hashes.get(at as usize).copied().unwrap_or_default();
+            let base = Layout::new(0, slots_for(first)).filled(0, first, hash_of);
+            let mut slots = Slots { base: base.into(), first, len: first, ..Slots::default() };
+            slots.reserve(room, hash_of);
+            for (position, hash) in (0u32..).zip(&hashes).skip(first) {
                 prop_assert!(slots.with(*hash).all(|at| at < position));
-                slots.insert(*hash, position);
+                slots.push(*hash, hash_of);
             }
-            let written = filled(slots_for(slots.len), slots.all());
-            prop_assert_eq!((slots.bytes(), slots.len), (size_of_val(&*written) as u64, hashes.len()));
+            let mut written = Vec::new();
+            let table = Hashes { slots: &slots, hash_of };
+            table.write(&mut written, &mut Vec::new()).unwrap();
+            prop_assert_eq!(table.bytes(), written.len() as u64);
+            let written: Vec<u32> = bytemuck::pod_collect_to_vec(&written);
+            let written = Slots::open(written.into(), hashes.len()).unwrap();
+            slots.fetch(hashes.iter().copied());
             for (position, hash) in (0u32..).zip(&hashes) {
-                slots.fetch([*hash].into_iter());
                 prop_assert!(slots.with(*hash).any(|at| at == position));
-                let mut written = with_tag(tag_of(*hash), written.len(), |at| written.get(at).copied());
-                prop_assert!(written.any(|at| at == position));
+                prop_assert!(written.with(*hash).any(|at| at == position));
             }
         }
     }

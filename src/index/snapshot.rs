@@ -20,12 +20,12 @@ use twox_hash::XxHash3_64;
 
 use super::column::{Column, Origin, Table};
 use super::core::{Core, Reject, RejectKey, ThreadIx, Writer};
-use super::entry::{Entry, MsgIx};
+use super::entry::{Entry, MsgIx, hash_of};
 use super::intern::Interner;
 use super::label::Label;
 use super::links::Links;
 use super::marks::Replayed;
-use super::slots::Slots;
+use super::slots::{Hashes, Slots};
 use super::source::Bits;
 use super::tell::Telling;
 use crate::store::{CopyOf, fs, place};
@@ -148,22 +148,21 @@ pub(super) fn save(
     marks: Replayed,
     trust: BTreeMap<String, u64>,
 ) -> io::Result<()> {
+    let keys = Hashes { slots: &core.keys, hash_of: hash_of(&core.entries) };
     let (texts, ends, slots) = core.strings.parts();
-    let (to_me, from_me) = (core.to_me.as_slice(), core.from_me.as_slice());
     let links = core.links.table();
-    let stores: Vec<&[u8]> = stores.iter().map(Vec::as_slice).collect();
     let tables: [&dyn Table; TABLES] = [
         &core.entries,
-        &core.keys,
+        &keys,
         texts,
         ends,
-        slots,
+        &slots,
         &core.threads,
         &core.thread_of,
         &core.text_ids,
-        &to_me,
-        &from_me,
-        &links,
+        &core.to_me,
+        &core.from_me,
+        links,
     ];
     let tables: Vec<&dyn Table> =
         tables.into_iter().chain(stores.iter().map(|store| store as &dyn Table)).collect();
