@@ -5,10 +5,11 @@
 //! snapshot is lost. What has to be known for that is one message a writer: the first it signed.
 
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::core::Core;
 use super::entry::{MsgIx, Sig};
+use super::source::Bits;
 
 impl Core {
     /// Notes that a message is not signed.
@@ -41,7 +42,8 @@ impl Core {
         if writers.is_empty() {
             return Vec::new();
         }
-        let firsts = self.find_first(&writers);
+        let among: Bits = writers.iter().collect();
+        let firsts = self.find_first(&among);
         for number in &writers {
             if let Some(writer) = self.writers.get_mut(*number as usize) {
                 writer.first_signed = firsts.get(number).copied();
@@ -51,7 +53,7 @@ impl Core {
         for ix in 0..self.entries.len() as MsgIx {
             let Some(entry) = self.entry(ix).filter(|e| e.is_live()) else { continue };
             let unsigned = matches!(entry.flags.signature().0, Sig::None | Sig::Missing);
-            if !unsigned || !writers.contains(&entry.writer) {
+            if !unsigned || !among.has(entry.writer) {
                 continue;
             }
             let after = self.unsigned_after(firsts.get(&entry.writer).copied(), ix);
@@ -66,11 +68,11 @@ impl Core {
     }
 
     /// The first message that each of these writers validly signed.
-    fn find_first(&self, writers: &HashSet<u32>) -> HashMap<u32, MsgIx> {
+    fn find_first(&self, writers: &Bits) -> HashMap<u32, MsgIx> {
         let mut firsts: HashMap<u32, MsgIx> = HashMap::new();
         for (ix, entry) in (0u32..).zip(&self.entries) {
             let counts = entry.is_live() && entry.flags.signature().0 == Sig::Valid;
-            if !counts || !writers.contains(&entry.writer) {
+            if !counts || !writers.has(entry.writer) {
                 continue;
             }
             let first = firsts.entry(entry.writer).or_insert(ix);
