@@ -504,7 +504,7 @@ impl Core {
     /// The writer of this name.
     pub(super) fn find_writer(&self, store: usize, name: &str) -> Option<u32> {
         let is_it = |w: &&Writer| w.store == store && self.strings.is(w.name, name);
-        if self.writers.get(self.last_writer as usize).filter(is_it).is_some() {
+        if self.writers.get(self.last_writer as usize).as_ref().is_some_and(is_it) {
             return Some(self.last_writer);
         }
         self.writer_of.get(&(store, self.strings.find(name)?)).copied()

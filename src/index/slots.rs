@@ -51,7 +51,7 @@ impl Layout {
 
     /// The own place of a hash.
     fn home(self, hash: u64) -> usize {
-        ((mixed(hash) >> 32) * self.slots as u64 >> 32) as usize
+        (((mixed(hash) >> 32) * self.slots as u64) >> 32) as usize
     }
 
     /// The places from there on, each once.

@@ -217,6 +217,7 @@ impl Tree {
     /// # Errors
     /// [`Error::NotFound`] for what is gone, store errors as they come.
     pub fn attr(&self, node: &Node) -> Result<Attr, Error> {
+        self.note_told(node);
         let read = |size, time, caching| (self.shared(0o400), size, time, caching);
         let written = |mode, size, time| (mode, size, time, Caching::Volatile);
         let (mode, size, time, caching) = match node {

@@ -65,6 +65,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use crate::model::locks::{Level, Mutex};
@@ -138,6 +139,8 @@ pub struct Tree {
     transcripts: Dated<ThreadIx, Arc<transcript::Plan>>,
     every: Dated<(), Arc<Vec<MsgIx>>>,
     listings: Mutex<listing::Listings>,
+    /// How many threads there are up to the last one whose attributes somebody was told.
+    threads_told: AtomicU32,
     /// The thread whose folder was listed last with the sizes of its messages.
     walked: Mutex<Option<ThreadIx>>,
     agents_seen: Dated<(), Arc<agents::Agents>>,
@@ -181,6 +184,7 @@ impl Tree {
             transcripts: Dated::new(THREADS),
             every: Dated::new(ONE),
             listings: Mutex::default(),
+            threads_told: AtomicU32::new(0),
             walked: Mutex::default(),
             agents_seen: Dated::fresh_for(ONE, agents::FRESH),
             newest_seen: Dated::new(ONE),

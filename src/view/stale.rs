@@ -4,6 +4,7 @@
 //! ([`super::Error::Stale`]), and then the kernel asks for the name.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 
 use super::Tree;
 use super::node::{Ino, MailBox, Node, Place};
@@ -31,7 +32,7 @@ impl Tree {
         }
         for (ix, left) in &changes.moved {
             self.stale_folders(*ix, &mut stale);
-            stale_thread(*left, &mut stale);
+            self.stale_thread(*left, &mut stale);
         }
         for ix in changes.redrawn.iter().chain(changes.moved.iter().map(|(ix, _)| ix)) {
             stale_text(*ix, &mut stale);
@@ -43,7 +44,7 @@ impl Tree {
             }
         }
         for thread in &changes.emptied {
-            stale_thread(*thread, &mut stale);
+            self.stale_thread(*thread, &mut stale);
         }
         stale.iter().map(|node| self.ino(node)).collect()
     }
@@ -53,8 +54,26 @@ impl Tree {
         let core = self.index.read();
         let Some(entry) = core.entry(ix) else { return };
         let day = core.name_time(entry).day();
-        stale.extend([Node::ArchiveDay(day), Node::SentDay(day)]);
-        stale_thread(core.thread_of(entry), stale);
+        if stale.last() != Some(&Node::SentDay(day)) {
+            stale.extend([Node::ArchiveDay(day), Node::SentDay(day)]);
+        }
+        self.stale_thread(core.thread_of(entry), stale);
+    }
+
+    /// A thread got or lost a message: its folder and its transcript.
+    fn stale_thread(&self, thread: ThreadIx, stale: &mut Vec<Node>) {
+        // Most mail that comes at once is in new threads, of which no cache knows anything.
+        if thread < self.threads_told.load(Ordering::Acquire) {
+            stale.extend([Node::Thread(thread), Node::Transcript(thread)]);
+        }
+    }
+
+    /// Notes that a cache may know a node from now on. To be called before its attributes are looked up: what
+    /// changes later makes them [stale](Tree::stale).
+    pub(super) fn note_told(&self, node: &Node) {
+        if let Node::Thread(thread) | Node::Transcript(thread) = node {
+            self.threads_told.fetch_max(thread.saturating_add(1), Ordering::AcqRel);
+        }
     }
 
     /// Forgets what was kept of messages that changed or went: call it before the caches are told
@@ -84,9 +103,4 @@ impl Tree {
 fn stale_text(ix: MsgIx, stale: &mut Vec<Node>) {
     stale.extend([Node::Warning(ix), Node::Message(Place::Inbox, ix)]);
     stale.extend(CACHED.map(|place| Node::Message(place, ix)));
-}
-
-/// A thread got or lost a message: its folder and its transcript.
-fn stale_thread(thread: ThreadIx, stale: &mut Vec<Node>) {
-    stale.extend([Node::Thread(thread), Node::Transcript(thread)]);
 }

@@ -243,10 +243,13 @@ fn a_message_that_moves_to_another_thread_is_shown_there() {
     let (ix, old) = (find("00000002aaaa"), thread("00000003aaaa"));
     let name = b.tree.message_name(ix).unwrap();
     assert!(b.cat(&format!("archive/{DAY}/{name}")).contains("Thread: 00000002aaaa\n"));
+    let changes = Changes { moved: vec![(ix, old)], ..Changes::default() };
+    let folder = b.tree.ino(&Node::Thread(old));
+    assert!(!b.tree.stale(&changes).contains(&folder), "nobody was told of it");
+    assert_eq!(b.attr("threads/00000003aaaa").ino, folder);
     // As if it had left the thread `old`, which now holds nothing: its only message is gone.
     b.stores[0].folder.lock().refuse(Some(2), "gone");
     b.tree.index().refresh(0, true).unwrap();
-    let changes = Changes { moved: vec![(ix, old)], ..Changes::default() };
     b.tree.forget(&changes);
     let stale = b.tree.stale(&changes);
     let new = thread("00000002aaaa");
