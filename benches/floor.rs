@@ -1,6 +1,6 @@
 //! The floor: the smallest file system that shows the same files as a mount of msgfs, all of it in memory, with
-//! the same open flags, time-outs, capabilities and number of threads. What it takes is what the kernel and
-//! fuser take; `benches/run` measures the mount beside it.
+//! the same open flags, time-outs, capabilities and number of threads. What is written there is forgotten. What
+//! it takes is what the kernel and fuser take; `benches/run` measures the mount beside it.
 //!
 //! ```text
 //! floor FOLDER MOUNTPOINT     shows a copy of FOLDER until standard input ends; says "ready" when it is there
@@ -18,20 +18,24 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyXattr, Request,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, ReplyXattr,
+    Request, WriteFlags,
 };
 
 /// As `src/fuse` has them.
 const THREADS: usize = 4;
 const FILES: Duration = Duration::from_secs(3600);
 const FOLDERS: Duration = Duration::from_secs(1);
+/// The number of every file that is made; no position has it.
+const MADE: INodeNo = INodeNo(2);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let [folder, mountpoint] = &std::env::args_os().skip(1).collect::<Vec<_>>()[..] else {
         return Err("usage: floor FOLDER MOUNTPOINT".into());
     };
-    let mut floor = Floor { nodes: Vec::new(), by_number: HashMap::new() };
+    let made = made(&fs::metadata(folder)?)?;
+    let mut floor = Floor { nodes: Vec::new(), by_number: HashMap::new(), made };
     floor.copy(Path::new(folder), 0)?;
     let mut config = fuser::Config::default();
     config.mount_options = vec![
@@ -64,6 +68,8 @@ struct Node {
 struct Floor {
     nodes: Vec<Node>,
     by_number: HashMap<INodeNo, usize>,
+    /// Of a file that is made.
+    made: FileAttr,
 }
 
 impl Floor {
@@ -122,6 +128,11 @@ fn number(at: usize) -> INodeNo {
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     INodeNo(x ^ x >> 31)
+}
+
+fn made(folder: &fs::Metadata) -> std::io::Result<FileAttr> {
+    let attr = attr(0, folder, 0)?;
+    Ok(FileAttr { ino: MADE, kind: FileType::RegularFile, perm: 0o600, nlink: 1, ..attr })
 }
 
 fn attr(at: usize, meta: &fs::Metadata, size: u64) -> std::io::Result<FileAttr> {
@@ -185,8 +196,42 @@ impl Filesystem for Floor {
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.node(ino) {
             Some(node) => reply.attr(ttl(node), &node.attr),
+            None if ino == MADE => reply.attr(&Duration::ZERO, &self.made),
             None => reply.error(Errno::ENOENT),
         }
+    }
+
+    fn create(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: &OsStr,
+        _: u32,
+        _: u32,
+        _: i32,
+        reply: ReplyCreate,
+    ) {
+        let how = FopenFlags::FOPEN_DIRECT_IO;
+        reply.created(&Duration::ZERO, &self.made, Generation(0), FileHandle(MADE.0), how);
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        reply.written(data.len() as u32);
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
     }
 
     fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {

@@ -24,7 +24,11 @@ const REFUSED: Duration = Duration::from_secs(300);
 
 /// What was appended waits so long for its disk: what is appended meanwhile shares the trip. The spool has
 /// it, so nothing is lost.
-const GATHER: Duration = Duration::from_millis(5);
+const GATHER: Duration = Duration::from_millis(20);
+
+/// Who has appended rests so long: who sends one message after the other has the cores meanwhile, and what
+/// comes is appended, seen and told together. Who wants to see it done ends the rest.
+const REST: Duration = Duration::from_millis(2);
 
 /// A flush this long ago was the last close, or nobody can tell yet.
 const AT_ONCE: Duration = Duration::from_micros(300);
@@ -50,6 +54,8 @@ struct Under {
     orders: Vec<Order>,
     /// The thread shall end, or there is none: what is sent stays in the spool for the next process.
     stopped: bool,
+    /// Until when the thread takes no orders, and needs no waking for them.
+    rests: Option<Instant>,
     /// How many were handed to the thread, in order.
     sent: u64,
     /// How many of them are in the index, or wait for a reason that is known.
@@ -101,73 +107,86 @@ impl Tools {
     }
 }
 
+/// What the thread and those who ask it for something have in common.
+#[derive(Default)]
+struct Shared {
+    under: Mutex<Under>,
+    /// There are orders, or their end: for the thread.
+    ordered: Condvar,
+    /// Something is finished: for all others.
+    changed: Condvar,
+}
+
 /// Handle to the thread.
 pub(super) struct Sender {
-    under: Arc<(Mutex<Under>, Condvar)>,
+    shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Sender {
     /// Starts the thread.
     pub fn start(tools: Arc<Tools>) -> io::Result<Self> {
-        let under = Arc::new((Mutex::new(Under::default()), Condvar::default()));
-        let worker = Worker { tools, under: Arc::clone(&under) };
+        let shared = Arc::<Shared>::default();
+        let worker = Worker { tools, shared: Arc::clone(&shared) };
         let thread =
             std::thread::Builder::new().name("msgfs-send".into()).spawn(move || worker.run())?;
-        Ok(Self { under, thread: Mutex::new(Some(thread)) })
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
     /// Without the thread: nothing is sent.
     pub fn idle() -> Self {
-        let under = Under { stopped: true, ..Under::default() };
-        let under = Arc::new((Mutex::new(under), Condvar::default()));
-        Self { under, thread: Mutex::default() }
+        let shared = Arc::<Shared>::default();
+        shared.under.lock().stopped = true;
+        Self { shared, thread: Mutex::default() }
     }
 
     /// Sends what was promised; `doubtful`: by an earlier process, which may have sent it.
     pub fn send(&self, n: u64, parcels: Vec<Parcel>, doubtful: bool) {
-        let mut under = self.under.0.lock();
+        let mut under = self.shared.under.lock();
         under.handed.insert(n);
         if under.stopped {
             return;
         }
         under.sent += 1;
         under.orders.push(Order::Send(Job { n, parcels, doubtful }));
+        let rests = under.rests.is_some();
         drop(under);
-        self.under.1.notify_all();
+        if !rests {
+            self.shared.ordered.notify_all();
+        }
     }
 
     /// Has a store deliver what waits in it; asking twice before it begins is asking once.
     pub fn deliver(&self, number: usize) {
-        let mut under = self.under.0.lock();
+        let mut under = self.shared.under.lock();
         // Stopped: the next process begins with it.
         if !under.stopped && under.asked.insert(number) {
             under.orders.push(Order::Deliver(number));
             drop(under);
-            self.under.1.notify_all();
+            self.shared.ordered.notify_all();
         }
     }
 
     pub fn refused(&self, draft: u64, until: Instant) {
-        self.under.0.lock().refused.insert(draft, until);
+        self.shared.under.lock().refused.insert(draft, until);
     }
 
     pub fn closing(&self, draft: u64, until: Instant) {
-        self.under.0.lock().closing.insert(draft, until);
+        self.shared.under.lock().closing.insert(draft, until);
     }
 
     pub fn released(&self, draft: u64) {
-        let mut under = self.under.0.lock();
+        let mut under = self.shared.under.lock();
         under.closing.remove(&draft);
         under.refused.remove(&draft);
         drop(under);
-        self.under.1.notify_all();
+        self.shared.changed.notify_all();
     }
 
     /// Whether a draft is sent as far as others are concerned: it was flushed a moment ago, or is
     /// released within the time a release can take.
     pub fn leaves(&self, draft: u64) -> bool {
-        let (under, changed) = &*self.under;
+        let Shared { under, changed, .. } = &*self.shared;
         let mut under = under.lock();
         let Some(until) = under.closing.get(&draft).copied() else { return false };
         if until.saturating_duration_since(Instant::now()) > CLOSING.saturating_sub(AT_ONCE) {
@@ -184,7 +203,7 @@ impl Sender {
     /// Waits until what is under way now is finished; what others begin meanwhile is not waited for.
     pub fn settle(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        let (under, changed) = &*self.under;
+        let Shared { under, changed, ordered } = &*self.shared;
         let mut under = under.lock();
         let now = Instant::now();
         under.closing.retain(|_, until| *until > now);
@@ -203,22 +222,25 @@ impl Sender {
             changed.wait_until(&mut under, until.min(deadline));
         }
         let last = under.sent;
+        if under.done < last && under.rests.take().is_some() {
+            ordered.notify_all();
+        }
         while under.done < last && !changed.wait_until(&mut under, deadline) {}
     }
 
     pub fn stuck(&self) -> Vec<(String, String)> {
-        self.under.0.lock().stuck.values().map(|stuck| stuck.said.clone()).collect()
+        self.shared.under.lock().stuck.values().map(|stuck| stuck.said.clone()).collect()
     }
 
     /// Whether something was handed to the thread and is not appended whole, or perhaps not on disk.
     pub fn holds(&self) -> bool {
-        !self.under.0.lock().handed.is_empty()
+        !self.shared.under.lock().handed.is_empty()
     }
 
     /// What was handed to the thread and is not appended whole, or perhaps not on disk, oldest first.
     pub fn held(&self, spool: &Spool) -> Vec<Held> {
         let (handed, stuck) = {
-            let under = self.under.0.lock();
+            let under = self.shared.under.lock();
             if under.handed.is_empty() {
                 return Vec::new();
             }
@@ -237,12 +259,12 @@ impl Sender {
 
     /// Numbers of stores that could not deliver, with the reason.
     pub fn undelivered(&self) -> Vec<(usize, String)> {
-        self.under.0.lock().undelivered.iter().map(|(n, why)| (*n, why.clone())).collect()
+        self.shared.under.lock().undelivered.iter().map(|(n, why)| (*n, why.clone())).collect()
     }
 
     pub fn stop(&self) {
-        self.under.0.lock().stopped = true;
-        self.under.1.notify_all();
+        self.shared.under.lock().stopped = true;
+        self.shared.ordered.notify_all();
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
@@ -267,22 +289,26 @@ struct Behind {
 
 struct Worker {
     tools: Arc<Tools>,
-    under: Arc<(Mutex<Under>, Condvar)>,
+    shared: Arc<Shared>,
 }
 
 impl Worker {
     /// Waits for orders, or until something is due. What was ordered, and whether to end after it.
     fn orders(&self, due: Option<Instant>) -> (Vec<Order>, bool) {
-        let (under, changed) = &*self.under;
-        let mut under = under.lock();
-        while under.orders.is_empty() && !under.stopped {
-            match due {
-                Some(due) if changed.wait_until(&mut under, due) => break,
-                Some(_) => {}
-                None => changed.wait(&mut under),
+        let mut under = self.shared.under.lock();
+        let ordered = &self.shared.ordered;
+        loop {
+            let now = Instant::now();
+            under.rests = under.rests.filter(|until| *until > now);
+            let asked = under.rests.is_none() && !under.orders.is_empty();
+            if asked || under.stopped || due.is_some_and(|due| due <= now) {
+                return (std::mem::take(&mut under.orders), under.stopped);
+            }
+            match due.into_iter().chain(under.rests).min() {
+                Some(next) => drop(ordered.wait_until(&mut under, next)),
+                None => ordered.wait(&mut under),
             }
         }
-        (std::mem::take(&mut under.orders), under.stopped)
     }
 
     fn run(&self) {
@@ -310,10 +336,11 @@ impl Worker {
             });
             // What is derived from messages is behind now.
             deliver.extend(sent.unwrap_or_default());
-            let mut under = self.under.0.lock();
+            let mut under = self.shared.under.lock();
             under.done += fresh as u64;
+            under.rests = (fresh > 0).then(|| Instant::now() + REST);
             drop(under);
-            self.under.1.notify_all();
+            self.shared.changed.notify_all();
             if stop || behind.due.is_some_and(|due| due <= Instant::now()) {
                 let behind = std::mem::take(&mut behind);
                 self.guarded(&mut failed, |failed| self.sync_all(behind, failed));
@@ -415,7 +442,7 @@ impl Worker {
         }
         for n in behind.appended {
             self.tools.end(n);
-            let mut under = self.under.0.lock();
+            let mut under = self.shared.under.lock();
             under.stuck.remove(&n);
             under.handed.remove(&n);
         }
@@ -467,7 +494,7 @@ impl Worker {
         let to = job.parcels.first().map(|p| p.message.to.clone()).unwrap_or_default();
         let said = (to, why.text.clone());
         let ids = job.parcels.iter().map(|p| p.message.id.clone()).collect();
-        let mut under = self.under.0.lock();
+        let mut under = self.shared.under.lock();
         let before = under.stuck.remove(&job.n);
         let since = before.as_ref().map_or_else(Timestamp::now, |before| before.since);
         under.stuck.insert(job.n, Stuck { said: said.clone(), since, ids });
@@ -519,12 +546,12 @@ impl Worker {
 
     /// Has a store deliver what waits in it; how long until it is asked again, if it must be.
     fn deliver(&self, number: usize) -> Option<Duration> {
-        self.under.0.lock().asked.remove(&number);
+        self.shared.under.lock().asked.remove(&number);
         let store = self.tools.index.stores().get(number)?;
         let deliveries = store.facets().deliveries?;
         match deliveries.deliver() {
             Ok(done) => {
-                self.under.0.lock().undelivered.remove(&number);
+                self.shared.under.lock().undelivered.remove(&number);
                 if done {
                     self.refresh(number);
                 }
@@ -532,7 +559,7 @@ impl Worker {
             }
             Err(e) => {
                 let why = e.to_string();
-                let before = self.under.0.lock().undelivered.insert(number, why.clone());
+                let before = self.shared.under.lock().undelivered.insert(number, why.clone());
                 if before.as_ref() != Some(&why) {
                     let why = crate::model::one_line(&why);
                     tracing::error!(store = store.name(), reason = %why, "mail waits for delivery");
