@@ -42,13 +42,20 @@ impl Core {
         if writers.is_empty() {
             return Vec::new();
         }
-        let among: Bits = writers.iter().collect();
-        let firsts = self.find_first(&among);
+        let firsts = self.find_first(&writers.iter().collect());
+        let mut sign = Vec::new();
         for number in &writers {
             if let Some(writer) = self.writers.get_mut(*number as usize) {
-                writer.first_signed = firsts.get(number).copied();
+                let first = firsts.get(number).copied();
+                let before = std::mem::replace(&mut writer.first_signed, first);
+                sign.extend(before.or(first).map(|_| number));
             }
         }
+        // Of who never signed nothing is missing.
+        if sign.is_empty() {
+            return Vec::new();
+        }
+        let among: Bits = sign.into_iter().collect();
         let mut redrawn = Vec::new();
         for ix in 0..self.entries.len() as MsgIx {
             let Some(entry) = self.entry(ix).filter(|e| e.is_live()) else { continue };

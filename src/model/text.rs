@@ -119,10 +119,23 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// The value of 16 lower-case hex digits.
 pub fn unhex_16(text: &str) -> Option<u64> {
-    let is_plain = text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let (high, low) = text.as_bytes().split_first_chunk::<8>()?;
+    let (high, low) = (unhex_8(*high)?, unhex_8(low.try_into().ok()?)?);
+    Some(high << 32 | low)
+}
+
+/// The value of 8 lower-case hex digits, all of them at once: each byte of a word is one.
+fn unhex_8(digits: [u8; 8]) -> Option<u64> {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    let word = u64::from_be_bytes(digits);
     // In ASCII a digit ends in its value, and a letter, which has the next bit but one, nine before its own.
-    let digit = |b: u8| u64::from((b & 0xf) + 9 * (b >> 6));
-    is_plain.then(|| text.bytes().fold(0, |value, b| value << 4 | digit(b)))
+    let values = (word & (0xf * ONES)) + 9 * ((word >> 6) & ONES);
+    let letters = ((values + 6 * ONES) >> 4) & ONES;
+    let spelled = values + 0x30 * ONES + 0x27 * letters;
+    let pairs = (values >> 4 | values) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs >> 8 | pairs) & 0x0000_ffff_0000_ffff;
+    let fits = values & (0xf0 * ONES) == 0 && spelled == word;
+    fits.then_some((fours >> 16 | fours) & 0xffff_ffff)
 }
 
 /// The visible stand-in for a control character.
@@ -156,6 +169,22 @@ pub fn write_at(buffer: &mut Vec<u8>, at: Option<u64>, data: &[u8], limit: u64) 
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn sixteen_digits_and_nothing_else_are_a_number() {
+        let digits = "0123456789abcdef";
+        assert_eq!(unhex_16(digits), Some(0x0123_4567_89ab_cdef));
+        for at in 0..16 {
+            for c in '\0'..='\u{ff}' {
+                let mut text: String = digits.into();
+                text.replace_range(at..=at, &c.to_string());
+                let good = digits.contains(c);
+                let value = u64::from_str_radix(&text, 16).ok().filter(|_| good);
+                assert_eq!(unhex_16(&text), value, "{text:?}");
+            }
+        }
+        assert!(["", &digits[1..], "00000000000000000"].iter().all(|s| unhex_16(s).is_none()));
+    }
 
     #[test]
     fn a_name_that_is_cut_keeps_its_ending() {

@@ -47,8 +47,10 @@ pub enum JsonError {
     NotAnObject,
 }
 
-/// How the characters of a string are spelled.
+/// How the characters of a string are spelled. As wide as a word: of a narrower value only a part of the
+/// word is written, and whoever copies the whole of it waits until that part has reached the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u64)]
 enum Spelling {
     /// No backslash: the text is the value.
     Plain,
@@ -282,6 +284,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// A key and its colon; stops at the value.
+    #[inline(always)]
     fn key(&mut self) -> Result<RawStr<'a>, JsonError> {
         if self.peek() != Some(b'"') {
             return Err(self.error("a key in double quotes is missing"));
@@ -363,6 +366,8 @@ impl<'a> Scanner<'a> {
         Ok(false)
     }
 
+    // Inlined, what it gives stays in registers: through memory, a third of a parse was waiting for it.
+    #[inline(always)]
     fn scalar(&mut self) -> Result<Value<'a>, JsonError> {
         match self.peek() {
             Some(b'"') => {
@@ -434,6 +439,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// The string whose opening quote is just behind; stops after the closing one.
+    #[inline(always)]
     fn string(&mut self) -> Result<RawStr<'a>, JsonError> {
         let start = self.at;
         let mut spelling = Spelling::Plain;
