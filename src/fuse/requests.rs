@@ -345,7 +345,7 @@ impl Filesystem for Adapter {
                     // The kernel comes back for the names alone.
                     return true;
                 }
-                if number >= ready {
+                if number >= ready && !names {
                     ready = number + TOGETHER as u64;
                     self.look_ahead(&dir, number, TOGETHER);
                 }

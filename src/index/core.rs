@@ -469,15 +469,6 @@ impl Core {
         self.copies.keys().copied()
     }
 
-    /// The live messages of a thread, each once, oldest first.
-    pub fn thread_messages(&self, thread: ThreadIx) -> Vec<MsgIx> {
-        let is_shown =
-            |ix: &MsgIx| self.entry(*ix).is_some_and(Entry::is_live) && !self.is_copy(*ix);
-        let mut out: Vec<MsgIx> = self.chain_of(thread).filter(is_shown).collect();
-        out.sort_by(|a, b| self.order(*a, *b));
-        out
-    }
-
     /// Everybody who wrote a message of a thread or was written to in it, whether it is shown or not.
     pub fn people_of(&self, store: usize, thread: &str) -> Vec<String> {
         let Some(thread) = self.find_thread(store, thread) else { return Vec::new() };

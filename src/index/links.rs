@@ -18,7 +18,7 @@ use super::column::Column;
 use super::core::{Core, Thread, ThreadIx};
 use super::entry::{Entry, Flags, MsgIx, NIL, Sig};
 use super::intern::StrId;
-use crate::model::plain_id;
+use crate::model::{Timestamp, plain_id};
 use crate::store::Found;
 
 /// What is kept of one message of such a store: 16 bytes.
@@ -319,6 +319,23 @@ impl Core {
             self.enter(*ix, *thread);
         }
         left.into_iter().filter(|(ix, _)| self.entry(*ix).is_some_and(Entry::is_live)).collect()
+    }
+
+    /// The live messages of a thread, each once, oldest first.
+    pub fn thread_messages(&self, thread: ThreadIx) -> Vec<MsgIx> {
+        let mut out: Vec<MsgIx> = self.shown_in(thread).map(|(ix, _)| ix).collect();
+        out.sort_by(|a, b| self.order(*a, *b));
+        out
+    }
+
+    /// The time of the newest of them.
+    pub fn newest_in(&self, thread: ThreadIx) -> Option<Timestamp> {
+        self.shown_in(thread).map(|(_, entry)| entry.time()).max()
+    }
+
+    fn shown_in(&self, thread: ThreadIx) -> impl Iterator<Item = (MsgIx, &Entry)> {
+        let entries = self.chain_of(thread).filter_map(|ix| Some((ix, self.entry(ix)?)));
+        entries.filter(|(ix, entry)| entry.is_live() && !self.is_copy(*ix))
     }
 
     /// The messages of a thread, live or not.

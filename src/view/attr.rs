@@ -378,8 +378,7 @@ impl Tree {
             Node::SentDay(day) => self.newest_on(Place::Sent, *day).max(self.newest_held(*day)),
             Node::Thread(t) => {
                 let core = self.index.read();
-                let newest = newest_live(&core, &self.thread_messages(&core, *t));
-                newest.or_else(|| core.empty_thread(*t))
+                core.newest_in(*t).or_else(|| core.empty_thread(*t))
             }
             Node::Threads => {
                 let newest = self.newest(&Node::Transcripts);
