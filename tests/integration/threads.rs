@@ -125,3 +125,27 @@ fn s13_first_walk_through_threads() {
         echo \"$size $(wc -c < \"$path\")\"; done | awk '$1 != $2' ");
     assert_eq!(sizes, "");
 }
+
+/// S13: whoever lists the names of one thread after the other has no message read for its size, but those of the
+/// first thread.
+#[test]
+fn s13_names_alone_are_listed_without_reading() {
+    const THREADS: i64 = 20;
+    let bed = Bed::new();
+    for number in 0..THREADS * 30 {
+        let thread = format!("thread-{:02}", number % THREADS);
+        samp::append(&bed.store, "foo", "bar", &thread, &"long ".repeat(200), T0 + number);
+    }
+    let log = std::fs::metadata(bed.store.join("log-foo.jsonl")).unwrap().len();
+    let m = bed.mount("bar");
+    let read = || -> u64 {
+        let io = std::fs::read_to_string(format!("/proc/{}/io", m.pid())).unwrap();
+        io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+    };
+    let before = read();
+    assert_eq!(m.ok("ls -R threads | grep -c foo").trim(), (THREADS * 30).to_string());
+    let names = read() - before;
+    assert!(names < log / 4, "{names} of {log} bytes were read");
+    m.ok("ls -lR threads");
+    assert!(read() - before > log / 2, "sizes are read");
+}

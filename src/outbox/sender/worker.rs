@@ -22,14 +22,35 @@ const REFUSED: Duration = Duration::from_secs(300);
 /// it, so nothing is lost.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// Who has appended rests so long: who sends one message after the other has the cores meanwhile, and what
-/// comes is appended, seen and told together. Who wants to see it done ends the rest.
-const REST: Duration = Duration::from_millis(2);
+/// While many messages are sent one after the other, the thread rests so long after each append: their sender
+/// has the cores meanwhile, and what comes is appended, seen and told together. Who wants to see it done ends the
+/// rest.
+const REST: Duration = Duration::from_millis(1);
+/// So many are many. Fewer are in their stores at once.
+const MANY: usize = 16;
 
 /// A job that could not be done, and when it is tried again.
 struct Failed {
     job: Job,
     due: Instant,
+}
+
+/// Messages that were sent one after the other.
+struct Row {
+    count: usize,
+    last: Instant,
+}
+
+impl Row {
+    /// So many more are appended; until when the thread rests.
+    fn add(&mut self, more: usize) -> Option<Instant> {
+        let now = Instant::now();
+        if now.duration_since(self.last) > 2 * REST {
+            self.count = 0;
+        }
+        (self.count, self.last) = (self.count + more, now);
+        (self.count >= MANY).then_some(now + REST)
+    }
 }
 
 /// What is in the stores and perhaps not on their disks.
@@ -71,6 +92,7 @@ impl Worker {
         let mut failed: Vec<Failed> = Vec::new();
         let mut undelivered: BTreeMap<usize, Instant> = BTreeMap::new();
         let (mut busy, mut behind) = (Busy::default(), Behind::default());
+        let mut row = Row { count: 0, last: Instant::now() };
         loop {
             let due = failed.iter().map(|f| f.due).chain(undelivered.values().copied());
             let (orders, stop) = self.orders(due.chain(behind.due).min());
@@ -94,7 +116,7 @@ impl Worker {
             deliver.extend(sent.unwrap_or_default());
             let mut under = self.shared.under.lock();
             under.done += fresh as u64;
-            under.rests = (fresh > 0).then(|| Instant::now() + REST);
+            under.rests = if fresh > 0 { row.add(fresh) } else { None };
             drop(under);
             self.shared.changed.notify_all();
             if stop || behind.due.is_some_and(|due| due <= Instant::now()) {
