@@ -58,30 +58,35 @@ class Folder:
         with self.where.mounted():
             yield self.path
 
-    @contextlib.contextmanager
-    def as_floor(self) -> Iterator[Path]:
+    def as_floor(self) -> contextlib.AbstractContextManager[Path]:
         """The floor that shows the same files."""
-        program = self.where.program.parent / "examples/floor"
-        if not os.access(program, os.X_OK):
-            raise BenchError(f"{program} is missing; build it with: cargo build --release --example floor")
-        mountpoint = self.where.root / "floor"
-        mountpoint.mkdir(exist_ok=True)
-        # In a session of its own, as the daemon is: the kernel shares the processor among sessions.
-        with subprocess.Popen([program, self.local, mountpoint], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                              start_new_session=True) as floor:
-            try:
-                if floor.stdout is None or not floor.stdout.readline():
-                    raise BenchError("the floor does not mount")
-                yield mountpoint
-            finally:
-                # It unmounts when its input ends.
-                floor.communicate()
+        return floor(self.where, self.local)
 
     def rows(self, what: str, first: list[float], again: list[float], disk: float) -> Iterator[Row]:
         """What the mount took beside the floor and the disk."""
         for ours, floor, name, target in ((*first, "first", FIRST), (*again, "again", AGAIN)):
             yield Row(f"{what}, {name}", ours, "s", "the floor", floor, target)
             yield Row(f"{what}, {name}", ours, "s", "same files on disk, cached", disk)
+
+
+@contextlib.contextmanager
+def floor(where: Place, shown: Path) -> Iterator[Path]:
+    """The floor that shows a folder of the disk: where it is mounted."""
+    program = where.program.parent / "examples/floor"
+    if not os.access(program, os.X_OK):
+        raise BenchError(f"{program} is missing; build it with: cargo build --release --example floor")
+    mountpoint = where.root / "floor"
+    mountpoint.mkdir(exist_ok=True)
+    # In a session of its own, as the daemon is: the kernel shares the processor among sessions.
+    with subprocess.Popen([program, shown, mountpoint], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          start_new_session=True) as running:
+        try:
+            if running.stdout is None or not running.stdout.readline():
+                raise BenchError("the floor does not mount")
+            yield mountpoint
+        finally:
+            # It unmounts when its input ends.
+            running.communicate()
 
 
 def day(where: Place) -> Folder:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import arrivals
@@ -223,7 +224,22 @@ def many(world: World) -> Iterator[Row]:
         with where.mounted() as pid:
             yield Row(f"memory of {count:,} messages, after a cold index", cold / 1e6, "MB", "from the snapshot",
                       anonymous(pid) / 1e6, memory_of)
+        if count == world.sizes.many:
+            yield from indexing_many(world, where, count)
         shutil.rmtree(where.store)
+
+
+def indexing_many(world: World, where: Place, count: int) -> Iterator[Row]:
+    """The first index of millions of messages, beside that of the large store."""
+    big = world.big()
+    big.run("status")
+    rate = world.sizes.records / median_seconds(lambda: big.run("status"), world.sizes.repeat, big.forget_index)
+    where.forget_index()
+    taken = seconds(lambda: where.run("status"))
+    yield Row(f"cold index of {count:,} records, a second", count / taken, "/s", f"of {world.sizes.records:,}", rate, "1×",
+              more_is_better=True)
+    where.forget_index()
+    yield Row(f"most memory while {count:,} records are indexed", where.peak("status") / 1e6, "MB", "", NOTHING, "1,000 MB")
 
 
 def changed(world: World) -> Iterator[Row]:
@@ -275,11 +291,15 @@ def sending(world: World) -> Iterator[Row]:
     for durability, sync, peer in (("fsync", True, "append + fdatasync"), ("none", False, "append")):
         where = world.fresh(f'durability = "{durability}"\n')
         log = where.store / f"log-{store.ME}.jsonl"
-        with where.mounted():
-            outbox = f"{where.mountpoint}/outbox/alice"
-            start = time.perf_counter()
+
+        def send_all(mountpoint: Path) -> None:
             for number in range(count):
-                peers.send_one(outbox, b"message number %d, of the length that such messages have\n" % number)
+                peers.send_one(f"{mountpoint}/outbox/alice",
+                               b"message number %d, of the length that such messages have\n" % number)
+
+        with where.mounted():
+            start = time.perf_counter()
+            send_all(where.mountpoint)
             closed = time.perf_counter() - start
             wait_until(lambda: log.exists() and log.read_bytes().count(b"\n") >= count, f"{count} sends", 60.0)
             landed = time.perf_counter() - start
@@ -291,6 +311,11 @@ def sending(world: World) -> Iterator[Row]:
         yield Row(f'sends a second, durability "{durability}"', count / landed, "/s", peer, count / raw,
                   target, more_is_better=True)
         yield Row("one send, as the sender waits for it", closed / count, "s", peer, raw / count, "2.3×" if sync else "")
+        (where.root / "shown/outbox").mkdir(parents=True)
+        with folders.floor(where, where.root / "shown") as mountpoint:
+            bare = seconds(partial(send_all, mountpoint))
+        yield Row("one send, as the sender waits for it", closed / count, "s", f"the floor, which forgets it, and {peer}",
+                  (bare + raw) / count)
         if sync:
             yield together(world, 8, raw / count)
 
