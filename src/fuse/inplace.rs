@@ -35,16 +35,6 @@ const SETTING: &[libc::c_long] = &[
     libc::SYS_futimesat,
 ];
 
-/// System calls that open a file, and make it if it is not there.
-const OPENING: &[libc::c_long] = &[
-    libc::SYS_openat,
-    libc::SYS_openat2,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_open,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_creat,
-];
-
 /// The drafts that were opened, by process.
 #[derive(Debug, Default)]
 pub(super) struct InPlace(Mutex<Vec<(u32, Node, Instant)>>);
@@ -79,17 +69,10 @@ impl InPlace {
 /// Whether a thread that asks for the draft it wrote sets something, and does not look whether it is
 /// still there. Where that cannot be seen, it is known of these programs.
 fn means_it(process: u32, thread: u32) -> bool {
-    let call = system_call(thread);
-    match call {
-        Some(number) if SETTING.contains(&number) => return true,
-        // Most often: the next draft of the same name. Which program it is need not be looked up.
-        Some(number) if OPENING.contains(&number) => return false,
-        _ => {}
-    }
-    match program_of(process).as_deref() {
-        Some("rsync") => true,
-        Some("install") => call.is_none(),
-        _ => false,
+    let program = program_of(process);
+    match (program.as_deref(), system_call(thread)) {
+        (Some("rsync"), _) | (Some("install"), None) => true,
+        (_, call) => call.is_some_and(|number| SETTING.contains(&number)),
     }
 }
 

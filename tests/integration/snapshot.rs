@@ -85,10 +85,11 @@ fn s611_damage_that_is_met_late() {
     let log = fs::read_to_string(bed.state("bar").join("log")).unwrap();
     assert!(log.contains("the index on disk is damaged"), "{log}");
     m.umount();
-    // Damage everywhere in the large tables: what has come meanwhile meets it before the mount answers.
+    // Damage everywhere in the large tables, those of hashes among them: what has come meanwhile meets it
+    // before the mount answers.
     let damage = || {
         let mut bytes = fs::read(snapshot(&bed)).unwrap();
-        let large = bytes.len() / 8..bytes.len() / 2;
+        let large = bytes.len() / 8..bytes.len() * 3 / 4;
         bytes[large].iter_mut().step_by(4 << 10).for_each(|byte| *byte ^= 1);
         replace(&bed, &bytes);
     };
