@@ -130,6 +130,7 @@ fn number(at: usize) -> INodeNo {
     INodeNo(x ^ x >> 31)
 }
 
+/// What a file that is made looks like.
 fn made(folder: &fs::Metadata) -> std::io::Result<FileAttr> {
     let attr = attr(0, folder, 0)?;
     Ok(FileAttr { ino: MADE, kind: FileType::RegularFile, perm: 0o600, nlink: 1, ..attr })
