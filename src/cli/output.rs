@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
+use msgfs::model::plain::RULE;
 use msgfs::model::{json_shown, one_line, plain_lines};
-use msgfs::view::RULE;
 use serde::Serialize;
 
 use super::failure::Failure;

@@ -256,6 +256,14 @@ impl Adapter {
         });
     }
 
+    /// A file was read: has the messages rendered that are read next, while whoever reads is busy with it.
+    pub fn read_on(&self, file: &OpenFile) {
+        let _ = guarded("read on", || {
+            self.tree.read_on(file);
+            Ok(())
+        });
+    }
+
     /// A part of a folder was listed with sizes: has as many messages rendered that are asked for next, while
     /// whoever asks is busy with these.
     pub fn look_beyond(&self, dir: &OpenDir, from: u64, end: u64) {

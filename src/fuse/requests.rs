@@ -223,8 +223,9 @@ impl Filesystem for Adapter {
         }
         match guarded("read", || self.tree.read(&file, offset, size)) {
             Ok(bytes) => reply.data(&bytes),
-            Err(e) => reply.error(e),
+            Err(e) => return reply.error(e),
         }
+        self.read_on(&file);
     }
 
     fn write(

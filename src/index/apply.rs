@@ -194,6 +194,7 @@ impl Applier<'_> {
             Inserted::Known => false,
             Inserted::New(ix) => {
                 self.settle(core, judge, ix, found);
+                core.tell_size(ix, found);
                 if !refused(core, ix) {
                     core.note_answer(self.number, found);
                 }
@@ -390,6 +391,10 @@ impl Core {
 
     pub(super) fn set_signature(&mut self, ix: MsgIx, sig: Sig, number: usize) {
         let Some(entry) = self.entries.get_mut(ix as usize) else { return };
+        if entry.flags.signature().0 != sig {
+            // The file says so, perhaps in fewer bytes.
+            entry.size = 0;
+        }
         entry.flags.set_signature(sig, number);
         if number >= MANY_KEYS {
             self.many_keys.insert(ix, number as u32);

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::core::{Core, Inserted, Reject, RejectKey, TextId, Thread, ThreadIx, Writer};
 use super::entry::{Entry, FAR, Flags, MsgIx, NIL, first_hash, hash_of};
-use super::intern::{IDENTITY_MASK, StrId, stable_hash, text_identity};
+use super::intern::{IDENTITY_MASK, StrId, fetched, stable_hash, text_identity};
 use super::source::{Bits, Source};
 use crate::model::{plain_id, unhex_16};
 use crate::store::{Found, Rejected};
@@ -49,12 +49,12 @@ impl Core {
     }
 
     pub(super) fn thread(&mut self, store: usize, text: &str) -> ThreadIx {
-        let id = self.strings.intern(text);
+        let (id, alone) = self.strings.intern_alone(text);
         if let Some(ix) = self.thread_with(store, id) {
             return ix;
         }
         let ix = self.threads.len() as ThreadIx;
-        if let Some(odd) = self.odd_identity(store, text) {
+        if let Some(odd) = self.odd_identity(store, text, alone) {
             self.odd_threads.insert(ix, odd);
         }
         self.thread_of.grow(id as usize + 1, NIL);
@@ -92,8 +92,11 @@ impl Core {
             (first_hash(salt, &f.id, unhex_16(&f.id)) & IDENTITY_MASK, text_identity(&f.thread))
         };
         let hashes: Vec<(u64, u64)> = found.iter().map(hashes).collect();
-        self.keys.fetch(hashes.iter().map(|(key, _)| *key));
-        self.strings.fetch(hashes.iter().map(|(_, thread)| *thread));
+        fetched(self.keys.fetch(hashes.iter().map(|(key, _)| *key)).into_iter());
+        let texts = self.strings.fetch(hashes.iter().map(|(_, thread)| *thread));
+        let with = |id: &StrId| self.thread_of.get(*id as usize).copied();
+        let threads: Vec<ThreadIx> = texts.iter().filter_map(with).collect();
+        fetched(threads.iter().filter_map(|ix| Some(self.threads.get(*ix as usize)?.head)));
     }
 
     /// Takes in one message. It is not in any list yet: see [`Core::admit`].
@@ -344,6 +347,15 @@ impl Core {
             } else {
                 self.ruled.remove(&ix);
             }
+        }
+    }
+
+    /// Remembers the length of the file of a new message, if its store told it.
+    pub(super) fn tell_size(&mut self, ix: MsgIx, found: &Found<'_>) {
+        let Some(entry) = self.entries.get_mut(ix as usize) else { return };
+        entry.size = found.plain.map_or(0, |len| len + entry.flags.signature().0.shown_len());
+        if !self.ruled.is_empty() {
+            self.ruled.remove(&ix);
         }
     }
 

@@ -196,11 +196,20 @@ pub struct Core {
 #[derive(Clone, Debug, Default)]
 pub(super) struct StoreInfo {
     pub name: String,
+    /// What makes the identities of its threads differ from those of other stores.
+    pub salt: u64,
     pub whole_seconds: bool,
     /// Threads are made of reply links.
     pub links: bool,
     /// Its addresses are roles, which many may fill.
     pub roles: bool,
+}
+
+impl StoreInfo {
+    pub fn named(name: &str) -> Self {
+        let salt = stable_hash(1, &[name]) & IDENTITY_MASK;
+        Self { name: name.to_owned(), salt, ..Self::default() }
+    }
 }
 
 impl Core {
@@ -393,18 +402,21 @@ impl Core {
         text_identity(id) ^ self.thread_salt(store)
     }
 
-    /// Another identity for a new thread whose own is taken: ids can be made so that they are equal.
-    pub(super) fn odd_identity(&self, store: usize, id: &str) -> Option<u64> {
+    /// Another identity for a thread that is new in its store, if its own is taken: ids can be made so that they
+    /// are equal. `alone`: no other text has the identity of its id.
+    pub(super) fn odd_identity(&self, store: usize, id: &str, alone: bool) -> Option<u64> {
         let own = self.identity_of_thread(store, id);
         let mut identity = own;
-        while self.thread_by_identity(identity).is_some() {
+        let mut except = alone.then_some(store);
+        while self.thread_with_identity(identity, except).is_some() {
             identity = stable_hash(identity.wrapping_add(1), &[id]) & IDENTITY_MASK;
+            except = None;
         }
         (identity != own).then_some(identity)
     }
 
     fn thread_salt(&self, store: usize) -> u64 {
-        stable_hash(1, &[self.stores.get(store).map_or("", |s| s.name.as_str())]) & IDENTITY_MASK
+        self.stores.get(store).map_or(0, |s| s.salt)
     }
 
     /// All threads that have live messages, those of others only with `all`.
@@ -435,15 +447,21 @@ impl Core {
 
     /// Finds a thread by the identity behind its inode numbers.
     pub fn thread_by_identity(&self, identity: u64) -> Option<ThreadIx> {
+        self.thread_with_identity(identity, None)
+    }
+
+    /// The same, without a look at one of the stores.
+    fn thread_with_identity(&self, identity: u64, except: Option<usize>) -> Option<ThreadIx> {
         let odd = self.odd_threads.iter().find(|(_, odd)| **odd == identity);
         if let Some((thread, _)) = odd {
             return Some(*thread);
         }
-        (0..self.stores.len()).find_map(|store| {
+        let mut stores = (0..self.stores.len()).filter(|store| Some(*store) != except);
+        stores.find_map(|store| {
             let text = identity ^ self.thread_salt(store);
-            let found =
-                self.strings.with_identity(text).filter_map(|id| self.thread_with(store, id));
-            found.into_iter().find(|t| !self.odd_threads.contains_key(t))
+            let ids = self.strings.with_identity(text);
+            let mut found = ids.filter_map(|id| self.thread_with(store, id));
+            found.find(|t| !self.odd_threads.contains_key(t))
         })
     }
 

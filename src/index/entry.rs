@@ -109,6 +109,18 @@ pub(super) enum Sig {
     Missing = 3,
 }
 
+impl Sig {
+    /// Bytes of what is said of it in the message's file ([`SignatureState`](crate::model::SignatureState)).
+    pub(super) const fn shown_len(self) -> u32 {
+        match self {
+            Self::None => 4,
+            Self::Valid => 22,
+            Self::Unknown => 7,
+            Self::Missing => 24,
+        }
+    }
+}
+
 /// The hashes of messages, by position, in the table of their identities.
 pub(super) fn hash_of(entries: &Column<Entry>) -> impl Fn(MsgIx) -> u64 + '_ {
     |ix| entries.get(ix as usize).map_or(0, Entry::identity)
@@ -208,11 +220,25 @@ pub(super) fn unmix(hash: u64, salt: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{Fingerprint, SignatureState};
     use proptest::prelude::*;
 
     #[test]
     fn an_entry_is_small() {
         assert_eq!(size_of::<Entry>(), 56);
+    }
+
+    #[test]
+    fn what_is_said_of_a_signature_has_its_length() {
+        let print = Fingerprint([0; 8]);
+        for (sig, state) in [
+            (Sig::None, SignatureState::None),
+            (Sig::Valid, SignatureState::Valid(print)),
+            (Sig::Unknown, SignatureState::Unknown),
+            (Sig::Missing, SignatureState::Missing(print)),
+        ] {
+            assert_eq!(sig.shown_len() as usize, state.to_string().len());
+        }
     }
 
     proptest! {

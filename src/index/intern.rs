@@ -55,13 +55,20 @@ impl Interner {
     }
 
     pub fn intern(&mut self, text: &str) -> StrId {
+        self.intern_alone(text).0
+    }
+
+    /// As [`Interner::intern`], and whether it is known that no other text has its identity.
+    pub fn intern_alone(&mut self, text: &str) -> (StrId, bool) {
         if self.len() > 0 && self.is(self.last, text) {
-            return self.last;
+            return (self.last, false);
         }
         let hash = text_identity(text);
-        if let Some(id) = self.slots.with(hash).find(|id| self.is(*id, text)) {
+        let mut alone = true;
+        let known = self.slots.with(hash).inspect(|_| alone = false).find(|id| self.is(*id, text));
+        if let Some(id) = known {
             self.last = id;
-            return id;
+            return (id, false);
         }
         let id = self.len() as StrId;
         let Self { bytes, ends, slots, .. } = self;
@@ -69,12 +76,18 @@ impl Interner {
         ends.push(bytes.len() as u32);
         slots.push(hash, hash_of(bytes, ends));
         self.last = id;
-        id
+        (id, alone)
     }
 
-    /// [Fetches](Slots::fetch) the places of texts with these identities.
-    pub fn fetch(&self, identities: impl Iterator<Item = u64>) {
-        self.slots.fetch(identities);
+    /// [Fetches](Slots::fetch) what is looked at to find texts with these identities: the texts that may have
+    /// them.
+    pub fn fetch(&self, identities: impl Iterator<Item = u64>) -> Vec<StrId> {
+        let ids = self.slots.fetch(identities);
+        let start = |id: &StrId| self.ends.get((*id as usize).saturating_sub(1)).copied();
+        let starts: Vec<Option<u32>> = ids.iter().map(start).collect();
+        let first = |at: &Option<u32>| self.bytes.get((*at)? as usize).copied();
+        fetched(starts.iter().filter_map(first).map(u32::from));
+        ids
     }
 
     /// Number of texts.
@@ -121,6 +134,11 @@ impl Interner {
     pub fn changes(&self) -> u64 {
         self.ends.changes()
     }
+}
+
+/// Has the processor fetch these values: it does so only if somebody wants to know what comes of them.
+pub(super) fn fetched(values: impl Iterator<Item = u32>) {
+    std::hint::black_box(values.fold(0, std::ops::BitXor::bitxor));
 }
 
 fn slice<'a>(bytes: &'a Column<u8>, ends: &Column<u32>, id: StrId) -> &'a [u8] {

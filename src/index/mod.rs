@@ -466,10 +466,10 @@ fn load(stores: &[Arc<dyn Store>], settings: &Settings) -> Option<snapshot::Rest
 
 fn info(store: &dyn Store) -> core::StoreInfo {
     core::StoreInfo {
-        name: store.name().to_owned(),
         whole_seconds: store.about().whole_seconds,
         links: store.about().links(),
         roles: store.about().roles,
+        ..core::StoreInfo::named(store.name())
     }
 }
 

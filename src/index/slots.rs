@@ -114,16 +114,18 @@ impl Slots {
         base.chain(self.of_since().with(hash, |at| self.since.get(at).copied()))
     }
 
-    /// Has the processor fetch the places of hashes that are about to be looked up. No step depends on
-    /// the one before, and there is next to nothing between two, so it waits for many at once.
-    pub fn fetch(&self, hashes: impl Iterator<Item = u64>) {
+    /// Has the processor fetch the places of hashes that are about to be looked up: the positions that stand
+    /// there, which need not have these hashes, or be positions at all. No step depends on the one before, and
+    /// there is next to nothing between two, so it waits for many at once.
+    pub fn fetch(&self, hashes: impl Iterator<Item = u64>) -> Vec<u32> {
         let (base, since) = (self.of_base(), self.of_since());
         let slot = |hash| {
-            let base = self.base.get(base.home(hash)).copied().unwrap_or_default();
-            base ^ self.since.get(since.home(hash)).copied().unwrap_or_default()
+            let old = self.base.get(base.home(hash)).copied().unwrap_or(FREE);
+            let new = self.since.get(since.home(hash)).copied().unwrap_or(FREE);
+            let is_new = new & !since.position() == since.mark(hash);
+            if is_new { new & since.position() } else { old & base.position() }
         };
-        // The processor does it only if somebody wants to know what comes out.
-        std::hint::black_box(hashes.map(slot).fold(0, std::ops::BitXor::bitxor));
+        hashes.map(slot).collect()
     }
 
     /// Adds the next position.

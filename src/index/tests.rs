@@ -33,8 +33,7 @@ fn found(from: &'static str, id: &str, secs: i64, offset: u64) -> Found<'static>
 }
 
 fn core() -> Core {
-    let info =
-        |name: &str| StoreInfo { name: name.into(), whole_seconds: true, ..StoreInfo::default() };
+    let info = |name: &str| StoreInfo { whole_seconds: true, ..StoreInfo::named(name) };
     Core { stores: vec![info("samp"), info("work")], ..Core::default() }
 }
 

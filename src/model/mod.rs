@@ -7,6 +7,7 @@ pub mod locks;
 mod mark;
 mod message;
 mod nearest;
+pub mod plain;
 mod policy;
 mod remedy;
 mod seed;

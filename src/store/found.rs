@@ -68,6 +68,9 @@ pub struct Found<'a> {
     pub parts: bool,
     /// There is a note about it ([`Record::note`]).
     pub noted: bool,
+    /// Length of its file in bytes but for what is said of its signature, if that is known without making the
+    /// file ([`Plain`](crate::model::plain::Plain)).
+    pub plain: Option<u32>,
     /// It carries this signature.
     pub claim: Option<Box<Claim>>,
     /// It is the record of one recipient of a message that has a record for each, and another record

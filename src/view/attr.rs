@@ -453,7 +453,7 @@ impl Tree {
     }
 
     /// The folder of a message.
-    fn folder_of(&self, place: Place, ix: MsgIx) -> Node {
+    pub(super) fn folder_of(&self, place: Place, ix: MsgIx) -> Node {
         let core = self.index.read();
         match (place, core.entry(ix)) {
             (Place::Archive, Some(e)) => Node::ArchiveDay(core.name_time(e).day()),

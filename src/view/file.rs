@@ -42,7 +42,7 @@ pub enum OpenFile {
     /// Bytes that were there when it was opened.
     Bytes(Answer),
     /// A message that was rendered before: again once somebody reads what the kernel has not kept.
-    Message(MsgIx, OnceLock<Arc<[u8]>>),
+    Message(Place, MsgIx, OnceLock<Arc<[u8]>>),
     /// A file of a store.
     Raw(File),
     /// A transcript: as it was when it was opened, and what was added since for those who read on.
@@ -218,7 +218,7 @@ impl Tree {
             Node::Message(place, ix)
                 if *place != Place::Inbox && self.live(*ix)?.size().is_some() =>
             {
-                Ok(OpenFile::Message(*ix, OnceLock::new()))
+                Ok(OpenFile::Message(*place, *ix, OnceLock::new()))
             }
             Node::Message(place, ix) => {
                 let mark = (*place == Place::Inbox && self.reading_marks(&access.reader))
@@ -254,7 +254,7 @@ impl Tree {
     pub fn read(&self, file: &OpenFile, offset: u64, size: usize) -> Result<Vec<u8>, Error> {
         match file {
             OpenFile::Bytes(answer) => Ok(answer.read(offset, size)),
-            OpenFile::Message(ix, kept) => {
+            OpenFile::Message(_, ix, kept) => {
                 if let Some(bytes) = kept.get() {
                     return Ok(part(bytes, offset, size).to_vec());
                 }

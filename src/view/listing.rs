@@ -77,6 +77,12 @@ impl Listing {
         })
     }
 
+    /// Where a message stands among so many entries from one on.
+    pub(super) fn place_of(&self, message: MsgIx, from: usize, count: usize) -> Option<usize> {
+        let is_it = |item: &Item| matches!(item, Item::Message(ix, _) if *ix == message);
+        Some(from + self.items.iter().skip(from).take(count).position(is_it)?)
+    }
+
     /// The thread whose folder is listed behind those of two that are listed one after the other.
     pub(super) fn behind(
         &self,

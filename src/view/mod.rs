@@ -57,7 +57,6 @@ pub use path::Listed;
 pub use reader::Reader;
 pub use status::{LastRefusal, Status, StoreStatus, Unread};
 pub use texts::TextFile;
-pub use transcript::RULE;
 pub use wait::{Arrivals, WaitsFor};
 pub use writers::Writers;
 
@@ -143,6 +142,7 @@ pub struct Tree {
     threads_told: AtomicU32,
     /// The thread whose folder was listed last with the sizes of its messages.
     walked: Mutex<Option<ThreadIx>>,
+    reading: Mutex<ahead::ReadOn>,
     agents_seen: Dated<(), Arc<agents::Agents>>,
     /// Time of the newest entry.
     newest_seen: Dated<(), Option<Timestamp>>,
@@ -186,6 +186,7 @@ impl Tree {
             listings: Mutex::default(),
             threads_told: AtomicU32::new(0),
             walked: Mutex::default(),
+            reading: Mutex::default(),
             agents_seen: Dated::fresh_for(ONE, agents::FRESH),
             newest_seen: Dated::new(ONE),
             rejects_seen: Dated::new(ONE),

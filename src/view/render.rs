@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use crate::model::plain::{MIME, VERIFIED};
 use crate::model::{Message, SignatureState, one_line, plain_id, safe_text};
 use crate::store::Kind;
 
@@ -11,10 +12,7 @@ pub(super) fn message(m: &Message, kind: Kind, signature: SignatureState) -> Str
     let body = shown_body(&m.body);
     let mut out = header(m, kind, Some(signature));
     if !out.is_ascii() || !body.is_ascii() {
-        out.push_str(
-            "MIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\n\
-             Content-Transfer-Encoding: 8bit\n",
-        );
+        out.push_str(MIME);
     }
     out.push('\n');
     out.push_str(&body);
@@ -23,9 +21,6 @@ pub(super) fn message(m: &Message, kind: Kind, signature: SignatureState) -> Str
     }
     out
 }
-
-/// The header line that says what was verified.
-const VERIFIED: &str = "Signature:";
 
 /// A body as it is shown. One blank stands before what would begin like the line that says what was
 /// verified: that line is msgfs's own, wherever it stands.
@@ -77,7 +72,10 @@ fn attachment(a: &crate::model::Attachment) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::plain::{Plain, RULE, is_visible};
     use crate::model::{Attachment, Fingerprint, TWIN, Timestamp};
+    use crate::view::transcript::rules;
+    use proptest::prelude::*;
 
     fn example() -> Message {
         Message {
@@ -160,5 +158,65 @@ mod tests {
              Content-Transfer-Encoding: 8bit\n\nx\n\u{241b}[2J\u{e9}\n"
         ));
         assert!(text.ends_with("\u{e9}\n"));
+    }
+
+    /// Texts as they may stand in a message: most are plain.
+    fn text() -> impl Strategy<Value = String> {
+        let pieces = prop_oneof![
+            8 => "[ -~]{0,12}",
+            1 => Just(VERIFIED.to_owned()),
+            1 => Just(RULE.to_owned()),
+            1 => Just("\n".to_owned()),
+            1 => "[\t\r\n\u{e9}\u{80}\u{7f}\u{202e}\u{4e00}]",
+        ];
+        prop::collection::vec(pieces, 0..4).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn the_length_of_a_plain_file_is_known_without_it(
+            (from, to, thread, id) in ("[a-z]{0,3}", "[ -~]{0,9}", text(), "[0-9a-f]{16}"),
+            (subject, answered) in (prop::option::of(text()), prop::option::of("[ -~]{1,20}")),
+            (body, secs) in (text(), any::<i64>()),
+        ) {
+            let plain = Plain {
+                kind: "samp",
+                from: &from,
+                to: &to,
+                subject: subject.as_deref(),
+                thread: &thread,
+                in_reply_to: answered.as_deref(),
+                id: &id,
+                body: &body,
+                escapes: 0,
+                ends: body.ends_with('\n'),
+            };
+            let m = Message {
+                from: Some(from.clone()),
+                to: vec![to.clone()],
+                time: Timestamp::from_secs(secs),
+                subject: subject.clone(),
+                thread: Some(thread.clone()),
+                in_reply_to: answered.clone(),
+                id: id.clone(),
+                body: body.clone(),
+                ..Message::default()
+            };
+            let file = message(&m, Kind::Samp, SignatureState::None);
+            let length = file.len() - SignatureState::None.to_string().len();
+            if let Some(told) = plain.length() {
+                prop_assert_eq!(told as usize, length, "{}", file);
+                prop_assert_eq!(rules(file.as_bytes()).count(), 0);
+            } else {
+                let odd = |b: u8| b == 0xc2 || b == 0x7f || (b < b' ' && !b"\n\t".contains(&b));
+                let ours = [VERIFIED, RULE].iter().any(|begin| body.contains(begin));
+                let values = [&thread].into_iter().chain(&subject);
+                prop_assert!(ours || body.bytes().any(odd) || !values.into_iter().all(|v| is_visible(v)));
+            }
+            let values = [&from, &to, &thread, &id, &body].into_iter().chain(&subject).chain(&answered);
+            if values.into_iter().all(|text| is_visible(text)) {
+                prop_assert_eq!(plain.visible_length(), plain.length());
+            }
+        }
     }
 }

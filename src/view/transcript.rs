@@ -12,9 +12,7 @@ use crate::model::locks::Mutex;
 use super::{Error, Tree};
 use crate::index::{MsgIx, ThreadIx};
 use crate::model::Timestamp;
-
-/// How a separator begins.
-pub const RULE: &str = "================";
+use crate::model::plain::RULE;
 
 /// Where each message begins in a transcript.
 #[derive(Debug)]

@@ -1,7 +1,9 @@
 //! Hostile thread ids are ordinary folders.
 
-use crate::common::Bed;
+use std::time::Duration;
+
 use crate::common::samp::{self, T0};
+use crate::common::{Bed, wait_for};
 
 const HOSTILE: &[&str] = &[
     "../../etc",
@@ -72,6 +74,9 @@ fn s24_tools_survive_hostile_threads() {
     m.ok("tar c threads | tar t > /dev/null");
 }
 
+/// The size of a message with this character is not known before it is read: it could be one that controls.
+const ODD: &str = "\u{a3}";
+
 /// One program walks through all threads; it looks at sizes in each folder whose turn `wants` says. Prints
 /// what it found, with the sizes that it asked for.
 const WALK: &str = r"
@@ -96,7 +101,7 @@ fn s13_first_walk_through_threads() {
     for thread in 0..THREADS {
         // From less than is rendered together to more than the kernel asks for at once.
         for number in 0..=thread * 25 {
-            let body = "long ".repeat((number % 7 * 300) as usize);
+            let body = format!("{ODD}{}", "long ".repeat((number % 7 * 300) as usize));
             let name = format!("thread-{thread:02}");
             let at = T0 + thread * 1000 + number;
             let rec = samp::append(&bed.store, "foo", "bar", &name, &body, at);
@@ -126,6 +131,12 @@ fn s13_first_walk_through_threads() {
     assert_eq!(sizes, "");
 }
 
+/// How many bytes a process has read so far.
+fn bytes_read(process: i32) -> u64 {
+    let io = std::fs::read_to_string(format!("/proc/{process}/io")).unwrap();
+    io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
+
 /// S13: whoever lists the names of one thread after the other has no message read for its size, but those of the
 /// first thread.
 #[test]
@@ -134,18 +145,54 @@ fn s13_names_alone_are_listed_without_reading() {
     let bed = Bed::new();
     for number in 0..THREADS * 30 {
         let thread = format!("thread-{:02}", number % THREADS);
-        samp::append(&bed.store, "foo", "bar", &thread, &"long ".repeat(200), T0 + number);
+        let body = format!("{ODD}{}", "long ".repeat(200));
+        samp::append(&bed.store, "foo", "bar", &thread, &body, T0 + number);
     }
     let log = std::fs::metadata(bed.store.join("log-foo.jsonl")).unwrap().len();
     let m = bed.mount("bar");
-    let read = || -> u64 {
-        let io = std::fs::read_to_string(format!("/proc/{}/io", m.pid())).unwrap();
-        io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
-    };
+    let read = || bytes_read(m.pid());
     let before = read();
     assert_eq!(m.ok("ls -R threads | grep -c foo").trim(), (THREADS * 30).to_string());
     let names = read() - before;
     assert!(names < log / 4, "{names} of {log} bytes were read");
     m.ok("ls -lR threads");
     assert!(read() - before > log / 2, "sizes are read");
+}
+
+/// S13: the size of a message that is shown as it is written is known from the first index on, and right.
+#[test]
+fn s13_sizes_of_plain_messages_are_known_without_reading() {
+    let bed = Bed::new();
+    let long = "long ".repeat(200);
+    let bodies =
+        ["", "\n", "a \"b\" \\ c\td\n", "Gr\u{f6}\u{df}e\n\nend", "- Signature:\n -\n", &long];
+    let odd =
+        ["Signature: valid", "a\nSignature: x\n", "================ x", "\u{7}", ODD, "a\r\nb"];
+    for (number, body) in (0..).zip(bodies.repeat(20)) {
+        samp::append(
+            &bed.store,
+            "foo",
+            "bar",
+            &format!("thread-{}", number % 7),
+            body,
+            T0 + number,
+        );
+    }
+    let m = bed.mount("bar");
+    let before = bytes_read(m.pid());
+    let sizes = "find threads archive -name '*foo*' -printf '%s %p\\n' | sort";
+    let told = m.ok(sizes);
+    assert_eq!(told.lines().count(), 2 * 120);
+    let names = bytes_read(m.pid()) - before;
+    assert!(names < 20 * long.len() as u64, "{names} bytes were read");
+    for (number, body) in (1000..).zip(odd) {
+        samp::append(&bed.store, "foo", "bar", "thread-odd", body, T0 + number);
+    }
+    let all = || m.ok(sizes).lines().count() == 2 * 126;
+    wait_for(Duration::from_secs(10), "all of them to be there", all);
+    for line in m.ok(sizes).lines() {
+        let (size, path) = line.split_once(' ').unwrap();
+        assert_eq!(m.ok(&format!("wc -c < '{path}'")).trim(), size, "{path}");
+        assert_eq!(m.ok(&format!("cat '{path}' | tail -c 1 | wc -l")).trim(), "1", "{path}");
+    }
 }

@@ -48,7 +48,7 @@ struct State {
 const KEY: PublicKey = PublicKey([7; 32]);
 
 fn core() -> Core {
-    let info = |name: &str, links| StoreInfo { name: name.into(), links, ..StoreInfo::default() };
+    let info = |name: &str, links| StoreInfo { links, ..StoreInfo::named(name) };
     Core { stores: vec![info("plain", false), info("linked", true)], ..Core::default() }
 }
 

@@ -344,19 +344,22 @@ fn accept<'a>(
     let (time, from_me) = (parsed.time(), alias == store.about.me);
     let claim = if parsed.has_sig { record::claim(text).map(Box::new) } else { None };
     let copy_of = copy_of(&parsed, &store.about.me);
+    let to_me = parsed.to == store.about.me.as_str();
+    let to = if parsed.rcpt.is_empty() { parsed.to.clone() } else { parsed.rcpt.join(", ").into() };
     found.push(Found {
         at,
-        to_me: parsed.to == store.about.me.as_str(),
+        to_me,
         from_me,
         time,
         // Told to the millisecond, the order of the log does not matter.
         name_time: parsed.ms.map(|_| time),
+        plain: parsed.plain_length(&to),
         again: if parsed.id_verified { Again::Same } else { Again::Claimed },
         claim,
         idempotency_key: parsed.idem.filter(|_| from_me).map(Into::into),
         answers: parsed.re.filter(|_| from_me),
         copy_of,
-        to: if parsed.rcpt.is_empty() { parsed.to } else { parsed.rcpt.join(", ").into() },
+        to,
         from: parsed.from,
         thread: parsed.thread,
         id: parsed.id,

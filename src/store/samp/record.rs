@@ -7,11 +7,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::alias::is_valid;
+use crate::model::plain::{Plain, is_visible};
 use crate::model::{Claim, Timestamp};
-use crate::store::Signer;
 use crate::store::text::canonical::{self, Hashed, Id, SIGNATURE_CONTEXT};
 use crate::store::text::json::{self, JsonError, RawStr, Value};
 use crate::store::text::{pytext, signature};
+use crate::store::{Kind, Signer};
 
 /// Why a line is not delivered as a message. One sentence for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +74,8 @@ pub struct Parsed<'a> {
     pub rcpt: Vec<String>,
     /// It has a member `sig`, whatever that is; see [`claim`].
     pub has_sig: bool,
+    /// Every character of its line [is visible](is_visible).
+    pub visible: bool,
 }
 
 impl<'a> Parsed<'a> {
@@ -91,6 +94,29 @@ impl<'a> Parsed<'a> {
         let (time, body) = (self.time(), self.body_text());
         let (from, thread) = (self.from.as_ref(), self.thread.as_ref());
         NewRecord { time, from, to, thread, body: &body, ..NewRecord::default() }.id()
+    }
+
+    /// As [`Found::plain`](crate::store::Found::plain); `to` is whom the message is for, as its header says it.
+    pub fn plain_length(&self, to: &str) -> Option<u32> {
+        let (escapes, ends) = self.body.simple_escapes()?;
+        let plain = Plain {
+            kind: Kind::Samp.as_str(),
+            from: &self.from,
+            to,
+            subject: self.subject.as_deref(),
+            thread: &self.thread,
+            in_reply_to: self.re.as_deref(),
+            id: &self.id,
+            body: self.body.raw(),
+            escapes,
+            ends,
+        };
+        // What is spelled without escapes stands in the line.
+        let stands = |text: &Cow<'_, str>| matches!(text, Cow::Borrowed(_));
+        let values = [&self.from, &self.to, &self.thread, &self.id].into_iter();
+        let mut values = values.chain(&self.subject).chain(&self.re);
+        let visible = self.visible && escapes == 0 && values.all(stands);
+        if visible { plain.visible_length() } else { plain.length() }
     }
 
     /// The text, as written: not normalised.
@@ -148,6 +174,8 @@ pub fn parse<'a>(line: &'a str, scratch: &mut Scratch) -> Result<Parsed<'a>, Rec
     let to = required(m.hashed.to, "to")?;
     let thread = required(m.hashed.thread, "thread")?;
     let body = required(m.hashed.body, "body")?;
+    let visible = is_visible(line);
+    m.hashed.ascii = visible;
     let computed = canonical::compute_id(&m.hashed, &mut scratch.canonical);
     let (id, id_verified) = match (text(m.id).filter(|id| !id.is_empty()), computed) {
         (Some(stored), computed) => {
@@ -172,6 +200,7 @@ pub fn parse<'a>(line: &'a str, scratch: &mut Scratch) -> Result<Parsed<'a>, Rec
         re: text(m.re),
         idem: text(m.idem),
         has_sig: m.has_sig,
+        visible,
     })
 }
 

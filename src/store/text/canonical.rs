@@ -33,6 +33,8 @@ pub struct Hashed<'a> {
     pub to: Option<Value<'a>>,
     /// The time.
     pub ts: Option<Value<'a>>,
+    /// They are known to be spelled in ASCII.
+    pub ascii: bool,
 }
 
 /// The id of a record: the first 16 hex digits of a SHA-256.
@@ -70,7 +72,7 @@ pub fn compute_id(members: &Hashed<'_>, buffer: &mut String) -> Option<Id> {
     buffer.push('{');
     if let Some(body) = members.body {
         buffer.push_str("\"body\":");
-        push_body(buffer, body)?;
+        push_body(buffer, body, members.ascii)?;
     }
     let others = [
         ("\"from\":", members.from),
@@ -127,7 +129,7 @@ pub fn object_without(context: &str, line: &str, without: &str) -> Option<Vec<u8
         push_text(&mut out, key);
         out.push(':');
         if key == "body" {
-            push_body(&mut out, *value)?;
+            push_body(&mut out, *value, false)?;
         } else {
             push_value(&mut out, *value)?;
         }
@@ -171,10 +173,10 @@ pub(super) fn push_escaped(out: &mut String, text: &str, too: impl Fn(char) -> b
     out.push('"');
 }
 
-fn push_body(out: &mut String, body: Value<'_>) -> Option<()> {
+fn push_body(out: &mut String, body: Value<'_>, ascii: bool) -> Option<()> {
     let Value::String(body) = body else { return None };
     // Escapes are ASCII, which no character outside it combines with without being noticed here.
-    if body.is_canonical() && pytext::surely_nfc(body.raw()) {
+    if body.is_canonical() && (ascii || pytext::surely_nfc(body.raw())) {
         push_quoted(out, body.raw());
     } else {
         push_text(out, &pytext::nfc(&whole(body)?));

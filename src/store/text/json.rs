@@ -110,6 +110,23 @@ impl<'a> RawStr<'a> {
     }
 }
 
+impl RawStr<'_> {
+    /// How many backslashes it is spelled with, and whether it ends with a newline; `None` if one of them stands
+    /// before anything but what the value shows as it is: a newline, a tab, a quote, a backslash, a slash.
+    pub fn simple_escapes(&self) -> Option<(usize, bool)> {
+        let (mut count, mut last) = (0, None);
+        let mut rest = self.text.as_bytes();
+        while self.has_escapes()
+            && let Some(at) = memchr(b'\\', rest)
+        {
+            let escaped = rest.get(at + 1).filter(|b| b"nt\"\\/".contains(b))?;
+            rest = rest.get(at + 2..).unwrap_or_default();
+            (count, last) = (count + 1, rest.is_empty().then_some(escaped));
+        }
+        Some((count, last == Some(&b'n')))
+    }
+}
+
 /// Decodes the escape at the start: the character (`None` for a lone surrogate) and the bytes it
 /// takes. The text was checked by the scanner, so every escape is complete.
 fn decode_escape(text: &str) -> (Option<char>, usize) {
