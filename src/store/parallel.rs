@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use crate::model::locks::{Condvar, Level, Mutex};
 
@@ -32,15 +33,21 @@ pub fn map_with<'a, T: Sync, W, R: Send>(
         return do_all(items);
     }
     let do_all = &do_all;
+    let mut shares = items.chunks(items.len().div_ceil(threads));
+    let own = shares.next().unwrap_or_default();
     std::thread::scope(|scope| {
-        let running: Vec<_> = items
-            .chunks(items.len().div_ceil(threads))
-            .map(|share| scope.spawn(move || do_all(share)))
-            .collect();
-        let done = running.into_iter().map(std::thread::ScopedJoinHandle::join);
-        done.flat_map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+        let others: Vec<_> = shares.map(|share| scope.spawn(move || do_all(share))).collect();
+        let mut done = do_all(own);
+        for other in others {
+            done.extend(joined(other));
+        }
+        done
     })
+}
+
+/// What a thread made; its panic goes on here.
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Has pieces worked on as they come, on all cores if there are `many`, else on this one.
@@ -82,13 +89,12 @@ pub fn in_order<B: Default, P, S: Send>(
         return run(own);
     }
     std::thread::scope(|scope| {
-        let running: Vec<_> =
-            (0..*CORES).map(|_| scope.spawn(move || run(&mut B::default()))).collect();
-        for thread in running {
-            if let Err(panic) = thread.join() {
-                std::panic::resume_unwind(panic);
-            }
-        }
+        // This one works, too: the system lets a new thread go before the one that started it, on the same core,
+        // where that would have started the next.
+        let others: Vec<_> =
+            (1..*CORES).map(|_| scope.spawn(move || run(&mut B::default()))).collect();
+        run(own);
+        others.into_iter().for_each(joined);
     });
 }
 

@@ -111,6 +111,10 @@ impl<F: Format> Lines<F> {
         read.is_some() && Stamp::at(path).ok().flatten() == read
     }
 
+    fn has_noted(&self) -> bool {
+        !self.noted.lock().is_empty()
+    }
+
     fn take_noted(&self) -> HashSet<PathBuf> {
         std::mem::take(&mut *self.noted.lock())
     }

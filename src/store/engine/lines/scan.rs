@@ -76,7 +76,9 @@ pub(super) fn scan<F: Format>(
         done: 0,
         total: 0,
     };
-    let work = scan.survey(full || first || F::SHAPE.is_flat())?;
+    // Who asks without a word of what changed wants to know of everything that can be listed at once.
+    let unasked = F::SHAPE.is_flat() && !store.has_noted();
+    let work = scan.survey(full || first || unasked)?;
     *listed = true;
     scan.run(&work);
     while !scan.waiting.is_empty() {

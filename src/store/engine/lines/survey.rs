@@ -43,7 +43,12 @@ impl<F: Format> Scan<'_, F> {
                 let parts: Option<Vec<&str>> = below.iter().map(OsStr::to_str).collect();
                 let parts = parts.unwrap_or_default();
                 match parts.strip_prefix(down) {
-                    Some([name, ..]) => work.extend(self.number(n, name)),
+                    Some([name, ..]) => match F::classify(name) {
+                        Named::Log => work.extend(self.number(n, name)),
+                        // It is told why it is none.
+                        Named::Bad(..) => drop(lists.insert(n)),
+                        Named::Other => {}
+                    },
                     _ if down.starts_with(&parts) => drop(lists.insert(n)),
                     _ => {}
                 }
