@@ -38,7 +38,7 @@ pub struct Entry {
     pub(super) thread: u32,
     /// The next message of the thread, in order of arrival.
     pub(super) next: u32,
-    /// Length of the rendered file in bytes, 0 while nobody asked for it.
+    /// Length of the rendered file in bytes, 0 while it is not known.
     pub(super) size: u32,
     /// Milliseconds added to the time in the name, to keep the store's order; or [`FAR`].
     pub(super) seq: u16,
@@ -191,7 +191,7 @@ impl Entry {
             && self.flags.signature() == seen.flags.signature()
     }
 
-    /// Length of the rendered file, if it was rendered before.
+    /// Length of the rendered file, if its store told it or it was rendered before.
     pub fn size(&self) -> Option<u64> {
         (self.size != 0).then_some(u64::from(self.size))
     }

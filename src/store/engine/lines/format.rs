@@ -34,8 +34,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Whether logs lie in the root itself. It is listed at every look, which costs little, and without
-    /// it there is no store.
+    /// Whether logs lie in the root itself. It is listed at every look of which nobody said what changed, which
+    /// costs little, and without it there is no store.
     pub fn is_flat(&self) -> bool {
         self.folder.is_empty()
     }

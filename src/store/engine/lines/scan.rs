@@ -76,7 +76,7 @@ pub(super) fn scan<F: Format>(
         done: 0,
         total: 0,
     };
-    // Who asks without a word of what changed wants to know of everything that can be listed at once.
+    // Who does not say what changed wants to know of everything, as far as one folder holds it.
     let unasked = F::SHAPE.is_flat() && !store.has_noted();
     let work = scan.survey(full || first || unasked)?;
     *listed = true;

@@ -1,4 +1,5 @@
-//! Long logs are read on all cores; what is reported is the same.
+//! Long logs are read on all cores; what is reported is the same. Of logs beside each other those are read that
+//! changed.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -69,4 +70,40 @@ fn the_order_is_that_of_the_log_on_all_cores() {
     assert!(all.order == book.order);
     assert!(format!("{:?}", all.rejected) == format!("{:?}", book.rejected));
     assert!(all.messages == book.messages);
+}
+
+#[test]
+fn who_says_what_changed_has_that_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = |writer: &str| dir.path().join(format!("log-{writer}.jsonl"));
+    let write = |writer: &str, n: u64| {
+        let line = format!(
+            r#"{{"ts":17000000{n:02},"from":"{writer}","to":"bar","thread":"t","body":"{n}"}}"#
+        );
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(log(writer));
+        writeln!(file.unwrap(), "{line}").unwrap();
+    };
+    write("foo", 0);
+    let store = open(dir.path());
+    let mut book = Book::scanned(&*store);
+    let mut looked = |noted: &[std::path::PathBuf]| {
+        for path in noted {
+            store.note(path);
+        }
+        book.scan(&*store, false);
+        book.order.len()
+    };
+    assert_eq!(looked(&[]), 1);
+    write("foo", 1);
+    write("zed", 2);
+    assert_eq!(looked(&[log("foo")]), 2, "the other log is not looked at");
+    assert_eq!(looked(&[dir.path().join(".seen-bar")]), 2, "nor for what is no log");
+    assert_eq!(looked(&[log("zed")]), 3, "a log that is new");
+    write("foo", 3);
+    assert_eq!(looked(&[]), 4, "who says nothing means all");
+    write("foo", 4);
+    write("zed", 5);
+    assert_eq!(looked(&[dir.path().to_owned()]), 6, "and so does who names the folder");
+    write("zed", 6);
+    assert_eq!(looked(&[log("no name!")]), 7, "or what is named like a log and is none");
 }
