@@ -340,23 +340,27 @@ impl Core {
         if generation != self.generation {
             return;
         }
-        if let Some(entry) = self.entries.get_mut(ix as usize).filter(|e| e.looks_like(seen)) {
-            entry.size = u32::try_from(size.0).unwrap_or(0);
-            if size.1 > 0 {
-                self.ruled.insert(ix, size.1);
-            } else {
-                self.ruled.remove(&ix);
-            }
+        if self.entry(ix).is_some_and(|e| e.looks_like(seen)) {
+            self.keep_size(ix, u32::try_from(size.0).unwrap_or(0), size.1);
+        }
+    }
+
+    fn keep_size(&mut self, ix: MsgIx, size: u32, rules: u32) {
+        if let Some(entry) = self.entries.get_mut(ix as usize) {
+            entry.size = size;
+        }
+        if rules > 0 {
+            self.ruled.insert(ix, rules);
+        } else {
+            self.ruled.remove(&ix);
         }
     }
 
     /// Remembers the length of the file of a new message, if its store told it.
     pub(super) fn tell_size(&mut self, ix: MsgIx, found: &Found<'_>) {
-        let Some(entry) = self.entries.get_mut(ix as usize) else { return };
-        entry.size = found.plain.map_or(0, |len| len + entry.flags.signature().0.shown_len());
-        if !self.ruled.is_empty() {
-            self.ruled.remove(&ix);
-        }
+        let Some((sig, _)) = self.entry(ix).map(|e| e.flags.signature()) else { return };
+        // A plain file has no line that a transcript must indent.
+        self.keep_size(ix, found.plain.map_or(0, |len| len + sig.shown_len()), 0);
     }
 
     pub(super) fn add_reject(&mut self, store: usize, rejected: Rejected, message: Option<MsgIx>) {

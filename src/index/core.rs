@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::column::Column;
 use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, Sig, first_hash, unmix};
-use super::intern::{IDENTITY_MASK, Interner, StrId, stable_hash, text_identity};
+use super::intern::{IDENTITY_MASK, Interner, StrId, stable_hash};
 use super::label::Label;
 use super::links::Links;
 use super::slots::Slots;
@@ -61,7 +61,7 @@ impl Thread {
     /// Some of them are from or to me.
     pub(super) const MINE: u32 = 1 << 31;
 
-    fn store(&self) -> usize {
+    pub(super) fn store(&self) -> usize {
         (self.info & 0xff) as usize
     }
 
@@ -388,37 +388,6 @@ impl Core {
         Some((self.strings.get(t.id), t.store()))
     }
 
-    /// The identity behind a thread's inode numbers.
-    pub fn thread_identity(&self, thread: ThreadIx) -> Option<u64> {
-        if let Some(odd) = self.odd_threads.get(&thread) {
-            return Some(*odd);
-        }
-        let t = self.threads.get(thread as usize)?;
-        Some(self.identity_of_thread(t.store(), self.strings.get(t.id)))
-    }
-
-    /// The identity that a thread has unless another one has it.
-    fn identity_of_thread(&self, store: usize, id: &str) -> u64 {
-        text_identity(id) ^ self.thread_salt(store)
-    }
-
-    /// Another identity for a thread that is new in its store, if its own is taken: ids can be made so that they
-    /// are equal. `alone`: no other text has the identity of its id.
-    pub(super) fn odd_identity(&self, store: usize, id: &str, alone: bool) -> Option<u64> {
-        let own = self.identity_of_thread(store, id);
-        let mut identity = own;
-        let mut except = alone.then_some(store);
-        while self.thread_with_identity(identity, except).is_some() {
-            identity = stable_hash(identity.wrapping_add(1), &[id]) & IDENTITY_MASK;
-            except = None;
-        }
-        (identity != own).then_some(identity)
-    }
-
-    fn thread_salt(&self, store: usize) -> u64 {
-        self.stores.get(store).map_or(0, |s| s.salt)
-    }
-
     /// All threads that have live messages, those of others only with `all`.
     pub fn threads(&self, all: bool) -> impl Iterator<Item = ThreadIx> + '_ {
         (0u32..).zip(&self.threads).filter(move |(_, t)| t.is_visible(all)).map(|(ix, _)| ix)
@@ -443,26 +412,6 @@ impl Core {
             }
             at = t.twin;
         }
-    }
-
-    /// Finds a thread by the identity behind its inode numbers.
-    pub fn thread_by_identity(&self, identity: u64) -> Option<ThreadIx> {
-        self.thread_with_identity(identity, None)
-    }
-
-    /// The same, without a look at one of the stores.
-    fn thread_with_identity(&self, identity: u64, except: Option<usize>) -> Option<ThreadIx> {
-        let odd = self.odd_threads.iter().find(|(_, odd)| **odd == identity);
-        if let Some((thread, _)) = odd {
-            return Some(*thread);
-        }
-        let mut stores = (0..self.stores.len()).filter(|store| Some(*store) != except);
-        stores.find_map(|store| {
-            let text = identity ^ self.thread_salt(store);
-            let ids = self.strings.with_identity(text);
-            let mut found = ids.filter_map(|id| self.thread_with(store, id));
-            found.find(|t| !self.odd_threads.contains_key(t))
-        })
     }
 
     /// Whether a record is to be left out where a message is shown once: another record of the same

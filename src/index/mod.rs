@@ -35,6 +35,7 @@ mod slots;
 mod snapshot;
 mod source;
 mod tell;
+mod threads;
 
 pub use agents::{Person, Whom};
 pub use apply::Changes;

@@ -41,7 +41,7 @@ pub struct Access {
 pub enum OpenFile {
     /// Bytes that were there when it was opened.
     Bytes(Answer),
-    /// A message that was rendered before: again once somebody reads what the kernel has not kept.
+    /// A message whose size is known: rendered once somebody reads what the kernel has not kept.
     Message(Place, MsgIx, OnceLock<Arc<[u8]>>),
     /// A file of a store.
     Raw(File),

@@ -142,6 +142,7 @@ pub struct Tree {
     threads_told: AtomicU32,
     /// The thread whose folder was listed last with the sizes of its messages.
     walked: Mutex<Option<ThreadIx>>,
+    /// How far the folder was read whose messages somebody reads one after the other.
     reading: Mutex<ahead::ReadOn>,
     agents_seen: Dated<(), Arc<agents::Agents>>,
     /// Time of the newest entry.
