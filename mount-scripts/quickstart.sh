@@ -200,6 +200,6 @@ cat <<END
   Send a message:        echo hello > $dir/outbox/NAME
   Read your mail:        cat $dir/inbox/*
   End it:                $bin umount $dir
-  Have msgfs in PATH:    cargo install --path $here
+  Have msgfs in PATH:    cargo install --locked --path $here
   Mount it at log-in:    see mount-scripts/msgfs.service
 END

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use msgfs::config::{Config, Env, Me, Paths};
 use msgfs::mailbox::Options;
-use msgfs::store::Spec;
+use msgfs::store::{Spec, asked};
 
 use super::Global;
 use super::failure::Failure;
@@ -63,7 +63,8 @@ impl Context {
 
 /// The folder of a store, also where it is named by its configuration file.
 pub(crate) fn folder(spec: &Spec) -> PathBuf {
-    let parent = spec.dir.parent().filter(|_| spec.dir.is_file());
+    let is_file = asked::reach(&spec.dir).is_ok() && spec.dir.is_file();
+    let parent = spec.dir.parent().filter(|_| is_file);
     parent.unwrap_or(&spec.dir).to_owned()
 }
 

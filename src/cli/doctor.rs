@@ -10,7 +10,7 @@ use msgfs::identity::{self, Identity, KeyError, Keyring, Used};
 use msgfs::link;
 use msgfs::model::{one_line, safe_text};
 use msgfs::outbox;
-use msgfs::store::{self, Advice, Kind, Spec, Store};
+use msgfs::store::{self, Advice, Kind, Spec, Store, asked};
 
 use super::context::{Context, folder};
 use super::failure::{Failure, system_text};
@@ -56,7 +56,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     if errors { Err(Failure::Said) } else { Ok(()) }
 }
 
-/// Mounts whose msgfs has died.
+/// Mounts whose msgfs has died or does not answer.
 fn stale_mounts() -> Vec<Problem> {
     let mounts = match mountpoint::mounts() {
         Ok(mounts) => mounts,
@@ -64,16 +64,18 @@ fn stale_mounts() -> Vec<Problem> {
             return vec![Problem::error(format!("/proc is not usable: {}", system_text(&e)))];
         }
     };
-    mountpoint::ours(&mounts)
-        .into_iter()
-        .filter_map(|mount| {
+    let ours = mountpoint::ours(&mounts);
+    let states = mountpoint::states_of(&ours);
+    ours.into_iter()
+        .zip(states)
+        .filter_map(|(mount, state)| {
             let dir = shell_word(mount.mountpoint.as_os_str());
-            match mountpoint::state_of(&mount.mountpoint) {
-                Ok(MountState::Stale) => Some(
+            match state {
+                MountState::Stale => Some(
                     Problem::error(format!("the mount at {dir} is stale: its msgfs has died"))
                         .mend(format!("msgfs umount {dir}")),
                 ),
-                Ok(MountState::Hung) => Some(
+                MountState::Hung => Some(
                     Problem::error(format!("the mount at {dir} does not answer"))
                         .mend(format!("msgfs umount --lazy {dir}")),
                 ),
@@ -84,6 +86,11 @@ fn stale_mounts() -> Vec<Problem> {
 }
 
 fn mailbox_problems(context: &Context) -> Vec<Problem> {
+    for dir in [&context.paths.state, &context.paths.cache] {
+        if let Err(e) = asked::reach(dir) {
+            return vec![Problem::error(format!("{}: {}", context.shown(dir), system_text(&e)))];
+        }
+    }
     let mut problems = state_problems(context);
     problems.extend(key_problems(context));
     match context.specs() {
@@ -99,6 +106,11 @@ fn store_problems(context: &Context, specs: &[Spec]) -> Vec<Problem> {
     let used = Used::open(&context.paths.signers_file(), true);
     for spec in specs {
         let (name, dir) = (one_line(&spec.name), folder(spec));
+        if let Err(e) = asked::reach(&dir) {
+            let shown = context.shown(&dir);
+            problems.push(of_store(&name, &format!("{shown}: {}", system_text(&e))));
+            continue;
+        }
         // SAMP's folder is made at first use; opening the others makes nothing.
         let is_there = dir.exists();
         if is_there || spec.kind == Kind::Samp {

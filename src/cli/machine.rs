@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use msgfs::fuse;
 use msgfs::fuse::mountpoint::shell_word;
+use msgfs::store::asked;
 use rustix::fs::Access;
 use rustix::thread::{CapabilitySet, capabilities};
 use serde::Serialize;
@@ -157,7 +158,8 @@ fn helper_problem() -> Option<Problem> {
 
 fn in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
+    let files = std::env::split_paths(&path).map(|dir| dir.join(program));
+    files.into_iter().find(|file| asked::reach(file).is_ok() && file.is_file())
 }
 
 fn allows_others(conf: &str) -> bool {
@@ -179,7 +181,8 @@ pub(crate) fn watch_problem(folders: &[PathBuf]) -> Option<Problem> {
         }
         Err(e) => return Some(Problem::error(format!("folders cannot be watched: {e}"))),
     };
-    for folder in folders.iter().filter(|folder| folder.is_dir()) {
+    let is_there = |folder: &&PathBuf| asked::reach(folder).is_ok() && folder.is_dir();
+    for folder in folders.iter().filter(is_there) {
         match inotify.watches().add(folder, inotify::WatchMask::CREATE) {
             Err(e) if e.raw_os_error() == Some(libc::ENOSPC) => {
                 return Some(problem(

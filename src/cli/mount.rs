@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use msgfs::config::Paths;
 use msgfs::fuse::mountpoint::{self, MountState, Unmount, shell_word};
 use msgfs::mailbox::Options;
+use msgfs::store::asked;
 use msgfs::store::fs::make_dirs;
 
 use super::context;
@@ -103,8 +104,7 @@ impl Target {
 /// is cleared first, for nothing else can be asked of the folder before.
 pub(crate) fn prepare(dir: &Path, report: Report<'_>) -> Result<Target, Failure> {
     let shown = shell_word(dir.as_os_str());
-    let table = |e| Failure::io("cannot read the mount table", &e);
-    match mountpoint::state_of(dir).map_err(table)? {
+    match mountpoint::state_of(dir).map_err(|e| Failure::io(&shown, &e))? {
         MountState::NotMounted => {}
         MountState::Hung => refuse!(
             "{shown} is mounted already, and its msgfs does not answer; to clear it: \
@@ -180,6 +180,9 @@ pub(crate) fn refuse_recursion(
 
 /// The path without symbolic links, as far as it exists.
 fn real(path: &Path) -> PathBuf {
+    if asked::reach(path).is_err() {
+        return path.to_owned();
+    }
     for known in path.ancestors() {
         if let (Ok(real), Ok(rest)) = (fs::canonicalize(known), path.strip_prefix(known)) {
             return if rest.as_os_str().is_empty() { real } else { real.join(rest) };

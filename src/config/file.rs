@@ -24,7 +24,7 @@ use crate::model::{
     Choice, MarkRead, Roles, Scope, UnknownRecipient, Unsigned, Watch, nearest, one_line,
     shown_path,
 };
-use crate::store::{Durability, Kind};
+use crate::store::{Durability, Kind, asked};
 
 /// Keys at the top of the file.
 pub(super) const KEYS: &str = "me mark_read scope unsigned durability wait_timeout unknown_recipient \
@@ -164,7 +164,8 @@ impl Config {
             },
         };
         let mut bytes = Vec::new();
-        let read = File::open(&path).and_then(|f| f.take(MAX_FILE + 1).read_to_end(&mut bytes));
+        let opened = asked::reach(&path).and_then(|()| File::open(&path));
+        let read = opened.and_then(|f| f.take(MAX_FILE + 1).read_to_end(&mut bytes));
         match read {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return match explicit {

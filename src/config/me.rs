@@ -10,6 +10,7 @@ use super::env::Env;
 use super::file::Config;
 use crate::model::{one_line, shown_path};
 // Names are SAMP's aliases.
+use crate::store::asked;
 pub(super) use crate::store::samp::alias::is_valid as is_alias;
 use crate::store::text::pytext;
 
@@ -126,6 +127,7 @@ impl Me {
 
 /// The first valid line of the file; `None` if there is none, or no regular file.
 fn from_file(path: &Path) -> Result<Option<String>, MeError> {
+    asked::reach(path).map_err(MeError::Unreadable)?;
     // A symlink to a file is allowed here; a FIFO must not hold us up.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::env::Env;
 use super::me::is_alias;
 use crate::model::{Remedy, one_line, shown_path};
-use crate::store::{Kind, fs};
+use crate::store::{Kind, asked, fs};
 
 /// Why there is no place for msgfs's files.
 #[derive(Debug, thiserror::Error)]
@@ -219,6 +219,8 @@ pub(super) fn found(kind: Kind, env: &Env) -> Option<PathBuf> {
     let dir = default_dir(kind, env).ok().flatten()?;
     let there = match kind {
         Kind::Samp | Kind::Atsf | Kind::Ssot => false,
+        // Opening it says so.
+        _ if asked::reach(&dir).is_err() => true,
         Kind::AgentAzall => dir.is_file() || dir.join("config.json").is_file(),
         // Who set the variable may mean one agent's own folder.
         Kind::Amp if env.var("AMP_DIR").is_some() => dir.is_dir(),

@@ -39,6 +39,7 @@ use std::time::{Duration, Instant};
 use crate::model::locks::{Condvar, Mutex};
 use fuser::{BackgroundSession, MountOption, Session, SessionACL};
 
+use crate::store::asked;
 use crate::view::Tree;
 use adapter::Adapter;
 pub use control::mark_all;
@@ -128,6 +129,7 @@ impl fuser::Filesystem for Nothing {}
 /// As the kernel or `fusermount3` gave it.
 pub fn probe(options: Options) -> io::Result<()> {
     let folder = std::env::temp_dir().join(format!("msgfs-probe-{}", std::process::id()));
+    asked::reach(&folder)?;
     // Made, not found: nobody else's folder is mounted on or removed.
     std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
     let mut config = fuser::Config::default();

@@ -5,56 +5,22 @@
 //!    mount is dead or hangs; nothing here touches a mount before the table said what it is.
 //! 2. A dead daemon leaves a mount on which everything fails with `ENOTCONN`. Only `statfs` shows
 //!    this reliably: attributes may still come from the kernel's cache.
-//! 3. A daemon that lives and does not answer would hang whoever asks, uninterruptibly. So the
-//!    question is asked on a thread of its own, for a bounded time.
+//! 3. A daemon that lives and does not answer would hang whoever asks, uninterruptibly. So a child
+//!    process asks ([`asked`]), and is waited for a bounded time.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-/// The file system type of our mounts in the mount table.
-pub const FSTYPE: &str = "fuse.msgfs";
-
-/// What our mounts are a mount of. Mounts made by root directly have the type `fuse`, because
-/// only `mount(2)` with another type name sets the subtype; this tells them from others.
-pub const SOURCE: &str = "msgfs";
-
-/// How long a mount may take to answer before it counts as [`MountState::Hung`].
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-
-/// More symbolic links than this in a row are a loop.
-const MAX_LINKS: usize = 40;
-
-/// One line of `/proc/self/mountinfo`, as far as it matters here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MountEntry {
-    /// The number of what is mounted, `MAJOR:MINOR`.
-    pub device: String,
-    /// Where it is mounted.
-    pub mountpoint: PathBuf,
-    /// The file system type, with its subtype: `ext4`, `fuse.msgfs`.
-    pub fstype: String,
-    /// What is mounted; for FUSE a free text.
-    pub source: OsString,
-    /// Options of this mount (`ro`, `nosuid`), comma separated.
-    pub options: String,
-}
-
-impl MountEntry {
-    /// Whether a msgfs made this mount.
-    pub fn is_ours(&self) -> bool {
-        self.fstype == FSTYPE || (self.fstype == "fuse" && self.source == SOURCE)
-    }
-}
+use crate::store::asked::{self, Question};
+use crate::store::mounts::MAX_LINKS;
+pub use crate::store::mounts::{FSTYPE, MountEntry, SOURCE, find, mounts, parse};
 
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,60 +79,6 @@ pub enum UnmountError {
     },
 }
 
-/// Reads the mount table of this process, in the kernel's order: of two mounts at one path the
-/// later one is on top.
-///
-/// # Errors
-/// If `/proc` is not mounted.
-pub fn mounts() -> io::Result<Vec<MountEntry>> {
-    Ok(parse(&fs::read("/proc/self/mountinfo")?))
-}
-
-/// Parses a mount table. Lines that are not of the documented form (proc(5)) are left out.
-pub fn parse(table: &[u8]) -> Vec<MountEntry> {
-    table.split(|b| *b == b'\n').filter_map(parse_line).collect()
-}
-
-/// One line: `36 35 98:0 /root /mount/point rw,noatime shared:1 - type source superoptions`, with
-/// any number of optional fields before the lone hyphen.
-fn parse_line(line: &[u8]) -> Option<MountEntry> {
-    let mut fields = line.split(|b| *b == b' ');
-    let device = fields.nth(2)?;
-    let mountpoint = fields.nth(1)?;
-    let options = fields.next()?;
-    fields.find(|f| *f == b"-")?;
-    let fstype = fields.next()?;
-    let source = fields.next().unwrap_or_default();
-    if mountpoint.first() != Some(&b'/') || fstype.is_empty() {
-        return None;
-    }
-    Some(MountEntry {
-        device: String::from_utf8_lossy(device).into_owned(),
-        mountpoint: PathBuf::from(OsString::from_vec(unescape(mountpoint))),
-        fstype: String::from_utf8_lossy(&unescape(fstype)).into_owned(),
-        source: OsString::from_vec(unescape(source)),
-        options: String::from_utf8_lossy(options).into_owned(),
-    })
-}
-
-/// Undoes the kernel's `\ooo` (three octal digits) for space, tab, newline, backslash and `#`.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, tail)) = rest.split_first() {
-        if let (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) =
-            (byte, tail)
-        {
-            out.push(((a - b'0') << 6) | ((b - b'0') << 3) | (c - b'0'));
-            rest = after;
-        } else {
-            out.push(byte);
-            rest = tail;
-        }
-    }
-    out
-}
-
 /// The absolute path without symbolic links, found without asking a mount that is at the path
 /// itself: `canonicalize` would ask it, and fail or hang if it is dead.
 ///
@@ -202,51 +114,51 @@ fn resolve_among(path: &Path, mounts: &[MountEntry]) -> io::Result<PathBuf> {
 
 /// Parents are real folders or healthy mounts; a dead mount among them is the caller's error.
 fn resolve_parent(parent: &Path, mounts: &[MountEntry]) -> io::Result<PathBuf> {
+    asked::reach(parent)?;
     if find(mounts, parent).is_some_and(MountEntry::is_ours) {
         return Ok(parent.to_owned());
     }
     fs::canonicalize(parent)
 }
 
-/// The topmost mount whose root is exactly this path.
-pub fn find<'a>(mounts: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry> {
-    mounts.iter().rev().find(|m| m.mountpoint == path)
-}
-
 /// What is mounted at a path; never hangs. Symbolic links are resolved first; a path that does
 /// not exist is [`MountState::NotMounted`].
 ///
 /// # Errors
-/// If the mount table cannot be read.
+/// If the mount table cannot be read, or a file system above the path does not answer.
 pub fn state_of(path: &Path) -> io::Result<MountState> {
     let mounts = mounts()?;
-    let Ok(path) = resolve_among(path, &mounts) else {
-        return Ok(MountState::NotMounted);
+    let path = match resolve_among(path, &mounts) {
+        Ok(path) => path,
+        Err(e) if e.kind() == io::ErrorKind::TimedOut => return Err(e),
+        Err(_) => return Ok(MountState::NotMounted),
     };
     Ok(match find(&mounts, &path) {
         None => MountState::NotMounted,
         Some(mount) if !mount.is_ours() => MountState::Foreign(mount.fstype.clone()),
-        Some(_) => ask(&path, ANSWER_WITHIN),
+        Some(_) => ask(&path),
     })
 }
 
-/// Asks the daemon behind a mount for a sign of life. After [`MountState::Hung`] the question is
-/// still open and keeps the mount busy.
-fn ask(path: &Path, within: Duration) -> MountState {
-    let (answer, answered) = mpsc::channel();
-    let path = path.to_owned();
-    // If the daemon hangs, this thread hangs with it until the connection ends; that is its job.
-    let asking = thread::Builder::new().name("ask-mount".to_owned()).spawn(move || {
-        let _ = answer.send(rustix::fs::statfs(&path).map(|_| ()));
-    });
-    if asking.is_err() {
-        return MountState::Hung;
-    }
-    match answered.recv_timeout(within) {
-        Ok(Err(Errno::NOTCONN | Errno::CONNABORTED)) => MountState::Stale,
+/// The states of mounts of ours. All are asked at the same time.
+pub fn states_of(mounts: &[&MountEntry]) -> Vec<MountState> {
+    let put = |mount: &&MountEntry| Question::put(&mount.mountpoint);
+    let questions: Vec<io::Result<Question>> = mounts.iter().map(put).collect();
+    let deadline = Instant::now() + asked::WITHIN;
+    questions.into_iter().map(|question| heard(question, deadline)).collect()
+}
+
+/// Asks the daemon behind a mount for a sign of life.
+fn ask(path: &Path) -> MountState {
+    heard(Question::put(path), Instant::now() + asked::WITHIN)
+}
+
+fn heard(question: io::Result<Question>, deadline: Instant) -> MountState {
+    match question.map(|question| question.answer(deadline)) {
+        Ok(Some(Err(Errno::NOTCONN | Errno::CONNABORTED))) => MountState::Stale,
         // Any other answer, even a refusal, comes from a living connection.
-        Ok(_) => MountState::Alive,
-        Err(_) => MountState::Hung,
+        Ok(Some(_)) => MountState::Alive,
+        Ok(None) | Err(_) => MountState::Hung,
     }
 }
 

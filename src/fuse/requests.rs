@@ -16,6 +16,7 @@ use super::adapter::{
 use super::control::MARK_ALL;
 use super::guard::guarded;
 use super::waiting::Parked;
+use crate::store::asked;
 use crate::view::{Attr, Error, Node, TOGETHER};
 
 impl Filesystem for Adapter {
@@ -387,7 +388,8 @@ impl Filesystem for Adapter {
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
         let store = self.tree.index().stores().first();
-        match store.and_then(|s| rustix::fs::statvfs(s.dir()).ok()) {
+        let reached = store.filter(|s| asked::reach(s.dir()).is_ok());
+        match reached.and_then(|s| rustix::fs::statvfs(s.dir()).ok()) {
             Some(fs) => {
                 let (block, fragment) = (fs.f_bsize as u32, fs.f_frsize as u32);
                 let (blocks, free, avail) = (fs.f_blocks, fs.f_bfree, fs.f_bavail);

@@ -5,6 +5,7 @@ pub mod agentazall;
 pub mod amp;
 pub mod amq;
 mod aside;
+pub mod asked;
 pub mod atsf;
 pub mod below;
 pub mod digest;
@@ -14,6 +15,7 @@ mod facets;
 mod found;
 pub mod fs;
 mod kind;
+pub mod mounts;
 pub mod parallel;
 pub mod place;
 pub mod process;
@@ -219,6 +221,7 @@ pub struct Spec {
 /// # Errors
 /// If the folder cannot be created or read, or I am nobody in it.
 pub fn open(spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
+    asked::reach(&spec.dir).map_err(|e| StoreError::io(&spec.dir, e))?;
     Ok(match spec.kind {
         Kind::Samp => Arc::new(samp::SampStore::open(spec)?),
         Kind::AgentAzall => agentazall::open(spec)?,

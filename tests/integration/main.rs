@@ -66,6 +66,7 @@ mod stress;
 mod threads;
 mod tools;
 mod tree;
+mod unanswered;
 mod unmounted;
 mod unsent;
 mod vectors;

@@ -8,6 +8,9 @@
 //! - A block marked `console` has commands behind `$ `, each followed by what it prints.
 //! - A block marked `sh` is run as it stands and must succeed.
 //! - A block marked `toml` is a configuration that msgfs accepts.
+//! - A block whose mark ends with `example` is not run as a part of its page.
+//!
+//! There is no other block.
 //!
 //! With `MSGFS_TEST_BLESS=1` a page is written anew with what its commands print now.
 
@@ -116,7 +119,7 @@ fn blocks(page: &str) -> Vec<(String, usize, Vec<&str>)> {
     let mut out: Vec<(String, usize, Vec<&str>)> = Vec::new();
     let mut inside = false;
     for (n, line) in (1..).zip(page.lines()) {
-        match line.strip_prefix("```") {
+        match line.trim_start().strip_prefix("```") {
             Some(mark) if !inside => {
                 out.push((mark.trim().to_owned(), n + 1, Vec::new()));
                 inside = true;
@@ -355,18 +358,83 @@ fn end(shell: &mut Shell, bed: &Bed) {
 
 fn pages() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut out = vec!["README.md".to_owned()];
-    for folder in ["docs", "docs/stores", "docs/links"] {
-        let Ok(entries) = fs::read_dir(root.join(folder)) else { continue };
-        let files = entries.map(|e| e.expect("entry").path());
-        let pages = files.filter(|f| f.extension().is_some_and(|end| end == "md"));
-        out.extend(pages.map(|f| {
-            let page = f.strip_prefix(root).expect("below the root");
-            page.to_str().expect("UTF-8").to_owned()
-        }));
+    let mut found = vec![root.join("README.md")];
+    for folder in ["docs", "mount-scripts", "benches"] {
+        pages_in(&root.join(folder), &mut found);
     }
+    let below = |page: &PathBuf| page.strip_prefix(root).expect("below the root").to_owned();
+    let mut out: Vec<String> =
+        found.iter().map(|page| below(page).to_str().expect("UTF-8").to_owned()).collect();
     out.sort();
     out
+}
+
+fn pages_in(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("folder") {
+        let path = entry.expect("entry").path();
+        if path.is_dir() {
+            pages_in(&path, found);
+        } else if path.extension().is_some_and(|end| end == "md") {
+            found.push(path);
+        }
+    }
+}
+
+/// Whether a block with this mark is run or says that it is not.
+fn is_accounted_for(mark: &str) -> bool {
+    ["console", "sh", "toml"].contains(&mark) || mark.split(' ').next_back() == Some("example")
+}
+
+#[test]
+fn every_block_is_run_or_is_an_example() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut wrong = Vec::new();
+    for name in pages() {
+        let page = fs::read_to_string(root.join(&name)).expect("page");
+        let left = blocks(&page).into_iter().filter(|(mark, ..)| !is_accounted_for(mark));
+        wrong.extend(left.map(|(mark, line, _)| format!("{name}:{line}: ```{mark}")));
+    }
+    assert!(wrong.is_empty(), "neither run nor marked as an example:\n{}", wrong.join("\n"));
+    for mark in ["", "text", "json", "examples", "bash", "sh examples"] {
+        assert!(!is_accounted_for(mark), "{mark}");
+    }
+}
+
+/// What the page says of `git send-email` is typed into a repository with a few commits.
+#[test]
+fn a_series_is_sent_as_the_page_says() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/MAIL-PROGRAMS.md");
+    let page = fs::read_to_string(page).expect("page");
+    let block = blocks(&page).into_iter().map(|(_, _, lines)| lines.join("\n"));
+    let block = block.into_iter().find(|block| block.contains("git send-email")).expect("block");
+    let bed = Bed::new();
+    let mut shell = Shell::start(&bed);
+    let mut typed = |command: &str| {
+        let (printed, status) = shell.run(command);
+        assert_eq!(status, 0, "{command}\n{}", printed.join("\n"));
+        printed.join("\n")
+    };
+    typed(
+        "mkdir repo .config .config/msgfs; echo 'me = \"bar\"' > .config/msgfs/config.toml; cd repo; \
+         git init -q; git config user.name Ann; git config user.email ann@example.org; \
+         for n in 0 1 2 3; do echo $n > f; git add f; git commit -q -m \"change $n\"; done",
+    );
+    // The editor that --annotate opens.
+    let edits = [("SUBJECT", "series"), ("BLURB", "all")]
+        .map(|(what, text)| format!("-e 's/[*]* {what} HERE [*]*/{text}/'"))
+        .join(" ");
+    typed(&format!(
+        "printf '%s\\n' '#!/bin/sh' \"sed -i {edits} \\\"\\$@\\\"\" > ../edit; chmod +x ../edit; \
+         export GIT_EDITOR=$HOME/edit"
+    ));
+    typed(&block);
+    let inbox = typed("msgfs --me bob inbox");
+    for subject in ["[PATCH 0/3] series", "[PATCH 1/3] change 1", "[PATCH 3/3] change 3"] {
+        assert!(inbox.contains(subject), "{subject}: {inbox}");
+    }
+    // The page says why the shorter address is not in it.
+    let (printed, _) = shell.run("git send-email --to=bob@samp -1");
+    assert!(printed.join("\n").contains("unable to extract a valid address"), "{printed:?}");
 }
 
 #[test]

@@ -42,8 +42,8 @@ mod exit {
 /// Send a mail as /usr/sbin/sendmail does
 ///
 /// Reads a mail (RFC 5322) from standard input and sends it to agents: what mail programs, git
-/// send-email and cron call to send. An address is one as the stores know it, or NAME@STORE.
-/// Everybody gets it or nobody. The sender is always me, whatever From and -f say.
+/// send-email and cron call to send. An address is one as the stores know it, or NAME@STORE, which
+/// git takes as NAME@STORE.msgfs only. Everybody gets it or nobody. The sender is always me, whatever From and -f say.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     echo 'set sendmail = \"msgfs sendmail\"' >> ~/.muttrc\n  \

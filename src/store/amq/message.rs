@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
+use super::created;
 use crate::model::{self, Claim, Timestamp, one_line};
 use crate::store::Signer;
 use crate::store::text::canonical::object_without;
-use crate::store::text::json::{self, Value};
+use crate::store::text::json::{self, Event, Value};
 use crate::store::text::signature;
-use crate::store::text::time::parse_time;
 
 /// Bytes of the largest file that is a message.
 pub const FILE_BYTES: usize = 10 << 20;
@@ -21,6 +21,8 @@ pub const KINDS: &str =
     "brainstorm review_request review_response question answer decision status todo";
 /// What a signature covers starts with this line.
 const SIGNATURE_CONTEXT: &str = "amq-sig-v1\n";
+/// So much may be open at once in a header.
+const DEPTH: usize = 10_000;
 const OPEN: &str = "---json";
 const CLOSE: &str = "---";
 
@@ -59,62 +61,161 @@ pub struct Message {
     pub claim: Option<Claim>,
 }
 
-/// The members of a header, in their order.
-struct Members<'a>(Vec<(Cow<'a, str>, Value<'a>)>);
+/// The members of a header, in their order, under the names that the format's program takes them for.
+struct Members<'a>(Vec<(String, Value<'a>)>);
 
 impl<'a> Members<'a> {
+    /// Reads a header as the format's program does, which is written in Go: a name counts whatever its case,
+    /// and each member has to have its type, also one that a later member takes the place of.
     fn of(header: &'a str) -> Result<Self, Fault> {
-        let mut members = Vec::new();
+        let (mut members, mut fault) = (Vec::new(), None);
         json::members(header, |key, value| {
             // A member that is null leaves what an earlier one said.
             if !matches!(value, Value::Null) {
-                members.push((key.to_text(), value));
+                let name = fold(&key.to_text());
+                fault = fault.take().or_else(|| mistyped(&name, &value));
+                members.push((name, value));
             }
         })
         .map_err(|e| wrong(format!("the header is {e}")))?;
-        Ok(Self(members))
-    }
-
-    /// The last member of this name, whatever its case, as the format's program reads it.
-    fn get(&self, name: &str) -> Option<&Value<'a>> {
-        let named = |(key, _): &&(Cow<'a, str>, Value<'a>)| key.eq_ignore_ascii_case(name);
-        self.0.iter().rev().find(named).map(|(_, value)| value)
-    }
-
-    fn text(&self, name: &str) -> Result<Option<String>, Fault> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(Value::String(text)) => {
-                Ok(Some(text.to_text().into_owned()).filter(|text| !text.is_empty()))
-            }
-            Some(_) => Err(wrong(format!("{name} is not a text"))),
+        match fault {
+            Some(fault) => Err(fault),
+            None if is_too_deep(header) => Err(wrong("the header is nested more than 10000 deep")),
+            None => Ok(Self(members)),
         }
     }
 
-    fn texts(&self, name: &str) -> Result<Vec<String>, Fault> {
-        let texts = match self.get(name) {
-            None => Some(Vec::new()),
-            Some(Value::Compound(list)) => serde_json::from_str(list).ok(),
-            Some(_) => None,
-        };
-        texts.ok_or_else(|| wrong(format!("{name} is not a list of texts")))
+    /// The values of the members of this name.
+    fn all(&self, name: &str) -> impl DoubleEndedIterator<Item = &Value<'a>> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value)
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        let last = self.all(name).next_back().and_then(text_of)?;
+        Some(last.into_owned()).filter(|text| !text.is_empty())
+    }
+
+    /// The last list. Where it has null, what an earlier list has in this place stands.
+    fn texts(&self, name: &str) -> Vec<String> {
+        let (mut texts, mut len): (Vec<String>, usize) = (Vec::new(), 0);
+        for list in self.all(name).filter_map(list_of) {
+            len = list.len();
+            texts.resize(texts.len().max(len), String::new());
+            for (place, text) in texts.iter_mut().zip(list) {
+                if let Some(text) = text {
+                    *place = text.into_owned();
+                }
+            }
+        }
+        texts.truncate(len);
+        texts
     }
 
     fn required(&self, name: &str) -> Result<String, Fault> {
-        self.text(name)?.ok_or_else(|| wrong(format!("there is no {name}")))
+        self.text(name).ok_or_else(|| wrong(format!("there is no {name}")))
     }
 
-    fn parts(&self) -> Result<Vec<(&'static str, String)>, Fault> {
-        let labels = self.texts("labels")?;
-        let labels = labels.iter().flat_map(|label| [one_line(label), "\n".into()]).collect();
-        let context = match self.get("context") {
-            None => String::new(),
-            Some(Value::Compound(text)) if text.starts_with('{') => format!("{text}\n"),
-            Some(_) => return Err(wrong("context is not an object")),
+    fn parts(&self) -> Vec<(&'static str, String)> {
+        let labels = self.texts("labels");
+        let labels = labels.iter().filter(|label| !label.is_empty());
+        let labels = labels.flat_map(|label| [one_line(label), "\n".into()]).collect();
+        let context = match self.all("context").next_back() {
+            Some(Value::Compound(text)) => format!("{text}\n"),
+            _ => String::new(),
         };
         let parts = [("labels.txt", labels), ("context.json", context)];
-        Ok(parts.into_iter().filter(|(_, text)| !text.is_empty()).collect())
+        parts.into_iter().filter(|(_, text)| !text.is_empty()).collect()
     }
+}
+
+/// The name that a key is taken for. Go takes two more letters for the `s` and `k` that they stand for.
+fn fold(key: &str) -> String {
+    let letter = |c: char| match c {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        c => c.to_ascii_lowercase(),
+    };
+    key.chars().map(letter).collect()
+}
+
+/// What is wrong with a member's type.
+fn mistyped(name: &str, value: &Value<'_>) -> Option<Fault> {
+    let kind = match name {
+        "schema" => match value {
+            Value::Int(digits) if digits.parse::<i64>().is_ok() => return None,
+            _ => "whole number of 64 bits",
+        },
+        "id" | "from" | "thread" | "subject" | "created" | "priority" | "kind" | "reply_to"
+        | "reply_project" | "from_project" => match text_of(value) {
+            Some(_) => return None,
+            None => "text",
+        },
+        "to" | "refs" | "labels" => match list_of(value) {
+            Some(_) => return None,
+            None => "list of texts",
+        },
+        "context" => match value {
+            Value::Compound(text) if text.starts_with('{') => {
+                if !has_huge_number(text) {
+                    return None;
+                }
+                return Some(wrong("context has a number that is too large"));
+            }
+            _ => return Some(wrong("context is not an object")),
+        },
+        _ => return None,
+    };
+    Some(wrong(format!("{name} is not a {kind}")))
+}
+
+fn text_of<'a>(value: &Value<'a>) -> Option<Cow<'a, str>> {
+    match value {
+        Value::String(text) => Some(text.to_text()),
+        _ => None,
+    }
+}
+
+/// The elements of a list of texts and nulls.
+fn list_of<'a>(value: &Value<'a>) -> Option<Vec<Option<Cow<'a, str>>>> {
+    let Value::Compound(list) = value else { return None };
+    let (mut depth, mut list_of_texts, mut out) = (0u32, true, Vec::new());
+    json::walk(list, |event| match event {
+        Event::ArrayStart if depth == 0 => depth = 1,
+        Event::ArrayEnd if depth == 1 => depth = 0,
+        Event::Scalar(Value::Null) => out.push(None),
+        Event::Scalar(Value::String(text)) => out.push(Some(text.to_text())),
+        _ => list_of_texts = false,
+    })
+    .ok()?;
+    list_of_texts.then_some(out)
+}
+
+/// Whether a number is larger than what a float of 64 bits holds.
+fn has_huge_number(text: &str) -> bool {
+    let mut huge = false;
+    let walked = json::walk(text, |event| {
+        if let Event::Scalar(Value::Int(digits) | Value::Float(digits)) = event {
+            huge |= digits.parse::<f64>().is_ok_and(f64::is_infinite);
+        }
+    });
+    huge || walked.is_err()
+}
+
+/// Whether more is open at once than the format's program goes along with.
+fn is_too_deep(header: &str) -> bool {
+    let (mut depth, mut deepest) = (0usize, 0);
+    // Each level takes two characters.
+    if header.len() > 2 * DEPTH {
+        let _ = json::walk(header, |event| match event {
+            Event::ObjectStart | Event::ArrayStart => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            Event::ObjectEnd | Event::ArrayEnd => depth = depth.saturating_sub(1),
+            _ => {}
+        });
+    }
+    deepest > DEPTH
 }
 
 /// Whether a word, if there is one, is one of these.
@@ -139,26 +240,47 @@ pub fn is_handle(text: &str) -> bool {
     !text.is_empty() && text.len() <= 200 && !text.starts_with('-') && text.bytes().all(letter)
 }
 
-/// Whether a text can be an id: the name of a file, with `.md` behind it.
+/// Whether a text can be an id: the name of a file, with `.md` behind it. White space around it does not count.
 pub fn is_id(text: &str) -> bool {
-    let ends = text.strip_suffix(".md").is_some();
     let bad = text.contains(['/', '\\', '\0']);
-    !text.is_empty() && text.len() <= 250 && !text.starts_with('.') && !ends && !bad
+    let name = text.trim();
+    let odd = name.is_empty() || name.starts_with('.') || name.ends_with(".md");
+    text.len() <= 250 && !odd && !bad
 }
 
-/// What comes after a line that says this and nothing more.
-fn after_line<'a>(bytes: &'a [u8], line: &str) -> Option<&'a [u8]> {
-    let rest = bytes.strip_prefix(line.as_bytes())?;
-    rest.strip_prefix(b"\r\n").or_else(|| rest.strip_prefix(b"\n"))
+/// The first line, without the ends of a line behind it, and what comes after it.
+fn first_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (line, rest) = bytes.split_at_checked(memchr::memchr(b'\n', bytes)? + 1)?;
+    let end = line.iter().rposition(|b| !matches!(b, b'\r' | b'\n')).map_or(0, |last| last + 1);
+    Some((line.get(..end)?, rest))
+}
+
+/// What comes after the line that ends the header. Blanks around it and empty lines before it are nothing.
+fn after_close(mut bytes: &[u8]) -> Result<&[u8], Fault> {
+    loop {
+        let (line, rest, is_whole) = match first_line(bytes) {
+            Some((line, rest)) => (line, rest, true),
+            None => (bytes, &[][..], false),
+        };
+        let line = String::from_utf8_lossy(line);
+        match line.trim() {
+            CLOSE if is_whole => return Ok(rest),
+            "" if is_whole => bytes = rest,
+            begun if !is_whole && CLOSE.starts_with(begun) => return Err(Fault::Unfinished),
+            _ => return Err(wrong("after the header there is no line ---")),
+        }
+    }
 }
 
 /// The header and the body of a file.
 fn split(bytes: &[u8]) -> Result<(Cow<'_, str>, &[u8]), Fault> {
-    let begins = |line: &str, bytes| [line, "\r\n"].concat().as_bytes().starts_with(bytes);
-    let rest = after_line(bytes, OPEN).ok_or_else(|| {
-        let other = || wrong("it does not begin with ---json");
-        if begins(OPEN, bytes) { Fault::Unfinished } else { other() }
-    })?;
+    let rest = match first_line(bytes) {
+        Some((line, rest)) if line == OPEN.as_bytes() => rest,
+        None if [OPEN, "\r"].concat().as_bytes().starts_with(bytes) => {
+            return Err(Fault::Unfinished);
+        }
+        _ => return Err(wrong("it does not begin with ---json")),
+    };
     let mut values =
         serde_json::Deserializer::from_slice(rest).into_iter::<serde::de::IgnoredAny>();
     match values.next() {
@@ -168,12 +290,7 @@ fn split(bytes: &[u8]) -> Result<(Cow<'_, str>, &[u8]), Fault> {
         Some(Ok(_)) => {}
     }
     let (header, after) = rest.split_at_checked(values.byte_offset()).unwrap_or_default();
-    let after = after.trim_ascii_start();
-    match after_line(after, CLOSE) {
-        Some(body) => Ok((String::from_utf8_lossy(header), body)),
-        None if begins(CLOSE, after) => Err(Fault::Unfinished),
-        None => Err(wrong("after the header there is no line ---")),
-    }
+    Ok((String::from_utf8_lossy(header), after_close(after)?))
 }
 
 /// Reads a message file.
@@ -187,7 +304,7 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Fault> {
     let (header, body) = split(bytes)?;
     let members = Members::of(&header)?;
     let (id, from) = (members.required("id")?, members.required("from")?);
-    let (to, thread) = (members.texts("to")?, members.required("thread")?);
+    let (to, thread) = (members.texts("to"), members.required("thread")?);
     let created = members.required("created")?;
     if !is_id(&id) {
         return Err(wrong(format!("the id {id:?} cannot be the name of a file")));
@@ -201,15 +318,16 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Fault> {
     if thread.trim() != thread {
         return Err(wrong("thread begins or ends with white space"));
     }
-    let refs = members.texts("refs")?;
-    let (kind, priority) = (members.text("kind")?, members.text("priority")?);
+    let mut refs = members.texts("refs");
+    refs.retain(|id| !id.is_empty());
+    let (kind, priority) = (members.text("kind"), members.text("priority"));
     one_of("kind", kind.as_deref(), KINDS).map_err(Fault::Wrong)?;
     one_of("priority", priority.as_deref(), PRIORITIES).map_err(Fault::Wrong)?;
     let extra = [("Type", kind.clone()), ("Priority", priority)];
     let shown = model::Message {
-        time: parse_time(&created)
+        time: created::parse(&created)
             .ok_or_else(|| wrong(format!("created is {created:?}, which is no time")))?,
-        subject: members.text("subject")?,
+        subject: members.text("subject"),
         extra: extra.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
         in_reply_to: refs.last().cloned(),
         body: String::from_utf8_lossy(body).replace("\r\n", "\n"),
@@ -219,13 +337,11 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Fault> {
         to,
         ..model::Message::default()
     };
-    let [to_agent, to_project, from_project] =
-        ["reply_to", "reply_project", "from_project"].map(|name| members.text(name));
-    let routes = [to_agent?, to_project?, from_project?];
+    let routes = ["reply_to", "reply_project", "from_project"];
     Ok(Message {
-        parts: members.parts()?,
-        is_routed: routes.iter().any(Option::is_some),
-        idem: members.text("idem")?,
+        parts: members.parts(),
+        is_routed: routes.iter().any(|name| members.text(name).is_some()),
+        idem: members.text("idem"),
         claim: signature::claim(&header, || covered(&header, body)),
         shown,
         refs,

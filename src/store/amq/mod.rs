@@ -6,6 +6,7 @@
 
 mod check;
 mod claim;
+mod created;
 pub mod message;
 pub mod queue;
 mod send;

@@ -1,3 +1,5 @@
+mod odd;
+
 use std::path::PathBuf;
 
 use proptest::prelude::*;

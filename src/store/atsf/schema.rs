@@ -71,7 +71,7 @@ const FILE: &[Field] = &[req("assetRef", Is::Text), req("mimeType", Is::Text)];
 /// The members of each type of content block; others may have any.
 const BLOCKS: &[(&str, &[Field])] = &[
     ("text", &[req("text", Is::Text)]),
-    ("thinking", &[req("thinking", Is::Text)]),
+    ("thinking", &[req("text", Is::Text)]),
     ("image", FILE),
     ("audio", FILE),
     ("resource", &[req("uri", Is::Text)]),
@@ -149,7 +149,9 @@ fn check(value: &Value<'_>, is: Is, path: &str, out: &mut Vec<String>) {
         Is::Text => text(some).is_some(),
         Is::TextOrNull => text(some).is_some() || matches!(value, Value::Null),
         Is::Number => matches!(value, Value::Int(_) | Value::Float(_)),
-        Is::Whole => matches!(value, Value::Int(digits) if !digits.starts_with('-')),
+        Is::Whole => {
+            matches!(value, Value::Int(digits) | Value::Float(digits) if !digits.starts_with('-'))
+        }
         Is::Word(words) => match text(some) {
             None => false,
             Some(word) => {
@@ -219,7 +221,7 @@ mod tests {
     use super::*;
 
     const LINE: &str = r#"{"id":"a","role":"agent","timestamp":"2025-02-14T10:30:00.000Z",
-        "content":[{"type":"text","text":"x"},{"type":"thinking","thinking":"y"},
+        "content":[{"type":"text","text":"x"},{"type":"thinking","text":"y"},
         {"type":"image","assetRef":"r","mimeType":"m"},{"type":"tool_call_ref","toolCallId":"c"},
         {"type":"new","z":null}],"toolCalls":[{"toolCallId":"c","name":"n","status":"completed",
         "title":"t","duration":1.5,"diff":{"path":"p","oldText":null,"newText":"q"},"kind":"edit"}],
@@ -233,7 +235,7 @@ mod tests {
             (r#"{"type":"text","text":"x"}"#, "{}", r#"it has no string "content[0].type""#),
             (r#""text","text":"x""#, r#""text""#, r#"it has no string "content[0].text""#),
             (r#""text":"x""#, r#""text":5"#, r#""content[0].text" is no string"#),
-            (r#""thinking":"y""#, r#""thinking":[]"#, r#""content[1].thinking" is no string"#),
+            (r#""text":"y""#, r#""thinking":"y""#, r#"it has no string "content[1].text""#),
             (r#""assetRef":"r","#, "", r#"it has no string "content[2].assetRef""#),
             (r#","mimeType":"m""#, "", r#"it has no string "content[2].mimeType""#),
             (r#","toolCallId":"c"}"#, "}", r#"it has no string "content[3].toolCallId""#),
@@ -275,6 +277,8 @@ mod tests {
             "stats":{"messageCount":0,"userMessageCount":0,"agentMessageCount":0,"toolCallCount":0},
             "metadata":{}}"#;
         assert_eq!(thread(text), [""; 0]);
+        // Any spelling of a number is one.
+        assert_eq!(thread(&text.replace(":0", ":1.2e1")), [""; 0]);
         for (from, to, told) in [
             (r#""title":"t","#, "", r#"it has no string "title""#),
             (r#""title":"t""#, r#""title":7"#, r#""title" is no string"#),

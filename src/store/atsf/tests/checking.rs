@@ -1,5 +1,7 @@
 //! `msgfs check` and its repair.
 
+use sha2::Digest as _;
+
 use super::*;
 
 fn violations(store: &Atsf) -> Vec<(String, u64, &'static str)> {
@@ -94,5 +96,40 @@ fn a_repair_makes_derived_values_anew() {
         text.replace("\"agentMessageCount\": 0", "\"agentMessageCount\": 1"),
     )
     .unwrap();
+    assert_eq!(violations(&store), []);
+}
+
+/// All that the application writes, as it writes it (docs/formats/atsf.md, sections 3 and 4).
+#[test]
+fn what_the_application_writes_has_no_violations() {
+    let project = Project::new();
+    let asset = crate::model::hex(&sha2::Sha256::digest(b"x")).chars().take(16).collect::<String>();
+    let blocks = format!(
+        r#"{{"type":"thinking","text":"hm"}},{{"type":"tool_call_ref","toolCallId":"c"}},
+        {{"type":"image","assetRef":"sha256-{asset}.png","mimeType":"image/png"}},
+        {{"type":"audio","assetRef":"sha256-{asset}.png","mimeType":"audio/wav"}},
+        {{"type":"resource","uri":"file:///a","mimeType":"text/plain","text":"A"}},
+        {{"type":"resource","uri":"file:///b","assetRef":"sha256-{asset}.png"}},
+        {{"type":"resource_link","uri":"file:///c","name":"c","title":"C","size":7}},"#
+    )
+    .replace('\n', "");
+    let calls =
+        r#"[{"toolCallId":"c","name":"Edit","title":"edit","status":"in_progress","kind":"edit",
+        "locations":[{"path":"a","line":1}],"input":"{}","output":"",
+        "diff":{"path":"a","oldText":null,"newText":"b"}},
+        {"toolCallId":"d","name":"Bash","status":"pending"}]"#
+            .replace('\n', "");
+    let agent =
+        message("b", "agent", "x").replace("\"content\":[", &format!("\"content\":[{blocks}"));
+    let agent = agent.replacen('{', &format!("{{\"toolCalls\":{calls},"), 1);
+    project.thread("t", &[message("a", "user", "x"), agent]);
+    let assets = project.log("t").with_file_name("assets");
+    std::fs::create_dir(&assets).unwrap();
+    std::fs::write(assets.join(format!("sha256-{asset}.png")), "x").unwrap();
+    let text = read(&project.meta("t"));
+    let text = text.replacen('{', "{\n  \"parentThreadId\": \"p\",", 1);
+    std::fs::write(project.meta("t"), text).unwrap();
+    let store = project.open();
+    store.repair().unwrap();
     assert_eq!(violations(&store), []);
 }

@@ -1,0 +1,141 @@
+//! Paths that a child process asks. A file system that does not answer holds whoever asks it, and no signal
+//! ends that: not even a thread may ask, because its process could not end. A child that gets no answer is
+//! left alone, and taken up when it ends.
+
+use std::ffi::CString;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions};
+
+use super::mounts;
+
+/// How long a file system may take to answer before it counts as one that does not.
+pub const WITHIN: Duration = Duration::from_secs(2);
+
+/// Fails if the file system behind a path does not answer. Only where somebody else serves a file system on
+/// the way, it is asked.
+///
+/// # Errors
+/// `TimedOut`. What the file system answers is no error here.
+pub fn reach(path: &Path) -> io::Result<()> {
+    if mounts::mounts().is_ok_and(|mounts| !mounts::leads_to_served(path, &mounts)) {
+        return Ok(());
+    }
+    match Question::put(path)?.answer(Instant::now() + WITHIN) {
+        Some(_) => Ok(()),
+        None => Err(io::Error::new(io::ErrorKind::TimedOut, "its file system does not answer")),
+    }
+}
+
+/// A question to the file system behind a path: a child process that waits for the answer.
+#[derive(Debug)]
+pub struct Question {
+    child: Pid,
+    answer: io::PipeReader,
+    answered: bool,
+}
+
+impl Question {
+    /// Starts a child that asks for a sign of life.
+    ///
+    /// # Errors
+    /// If the path is none or there can be no child.
+    pub fn put(path: &Path) -> io::Result<Self> {
+        let path = CString::new(std::path::absolute(path)?.as_os_str().as_bytes())?;
+        let (answer, told) = io::pipe()?;
+        // SAFETY: the child has one thread of a process that may have more. It makes system calls only,
+        // takes no lock and no memory, and ends without returning.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => ask(&path, told.as_fd()),
+            child => {
+                let child = Pid::from_raw(child).ok_or(Errno::CHILD)?;
+                Ok(Self { child, answer, answered: false })
+            }
+        }
+    }
+
+    /// Waits for the answer until `deadline`: none, or what the file system said.
+    pub fn answer(mut self, deadline: Instant) -> Option<Result<(), Errno>> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).ok()?;
+            match poll(&mut [PollFd::new(&self.answer, PollFlags::IN)], Some(&left)) {
+                Ok(0) => return None,
+                Err(Errno::INTR) => {}
+                _ => break,
+            }
+        }
+        let mut said = [0; 4];
+        self.answer.read_exact(&mut said).ok()?;
+        self.answered = true;
+        let code = i32::from_ne_bytes(said);
+        Some(if code == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(code)) })
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        let child = self.child;
+        // It ends now if it can.
+        let _ = rustix::process::kill_process(child, Signal::KILL);
+        let now = if self.answered { WaitOptions::empty() } else { WaitOptions::NOHANG };
+        if let Ok(Some(_)) | Err(_) = rustix::process::waitpid(Some(child), now) {
+            return;
+        }
+        // The end of this process ends a thread that waits for a child, and the system takes the child up then.
+        let wait = move || rustix::process::waitpid(Some(child), WaitOptions::empty());
+        let _ = std::thread::Builder::new().name("asked".to_owned()).spawn(wait);
+    }
+}
+
+/// Does what the child is for. It keeps nothing open of what the process has: no lock, no pipe, no folder.
+fn ask(path: &CString, told: BorrowedFd<'_>) -> ! {
+    let own = libc::c_uint::try_from(told.as_raw_fd()).unwrap_or_default();
+    // SAFETY: this process is a copy that uses none of these descriptors but its own. As a system call, because
+    // musl has no function for it.
+    unsafe {
+        if own > 0 {
+            libc::syscall(libc::SYS_close_range, 0, own - 1, 0);
+        }
+        libc::syscall(libc::SYS_close_range, own.saturating_add(1), libc::c_uint::MAX, 0);
+    }
+    let _ = rustix::process::chdir(c"/");
+    let code = rustix::fs::statfs(path.as_c_str()).err().map_or(0, Errno::raw_os_error);
+    let _ = rustix::io::write(told, &code.to_ne_bytes());
+    // SAFETY: nothing of the process that this is a copy of is to be done at its end.
+    unsafe { libc::_exit(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_answers_is_reached_also_with_a_refusal() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = |path: &Path| Question::put(path).unwrap().answer(Instant::now() + WITHIN);
+        assert_eq!(said(dir.path()), Some(Ok(())));
+        assert_eq!(said(&dir.path().join("none")), Some(Err(Errno::NOENT)));
+        reach(&dir.path().join("none/deeper")).unwrap();
+    }
+
+    #[test]
+    fn a_question_that_is_dropped_leaves_no_child() {
+        let question = Question::put(Path::new("/")).unwrap();
+        let child = question.child;
+        drop(question);
+        let gone = || rustix::process::test_kill_process(child).is_err();
+        let began = Instant::now();
+        while !gone() && began.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(gone());
+    }
+}

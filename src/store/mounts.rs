@@ -1,0 +1,197 @@
+//! The kernel's table of what is mounted where (`/proc/self/mountinfo`). It is the only source that can be
+//! read while a mount is dead or hangs.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+/// The file system type of our mounts in the mount table.
+pub const FSTYPE: &str = "fuse.msgfs";
+
+/// What our mounts are a mount of. Mounts made by root directly have the type `fuse`, because
+/// only `mount(2)` with another type name sets the subtype; this tells them from others.
+pub const SOURCE: &str = "msgfs";
+
+/// More symbolic links than this in a row are a loop.
+pub const MAX_LINKS: usize = 40;
+
+/// File systems that another program or another machine serves, beside those of FUSE.
+const SERVED: [&str; 13] = [
+    "9p", "afs", "autofs", "ceph", "cifs", "coda", "fuse", "fuseblk", "lustre", "nfs", "nfs4",
+    "smb3", "virtiofs",
+];
+
+/// One line of `/proc/self/mountinfo`, as far as it matters here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountEntry {
+    /// The number of what is mounted, `MAJOR:MINOR`.
+    pub device: String,
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// The file system type, with its subtype: `ext4`, `fuse.msgfs`.
+    pub fstype: String,
+    /// What is mounted; for FUSE a free text.
+    pub source: OsString,
+    /// Options of this mount (`ro`, `nosuid`), comma separated.
+    pub options: String,
+}
+
+impl MountEntry {
+    /// Whether a msgfs made this mount.
+    pub fn is_ours(&self) -> bool {
+        self.fstype == FSTYPE || (self.fstype == "fuse" && self.source == SOURCE)
+    }
+
+    /// Whether somebody else serves it, who may not answer.
+    fn is_served(&self) -> bool {
+        self.fstype.starts_with("fuse.") || SERVED.contains(&self.fstype.as_str())
+    }
+}
+
+/// Reads the mount table of this process, in the kernel's order: of two mounts at one path the
+/// later one is on top.
+///
+/// # Errors
+/// If `/proc` is not mounted.
+pub fn mounts() -> io::Result<Vec<MountEntry>> {
+    Ok(parse(&fs::read("/proc/self/mountinfo")?))
+}
+
+/// Parses a mount table. Lines that are not of the documented form (proc(5)) are left out.
+pub fn parse(table: &[u8]) -> Vec<MountEntry> {
+    table.split(|b| *b == b'\n').filter_map(parse_line).collect()
+}
+
+/// One line: `36 35 98:0 /root /mount/point rw,noatime shared:1 - type source superoptions`, with
+/// any number of optional fields before the lone hyphen.
+fn parse_line(line: &[u8]) -> Option<MountEntry> {
+    let mut fields = line.split(|b| *b == b' ');
+    let device = fields.nth(2)?;
+    let mountpoint = fields.nth(1)?;
+    let options = fields.next()?;
+    fields.find(|f| *f == b"-")?;
+    let fstype = fields.next()?;
+    let source = fields.next().unwrap_or_default();
+    if mountpoint.first() != Some(&b'/') || fstype.is_empty() {
+        return None;
+    }
+    Some(MountEntry {
+        device: String::from_utf8_lossy(device).into_owned(),
+        mountpoint: PathBuf::from(OsString::from_vec(unescape(mountpoint))),
+        fstype: String::from_utf8_lossy(&unescape(fstype)).into_owned(),
+        source: OsString::from_vec(unescape(source)),
+        options: String::from_utf8_lossy(options).into_owned(),
+    })
+}
+
+/// Undoes the kernel's `\ooo` (three octal digits) for space, tab, newline, backslash and `#`.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, tail)) = rest.split_first() {
+        if let (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) =
+            (byte, tail)
+        {
+            out.push(((a - b'0') << 6) | ((b - b'0') << 3) | (c - b'0'));
+            rest = after;
+        } else {
+            out.push(byte);
+            rest = tail;
+        }
+    }
+    out
+}
+
+/// The topmost mount whose root is exactly this path.
+pub fn find<'a>(mounts: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry> {
+    mounts.iter().rev().find(|m| m.mountpoint == path)
+}
+
+/// Returns whether looking at a path may ask a file system that somebody else serves. It asks none itself:
+/// a link on the way is read only where nobody else serves what it lies on.
+pub fn leads_to_served(path: &Path, mounts: &[MountEntry]) -> bool {
+    let is_served = |path: &Path| find(mounts, path).is_some_and(MountEntry::is_served);
+    let Ok(path) = std::path::absolute(path) else { return true };
+    let mut here = PathBuf::from("/");
+    let mut rest = parts(&path);
+    let mut links = 0;
+    if is_served(&here) {
+        return true;
+    }
+    while let Some(part) = rest.pop() {
+        if part == OsStr::new("..") {
+            here.pop();
+            continue;
+        }
+        let next = here.join(part);
+        if is_served(&next) {
+            return true;
+        }
+        let Ok(target) = fs::read_link(&next) else {
+            here = next;
+            continue;
+        };
+        links += 1;
+        if links > MAX_LINKS {
+            return false;
+        }
+        if target.is_absolute() {
+            here = PathBuf::from("/");
+        }
+        rest.extend(parts(&target));
+    }
+    false
+}
+
+/// The components of a path, the first one last.
+fn parts(path: &Path) -> Vec<OsString> {
+    let named = |part: Component<'_>| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsString::from("..")),
+        _ => None,
+    };
+    path.components().rev().filter_map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_path_is_followed_to_who_serves_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(dir.path()).unwrap();
+        for folder in ["remote", "local", "bound"] {
+            fs::create_dir(base.join(folder)).unwrap();
+        }
+        symlink("remote/deep", base.join("link")).unwrap();
+        symlink(base.join("link"), base.join("local/far")).unwrap();
+        symlink("loop", base.join("loop")).unwrap();
+        let line = |name: &str, fstype: &str| {
+            format!("1 0 0:1 / {} rw - {fstype} s rw\n", base.join(name).display())
+        };
+        let table = [line("remote", "fuse.sshfs"), line("bound", "ext4"), line("mail", FSTYPE)];
+        let mounts = parse(table.concat().as_bytes());
+        for (path, served) in [
+            ("remote", true),
+            ("remote/a/b", true),
+            ("link", true),
+            ("link/x", true),
+            ("local/far/x", true),
+            ("local/../mail/x", true),
+            ("", false),
+            ("local", false),
+            ("bound/x", false),
+            ("none/x", false),
+            ("remote2", false),
+            ("loop", false),
+        ] {
+            assert_eq!(leads_to_served(&base.join(path), &mounts), served, "{path}");
+        }
+        let root = parse(b"1 0 0:1 / / rw - nfs4 s rw\n");
+        assert!(leads_to_served(&base, &root));
+    }
+}
