@@ -114,6 +114,14 @@ impl Sink for Applier<'_> {
         self.changes.other = true;
     }
 
+    fn verified(&mut self, sources: &[u32]) -> HashSet<u32> {
+        let is_among = among(self.number, sources);
+        let core = self.index.core.read();
+        let valid = |e: &&Entry| e.is_live() && e.flags.signature().0 == Sig::Valid;
+        let entries = core.entries.iter().filter(valid).filter(|e| is_among(e.source));
+        entries.map(|e| e.source.file()).collect()
+    }
+
     fn end_rescan(&mut self, sources: &[u32]) {
         let is_among = among(self.number, sources);
         let mut core = self.index.core.write();

@@ -49,6 +49,8 @@ pub struct About {
     pub repeats: bool,
     /// Whether a message can carry files of these names and sizes; `None` if it carries none at all.
     pub carries: Option<Carries>,
+    /// The folder for what must outlive the cache ([`Spec::state`]).
+    pub state: Option<PathBuf>,
 }
 
 /// Says why a message cannot carry files of these names and sizes:
@@ -72,6 +74,7 @@ impl About {
             recipient_in: None,
             repeats: true,
             carries: None,
+            state: spec.state.clone(),
         }
     }
 

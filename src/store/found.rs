@@ -1,6 +1,7 @@
 //! What a scan finds, and what one message is when it is read in full.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -126,6 +127,11 @@ pub trait Sink: Send {
     /// Everything reported so far from these sources is about to be reported again; what is not,
     /// by the matching [`Sink::end_rescan`], is gone from the store.
     fn begin_rescan(&mut self, sources: &[u32]);
+
+    /// Which of these sources hold a message whose signature counts as valid.
+    fn verified(&mut self, _sources: &[u32]) -> HashSet<u32> {
+        HashSet::new()
+    }
 
     /// Ends the rescan of these sources.
     fn end_rescan(&mut self, sources: &[u32]);

@@ -293,12 +293,24 @@ impl Format for Mail {
             Verdict::Refused(Refusal { reason, incomplete: false, time, facts })
         } else {
             let is = |old: &Kept| {
-                Who::of(old).is(&Who::of(&parsed.kept)) || is_grown(old, opened, &parsed.kept)
+                // The text alone is not what was signed.
+                let lost = old.is_signed() && !parsed.kept.is_signed();
+                Who::of(old).is(&Who::of(&parsed.kept)) && !lost
+                    || is_grown(old, opened, &parsed.kept)
             };
             let same = opened.file.message().is_some_and(is);
             Verdict::Message { message: parsed, same }
         };
         Ok(Reading { verdict, unfinished, depends: false })
+    }
+
+    fn facts<'m>(message: &'m Parsed) -> &'m Kept {
+        &message.kept
+    }
+
+    fn reported_from(files: &AgentAzall, n: u32) -> u32 {
+        let known = files.format.known.read();
+        known.message_of(&files.table.read(), n).map_or(n, |message| message.best)
     }
 
     fn take<'a>(

@@ -140,6 +140,10 @@ impl files::Facts for Kept {
     fn time(&self) -> i64 {
         self.time
     }
+
+    fn prints(&self) -> (u64, u64) {
+        (self.key, self.content)
+    }
 }
 
 /// Which box a file lies in: the one where marks are kept before the other.
@@ -366,6 +370,20 @@ impl Format for Boxes {
         Ok(Reading { verdict, unfinished: false, depends: false })
     }
 
+    fn facts<'m>(message: &'m Parsed<'_>) -> &'m Kept {
+        &message.facts.kept
+    }
+
+    fn reported_from(files: &Amp, n: u32) -> u32 {
+        let table = files.table.read();
+        let Some(kept) = table.facts(n) else { return n };
+        let same = |other: &Kept| other.content == kept.content;
+        let mut copies = files::others(&table, n, (BY_ID, kept.key), same);
+        copies.extend(doubles(&table, n, kept));
+        copies.push(n);
+        primary(&table, &copies).unwrap_or(n)
+    }
+
     /// Reports a message, or has the file reported in which the same message lies.
     fn take<'a>(
         &self,
@@ -395,7 +413,7 @@ impl Format for Boxes {
         pass.table.change(n, |_, facts| *facts = kept);
         copies.members.extend(doubles(pass.table, n, &kept));
         let mailbox = |n: &u32| Mailbox::of(pass.table.folder(*n));
-        let primary = copies.members.iter().min_by_key(|n| (mailbox(n), **n)).copied();
+        let primary = primary(pass.table, &copies.members);
         if primary != Some(n) {
             pass.look(primary);
             return None;
@@ -503,6 +521,11 @@ pub(super) fn doubles(table: &files::Table<Kept>, n: u32, kept: &Kept) -> Vec<u3
     let other = |m: &u32| table.facts(*m).is_some_and(|other| other.key != kept.key);
     out.retain(|m| *m != n && other(m) && is_message(*m));
     out
+}
+
+/// Which of the files that hold a message is the one that is reported.
+fn primary(table: &files::Table<Kept>, members: &[u32]) -> Option<u32> {
+    members.iter().min_by_key(|n| (Mailbox::of(table.folder(**n)), **n)).copied()
 }
 
 fn found<'r>(

@@ -46,6 +46,10 @@ impl Facts for Kept {
     fn time(&self) -> i64 {
         self.time
     }
+
+    fn prints(&self) -> (u64, u64) {
+        (self.key, self.content)
+    }
 }
 
 /// Where in the queue a message lies; the place that shows it comes first.
@@ -231,6 +235,15 @@ impl Format for Queue {
             Err(Fault::Unfinished) => Reading::incomplete(Fault::Unfinished.to_string()),
             Err(fault) => Reading::refused(fault.to_string()),
         })
+    }
+
+    fn facts<'m>(message: &'m Self::Message<'_>) -> &'m Kept {
+        &message.1
+    }
+
+    fn reported_from(store: &Amq, n: u32) -> u32 {
+        let copies = store.format.copies(&store.table.read(), n);
+        copies.first().map_or(n, |(_, first)| *first)
     }
 
     fn take<'a>(

@@ -12,7 +12,7 @@ use rustix::fs::FileType;
 use super::format::{Done, Format, Opened, Reading, Refusal, Reports, Taken, Verdict, odd};
 use super::look::{Dirs, Work};
 use super::open::File;
-use super::table::{Flags, Table, stamp_print};
+use super::table::{Flags, Row, Table, stamp_print};
 use super::{Files, GRACE, Memory};
 use crate::model::{Timestamp, one_line};
 use crate::store::fs::{self, Stamp};
@@ -211,6 +211,7 @@ impl<'s, F: Format> Scan<'s, F> {
         if gone.is_empty() || fs::is_away(&self.files.about.dir) {
             return;
         }
+        self.note_verified(gone.iter().copied());
         let mut reported = Vec::new();
         for n in gone {
             self.touched.insert(*n);
@@ -330,16 +331,16 @@ impl<'s, F: Format> Scan<'s, F> {
 
     /// Gives another number to files that hold another message than the one that was reported, and has
     /// what was reported reported anew.
-    fn number<'r>(&mut self, ready: Vec<Ready<'r, F>>) -> Vec<Numbered<'r, F>> {
+    fn number<'r>(&mut self, mut ready: Vec<Ready<'r, F>>) -> Vec<Numbered<'r, F>> {
         let mut again = Vec::new();
         let mut out = Vec::new();
+        let leaving = ready.iter().filter(|(_, reading)| !reading.verdict.stays());
+        self.note_verified(leaving.map(|(opened, _)| opened.file.n));
+        self.files.refuse_changed(&mut ready);
         for (opened, reading) in ready {
             let (n, row) = (opened.file.n, &opened.file.row);
-            let (stays, renewed) = match &reading.verdict {
-                Verdict::Message { same, .. } => (*same && row.is_message(), row.is_message()),
-                Verdict::Broken(_) => (row.is_message(), false),
-                Verdict::Refused(_) | Verdict::Nothing => (false, row.is_message()),
-            };
+            let stays = reading.verdict.stays() && row.is_message();
+            let renewed = row.is_message() && !matches!(reading.verdict, Verdict::Broken(_));
             if !stays && (row.is_message() || row.is_refused()) {
                 again.push(n);
             }
@@ -353,6 +354,25 @@ impl<'s, F: Format> Scan<'s, F> {
         }
         self.begin_again(again);
         out
+    }
+
+    /// Notes which of these files, whose messages leave them, held one with a valid signature.
+    fn note_verified(&mut self, leaving: impl Iterator<Item = u32>) {
+        let messages: Vec<u32> = {
+            let table = self.files.table.read();
+            leaving.filter(|n| table.row(*n).is_some_and(Row::is_message)).collect()
+        };
+        if messages.is_empty() {
+            return;
+        }
+        let from: Vec<u32> = messages.iter().map(|n| F::reported_from(self.files, *n)).collect();
+        let verified = self.sink.verified(&from);
+        let mut table = self.files.table.write();
+        for (n, from) in messages.iter().zip(&from) {
+            if verified.contains(from) {
+                table.change(*n, |row, _| row.set(Flags::VERIFIED, true));
+            }
+        }
     }
 
     /// Notes what a file is, and adds it to what is reported.
@@ -541,7 +561,7 @@ fn said<'r, F: Format>(
 type Said<'r, F> = io::Result<Reading<<F as Format>::Message<'r>, <F as Format>::Facts>>;
 
 /// A file that was read, and what it says.
-type Ready<'r, F> = (
+pub(super) type Ready<'r, F> = (
     &'r Opened<'r, <F as Format>::Facts>,
     Reading<<F as Format>::Message<'r>, <F as Format>::Facts>,
 );
