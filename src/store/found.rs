@@ -65,6 +65,9 @@ pub struct Found<'a> {
     pub from_me: bool,
     /// The store's own read mark, where it has one on the message itself.
     pub read: Option<bool>,
+    /// A print of the files that hold it and could say that it was read, but do not; 0 for none, and
+    /// where the format keeps a message in one place.
+    pub unmarked: u64,
     /// Files come with it ([`Parts`](super::Parts)).
     pub parts: bool,
     /// There is a note about it ([`Record::note`]).
@@ -72,6 +75,8 @@ pub struct Found<'a> {
     /// Length of its file in bytes but for what is said of its signature, if that is known without making the
     /// file ([`Plain`](crate::model::plain::Plain)).
     pub plain: Option<u32>,
+    /// The record as it stands in its log, if that may be rewritten ([`About::covers`](super::About::covers)).
+    pub record: &'a str,
     /// It carries this signature.
     pub claim: Option<Box<Claim>>,
     /// It is the record of one recipient of a message that has a record for each, and another record

@@ -132,7 +132,7 @@ impl Case {
     /// Unmounts, deletes the cache, and mounts again.
     fn without_cache(&self, m: Mount) -> Mount {
         m.umount();
-        fs::remove_dir_all(self.bed.path("cache")).expect("cache");
+        drop(fs::remove_dir_all(self.bed.path("cache")));
         self.mount()
     }
 }
@@ -173,6 +173,11 @@ fn s570_changed_after_it_was_verified() {
         m.umount();
         let m = case.mount();
         is_refused(&m, file);
+        m.umount();
+        // Nor is it shown to who may write nothing.
+        fs::remove_dir_all(case.bed.path("cache")).expect("cache");
+        let m = case.bed.mount_at(&case.bed.path("looks"), case.me, &["--read-only"]);
+        is_refused(&m, file);
         let m = case.without_cache(m);
         is_refused(&m, file);
         case.restore();
@@ -201,6 +206,23 @@ fn s570_away_in_between() {
         case.forge(Case::replace);
         is_refused(&m, &case.file);
     }
+}
+
+/// S570: a task record whose signature file is gone says so, and no other takes its place after that.
+#[test]
+fn s570_signature_file_gone() {
+    let case = Case::ssot();
+    let m = case.mount();
+    is_verified(&m, &case.file);
+    let (sig, _) = case.beside.as_ref().expect("a signature");
+    fs::remove_file(sig).expect("remove");
+    soon("it is missed", || shown(&m) == ("missing".into(), true, false));
+    let m = case.without_cache(m);
+    assert_eq!(m.ls("rejected"), [""; 0]);
+    case.overwrite(&case.forged);
+    is_refused(&m, &case.file);
+    case.restore();
+    is_verified(&m, &case.file);
 }
 
 /// S570: a task record that was changed is in `errors.log`, and counts for nothing.

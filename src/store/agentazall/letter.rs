@@ -88,6 +88,8 @@ impl Kept {
     pub const MINE: u8 = 1 << 5;
     /// Its id is that of its message, and that is settled.
     pub const PLAIN: u8 = 1 << 6;
+    /// Status says new, and may be set.
+    pub const NEW: u8 = 1 << 7;
 
     /// Whether a bit is set.
     pub fn has(&self, bit: u8) -> bool {
@@ -227,6 +229,7 @@ pub(super) fn take_apart(
     };
     kept.set(Kept::WHOLE, matches!(scope, Some(ClaimScope::Whole | ClaimScope::Renamed)));
     kept.set(Kept::READ, letter.is_read());
+    kept.set(Kept::NEW, text::may_set_read(bytes));
     kept.set(Kept::LINK, link.is_some());
     kept.set(Kept::MINE, from.is_empty() || from == me);
     kept.set(Kept::UNFINISHED, is_unfinished(bytes, &letter));

@@ -196,7 +196,7 @@ impl Mail {
                 }
                 _ => false,
             };
-        one.read = message.read;
+        (one.read, one.unmarked) = (message.read, message.unmarked);
         one.idempotency_key = one.idempotency_key.filter(|_| message.from_me);
         Some(one)
     }
@@ -227,7 +227,7 @@ impl Format for Mail {
     type Message<'a> = Parsed;
     type Context = Context;
 
-    const TAG: [u8; 8] = *b"agzall03";
+    const TAG: [u8; 8] = *b"agzall04";
     const LONGEST: usize = MAX_FILE;
     const REFUSES_ODD: bool = true;
 

@@ -96,6 +96,8 @@ pub(super) enum Bit {
     Keyless = 1 << 6,
     /// It is mine, and the link that carries it has more to say.
     Underway = 1 << 7,
+    /// The file does not say that it was read.
+    Unread = 1 << 8,
 }
 
 impl Kept {
@@ -268,6 +270,7 @@ impl Boxes {
     /// What is kept of a message.
     fn date(&self, parsed: &Parsed<'_>, to_me: bool, now: Timestamp) -> Kept {
         let mut kept = parsed.facts.kept;
+        kept.set(Bit::Unread, to_me && !parsed.facts.read);
         kept.set(Bit::Malformed, matches!(parsed.claim, Some(Claim::Malformed(_))));
         kept.set(Bit::Keyless, matches!(parsed.claim, Some(Claim::Signed { key: None, .. })));
         let given = parsed.stored.relayed_id.as_deref().filter(|_| !to_me);
@@ -289,7 +292,7 @@ impl Format for Boxes {
     type Message<'a> = Parsed<'a>;
     type Context = Context;
 
-    const TAG: [u8; 8] = *b"ampfil04";
+    const TAG: [u8; 8] = *b"ampfil05";
     const LONGEST: usize = FILE_BYTES;
     const HAS_ARRIVAL: bool = true;
 
@@ -377,11 +380,7 @@ impl Format for Boxes {
     fn reported_from(files: &Amp, n: u32) -> u32 {
         let table = files.table.read();
         let Some(kept) = table.facts(n) else { return n };
-        let same = |other: &Kept| other.content == kept.content;
-        let mut copies = files::others(&table, n, (BY_ID, kept.key), same);
-        copies.extend(doubles(&table, n, kept));
-        copies.push(n);
-        primary(&table, &copies).unwrap_or(n)
+        primary(&table, &copies(&table, n, kept)).unwrap_or(n)
     }
 
     /// Reports a message, or has the file reported in which the same message lies.
@@ -428,6 +427,12 @@ impl Format for Boxes {
         let first = found.copy_of.as_ref().map(|first| first.id.clone());
         found.answers = first.or(answers).map(Into::into);
         found.noted = noted;
+        if to_me && !stale {
+            let unread = |n: &u32| pass.table.facts(*n).is_some_and(|kept| kept.has(Bit::Unread));
+            let inbox = copies.members.iter().filter(|n| mailbox(n) == Some(Mailbox::Inbox));
+            let (open, read): (Vec<u32>, Vec<u32>) = inbox.partition(|n| unread(n));
+            (found.read, found.unmarked) = (Some(!read.is_empty()), files::unmarked(open));
+        }
         Some(found)
     }
 
@@ -521,6 +526,15 @@ pub(super) fn doubles(table: &files::Table<Kept>, n: u32, kept: &Kept) -> Vec<u3
     let other = |m: &u32| table.facts(*m).is_some_and(|other| other.key != kept.key);
     out.retain(|m| *m != n && other(m) && is_message(*m));
     out
+}
+
+/// The files that hold the same message as this one, itself among them.
+pub(super) fn copies(table: &files::Table<Kept>, n: u32, kept: &Kept) -> Vec<u32> {
+    let same = |other: &Kept| other.content == kept.content;
+    let mut copies = files::others(table, n, (BY_ID, kept.key), same);
+    copies.extend(doubles(table, n, kept));
+    copies.push(n);
+    copies
 }
 
 /// Which of the files that hold a message is the one that is reported.

@@ -268,6 +268,10 @@ impl Format for Queue {
         }
         let lies = |places: &[Place]| copies.iter().any(|(place, _)| places.contains(place));
         let to_me = lies(&[Place::New, Place::Cur]);
+        let pairs = self.pairs(pass.table);
+        let open = copies.iter().filter(|(place, _)| *place == Place::New).map(|(_, n)| *n);
+        let unmarked =
+            files::unmarked(open.filter(|n| !pairs.iter().any(|name| name == pass.table.name(*n))));
         let from = shown.from.unwrap_or_default();
         let from_me = lies(&[Place::Sent]) && from == self.me;
         Some(Found {
@@ -280,6 +284,7 @@ impl Format for Queue {
             to_me,
             from_me,
             read: to_me.then(|| lies(&[Place::Cur])),
+            unmarked,
             parts: !parts.is_empty(),
             claim: claim.map(Box::new),
             idempotency_key: idem.filter(|_| from_me).map(Into::into),

@@ -253,6 +253,10 @@ impl Format for Tasks {
         Ok(Reading::message(New { kept, found }, same))
     }
 
+    fn is_signed(beside: u64) -> bool {
+        beside & SIGNED != 0
+    }
+
     fn facts<'m>(message: &'m New) -> &'m Kept {
         &message.kept
     }

@@ -7,15 +7,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::format::{Format, Refusal, Verdict};
 use super::open::File;
-use super::table::{Facts as _, Flags};
+use super::table::{Facts as _, Flags, Row};
 use super::{Files, Ready};
 use crate::model::Timestamp;
 use crate::model::locks::Mutex;
-use crate::store::{StoreError, fs};
+use crate::store::{Sink, StoreError, fs};
 
 /// The name of the file in the folder of a store's state.
 const NAME: &str = "changed";
@@ -39,10 +39,21 @@ impl Changed {
     /// # Errors
     /// If there is something that cannot be read: without it, what was refused would be shown.
     pub fn open(state: Option<PathBuf>) -> Result<Self, StoreError> {
-        let Some(file) = state.map(|dir| dir.join(NAME)) else { return Ok(Self::default()) };
+        let Some(dir) = state else { return Ok(Self::default()) };
+        let changed = Self { file: Some(dir.join(NAME)), ..Self::default() };
+        changed.read(&dir)?;
+        Ok(changed)
+    }
+
+    /// Reads what is kept in a folder.
+    ///
+    /// # Errors
+    /// As [`Changed::open`].
+    pub fn read(&self, dir: &Path) -> Result<(), StoreError> {
+        let file = dir.join(NAME);
         let text = fs::or_nothing(fs::read_small(&file, LIMIT));
         let text = text.map_err(|e| StoreError::io(&file, e))?;
-        let mut notes: HashMap<String, HashSet<(u64, u64)>> = HashMap::new();
+        let mut notes = self.notes.lock();
         for line in text.split(|b| *b == b'\n') {
             // A torn line was never the reason for anything.
             if let Ok(("c", path, id, content)) =
@@ -51,7 +62,7 @@ impl Changed {
                 notes.entry(path).or_default().insert((id, content));
             }
         }
-        Ok(Self { file: Some(file), notes: Mutex::new(notes) })
+        Ok(())
     }
 
     /// The prints of what a path held.
@@ -84,19 +95,60 @@ impl Changed {
 }
 
 impl<F: Format> Files<F> {
-    /// Refuses what is put in the place of verified messages under their ids.
-    pub(super) fn refuse_changed(&self, ready: &mut [Ready<'_, F>]) {
+    /// Which of these files hold a message with a valid signature.
+    fn verified(&self, sink: &mut dyn Sink, files: impl Iterator<Item = u32>) -> Vec<u32> {
+        let mut messages: Vec<u32> = {
+            let table = self.table.read();
+            files.filter(|n| table.row(*n).is_some_and(Row::is_message)).collect()
+        };
+        if messages.is_empty() {
+            return messages;
+        }
+        let from: Vec<u32> = messages.iter().map(|n| F::reported_from(self, *n)).collect();
+        let verified = sink.verified(&from);
+        let mut from = from.iter();
+        messages.retain(|_| from.next().is_some_and(|from| verified.contains(from)));
+        messages
+    }
+
+    /// Notes which of these files, whose messages leave them, held one with a valid signature.
+    pub(super) fn note_verified(&self, sink: &mut dyn Sink, leaving: impl Iterator<Item = u32>) {
+        for n in self.verified(sink, leaving) {
+            self.table.write().change(n, |row, _| row.set(Flags::VERIFIED, true));
+        }
+    }
+
+    /// Refuses what is put in the place of verified messages under their ids, and keeps what those say that
+    /// lost what signed them.
+    pub(super) fn judge_leaving(&self, sink: &mut dyn Sink, ready: &mut [Ready<'_, F>]) {
+        let leaving = ready.iter().filter(|(_, reading)| !reading.verdict.stays());
+        self.note_verified(sink, leaving.map(|(opened, _)| opened.file.n));
+        let stripped = ready.iter().filter(|(opened, reading)| {
+            let lost = F::is_signed(opened.file.row.beside) && !F::is_signed(opened.beside);
+            lost && reading.verdict.stays()
+        });
+        for n in self.verified(sink, stripped.map(|(opened, _)| opened.file.n)) {
+            self.note_stripped(n);
+        }
         for (opened, reading) in ready {
             let Verdict::Message { message, same: false } = &reading.verdict else { continue };
             let facts = F::facts(message);
-            if !self.is_changed(opened.file, facts.prints()) {
-                continue;
+            if self.is_changed(opened.file, facts.prints()) {
+                reading.verdict = Verdict::Refused(Refusal {
+                    reason: REASON.to_owned(),
+                    time: Some(Timestamp::from_millis(facts.time())),
+                    ..Refusal::default()
+                });
             }
-            reading.verdict = Verdict::Refused(Refusal {
-                reason: REASON.to_owned(),
-                time: Some(Timestamp::from_millis(facts.time())),
-                ..Refusal::default()
-            });
+        }
+    }
+
+    /// Keeps what a verified message said whose signature is gone: no other text takes its place.
+    fn note_stripped(&self, n: u32) {
+        let table = self.table.read();
+        if let Some((path, facts)) = table.path(n).zip(table.facts(n).copied()) {
+            drop(table);
+            self.changed.note(path, facts.prints());
         }
     }
 

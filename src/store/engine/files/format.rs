@@ -223,6 +223,11 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
     /// What the table is to keep of a message, as far as the file alone says it.
     fn facts<'m>(message: &'m Self::Message<'_>) -> &'m Self::Facts;
 
+    /// Whether a print of what lies beside a message says that a signature does.
+    fn is_signed(_beside: u64) -> bool {
+        false
+    }
+
     /// The file from which the message in a file was reported: where several hold it, that may be another.
     fn reported_from(_files: &Files<Self>, n: u32) -> u32 {
         n

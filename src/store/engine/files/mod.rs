@@ -40,7 +40,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use self::changed::Changed;
-pub use self::copies::{Copies, Ids, others};
+pub use self::copies::{Copies, Ids, others, unmarked};
 pub use self::format::{
     Arrival, Done, Format, Opened, Reading, Refusal, Reports, Taken, Verdict, What, no_message,
 };

@@ -12,7 +12,7 @@ use rustix::fs::FileType;
 use super::format::{Done, Format, Opened, Reading, Refusal, Reports, Taken, Verdict, odd};
 use super::look::{Dirs, Work};
 use super::open::File;
-use super::table::{Flags, Row, Table, stamp_print};
+use super::table::{Flags, Table, stamp_print};
 use super::{Files, GRACE, Memory};
 use crate::model::{Timestamp, one_line};
 use crate::store::fs::{self, Stamp};
@@ -211,7 +211,7 @@ impl<'s, F: Format> Scan<'s, F> {
         if gone.is_empty() || fs::is_away(&self.files.about.dir) {
             return;
         }
-        self.note_verified(gone.iter().copied());
+        self.files.note_verified(self.sink, gone.iter().copied());
         let mut reported = Vec::new();
         for n in gone {
             self.touched.insert(*n);
@@ -334,9 +334,7 @@ impl<'s, F: Format> Scan<'s, F> {
     fn number<'r>(&mut self, mut ready: Vec<Ready<'r, F>>) -> Vec<Numbered<'r, F>> {
         let mut again = Vec::new();
         let mut out = Vec::new();
-        let leaving = ready.iter().filter(|(_, reading)| !reading.verdict.stays());
-        self.note_verified(leaving.map(|(opened, _)| opened.file.n));
-        self.files.refuse_changed(&mut ready);
+        self.files.judge_leaving(self.sink, &mut ready);
         for (opened, reading) in ready {
             let (n, row) = (opened.file.n, &opened.file.row);
             let stays = reading.verdict.stays() && row.is_message();
@@ -354,25 +352,6 @@ impl<'s, F: Format> Scan<'s, F> {
         }
         self.begin_again(again);
         out
-    }
-
-    /// Notes which of these files, whose messages leave them, held one with a valid signature.
-    fn note_verified(&mut self, leaving: impl Iterator<Item = u32>) {
-        let messages: Vec<u32> = {
-            let table = self.files.table.read();
-            leaving.filter(|n| table.row(*n).is_some_and(Row::is_message)).collect()
-        };
-        if messages.is_empty() {
-            return;
-        }
-        let from: Vec<u32> = messages.iter().map(|n| F::reported_from(self.files, *n)).collect();
-        let verified = self.sink.verified(&from);
-        let mut table = self.files.table.write();
-        for (n, from) in messages.iter().zip(&from) {
-            if verified.contains(from) {
-                table.change(*n, |row, _| row.set(Flags::VERIFIED, true));
-            }
-        }
     }
 
     /// Notes what a file is, and adds it to what is reported.
