@@ -61,6 +61,13 @@ pub struct Signed<'a> {
     pub id: &'a str,
 }
 
+impl Print {
+    /// It as a number.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
 impl Signed<'_> {
     /// What the keyring remembers of it.
     pub fn print(&self) -> Print {
@@ -264,6 +271,17 @@ impl Keyring {
     /// The keys trusted for an address, the one trusted last at the end.
     pub fn pinned(&self, address: &str) -> Vec<PublicKey> {
         self.state.lock().trusted.get(address).cloned().unwrap_or_default()
+    }
+
+    /// The key that was pinned first for an address, of those that are trusted, and when.
+    pub fn first_pin(&self, address: &str) -> Option<(PublicKey, Timestamp)> {
+        let state = self.state.lock();
+        state.trusted.get(address)?;
+        let pins = state.document.entries().filter_map(|e| {
+            let pin = e.form.pinned.get(address)?;
+            Some((parse_time(&pin.since).unwrap_or_default(), e.key))
+        });
+        pins.min_by_key(|(since, _)| *since).map(|(since, key)| (key, since))
     }
 
     /// Whether any key is pinned for the address.

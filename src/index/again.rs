@@ -36,13 +36,13 @@ impl Core {
         }
         entry.flags.set(Flags::STALE, false);
         entry.flags.set(Flags::GONE, false);
-        if came_back { Inserted::New(ix) } else { Inserted::Known }
+        if came_back { Inserted::New(ix) } else { Inserted::Again(ix, Restated::default()) }
     }
 
     /// The same message again, as its store vouches: place, thread, link, mark, recipients and time
     /// are now what it says (see [`Store::scan`](crate::store::Store::scan)).
     fn restate(&mut self, ix: MsgIx, store: usize, found: &Found<'_>) -> Inserted {
-        let marked = self.hear_mark(ix, found.read);
+        let marked = self.hear_mark(ix, found);
         let Some(before) = self.entry(ix).copied() else { return Inserted::Known };
         // While the old time still says where it stands.
         let moves = found.time != before.time()
@@ -64,7 +64,7 @@ impl Core {
         if moves {
             self.link_may_differ(ix);
             // Its place before or behind what its writer signed is another.
-            self.resigned.insert(after.writer);
+            self.resigned.writers.insert(after.writer);
         }
         if let Some(entry) = self.entries.get_mut(ix as usize) {
             *entry = after;

@@ -8,7 +8,7 @@ use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, Sig};
 use super::judge::{Judge, Judged, Judgement};
 use super::source::{Bits, Source};
 use crate::model::{Claim, PublicKey, Timestamp, Unsigned, verify};
-use crate::store::{Found, Rejected, Sink, Store, parallel};
+use crate::store::{Again, Found, Rejected, Sink, Store, digest, parallel};
 
 /// So many messages' places in the tables are fetched together: few enough to be there still when the last
 /// of them is taken in.
@@ -46,6 +46,9 @@ impl Changes {
         !listed && !*other && moved.is_empty() && emptied.is_empty()
     }
 }
+
+/// What is said of a message in a log that lost its signature and says something else.
+const CHANGED: &str = "it was changed after it was verified: it had a valid signature, and now has none and another text";
 
 /// Receives one scan of one store.
 pub(super) struct Applier<'a> {
@@ -91,7 +94,7 @@ impl Sink for Applier<'_> {
                 moved.retain(|(ix, _)| !new.contains(ix));
                 self.changes.moved.extend(moved);
             }
-            self.changes.redrawn.extend(core.find_missing(false));
+            self.changes.redrawn.extend(core.find_missing(&self.index.keyring, false));
         }
         if let Some(hearing) = self.store.facets().hearing {
             hearing.hear(&judged);
@@ -114,6 +117,17 @@ impl Sink for Applier<'_> {
         self.changes.other = true;
     }
 
+    fn verified(&mut self, sources: &[u32]) -> HashSet<u32> {
+        let is_among = among(self.number, sources);
+        let core = self.index.core.read();
+        let valid = |ix: MsgIx, e: &Entry| {
+            e.flags.signature().0 == Sig::Valid || core.stripped.contains_key(&ix)
+        };
+        let entries =
+            (0u32..).zip(&core.entries).filter(|(_, e)| e.is_live() && is_among(e.source));
+        entries.filter(|(ix, e)| valid(*ix, e)).map(|(_, e)| e.source.file()).collect()
+    }
+
     fn end_rescan(&mut self, sources: &[u32]) {
         let is_among = among(self.number, sources);
         let mut core = self.index.core.write();
@@ -131,7 +145,7 @@ impl Sink for Applier<'_> {
         gone.dedup();
         core.dismiss(&gone);
         if !self.bulk {
-            self.changes.redrawn.extend(core.find_missing(false));
+            self.changes.redrawn.extend(core.find_missing(&self.index.keyring, false));
         }
         core.remove_rejects(|_, r| r.message.is_some_and(|ix| gone.binary_search(&ix).is_ok()));
         self.changes.removed.extend(gone);
@@ -194,6 +208,7 @@ impl Applier<'_> {
             Inserted::Known => false,
             Inserted::New(ix) => {
                 self.settle(core, judge, ix, found);
+                self.note_text(core, ix, found);
                 core.tell_size(ix, found);
                 if !refused(core, ix) {
                     core.note_answer(self.number, found);
@@ -206,6 +221,7 @@ impl Applier<'_> {
             }
             Inserted::Again(ix, what) => {
                 let judged = self.settle_again(core, judge, ix, found);
+                self.note_text(core, ix, found);
                 if !refused(core, ix) {
                     core.note_answer(self.number, found);
                 }
@@ -232,11 +248,19 @@ impl Applier<'_> {
     /// Judges the signature of a new message and notes the result in its entry.
     fn settle(&mut self, core: &mut Core, judge: &Judge<'_>, ix: MsgIx, found: &Found<'_>) {
         core.set_refused(ix, false);
-        if found.claim.is_none() && judge.unsigned == Unsigned::Accept {
+        // It may have been there before.
+        let changed = self.is_changed(core, ix, found);
+        core.note_stripped(ix, found.claim.is_none() && !changed);
+        if found.claim.is_none() && !changed && judge.unsigned == Unsigned::Accept {
             core.note_unsigned(ix);
             return;
         }
-        match judge.judge(judged(found)) {
+        let judgement = if changed {
+            Judgement::Refused(CHANGED.to_owned())
+        } else {
+            judge.judge(judged(found))
+        };
+        match judgement {
             Judgement::Accepted(sig, key) => {
                 core.note_signature(ix, sig, key);
                 core.note_unvouched(ix, found.claim.is_some() && sig != Sig::Valid);
@@ -251,6 +275,36 @@ impl Applier<'_> {
         }
     }
 
+    /// A print of what a signature of a message covers, where a log may be rewritten.
+    fn text_of(&self, found: &Found<'_>) -> Option<u64> {
+        let covers = self.store.about().covers?;
+        covers(found.record).map(|bytes| digest::print(&bytes))
+    }
+
+    /// Notes what a message says that is verified.
+    fn note_text(&self, core: &mut Core, ix: MsgIx, found: &Found<'_>) {
+        if core.signed_by(ix).0 == Sig::Valid
+            && found.claim.is_some()
+            && let Some(text) = self.text_of(found)
+        {
+            core.texts.insert(ix, text);
+        }
+    }
+
+    /// Whether a message that was verified, and is not signed any more, says something else than it said.
+    fn is_changed(&self, core: &Core, ix: MsgIx, found: &Found<'_>) -> bool {
+        let was_valid = core.signed_by(ix).0 == Sig::Valid || core.stripped.contains_key(&ix);
+        if !was_valid || found.claim.is_some() {
+            return false;
+        }
+        match found.again {
+            // By its id, or as its store vouches.
+            Again::Same | Again::Restated => false,
+            Again::Claimed => true,
+            Again::Rewritten => core.texts.get(&ix).copied() != self.text_of(found),
+        }
+    }
+
     /// Judges a message again whose file is not what it was. Whether it is shown differently now.
     fn settle_again(
         &mut self,
@@ -262,11 +316,20 @@ impl Applier<'_> {
         let Some(entry) = core.entry(ix).copied() else { return false };
         let refused = entry.flags.has(Flags::REJECTED);
         let unsigned = matches!(core.signed_by(ix).0, Sig::None | Sig::Missing);
-        if found.claim.is_none() && unsigned && !refused {
+        let changed = self.is_changed(core, ix, found);
+        if found.claim.is_none() && unsigned && !refused && !changed {
             return false;
         }
-        match judge.judge(judged(found)) {
-            Judgement::Accepted(sig, key) => core.accept(ix, sig, key, found.claim.is_some()),
+        let judgement = if changed {
+            Judgement::Refused(CHANGED.to_owned())
+        } else {
+            judge.judge(judged(found))
+        };
+        match judgement {
+            Judgement::Accepted(sig, key) => {
+                core.note_stripped(ix, found.claim.is_none() && sig == Sig::None);
+                core.accept(ix, sig, key, found.claim.is_some())
+            }
             Judgement::Refused(reason) => {
                 if !refused {
                     core.withhold(ix);
@@ -380,8 +443,13 @@ impl Core {
 
     /// The number of a key among those of the message's writer.
     fn number_of(&mut self, ix: MsgIx, key: PublicKey) -> Option<usize> {
-        let writer = self.entry(ix)?.writer as usize;
-        let keys = &mut self.writers.get_mut(writer)?.keys;
+        let writer = self.entry(ix)?.writer;
+        self.key_number(writer, key)
+    }
+
+    /// The number of a key among those of a writer.
+    pub(super) fn key_number(&mut self, writer: u32, key: PublicKey) -> Option<usize> {
+        let keys = &mut self.writers.get_mut(writer as usize)?.keys;
         // From the end: a key that signed a moment ago signs again.
         keys.iter().rposition(|k| *k == key.0).or_else(|| {
             keys.push(key.0);

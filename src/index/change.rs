@@ -19,6 +19,7 @@ impl Core {
             self.writer_of.insert((store, id), next);
             let salt = self.writer_salt(store, name);
             self.writers.push(Writer { store, name: id, salt, ..Writer::default() });
+            self.resigned.fresh.push(next);
             self.address(store, id);
             next
         });
@@ -155,7 +156,7 @@ impl Core {
             self.idempotency.entry(key.to_string()).or_default().push(ix);
         }
         if found.read.is_some() {
-            self.hear_mark(ix, found.read);
+            self.hear_mark(ix, found);
         }
         if found.noted {
             self.note(ix, true);

@@ -11,6 +11,7 @@ use super::entry::{Entry, Flags, MANY_KEYS, MsgIx, Sig, first_hash, unmix};
 use super::intern::{IDENTITY_MASK, Interner, StrId, stable_hash};
 use super::label::Label;
 use super::links::Links;
+use super::missing::{Lacked, Prior, Resigned};
 use super::slots::Slots;
 use super::source::{Bits, Source};
 use super::tell::Telling;
@@ -38,8 +39,10 @@ pub(super) struct Writer {
     pub(super) keys: Vec<[u8; 32]>,
     /// The message of it that was taken in last.
     pub(super) last: Option<MsgIx>,
-    /// The first of its messages, in listing order, that is validly signed.
+    /// The first of its messages, in listing order or that of its log, that is validly signed.
     pub(super) first_signed: Option<MsgIx>,
+    /// The key that unsigned messages of it lack.
+    pub(super) lacked: Option<Lacked>,
 }
 
 /// One thread of one store.
@@ -171,8 +174,14 @@ pub struct Core {
     pub(super) links: Links,
     /// Signed messages whose signature counts for nothing as long as nobody vouches for the key.
     pub(super) unvouched: BTreeSet<MsgIx>,
-    /// Writers whose first signed message may be another than is noted.
-    pub(super) resigned: HashSet<u32>,
+    /// Verified messages that have lost their signatures, with the numbers of the keys.
+    pub(super) stripped: HashMap<MsgIx, u32>,
+    /// Prints of what verified messages say, in logs that may be rewritten.
+    pub(super) texts: HashMap<MsgIx, u64>,
+    /// What may have changed about missing signatures.
+    pub(super) resigned: Resigned,
+    /// What was there before keys were pinned.
+    pub(super) prior: Prior,
     /// What the stores have to be told about marks.
     pub(super) telling: Telling,
     /// A bulk load is under way: the lists are in no order.
@@ -203,6 +212,12 @@ pub(super) struct StoreInfo {
     pub links: bool,
     /// Its addresses are roles, which many may fill.
     pub roles: bool,
+    /// It keeps the messages of a writer in a log, one behind the other.
+    pub log: bool,
+    /// It was looked at before.
+    pub is_known: bool,
+    /// Messages before this one were there when it was looked at last.
+    pub seen: MsgIx,
 }
 
 impl StoreInfo {

@@ -116,6 +116,7 @@ impl Index {
             return;
         }
         let candidates: Vec<MsgIx> = {
+            self.core.write().keys_may_differ(&changed);
             let core = self.core.read();
             let theirs =
                 core.written_by(&changed).filter(|ix| core.entry(*ix).is_some_and(Entry::is_live));
@@ -145,9 +146,8 @@ impl Index {
                 Vec::new()
             }
         };
-        if !waited.is_empty() {
-            self.judge_each_again(waited);
-        }
+        self.core.write().keys_may_differ(&pinned);
+        self.judge_each_again(waited);
     }
 
     /// That another key than mine signs messages under my name, by store: what it is, and what to do.
@@ -192,7 +192,7 @@ impl Index {
         {
             let mut core = self.core.write();
             changes.moved.extend(core.relink());
-            changes.redrawn.extend(core.find_missing(false));
+            changes.redrawn.extend(core.find_missing(&self.keyring, false));
         }
         self.save_pins();
         self.publish(&changes);

@@ -12,7 +12,7 @@ use super::intern::stable_hash;
 use super::marks::Said;
 use super::{Changes, Index, write_marks};
 use crate::model::plain_id;
-use crate::store::Found;
+use crate::store::{Found, StoreError};
 
 /// The flag of what was thrown away and can still be taken back.
 pub const TRASHED: char = 'T';
@@ -101,15 +101,19 @@ impl Core {
 impl Index {
     /// Keeps what a mail program says of a message, and marks it read or unread if it says so: both in
     /// one step, durable as [`Index::mark`] is.
-    pub fn label(&self, ix: MsgIx, label: Label, read: Option<bool>) {
+    ///
+    /// # Errors
+    /// As there.
+    pub fn label(&self, ix: MsgIx, label: Label, read: Option<bool>) -> Result<(), StoreError> {
         if self.settings.read_only {
-            return;
+            return Ok(());
         }
-        let Some(key) = self.key(ix) else { return };
+        let claimed = read == Some(true) && self.claim(ix)?;
+        let Some(key) = self.key(ix) else { return Ok(()) };
         let mut marks = self.marks.lock();
         let labelled = {
             let mut core = self.core.write();
-            let Some(identity) = core.entry(ix).map(Entry::identity) else { return };
+            let Some(identity) = core.entry(ix).map(Entry::identity) else { return Ok(()) };
             if let Some(read) = read {
                 core.set_own(ix, read, false);
             }
@@ -127,6 +131,10 @@ impl Index {
         // Also brings the file to the disk.
         self.untold.store(true, Ordering::Relaxed);
         self.publish(&Changes { marked: vec![ix], ..Changes::default() });
+        if claimed {
+            self.look_again(ix);
+        }
+        Ok(())
     }
 }
 

@@ -1,21 +1,45 @@
 //! Unsigned messages of writers who sign: `Signature: missing`.
 //!
-//! A message counts as one whose signature is missing if its writer validly signed one that stands
-//! before it in the order of the store, whenever either of them came. So it is the same after the
-//! snapshot is lost. What has to be known for that is one message a writer: the first it signed.
+//! A message counts as one whose signature is missing if its writer has a key, and it is not older than the
+//! pin of that. In a log the order of the lines says what is older. In stores of files nothing in a message
+//! can say so, for whoever forges it dates it as he likes: what was there when the key was pinned is noted
+//! ([`Prior`]), and all else is newer. Only where nothing is noted, at the first look at a store, the dates
+//! decide. What was verified once and has lost its signature since is missing it, too.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
 
 use super::core::Core;
 use super::entry::{MsgIx, Sig};
 use super::source::Bits;
+use crate::identity::{Keyring, Signed};
+
+/// The key that unsigned messages of a writer lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Lacked {
+    /// Its number among the keys of the writer.
+    key: u32,
+    /// When it was pinned, in milliseconds since 1970.
+    since: i64,
+}
+
+/// What may have changed of that.
+#[derive(Debug, Default)]
+pub(super) struct Resigned {
+    /// Writers whose first signed message may be another than is noted.
+    pub writers: HashSet<u32>,
+    /// Writers that are new.
+    pub fresh: Vec<u32>,
+    /// Addresses that got or lost keys.
+    pub addresses: BTreeSet<String>,
+}
 
 impl Core {
     /// Notes that a message is not signed.
     pub(super) fn note_unsigned(&mut self, ix: MsgIx) {
-        let Some(writer) = self.entry(ix).map(|e| e.writer) else { return };
-        let (sig, key) = self.unsigned_after(self.first_signed(writer), ix);
+        let (sig, key) = self.unsigned_now(ix);
         self.set_signature(ix, sig, key);
     }
 
@@ -23,47 +47,71 @@ impl Core {
     /// this one's signature, place or presence is.
     pub(super) fn first_may_differ(&mut self, ix: MsgIx) {
         let Some(entry) = self.entry(ix) else { return };
-        let first = self.first_signed(entry.writer);
+        let first = self.writers.get(entry.writer as usize).and_then(|w| w.first_signed);
         let counts = entry.is_live() && entry.flags.signature().0 == Sig::Valid;
-        let before = || first.is_none_or(|first| self.order(ix, first) == Ordering::Less);
+        let before = || first.is_none_or(|first| self.stands_before(ix, first));
         if first == Some(ix) || counts && before() {
             let writer = entry.writer;
-            self.resigned.insert(writer);
+            self.resigned.writers.insert(writer);
         }
     }
 
-    /// Draws the consequences of [`Core::first_may_differ`], after a bulk load for every writer. The
-    /// messages that are shown differently.
-    pub(super) fn find_missing(&mut self, everybody: bool) -> Vec<MsgIx> {
-        if everybody {
-            self.resigned = (0u32..).zip(&self.writers).map(|(number, _)| number).collect();
+    /// Notes that these addresses got or lost keys.
+    pub(super) fn keys_may_differ(&mut self, addresses: &BTreeSet<String>) {
+        let theirs = (0u32..).zip(&self.writers);
+        let theirs = theirs.filter(|(_, w)| addresses.contains(self.strings.get(w.name)));
+        let theirs: Vec<u32> = theirs.map(|(number, _)| number).collect();
+        self.resigned.writers.extend(theirs);
+        self.resigned.addresses.extend(addresses.iter().cloned());
+    }
+
+    /// Notes how far a store was looked at: what comes from now on was not seen before.
+    pub(super) fn note_seen(&mut self, store: usize, looked: bool) {
+        let seen = self.entries.len() as MsgIx;
+        if let Some(info) = self.stores.get_mut(store) {
+            info.seen = seen;
+            info.is_known |= looked;
         }
-        let writers = std::mem::take(&mut self.resigned);
-        if writers.is_empty() {
+    }
+
+    /// Draws the consequences of [`Core::first_may_differ`] and [`Core::keys_may_differ`], after a bulk load
+    /// for every writer. The messages that are shown differently.
+    pub(super) fn find_missing(&mut self, keyring: &Keyring, everybody: bool) -> Vec<MsgIx> {
+        let Resigned { mut writers, fresh, mut addresses } = std::mem::take(&mut self.resigned);
+        writers.extend(fresh.into_iter().filter(|writer| {
+            let name = self.writers.get(*writer as usize).map(|w| self.strings.get(w.name));
+            name.is_some_and(|name| keyring.is_pinned(name))
+        }));
+        if everybody {
+            writers = (0u32..).zip(&self.writers).map(|(number, _)| number).collect();
+            addresses.extend(keyring.trust_by_address().into_keys());
+        }
+        if writers.is_empty() && addresses.is_empty() {
             return Vec::new();
         }
         let firsts = self.find_first(&writers.iter().collect());
         let mut sign = Vec::new();
         for number in &writers {
+            let first = firsts.get(number).copied();
+            let lacked = self.key_lacked(keyring, *number, first);
             if let Some(writer) = self.writers.get_mut(*number as usize) {
-                let first = firsts.get(number).copied();
-                let before = std::mem::replace(&mut writer.first_signed, first);
-                sign.extend(before.or(first).map(|_| number));
+                let before = std::mem::replace(&mut writer.lacked, lacked);
+                writer.first_signed = first;
+                sign.extend(before.or(lacked).map(|_| number));
             }
-        }
-        // Of who never signed nothing is missing.
-        if sign.is_empty() {
-            return Vec::new();
         }
         let among: Bits = sign.into_iter().collect();
+        self.note_prior(keyring, &writers, addresses, &among);
         let mut redrawn = Vec::new();
+        // Of who never signed nothing is missing.
+        if among.is_empty() {
+            return redrawn;
+        }
         for ix in 0..self.entries.len() as MsgIx {
-            let Some(entry) = self.entry(ix).filter(|e| e.is_live()) else { continue };
-            let unsigned = matches!(entry.flags.signature().0, Sig::None | Sig::Missing);
-            if !unsigned || !among.has(entry.writer) {
+            if !self.is_unsigned_of(ix, &among) {
                 continue;
             }
-            let after = self.unsigned_after(firsts.get(&entry.writer).copied(), ix);
+            let after = self.unsigned_now(ix);
             let before = self.signed_by(ix);
             if before != after {
                 self.set_signature(ix, after.0, after.1);
@@ -72,6 +120,99 @@ impl Core {
             }
         }
         redrawn
+    }
+
+    fn is_unsigned_of(&self, ix: MsgIx, writers: &Bits) -> bool {
+        let entry = self.entry(ix).filter(|e| e.is_live() && writers.has(e.writer));
+        entry.is_some_and(|e| matches!(e.flags.signature().0, Sig::None | Sig::Missing))
+    }
+
+    /// The key that a writer has: one that is pinned to him, else the one by which his first signed message is
+    /// valid, which is my own.
+    fn key_lacked(
+        &mut self,
+        keyring: &Keyring,
+        number: u32,
+        first: Option<MsgIx>,
+    ) -> Option<Lacked> {
+        let writer = self.writers.get(number as usize)?;
+        if self.stores.get(writer.store).is_some_and(|store| store.roles) {
+            return None;
+        }
+        let pin = keyring.first_pin(self.strings.get(writer.name));
+        let time = |ix| self.entry(ix).map(|e| e.time_ms);
+        match (pin, first) {
+            (_, Some(first)) => {
+                let since = pin.map(|(_, since)| since.millis()).or_else(|| time(first))?;
+                Some(Lacked { key: self.signed_by(first).1 as u32, since })
+            }
+            (Some((key, since)), None) => {
+                let key = self.key_number(number, key)? as u32;
+                Some(Lacked { key, since: since.millis() })
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// Notes of those who have keys, and of whom nothing is noted, what was there before them; takes back
+    /// what is noted of those who have none any more.
+    fn note_prior(
+        &mut self,
+        keyring: &Keyring,
+        writers: &HashSet<u32>,
+        addresses: BTreeSet<String>,
+        among: &Bits,
+    ) {
+        let mut new: HashMap<u32, Vec<u64>> = HashMap::new();
+        for number in writers {
+            let Some(writer) = self.writers.get(*number as usize) else { continue };
+            let name = self.strings.get(writer.name);
+            let store = self.stores.get(writer.store);
+            let asks = writer.lacked.is_some()
+                && store.is_some_and(|s| !s.log || writer.first_signed.is_some());
+            if asks && store.is_some_and(|s| self.prior.of(&s.name, name).is_none()) {
+                new.insert(*number, Vec::new());
+            }
+        }
+        if !new.is_empty() {
+            for ix in 0..self.entries.len() as MsgIx {
+                let Some(entry) = self.entry(ix).filter(|_| self.is_unsigned_of(ix, among)) else {
+                    continue;
+                };
+                let Some(noted) = new.get_mut(&entry.writer) else { continue };
+                let seen = self.stores.get(entry.store()).map_or(0, |s| s.seen);
+                if self.line_order(ix).is_none() && (ix < seen || !self.is_later(ix)) {
+                    noted.extend(self.print_of(ix));
+                }
+            }
+        }
+        for (number, prints) in new {
+            let Some(writer) = self.writers.get(number as usize) else { continue };
+            let Some(store) = self.stores.get(writer.store) else { continue };
+            self.prior.note(&store.name, self.strings.get(writer.name), prints);
+        }
+        for address in addresses {
+            let signs =
+                |w: &super::core::Writer| w.lacked.is_some() && self.strings.get(w.name) == address;
+            if keyring.is_pinned(&address) {
+                // Nothing was there of him in stores that were looked at and do not know him.
+                for (number, store) in self.stores.iter().enumerate() {
+                    let asks = store.is_known && !store.log && !store.roles;
+                    if asks && self.find_writer(number, &address).is_none() {
+                        self.prior.note(&store.name, &address, Vec::new());
+                    }
+                }
+            } else if !self.writers.iter().any(signs) {
+                self.prior.forget(&address);
+            }
+        }
+    }
+
+    /// What stands for a message in the file of what was there before.
+    fn print_of(&self, ix: MsgIx) -> Option<u64> {
+        let entry = self.entry(ix)?;
+        let store = &self.stores.get(entry.store())?.name;
+        Some(Signed { store, from: self.from(entry), id: &self.id(entry) }.print().number())
     }
 
     /// The first message that each of these writers validly signed.
@@ -83,28 +224,137 @@ impl Core {
                 continue;
             }
             let first = firsts.entry(entry.writer).or_insert(ix);
-            if self.order(ix, *first) == Ordering::Less {
+            if self.stands_before(ix, *first) {
                 *first = ix;
             }
         }
         firsts
     }
 
-    fn first_signed(&self, writer: u32) -> Option<MsgIx> {
-        self.writers.get(writer as usize)?.first_signed
+    /// Whether a message stands before another of the same writer: in a log by their lines, else by their
+    /// dates.
+    fn stands_before(&self, one: MsgIx, other: MsgIx) -> bool {
+        let by_line = self
+            .entry(one)
+            .zip(self.entry(other))
+            .filter(|(one, _)| self.stores.get(one.store()).is_some_and(|store| store.log));
+        match by_line {
+            Some((one, other)) => (one.source, one.offset) < (other.source, other.offset),
+            None => self.order(one, other) == Ordering::Less,
+        }
+    }
+
+    /// Whether an unsigned message stands behind the first signed one of its writer in his log; `None` where
+    /// no log says so.
+    fn line_order(&self, ix: MsgIx) -> Option<bool> {
+        let entry = self.entry(ix)?;
+        self.stores.get(entry.store()).filter(|store| store.log)?;
+        let first = self.writers.get(entry.writer as usize)?.first_signed;
+        // Of who never signed there nothing is missing.
+        let Some(first) = first.and_then(|first| self.entry(first)) else { return Some(false) };
+        (first.source == entry.source).then_some(first.offset < entry.offset)
+    }
+
+    /// Whether an unsigned message is later than the first signed one of its writer, or the pin, by its date.
+    fn is_later(&self, ix: MsgIx) -> bool {
+        let Some(entry) = self.entry(ix) else { return false };
+        let Some(writer) = self.writers.get(entry.writer as usize) else { return false };
+        let pinned = || writer.lacked.is_some_and(|lacked| lacked.since <= entry.time_ms);
+        writer.first_signed.map_or_else(pinned, |first| self.order(first, ix) == Ordering::Less)
     }
 
     /// What an unsigned message is called, and the key that its writer signs with.
-    fn unsigned_after(&self, first: Option<MsgIx>, ix: MsgIx) -> (Sig, usize) {
-        let roles = |ix| {
-            let store = self.entry(ix).and_then(|e| self.stores.get(e.store()));
-            store.is_some_and(|store| store.roles)
+    fn unsigned_now(&self, ix: MsgIx) -> (Sig, usize) {
+        let none = (Sig::None, 0);
+        let Some(entry) = self.entry(ix) else { return none };
+        let (writer, store) =
+            (self.writers.get(entry.writer as usize), self.stores.get(entry.store()));
+        let Some((writer, store)) = writer.zip(store) else { return none };
+        let stripped = self.stripped.get(&ix);
+        let Some(lacked) = writer.lacked else {
+            // Nobody has the key of a role, but somebody had that of this message.
+            let stripped = stripped.filter(|_| store.roles);
+            return stripped.map_or(none, |key| (Sig::Missing, *key as usize));
         };
-        match first {
-            Some(first) if self.order(first, ix) == Ordering::Less && !roles(ix) => {
-                (Sig::Missing, self.signed_by(first).1)
+        let noted = || {
+            let noted = self.prior.of(&store.name, self.strings.get(writer.name))?;
+            Some(!self.print_of(ix).is_some_and(|print| noted.contains(&print)))
+        };
+        let newer = || self.line_order(ix).or_else(noted).unwrap_or_else(|| self.is_later(ix));
+        if stripped.is_some() || newer() { (Sig::Missing, lacked.key as usize) } else { none }
+    }
+
+    /// Notes that a message was verified and has no signature any more, though it says what it said; or that
+    /// it has one.
+    pub(super) fn note_stripped(&mut self, ix: MsgIx, stripped: bool) {
+        if !stripped {
+            if !self.stripped.is_empty() {
+                self.stripped.remove(&ix);
             }
-            _ => (Sig::None, 0),
+        } else if let (Sig::Valid, key) = self.signed_by(ix) {
+            self.stripped.insert(ix, key as u32);
         }
+    }
+}
+
+/// Which unsigned messages of whom were there before his key was pinned, by store.
+#[derive(Debug, Default)]
+pub(super) struct Prior {
+    noted: HashMap<String, HashMap<String, HashSet<u64>>>,
+    /// Lines that are not in the file yet.
+    lines: Vec<u8>,
+}
+
+impl Prior {
+    /// Reads what [`Prior::take_lines`] gave. Lines that are not from there are passed over.
+    pub fn load(text: &[u8]) -> Self {
+        let mut prior = Self::default();
+        for line in text.split(|b| *b == b'\n') {
+            if let Ok(("n", store, from, prints)) =
+                serde_json::from_slice::<(&str, String, String, Vec<u64>)>(line)
+            {
+                prior.note(&store, &from, prints);
+            } else if let Ok(("x", from)) = serde_json::from_slice::<(&str, String)>(line) {
+                prior.forget(&from);
+            }
+        }
+        prior.lines.clear();
+        prior
+    }
+
+    fn of(&self, store: &str, from: &str) -> Option<&HashSet<u64>> {
+        self.noted.get(store)?.get(from)
+    }
+
+    /// Notes what was there, unless that was noted before.
+    fn note(&mut self, store: &str, from: &str, prints: Vec<u64>) {
+        if self.of(store, from).is_none() {
+            self.line(&("n", store, from, &prints));
+            let noted = self.noted.entry(store.to_owned()).or_default();
+            noted.insert(from.to_owned(), prints.into_iter().collect());
+        }
+    }
+
+    /// Takes back what is noted of somebody.
+    fn forget(&mut self, from: &str) {
+        let mut known = false;
+        for noted in self.noted.values_mut() {
+            known |= noted.remove(from).is_some();
+        }
+        if known {
+            self.line(&("x", from));
+        }
+    }
+
+    fn line(&mut self, value: &impl Serialize) {
+        // Texts and numbers: writing them into memory does not fail.
+        if serde_json::to_writer(&mut self.lines, value).is_ok() {
+            self.lines.push(b'\n');
+        }
+    }
+
+    /// What has to be added to the file.
+    pub fn take_lines(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.lines)
     }
 }

@@ -45,7 +45,8 @@ pub use intern::{IDENTITY_MASK, stable_hash};
 pub use label::{Label, TRASHED};
 pub use source::Source;
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,7 +56,7 @@ use crate::model::locks::{Condvar, Level, Mutex, RwLock, RwLockReadGuard};
 
 use crate::identity::Keyring;
 use crate::model::{MessageKey, PublicKey, Timestamp, Unsigned};
-use crate::store::{Store, StoreError, process};
+use crate::store::{Store, StoreError, fs, process};
 use apply::Applier;
 use judge::Judge;
 use marks::{Marks, Replayed};
@@ -75,6 +76,13 @@ pub struct Settings {
     pub read_only: bool,
     /// By store: the key that signs what I send there, if it is known.
     pub my_keys: Vec<Option<PublicKey>>,
+}
+
+impl Settings {
+    /// The file of what was there before keys were pinned: it lies beside the marks.
+    fn prior(&self) -> PathBuf {
+        self.marks.with_file_name("prior")
+    }
 }
 
 /// Who wants to know what changed. Called without locks.
@@ -101,6 +109,9 @@ pub struct Index {
     not_noted: Vec<Mutex<Option<String>>>,
     unsaved: AtomicBool,
 }
+
+/// Larger than the file of what was there before keys were pinned becomes.
+const PRIOR_LIMIT: u64 = 1 << 30;
 
 /// Why an index could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -154,15 +165,24 @@ impl Index {
             index.scan(number, true, bulk, progress);
             index.note_empty(number);
         }
+        let looked: Vec<bool> =
+            (0..index.stores.len()).map(|number| index.failure(number).is_none()).collect();
         if bulk {
             let mut core = index.core.write();
+            for (store, looked) in core.stores.iter_mut().zip(&looked) {
+                store.is_known = *looked;
+            }
             core.relink();
             core.sort();
-            core.find_missing(true);
+            core.find_missing(&index.keyring, true);
             core.pack();
             drop(core);
             process::give_back();
         }
+        for (number, looked) in looked.into_iter().enumerate() {
+            index.core.write().note_seen(number, looked);
+        }
+        index.save_pins();
         index.judge_first_uses();
         index.judge_again();
         index.replay(&changes);
@@ -230,6 +250,10 @@ impl Index {
         changes.marked.extend(self.import_watermark(number));
         if self.core.read().telling.is_due() {
             self.untold.store(true, Ordering::Relaxed);
+            // Whoever tells it waits for changes, and there may be none to see.
+            if self.core.write().telling.take_asked() {
+                self.wake();
+            }
         }
         self.publish(&changes);
         self.judge_first_uses();
@@ -290,6 +314,9 @@ impl Index {
             applier.keep_those(|_| true);
         }
         let changes = applier.changes;
+        if !bulk {
+            self.core.write().note_seen(number, failure.is_none());
+        }
         if let Some(last) = self.failures.get(number) {
             *last.lock() = failure;
         }
@@ -298,6 +325,18 @@ impl Index {
     }
 
     fn save_pins(&self) {
+        let lines = self.core.write().prior.take_lines();
+        if !lines.is_empty() && !self.settings.read_only {
+            let path = self.settings.prior();
+            let added = fs::open_append(&path, 0o600).and_then(|mut file| {
+                // A line that was torn off takes no other with it.
+                file.write_all(&[b"\n", lines.as_slice()].concat())?;
+                file.sync_data()
+            });
+            if let Err(error) = added {
+                tracing::error!(path = %path.display(), %error, "what was there before a key was pinned was not saved");
+            }
+        }
         if let Err(e) = self.keyring.flush() {
             tracing::error!(error = %e, "pinned keys were not saved; they are kept in memory");
         }
@@ -428,6 +467,10 @@ fn restore(
     settings: &Settings,
 ) -> Result<(Core, Marks, Vec<marks::Change>), IndexError> {
     let infos: Vec<core::StoreInfo> = stores.iter().map(|s| info(s.as_ref())).collect();
+    let prior = settings.prior();
+    let prior = fs::or_nothing(fs::read_small(&prior, PRIOR_LIMIT))
+        .map_err(|error| IndexError::Marks(prior, error))?;
+    let prior = missing::Prior::load(&prior);
     let saved = load(stores, settings);
     let before = saved.as_ref().map(|saved| saved.marks.clone()).unwrap_or_default();
     let replayed = before.len > 0;
@@ -444,14 +487,16 @@ fn restore(
             && stores.iter().zip(&saved.stores).all(|(store, saved)| store.restore(saved));
         if fits {
             keyring.note_changed_since(&saved.trust);
-            return Ok((Core { stores: infos, ..saved.core }, marks, changes));
+            let mut core = Core { stores: infos, prior, ..saved.core };
+            (0..stores.len()).for_each(|number| core.note_seen(number, true));
+            return Ok((core, marks, changes));
         }
         // Positions without the tables they belong to would hide messages.
         for store in stores {
             store.reset();
         }
     }
-    let empty = Core { stores: infos, unsorted: true, ..Core::default() };
+    let empty = Core { stores: infos, prior, unsorted: true, ..Core::default() };
     if !had || !replayed {
         return Ok((empty, marks, changes));
     }
@@ -470,6 +515,7 @@ fn info(store: &dyn Store) -> core::StoreInfo {
         whole_seconds: store.about().whole_seconds,
         links: store.about().links(),
         roles: store.about().roles,
+        log: store.kind().keeps_logs(),
         ..core::StoreInfo::named(store.name())
     }
 }

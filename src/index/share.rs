@@ -93,7 +93,7 @@ mod tests {
         bed.put(2, message("foo", "b", 6));
         let index = bed.open();
         let (_, at_first) = index.marks_since(0, 0).unwrap();
-        index.mark(at(&index, "a"), true, true);
+        index.mark(at(&index, "a"), true, true).unwrap();
         assert_eq!(index.hear_marks(0, at_first, &[heard("b", true)]).unwrap(), None);
         assert!(!entry(&index, "b").is_read());
         let (marks, len) = index.marks_since(0, at_first).unwrap();

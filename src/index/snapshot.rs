@@ -32,9 +32,9 @@ use crate::store::{CopyOf, fs, place};
 
 /// Changes with every change of the layout, of a table or of how messages are rendered.
 #[cfg(target_endian = "little")]
-const MAGIC: &[u8; 16] = b"msgfs-index-0013";
+const MAGIC: &[u8; 16] = b"msgfs-index-0014";
 #[cfg(target_endian = "big")]
-const MAGIC: &[u8; 16] = b"msgfs-xedni-0013";
+const MAGIC: &[u8; 16] = b"msgfs-xedni-0014";
 /// Magic, checksum of the rest of the head, and the lengths of its two parts.
 const START: usize = 40;
 /// Where a table may begin.
@@ -98,6 +98,8 @@ header! {
     labels: HashMap<u64, Label>,
     answered: HashSet<u64>,
     unvouched: BTreeSet<MsgIx>,
+    stripped: HashMap<MsgIx, u32>,
+    texts: HashMap<MsgIx, u64>,
     telling: Telling,
     hex_ids: HashMap<MsgIx, u64>,
     odd_threads: BTreeMap<ThreadIx, u64>,

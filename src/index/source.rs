@@ -50,6 +50,10 @@ impl Bits {
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub fn has(&self, number: u32) -> bool {
         self.0.get(number as usize / 64).is_some_and(|word| word & 1 << (number % 64) != 0)
     }

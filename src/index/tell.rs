@@ -4,7 +4,8 @@
 //! msgfs's own mark or un-mark of a message beats what its store says, for good. Without one the
 //! store's word counts, and follows it when it changes.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use super::entry::{Entry, Flags, MsgIx};
 use super::marks::Said;
 use super::{Changes, Index, marks, write_marks};
 use crate::model::{Mark, MessageKey, Origin, Timestamp};
-use crate::store::{Location, Position, Store, StoreError, Watermark};
+use crate::store::{Found, Location, Position, Store, StoreError, Watermark};
 
 /// So many are marked under one lock.
 const MARKED_AT_ONCE: usize = 4096;
@@ -33,17 +34,27 @@ const ERRORS_AT_MOST: usize = 16;
 pub(super) struct Telling {
     /// Messages whose mark is to be told, and how often they were not where they should be.
     queue: BTreeMap<MsgIx, u8>,
-    /// Messages told once more because the store contradicted, or that it cannot note: it is left
-    /// alone until it agrees or the mark changes.
-    again: HashSet<MsgIx>,
+    /// Messages told once more because the store contradicted, or that it cannot note, with a print of what
+    /// it had not noted: it is left alone until it agrees, or that or the mark changes.
+    again: HashMap<MsgIx, u64>,
+    /// Messages that count as read because the store says so, and that it does not say everywhere.
+    partly: HashSet<MsgIx>,
     /// The stores that have marks on their messages.
     stores: BTreeSet<usize>,
+    /// A store said something of a mark that it is to be told of.
+    #[serde(skip)]
+    is_asked: bool,
 }
 
 impl Telling {
     /// Whether there is something to tell.
     pub fn is_due(&self) -> bool {
         !self.queue.is_empty()
+    }
+
+    /// Whether a store said something since this was last asked that it is to be told of.
+    pub fn take_asked(&mut self) -> bool {
+        std::mem::take(&mut self.is_asked)
     }
 }
 
@@ -56,7 +67,8 @@ impl Core {
         entry.flags.set(Flags::READ_HERE, read && here);
         let known = entry.flags.has(Flags::OWN);
         entry.flags.set(Flags::OWN, true);
-        if changed && self.telling.stores.contains(&entry.store()) {
+        let partly = self.telling.partly.remove(&ix) && read;
+        if (changed || partly) && self.telling.stores.contains(&entry.store()) {
             self.telling.queue.insert(ix, 0);
             self.telling.again.remove(&ix);
         }
@@ -84,19 +96,30 @@ impl Core {
     }
 
     /// Takes in what the store says of a message's mark. True if the mark changed.
-    pub(super) fn hear_mark(&mut self, ix: MsgIx, word: Option<bool>) -> bool {
+    pub(super) fn hear_mark(&mut self, ix: MsgIx, found: &Found<'_>) -> bool {
         let Some(entry) = self.entry(ix).copied() else { return false };
+        let (word, unmarked) = (found.read, found.unmarked);
         if word.is_some() {
             self.telling.stores.insert(entry.store());
         }
         if !entry.flags.has(Flags::OWN) {
+            if word == Some(true) && unmarked != 0 {
+                self.telling.partly.insert(ix);
+            } else if !self.telling.partly.is_empty() {
+                self.telling.partly.remove(&ix);
+            }
             return self.set_read(ix, word == Some(true));
         }
-        if word == Some(entry.is_read()) {
+        let agrees = word == Some(entry.is_read()) && (!entry.is_read() || unmarked == 0);
+        if agrees {
             self.telling.queue.remove(&ix);
             self.telling.again.remove(&ix);
-        } else if word == Some(false) && self.telling.again.insert(ix) {
+        } else if entry.is_read()
+            && word.is_some()
+            && self.telling.again.insert(ix, unmarked) != Some(unmarked)
+        {
             self.telling.queue.insert(ix, 0);
+            self.telling.is_asked = true;
         }
         false
     }
@@ -140,7 +163,7 @@ impl Core {
             Ok(noted) => {
                 self.telling.queue.remove(&ix);
                 if !noted {
-                    self.telling.again.insert(ix);
+                    self.telling.again.entry(ix).or_default();
                 }
             }
             Err(StoreError::Moved) => {
@@ -158,10 +181,64 @@ impl Core {
 impl Index {
     /// Marks a message read (`here`: by reading it) or unread. Durable when this returns, as far
     /// as the end of this process is concerned.
-    pub fn mark(&self, ix: MsgIx, read: bool, here: bool) {
+    ///
+    /// # Errors
+    /// Why the store could not be told that it was read, where that [comes first](crate::store::Marks::comes_first):
+    /// then it is not marked.
+    pub fn mark(&self, ix: MsgIx, read: bool, here: bool) -> Result<(), StoreError> {
         if self.settings.read_only {
-            return;
+            return Ok(());
         }
+        let claimed = read && self.claim(ix)?;
+        self.mark_here(ix, read, here);
+        if claimed {
+            self.look_again(ix);
+        }
+        Ok(())
+    }
+
+    /// Has a store note that a message was read where that comes first. Whether it did.
+    pub(super) fn claim(&self, ix: MsgIx) -> Result<bool, StoreError> {
+        let mut moved = false;
+        loop {
+            let entry = self.core.read().entry(ix).copied();
+            let Some(entry) = entry.filter(|e| !e.is_read()) else { return Ok(moved) };
+            let Some(store) = self.store_of(&entry) else { return Ok(false) };
+            let Some(marks) = store.facets().marks.filter(|m| m.comes_first()) else {
+                return Ok(false);
+            };
+            if !entry.is_live() {
+                return Err(StoreError::Moved);
+            }
+            match marks.tell(&entry.location(), true) {
+                // Somebody else may have taken it; what the store says of it now counts.
+                Err(StoreError::Moved) if !moved => {
+                    moved = true;
+                    self.look_again(ix);
+                }
+                Ok(_) => {
+                    self.noted(entry.store());
+                    return Ok(true);
+                }
+                Err(error) => {
+                    self.warn_once(entry.store(), store.as_ref(), &error);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Takes in what changed in the store of a message.
+    pub(super) fn look_again(&self, ix: MsgIx) {
+        let number = self.core.read().entry(ix).map(Entry::store);
+        if let Some(number) = number
+            && let Err(error) = self.refresh(number, false)
+        {
+            tracing::warn!(%error, "the store cannot be read now");
+        }
+    }
+
+    fn mark_here(&self, ix: MsgIx, read: bool, here: bool) {
         let Some(key) = self.key(ix) else { return };
         // Held around both, so that the file has changes of one message in their order.
         let mut marks = self.marks.lock();
@@ -183,6 +260,14 @@ impl Index {
             return 0;
         }
         let unread: Vec<MsgIx> = self.core.read().inbox().collect();
+        let comes_first =
+            |store: &Arc<dyn Store>| store.facets().marks.is_some_and(|marks| marks.comes_first());
+        let first: Vec<usize> =
+            (0..).zip(&self.stores).filter(|(_, s)| comes_first(s)).map(|(n, _)| n).collect();
+        let is_first =
+            |ix: &MsgIx| self.core.read().entry(*ix).is_some_and(|e| first.contains(&e.store()));
+        let (claimed, unread): (Vec<MsgIx>, Vec<MsgIx>) = unread.into_iter().partition(is_first);
+        let claimed = claimed.into_iter().filter(|ix| self.mark(*ix, true, false).is_ok()).count();
         let mut changes = Changes::default();
         // Nobody who reads waits long.
         for some in unread.chunks(MARKED_AT_ONCE) {
@@ -205,7 +290,7 @@ impl Index {
         }
         self.untold.store(true, Ordering::Relaxed);
         self.publish(&changes);
-        changes.marked.len()
+        claimed + changes.marked.len()
     }
 
     /// Applies the file of marks to the tables.
@@ -304,10 +389,8 @@ impl Index {
                 }
             }
         }
-        if errors == 0
-            && let Some(not_noted) = self.not_noted.get(number)
-        {
-            *not_noted.lock() = None;
+        if errors == 0 {
+            self.noted(number);
         }
         // The message may lie elsewhere now, and is as long as it was only by chance.
         if look && let Err(error) = self.refresh(number, false) {
@@ -317,6 +400,13 @@ impl Index {
             (true, _) => Some(BUSY_AGAIN),
             (false, 0) => None,
             (false, _) => Some(FAILED_AGAIN),
+        }
+    }
+
+    /// A store could note what was read.
+    fn noted(&self, number: usize) {
+        if let Some(not_noted) = self.not_noted.get(number) {
+            *not_noted.lock() = None;
         }
     }
 

@@ -383,7 +383,7 @@ fn what_a_rescan_does_not_find_is_gone_and_may_come_back() {
     append(dir.path(), "zed", &[("a", 6)]);
     let index = open(dir.path());
     let [a, b, z] = [("foo", "a"), ("foo", "b"), ("zed", "a")].map(|(f, i)| find(&index, f, i));
-    index.mark(a, true, true);
+    index.mark(a, true, true).unwrap();
     assert_eq!(inbox(&index), [b, z]);
     let changes = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&changes);
@@ -421,7 +421,7 @@ fn the_watermark_covers_only_what_is_read() {
     append(dir.path(), "zed", &[("d", 6)]);
     let index = open(dir.path());
     let mark = |from: &str, id: &str, read: bool| {
-        index.mark(find(&index, from, id), read, true);
+        index.mark(find(&index, from, id), read, true).unwrap();
         let w = index.contiguous(0)?;
         let mut ids: Vec<String> = w.ids.into_iter().collect();
         ids.sort();

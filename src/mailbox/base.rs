@@ -58,8 +58,8 @@ impl Base {
         let own = OwnKey::new(paths.key_file(), !options.read_only);
         let (mine, problem) = my_key(&own, &used, options.read_only);
         let mut warnings: Vec<String> = Vec::new();
-        let writable = (!options.read_only).then_some(paths.state.as_path());
-        let stores = open_stores(&config, env, &me, writable, &mut warnings)?;
+        let state = (paths.state.as_path(), !options.read_only);
+        let stores = open_stores(&config, env, &me, state, &mut warnings)?;
         let links = Arc::new(open_links(&config, &stores, &paths, options, &mut warnings));
         let keyring = open_keyring(&paths, &me, mine, options.read_only)?;
         let keys = Keys::new(move |used| own.now(used), Arc::clone(&keyring), used);
@@ -166,13 +166,18 @@ fn open_stores(
     config: &Config,
     env: &Env,
     me: &Me,
-    state: Option<&Path>,
+    (state, may_write): (&Path, bool),
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Arc<dyn Store>>, OpenError> {
     let mut stores = Vec::new();
     let open = |spec: &store::Spec| {
-        let state = state.map(|s| s.join("stores").join(&spec.name));
-        store::open(&store::Spec { state, ..spec.clone() })
+        let dir = state.join("stores").join(&spec.name);
+        let state = may_write.then(|| dir.clone());
+        let opened = store::open(&store::Spec { state, ..spec.clone() })?;
+        if !may_write {
+            opened.look_at_state(&dir)?;
+        }
+        Ok::<_, store::StoreError>(opened)
     };
     let mut failed = None;
     for spec in config.stores(env, &me.name)? {

@@ -49,6 +49,10 @@ pub struct About {
     pub repeats: bool,
     /// Whether a message can carry files of these names and sizes; `None` if it carries none at all.
     pub carries: Option<Carries>,
+    /// What a signature of a record covers, if the format's programs may rewrite its logs.
+    pub covers: Option<fn(&str) -> Option<Vec<u8>>>,
+    /// The folder for what must outlive the cache ([`Spec::state`]).
+    pub state: Option<PathBuf>,
 }
 
 /// Says why a message cannot carry files of these names and sizes:
@@ -72,6 +76,8 @@ impl About {
             recipient_in: None,
             repeats: true,
             carries: None,
+            covers: None,
+            state: spec.state.clone(),
         }
     }
 

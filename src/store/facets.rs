@@ -190,6 +190,11 @@ pub trait Marks {
     /// # Errors
     /// As the system gave it, [`StoreError::Moved`].
     fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError>;
+
+    /// Whether a message is told to be read before it counts as read: others take what was not told.
+    fn comes_first(&self) -> bool {
+        false
+    }
 }
 
 /// Keeps one read position for me.

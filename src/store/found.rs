@@ -1,6 +1,7 @@
 //! What a scan finds, and what one message is when it is read in full.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -64,6 +65,9 @@ pub struct Found<'a> {
     pub from_me: bool,
     /// The store's own read mark, where it has one on the message itself.
     pub read: Option<bool>,
+    /// A print of the files that hold it and could say that it was read, but do not; 0 for none, and
+    /// where the format keeps a message in one place.
+    pub unmarked: u64,
     /// Files come with it ([`Parts`](super::Parts)).
     pub parts: bool,
     /// There is a note about it ([`Record::note`]).
@@ -71,6 +75,8 @@ pub struct Found<'a> {
     /// Length of its file in bytes but for what is said of its signature, if that is known without making the
     /// file ([`Plain`](crate::model::plain::Plain)).
     pub plain: Option<u32>,
+    /// The record as it stands in its log, if that may be rewritten ([`About::covers`](super::About::covers)).
+    pub record: &'a str,
     /// It carries this signature.
     pub claim: Option<Box<Claim>>,
     /// It is the record of one recipient of a message that has a record for each, and another record
@@ -126,6 +132,11 @@ pub trait Sink: Send {
     /// Everything reported so far from these sources is about to be reported again; what is not,
     /// by the matching [`Sink::end_rescan`], is gone from the store.
     fn begin_rescan(&mut self, sources: &[u32]);
+
+    /// Which of these sources hold a message whose signature counts as valid.
+    fn verified(&mut self, _sources: &[u32]) -> HashSet<u32> {
+        HashSet::new()
+    }
 
     /// Ends the rescan of these sources.
     fn end_rescan(&mut self, sources: &[u32]);

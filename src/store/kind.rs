@@ -59,6 +59,11 @@ impl Kind {
         }
     }
 
+    /// Whether the messages of a writer stand in a log, in the order in which they were written.
+    pub const fn keeps_logs(self) -> bool {
+        matches!(self, Self::Samp | Self::Atsf)
+    }
+
     /// Whether its messages may ask for an acknowledgement
     /// ([`Record::wants_ack`](super::Record::wants_ack)).
     pub const fn acknowledges(self) -> bool {

@@ -88,6 +88,15 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// A path in the store changed: the next scan must look at it.
     fn note(&self, path: &Path);
 
+    /// Reads what is kept in the folder of its state, where nothing may be written and so [`Spec::state`] is
+    /// `None`.
+    ///
+    /// # Errors
+    /// If there is something that cannot be read.
+    fn look_at_state(&self, _dir: &Path) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Whether something was [noted](Store::note), or written by this process, that no scan has taken in. A
     /// scan that was under way meanwhile may have.
     fn is_behind(&self) -> bool {

@@ -189,8 +189,7 @@ impl Tree {
         }
         let seen = wanted.has(SEEN) || wanted.has(TRASHED);
         // What does not change is not said: it may be changing somewhere else.
-        self.keep(ix, wanted.label(seen, answered), (seen != read).then_some(seen));
-        Ok(())
+        self.keep(ix, wanted.label(seen, answered), (seen != read).then_some(seen))
     }
 
     /// A mail program removes a message: it is read, and not in the Maildir any more.
@@ -199,15 +198,14 @@ impl Tree {
     /// [`Error::NotFound`] if it is not there under this name any more.
     pub(super) fn remove_mail(&self, which: MailBox, name: &str) -> Result<(), Error> {
         let Found { ix, read, label, .. } = self.mail_at(which, name).ok_or(Error::NotFound)?;
-        self.keep(ix, Label { removed: true, ..label }, (!read).then_some(true));
-        Ok(())
+        self.keep(ix, Label { removed: true, ..label }, (!read).then_some(true))
     }
 
-    fn keep(&self, ix: MsgIx, label: Label, read: Option<bool>) {
+    fn keep(&self, ix: MsgIx, label: Label, read: Option<bool>) -> Result<(), Error> {
         if read == Some(false) {
             self.hand_out_again(ix);
         }
-        self.index.label(ix, label, read);
+        Ok(self.index.label(ix, label, read)?)
     }
 
     /// When the Maildir last changed, or a moment later: asked after every change. Programs look again when

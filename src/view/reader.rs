@@ -129,10 +129,17 @@ pub fn thread_group(tid: u32) -> Option<u32> {
     line.trim().parse().ok()
 }
 
+/// Programs that are many, and are told by their first argument which.
+const MANY_IN_ONE: [&str; 2] = ["busybox", "toybox"];
+
 /// The name of the program that a process runs.
 pub fn program_of(pid: u32) -> Option<String> {
     let name = process::told(pid, "comm")?;
-    Some(name.trim_end_matches('\n').to_owned())
+    let name = name.trim_end_matches('\n');
+    let arguments = || process::told(pid, "cmdline");
+    let applet = Some(name).filter(|name| MANY_IN_ONE.contains(name)).and_then(|_| arguments());
+    let applet = applet.as_deref().and_then(|all| all.split('\0').nth(1));
+    Some(applet.filter(|applet| !applet.is_empty()).unwrap_or(name).to_owned())
 }
 
 /// The number of the system call that a thread is in; `None` if that cannot be seen.
@@ -171,28 +178,29 @@ pub struct Reader {
     pub program: Option<String>,
 }
 
-/// Programs that search, sum, compare, copy, pack, sign or scan what they open, rather than show it
-/// (docs/SEMANTICS.md, S220). Scripts have their own name. The system knows 15 bytes of a name.
+/// Programs that search, cut out, sum, compare, copy, pack, sign or scan what they open, rather than show
+/// it whole (docs/SEMANTICS.md, S220). Scripts have their own name. The system knows 15 bytes of a name.
 #[rustfmt::skip]
 const LOOKING: &[&str] = &[
-    "7z", "7za", "7zr", "7zz", "ack", "ack-grep", "afio", "ag", "age", "agrep", "ar", "b2sum",
-    "b3sum", "bacula-fd", "borg", "borgmatic", "brotli", "bsdcpio", "bsdtar", "bup", "bzcmp",
-    "bzdiff", "bzegrep", "bzfgrep", "bzgrep", "bzip2", "cfv", "cksfv", "cksum", "clamd",
+    "7z", "7za", "7zr", "7zz", "ack", "ack-grep", "afio", "ag", "age", "agrep", "ar", "awk",
+    "b2sum", "b3sum", "bacula-fd", "borg", "borgmatic", "brotli", "bsdcpio", "bsdtar", "bup",
+    "bzcmp", "bzdiff", "bzegrep", "bzfgrep", "bzgrep", "bzip2", "cfv", "cksfv", "cksum", "clamd",
     "clamdscan", "clamscan", "cloc", "cmp", "colordiff", "comm", "compress", "cp", "cpio", "crc32",
-    "csync2", "ctags", "dar", "diff", "diff3", "difft", "duff", "duplicity", "dwdiff", "egrep",
-    "exiftool", "fclones", "fd", "fdfind", "fdupes", "fgrep", "file", "find", "fossil", "git",
-    "gpg", "gpg2", "gpgsm", "gpgv", "grep", "gzip", "hardlink", "hashdeep", "hg", "install",
-    "jdupes", "join", "kopia", "lbzip2", "lrzip", "lz4", "lzgrep", "lzip", "lzma", "lzop",
-    "mairix", "md5deep", "md5sum", "mimetype", "minisign", "namazu", "notmuch", "omindex",
-    "openssl", "pax", "pbzip2", "pcre2grep", "pcregrep", "pigz", "pixz", "plzip", "pzstd", "rar",
-    "rclone", "rdfind", "rdiff", "rdiff-backup", "recollindex", "restic", "rg", "rga",
-    "rgrep", "rhash", "rmlint", "rsync", "scc", "scp", "sdiff", "sftp", "sha1deep", "sha1sum",
-    "sha224sum", "sha256deep", "sha256sum", "sha384sum", "sha3sum", "sha512sum", "shasum",
-    "signify-openbsd", "sort", "sq", "star", "sum", "svn", "swish-e", "syncthing", "tar",
-    "tarsnap", "tokei", "tre-agrep", "ug", "ugrep", "uniq", "unison", "wc", "wdiff",
-    "whirlpooldeep", "xdelta3", "xxh128sum", "xxh32sum", "xxh64sum", "xxhsum", "xz", "xzcmp",
-    "xzdiff", "xzegrep", "xzfgrep", "xzgrep", "zcmp", "zdiff", "zegrep", "zfgrep", "zgrep", "zip",
-    "zpaq", "zstd", "zstdgrep",
+    "csync2", "ctags", "cut", "dar", "diff", "diff3", "difft", "duff", "duplicity", "dwdiff",
+    "egrep", "exiftool", "fclones", "fd", "fdfind", "fdupes", "fgrep", "file", "find", "fossil",
+    "gawk", "git", "gpg", "gpg2", "gpgsm", "gpgv", "grep", "gsed", "gzip", "hardlink", "hashdeep",
+    "hd", "head", "hexdump", "hg", "install", "jdupes", "join", "jq", "kopia", "lbzip2", "lrzip",
+    "lz4", "lzgrep", "lzip", "lzma", "lzop", "mairix", "mawk", "md5deep", "md5sum", "mimetype",
+    "minisign", "namazu", "nawk", "notmuch", "od", "omindex", "openssl", "original-awk", "pax",
+    "pbzip2", "pcre2grep", "pcregrep", "pigz", "pixz", "plzip", "pzstd", "rar", "rclone", "rdfind",
+    "rdiff", "rdiff-backup", "recollindex", "restic", "rg", "rga", "rgrep", "rhash", "rmlint",
+    "rsync", "scc", "scp", "sdiff", "sed", "sftp", "sha1deep", "sha1sum", "sha224sum",
+    "sha256deep", "sha256sum", "sha384sum", "sha3sum", "sha512sum", "shasum", "signify-openbsd",
+    "sort", "sq", "star", "strings", "sum", "svn", "swish-e", "syncthing", "tail", "tar",
+    "tarsnap", "tokei", "tr", "tre-agrep", "ug", "ugrep", "uniq", "unison", "wc", "wdiff",
+    "whirlpooldeep", "xdelta3", "xxd", "xxh128sum", "xxh32sum", "xxh64sum", "xxhsum", "xz",
+    "xzcmp", "xzdiff", "xzegrep", "xzfgrep", "xzgrep", "zcmp", "zdiff", "zegrep", "zfgrep",
+    "zgrep", "zip", "zpaq", "zstd", "zstdgrep",
 ];
 
 impl Reader {

@@ -22,8 +22,8 @@ impl Tree {
 {can_write}
 CHECK MAIL
   ls inbox                        unread messages, oldest first
-  cat inbox/NAME                  read one; it is then marked read and leaves inbox/ (* reads all;
-                                  grep, wc, cp and the like mark nothing)
+  cat inbox/NAME                  read one; it is then marked read and leaves inbox/ (* reads all);
+                                  so does .next; head, tail, sed, awk, grep, cp and ls mark nothing
   cat .next                       read the oldest, waiting for one; no two readers get the same
   cat .wait                       wait until there is unread mail: its names, or nothing after {patience:?}
   cat .watch | while read NAME; do ...; done      the names of what arrives, one by one, without end

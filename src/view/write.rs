@@ -228,10 +228,7 @@ impl Tree {
                 Ok(outbox.remove(&note, &Target::Outbox)?)
             }
             Node::Inbox => match self.lookup(parent, name)? {
-                Node::Message(_, ix) => {
-                    self.index.mark(ix, true, false);
-                    Ok(())
-                }
+                Node::Message(_, ix) => Ok(self.index.mark(ix, true, false)?),
                 node => Err(self.not_writable(&node)),
             },
             Node::MailBox(which) => self.remove_mail(*which, name),
@@ -335,7 +332,8 @@ impl Tree {
     pub fn make_unread(&self, message: &Node) {
         if let Node::Message(_, ix) = message {
             self.hand_out_again(*ix);
-            self.index.mark(*ix, false, false);
+            // Only a mark can fail.
+            drop(self.index.mark(*ix, false, false));
         }
     }
 

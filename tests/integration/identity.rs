@@ -526,3 +526,45 @@ fn s383_task_records() {
                 $((10#$(date +%N) % 1000)); cat ../payload) | tee outbox/x";
     key_comes_and_goes(&bed, (m, file), send, &sent);
 }
+
+/// S571: whoever rewrites a log and drops the signature of a message, with its text as it was, leaves it
+/// `missing`, also if nothing that is signed stands before it.
+#[test]
+fn s571_lost_signature() {
+    let bed = Bed::new();
+    let (line, rec) = signed(1, "pay 10", T0);
+    put(&bed, &line);
+    let m = bed.mount("bar");
+    let fp = fingerprint(&key(1));
+    assert_eq!(signature(&m, &rec.archived(0)), format!("valid {fp}"));
+    let log = samp::log(&bed.store, "foo");
+    let aside = bed.path("aside");
+    fs::write(&aside, rec.line() + "\n").unwrap();
+    fs::rename(&aside, &log).unwrap();
+    soon("missing", || signature(&m, &rec.archived(0)) == format!("missing {fp}"));
+    m.umount();
+    let m = bed.mount("bar");
+    assert_eq!(signature(&m, &rec.archived(0)), format!("missing {fp}"));
+    fs::write(&aside, line.trim_end().to_owned() + "\n").unwrap();
+    fs::rename(&aside, &log).unwrap();
+    soon("valid", || signature(&m, &rec.archived(0)) == format!("valid {fp}"));
+}
+
+/// S71: in a log the lines decide, whatever the dates say.
+#[test]
+fn s71_backdated_in_a_log() {
+    let bed = Bed::new();
+    let early = samp::append(&bed.store, "foo", "bar", "t", "dated ahead", T0 + 500);
+    put(&bed, &signed(1, "signed", T0 + 100).0);
+    let forged = samp::append(&bed.store, "foo", "bar", "t", "dated back", T0);
+    let fp = fingerprint(&key(1));
+    for cache in [true, false] {
+        let m = bed.mount("bar");
+        assert_eq!(signature(&m, &early.archived(0)), "none");
+        assert_eq!(signature(&m, &forged.archived(0)), format!("missing {fp}"));
+        m.umount();
+        if cache {
+            fs::remove_dir_all(bed.path("cache")).unwrap();
+        }
+    }
+}

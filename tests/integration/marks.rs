@@ -25,14 +25,13 @@ fn s25_one_of_three() {
 }
 
 /// S25: other readers than cat mark too: Python, a shell redirection by a shell that did not
-/// list, tail of a short message.
+/// list, programs that show a text in another form.
 #[test]
 fn s25_other_readers() {
     for reader in [
         "python3 -c 'import sys;print(open(sys.argv[1]).read())' \"$f\"",
         "read -r x < \"$f\"; cat < \"$f\" > /dev/null",
-        "tail -n 1 \"$f\"",
-        "sed -n p \"$f\"",
+        "nl \"$f\"; tac \"$f\"",
         "dd if=\"$f\" of=/dev/null status=none",
     ] {
         let (_bed, m, _, names) = mounted_three();
@@ -173,6 +172,13 @@ fn s220_searching_and_summing_do_not_consume() {
         "gzip -c inbox/*; bzip2 -c inbox/*; xz -c inbox/*; zstd -c inbox/*; zip -q - inbox/*",
         "zgrep three inbox/*; shasum inbox/*; openssl dgst inbox/*; comm \"$f\" /dev/null; install $f $out",
         "git grep --no-index -e three -- inbox; git diff --no-index \"$f\" /dev/null",
+        "head -8 inbox/*; head -c 9 inbox/*; tail -n 1 inbox/*; tail -n +1 \"$f\"",
+        "sed -n 4p inbox/*; sed -n '1,8p;q' \"$f\"; sed p inbox/*",
+        "awk 'FNR==1' inbox/*; gawk 'FNR==1' inbox/*; mawk 'FNR==1' inbox/*; awk 1 inbox/*",
+        "strings inbox/*; cut -c 1-20 inbox/*; od -c inbox/*; xxd \"$f\"; hexdump -C inbox/*; hd \"$f\"",
+        "jq -R . inbox/*; gpg --batch --list-packets \"$f\"; zip -q \"$out/x.zip\" inbox/*",
+        "for p in head tail 'sed p' 'awk 1' 'cut -c 1' strings od hexdump xxd 'grep three' wc md5sum; do \
+         busybox $p inbox/*; busybox $p \"$f\"; done",
     ] {
         m.sh(&format!("f='inbox/{}'; out='{}'; {looks}", names[0], out.display()));
         m.inbox_stays(&strs(&names));
@@ -187,6 +193,8 @@ fn s220_searching_and_summing_do_not_consume() {
         m.ok(&format!("cp /bin/cat {0}/{program}; {0}/{program} inbox/*", out.display()));
     }
     m.inbox_stays(&strs(&names));
+    m.ok(&format!("busybox cat 'inbox/{}' > /dev/null", names[0]));
+    m.inbox_becomes(&strs(&names[1..]));
     m.ok(&format!("cp /bin/cat {0}/greppy; {0}/greppy inbox/* > /dev/null", out.display()));
     m.inbox_becomes(&[]);
 }

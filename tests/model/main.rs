@@ -525,7 +525,7 @@ fn nobody_waits_for_ever() {
         Box::new(|n| {
             let unread: Vec<_> = mailbox.index.read().inbox().take(3).collect();
             for ix in unread {
-                mailbox.index.mark(ix, n % 2 == 0, true);
+                mailbox.index.mark(ix, n % 2 == 0, true).unwrap();
             }
         }),
     ];

@@ -229,11 +229,11 @@ fn every_key_of_a_role_is_told_from_the_others() {
     };
     let index = bed.open();
     check(&index);
-    // Another holder signs what the 40th had signed; then it is not signed at all.
+    // Another holder signs what the 40th had signed; then it has lost its signature.
     let heard = listen(&index);
     for (claim, expected) in [
         (Some(signed(50, ClaimScope::Whole)), valid(50)),
-        (None, SignatureState::None),
+        (None, SignatureState::Missing(public(50).fingerprint())),
         (Some(signed(40, ClaimScope::Whole)), valid(40)),
     ] {
         bed.folder.lock().edit(40, |f| f.claim = claim.map(Box::new));
@@ -318,7 +318,7 @@ fn take(bed: &Bed, index: Index, step: &Step) -> Index {
 
 proptest! {
     /// In every order of arrival and of commands an index says of each message what one says that
-    /// is made anew from the store and the keyring.
+    /// is made anew from the store and the state folder.
     #[test]
     fn the_judgement_follows_from_store_and_keyring(
         policy in prop_oneof![Just(Unsigned::Accept), Just(Unsigned::Known), Just(Unsigned::Refuse)],
@@ -329,11 +329,102 @@ proptest! {
         for (n, step) in steps.iter().enumerate() {
             index = take(&bed, index, step);
             let other = Bed { unsigned: policy, folder: Arc::clone(&bed.folder), ..Bed::new() };
-            let keyring = bed.dir.path().join("keyring.json");
-            if keyring.exists() {
-                std::fs::copy(keyring, other.dir.path().join("keyring.json")).unwrap();
+            for name in ["keyring.json", "prior"] {
+                let file = bed.dir.path().join(name);
+                if file.exists() {
+                    std::fs::copy(file, other.dir.path().join(name)).unwrap();
+                }
             }
             prop_assert_eq!(judged(&index), judged(&other.open()), "after step {}", n);
         }
     }
+}
+
+fn missing(seed: u8) -> SignatureState {
+    SignatureState::Missing(public(seed).fingerprint())
+}
+
+/// Opens the index again, with the cache and without it; each time it says the same.
+#[track_caller]
+fn stays(bed: &Bed, index: Index) -> Index {
+    let before = judged(&index);
+    index.close();
+    let index = bed.open();
+    assert_eq!(judged(&index), before, "with the cache");
+    index.close();
+    bed.drop_cache();
+    let index = bed.open();
+    assert_eq!(judged(&index), before, "without the cache");
+    index
+}
+
+#[test]
+fn what_comes_after_the_pin_is_newer_whatever_its_date_says() {
+    let bed = Bed::new();
+    bed.put(1, message("foo", "old", 5));
+    bed.put(2, message("foo", "ahead", 900));
+    let index = bed.open();
+    bed.put(3, with("foo", "signed", signed(1, ClaimScope::Whole)));
+    index.refresh(0, false).unwrap();
+    // They were there when the key was pinned.
+    for id in ["old", "ahead"] {
+        assert_eq!(state(&index, id), Some(SignatureState::None), "{id}");
+    }
+    let index = stays(&bed, index);
+    bed.put(4, message("foo", "backdated", 1));
+    index.refresh(0, false).unwrap();
+    assert_eq!(state(&index, "backdated"), Some(missing(1)));
+    let index = stays(&bed, index);
+    // Also while nobody is mounted, and where the signed message is gone.
+    index.close();
+    bed.put(5, message("foo", "unmounted", 2));
+    bed.folder.lock().remove(3);
+    let index = bed.open();
+    for id in ["backdated", "unmounted"] {
+        assert_eq!(state(&index, id), Some(missing(1)), "{id}");
+    }
+    assert_eq!(state(&index, "old"), Some(SignatureState::None));
+    stays(&bed, index);
+}
+
+#[test]
+fn at_the_first_look_the_dates_decide() {
+    let bed = Bed::new();
+    bed.put(1, message("foo", "before", 1));
+    bed.put(
+        2,
+        Found { time: Timestamp::from_secs(7), ..with("foo", "s", signed(1, ClaimScope::Whole)) },
+    );
+    bed.put(3, message("foo", "after", 9));
+    let index = bed.open();
+    assert_eq!(state(&index, "before"), Some(SignatureState::None));
+    assert_eq!(state(&index, "after"), Some(missing(1)));
+    let index = stays(&bed, index);
+    bed.put(4, message("foo", "backdated", 1));
+    index.refresh(0, false).unwrap();
+    assert_eq!(state(&index, "backdated"), Some(missing(1)));
+    stays(&bed, index);
+}
+
+#[test]
+fn who_is_trusted_by_hand_signs_from_then_on() {
+    let bed = Bed::new();
+    bed.put(1, message("foo", "early", 9));
+    let index = bed.open();
+    for name in ["foo", "bar"] {
+        index.keyring().trust(name, Some(public(1))).unwrap();
+    }
+    index.judge_again();
+    assert_eq!(state(&index, "early"), Some(SignatureState::None));
+    bed.put(2, message("foo", "late", 1));
+    bed.put(3, message("bar", "unknown before", 1));
+    index.refresh(0, false).unwrap();
+    for id in ["late", "unknown before"] {
+        assert_eq!(state(&index, id), Some(missing(1)), "{id}");
+    }
+    let index = stays(&bed, index);
+    index.keyring().forget("foo", index.prints_of("foo")).unwrap();
+    index.judge_again();
+    assert_eq!(state(&index, "late"), Some(SignatureState::None));
+    stays(&bed, index);
 }

@@ -56,7 +56,7 @@ proptest! {
                     index.refresh(0, false).unwrap();
                 }
                 Event::Own(read) if there => {
-                    index.mark(at(&index, "a"), read, false);
+                    index.mark(at(&index, "a"), read, false).unwrap();
                     own = Some(read);
                 }
                 Event::Own(_) => {}
@@ -107,7 +107,7 @@ fn a_mark_is_told_once_and_again_only_when_the_store_forgets_it() {
     let index = bed.open();
     index.tell_stores();
     assert_eq!(bed.told(), []);
-    index.mark(at(&index, "a"), true, true);
+    index.mark(at(&index, "a"), true, true).unwrap();
     index.tell_stores();
     index.tell_stores();
     assert_eq!(bed.told(), [(1, true)]);
@@ -126,7 +126,7 @@ fn a_mark_is_told_once_and_again_only_when_the_store_forgets_it() {
     assert_eq!(heard.lock().pop().map(|c| c.marked), Some(vec![at(&index, "b")]));
     assert_eq!(index.read().unread(), 0);
     // What I un-mark is unread whatever the store says.
-    index.mark(at(&index, "b"), false, false);
+    index.mark(at(&index, "b"), false, false).unwrap();
     index.tell_stores();
     assert_eq!(bed.told(), [(2, false)]);
     bed.folder.lock().edit(2, |f| f.read = Some(true));
@@ -141,7 +141,7 @@ fn a_store_that_cannot_note_a_mark_is_left_alone() {
     bed.folder.lock().answer = Answer::CannotNote;
     bed.put(1, message("foo", "a", 5));
     let index = bed.open();
-    index.mark(at(&index, "a"), true, true);
+    index.mark(at(&index, "a"), true, true).unwrap();
     for _ in 0..5 {
         index.tell_stores();
         bed.folder.lock().edit(1, |f| f.at.len += 1);
@@ -160,7 +160,7 @@ fn a_busy_store_is_told_again_without_another_event() {
     let index = bed.open();
     bed.folder.lock().answer = Answer::Busy;
     for n in 1..=20 {
-        index.mark(at(&index, &format!("m{n}")), true, true);
+        index.mark(at(&index, &format!("m{n}")), true, true).unwrap();
     }
     assert_eq!(index.tell_stores(), Some(BUSY_AGAIN));
     assert_eq!(bed.told().len(), 20, "one that is busy says nothing about the others");
@@ -179,7 +179,7 @@ fn what_could_not_be_told_is_told_later_also_by_the_next_process() {
     let index = bed.open();
     index.save();
     bed.folder.lock().answer = Answer::Fails;
-    index.mark(at(&index, "a"), true, true);
+    index.mark(at(&index, "a"), true, true).unwrap();
     assert_eq!(index.tell_stores(), Some(FAILED_AGAIN));
     assert_eq!(index.not_noted(0).as_deref(), Some("read-only"));
     assert_eq!(index.tell_stores(), Some(FAILED_AGAIN));
@@ -187,7 +187,7 @@ fn what_could_not_be_told_is_told_later_also_by_the_next_process() {
     index.close();
     // Killed before it could tell: only the journal has it.
     let index = bed.open();
-    index.mark(at(&index, "b"), true, true);
+    index.mark(at(&index, "b"), true, true).unwrap();
     drop(index);
     bed.folder.lock().answer = Answer::Noted;
     let index = bed.open();
@@ -209,7 +209,7 @@ fn a_message_that_moved_is_looked_for_and_told_again() {
     bed.put(1, message("foo", "a", 5));
     let index = bed.open();
     bed.folder.lock().answer = Answer::Moves;
-    index.mark(at(&index, "a"), true, true);
+    index.mark(at(&index, "a"), true, true).unwrap();
     index.tell_stores();
     index.tell_stores();
     assert_eq!(bed.told(), [(1, true), (1, true)]);
@@ -232,7 +232,7 @@ fn no_lock_is_held_while_a_store_is_told() {
         drop(index.core.write());
         into.store(true, Ordering::Relaxed);
     }));
-    index.mark(at(&index, "a"), true, true);
+    index.mark(at(&index, "a"), true, true).unwrap();
     index.tell_stores();
     assert!(told.load(Ordering::Relaxed));
 }
@@ -243,8 +243,8 @@ fn marks_that_the_journal_lost_are_nobodys() {
     bed.put(1, message("foo", "a", 5));
     bed.put(2, crate::store::Found { read: Some(true), ..message("foo", "b", 5) });
     let index = bed.open();
-    index.mark(at(&index, "a"), true, true);
-    index.mark(at(&index, "b"), false, false);
+    index.mark(at(&index, "a"), true, true).unwrap();
+    index.mark(at(&index, "b"), false, false).unwrap();
     index.save();
     drop(index);
     std::fs::write(bed.dir.path().join("marks"), "").unwrap();

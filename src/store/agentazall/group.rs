@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::letter::{Form, Kept, Print};
 use super::place::Folder;
+use crate::store::engine::files;
 
 /// Copies that are further apart are not copies.
 const WINDOW_MS: i64 = 48 * 60 * 60 * 1000;
@@ -58,6 +59,8 @@ pub(super) struct Message {
     pub held: Held,
     /// What its copies in `inbox/` say about having been read; `None` without one.
     pub read: Option<bool>,
+    /// A print of the copies in `inbox/` that could say so and do not.
+    pub unmarked: u64,
     /// A copy lies in `inbox/`.
     pub to_me: bool,
     /// A copy lies in `sent/`, or in `outbox/` and I am its writer or nobody is. What lies in my `sent/` I
@@ -156,6 +159,7 @@ pub(super) fn message(members: &[Item<'_>], leader: u32, held: Held) -> Option<M
         held,
         to_me: inbox().next().is_some(),
         read: inbox().next().is_some().then(|| inbox().any(|i| i.kept.has(Kept::READ))),
+        unmarked: files::unmarked(inbox().filter(|i| i.kept.has(Kept::NEW)).map(|i| i.source)),
         from_me: members.iter().any(mine),
         members: sources,
     })

@@ -88,6 +88,8 @@ impl Kept {
     pub const MINE: u8 = 1 << 5;
     /// Its id is that of its message, and that is settled.
     pub const PLAIN: u8 = 1 << 6;
+    /// Status says new, and may be set.
+    pub const NEW: u8 = 1 << 7;
 
     /// Whether a bit is set.
     pub fn has(&self, bit: u8) -> bool {
@@ -144,6 +146,11 @@ impl Facts for Kept {
 
     fn time(&self) -> i64 {
         self.time
+    }
+
+    fn prints(&self) -> (u64, u64) {
+        let short = |print: Print| u128::from_le_bytes(print) as u64;
+        (short(self.name), short(print(b'v', &[&self.text, &self.key])))
     }
 }
 
@@ -222,6 +229,7 @@ pub(super) fn take_apart(
     };
     kept.set(Kept::WHOLE, matches!(scope, Some(ClaimScope::Whole | ClaimScope::Renamed)));
     kept.set(Kept::READ, letter.is_read());
+    kept.set(Kept::NEW, text::may_set_read(bytes));
     kept.set(Kept::LINK, link.is_some());
     kept.set(Kept::MINE, from.is_empty() || from == me);
     kept.set(Kept::UNFINISHED, is_unfinished(bytes, &letter));

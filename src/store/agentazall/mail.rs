@@ -196,7 +196,7 @@ impl Mail {
                 }
                 _ => false,
             };
-        one.read = message.read;
+        (one.read, one.unmarked) = (message.read, message.unmarked);
         one.idempotency_key = one.idempotency_key.filter(|_| message.from_me);
         Some(one)
     }
@@ -227,7 +227,7 @@ impl Format for Mail {
     type Message<'a> = Parsed;
     type Context = Context;
 
-    const TAG: [u8; 8] = *b"agzall03";
+    const TAG: [u8; 8] = *b"agzall04";
     const LONGEST: usize = MAX_FILE;
     const REFUSES_ODD: bool = true;
 
@@ -293,12 +293,24 @@ impl Format for Mail {
             Verdict::Refused(Refusal { reason, incomplete: false, time, facts })
         } else {
             let is = |old: &Kept| {
-                Who::of(old).is(&Who::of(&parsed.kept)) || is_grown(old, opened, &parsed.kept)
+                // The text alone is not what was signed.
+                let lost = old.is_signed() && !parsed.kept.is_signed();
+                Who::of(old).is(&Who::of(&parsed.kept)) && !lost
+                    || is_grown(old, opened, &parsed.kept)
             };
             let same = opened.file.message().is_some_and(is);
             Verdict::Message { message: parsed, same }
         };
         Ok(Reading { verdict, unfinished, depends: false })
+    }
+
+    fn facts<'m>(message: &'m Parsed) -> &'m Kept {
+        &message.kept
+    }
+
+    fn reported_from(files: &AgentAzall, n: u32) -> u32 {
+        let known = files.format.known.read();
+        known.message_of(&files.table.read(), n).map_or(n, |message| message.best)
     }
 
     fn take<'a>(

@@ -102,7 +102,7 @@ impl AgentAzall {
             carries: Some(send::carries),
             ..About::new(spec, &mail.me, base)
         };
-        Ok(Self::new(about, mail))
+        Self::new(about, mail)
     }
 
     fn base(&self) -> &Path {

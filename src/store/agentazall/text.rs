@@ -138,10 +138,19 @@ pub(super) fn marks(bytes: &[u8]) -> Marks {
 /// `None` if there is nothing to change: no `Status`, another value, or a signature that covers it
 /// ([`Letter::is_legacy`]).
 pub fn set_read(bytes: &[u8]) -> Option<Vec<u8>> {
+    new_status(bytes).map(|at| replaced(bytes, at, b"read"))
+}
+
+/// Whether [`set_read`] would change anything.
+pub(super) fn may_set_read(bytes: &[u8]) -> bool {
+    new_status(bytes).is_some()
+}
+
+/// Where Status says `new` and may be set.
+fn new_status(bytes: &[u8]) -> Option<Range<usize>> {
     let marks = marks(bytes);
     let at = marks.status.filter(|_| !marks.legacy)?;
-    let is_new = bytes.get(at.clone())?.eq_ignore_ascii_case(b"new");
-    is_new.then(|| replaced(bytes, at, b"read"))
+    bytes.get(at.clone())?.eq_ignore_ascii_case(b"new").then_some(at)
 }
 
 /// The bytes of a message file as they were before it was marked read: the value of the last Status

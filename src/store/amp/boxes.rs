@@ -96,6 +96,8 @@ pub(super) enum Bit {
     Keyless = 1 << 6,
     /// It is mine, and the link that carries it has more to say.
     Underway = 1 << 7,
+    /// The file does not say that it was read.
+    Unread = 1 << 8,
 }
 
 impl Kept {
@@ -139,6 +141,10 @@ impl files::Facts for Kept {
 
     fn time(&self) -> i64 {
         self.time
+    }
+
+    fn prints(&self) -> (u64, u64) {
+        (self.key, self.content)
     }
 }
 
@@ -264,6 +270,7 @@ impl Boxes {
     /// What is kept of a message.
     fn date(&self, parsed: &Parsed<'_>, to_me: bool, now: Timestamp) -> Kept {
         let mut kept = parsed.facts.kept;
+        kept.set(Bit::Unread, to_me && !parsed.facts.read);
         kept.set(Bit::Malformed, matches!(parsed.claim, Some(Claim::Malformed(_))));
         kept.set(Bit::Keyless, matches!(parsed.claim, Some(Claim::Signed { key: None, .. })));
         let given = parsed.stored.relayed_id.as_deref().filter(|_| !to_me);
@@ -285,7 +292,7 @@ impl Format for Boxes {
     type Message<'a> = Parsed<'a>;
     type Context = Context;
 
-    const TAG: [u8; 8] = *b"ampfil04";
+    const TAG: [u8; 8] = *b"ampfil05";
     const LONGEST: usize = FILE_BYTES;
     const HAS_ARRIVAL: bool = true;
 
@@ -366,6 +373,16 @@ impl Format for Boxes {
         Ok(Reading { verdict, unfinished: false, depends: false })
     }
 
+    fn facts<'m>(message: &'m Parsed<'_>) -> &'m Kept {
+        &message.facts.kept
+    }
+
+    fn reported_from(files: &Amp, n: u32) -> u32 {
+        let table = files.table.read();
+        let Some(kept) = table.facts(n) else { return n };
+        primary(&table, &copies(&table, n, kept)).unwrap_or(n)
+    }
+
     /// Reports a message, or has the file reported in which the same message lies.
     fn take<'a>(
         &self,
@@ -395,7 +412,7 @@ impl Format for Boxes {
         pass.table.change(n, |_, facts| *facts = kept);
         copies.members.extend(doubles(pass.table, n, &kept));
         let mailbox = |n: &u32| Mailbox::of(pass.table.folder(*n));
-        let primary = copies.members.iter().min_by_key(|n| (mailbox(n), **n)).copied();
+        let primary = primary(pass.table, &copies.members);
         if primary != Some(n) {
             pass.look(primary);
             return None;
@@ -410,6 +427,12 @@ impl Format for Boxes {
         let first = found.copy_of.as_ref().map(|first| first.id.clone());
         found.answers = first.or(answers).map(Into::into);
         found.noted = noted;
+        if to_me && !stale {
+            let unread = |n: &u32| pass.table.facts(*n).is_some_and(|kept| kept.has(Bit::Unread));
+            let inbox = copies.members.iter().filter(|n| mailbox(n) == Some(Mailbox::Inbox));
+            let (open, read): (Vec<u32>, Vec<u32>) = inbox.partition(|n| unread(n));
+            (found.read, found.unmarked) = (Some(!read.is_empty()), files::unmarked(open));
+        }
         Some(found)
     }
 
@@ -503,6 +526,20 @@ pub(super) fn doubles(table: &files::Table<Kept>, n: u32, kept: &Kept) -> Vec<u3
     let other = |m: &u32| table.facts(*m).is_some_and(|other| other.key != kept.key);
     out.retain(|m| *m != n && other(m) && is_message(*m));
     out
+}
+
+/// The files that hold the same message as this one, itself among them.
+pub(super) fn copies(table: &files::Table<Kept>, n: u32, kept: &Kept) -> Vec<u32> {
+    let same = |other: &Kept| other.content == kept.content;
+    let mut copies = files::others(table, n, (BY_ID, kept.key), same);
+    copies.extend(doubles(table, n, kept));
+    copies.push(n);
+    copies
+}
+
+/// Which of the files that hold a message is the one that is reported.
+fn primary(table: &files::Table<Kept>, members: &[u32]) -> Option<u32> {
+    members.iter().min_by_key(|n| (Mailbox::of(table.folder(**n)), **n)).copied()
 }
 
 fn found<'r>(

@@ -73,7 +73,7 @@ impl Amp {
             carries: Some(send::carries),
             ..About::new(spec, me, &home.my_dir)
         };
-        Ok(Self::new(about, Boxes::new(home)))
+        Self::new(about, Boxes::new(home))
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::Amp;
-use super::boxes::{BY_CONTENT, Bit, Kept, Mailbox, stem_of};
+use super::boxes::{self, BY_CONTENT, Bit, Kept, Mailbox, stem_of};
 use super::envelope::{self, Stored};
 use super::limits::{FILE_BYTES, over_limit};
 use super::parts::{self, Piece};
@@ -135,9 +135,28 @@ impl Parts for Amp {
 }
 
 impl Marks for Amp {
-    /// Writes my mark into the message's file, in my own inbox only.
+    /// Writes my mark into every file of the message, in my own inbox only; whether one says so now.
     fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {
-        let told = self.with_message(at.source, |stored, place, stamp, bytes| {
+        let copies = {
+            let table = self.table.read();
+            let kept = table.facts(at.source).ok_or(StoreError::Moved)?;
+            boxes::copies(&table, at.source, kept)
+        };
+        let (mut said, mut failed) = (false, None);
+        for n in copies {
+            match self.tell_in(n, read) {
+                Ok(done) => said |= done,
+                Err(e) => failed = failed.or(Some(e)),
+            }
+        }
+        failed.map_or(Ok(said), Err)
+    }
+}
+
+impl Amp {
+    /// The same in one file.
+    fn tell_in(&self, n: u32, read: bool) -> Result<bool, StoreError> {
+        self.with_message(n, |stored, place, stamp, bytes| {
             // Stale mail is shown as read on the store's word; nothing is said about it there.
             let own = Mailbox::of(&place.file.folder) == Some(Mailbox::Inbox);
             if !own || place.file.facts.has(Bit::Expired) {
@@ -154,8 +173,7 @@ impl Marks for Amp {
             let done = slot.replace(stamp, &edited).map_err(io)?;
             self.note(&path);
             if done.is_some() { Ok(true) } else { Err(StoreError::Moved) }
-        })?;
-        Ok(told)
+        })
     }
 }
 

@@ -22,6 +22,10 @@ const CLAIMS: &str = "extensions/msgfs";
 const UNDER_WAY_MS: i64 = 60_000;
 
 impl Marks for Amq {
+    fn comes_first(&self) -> bool {
+        true
+    }
+
     /// Claims a message of mine that was read, in every file that holds it, and tells its sender;
     /// whether it is claimed now.
     fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError> {

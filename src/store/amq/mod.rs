@@ -54,7 +54,7 @@ impl Amq {
             max_body: (FILE_BYTES - (64 << 10)) as u64,
             ..About::new(spec, &me, &spec.dir)
         };
-        Ok(Self::new(about, Queue { me, claiming: Mutex::at(Level::Store, ()) }))
+        Self::new(about, Queue { me, claiming: Mutex::at(Level::Store, ()) })
     }
 
     /// The message in a file, if it still is what it was.

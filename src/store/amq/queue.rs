@@ -46,6 +46,10 @@ impl Facts for Kept {
     fn time(&self) -> i64 {
         self.time
     }
+
+    fn prints(&self) -> (u64, u64) {
+        (self.key, self.content)
+    }
 }
 
 /// Where in the queue a message lies; the place that shows it comes first.
@@ -233,6 +237,15 @@ impl Format for Queue {
         })
     }
 
+    fn facts<'m>(message: &'m Self::Message<'_>) -> &'m Kept {
+        &message.1
+    }
+
+    fn reported_from(store: &Amq, n: u32) -> u32 {
+        let copies = store.format.copies(&store.table.read(), n);
+        copies.first().map_or(n, |(_, first)| *first)
+    }
+
     fn take<'a>(
         &self,
         (): &(),
@@ -255,6 +268,10 @@ impl Format for Queue {
         }
         let lies = |places: &[Place]| copies.iter().any(|(place, _)| places.contains(place));
         let to_me = lies(&[Place::New, Place::Cur]);
+        let pairs = self.pairs(pass.table);
+        let open = copies.iter().filter(|(place, _)| *place == Place::New).map(|(_, n)| *n);
+        let unmarked =
+            files::unmarked(open.filter(|n| !pairs.iter().any(|name| name == pass.table.name(*n))));
         let from = shown.from.unwrap_or_default();
         let from_me = lies(&[Place::Sent]) && from == self.me;
         Some(Found {
@@ -267,6 +284,7 @@ impl Format for Queue {
             to_me,
             from_me,
             read: to_me.then(|| lies(&[Place::Cur])),
+            unmarked,
             parts: !parts.is_empty(),
             claim: claim.map(Box::new),
             idempotency_key: idem.filter(|_| from_me).map(Into::into),

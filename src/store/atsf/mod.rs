@@ -127,6 +127,7 @@ impl Format for Threads {
             default_recipient: Some(recipient(me)),
             // How large a file may be is for the mount to say.
             carries: Some(|_| Ok(())),
+            covers: Some(sign::covered),
             ..About::new(spec, me, project)
         };
         Ok((format, about))
@@ -388,7 +389,7 @@ impl Rooms for Atsf {
 
 fn describe<'a>(
     store: &Atsf,
-    text: &str,
+    text: &'a str,
     line: Line<'a>,
     id: String,
     (at, number): (Location, u64),
@@ -409,6 +410,7 @@ fn describe<'a>(
         to_me: !mine,
         from_me: mine,
         parts: line.has_parts(),
+        record: text,
         claim: line.signed.then(|| sign::claim(text)).flatten().map(Box::new),
         idempotency_key: line.idem.as_deref().filter(|_| mine).map(Into::into),
         from: line.role,

@@ -47,6 +47,11 @@ pub fn claim(line: &str) -> Option<Claim> {
     })
 }
 
+/// What a signature of the message on this line covers, whether it carries one or not.
+pub fn covered(line: &str) -> Option<Vec<u8>> {
+    object_without(CONTEXT, line, MEMBER)
+}
+
 fn bytes<const N: usize>(value: Option<&Value<'_>>) -> Option<[u8; N]> {
     BASE64.decode(text(value)?.as_bytes()).ok()?.try_into().ok()
 }

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::Ssot;
 use super::envelope::{FILE_BYTES, Fault, Message};
 use super::folder::{self, ERRORS};
-use super::format::Kept;
+use super::format::{Kept, is_at};
 use super::schema::Breach;
 use super::tree::{Node, quoted};
 use crate::model::{Timestamp, hex};
@@ -79,7 +79,9 @@ impl Ssot {
         let fault = match Message::parse(&bytes) {
             Err(fault) => fault,
             Ok(message) => Fault {
-                breaches: vec![if file.message().and_then(Kept::is_refused) == Some(true) {
+                breaches: vec![if file.message().and_then(Kept::is_refused) == Some(true)
+                    || file.row.is_refused() && is_at(&file, &message)
+                {
                     Breach::new("signature", "", "is refused")
                 } else {
                     self.format.misplaced(&message, &bytes)?

@@ -34,7 +34,7 @@ use crate::store::engine::files::{
 };
 use crate::store::{
     Advice, Facets, Found, Hearing, Location, Record, Report, Store as _, StoreError, Verify,
-    below, fs,
+    below, digest, fs,
 };
 
 /// What the table keeps of a file.
@@ -79,6 +79,10 @@ impl files::Facts for Kept {
     fn time(&self) -> i64 {
         self.facts.time
     }
+
+    fn prints(&self) -> (u64, u64) {
+        (self.id, self.digest)
+    }
 }
 
 impl Kept {
@@ -93,7 +97,7 @@ impl Kept {
 
     /// Whether this is what is kept of a file with these bytes.
     pub fn is_of(&self, bytes: &[u8]) -> bool {
-        self.digest == XxHash3_64::oneshot(bytes)
+        self.digest == digest::print(bytes)
     }
 
     /// Whether trust refuses the message; `None` if it was not judged yet.
@@ -137,12 +141,17 @@ pub(super) fn task_of(folder: &str) -> &str {
     folder.strip_prefix(MESSAGES).and_then(|rest| rest.strip_prefix('/')).unwrap_or_default()
 }
 
+/// Whether a message lies where it belongs.
+pub(super) fn is_at(file: &File<Kept>, message: &Message<'_>) -> bool {
+    (task_of(&file.folder), stem(&file.name)) == (&message.task, Some(&message.id))
+}
+
 impl Format for Tasks {
     type Facts = Kept;
     type Message<'a> = New;
     type Context = ();
 
-    const TAG: [u8; 8] = *b"ssotfi04";
+    const TAG: [u8; 8] = *b"ssotfi05";
     const LONGEST: usize = FILE_BYTES;
 
     fn what(&self, path: &[&str], kind: FileType) -> What {
@@ -204,7 +213,7 @@ impl Format for Tasks {
         dirs: &mut Dirs<'_>,
         opened: &'a Opened<'a, Kept>,
     ) -> io::Result<Reading<New, Kept>> {
-        let digest = XxHash3_64::oneshot(opened.bytes);
+        let digest = digest::print(opened.bytes);
         let message = match Message::parse(opened.bytes) {
             Ok(message) => message,
             Err(fault) => {
@@ -214,7 +223,7 @@ impl Format for Tasks {
             }
         };
         let file = opened.file;
-        if (task_of(&file.folder), stem(&file.name)) != (&message.task, Some(&message.id)) {
+        if !is_at(file, &message) {
             let verdict = match self.misplaced(&message, opened.bytes) {
                 None => Verdict::Nothing,
                 Some(breach) => refused(opened, digest, breach.to_string(), false),
@@ -242,6 +251,14 @@ impl Format for Tasks {
         let found = self.found(&message, claim, acked.is_some());
         let same = file.message().is_some_and(|old| old.digest == digest);
         Ok(Reading::message(New { kept, found }, same))
+    }
+
+    fn is_signed(beside: u64) -> bool {
+        beside & SIGNED != 0
+    }
+
+    fn facts<'m>(message: &'m New) -> &'m Kept {
+        &message.kept
     }
 
     fn take<'a>(

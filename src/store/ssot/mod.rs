@@ -73,6 +73,6 @@ impl Ssot {
             recipient_in: Some(send::recipient_in),
             ..About::new(spec, role.as_str(), &spec.dir)
         };
-        Ok(Self::new(about, Tasks::new(spec.dir.clone(), role)))
+        Self::new(about, Tasks::new(spec.dir.clone(), role))
     }
 }

@@ -116,6 +116,7 @@ impl Sink for Book {
                 thread: owned(f.thread),
                 id: owned(f.id),
                 answers: f.answers.map(owned),
+                record: "",
                 ..f
             };
             let key = (found.from.to_string(), found.id.to_string());

@@ -62,6 +62,8 @@ impl Memory {
             recipient_in: of.whole.then_some(recipient_in),
             repeats: true,
             carries: (!of.text_only).then_some(carries),
+            covers: None,
+            state: None,
         };
         Self {
             about,

@@ -187,3 +187,37 @@ fn s107_looking_changes_nothing() {
     m.inbox_stays(&[&l.name(1)]);
     assert_eq!(state(), before);
 }
+
+/// S572: every copy says that the message was read, whenever it comes: before the reading, in the same
+/// moment, after it, while nobody is mounted, and without the cache.
+#[test]
+fn s572_every_copy() {
+    let letter = Letter::new("alice@localhost", "s", "x", 1).signed(&key(2));
+    let (bed, tree, m) = with(|_, tree| {
+        tree.receive(&letter);
+    });
+    let put = |day: &str, name: &str| tree.put(day, "inbox", name, &letter.text());
+    let mut copies = vec![put("2026-04-26", "early")];
+    m.inbox_becomes(&[&letter.name(1)]);
+    // One that the store has hardly seen when the message is read.
+    copies.push(put("2026-04-27", "same-moment"));
+    m.cat(&format!("inbox/{}", letter.name(1)));
+    m.inbox_becomes(&[]);
+    copies.push(put("2026-04-28", "late"));
+    for copy in &copies {
+        agz::says(copy, "Status: read");
+    }
+    agz::says(&put("2026-04-29", "later"), "Status: read");
+    m.umount();
+    let unseen = put("2026-04-30", "unmounted");
+    let m = bed.mount("bar");
+    agz::says(&unseen, "Status: read");
+    m.umount();
+    fs::remove_dir_all(bed.path("cache")).unwrap();
+    let unseen = put("2026-05-01", "without-cache");
+    let m = bed.mount("bar");
+    agz::says(&unseen, "Status: read");
+    m.inbox_stays(&[]);
+    // Nor does a copy make it unread.
+    assert_eq!(m.ok("ls archive/*/*").lines().count(), 1);
+}

@@ -150,3 +150,37 @@ fn s131_looking() {
     status(&file, "read");
     amp::verify(&amp::read(&file), &crate::common::samp::key(2));
 }
+
+/// S572: every copy in my inbox says that the message was read, whenever it comes.
+#[test]
+fn s572_every_copy() {
+    let msg = Msg::new("s", "x", 1).signed(2);
+    let mut copies = Vec::new();
+    let put = |home: &Home, sender: &str| {
+        let file = home.place("bar", "inbox", sender, &msg.id);
+        crate::common::agz::put(&file, msg.text());
+        file
+    };
+    let (bed, home, m) = with(|_, home| {
+        copies.push(home.receive(&msg));
+        copies.push(put(home, "aside"));
+    });
+    m.inbox_becomes(&[&msg.name()]);
+    m.cat(&format!("inbox/{}", msg.name()));
+    m.inbox_becomes(&[]);
+    copies.push(put(&home, "late"));
+    for copy in &copies {
+        status(copy, "read");
+    }
+    status(&put(&home, "later"), "read");
+    m.umount();
+    let unseen = put(&home, "unmounted");
+    let m = bed.mount("bar");
+    status(&unseen, "read");
+    m.umount();
+    fs::remove_dir_all(bed.path("cache")).unwrap();
+    let unseen = put(&home, "without-cache");
+    let m = bed.mount("bar");
+    status(&unseen, "read");
+    m.inbox_stays(&[]);
+}

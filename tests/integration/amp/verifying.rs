@@ -130,3 +130,32 @@ fn s121_policy() {
         assert_eq!((m.ls("inbox").len(), m.ls("rejected").len()), (inbox, 2 - inbox), "{policy}");
     }
 }
+
+/// S71: what comes after the key was pinned is newer, whatever its date says; also after a remount, without the
+/// cache, and with the signed message gone. What was there before is not.
+#[test]
+fn s71_backdated_in_files() {
+    let missing = format!("missing {}", fingerprint(&key(2)));
+    let old = Msg::new("s", "old", 90);
+    let (bed, home, m) = with(|_, home| {
+        home.receive(&old);
+    });
+    assert_eq!(message(&m, &old.id).must("Signature"), "none");
+    let signed = home.receive(&Msg::new("s", "signed", 50).signed(2));
+    crate::common::soon("signed", || m.ls("inbox").len() == 2);
+    let forged = Msg::new("s", "dated back", 1);
+    home.receive(&forged);
+    crate::common::soon("forged", || m.ls("inbox").len() == 3);
+    let check = |m: &crate::common::Mount| {
+        assert_eq!(message(m, &forged.id).must("Signature"), missing);
+        assert_eq!(message(m, &old.id).must("Signature"), "none");
+    };
+    check(&m);
+    m.umount();
+    let m = bed.mount("bar");
+    check(&m);
+    m.umount();
+    fs::remove_dir_all(bed.path("cache")).unwrap();
+    fs::remove_file(signed).unwrap();
+    check(&bed.mount("bar"));
+}

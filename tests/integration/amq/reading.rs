@@ -81,27 +81,14 @@ fn s202_looking() {
     m.inbox_stays(&[&name]);
 }
 
-/// S203: what was read and not claimed, and what was claimed and not told to the sender, is done at the
-/// next mount.
+/// S203: what was claimed and not told to the sender is done at the next mount.
 #[test]
 fn s203_killed() {
     let (bed, queue, m) =
         with(|_, queue| queue.put("bob/inbox/new/m.md", &file(&json!({}), "x\n")));
-    let (receipts, away) = (queue.at("bob/receipts"), queue.at("bob/receipts-away"));
-    fs::rename(&receipts, &away).unwrap();
+    let receipts = queue.at("bob/receipts");
     m.cat(&format!("inbox/{}", name("alice", "m")));
-    m.inbox_becomes(&[]);
-    std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(
-        queue.names("bob/inbox/new"),
-        ["m.md"],
-        "not claimed without a place for the receipt"
-    );
-    m.kill9();
-    fs::rename(&away, &receipts).unwrap();
-    let m = bed.mount("bob");
-    soon("it is claimed", || queue.names("bob/receipts") == ["m__bob__drained.json"]);
-    assert_eq!(queue.names("bob/inbox/cur"), ["m.md"]);
+    assert_eq!(queue.names("bob/receipts"), ["m__bob__drained.json"]);
     m.kill9();
     let begun = queue.at("bob/extensions/msgfs/m__bob__drained.json");
     fs::rename(receipts.join("m__bob__drained.json"), &begun).unwrap();
@@ -254,4 +241,65 @@ fn s208_place() {
     assert!(!out.ok() && out.stdout.contains("agents/bob/receipts"), "{out:?}");
     let shown = Shown::parse(&m.cat(&shown::path(&m, "archive", "m1")));
     assert_eq!(shown.must("To"), "bob");
+}
+
+/// S201: when `close` returns, the message is claimed and its sender is told, so that nobody else gets it.
+#[test]
+fn s201_claimed_before_close_returns() {
+    let (_bed, queue, m) = with(|_, queue| {
+        for n in 0..20 {
+            let id = format!("m{n}");
+            queue.put(&format!("bob/inbox/new/{id}.md"), &file(&json!({"id": id}), "x\n"));
+        }
+    });
+    soon("all are there", || m.ls("inbox").len() == 20);
+    let (new, receipts) = (queue.at("bob/inbox/new"), queue.at("bob/receipts"));
+    let left = m.ok(&format!(
+        "for f in inbox/*; do cat $f > /dev/null; ls {} | wc -l; ls {} | wc -l; done",
+        new.display(),
+        receipts.display()
+    ));
+    let wanted: String = (1..=20).map(|n| format!("{}\n{n}\n", 20 - n)).collect();
+    assert_eq!(left, wanted);
+    m.inbox_becomes(&[]);
+    queue.put("bob/inbox/new/n.md", &file(&json!({"id": "n"}), "x\n"));
+    soon("another one", || m.ls("inbox").len() == 1);
+    m.ok("cat .next > /dev/null");
+    assert!(queue.names("bob/inbox/new").is_empty(), "by .next, too");
+}
+
+/// S203: what cannot be claimed is not marked either, and `status.txt` says why.
+#[test]
+fn s203_not_claimed() {
+    let (bed, queue, m) =
+        with(|_, queue| queue.put("bob/inbox/new/m.md", &file(&json!({}), "x\n")));
+    let name = name("alice", "m");
+    let (receipts, away) = (queue.at("bob/receipts"), queue.at("bob/receipts-away"));
+    fs::rename(&receipts, &away).unwrap();
+    m.cat(&format!("inbox/{name}"));
+    m.inbox_stays(&[&name]);
+    assert!(!m.sh(&format!("rm inbox/{name}")).ok());
+    assert!(m.cat("status.txt").contains("what was read"), "{}", m.cat("status.txt"));
+    assert_eq!(queue.names("bob/inbox/new"), ["m.md"], "nobody else is kept from it");
+    m.umount();
+    let m = bed.mount("bob");
+    m.inbox_stays(&[&name]);
+    fs::rename(&away, &receipts).unwrap();
+    m.cat(&format!("inbox/{name}"));
+    assert_eq!(queue.names("bob/receipts"), ["m__bob__drained.json"]);
+    m.inbox_becomes(&[]);
+    assert!(!m.cat("status.txt").contains("what was read"));
+}
+
+/// S572: a copy in `new/` under another name that comes after the reading is claimed, too.
+#[test]
+fn s572_every_copy() {
+    let text = file(&json!({}), "x\n");
+    let (_bed, queue, m) = with(|_, queue| queue.put("bob/inbox/new/m.md", &text));
+    m.cat(&format!("inbox/{}", name("alice", "m")));
+    m.inbox_becomes(&[]);
+    queue.put("bob/inbox/new/copy.md", &text);
+    soon("it is claimed", || queue.names("bob/inbox/cur").len() == 2);
+    assert!(queue.names("bob/inbox/new").is_empty());
+    m.inbox_stays(&[]);
 }

@@ -81,3 +81,34 @@ fn s160_lost_to_a_co_writer() {
     told(&m);
     assert_eq!(fs::read_to_string(&path).expect("log"), lines(&theirs));
 }
+
+/// S571: a co-writer that drops the signature of a message leaves it `missing`; one that changes its text, too,
+/// has it refused.
+#[test]
+fn s571_lost_signature() {
+    let (bed, project, m) = with(|p| thread(p, ONE, "busy", &two()));
+    m.ok(&format!("echo 'pay 10' > threads/{ONE}/new"));
+    let shown = |what: &str| {
+        m.sh(&format!("grep -rh -A9 '^From: user' threads/{ONE} | grep {what}")).stdout
+    };
+    soon("signed", || shown("^Signature:").contains("valid"));
+    let signed = log(&project, ONE);
+    let path = folder(&project, ONE).join("messages.jsonl");
+    let mut dropped = signed.clone();
+    dropped[2].as_object_mut().expect("an object").remove("signature");
+    fs::write(&path, lines(&dropped)).expect("rewrite");
+    soon("missing", || shown("^Signature:").contains("missing"));
+    assert!(shown("pay").contains("pay 10"));
+    let mut changed = dropped.clone();
+    changed[2]["content"][0]["text"] = "pay 9999".into();
+    fs::write(&path, lines(&changed)).expect("rewrite");
+    soon("refused", || m.ls("rejected").len() == 1);
+    assert!(m.ok("cat rejected/*").contains("changed after it was verified"));
+    assert!(!m.sh("cat archive/*/* threads/*/* sent/*/*").stdout.contains("9999"));
+    m.umount();
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("rejected").len(), 1);
+    fs::write(&path, lines(&signed)).expect("rewrite");
+    soon("valid again", || m.ls("rejected").is_empty());
+    assert!(m.ok(&format!("cat threads/{ONE}/*")).contains("Signature: valid"));
+}

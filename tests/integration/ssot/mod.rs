@@ -76,7 +76,7 @@ pub(crate) fn payload(kind: &str) -> Value {
 }
 
 /// A whole record.
-fn record(kind: &str, from: &str, to: &str, millis: i64, payload: &Value) -> Value {
+pub(crate) fn record(kind: &str, from: &str, to: &str, millis: i64, payload: &Value) -> Value {
     json!({
         "msg_id": format!("{kind}-{TASK}-{millis}"),
         "protocol_version": "AMP/1.0",
@@ -91,7 +91,7 @@ fn record(kind: &str, from: &str, to: &str, millis: i64, payload: &Value) -> Val
 }
 
 /// Puts a record where its writer would.
-fn deliver(bed: &Bed, record: &Value) -> PathBuf {
+pub(crate) fn deliver(bed: &Bed, record: &Value) -> PathBuf {
     let id = record["msg_id"].as_str().expect("msg_id");
     let file = bed.path("ssot/messages").join(TASK).join(format!("{id}.json"));
     put(&file, serde_json::to_string_pretty(record).expect("JSON") + "\n");

@@ -1,5 +1,7 @@
 //! Files with one id: which of them hold the same message, and which ids are carried by two.
 
+use twox_hash::XxHash3_64;
+
 use super::format::Format;
 use super::scan::Pass;
 use super::table::{Facts, Table};
@@ -22,6 +24,13 @@ pub struct Ids {
     pub stays: bool,
     /// Another message with this id was shown in its place before.
     pub replaces: bool,
+}
+
+/// A print of the files of a message that do not say yet that it was read; 0 for none.
+pub fn unmarked(files: impl IntoIterator<Item = u32>) -> u64 {
+    let mut files: Vec<u32> = files.into_iter().collect();
+    files.sort_unstable();
+    if files.is_empty() { 0 } else { XxHash3_64::oneshot(bytemuck::cast_slice(&files)).max(1) }
 }
 
 /// Files other than this one under the same key that are the same to `same`.

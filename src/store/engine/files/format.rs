@@ -110,6 +110,17 @@ pub struct Refusal<F> {
     pub facts: F,
 }
 
+impl<M, F> Verdict<M, F> {
+    /// Whether a message that was in the file before is still in it.
+    pub(super) fn stays(&self) -> bool {
+        match self {
+            Self::Message { same, .. } => *same,
+            Self::Broken(_) => true,
+            Self::Refused(_) | Self::Nothing => false,
+        }
+    }
+}
+
 impl<M, F: Default> Reading<M, F> {
     /// A message.
     pub fn message(message: M, same: bool) -> Self {
@@ -208,6 +219,19 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
         dirs: &mut Dirs<'_>,
         opened: &'a Opened<'a, Self::Facts>,
     ) -> io::Result<Reading<Self::Message<'a>, Self::Facts>>;
+
+    /// What the table is to keep of a message, as far as the file alone says it.
+    fn facts<'m>(message: &'m Self::Message<'_>) -> &'m Self::Facts;
+
+    /// Whether a print of what lies beside a message says that a signature does.
+    fn is_signed(_beside: u64) -> bool {
+        false
+    }
+
+    /// The file from which the message in a file was reported: where several hold it, that may be another.
+    fn reported_from(_files: &Files<Self>, n: u32) -> u32 {
+        n
+    }
 
     /// Notes what is kept of a message ([`Table::change`]) and says how it is reported, if it is.
     fn take<'a>(

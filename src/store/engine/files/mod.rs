@@ -4,7 +4,8 @@
 //! - `look`: listing folders and looking at single files, without following any link; what is new,
 //!   changed, or gone.
 //! - `scan`: reading what changed, on all cores, and reporting it; waiting for half-written files.
-//! - `table`: every file ever seen, and how that is saved. `copies`: those with one id.
+//! - `table`: every file ever seen, and how that is saved. `copies`: those with one id. `changed`: those
+//!   that held a verified message and hold something else now.
 //! - `store`: what a store is asked. `open`: one file by its number. `put`: new files. `raw`, `watch`,
 //!   `visit`: what `raw/` shows, which folders tell of
 //!   news, the walk of `msgfs check`.
@@ -19,6 +20,7 @@
 //! 4. A number stands for one message under one path and is never used again.
 //! 5. One bad file never hides another.
 
+mod changed;
 mod copies;
 mod format;
 mod look;
@@ -37,7 +39,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub use self::copies::{Copies, Ids, others};
+use self::changed::Changed;
+pub use self::copies::{Copies, Ids, others, unmarked};
 pub use self::format::{
     Arrival, Done, Format, Opened, Reading, Refusal, Reports, Taken, Verdict, What, no_message,
 };
@@ -45,11 +48,12 @@ pub use self::look::Dirs;
 pub use self::open::File;
 pub use self::put::{Folder, Put};
 pub use self::scan::Pass;
+use self::scan::Ready;
 pub use self::table::{Facts, Flags, Row, Table, stamp_print};
 pub use self::visit::{Visit, names, violation};
 use super::health::Health;
 use crate::model::locks::{Level, Mutex, RwLock};
-use crate::store::{About, Listener, Store as _};
+use crate::store::{About, Listener, Store as _, StoreError};
 
 /// How long an unfinished file is waited for.
 pub const GRACE: Duration = Duration::from_secs(1);
@@ -73,6 +77,8 @@ pub struct Files<F: Format> {
     pub health: Health,
     /// Who hears of folders before they are listed.
     listener: OnceLock<Arc<dyn Listener>>,
+    /// What was changed after it was verified.
+    changed: Changed,
 }
 
 /// What scans remember between them, besides the table.
@@ -96,8 +102,12 @@ pub fn parts(path: &str) -> Vec<&str> {
 
 impl<F: Format> Files<F> {
     /// The files of a store. Nothing is looked at yet.
-    pub fn new(about: About, format: F) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// If what is kept of them in the state folder cannot be read.
+    pub fn new(about: About, format: F) -> Result<Self, StoreError> {
+        Ok(Self {
+            changed: Changed::open(about.state.clone())?,
             about,
             format,
             table: RwLock::at(Level::Table, Table::default()),
@@ -105,7 +115,7 @@ impl<F: Format> Files<F> {
             noted: Mutex::default(),
             health: Health::default(),
             listener: OnceLock::new(),
-        }
+        })
     }
 
     fn take_noted(&self) -> HashSet<PathBuf> {

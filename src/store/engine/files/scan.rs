@@ -211,6 +211,7 @@ impl<'s, F: Format> Scan<'s, F> {
         if gone.is_empty() || fs::is_away(&self.files.about.dir) {
             return;
         }
+        self.files.note_verified(self.sink, gone.iter().copied());
         let mut reported = Vec::new();
         for n in gone {
             self.touched.insert(*n);
@@ -330,16 +331,14 @@ impl<'s, F: Format> Scan<'s, F> {
 
     /// Gives another number to files that hold another message than the one that was reported, and has
     /// what was reported reported anew.
-    fn number<'r>(&mut self, ready: Vec<Ready<'r, F>>) -> Vec<Numbered<'r, F>> {
+    fn number<'r>(&mut self, mut ready: Vec<Ready<'r, F>>) -> Vec<Numbered<'r, F>> {
         let mut again = Vec::new();
         let mut out = Vec::new();
+        self.files.judge_leaving(self.sink, &mut ready);
         for (opened, reading) in ready {
             let (n, row) = (opened.file.n, &opened.file.row);
-            let (stays, renewed) = match &reading.verdict {
-                Verdict::Message { same, .. } => (*same && row.is_message(), row.is_message()),
-                Verdict::Broken(_) => (row.is_message(), false),
-                Verdict::Refused(_) | Verdict::Nothing => (false, row.is_message()),
-            };
+            let stays = reading.verdict.stays() && row.is_message();
+            let renewed = row.is_message() && !matches!(reading.verdict, Verdict::Broken(_));
             if !stays && (row.is_message() || row.is_refused()) {
                 again.push(n);
             }
@@ -541,7 +540,7 @@ fn said<'r, F: Format>(
 type Said<'r, F> = io::Result<Reading<<F as Format>::Message<'r>, <F as Format>::Facts>>;
 
 /// A file that was read, and what it says.
-type Ready<'r, F> = (
+pub(super) type Ready<'r, F> = (
     &'r Opened<'r, <F as Format>::Facts>,
     Reading<<F as Format>::Message<'r>, <F as Format>::Facts>,
 );

@@ -25,6 +25,10 @@ impl<F: Format> Store for Files<F> {
         F::facets(self)
     }
 
+    fn look_at_state(&self, dir: &Path) -> Result<(), StoreError> {
+        self.changed.read(dir)
+    }
+
     fn note(&self, path: &Path) {
         self.noted.lock().insert(path.to_owned());
     }

@@ -29,6 +29,9 @@ pub trait Facts: Pod + Default + PartialEq + Debug + Send + Sync {
 
     /// The time of the message, in milliseconds since 1970.
     fn time(&self) -> i64;
+
+    /// Prints of its id, and of all of it that is shown or signed: nobody can make two texts for one.
+    fn prints(&self) -> (u64, u64);
 }
 
 /// What is known of a file, whatever its format.
@@ -65,6 +68,8 @@ impl Flags {
     pub const BROKEN: Self = Self(1 << 3);
     /// What it is depends on other files: it is read again when anything in its folder changes.
     pub const DEPENDS: Self = Self(1 << 4);
+    /// The message had a valid signature when it was here last.
+    pub const VERIFIED: Self = Self(1 << 5);
 }
 
 impl Row {
@@ -114,6 +119,8 @@ pub struct Table<F> {
     /// The names of all files, one behind the other.
     names: String,
     by_path: HashTable<u32>,
+    /// The numbers of verified messages that went out of use, by path.
+    left: HashTable<u32>,
     /// File numbers by key, with the slot in the upper 8 bits.
     keys: HashTable<u32>,
     /// The SHA-256 that the ids of twins carry: of the files as they were when they came, because marks
@@ -130,6 +137,7 @@ impl<F> Default for Table<F> {
             by_folder: HashTable::new(),
             names: String::new(),
             by_path: HashTable::new(),
+            left: HashTable::new(),
             keys: HashTable::new(),
             twins: HashMap::new(),
         }
@@ -158,6 +166,14 @@ fn split(entry: u32) -> (u32, u8) {
 fn name_of<'n>(names: &'n str, row: &Row) -> &'n str {
     let start = row.name as usize;
     names.get(start..start + usize::from(row.name_len)).unwrap_or_default()
+}
+
+/// The print of a file's path, by its number.
+fn hash_by_path<'t>(rows: &'t [Row], names: &'t str) -> impl Fn(&u32) -> u64 + 't {
+    |n| {
+        let row = rows.get(*n as usize).copied().unwrap_or_default();
+        path_hash(row.folder, name_of(names, &row))
+    }
 }
 
 fn key_at<F: Facts>(rows: &[Row], facts: &[F], entry: u32) -> u64 {
@@ -269,6 +285,13 @@ impl<F: Facts> Table<F> {
         self.by_path.find(path_hash(folder, name), is_it).copied()
     }
 
+    /// The numbers under which verified messages were at a path that are not there any more.
+    pub fn left(&self, folder: u32, name: &str) -> Vec<u32> {
+        let is_it =
+            |n: &&u32| self.row(**n).is_some_and(|r| r.folder == folder) && self.name(**n) == name;
+        self.left.iter_hash(path_hash(folder, name)).filter(is_it).copied().collect()
+    }
+
     /// The same for a path in one piece.
     pub fn find_path(&self, path: &str) -> Option<u32> {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -309,10 +332,7 @@ impl<F: Facts> Table<F> {
         self.rows.push(row);
         self.facts.push(F::default());
         let Self { rows, names, by_path, .. } = self;
-        let hash = |n: &u32| {
-            let row = rows.get(*n as usize).copied().unwrap_or_default();
-            path_hash(row.folder, name_of(names, &row))
-        };
+        let hash = hash_by_path(rows, names);
         by_path.insert_unique(hash(&n), n, hash);
         Some(n)
     }
@@ -334,6 +354,10 @@ impl<F: Facts> Table<F> {
             row.set(Flags::GONE, true);
             row.stamp = 0;
         });
+        let Self { rows, names, left, .. } = self;
+        if rows.get(n as usize).is_some_and(|row| row.has(Flags::VERIFIED)) {
+            left.insert_unique(hash, n, hash_by_path(rows, names));
+        }
     }
 
     /// Gives the file at the path of a number another one, because it holds another message; `None` if
@@ -394,10 +418,7 @@ impl<F: Facts> Table<F> {
         self.folders.shrink_to_fit();
         self.folders.iter_mut().for_each(|f| f.files.shrink_to_fit());
         let Self { rows, facts, names, by_path, keys, .. } = self;
-        by_path.shrink_to_fit(|n| {
-            let row = rows.get(*n as usize).copied().unwrap_or_default();
-            path_hash(row.folder, name_of(names, &row))
-        });
+        by_path.shrink_to_fit(hash_by_path(rows, names));
         keys.shrink_to_fit(|e| key_at(rows, facts, *e));
     }
 
@@ -464,17 +485,16 @@ impl<F: Facts> Table<F> {
 
     fn build(&mut self, rows: Vec<Row>) {
         self.rows = rows;
-        let Self { rows, facts, folders, names, by_path, keys, .. } = self;
-        let hash = |n: &u32| {
-            let row = rows.get(*n as usize).copied().unwrap_or_default();
-            path_hash(row.folder, name_of(names, &row))
-        };
+        let Self { rows, facts, folders, names, by_path, left, keys, .. } = self;
+        let hash = hash_by_path(rows, names);
         for (n, row) in (0u32..).zip(rows.iter()) {
             if !row.has(Flags::GONE) {
-                by_path.insert_unique(hash(&n), n, hash);
+                by_path.insert_unique(hash(&n), n, &hash);
                 if let Some(folder) = folders.get_mut(row.folder as usize) {
                     folder.files.push(n);
                 }
+            } else if row.has(Flags::VERIFIED) {
+                left.insert_unique(hash(&n), n, &hash);
             }
             for slot in 0..F::SLOTS {
                 let entry = n | u32::from(slot) << 24;

@@ -23,6 +23,10 @@ impl Facts for Sample {
     fn time(&self) -> i64 {
         0
     }
+
+    fn prints(&self) -> (u64, u64) {
+        (self.id, self.content)
+    }
 }
 
 fn sample() -> Table<Sample> {

@@ -1,0 +1,176 @@
+//! What was changed after it was verified (docs/SEMANTICS.md, S570).
+//!
+//! A path that held a message with a valid signature takes no other content under the id of that
+//! message. What such a path held is known from the table, where the number of that message went out of
+//! use. What was refused for it is kept in the state folder besides, because the cache may be lost: in a
+//! file of JSON lines `["c", path, id, content]`, which is only ever added to.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::format::{Format, Refusal, Verdict};
+use super::open::File;
+use super::table::{Facts as _, Flags, Row};
+use super::{Files, Ready};
+use crate::model::Timestamp;
+use crate::model::locks::Mutex;
+use crate::store::{Sink, StoreError, fs};
+
+/// The name of the file in the folder of a store's state.
+const NAME: &str = "changed";
+/// Larger than the file becomes.
+const LIMIT: u64 = 1 << 30;
+/// What is said of a file that was changed.
+const REASON: &str = "it was changed after it was verified: the file held a signed message with this id, \
+                      and what it holds now is something else";
+
+/// What paths held that took something else under the same id.
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    /// `None` where nothing may be written.
+    file: Option<PathBuf>,
+    notes: Mutex<HashMap<String, HashSet<(u64, u64)>>>,
+}
+
+impl Changed {
+    /// Reads what is kept. The folder is made when there is something to keep.
+    ///
+    /// # Errors
+    /// If there is something that cannot be read: without it, what was refused would be shown.
+    pub fn open(state: Option<PathBuf>) -> Result<Self, StoreError> {
+        let Some(dir) = state else { return Ok(Self::default()) };
+        let changed = Self { file: Some(dir.join(NAME)), ..Self::default() };
+        changed.read(&dir)?;
+        Ok(changed)
+    }
+
+    /// Reads what is kept in a folder.
+    ///
+    /// # Errors
+    /// As [`Changed::open`].
+    pub fn read(&self, dir: &Path) -> Result<(), StoreError> {
+        let file = dir.join(NAME);
+        let text = fs::or_nothing(fs::read_small(&file, LIMIT));
+        let text = text.map_err(|e| StoreError::io(&file, e))?;
+        let mut notes = self.notes.lock();
+        for line in text.split(|b| *b == b'\n') {
+            // A torn line was never the reason for anything.
+            if let Ok(("c", path, id, content)) =
+                serde_json::from_slice::<(&str, String, u64, u64)>(line)
+            {
+                notes.entry(path).or_default().insert((id, content));
+            }
+        }
+        Ok(())
+    }
+
+    /// The prints of what a path held.
+    fn held(&self, path: impl FnOnce() -> String) -> Vec<(u64, u64)> {
+        let notes = self.notes.lock();
+        let held = if notes.is_empty() { None } else { notes.get(&path()) };
+        held.into_iter().flatten().copied().collect()
+    }
+
+    /// Keeps what a path held. On disk when it returns, unless that fails, which is told.
+    fn note(&self, path: String, prints: (u64, u64)) {
+        let mut notes = self.notes.lock();
+        let line = serde_json::to_string(&("c", &path, prints.0, prints.1));
+        if !notes.entry(path).or_default().insert(prints) {
+            return;
+        }
+        let Some(file) = &self.file else { return };
+        let add = |line: String| {
+            fs::make_dirs(file.parent().unwrap_or(file), 0o700)?;
+            let mut out = fs::open_append(file, 0o600)?;
+            // A line that was torn off takes no other with it.
+            out.write_all(format!("\n{line}\n").as_bytes())?;
+            out.sync_data()?;
+            fs::sync_dir(file.parent().unwrap_or(file))
+        };
+        if let Err(error) = line.map_err(io::Error::from).and_then(add) {
+            tracing::error!(path = %file.display(), %error, "what was changed could not be kept");
+        }
+    }
+}
+
+impl<F: Format> Files<F> {
+    /// Which of these files hold a message with a valid signature.
+    fn verified(&self, sink: &mut dyn Sink, files: impl Iterator<Item = u32>) -> Vec<u32> {
+        let mut messages: Vec<u32> = {
+            let table = self.table.read();
+            files.filter(|n| table.row(*n).is_some_and(Row::is_message)).collect()
+        };
+        if messages.is_empty() {
+            return messages;
+        }
+        let from: Vec<u32> = messages.iter().map(|n| F::reported_from(self, *n)).collect();
+        let verified = sink.verified(&from);
+        let mut from = from.iter();
+        messages.retain(|_| from.next().is_some_and(|from| verified.contains(from)));
+        messages
+    }
+
+    /// Notes which of these files, whose messages leave them, held one with a valid signature.
+    pub(super) fn note_verified(&self, sink: &mut dyn Sink, leaving: impl Iterator<Item = u32>) {
+        for n in self.verified(sink, leaving) {
+            self.table.write().change(n, |row, _| row.set(Flags::VERIFIED, true));
+        }
+    }
+
+    /// Refuses what is put in the place of verified messages under their ids, and keeps what those say that
+    /// lost what signed them.
+    pub(super) fn judge_leaving(&self, sink: &mut dyn Sink, ready: &mut [Ready<'_, F>]) {
+        let leaving = ready.iter().filter(|(_, reading)| !reading.verdict.stays());
+        self.note_verified(sink, leaving.map(|(opened, _)| opened.file.n));
+        let stripped = ready.iter().filter(|(opened, reading)| {
+            let lost = F::is_signed(opened.file.row.beside) && !F::is_signed(opened.beside);
+            lost && reading.verdict.stays()
+        });
+        for n in self.verified(sink, stripped.map(|(opened, _)| opened.file.n)) {
+            self.note_stripped(n);
+        }
+        for (opened, reading) in ready {
+            let Verdict::Message { message, same: false } = &reading.verdict else { continue };
+            let facts = F::facts(message);
+            if self.is_changed(opened.file, facts.prints()) {
+                reading.verdict = Verdict::Refused(Refusal {
+                    reason: REASON.to_owned(),
+                    time: Some(Timestamp::from_millis(facts.time())),
+                    ..Refusal::default()
+                });
+            }
+        }
+    }
+
+    /// Keeps what a verified message said whose signature is gone: no other text takes its place.
+    fn note_stripped(&self, n: u32) {
+        let table = self.table.read();
+        if let Some((path, facts)) = table.path(n).zip(table.facts(n).copied()) {
+            drop(table);
+            self.changed.note(path, facts.prints());
+        }
+    }
+
+    /// Whether a file held a verified message under this id, and none with this content. If so, that is
+    /// kept.
+    fn is_changed(&self, file: &File<F::Facts>, (id, content): (u64, u64)) -> bool {
+        let mut left: Vec<(u64, u64)> = {
+            let table = self.table.read();
+            let current =
+                Some(file.n).filter(|n| table.row(*n).is_some_and(|r| r.has(Flags::VERIFIED)));
+            let left = table.left(file.row.folder, &file.name).into_iter().chain(current);
+            left.filter_map(|n| Some(table.facts(n)?.prints())).collect()
+        };
+        left.retain(|held| held.0 == id);
+        let noted = self.changed.held(|| file.path());
+        let held: Vec<_> = left.iter().chain(&noted).filter(|held| held.0 == id).collect();
+        if held.is_empty() || held.iter().any(|held| held.1 == content) {
+            return false;
+        }
+        for prints in left {
+            self.changed.note(file.path(), prints);
+        }
+        true
+    }
+}

@@ -1,0 +1,257 @@
+//! Files of verified messages that are changed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ed25519_dalek::Signer as _;
+use serde_json::json;
+
+use crate::amq::Queue;
+use crate::common::agz::{Letter, Tree, put};
+use crate::common::amp::{Home, Msg};
+use crate::common::samp::key;
+use crate::common::{Bed, Mount, soon};
+use crate::ssot;
+
+/// A store with one verified message, and what somebody without the key makes of it.
+struct Case {
+    bed: Bed,
+    me: &'static str,
+    file: PathBuf,
+    /// Another path at which a message can lie.
+    other: PathBuf,
+    good: Vec<u8>,
+    forged: Vec<u8>,
+    /// Lies beside the file as long as that is good.
+    beside: Option<(PathBuf, Vec<u8>)>,
+}
+
+impl Case {
+    fn new(bed: Bed, me: &'static str, file: PathBuf, other: &str, forged: String) -> Self {
+        let (other, good) = (file.with_file_name(other), fs::read(&file).expect("message"));
+        assert_ne!(good, forged.as_bytes());
+        Self { bed, me, file, other, good, forged: forged.into(), beside: None }
+    }
+
+    fn amp() -> Self {
+        let bed = Bed::new();
+        let home = Home::new(&bed);
+        bed.config(&home.store());
+        let msg = Msg::new("s", "pay 10", 1).signed(2);
+        let file = home.receive(&msg);
+        let forged = Msg { signature: String::new(), ..Msg::new("s", "pay 9999", 1) }.text();
+        Self::new(bed, "bar", file, "other.json", forged)
+    }
+
+    fn agentazall() -> Self {
+        let bed = Bed::new();
+        let tree = Tree::new(&bed);
+        bed.config(&tree.store());
+        let letter = |text: &str| Letter::new("alice@localhost", "s", text, 1);
+        let good = letter("pay 10").signed(&key(1));
+        let file = tree.receive(&good);
+        let forged = letter("pay 9999").set("Message-ID", good.get("Message-ID"));
+        Self::new(bed, "bar", file, "other.txt", forged.text())
+    }
+
+    fn amq() -> Self {
+        let bed = Bed::new();
+        let queue = Queue::new(&bed, &["alice", "bob"]);
+        bed.config(&queue.store());
+        let out = bed.msgfs_out(&["--me", "alice", "send", "bob", "pay 10"]);
+        assert!(out.ok(), "{out:?}");
+        let new = queue.root.join("agents/bob/inbox/new");
+        let file =
+            fs::read_dir(new).expect("new/").next().expect("a message").expect("entry").path();
+        let text = fs::read_to_string(&file).expect("message");
+        let unsigned = |line: &&str| !line.contains("\"pub\":") && !line.contains("\"sig\":");
+        let lines: Vec<&str> = text.lines().filter(unsigned).collect();
+        let forged = lines.join("\n").replace(",\n}", "\n}").replace("pay 10", "pay 9999") + "\n";
+        fs::remove_dir_all(queue.root.join("agents/alice/outbox/sent")).expect("the writer's copy");
+        Self::new(bed, "bob", file, "other.md", forged)
+    }
+
+    fn ssot() -> Self {
+        let bed = ssot::bed();
+        let mut payload = ssot::payload("task_dispatch");
+        payload["description"] = json!("pay 10");
+        let record =
+            ssot::record("task_dispatch", "coordinator", "executor", 1_777_052_523_000, &payload);
+        let file = ssot::deliver(&bed, &record);
+        let good = fs::read(&file).expect("record");
+        let signed = [b"ssot-sig-v1\n", good.as_slice()].concat();
+        let sig = json!({
+            "pub": BASE64.encode(key(1).verifying_key().as_bytes()),
+            "sig": BASE64.encode(key(1).sign(&signed).to_bytes()),
+        });
+        let sig = (file.with_extension("sig"), format!("{sig}\n").into_bytes());
+        put(&sig.0, &sig.1);
+        let forged = String::from_utf8(good).expect("text").replace("pay 10", "pay 9999");
+        Self { beside: Some(sig), ..Self::new(bed, "executor", file, "other.json", forged) }
+    }
+
+    fn all() -> [Self; 4] {
+        [Self::amp(), Self::agentazall(), Self::amq(), Self::ssot()]
+    }
+
+    /// Overwrites the file in place and gives it the time it had.
+    fn overwrite(&self, bytes: &[u8]) {
+        let time = fs::metadata(&self.file).expect("file").modified().expect("time");
+        fs::write(&self.file, bytes).expect("overwrite");
+        let file = fs::File::options().write(true).open(&self.file).expect("file");
+        file.set_modified(time).expect("time");
+    }
+
+    /// Puts a file in its place by a rename.
+    fn replace(&self, bytes: &[u8]) {
+        let aside = self.bed.path("aside");
+        fs::write(&aside, bytes).expect("write");
+        fs::rename(&aside, &self.file).expect("rename");
+    }
+
+    fn forge(&self, put: impl Fn(&Self, &[u8])) {
+        if let Some((path, _)) = &self.beside {
+            fs::remove_file(path).expect("the signature");
+        }
+        put(self, &self.forged);
+    }
+
+    fn restore(&self) {
+        if let Some((path, bytes)) = &self.beside {
+            put(path, bytes);
+        }
+        self.replace(&self.good);
+    }
+
+    fn mount(&self) -> Mount {
+        self.bed.mount(self.me)
+    }
+
+    /// Unmounts, deletes the cache, and mounts again.
+    fn without_cache(&self, m: Mount) -> Mount {
+        m.umount();
+        drop(fs::remove_dir_all(self.bed.path("cache")));
+        self.mount()
+    }
+}
+
+/// The `Signature:` of the only message to me, and what it asks for.
+fn shown(m: &Mount) -> (String, bool, bool) {
+    let text = m.sh("cat $(find archive threads transcripts -type f) < /dev/null").stdout;
+    let signature = m.ok("grep -rh ^Signature: archive || true");
+    let kind = signature.split(' ').nth(1).unwrap_or_default().trim().to_owned();
+    (kind, text.contains("pay 10\n") || text.contains("\"pay 10\""), text.contains("9999"))
+}
+
+#[track_caller]
+fn is_verified(m: &Mount, what: &Path) {
+    soon(&format!("{what:?} verified"), || shown(m) == ("valid".into(), true, false));
+    assert_eq!(m.ls("rejected"), [""; 0], "{what:?}");
+}
+
+#[track_caller]
+fn is_refused(m: &Mount, what: &Path) {
+    soon(&format!("{what:?} refused"), || {
+        shown(m) == (String::new(), false, false) && m.ls("rejected").len() == 1
+    });
+    let text = m.ok("cat rejected/*");
+    assert!(text.contains("changed after it was verified") && text.contains("9999"), "{text}");
+}
+
+/// S570: what is put in the place of a verified message under its id is refused, however it got there; also
+/// after a remount, and without the cache. The message itself is shown again when it is back.
+#[test]
+fn s570_changed_after_it_was_verified() {
+    for case in Case::all() {
+        let file = &case.file;
+        let m = case.mount();
+        is_verified(&m, file);
+        case.forge(Case::overwrite);
+        is_refused(&m, file);
+        m.umount();
+        let m = case.mount();
+        is_refused(&m, file);
+        m.umount();
+        // Nor is it shown to who may write nothing.
+        fs::remove_dir_all(case.bed.path("cache")).expect("cache");
+        let m = case.bed.mount_at(&case.bed.path("looks"), case.me, &["--read-only"]);
+        is_refused(&m, file);
+        let m = case.without_cache(m);
+        is_refused(&m, file);
+        case.restore();
+        is_verified(&m, file);
+        case.forge(Case::replace);
+        is_refused(&m, file);
+        case.restore();
+        is_verified(&m, file);
+        let m = case.without_cache(m);
+        is_verified(&m, file);
+        m.umount();
+        case.forge(Case::replace);
+        let m = case.mount();
+        is_refused(&m, file);
+    }
+}
+
+/// S570: it makes no difference that the file was away or broken in between.
+#[test]
+fn s570_away_in_between() {
+    for case in Case::all() {
+        let m = case.mount();
+        is_verified(&m, &case.file);
+        fs::remove_file(&case.file).expect("remove");
+        soon("it is gone", || m.ls("archive").is_empty());
+        case.forge(Case::replace);
+        is_refused(&m, &case.file);
+    }
+}
+
+/// S570: a task record whose signature file is gone says so, and no other takes its place after that.
+#[test]
+fn s570_signature_file_gone() {
+    let case = Case::ssot();
+    let m = case.mount();
+    is_verified(&m, &case.file);
+    let (sig, _) = case.beside.as_ref().expect("a signature");
+    fs::remove_file(sig).expect("remove");
+    soon("it is missed", || shown(&m) == ("missing".into(), true, false));
+    let m = case.without_cache(m);
+    assert_eq!(m.ls("rejected"), [""; 0]);
+    case.overwrite(&case.forged);
+    is_refused(&m, &case.file);
+    case.restore();
+    is_verified(&m, &case.file);
+}
+
+/// S570: a task record that was changed is in `errors.log`, and counts for nothing.
+#[test]
+fn s570_errors_log() {
+    let case = Case::ssot();
+    let m = case.mount();
+    is_verified(&m, &case.file);
+    case.forge(Case::overwrite);
+    is_refused(&m, &case.file);
+    let log = || fs::read_to_string(case.bed.path("ssot/errors.log")).unwrap_or_default();
+    soon("errors.log", || log().lines().count() == 1);
+    assert!(log().contains("\"rules\": [\"signature\"]"), "{}", log());
+    m.umount();
+    case.mount().umount();
+    assert_eq!(log().lines().count(), 1, "once is enough");
+}
+
+/// S570: another path with that id is another message.
+#[test]
+fn s570_another_path_is_another_message() {
+    for case in [Case::amp(), Case::agentazall(), Case::amq()] {
+        let m = case.mount();
+        is_verified(&m, &case.file);
+        fs::write(&case.other, &case.forged).expect("write");
+        soon("both are shown", || m.ok("grep -rl pay archive | wc -l").trim() == "2");
+        assert_eq!(m.ls("rejected"), [""; 0]);
+        let m = case.without_cache(m);
+        assert_eq!(m.ls("rejected"), [""; 0]);
+        assert!(m.ok("grep -rh ^Signature: archive").contains("valid"));
+    }
+}
