@@ -5,6 +5,7 @@
 //! [`index`] (one index over all stores), [`outbox`] (from draft to appended message),
 //! [`view`] (the tree), [`watch`] (what changed), [`link`] (mail between machines), [`fuse`] (the adapter to
 //! the kernel).
+//! [`mime`] reads mails (RFC 5322) that anybody can have written.
 //! [`config`] finds out who and where, [`mailbox`] puts it all together, [`hook`] tells agents that there
 //! is mail; the command line lives in the binary.
 
@@ -17,6 +18,7 @@ pub mod identity;
 pub mod index;
 pub mod link;
 pub mod mailbox;
+pub mod mime;
 pub mod model;
 pub mod outbox;
 pub mod store;

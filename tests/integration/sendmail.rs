@@ -571,3 +571,27 @@ fn s542_cron_and_mail() {
     assert_eq!(member(&all[1], "body"), "disk is full");
     assert_eq!((member(&all[1], "to"), member(&all[2], "to")), ("bob", "eve"));
 }
+
+/// S640: what is made to stop whoever reads it is refused with a sentence; nothing is sent.
+#[test]
+fn s640_a_mail_has_a_bound() {
+    let bed = Bed::new();
+    let nested = "Content-Type: message/rfc822\n\n".repeat(20_000);
+    let why = refuses(&bed, &["bob"], &format!("To: bob\n{nested}Subject: x\n\ny\n"), 65);
+    assert!(why.contains("more than 1000 mails"), "{why}");
+    let head = "To: bob\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\nsee there\n";
+    for (part, what) in [
+        ("Content-Type: application/x-y; name=f.bin\n\nx", "10000 files"),
+        ("Content-Type: text/plain\n\nx", "10002 parts"),
+    ] {
+        let parts = format!("--b\n{part}\n").repeat(10_000);
+        let why = refuses(&bed, &["bob"], &format!("{head}{parts}--b--\n"), 65);
+        assert!(why.contains(what), "{why}");
+    }
+    // A text that broke off, and is about mails, is sent as it is.
+    let head =
+        "To: bob\nContent-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: text/plain\n\n";
+    sends(&bed, &["bob"], &format!("{head}He wrote\nContent-Type: message/rfc822\nhalf"));
+    let record = only(&bed.store, "bar");
+    assert_eq!(member(&record, "body"), "He wrote\nContent-Type: message/rfc822\nhalf");
+}

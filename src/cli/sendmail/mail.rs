@@ -5,17 +5,21 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use mail_parser::{Address, HeaderValue, Message, MessageParser, MimeHeaders as _, PartType};
+use mail_parser::{Address, HeaderValue, Message, MimeHeaders as _, PartType};
+use msgfs::mime::{self, charset};
 use msgfs::model::{fitting_name, one_line};
 use rustix::system::uname;
 
-use super::charset;
 use crate::cli::message::header_value;
 
 /// Longest name of a file, in bytes.
 const NAME: usize = 150;
 /// Longest id of a mail that is kept, in bytes.
 const ID: usize = 256;
+/// A mail with more files is refused: links carry no more.
+const MAX_FILES: usize = 100;
+/// A mail with more parts is refused.
+const MAX_PARTS: usize = 1_000;
 
 /// A mail.
 pub(super) struct Mail<'a>(Message<'a>);
@@ -116,13 +120,12 @@ impl<'a> Mail<'a> {
             }
             None => text.into(),
         };
-        let unreadable = || "this cannot be read as a mail".to_owned();
-        let mut message = read(&text).ok_or_else(unreadable)?;
+        let mut message = read(&text)?;
         if let Some(text) = charset::unicode_headers(&message) {
-            message = read(&text).ok_or_else(unreadable)?;
+            message = read(&text)?;
         }
         charset::unicode_texts(&mut message);
-        find_text(&mut message);
+        mime::find_text(&mut message);
         Ok(Self(message))
     }
 
@@ -139,7 +142,7 @@ impl<'a> Mail<'a> {
         let mut files = Vec::new();
         for (n, part) in self.0.attachments().enumerate() {
             let given = part.attachment_name().map(file_name).filter(|name| !name.is_empty());
-            let kind = if part.message().is_some() { "message.eml" } else { "attachment" };
+            let kind = if mime::is_mail(part) { "message.eml" } else { "attachment" };
             let name = given.unwrap_or_else(|| kind.to_owned());
             let (stem, end) =
                 name.rsplit_once('.').filter(|(s, _)| !s.is_empty()).unwrap_or((&name, ""));
@@ -204,39 +207,19 @@ impl<'a> Mail<'a> {
     }
 }
 
-/// Reads a mail. The parser is another's, and the mail is anybody's.
-fn read<'a>(text: &[u8]) -> Option<Message<'a>> {
-    let read = || Some(MessageParser::default().parse(text)?.into_owned());
-    std::panic::catch_unwind(read).ok().flatten()
-}
-
-/// The text of a mail that broke off in the middle of it, or lost the line that divides its parts, is its
-/// text and no file.
-fn find_text(mail: &mut Message<'_>) {
-    let is_text = |n: &u32| {
-        mail.parts.get(*n as usize).is_some_and(|part| {
-            let kind = part.content_type().map_or("text", |kind| kind.ctype());
-            let placed =
-                part.content_disposition().is_some_and(mail_parser::ContentType::is_attachment);
-            let fits = match part.body {
-                PartType::Text(_) | PartType::Html(_) => kind == "text",
-                PartType::Binary(_) => kind == "multipart",
-                _ => false,
-            };
-            fits && !placed && part.attachment_name().is_none()
-        })
-    };
-    if mail.text_body.is_empty()
-        && let Some(at) = mail.attachments.iter().position(is_text)
+/// Reads a mail of which a message can be made.
+fn read(text: &[u8]) -> Result<Message<'static>, String> {
+    let mail = mime::parse(text).map_err(|why| why.to_string())?;
+    for (number, most, what) in
+        [(mail.attachments.len(), MAX_FILES, "files"), (mail.parts.len(), MAX_PARTS, "parts")]
     {
-        let n = mail.attachments.remove(at);
-        mail.text_body.push(n);
-        if let Some(part) = mail.parts.get_mut(n as usize)
-            && let PartType::Binary(bytes) = &part.body
-        {
-            part.body = PartType::Text(charset::unicode(bytes).into());
+        if number > most {
+            return Err(format!(
+                "this mail has {number} {what}; no message is made of more than {most}"
+            ));
         }
     }
+    Ok(mail)
 }
 
 /// The ids in a header.

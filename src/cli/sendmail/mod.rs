@@ -1,8 +1,7 @@
 //! `msgfs sendmail`: what `/usr/sbin/sendmail` is for mail programs, cron and git.
 //!
-//! `mail`: from a mail to the text of a draft. `charset`: what its bytes mean where it does not say. `folder`: where the files that come with it lie until they are sent.
+//! `mail`: from a mail to the text of a draft. `folder`: where the files that come with it lie until they are sent.
 
-mod charset;
 mod folder;
 mod mail;
 

@@ -1,7 +1,10 @@
 //! What a fetch of letters leaves in its job's folder: [`LISTED`], and for each letter `N.json` beside its bytes.
+//!
+//! A letter that ends the process which takes it apart must not hold the link: it is counted in `N.tries` how often
+//! that was begun, and after some times it is filed as one that cannot be read.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
@@ -12,12 +15,42 @@ use crate::store::fs;
 pub const LISTED: &str = "listed.json";
 /// No file of a fetch is larger, but attachments.
 const MAX_FILE: u64 = 64 << 20;
+/// So often it is begun to take a letter apart.
+const MAX_TRIES: u64 = 3;
+/// What is said of a letter that ended the process each time.
+pub const DEADLY: &str = "msgfs ended each time that it took this apart";
 
-/// What is known, and the letters, made of number, JSON and bytes, whose file has this ending.
+/// How often it was begun to take a letter apart.
+struct Tries(PathBuf);
+
+impl Tries {
+    fn of(raw: &Path, n: usize) -> Self {
+        Self(raw.join(format!("{n}.tries")))
+    }
+
+    /// Counts; returns whether it may be tried.
+    fn begin(&self) -> io::Result<bool> {
+        let before = fs::or_nothing(fs::read_small(&self.0, MAX_TRIES))?.len() as u64;
+        if before < MAX_TRIES {
+            let mut file = fs::open_append(&self.0, 0o600)?;
+            io::Write::write_all(&mut file, b".")?;
+        }
+        Ok(before < MAX_TRIES)
+    }
+
+    /// The process is still there.
+    fn end(&self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// What is known, and the letters, made of number, JSON and bytes, whose file has this ending. `unreadable` is asked
+/// for what is filed of one that cannot be taken apart.
 pub fn unpack<J: DeserializeOwned>(
     raw: &Path,
     ending: &str,
     letter: impl Fn(usize, J, Vec<u8>) -> io::Result<Item>,
+    unreadable: impl Fn(J, &[u8]) -> Item,
 ) -> Vec<io::Result<Item>> {
     let read = |name: &str| fs::or_nothing(fs::read_small(&raw.join(name), MAX_FILE));
     let listed: Vec<String> = match read(LISTED) {
@@ -29,7 +62,14 @@ pub fn unpack<J: DeserializeOwned>(
         match read(&format!("{n}.json")).map(|json| serde_json::from_slice(&json)) {
             Ok(Ok(json)) => {
                 let bytes = read(&format!("{n}.{ending}"));
-                out.push(bytes.and_then(|bytes| letter(n, json, bytes)));
+                let tries = Tries::of(raw, n);
+                out.push(bytes.and_then(|bytes| {
+                    if tries.begin()? {
+                        return letter(n, json, bytes);
+                    }
+                    Ok(unreadable(json, &bytes))
+                }));
+                tries.end();
             }
             // The last one that was written whole.
             Ok(Err(_)) => break,

@@ -19,7 +19,7 @@ use self::client::{Client, Fault, Login};
 use self::fetch::{Brought, Fetch};
 use self::send::{Head, Stop, Waiting};
 use super::brought;
-use super::letter::{cannot_read, is_stem, usable};
+use super::letter::{cannot_read, is_stem, unreadable, usable};
 use super::{port_of, says, seen, text_of};
 use crate::link::engine::{Engine, Item, Outcome, Settings};
 use crate::link::reach;
@@ -153,7 +153,7 @@ impl Engine for Ftp {
     }
 
     fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
-        brought::unpack(raw, "txt", |n, brought: Brought, bytes| {
+        let letter = |n: usize, brought: Brought, bytes| {
             let mut parts: Vec<(String, PathBuf)> = Vec::new();
             for (k, name) in brought.parts.iter().enumerate() {
                 let fits = names::is_attachment_name(name) && !parts.iter().any(|(n, _)| n == name);
@@ -167,6 +167,11 @@ impl Engine for Ftp {
             let keys = Vec::new();
             let arrived = Arrived { name, other_name, day, bytes, parts, keys };
             Ok(Item { id: brought.id, arrived, acknowledge: Some(brought.seen) })
+        };
+        brought::unpack(raw, "txt", letter, |brought: Brought, bytes| {
+            let [_, name] = brought.names;
+            let arrived = unreadable(bytes, brought::DEADLY, name, &brought.day);
+            Item { id: brought.id, arrived, acknowledge: Some(brought.seen) }
         })
     }
 

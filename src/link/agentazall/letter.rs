@@ -39,6 +39,20 @@ pub fn arrived(
     Arrived { name, other_name, day: Some(day), bytes, parts, keys: Vec::new() }
 }
 
+/// What is filed of bytes of which no letter can be made: the store refuses it, and shows why and what came.
+pub fn unreadable(came: &[u8], why: &str, name: String, day: &str) -> Arrived {
+    let lines = [
+        ("Subject", "(cannot be read)".to_owned()),
+        ("Message-ID", name.clone()),
+        (text::UNREADABLE, why.to_owned()),
+        ("Status", "new".to_owned()),
+    ];
+    let mut bytes = compose(&lines, "");
+    bytes.extend_from_slice(came);
+    let day = Some(day.to_owned());
+    Arrived { other_name: name.clone(), name, day, bytes, ..Arrived::default() }
+}
+
 /// Why a letter cannot go whose attachment cannot be read.
 pub fn cannot_read(name: &str, why: &io::Error) -> String {
     format!("the attachment {} cannot be read: {why}", one_line(name))

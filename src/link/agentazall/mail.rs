@@ -404,8 +404,12 @@ impl Engine for Mail {
     }
 
     fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
-        brought::unpack(raw, "eml", |n, brought: Brought, bytes| {
-            self.item(brought, &bytes, &raw.join(format!("{n}.d")))
+        let letter =
+            |n, brought, bytes: Vec<u8>| self.item(brought, &bytes, &raw.join(format!("{n}.d")));
+        brought::unpack(raw, "eml", letter, |brought: Brought, bytes| Item {
+            id: brought.id,
+            arrived: mime::unreadable(bytes, brought::DEADLY),
+            acknowledge: Some(brought.seen),
         })
     }
 

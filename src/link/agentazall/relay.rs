@@ -21,8 +21,7 @@ use crate::link::http::{Answer, Http, Trouble};
 use crate::link::{job, room, secret};
 use crate::model::{Timestamp, hex, one_line};
 use crate::store::agentazall::{date, text};
-use crate::store::text::json as store_json;
-use crate::store::{Arrived, Parcel, fs};
+use crate::store::{Parcel, fs};
 
 /// The subject of what has none, as other readers of relays show it.
 const NO_SUBJECT: &str = "(AgentTalk message)";
@@ -238,26 +237,44 @@ fn says_sent(answer: &Answer) -> bool {
     json.is_some_and(|json| json.get("status").or(json.get("message_id")).is_some())
 }
 
-/// The texts of the messages of an answer, also of one that was cut off; `None` if it is no list.
+/// The texts of what an answer lists, whatever they are; the last one of an answer that was cut off is not whole.
+/// `None` if it is no list.
 fn messages(answer: &str) -> Option<Vec<&str>> {
     let (_, rest) = answer.split_once("\"messages\"")?;
-    let mut rest =
-        rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('[')?.trim_start();
-    let mut out = Vec::new();
-    while rest.starts_with('{') {
-        let Some((message, behind)) = store_json::first_value(rest) else { break };
-        out.push(message);
-        let behind = behind.trim_start();
-        rest = behind.strip_prefix(',').unwrap_or(behind).trim_start();
+    let list = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('[')?;
+    let (mut out, mut from, mut end) = (Vec::new(), 0, list.len());
+    // What is wrong within an element ends no other one.
+    let (mut depth, mut is_string, mut is_escaped) = (0u64, false, false);
+    for (at, byte) in list.bytes().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_string => is_escaped = true,
+            b'"' => is_string = !is_string,
+            _ if is_string => {}
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' if depth > 0 => depth -= 1,
+            b',' if depth == 0 => {
+                out.extend(list.get(from..at));
+                from = at + 1;
+            }
+            b']' => {
+                end = at;
+                break;
+            }
+            _ => {}
+        }
     }
-    Some(out)
+    out.extend(list.get(from..end));
+    Some(out.into_iter().map(str::trim).filter(|text| !text.is_empty()).collect())
 }
 
 impl Relay {
     /// One message; its attachments go to a folder.
     fn item(&self, whole: &str, folder: &Path) -> io::Result<Item> {
-        let Ok(message) = serde_json::from_str::<Value>(whole) else {
-            return Ok(unreadable(whole));
+        let message = match serde_json::from_str::<Value>(whole) {
+            Ok(message) if message.is_object() => message,
+            Ok(_) => return Ok(unreadable(whole, "a message is an object, and this is none")),
+            Err(why) => return Ok(unreadable(whole, &format!("it is no JSON ({why})"))),
         };
         let get = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
         let given = header_value(get("id"));
@@ -290,14 +307,12 @@ impl Relay {
     }
 }
 
-/// What cannot be read, nested too deep for one, as it came: the store refuses it and shows it so.
-fn unreadable(text: &str) -> Item {
-    let hash = hex(&Sha256::digest(text));
-    let name = hash.get(..12).unwrap_or_default().to_owned();
-    let day = Some(date::local_day(Timestamp::now(), &TimeZone::system()));
-    let bytes = text.as_bytes().to_vec();
-    let arrived = Arrived { other_name: name.clone(), name, day, bytes, ..Arrived::default() };
-    Item { id: hash, arrived, acknowledge: None }
+/// What is filed of something that is no message.
+fn unreadable(came: &str, why: &str) -> Item {
+    let id = hex(&Sha256::digest(came));
+    let name = id.get(..12).unwrap_or_default().to_owned();
+    let day = date::local_day(Timestamp::now(), &TimeZone::system());
+    Item { id, arrived: letter::unreadable(came.as_bytes(), why, name, &day), acknowledge: None }
 }
 
 /// What tells a message from all others: ids of a relay may come again with another text.

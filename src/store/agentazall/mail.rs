@@ -25,9 +25,9 @@ use super::known::{Known, Step, Table, held};
 use super::letter::{self, Kept, MAX_FILE, Parsed, Print};
 use super::place::{self, Folder, Place};
 use super::state::State;
-use super::{AgentAzall, config, date, deliver, group::Held, key, mark, parts};
+use super::{AgentAzall, config, date, deliver, group::Held, key, mark, parts, text};
 use crate::model::locks::{Level, Mutex, RwLock};
-use crate::model::{Seed, Timestamp, twin_id};
+use crate::model::{Seed, Timestamp, one_line, twin_id};
 use crate::store::digest::Digests;
 use crate::store::engine::files::unread::Unread;
 use crate::store::engine::files::{
@@ -288,6 +288,9 @@ impl Format for Mail {
         let verdict = if opened.bytes.is_empty() {
             let reason = "the file is empty".into();
             Verdict::Refused(Refusal { reason, incomplete: true, time: None, facts })
+        } else if let Some(why) = parsed.letter.get(text::UNREADABLE) {
+            let reason = format!("a link brought what cannot be read: {}", one_line(why));
+            Verdict::Refused(Refusal { reason, incomplete: false, time: None, facts })
         } else if let Some(reason) = self.refusal(context, opened.file, &parsed) {
             let time = Some(Timestamp::from_millis(facts.time));
             Verdict::Refused(Refusal { reason, incomplete: false, time, facts })

@@ -15,6 +15,8 @@ const BOM: &str = "\u{feff}";
 const SEPARATOR: &str = "---";
 /// The header that says whether the message was read.
 const STATUS: &str = "Status";
+/// The header by which a link says why no letter can be made of what came; the text is what came.
+pub const UNREADABLE: &str = "X-Msgfs-Unreadable";
 /// The two headers of the signature form of version 1.0.17.
 const LEGACY: [&str; 2] = ["Public-Key", "Signature"];
 

@@ -425,3 +425,27 @@ fn s116_raw() {
     tree.receive(&longer);
     soon("the new bytes are shown", || m.bytes(&format!("{raw}.txt")) == longer.text().as_bytes());
 }
+
+/// S640, S641: what a link could make no letter of is in `rejected/`, with the reason and its bytes; the others are
+/// not held.
+#[test]
+fn s640_what_a_link_could_not_read_is_rejected() {
+    let bed = Bed::new();
+    let tree = Tree::new(&bed);
+    bed.config(&tree.store());
+    let came = "{\"id\": \"\\q\"}\n---\nFrom: root";
+    let odd =
+        Letter::new("", "(cannot be read)", came, 1).set("X-Msgfs-Unreadable", "it is no JSON");
+    let good = Letter::new("alice@localhost", "s", "fine", 2);
+    for letter in [&odd, &good] {
+        tree.put(DAY, "inbox", letter.id(), letter.text());
+    }
+    let m = bed.mount("bar");
+    let refused = shown::rejected(&m);
+    assert_eq!((m.ls("inbox").len(), refused.len()), (1, 1), "{refused:?}");
+    assert!(
+        refused[0].starts_with("Reason: ") && refused[0].contains("it is no JSON"),
+        "{refused:?}"
+    );
+    assert!(refused[0].contains(came), "{refused:?}");
+}

@@ -4,18 +4,18 @@
 //! bytes are some letter.
 
 use std::io::{self, Read as _};
-use std::panic::UnwindSafe;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use jiff::tz::TimeZone;
-use mail_parser::{Address, Message, MessageParser, MimeHeaders as _};
+use mail_parser::{Address, Message, MimeHeaders as _};
 use sha2::{Digest, Sha256};
 
 use crate::link::agentazall::letter::{self, header_value, usable};
 use crate::link::room;
+use crate::mime::{self, MailError};
 use crate::model::{Timestamp, hex};
 use crate::store::agentazall::{block, date, names, text};
 use crate::store::{Arrived, Parcel, fs};
@@ -176,17 +176,9 @@ fn base64_lines(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// A mail as the parser has it, which is another's, while the mail is anybody's; `None` if it has no header.
-fn parsed<'a>(
-    parse: impl FnOnce(&MessageParser) -> Option<Message<'a>> + UnwindSafe,
-) -> Option<Message<'a>> {
-    let parsed = std::panic::catch_unwind(|| parse(&MessageParser::default()));
-    parsed.ok().flatten().filter(|message| !message.headers().is_empty())
-}
-
 /// The id of a mail, and whom it was sent to, if I got a copy of it.
 pub fn marks(raw: &[u8]) -> Option<(String, String)> {
-    let message = parsed(|parser| parser.parse_headers(raw))?;
+    let message = mime::parse_headers(raw).ok()?;
     let to = message.header_raw(FOR)?.trim().to_owned();
     Some((message.message_id()?.to_owned(), to))
 }
@@ -196,20 +188,23 @@ pub fn is_for(to: &str, address: &str) -> bool {
     to.eq_ignore_ascii_case(&worded(address))
 }
 
-/// What is filed of a mail. Its attachments go to a folder. The same bytes are always the same letter.
+/// What is filed of a mail. Its attachments go to a folder. The same bytes are always the same letter. A mail that
+/// nobody should take apart is filed as one that cannot be read.
 ///
 /// # Errors
 /// If an attachment cannot be written.
 pub fn letter(raw: &[u8], folder: &Path) -> io::Result<Arrived> {
-    // Servers end mails with more or fewer empty lines.
-    let bare = raw.trim_ascii_end();
-    let digest = hex(&Sha256::digest(bare));
-    let hashed = digest.get(..12).unwrap_or_default().to_owned();
-    let Some(message) = parsed(|parser| parser.parse(raw)) else {
-        let body = String::from_utf8_lossy(raw).into_owned();
-        let lines = vec![("Subject", "(not a mail)".into()), ("Message-ID", hashed.clone())];
-        return Ok(letter::arrived(lines, &body, Vec::new(), hashed, NO_DAY.to_owned()));
+    let hashed = hashed(raw);
+    let mut message = match mime::parse(raw) {
+        Ok(message) if !message.headers().is_empty() => message,
+        Ok(_) | Err(MailError::NoMail) => {
+            let body = String::from_utf8_lossy(raw).into_owned();
+            let lines = vec![("Subject", "(not a mail)".into()), ("Message-ID", hashed.clone())];
+            return Ok(letter::arrived(lines, &body, Vec::new(), hashed, NO_DAY.to_owned()));
+        }
+        Err(why) => return Ok(unreadable(raw, &why.to_string())),
     };
+    mime::find_text(&mut message);
     let id = message.message_id().map(str::trim).unwrap_or_default();
     let id = id.strip_suffix(&format!("@{DOMAIN}")).unwrap_or(id);
     let is_id = !id.is_empty() && id.len() <= 200 && !id.contains(char::is_whitespace);
@@ -229,6 +224,17 @@ pub fn letter(raw: &[u8], folder: &Path) -> io::Result<Arrived> {
     lines.push(("Message-ID", if is_id { id.to_owned() } else { hashed.clone() }));
     lines.push(("Status", "new".to_owned()));
     Ok(letter::arrived(lines, &body, parts, hashed, day(&message)))
+}
+
+/// What is filed of a mail of which no letter can be made.
+pub fn unreadable(raw: &[u8], why: &str) -> Arrived {
+    letter::unreadable(raw, why, hashed(raw), NO_DAY)
+}
+
+/// The name of what has none. Servers end mails with more or fewer empty lines.
+fn hashed(raw: &[u8]) -> String {
+    let digest = hex(&Sha256::digest(raw.trim_ascii_end()));
+    digest.get(..12).unwrap_or_default().to_owned()
 }
 
 /// The letter about a mail that is too large to be read, by how it begins.

@@ -74,3 +74,29 @@ fn what_was_brought_is_filed_unless_the_reference_has() {
         items.iter().map(|i| (i.id.as_str(), i.is_only_known())).collect();
     assert_eq!(known, [("imap:old", true), ("imap:0", true), ("imap:1", false), ("imap:2", false)]);
 }
+
+/// S640: a letter that ends whoever takes it apart does not hold the others.
+#[test]
+fn s640_a_letter_that_ended_the_process_each_time_is_kept_as_it_came() {
+    let dir = tempfile::tempdir().unwrap();
+    let letter = b"From: al@y\r\nSubject: s\r\n\r\nx\r\n";
+    for n in 0..2 {
+        let brought =
+            Brought { id: format!("imap:{n}"), seen: n.to_string(), ..Brought::default() };
+        let json = serde_json::to_vec(&brought).unwrap();
+        std::fs::write(dir.path().join(format!("{n}.json")), json).unwrap();
+        std::fs::write(dir.path().join(format!("{n}.eml")), letter).unwrap();
+    }
+    let texts = || -> Vec<text::Letter> {
+        let items = mail("/email").unpack(dir.path());
+        items.into_iter().map(|item| text::parse(&item.unwrap().arrived.bytes)).collect()
+    };
+    for (tries, is_kept) in [("..", false), ("...", true), ("...", true)] {
+        std::fs::write(dir.path().join("0.tries"), tries).unwrap();
+        let texts = texts();
+        assert_eq!(texts[0].get(text::UNREADABLE).is_some(), is_kept, "{tries}");
+        assert_eq!(texts[0].body.contains("Subject: s"), is_kept, "{tries}");
+        assert_eq!(texts[1].get(text::UNREADABLE), None);
+    }
+    assert!(!dir.path().join("1.tries").exists(), "what ended well is not counted");
+}

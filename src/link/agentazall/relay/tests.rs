@@ -112,11 +112,46 @@ fn of_an_answer_that_was_cut_off_the_whole_messages_are_kept() {
         let (_dir, items) = unpacked(&answer.as_bytes()[..cut]);
         // Members are sorted by name: the recipient comes after the payload.
         let whole = ends.iter().filter(|at| cut >= **at + "\"x]}\",\"to\":\"b\"}".len()).count();
-        assert_eq!(items.len(), whole, "{cut}");
+        let is_odd = |item: &&Item| text_of(item).contains(text::UNREADABLE);
+        let odd: Vec<&Item> = items.iter().filter(is_odd).collect();
+        assert_eq!(items.len() - odd.len(), whole, "{cut}");
+        // What came of the last one is kept, too.
+        assert!(odd.len() <= 1, "{cut}: {odd:?}");
     }
     assert_eq!(unpacked(answer.as_bytes()).1.len(), 3);
     let deep = format!("{{\"messages\": {}", "[".repeat(100_000));
-    assert!(unpacked(deep.as_bytes()).1.is_empty());
+    let items = unpacked(deep.as_bytes()).1;
+    assert!(text_of(&items[0]).ends_with(&"[".repeat(99_999)), "{}", items.len());
+}
+
+/// S641: each element of an answer is taken alone; what is no message is kept as it came.
+#[test]
+fn s641_an_odd_element_costs_no_other_one() {
+    let good = |n: usize| format!(r#"{{"id":"m{n}","from":"a","to":"b","payload":"[x, \"y\"]"}}"#);
+    let deep = "[".repeat(300) + &"]".repeat(300);
+    for odd in [
+        "5",
+        "null",
+        "\"a, b]\"",
+        r#"{"id":"\q"}"#,
+        r#"{"id":"\ud800"}"#,
+        "[1, {}]",
+        "{\"a\":]}",
+        &deep,
+    ] {
+        let answer = format!("{{\"messages\": [{}, {odd} ,{}], \"count\": 3}}", good(1), good(2));
+        let (_dir, items) = unpacked(answer.as_bytes());
+        let ids: Vec<&str> = items.iter().map(|item| item.id.as_str()).collect();
+        assert_eq!((ids.len(), ids[0], ids[2]), (3, "m1", "m2"), "{odd}");
+        let text = text_of(&items[1]);
+        assert!(
+            text.contains(text::UNREADABLE) && text.ends_with(&format!("\n---\n{odd}")),
+            "{text}"
+        );
+        assert!(is_stem(&items[1].arrived.name));
+    }
+    let answer = "{\"messages\": [ , \n]}";
+    assert!(unpacked(answer.as_bytes()).1.is_empty());
 }
 
 #[test]

@@ -167,3 +167,31 @@ proptest! {
         prop_assert!(letter.get("Status").is_none_or(|status| status == "new"));
     }
 }
+
+/// S640: of a mail that nobody should take apart all bytes are kept, and the store refuses them.
+#[test]
+fn s640_what_is_made_to_stop_its_reader_is_kept_as_it_came() {
+    let raw = "From: a@x\r\n".to_owned() + &"Content-Type: message/rfc822\r\n\r\n".repeat(20_000);
+    let (_dir, arrived, letter) = got(raw.as_bytes());
+    assert!(letter.get(text::UNREADABLE).unwrap().contains("more than 1000 mails"), "{letter:?}");
+    assert!(arrived.bytes.ends_with(raw.as_bytes()) && is_stem(&arrived.name));
+    let parts = "--b\r\nContent-Type: application/x-y\r\n\r\nx\r\n".repeat(10_000);
+    let raw =
+        format!("From: a@x\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n{parts}--b--\r\n");
+    let (_dir, arrived, letter) = got(raw.as_bytes());
+    assert_eq!((arrived.parts.len(), letter.get(text::UNREADABLE)), (100, None));
+    assert!(letter.body.contains("after the 100th"));
+}
+
+#[test]
+fn a_mail_that_broke_off_is_a_letter_of_what_there_is() {
+    let raw = "From: a@x\r\nSubject: s\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n\
+               Content-Type: text/plain\r\n\r\nhalf of";
+    let (_dir, arrived, letter) = got(raw.as_bytes());
+    assert_eq!((letter.body.as_str(), arrived.parts.len()), ("half of", 0));
+    let file = raw.to_owned()
+        + "\r\n--b\r\nContent-Type: application/x-y; name=f.bin\r\nContent-Transfer-Encoding: base64\r\n\r\nAAEC";
+    let (_dir, arrived, letter) = got(file.as_bytes());
+    assert_eq!((letter.body.as_str(), arrived.parts[0].0.as_str()), ("half of", "f.bin"));
+    assert!(!std::fs::read(&arrived.parts[0].1).unwrap().is_empty());
+}

@@ -16,7 +16,7 @@ const OLD: &[u8] = b"windows-1252";
 const WEAK: [&str; 4] = ["us-ascii", "ascii", "utf-8", "utf8"];
 
 /// Bytes as a text.
-pub(super) fn unicode(bytes: &[u8]) -> String {
+pub fn unicode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
@@ -81,7 +81,7 @@ fn with_whole_words(head: &str) -> String {
 }
 
 /// The mail with headers in UTF-8, those of its parts too; `None` if they are.
-pub(super) fn unicode_headers(mail: &Message<'_>) -> Option<Vec<u8>> {
+pub fn unicode_headers(mail: &Message<'_>) -> Option<Vec<u8>> {
     let raw = mail.raw_message();
     let mut heads: Vec<_> = mail.parts.iter().map(|p| (p.offset_header, p.offset_body)).collect();
     heads.sort_unstable();
@@ -101,7 +101,7 @@ pub(super) fn unicode_headers(mail: &Message<'_>) -> Option<Vec<u8>> {
 }
 
 /// Reads the texts anew whose charset is not told.
-pub(super) fn unicode_texts(mail: &mut Message<'_>) {
+pub fn unicode_texts(mail: &mut Message<'_>) {
     let is_told = |part: &MessagePart<'_>| {
         let charset = part.content_type().and_then(|kind| kind.attribute("charset"));
         charset.is_some_and(is_told)
@@ -120,9 +120,14 @@ pub(super) fn unicode_texts(mail: &mut Message<'_>) {
 }
 
 /// What a part holds.
-pub(super) fn bytes<'m>(mail: &'m Message<'_>, part: &MessagePart<'_>) -> Cow<'m, [u8]> {
+pub fn bytes<'m>(mail: &'m Message<'_>, part: &MessagePart<'_>) -> Cow<'m, [u8]> {
+    decoded(mail.raw_message(), part)
+}
+
+/// Decodes what a part of these bytes holds.
+pub(super) fn decoded<'m>(mail: &'m [u8], part: &MessagePart<'_>) -> Cow<'m, [u8]> {
     let within = part.offset_body as usize..part.offset_end as usize;
-    let raw = mail.raw_message().get(within).unwrap_or_default();
+    let raw = mail.get(within).unwrap_or_default();
     let decoded = match part.encoding {
         Encoding::None => None,
         Encoding::QuotedPrintable => quoted_printable_decode(raw),

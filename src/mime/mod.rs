@@ -1,0 +1,272 @@
+//! Mails (RFC 5322, 2045 to 2049) that anybody can have written, read by another's parser.
+//!
+//! The parser makes a tree of a mail that holds mails, without a bound, and walks it by recursion. Some header lines
+//! and dividing lines cost it the square of their number. So it is given a text in which no part is a mail, and what
+//! would take it too long is refused before. What it makes of bytes that were changed for it is made anew from the
+//! mail itself, so nobody sees the difference.
+
+pub mod charset;
+
+use std::ops::Range;
+use std::panic::UnwindSafe;
+
+use mail_parser::MimeHeaders as _;
+use mail_parser::decoders::charsets::map::charset_decoder;
+use mail_parser::{ContentType, HeaderValue, Message, MessageParser, MessagePart, PartType};
+use memchr::memmem;
+
+/// A mail holds no more mails, one in the other or side by side.
+const MAX_MAILS: usize = 1_000;
+/// No more lines of it may divide parts.
+const MAX_DIVIDERS: usize = 50_000;
+/// The parser compares no more bytes to find out which lines do.
+const MAX_COMPARED: u64 = 8 << 30;
+/// A header line of a part that is longer is none: the parser needs the square of its length.
+const MAX_HEADER: usize = 64 << 10;
+/// What replaces the first letter of the type of a part that is a mail, and the last one of a header name.
+const STAND_IN: u8 = b'x';
+/// The types that make the parser read a part as a mail, without their first letters.
+const MAILS: [(&str, &str); 2] = [("xessage", "message"), ("xigest", "digest")];
+
+/// Why a text cannot be read as a mail.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MailError {
+    /// It does not begin with a header.
+    #[error("this cannot be read as a mail")]
+    NoMail,
+    /// It is made to stop whoever reads it.
+    #[error(
+        "this mail holds more than {MAX_MAILS} mails, one in the other or side by side; it is not read"
+    )]
+    TooManyMails,
+    /// It is made to hold up whoever reads it.
+    #[error(
+        "this mail has more dividing lines than can be read (at most {MAX_DIVIDERS}); it is not read"
+    )]
+    TooManyParts,
+}
+
+/// Reads a mail. It takes a time in proportion to its length, whatever it says.
+///
+/// # Errors
+/// [`MailError`].
+pub fn parse(raw: &[u8]) -> Result<Message<'static>, MailError> {
+    let text = Disguised::new(raw)?;
+    let mail = guarded(|| Some(MessageParser::default().parse(&text.bytes)?.into_owned()));
+    let mut mail = mail.ok_or(MailError::NoMail)?;
+    text.reveal(&mut mail, raw);
+    Ok(mail)
+}
+
+/// Reads the header of a mail.
+///
+/// # Errors
+/// [`MailError`].
+pub fn parse_headers(raw: &[u8]) -> Result<Message<'static>, MailError> {
+    let text = Disguised::new(raw)?;
+    let mail = guarded(|| Some(MessageParser::default().parse_headers(&text.bytes)?.into_owned()));
+    let mut mail = mail.ok_or(MailError::NoMail)?;
+    mail.raw_message = raw.to_owned().into();
+    Ok(mail)
+}
+
+/// Returns what the parser makes; nothing if it fails.
+fn guarded(
+    parse: impl FnOnce() -> Option<Message<'static>> + UnwindSafe,
+) -> Option<Message<'static>> {
+    std::panic::catch_unwind(parse).ok().flatten()
+}
+
+/// Returns whether a part is a mail. Its bytes are that mail.
+pub fn is_mail(part: &MessagePart<'_>) -> bool {
+    part.content_type().is_some_and(|kind| {
+        kind.ctype() == "message" && matches!(kind.subtype(), Some("rfc822" | "global"))
+    })
+}
+
+/// Makes the text of a mail that broke off in the middle of it, or lost the line that divides its parts, its
+/// text and no file.
+pub fn find_text(mail: &mut Message<'_>) {
+    let is_text = |n: &u32| {
+        mail.parts.get(*n as usize).is_some_and(|part| {
+            let kind = part.content_type().map_or("text", |kind| kind.ctype());
+            let placed =
+                part.content_disposition().is_some_and(mail_parser::ContentType::is_attachment);
+            let fits = match part.body {
+                PartType::Text(_) | PartType::Html(_) => kind == "text",
+                PartType::Binary(_) => kind == "multipart",
+                _ => false,
+            };
+            fits && !placed && part.attachment_name().is_none()
+        })
+    };
+    if mail.text_body.is_empty()
+        && let Some(at) = mail.attachments.iter().position(is_text)
+    {
+        let n = mail.attachments.remove(at);
+        mail.text_body.push(n);
+        if let Some(part) = mail.parts.get_mut(n as usize)
+            && let PartType::Binary(bytes) = &part.body
+        {
+            part.body = PartType::Text(charset::unicode(bytes).into());
+        }
+    }
+}
+
+/// A mail as the parser is given it: of the same length, and no part of it is a mail.
+struct Disguised {
+    bytes: Vec<u8>,
+    /// Which bytes are others than in the mail, in order.
+    changed: Vec<usize>,
+    mails: usize,
+    /// Header lines that say that a part has parts, and the length of the longest one.
+    multiparts: (usize, usize),
+}
+
+impl Disguised {
+    fn new(raw: &[u8]) -> Result<Self, MailError> {
+        let mut text =
+            Self { bytes: raw.to_owned(), changed: Vec::new(), mails: 0, multiparts: (0, 0) };
+        let mut at = 0;
+        while let Some(line) = folded_line(raw, at) {
+            at = line.end;
+            text.line(raw, line);
+        }
+        text.changed.sort_unstable();
+        if text.mails > MAX_MAILS {
+            return Err(MailError::TooManyMails);
+        }
+        let (multiparts, longest) = text.multiparts;
+        if multiparts > 0 {
+            let (pairs, lines) = dividers(raw);
+            let compared = (multiparts as u64)
+                .saturating_mul(raw.len() as u64)
+                .saturating_add((longest as u64).saturating_mul(pairs));
+            if lines > MAX_DIVIDERS || compared > MAX_COMPARED {
+                return Err(MailError::TooManyParts);
+            }
+        }
+        Ok(text)
+    }
+
+    /// Looks at a line with those that continue it. Where in it a header begins is not known: after a dividing
+    /// line it can be anywhere.
+    fn line(&mut self, raw: &[u8], line: Range<usize>) {
+        let Some(text) = raw.get(line.clone()) else { return };
+        let colons = |name: &[u8]| -> Vec<usize> {
+            let all = memchr::memchr_iter(b':', text);
+            all.filter(|at| ends_with_name(text.get(..*at).unwrap_or_default(), name)).collect()
+        };
+        let types = colons(b"content-type");
+        if text.len() > MAX_HEADER {
+            // None of them is a header that the parser knows.
+            for colon in types.into_iter().chain(colons(b"content-disposition")) {
+                let name = text.get(..colon).unwrap_or_default();
+                if let Some(last) = name.iter().rposition(|b| !b.is_ascii_whitespace()) {
+                    self.change(line.start + last);
+                }
+            }
+            return;
+        }
+        let Some(first) = types.first() else { return };
+        let value = text.get(first + 1..).unwrap_or_default();
+        let end = value.iter().position(|b| *b == b';').unwrap_or(value.len());
+        let kind = value.get(..end).unwrap_or_default();
+        // In a comment the sign that ends the type ends nothing.
+        let kind = if types.len() == 1 && !kind.contains(&b'(') { kind } else { value };
+        let lower = kind.to_ascii_lowercase();
+        let start = line.start + first + 1;
+        for (_, word) in MAILS {
+            for at in memmem::find_iter(&lower, word.as_bytes()) {
+                self.change(start + at);
+            }
+        }
+        if memmem::find(&lower, b"message").is_some() {
+            self.mails += types.len();
+        }
+        if memmem::find(&lower, b"multipart").is_some() {
+            self.multiparts.0 += types.len();
+            self.multiparts.1 = self.multiparts.1.max(text.len());
+        }
+    }
+
+    fn change(&mut self, at: usize) {
+        if let Some(byte) = self.bytes.get_mut(at) {
+            *byte = STAND_IN;
+            self.changed.push(at);
+        }
+    }
+
+    /// Puts what stands in the mail where the parser saw something else.
+    fn reveal(&self, mail: &mut Message<'_>, raw: &[u8]) {
+        mail.raw_message = raw.to_owned().into();
+        if self.changed.is_empty() {
+            return;
+        }
+        for part in &mut mail.parts {
+            let kinds = part.headers.iter_mut().filter_map(|header| match &mut header.value {
+                HeaderValue::ContentType(kind) => Some(kind),
+                _ => None,
+            });
+            kinds.for_each(reveal_kind);
+            let body = part.offset_body as usize..part.offset_end as usize;
+            let first = self.changed.partition_point(|at| *at < body.start);
+            if self.changed.get(first).is_none_or(|at| *at >= body.end) {
+                continue;
+            }
+            let bytes = charset::decoded(raw, part);
+            let charset = part.content_type().and_then(|kind| kind.attribute("charset"));
+            let charset = charset.and_then(|charset| charset_decoder(charset.as_bytes()));
+            let text = || match charset {
+                Some(decode) => decode(&bytes),
+                None => String::from_utf8_lossy(&bytes).into_owned(),
+            };
+            part.body = match &part.body {
+                PartType::Text(_) => PartType::Text(text().into()),
+                PartType::Html(_) => PartType::Html(text().into()),
+                PartType::Binary(_) => PartType::Binary(bytes.into_owned().into()),
+                PartType::InlineBinary(_) => PartType::InlineBinary(bytes.into_owned().into()),
+                PartType::Message(_) | PartType::Multipart(_) => continue,
+            };
+        }
+    }
+}
+
+/// Gives a type of a part its own name again.
+fn reveal_kind(kind: &mut ContentType<'_>) {
+    let meant = |name: &str| MAILS.iter().find(|(other, _)| *other == name).map(|(_, own)| *own);
+    if let Some(own) = meant(&kind.c_type) {
+        kind.c_type = own.into();
+    }
+    if let Some(own) = kind.c_subtype.as_deref().and_then(meant) {
+        kind.c_subtype = Some(own.into());
+    }
+}
+
+/// Returns where the line that begins there ends, with the lines that continue it.
+fn folded_line(raw: &[u8], from: usize) -> Option<Range<usize>> {
+    let rest = raw.get(from..).filter(|rest| !rest.is_empty())?;
+    let ends = memchr::memchr_iter(b'\n', rest).map(|at| at + 1);
+    let mut ends = ends.filter(|end| !matches!(rest.get(*end), Some(b' ' | b'\t')));
+    Some(from..from + ends.next().unwrap_or(rest.len()))
+}
+
+/// Returns whether a text ends with this name, as the parser reads it: without white space.
+fn ends_with_name(text: &[u8], name: &[u8]) -> bool {
+    let mut letters = text.iter().rev().filter(|b| !b.is_ascii_whitespace());
+    name.iter().rev().all(|n| letters.next().is_some_and(|b| b.eq_ignore_ascii_case(n)))
+}
+
+/// Counts where a dividing line may begin, and the lines that have such a place.
+fn dividers(raw: &[u8]) -> (u64, usize) {
+    let (mut pairs, mut lines) = (0, 0);
+    for line in raw.split(|b| *b == b'\n') {
+        let here = line.windows(2).filter(|pair| pair == b"--").count();
+        pairs += here as u64;
+        lines += usize::from(here > 0);
+    }
+    (pairs, lines)
+}
+
+#[cfg(test)]
+mod tests;
