@@ -21,12 +21,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-/// The file system type of our mounts in the mount table.
-pub const FSTYPE: &str = "fuse.msgfs";
-
-/// What our mounts are a mount of. Mounts made by root directly have the type `fuse`, because
-/// only `mount(2)` with another type name sets the subtype; this tells them from others.
-pub const SOURCE: &str = "msgfs";
+pub use crate::outbox::{FSTYPE, SOURCE};
 
 /// How long a mount may take to answer before it counts as [`MountState::Hung`].
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);

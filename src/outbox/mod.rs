@@ -35,6 +35,7 @@ mod keys;
 mod life;
 pub mod names;
 mod pack;
+mod reach;
 mod reserved;
 mod route;
 mod sender;
@@ -45,6 +46,7 @@ pub use error::OutboxError;
 pub use folders::{BODY, Composed};
 pub use kept::Kept;
 pub use keys::{Keys, MyKeys, lost_key};
+pub use reach::{FSTYPE, SOURCE};
 pub use route::not_an_address;
 
 use std::collections::BTreeMap;
