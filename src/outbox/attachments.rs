@@ -6,8 +6,10 @@
 //!   removed, also when the process that made it died.
 //! - A file is judged by `stat` before it is opened, and opened so that it cannot block: a FIFO or a
 //!   device is refused, not waited for. A symbolic link is followed, for the path is the user's own.
+//! - A path that leads into a mount of msgfs is refused before anything of it is opened: the mount may be
+//!   the one that waits for us, or wait for it (`reach`).
 //! - All of it happens on a thread of its own, and who waits gives up when nothing moves any more:
-//!   the path may lead into the mount that is waiting for us, or to a server that is gone.
+//!   the path may lead to a server that is gone.
 
 use std::collections::BTreeSet;
 use std::fs::{File, Metadata, OpenOptions};
@@ -22,8 +24,8 @@ use crossbeam_channel::{RecvTimeoutError, bounded};
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
-use super::OutboxError;
 use super::spool::Parcel;
+use super::{OutboxError, reach};
 use crate::model::{Attached, hex, one_line};
 use crate::store::{Durability, StoreError, fs};
 
@@ -217,6 +219,11 @@ impl Source {
             let what = || self.refuse(&format!("is {}, not a file", fs::describe(meta)));
             meta.is_file().then_some(()).ok_or_else(what)
         };
+        if matches!(self, Self::Path(path) if reach::is_in_msgfs(path).map_err(failed)?) {
+            let why = "lies in a mount of msgfs, which cannot be read while a message is taken; copy the file to \
+                       another folder and attach the copy";
+            return Err(self.refuse(why));
+        }
         // Before it is opened: opening a device can do something.
         is_file(&std::fs::metadata(path).map_err(failed)?)?;
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;

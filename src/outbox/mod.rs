@@ -35,6 +35,7 @@ mod keys;
 mod life;
 pub mod names;
 mod pack;
+mod reach;
 mod reserved;
 mod route;
 mod sender;

@@ -26,6 +26,8 @@ const SERVED: [&str; 13] = [
 /// One line of `/proc/self/mountinfo`, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
+    /// The number that the kernel gives this mount.
+    pub id: u64,
     /// The number of what is mounted, `MAJOR:MINOR`.
     pub device: String,
     /// Where it is mounted.
@@ -68,7 +70,8 @@ pub fn parse(table: &[u8]) -> Vec<MountEntry> {
 /// any number of optional fields before the lone hyphen.
 fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|b| *b == b' ');
-    let device = fields.nth(2)?;
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let device = fields.nth(1)?;
     let mountpoint = fields.nth(1)?;
     let options = fields.next()?;
     fields.find(|f| *f == b"-")?;
@@ -78,6 +81,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
         return None;
     }
     Some(MountEntry {
+        id,
         device: String::from_utf8_lossy(device).into_owned(),
         mountpoint: PathBuf::from(OsString::from_vec(unescape(mountpoint))),
         fstype: String::from_utf8_lossy(&unescape(fstype)).into_owned(),

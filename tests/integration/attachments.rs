@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::json;
 
 use crate::common::agz::{self, DAY, Letter, ME, Tree};
 use crate::common::amp::{self, Home, Msg};
 use crate::common::shown::{self, message};
-use crate::common::{Bed, Mount, samp};
+use crate::common::{Bed, Mount, samp, soon};
 
 fn attachment(id: &str, name: &str, bytes: &[u8]) -> serde_json::Value {
     json!({
@@ -342,4 +344,105 @@ fn s132_amp_files() {
     let out = m.sh(&format!("printf '{eleven}\\nx\\n' | tee outbox/alice"));
     assert!(!out.ok() && out.stderr.contains("File too large"), "{out:?}");
     assert_eq!(home.list("alice", "inbox").len(), 1);
+}
+
+/// What is mounted at a folder as long as this lives.
+struct Bound(PathBuf);
+
+impl Bound {
+    fn new(what: &Path, at: PathBuf) -> Self {
+        fs::create_dir(&at).unwrap();
+        let done = Command::new("mount").arg("--bind").args([what, &at]).status().unwrap();
+        let bound = Self(at);
+        assert!(done.success());
+        bound
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+/// S136: a file of a mount of msgfs is refused at once, however its path leads there, also when many drafts of two
+/// mounts name files of each other; and both mounts go on.
+#[test]
+fn s136_files_of_a_mount_are_refused() {
+    let (one, two) = (Bed::new(), Bed::new());
+    let mounts: Vec<(&Bed, Tree, Mount)> = [(&one, "bar"), (&two, "bar")]
+        .into_iter()
+        .map(|(bed, me)| {
+            let tree = Tree::new(bed);
+            bed.config(&tree.store());
+            tree.receive(&Letter::new("alice@localhost", "files", "see the files", 1));
+            fs::create_dir_all(tree.mailbox("bob@localhost")).unwrap();
+            (bed, tree, bed.mount(me))
+        })
+        .collect();
+    let (mine, theirs) = (&mounts[0].2, &mounts[1].2);
+    symlink(mine.path("archive"), one.path("link")).unwrap();
+    symlink(theirs.path("README.txt"), one.path("other.txt")).unwrap();
+    let bound = Bound::new(&theirs.path("archive"), one.path("bound"));
+    let letter = shown::path(
+        mine,
+        "archive",
+        Letter::new("alice@localhost", "files", "see the files", 1).id(),
+    );
+    let letter = letter.strip_prefix("archive/").unwrap();
+    let files = [
+        mine.path("archive").join(letter),
+        theirs.path("archive").join(letter),
+        one.path("link").join(letter),
+        bound.0.join(letter),
+        one.path("other.txt"),
+        mine.path("README.txt"),
+        one.path("cwd/../link/../status.txt"),
+        PathBuf::from(format!("/proc/self/root{}", mine.path("status.txt").display())),
+    ];
+    let refused = "Invalid argument";
+    std::thread::scope(|scope| {
+        for (_, _, m) in &mounts {
+            for (n, file) in files.iter().cycle().take(16).enumerate() {
+                scope.spawn(move || {
+                    let draft = format!("To: bob@localhost\\nAttach: {}\\n\\nx\\n", file.display());
+                    let out = m.sh(&format!("printf '{draft}' | tee outbox/d{n}"));
+                    assert!(
+                        !out.ok() && out.stderr.contains(refused),
+                        "{}: {out:?}",
+                        file.display()
+                    );
+                });
+            }
+        }
+    });
+    for (bed, tree, m) in &mounts {
+        assert_eq!(tree.list("bob@localhost", "inbox"), []);
+        for (n, file) in files.iter().cycle().take(16).enumerate() {
+            let why = m.cat(&format!("outbox/d{n}.error"));
+            assert!(
+                why.contains("mount of msgfs") && why.contains("copy the file"),
+                "{file:?}: {why}"
+            );
+        }
+        let send = |file: &Path| {
+            bed.msgfs_out(&[
+                "--me",
+                "bar",
+                "send",
+                "bob@localhost",
+                "--attach",
+                file.to_str().unwrap(),
+                "see it",
+            ])
+        };
+        let out = send(&files[0]);
+        assert!(!out.ok() && out.stderr.contains("mount of msgfs"), "{out:?}");
+        m.ok(&format!("cat archive/{letter} > ../copy.txt"));
+        let out = send(&bed.path("copy.txt"));
+        assert!(out.ok(), "{out:?}");
+        soon("the copy goes along", || tree.list("bob@localhost", "inbox").len() == 1);
+        let copy = tree.only("bob@localhost", "inbox").0.with_extension("");
+        assert_eq!(agz::names(&copy), ["copy.txt"]);
+    }
 }
