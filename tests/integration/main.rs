@@ -41,6 +41,7 @@ mod judged;
 mod kills;
 mod kinds;
 mod lifecycle;
+mod looking;
 mod maildir;
 mod mailtools;
 mod marks;
