@@ -17,6 +17,9 @@ use crate::store::{fs, process};
 /// How long a lock that is held is tried again: a process that is ending may still hold it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// How long a mount waits for a command, which ends by itself.
+const COMMANDS: Duration = Duration::from_secs(10);
+
 /// How long, if that process has ended but for threads that wait for a slow disk.
 const LAST_THREADS: Duration = Duration::from_secs(20);
 
@@ -74,8 +77,8 @@ pub struct StateLock {
 }
 
 impl StateLock {
-    /// Takes the lock of a state folder, waiting up to half a second for a holder that is ending,
-    /// and writes down who holds it.
+    /// Takes the lock of a state folder, waiting up to half a second for a holder that is ending, for a
+    /// mount also for a command, and writes down who holds it.
     ///
     /// # Errors
     /// [`LockError::Held`] with the holder, or [`LockError::Io`].
@@ -86,7 +89,14 @@ impl StateLock {
         let start = Instant::now();
         while !fs::lock_within(&file, PATIENCE).map_err(io)? {
             let holder = read(&file);
-            if start.elapsed() > LAST_THREADS || !holder.pid.is_some_and(process::has_ended) {
+            let ends = if holder.pid.is_some_and(process::has_ended) {
+                LAST_THREADS
+            } else if mountpoint.is_some() && holder.mountpoint.is_none() {
+                COMMANDS
+            } else {
+                Duration::ZERO
+            };
+            if start.elapsed() > ends {
                 return Err(LockError::Held(holder));
             }
         }

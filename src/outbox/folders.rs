@@ -118,7 +118,8 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 impl Folders {
-    /// Loads what earlier processes left; `spooled` are the ids in the spool. `looks`: nothing is removed.
+    /// Loads what earlier processes left; `spooled` are the ids in the spool. `looks`: nothing is removed, and
+    /// nothing that they had promised is sent, for the process that promised it may still run.
     pub fn open(
         dir: PathBuf,
         durability: Durability,
@@ -142,7 +143,10 @@ impl Folders {
                 continue;
             }
             match load(entry.path()) {
-                Ok((name, folder)) => drop(state.all.insert(name, folder)),
+                Ok((name, mut folder)) => {
+                    folder.promised &= !looks;
+                    state.all.insert(name, folder);
+                }
                 Err(e) => {
                     tracing::warn!(folder = %entry.path().display(), error = %e, "is no composing folder");
                 }

@@ -56,6 +56,8 @@ struct Line {
 #[derive(Debug)]
 pub struct Spool {
     durability: Durability,
+    /// It is only looked at: nothing can be put into it.
+    looks: bool,
     state: Mutex<State>,
     /// What is on disk, counted as [`State::written`].
     disk: Mutex<u64>,
@@ -141,7 +143,7 @@ impl Spool {
     pub fn open(path: &Path, durability: Durability) -> io::Result<Self> {
         let file = fs::open_own(path, 0o600)?;
         let bytes = std::fs::read(path)?;
-        let spool = Self::of(file, &bytes, durability);
+        let spool = Self::of(file, &bytes, durability, false);
         {
             let mut state = spool.state.lock();
             let rest = bytes.get(state.len as usize..).unwrap_or_default();
@@ -162,10 +164,10 @@ impl Spool {
     pub fn open_read_only(path: &Path) -> io::Result<Self> {
         let bytes = fs::or_nothing(std::fs::read(path))?;
         let nowhere = rustix::fs::memfd_create("spool", rustix::fs::MemfdFlags::CLOEXEC)?;
-        Ok(Self::of(File::from(nowhere), &bytes, Durability::None))
+        Ok(Self::of(File::from(nowhere), &bytes, Durability::None, true))
     }
 
-    fn of(file: File, bytes: &[u8], durability: Durability) -> Self {
+    fn of(file: File, bytes: &[u8], durability: Durability, looks: bool) -> Self {
         let (mut next, mut pending) = (0, BTreeMap::new());
         let mut len = 0;
         for piece in bytes.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {
@@ -188,7 +190,7 @@ impl Spool {
         let state = State { file, len, filled, written: len, next, pending };
         let disk = Mutex::at(Level::Spool, 0);
         let failures = AtomicU64::new(0);
-        Self { durability, state: Mutex::new(state), disk, failures }
+        Self { durability, looks, state: Mutex::new(state), disk, failures }
     }
 
     /// What was put and not ended, oldest first.
@@ -208,6 +210,9 @@ impl Spool {
     /// # Errors
     /// As the system gave it; neither these parcels nor the earlier ones are kept then.
     pub fn put(&self, parcels: Vec<Parcel>, instead: Option<u64>) -> io::Result<u64> {
+        if self.looks {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
         let failures = self.failures.load(Ordering::SeqCst);
         let mut state = self.state.lock();
         state.next += 1;

@@ -42,6 +42,7 @@ mod judged;
 mod kills;
 mod kinds;
 mod lifecycle;
+mod looking;
 mod maildir;
 mod mailtools;
 mod marks;

@@ -51,6 +51,7 @@ pub(crate) struct Counts {
     pub(crate) replies: AtomicU64,
     pub(crate) marks: AtomicU64,
     pub(crate) looks: AtomicU64,
+    pub(crate) commands: AtomicU64,
     pub(crate) facts: AtomicU64,
 }
 

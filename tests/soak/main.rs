@@ -1,7 +1,7 @@
 //! A week in an hour: five people with mounts over stores of all six kinds write, read and answer in the ways
 //! of programs and editors, while mounts are killed, logs get conflict copies, the clock of a stranger jumps,
-//! backups run, hooks ring and `.watch` is read. All the time: nothing is lost, nothing is doubled, names and
-//! bytes stay, what was marked stays marked and nothing else is, both sides see the same, and memory and
+//! backups run, hooks ring, `msgfs check` and its like look, and `.watch` is read. All the time: nothing is
+//! lost, nothing is doubled, names and bytes stay, what was marked stays marked and nothing else is, both sides see the same, and memory and
 //! descriptors do not grow.
 //!
 //! `MSGFS_SOAK_MINUTES` (2) says how long, `MSGFS_SOAK_SEED` repeats what chance chose; it cannot repeat what
@@ -92,12 +92,13 @@ type Work = fn(&Soak);
 /// Everybody at once, for so long.
 fn at_work(soak: &Soak, views: &mut Views, time: Duration) {
     let start = Instant::now();
-    let work: [(&str, Work); 5] = [
+    let work: [(&str, Work); 6] = [
         ("kills", trouble::kill),
         ("the stranger", trouble::stranger),
         ("sync", trouble::sync),
         ("backups", trouble::back_up),
         ("hooks", trouble::hooks),
+        ("commands", trouble::commands),
     ];
     std::thread::scope(|scope| {
         for (person, who) in PEOPLE.into_iter().enumerate() {
@@ -287,6 +288,7 @@ fn table(
         ("conflict copies", n(&c.copies)),
         ("backups", n(&c.backups)),
         ("looks", n(&c.looks)),
+        ("commands that look", n(&c.commands)),
         ("names and bytes", n(&c.facts)),
     ] {
         say(&format!("  {what:<20} {how_many:>10}"));

@@ -40,9 +40,42 @@ pub(crate) fn kill(soak: &Soak) {
             let _ = fs::remove_dir_all(soak.stores.bed.path("cache/msgfs").join(PEOPLE[person]));
             count(&soak.counts.caches);
         }
+        if dice.below(3) == 0 {
+            look(soak, person, &mut dice);
+        }
         std::thread::sleep(std::time::Duration::from_millis(dice.below(300)));
         *mount = Some(soak.stores.mount(person));
         side.life.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Commands that look, beside mounts and where one was just killed.
+const LOOKS: [&[&str]; 7] = [
+    &["check"],
+    &["check", "--json"],
+    &["check", "--repair"],
+    &["status"],
+    &["agents"],
+    &["ls", "outbox"],
+    &["cat", "status.txt"],
+];
+
+/// One of them. What it says of stores that change under it does not matter, nor that it finds something.
+fn look(soak: &Soak, person: usize, dice: &mut Dice) {
+    let c = soak.stores.msgfs(person, dice.of::<&[&str]>(&LOOKS));
+    let out = run_for(c, None, LIMIT);
+    if !matches!(out.code(), Some(0 | 1)) {
+        soak.wrong(format!("{}: a command that looks: {out:?}", PEOPLE[person]));
+    }
+    count(&soak.counts.commands);
+}
+
+/// Commands that look, for everybody in turn.
+pub(crate) fn commands(soak: &Soak) {
+    let mut dice = soak.dice(700);
+    while !soak.over() {
+        look(soak, dice.below(PEOPLE.len() as u64) as usize, &mut dice);
+        soak.pause(dice.below(400));
     }
 }
 
