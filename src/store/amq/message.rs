@@ -244,7 +244,7 @@ pub fn is_handle(text: &str) -> bool {
 pub fn is_id(text: &str) -> bool {
     let bad = text.contains(['/', '\\', '\0']);
     let name = text.trim();
-    let odd = name.is_empty() || name.starts_with('.') || name.ends_with(".md");
+    let odd = name.is_empty() || name.starts_with('.') || name.strip_suffix(".md").is_some();
     text.len() <= 250 && !odd && !bad
 }
 

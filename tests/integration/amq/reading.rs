@@ -179,6 +179,44 @@ fn s206_rejected() {
     soon("it is a message", || m.ls("inbox").len() == 1 && m.ls("rejected").len() == 3);
 }
 
+/// S206: of odd files those are messages that the queue's own program delivers, and the others are rejected.
+#[test]
+fn s206_odd_files() {
+    let odd = |id: &str, head: Value| {
+        let mut head = head;
+        head["id"] = id.into();
+        (format!("bob/inbox/new/{id}.md"), file(&head, "x\n"))
+    };
+    let good = [
+        odd("far", json!({"created": "9999-12-31T23:59:59Z"})),
+        odd("fine", json!({"created": "2026-04-24T17:42:03.1234567890123Z"})),
+        odd("nulls", json!({"refs": [null], "labels": [null]})),
+        odd("blank", json!({})),
+    ];
+    let bad = [
+        odd("schema", json!({"schema": "1"})),
+        odd("huge", json!({"schema": 1e20})),
+        odd("small", json!({"created": "2026-04-24t17:42:03z"})),
+        odd("leap", json!({"created": "2026-04-24T17:42:60Z"})),
+        odd("zone", json!({"created": "2026-04-24T17:42:03+0200"})),
+    ];
+    let (_bed, queue, m) = with(|_, queue| {
+        for (path, text) in good.iter().chain(&bad) {
+            let text = if path.ends_with("blank.md") {
+                text.replacen("\n---\n", "\n--- \n", 1)
+            } else {
+                text.clone()
+            };
+            queue.put(path, &text);
+        }
+    });
+    assert_eq!(shown::rejected(&m).len(), bad.len());
+    assert_eq!(m.ls("inbox").len(), good.len());
+    m.ok("for f in inbox/*.txt; do cat $f > /dev/null; done");
+    soon("the messages are claimed", || queue.names("bob/inbox/cur").len() == good.len());
+    assert_eq!(queue.names("bob/inbox/new").len(), bad.len());
+}
+
 /// S207: a conversation shows the messages of everybody in it, each once; the same id with other bytes is
 /// another message.
 #[test]
