@@ -16,7 +16,7 @@ use super::entry::{Entry, Flags, MsgIx};
 use super::marks::Said;
 use super::{Changes, Index, marks, write_marks};
 use crate::model::{Mark, MessageKey, Origin, Timestamp};
-use crate::store::{Found, Location, Position, Store, StoreError, Watermark};
+use crate::store::{Found, Location, Marks, Position, Store, StoreError, Watermark};
 
 /// So many are marked under one lock.
 const MARKED_AT_ONCE: usize = 4096;
@@ -41,6 +41,9 @@ pub(super) struct Telling {
     partly: HashSet<MsgIx>,
     /// The stores that have marks on their messages.
     stores: BTreeSet<usize>,
+    /// What the store contradicted while it was told, with the print of [`Telling::again`].
+    #[serde(skip)]
+    meanwhile: HashMap<MsgIx, u64>,
     /// A store said something of a mark that it is to be told of.
     #[serde(skip)]
     is_asked: bool,
@@ -114,12 +117,14 @@ impl Core {
         if agrees {
             self.telling.queue.remove(&ix);
             self.telling.again.remove(&ix);
-        } else if entry.is_read()
-            && word.is_some()
-            && self.telling.again.insert(ix, unmarked) != Some(unmarked)
-        {
-            self.telling.queue.insert(ix, 0);
-            self.telling.is_asked = true;
+        } else if entry.is_read() && word.is_some() {
+            if self.telling.queue.contains_key(&ix) {
+                // It contradicts nothing that it was told, unless it is told right now.
+                self.telling.meanwhile.insert(ix, unmarked);
+            } else if self.telling.again.insert(ix, unmarked) != Some(unmarked) {
+                self.telling.queue.insert(ix, 0);
+                self.telling.is_asked = true;
+            }
         }
         false
     }
@@ -146,7 +151,8 @@ impl Core {
     }
 
     /// The marks of a store to be told, and where their messages are.
-    fn due(&self, store: usize) -> Vec<(MsgIx, Location, bool)> {
+    fn due(&mut self, store: usize) -> Vec<(MsgIx, Location, bool)> {
+        self.telling.meanwhile.clear();
         let due = self.telling.queue.keys().filter_map(|ix| {
             let entry = self.entry(*ix).filter(|e| e.store() == store && e.is_live())?;
             Some((*ix, entry.location(), entry.is_read()))
@@ -161,7 +167,13 @@ impl Core {
             // It was changed again meanwhile.
             _ if !same => {}
             Ok(noted) => {
-                self.telling.queue.remove(&ix);
+                let meanwhile = self.telling.meanwhile.remove(&ix);
+                let again = meanwhile
+                    .is_some_and(|print| self.telling.again.insert(ix, print) != Some(print));
+                self.telling.is_asked |= again;
+                if !again {
+                    self.telling.queue.remove(&ix);
+                }
                 if !noted {
                     self.telling.again.entry(ix).or_default();
                 }
@@ -261,7 +273,7 @@ impl Index {
         }
         let unread: Vec<MsgIx> = self.core.read().inbox().collect();
         let comes_first =
-            |store: &Arc<dyn Store>| store.facets().marks.is_some_and(|marks| marks.comes_first());
+            |store: &Arc<dyn Store>| store.facets().marks.is_some_and(<dyn Marks>::comes_first);
         let first: Vec<usize> =
             (0..).zip(&self.stores).filter(|(_, s)| comes_first(s)).map(|(n, _)| n).collect();
         let is_first =
@@ -371,7 +383,7 @@ impl Index {
     /// Has the store note marks on the messages. No lock is held while it does. As
     /// [`Index::tell_stores`].
     fn tell_marks(&self, number: usize, store: &dyn Store) -> Option<Duration> {
-        let (marks, due) = (store.facets().marks, self.core.read().due(number));
+        let (marks, due) = (store.facets().marks, self.core.write().due(number));
         let (mut look, mut busy, mut errors) = (false, false, 0);
         for (ix, at, read) in due {
             let result = marks.map_or(Ok(false), |marks| marks.tell(&at, read));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::SignatureState;
+use crate::model::{SignatureState, Timestamp};
 use crate::store::Found;
 
 fn with(from: &str, id: &str, claim: Claim) -> Found<'static> {
