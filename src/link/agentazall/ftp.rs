@@ -233,6 +233,14 @@ impl Engine for Ftp {
         }
     }
 
+    fn stays(&self) -> bool {
+        true
+    }
+
+    fn has_brought(&self, raw: &Path) -> bool {
+        brought::is_any(raw)
+    }
+
     fn acknowledge(&self, ids: &[String]) -> Outcome {
         seen::tell(&self.settings, ids)
     }
