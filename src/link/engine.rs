@@ -70,6 +70,17 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// Brings what there is and is not known to the folder, each file synced. Runs in a carrier.
     fn fetch(&self, raw: &Path, known: &HashSet<String>) -> Outcome;
 
+    /// Whether a carrier stays, and asks again as long as nothing comes.
+    fn stays(&self) -> bool {
+        false
+    }
+
+    /// Whether the last fetch brought something to the folder that is to be filed or acknowledged. Runs in a carrier
+    /// that stays.
+    fn has_brought(&self, _raw: &Path) -> bool {
+        true
+    }
+
     /// Says that these are on disk here. Runs in a carrier.
     fn acknowledge(&self, ids: &[String]) -> Outcome;
 

@@ -3,15 +3,17 @@
 
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
 use ureq::http::HeaderMap;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body, Error, SendBody};
 
 use super::room::Roomy;
 use super::{reach, tls};
+use crate::model::locks::Mutex;
 use crate::store::fs;
 
 /// An answer that is read into memory is not larger.
@@ -92,26 +94,7 @@ impl Http {
                  insecure = true in a [[link]] for it"
             ));
         }
-        let roots = tls::roots(ca)?;
-        let certs = roots.iter().map(|cert| Certificate::from_der(cert).to_owned());
-        let roots = RootCerts::Specific(Arc::new(certs.collect()));
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .proxy(None)
-            // A connection that the server closed meanwhile would look like a lost answer.
-            .max_idle_connections(0)
-            .user_agent(concat!("msgfs/", env!("CARGO_PKG_VERSION")))
-            .timeout_connect(Some(PATIENCE))
-            .timeout_resolve(Some(PATIENCE))
-            .timeout_recv_response(Some(PATIENCE))
-            .timeout_per_read(Some(PATIENCE))
-            .timeout_per_write(Some(PATIENCE))
-            .timeout_global(Some(LONGEST))
-            .tls_config(TlsConfig::builder().root_certs(roots).build())
-            .build();
-        Ok(Self { agent: config.new_agent(), base: base.trim_end_matches('/').to_owned() })
+        Ok(Self { agent: agent(ca)?, base: base.trim_end_matches('/').to_owned() })
     }
 
     /// The same server by another of its addresses.
@@ -219,6 +202,38 @@ impl Http {
         }
         request.call().map_err(trouble)
     }
+}
+
+/// What speaks to servers. It is made once for the certificates that it believes: that takes longer than to ask.
+fn agent(ca: Option<&Path>) -> Result<Agent, String> {
+    static LAST: LazyLock<Mutex<Option<(Vec<CertificateDer<'static>>, Agent)>>> =
+        LazyLock::new(Mutex::default);
+    let believed = tls::roots(ca)?;
+    let mut last = LAST.lock();
+    if let Some((_, agent)) = last.as_ref().filter(|(of, _)| *of == believed) {
+        return Ok(agent.clone());
+    }
+    let certs = believed.iter().map(|cert| Certificate::from_der(cert).to_owned());
+    let roots = RootCerts::Specific(Arc::new(certs.collect()));
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .proxy(None)
+        // A connection that the server closed meanwhile would look like a lost answer.
+        .max_idle_connections(0)
+        .user_agent(concat!("msgfs/", env!("CARGO_PKG_VERSION")))
+        .timeout_connect(Some(PATIENCE))
+        .timeout_resolve(Some(PATIENCE))
+        .timeout_recv_response(Some(PATIENCE))
+        .timeout_per_read(Some(PATIENCE))
+        .timeout_per_write(Some(PATIENCE))
+        .timeout_global(Some(LONGEST))
+        .tls_config(TlsConfig::builder().root_certs(roots).build())
+        .build();
+    let agent = config.new_agent();
+    *last = Some((believed, agent.clone()));
+    Ok(agent)
 }
 
 fn answer(response: ureq::http::Response<Body>) -> Result<Answer, Trouble> {

@@ -4,17 +4,23 @@
 //! JOB`) of its own session, which ends by itself. Daemon and carrier share a folder: what to do, what
 //! came of it, and a lock that the carrier inherits when it is started, so that there is no moment in
 //! which neither holds it. Who finds the lock free and no outcome knows that the carrier died.
+//!
+//! A carrier that brings mail may stay: it asks again and again as long as nothing comes, for a process that starts
+//! costs more than what it asks. It holds one end of a pipe. When the other end is closed, by a daemon that wants
+//! something else or by its death, it ends, after the exchange that it is at.
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io;
+use std::io::{self, PipeWriter};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use super::engine::{Engine, Outcome, Settings};
+use super::room;
 use crate::store::{fs, place};
 
 /// What is to be done.
@@ -31,6 +37,8 @@ const ASKED: &str = ".asked";
 const MAX_FILE: u64 = 64 << 20;
 /// No exchange takes longer: one that does is cut off, and its outcome is not known.
 const LONGEST: Duration = Duration::from_secs(15 * 60);
+/// So long a carrier asks again and again; much less than any exchange may take.
+const STAY: Duration = Duration::from_secs(4 * 60);
 /// How such a carrier ends: `EX_TEMPFAIL`.
 const LATE: i32 = 75;
 
@@ -49,6 +57,9 @@ pub enum Task {
     Fetch {
         /// What is.
         known: Vec<String>,
+        /// It asks again, so many milliseconds after the last time, as long as nothing comes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        every: Option<u64>,
     },
     /// Say that these are on disk.
     Acknowledge {
@@ -86,6 +97,9 @@ pub struct Job {
     folder: PathBuf,
     task: Task,
     lock: File,
+    /// Closed when the carrier is not to ask again.
+    line: Option<PipeWriter>,
+    is_watched: bool,
 }
 
 impl Job {
@@ -98,7 +112,11 @@ impl Job {
         let order = Order { settings: settings.clone(), task };
         place::write_atomic(&folder.join(ORDER), &serde_json::to_vec(&order)?, 0o600)?;
         let lock = fs::open_own(&folder.join(LOCK), 0o600)?;
-        Ok(Self { folder: folder.to_owned(), task: order.task, lock })
+        Ok(Self::of(folder, order.task, lock))
+    }
+
+    fn of(folder: &Path, task: Task, lock: File) -> Self {
+        Self { folder: folder.to_owned(), task, lock, line: None, is_watched: false }
     }
 
     /// A job that was left behind; `None` if its order was never written.
@@ -109,7 +127,7 @@ impl Job {
         let Ok(bytes) = fs::read_small(&folder.join(ORDER), MAX_FILE) else { return Ok(None) };
         let Ok(order) = serde_json::from_slice::<Order>(&bytes) else { return Ok(None) };
         let lock = fs::open_own(&folder.join(LOCK), 0o600)?;
-        Ok(Some(Self { folder: folder.to_owned(), task: order.task, lock }))
+        Ok(Some(Self::of(folder, order.task, lock)))
     }
 
     /// What is to be done.
@@ -127,11 +145,15 @@ impl Job {
         self.raw().join(ASKED).exists()
     }
 
-    /// Starts the carrier, which goes on if this process dies.
+    /// Starts the carrier, which goes on if this process dies. `ended` is called when it has ended.
     ///
     /// # Errors
     /// As the system gave it; then nothing was started.
-    pub fn start(&self, carrier: &Carrier) -> io::Result<()> {
+    pub fn start(
+        &mut self,
+        carrier: &Carrier,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
         if !fs::lock_within(&self.lock, Duration::ZERO)? {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, "another carrier has this job"));
         }
@@ -139,28 +161,45 @@ impl Job {
         let lock = self.lock.try_clone()?;
         match carrier {
             Carrier::Program(program) => {
+                let (theirs, mine) = io::pipe()?;
                 let child = Command::new(program)
                     .arg("carry")
                     .arg(&self.folder)
                     .stdin(Stdio::from(lock))
-                    .stdout(Stdio::null())
+                    .stdout(Stdio::from(theirs))
                     .stderr(Stdio::null())
                     .spawn();
                 let mut child = child?;
-                std::thread::Builder::new()
-                    .name("msgfs-reap".into())
-                    .spawn(move || child.wait())?;
+                self.line = Some(mine);
+                std::thread::Builder::new().name("msgfs-reap".into()).spawn(move || {
+                    let _ = child.wait();
+                    ended();
+                })?;
             }
             #[cfg(test)]
             Carrier::Here(carry) => {
                 let (carry, folder) = (std::sync::Arc::clone(carry), self.folder.clone());
                 std::thread::spawn(move || {
-                    carry(&folder);
+                    // A carrier that dies says that it ended, as the system does.
+                    let carry = std::panic::AssertUnwindSafe(|| carry(&folder));
+                    let _ = std::panic::catch_unwind(carry);
                     drop(lock);
+                    ended();
                 });
             }
         }
+        self.is_watched = true;
         Ok(())
+    }
+
+    /// Returns whether it is told when the carrier ends.
+    pub fn is_watched(&self) -> bool {
+        self.is_watched
+    }
+
+    /// Has the carrier not ask again.
+    pub fn hang_up(&mut self) {
+        self.line = None;
     }
 
     /// Whether the carrier has ended. What this process itself holds of the lock is given up.
@@ -247,14 +286,55 @@ pub fn carry(
 fn exchange(engine: &dyn Engine, task: &Task, folder: &Path) -> Outcome {
     match task {
         Task::Send { wire, .. } => engine.send(wire),
-        Task::Fetch { known } => {
+        Task::Fetch { known, every } => {
             let known: HashSet<String> = known.iter().cloned().collect();
-            engine.fetch(&folder.join(RAW), &known)
+            let raw = folder.join(RAW);
+            match every {
+                None => engine.fetch(&raw, &known),
+                Some(every) => stay(engine, &raw, &known, Duration::from_millis(*every)),
+            }
         }
         Task::Acknowledge { ids } => engine.acknowledge(ids),
     }
 }
 
+/// Asks for mail until some comes, or something else is to be done.
+fn stay(engine: &dyn Engine, raw: &Path, known: &HashSet<String>, every: Duration) -> Outcome {
+    let until = Instant::now() + STAY;
+    loop {
+        let outcome = engine.fetch(raw, known);
+        let is_over = outcome != Outcome::Done || engine.has_brought(raw);
+        // From here to the next time nothing can be lost.
+        if is_over
+            || std::fs::remove_file(raw.join(ASKED))
+                .is_err_and(|e| e.kind() != io::ErrorKind::NotFound)
+        {
+            return outcome;
+        }
+        if Instant::now() > until
+            || hangs_up(every)
+            || room::left(raw).is_err()
+            || engine.other_carrier().is_some()
+        {
+            return outcome;
+        }
+    }
+}
+
+/// Waits; returns whether the daemon hung up meanwhile.
+fn hangs_up(within: Duration) -> bool {
+    let line = rustix::stdio::stdout();
+    let mut watched = [PollFd::new(&line, PollFlags::empty())];
+    let limit = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
+    poll(&mut watched, Some(&limit)) != Ok(0)
+}
+
+/// Says what came of it: at once for whoever looks when this process is killed, then durably.
 fn end(folder: &Path, outcome: &Outcome) -> io::Result<()> {
-    place::write_atomic(&folder.join(OUTCOME), &serde_json::to_vec(outcome)?, 0o600)
+    let bytes = serde_json::to_vec(outcome)?;
+    let path = folder.join(OUTCOME);
+    let temp = place::beside(&path);
+    std::fs::write(&temp, &bytes)?;
+    std::fs::rename(&temp, &path)?;
+    place::write_atomic(&path, &bytes, 0o600)
 }

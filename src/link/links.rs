@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use super::board::Board;
+use super::board::{self, Board};
 use super::engine::{Engine, Settings};
 use super::job::Carrier;
 use super::logs::Logs;
@@ -60,10 +60,18 @@ impl Links {
             for (name, settings) in settings(store.as_ref(), wanted.specs, wanted.by_their_own) {
                 match open(wanted, store, &name, settings) {
                     Ok(post) => of_store.push(Arc::new(post)),
-                    Err(why) => warnings.push(format!(
-                        "the link {name} of the store {} is left out: {why}",
-                        store.name()
-                    )),
+                    Err(why) => {
+                        // What an earlier mount said of it holds no longer.
+                        let folder = folder(wanted, store.as_ref(), &name);
+                        if let Some(before) = board::kept(&folder) {
+                            Board::new(&name, &folder, before.engine)
+                                .stopped(&format!("it is left out: {why}"));
+                        }
+                        warnings.push(format!(
+                            "the link {name} of the store {} is left out: {why}",
+                            store.name()
+                        ));
+                    }
                 }
             }
             if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::board;
 use super::engine::Engine;
 use super::journal::{self, Journal};
 use super::post;
@@ -84,7 +85,8 @@ impl Ways for Looks {
         self.0.iter().find_map(|look| {
             look.ask(|journal| {
                 let entry = journal.find(message, to)?;
-                Some(post::fate_of(entry, &look.name, &look.engine.place()))
+                let state = board::kept(&look.folder).unwrap_or_default().state;
+                Some(post::fate_of(entry, &look.name, &look.engine.place(), &state))
             })
         })
     }

@@ -12,6 +12,7 @@
 //! - [`request`]: what commands ask of whoever carries.
 //! - [`secret`]: files that hold secrets, and texts that must not. [`tls`]: whom this machine believes.
 //! - [`room`]: what stays free on the disk.
+//! - `elements`: lists in JSON of which one element is odd.
 //! - [`wire`]: connections that speak in lines.
 //! - [`agentazall`]: the links of AgentAZAll. [`amp`]: those of AMP.
 //! - [`post`]: a link that carries whole messages, with its [`journal`], its [`job`]s and its [`mod@engine`].
@@ -23,6 +24,8 @@ pub mod agentazall;
 pub mod amp;
 pub mod backoff;
 pub mod board;
+#[cfg(feature = "http")]
+mod elements;
 pub mod engine;
 #[cfg(all(test, feature = "http", feature = "ftp", feature = "mail"))]
 mod hostile;

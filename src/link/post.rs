@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::backoff;
-use super::board::Board;
+use super::board::{Board, State};
 use super::engine::{Engine, Outcome, Settings};
 use super::job::{Carrier, Job, Task};
 use super::journal::{Entry, Journal, Stage};
@@ -21,7 +21,9 @@ use crate::model::locks::{Condvar, Mutex};
 use crate::model::{Timestamp, one_line};
 use crate::store::{Arrived, Fate, Parcel};
 
-/// How often a carrier that works is asked whether it has ended: at first, and later.
+/// How often it is looked whether a carrier has ended that says so itself.
+const WATCHED: Duration = Duration::from_secs(5);
+/// How often a carrier that an earlier process started is asked whether it has ended: at first, and later.
 const ASK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 /// How long is waited when the disk refuses what must be on it.
 const DISK_WAIT: Duration = Duration::from_secs(5);
@@ -46,9 +48,7 @@ pub struct Post {
     carrier: Carrier,
     journal: Mutex<Journal>,
     board: Arc<Board>,
-    /// Counts what may have given the thread something to do.
-    calls: Mutex<u64>,
-    called: Condvar,
+    calls: Arc<Calls>,
     stop: AtomicBool,
     /// Somebody asked that nothing waits.
     hurry: AtomicBool,
@@ -58,6 +58,32 @@ pub struct Post {
 impl std::fmt::Debug for Post {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Post").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What wakes the thread.
+#[derive(Debug, Default)]
+struct Calls {
+    counts: Mutex<Counts>,
+    called: Condvar,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    /// What may have given the thread something to do.
+    calls: u64,
+    /// Carriers that ended.
+    ends: u64,
+}
+
+impl Calls {
+    fn now(&self) -> Counts {
+        *self.counts.lock()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut self.counts.lock());
+        self.called.notify_all();
     }
 }
 
@@ -96,8 +122,7 @@ impl Post {
             carrier,
             journal: Mutex::new(journal),
             board,
-            calls: Mutex::default(),
-            called: Condvar::default(),
+            calls: Arc::default(),
             stop: AtomicBool::new(false),
             hurry: AtomicBool::new(false),
             jobs: AtomicU64::new(0),
@@ -163,9 +188,10 @@ impl Post {
 
     /// What became of a message for a recipient.
     pub fn fate(&self, message: &str, to: &str) -> Option<Fate> {
+        let state = self.board.standing().state;
         let journal = self.journal.lock();
         let entry = journal.find(message, to)?;
-        Some(fate_of(entry, &self.name, &self.engine.place()))
+        Some(fate_of(entry, &self.name, &self.engine.place(), &state))
     }
 
     /// The id that the engine gave a message for a recipient.
@@ -210,8 +236,7 @@ impl Post {
 
     /// There may be something to do.
     pub fn call(&self) {
-        *self.calls.lock() += 1;
-        self.called.notify_all();
+        self.calls.count(|counts| counts.calls += 1);
     }
 
     /// Has [`Post::run`] return soon. A carrier that works goes on.
@@ -226,7 +251,7 @@ impl Post {
         let mut rest = Rest::default();
         let (untold, mut quiet) = (Cell::new(false), Instant::now());
         while !self.is_stopped() {
-            let seen = *self.calls.lock();
+            let seen = self.calls.now();
             if self.hurry.swap(false, Ordering::Relaxed) {
                 rest = Rest::default();
                 changed();
@@ -255,8 +280,9 @@ impl Post {
 
     /// Does one thing; whether there was one.
     fn turn(&self, rest: &mut Rest, changed: &dyn Fn()) -> io::Result<bool> {
+        let called = self.calls.now().calls;
         if let Some(job) = self.left()? {
-            self.wait_for(job, rest, changed)?;
+            self.wait_for(job, called, rest, changed)?;
             return Ok(true);
         }
         let now = now();
@@ -264,7 +290,11 @@ impl Post {
             return Ok(false);
         }
         if let Some(why) = self.engine.other_carrier() {
-            self.board.stopped(&why);
+            if self.board.standing().state != (State::Stopped { why: one_line(&why).into_owned() })
+            {
+                self.board.stopped(&why);
+                changed();
+            }
             rest.until = now.saturating_add(OTHER_WAIT.as_millis() as i64);
             return Ok(false);
         }
@@ -272,7 +302,7 @@ impl Post {
         if let Some(no) = due {
             let job = self.order(Task::Send { no, wire: self.journal.lock().wire(no) })?;
             self.journal.lock().trying(no)?;
-            self.carry(job, rest, changed)?;
+            self.carry(job, called, rest, changed)?;
             return Ok(true);
         }
         if now < rest.fetch {
@@ -284,8 +314,12 @@ impl Post {
             let known = journal.all_seen().filter(|id| self.engine.must_know(id));
             known.map(str::to_owned).collect()
         };
-        let job = self.order(Task::Fetch { known })?;
-        self.carry(job, rest, changed)?;
+        // Until it has answered once, people are to hear of each try.
+        let is_connected = matches!(self.board.standing().state, State::Connected { .. });
+        let every = (is_connected && self.engine.stays()).then(|| self.engine.poll());
+        let every = every.map(|every| every.as_millis() as u64);
+        let job = self.order(Task::Fetch { known, every })?;
+        self.carry(job, called, rest, changed)?;
         rest.fetch = self::now() + self.engine.poll().as_millis() as i64;
         Ok(true)
     }
@@ -323,22 +357,47 @@ impl Post {
     }
 
     /// Has a carrier do a job to its end.
-    fn carry(&self, job: Job, rest: &mut Rest, changed: &dyn Fn()) -> io::Result<()> {
+    fn carry(
+        &self,
+        mut job: Job,
+        called: u64,
+        rest: &mut Rest,
+        changed: &dyn Fn(),
+    ) -> io::Result<()> {
         step();
-        job.start(&self.carrier)?;
+        let calls = Arc::clone(&self.calls);
+        job.start(&self.carrier, move || calls.count(|counts| counts.ends += 1))?;
         step();
-        self.wait_for(job, rest, changed)
+        self.wait_for(job, called, rest, changed)
     }
 
-    /// Waits until a job's carrier has ended, and does what follows from it.
-    fn wait_for(&self, mut job: Job, rest: &mut Rest, changed: &dyn Fn()) -> io::Result<()> {
+    /// Waits until a job's carrier has ended, and does what follows from it. One that stays is to end as soon as
+    /// there was another call than those that were `called` before.
+    fn wait_for(
+        &self,
+        mut job: Job,
+        called: u64,
+        rest: &mut Rest,
+        changed: &dyn Fn(),
+    ) -> io::Result<()> {
         let mut pause = ASK.0;
-        while !job.has_ended()? {
+        loop {
+            let seen = self.calls.now();
+            if job.has_ended()? {
+                break;
+            }
             if self.is_stopped() {
                 return Ok(());
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(ASK.1);
+            if seen.calls != called {
+                job.hang_up();
+            }
+            if job.is_watched() {
+                self.sleep(seen, WATCHED);
+            } else {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(ASK.1);
+            }
         }
         let outcome = job.outcome();
         match job.task().clone() {
@@ -428,7 +487,7 @@ impl Post {
         step();
         for ids in acknowledged.chunks(ACKNOWLEDGED_AT_ONCE) {
             let said = self.order(Task::Acknowledge { ids: ids.to_vec() })?;
-            self.carry(said, rest, &|| {})?;
+            self.carry(said, self.calls.now().calls, rest, &|| {})?;
         }
         if let Some(error) = failed {
             return Err(error);
@@ -464,23 +523,26 @@ impl Post {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn sleep(&self, seen: u64, limit: Duration) {
+    fn sleep(&self, seen: Counts, limit: Duration) {
         let until = Instant::now() + limit;
-        let mut calls = self.calls.lock();
-        while *calls == seen && !self.is_stopped() {
-            if self.called.wait_until(&mut calls, until) {
+        let mut counts = self.calls.counts.lock();
+        while *counts == seen && !self.is_stopped() {
+            if self.calls.called.wait_until(&mut counts, until) {
                 return;
             }
         }
     }
 }
 
-/// What became of a message by what a journal says, and whose that is.
-pub(super) fn fate_of(entry: &Entry, link: &str, place: &str) -> Fate {
+/// What became of a message by what a journal says, and whose that is, and how the link stands.
+pub(super) fn fate_of(entry: &Entry, link: &str, place: &str, state: &State) -> Fate {
     let waits = |why: Option<&str>| {
         let since = Timestamp::from_millis(entry.since).rfc3339_short();
-        let why = match (why, entry.tries) {
-            (Some(why), tries) => format!("{}, tried {tries} times", one_line(why)),
+        let why = match (why, state) {
+            (_, State::Stopped { why }) => one_line(why).into_owned(),
+            (Some(why), _) => format!("{}, tried {} times", one_line(why), entry.tries),
+            // It was not its turn.
+            (None, State::Waiting { why, .. }) => one_line(why).into_owned(),
             (None, _) => "it is on its way".to_owned(),
         };
         Fate::Waits(format!("link {link} to {place}, since {since}: {why}"))

@@ -2,6 +2,8 @@
 
 #[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
 use std::path::Path;
+#[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
+use std::sync::LazyLock;
 
 #[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
 use rustls::{
@@ -31,11 +33,22 @@ const HELP: [(&str, &str); 7] = [
     ("not valid yet", "the clock of this machine is wrong, or that of who made the certificate"),
 ];
 
-/// What helps where nobody listens, by what the system says.
-const REFUSED: (&str, &str) = (
-    "Connection refused",
-    "no server listens there: start it, or correct its address in what describes this link",
-);
+/// What helps where no certificate was seen, by what the library or the system says.
+const NO_SERVER: [(&str, &str); 5] = [
+    (
+        "Connection refused",
+        "no server listens there: start it, or correct its address in what describes this link",
+    ),
+    ("InvalidContentType", NO_TLS),
+    ("unexpected end of file", NO_TLS),
+    ("tls handshake eof", NO_TLS),
+    ("NoCertificatesPresented", NO_TLS),
+];
+
+/// What helps where a server was spoken to in TLS and did not understand it.
+const NO_TLS: &str = "the server speaks no TLS at this port, or hung up: correct the port, or, for a server in \
+                      the clear, what describes this link (http:// instead of https://, no ftp_ssl, smtp_ssl, \
+                      imap_ssl or pop3_ssl)";
 
 /// Whether an error says that the certificate of the server is not believed: then it was told nothing.
 pub fn is_not_believed(error: &str) -> bool {
@@ -45,7 +58,7 @@ pub fn is_not_believed(error: &str) -> bool {
 /// An error with what helps, if something is known to: once, however often it is asked for.
 pub fn with_help(error: String) -> String {
     let of_tls = HELP.iter().filter(|_| is_not_believed(&error));
-    let mut all = of_tls.chain([&REFUSED]);
+    let mut all = of_tls.chain(&NO_SERVER);
     let help = all.find(|(what, _)| error.contains(what)).map(|(_, help)| *help);
     match help.filter(|help| !error.contains(help)) {
         Some(help) => format!("{error}; {help}"),
@@ -59,9 +72,14 @@ pub fn with_help(error: String) -> String {
 /// If the file cannot be used.
 #[cfg(any(feature = "http", feature = "ftp", feature = "mail"))]
 pub fn roots(ca: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, String> {
-    let mut roots = rustls_native_certs::load_native_certs().certs;
+    // To read them takes longer than to ask a server, and no process that asks again and again lives long.
+    static OF_THE_MACHINE: LazyLock<Vec<CertificateDer<'static>>> =
+        LazyLock::new(|| rustls_native_certs::load_native_certs().certs);
+    let mut roots = OF_THE_MACHINE.clone();
     let Some(path) = ca else { return Ok(roots) };
-    let why = |e: &dyn std::fmt::Display| format!("ca {}: {e}", crate::model::shown_path(path));
+    let why = |e: &dyn std::fmt::Display| {
+        format!("the file of authorities that ca names, {}: {e}", crate::model::shown_path(path))
+    };
     let before = roots.len();
     for cert in CertificateDer::pem_file_iter(path).map_err(|e| why(&e))? {
         let cert = cert.map_err(|e| why(&e))?;
@@ -89,6 +107,11 @@ mod tests {
             with_help("x cannot be reached: io: Connection refused (os error 111)".into());
         assert!(refused.ends_with("; no server listens there: start it, or correct its address in what describes this link"));
         assert_eq!(with_help(refused.clone()), refused);
+        for error in
+            ["io: received corrupt message of type InvalidContentType", "unexpected end of file"]
+        {
+            assert!(with_help(error.to_owned()).contains("no TLS at this port"), "{error}");
+        }
         for error in ["it refuses the key", "the session expired", "UnknownIssuer"] {
             assert_eq!(with_help(error.to_owned()), error);
         }

@@ -6,13 +6,14 @@
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::{reach, tls};
+use crate::model::locks::Mutex;
 use crate::model::one_line;
 
 /// How long each thing may take.
@@ -65,14 +66,23 @@ impl Tls {
     /// # Errors
     /// If the file cannot be used.
     pub fn new(ca: Option<&Path>) -> Result<Self, String> {
+        static LAST: LazyLock<Mutex<Option<(Vec<CertificateDer<'static>>, Tls)>>> =
+            LazyLock::new(Mutex::default);
+        let believed = tls::roots(ca)?;
+        let mut last = LAST.lock();
+        if let Some((_, tls)) = last.as_ref().filter(|(of, _)| *of == believed) {
+            return Ok(tls.clone());
+        }
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(tls::roots(ca)?);
+        roots.add_parsable_certificates(believed.iter().cloned());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|e| e.to_string())?;
         let config = config.with_root_certificates(roots).with_no_client_auth();
-        Ok(Self(Arc::new(config)))
+        let tls = Self(Arc::new(config));
+        *last = Some((believed, tls.clone()));
+        Ok(tls)
     }
 }
 
@@ -222,7 +232,9 @@ impl Wire {
         while stream.conn.is_handshaking() {
             let done = stream.conn.complete_io(&mut stream.sock);
             done.map_err(|e| match e.kind() {
-                io::ErrorKind::InvalidData => io::Error::other(tls::with_help(e.to_string())),
+                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+                    io::Error::other(tls::with_help(e.to_string()))
+                }
                 _ => e,
             })?;
         }

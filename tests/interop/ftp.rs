@@ -232,3 +232,54 @@ fn s474_a_server_that_is_away_and_a_password_that_is_exposed() {
     soon("nothing waits", || sent(&m, "warning").is_empty());
     assert!(Path::new(&bar.tree.root).exists());
 }
+
+/// S642: half of a signed letter is no message, however long it stays half: it is told in `rejected/`, and the whole
+/// letter comes when it is there, once and signed.
+#[test]
+fn s642_half_of_a_signed_letter_waits_for_its_end() {
+    let at = Bed::new();
+    let server = peer::ftp_server(&at);
+    let (bar, zed) =
+        (Machine::new(BAR, &config(server.port)), Machine::new(ZED, &config(server.port)));
+    let z = zed.mount();
+    z.ok(&format!("printf 'Subject: whole\\n\\nwhat is signed\\n' > outbox/{BAR}"));
+    let there = || on_server(&at, BAR).into_iter().find(|name| name.contains("/inbox/"));
+    soon("it is on the server", || there().is_some());
+    let path = format!("{BAR}/{}", there().unwrap());
+    let whole = fs::read_to_string(at.path("ftp").join(&path)).unwrap();
+    let half = &whole[..whole.find("---END AGENTAZALL SIGNED").unwrap() - 5];
+    put(&at, &path, half);
+    let m = bar.mount();
+    for _ in 0..8 {
+        bar.hurry("ftp");
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    assert_eq!((m.ls("inbox").len(), shown::rejected(&m).len()), (0, 0));
+    // As if that were long ago.
+    let saw = bar.bed.state("bar").join("links/agentazall/ftp/saw.json");
+    wait_for(Duration::from_secs(60), "the half is told", || {
+        let aged = |text: String| {
+            let mut all: Value = serde_json::from_str(&text).unwrap();
+            for one in all["files"].as_object_mut().unwrap().values_mut() {
+                one["since"] = json!(1);
+            }
+            fs::write(&saw, all.to_string()).unwrap();
+        };
+        fs::read_to_string(&saw).map(aged).unwrap();
+        bar.hurry("ftp");
+        std::thread::sleep(Duration::from_secs(1));
+        shown::rejected(&m).len() == 1
+    });
+    let told = shown::one_rejected(&m);
+    assert!(told.contains("only the beginning of the signed text"), "{told}");
+    assert_eq!(m.ls("inbox").len(), 0);
+    put(&at, &path, &whole);
+    wait_for(Duration::from_secs(60), "the whole one comes", || {
+        bar.hurry("ftp");
+        std::thread::sleep(Duration::from_secs(1));
+        bodies(&m).contains_key("what is signed")
+    });
+    assert_eq!((bodies(&m).len(), shown::rejected(&m).len()), (1, 1));
+    let text = m.ok("cat inbox/*");
+    assert!(!text.contains("missing") && !text.contains("Signature: none"), "{text}");
+}

@@ -1,9 +1,11 @@
 //! The link to `AgentAZAll`'s relay, against the real relay and the real client on the other side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -292,6 +294,11 @@ fn s409_the_formats_own_daemon_is_left_alone() {
     let daemon = crate::common::proc::Running::start(daemon, None).unwrap();
     let m = bar.mount();
     soon("it is told", || m.cat("status.txt").contains("`agentazall daemon` (process "));
+    m.ok("echo later > outbox/zed.agenttalk");
+    // S644: it is not said to be on its way.
+    soon("the letter says so, too", || {
+        m.ok("cat sent/*/*.warning").contains("`agentazall daemon`")
+    });
     let out = bar.bed.msgfs_out(&["--me", "bar", "doctor"]);
     assert!(out.stdout.contains("carries the mail of this mailbox"), "{out:?}");
     drop(daemon);
@@ -340,4 +347,52 @@ fn s408_what_waits_can_be_given_up() {
     assert!(warning.contains("given up by msgfs link drop"), "{warning}");
     let out = bar.bed.msgfs_out(&["--me", "bar", "link", "drop", "none"]);
     assert!(!out.ok() && out.stderr.contains("there is relay"), "{out:?}");
+}
+
+/// S643: a link that has nothing to do asks by one process that stays, and ends with the daemon; what is written
+/// meanwhile does not wait for it.
+#[test]
+fn s643_who_asks_stays() {
+    let at = Bed::new();
+    let relay = peer::relay(&at);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let proxy = Proxy::before(relay.port, move |line, _| {
+        count.fetch_add(usize::from(line.contains("/messages")), Ordering::SeqCst);
+        None
+    });
+    let bar = Machine::new(&relay, proxy.port, "bar");
+    let zed = Machine::new(&relay, relay.port, "zed");
+    let (m, z) = (bar.mount(), zed.mount());
+    soon("it is connected", || m.cat("status.txt").contains("connected since"));
+    let mut askers = BTreeSet::new();
+    let begun = asked.load(Ordering::SeqCst);
+    wait_for(Duration::from_secs(60), "it is asked five times more", || {
+        askers.extend(children(m.pid()));
+        asked.load(Ordering::SeqCst) >= begun + 5
+    });
+    assert!(askers.len() <= 2, "{askers:?}");
+    m.ok("echo at once > outbox/zed.agenttalk");
+    soon("it arrives", || z.ls("inbox").len() == 1);
+    z.ok("name=$(ls inbox/*.txt); echo 'and back' > ${name%.txt}.reply");
+    soon("the answer arrives", || m.ls("inbox").len() == 1);
+    let mut stays = None;
+    soon("somebody asks again", || {
+        stays = children(m.pid()).first().copied();
+        stays.is_some()
+    });
+    m.umount();
+    soon("and ends", || !Path::new("/proc").join(stays.unwrap().to_string()).exists());
+}
+
+/// The processes that a process started and that still are.
+fn children(of: i32) -> Vec<u32> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |id: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        parent.and_then(|parent| parent.parse().ok()) == Some(of)
+    };
+    ids.filter(is_child).collect()
 }

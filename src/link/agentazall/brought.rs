@@ -20,6 +20,11 @@ const MAX_TRIES: u64 = 3;
 /// What is said of a letter that ended the process each time.
 pub const DEADLY: &str = "msgfs ended each time that it took this apart";
 
+/// Returns whether there are letters in the folder of a fetch.
+pub fn is_any(raw: &Path) -> bool {
+    raw.join("0.json").exists()
+}
+
 /// How often it was begun to take a letter apart.
 struct Tries(PathBuf);
 

@@ -153,7 +153,16 @@ impl Engine for Ftp {
     }
 
     fn unpack(&self, raw: &Path) -> Vec<io::Result<Item>> {
-        let letter = |n: usize, brought: Brought, bytes| {
+        let unread = |brought: Brought, bytes: &[u8], why: &str| {
+            let [_, name] = brought.names;
+            let arrived = unreadable(bytes, why, name, &brought.day);
+            let acknowledge = Some(brought.seen).filter(|seen| !seen.is_empty());
+            Item { id: brought.id, arrived, acknowledge }
+        };
+        let letter = |n: usize, mut brought: Brought, bytes: Vec<u8>| {
+            if let Some(why) = brought.fault.take() {
+                return Ok(unread(brought, &bytes, &why));
+            }
             let mut parts: Vec<(String, PathBuf)> = Vec::new();
             for (k, name) in brought.parts.iter().enumerate() {
                 let fits = names::is_attachment_name(name) && !parts.iter().any(|(n, _)| n == name);
@@ -168,10 +177,8 @@ impl Engine for Ftp {
             let arrived = Arrived { name, other_name, day, bytes, parts, keys };
             Ok(Item { id: brought.id, arrived, acknowledge: Some(brought.seen) })
         };
-        brought::unpack(raw, "txt", letter, |brought: Brought, bytes| {
-            let [_, name] = brought.names;
-            let arrived = unreadable(bytes, brought::DEADLY, name, &brought.day);
-            Item { id: brought.id, arrived, acknowledge: Some(brought.seen) }
+        brought::unpack(raw, "txt", letter, |brought, bytes| {
+            unread(brought, bytes, brought::DEADLY)
         })
     }
 
@@ -224,6 +231,14 @@ impl Engine for Ftp {
                 other => other,
             },
         }
+    }
+
+    fn stays(&self) -> bool {
+        true
+    }
+
+    fn has_brought(&self, raw: &Path) -> bool {
+        brought::is_any(raw)
     }
 
     fn acknowledge(&self, ids: &[String]) -> Outcome {

@@ -481,6 +481,14 @@ impl Engine for Mail {
         }
     }
 
+    fn stays(&self) -> bool {
+        true
+    }
+
+    fn has_brought(&self, raw: &Path) -> bool {
+        brought::is_any(raw)
+    }
+
     fn acknowledge(&self, ids: &[String]) -> Outcome {
         seen::tell(&self.settings, ids)
     }

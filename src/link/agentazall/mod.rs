@@ -13,14 +13,18 @@ pub mod relay;
 #[cfg(any(feature = "ftp", feature = "mail"))]
 mod seen;
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::engine::Settings;
 use super::spec::Kind;
+use crate::model::locks::Mutex;
 use crate::store::fs;
 
 /// Larger than any configuration.
@@ -77,30 +81,76 @@ fn is_first(part: &str) -> bool {
     part.rsplit('/').next().is_none_or(|last| last.parse::<usize>().unwrap_or(0) == 0)
 }
 
+/// Processes that were looked at and are no daemon of the format. To look at all of them costs more than to ask a
+/// server.
+#[derive(Debug)]
+struct Bystanders {
+    /// When all were last to be looked at again.
+    since: Instant,
+    /// How many times each was looked at: one that was just started may become another program.
+    looks: HashMap<u32, u8>,
+}
+
+/// How often all processes are looked at, once.
+const LOOK_AT_ALL: Duration = Duration::from_secs(60);
+/// How many times a new one is.
+const LOOKS: u8 = 2;
+
+static BYSTANDERS: LazyLock<Mutex<Option<Bystanders>>> = LazyLock::new(Mutex::default);
+
+/// The processes that may be a daemon of the format, and their command lines.
+fn daemons() -> Vec<(u32, Vec<u8>)> {
+    let mut kept = BYSTANDERS.lock();
+    let mut bystanders =
+        kept.take().unwrap_or_else(|| Bystanders { since: Instant::now(), looks: HashMap::new() });
+    if bystanders.since.elapsed() >= LOOK_AT_ALL {
+        bystanders.since = Instant::now();
+        bystanders.looks.values_mut().for_each(|looks| *looks = LOOKS - 1);
+    }
+    let (mut found, mut looks) = (Vec::new(), HashMap::new());
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    for id in processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+        let before = bystanders.looks.get(&id).copied().unwrap_or_default();
+        let line = (before < LOOKS).then(|| std::fs::read(format!("/proc/{id}/cmdline")));
+        match line.map(Result::unwrap_or_default).filter(|line| is_daemon(line)) {
+            Some(line) => found.push((id, line)),
+            None => drop(looks.insert(id, LOOKS.min(before + 1))),
+        }
+    }
+    // Those that are gone are forgotten: their numbers are given anew.
+    bystanders.looks = looks;
+    *kept = Some(bystanders);
+    found
+}
+
 /// Why nothing may be carried for the mailbox of a configuration: the format's own daemon does.
 fn other_carrier(config: &Path) -> Option<String> {
     let config = std::fs::canonicalize(config).ok()?;
-    let processes = std::fs::read_dir("/proc").ok()?.flatten();
-    let mut ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let daemon = ids.find(|id| is_daemon_for(*id, &config))?;
+    let (daemon, _) = daemons().into_iter().find(|(id, line)| is_daemon_for(*id, line, &config))?;
     Some(format!(
         "`agentazall daemon` (process {daemon}) carries the mail of this mailbox; end it with `kill {daemon}`, \
          or leave it to it with links = false"
     ))
 }
 
-/// Whether a process is the format's daemon for a configuration.
-fn is_daemon_for(process: u32, config: &Path) -> bool {
-    let proc = Path::new("/proc").join(process.to_string());
-    let Ok(line) = std::fs::read(proc.join("cmdline")) else { return false };
+/// The arguments of a command line of the format's program.
+fn arguments(line: &[u8]) -> Option<Vec<&[u8]>> {
     let words: Vec<&[u8]> = line.split(|b| *b == 0).collect();
     let is_program =
         |word: &&[u8]| word.ends_with(b"agentazall") || word.starts_with(b"agentazall.");
-    let program = words.iter().take(4).position(is_program);
-    let Some(arguments) = program.and_then(|at| words.get(at + 1..)) else { return false };
-    if !arguments.contains(&b"daemon".as_slice()) {
-        return false;
-    }
+    let program = words.iter().take(4).position(is_program)?;
+    Some(words.get(program + 1..)?.to_vec())
+}
+
+/// Whether a command line is that of the format's daemon.
+fn is_daemon(line: &[u8]) -> bool {
+    arguments(line).is_some_and(|arguments| arguments.contains(&b"daemon".as_slice()))
+}
+
+/// Whether the format's daemon, with this command line, is the one for a configuration.
+fn is_daemon_for(process: u32, line: &[u8], config: &Path) -> bool {
+    let proc = Path::new("/proc").join(process.to_string());
+    let Some(arguments) = arguments(line) else { return false };
     let named = arguments.iter().position(|word| *word == b"--config");
     let named = named.and_then(|at| arguments.get(at + 1)).map(|word| word.to_vec());
     let from_environment = || {

@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 use super::letter::{self, header_value, usable};
 use crate::link::engine::{Engine, Item, Outcome, Settings};
 use crate::link::http::{Answer, Http, Trouble};
-use crate::link::{job, room, secret};
+use crate::link::{elements, job, room, secret};
 use crate::model::{Timestamp, hex, one_line};
 use crate::store::agentazall::{date, text};
 use crate::store::{Parcel, fs};
@@ -177,6 +177,14 @@ impl Engine for Relay {
         }
     }
 
+    fn stays(&self) -> bool {
+        true
+    }
+
+    fn has_brought(&self, raw: &Path) -> bool {
+        !self.unpack(raw).is_empty()
+    }
+
     fn acknowledge(&self, _: &[String]) -> Outcome {
         Outcome::Done
     }
@@ -242,30 +250,7 @@ fn says_sent(answer: &Answer) -> bool {
 fn messages(answer: &str) -> Option<Vec<&str>> {
     let (_, rest) = answer.split_once("\"messages\"")?;
     let list = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('[')?;
-    let (mut out, mut from, mut end) = (Vec::new(), 0, list.len());
-    // What is wrong within an element ends no other one.
-    let (mut depth, mut is_string, mut is_escaped) = (0u64, false, false);
-    for (at, byte) in list.bytes().enumerate() {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if is_string => is_escaped = true,
-            b'"' => is_string = !is_string,
-            _ if is_string => {}
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' if depth > 0 => depth -= 1,
-            b',' if depth == 0 => {
-                out.extend(list.get(from..at));
-                from = at + 1;
-            }
-            b']' => {
-                end = at;
-                break;
-            }
-            _ => {}
-        }
-    }
-    out.extend(list.get(from..end));
-    Some(out.into_iter().map(str::trim).filter(|text| !text.is_empty()).collect())
+    Some(elements::split(list).0)
 }
 
 impl Relay {

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::failure::Failure;
 use crate::link::{Spec, reach, secret};
-use crate::model::one_line;
+use crate::model::{one_line, shown_path};
 
 /// How long a server may take to greet.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -77,6 +77,11 @@ pub fn options(spec: &Spec, addresses: &[ServerAddr]) -> Result<ConnectOptions, 
         options = options.user_and_password(user.clone(), password);
     }
     if let Some(ca) = &spec.ca {
+        // The library does not say which file it cannot read.
+        std::fs::File::open(ca).map_err(|e| {
+            let ca = shown_path(ca);
+            Failure::Settings(format!("the file of authorities that ca names, {ca}: {e}"))
+        })?;
         options = options.add_root_certificates(ca.clone());
     }
     if let Some(inbox) = &spec.inbox {

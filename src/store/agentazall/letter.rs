@@ -232,7 +232,7 @@ pub(super) fn take_apart(
     kept.set(Kept::NEW, text::may_set_read(bytes));
     kept.set(Kept::LINK, link.is_some());
     kept.set(Kept::MINE, from.is_empty() || from == me);
-    kept.set(Kept::UNFINISHED, is_unfinished(bytes, &letter));
+    kept.set(Kept::UNFINISHED, text::is_unfinished(bytes, &letter));
     Parsed { letter, reading, from, id, kept }
 }
 
@@ -272,13 +272,6 @@ pub(super) fn has_grown(bytes: &[u8], before: &[u8; 32], size: u64) -> bool {
     let sizes = [size, size.saturating_add(1), size.saturating_sub(1)];
     let starts = sizes.into_iter().filter_map(|n| bytes.get(..n));
     starts.into_iter().any(|start| <[u8; 32]>::from(Sha256::digest(unmarked(start))) == *before)
-}
-
-/// Empty, without the line that ends the header, or with a signed block that does not end.
-fn is_unfinished(bytes: &[u8], letter: &Letter) -> bool {
-    !text::marks(bytes).ends
-        || (letter.body.starts_with("---BEGIN AGENTAZALL SIGNED MESSAGE---")
-            && !letter.body.contains("---END AGENTAZALL SIGNATURE---"))
 }
 
 /// The recipients as bare addresses, each once, To before Cc.
@@ -334,16 +327,6 @@ mod tests {
         }
         assert_eq!(unmarked(file("odd").as_bytes()), file("odd").as_bytes());
         assert_eq!(unmarked(b"---\nStatus: read"), b"---\nStatus: read".as_slice());
-    }
-
-    #[test]
-    fn half_of_a_file_is_noticed() {
-        let unfinished = |bytes: &[u8]| is_unfinished(bytes, &text::parse(bytes));
-        assert!(unfinished(b""));
-        assert!(unfinished(b"From: a\nTo: b\n"));
-        assert!(unfinished(b"From: a\n---\n---BEGIN AGENTAZALL SIGNED MESSAGE---\nFinger"));
-        assert!(!unfinished(b"From: a\n---\n"));
-        assert!(!unfinished(b"From: a\r\n  --- \r\nhello"));
     }
 
     proptest::proptest! {

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::block::unwrap::{BEGIN, SIGNATURE_END};
 use crate::store::text::pytext::{strip, strip_start};
 
 /// UTF-8's byte order mark. The reference glues it to the first key; it is dropped here.
@@ -83,6 +84,19 @@ impl Letter {
     pub fn is_legacy(&self) -> bool {
         LEGACY.iter().all(|key| self.get(key).is_some_and(|value| !value.is_empty()))
     }
+}
+
+/// Returns whether a file looks as if its writer has not come to its end: it is empty, has no line that ends the
+/// header, or a signed block that does not end.
+pub fn is_unfinished(bytes: &[u8], letter: &Letter) -> bool {
+    !marks(bytes).ends || is_half_signed(letter)
+}
+
+/// Returns whether the text begins a signed block that does not end.
+pub fn is_half_signed(letter: &Letter) -> bool {
+    let body = letter.body.as_str();
+    let is_begun = body.starts_with(BEGIN) || !body.is_empty() && BEGIN.starts_with(body);
+    is_begun && !body.contains(SIGNATURE_END)
 }
 
 /// A comma-separated list: items stripped, empty ones dropped.
@@ -187,6 +201,17 @@ mod tests {
 
     fn pair(key: &str, value: &str) -> (String, String) {
         (key.into(), value.into())
+    }
+
+    #[test]
+    fn half_of_a_file_is_noticed() {
+        let unfinished = |bytes: &[u8]| is_unfinished(bytes, &parse(bytes));
+        assert!(unfinished(b""));
+        assert!(unfinished(b"From: a\nTo: b\n"));
+        assert!(unfinished(b"From: a\n---\n---BEGIN AGENTAZALL SIGNED MESSAGE---\nFinger"));
+        assert!(unfinished(b"From: a\n---\n---BEGIN AGENT"));
+        assert!(!unfinished(b"From: a\n---\n"));
+        assert!(!unfinished(b"From: a\r\n  --- \r\nhello"));
     }
 
     #[test]

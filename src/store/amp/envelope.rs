@@ -117,6 +117,9 @@ pub enum Problem {
         /// Which.
         key: String,
     },
+    /// A link could make no message of what came, for this reason.
+    #[error("a link brought what is no message: {0}")]
+    Unreadable(String),
     /// One of the two halves of a message is not there.
     #[error("the file has no {0}, so it is no message")]
     Missing(&'static str),
@@ -209,6 +212,12 @@ fn whole(members: Vec<Member<'_>>) -> Result<Texts<'_>, Problem> {
 }
 
 fn stored<'a>(file: &Texts<'a>, file_len: usize) -> Result<Stored<'a>, Problem> {
+    if file.find("envelope").is_none()
+        && file.find("unreadable").is_some()
+        && let Some(why) = file.text("why")
+    {
+        return Err(Problem::Unreadable(shown(&why)));
+    }
     let half = |name: &'static str| {
         let value = file.find(name).ok_or(Problem::Missing(name))?.value;
         object(value).ok_or(Problem::NotObject(name))

@@ -1,8 +1,8 @@
 //! Receiving: what lies in my day folders on the server, once it is whole.
 //!
 //! A file that is being written can be seen half, and a half one may stay half for ever. A text that its
-//! own signature covers is whole; of others it is believed when nothing changed for some time. Nothing is
-//! deleted on the server.
+//! own signature covers is whole, and one whose signed block has no end is not; of others it is believed when nothing
+//! changed for some time. Nothing is deleted on the server.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -51,8 +51,11 @@ pub struct Brought {
     pub day: String,
     /// Its attachments; the n-th is in the file `n`.
     pub parts: Vec<String>,
-    /// Under which name the reference knows it.
+    /// Under which name the reference knows it; empty if it is not to be told.
     pub seen: String,
+    /// Why it cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
 }
 
 /// How a file was seen.
@@ -74,6 +77,9 @@ struct Saw {
     first: i64,
     /// Its text does not prove that it is whole.
     unproven: bool,
+    /// It was told that it is half of a signed text.
+    #[serde(default)]
+    told: bool,
     taken: Option<Taken>,
 }
 
@@ -214,7 +220,7 @@ impl<'a> Fetch<'a> {
         }
         if saw.first == 0 || saw.look != look {
             saw.first = if saw.first == 0 { self.now } else { saw.first };
-            (saw.since, saw.unproven) = (self.now, false);
+            (saw.since, saw.unproven, saw.told) = (self.now, false, false);
             saw.look = look;
         }
         let kept = saw.taken.clone().filter(|_| is_known);
@@ -235,7 +241,7 @@ impl<'a> Fetch<'a> {
     ) -> Result<(), Fault> {
         // The clock may have been set.
         let is_stable = !(0..STABLE).contains(&(self.now - saw.since));
-        if saw.unproven && !is_stable {
+        if saw.told || saw.unproven && !is_stable {
             return Ok(());
         }
         if saw.look.size > MAX_TEXT {
@@ -247,17 +253,21 @@ impl<'a> Fetch<'a> {
             Err(Fault::No(reply)) if reply.code == 550 => return Ok(()),
             other => other?,
         };
-        let reading = block::read(&text::parse(&bytes));
+        let letter = text::parse(&bytes);
+        let reading = block::read(&letter);
         let is_proven = reading.signature.is_some();
         saw.unproven = !is_proven;
         if !is_proven && !is_stable || length != saw.look.size {
             return Ok(());
         }
         let sha = hex(&Sha256::digest(&bytes));
+        if text::is_half_signed(&letter) {
+            return self.half(place, saw, &bytes, &sha);
+        }
         let signed = reading.files.clone().unwrap_or_default();
         let mut wanted: Vec<String> = signed.iter().map(|f| f.name.clone()).collect();
         if reading.files.is_none() {
-            wanted = text::parse(&bytes).list("Attachments");
+            wanted = letter.list("Attachments");
         }
         let is_here = |name: &String| saw.look.parts.iter().any(|(there, _)| there == name);
         let is_missing = !wanted.iter().all(is_here);
@@ -291,6 +301,7 @@ impl<'a> Fetch<'a> {
             day: place.day.to_owned(),
             parts: kept,
             seen: place.id.clone(),
+            fault: None,
         };
         match before {
             Some(old) if old.sha != sha => {
@@ -305,6 +316,35 @@ impl<'a> Fetch<'a> {
         }
         saw.taken = Some(Taken { at: self.now, look: saw.look.clone(), length, sha });
         self.keep(&brought, &bytes)
+    }
+
+    /// Waits for the end of a text of which the server has only the beginning. If it does not come for long, the
+    /// half is told, once, and is no message; the whole one is, whenever it comes.
+    fn half(
+        &mut self,
+        place: &Place<'_>,
+        saw: &mut Saw,
+        bytes: &[u8],
+        sha: &str,
+    ) -> Result<(), Fault> {
+        if (0..LATE).contains(&(self.now - saw.since)) {
+            return Ok(());
+        }
+        let name = hashed(&[place.day, place.stem, sha]);
+        let brought = Brought {
+            id: format!("{}#{name}", place.id),
+            names: [name.clone(), name],
+            day: place.day.to_owned(),
+            parts: Vec::new(),
+            seen: String::new(),
+            fault: Some(format!(
+                "the server has only the beginning of the signed text {}.txt, and nothing came for {} minutes; the                  whole text is a message when it comes",
+                crate::model::one_line(&place.folder),
+                LATE / 60_000
+            )),
+        };
+        saw.told = true;
+        self.keep(&brought, bytes)
     }
 
     /// A letter about a file that is too large to be one.
@@ -322,7 +362,7 @@ impl<'a> Fetch<'a> {
         let name = hashed(&[place.day, place.stem, "too large"]);
         let (id, day) = (place.id.clone(), place.day.to_owned());
         let names = [name.clone(), name];
-        let brought = Brought { seen: id.clone(), id, names, day, parts: Vec::new() };
+        let brought = Brought { seen: id.clone(), id, names, day, ..Brought::default() };
         saw.taken = Some(Taken { at: self.now, look: saw.look.clone(), ..Taken::default() });
         self.keep(&brought, text.as_bytes())
     }

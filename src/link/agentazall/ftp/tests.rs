@@ -63,6 +63,7 @@ fn what_was_brought_is_filed_under_names_that_can_be_used() {
         day: "../..".into(),
         parts: vec!["a".into(), "../a".into(), "a".into()],
         seen: "x".into(),
+        fault: None,
     };
     write(LISTED, br#"["ftp:a/b.txt"]"#);
     write("0.json", &serde_json::to_vec(&brought).unwrap());
