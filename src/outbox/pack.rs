@@ -269,11 +269,17 @@ impl Outbox {
                 let along = along.flat_map(|to| to.split(", "));
                 self.has_others((part.store, store), thread, people, reserved, along)
             };
+            let begun = |thread: &str| {
+                along.contains_key(&(part.store, thread.to_owned()))
+                    || reserved.people(store.name(), thread).next().is_some()
+                    || self.tools.index.read().has_messages(part.store, thread)
+            };
             let now = self.moment(part.after);
             let with = Preparing {
                 parent: part.parent.as_ref(),
                 taken: &taken,
                 others: &others,
+                begun: &begun,
                 ..Preparing::new(now, part.signer.as_ref())
             };
             let made = store.outgoing()?.prepare(&part.draft, &with)?;

@@ -265,7 +265,7 @@ fn s359_json() {
     assert_eq!(status[0]["read_only"], false);
     assert_eq!(status[0]["last_refusal"], Value::Null);
     assert_eq!(status[0]["messages"][0]["name"], recs[0].name(0));
-    assert_eq!(keys(&status[0]["messages"][0]), ["first_line", "name"]);
+    assert_eq!(keys(&status[0]["messages"][0]), ["first_line", "name", "subject"]);
     let store = &status[0]["stores"][0];
     let members = [
         "from_me", "health", "healthy", "key", "kind", "me", "messages", "name", "rejected",
