@@ -12,6 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -211,6 +212,28 @@ fn resolve_parent(parent: &Path, mounts: &[MountEntry]) -> io::Result<PathBuf> {
 /// The topmost mount whose root is exactly this path.
 pub fn find<'a>(mounts: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry> {
     mounts.iter().rev().find(|m| m.mountpoint == path)
+}
+
+/// Returns what a folder is on: of the mounts above it the deepest.
+pub fn around<'a>(mounts: &'a [MountEntry], folder: &Path) -> Option<&'a MountEntry> {
+    let above = mounts.iter().filter(|mount| contains(&mount.mountpoint, folder));
+    above.max_by_key(|mount| mount.mountpoint.components().count())
+}
+
+/// Asks one of our mounts whom it acts for. `None` if it belongs to somebody else, or does not answer in time.
+pub fn me_of(path: &Path) -> Option<String> {
+    let (answer, answered) = mpsc::channel();
+    let path = path.to_owned();
+    // As in `ask`: the thread may hang with the mount.
+    let asking = thread::Builder::new().name("ask-mount".to_owned()).spawn(move || {
+        let is_mine =
+            fs::metadata(&path).is_ok_and(|m| m.uid() == rustix::process::geteuid().as_raw());
+        let text = if is_mine { fs::read_to_string(path.join("status.txt")).ok() } else { None };
+        let me = text.and_then(|text| Some(text.lines().next()?.strip_prefix("me: ")?.to_owned()));
+        let _ = answer.send(me);
+    });
+    asking.ok()?;
+    answered.recv_timeout(ANSWER_WITHIN).ok()?
 }
 
 /// What is mounted at a path; never hangs. Symbolic links are resolved first; a path that does
