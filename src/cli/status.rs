@@ -16,7 +16,7 @@ pub(crate) struct Args {
                 subject (null if it has none), first_line), stores (name, kind, me, key, messages (with scope \"all\", else null), \
                 to_me, from_me, rejected, healthy, health, remarks), links (name, state, since, \
                 why, engine, last_contact, waiting, refused, notes), last_refusal (null, or time, \
-                name, reason), notes"
+                name, reason), last_unknown_id (null, or id, meaning), notes"
     )]
     json: bool,
 }

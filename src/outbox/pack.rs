@@ -207,6 +207,15 @@ impl Outbox {
             draft.in_reply_to = id.map(|id| plain_id(&id).to_owned());
         }
         draft.is_reply |= draft.in_reply_to.is_some() && parent.is_some();
+        if let (Some(id), None, None) = (&draft.in_reply_to, answered, parent)
+            && !store.outgoing()?.may_be_id(id)
+        {
+            return Err(OutboxError::Invalid(format!(
+                "In-Reply-To: no message here has the id {:?}; take that in the line Message-ID of the message, \
+                 or remove the line",
+                one_line(id)
+            )));
+        }
         let after = {
             let core = self.tools.index.read();
             let named = answered.map(|a| a.ix).into_iter().chain(parent);

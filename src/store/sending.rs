@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use super::StoreError;
 use crate::model::{Attached, Message, PublicKey, Timestamp};
 
 /// How well a recipient's name fits a store's address grammar.
@@ -82,6 +83,19 @@ fn free(id: String, is_taken: impl Fn(&str) -> bool) -> String {
         if is_taken(&numbered(middle)) { last = middle } else { next = middle }
     }
     numbered(next)
+}
+
+/// Refuses header lines that a message of a kind has no place for: what is written is not dropped in silence.
+///
+/// # Errors
+/// [`StoreError::Invalid`] for the first that is there.
+pub fn refuse_headers(message: &str, lines: &[(&str, bool)]) -> Result<(), StoreError> {
+    match lines.iter().find(|(_, is_there)| *is_there) {
+        Some((name, _)) => Err(StoreError::Invalid(format!(
+            "{name}: {message} has no such member; remove the line"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// One message ready to be appended, byte for byte. It survives in the spool until it is in the

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::Tree;
+use super::{Tree, UnknownId};
 use crate::index::{Entry, MsgIx};
 use crate::link::{Board, Standing};
 use crate::model::{Fingerprint, SignatureState, Timestamp, one_line};
@@ -38,6 +38,8 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
     /// The last draft that was refused and neither sent nor removed since.
     pub last_refusal: Option<LastRefusal>,
+    /// The last id that was asked for and stands for no one message.
+    pub last_unknown_id: Option<UnknownId>,
     /// What else a person should know.
     pub notes: Vec<String>,
 }
@@ -129,6 +131,9 @@ impl Tree {
             format!("{} {}: {}", r.time, one_line(&r.name), one_paragraph(&r.reason))
         });
         lines.push(format!("last refusal: {refusal}"));
+        lines.extend(status.last_unknown_id.map(|UnknownId { id, meaning, .. }| {
+            format!("last unknown id: {} ({})", one_line(&id), one_line(&meaning))
+        }));
         lines.extend(status.notes.iter().map(|text| format!("note: {}", one_line(text))));
         (lines.join("\n") + "\n", self.status_time())
     }
@@ -142,6 +147,8 @@ impl Tree {
         };
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
         let keys = self.my_keys();
+        // Nothing else is locked while it is.
+        let last_unknown_id = self.unknown_id.lock().clone();
         Status {
             me: self.settings.me.clone(),
             key: keys.shown.map(|key| key.fingerprint().to_string()),
@@ -155,6 +162,7 @@ impl Tree {
                 name,
                 reason,
             }),
+            last_unknown_id,
             notes: self.notes(keys.own_trouble),
         }
     }
@@ -163,7 +171,8 @@ impl Tree {
     pub(super) fn status_time(&self) -> Timestamp {
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal()).map(|r| r.time);
         let newest = self.index.read().newest();
-        let time = [newest, self.index.marks_time(), refusal, self.unsaved_time()];
+        let unknown = self.unknown_id.lock().as_ref().map(|unknown| unknown.time);
+        let time = [newest, self.index.marks_time(), refusal, unknown, self.unsaved_time()];
         let links = self.settings.links.iter().map(|board| Some(board.changed()));
         time.into_iter().chain(links).flatten().max().unwrap_or_default()
     }

@@ -55,6 +55,7 @@ mod peers;
 mod porcelain;
 mod power;
 mod readers;
+mod refused;
 mod regressions;
 mod replies;
 mod robustness;
