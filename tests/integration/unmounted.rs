@@ -252,6 +252,7 @@ fn s359_json() {
         [
             "key",
             "last_refusal",
+            "last_unknown_id",
             "links",
             "me",
             "messages",
