@@ -5,7 +5,8 @@
 #   mount-scripts/quickstart.sh --demo       the same without mounting ~/mail: leaves nothing mounted
 #
 # Options:
-#   --me NAME    who you are in ~/mail (default: $MSGFS_ME, your configuration, else your login name)
+#   --me NAME    who you are in ~/mail (default: $MSGFS_ME, your configuration, else your login name); your
+#                configuration says so from then on, unless it names somebody already
 #   --dir DIR    where to mount your mail (default: ~/mail)
 #   --bin FILE   use this msgfs instead of building one
 #
@@ -185,11 +186,11 @@ if findmnt -rn --mountpoint "$dir" -t fuse.msgfs,fuse >/dev/null 2>&1 && [[ -r $
     printf '%s is mounted already.\n' "$dir"
 else
     who=()
-    if [[ -n $me ]]; then
-        who=(--me "$me")
-    elif [[ -z ${MSGFS_ME:-} ]] && ! grep -Eqs '^[[:space:]]*me[[:space:]]*=' "$config"; then
-        # Without a word from you the name of the current folder would decide, which is nobody's name here.
-        who=(--me "$(id -un)")
+    [[ -z $me ]] || who=(--me "$me")
+    if ! grep -Eqs '^[[:space:]]*me[[:space:]]*=' "$config"; then
+        # Without this line the name of the current folder would decide, in each folder another one.
+        who=(--me "${me:-${MSGFS_ME:-$(id -un)}}")
+        "$bin" init "${who[@]}" >/dev/null || die "the configuration cannot be written (reason above)"
     fi
     "$bin" mount "${who[@]}" "$dir" ||
         die "mounting $dir failed (reason above); another place: $0 --dir DIR"

@@ -37,6 +37,8 @@ pub struct Options {
     pub config: Option<PathBuf>,
     /// Who to act for, if named.
     pub me: Option<String>,
+    /// The mount that the current folder is in, if that counts: whom it acts for, and where it is.
+    pub here: Option<(String, PathBuf)>,
     /// Nothing is written, and the state is not locked.
     pub read_only: bool,
     /// Where the tree will be mounted, for those who look for it.
@@ -105,7 +107,7 @@ impl Mailbox {
         options: &Options,
         progress: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Result<Self, OpenError> {
-        Self::open_in(options, &Env::from_process(), progress)
+        Self::open_in(options, &Env::from_process().in_mount(options.here.clone()), progress)
     }
 
     /// The same in another environment.

@@ -31,6 +31,13 @@ pub(crate) struct Args {
     job: Option<PathBuf>,
 }
 
+impl Args {
+    /// Tells it from the hidden half that makes one exchange.
+    pub(crate) fn carries_all(&self) -> bool {
+        self.all
+    }
+}
+
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     match &args.job {
         Some(folder) => {

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use msgfs::config::{Config, Env, Me, Paths};
+use msgfs::config::{self, Config, Env, Me, Paths};
+use msgfs::fuse::mountpoint;
 use msgfs::mailbox::Options;
 use msgfs::store::{Spec, asked};
 
-use super::Global;
 use super::failure::Failure;
+use super::{Global, output};
 
 /// What the command line, the environment and the configuration say together.
 pub(crate) struct Context {
@@ -25,7 +26,7 @@ impl Context {
 
     /// The same of a mailbox to be opened.
     pub(crate) fn of(options: &Options) -> Result<Self, Failure> {
-        let env = Env::from_process();
+        let env = Env::from_process().in_mount(options.here.clone());
         let config = Config::load(options.config.as_deref(), &env).map_err(Failure::refused)?;
         let me = Me::resolve(options.me.as_deref(), &env, &config).map_err(Failure::refused)?;
         let paths = Paths::new(&env, &me.name).map_err(Failure::refused)?;
@@ -59,6 +60,29 @@ impl Context {
     pub(crate) fn config_file(&self) -> PathBuf {
         self.config.path.clone().unwrap_or_else(|| self.paths.config.join("config.toml"))
     }
+}
+
+/// Says which name a command acts for and why, where nobody chose it. What is wrong the command says itself.
+pub(crate) fn announce(global: &Global) {
+    if let Some(remark) = Context::find(global).ok().and_then(|context| context.me.remark()) {
+        output::say(&format!("acting {remark}"));
+    }
+}
+
+/// Finds the mount of ours that the current folder is in: whom it acts for, and where it is.
+pub(crate) fn mount_here() -> Option<(String, PathBuf)> {
+    let here = std::env::current_dir().ok()?;
+    let mounts = mountpoint::mounts().ok()?;
+    let dir =
+        mountpoint::around(&mounts, &here).filter(|mount| mount.is_ours())?.mountpoint.clone();
+    let holds = |state: &PathBuf| {
+        config::holder(state).and_then(|holder| holder.mountpoint).as_ref() == Some(&dir)
+    };
+    let name = |state: PathBuf| Some(state.file_name()?.to_str()?.to_owned());
+    let held = state_folders().into_iter().find(holds).and_then(name);
+    // Who mounted to look only holds nothing.
+    let name = held.or_else(|| mountpoint::me_of(&dir))?;
+    Some((name, dir))
 }
 
 /// The folder of a store, also where it is named by its configuration file.

@@ -188,6 +188,7 @@ mod tests {
             config: Some("/a b/c.toml".into()),
             read_only: true,
             allow_other: true,
+            here: None,
             mountpoint: None,
             carry: false,
             once: false,

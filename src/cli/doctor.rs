@@ -111,12 +111,13 @@ fn store_problems(context: &Context, specs: &[Spec]) -> Vec<Problem> {
             problems.push(of_store(&name, &format!("{shown}: {}", system_text(&e))));
             continue;
         }
-        // SAMP's folder is made at first use; opening the others makes nothing.
+        // SAMP's folder is made at first use, unless somebody named it; opening makes nothing.
         let is_there = dir.exists();
-        if is_there || spec.kind == Kind::Samp {
+        let is_to_be_made = !is_there && spec.kind == Kind::Samp && spec.makes;
+        if is_there || is_to_be_made {
             problems.extend(folder_problem(context, &format!("the store {name}"), &dir));
         }
-        if !is_there && spec.kind == Kind::Samp {
+        if is_to_be_made {
             continue;
         }
         match store::open(spec) {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt as _};
 use std::path::Path;
 
 use clap::builder::PossibleValuesParser;
@@ -14,6 +14,8 @@ use msgfs::mailbox::OpenError;
 use msgfs::model::one_line;
 use msgfs::store::Spec;
 use msgfs::store::fs::make_dirs;
+use msgfs::store::place::write_atomic;
+use toml::de::DeTable;
 
 use super::context::Context;
 use super::failure::Failure;
@@ -22,7 +24,8 @@ use super::{Global, hook, output, serve};
 /// The configuration as it is without one, every line commented out.
 const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is commented out shows the default.
 
-# Who I am. Otherwise: --me, $MSGFS_ME, a file .agent-message in the current folder, its name.
+# Who I am. --me, $MSGFS_ME and the mount that the current folder is in come first; without this line a file
+# .agent-message in the current folder decides, or its name.
 # me = "foo"
 
 # What marks a message as read: "on-read" (cat) or "on-remove" (rm).
@@ -103,12 +106,15 @@ const CONFIG: &str = r#"# msgfs configuration. Every key is optional; what is co
 # roles = "verify"
 "#;
 
+/// The line of [`CONFIG`] that would say who I am.
+const EXAMPLE: &str = "# me = \"foo\"";
+
 /// The configuration to write: with who I am, if that was said, and with what is found on this machine, commented out, because it is used
 /// as it is.
 fn config_text(me: Option<&str>, found: &[Spec]) -> String {
     let mut text = CONFIG.to_owned();
     if let Some(me) = me {
-        text = text.replacen("# me = \"foo\"", &format!("me = {}", toml::Value::from(me)), 1);
+        text = text.replacen(EXAMPLE, &format!("me = {}", toml::Value::from(me)), 1);
     }
     for spec in found {
         // TOML cannot hold what is not UTF-8, and a comment only what stays on its line.
@@ -129,7 +135,7 @@ fn config_text(me: Option<&str>, found: &[Spec]) -> String {
 /// Make the configuration, my key and the store's folder, and say what was made
 ///
 /// Not needed before `msgfs mount`, which makes what it needs. What exists is left as it is. With
-/// --me the configuration says who I am.
+/// --me the configuration says who I am; of one that exists this line is changed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  msgfs init\n  msgfs init --me reviewer\n  msgfs init --link nats\n  \
@@ -223,14 +229,19 @@ fn make(global: &Global, args: &Args) -> Result<(), Failure> {
     let context = Context::find(global)?;
     let file = context.config_file();
     let written = written.map_or_else(|| write_config(&file, me), Ok)?;
-    let note = match &args.link {
-        Some(kind) => {
-            add_example(&file, kind)?;
-            "with an example of a link at its end, commented out"
+    let changed =
+        if written { None } else { me.map(|me| change_me(&file, me)).transpose()?.flatten() };
+    let mut note = match changed {
+        Some(before) => {
+            before.map_or("now it says who you are".into(), |me| format!("me was {me}"))
         }
-        None if written => "written, edit it at will",
-        None => "exists, unchanged",
+        None if written => "written, edit it at will".into(),
+        None => "exists, unchanged".into(),
     };
+    if let Some(kind) = &args.link {
+        add_example(&file, kind)?;
+        note = "with an example of a link at its end, commented out".into();
+    }
     let mut lines = vec![format!("configuration: {} ({note})", context.shown(&file))];
     lines.push(format!("me: {} ({})", context.me.name, context.me.origin));
     lines.extend(open_once(global, &context)?);
@@ -254,6 +265,37 @@ fn write_config(file: &Path, me: Option<&str>) -> Result<bool, Failure> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(e) => Err(failed(&e)),
     }
+}
+
+/// Has a configuration that is there say who I am. Returns what it said before, if that was something else.
+fn change_me(file: &Path, me: &str) -> Result<Option<Option<String>>, Failure> {
+    let failed = |e: &io::Error| Failure::io(format!("cannot write {}", file.display()), e);
+    // Behind a symlink, and as readable as it was.
+    let place = fs::canonicalize(file).map_err(|e| failed(&e))?;
+    let mode = fs::metadata(&place).map_err(|e| failed(&e))?.permissions().mode();
+    let text = fs::read_to_string(&place).map_err(|e| failed(&e))?;
+    let Some((text, before)) = with_me(&text, me) else { return Ok(None) };
+    write_atomic(&place, text.as_bytes(), mode & 0o7777).map_err(|e| failed(&e))?;
+    Ok(Some(before))
+}
+
+/// The text of a configuration in which me is this, and who it was before. `None` if it is that already.
+fn with_me(text: &str, me: &str) -> Option<(String, Option<String>)> {
+    let value = toml::Value::from(me).to_string();
+    let table = DeTable::parse(text).ok()?;
+    let Some(said) = table.get_ref().get("me") else {
+        let line = format!("me = {value}");
+        let example = text.lines().any(|line| line == EXAMPLE);
+        let added = format!("{line}\n{text}");
+        return Some((if example { text.replacen(EXAMPLE, &line, 1) } else { added }, None));
+    };
+    let before = said.get_ref().as_str().map(str::to_owned);
+    if before.as_deref() == Some(me) {
+        return None;
+    }
+    let mut text = text.to_owned();
+    text.replace_range(said.span(), &value);
+    Some((text, before))
 }
 
 /// Opens the mailbox once, which makes the key and the stores' folders.
@@ -347,6 +389,19 @@ mod tests {
     fn who_i_am_is_written_down_if_it_was_said() {
         let said = parsed(&config_text(Some("x"), &[]));
         assert_eq!(said, Config { me: Some("x".into()), ..parsed("") });
+    }
+
+    #[test]
+    fn who_i_am_is_changed_and_nothing_else() {
+        let changed = |text: &str| with_me(text, "x");
+        let (text, before) = changed(CONFIG).unwrap();
+        assert_eq!((text.as_str(), before), (config_text(Some("x"), &[]).as_str(), None));
+        assert_eq!(changed(&text), None);
+        let own = "# mine\nme   = 'old'  # who\n\n[[store]]\nkind = \"samp\"\nme = \"foo\"\n";
+        let (text, before) = changed(own).unwrap();
+        assert_eq!((text, before), (own.replace("'old'", "\"x\""), Some("old".into())));
+        let (text, _) = changed("[groups]\nteam = [\"a\"]").unwrap();
+        assert_eq!(parsed(&text).me.as_deref(), Some("x"), "{text}");
     }
 
     #[test]

@@ -27,7 +27,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let path = access::tree_path(&args.path)?;
-    let listed = access::with(global, Purpose::LOOK, |tree| tree.ls(&path))?;
+    let listed = access::with(global, Purpose::LOOK, |tree| {
+        tree.ls(&path).map_err(|failure| access::with_hint(&path, failure))
+    })?;
     output::data(&if args.long { long(&listed) } else { short(&listed) })
 }
 

@@ -89,8 +89,8 @@ pub(crate) struct Global {
         value_name = "NAME",
         value_parser = config::alias,
         help_heading = "Who and where",
-        help = "Act for this name [default: $MSGFS_ME, else the configuration, .agent-message in \
-                this folder, the folder's name]"
+        help = "Act for this name [default: $MSGFS_ME, else that of the mount this folder is in, the \
+                configuration, .agent-message in this folder, the folder's name]"
     )]
     pub(crate) me: Option<String>,
     /// Use this configuration file instead of ~/.config/msgfs/config.toml
@@ -101,7 +101,10 @@ pub(crate) struct Global {
 impl Global {
     /// Whose mailbox to open.
     fn options(&self) -> Options {
-        Options { config: self.config.clone(), me: self.me.clone(), ..Options::default() }
+        let is_named =
+            self.me.is_some() || std::env::var_os("MSGFS_ME").is_some_and(|me| !me.is_empty());
+        let here = if is_named { None } else { context::mount_here() };
+        Options { config: self.config.clone(), me: self.me.clone(), here, ..Options::default() }
     }
 
     /// Opens the mailbox for one command that waits for nothing.
@@ -149,6 +152,24 @@ enum Command {
     Man(man::Args),
 }
 
+impl Command {
+    /// Tells of a command that acts for a name, or shows what is somebody's, and does not say whose by itself.
+    fn announces(&self) -> bool {
+        match self {
+            Self::Mount(_)
+            | Self::Umount(_)
+            | Self::Init(_)
+            | Self::Send(_)
+            | Self::Reply(_)
+            | Self::Hook(_)
+            | Self::Completions(_)
+            | Self::Man(_) => false,
+            Self::Carry(args) => args.carries_all(),
+            _ => true,
+        }
+    }
+}
+
 /// What commands log. What they were refused they say themselves, and what was refused on the way in is
 /// in `rejected/`, whoever looks.
 const COMMANDS_LOG: &str = "warn,msgfs::index::apply=error,msgfs::outbox::life=error";
@@ -176,6 +197,9 @@ pub(crate) fn main() -> ExitCode {
 fn run(global: &Global, command: &Command) -> Result<(), Failure> {
     if !matches!(command, Command::Mount(_) | Command::Carry(_)) {
         logging::to_stderr(COMMANDS_LOG);
+    }
+    if command.announces() {
+        context::announce(global);
     }
     match command {
         Command::Mount(args) => mount::run(global, args),

@@ -64,6 +64,7 @@ mod tests {
                 config: Some("/etc/msgfs.toml".into()),
                 read_only: false,
                 allow_other: true,
+                here: None,
                 mountpoint: None,
                 carry: false,
                 once: false,

@@ -1,130 +1,200 @@
-//! `msgfs reply`: answer the newest message to me.
+//! `msgfs reply`: answer the message that was read last, or one that is named.
 
-use std::collections::BTreeSet;
+use msgfs::view::{Reading, readings};
 
-use super::access::{self, Access, Purpose};
+use super::access::{self, Access, Purpose, split};
+use super::context::{self, Context};
 use super::failure::{Failure, refuse};
 use super::message;
 use super::{Global, output};
 
-/// `20260424T174203` of a message's name: its second. The digits behind it only count.
-const SECOND: usize = 15;
 /// `20260424T174203.000Z-` of a message's name.
 const STAMP: usize = 21;
+/// Two messages that were read within so many milliseconds may both be meant.
+const TOGETHER: i64 = 10 * 60 * 1000;
+/// So many messages are shown to choose from.
+const CHOICES: usize = 5;
 
-/// Answer the newest message to me
+/// Answer a message: the one that is named, or the one that was read last
 ///
-/// The answer goes to its sender and into its thread. If several people wrote in the newest
-/// second nothing is sent and their messages are named; answer one with
-/// `msgfs write archive/DAY/MESSAGE.reply`.
+/// NAME is the name of a message file, with or without its folder and .txt, or the id in it. The
+/// answer goes to the sender and into the thread of the message; both are printed. Without a name
+/// nothing is sent if nothing was read yet, or if the last two messages that were read came within
+/// ten minutes from different people: then the newest messages are listed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  msgfs reply 'looks good to me'\n  msgfs reply < answer.txt")]
+#[command(
+    override_usage = "msgfs reply [OPTIONS] [NAME] [TEXT]...",
+    after_help = "Examples:\n  msgfs reply ab12cd34 'looks good to me'\n  \
+        msgfs reply 'looks good to me'   # answers what was read last\n  msgfs reply < answer.txt"
+)]
 pub(crate) struct Args {
-    /// The text; `-` or nothing means standard input
-    #[arg(value_name = "TEXT")]
-    text: Vec<String>,
+    /// The message that is answered, if one is named, and the text; `-` or nothing means standard input
+    #[arg(value_name = "WORD")]
+    words: Vec<String>,
 }
 
 pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
-    let text = message::not_empty(message::text(&args.text)?)?;
-    // An empty first line: what follows is no header, whatever it looks like (docs/SEMANTICS.md, S45).
-    let draft = [b"\n", text.as_slice()].concat();
-    let (sender, name) = access::with(global, Purpose::ACT, |tree| {
-        let (day, newest) = newest(tree)?;
-        let stem = newest.strip_suffix(".txt").unwrap_or(&newest);
-        tree.write(&format!("archive/{day}/{stem}.reply"), &draft)?;
-        Ok((sender(&newest).to_owned(), newest))
-    })?;
-    output::say(&format!("replied to {sender} ({name})"));
+    let read = readings(&Context::find(global)?.paths.read_last_file());
+    let sent = access::with(global, Purpose::ACT, |tree| {
+        let (stem, words) = match named(tree, &args.words)? {
+            Some(named) => named,
+            None => (last_read(tree, &read)?, &args.words[..]),
+        };
+        let text = message::not_empty(message::text(words)?)?;
+        let (from, headline) = facts(tree, &stem);
+        // An empty first line: what follows is no header, whatever it looks like (docs/SEMANTICS.md, S45).
+        tree.write(&format!("inbox/{stem}.reply"), &[b"\n", text.as_slice()].concat())?;
+        Ok(format!("replied to {from} ({stem}: {headline})"))
+    });
+    let sent = sent.inspect_err(|_| context::announce(global))?;
+    let remark = Context::find(global)?.me.remark().map(|remark| format!(" {remark}"));
+    output::say(&format!("{sent}{}", remark.unwrap_or_default()));
     Ok(())
 }
 
-/// The day folder and name of the newest message to me.
-fn newest(tree: &dyn Access) -> Result<(String, String), Failure> {
-    let days = tree.ls("archive")?;
-    for day in days.iter().rev().filter(|entry| entry.is_dir) {
-        let listed = tree.ls(&format!("archive/{}", day.name))?;
-        let names: Vec<&str> = listed
-            .iter()
-            .filter(|entry| !entry.is_dir && entry.name.strip_suffix(".txt").is_some())
-            .map(|entry| entry.name.as_str())
-            .collect();
-        if !names.is_empty() {
-            return pick(&names, &day.name).map(|name| (day.name.clone(), name.to_owned()));
-        }
+/// The message that the first word names, without its ending, and the other words; `None` if it names none.
+fn named<'w>(
+    tree: &dyn Access,
+    words: &'w [String],
+) -> Result<Option<(String, &'w [String])>, Failure> {
+    let Some((first, rest)) = words.split_first() else { return Ok(None) };
+    let stem = stem(first);
+    let is_name = begins_with_time(stem);
+    if !is_name && !may_be_id(stem) {
+        return Ok(None);
     }
-    Err(Failure::refused("there is no message to answer yet"))
+    if tree.has(&format!("inbox/{stem}.reply")) {
+        return Ok(Some((stem.to_owned(), rest)));
+    }
+    if is_name {
+        refuse!(
+            "nothing was sent: there is no message {stem} to you; `msgfs ls archive` lists the days"
+        );
+    }
+    Ok(None)
 }
 
-/// The newest of a day's messages (sorted by name), unless people tie for it.
-fn pick<'a>(names: &[&'a str], day: &str) -> Result<&'a str, Failure> {
-    let Some(last) = names.last() else {
-        return Err(Failure::refused("there is no message to answer yet"));
-    };
-    let second = last.get(..SECOND);
-    let tied: Vec<&str> =
-        names.iter().rev().copied().take_while(|name| name.get(..SECOND) == second).collect();
-    let senders: BTreeSet<&str> = tied.iter().map(|name| sender(name)).collect();
-    if senders.len() < 2 {
-        return Ok(last);
+/// A name as it stands in a folder, without folder, ending and the brackets of a Message-ID.
+fn stem(word: &str) -> &str {
+    let bare = word.strip_prefix('<').and_then(|word| word.strip_suffix('>'));
+    if let Some((id, _)) = bare.and_then(|id| id.rsplit_once('@')) {
+        return id;
     }
-    let choices: Vec<String> = tied
+    let name = split(word).1;
+    [".txt", ".reply"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+}
+
+/// Tells whether a word begins as names of message files do.
+fn begins_with_time(word: &str) -> bool {
+    let digit = |at: usize| word.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+    (0..8).all(digit) && word.get(8..9) == Some("T") && word.get(STAMP - 2..STAMP) == Some("Z-")
+}
+
+/// Tells whether a word may be an id; words of a text that could be one are not looked up.
+fn may_be_id(word: &str) -> bool {
+    word.len() >= 8
+        && word.bytes().any(|b| b.is_ascii_digit() || word.len() == 8 && b.is_ascii_hexdigit())
+        && !word.contains(|c: char| c.is_whitespace() || c == '/')
+}
+
+/// The message that was read last, without its ending, unless others may be meant.
+fn last_read(tree: &dyn Access, read: &[Reading]) -> Result<String, Failure> {
+    let why = match read {
+        [] => "you have read no message yet".to_owned(),
+        [last, before, ..] if last.from != before.from && last.time - before.time <= TOGETHER => {
+            format!("the last messages you read are from {} and {}", before.from, last.from)
+        }
+        [last, ..] => {
+            let stem = stem(&last.name).to_owned();
+            if tree.has(&format!("inbox/{stem}.reply")) {
+                return Ok(stem);
+            }
+            format!("{stem}, which you read last, is not there any more")
+        }
+    };
+    let newest = newest(tree)?;
+    let lines: Vec<String> = newest
         .iter()
-        .rev()
-        .map(|name| {
-            let stem = name.strip_suffix(".txt").unwrap_or(name);
-            format!("  msgfs write archive/{day}/{stem}.reply   ({})", sender(name))
+        .map(|stem| {
+            let (from, headline) = facts(tree, stem);
+            format!("  {stem}   {from}: {headline}")
         })
         .collect();
-    let senders: Vec<&str> = senders.into_iter().collect();
-    refuse!(
-        "nothing was sent: {} wrote in the same second, so there is no newest message; answer one \
-         of them with\n{}",
-        senders.join(" and "),
-        choices.join("\n")
-    )
+    let choices = match lines.len() {
+        0 => "; there is no message to answer".to_owned(),
+        _ => {
+            format!("; say which one you answer, with: msgfs reply NAME TEXT\n{}", lines.join("\n"))
+        }
+    };
+    refuse!("nothing was sent: {why}{choices}")
 }
 
-/// The writer in a message's name `<time>-<from>-<id>.txt`; an id contains no hyphen.
-fn sender(name: &str) -> &str {
-    let rest = name.get(STAMP..).unwrap_or(name);
-    rest.rsplit_once('-').map_or(rest, |(from, _)| from)
+/// The newest messages to me, without their endings, the newest first.
+fn newest(tree: &dyn Access) -> Result<Vec<String>, Failure> {
+    let mut found = Vec::new();
+    for day in tree.ls("archive")?.iter().rev().filter(|entry| entry.is_dir) {
+        let listed = tree.ls(&format!("archive/{}", day.name))?;
+        let names = listed.iter().rev().filter(|entry| !entry.is_dir);
+        found.extend(names.filter_map(|entry| Some(entry.name.strip_suffix(".txt")?.to_owned())));
+        if found.len() >= CHOICES {
+            break;
+        }
+    }
+    found.truncate(CHOICES);
+    Ok(found)
+}
+
+/// Who wrote a message to me, and its subject or first line. Reading them marks nothing.
+fn facts(tree: &dyn Access, stem: &str) -> (String, String) {
+    let path = |day: &str| format!("archive/{day}/{stem}.txt");
+    let day =
+        |date: &str| Some(format!("{}-{}-{}", date.get(..4)?, date.get(4..6)?, date.get(6..8)?));
+    let path = if begins_with_time(stem) {
+        day(stem).map(|day| path(&day))
+    } else {
+        let days = tree.ls("archive").unwrap_or_default();
+        days.iter().rev().map(|day| path(&day.name)).find(|path| tree.has(path))
+    };
+    let mut text = Vec::new();
+    let read = path.and_then(|path| tree.cat(&path, &mut text).ok());
+    let text = String::from_utf8_lossy(if read.is_some() { &text } else { b"" });
+    let (head, body) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let line = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let first = body.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let headline: String = line("Subject: ").unwrap_or(first).chars().take(72).collect();
+    (line("From: ").unwrap_or("its sender").to_owned(), headline)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const DAY: &str = "2026-04-24";
-
     #[test]
-    fn the_newest_is_answered() {
-        let names = [
-            "20260424T174202.000Z-carol-11111111.txt",
-            "20260424T174203.000Z-a-b-22222222.txt",
-            "20260424T174203.001Z-a-b-33333333.txt",
-        ];
-        assert_eq!(pick(&names, DAY).unwrap(), names[2]);
-        assert_eq!(sender(names[2]), "a-b");
-    }
-
-    #[test]
-    fn a_tie_between_people_is_refused_whatever_the_digits_say() {
-        let names = [
-            "20260424T174203.000Z-bob-11111111.txt",
-            "20260424T174203.000Z-carol-22222222.txt",
-            "20260424T174203.001Z-bob-33333333.txt",
-        ];
-        let text = pick(&names, DAY).unwrap_err().to_string();
-        assert!(text.contains("bob and carol"), "{text}");
-        assert!(text.contains("archive/2026-04-24/20260424T174203.000Z-carol-22222222.reply"));
-    }
-
-    #[test]
-    fn odd_names_do_no_harm() {
-        for name in ["", "x", "20260424T174203.000Z-", "é20260424T174203.000Z-bob"] {
-            sender(name);
-            assert_eq!(pick(&[name], DAY).unwrap(), name);
+    fn words_that_name_messages() {
+        let name = "20260424T174203.000Z-a-b-22222222";
+        for word in [
+            name.to_owned(),
+            format!("{name}.txt"),
+            format!("./archive/2026-04-24/{name}.txt"),
+            format!("inbox/{name}.reply"),
+        ] {
+            assert_eq!(stem(&word), name);
+            assert!(begins_with_time(stem(&word)));
+        }
+        assert_eq!(stem("<ab12cd34ef567890@samp>"), "ab12cd34ef567890");
+        for id in ["ab12cd34", "deadbeef", "msg_1777052523_x", "2026-04-24T17-42-03.000Z_pid1_x"] {
+            assert!(may_be_id(id) && !begins_with_time(id), "{id}");
+        }
+        for text in [
+            "",
+            "x",
+            "looks",
+            "agreed.",
+            "looks good to me 2",
+            "wonderful",
+            "\u{e9}\u{e9}\u{e9}\u{e9}",
+        ] {
+            assert!(!may_be_id(text) && !begins_with_time(text), "{text}");
         }
     }
 }

@@ -1,12 +1,12 @@
 //! `msgfs send`: a message without knowing the tree.
 
 use std::fmt::Write;
-use std::process;
 
 use clap_complete::engine::ArgValueCompleter;
 use msgfs::outbox::names;
 
 use super::access::{self, Purpose};
+use super::context::{self, Context};
 use super::failure::Failure;
 use super::message;
 use super::{Global, complete, output};
@@ -89,18 +89,21 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let draft = [head(args).as_bytes(), &text].concat();
     // Recipients in the headers beat the name; it only must not be shared with another draft then,
     // for the reason of a refusal is found by it. An earlier try to the same recipient is replaced.
-    let name = by_name(args).map_or_else(|| format!("send-{}", process::id()), str::to_owned);
+    let headed = || names::typed(if args.new { "new" } else { "send" });
+    let name = by_name(args).map_or_else(headed, str::to_owned);
     let name = format!("outbox/{name}");
-    access::with(global, Purpose::ACT, |tree| {
+    let sent = access::with(global, Purpose::ACT, |tree| {
         tree.write(&name, &draft).map_err(|failure| {
             let kept = tree.ls(&name).is_ok();
             let note = format!("\nthe text is kept in {name}; mend it there or remove it");
             Failure::refused(format!("{failure}{}", if kept { &note } else { "" }))
         })
-    })?;
+    });
+    sent.inspect_err(|_| context::announce(global))?;
     let all: Vec<&str> =
         args.to.0.iter().chain(args.cc.iter().flat_map(|cc| &cc.0)).map(String::as_str).collect();
-    output::say(&format!("sent to {}", all.join(", ")));
+    let remark = Context::find(global)?.me.remark().map(|remark| format!(" {remark}"));
+    output::say(&format!("sent to {}{}", all.join(", "), remark.unwrap_or_default()));
     Ok(())
 }
 

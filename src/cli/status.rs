@@ -13,10 +13,10 @@ pub(crate) struct Args {
     #[arg(
         long,
         help = "Print one JSON object: me, key, read_only, unread, messages (the first 50: name, \
-                first_line), stores (name, kind, me, key, messages (with scope \"all\", else null), \
+                subject (null if it has none), first_line), stores (name, kind, me, key, messages (with scope \"all\", else null), \
                 to_me, from_me, rejected, healthy, health, remarks), links (name, state, since, \
                 why, engine, last_contact, waiting, refused, notes), last_refusal (null, or time, \
-                name, reason), notes"
+                name, reason), last_unknown_id (null, or id, meaning), notes"
     )]
     json: bool,
 }

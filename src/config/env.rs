@@ -12,13 +12,14 @@ use crate::model::one_line;
 pub struct Env {
     vars: HashMap<OsString, OsString>,
     cwd: Option<PathBuf>,
+    mount: Option<(String, PathBuf)>,
 }
 
 impl Env {
     /// What this process runs in. Without `$HOME` the account's home folder counts.
     pub fn from_process() -> Self {
-        let mut env =
-            Self { vars: std::env::vars_os().collect(), cwd: std::env::current_dir().ok() };
+        let (vars, cwd) = (std::env::vars_os().collect(), std::env::current_dir().ok());
+        let mut env = Self { vars, cwd, mount: None };
         if env.home().is_none()
             && let Some(home) = std::env::home_dir()
         {
@@ -30,7 +31,18 @@ impl Env {
     /// The same in another folder.
     #[must_use]
     pub fn moved_to(self, folder: PathBuf) -> Self {
-        Self { cwd: Some(folder), ..self }
+        Self { cwd: Some(folder), mount: None, ..self }
+    }
+
+    /// Adds the mount that the current folder is in: whom it acts for, and where it is.
+    #[must_use]
+    pub fn in_mount(self, mount: Option<(String, PathBuf)>) -> Self {
+        Self { mount, ..self }
+    }
+
+    /// Returns the mount that the current folder is in, if that is known: whom it acts for, and where it is.
+    pub fn mount(&self) -> Option<&(String, PathBuf)> {
+        self.mount.as_ref()
     }
 
     /// An environment of these variables, in this folder.
@@ -40,7 +52,7 @@ impl Env {
         V: Into<OsString>,
     {
         let vars = vars.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
-        Self { vars, cwd: Some(cwd.into()) }
+        Self { vars, cwd: Some(cwd.into()), mount: None }
     }
 
     /// A variable; an empty one counts as unset.

@@ -201,7 +201,15 @@ impl Config {
         let mut config = Self { path: Some(path.to_owned()), ..Self::default() };
         match DeTable::parse(text) {
             Ok(table) => reader.top(table.get_ref(), &mut config),
-            Err(e) => reader.problem(&e.span().unwrap_or_default(), e.message().to_owned()),
+            Err(e) => {
+                let span = e.span().unwrap_or_default();
+                let hint = if is_bare_text(text, &span) {
+                    ": a text needs quotes, as in me = \"foo\""
+                } else {
+                    ""
+                };
+                reader.problem(&span, format!("{}{hint}", e.message()));
+            }
         }
         if reader.problems.is_empty() {
             return Ok(config);
@@ -375,6 +383,15 @@ impl Reader<'_> {
         let rule = if kind == Some(Kind::Samp) { alias } else { address };
         let me = me.and_then(|member| self.parsed(member, rule));
         let kind = kind?;
+        if kind == Kind::Amq
+            && let Some((_, value)) = table.iter().find(|(key, _)| key.get_ref() == "dir")
+            && value.get_ref().as_str().is_some_and(|dir| !dir.starts_with(['/', '~', '$']))
+        {
+            // Its own programs look for such a root in the current folder and in all above it.
+            let text =
+                "dir of an amq store must be an absolute path, or begin with ~/ or a variable";
+            self.problem(&value.span(), text.to_owned());
+        }
         let name = name.unwrap_or_else(|| kind.to_string());
         let links = links.unwrap_or_default();
         (self.problems.len() == before).then_some((StoreEntry { name, kind, dir, me, links }, span))
@@ -456,6 +473,16 @@ impl Reader<'_> {
         });
         self.problem(&key.span(), format!("unknown key {word:?}; {hint}"));
     }
+}
+
+/// Tells of what is wrong that it is a value written as a word without quotes.
+fn is_bare_text(text: &str, wrong: &Range<usize>) -> bool {
+    let start =
+        text.get(..wrong.start).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
+    let line = text.get(start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+    let value = line.split_once('=').map_or("", |(_, value)| value.trim());
+    value.starts_with(|c: char| c.is_alphabetic() || matches!(c, '/' | '~' | '$' | '_'))
+        && !matches!(value, "true" | "false")
 }
 
 /// The number of the line, counted from 1, that begins or goes on after these bytes.

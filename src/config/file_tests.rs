@@ -88,6 +88,7 @@ dir = "$SYNC/m"
     assert_eq!(config.max_message, 1 << 20);
     assert_eq!(config.watch, Watch::Poll);
     let spec = |name: &str, dir: &str, as_me: Option<&str>| Spec {
+        makes: false,
         name: name.into(),
         kind: Kind::Samp,
         dir: dir.into(),
@@ -110,6 +111,7 @@ fn without_stores_there_is_samp_at_its_default_place() {
     assert_eq!(
         stores,
         [Spec {
+            makes: true,
             name: "samp".into(),
             kind: Kind::Samp,
             dir: "/home/u/.local/state/agent-message".into(),

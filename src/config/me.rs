@@ -31,6 +31,8 @@ pub enum Origin {
     Flag,
     /// `$MSGFS_ME`.
     Variable,
+    /// The mount at this folder, in which the current folder is.
+    Mount(PathBuf),
     /// This configuration file.
     Config(PathBuf),
     /// `.agent-message` in the current folder.
@@ -44,6 +46,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Flag => f.write_str("from --me"),
             Self::Variable => f.write_str("from $MSGFS_ME"),
+            Self::Mount(path) => write!(f, "that of the mount at {}", shown_path(path)),
             Self::Config(path) => write!(f, "from {}", shown_path(path)),
             Self::AgentFile => write!(f, "from ./{FILE}"),
             Self::Folder => f.write_str("the name of this folder"),
@@ -87,8 +90,8 @@ pub struct Me {
 }
 
 impl Me {
-    /// Finds out who me is: `--me`, `$MSGFS_ME`, the configuration, the first valid line of
-    /// `.agent-message` in the current folder, the folder's name. The first that is there decides,
+    /// Finds out who me is: `--me`, `$MSGFS_ME`, the mount that the current folder is in, the configuration, the
+    /// first valid line of `.agent-message` in the current folder, the folder's name. The first that is there decides,
     /// also if it is wrong: acting for somebody else would be worse than an error.
     ///
     /// # Errors
@@ -107,6 +110,9 @@ impl Me {
         if let Some(name) = env.var("MSGFS_ME") {
             return checked(&name.to_string_lossy(), Origin::Variable);
         }
+        if let Some((name, dir)) = env.mount() {
+            return checked(name, Origin::Mount(dir.clone()));
+        }
         if let Some(name) = &config.me {
             return checked(name, Origin::Config(config.path.clone().unwrap_or_default()));
         }
@@ -122,6 +128,12 @@ impl Me {
         } else {
             Err(MeError::Folder(folder))
         }
+    }
+
+    /// Says which name it is and why, where nobody chose it: `as shop (the name of this folder)`.
+    pub fn remark(&self) -> Option<String> {
+        let is_chosen = !matches!(self.origin, Origin::AgentFile | Origin::Folder);
+        (!is_chosen).then(|| format!("as {} ({})", self.name, self.origin))
     }
 }
 
@@ -183,6 +195,12 @@ mod tests {
         fs::write(here.join(FILE), "# who\n\nnot valid\n  filed \nlater\n").unwrap();
         expect(resolved(None, &bare, &config(None)), "filed", "from ./.agent-message");
         expect(resolved(None, &bare, &config(Some("conf"))), "conf", "from /etc/c.toml");
+        let inside = |env: &Env| env.clone().in_mount(Some(("mine".into(), "/m".into())));
+        let mount = "that of the mount at /m";
+        expect(resolved(None, &inside(&bare), &config(Some("conf"))), "mine", mount);
+        let with_mount = inside(&with);
+        expect(resolved(None, &with_mount, &config(Some("conf"))), "var", "from $MSGFS_ME");
+        assert_eq!(with_mount.moved_to("/x".into()).mount(), None, "it is that of the folder");
         expect(resolved(None, &with, &config(Some("conf"))), "var", "from $MSGFS_ME");
         expect(resolved(Some("flag"), &with, &config(Some("conf"))), "flag", "from --me");
     }

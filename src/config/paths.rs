@@ -121,6 +121,11 @@ impl Paths {
         self.state.join("signers.json")
     }
 
+    /// Notes on what was read last.
+    pub fn read_last_file(&self) -> PathBuf {
+        self.state.join("read-last")
+    }
+
     /// The keyring.
     pub fn keyring_file(&self) -> PathBuf {
         self.state.join("keyring.json")

@@ -74,6 +74,8 @@ impl StoreEntry {
         Spec {
             name: self.name.clone(),
             kind: self.kind,
+            makes: self.dir.is_none()
+                || default_dir(self.kind, env).ok().flatten().as_ref() == Some(&dir),
             dir,
             me: me.to_owned(),
             as_me: self.me.clone().or_else(|| Some(variable?.to_string_lossy().into_owned())),

@@ -11,6 +11,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -119,6 +120,21 @@ fn resolve_parent(parent: &Path, mounts: &[MountEntry]) -> io::Result<PathBuf> {
         return Ok(parent.to_owned());
     }
     fs::canonicalize(parent)
+}
+
+/// Returns what a folder is on: of the mounts above it the deepest.
+pub fn around<'a>(mounts: &'a [MountEntry], folder: &Path) -> Option<&'a MountEntry> {
+    let above = mounts.iter().filter(|mount| contains(&mount.mountpoint, folder));
+    above.max_by_key(|mount| mount.mountpoint.components().count())
+}
+
+/// Asks one of our mounts whom it acts for. `None` if it belongs to somebody else, or does not answer in time.
+pub fn me_of(path: &Path) -> Option<String> {
+    asked::reach(path).ok()?;
+    let is_mine =
+        fs::metadata(path).is_ok_and(|m| m.uid() == rustix::process::geteuid().as_raw());
+    let text = if is_mine { fs::read_to_string(path.join("status.txt")).ok() } else { None };
+    Some(text?.lines().next()?.strip_prefix("me: ")?.to_owned())
 }
 
 /// What is mounted at a path; never hangs. Symbolic links are resolved first; a path that does

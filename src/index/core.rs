@@ -463,6 +463,11 @@ impl Core {
         ends.into_iter().flat_map(names).map(str::to_owned).collect()
     }
 
+    /// Tells of a thread of a store that it has messages, whoever they are from and to.
+    pub fn has_messages(&self, store: usize, thread: &str) -> bool {
+        self.find_thread(store, thread).is_some_and(|thread| self.chain_of(thread).next().is_some())
+    }
+
     /// Finds a message by the identity behind its inode numbers.
     pub fn by_identity(&self, identity: u64) -> Option<MsgIx> {
         let same = |ix: &MsgIx| self.entry(*ix).is_some_and(|e| e.identity() == identity);

@@ -328,6 +328,7 @@ proptest! {
 
 fn open_with(dir: &Path, unsigned: Unsigned) -> Index {
     let store = crate::store::open(&Spec {
+        makes: true,
         name: "samp".into(),
         kind: Kind::Samp,
         dir: dir.join("store"),

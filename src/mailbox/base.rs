@@ -107,6 +107,7 @@ pub(super) fn shown(
         allow_other: options.allow_other,
         warnings: Vec::new(),
         firsts: paths.state.join("names"),
+        lately: paths.read_last_file(),
         links: Vec::new(),
     }
 }

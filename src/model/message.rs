@@ -126,6 +126,8 @@ pub struct Draft {
     pub to: Vec<String>,
     /// The recipient is the name of its file; nobody wrote it into the draft.
     pub to_is_name: bool,
+    /// A person typed the recipients at a command, where a name may have gone wrong like that of a draft.
+    pub is_typed: bool,
     /// The text is a whole message of the store that `via` names; what is wrong with it, and with whom it
     /// is for, that store says.
     pub is_whole: bool,

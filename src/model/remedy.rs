@@ -8,6 +8,8 @@ use super::shell_word;
 /// What a person can do, said by whoever found out what is wrong. Only here it becomes a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
+    /// Make the folder.
+    Make(PathBuf),
     /// Give the file or folder these permissions.
     Permit(PathBuf, u32),
     /// Make the file or folder one's own.
@@ -38,6 +40,7 @@ impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |path: &Path| shell_word(&path.to_string_lossy());
         match self {
+            Self::Make(path) => write!(f, "mkdir -p {}", word(path)),
             Self::Permit(path, mode) => write!(f, "chmod {mode:o} {}", word(path)),
             Self::Own(path) => {
                 let me = rustix::process::geteuid().as_raw();

@@ -43,6 +43,7 @@ pub(super) fn complete(
     let original = beside(&core, index, draft, target)?;
     resolve_mail(&core, index, draft);
     let said = draft.in_reply_to.as_ref().and_then(|id| by_id(&core, index, id, draft));
+    let said = said.or_else(|| by_short_id(&core, index, draft));
     let original = original.or_else(|| answer(&core, index, said?));
     let mut answered = None;
     if let Some(original) = original {
@@ -70,6 +71,7 @@ pub(super) fn complete(
         draft.to.push(names::recipient(name).to_owned());
         draft.to_is_name = true;
     }
+    draft.is_typed = *target == Target::Outbox && names::is_typed(name);
     // Of a whole message the store says that nobody is named.
     draft.to.retain(|to| draft.is_whole || !to.is_empty());
     if draft.to.is_empty() && draft.bcc.is_empty() {
@@ -296,4 +298,22 @@ fn by_id(core: &Core, index: &Index, id: &str, draft: &Draft) -> Option<MsgIx> {
     let mine = || core.to_me().rev().chain(core.from_me().rev()).find(fits);
     // Somebody else's record of a message of which I have one, too.
     mine().or_else(|| core.first_of(core.copies().find(fits)?))
+}
+
+/// The only message whose id begins with the 8 characters that a header names, as names of messages end; the
+/// header names the whole id then.
+fn by_short_id(core: &Core, index: &Index, draft: &mut Draft) -> Option<MsgIx> {
+    let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+    let short = draft.in_reply_to.as_ref().filter(|id| id.len() == 8 && id.bytes().all(is_hex))?;
+    let begins =
+        |ix: &MsgIx| core.entry(*ix).is_some_and(|e| core.id(e).starts_with(short.as_str()));
+    let fitting = core.to_me().chain(core.from_me()).filter(begins);
+    let mut ids: Vec<String> =
+        fitting.filter_map(|ix| core.entry(ix)).map(|e| plain_id(&core.id(e)).to_owned()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let [id] = <[String; 1]>::try_from(ids).ok()?;
+    let found = by_id(core, index, &id, draft)?;
+    draft.in_reply_to = Some(id);
+    Some(found)
 }

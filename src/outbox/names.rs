@@ -37,6 +37,18 @@ pub fn is_temporary(name: &str) -> bool {
     long && made_up.bytes().all(letter)
 }
 
+/// Returns the name of the draft of a command at which the recipients were typed.
+pub fn typed(command: &str) -> String {
+    format!("{command}-{}", std::process::id())
+}
+
+/// Tells of a name that [`typed`] made it.
+pub fn is_typed(name: &str) -> bool {
+    let commands = ["send-", "sendmail-"];
+    let mut numbers = commands.iter().filter_map(|command| name.strip_prefix(command));
+    numbers.any(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
 /// Whether a name is plain: at most 64 letters, digits, dots, underscores and hyphens, from a letter
 /// or digit on. Names that are addresses of a store may hold more.
 pub fn is_plain(name: &str) -> bool {

@@ -207,6 +207,15 @@ impl Outbox {
             draft.in_reply_to = id.map(|id| plain_id(&id).to_owned());
         }
         draft.is_reply |= draft.in_reply_to.is_some() && parent.is_some();
+        if let (Some(id), None, None) = (&draft.in_reply_to, answered, parent)
+            && !store.outgoing()?.may_be_id(id)
+        {
+            return Err(OutboxError::Invalid(format!(
+                "In-Reply-To: no message here has the id {:?}; take that in the line Message-ID of the message, \
+                 or remove the line",
+                one_line(id)
+            )));
+        }
         let after = {
             let core = self.tools.index.read();
             let named = answered.map(|a| a.ix).into_iter().chain(parent);
@@ -269,11 +278,17 @@ impl Outbox {
                 let along = along.flat_map(|to| to.split(", "));
                 self.has_others((part.store, store), thread, people, reserved, along)
             };
+            let begun = |thread: &str| {
+                along.contains_key(&(part.store, thread.to_owned()))
+                    || reserved.people(store.name(), thread).next().is_some()
+                    || self.tools.index.read().has_messages(part.store, thread)
+            };
             let now = self.moment(part.after);
             let with = Preparing {
                 parent: part.parent.as_ref(),
                 taken: &taken,
                 others: &others,
+                begun: &begun,
                 ..Preparing::new(now, part.signer.as_ref())
             };
             let made = store.outgoing()?.prepare(&part.draft, &with)?;

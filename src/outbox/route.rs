@@ -58,7 +58,7 @@ pub fn routes(
             continue;
         }
         if whole.is_none() {
-            let is_name = line == Line::To && draft.to_is_name && !of_group;
+            let is_name = (line == Line::To && draft.to_is_name || draft.is_typed) && !of_group;
             heard_of(index, store, address, settings, is_name)?;
         }
         named.push((store, canonical));
@@ -175,7 +175,7 @@ fn at_store<'a>(index: &Index, address: &'a str) -> Option<(&'a str, &'a str)> {
 }
 
 /// Refuses a recipient nobody has heard of, as far as that is asked for; `is_name`: nobody wrote it
-/// but as the name of a file.
+/// but as the name of a file, or at a command.
 fn heard_of(
     index: &Index,
     number: usize,
@@ -310,9 +310,8 @@ fn only_by_name(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError {
     if lines.is_empty() {
         let names: Vec<&str> = via.iter().map(|s| s.name()).collect();
         let names = names.join(", ");
-        return OutboxError::Unreachable(format!(
-            "{shown} has no mailbox in {names}; check the name"
-        ));
+        let hint = meant(stores, recipient).unwrap_or_else(|| "check the name".to_owned());
+        return OutboxError::Unreachable(format!("{shown} has no mailbox in {names}; {hint}"));
     }
     OutboxError::Unreachable(format!(
         "no store carries this to {shown} unless it is named; add a line to the header:\n{lines}"
@@ -342,12 +341,26 @@ pub fn not_an_address(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError
     kinds.dedup();
     let names: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
     let grammars: Vec<&str> = kinds.iter().map(|kind| kind.grammar()).collect();
+    let hint = meant(stores, recipient).map(|hint| format!("{hint}; ")).unwrap_or_default();
     OutboxError::Invalid(format!(
-        "{:?} is not an address of any store here ({}); {}",
+        "{:?} is not an address of any store here ({}); {hint}{}",
         one_line(recipient),
         names.join(", "),
         grammars.join("; ")
     ))
+}
+
+/// Names the agent of these stores whose name a recipient resembles.
+fn meant(stores: &[Arc<dyn Store>], recipient: &str) -> Option<String> {
+    let others = |store: &Arc<dyn Store>| {
+        let me = store.canonical(store.me());
+        let all = store.facets().agents.map(|agents| agents.agents()).unwrap_or_default();
+        all.into_iter().filter(|known| store.canonical(known) != me).collect::<Vec<_>>()
+    };
+    let mut known = stores.iter().flat_map(others);
+    let known = known.find(|known| known != recipient && alike(recipient, known))?;
+    let known = one_line(&known).into_owned();
+    Some(format!("{known} is known: write to outbox/{known} if that is who you mean"))
 }
 
 fn stranger(core: &Core, groups: &Groups, recipient: &str) -> String {

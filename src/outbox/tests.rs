@@ -43,6 +43,7 @@ impl Bed {
     fn open_as(&self, mine: Result<Seed, &'static str>) -> Outbox {
         std::fs::create_dir_all(self.path("samp")).unwrap();
         let samp = crate::store::open(&Spec {
+            makes: true,
             name: "samp".into(),
             kind: Kind::Samp,
             dir: self.path("samp"),

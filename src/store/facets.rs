@@ -103,6 +103,12 @@ pub trait Outgoing {
     /// Whether this address is registered in the store, beyond having written or been written to.
     fn registered(&self, address: &str) -> bool;
 
+    /// Tells of an id that no message here has whether one that is still to come may have it: programs of this
+    /// format make such ids, and messages carry those of what they answer.
+    fn may_be_id(&self, _id: &str) -> bool {
+        false
+    }
+
     /// Whether a message, whose body is `sent`, is what this text of a draft becomes, though it reads
     /// otherwise: then a draft with the same idempotency key is a retry.
     fn says(&self, _sent: &str, _draft: &str) -> bool {

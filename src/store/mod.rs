@@ -46,7 +46,7 @@ pub use self::found::{
 };
 pub use self::kind::Kind;
 pub use self::remote::{Arrived, Fate, Parcel, Remote, Ways};
-pub use self::sending::{Durability, Fit, Prepared, Preparing, Signer};
+pub use self::sending::{Durability, Fit, Prepared, Preparing, Signer, refuse_headers};
 use crate::model::{Claim, Roles, Timestamp};
 
 /// Who hears of folders before they are listed.
@@ -212,6 +212,9 @@ pub struct Spec {
     pub kind: Kind,
     /// Its folder (or, where the format has one, its configuration file), absolute; it may not exist.
     pub dir: PathBuf,
+    /// The folder is made where it is missing, if the format has it made: nobody wrote it down, who may have
+    /// mistyped it.
+    pub makes: bool,
     /// Who the mount acts for.
     pub me: String,
     /// The address this store shall know me by, if somebody said so.

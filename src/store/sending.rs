@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use super::StoreError;
 use crate::model::{Attached, Message, PublicKey, Timestamp};
 
 /// How well a recipient's name fits a store's address grammar.
@@ -40,25 +41,60 @@ pub struct Preparing<'a> {
     pub used: Cell<Timestamp>,
     /// Whether a thread of this id has people who are none of these, or not all of these.
     pub others: &'a dyn Fn(&str, &[&str]) -> bool,
+    /// Tells of a thread id that it has messages, or will have those that are on their way.
+    pub begun: &'a dyn Fn(&str) -> bool,
 }
 
 impl<'a> Preparing<'a> {
     /// A first message, where nothing is taken.
     pub fn new(now: Timestamp, signer: &'a dyn Signer) -> Self {
         let used = Cell::new(now);
-        Self { now, parent: None, signer, taken: &|_| false, used, others: &|_, _| false }
+        let (taken, others, begun) =
+            (&|_: &str| false, &|_: &str, _: &[&str]| false, &|_: &str| false);
+        Self { now, parent: None, signer, taken, used, others, begun }
     }
 
     /// The id of a conversation that begins now among these people: the one that follows from the
     /// text, or with `-2`, `-3` … at its end if others have a conversation of that id.
     pub fn new_thread(&self, id: String, people: &[&str]) -> String {
-        let mut free = id.clone();
-        let mut n = 1;
-        while (self.others)(&free, people) {
-            n += 1;
-            free = format!("{id}-{n}");
-        }
-        free
+        free(id, |id| (self.others)(id, people))
+    }
+
+    /// Returns the id of a conversation that begins now and is no other's, whoever is in it: this one, or one
+    /// with `-2`, `-3` … at its end.
+    pub fn unused_thread(&self, id: String) -> String {
+        free(id, self.begun)
+    }
+}
+
+/// Returns this id, or one with a number at its end, that is not taken. Takes few questions where many are taken.
+fn free(id: String, is_taken: impl Fn(&str) -> bool) -> String {
+    if !is_taken(&id) {
+        return id;
+    }
+    let numbered = |n: u64| format!("{id}-{n}");
+    // `last` is taken, or the plain id.
+    let (mut last, mut next) = (1u64, 2);
+    while is_taken(&numbered(next)) {
+        (last, next) = (next, next.saturating_mul(2));
+    }
+    while next - last > 1 {
+        let middle = last + (next - last) / 2;
+        if is_taken(&numbered(middle)) { last = middle } else { next = middle }
+    }
+    numbered(next)
+}
+
+/// Refuses header lines that a message of a kind has no place for: what is written is not dropped in silence.
+///
+/// # Errors
+/// [`StoreError::Invalid`] for the first that is there.
+pub fn refuse_headers(message: &str, lines: &[(&str, bool)]) -> Result<(), StoreError> {
+    match lines.iter().find(|(_, is_there)| *is_there) {
+        Some((name, _)) => Err(StoreError::Invalid(format!(
+            "{name}: {message} has no such member; remove the line"
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -88,4 +124,31 @@ pub enum Durability {
     Fsync,
     /// The kernel decides when.
     None,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::free;
+
+    #[test]
+    fn the_first_number_that_is_free_is_taken_with_few_questions() {
+        for taken in [0u64, 1, 2, 3, 4, 7, 8, 9, 100, 4096, 100_000] {
+            let asked = Cell::new(0);
+            let is_taken = |id: &str| {
+                asked.set(asked.get() + 1);
+                id.strip_prefix("x").is_some_and(|n| match n.strip_prefix('-') {
+                    Some(n) => n.parse::<u64>().unwrap() <= taken,
+                    None => taken > 0,
+                })
+            };
+            let wanted = match taken {
+                0 => "x".to_owned(),
+                n => format!("x-{}", n + 1),
+            };
+            assert_eq!(free("x".to_owned(), is_taken), wanted);
+            assert!(asked.get() < 40, "{} questions", asked.get());
+        }
+    }
 }

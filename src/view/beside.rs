@@ -56,7 +56,12 @@ impl Tree {
             }
         }
         let found = self.held_named(parent, name).or_else(|| self.kept_beside(parent, name));
-        Ok(found.or_else(|| self.note_beside(parent, name)))
+        let found = found.or_else(|| self.note_beside(parent, name));
+        let found = found.or_else(|| self.bare_id(parent, name));
+        if found.is_none() {
+            self.note_unknown_id(parent, named.map_or(name, |(stem, _)| stem));
+        }
+        Ok(found)
     }
 
     /// The note about an answer that was refused, under the name of the answer where that was written.

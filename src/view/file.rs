@@ -365,6 +365,7 @@ impl Tree {
         // `.next` hands a message out once also where reading marks nothing.
         if let Some(message) = file.was_read(by).filter(|_| self.reading_marks(&Reader::default()))
         {
+            self.note_reading(message);
             // Why it could not be marked is in the log and in `status.txt`.
             drop(self.index.mark(message, true, true));
         }

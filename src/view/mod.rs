@@ -3,7 +3,7 @@
 //! - [`node`]: what there is, and the inode number of each. `listing`: what a folder holds.
 //! - [`attr`](Attr), [`file`](OpenFile): `stat`, open, read, and the marks that reading makes.
 //! - `beside`: what lies beside a message. `threads`: the folders of threads. `twins`: messages with
-//!   one time, whose names may be equal. `short`: ids that stand for names. `firsts`: who keeps a name that several have. `parts`: the files that come with a message. `raw`: the stores' own files. `me`, `texts`: texts that stores keep.
+//!   one time, whose names may be equal. `short`: ids that stand for names. `firsts`: who keeps a name that several have. `lately`: what was read last. `parts`: the files that come with a message. `raw`: the stores' own files. `me`, `texts`: texts that stores keep.
 //! - `maildir`: `.maildir/`, for mail programs.
 //! - `write`: what may be written where. `path`: the same tree by path, for the command line.
 //! - `render`, `status`, `agents`, `readme`, `transcript`: the bytes of files. `rendered`, `dated`: what is kept of
@@ -19,6 +19,7 @@ mod error;
 mod file;
 mod firsts;
 mod held;
+mod lately;
 mod listing;
 mod mail;
 mod maildir;
@@ -50,11 +51,13 @@ pub use ahead::TOGETHER;
 pub use attr::{Attr, Caching};
 pub use error::Error;
 pub use file::{Access, OpenFile};
+pub use lately::{Reading, readings};
 pub use listing::Listing;
 pub use mail::Mail;
 pub use node::{Ino, Node, Place};
 pub use path::Listed;
 pub use reader::Reader;
+pub use short::UnknownId;
 pub use status::{LastRefusal, Status, StoreStatus, Unread};
 pub use texts::TextFile;
 pub use wait::{Arrivals, WaitsFor};
@@ -108,6 +111,8 @@ pub struct Settings {
     pub warnings: Vec<String>,
     /// Where it is noted who keeps a name that several have.
     pub firsts: PathBuf,
+    /// Where it is noted what was read last.
+    pub lately: PathBuf,
     /// Where the links stand.
     pub links: Vec<Arc<Board>>,
 }
@@ -126,6 +131,7 @@ pub struct Tree {
     settings: Settings,
     at_start: AtStart,
     firsts: firsts::Firsts,
+    lately: lately::Lately,
     long_ids: Mutex<threads::LongIds>,
     twins: twins::Seen,
     rendered: Mutex<rendered::Cache>,
@@ -156,6 +162,9 @@ pub struct Tree {
     handed: Mutex<wait::Handed>,
     mail_changed: Mutex<maildir::Changed>,
     short_names: Mutex<short::ShortNames>,
+    unknown_id: Mutex<Option<short::UnknownId>>,
+    /// Threads whose folder was called without the name of their store.
+    plain_folders: Mutex<HashSet<ThreadIx>>,
     /// Messages acknowledged through this tree.
     acknowledged: Mutex<HashSet<MsgIx>>,
     texts: texts::Texts,
@@ -174,6 +183,7 @@ impl Tree {
             outbox,
             at_start,
             firsts: firsts::Firsts::open(settings.firsts.clone(), settings.read_only),
+            lately: lately::Lately::new(settings.lately.clone()),
             long_ids: Mutex::default(),
             twins: Dated::new(twins::GROUPS),
             settings,
@@ -197,6 +207,8 @@ impl Tree {
             handed: Mutex::at(Level::Shown, wait::Handed::default()),
             mail_changed: Mutex::new(maildir::Changed::new(generation)),
             short_names: Mutex::default(),
+            unknown_id: Mutex::default(),
+            plain_folders: Mutex::default(),
             acknowledged: Mutex::default(),
             texts: texts::Texts::default(),
         }

@@ -3,9 +3,31 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+
 use super::node::Node;
 use super::{Tree, names};
 use crate::index::{Core, MsgIx};
+use crate::model::{Timestamp, nearest};
+
+/// So many messages are compared with an id that stands for none.
+const LOOKED_AT: usize = 1000;
+
+/// An id that was asked for and stands for no one message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnknownId {
+    /// As it was written.
+    pub id: String,
+    /// What may have been meant.
+    pub meaning: String,
+    #[serde(skip)]
+    pub(super) time: Timestamp,
+}
+
+/// Tells whether a message is one of a folder.
+fn lies(tree: &Tree, core: &Core, ix: MsgIx, folder: &Node) -> bool {
+    core.entry(ix).is_some_and(|entry| tree.lies_in(core, entry, folder))
+}
 
 /// The messages by the keys of their ids. Made when somebody asks: messages are only ever added, and
 /// keep their ids.
@@ -49,9 +71,61 @@ impl Tree {
         meant.first().copied().filter(|_| meant.len() == 1)
     }
 
+    /// Finds the message that an id alone opens in a folder.
+    pub(super) fn bare_id(&self, folder: &Node, name: &str) -> Option<Node> {
+        if names::begins_with_time(name) {
+            return None;
+        }
+        self.message_named(folder, name).map(|(place, ix)| Node::Message(place, ix))
+    }
+
+    /// Notes an id that somebody asked for and that stands for no message of the folder, or for several.
+    pub(super) fn note_unknown_id(&self, folder: &Node, id: &str) {
+        let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+        let Some(short) = id.get(..8).filter(|_| id.len() <= 64 && id.bytes().all(is_hex)) else {
+            return;
+        };
+        let near: Vec<MsgIx> = {
+            let core = self.index.read();
+            match folder {
+                // What was read is found there, too.
+                Node::Inbox => core.to_me().rev().take(LOOKED_AT).collect(),
+                Node::Thread(thread) => self.thread_messages(&core, *thread).to_vec(),
+                Node::ArchiveDay(_) => {
+                    core.to_me().filter(|ix| lies(self, &core, *ix, folder)).collect()
+                }
+                _ => core.from_me().filter(|ix| lies(self, &core, *ix, folder)).collect(),
+            }
+        };
+        let named: Vec<(String, String)> = near
+            .into_iter()
+            .rev()
+            .take(LOOKED_AT)
+            .filter_map(|ix| Some((self.id_in_name(ix)?, self.message_name(ix)?)))
+            .collect();
+        let same: Vec<&str> =
+            named.iter().filter(|(id, _)| id == short).map(|(_, name)| name.as_str()).collect();
+        let nearest = nearest(short, named.iter().map(|(id, _)| id.as_str()));
+        let found = named.iter().find(|(id, _)| Some(id.as_str()) == nearest);
+        let meaning = match (&same[..], found) {
+            ([_, _, ..], _) => format!("stands for {}", same.join(" and ")),
+            (_, Some((_, name))) => format!("the nearest is {name}"),
+            _ => "none here is like it".to_owned(),
+        };
+        *self.unknown_id.lock() =
+            Some(UnknownId { id: id.to_owned(), meaning, time: Timestamp::now() });
+    }
+
+    /// Returns what stands for the id of a message in names.
+    fn id_in_name(&self, ix: MsgIx) -> Option<String> {
+        let core = self.index.read();
+        Some(names::short_name(&core.id(core.entry(ix)?)))
+    }
+
     /// Whether a file name is a short one of this message.
     pub(super) fn is_short_name(&self, folder: &Node, name: &str, ix: MsgIx) -> bool {
-        let stem = name.strip_suffix(".txt").filter(|stem| !names::begins_with_time(stem));
+        let stem = Some(name.strip_suffix(".txt").unwrap_or(name));
+        let stem = stem.filter(|stem| !names::begins_with_time(stem));
         stem.and_then(|stem| self.message_named(folder, stem)).is_some_and(|(_, of)| of == ix)
     }
 

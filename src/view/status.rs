@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::Tree;
+use super::{Tree, UnknownId};
 use crate::index::{Entry, MsgIx};
 use crate::link::{Board, Standing};
 use crate::model::{Fingerprint, SignatureState, Timestamp, one_line};
@@ -38,6 +38,8 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
     /// The last draft that was refused and neither sent nor removed since.
     pub last_refusal: Option<LastRefusal>,
+    /// The last id that was asked for and stands for no one message.
+    pub last_unknown_id: Option<UnknownId>,
     /// What else a person should know.
     pub notes: Vec<String>,
 }
@@ -47,6 +49,8 @@ pub struct Status {
 pub struct Unread {
     /// Its name in `inbox/`.
     pub name: String,
+    /// Its subject, cut, if it has one.
+    pub subject: Option<String>,
     /// The first line of its text, cut.
     pub first_line: String,
 }
@@ -109,8 +113,8 @@ impl Tree {
             lines.push("mode: read-only".to_owned());
         }
         lines.push(format!("unread: {}", status.unread));
-        for Unread { name, first_line } in &status.messages {
-            lines.push(format!("  {name}  {first_line}"));
+        for Unread { name, subject, first_line } in &status.messages {
+            lines.push(format!("  {name}  {}", subject.as_ref().unwrap_or(first_line)));
         }
         if status.unread > LISTED {
             lines.push(format!("  and {} more", status.unread - LISTED));
@@ -127,6 +131,9 @@ impl Tree {
             format!("{} {}: {}", r.time, one_line(&r.name), one_paragraph(&r.reason))
         });
         lines.push(format!("last refusal: {refusal}"));
+        lines.extend(status.last_unknown_id.map(|UnknownId { id, meaning, .. }| {
+            format!("last unknown id: {} ({})", one_line(&id), one_line(&meaning))
+        }));
         lines.extend(status.notes.iter().map(|text| format!("note: {}", one_line(text))));
         (lines.join("\n") + "\n", self.status_time())
     }
@@ -134,9 +141,14 @@ impl Tree {
     /// The same as data.
     pub fn status_data(&self) -> Status {
         let unread = self.index.read().unread();
-        let message = |(ix, name)| Unread { name, first_line: self.first_line(ix) };
+        let message = |(ix, name)| {
+            let (subject, first_line) = self.headline(ix);
+            Unread { name, subject, first_line }
+        };
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal());
         let keys = self.my_keys();
+        // Nothing else is locked while it is.
+        let last_unknown_id = self.unknown_id.lock().clone();
         Status {
             me: self.settings.me.clone(),
             key: keys.shown.map(|key| key.fingerprint().to_string()),
@@ -150,6 +162,7 @@ impl Tree {
                 name,
                 reason,
             }),
+            last_unknown_id,
             notes: self.notes(keys.own_trouble),
         }
     }
@@ -158,21 +171,23 @@ impl Tree {
     pub(super) fn status_time(&self) -> Timestamp {
         let refusal = self.outbox.as_ref().and_then(|o| o.last_refusal()).map(|r| r.time);
         let newest = self.index.read().newest();
-        let time = [newest, self.index.marks_time(), refusal, self.unsaved_time()];
+        let unknown = self.unknown_id.lock().as_ref().map(|unknown| unknown.time);
+        let time = [newest, self.index.marks_time(), refusal, unknown, self.unsaved_time()];
         let links = self.settings.links.iter().map(|board| Some(board.changed()));
         time.into_iter().chain(links).flatten().max().unwrap_or_default()
     }
 
-    fn first_line(&self, ix: MsgIx) -> String {
-        let Ok(text) = self.rendered(ix) else { return String::new() };
+    /// Returns the subject of a message, if it has one, and the first line of its text, both cut.
+    fn headline(&self, ix: MsgIx) -> (Option<String>, String) {
+        let Ok(text) = self.rendered(ix) else { return (None, String::new()) };
         let text = String::from_utf8_lossy(&text);
-        let body = text.split_once("\n\n").map_or("", |(_, body)| body);
-        let line = body.lines().find(|l| !l.trim().is_empty()).unwrap_or_default().trim();
-        let mut short: String = line.chars().take(FIRST_LINE).collect();
-        if short.len() < line.len() {
-            short.push('\u{2026}');
-        }
-        one_line(&short).into_owned()
+        let (header, body) = text.split_once("\n\n").unwrap_or((&text, ""));
+        let first = |mut lines: std::str::Lines<'_>| lines.find(|l| !l.trim().is_empty()).map(cut);
+        let subject = header.lines().find_map(|line| line.strip_prefix("Subject: "));
+        (
+            subject.and_then(|subject| first(subject.lines())),
+            first(body.lines()).unwrap_or_default(),
+        )
     }
 
     /// My keys as they are now; in a mount that sends nothing, as they were when it began.
@@ -319,6 +334,16 @@ fn store_lines(status: &Status, store: &StoreStatus) -> Vec<String> {
     let first = format!("  {name} ({kind}): {counts}; {state}{known}");
     let more = store.health.iter().chain(&store.remarks);
     std::iter::once(first).chain(more.map(|line| format!("    {}", one_line(line)))).collect()
+}
+
+/// A line without blanks around it, cut where it is long.
+fn cut(line: &str) -> String {
+    let line = line.trim();
+    let mut short: String = line.chars().take(FIRST_LINE).collect();
+    if short.len() < line.len() {
+        short.push('\u{2026}');
+    }
+    one_line(&short).into_owned()
 }
 
 /// The lines of a text as one, for a place where each line is one thing.

@@ -101,6 +101,7 @@ impl Tree {
             let store = self.index.stores().get(number)?.name();
             return Some(format!("{name}~{store}"));
         }
+        self.plain_folders.lock().insert(thread);
         Some(name)
     }
 
@@ -137,6 +138,21 @@ impl Tree {
             found.extend(self.threads_called(&core, own));
         }
         found.retain(|t| core.has_folder(*t, self.all_conversations()));
-        found.into_iter().find(|t| self.folder_name(&core, *t).as_deref() == Some(name))
+        let called = found.iter().find(|t| self.folder_name(&core, **t).as_deref() == Some(name));
+        called.copied().or_else(|| self.thread_once_called(&core, &found, name))
+    }
+
+    /// Finds among threads that share a name the one that was shown under it before another store had one: it is
+    /// still opened by it, though not listed.
+    fn thread_once_called(&self, core: &Core, found: &[ThreadIx], name: &str) -> Option<ThreadIx> {
+        let own = |t: &ThreadIx| {
+            core.thread_id(*t).is_some_and(|(id, number)| self.own_name(core, id, number) == name)
+        };
+        let shown: Vec<ThreadIx> = {
+            let shown = self.plain_folders.lock();
+            found.iter().copied().filter(|t| shown.contains(t)).collect()
+        };
+        let mut once = shown.into_iter().filter(own);
+        once.next().filter(|_| once.next().is_none())
     }
 }

@@ -15,44 +15,75 @@ fn threads(bed: &Bed, alias: &str) -> Vec<String> {
     read_log(&bed.store, alias).iter().map(|r| member(r, "thread").to_owned()).collect()
 }
 
-/// S250: texts that begin alike, to different people on one day, are different conversations, also when
-/// they are written at once and after a remount; to the same people they are one. A thread that is
-/// named, and an answer, join what they name.
+/// S250: every draft that answers nothing and names no thread begins a conversation, named after its subject or
+/// its first line, whoever it is to, also when several are written at once and after a remount. All recipients of
+/// one draft are in one. A thread that is named, and an answer, join what they name.
 #[test]
-fn s250_a_new_conversation_joins_none_with_other_people() {
+fn s250_a_new_conversation_joins_none() {
     let bed = Bed::new();
     let m = bed.mount("bar");
     let day = samp::today();
     m.ok("echo done > outbox/bob; printf 'done\nnot for bob\n' > outbox/carol; echo done > outbox/bob");
     m.ok("printf 'To: carol, bob\n\nDone!\n' > outbox/x");
-    m.ok("printf 'To: bob, carol\n\ndone.\n' > outbox/x");
+    m.ok("for s in 'schema change' lunch lunch; do printf \"To: bob\\nSubject: $s\\n\\nHi Bob,\\n\" > outbox/x; done");
     let all = threads(&bed, "bar");
-    let id = format!("{day}-bar-done");
+    let named =
+        |ends: &[&str]| ends.iter().map(|end| format!("{day}-bar-{end}")).collect::<Vec<_>>();
     if samp::today() == day {
-        let ids: Vec<String> =
-            ["", "-2", "", "-3", "-3", "-3", "-3"].iter().map(|end| format!("{id}{end}")).collect();
-        assert_eq!(all, ids);
+        let ends =
+            ["done", "done-2", "done-3", "done-4", "done-4", "schema-change", "lunch", "lunch-2"];
+        assert_eq!(all, named(&ends));
     }
-    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 3, "{all:?}");
     let bob = bed.mount("bob");
-    let text = bob.ok("cat transcripts/*");
-    assert!(!text.contains("not for bob") && text.contains("Done!"), "{text}");
-    assert_eq!(bob.ls("threads").len(), 2);
-    // An answer makes nobody of it a stranger.
+    assert_eq!(bob.ls("threads").len(), 6);
+    let unread = bob.cat("status.txt");
+    assert!(unread.contains("txt  schema change\n") && unread.contains("txt  lunch\n"), "{unread}");
+    assert!(!unread.contains("Hi Bob"), "{unread}");
     bob.ok(&format!("echo fine > threads/{}/x", all[0]));
     assert_eq!(threads(&bed, "bob"), [all[0].as_str()]);
     m.umount();
     let m = bed.mount("bar");
-    m.ok("echo done > outbox/bob; echo 'done for dave' > outbox/dave");
+    m.ok("echo done > outbox/bob");
     m.ok(&format!("printf 'Thread: {}\n\ndone\n' > outbox/dave", all[0]));
     m.ok(&format!("echo '[thread:{}] done' > outbox/dave", all[1]));
-    let more = &threads(&bed, "bar")[7..];
-    assert_eq!(more[0], all[0]);
-    assert_eq!(more[2..], [all[0].clone(), all[1].clone()]);
-    // Now dave reads what bob does, so it is no conversation with bob alone any more.
-    m.ok("echo done > outbox/bob");
-    let last = threads(&bed, "bar").pop().unwrap();
-    assert!(!all.contains(&last), "{last}");
+    let more = &threads(&bed, "bar")[8..];
+    assert!(!all.contains(&more[0]), "{}", more[0]);
+    assert_eq!(more[1..], all[..2]);
+    // Written at once, each is one of its own; a retry is none.
+    m.ok("for i in $(seq 20); do printf 'Idempotency-Key: k%s\nTo: bob, carol\n\nat once\n' $i > outbox/p$i & done; wait");
+    m.ok("for i in $(seq 20); do printf 'Idempotency-Key: k%s\nTo: bob, carol\n\nat once\n' $i > outbox/p$i; done");
+    let all = threads(&bed, "bar");
+    let at_once: Vec<&String> = all.iter().filter(|t| t.contains("at-once")).collect();
+    assert_eq!(at_once.len(), 40, "{all:?}");
+    assert_eq!(at_once.iter().collect::<BTreeSet<_>>().len(), 20, "{all:?}");
+}
+
+/// S250: what a killed mount had promised keeps the conversation it was to begin, and what is written next is
+/// another one.
+#[test]
+fn s250_what_is_sent_after_a_kill_keeps_its_conversation() {
+    let bed = Bed::new();
+    let thread = format!("{}-bar-plan", samp::today());
+    for at_once in [1, 8] {
+        let m = bed.mount("bar");
+        let write = format!("for i in $(seq {at_once}); do echo plan > outbox/bob & done; wait");
+        m.sh(&format!("{write}; kill -9 {}", m.pid()));
+        m.kill9();
+    }
+    let m = bed.mount("bar");
+    m.ok("echo plan > outbox/bob");
+    m.ls("sent");
+    let all = threads(&bed, "bar");
+    assert_eq!(all.len(), 10, "{all:?}");
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 10, "{all:?}");
+    assert!(all.iter().all(|t| t.starts_with(&thread) || samp::today() > thread), "{all:?}");
+    // The same without a mount, a process each.
+    m.umount();
+    for _ in 0..2 {
+        assert!(bed.msgfs(["send", "bob", "plan", "--me", "bar"]).status().unwrap().success());
+    }
+    let all = threads(&bed, "bar");
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 12, "{all:?}");
 }
 
 /// S250: what somebody else wrote under the id that follows from my text keeps it.

@@ -15,6 +15,7 @@
 // Messages named a, b, c and stores built line by line read better than the fast alternatives.
 #![allow(clippy::many_single_char_names, clippy::format_push_string, clippy::format_collect)]
 
+mod acting;
 mod agentazall;
 mod agents;
 mod amp;
@@ -56,6 +57,7 @@ mod peers;
 mod porcelain;
 mod power;
 mod readers;
+mod refused;
 mod regressions;
 mod replies;
 mod robustness;

@@ -119,7 +119,13 @@ fn s44_threads_from_vectors() {
         let day = samp::strftime(r["ts"].as_i64().unwrap(), "%Y-%m-%d");
         let thread = v["spec20260808_thread"].as_str().unwrap();
         let thread = thread.replace(v["date"].as_str().unwrap(), &day);
-        assert_eq!(member(r, "thread"), thread, "{name}: {input:?}");
+        // One that follows from the text is another conversation each time.
+        let is_named = !thread.starts_with(&format!("{day}-alice-"));
+        let known = |thread: &String| all[..sent - 1].iter().any(|r| member(r, "thread") == thread);
+        let numbered = (2..).map(|n| format!("{thread}-{n}"));
+        let mut free = std::iter::once(thread.clone()).chain(numbered);
+        let wanted = free.find(|thread| is_named || !known(thread)).unwrap();
+        assert_eq!(member(r, "thread"), wanted, "{name}: {input:?}");
         let body = v["spec20260808_body"].as_str().unwrap().trim_end_matches('\n');
         assert_eq!(member(r, "body"), body, "{name}: {input:?}");
     }
@@ -156,7 +162,7 @@ fn s45_headers() {
     assert_eq!((member(&r, "to"), member(&r, "subject")), ("bob", "windows"));
     let r = send("In-Reply-To: <0123456789abcdef@samp>\nTo: bob\n\nanswer");
     assert_eq!(member(&r, "re"), "0123456789abcdef");
-    let r = send("Via: samp\nPriority: high\nType: notification\n\nwith a store named");
+    let r = send("Via: samp\n\nwith a store named");
     assert_eq!((member(&r, "to"), member(&r, "body")), ("zed", "with a store named"));
 }
 

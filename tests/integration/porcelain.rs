@@ -44,29 +44,82 @@ fn s92_inbox() {
     }
 }
 
-/// S92: `reply` answers the newest message to me and inherits its thread.
+/// S92, S722: `reply` answers the message that was read last, in its thread, and says whom and what it answers. Two
+/// that were read one after the other, from different people, are not guessed between.
 #[test]
-fn s92_reply() {
+fn s722_reply_to_what_was_read_last() {
+    for mounted in [false, true] {
+        let bed = Bed::new();
+        let m = mounted.then(|| bed.mount("bar"));
+        let read = || assert!(bar(&bed, &["inbox"], "").ok());
+        let nothing = bar(&bed, &["reply", "to whom?"], "");
+        assert!(
+            nothing.code() == Some(1) && nothing.stderr.contains("no message to answer"),
+            "{nothing:?}"
+        );
+        let asked = samp::append(&bed.store, "carol", "bar", "lunch", "lunch at one?", T0);
+        // It is there, and was not read.
+        let unread = bar(&bed, &["reply", "to whom?"], "");
+        assert!(unread.code() == Some(1) && unread.stderr.contains("lunch at one?"), "{unread:?}");
+        read();
+        // Newer ones that were not read are not what is answered.
+        let newest = samp::append(&bed.store, "foo", "bar", "plan", "newest", T0 + 5);
+        let out = bar(&bed, &["reply"], "to carol\n");
+        let said = format!(
+            "replied to carol ({}: lunch at one?)\n",
+            asked.name(0).trim_end_matches(".txt")
+        );
+        assert_eq!((out.code(), out.stderr), (Some(0), said));
+        // What a mount was given is in the store when `sent/` was looked at.
+        let sent = || assert!(bar(&bed, &["ls", "sent"], "").ok());
+        sent();
+        let r = only(&bed.store, "bar");
+        let told = (member(&r, "to"), member(&r, "thread"), member(&r, "body"), member(&r, "re"));
+        assert_eq!(told, ("carol", "lunch", "to carol", asked.id.as_str()));
+        // Now both were read a moment ago.
+        read();
+        let out = bar(&bed, &["reply", "to whom?"], "");
+        assert_eq!(out.code(), Some(1), "{out:?}");
+        for words in [
+            "from carol and foo",
+            "msgfs reply NAME TEXT",
+            newest.name(0).trim_end_matches(".txt"),
+            "lunch at one?",
+        ] {
+            assert!(out.stderr.contains(words), "{words}: {out:?}");
+        }
+        assert_eq!(read_log(&bed.store, "bar").len(), 1);
+        // Named, each is answered, whatever was read.
+        let name = newest.name(0);
+        let path = format!("archive/2026-04-24/{name}");
+        for word in [&newest.id[..8], &newest.id, &name, &path, name.trim_end_matches(".txt")] {
+            let out = bar(&bed, &["reply", word, "named", "it"], "");
+            assert!(out.ok() && out.stderr.starts_with("replied to foo ("), "{word}: {out:?}");
+            sent();
+            let r = read_log(&bed.store, "bar").pop().unwrap();
+            assert_eq!((member(&r, "re"), member(&r, "body")), (newest.id.as_str(), "named it"));
+        }
+        let out = bar(&bed, &["reply", &asked.id[..8]], "by standard input");
+        assert!(out.ok() && out.stderr.contains("carol"), "{out:?}");
+        let out = bar(&bed, &["reply", "20260424T174203.000Z-bob-00000000.txt", "x"], "");
+        assert!(out.code() == Some(1) && out.stderr.contains("no message"), "{out:?}");
+        sent();
+        assert_eq!(read_log(&bed.store, "bar").len(), 7);
+        drop(m);
+    }
+}
+
+/// S722: what was read last is still known after a kill; a text that only looks like an id is a text.
+#[test]
+fn s722_after_a_kill() {
     let bed = Bed::new();
-    samp::append(&bed.store, "foo", "bar", "plan", "old", T0);
-    let newest = samp::append(&bed.store, "carol", "bar", "lunch", "newest", T0 + 5);
-    samp::append(&bed.store, "foo", "zed", "plan", "not to bar", T0 + 9);
-    let out = bar(&bed, &["reply"], "to carol\n");
+    samp::append(&bed.store, "carol", "bar", "lunch", "lunch?", T0);
+    let m = bed.mount("bar");
+    m.ok("cat inbox/*");
+    m.kill9();
+    let out = bar(&bed, &["reply", "deadbeef"], "");
     assert!(out.ok(), "{out:?}");
-    let r = only(&bed.store, "bar");
-    assert_eq!(
-        (member(&r, "to"), member(&r, "thread"), member(&r, "body")),
-        ("carol", "lunch", "to carol")
-    );
-    assert_eq!(member(&r, "re"), newest.id);
-    // A tie between senders is refused and both are named.
-    samp::append(&bed.store, "foo", "bar", "plan", "tie", T0 + 5);
-    let out = bar(&bed, &["reply"], "to whom?\n");
-    assert_eq!(out.code(), Some(1), "{out:?}");
-    assert!(out.stderr.contains("carol") && out.stderr.contains("foo"), "{out:?}");
-    assert_eq!(read_log(&bed.store, "bar").len(), 1);
-    let out = run(bed.msgfs(["reply", "--me", "lonely"]), Some(b"x"));
-    assert_eq!(out.code(), Some(1), "{out:?}");
+    assert_eq!(member(&only(&bed.store, "bar"), "body"), "deadbeef");
 }
 
 /// S92: `wait` returns when there is unread mail.

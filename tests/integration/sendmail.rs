@@ -548,6 +548,19 @@ fn s542_git() {
         out.stdout, "CountA U Thor\nGreetA U Thor\nstartB\nGr\u{fc}\u{df}e\n.\nthree\nfour\n",
         "{out:?}"
     );
+    // Another series of the day, of the same subjects, is another thread.
+    let again = format!(
+        "export GIT_EDITOR={}; cd {}/repo; git send-email -q --to=bob@samp.msgfs -2 --cover-letter --annotate",
+        editor.display(),
+        bed.path("cwd").display()
+    );
+    let out = bed.sh(&again);
+    assert!(out.ok(), "{out:?}");
+    let both = sent(&bed, 9);
+    let second: std::collections::BTreeSet<&str> =
+        both[6..].iter().map(|r| member(r, "thread")).collect();
+    assert_eq!(second.len(), 1, "{second:?}");
+    assert!(second.is_disjoint(&threads), "{second:?}");
 }
 
 /// S542: mail as cron sends it, and as `mail` does.

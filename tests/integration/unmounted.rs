@@ -252,6 +252,7 @@ fn s359_json() {
         [
             "key",
             "last_refusal",
+            "last_unknown_id",
             "links",
             "me",
             "messages",
@@ -265,7 +266,7 @@ fn s359_json() {
     assert_eq!(status[0]["read_only"], false);
     assert_eq!(status[0]["last_refusal"], Value::Null);
     assert_eq!(status[0]["messages"][0]["name"], recs[0].name(0));
-    assert_eq!(keys(&status[0]["messages"][0]), ["first_line", "name"]);
+    assert_eq!(keys(&status[0]["messages"][0]), ["first_line", "name", "subject"]);
     let store = &status[0]["stores"][0];
     let members = [
         "from_me", "health", "healthy", "key", "kind", "me", "messages", "name", "rejected",

@@ -62,6 +62,7 @@ impl Bed {
         keyring.trust(ME, Some(my_key)).unwrap();
         std::fs::create_dir_all(self.store()).unwrap();
         let store = store::open(&Spec {
+            makes: true,
             name: "samp".into(),
             kind: Kind::Samp,
             dir: self.store(),
@@ -103,6 +104,7 @@ impl Bed {
             allow_other: false,
             warnings: Vec::new(),
             firsts: state.join("names"),
+            lately: state.join("read-last"),
             links: Vec::new(),
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), Some(Arc::clone(&outbox)), settings));

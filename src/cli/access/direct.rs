@@ -47,6 +47,10 @@ impl Access for Direct {
         self.mailbox.tree().cat(path, out).map_err(|e| at(path, e))
     }
 
+    fn has(&self, path: &str) -> bool {
+        self.mailbox.tree().resolve(path).is_ok()
+    }
+
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
         self.mailbox.tree().write(path, text).map_err(|e| at(path, e))
     }

@@ -55,6 +55,9 @@ pub(crate) trait Access {
     /// Writes a file's bytes to `out`; marks it read where reading marks.
     fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure>;
 
+    /// Tells whether there is something under a path, listed or not.
+    fn has(&self, path: &str) -> bool;
+
     /// Writes one draft, whole. The failure carries the reason of the refusal.
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure>;
 
@@ -107,6 +110,7 @@ pub(crate) fn each(
             Ok(()) => {}
             Err(Failure::Closed) => return Err(Failure::Closed),
             Err(failure) => {
+                let failure = with_hint(path, failure);
                 failure.report();
                 outcome = Err(Failure::Said);
             }
@@ -114,6 +118,36 @@ pub(crate) fn each(
     }
     outcome
 }
+
+/// Adds to the failure of a path what was probably meant by it.
+pub(crate) fn with_hint(path: &str, failure: Failure) -> Failure {
+    let (folder, name) = split(path);
+    if !name.contains(['*', '?', '[']) {
+        return failure;
+    }
+    let folder = if folder.is_empty() { String::new() } else { format!(" {folder}") };
+    let all = if path == "inbox/*" { "; `msgfs inbox` prints all of them" } else { "" };
+    let hint = format!("patterns are not expanded here: `msgfs ls{folder}` lists the names{all}");
+    Failure::refused(format!("{failure}; {hint}"))
+}
+
+/// What lies in the root of the tree.
+const ROOT: &[&str] = &[
+    "README.txt",
+    "agents.txt",
+    "archive",
+    "inbox",
+    "me",
+    "outbox",
+    "raw",
+    "rejected",
+    "search",
+    "sent",
+    "sent.txt",
+    "status.txt",
+    "threads",
+    "transcripts",
+];
 
 /// Copies a file of the tree to standard output.
 pub(crate) fn print(access: &dyn Access, path: &str) -> Result<(), Failure> {
@@ -168,6 +202,17 @@ pub(crate) fn tree_path(typed: &str) -> Result<String, Failure> {
             "{typed}: paths start at the root of the mount and cannot leave it; try `msgfs ls`"
         )));
     }
+    let is_outside = |first: &&str| !first.starts_with('.') && !ROOT.contains(first);
+    if typed.starts_with(['/', '~'])
+        && let Some(first) = parts.first().filter(|first| is_outside(first))
+    {
+        let from = parts.iter().position(|part| ROOT.contains(part));
+        let inside = from.and_then(|at| parts.get(at..)).map(|rest| rest.join("/"));
+        let hint = inside.map_or_else(|| "msgfs ls".to_owned(), |path| format!("msgfs ls {path}"));
+        return Err(Failure::refused(format!(
+            "{typed}: paths start at the root of the tree, which has no {first}; try `{hint}`"
+        )));
+    }
     Ok(parts.join("/"))
 }
 
@@ -204,6 +249,13 @@ mod tests {
         }
         for typed in ["..", "inbox/../..", "/../etc/passwd"] {
             assert!(tree_path(typed).is_err(), "{typed}");
+        }
+        for typed in ["/root/mail/inbox/x", "~/mail/inbox/x"] {
+            let text = tree_path(typed).unwrap_err().to_string();
+            assert!(
+                text.contains("root of the tree") && text.contains("`msgfs ls inbox/x`"),
+                "{text}"
+            );
         }
     }
 }

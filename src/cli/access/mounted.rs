@@ -81,6 +81,10 @@ impl Access for Mounted {
         written.map_err(|e| Failure::output(&e))
     }
 
+    fn has(&self, path: &str) -> bool {
+        fs::symlink_metadata(self.at(path)).is_ok()
+    }
+
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
         let opened = OpenOptions::new().write(true).create(true).truncate(true).open(self.at(path));
         let mut file = opened.map_err(|e| {

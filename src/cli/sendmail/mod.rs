@@ -7,9 +7,9 @@ mod mail;
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::process;
 
 use msgfs::mailbox::OpenError;
+use msgfs::outbox::names;
 
 use super::access::{self, Purpose};
 use super::context::Context;
@@ -132,7 +132,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
         Failure::Code(exit::TEMPFAIL, Failure::io(what, &e).to_string())
     })?;
     let draft = mail.draft(&envelope, &paths).map_err(|why| Failure::Code(exit::DATAERR, why))?;
-    let name = format!("outbox/sendmail-{}", process::id());
+    let name = format!("outbox/{}", names::typed("sendmail"));
     let sent = access::with(global, Purpose::ACT, |tree| {
         if mail.answers().is_some() {
             // What was sent a moment ago may be what this one answers; a look waits for it.

@@ -11,7 +11,9 @@ use crate::store::engine::files::{
     self,
     unread::{MAILBOXES, Mail},
 };
-use crate::store::{Agents, Fit, Prepared, Preparing, Remote, Store, StoreError, Told, below, fs};
+use crate::store::{
+    Agents, Fit, Prepared, Preparing, Remote, Store, StoreError, Told, below, fs, refuse_headers,
+};
 
 impl Agents for AgentAzall {
     fn agents(&self) -> Vec<String> {
@@ -57,6 +59,10 @@ impl crate::store::Outgoing for AgentAzall {
         self.has_mailbox(address)
     }
 
+    fn may_be_id(&self, id: &str) -> bool {
+        id.len() == 12 && id.bytes().all(|b| b.is_ascii_hexdigit())
+    }
+
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
         self.require_base_if_any()?;
         let everybody = letter::recipients(&draft.to, &draft.cc);
@@ -64,6 +70,13 @@ impl crate::store::Outgoing for AgentAzall {
             return Err(StoreError::Invalid("To: names nobody".into()));
         }
         everybody.iter().try_for_each(|to| Self::check_recipient(to))?;
+        let lines = [
+            ("Priority", draft.priority.is_some()),
+            ("Type", draft.kind.is_some()),
+            // It is made of subjects and answers.
+            ("Thread", draft.thread.is_some() && draft.in_reply_to.is_none()),
+        ];
+        refuse_headers("an AgentAZAll letter", &lines)?;
         if let Some(why) = everybody.iter().find_map(|to| self.refused_by(to)) {
             return Err(StoreError::Refused(why));
         }

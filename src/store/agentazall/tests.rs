@@ -63,6 +63,7 @@ impl Bed {
 
     pub(super) fn spec(&self) -> Spec {
         Spec {
+            makes: true,
             state: Some(self.root().join("state")),
             name: "agentazall".into(),
             kind: Kind::AgentAzall,

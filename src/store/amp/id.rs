@@ -20,6 +20,11 @@ pub fn is_message_id(text: &str) -> bool {
                 && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))))
 }
 
+/// Tells of a text that programs of this format make such ids for their messages: `msg_<digits>_<letters and digits>`.
+pub fn is_own(text: &str) -> bool {
+    has_pattern(text, "msg")
+}
+
 /// Whether a text is the id of an attachment: `att_<digits>_<letters and digits>`.
 pub fn is_attachment_id(text: &str) -> bool {
     has_pattern(text, "att")

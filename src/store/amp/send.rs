@@ -28,7 +28,9 @@ use crate::model::{Attached, Draft, Message, Timestamp, one_line, plain_id, shel
 use crate::store::below;
 use crate::store::engine::files::unread::{MAILBOXES, Mail};
 use crate::store::place::Slot;
-use crate::store::{Agents, Fit, Prepared, Preparing, Store as _, StoreError, Told, fs};
+use crate::store::{
+    Agents, Fit, Prepared, Preparing, Store as _, StoreError, Told, fs, refuse_headers,
+};
 
 /// Mode of folders made here (docs/formats/amp.md, section 2: nothing breaks when they are
 /// private).
@@ -74,6 +76,10 @@ impl Amp {
                 recipients.push((address, goal));
             }
         }
+        let is_named = |id: &String| super::id::is_message_id(plain_id(id));
+        let is_lost =
+            draft.in_reply_to.is_none() && draft.thread.as_ref().is_some_and(|id| !is_named(id));
+        refuse_headers("an AMP message that answers none", &[("Thread", is_lost)])?;
         let parent = with.parent.filter(|_| draft.is_reply);
         let subject = subject(draft, parent);
         let everybody: Vec<&str> = recipients.iter().map(|(to, _)| to.as_str()).collect();
@@ -336,6 +342,10 @@ impl crate::store::Outgoing for Amp {
             // Nobody carries it there, so another store has the first claim.
             Ok(_) => Fit::Plain,
         }
+    }
+
+    fn may_be_id(&self, id: &str) -> bool {
+        super::id::is_own(id)
     }
 
     fn registered(&self, address: &str) -> bool {

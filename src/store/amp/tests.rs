@@ -75,6 +75,7 @@ impl Host {
 
     fn spec(&self, me: &str) -> Spec {
         Spec {
+            makes: true,
             state: None,
             name: "amp".into(),
             kind: Kind::Amp,

@@ -57,6 +57,11 @@ impl Outgoing for Amq {
         self.mailbox(address).is_ok()
     }
 
+    fn may_be_id(&self, id: &str) -> bool {
+        // A moment, a process, chance.
+        id.contains("_pid") && id.starts_with(|c: char| c.is_ascii_digit()) && message::is_id(id)
+    }
+
     /// One message for all recipients. Writes nothing.
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
         let mut to: Vec<String> = Vec::new();

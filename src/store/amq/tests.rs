@@ -45,6 +45,7 @@ impl Root {
 
     fn spec(&self, me: &str) -> Spec {
         Spec {
+            makes: true,
             name: "amq".into(),
             kind: Kind::Amq,
             dir: self.dir.path().to_owned(),

@@ -12,7 +12,7 @@ use super::values::{elements, pick, text};
 use super::{Atsf, assets, create, recipient, sign};
 use crate::model::Draft;
 use crate::store::text::canonical::push_text;
-use crate::store::{Prepared, Preparing, StoreError, below};
+use crate::store::{Prepared, Preparing, StoreError, below, refuse_headers};
 
 /// Takes apart what a prepared message carries: its line, and for a new thread its `thread.json`.
 pub(super) fn unpack(bytes: &str) -> (&str, Option<&str>) {
@@ -178,17 +178,12 @@ fn check_headers(draft: &Draft) -> Result<(), StoreError> {
             "To: a message of a thread goes to its other side only; name one recipient".into(),
         ));
     }
-    let has = [
+    let lines = [
         ("Cc", !draft.cc.is_empty()),
         ("Priority", draft.priority.is_some()),
         ("Type", draft.kind.is_some()),
     ];
-    match has.iter().find(|(_, has)| *has) {
-        Some((name, _)) => Err(StoreError::Invalid(format!(
-            "{name}: a message of a thread has no such member; remove the line"
-        ))),
-        None => Ok(()),
-    }
+    refuse_headers("a message of a thread", &lines)
 }
 
 #[cfg(test)]

@@ -94,6 +94,7 @@ impl Project {
 
     fn spec(&self) -> Spec {
         Spec {
+            makes: true,
             name: "atsf".into(),
             kind: Kind::Atsf,
             dir: self.root(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::record::{NewRecord, build_line};
-use super::thread::{self, Thread};
+use super::thread;
 use super::{alias, bad_alias};
 use crate::model::{Draft, Message, Timestamp};
 use crate::store::engine::lines::append::{
@@ -35,13 +35,13 @@ pub(super) fn prepare(
     let (thread, body) = match &draft.thread {
         Some(thread) => (thread.clone(), draft.body.clone()),
         None if draft.is_reply => (String::new(), draft.body.clone()),
-        None => match thread::derive(&draft.body, me, &with.now.day().to_string()) {
-            (Thread::Named(thread), body) if !draft.is_blind => (thread, body),
-            (Thread::Named(_), body) => {
-                let thread = thread::derived(&body, me, &with.now.day().to_string());
-                (with.new_thread(thread, &recipients), body)
+        None => match thread::split(&draft.body) {
+            (Some(thread), body) if !draft.is_blind => (thread, body),
+            (_, body) => {
+                let heading = draft.subject.as_deref().unwrap_or(&body);
+                let thread = thread::derived(heading, me, &with.now.day().to_string());
+                (with.unused_thread(thread), body)
             }
-            (Thread::Derived(thread), body) => (with.new_thread(thread, &recipients), body),
         },
     };
     let answered = records_of(draft, with.parent);
@@ -207,6 +207,26 @@ mod tests {
         let made = prepare("me", &draft(&["a", "b", "a"], "hi"), &with(&|_| false)).unwrap();
         assert_eq!(made.iter().map(|p| p.to.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert!(made.iter().all(|p| p.thread == "2023-11-14-me-hi"));
+    }
+
+    #[test]
+    fn a_new_conversation_is_named_after_its_subject_and_joins_none() {
+        let begun = ["2023-11-14-me-plan", "2023-11-14-me-hi", "2023-11-14-me-hi-2", "t"];
+        let with = Preparing { begun: &|id| begun.contains(&id), ..with(&|_| false) };
+        let thread = |subject: Option<&str>, body: &str| {
+            let draft = Draft { subject: subject.map(str::to_owned), ..draft(&["a"], body) };
+            prepare("me", &draft, &with).unwrap().remove(0).thread
+        };
+        for (subject, body, wanted) in [
+            (None, "hi\nthere", "2023-11-14-me-hi-3"),
+            (Some("Plan"), "hi", "2023-11-14-me-plan-2"),
+            (Some("cafe\u{301}"), "hi", "2023-11-14-me-caf"),
+            (Some("[thread:t] x"), "hi", "2023-11-14-me-thread-t-x"),
+            (Some("plan"), "[thread:t] hi", "t"),
+            (None, "[thread: ] hi", "2023-11-14-me-hi-3"),
+        ] {
+            assert_eq!(thread(subject, body), wanted, "{subject:?} {body:?}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod seen;
 pub mod thread;
 
 use std::borrow::Cow;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -24,9 +25,9 @@ use super::engine::lines::{Format, Lines, Named, Shape};
 use super::{
     About, Again, Agents, Arrived, Behind, CopyOf, Facets, Fit, Found, Location, Outgoing,
     Position, Prepared, Preparing, Record, Remote, Spec, Store as _, StoreError, Told, Violation,
-    Watermark, Ways, fs,
+    Watermark, Ways, fs, refuse_headers,
 };
-use crate::model::{Draft, Message, one_line};
+use crate::model::{Draft, Message, Remedy, one_line, shown_path};
 use alias::LogName;
 use record::{Parsed, Scratch};
 
@@ -43,6 +44,8 @@ pub struct Samp {
     ways: OnceLock<Arc<dyn Ways>>,
     /// It is only looked at, and nothing is made.
     looks: bool,
+    /// Somebody named the folder, who makes it.
+    is_named: bool,
 }
 
 /// Why a name cannot be an alias, for people.
@@ -80,18 +83,18 @@ impl Format for Samp {
     type Head = ();
 
     /// Opens the folder, creating it as the reference does (`mkdir -p`) if it is missing, unless it is only
-    /// looked at.
+    /// looked at, or somebody named it.
     fn open(spec: &Spec) -> Result<(Self, About), StoreError> {
         let (dir, me) = (spec.dir.as_path(), spec.as_me.as_ref().unwrap_or(&spec.me));
         if !alias::is_valid(me) {
             return Err(StoreError::Invalid(bad_alias(me)));
         }
-        let looks = spec.state.is_none();
-        if !looks {
+        let (looks, is_named) = (spec.state.is_none(), !spec.makes);
+        if !looks && !is_named {
             fs::make_dirs(dir, 0o777).map_err(|e| StoreError::io(dir, e))?;
         }
         match super::below::open_dir(dir, &[]) {
-            Err(e) if looks && e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) if (looks || is_named) && e.kind() == std::io::ErrorKind::NotFound => {}
             opened => drop(opened.map_err(|e| StoreError::io(dir, e))?),
         }
         if spec.state.is_some()
@@ -101,11 +104,23 @@ impl Format for Samp {
             tracing::debug!(%error, "the end of my log cannot be looked at");
         }
         let about = About { whole_seconds: true, repeats: false, ..About::new(spec, me, dir) };
-        Ok((Self { looks, ..Self::default() }, about))
+        Ok((Self { looks, is_named, ..Self::default() }, about))
     }
 
     fn may_be_missing(&self) -> bool {
-        self.looks
+        self.looks || self.is_named
+    }
+
+    fn missing(store: &SampStore) -> Option<String> {
+        let dir = store.dir();
+        let is_missing = store.format.is_named && store.is_unborn() && fs::is_away(dir);
+        is_missing.then(|| {
+            format!(
+                "the folder {} does not exist; if it is the right one, make it with: {}",
+                shown_path(dir),
+                Remedy::Make(dir.to_owned())
+            )
+        })
     }
 
     fn facets(store: &SampStore) -> Facets<'_> {
@@ -241,11 +256,23 @@ impl Outgoing for SampStore {
         self.table.read().logs.iter().any(|log| Samp::key(log) == address)
     }
 
+    fn may_be_id(&self, id: &str) -> bool {
+        id.len() == 16 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    }
+
     fn shown(&self, prepared: &Prepared) -> Option<Message> {
         message(&prepared.bytes).map(|(message, _)| message)
     }
 
     fn prepare(&self, draft: &Draft, with: &Preparing<'_>) -> Result<Vec<Prepared>, StoreError> {
+        if let Some(why) = Samp::missing(self) {
+            let error = io::Error::new(io::ErrorKind::NotFound, why);
+            return Err(StoreError::io(self.dir(), error));
+        }
+        refuse_headers(
+            "a SAMP record",
+            &[("Priority", draft.priority.is_some()), ("Type", draft.kind.is_some())],
+        )?;
         let all = append::prepare(self.me(), draft, with)?;
         let length = all.iter().map(|record| record.bytes.len() as u64 + 1).max().unwrap_or(0);
         let ways = self.format.ways.get().filter(|_| length > SHORT);

@@ -1,63 +1,27 @@
-//! From the text of a new message to its thread (docs/formats/samp.md, section 4).
-
-use std::borrow::Cow;
+//! From subject and text of a new message to its thread (docs/formats/samp.md, section 4).
 
 use crate::store::text::pytext;
 
 /// The longest slug, in characters.
 const MAX_SLUG: usize = 40;
 
-/// The thread of a new message, and whether the text names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Thread {
-    /// The text names it.
-    Named(String),
-    /// It is made of the text.
-    Derived(String),
-}
-
-impl Thread {
-    /// Its id.
-    pub fn id(&self) -> &str {
-        match self {
-            Self::Named(id) | Self::Derived(id) => id,
-        }
-    }
-}
-
-/// The thread of a new message and the text that remains as its body, in NFC.
+/// Splits the text of a new message into the thread that it names, if it names one, and the text that remains
+/// as its body, in NFC.
 ///
-/// A text that starts with `[thread:<id>]` names its thread itself, and the mark is removed.
-/// Control characters in that id are dropped; if nothing but white space remains, and for every
-/// other text, the thread is `<date>-<from>-<slug>`, the slug being made of the first line.
-///
-/// `date_utc` is the day of sending in UTC, `YYYY-MM-DD`. Replies inherit their thread and do not
-/// come here.
-pub fn derive(body: &str, from: &str, date_utc: &str) -> (Thread, String) {
+/// A text that starts with `[thread:<id>]` names its thread itself, and the mark is removed. Control
+/// characters in that id are dropped; if nothing but white space remains, no thread is named. Replies inherit
+/// their thread and do not come here.
+pub fn split(body: &str) -> (Option<String>, String) {
     let text = pytext::nfc(body);
-    let (named, rest) = match split_override(&text) {
-        Some((id, rest)) => (clean_id(id), rest),
-        None => (String::new(), &*text),
-    };
-    let thread = if named.is_empty() {
-        Thread::Derived(derived(rest, from, date_utc))
-    } else {
-        Thread::Named(named)
-    };
-    let body = if rest.len() == text.len() {
-        match text {
-            Cow::Owned(text) => text,
-            Cow::Borrowed(text) => text.to_owned(),
-        }
-    } else {
-        rest.to_owned()
-    };
-    (thread, body)
+    let Some((id, rest)) = split_override(&text) else { return (None, text.into_owned()) };
+    (Some(clean_id(id)).filter(|id| !id.is_empty()), rest.to_owned())
 }
 
-/// The thread of a text that names none.
+/// Derives the thread of a new message that names none from its subject or its text:
+/// `<date>-<from>-<slug>`, the slug being made of the first line. `date_utc` is the day of sending in UTC,
+/// `YYYY-MM-DD`.
 pub fn derived(text: &str, from: &str, date_utc: &str) -> String {
-    format!("{date_utc}-{from}-{}", slug(text))
+    format!("{date_utc}-{from}-{}", slug(&pytext::nfc(text)))
 }
 
 /// Splits `\s*\[thread:([^\]]+)\]\s*` off the start: the captured text and what follows.
@@ -106,8 +70,8 @@ mod tests {
     use serde_json::Value;
 
     fn derive(body: &str, from: &str, date_utc: &str) -> (String, String) {
-        let (thread, body) = super::derive(body, from, date_utc);
-        (thread.id().to_owned(), body)
+        let (named, body) = split(body);
+        (named.unwrap_or_else(|| derived(&body, from, date_utc)), body)
     }
 
     #[test]

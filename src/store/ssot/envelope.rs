@@ -57,10 +57,17 @@ pub struct Fault {
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (n, breach) in self.breaches.iter().take(3).enumerate() {
-            write!(f, "{}{breach}", if n == 0 { "" } else { "; " })?;
+        let (mut others, mut shown) = (0, 0);
+        for breach in &self.breaches {
+            // Who forgot some members wants to know all of them.
+            let is_missing = breach.rule == schema::MISSING;
+            others += usize::from(!is_missing);
+            if is_missing || others <= 3 {
+                write!(f, "{}{breach}", if shown == 0 { "" } else { "; " })?;
+                shown += 1;
+            }
         }
-        match self.breaches.len().saturating_sub(3) {
+        match self.breaches.len() - shown {
             0 => Ok(()),
             more => write!(f, "; and {more} more"),
         }

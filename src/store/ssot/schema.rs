@@ -32,6 +32,9 @@ impl std::fmt::Display for Breach {
     }
 }
 
+/// The rule that a required member is there.
+pub const MISSING: &str = "missing_field";
+
 /// What a value must be.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
@@ -86,7 +89,7 @@ pub fn check(fields: &[Field], object: &Node<'_>, path: &str, out: &mut Vec<Brea
         let found = members.iter().find(|(key, _)| key == field.name).map(|(_, value)| value);
         match found {
             None if field.required => {
-                out.push(Breach::new("missing_field", member, "is missing"));
+                out.push(Breach::new(MISSING, member, "is missing"));
             }
             None => {}
             Some(Node::Null) if !field.required => {}

@@ -9,15 +9,16 @@ use std::borrow::Cow;
 use super::Ssot;
 use super::envelope::{FILE_BYTES, Fault, Message, VERSION};
 use super::folder::{self, IMMUTABLE, MESSAGES};
-use super::rules::REFS;
-use super::schema::Breach;
+use super::rules::{self, REFS};
+use super::schema::{Breach, MISSING};
 use super::task;
 use super::tree::Node;
 use super::words::{Role, Type, is_task_id};
 use crate::model::{Draft, Timestamp, one_line};
 use crate::store::engine::files::Row;
 use crate::store::{
-    Fit, Outgoing, Prepared, Preparing, Store as _, StoreError, below, fs, ssot::sign,
+    Fit, Outgoing, Prepared, Preparing, Store as _, StoreError, below, fs, refuse_headers,
+    ssot::sign,
 };
 
 /// In milliseconds.
@@ -80,7 +81,8 @@ impl Outgoing for Ssot {
         if text.len() > FILE_BYTES {
             return Err(StoreError::TooLarge("the message is larger than 16 MiB".into()));
         }
-        let message = Message::parse(text.as_bytes())?;
+        let message =
+            Message::parse(text.as_bytes()).map_err(|fault| with_missing(fault, &node))?;
         self.check_state(&message, text.as_bytes())?;
         let line = sign::signature_line(text.as_bytes(), with.signer);
         Ok(vec![Prepared {
@@ -291,19 +293,28 @@ impl Ssot {
     }
 }
 
+/// Adds the members that the payload of a draft lacks to what is wrong with its envelope, so that one attempt
+/// names all of them.
+fn with_missing(mut fault: Fault, node: &Node<'_>) -> Fault {
+    let is_payload = |breach: &Breach| breach.member.starts_with("payload.");
+    let kind = node.text("type").and_then(Type::named);
+    if let (Some(kind), Some(payload)) = (kind, node.get("payload"))
+        && !fault.breaches.iter().any(is_payload)
+    {
+        let missing = rules::payload(kind, payload).into_iter().filter(|b| b.rule == MISSING);
+        fault.breaches.extend(missing);
+    }
+    fault
+}
+
 /// Header lines that a task record has no place for.
 fn check_headers(draft: &Draft) -> Result<(), StoreError> {
-    let has = [
+    let lines = [
         ("Cc", !draft.cc.is_empty()),
         ("Subject", draft.subject.is_some()),
         ("Priority", draft.priority.is_some()),
     ];
-    match has.iter().find(|(_, has)| *has) {
-        Some((name, _)) => Err(StoreError::Invalid(format!(
-            "{name}: a message of AMP/1.0 has no such member; remove the line"
-        ))),
-        None => Ok(()),
-    }
+    refuse_headers("a message of AMP/1.0", &lines)
 }
 
 fn no_route(from: Role, to: Role) -> StoreError {

@@ -39,6 +39,7 @@ impl Bed {
 
     fn spec(&self, role: &str) -> Spec {
         Spec {
+            makes: true,
             name: "ssot".into(),
             kind: Kind::Ssot,
             dir: self.dir(),

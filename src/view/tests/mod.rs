@@ -114,6 +114,7 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         allow_other: false,
         warnings: Vec::new(),
         firsts: dir.path().join("names"),
+        lately: dir.path().join("read-last"),
         links: Vec::new(),
     };
     Tree::new(index, outbox, settings)

@@ -13,6 +13,7 @@ const SHORT: usize = 500 << 10;
 
 fn open(dir: &std::path::Path) -> std::sync::Arc<dyn Store> {
     let spec = Spec {
+        makes: true,
         name: "samp".into(),
         kind: Kind::Samp,
         dir: dir.to_owned(),

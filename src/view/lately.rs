@@ -1,0 +1,103 @@
+//! Which messages were read last, for `msgfs reply` without a name: the last two, in a small file of the state
+//! folder that is written in place. It only has to survive the process.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::index::MsgIx;
+use crate::model::Timestamp;
+use crate::model::locks::Mutex;
+use crate::store::fs;
+
+use super::Tree;
+
+/// The file is one block: it is replaced by one write.
+const BLOCK: usize = 2048;
+
+/// A message that was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reading {
+    /// When, in milliseconds since 1970.
+    pub time: i64,
+    /// Who wrote it.
+    pub from: String,
+    /// The name of its file.
+    pub name: String,
+}
+
+/// Returns what was read last as the file says it, the newest first.
+pub fn readings(path: &Path) -> Vec<Reading> {
+    let text = std::fs::read(path).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+/// The file, once something is read, and what it says.
+#[derive(Debug)]
+pub(super) struct Lately {
+    path: PathBuf,
+    open: Mutex<Option<(File, Vec<Reading>)>>,
+}
+
+impl Lately {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, open: Mutex::default() }
+    }
+
+    /// Notes a message as the one that was read last. That this cannot be noted is nobody's failure.
+    fn note(&self, reading: Reading) {
+        let mut open = self.open.lock();
+        if open.is_none() {
+            let before = readings(&self.path);
+            *open = fs::open_own(&self.path, 0o600).ok().map(|file| (file, before));
+        }
+        let Some((file, all)) = open.as_mut() else { return };
+        all.retain(|other| other.name != reading.name);
+        all.insert(0, reading);
+        all.truncate(2);
+        let Ok(mut block) = serde_json::to_vec(all) else { return };
+        block.resize(block.len().max(BLOCK), b' ');
+        if let Err(error) = file.write_all_at(&block, 0) {
+            tracing::debug!(%error, "what was read last cannot be noted");
+        }
+    }
+}
+
+impl Tree {
+    /// Notes that a message was read to its end.
+    pub(super) fn note_reading(&self, ix: MsgIx) {
+        let from = {
+            let core = self.index.read();
+            core.entry(ix).map(|entry| core.from(entry).to_owned())
+        };
+        let (Some(from), Some(name)) = (from, self.message_name(ix)) else { return };
+        self.lately.note(Reading { time: Timestamp::now().millis(), from, name });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_two_are_kept_each_once_and_over_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("read-last");
+        let note = |lately: &Lately, time, name: &str| {
+            lately.note(Reading { time, from: "bob".into(), name: name.into() });
+        };
+        let names = || readings(&path).into_iter().map(|r| (r.name, r.time)).collect::<Vec<_>>();
+        assert_eq!(names(), []);
+        let lately = Lately::new(path.clone());
+        note(&lately, 1, &"long".repeat(60));
+        note(&lately, 2, "b");
+        note(&lately, 3, "b");
+        assert_eq!(names(), [("b".into(), 3), ("long".repeat(60), 1)]);
+        note(&Lately::new(path.clone()), 4, "c");
+        assert_eq!(names(), [("c".into(), 4), ("b".into(), 3)]);
+        std::fs::write(&path, "[{\"time\":").unwrap();
+        assert_eq!(names(), [], "half of it says nothing");
+    }
+}

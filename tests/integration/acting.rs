@@ -1,0 +1,118 @@
+//! Whom a command acts for, and what it says of it.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::samp::{self, T0, member, read_log};
+use crate::common::{Bed, Out, run};
+
+/// Runs a command in a folder below the bed, which is made.
+fn in_folder(bed: &Bed, folder: &Path, args: &[&str]) -> Out {
+    fs::create_dir_all(folder).unwrap();
+    let mut c = bed.msgfs(args);
+    c.current_dir(folder);
+    run(c, None)
+}
+
+/// S720: a command that takes a name which nobody chose says which one and why, once; one that was told says
+/// nothing.
+#[test]
+fn s720_a_name_that_nobody_chose_is_told() {
+    let bed = Bed::new();
+    let shop = bed.path("work/shop");
+    let m = bed.mount("anna");
+    let out = in_folder(&bed, &shop, &["send", "bob", "hi"]);
+    assert_eq!(out.stderr, "sent to bob as shop (the name of this folder)\n", "{out:?}");
+    let out = in_folder(&bed, &shop, &["send", "bob@@", "hi"]);
+    assert!(!out.ok() && out.stderr.contains("as shop (the name of this folder)"), "{out:?}");
+    samp::append(&bed.store, "bob", "shop", "t", "to the shop", T0);
+    for command in ["status", "inbox", "ls", "agents", "check", "reply"] {
+        let args = if command == "reply" { vec!["reply", "fine"] } else { vec![command] };
+        let out = in_folder(&bed, &shop, &args);
+        let said = out.stderr.matches("as shop (the name of this folder)").count();
+        assert_eq!(said, 1, "{command}: {out:?}");
+    }
+    fs::write(shop.join(".agent-message"), "till\n").unwrap();
+    let out = in_folder(&bed, &shop, &["send", "bob", "hi"]);
+    assert_eq!(out.stderr, "sent to bob as till (from ./.agent-message)\n");
+    let config = bed.path("me.toml");
+    fs::write(&config, "me = \"conf\"\n").unwrap();
+    let config = config.to_str().unwrap();
+    for args in
+        [&["send", "bob", "hi", "--me", "anna"][..], &["send", "bob", "hi", "--config", config]]
+    {
+        assert_eq!(in_folder(&bed, &shop, args).stderr, "sent to bob\n", "{args:?}");
+    }
+    m.umount();
+}
+
+/// S720: in a mount the name of the mount counts, before the configuration, also in one to look at only.
+#[test]
+fn s720_in_a_mount_its_name_counts() {
+    let bed = Bed::new();
+    bed.config("me = \"conf\"\n");
+    let (m, look) = (bed.mount("anna"), bed.mount_at(&bed.path("look"), "eve", &["--read-only"]));
+    samp::append(&bed.store, "bob", "eve", "t", "to eve", T0);
+    for folder in [m.path(""), m.path("threads"), m.path("outbox")] {
+        let out = in_folder(&bed, &folder, &["send", "bob", "hi"]);
+        assert_eq!(out.stderr, "sent to bob\n", "{out:?}");
+    }
+    m.ls("sent");
+    assert_eq!(read_log(&bed.store, "anna").len(), 3);
+    let out = in_folder(&bed, &look.path("inbox"), &["status"]);
+    assert!(out.stdout.starts_with("me: eve\n") && out.stderr.is_empty(), "{out:?}");
+    // Beside the mounts the configuration counts, and what is said comes first everywhere.
+    let out = in_folder(&bed, &bed.path("beside"), &["status"]);
+    assert!(out.stdout.starts_with("me: conf\n") && out.stderr.is_empty(), "{out:?}");
+    let out = in_folder(&bed, &m.path(""), &["status", "--me", "zoe"]);
+    assert!(out.stdout.starts_with("me: zoe\n"), "{out:?}");
+    let mut c = bed.msgfs(["status"]);
+    c.current_dir(m.path("")).env("MSGFS_ME", "var");
+    assert!(run(c, None).stdout.starts_with("me: var\n"));
+}
+
+/// S356: of a configuration that is there `msgfs init --me` changes who I am, and nothing else.
+#[test]
+fn s356_init_changes_me() {
+    let bed = Bed::new();
+    let file = bed.path("there.toml");
+    let path = file.to_str().unwrap();
+    let text = "# mine\nme = 'old' # who\nmark_read = \"on-remove\"\n";
+    fs::write(&file, text).unwrap();
+    let out = run(bed.msgfs(["init", "--me", "anna", "--config", path]), None);
+    assert!(out.ok() && out.stdout.contains("me was old"), "{out:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), text.replace("'old'", "\"anna\""));
+    let out = run(bed.msgfs(["status", "--config", path]), None);
+    assert!(out.stdout.starts_with("me: anna\n"), "{out:?}");
+    let out = run(bed.msgfs(["init", "--me", "anna", "--config", path]), None);
+    assert!(out.stdout.contains("exists, unchanged"), "{out:?}");
+    // Without a line that says it, too, and nobody who is not named.
+    fs::write(&file, "# empty\n").unwrap();
+    let out = run(bed.msgfs(["init", "--config", path]), None);
+    assert!(out.ok() && fs::read_to_string(&file).unwrap() == "# empty\n", "{out:?}");
+    let out = run(bed.msgfs(["init", "--me", "anna", "--config", path]), None);
+    assert!(out.ok() && member_of(&file) == "anna", "{out:?}");
+}
+
+/// Who a configuration says I am.
+fn member_of(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("me = ")).unwrap_or_default();
+    line.trim_matches('"').to_owned()
+}
+
+/// S721: `mount-scripts/quickstart.sh` writes who I am into the configuration, so that commands in any folder act
+/// for the mount's name.
+#[test]
+fn s721_quickstart_writes_me() {
+    let bed = Bed::new();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("mount-scripts/quickstart.sh");
+    let dir = bed.path("mail");
+    let mut c = bed.command(&script);
+    c.args(["--me", "anna", "--bin"]).arg(crate::common::binary()).arg("--dir").arg(&dir);
+    let m = bed.mount_by(c, &dir, "anna");
+    let out = in_folder(&bed, &bed.path("work/shop"), &["send", "bob", "hi"]);
+    assert_eq!(out.stderr, "sent to bob\n", "{out:?}");
+    m.ls("sent");
+    assert_eq!(member(&read_log(&bed.store, "anna")[0], "to"), "bob");
+}

@@ -1,0 +1,270 @@
+//! What was accepted in silence once, and is refused or told now; and names that stand for messages and threads.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::amq::Queue;
+use crate::common::agz::Tree;
+use crate::common::amp::Home;
+use crate::common::samp::{self, T0, member, only, read_log};
+use crate::common::{Bed, Mount, Out, run, soon};
+
+/// Writes a draft, which must be refused with this error, and gives the reason.
+#[track_caller]
+fn refused(m: &Mount, name: &str, text: &str, errno: &str) -> String {
+    let out = m.sh(&format!("printf '{text}' | tee 'outbox/{name}'"));
+    assert!(!out.ok() && out.stderr.contains(errno), "{text}: {out:?}");
+    m.ok(&format!("cat 'outbox/{name}.error' && rm -f 'outbox/{name}'"))
+}
+
+fn bar(bed: &Bed, args: &[&str]) -> Out {
+    let mut c = bed.msgfs(args);
+    c.args(["--me", "bar"]);
+    run(c, Some(b"To: Bob\nSubject: s\n\ntext\n"))
+}
+
+/// S727: a folder that somebody wrote into the configuration and that does not exist is not made; it is told, and
+/// taken up when it appears. With and without a mount.
+#[test]
+fn s727_a_configured_folder_is_not_made() {
+    let bed = Bed::new();
+    let dir = bed.path("mistyped");
+    bed.config(&format!("[[store]]\nkind = \"samp\"\ndir = {:?}\n", dir.to_str().unwrap()));
+    let command = format!("mkdir -p {}", dir.display());
+    for args in [&["status"][..], &["doctor"], &["send", "bob", "hi"]] {
+        let out = bar(&bed, args);
+        let text = format!("{}{}", out.stdout, out.stderr);
+        assert!(text.contains("does not exist") && text.contains(&command), "{args:?}: {out:?}");
+        assert!(!dir.exists(), "{args:?}");
+    }
+    let m = bed.mount("bar");
+    let status = m.cat("status.txt");
+    assert!(status.contains("needs a look") && status.contains(&command), "{status}");
+    let why = refused(&m, "bob", "hi\\n", "No such file");
+    assert!(why.contains(&command), "{why}");
+    assert!(!dir.exists() && m.ls("sent").is_empty());
+    fs::create_dir(&dir).unwrap();
+    samp::append(&dir, "foo", "bar", "t", "it is there", T0);
+    soon("it is taken up", || m.ls("inbox").len() == 1);
+    assert!(m.cat("status.txt").contains("healthy"));
+    m.ok("echo hi > outbox/foo");
+    assert_eq!(member(&only(&dir, "bar"), "body"), "hi");
+    // The folder of the variable is made, also where the configuration names it.
+    m.umount();
+    let named = bed.path("named");
+    bed.config("[[store]]\nkind = \"samp\"\ndir = \"$AGENT_MESSAGE_DIR\"\n");
+    let mut c = bed.msgfs(["send", "foo", "hi", "--me", "bar"]);
+    c.env("AGENT_MESSAGE_DIR", &named);
+    let out = run(c, None);
+    assert!(out.ok() && named.join("log-bar.jsonl").is_file(), "{out:?}");
+}
+
+/// S724: header lines that a store cannot carry are refused, naming them.
+#[test]
+fn s724_a_header_that_the_store_cannot_carry() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    for header in ["Priority: high", "Type: question"] {
+        let why = refused(&m, "bob", &format!("{header}\\n\\nhi\\n"), "Invalid argument");
+        assert!(why.contains(header.split(':').next().unwrap()), "{why}");
+    }
+    let out = bar(&bed, &["send", "bob", "--priority", "high", "hi"]);
+    assert!(!out.ok() && out.stderr.contains("Priority"), "{out:?}");
+    assert_eq!(read_log(&bed.store, "bar").len(), 0);
+    m.umount();
+    let (tree, home) = (Tree::new(&bed), Home::new(&bed));
+    bed.config(&format!("{}{}", tree.store(), home.store()));
+    tree.beside("foo@localhost", &json!({}));
+    let m = bed.mount("bar");
+    for (to, headers) in [
+        ("foo@localhost", &["Priority: high", "Type: request", "Thread: nowhere"][..]),
+        ("alice", &["Thread: no where"]),
+    ] {
+        for header in headers {
+            let why = refused(&m, to, &format!("{header}\\n\\nhi\\n"), "Invalid argument");
+            assert!(why.contains(header.split(':').next().unwrap()), "{why}");
+        }
+        m.ok(&format!("printf 'Subject: s\\n\\nhi\\n' > outbox/{to}"));
+    }
+    m.ok("printf 'Priority: high\\nType: request\\n\\nhi\\n' > outbox/alice");
+}
+
+/// S539: what is answered is a message that is here, or an id that one may have; 8 digits stand for the id.
+#[test]
+fn s539_an_id_that_nothing_can_have() {
+    let bed = Bed::new();
+    let asked = samp::append(&bed.store, "foo", "bar", "plan", "a question", T0);
+    for mounted in [false, true] {
+        let m = mounted.then(|| bed.mount("bar"));
+        let out = bar(&bed, &["send", "foo", "--re", "nonsense", "yes"]);
+        assert!(out.code() == Some(1) && out.stderr.contains("\"nonsense\""), "{out:?}");
+        assert_eq!(bar(&bed, &["rm", "outbox/foo"]).code(), Some(0));
+        let out = bar(&bed, &["send", "foo", "--re", &asked.id[..8], "yes"]);
+        assert!(out.ok(), "{out:?}");
+        let record = read_log(&bed.store, "bar").pop().unwrap();
+        assert_eq!((member(&record, "re"), member(&record, "thread")), (asked.id.as_str(), "plan"));
+        drop(m);
+    }
+    assert_eq!(read_log(&bed.store, "bar").len(), 2);
+}
+
+/// S281: recipients of commands are judged as names of drafts are, one or several.
+#[test]
+fn s281_typed_recipients() {
+    let bed = Bed::new();
+    samp::append(&bed.store, "bob", "bar", "t", "hello", T0);
+    for mounted in [false, true] {
+        let m = mounted.then(|| bed.mount("bar"));
+        for args in [&["sendmail", "Bob"][..], &["sendmail", "-t"], &["send", "carol,Bob", "hi"]] {
+            let out = bar(&bed, args);
+            let code = if args[0] == "sendmail" { 67 } else { 1 };
+            assert!(
+                out.code() == Some(code) && out.stderr.contains("outbox/bob"),
+                "{args:?}: {out:?}"
+            );
+        }
+        drop(m);
+    }
+    assert_eq!(read_log(&bed.store, "bar").len(), 0);
+    assert!(bar(&bed, &["send", "--new", "carol,Bob", "hi"]).ok());
+    assert_eq!(read_log(&bed.store, "bar").len(), 2);
+}
+
+/// S726: an address with a blank in it is none.
+#[test]
+fn s726_a_blank_in_an_address() {
+    let bed = Bed::new();
+    let tree = Tree::new(&bed);
+    bed.config(&tree.store());
+    let m = bed.mount("bar");
+    for to in ["bob @localhost", "bob@ localhost", "bob b@localhost"] {
+        refused(&m, "x", &format!("To: {to}\\n\\nhi\\n"), "Invalid argument");
+        assert!(!m.sh(&format!("echo hi > 'outbox/{to}'")).ok(), "{to}");
+    }
+    assert!(m.ls("sent").is_empty());
+}
+
+/// S725: where a recipient needs a mailbox, the known name is told that was probably meant.
+#[test]
+fn s725_near_names_in_a_queue() {
+    let bed = Bed::new();
+    let queue = Queue::new(&bed, &["bar", "alice"]);
+    bed.config(&queue.store());
+    let m = bed.mount("bar");
+    let why = refused(&m, "alise", "hi\\n", "No route to host");
+    assert!(why.contains("outbox/alice"), "{why}");
+    let out = m.sh("echo hi > outbox/Alice");
+    assert!(!out.ok() && m.cat("status.txt").contains("outbox/alice"), "{out:?}");
+    let why = refused(&m, "zed", "hi\\n", "No route to host");
+    assert!(!why.contains("outbox/alice"), "{why}");
+}
+
+/// S223, S723: the id alone opens a message wherever it is listed, and takes no text. What stands for no message is
+/// told in `status.txt`, with the nearest one.
+#[test]
+fn s223_the_id_alone() {
+    let bed = Bed::new();
+    let rec = samp::append(&bed.store, "foo", "bar", "t", "the text", T0);
+    let m = bed.mount("bar");
+    m.ok("echo mine > outbox/foo");
+    let sent = format!("sent/{}", samp::today());
+    let mine = member(&only(&bed.store, "bar"), "id").to_owned();
+    let day = samp::strftime(T0, "%Y-%m-%d");
+    assert!(!m.cat("status.txt").contains("last unknown id:"));
+    for (folder, id) in
+        [(format!("archive/{day}"), &rec.id), ("threads/t".into(), &rec.id), (sent, &mine)]
+    {
+        for name in [&id[..8], id] {
+            assert_eq!(m.cat(&format!("{folder}/{name}")), m.cat(&format!("{folder}/{name}.txt")));
+            let out = m.sh(&format!("echo x > {folder}/{name}"));
+            assert!(!out.ok() && out.stderr.contains("not permitted"), "{out:?}");
+        }
+        let listed = m.ls(&folder);
+        assert!(listed.iter().all(|name| name != id && *name != id[..8]), "{listed:?}");
+    }
+    assert_eq!(read_log(&bed.store, "bar").len(), 1, "nothing was sent");
+    assert!(m.cat(&format!("inbox/{}", &rec.id[..8])).contains("the text"));
+    m.inbox_becomes(&[]);
+    // One letter is wrong.
+    let last = if rec.id[..8].ends_with('0') { "1" } else { "0" };
+    let wrong = format!("{}{last}", &rec.id[..7]);
+    for name in [
+        format!("inbox/{wrong}"),
+        format!("inbox/{wrong}.reply"),
+        format!("archive/{day}/{wrong}.txt"),
+    ] {
+        let out = m.sh(&format!("cat {name}"));
+        assert!(!out.ok() && out.stderr.contains("No such file"), "{out:?}");
+        let line = format!("last unknown id: {wrong} (the nearest is {})", rec.name(0));
+        assert!(m.cat("status.txt").contains(&line), "{name}: {}", m.cat("status.txt"));
+    }
+}
+
+/// S23: the name under which a thread was shown goes on opening it when another store gets one of the same name.
+#[test]
+fn s23_a_name_that_was_shown_goes_on_opening_its_thread() {
+    let bed = Bed::new();
+    let queue = Queue::new(&bed, &["bar", "foo"]);
+    bed.config(&format!(
+        "{}[[store]]\nkind = \"samp\"\ndir = {:?}\n",
+        queue.store(),
+        bed.store.to_str().unwrap()
+    ));
+    samp::append(&bed.store, "foo", "bar", "plan", "in the log", T0);
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("threads"), ["plan"]);
+    m.ok("printf 'Via: amq\\nThread: plan\\n\\nin the queue\\n' > outbox/foo");
+    soon("both are listed", || m.ls("threads") == ["plan~amq", "plan~samp"]);
+    assert!(m.ok("cat threads/plan/*.txt").contains("in the log"));
+    assert!(m.cat("transcripts/plan.txt").contains("in the log"));
+    m.ok("echo answer > threads/plan/x");
+    assert_eq!(member(&only(&bed.store, "bar"), "thread"), "plan");
+    m.umount();
+    let m = bed.mount("bar");
+    assert_eq!(m.ls("threads"), ["plan~amq", "plan~samp"]);
+    assert!(!m.sh("ls threads/plan").ok(), "nobody was shown that name in this mount");
+}
+
+/// S728: what is wrong with a word of the configuration, or with a path, is said with what to do.
+#[test]
+fn s728_hints() {
+    let bed = Bed::new();
+    bed.config("me = foo\n");
+    let out = run(bed.msgfs(["status"]), None);
+    assert!(!out.ok() && out.stderr.contains("a text needs quotes"), "{out:?}");
+    bed.config("[[store]]\nkind = \"amq\"\ndir = \"queue\"\n");
+    let out = run(bed.msgfs(["status"]), None);
+    assert!(!out.ok() && out.stderr.contains("absolute path"), "{out:?}");
+    bed.config("");
+    samp::append(&bed.store, "foo", "bar", "t", "hello", T0);
+    for mounted in [false, true] {
+        let m = mounted.then(|| bed.mount("bar"));
+        let out = bar(&bed, &["cat", "inbox/*"]);
+        assert!(!out.ok() && out.stderr.contains("`msgfs ls inbox`"), "{out:?}");
+        let out = bar(&bed, &["ls", "inbox/*.txt"]);
+        assert!(!out.ok() && out.stderr.contains("`msgfs ls inbox`"), "{out:?}");
+        let out = bar(&bed, &["ls", "/home/anna/mail/inbox"]);
+        assert!(!out.ok() && out.stderr.contains("try `msgfs ls inbox`"), "{out:?}");
+        assert!(bar(&bed, &["ls", "/inbox"]).ok());
+        drop(m);
+    }
+}
+
+/// S729: a draft of a task record that lacks members names all of them at once.
+#[test]
+fn s729_all_missing_members() {
+    let bed = crate::ssot::bed();
+    let m = bed.mount("coordinator");
+    let members =
+        ["description", "repo", "branch", "subtasks", "acceptance_criteria", "risk_level"];
+    let head = "To: executor\\nTask: T-2026-001\\nType: task_dispatch\\n";
+    let why = refused(&m, "x", &format!("{head}\\n{{}}\\n"), "");
+    assert!(
+        members.iter().all(|name| why.contains(&format!("payload.{name} is missing"))),
+        "{why}"
+    );
+    let why = refused(&m, "executor", "{\"type\": \"task_dispatch\", \"payload\": {}}\\n", "");
+    let envelope = ["msg_id is", "to is", "task_id is", "timestamp is", "payload.risk_level is"];
+    assert!(envelope.iter().all(|name| why.contains(&format!("{name} missing"))), "{why}");
+}
