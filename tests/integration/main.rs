@@ -22,6 +22,7 @@ mod amq;
 mod arrival;
 mod atsf;
 mod attachments;
+mod carrying;
 mod commands;
 mod common;
 mod composing;
