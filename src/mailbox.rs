@@ -94,7 +94,7 @@ pub struct Mailbox {
     keeper: Option<Keeper>,
     links: Arc<Links>,
     warnings: Vec<String>,
-    _lock: Option<StateLock>,
+    lock: Option<StateLock>,
 }
 
 impl Mailbox {
@@ -158,7 +158,7 @@ impl Mailbox {
             let carried = carried(&index, outbox.as_ref());
             links.start(&carried, &shared_marks(&index)).map_err(OpenError::Watch)?;
         }
-        Ok(Self { me, key, index, outbox, tree, watcher, keeper, links, warnings, _lock: lock })
+        Ok(Self { me, key, index, outbox, tree, watcher, keeper, links, warnings, lock })
     }
 
     /// Who I am, and how it was found out.
@@ -204,8 +204,9 @@ impl Mailbox {
         self.index.stores()
     }
 
-    /// Ends: what was promised is sent, marks and index are on disk, the stores are told.
-    pub fn close(mut self) {
+    /// Ends: what was promised is sent, marks and index are on disk, the stores are told. Another process may act
+    /// for me once the lock that this gives back is dropped.
+    pub fn close(mut self) -> Option<StateLock> {
         if let Some(outbox) = &self.outbox {
             outbox.close();
         }
@@ -213,6 +214,7 @@ impl Mailbox {
         drop(self.watcher.take());
         drop(self.keeper.take());
         self.index.close();
+        self.lock
     }
 }
 

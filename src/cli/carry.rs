@@ -1,22 +1,33 @@
 //! `msgfs carry`: links at work, without a mount.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::os::fd::{FromRawFd as _, IntoRawFd as _, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
 
+use crossbeam_channel::{Receiver, unbounded};
+use msgfs::config::{self, LockError, StateLock};
 use msgfs::link::{self, job};
-use msgfs::mailbox::{Mailbox, Options};
+use msgfs::mailbox::{Mailbox, OpenError, Options};
 use msgfs::model::safe_text;
 use msgfs::store::process;
+use rustix::io::FdFlags;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::access::{self, Server};
+use super::context::Context;
 use super::failure::Failure;
 use super::{Global, logging, output};
 
 /// Carry mail to and from other machines as long as this runs
 ///
 /// A mount does the same by itself. This is for machines and containers without one, whose agents
-/// use `msgfs ls`, `cat` and `write`: what they write waits until this, or a mount, carries it.
+/// use `msgfs ls`, `cat` and `write`, also while this runs. A mount of the same name takes its place
+/// as long as it lasts.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  msgfs carry --all\n  systemd-run --user msgfs carry --all",
@@ -26,6 +37,9 @@ pub(crate) struct Args {
     /// Carry for all links, until a signal ends it
     #[arg(long)]
     all: bool,
+    /// The connection of a mount that comes before this process
+    #[arg(long, hide = true, requires = "all", value_name = "FD")]
+    before: Option<RawFd>,
     /// The folder of one exchange, which is made and then ends
     #[arg(hide = true, conflicts_with = "all")]
     job: Option<PathBuf>,
@@ -45,17 +59,30 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
             job::begin(folder).map_err(failed)?;
             job::carry(folder, link::engine).map_err(failed)
         }
-        None => all(global),
+        None => all(global, args.before),
     }
 }
 
-fn all(global: &Global) -> Result<(), Failure> {
+/// What happens to a process that carries.
+enum Event {
+    /// A signal asks it to end.
+    End,
+    /// A mount asks for its place.
+    Place(UnixStream),
+}
+
+fn all(global: &Global, before: Option<RawFd>) -> Result<(), Failure> {
     logging::to_stderr("info");
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
-        .map_err(|e| Failure::io("cannot watch for signals", &e))?;
+    let context = Context::find(global)?;
+    context.make_state()?;
+    let state = &context.paths.state;
+    let _only = StateLock::acquire_to_carry(state).map_err(OpenError::Lock)?;
+    if let Some(mount) = before {
+        await_mount(mount)?;
+    }
     let options = Options { carry: true, ..global.options() };
-    process::start_again_with(Some(std::env::args_os().skip(1).collect()));
-    let mailbox = Mailbox::open(&options, &mut |_, _| {})?;
+    process::start_again_with(Some(arguments(None)));
+    let mailbox = in_turn(&options, state)?;
     for warning in mailbox.warnings() {
         output::say(&format!("warning: {}", safe_text(&warning)));
     }
@@ -69,9 +96,86 @@ fn all(global: &Global) -> Result<(), Failure> {
     for board in boards {
         output::say(&format!("carrying: {}, {}", board.name(), board.standing().engine));
     }
+    let events = events()?;
+    let (places, asked) = unbounded();
+    let mut server = Server::start(state, mailbox.tree(), Some(places))
+        .map_err(|e| Failure::io("commands cannot be served", &e))?;
     let _ = sd_notify::notify(&[NotifyState::Ready]);
-    signals.forever().next();
-    let _ = sd_notify::notify(&[NotifyState::Stopping]);
-    mailbox.close();
+    let event = crossbeam_channel::select! {
+        recv(events) -> _ => Event::End,
+        recv(asked) -> place => place.map_or(Event::End, Event::Place),
+    };
+    server.stop();
+    match event {
+        Event::End => {
+            let _ = sd_notify::notify(&[NotifyState::Stopping]);
+            mailbox.close();
+            Ok(())
+        }
+        Event::Place(mount) => make_room(mailbox, mount, &events),
+    }
+}
+
+/// Signals that ask for the end.
+fn events() -> Result<Receiver<()>, Failure> {
+    let failed = |e| Failure::io("cannot watch for signals", &e);
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
+    let (told, events) = unbounded();
+    let watch = move || {
+        signals.forever().for_each(|_| {
+            let _ = told.send(());
+        })
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(watch).map_err(failed)?;
+    Ok(events)
+}
+
+/// Opens the mailbox once nobody else acts for me. A signal ends that, as there is nothing to end in order.
+fn in_turn(options: &Options, state: &Path) -> Result<Mailbox, Failure> {
+    loop {
+        match Mailbox::open(options, &mut |_, _| {}) {
+            Err(OpenError::Lock(LockError::Held(holder))) => {
+                if holder.mountpoint.is_some() {
+                    output::say(&format!("{holder}, carries meanwhile"));
+                    let _ = sd_notify::notify(&[NotifyState::Ready]);
+                }
+                config::wait_until_free(state).map_err(OpenError::Lock)?;
+            }
+            opened => return Ok(opened?),
+        }
+    }
+}
+
+/// Gives the place of this process to a mount, and waits behind it. The process begins anew for that: the lock is
+/// free when nothing of it is left that could still write, and not before.
+fn make_room(mailbox: Mailbox, mount: UnixStream, events: &Receiver<()>) -> Result<(), Failure> {
+    output::say("a mount carries from now on; this goes on when it ends");
+    let _lock = mailbox.close();
+    if events.try_recv().is_ok() {
+        return Ok(());
+    }
+    // One that has ended meanwhile is not waited for.
+    let told = access::give_place(&mount).is_ok()
+        && rustix::io::fcntl_setfd(&mount, FdFlags::empty()).is_ok();
+    process::start_again_with(Some(arguments(told.then(|| mount.into_raw_fd()))));
+    process::start_again()
+}
+
+/// The command line of this process, without the mount that it made room for, or with another.
+fn arguments(mount: Option<RawFd>) -> Vec<OsString> {
+    let is_mount = |argument: &OsString| argument.as_encoded_bytes().starts_with(b"--before=");
+    let own = std::env::args_os().skip(1).filter(|argument| !is_mount(argument));
+    own.chain(mount.map(|mount| format!("--before={mount}").into())).collect()
+}
+
+/// Waits until a mount that this process made room for has the state folder, or has ended.
+fn await_mount(mount: RawFd) -> Result<(), Failure> {
+    let unknown = || Failure::refused("--before is for msgfs itself");
+    // SAFETY: nothing in this process has this number but what it inherited under it, for it has opened a lock
+    // file only, whose number is another one as long as the inherited one is open. One that is not open, or no
+    // socket, is refused by the call.
+    let stream = unsafe { UnixStream::from_raw_fd(mount) };
+    rustix::io::fcntl_setfd(&stream, FdFlags::CLOEXEC).map_err(|_| unknown())?;
+    let _ = (&stream).read_to_end(&mut Vec::new());
     Ok(())
 }

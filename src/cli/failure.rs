@@ -25,6 +25,9 @@ pub(crate) enum Failure {
     /// The mailbox cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// Whoever served the tree ended before it began what was asked; exit code 1.
+    #[error("the msgfs that acts for this name has just ended; nothing was done, try it again")]
+    Gone,
     /// Everything was said already; exit code 1.
     #[error("failed")]
     Said,

@@ -94,6 +94,9 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     let name = format!("outbox/{name}");
     let sent = access::with(global, Purpose::ACT, |tree| {
         tree.write(&name, &draft).map_err(|failure| {
+            if matches!(failure, Failure::Gone) {
+                return failure;
+            }
             let kept = tree.ls(&name).is_ok();
             let note = format!("\nthe text is kept in {name}; mend it there or remove it");
             Failure::refused(format!("{failure}{}", if kept { &note } else { "" }))

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGIO, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
+use super::access::{self, Server};
 use super::context::Context;
 use super::failure::{Failure, refuse};
 use super::mount::{self, Order, Target};
@@ -120,7 +121,9 @@ fn serve(
     let mut progress = |done, total| {
         let _ = report(Event::Progress(done, total));
     };
+    let place = (!options.read_only).then(|| access::ask_for_place(&context.paths.state)).flatten();
     let mailbox = Mailbox::open(&options, &mut progress)?;
+    drop(place);
     let me = Some(mailbox.me().name.clone());
     let again = Order {
         options: Options { me, ..order.options.clone() },
@@ -131,7 +134,14 @@ fn serve(
     for warning in mailbox.warnings() {
         report(Event::Notice(format!("warning: {}", safe_text(&warning))))?;
     }
+    let server = (!options.read_only).then(|| {
+        // The mount itself works without.
+        Server::start(&context.paths.state, mailbox.tree(), None).inspect_err(
+            |error| tracing::warn!(%error, "who does not see the mount cannot be served"),
+        )
+    });
     let outcome = with_mailbox(order, context, target, &mailbox, report);
+    drop(server);
     mailbox.close();
     tracing::info!("closed");
     outcome

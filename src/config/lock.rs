@@ -18,7 +18,7 @@ use crate::store::{fs, process};
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long a mount waits for a command, which ends by itself.
-const COMMANDS: Duration = Duration::from_secs(10);
+const COMMANDS: Duration = Duration::from_secs(30);
 
 /// How long, if that process has ended but for threads that wait for a slow disk.
 const LAST_THREADS: Duration = Duration::from_secs(20);
@@ -83,7 +83,19 @@ impl StateLock {
     /// # Errors
     /// [`LockError::Held`] with the holder, or [`LockError::Io`].
     pub fn acquire(state: &Path, mountpoint: Option<&Path>) -> Result<Self, LockError> {
-        let path = file_in(state);
+        Self::acquire_at(file_in(state), mountpoint)
+    }
+
+    /// Takes the right to be the one process that carries for a state folder, also while a mount does so in
+    /// its place.
+    ///
+    /// # Errors
+    /// As [`StateLock::acquire`].
+    pub fn acquire_to_carry(state: &Path) -> Result<Self, LockError> {
+        Self::acquire_at(state.join("carry.lock"), None)
+    }
+
+    fn acquire_at(path: PathBuf, mountpoint: Option<&Path>) -> Result<Self, LockError> {
         let io = |source| LockError::Io(path.clone(), source);
         let file = fs::open_own(&path, 0o600).map_err(io)?;
         let start = Instant::now();
@@ -131,6 +143,20 @@ pub fn holder(state: &Path) -> Option<Holder> {
         Err(Errno::WOULDBLOCK) => Some(read(&file)),
         _ => None,
     }
+}
+
+/// Waits until nobody holds a state folder, however long that takes.
+///
+/// # Errors
+/// [`LockError::Io`].
+pub fn wait_until_free(state: &Path) -> Result<(), LockError> {
+    let path = file_in(state);
+    let wait = || {
+        let file = fs::open_own(&path, 0o600)?;
+        rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockShared))?;
+        Ok(())
+    };
+    wait().map_err(|source| LockError::Io(path.clone(), source))
 }
 
 fn file_in(state: &Path) -> PathBuf {

@@ -15,7 +15,7 @@ mod values;
 
 pub use env::Env;
 pub use file::{Config, ConfigError, Problem, StoreEntry, alias};
-pub use lock::{Holder, LockError, StateLock, holder};
+pub use lock::{Holder, LockError, StateLock, holder, wait_until_free};
 pub use me::{Me, MeError, Origin};
 pub use paths::{PathError, Paths, private_base};
 pub use values::parse_duration;

@@ -70,21 +70,25 @@ impl Tree {
     /// As [`Tree::open`] and [`Tree::read`]; what `out` gives.
     pub fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Error> {
         let file = self.open(&self.resolve(path)?, &Access::default())?;
+        // What could not be printed has not been read.
+        self.copy(&file, out).inspect_err(|_| self.abandon(&file))?;
+        let closed = self.flush(&file, 0);
+        self.release(&file);
+        closed
+    }
+
+    fn copy(&self, file: &OpenFile, out: &mut dyn Write) -> Result<(), Error> {
         let mut offset = 0;
         loop {
-            self.await_mail(&file)?;
-            let bytes = self.read(&file, offset, CHUNK)?;
+            self.await_mail(file)?;
+            let bytes = self.read(file, offset, CHUNK)?;
             if bytes.is_empty() {
-                break;
+                return Ok(());
             }
             out.write_all(&bytes)?;
             out.flush()?;
             offset += bytes.len() as u64;
         }
-        // Only now: what could not be printed has not been read.
-        let closed = self.flush(&file, 0);
-        self.release(&file);
-        closed
     }
 
     /// `rm`: as [`Tree::unlink`].

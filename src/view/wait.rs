@@ -185,6 +185,15 @@ impl Tree {
         }
     }
 
+    /// What a file gave was not taken: it marks nothing, and what a `.next` had is for somebody else.
+    pub(super) fn abandon(&self, file: &OpenFile) {
+        let OpenFile::Waiting { answer, .. } = file else { return };
+        let mark = answer.lock().take().and_then(|answer| answer.mark);
+        if let Some((ix, _)) = mark.map(|mark| mark.outcome()) {
+            self.take_back((ix, false));
+        }
+    }
+
     /// A `.next` no longer has a message: if it was not read to its end, it is for somebody else.
     pub(super) fn take_back(&self, (ix, read): (MsgIx, bool)) {
         let mut handed = self.handed.lock();

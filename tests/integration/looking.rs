@@ -119,7 +119,7 @@ fn everything(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     while let Some(folder) = left.pop() {
         for entry in fs::read_dir(&folder).expect("state") {
             let path = entry.expect("state").path();
-            if ["lock", "log", "stores"].iter().any(|own| path == dir.join(own)) {
+            if ["lock", "log", "socket", "stores"].iter().any(|own| path == dir.join(own)) {
                 continue;
             }
             if path.is_dir() {

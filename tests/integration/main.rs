@@ -24,6 +24,7 @@ mod arrival;
 mod atsf;
 mod attachments;
 mod changed;
+mod carrying;
 mod commands;
 mod common;
 mod composing;

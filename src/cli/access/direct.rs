@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use msgfs::mailbox::{Mailbox, Options};
 use msgfs::model::one_line;
-use msgfs::view::Listed;
+use msgfs::view::{Listed, Tree};
 
 use super::super::Global;
 use super::super::failure::Failure;
@@ -22,17 +22,55 @@ impl Direct {
         let options = Options { read_only: !acts, once: !waits, ..global.options() };
         Ok(Self { mailbox: super::super::open(&options)? })
     }
+
+    fn tree(&self) -> &dyn Access {
+        self.mailbox.tree().as_ref()
+    }
 }
 
 impl Access for Direct {
     fn ls(&self, path: &str) -> Result<Vec<Listed>, Failure> {
-        let tree = self.mailbox.tree();
-        let mut listed = match tree.ls(path) {
+        self.tree().ls(path)
+    }
+
+    fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
+        self.tree().cat(path, out)
+    }
+
+    fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
+        self.tree().write(path, text)
+    }
+
+    fn rm(&self, path: &str) -> Result<(), Failure> {
+        self.tree().rm(path)
+    }
+
+    fn mark_all(&self) -> Result<usize, Failure> {
+        self.tree().mark_all()
+    }
+
+    fn mv(&self, from: &str, to: &str) -> Result<Option<String>, Failure> {
+        self.tree().mv(from, to)
+    }
+
+    fn wait(&self, timeout: Duration) -> Result<Vec<String>, Failure> {
+        self.tree().wait(timeout)
+    }
+
+    fn close(self: Box<Self>) {
+        self.mailbox.close();
+    }
+}
+
+impl Access for Tree {
+    fn ls(&self, path: &str) -> Result<Vec<Listed>, Failure> {
+        let tree = self;
+        let mut listed = match Tree::ls(tree, path) {
             Ok(listed) => listed,
             Err(e) => {
                 // A file is listed as itself, as ls(1) does.
                 let (folder, name) = split(path);
-                let beside = tree.ls(folder).unwrap_or_default();
+                let beside = Tree::ls(tree, folder).unwrap_or_default();
                 match beside.into_iter().find(|entry| entry.name == name && !entry.is_dir) {
                     Some(file) => vec![file],
                     None => return Err(at(path, e)),
@@ -44,7 +82,7 @@ impl Access for Direct {
     }
 
     fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
-        self.mailbox.tree().cat(path, out).map_err(|e| at(path, e))
+        Tree::cat(self, path, out).map_err(|e| at(path, e))
     }
 
     fn has(&self, path: &str) -> bool {
@@ -52,32 +90,28 @@ impl Access for Direct {
     }
 
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
-        self.mailbox.tree().write(path, text).map_err(|e| at(path, e))
+        Tree::write(self, path, text).map_err(|e| at(path, e))
     }
 
     fn rm(&self, path: &str) -> Result<(), Failure> {
-        self.mailbox.tree().rm(path).map_err(|e| at(path, e))
+        Tree::rm(self, path).map_err(|e| at(path, e))
     }
 
     fn mark_all(&self) -> Result<usize, Failure> {
-        self.mailbox.tree().mark_all().map_err(|e| at("inbox", e))
+        Tree::mark_all(self).map_err(|e| at("inbox", e))
     }
 
     fn mv(&self, from: &str, to: &str) -> Result<Option<String>, Failure> {
-        let tree = self.mailbox.tree();
+        let tree = self;
         let to = into(tree.resolve(to).is_ok_and(|node| node.is_dir()), from, to);
-        match tree.mv(from, &to) {
+        match Tree::mv(tree, from, &to) {
             Err(e) if e.errno() == libc::EXDEV => Ok(Some(to)),
             done => done.map(|()| None).map_err(|e| at(from, e)),
         }
     }
 
     fn wait(&self, timeout: Duration) -> Result<Vec<String>, Failure> {
-        Ok(self.mailbox.tree().wait(timeout))
-    }
-
-    fn close(self: Box<Self>) {
-        self.mailbox.close();
+        Ok(Tree::wait(self, timeout))
     }
 }
 

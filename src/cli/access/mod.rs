@@ -1,11 +1,15 @@
-//! The tree, through the mount if there is one and directly if not.
+//! The tree, through the process that acts for me if there is one and directly if not.
 //!
 //! Only one process at a time may act for one me. If a mount does, its folder is where the tree
-//! is, and plain file operations are the way in; otherwise the command opens the mailbox itself.
-//! Commands see one trait, [`Access`], and do not know which it is.
+//! is, and plain file operations are the way in. If that cannot be seen from here, as in another container, or
+//! if `msgfs carry --all` acts, that process serves its tree over a socket in the state folder. Otherwise the
+//! command opens the mailbox itself. Commands see one trait, [`Access`], and do not know which it is.
 
 mod direct;
 mod mounted;
+mod served;
+mod server;
+mod wire;
 
 use std::io::Write;
 use std::thread;
@@ -23,6 +27,10 @@ use super::output::{Section, Stdout};
 
 use direct::Direct;
 use mounted::Mounted;
+use served::Served;
+
+pub(crate) use served::{ask_for_place, give_place};
+pub(crate) use server::Server;
 
 /// How long to wait for another command, or for a mount that is starting or ending.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -86,16 +94,22 @@ pub(crate) trait Access {
     fn close(self: Box<Self>) {}
 }
 
-/// Does `work` with the tree of me.
+/// Does `work` with the tree of me; once more if whoever served it ended before anything was done.
 pub(crate) fn with<T>(
     global: &Global,
     purpose: Purpose,
-    work: impl FnOnce(&dyn Access) -> Result<T, Failure>,
+    work: impl Fn(&dyn Access) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let access = open(global, purpose)?;
-    let outcome = work(access.as_ref());
-    access.close();
-    outcome
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let access = open(global, purpose)?;
+        let outcome = work(access.as_ref());
+        access.close();
+        match outcome {
+            Err(Failure::Gone) if Instant::now() < deadline => thread::sleep(PAUSE),
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Does `work` with each path. As other tools do: what fails is said, the others are done, and it fails
@@ -108,7 +122,7 @@ pub(crate) fn each(
     for path in paths {
         match work(path) {
             Ok(()) => {}
-            Err(Failure::Closed) => return Err(Failure::Closed),
+            Err(failure @ (Failure::Closed | Failure::Gone)) => return Err(failure),
             Err(failure) => {
                 let failure = with_hint(path, failure);
                 failure.report();
@@ -168,16 +182,22 @@ fn open(global: &Global, purpose: Purpose) -> Result<Box<dyn Access>, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let holder = config::holder(&context.paths.state);
-        if let Some(dir) = holder.and_then(|holder| holder.mountpoint) {
-            match mountpoint::state_of(&dir) {
-                Ok(MountState::Alive) => return Ok(Box::new(Mounted::new(dir, global, &context))),
-                // Starting, ending or out of our sight: to look, the mount is not needed.
-                _ if purpose.acts && Instant::now() < deadline => {
-                    thread::sleep(PAUSE);
-                    continue;
-                }
-                _ => {}
-            }
+        let mount = holder.as_ref().and_then(|holder| holder.mountpoint.clone());
+        if let Some(dir) = &mount
+            && let Ok(MountState::Alive) = mountpoint::state_of(dir)
+        {
+            return Ok(Box::new(Mounted::new(dir.clone(), global, &context)));
+        }
+        if holder.is_some()
+            && (purpose.acts || !purpose.waits)
+            && let Some(served) = Served::connect(&context.paths.state)
+        {
+            return Ok(Box::new(served));
+        }
+        if mount.is_some() && purpose.acts && Instant::now() < deadline {
+            // Starting or ending: to look, the mount is not needed.
+            thread::sleep(PAUSE);
+            continue;
         }
         match Direct::open(global, purpose) {
             Err(Failure::Open(OpenError::Lock(LockError::Held(_))))

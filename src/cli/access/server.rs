@@ -1,0 +1,191 @@
+//! Serves the tree to commands that reach no mount, as long as this process acts for me.
+
+use std::io::{self, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use msgfs::view::Tree;
+
+use super::super::failure::Failure;
+use super::Access;
+use super::wire::{self, Answer, Request};
+
+/// How long the requests under way may take at the end. One that takes longer waits for mail and changes nothing.
+const ENDS_WITHIN: Duration = Duration::from_secs(3);
+
+/// A command that is served.
+struct Served {
+    stream: UnixStream,
+    /// Its connection outlives the server: it is that of a mount that gets the place of this process.
+    stays: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+/// Where commands are served.
+pub(crate) struct Server {
+    state: PathBuf,
+    stopping: Arc<AtomicBool>,
+    listening: Option<JoinHandle<Vec<Served>>>,
+}
+
+impl Server {
+    /// Serves the tree in a state folder whose lock this process holds. `places`: where mounts go that ask for the
+    /// place of this process.
+    ///
+    /// # Errors
+    /// If there can be no socket, or no thread.
+    pub(crate) fn start(
+        state: &Path,
+        tree: &Arc<Tree>,
+        places: Option<Sender<UnixStream>>,
+    ) -> io::Result<Self> {
+        let listener = wire::listen(state)?;
+        let stopping = Arc::<AtomicBool>::default();
+        let (stopped, tree) = (Arc::clone(&stopping), Arc::clone(tree));
+        let listen = move || accept(&listener, &stopped, &tree, places.as_ref());
+        let listening = thread::Builder::new().name("msgfs-serve".to_owned()).spawn(listen)?;
+        Ok(Self { state: state.to_owned(), stopping, listening: Some(listening) })
+    }
+
+    /// Ends: a request that has come whole is done and answered, and no other is taken.
+    pub(crate) fn stop(&mut self) {
+        let Some(listening) = self.listening.take() else { return };
+        self.stopping.store(true, Ordering::SeqCst);
+        // Wakes the thread that listens.
+        let _ = wire::connect(&self.state);
+        let served = listening.join().unwrap_or_default();
+        let _ = std::fs::remove_file(wire::path(&self.state));
+        for one in served.iter().filter(|one| !one.stays.load(Ordering::SeqCst)) {
+            let _ = one.stream.shutdown(Shutdown::Read);
+        }
+        let deadline = Instant::now() + ENDS_WITHIN;
+        while served.iter().any(|one| !one.thread.is_finished()) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Takes commands until it is told to stop; those that are served then.
+fn accept(
+    listener: &UnixListener,
+    stopping: &AtomicBool,
+    tree: &Arc<Tree>,
+    places: Option<&Sender<UnixStream>>,
+) -> Vec<Served> {
+    let mut served: Vec<Served> = Vec::new();
+    loop {
+        let accepted = listener.accept();
+        if stopping.load(Ordering::SeqCst) {
+            return served;
+        }
+        served.retain(|one| !one.thread.is_finished());
+        match accepted.and_then(|(stream, _)| begin(stream, tree, places)) {
+            Ok(one) => served.push(one),
+            Err(error) => {
+                tracing::warn!(%error, "a command is not served");
+                // There may be no descriptors left.
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+fn begin(
+    stream: UnixStream,
+    tree: &Arc<Tree>,
+    places: Option<&Sender<UnixStream>>,
+) -> io::Result<Served> {
+    if !wire::is_mine(&stream) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let kept = stream.try_clone()?;
+    let stays = Arc::<AtomicBool>::default();
+    let (tree, places, given) = (Arc::clone(tree), places.cloned(), Arc::clone(&stays));
+    let serve = move || {
+        if let Err(error) = serve(&stream, &tree, places.as_ref(), &given) {
+            tracing::debug!(%error, "a command has gone");
+        }
+        if !given.load(Ordering::SeqCst) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    };
+    let thread = thread::Builder::new().name("msgfs-served".to_owned()).spawn(serve)?;
+    Ok(Served { stream: kept, stays, thread })
+}
+
+/// Answers one command until it has no more to ask.
+fn serve(
+    stream: &UnixStream,
+    tree: &Tree,
+    places: Option<&Sender<UnixStream>>,
+    stays: &AtomicBool,
+) -> io::Result<()> {
+    wire::send(stream, &Answer::Done)?;
+    loop {
+        let request = match wire::receive(stream) {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            request => request?,
+        };
+        if let (Request::Place, Some(places)) = (&request, places) {
+            let stream = stream.try_clone()?;
+            stays.store(true, Ordering::SeqCst);
+            // It is answered once this process has ended all that it does.
+            let _ = places.send(stream);
+            return Ok(());
+        }
+        let answer = answer(stream, tree, request)?;
+        wire::send(stream, &answer)?;
+    }
+}
+
+/// Does what is asked.
+///
+/// # Errors
+/// If the command has gone, and what it asked for did not come whole.
+fn answer(stream: &UnixStream, tree: &Tree, request: Request) -> io::Result<Answer> {
+    let tree: &dyn Access = tree;
+    let done = |()| Answer::Done;
+    let outcome = match request {
+        Request::Ls(path) => tree
+            .ls(&path)
+            .map(|listed| Answer::Listed(listed.into_iter().map(Into::into).collect())),
+        Request::Cat(path) => tree.cat(&path, &mut Parts(stream)).map(done),
+        Request::Write(path) => tree.write(&path, &wire::receive_bytes(stream)?).map(done),
+        Request::Rm(path) => tree.rm(&path).map(done),
+        Request::MarkAll => tree.mark_all().map(Answer::Marked),
+        Request::Mv(from, to) => tree.mv(&from, &to).map(Answer::MovedTo),
+        Request::Place => Err(Failure::refused("this mount stays")),
+    };
+    Ok(outcome.unwrap_or_else(|failure| match failure {
+        Failure::Errno(errno, text) => Answer::Failed { errno: Some(errno), text },
+        other => Answer::Failed { errno: None, text: other.to_string() },
+    }))
+}
+
+/// A file on its way to the command, which says of each part that it is printed.
+struct Parts<'a>(&'a UnixStream);
+
+impl Write for Parts<'_> {
+    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
+        wire::send(self.0, &Answer::Part)?;
+        wire::send_bytes(self.0, part)?;
+        wire::receive_bytes(self.0)?;
+        Ok(part.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! What a command and the process that acts for me say to each other, over a socket in the state folder.
+//!
+//! Both sides send frames: a length of four bytes, and so many bytes. The process greets with an answer; then
+//! the command sends one request after the other and gets an answer to each. The text of a draft is a frame of
+//! its own behind its request. A file that is printed comes in parts, and the command says of each that it was
+//! printed: what was not is not marked as read.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use msgfs::model::Timestamp;
+use msgfs::view::Listed;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The name of the socket in the state folder.
+const NAME: &str = "socket";
+/// A path of a socket is at most this long.
+const LONGEST: usize = 107;
+
+/// What a command asks for. Paths are relative to the root of the tree.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Request {
+    Ls(String),
+    Cat(String),
+    /// The text is in the next frame.
+    Write(String),
+    Rm(String),
+    MarkAll,
+    Mv(String, String),
+    /// A mount asks whoever carries for its place.
+    Place,
+}
+
+/// What it is answered.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Done,
+    /// A part of a file is in the next frame.
+    Part,
+    Listed(Vec<Entry>),
+    Marked(usize),
+    MovedTo(Option<String>),
+    Failed {
+        errno: Option<i32>,
+        text: String,
+    },
+}
+
+/// A [`Listed`] on its way.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Entry(String, bool, u64, i64, u16);
+
+impl From<Listed> for Entry {
+    fn from(Listed { name, is_dir, size, time, mode }: Listed) -> Self {
+        Self(name, is_dir, size, time.millis(), mode)
+    }
+}
+
+impl From<Entry> for Listed {
+    fn from(Entry(name, is_dir, size, time, mode): Entry) -> Self {
+        Self { name, is_dir, size, time: Timestamp::from_millis(time), mode }
+    }
+}
+
+/// Sends one frame.
+pub(super) fn send_bytes(mut to: &UnixStream, bytes: &[u8]) -> io::Result<()> {
+    let len = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    to.write_all(&len.to_le_bytes())?;
+    to.write_all(bytes)
+}
+
+/// Receives one frame.
+pub(super) fn receive_bytes(mut from: &UnixStream) -> io::Result<Vec<u8>> {
+    let mut len = [0; 4];
+    from.read_exact(&mut len)?;
+    let len = u64::from(u32::from_le_bytes(len));
+    let mut bytes = Vec::new();
+    from.take(len).read_to_end(&mut bytes)?;
+    if (bytes.len() as u64) < len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(bytes)
+}
+
+/// Sends a request or an answer.
+pub(super) fn send(to: &UnixStream, what: &impl Serialize) -> io::Result<()> {
+    send_bytes(to, &serde_json::to_vec(what)?)
+}
+
+/// Receives a request or an answer.
+pub(super) fn receive<T: DeserializeOwned>(from: &UnixStream) -> io::Result<T> {
+    Ok(serde_json::from_slice(&receive_bytes(from)?)?)
+}
+
+/// Where the socket of a state folder is.
+pub(super) fn path(state: &Path) -> PathBuf {
+    state.join(NAME)
+}
+
+/// Does `work` with a path that leads to the socket and is short enough for one.
+fn at<T>(state: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let path = path(state);
+    if path.as_os_str().as_bytes().len() <= LONGEST {
+        return work(&path);
+    }
+    let folder = std::fs::File::open(state)?;
+    work(&PathBuf::from(format!("/proc/self/fd/{}/{NAME}", folder.as_raw_fd())))
+}
+
+/// Listens in a state folder whose lock this process holds: what an earlier one left is in nobody's use.
+pub(super) fn listen(state: &Path) -> io::Result<UnixListener> {
+    match std::fs::remove_file(path(state)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    at(state, |path| UnixListener::bind(path))
+}
+
+/// Connects to whoever listens in a state folder.
+pub(super) fn connect(state: &Path) -> io::Result<UnixStream> {
+    at(state, |path| UnixStream::connect(path))
+}
+
+/// Whether the other side runs as the same user as this process.
+pub(super) fn is_mine(stream: &UnixStream) -> bool {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let Ok(mut len) = libc::socklen_t::try_from(size_of::<libc::ucred>()) else { return false };
+    let fd = stream.as_fd().as_raw_fd();
+    let (to, room) = (std::ptr::from_mut(&mut peer).cast(), std::ptr::from_mut(&mut len));
+    // SAFETY: the descriptor is open as long as `stream` is, and `to` has room for the `len` bytes that may be
+    // written.
+    let told = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, to, room) };
+    told == 0 && peer.uid == rustix::process::geteuid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_arrive_whole_or_not_at_all() {
+        let (here, there) = UnixStream::pair().unwrap();
+        send(&here, &Request::Mv("a".into(), "b".into())).unwrap();
+        send_bytes(&here, b"text").unwrap();
+        assert!(
+            matches!(receive(&there).unwrap(), Request::Mv(from, to) if from == "a" && to == "b")
+        );
+        assert_eq!(receive_bytes(&there).unwrap(), b"text");
+        (&here).write_all(&[9, 0, 0, 0, 1]).unwrap();
+        drop(here);
+        assert_eq!(receive_bytes(&there).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_socket_in_a_deep_folder_is_reached() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("x".repeat(200));
+        std::fs::create_dir(&deep).unwrap();
+        for state in [dir.path(), &deep] {
+            assert!(connect(state).is_err());
+            drop(listen(state).unwrap());
+            assert!(connect(state).is_err(), "nobody listens any more");
+            let listener = listen(state).unwrap();
+            let stream = connect(state).unwrap();
+            assert!(is_mine(&stream) && is_mine(&listener.accept().unwrap().0));
+        }
+    }
+}
