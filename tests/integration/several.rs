@@ -366,6 +366,7 @@ fn s137_rejected_files() {
 #[test]
 fn s573_what_is_kept_is_private() {
     let bed = Bed::new();
+    fs::create_dir_all(bed.path("ssot/messages")).unwrap();
     let (tree, home) = (Tree::new(&bed), Home::new(&bed));
     let queue = Queue::new(&bed, &["alice", "bar"]);
     let (project, ssot) = (bed.path("project"), bed.path("ssot"));
@@ -387,9 +388,11 @@ fn s573_what_is_kept_is_private() {
     let said = crate::atsf::message(1, "agent", "2026-04-24T17:45:03.000Z", "fourth");
     crate::atsf::thread(&project, crate::atsf::ONE, "a thread", &[said]);
     let m = bed.mount("bar");
-    m.ok("for f in threads/*/; do echo hello > \"$f\"answer; done; cat inbox/* > /dev/null; \
-          mkdir outbox/foo; echo text > outbox/foo/body; echo x > outbox/foo/x.txt; rmdir outbox/foo; \
-          echo by name > outbox/alice; ls -lR > /dev/null");
+    fs::write(bed.path("attached.txt"), "x").unwrap();
+    // Where it cannot be answered, something is noted about that.
+    m.sh("for f in threads/*/; do echo hello > \"$f\"answer; done; ls -lR > /dev/null");
+    let draft = format!("Attach: {}\n\ntext\n", bed.path("attached.txt").display());
+    m.ok(&format!("cat inbox/* > /dev/null; printf '{draft}' > outbox/foo"));
     let told = serde_json::json!({"session_id": "s", "cwd": "/"}).to_string();
     for event in ["session-start", "stop"] {
         let hook = bed.msgfs(["hook", "run", event, "--for", "codex"]);
