@@ -96,7 +96,7 @@ enum Silence {
     Nameless(PathBuf),
     /// The variables are not set by which it is seen who runs the hook.
     #[error("${} and ${} are not set; {} sets them from {} on", .0.flag.0, .0.session, .1, .0.since)]
-    Unmarked(Marks, &'static str),
+    Unmarked(Box<Marks>, &'static str),
     /// It was rung too often.
     #[error("it was rung too often since a person has typed something; it will be told later")]
     Slowed,
@@ -215,7 +215,7 @@ fn check_meant(call: &Call, payload: &Payload, env: &Env) -> Result<(), Silence>
     if let Some(marks) = call.harness.marks {
         let Marks { flag: (flag, set), session, scripted: (entry, script), .. } = marks;
         if env.var(flag).is_none() && env.var(session).is_none() {
-            return Err(Silence::Unmarked(marks, call.harness.title));
+            return Err(Silence::Unmarked(Box::new(marks), call.harness.title));
         }
         let same = payload.session(call.harness).is_some_and(|id| says(session) == id);
         // One that runs to its end in a script would be held up.
