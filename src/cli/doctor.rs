@@ -15,7 +15,7 @@ use msgfs::store::{self, Advice, Kind, Spec, Store, asked};
 use super::context::{Context, folder};
 use super::failure::{Failure, system_text};
 use super::machine::{self, Problem, Severity};
-use super::{Global, output};
+use super::{Global, hook, output};
 
 /// Find out what is missing, and the commands that mend it
 ///
@@ -44,6 +44,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
         // Wrong lines of the configuration, or nobody to act for: the text says what to do.
         Err(failure) => problems.push(Problem::error(failure)),
     }
+    problems.extend(hook::problems());
     if args.json {
         problems.iter().try_for_each(output::json_line)?;
     } else if problems.is_empty() {

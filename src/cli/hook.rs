@@ -11,8 +11,10 @@ use msgfs::hook::harness::ALL;
 use msgfs::hook::install::{self, Outcome, Report, Standing, What, Wish};
 use msgfs::hook::{self, Call, Event, Harness, Sessions};
 use msgfs::mailbox::Options;
+use msgfs::model::one_line;
 
 use super::failure::Failure;
+use super::machine::Problem;
 use super::{Global, output};
 
 /// What stands for every harness that is found.
@@ -191,12 +193,6 @@ pub(crate) fn run(_: &Global, args: &Args) -> Result<(), Failure> {
     }
 }
 
-fn wish(env: &Env, mid_turn: bool, dry_run: bool) -> (Wish, Option<String>) {
-    let called = std::env::args_os().next().unwrap_or_default();
-    let (program, warning) = install::program(env, Path::new(&called));
-    (Wish { program, mid_turn, dry_run }, warning)
-}
-
 /// Writes or removes something, for each harness that is meant, and says what became of it.
 pub(crate) fn change(
     choice: &Choice,
@@ -205,31 +201,52 @@ pub(crate) fn change(
     remove: bool,
 ) -> Result<(), Failure> {
     let env = Env::from_process();
-    let (wish, warning) = wish(&env, mid_turn, choice.dry_run);
     let harnesses = choice.harnesses(&env);
     if harnesses.is_empty() {
         output::say("no harness is found here; name one with --for");
         return Ok(());
     }
+    let installs = what == What::Hooks && !remove;
+    let called = std::env::args_os().next().unwrap_or_default();
+    let program = match install::program(&env, Path::new(&called)) {
+        Ok(program) => program,
+        Err(why) if installs => return Err(Failure::refused(why)),
+        // It is written into hooks only.
+        Err(_) => String::new(),
+    };
+    let wish = Wish { program, mid_turn, dry_run: choice.dry_run };
     let (mut text, mut refused) = (String::new(), false);
     for harness in harnesses {
         let done = if remove { install::take } else { install::put };
         let report = done(&env, harness, what, &wish);
-        refused |= matches!(report.outcome, Outcome::Refused(..));
+        refused |= match report.outcome {
+            Outcome::Refused(..) => true,
+            Outcome::Nowhere(_) => choice.is_named(),
+            _ => false,
+        };
         text += &told(&env, harness, &report, choice.dry_run);
         let stands = matches!(report.outcome, Outcome::Written | Outcome::Unchanged);
-        if what == What::Hooks && !remove && !choice.dry_run && stands {
+        if installs && !choice.dry_run && stands {
             text += &advice(harness);
         }
-        if what == What::Hooks && !remove {
+        if installs {
             text += &silence(&env, harness);
+        }
+        if what == What::Hooks && remove && !choice.dry_run {
+            text += &ended(hook::end_all(&env, harness));
         }
     }
     output::data(&text)?;
-    if let Some(warning) = warning.filter(|_| what == What::Hooks && !remove) {
-        output::say(&format!("warning: {warning}"));
-    }
     if refused { Err(Failure::Said) } else { Ok(()) }
+}
+
+/// What became of the waiters of a harness.
+fn ended(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => "  One process that waited for mail is ended.\n".to_owned(),
+        n => format!("  {n} processes that waited for mail are ended.\n"),
+    }
 }
 
 /// One line for a file, with what would change, or what a person can add.
@@ -245,6 +262,7 @@ fn told(env: &Env, harness: &Harness, report: &Report, dry: bool) -> String {
         Outcome::Written => writeln!(text, "{name}: {file}: {would}written"),
         Outcome::Unchanged => writeln!(text, "{name}: {file}: unchanged"),
         Outcome::Removed => writeln!(text, "{name}: {file}: {would}removed"),
+        Outcome::Nowhere(why) => writeln!(text, "{name}: {file}: left out ({why})"),
         Outcome::Refused(why, add) if add.is_empty() => {
             writeln!(text, "{name}: {file}: refused ({why})")
         }
@@ -284,13 +302,12 @@ fn test(harness: &Harness) -> &'static str {
 
 fn status() -> Result<(), Failure> {
     let env = Env::from_process();
-    let (wish, _) = wish(&env, false, true);
     let found = install::found(&env);
     let mut text = String::new();
     for harness in &ALL {
         let here = found.iter().any(|of| of.name == harness.name);
-        let (file, standing) = install::standing(&env, harness, What::Hooks, &wish);
-        let (told, told_by) = install::standing(&env, harness, What::Instructions, &wish);
+        let (file, standing) = install::standing(&env, harness, What::Hooks);
+        let (told, told_by) = install::standing(&env, harness, What::Instructions);
         let _ = writeln!(
             text,
             "{}: {}; hooks: {} ({}); instructions: {} ({})",
@@ -302,31 +319,85 @@ fn status() -> Result<(), Failure> {
             env.display_home(&told),
         );
         text += &silence(&env, harness);
+        if matches!(standing, Standing::Installed | Standing::Older | Standing::Gone(_)) {
+            let nameless = hook::nameless(&env, harness);
+            text += &nameless.map_or(String::new(), |why| format!("  Here it is silent: {why}.\n"));
+        }
+        for what in [What::Hooks, What::Instructions] {
+            let problem = problem(&env, harness, what).and_then(|problem| problem.command);
+            text += &problem.map_or(String::new(), |command| format!("  To renew: {command}\n"));
+        }
     }
     if hook::is_off(&env) {
         let _ = writeln!(text, "MSGFS_HOOK=off is set here: where it is, nothing rings");
     }
-    if let Some(sessions) = Sessions::of(&env) {
-        let all = sessions.all();
-        let waiting = all.iter().filter(|session| session.waiter.is_some()).count();
-        let dir = env.display_home(sessions.dir());
-        let _ = writeln!(text, "sessions: {} ({waiting} with a waiter), {dir}", all.len());
-        let log = std::fs::read_to_string(sessions.log_file()).unwrap_or_default();
-        if let Some(last) = log.lines().last() {
-            let _ = writeln!(text, "last silence for a reason: {last}");
-        }
-    }
+    text += &Sessions::of(&env).map_or(String::new(), |sessions| kept(&env, &sessions));
     output::data(&text)
 }
 
-fn words_for(standing: &Standing) -> &str {
-    match standing {
-        Standing::Installed => "installed",
-        Standing::Differs => "installed otherwise than now",
-        Standing::Missing => "not installed",
-        Standing::Unclear => "not understood",
-        Standing::Nowhere(why) => why,
+/// What is kept of the sessions, and why they heard nothing.
+fn kept(env: &Env, sessions: &Sessions) -> String {
+    let all = sessions.all();
+    let waiting = all.iter().filter(|session| session.is_waited_for()).count();
+    let deaf = all.iter().filter(|session| session.is_deaf()).count();
+    let deaf = if deaf == 0 { String::new() } else { format!(", {deaf} whose waiter is gone") };
+    let dir = env.display_home(sessions.dir());
+    let mut text = format!("sessions: {} ({waiting} with a waiter{deaf}), {dir}\n", all.len());
+    for reason in sessions.reasons() {
+        let _ = writeln!(text, "last silence for a reason: {reason}");
     }
+    text
+}
+
+fn words_for(standing: &Standing) -> String {
+    match standing {
+        Standing::Installed => "installed".to_owned(),
+        Standing::Older => "installed by an older msgfs".to_owned(),
+        Standing::Gone(program) => {
+            format!("installed, but {} is gone", one_line(&program.to_string_lossy()))
+        }
+        Standing::Missing => "not installed".to_owned(),
+        Standing::Unclear => "not understood".to_owned(),
+        Standing::Nowhere(why) => why.clone(),
+    }
+}
+
+/// What is wrong with what is installed for a harness.
+fn problem(env: &Env, harness: &'static Harness, what: What) -> Option<Problem> {
+    let (file, standing) = install::standing(env, harness, what);
+    let (file, Harness { name, title, .. }) = (env.display_home(&file), harness);
+    let (things, command) = match what {
+        What::Hooks => ("hooks", format!("msgfs hook install --for {name}")),
+        What::Instructions => {
+            ("standing instructions", format!("msgfs init --integrate --for {name}"))
+        }
+    };
+    let again = if what == What::Hooks && harness.trusts_again {
+        "; it runs the new ones after they were trusted again"
+    } else {
+        ""
+    };
+    let problem = match standing {
+        Standing::Older => Problem::warning(format!(
+            "the {things} of {title} in {file} are of an older msgfs{again}"
+        )),
+        Standing::Gone(program) => {
+            let program = one_line(&program.to_string_lossy()).into_owned();
+            Problem::error(format!(
+                "the {things} of {title} in {file} call {program}, which is gone{again}"
+            ))
+        }
+        _ => return None,
+    };
+    Some(problem.mend(command))
+}
+
+/// What is wrong with what is installed for the harnesses.
+pub(crate) fn problems() -> Vec<Problem> {
+    let env = Env::from_process();
+    let both = [What::Hooks, What::Instructions];
+    let of = |harness| both.into_iter().filter_map(|what| problem(&env, harness, what)).collect();
+    ALL.iter().flat_map(|harness| -> Vec<Problem> { of(harness) }).collect()
 }
 
 #[cfg(test)]

@@ -45,6 +45,13 @@ impl Env {
         self.mount.as_ref()
     }
 
+    /// The same without a variable.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.vars.remove(OsStr::new(name));
+        self
+    }
+
     /// An environment of these variables, in this folder.
     pub fn new<K, V>(cwd: impl Into<PathBuf>, vars: impl IntoIterator<Item = (K, V)>) -> Self
     where

@@ -161,13 +161,16 @@ fn xdg(env: &Env, variable: &'static str, default: &str) -> Result<PathBuf, Path
         .ok_or(PathError::NoHome(variable))
 }
 
-/// The folder for what one login needs and no longer: `$XDG_RUNTIME_DIR` if it is there and mine, else
-/// where state is kept. `None` if neither is known.
+/// The folder for what one login needs and no longer: `$XDG_RUNTIME_DIR` if it is a folder, mine, and
+/// nobody else can write to it; else where state is kept. `None` if neither is known.
 pub fn private_base(env: &Env) -> Option<PathBuf> {
-    let mine = |dir: &&Path| {
-        std::fs::metadata(dir).is_ok_and(|meta| meta.is_dir() && fs::foreign_owner(&meta).is_none())
+    // A symlink may lead anywhere, and with a slash behind it, it would be followed.
+    let named = env.folder("XDG_RUNTIME_DIR").map(|dir| dir.components().collect::<PathBuf>());
+    let mine = |dir: &PathBuf| {
+        std::fs::symlink_metadata(dir)
+            .is_ok_and(|meta| meta.is_dir() && refuse_exposed(dir, &meta, 0o700).is_ok())
     };
-    let runtime = env.folder("XDG_RUNTIME_DIR").filter(mine).map(Path::to_owned);
+    let runtime = named.filter(mine);
     runtime.or_else(|| xdg(env, "XDG_STATE_HOME", ".local/state").ok())
 }
 

@@ -33,6 +33,11 @@ impl Event {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, event)| *event)
     }
 
+    /// Whether a waiter may begin to wait at it.
+    pub fn arms(self) -> bool {
+        matches!(self, Self::SessionStart | Self::Prompt | Self::Stop)
+    }
+
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, event)| *event == self).map_or("", |(name, _)| name)
@@ -122,6 +127,10 @@ pub struct Marks {
     pub scripted: (&'static str, &'static str),
     /// The one that names the process of the harness.
     pub process: &'static str,
+    /// The version from which on the first two are set.
+    pub since: &'static str,
+    /// How a prompt begins that no person has typed.
+    pub untyped: &'static str,
 }
 
 /// One harness.
@@ -135,6 +144,9 @@ pub struct Harness {
     pub session: &'static [&'static str],
     /// How a hook knows that it runs in this harness; where nobody else reads its file, it need not.
     pub marks: Option<Marks>,
+    /// One process runs the hooks of all sessions, in the environment of the first. So `$MSGFS_ME` may be
+    /// another session's name, and does not count.
+    pub shares_environment: bool,
     /// The variable that names the project's folder.
     pub project: Option<&'static str>,
     /// The member that lists the project's folders.
@@ -161,6 +173,8 @@ pub struct Harness {
     pub instead: Option<&'static str>,
     /// What it does with mail, in a sentence.
     pub can: &'static str,
+    /// Hooks that were changed have to be trusted again.
+    pub trusts_again: bool,
     /// What a person has to do before its hooks run.
     pub trust: &'static str,
 }
@@ -174,6 +188,16 @@ impl Harness {
     /// What is printed at an event; `None` if nothing is.
     pub fn answer(&self, event: Event) -> Option<&'static str> {
         self.answers.iter().find(|(of, _)| *of == event).map(|(_, answer)| *answer)
+    }
+
+    /// Whether a hook of ours hears of each prompt.
+    pub fn hears_prompts(&self) -> bool {
+        match &self.hooks {
+            Hooks::Shared(entries) | Hooks::Own(entries) => {
+                entries.handlers.iter().any(|(event, ..)| *event == Event::Prompt)
+            }
+            Hooks::Plugin(_) => true,
+        }
     }
 }
 
@@ -192,6 +216,7 @@ const COPILOT_RULE: &str = "---\napplyTo: \"**\"\n---\n";
 
 // A handler of each harness that writes them down as JSON.
 const CLAUDE_HOOK: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for claude-code 2>/dev/null || true","timeout":5}"#;
+const CLAUDE_WAITER: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true}"#;
 const CODEX_HOOK: &str = r#"{"type":"command","command":"msgfs hook run EVENT --for codex 2>/dev/null || true","timeout":5}"#;
 const GEMINI_HOOK: &str = r#"{"name":"msgfs","type":"command","command":"msgfs hook run EVENT --for gemini 2>/dev/null || true","timeout":5000}"#;
 const COPILOT_HOOK: &str = r#"{"type":"command","bash":"msgfs hook run EVENT --for copilot 2>/dev/null || true","timeoutSec":5}"#;
@@ -209,7 +234,10 @@ pub static ALL: [Harness; 6] = [
             session: "CLAUDE_CODE_SESSION_ID",
             scripted: ("CLAUDE_CODE_ENTRYPOINT", "sdk"),
             process: "CLAUDE_PID",
+            since: "2.1.145",
+            untyped: "<task-notification>",
         }),
+        shares_environment: false,
         project: Some("CLAUDE_PROJECT_DIR"),
         roots: None,
         only_if: None,
@@ -231,13 +259,11 @@ pub static ALL: [Harness; 6] = [
             command: "command",
             handlers: &[
                 (Event::SessionStart, "SessionStart", CLAUDE_HOOK),
+                (Event::SessionStart, "SessionStart", CLAUDE_WAITER),
                 (Event::Prompt, "UserPromptSubmit", CLAUDE_HOOK),
+                (Event::Prompt, "UserPromptSubmit", CLAUDE_WAITER),
                 (Event::Tool, "PostToolBatch", CLAUDE_HOOK),
-                (
-                    Event::Stop,
-                    "Stop",
-                    r#"{"type":"command","command":"msgfs hook run EVENT --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true}"#,
-                ),
+                (Event::Stop, "Stop", CLAUDE_WAITER),
                 (
                     Event::SessionEnd,
                     "SessionEnd",
@@ -251,6 +277,7 @@ pub static ALL: [Harness; 6] = [
         instructions: Instructions::Own("rules/msgfs.md", ""),
         instead: None,
         can: "wakes an idle session when mail arrives, and tells at the start and with each prompt",
+        trusts_again: false,
         trust: "start claude in the folder once and trust it: hooks run only in trusted folders",
     },
     Harness {
@@ -258,6 +285,7 @@ pub static ALL: [Harness; 6] = [
         title: "Codex CLI",
         session: &["session_id"],
         marks: None,
+        shares_environment: true,
         project: None,
         roots: None,
         only_if: None,
@@ -291,6 +319,7 @@ pub static ALL: [Harness; 6] = [
         instructions: Instructions::Block(&["AGENTS.override.md", "AGENTS.md"]),
         instead: None,
         can: "tells at the start, with each prompt and at the end of a turn; an idle session is not woken",
+        trusts_again: true,
         trust: "start codex, type /hooks and trust the new hooks; to let it send, add the mount to \
                 writable_roots under [sandbox_workspace_write] in config.toml",
     },
@@ -299,6 +328,7 @@ pub static ALL: [Harness; 6] = [
         title: "Gemini CLI",
         session: &["session_id"],
         marks: None,
+        shares_environment: false,
         project: Some("GEMINI_PROJECT_DIR"),
         roots: None,
         only_if: None,
@@ -335,6 +365,7 @@ pub static ALL: [Harness; 6] = [
         instructions: Instructions::Block(&["GEMINI.md"]),
         instead: None,
         can: "tells at the start, with each prompt and at the end of a turn; an idle session is not woken",
+        trusts_again: false,
         trust: "start gemini in the folder once and trust it: hooks run only in trusted folders",
     },
     Harness {
@@ -342,10 +373,16 @@ pub static ALL: [Harness; 6] = [
         title: "Copilot CLI",
         session: &["sessionId", "session_id"],
         marks: None,
+        shares_environment: false,
         project: None,
         roots: None,
         only_if: None,
-        answers: &[(Event::SessionStart, FLAT), (Event::Tool, FLAT), (Event::Stop, BLOCK)],
+        answers: &[
+            (Event::SessionStart, FLAT),
+            (Event::Prompt, FLAT),
+            (Event::Tool, FLAT),
+            (Event::Stop, BLOCK),
+        ],
         wakes: None,
         programs: &["copilot"],
         folder: Folder { variable: Some("COPILOT_HOME"), below: "", home: ".copilot" },
@@ -356,6 +393,7 @@ pub static ALL: [Harness; 6] = [
             command: "bash",
             handlers: &[
                 (Event::SessionStart, "sessionStart", COPILOT_HOOK),
+                (Event::Prompt, "userPromptSubmitted", COPILOT_HOOK),
                 (Event::Tool, "postToolUse", COPILOT_HOOK),
                 (Event::Stop, "agentStop", COPILOT_HOOK),
             ],
@@ -365,7 +403,8 @@ pub static ALL: [Harness; 6] = [
         switches: switches::COPILOT,
         instructions: Instructions::Own("instructions/msgfs.instructions.md", COPILOT_RULE),
         instead: None,
-        can: "tells at the start and at the end of a turn; an idle session is not woken",
+        can: "tells at the start, at the end of a turn and, from 1.0.102 on, with each prompt; an idle session is not woken",
+        trusts_again: false,
         trust: "nothing: no trust step is known for a user's own hooks",
     },
     Harness {
@@ -373,6 +412,7 @@ pub static ALL: [Harness; 6] = [
         title: "Cursor",
         session: &["conversation_id", "session_id"],
         marks: None,
+        shares_environment: false,
         project: None,
         roots: Some("workspace_roots"),
         only_if: Some(("status", "completed")),
@@ -426,6 +466,7 @@ pub static ALL: [Harness; 6] = [
         instructions: Instructions::Project(".cursor/rules/msgfs.mdc", CURSOR_RULE),
         instead: None,
         can: "tells at the end of a turn, and its command line at the start; an idle session is not woken",
+        trusts_again: false,
         trust: "open the folder once and trust the workspace",
     },
     Harness {
@@ -433,6 +474,7 @@ pub static ALL: [Harness; 6] = [
         title: "OpenCode",
         session: &["session_id"],
         marks: None,
+        shares_environment: false,
         project: None,
         roots: None,
         only_if: None,
@@ -450,6 +492,7 @@ pub static ALL: [Harness; 6] = [
         instructions: Instructions::Block(&["AGENTS.md"]),
         instead: Some(".claude/CLAUDE.md"),
         can: "wakes an idle session when mail arrives",
+        trusts_again: false,
         trust: "nothing; restart opencode, which loads plugins when it starts",
     },
 ];
@@ -472,7 +515,8 @@ mod tests {
                 let begin = format!("msgfs hook run EVENT --for {} ", harness.name);
                 assert!(command.starts_with(&begin), "{command}");
                 let end = command.strip_prefix(&begin).unwrap();
-                if harness.wakes.is_some() && *event == Event::Stop {
+                if value["asyncRewake"] == true {
+                    assert!(harness.wakes.is_some() && event.arms());
                     assert_eq!(end, "--wait; test $? -eq 10 && exit 2; exit 0");
                 } else {
                     assert_eq!(end, "2>/dev/null || true");

@@ -13,12 +13,15 @@ use super::harness::Harness;
 
 /// The longest that is read.
 const BYTES: usize = 1 << 20;
-/// How long whoever starts the hook may take to write it.
+/// How long whoever waits for the hook may take to write it.
 const WITHIN: Duration = Duration::from_millis(200);
+/// How long whoever leaves a waiter alone may take: a busy harness closes the input late.
+const PATIENTLY: Duration = Duration::from_secs(10);
 
-/// Reads all of standard input; `None` if it is too long, not closed in time, or cannot be read.
-pub fn read() -> Option<Vec<u8>> {
-    read_from(&io::stdin(), WITHIN)
+/// Reads all of standard input; `None` if it is too long, not closed in time, or cannot be read. A waiter
+/// keeps nobody, and has more time.
+pub fn read(waits: bool) -> Option<Vec<u8>> {
+    read_from(&io::stdin(), if waits { PATIENTLY } else { WITHIN })
 }
 
 fn read_from(input: &impl AsFd, within: Duration) -> Option<Vec<u8>> {
@@ -69,6 +72,11 @@ impl Payload {
     /// The id of the session.
     pub fn session(&self, harness: &Harness) -> Option<&str> {
         harness.session.iter().find_map(|name| self.text(name))
+    }
+
+    /// What was submitted as a prompt.
+    pub fn prompt(&self) -> Option<&str> {
+        self.text("prompt")
     }
 
     /// An absolute path.

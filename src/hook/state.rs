@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::harness::Harness;
+use super::pace;
+use super::waiters::WaiterProcess;
 use crate::config::{Env, private_base};
 use crate::model::{hex, one_line};
 use crate::store::fs as store_fs;
@@ -40,6 +42,8 @@ pub(super) fn now() -> u64 {
 pub struct Sessions {
     dir: PathBuf,
     patience: Duration,
+    /// The harness that is named beside each reason for silence.
+    harness: &'static str,
 }
 
 /// One session, as it is kept.
@@ -52,10 +56,14 @@ pub struct Session {
     pub cwd: Option<PathBuf>,
     /// The keys of the messages that were rung.
     pub rung: Vec<String>,
-    /// When a waiter rang since the last prompt.
+    /// When it was rung since a person has typed something.
     pub rings: Vec<u64>,
+    /// What it was told by the last ring, by which the prompt that a harness makes of it is known.
+    pub said: Option<String>,
     /// The waiter that may ring; none if the session has ended.
     pub waiter: Option<String>,
+    /// The process of that waiter.
+    pub process: Option<WaiterProcess>,
     /// The file is there.
     #[serde(skip)]
     pub(super) known: bool,
@@ -103,7 +111,21 @@ pub struct Held<'a> {
 impl Sessions {
     /// Where they are kept: below `$XDG_RUNTIME_DIR`, else with the rest of msgfs's state. Nothing is made.
     pub fn of(env: &Env) -> Option<Self> {
-        Some(Self { dir: private_base(env)?.join("msgfs/hook"), patience: PATIENCE })
+        let dir = private_base(env)?.join("msgfs/hook");
+        Some(Self { dir, patience: PATIENCE, harness: "" })
+    }
+
+    /// The same for the hooks of a harness.
+    pub(super) fn of_harness(self, harness: &'static str) -> Self {
+        Self { harness, ..self }
+    }
+
+    /// Returns every place where they may be kept, for whoever looks for those of other logins, too.
+    pub fn places(env: &Env) -> Vec<Self> {
+        let mut all: Vec<Self> = Self::of(env).into_iter().collect();
+        let other = Self::of(&env.clone().without("XDG_RUNTIME_DIR"));
+        all.extend(other.filter(|other| all.iter().all(|place| place.dir != other.dir)));
+        all
     }
 
     /// The same for whoever nobody waits for: a lock that is held for long on a busy machine is waited for.
@@ -163,7 +185,19 @@ impl Sessions {
             file.set_len(0)?;
         }
         let time = crate::model::Timestamp::now().rfc3339();
-        file.write_all(format!("{time} {}\n", one_line(why)).as_bytes())
+        let harness = if self.harness.is_empty() { "a hook" } else { self.harness };
+        file.write_all(format!("{time} {harness}: {}\n", one_line(why)).as_bytes())
+    }
+
+    /// Returns the last reason that each harness had for silence, the oldest first.
+    pub fn reasons(&self) -> Vec<String> {
+        let log = fs::read_to_string(self.log_file()).unwrap_or_default();
+        let harness = |line: &str| Some(line.split_once(' ')?.1.split_once(':')?.0.to_owned());
+        let mut seen = std::collections::HashSet::new();
+        let newest = log.lines().rev().filter(|line| seen.insert(harness(line)));
+        let mut reasons: Vec<String> = newest.map(str::to_owned).collect();
+        reasons.reverse();
+        reasons
     }
 
     /// Where that is noted.
@@ -173,9 +207,31 @@ impl Sessions {
 
     /// The sessions that are kept.
     pub fn all(&self) -> Vec<Session> {
+        self.named().into_iter().map(|(_, session)| session).collect()
+    }
+
+    /// The same, with the names of their files.
+    fn named(&self) -> Vec<(String, Session)> {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter(|name| is_session(name)).filter_map(|name| self.load(&name).ok()?).collect()
+        let load = |name: String| self.load(&name).ok()?.map(|session| (name, session));
+        names.filter(|name| is_session(name)).filter_map(load).collect()
+    }
+
+    /// Takes from every session of a harness the right to ring, and returns those that had a waiter.
+    ///
+    /// # Errors
+    /// As [`Sessions::hold`], or if what is kept cannot be written.
+    pub(super) fn dismiss(&self, harness: &str) -> io::Result<Vec<Session>> {
+        let held = self.hold()?;
+        let mut dismissed = Vec::new();
+        for (name, session) in self.named() {
+            if session.harness == harness && session.waiter.is_some() {
+                held.write(&name, &session.clone().alone())?;
+                dismissed.push(session);
+            }
+        }
+        Ok(dismissed)
     }
 }
 
@@ -207,7 +263,11 @@ impl Held<'_> {
     /// # Errors
     /// As the system gave it.
     pub fn save(&self, which: &Which, session: &Session) -> io::Result<()> {
-        let path = self.sessions.dir.join(&which.name);
+        self.write(&which.name, session)
+    }
+
+    fn write(&self, name: &str, session: &Session) -> io::Result<()> {
+        let path = self.sessions.dir.join(name);
         let temp = path.with_extension("new");
         let mut file = store_fs::open_own(&temp, 0o600)?;
         file.set_len(0)?;
@@ -252,6 +312,27 @@ impl Session {
         new
     }
 
+    /// Notes that it is rung now, with this text.
+    pub(super) fn ring(&mut self, text: &str) {
+        pace::note(&mut self.rings, now());
+        self.said = Some(text.to_owned());
+    }
+
+    /// The same without a waiter.
+    pub(super) fn alone(self) -> Self {
+        Self { waiter: None, process: None, ..self }
+    }
+
+    /// Returns whether a waiter runs that may ring.
+    pub fn is_waited_for(&self) -> bool {
+        self.waiter.is_some() && self.process.as_ref().is_some_and(WaiterProcess::runs)
+    }
+
+    /// Returns whether a waiter has ended that nobody has told to.
+    pub fn is_deaf(&self) -> bool {
+        self.waiter.is_some() && self.process.is_some() && !self.is_waited_for()
+    }
+
     /// Whether it is kept already.
     pub fn is_known(&self) -> bool {
         self.known
@@ -265,7 +346,8 @@ mod tests {
 
     fn sessions() -> (tempfile::TempDir, Sessions) {
         let dir = tempfile::tempdir().unwrap();
-        let sessions = Sessions { dir: dir.path().join("msgfs/hook"), patience: PATIENCE };
+        let sessions =
+            Sessions { dir: dir.path().join("msgfs/hook"), patience: PATIENCE, harness: "" };
         (dir, sessions)
     }
 

@@ -14,41 +14,24 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
 use super::state::{Session, Sessions, now};
-use super::{Call, RINGS, Silence, Told, project, say, text};
+use super::waiters::WaiterProcess;
+use super::{Call, Event, RINGS, Silence, Told, is_typed, look, pace, project, say, text};
 use crate::config::Env;
-use crate::mailbox::{Glance, Mailbox, Options};
+use crate::index::Index;
+use crate::mailbox::{Mailbox, Options};
 use crate::store::process;
 
 /// How long one stays, a little less than the harness lets it.
 const STAYS: Duration = Duration::from_secs(28_700);
 /// How often it looks whether it is still needed.
 const TICK: Duration = Duration::from_secs(1);
-/// Mail that comes together is told together.
+/// Mail that comes together is told together: it rings when nothing has come for so long, …
+const QUIET: Duration = Duration::from_millis(500);
+/// … and after this time at the latest.
 const GATHERS: Duration = Duration::from_secs(2);
-
-/// Rings are counted since the last prompt: after this many in this time (seconds), …
-const MANY: (usize, u64) = (5, 600);
-/// … there is one in a minute at most, …
-const SLOWED: u64 = 60;
-/// … and never more than this many in this time.
-const MOST: (usize, u64) = (20, 3600);
-
-/// When a waiter may ring again, after these rings.
-fn due(rings: &[u64], now: u64) -> u64 {
-    // A clock that was set back must not keep it waiting for ever.
-    let at = |ring: &u64| (*ring).min(now);
-    let mut due = now;
-    let recent = rings.iter().filter(|ring| now - at(ring) < MANY.1).count();
-    if let Some(last) = rings.iter().map(at).max().filter(|_| recent >= MANY.0) {
-        due = due.max(last + SLOWED);
-    }
-    let mut hour: Vec<u64> = rings.iter().map(at).filter(|ring| now - ring < MOST.1).collect();
-    hour.sort_unstable();
-    if let Some(oldest) = hour.len().checked_sub(MOST.0).and_then(|n| hour.get(n)) {
-        due = due.max(oldest + MOST.1);
-    }
-    due
-}
+/// The hook that tells of the event at which this one begins to wait has so long: what it has told does not
+/// ring.
+const IS_TOLD: Duration = Duration::from_secs(5);
 
 /// Whoever the waiter waits for.
 struct Needed<'a> {
@@ -57,15 +40,28 @@ struct Needed<'a> {
     /// Who of the session's waiters this is.
     token: String,
     until: Instant,
-    parent: Option<Pid>,
     harness: Option<OwnedFd>,
 }
 
 impl Needed<'_> {
+    /// Becomes the waiter of the session, instead of the one it has.
+    fn take_over(&self, call: &Call) -> Result<(), Silence> {
+        let held = self.sessions.hold()?;
+        held.sweep();
+        let which = &self.told.which;
+        let session = held.load(which)?;
+        // After a person's prompt the waiter from before is still there; after a ring there is none.
+        if call.event == Event::Prompt && is_typed(call, &self.told.payload, &session) {
+            return Err(Silence::Nothing);
+        }
+        let (waiter, process) = (Some(self.token.clone()), WaiterProcess::this());
+        Ok(held.save(which, &Session { waiter, process, ..session })?)
+    }
+
     /// Whether somebody is still there to be woken by this waiter.
     fn is(&self) -> bool {
         Instant::now() < self.until
-            && getppid() == self.parent
+            && getppid() == self.told.parent
             && !self.harness.as_ref().is_some_and(has_ended)
             && self.sessions.look(&self.told.which).is_ok_and(|session| self.may_ring(&session))
     }
@@ -84,6 +80,20 @@ impl Needed<'_> {
             thread::sleep(left.min(TICK));
         }
         false
+    }
+
+    /// Waits until nothing comes any more; whether it is still needed then.
+    fn gathers(&self, index: &Index) -> bool {
+        let most = Instant::now() + GATHERS;
+        loop {
+            let seen = index.news();
+            if !self.sleeps(most.min(Instant::now() + QUIET)) {
+                return false;
+            }
+            if index.news() == seen || Instant::now() >= most {
+                return true;
+            }
+        }
     }
 }
 
@@ -113,29 +123,26 @@ pub(super) fn run(call: &Call, env: Env, sessions: &Sessions, told: &Told) -> Re
         told,
         token: token()?,
         until: Instant::now() + STAYS,
-        parent: getppid(),
         harness: harness_process(call, &env)?,
     };
-    {
-        let held = sessions.hold()?;
-        held.sweep();
-        let session = held.load(&told.which)?;
-        held.save(&told.which, &Session { waiter: Some(needed.token.clone()), ..session })?;
-    }
-    let folder = project(call, &env, sessions, told)?.ok_or(Silence::Nothing)?;
+    needed.take_over(call)?;
+    let folder = project(call, &env, sessions, told)?;
     let env = env.moved_to(folder);
     let options = Options { read_only: true, ..call.options.clone() };
     process::keep_little();
     let mailbox = Mailbox::open_in(&options, &env, &mut |_, _| {})?;
     let index = mailbox.tree().index();
     let mut known: HashSet<String> = HashSet::new();
+    if call.event != Event::Stop && !needed.sleeps(Instant::now() + IS_TOLD) {
+        return Ok(0);
+    }
     let mut first = true;
     loop {
         let seen = index.news();
         let mail: Vec<String> = mailbox.tree().mail().into_iter().map(|mail| mail.key).collect();
         let is_new = mail.iter().any(|key| !known.contains(key));
         if is_new {
-            if !first && !needed.sleeps(Instant::now() + GATHERS) {
+            if !first && !needed.gathers(index) {
                 return Ok(0);
             }
             match claim(&needed, call, &env) {
@@ -177,23 +184,22 @@ fn token() -> io::Result<String> {
 fn claim(needed: &Needed<'_>, call: &Call, env: &Env) -> Result<Option<String>, Silence> {
     let which = &needed.told.which;
     loop {
-        let glance = Glance::open(&call.options, env)?;
+        let glance = look(call, env)?;
         let mail = glance.tree().mail();
         let keys: Vec<&str> = mail.iter().map(|mail| mail.key.as_str()).collect();
         let held = needed.sessions.hold()?;
         let mut session = held.load(which)?;
-        let rings = session.rings.clone();
         let new = session.claim(&keys);
         if new.is_empty() || !needed.may_ring(&session) {
             return Ok(None);
         }
-        let (now, due) = (now(), due(&rings, now()));
+        let (now, due) = (now(), pace::due(&session.rings, now()));
         if due <= now {
-            session.rings = rings.into_iter().filter(|ring| now.abs_diff(*ring) < MOST.1).collect();
-            session.rings.push(now);
-            held.save(which, &session)?;
             let new: Vec<_> = new.iter().filter_map(|n| mail.get(*n)).collect();
-            return Ok(Some(text(&glance, &mail, &new)));
+            let text = text(&glance, &mail, &new);
+            session.ring(&text);
+            held.save(which, &session)?;
+            return Ok(Some(text));
         }
         drop(held);
         // A prompt makes it shorter, so it is looked at again and again.
@@ -219,38 +225,5 @@ impl Needed<'_> {
                 return self.sleeps(Instant::now() + GATHERS);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rings_are_slowed_and_capped() {
-        let now = 1_000_000;
-        assert_eq!(due(&[], now), now);
-        assert_eq!(due(&[now, now, now, now], now), now);
-        assert_eq!(due(&[now; 5], now), now + 60);
-        assert_eq!(due(&[now - 601, now, now, now, now], now), now);
-        assert_eq!(due(&[now - 100, now - 90, now - 80, now - 70, now - 61], now), now);
-        assert_eq!(due(&[now - 100, now - 90, now - 80, now - 70, now - 30], now), now + 30);
-        let each_minute: Vec<u64> = (0..20).map(|n| now - 60 * n).collect();
-        assert_eq!(due(&each_minute, now), now - 60 * 19 + 3600);
-        assert_eq!(due(&each_minute, now + 3600), now + 3600);
-        assert_eq!(due(&[now + 1_000_000; 30], now), now + 3600, "the clock was set back");
-    }
-
-    #[test]
-    fn thirty_rings_in_a_row_take_hours() {
-        let (mut rings, mut now) = (Vec::new(), 1_000_000);
-        let began = now;
-        for _ in 0..30 {
-            now = due(&rings, now);
-            rings.push(now);
-        }
-        assert_eq!(rings[4], began);
-        assert_eq!(rings[5], began + 60);
-        assert!(now - began >= 3600, "{}", now - began);
     }
 }

@@ -1,10 +1,12 @@
 //! Stores of several kinds in one mount.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde_json::json;
 
+use crate::amq::Queue;
 use crate::common::agz::{self, Letter, ME, Tree};
 use crate::common::amp::{Home, Msg};
 use crate::common::samp::{self, T0};
@@ -357,4 +359,64 @@ fn s137_rejected_files() {
             );
         }
     }
+}
+
+/// S573: whatever msgfs keeps of all six kinds, in the folders of its state, its cache and the runtime folder, is open
+/// to nobody else: folders are 0700 and files 0600.
+#[test]
+fn s573_what_is_kept_is_private() {
+    let bed = Bed::new();
+    fs::create_dir_all(bed.path("ssot/messages")).unwrap();
+    let (tree, home) = (Tree::new(&bed), Home::new(&bed));
+    let queue = Queue::new(&bed, &["alice", "bar"]);
+    let (project, ssot) = (bed.path("project"), bed.path("ssot"));
+    let store = |kind: &str, dir: &Path, more: &str| {
+        format!("[[store]]\nkind = \"{kind}\"\ndir = {:?}\n{more}", dir.to_str().unwrap())
+    };
+    bed.config(&format!(
+        "me = \"bar\"\n{}{}{}{}{}{}",
+        store("samp", &bed.store, ""),
+        tree.store(),
+        home.store(),
+        queue.store(),
+        store("atsf", &project, ""),
+        store("ssot", &ssot, "me = \"executor\"\n")
+    ));
+    samp::append(&bed.store, "foo", "bar", "t", "first", T0);
+    tree.receive(&Letter::new("alice@localhost", "letter", "second", 1));
+    home.receive(&Msg::new("from amp", "third", 2).signed(2));
+    let said = crate::atsf::message(1, "agent", "2026-04-24T17:45:03.000Z", "fourth");
+    crate::atsf::thread(&project, crate::atsf::ONE, "a thread", &[said]);
+    let m = bed.mount("bar");
+    fs::write(bed.path("attached.txt"), "x").unwrap();
+    // Where it cannot be answered, something is noted about that.
+    m.sh("for f in threads/*/; do echo hello > \"$f\"answer; done; ls -lR > /dev/null");
+    let draft = format!("Attach: {}\n\ntext\n", bed.path("attached.txt").display());
+    m.ok(&format!("cat inbox/* > /dev/null; printf '{draft}' > outbox/foo"));
+    let told = serde_json::json!({"session_id": "s", "cwd": "/"}).to_string();
+    for event in ["session-start", "stop"] {
+        let hook = bed.msgfs(["hook", "run", event, "--for", "codex"]);
+        assert!(crate::common::run(hook, Some(told.as_bytes())).ok());
+    }
+    drop(m);
+    let tops = [bed.path("state/msgfs"), bed.path("cache/msgfs"), bed.path("run/msgfs")];
+    let mut seen = Vec::new();
+    let mut folders = tops.to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let private = if meta.is_dir() { 0o700 } else { 0o600 };
+            let mode = meta.permissions().mode() & 0o777;
+            assert_eq!(mode, private, "{} is {mode:o}", path.display());
+            if meta.is_dir() {
+                folders.push(path.clone());
+            }
+            seen.push(path);
+        }
+    }
+    assert!(
+        tops.iter().all(|top| fs::metadata(top).unwrap().permissions().mode() & 0o777 == 0o700)
+    );
+    assert!(seen.iter().any(|path| path.ends_with("stores/atsf")), "{seen:#?}");
 }

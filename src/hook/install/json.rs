@@ -20,12 +20,13 @@ pub(super) struct Wanted<'a> {
     pub(super) mid_turn: bool,
 }
 
-/// Whether a shell command is a hook of ours: `msgfs hook run …`, by whatever path.
-fn is_own(command: &str) -> bool {
-    let Some((program, _)) = command.split_once(" hook run ") else { return false };
+/// Returns how a shell command calls msgfs, if it is a hook of ours: `msgfs hook run …`, by whatever path.
+fn own_program(command: &str) -> Option<String> {
+    let (program, _) = command.split_once(" hook run ")?;
     let quoted = program.strip_prefix('\'').and_then(|p| p.strip_suffix('\''));
     let program = quoted.map_or_else(|| program.to_owned(), |p| p.replace(r"'\''", "'"));
-    program == "msgfs" || (program.starts_with('/') && program.ends_with("/msgfs"))
+    let is_own = program == "msgfs" || (program.starts_with('/') && program.ends_with("/msgfs"));
+    is_own.then_some(program)
 }
 
 impl Wanted<'_> {
@@ -47,12 +48,27 @@ impl Wanted<'_> {
         if self.entries.grouped { format!("{{\"hooks\":[{handler}]}}") } else { handler.to_owned() }
     }
 
+    /// Every event's key with its handlers, as they are to be.
+    fn lists(&self, tool: bool) -> Vec<(&'static str, Vec<String>)> {
+        let mut lists: Vec<(&str, Vec<String>)> = Vec::new();
+        for (key, handler) in self.handlers(tool) {
+            match lists.iter_mut().find(|(of, _)| *of == key) {
+                Some((_, list)) => list.push(handler),
+                None => lists.push((key, vec![handler])),
+            }
+        }
+        lists
+    }
+
     /// A new file with nothing else in it.
     pub(super) fn fresh(&self) -> String {
         let version = if self.entries.version { "\"version\":1," } else { "" };
-        let lines = self.handlers(self.mid_turn);
-        let lines = lines.map(|(key, handler)| format!("\"{key}\":[{}]", self.grouped(&handler)));
-        format!("{{{version}\"hooks\":{{\n{}}}}}\n", lines.collect::<Vec<_>>().join(",\n"))
+        let line = |(key, list): (&str, Vec<String>)| {
+            let list: Vec<String> = list.iter().map(|handler| self.grouped(handler)).collect();
+            format!("\"{key}\":[{}]", list.join(",\n"))
+        };
+        let lines: Vec<String> = self.lists(self.mid_turn).into_iter().map(line).collect();
+        format!("{{{version}\"hooks\":{{\n{}}}}}\n", lines.join(",\n"))
     }
 
     /// The same as TOML, for whoever keeps hooks there.
@@ -64,8 +80,15 @@ impl Wanted<'_> {
         self.handlers(self.mid_turn).map(block).collect::<Vec<_>>().join("\n")
     }
 
-    fn is_own(&self, handler: &Value) -> bool {
-        handler.get(self.entries.command).and_then(Value::as_str).is_some_and(is_own)
+    /// Returns how a handler calls msgfs, if it is ours.
+    fn own_program(&self, handler: &Value) -> Option<String> {
+        own_program(handler.get(self.entries.command)?.as_str()?)
+    }
+
+    /// Returns how the first of our hooks in a text calls msgfs.
+    pub(super) fn program_in(&self, text: &str) -> Option<String> {
+        let own = self.own_in(&Hooks::read(text, self.entries).ok()?);
+        self.own_program(&own.first()?.1.to_serde_value()?)
     }
 
     /// The text with our hooks in it.
@@ -79,15 +102,19 @@ impl Wanted<'_> {
             file.root.insert(0, "version", CstInputValue::Number("1".to_owned()));
         }
         let hooks = file.root.object_value_or_set("hooks");
-        for (key, handler) in self.handlers(self.mid_turn || has_tool) {
-            let value: Value = serde_json::from_str(&handler).map_err(|e| e.to_string())?;
+        for (key, list) in self.lists(self.mid_turn || has_tool) {
             let mut there = own.iter().filter(|(of, _)| of == key).map(|(_, node)| node.clone());
-            let Some(first) = there.next() else {
-                hooks.array_value_or_set(key).append(input(&self.grouped(&handler))?);
-                continue;
-            };
-            if first.to_serde_value().as_ref() != Some(&value) {
-                replace(first, input(&handler)?);
+            for handler in list {
+                let value: Value = serde_json::from_str(&handler).map_err(|e| e.to_string())?;
+                match there.next() {
+                    None => {
+                        hooks.array_value_or_set(key).append(input(&self.grouped(&handler))?);
+                    }
+                    Some(node) if node.to_serde_value().as_ref() != Some(&value) => {
+                        replace(node, input(&handler)?);
+                    }
+                    Some(_) => {}
+                }
             }
             there.for_each(Self::remove);
         }
@@ -123,8 +150,9 @@ impl Wanted<'_> {
                 } else {
                     vec![element]
                 };
-                let is_own =
-                    |node: &CstNode| node.to_serde_value().is_some_and(|v| self.is_own(&v));
+                let is_own = |node: &CstNode| {
+                    node.to_serde_value().is_some_and(|v| self.own_program(&v).is_some())
+                };
                 own.extend(handlers.into_iter().filter(is_own).map(|node| (key.clone(), node)));
             }
         }

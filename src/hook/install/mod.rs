@@ -15,6 +15,7 @@ use similar::TextDiff;
 
 use super::harness::{ALL, Harness, Hooks, Instructions};
 use crate::config::Env;
+use crate::model::shown_path;
 use file::Config;
 use json::Wanted;
 pub use switch::switched_off;
@@ -27,6 +28,8 @@ const TITLE: &str = "# Mail from other agents (msgfs)\n";
 const PLUGIN: &str = "// msgfs-hook ";
 /// In the plugin: how msgfs is called.
 const PROGRAM: &str = "const PROGRAM = \"msgfs\"\n";
+/// How that line begins.
+const PROGRAM_IS: &str = "const PROGRAM = ";
 
 /// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,8 @@ pub enum Outcome {
     Removed,
     /// It is left alone: why, and what a person can add.
     Refused(String, String),
+    /// The harness has no place for it here, for this reason.
+    Nowhere(String),
 }
 
 /// A file, and what became of it.
@@ -79,8 +84,10 @@ pub struct Report {
 pub enum Standing {
     /// As it would be written now.
     Installed,
-    /// Something of ours is there, but not as it would be written now.
-    Differs,
+    /// Something of ours is there, but not as it would be written now: an older msgfs has written it.
+    Older,
+    /// It calls a msgfs that is not there any more.
+    Gone(PathBuf),
     /// Nothing of ours is there.
     Missing,
     /// It is not understood.
@@ -89,37 +96,68 @@ pub enum Standing {
     Nowhere(String),
 }
 
-/// How msgfs is called from a shell: by its name, if it is found so; else by the path it was called by.
-/// With a warning, if neither will do.
-pub fn program(env: &Env, called: &Path) -> (String, Option<String>) {
-    let name = || "msgfs".to_owned();
-    if on_path(env, "msgfs") {
-        return (name(), None);
-    }
-    let path = if called.components().count() > 1 { env.absolute(called) } else { called.into() };
-    let built = path.components().any(|part| part.as_os_str() == "target");
-    match path.to_str() {
-        Some(text)
-            if path.is_absolute()
-                && path.ends_with("msgfs")
-                && !built
-                && !text.contains(char::is_control) =>
-        {
-            (text.to_owned(), None)
-        }
-        _ => {
-            let warning = "msgfs is not on the PATH; until it is, the hooks do nothing";
-            (name(), Some(warning.to_owned()))
-        }
-    }
+/// Why the hooks cannot call this msgfs, in a sentence.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// It is gone as soon as something is built or cleaned up.
+    #[error(
+        "{} may be gone soon, because it is in a {}; install msgfs first (cargo install --locked --path ., \
+         in its source), and run this again",
+        shown_path(.0),
+        .1
+    )]
+    Passing(PathBuf, &'static str),
+    /// It cannot be written into a command.
+    #[error(
+        "msgfs is not on the PATH, and it was not called by an absolute path whose last part is msgfs"
+    )]
+    Unnamed,
 }
 
-fn on_path(env: &Env, program: &str) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    let folders = env.var("PATH").map(std::env::split_paths).into_iter().flatten();
-    folders.map(|folder| folder.join(program)).any(|file| {
-        std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+/// Returns how msgfs is called from a shell: by the path of the first one on the PATH, symlinks kept; else by
+/// the path it was called by.
+///
+/// # Errors
+/// [`ProgramError`].
+pub fn program(env: &Env, called: &Path) -> Result<String, ProgramError> {
+    let called = || {
+        let has_folder = called.components().count() > 1;
+        if has_folder { env.absolute(called) } else { called.into() }
+    };
+    let path = on_path(env, "msgfs").unwrap_or_else(called);
+    if let Some(place) = passing(&path) {
+        return Err(ProgramError::Passing(path, place));
+    }
+    let text = path.to_str().filter(|text| !text.contains(char::is_control));
+    let text = text.filter(|_| path.is_absolute() && path.ends_with("msgfs"));
+    text.map(str::to_owned).ok_or(ProgramError::Unnamed)
+}
+
+/// Returns what kind of place a program is in that does not stay there.
+fn passing(path: &Path) -> Option<&'static str> {
+    let mut parts = path.components().filter_map(|part| part.as_os_str().to_str());
+    parts.find_map(|part| match part {
+        "target" => Some("folder of a build"),
+        "_npx" => Some("cache of npx"),
+        part if part.starts_with("archive-v") || part.starts_with("environments-v") => {
+            Some("cache of uvx")
+        }
+        _ => None,
     })
+}
+
+/// Returns the first program of this name on the PATH.
+fn on_path(env: &Env, program: &str) -> Option<PathBuf> {
+    let folders = env.var("PATH").map(std::env::split_paths).into_iter().flatten();
+    // What is found by a relative path depends on where one is.
+    let mut files =
+        folders.filter(|folder| folder.is_absolute()).map(|folder| folder.join(program));
+    files.find(|file| is_program(file))
+}
+
+fn is_program(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 /// The folder of a harness.
@@ -133,7 +171,7 @@ fn folder(env: &Env, harness: &Harness) -> Option<PathBuf> {
 pub fn found(env: &Env) -> Vec<&'static Harness> {
     let there = |harness: &&Harness| {
         folder(env, harness).is_some_and(|folder| folder.is_dir())
-            || harness.programs.iter().any(|program| on_path(env, program))
+            || harness.programs.iter().any(|program| on_path(env, program).is_some())
     };
     ALL.iter().filter(there).collect()
 }
@@ -162,6 +200,8 @@ enum Content<'a> {
 struct Nowhere {
     file: PathBuf,
     why: String,
+    /// It would be the same in every folder.
+    everywhere: bool,
 }
 
 impl<'a> Target<'a> {
@@ -175,8 +215,9 @@ impl<'a> Target<'a> {
             What::Hooks => harness.file,
             What::Instructions => harness.instructions.file(),
         };
-        let nowhere = |why| Nowhere { file: file.into(), why };
-        let folder = folder(env, harness).ok_or_else(|| nowhere("HOME is not set".to_owned()))?;
+        let nowhere = |why| Nowhere { file: file.into(), why, everywhere: false };
+        let folder = folder(env, harness)
+            .ok_or_else(|| Nowhere { everywhere: true, ..nowhere("HOME is not set".to_owned()) })?;
         match what {
             What::Hooks => Ok(Self::hooks(&folder, harness, wish)),
             What::Instructions => Self::instructions(env, &folder, harness).map_err(nowhere),
@@ -256,8 +297,22 @@ impl Content<'_> {
             Self::Block => block::put("", TEXT),
             Self::Elsewhere(file, _) => Err(format!(
                 "{} has hooks of its own, and both together are not meant to be used",
-                crate::model::shown_path(file)
+                shown_path(file)
             )),
+        }
+    }
+
+    /// Returns how a text with ours in it calls msgfs.
+    fn program_in(&self, text: &str) -> Option<String> {
+        match self {
+            Self::Shared(wanted) | Self::Own(wanted) | Self::Elsewhere(_, wanted) => {
+                wanted.program_in(text)
+            }
+            Self::Whole { .. } => {
+                let said = text.lines().find_map(|line| line.strip_prefix(PROGRAM_IS))?;
+                serde_json::from_str(said).ok()
+            }
+            Self::Block => None,
         }
     }
 
@@ -404,15 +459,17 @@ fn carry_out(
     removes: bool,
     change: Change<'_>,
 ) -> Report {
+    // What is removed is what was written then.
+    let wish = &if removes { as_written(env, harness, what, wish) } else { wish.clone() };
     let target = match Target::of(env, harness, what, wish) {
         Ok(target) => target,
-        Err(Nowhere { file, why }) => {
-            return Report {
-                file,
-                outcome: Outcome::Refused(why, String::new()),
-                diff: None,
-                note: None,
+        Err(Nowhere { file, why, everywhere }) => {
+            let outcome = if everywhere {
+                Outcome::Refused(why, String::new())
+            } else {
+                Outcome::Nowhere(why)
             };
+            return Report { file, outcome, diff: None, note: None };
         }
     };
     let file = target.path.clone();
@@ -452,6 +509,14 @@ fn carry_out(
     Report { file, outcome, diff: None, note }
 }
 
+/// Returns the wish by which a file was written, as far as the file says it.
+fn as_written(env: &Env, harness: &'static Harness, what: What, wish: &Wish) -> Wish {
+    let said = Target::of(env, harness, what, wish).ok().and_then(|target| {
+        target.content.program_in(&Config::read(target.path.clone()).ok()?.text?)
+    });
+    Wish { program: said.unwrap_or_else(|| wish.program.clone()), ..wish.clone() }
+}
+
 /// A unified diff.
 fn diff(file: &Path, old: Option<&str>, new: Option<&str>) -> String {
     let name = |text: Option<&str>| match text {
@@ -463,23 +528,26 @@ fn diff(file: &Path, old: Option<&str>, new: Option<&str>) -> String {
 }
 
 /// How the file of a harness stands.
-pub fn standing(
-    env: &Env,
-    harness: &'static Harness,
-    what: What,
-    wish: &Wish,
-) -> (PathBuf, Standing) {
-    let target = match Target::of(env, harness, what, wish) {
+pub fn standing(env: &Env, harness: &'static Harness, what: What) -> (PathBuf, Standing) {
+    let wish = Wish { program: String::new(), mid_turn: false, dry_run: true };
+    let wish = as_written(env, harness, what, &wish);
+    let target = match Target::of(env, harness, what, &wish) {
         Ok(target) => target,
-        Err(Nowhere { file, why }) => return (file, Standing::Nowhere(why)),
+        Err(Nowhere { file, why, .. }) => return (file, Standing::Nowhere(why)),
     };
     let Ok(config) = Config::read(target.path.clone()) else {
         return (target.path, Standing::Unclear);
     };
     let Some(text) = &config.text else { return (target.path, Standing::Missing) };
+    let program = Path::new(&wish.program);
     let standing = match (target.content.is_in(text), target.content.put(text)) {
+        (Ok(true), _) if program.is_absolute() && !is_program(program) => {
+            Standing::Gone(program.to_owned())
+        }
+        // Older ones have called it by its name.
+        (Ok(true), _) if what == What::Hooks && !program.is_absolute() => Standing::Older,
         (Ok(true), Ok(new)) if new == *text => Standing::Installed,
-        (Ok(true), _) => Standing::Differs,
+        (Ok(true), _) => Standing::Older,
         (Ok(false), _) => Standing::Missing,
         (Err(_), _) => Standing::Unclear,
     };

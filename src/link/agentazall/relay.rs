@@ -339,7 +339,7 @@ fn parts(attachments: &[Value], folder: &Path) -> io::Result<Vec<(String, PathBu
         };
         let name = usable(get("name").unwrap_or_default(), n, &out);
         let path = folder.join(n.to_string());
-        std::fs::create_dir_all(folder)?;
+        fs::make_dirs(folder, 0o700)?;
         room::write(&path, &bytes)?;
         out.push((name, path));
     }

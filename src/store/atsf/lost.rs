@@ -116,7 +116,7 @@ impl Kept {
         let folder = path.parent().unwrap_or(Path::new("/"));
         let new = !path.exists();
         if new {
-            fs::make_dirs(folder, 0o777).map_err(io)?;
+            fs::make_dirs(folder, 0o700).map_err(io)?;
         }
         let mut file = fs::open_append(path, 0o600).map_err(io)?;
         let mut offset = file.metadata().map_err(io)?.len();

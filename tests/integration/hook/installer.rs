@@ -9,14 +9,16 @@ use serde_json::{Value, json};
 use super::bed;
 use crate::common::{Bed, Out, binary, need_root, run};
 
-/// Each harness whose hooks are in a file of JSON, and what a new file has in it.
+/// Each harness whose hooks are in a file of JSON, and what a new file has in it, but for the path of msgfs.
 const NEW: &[(&str, &str, &str)] = &[
     (
         "claude-code",
         ".claude/settings.json",
         r#"{"hooks":{
-"SessionStart":[{"hooks":[{"type":"command","command":"msgfs hook run session-start --for claude-code 2>/dev/null || true","timeout":5}]}],
-"UserPromptSubmit":[{"hooks":[{"type":"command","command":"msgfs hook run prompt --for claude-code 2>/dev/null || true","timeout":5}]}],
+"SessionStart":[{"hooks":[{"type":"command","command":"msgfs hook run session-start --for claude-code 2>/dev/null || true","timeout":5}]},
+{"hooks":[{"type":"command","command":"msgfs hook run session-start --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true}]}],
+"UserPromptSubmit":[{"hooks":[{"type":"command","command":"msgfs hook run prompt --for claude-code 2>/dev/null || true","timeout":5}]},
+{"hooks":[{"type":"command","command":"msgfs hook run prompt --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true}]}],
 "Stop":[{"hooks":[{"type":"command","command":"msgfs hook run stop --for claude-code --wait; test $? -eq 10 && exit 2; exit 0","timeout":28800,"asyncRewake":true}]}],
 "SessionEnd":[{"hooks":[{"type":"command","command":"msgfs hook run session-end --for claude-code 2>/dev/null || true","timeout":1}]}]}}
 "#,
@@ -44,6 +46,7 @@ const NEW: &[(&str, &str, &str)] = &[
         ".copilot/hooks/msgfs.json",
         r#"{"version":1,"hooks":{
 "sessionStart":[{"type":"command","bash":"msgfs hook run session-start --for copilot 2>/dev/null || true","timeoutSec":5}],
+"userPromptSubmitted":[{"type":"command","bash":"msgfs hook run prompt --for copilot 2>/dev/null || true","timeoutSec":5}],
 "agentStop":[{"type":"command","bash":"msgfs hook run stop --for copilot 2>/dev/null || true","timeoutSec":5}]}}
 "#,
     ),
@@ -56,6 +59,11 @@ const NEW: &[(&str, &str, &str)] = &[
 "#,
     ),
 ];
+
+/// The same text, with the msgfs of a bed in its commands.
+fn with_path(bed: &Bed, text: &str) -> String {
+    text.replace("msgfs hook run", &format!("{} hook run", bed.path("tools/msgfs").display()))
+}
 
 /// Those whose file has the hooks of others, too.
 fn shared() -> impl Iterator<Item = &'static (&'static str, &'static str, &'static str)> {
@@ -108,7 +116,7 @@ fn s515_a_new_file_and_back() {
         let said = install(&bed, harness);
         assert!(said.starts_with(&format!("{harness}: ~/{name}: written\n")), "{said}");
         assert!(said.contains("Before its hooks run:") && said.contains("To test:"), "{said}");
-        assert_eq!(fs::read_to_string(&path).unwrap(), *text);
+        assert_eq!(fs::read_to_string(&path).unwrap(), with_path(&bed, text));
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let before = fs::metadata(&path).unwrap().modified().unwrap();
         assert!(install(&bed, harness).contains(": unchanged\n"));
@@ -196,6 +204,7 @@ fn s516_what_others_wrote_stays() {
         }
         for before in files {
             let bed = bed(0);
+            let ours: Value = serde_json::from_str(&with_path(&bed, text)).unwrap();
             let path = file(&bed, name);
             put(&path, &before);
             fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
@@ -237,7 +246,7 @@ fn s517_ours_are_replaced_in_place() {
     for (harness, name, text) in shared() {
         let bed = bed(0);
         let path = file(&bed, name);
-        let ours: Value = serde_json::from_str(text).unwrap();
+        let ours: Value = serde_json::from_str(&with_path(&bed, text)).unwrap();
         let (event, list) = ours["hooks"].as_object().unwrap().iter().next().unwrap();
         let grouped = *harness != "cursor";
         let of = |command: &str| {
@@ -249,6 +258,7 @@ fn s517_ours_are_replaced_in_place() {
             of("/opt/bin/msgfs hook run session-start --old"),
             of("echo two; msgfs hook run is in it"),
             of("msgfs hook run session-start --older"),
+            of("msgfs hook run session-start --oldest"),
         ];
         let mut content = json!({"hooks":{event:old}});
         if !grouped {
@@ -257,7 +267,12 @@ fn s517_ours_are_replaced_in_place() {
         put(&path, &content.to_string());
         install(&bed, harness);
         let now = value(&path);
-        assert_eq!(now["hooks"][event], json!([old[0], list[0], old[2]]));
+        // Claude Code has two of ours there.
+        let expected: Vec<&Value> = [&old[0], &list[0], &old[2]]
+            .into_iter()
+            .chain(list.as_array().unwrap().get(1))
+            .collect();
+        assert_eq!(now["hooks"][event], json!(expected));
         // Somebody adds something behind ours.
         let mut later = now.clone();
         later["hooks"][event].as_array_mut().unwrap().push(of("echo three"));
@@ -310,7 +325,8 @@ fn s518_what_is_not_understood_is_left_alone() {
             let out = change(&bed, "install", harness, &[]);
             assert_eq!(out.code(), Some(1), "{odd}: {out:?}");
             assert!(
-                out.stdout.contains(": refused (") && out.stdout.contains(text.trim()),
+                out.stdout.contains(": refused (")
+                    && out.stdout.contains(with_path(&bed, text).trim()),
                 "{out:?}"
             );
             assert_eq!(fs::read_to_string(&path).unwrap(), odd);
@@ -377,7 +393,7 @@ fn s520_codex_with_hooks_in_toml() {
         let (_, add) = out.stdout.split_once("by hand:\n").unwrap();
         let add: toml::Table = add.parse().unwrap();
         let text = NEW.iter().find(|(name, ..)| *name == "codex").unwrap().2;
-        let expected: Value = serde_json::from_str(text).unwrap();
+        let expected: Value = serde_json::from_str(&with_path(&bed, text)).unwrap();
         assert_eq!(serde_json::to_value(add).unwrap(), expected);
         assert!(!path.exists());
     }
@@ -393,8 +409,8 @@ fn s521_files_that_are_all_ours() {
     let plugin = bed.path("config/opencode/plugins/msgfs.js");
     install(&bed, "opencode");
     let text = fs::read_to_string(&plugin).unwrap();
-    assert!(text.starts_with("// msgfs-hook 1\n"), "{text}");
-    fs::write(&plugin, "// msgfs-hook 0\nold").unwrap();
+    assert!(text.starts_with("// msgfs-hook 2\n"), "{text}");
+    fs::write(&plugin, "// msgfs-hook 1\nold").unwrap();
     install(&bed, "opencode");
     assert_eq!(fs::read_to_string(&plugin).unwrap(), text);
     uninstall(&bed, "opencode");
@@ -410,7 +426,7 @@ fn s521_files_that_are_all_ours() {
     put(&own, &text.replace("\"timeoutSec\":5", "\"timeoutSec\":9"));
     install(&bed, "copilot");
     assert_eq!(fs::read_to_string(&own).unwrap(), text);
-    let foreign = text.replace("msgfs hook run stop", "echo");
+    let foreign = text.replace(" hook run stop", " echo");
     put(&own, &foreign);
     assert_eq!(change(&bed, "install", "copilot", &[]).code(), Some(1));
     uninstall(&bed, "copilot");
@@ -456,48 +472,126 @@ fn s522_which_harnesses_and_what_would_change() {
     assert!(status.stdout.contains("gemini: not found; hooks: not installed ("), "{status:?}");
 }
 
-/// S523: where msgfs is not on the PATH, the hooks call it by the path it was called by, quoted for a shell;
-/// one below a build's folder is not used, and that is said.
+/// S523: the hooks call msgfs by the path of the first one on the PATH, quoted for a shell and with its symlinks;
+/// without one, by the path that install was called by. One that will not stay there is refused, with the
+/// command that installs.
 #[test]
 fn s523_by_which_path_msgfs_is_called() {
     let bed = bed(0);
-    let odd = bed.path("my tools");
-    fs::create_dir(&odd).unwrap();
-    symlink(binary(), odd.join("msgfs")).unwrap();
-    let mut command = bed.command(odd.join("msgfs"));
-    command.args(["hook", "install", "--for", "codex"]).env("PATH", "/usr/bin:/bin");
-    let out = run(command, None);
-    assert!(out.ok() && out.stderr.is_empty(), "{out:?}");
     let path = file(&bed, ".codex/hooks.json");
-    let expected =
-        format!("'{}' hook run stop --for codex 2>/dev/null || true", odd.join("msgfs").display());
-    assert_eq!(value(&path)["hooks"]["Stop"][0]["hooks"][0]["command"], expected);
+    let calls = |path: &Path| value(path)["hooks"]["Stop"][0]["hooks"][0]["command"].clone();
+    let line = |program: &str| format!("{program} hook run stop --for codex 2>/dev/null || true");
+    let by = |program: &Path, path: &str| {
+        let mut command = bed.command(program);
+        command.args(["hook", "install", "--for", "codex"]).env("PATH", path);
+        run(command, None)
+    };
+    let linked = |folder: &str| {
+        let program = bed.path(folder).join("msgfs");
+        fs::create_dir_all(program.parent().unwrap()).unwrap();
+        symlink(binary(), &program).unwrap();
+        program
+    };
+    let odd = linked("my tools");
+    let out = by(&odd, "/usr/bin:/bin");
+    assert!(out.ok() && out.stderr.is_empty(), "{out:?}");
+    assert_eq!(calls(&path), line(&format!("'{}'", odd.display())));
     assert!(install(&bed, "codex").contains(": written\n"), "now it is on the PATH");
-    assert!(fs::read_to_string(&path).unwrap().contains("\"msgfs hook run stop --for codex"));
+    assert_eq!(calls(&path), line(&bed.path("tools/msgfs").display().to_string()));
     uninstall(&bed, "codex");
     assert!(!path.exists(), "only install made it");
-    let quoted = bed.path("it's \"mine\"");
-    fs::create_dir(&quoted).unwrap();
-    symlink(binary(), quoted.join("msgfs")).unwrap();
+    let quoted = linked("it's \"mine\"");
     for said in [": written\n", ": unchanged\n"] {
-        let mut command = bed.command(quoted.join("msgfs"));
-        command.args(["hook", "install", "--for", "codex"]).env("PATH", "/usr/bin:/bin");
-        let out = run(command, None);
+        let out = by(&quoted, "/usr/bin:/bin");
         assert!(out.ok() && out.stderr.is_empty() && out.stdout.contains(said), "{out:?}");
     }
-    let line = value(&path)["hooks"]["Stop"][0]["hooks"][0]["command"].clone();
-    let word = quoted.join("msgfs").display().to_string().replace('\'', r"'\''");
-    assert_eq!(line, format!("'{word}' hook run stop --for codex 2>/dev/null || true"));
+    let word = quoted.display().to_string().replace('\'', r"'\''");
+    assert_eq!(calls(&path), line(&format!("'{word}'")));
     uninstall(&bed, "codex");
-    let built = bed.path("target/debug");
-    fs::create_dir_all(&built).unwrap();
-    symlink(binary(), built.join("msgfs")).unwrap();
-    let mut command = bed.command(built.join("msgfs"));
-    command.args(["hook", "install", "--for", "gemini"]).env("PATH", "/usr/bin:/bin");
-    let out = run(command, None);
-    assert!(out.ok() && out.stderr.contains("not on the PATH"), "{out:?}");
-    let text = fs::read_to_string(file(&bed, ".gemini/settings.json")).unwrap();
-    assert!(!text.contains("target"), "{text}");
+    for (place, why) in [
+        ("target/debug", "folder of a build"),
+        (".cache/uv/archive-v0/x/bin", "cache of uvx"),
+        (".npm/_npx/1f/node_modules/.bin", "cache of npx"),
+    ] {
+        let program = linked(place);
+        let folder = format!("{}:/usr/bin:/bin", program.parent().unwrap().display());
+        for out in [by(&program, "/usr/bin:/bin"), by(&odd, &folder)] {
+            assert_eq!(out.code(), Some(1), "{out:?}");
+            assert!(out.stderr.contains(why) && out.stderr.contains("cargo install"), "{out:?}");
+        }
+        assert!(!path.exists());
+    }
+}
+
+/// S572: hooks and standing instructions of an older msgfs, and hooks that call one that is gone, are told by
+/// `msgfs hook status` and `msgfs doctor`, with the command that renews them; after it they are not.
+#[test]
+fn s572_what_is_installed_and_old_is_told() {
+    let bed = bed(0);
+    let said = || {
+        let status = bed.msgfs_out(&["hook", "status"]).stdout;
+        let doctor = bed.msgfs_out(&["doctor"]).stdout;
+        let of_hooks = doctor.lines().filter(|l| l.contains("hook") || l.contains("instructions"));
+        (status, of_hooks.collect::<Vec<_>>().join("\n"))
+    };
+    let renew = |what: &str, old: bool| {
+        let (status, doctor) = said();
+        let told = status.contains(&format!("  To renew: {what}\n"));
+        assert_eq!(
+            (told, doctor.contains(&format!("; mend it with: {what}"))),
+            (old, old),
+            "{what} {status} {doctor}"
+        );
+    };
+    for (harness, name, text) in NEW {
+        let command = format!("msgfs hook install --for {harness}");
+        renew(&command, false);
+        install(&bed, harness);
+        renew(&command, false);
+        // As older ones have written it.
+        let path = file(&bed, name);
+        fs::write(&path, text).unwrap();
+        renew(&command, true);
+        assert!(said().1.contains("are of an older msgfs"), "{}", said().1);
+        install(&bed, harness);
+        fs::write(&path, fs::read_to_string(&path).unwrap().replace("|| true", "|| :")).unwrap();
+        renew(&command, true);
+        install(&bed, harness);
+        let gone = bed.path("gone/msgfs").display().to_string();
+        let now = bed.path("tools/msgfs").display().to_string();
+        fs::write(&path, fs::read_to_string(&path).unwrap().replace(&now, &gone)).unwrap();
+        renew(&command, true);
+        let (status, doctor) = said();
+        assert!(status.contains(&format!("installed, but {gone} is gone")), "{status}");
+        assert!(doctor.contains(&format!("call {gone}, which is gone")), "{doctor}");
+        assert_eq!(doctor.contains("trusted again"), *harness == "codex", "{doctor}");
+        install(&bed, harness);
+        renew(&command, false);
+    }
+    let command = "msgfs hook install --for opencode";
+    install(&bed, "opencode");
+    renew(command, false);
+    let plugin = bed.path("config/opencode/plugins/msgfs.js");
+    fs::write(&plugin, "// msgfs-hook 1\nconst PROGRAM = \"msgfs\"\n").unwrap();
+    renew(command, true);
+    install(&bed, "opencode");
+    for (harness, name) in [
+        ("claude-code", "home/.claude/rules/msgfs.md"),
+        ("codex", "home/.codex/AGENTS.md"),
+        ("cursor", "cwd/.cursor/rules/msgfs.mdc"),
+    ] {
+        let command = format!("msgfs init --integrate --for {harness}");
+        renew(&command, false);
+        assert!(bed.msgfs_out(&["init", "--integrate", "--for", harness]).ok());
+        renew(&command, false);
+        let path = bed.path(name);
+        let old = fs::read_to_string(&path).unwrap().replace("Answer it", "Answer it soon");
+        fs::write(&path, old).unwrap();
+        renew(&command, true);
+        assert!(said().1.contains("standing instructions"), "{}", said().1);
+        assert!(bed.msgfs_out(&["init", "--integrate", "--for", harness]).ok());
+        renew(&command, false);
+    }
 }
 
 /// S564: a setting that keeps a harness from running the hooks is told, by status and by install, with its file.
@@ -595,5 +689,14 @@ fn s567_the_home_folder_is_no_project() {
         project.contains("; instructions: not installed (") && project.contains("msgfs.mdc"),
         "{project}"
     );
+    assert!(!bed.path("home/.cursor/rules").exists());
+    // Whoever has not asked for Cursor is not refused anything for it.
+    fs::create_dir_all(bed.path("home/.cursor")).unwrap();
+    for more in [&[][..], &["--dry-run"], &["--uninstall"]] {
+        let out = said("home", &[&["init", "--integrate"], more].concat());
+        assert!(out.ok() && out.stdout.contains(&format!(": left out ({why})")), "{out:?}");
+        let named = said("home", &[&["init", "--integrate", "--for", "cursor"], more].concat());
+        assert_eq!(named.code(), Some(1), "{named:?}");
+    }
     assert!(!bed.path("home/.cursor/rules").exists());
 }

@@ -4,7 +4,9 @@
 mod installer;
 mod integrate;
 mod plugin;
+mod private;
 mod ring;
+mod turns;
 mod waiter;
 
 use std::collections::BTreeMap;
@@ -21,9 +23,11 @@ use crate::common::{Bed, Out, binary, run};
 /// In every text of these tests, and in nothing that a hook may say.
 const SECRET: &str = "xylophone-secret";
 
-/// A bed with mail from bob to alice, and msgfs on the PATH as in a harness.
+/// A bed with mail from bob to alice, whose name is in the configuration and the environment, and with msgfs
+/// on the PATH as in a harness.
 fn bed(messages: usize) -> Bed {
     let mut bed = Bed::new();
+    bed.config("me = \"alice\"\n");
     let tools = bed.path("tools");
     fs::create_dir(&tools).unwrap();
     std::os::unix::fs::symlink(binary(), tools.join("msgfs")).unwrap();

@@ -1,4 +1,5 @@
 // Plays OpenCode 1 or 2 with the plugin: node opencode.mjs PLUGIN "AGE SCENE". Prints each prompt.
+import { rmSync } from "node:fs"
 import { pathToFileURL } from "node:url"
 
 const [age, scene] = process.argv[3].split(" ")
@@ -10,6 +11,7 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms))
 const prompt = async (id, text) => {
   if (scene === "throws") throw new Error("no")
   console.log(id, text)
+  if (scene === "typed") await send.prompted(id, text, "synthetic")
 }
 const parent = async () => (scene === "asked" ? "root" : undefined)
 
@@ -27,6 +29,7 @@ if (age === "1") {
     created: (id, parentID) => event("session.created", { info: { id, parentID } }),
     idle: (sessionID) => event("session.status", { sessionID, status: { type: "idle" } }),
     deleted: (id) => event("session.deleted", { info: { id } }),
+    prompted: (sessionID, text) => hooks["chat.message"]({ sessionID }, { parts: [{ type: "text", text }] }),
     odd: () => event("session.status", undefined),
   }
   end = () => hooks.dispose()
@@ -54,6 +57,7 @@ if (age === "1") {
     created: (sessionID, parentID) => event("session.created", { sessionID, parentID }),
     idle: (sessionID) => event("session.execution.succeeded", { sessionID }),
     deleted: (sessionID) => event("session.deleted", { sessionID }),
+    prompted: (sessionID, text, type = "user") => event("session.input.admitted", { sessionID, input: { type, data: { text } } }),
     odd: () => event("session.execution.failed", undefined),
   }
 }
@@ -62,6 +66,26 @@ await send.odd()
 await send.created("s", undefined)
 await send.created("c", "s")
 if (scene === "child") await send.idle("c")
+else if (scene === "typed") {
+  await send.prompted("s", "go on")
+  await send.prompted("c", "do it")
+  await pause(1000)
+  await send.idle("s")
+} else if (scene === "left") {
+  await send.prompted("s", "one")
+  await pause(500)
+  await send.idle("s")
+  await pause(500)
+  await send.created("t", undefined)
+  await send.prompted("t", "two")
+  await pause(500)
+  await send.idle("t")
+  await send.idle("s")
+} else if (scene === "removed") {
+  rmSync(process.argv[2])
+  await send.prompted("s", "one")
+  await send.idle("s")
+}
 else if (scene === "twice") {
   await send.idle("s")
   await pause(500)

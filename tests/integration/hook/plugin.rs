@@ -32,7 +32,10 @@ fn s526_the_plugin_of_opencode() {
     assert!(bed.msgfs_out(&["hook", "install", "--for", "opencode"]).ok());
     // Without a package.json, an old node takes .js for CommonJS.
     let plugin = bed.path("msgfs.mjs");
-    fs::copy(bed.path("config/opencode/plugins/msgfs.js"), &plugin).unwrap();
+    let text = fs::read_to_string(bed.path("config/opencode/plugins/msgfs.js")).unwrap();
+    let called = format!("const PROGRAM = {:?}\n", bed.path("tools/msgfs"));
+    assert!(text.contains(&called), "{text}");
+    fs::write(&plugin, text.replace(&called, "const PROGRAM = \"msgfs\"\n")).unwrap();
     let mut check = bed.command("node");
     check.args(["--check".as_ref(), plugin.as_os_str()]);
     let out = run(check, None);
@@ -68,6 +71,16 @@ fn s526_the_plugin_of_opencode() {
         assert_eq!(play(&bed, &plugin, &format!("{age} throws"), &path), "");
         assert_eq!(play(&bed, &plugin, &format!("{age} idle"), "/nowhere"), "", "msgfs is missing");
     }
+    // A person's prompt is told, once for each, and not the one that the plugin makes of a ring.
+    for (age, me) in [("1", "leaked"), ("2", "")] {
+        let _ = fs::remove_file(&log);
+        assert_eq!(play(&bed, &plugin, &format!("{age} typed"), &path), "s msgfs: 1 unread\n");
+        let text = fs::read_to_string(&log).unwrap();
+        let calls: Vec<&str> = text.lines().filter(|line| line.contains("hook run")).collect();
+        let expected = ["prompt --for opencode", "stop --for opencode --wait"];
+        assert_eq!(calls, expected.map(|call| format!("{me} hook run {call}")), "{text}");
+        assert!(!text.contains("\"c\""), "a session below another: {text}");
+    }
     for body in ["echo x; exit 0", "echo x; exit 2", "exit 10", "exit 101"] {
         set(body);
         for age in ["1", "2"] {
@@ -87,4 +100,31 @@ fn s526_the_plugin_of_opencode() {
             text.matches("ended").count() == 2 && text.matches("began").count() == 2
         });
     }
+    // The session that was left is disarmed, and stays so though a turn of it ends later.
+    set(&format!(
+        "trap 'echo ended $session >>{0}; exit 0' TERM; read -r line; session=${{line#*:}}; session=${{session%%,*}}; \
+         echo $3 $session >>{0}; [ $3 = stop ] || exit 0; sleep 100 & wait $!; kill $!",
+        log.display()
+    ));
+    for age in ["1", "2"] {
+        let _ = fs::remove_file(&log);
+        assert_eq!(play(&bed, &plugin, &format!("{age} left"), &path), "");
+        crate::common::soon("all have ended", || {
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            text.matches("ended").count() == 2
+        });
+        let text = fs::read_to_string(&log).unwrap();
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        let mut expected = vec!["ended \"s\"", "ended \"t\"", "prompt \"s\"", "prompt \"t\""];
+        expected.extend(["session-end \"s\"", "stop \"s\"", "stop \"t\""]);
+        assert_eq!(lines, expected, "{age}");
+    }
+    // Nothing is started any more by a plugin that is removed while it runs.
+    let _ = fs::remove_file(&log);
+    for age in ["1", "2"] {
+        assert_eq!(play(&bed, &plugin, &format!("{age} removed"), &path), "");
+        fs::write(&plugin, &text.replace(&called, "const PROGRAM = \"msgfs\"\n")).unwrap();
+    }
+    assert!(!log.exists());
 }

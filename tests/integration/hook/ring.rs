@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{SECRET, bed, deliver, hook, payload, ring, says, snapshot};
@@ -63,7 +64,7 @@ const ANSWERS: &[(&str, &str, &str)] = &[
     ),
     ("gemini", "stop", r#"{"decision":"deny","reason":"TEXT"}"#),
     ("copilot", "session-start", r#"{"additionalContext":"TEXT"}"#),
-    ("copilot", "prompt", ""),
+    ("copilot", "prompt", r#"{"additionalContext":"TEXT"}"#),
     ("copilot", "tool", r#"{"additionalContext":"TEXT"}"#),
     ("copilot", "stop", r#"{"decision":"block","reason":"TEXT"}"#),
     ("cursor", "session-start", r#"{"additional_context":"TEXT"}"#),
@@ -275,7 +276,7 @@ fn s505_a_hook_fails_open() {
         "msgfs hook run prompt stop --for codex",
         "msgfs --zork hook run prompt --for codex",
         "msgfs hook run prompt --for codex --me a/b",
-        "MSGFS_ME=a/b msgfs hook run prompt --for codex",
+        "MSGFS_ME=a/b msgfs hook run prompt --for gemini",
         "AGENT_MESSAGE_DIR=/dev/null msgfs hook run prompt --for codex",
         "AGENT_MESSAGE_DIR=/nowhere/at/all msgfs hook run prompt --for codex",
         "HOME=/dev/null XDG_STATE_HOME=/dev/null XDG_CONFIG_HOME=/dev/null msgfs hook run prompt --for codex",
@@ -308,7 +309,7 @@ fn s505_a_hook_fails_open() {
         let log = fs::read_to_string(kept.join("hook.log")).unwrap();
         assert!(log.contains("is no JSON object"), "{log}");
     }
-    fs::remove_file(bed.path("config/msgfs/config.toml")).unwrap();
+    bed.config("me = \"alice\"\n");
     // What was said into a full disk is lost, and the next start tells the total.
     assert_eq!(says(&bed, "prompt", "codex", &payload("codex", "prompt")), "");
     // A state that cannot be read is silence once, and begins anew.
@@ -353,6 +354,7 @@ fn s506_a_hook_changes_nothing() {
 fn s507_who_the_mail_is_for() {
     let mut bed = bed(1);
     bed.env.retain(|(name, _)| name != "MSGFS_ME");
+    bed.config("");
     for (folder, me) in [("p", "alice"), ("q", "erin")] {
         fs::create_dir(bed.path(folder)).unwrap();
         fs::write(bed.path(folder).join(".agent-message"), me).unwrap();
@@ -398,7 +400,7 @@ fn s508_nobody_is_kept() {
     let mount = bed.mount("alice");
     let daemon = rustix::process::Pid::from_raw(mount.pid()).unwrap();
     let signal = |signal| rustix::process::kill_process(daemon, signal).unwrap();
-    signal(rustix::process::Signal::STOP);
+    signal(Signal::STOP);
     let rec = deliver(&bed, "bob", 1);
     let out = ring(&bed, "prompt", "codex", &payload("codex", "prompt"));
     // The store itself hangs.
@@ -407,13 +409,25 @@ fn s508_nobody_is_kept() {
     other["session_id"] = "s2".into();
     let hung = ring(&bed, "prompt", "codex", &other);
     bed.env.pop();
-    signal(rustix::process::Signal::CONT);
+    signal(Signal::CONT);
     assert!(hung.ok() && hung.said().is_empty(), "{hung:?}");
     let path = mount.path(format!("inbox/{}.txt", &rec.id[..8]));
     let expected = format!("from bob: {}\"", path.display());
     assert!(out.ok() && out.stdout.contains(&expected), "{out:?}");
     mount.appears(&format!("inbox/{}.txt", &rec.id[..8]));
     assert!(mount.ok(&format!("cat {}", path.display())).contains(SECRET), "it is its name");
+    // The folder where it is noted what was rung hangs.
+    signal(Signal::STOP);
+    for event in ["prompt", "nonsense"] {
+        let line = format!(
+            "XDG_RUNTIME_DIR={} exec msgfs hook run {event} --for codex",
+            mount.path("archive").display()
+        );
+        let told = payload("codex", "prompt").to_string();
+        let hung = run(hook(&bed, &line), Some(told.as_bytes()));
+        assert!(hung.ok() && hung.said().is_empty(), "{hung:?}");
+    }
+    signal(Signal::CONT);
     // Somebody keeps the lock.
     deliver(&bed, "bob", 2);
     let lock = fs::File::open(bed.path("run/msgfs/hook/hook.lock")).unwrap();
@@ -475,4 +489,55 @@ fn s525_looking_makes_no_store() {
     fs::create_dir_all(&store).unwrap();
     samp::append(&store, "bob", "alice", SECRET, SECRET, T0);
     assert!(says(&bed, "prompt", "codex", &payload("codex", "prompt")).contains("1 unread"));
+}
+
+/// S507: for Codex, whose hooks run in the environment of the first terminal, `$MSGFS_ME` does not count, nor does
+/// the name of a folder: the configuration, else the project's `.agent-message`, else nobody is told, and
+/// `msgfs hook status` says why. The folder in which the hook itself runs counts in no harness.
+#[test]
+fn s507_codex_keeps_the_first_environment() {
+    let mut bed = bed(1);
+    bed.env.retain(|(name, _)| name != "MSGFS_ME");
+    bed.env.push(("MSGFS_ME".into(), "erin".into()));
+    for name in ["erin", "cwd", "p"] {
+        samp::append(&bed.store, "bob", name, "t", SECRET, T0);
+    }
+    fs::create_dir(bed.path("p")).unwrap();
+    fs::write(bed.path("cwd/.agent-message"), "cwd").unwrap();
+    let said = |event: &str, session: &str, folder: Option<&str>| {
+        let mut told = payload("codex", event);
+        told["session_id"] = session.into();
+        told["cwd"] = folder.map(|folder| bed.path(folder).display().to_string()).into();
+        says(&bed, event, "codex", &told)
+    };
+    let status = || bed.msgfs_out(&["hook", "status"]).stdout;
+    assert!(said("prompt", "a", Some("p")).contains("for alice, from bob"));
+    bed.config("");
+    for event in ["session-start", "prompt", "tool", "stop"] {
+        assert_eq!(said(event, "b", Some("p")), "", "{event}");
+        let why = format!("codex: nothing says who works in {}; write", bed.path("p").display());
+        assert!(status().contains(&why), "{}", status());
+        fs::remove_file(bed.path("run/msgfs/hook/hook.log")).unwrap();
+    }
+    fs::write(bed.path("p/.agent-message"), "alice").unwrap();
+    assert!(said("prompt", "b", Some("p")).contains("for alice, from bob"));
+    assert_eq!(said("prompt", "c", None), "");
+    assert!(status().contains("codex: the harness does not say in which folder"), "{}", status());
+    // Before anything has happened, status looks at the current folder.
+    assert!(bed.msgfs_out(&["hook", "install", "--for", "codex"]).ok());
+    assert!(!status().contains("Here it is silent"), "{}", status());
+    fs::remove_file(bed.path("cwd/.agent-message")).unwrap();
+    assert!(status().contains("  Here it is silent: nothing says who works in "), "{}", status());
+    // The others have an environment of their own.
+    assert!(says(&bed, "prompt", "gemini", &payload("gemini", "prompt")).contains("for erin"));
+    bed.env.retain(|(name, _)| name != "MSGFS_ME");
+    for harness in ["claude-code", "codex", "gemini", "copilot"] {
+        let mut told = payload(harness, "session-start");
+        told["cwd"] = Value::Null;
+        if harness == "gemini" {
+            // This session has been heard of before.
+            told["session_id"] = "fresh".into();
+        }
+        assert_eq!(says(&bed, "session-start", harness, &told), "", "{harness}");
+    }
 }

@@ -1,9 +1,12 @@
 //! The waiter: wakes a session that is idle.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{SECRET, bed, deliver, hook, payload, says};
@@ -13,18 +16,24 @@ use crate::common::{Bed, Out, run, soon};
 /// As it is installed for Claude Code.
 const LINE: &str = "msgfs hook run stop --for claude-code --wait; test $? -eq 10 && exit 2; exit 0";
 /// How long something may take that must happen.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Starts a waiter of a session, and waits until it is the one that may ring.
 #[track_caller]
 fn wait(bed: &Bed, session: &str) -> Running {
-    let before = tokens(bed);
     let mut told = payload("claude-code", "stop");
     told["session_id"] = session.into();
     // A turn that a hook prolonged is waited after as well.
     told["stop_hook_active"] = true.into();
     let mut command = hook(bed, LINE);
     command.env("CLAUDE_CODE_SESSION_ID", session);
+    soon_waits(bed, command, &told)
+}
+
+/// Starts a waiter, and waits until it is the one that may ring.
+#[track_caller]
+pub(super) fn soon_waits(bed: &Bed, command: Command, told: &Value) -> Running {
+    let before = tokens(bed);
     let mut running = Running::start(command, Some(told.to_string().as_bytes())).unwrap();
     soon("the waiter waits, or has rung", || tokens(bed) != before || !running.running());
     running
@@ -47,21 +56,21 @@ fn tokens(bed: &Bed) -> Vec<String> {
 }
 
 #[track_caller]
-fn ends(running: Running) -> Out {
+pub(super) fn ends(running: Running) -> Out {
     let out = running.finish(LIMIT).unwrap();
     assert!(!out.said().contains(SECRET), "{out:?}");
     out
 }
 
 #[track_caller]
-fn rings(running: Running, text: &str) {
+pub(super) fn rings(running: Running, text: &str) {
     let out = ends(running);
     assert_eq!(out.code(), Some(2), "{out:?}");
     assert_eq!((out.stdout.as_str(), out.stderr.as_str()), ("", format!("{text}\n").as_str()));
 }
 
 #[track_caller]
-fn is_silent(running: Running) {
+pub(super) fn is_silent(running: Running) {
     let out = ends(running);
     assert!(out.code() == Some(0) && out.said().is_empty(), "{out:?}");
 }
@@ -82,8 +91,11 @@ fn s510_a_waiter_rings_when_mail_comes() {
     let waiter = wait(&bed, "s1");
     // Nothing of it is for alice.
     crate::common::samp::append(&bed.store, "bob", "carol", "t", SECRET, 5);
+    // It sees both at one moment, however busy the machine is.
+    waiter.signal(Signal::STOP);
     deliver(&bed, "carol", 2);
     deliver(&bed, "bob", 3);
+    waiter.signal(Signal::CONT);
     rings(
         waiter,
         "msgfs: 3 unread messages for alice, 2 new, from carol and bob: msgfs --me alice ls inbox",
@@ -148,7 +160,7 @@ fn s512_a_waiter_ends_when_it_is_not_needed() {
     is_silent(first);
     says(&bed, "session-end", "claude-code", &payload("claude-code", "session-end"));
     is_silent(second);
-    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::HUP] {
+    for signal in [Signal::TERM, Signal::HUP] {
         let told = payload("claude-code", "stop").to_string();
         let line = "exec msgfs hook run stop --for claude-code --wait";
         let before = tokens(&bed);
@@ -160,9 +172,8 @@ fn s512_a_waiter_ends_when_it_is_not_needed() {
     // The shell that started it dies, and so does it.
     let orphan = wait(&bed, "s3");
     let pid = rustix::process::Pid::from_raw(orphan.pid()).unwrap();
-    let child = fs::read_to_string(format!("/proc/{0}/task/{0}/children", orphan.pid())).unwrap();
-    let child = rustix::process::Pid::from_raw(child.trim().parse().unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let child = child_of(&orphan);
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
     soon("the waiter ends with its parent", || !crate::common::alive(child));
     drop(orphan);
     // There is no such process.
@@ -234,7 +245,7 @@ fn s514_the_installed_lines_do_no_harm() {
             lines.push(format!("msgfs hook run{command}"));
         }
     }
-    assert_eq!(lines.len(), 5 + 4 + 4 + 3 + 3, "{lines:#?}");
+    assert_eq!(lines.len(), 7 + 4 + 4 + 4 + 3, "{lines:#?}");
     let stub = bed.path("stub");
     fs::create_dir(&stub).unwrap();
     let usage = "echo usage >&2; exit 2";
@@ -257,4 +268,98 @@ fn s514_the_installed_lines_do_no_harm() {
             assert_eq!(out.stdout, "", "{line} {body:?}");
         }
     }
+}
+
+/// S504: a harness may close the input of a waiter late, and its session is not deaf for that.
+#[test]
+fn s504_a_waiter_waits_for_its_input() {
+    let bed = bed(1);
+    let mut child = hook(&bed, LINE)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(payload("claude-code", "stop").to_string().as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    drop(input);
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(out.status.code(), Some(2), "{out:?}");
+}
+
+/// The process of the waiter that a shell has started.
+fn child_of(shell: &Running) -> rustix::process::Pid {
+    let id = shell.pid();
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+    rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap()
+}
+
+/// S570: `msgfs hook status` counts the waiters that run, and says of how many sessions the waiter is gone.
+#[test]
+fn s570_status_looks_at_the_process() {
+    let bed = bed(0);
+    let status = || {
+        let out = bed.msgfs_out(&["hook", "status"]);
+        out.stdout.lines().find(|l| l.starts_with("sessions: ")).unwrap_or_default().to_owned()
+    };
+    let waiter = wait(&bed, "s1");
+    assert!(status().starts_with("sessions: 1 (1 with a waiter), "), "{}", status());
+    let process = child_of(&waiter);
+    rustix::process::kill_process(process, Signal::KILL).unwrap();
+    ends(waiter);
+    soon("it is gone", || !crate::common::alive(process));
+    assert!(
+        status().starts_with("sessions: 1 (0 with a waiter, 1 whose waiter is gone), "),
+        "{}",
+        status()
+    );
+    // The state of an older msgfs has no process in it.
+    let (path, mut session) = sessions(&bed).remove(0);
+    session.as_object_mut().unwrap().remove("process");
+    fs::write(path, session.to_string()).unwrap();
+    assert!(status().starts_with("sessions: 1 (0 with a waiter), "), "{}", status());
+}
+
+/// S570: uninstall ends the waiters of the harness, and no other process, whatever stands in the state.
+#[test]
+fn s570_uninstall_ends_the_waiters() {
+    let bed = bed(0);
+    let uninstall = |more: &[&str]| {
+        let args = [&["hook", "uninstall", "--for", "claude-code"], more].concat();
+        let out = bed.msgfs_out(&args);
+        assert!(out.ok(), "{out:?}");
+        out.stdout
+    };
+    let (one, two) = (wait(&bed, "s1"), wait(&bed, "s2"));
+    let line = "exec msgfs hook run stop --for opencode --wait";
+    let mut other = soon_waits(&bed, hook(&bed, line), &payload("opencode", "stop"));
+    assert!(!uninstall(&["--dry-run"]).contains("ended"));
+    assert!(uninstall(&[]).contains("  2 processes that waited for mail are ended.\n"));
+    is_silent(one);
+    is_silent(two);
+    assert!(other.running());
+    assert!(!uninstall(&[]).contains("ended"));
+    // A process that has got the number of a waiter, and one that never was one.
+    let waiter = wait(&bed, "s1");
+    let process = child_of(&waiter);
+    let mut bystander = {
+        let mut sleep = bed.command("sleep");
+        sleep.arg("1000");
+        Running::start(sleep, None).unwrap()
+    };
+    let stat = fs::read_to_string(format!("/proc/{}/stat", bystander.pid())).unwrap();
+    let began: u64 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().parse().unwrap();
+    let mine = |(_, session): &(PathBuf, Value)| {
+        session["waiter"].is_string() && session["harness"] == "claude-code"
+    };
+    let (path, mut session) = sessions(&bed).into_iter().find(mine).unwrap();
+    for (pid, began) in [(bystander.pid(), began), (process.as_raw_nonzero().get(), 1)] {
+        session["process"] = json!({"pid": pid, "began": began});
+        fs::write(&path, session.to_string()).unwrap();
+        assert!(!uninstall(&[]).contains("ended"));
+    }
+    assert!(bystander.running());
+    // It may not ring any more, and ends by itself, as one of an older msgfs does.
+    is_silent(waiter);
 }

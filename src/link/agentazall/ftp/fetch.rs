@@ -277,7 +277,7 @@ impl<'a> Fetch<'a> {
             return Ok(());
         }
         let folder = self.raw.join(self.brought.to_string());
-        std::fs::create_dir_all(&folder)?;
+        fs::make_dirs(&folder, 0o700)?;
         let mut kept = Vec::new();
         let mut total = 0;
         for (name, size) in &saw.look.parts {

@@ -305,7 +305,7 @@ fn parts(
         let name = usable(given, n, &out);
         debug_assert!(names::is_attachment_name(&name));
         let path = folder.join(n.to_string());
-        std::fs::create_dir_all(folder)?;
+        fs::make_dirs(folder, 0o700)?;
         room::write(&path, part.contents())?;
         out.push((name, path));
     }

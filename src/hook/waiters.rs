@@ -1,0 +1,69 @@
+//! The processes of waiters: which of them run, and how those of a harness are ended.
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use super::harness::Harness;
+use super::state::Sessions;
+use crate::config::Env;
+use crate::store::process;
+
+/// The process of a waiter, told by its beginning from a later one that has its number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaiterProcess {
+    pid: u32,
+    /// In ticks since the machine was started.
+    began: u64,
+}
+
+impl WaiterProcess {
+    /// Returns this process.
+    pub(super) fn this() -> Option<Self> {
+        let pid = std::process::id();
+        Some(Self { pid, began: began(pid)? })
+    }
+
+    /// Returns whether it still runs.
+    pub fn runs(&self) -> bool {
+        began(self.pid) == Some(self.began) && !process::has_ended(self.pid)
+    }
+
+    /// Ends it, if it is what it was and a hook of msgfs.
+    fn end(&self) -> bool {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return false };
+        // As long as it is open, the number means this process.
+        let Ok(opened) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+        self.runs() && is_hook(self.pid) && pidfd_send_signal(&opened, Signal::TERM).is_ok()
+    }
+}
+
+/// Returns when a process began.
+fn began(pid: u32) -> Option<u64> {
+    // The first field of this text is the third of the whole.
+    process::stat(pid)?.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// Returns whether a process was called as a hook that waits.
+fn is_hook(pid: u32) -> bool {
+    let Some(line) = process::told(pid, "cmdline") else { return false };
+    let words: Vec<&str> = line.split('\0').collect();
+    words.windows(2).any(|pair| pair == ["hook", "run"]) && words.contains(&"--wait")
+}
+
+/// Ends the waiters of a harness's sessions, and returns how many were told to end.
+///
+/// One of an older msgfs has not said which process it is; it ends by itself when it may not ring any more.
+pub fn end_all(env: &Env, harness: &Harness) -> usize {
+    let mut ended = 0;
+    for sessions in Sessions::places(env) {
+        if !sessions.dir().is_dir() {
+            continue;
+        }
+        for session in sessions.dismiss(harness.name).unwrap_or_default() {
+            let ends =
+                session.process.as_ref().map_or(session.waiter.is_some(), WaiterProcess::end);
+            ended += usize::from(ends);
+        }
+    }
+    ended
+}
