@@ -37,6 +37,10 @@ impl Access for Direct {
         self.tree().cat(path, out)
     }
 
+    fn has(&self, path: &str) -> bool {
+        self.tree().has(path)
+    }
+
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
         self.tree().write(path, text)
     }
@@ -86,7 +90,7 @@ impl Access for Tree {
     }
 
     fn has(&self, path: &str) -> bool {
-        self.mailbox.tree().resolve(path).is_ok()
+        self.resolve(path).is_ok()
     }
 
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {

@@ -133,6 +133,10 @@ impl Access for Served {
         Ok(())
     }
 
+    fn has(&self, path: &str) -> bool {
+        matches!(self.call(&Request::Has(path.to_owned())), Ok(Answer::Has(true)))
+    }
+
     fn write(&self, path: &str, text: &[u8]) -> Result<(), Failure> {
         self.ask(&Request::Write(path.to_owned()), Some(text))?;
         self.answer().map(drop)

@@ -162,6 +162,7 @@ fn answer(stream: &UnixStream, tree: &Tree, request: Request) -> io::Result<Answ
             .ls(&path)
             .map(|listed| Answer::Listed(listed.into_iter().map(Into::into).collect())),
         Request::Cat(path) => tree.cat(&path, &mut Parts(stream)).map(done),
+        Request::Has(path) => Ok(Answer::Has(tree.has(&path))),
         Request::Write(path) => tree.write(&path, &wire::receive_bytes(stream)?).map(done),
         Request::Rm(path) => tree.rm(&path).map(done),
         Request::MarkAll => tree.mark_all().map(Answer::Marked),

@@ -26,6 +26,7 @@ const LONGEST: usize = 107;
 pub(super) enum Request {
     Ls(String),
     Cat(String),
+    Has(String),
     /// The text is in the next frame.
     Write(String),
     Rm(String),
@@ -42,6 +43,8 @@ pub(super) enum Answer {
     /// A part of a file is in the next frame.
     Part,
     Listed(Vec<Entry>),
+    /// There is something under the path, or nothing.
+    Has(bool),
     Marked(usize),
     MovedTo(Option<String>),
     Failed {
