@@ -16,7 +16,7 @@ use super::entry::{Entry, Flags, MsgIx};
 use super::marks::Said;
 use super::{Changes, Index, marks, write_marks};
 use crate::model::{Mark, MessageKey, Origin, Timestamp};
-use crate::store::{Found, Location, Position, Store, StoreError, Watermark};
+use crate::store::{Found, Location, Marks, Position, Store, StoreError, Watermark};
 
 /// So many are marked under one lock.
 const MARKED_AT_ONCE: usize = 4096;
@@ -273,7 +273,7 @@ impl Index {
         }
         let unread: Vec<MsgIx> = self.core.read().inbox().collect();
         let comes_first =
-            |store: &Arc<dyn Store>| store.facets().marks.is_some_and(|marks| marks.comes_first());
+            |store: &Arc<dyn Store>| store.facets().marks.is_some_and(Marks::comes_first);
         let first: Vec<usize> =
             (0..).zip(&self.stores).filter(|(_, s)| comes_first(s)).map(|(n, _)| n).collect();
         let is_first =

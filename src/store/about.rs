@@ -50,7 +50,7 @@ pub struct About {
     /// Whether a message can carry files of these names and sizes; `None` if it carries none at all.
     pub carries: Option<Carries>,
     /// What a signature of a record covers, if the format's programs may rewrite its logs.
-    pub covers: Option<fn(&str) -> Option<Vec<u8>>>,
+    pub covers: Option<Covers>,
     /// The folder for what must outlive the cache ([`Spec::state`]).
     pub state: Option<PathBuf>,
 }
@@ -58,6 +58,9 @@ pub struct About {
 /// Says why a message cannot carry files of these names and sizes:
 /// [`StoreError::Invalid`] for a name, [`StoreError::TooLarge`].
 pub type Carries = fn(&[(String, u64)]) -> Result<(), StoreError>;
+
+/// Gives the bytes that a signature of a record covers, whether it carries one or not.
+pub type Covers = fn(&str) -> Option<Vec<u8>>;
 
 impl About {
     /// A store of a format that is like most.

@@ -32,7 +32,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use self::about::{About, Carries, Threads};
+pub use self::about::{About, Carries, Covers, Threads};
 pub use self::aside::{Advice, Behind, Note, Notebook, RawEntry, Told, Violation, Watermark};
 pub use self::error::StoreError;
 pub use self::facets::{

@@ -304,7 +304,7 @@ impl Format for Mail {
         Ok(Reading { verdict, unfinished, depends: false })
     }
 
-    fn facts<'m>(message: &'m Parsed) -> &'m Kept {
+    fn facts(message: &Parsed) -> &Kept {
         &message.kept
     }
 

@@ -257,7 +257,7 @@ impl Format for Tasks {
         beside & SIGNED != 0
     }
 
-    fn facts<'m>(message: &'m New) -> &'m Kept {
+    fn facts(message: &New) -> &Kept {
         &message.kept
     }
 
