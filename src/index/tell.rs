@@ -273,7 +273,7 @@ impl Index {
         }
         let unread: Vec<MsgIx> = self.core.read().inbox().collect();
         let comes_first =
-            |store: &Arc<dyn Store>| store.facets().marks.is_some_and(<dyn Marks>::comes_first);
+            |store: &Arc<dyn Store>| store.facets().marks.is_some_and(Marks::comes_first);
         let first: Vec<usize> =
             (0..).zip(&self.stores).filter(|(_, s)| comes_first(s)).map(|(n, _)| n).collect();
         let is_first =
