@@ -184,7 +184,7 @@ fn an_empty_text_is_not_sent() {
 
 #[test]
 fn paths_cannot_leave_the_tree() {
-    insta::assert_snapshot!(error(2, &["cat", "inbox/../../etc/passwd"]), @"msgfs: inbox/../../etc/passwd: paths start at the root of the mount and cannot leave it; try `msgfs ls`");
+    insta::assert_snapshot!(error(2, &["cat", "--me", "foo", "inbox/../../etc/passwd"]), @"msgfs: inbox/../../etc/passwd: paths start at the root of the mount and cannot leave it; try `msgfs ls`");
 }
 
 #[test]
