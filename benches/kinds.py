@@ -230,6 +230,10 @@ def indexed(world, kind: Kind, count: int, unread: int) -> Iterator[Row]:
     warm = statistics.median(where.mount_seconds() for _ in range(repeat))
     with where.mounted() as pid:
         from_snapshot = (anonymous(pid) - base) / count
+    where.forget_index()
+    with where.mounted():
+        command("find", where.mountpoint / "raw")
+        walk = seconds(lambda: command("ls", "-lR", where.mountpoint))
     what, per_message = "plain Python reader", reader["bytes"] / count
     bytes_of = f"an {kind.what}"
     yield Row(f"first index of {count:,} {kind.what}s", cold, "s", what, reader["seconds"],
@@ -237,6 +241,8 @@ def indexed(world, kind: Kind, count: int, unread: int) -> Iterator[Row]:
     if kind.signed:
         boxes = (box for box in full.glob("agents/*/messages") if any(box.rglob(f"*{kind.signed}")))
         yield signed(world.program, next(boxes), kind.signed, count, cold, kind.what)
+    yield Row(f"first `ls -lR` of the tree with {count:,} {kind.what}s, after `find raw`", walk, "s", "`ls -lR` of the store",
+              seconds(lambda: command("ls", "-lR", full)), "20 s" if count == 100_000 else "")
     yield Row("mount from the snapshot", warm, "s", what, reader["seconds"])
     yield Row(f"memory {bytes_of}, after the first index", after_cold, "bytes", "its bytes on disk", per_message, "100 bytes")
     yield Row(f"memory {bytes_of}, from the snapshot", from_snapshot, "bytes", "its bytes on disk", per_message, "100 bytes")

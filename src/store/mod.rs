@@ -180,6 +180,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// folder. Only message files, never keys or state.
     fn raw_list(&self, folder: &str) -> Option<Vec<RawEntry>>;
 
+    /// One entry by its path, as [`Store::raw_list`] tells it of its folder, without listing the folder.
+    fn raw_look(&self, path: &str) -> Option<RawEntry>;
+
     /// The time of the newest entry of such a folder.
     fn raw_newest(&self, folder: &str) -> Option<Timestamp>;
 

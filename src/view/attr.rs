@@ -315,17 +315,16 @@ impl Tree {
         if of_entries && newest.is_none() {
             return Err(Error::NotFound);
         }
-        let volatile = match node {
-            Node::RawDir(_, path) => !path.is_empty(),
-            _ => matches!(
-                node,
-                Node::Me
-                    | Node::MeStore(_)
-                    | Node::TextFolder(..)
-                    | Node::Compose(_)
-                    // Who changed one of them looks whether the other has changed.
-                    | Node::MailBox(_)
-            ),
+        let caching = match node {
+            // What is in it is asked for each time; it is not asked for again with each of its files.
+            Node::RawDir(_, path) if !path.is_empty() => Caching::Brief,
+            Node::Me
+            | Node::MeStore(_)
+            | Node::TextFolder(..)
+            | Node::Compose(_)
+            // Who changed one of them looks whether the other has changed.
+            | Node::MailBox(_) => Caching::Volatile,
+            _ => Caching::Folder,
         };
         Ok(Attr {
             ino: self.ino(node),
@@ -333,7 +332,7 @@ impl Tree {
             mode: self.shared(0o700),
             size: 0,
             time: newest.unwrap_or(NO_TIME),
-            caching: if volatile { Caching::Volatile } else { Caching::Folder },
+            caching,
         })
     }
 
@@ -396,7 +395,7 @@ impl Tree {
             Node::Raw => (0..self.index.stores().len())
                 .filter_map(|n| self.newest(&Node::RawDir(n, String::new())))
                 .max(),
-            Node::RawDir(number, folder) => self.index.stores().get(*number)?.raw_newest(folder),
+            Node::RawDir(number, folder) => self.raw_newest(*number, folder),
             Node::Parts(_, ix) => self.live(*ix).ok().map(|e| e.time()),
             Node::Me | Node::MeStore(_) | Node::TextFolder(..) => self.newest_text(node),
             Node::Outbox => self.outbox.as_ref()?.newest(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::common::proc::run_for;
 use crate::common::samp::{self, T0};
 use crate::common::{Bed, Mount};
+use crate::gone::{Kind, all};
 
 /// What looked through a folder once for each of its entries took many minutes for these.
 const LIMIT: Duration = Duration::from_secs(50);
@@ -81,4 +82,32 @@ fn s199_a_huge_line() {
     let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap();
     let peak: usize = peak.trim().trim_end_matches(" kB").parse().unwrap();
     assert!(peak < 400 << 10, "{peak} KiB");
+}
+
+/// Counts the system calls with which the daemon looks at its stores while `find` and `ls -lR` go through `raw/`.
+#[track_caller]
+fn looks(bed: &Bed, m: &Mount) -> usize {
+    let notes = bed.path("calls");
+    let tracer = m.trace("openat,newfstatat,getdents64", "delay_exit=1", &notes);
+    m.ok("find raw > /dev/null; ls -lR raw > /dev/null");
+    tracer.signal(rustix::process::Signal::INT);
+    tracer.finish(LIMIT).unwrap();
+    fs::read_to_string(notes).unwrap().lines().count()
+}
+
+/// S198: in every kind of store, going through `raw/` costs as many looks at the store as there are files in it.
+#[test]
+fn s198_raw_in_proportion() {
+    const FEW: i64 = 30;
+    const TIMES: usize = 5;
+    for (small, large) in all().into_iter().zip(all()) {
+        let dir = small.dir.display().to_string();
+        let [few, many] = [(small, FEW), (large, FEW * TIMES as i64)].map(|(kind, n)| {
+            let Kind { bed, deliver, .. } = kind;
+            (1..=n).for_each(|n| drop(deliver(n)));
+            let m = bed.mount("bar");
+            looks(&bed, &m)
+        });
+        assert!(many < few * TIMES * 2, "{dir}: {few}, {many}");
+    }
 }

@@ -232,6 +232,10 @@ impl Store for Memory {
         folder.is_empty().then(Vec::new)
     }
 
+    fn raw_look(&self, _path: &str) -> Option<RawEntry> {
+        None
+    }
+
     fn raw_newest(&self, _folder: &str) -> Option<Timestamp> {
         None
     }

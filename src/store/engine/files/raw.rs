@@ -1,13 +1,11 @@
 //! `raw/<store>/`: the store's own files, byte for byte; never keys or state.
 
-use std::cell::LazyCell;
-use std::collections::HashMap;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{Dir, FileType};
 
 use super::format::{Format, What};
-use super::look::is_in;
 use super::table::{Facts, Table};
 use super::{Files, join};
 use crate::model::Timestamp;
@@ -26,46 +24,54 @@ impl<F: Format> Files<F> {
 
     /// See [`Store::raw_list`](crate::store::Store::raw_list).
     pub(super) fn list_raw(&self, folder: &str) -> Option<Vec<RawEntry>> {
-        let mut parts = self.shown(folder, FileType::Directory)?;
+        let parts = self.shown(folder, FileType::Directory)?;
         let dir = below::open_dir(&self.about.dir, &parts).ok()?;
-        let entries: Vec<_> = Dir::read_from(&dir).ok()?.flatten().collect();
-        let table = self.table.read();
-        // Only folders need it.
-        let newest = LazyCell::new(|| table.newest());
         let mut out = Vec::new();
-        for entry in &entries {
-            let Some(name) = entry.file_name().to_str().ok().filter(|n| below::is_component(n))
-            else {
-                continue;
-            };
-            let Ok((kind, stamp)) = below::look(&dir, name) else { continue };
-            parts.push(name);
-            let (shown, what) =
-                (self.format.is_shown(&parts, kind), self.format.what(&parts, kind));
-            parts.pop();
-            let path = join(folder, name);
-            let source = table.find_path(&path);
-            // The time of a message is the same on every machine and survives marks.
-            let (shown, time) = match what {
-                What::Beside(message) => {
-                    let message = table.find_path(&message);
-                    (shown && message.is_some(), message.and_then(|n| time(&table, n)))
-                }
-                What::Folder => (shown, newest_in(&table, &newest, &path)),
-                _ => (shown, source.and_then(|n| time(&table, n))),
-            };
-            let is_dir = kind == FileType::Directory;
-            let size = if is_dir { 0 } else { stamp.size };
-            let modified = time.unwrap_or_else(|| stamp.modified());
-            let entry = RawEntry { is_dir, size, modified, source, name: name.to_owned() };
-            out.extend(shown.then_some(entry));
-        }
-        drop(table);
-        if F::HIDES_EMPTY && folder.is_empty() {
-            out.retain(|e| self.list_raw(&e.name).is_some_and(|inside| !inside.is_empty()));
+        for entry in Dir::read_from(&dir).ok()?.flatten() {
+            if let Ok(name) = entry.file_name().to_str() {
+                out.extend(self.raw_entry(&dir, folder, &parts, name));
+            }
         }
         out.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Some(out)
+    }
+
+    /// See [`Store::raw_look`](crate::store::Store::raw_look).
+    pub(super) fn look_raw(&self, path: &str) -> Option<RawEntry> {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let parts = self.shown(folder, FileType::Directory)?;
+        let dir = below::open_dir(&self.about.dir, &parts).ok()?;
+        self.raw_entry(&dir, folder, &parts, name)
+    }
+
+    /// What lies under a name in a folder, of which these are the path and its parts; `None` if it is not shown.
+    fn raw_entry(
+        &self,
+        dir: &OwnedFd,
+        folder: &str,
+        above: &[&str],
+        name: &str,
+    ) -> Option<RawEntry> {
+        let (kind, stamp) = below::look(dir, name).ok()?;
+        let is_dir = kind == FileType::Directory;
+        let path = join(folder, name);
+        let parts: Vec<&str> = above.iter().copied().chain([name]).collect();
+        let (shown, what) = (self.format.is_shown(&parts, kind), self.format.what(&parts, kind));
+        let hides = F::HIDES_EMPTY && folder.is_empty() && is_dir;
+        if !shown || hides && self.list_raw(name).is_none_or(|inside| inside.is_empty()) {
+            return None;
+        }
+        let table = self.table.read();
+        let source = table.find_path(&path);
+        // The time of a message is the same on every machine and survives marks.
+        let time = match what {
+            What::Beside(message) => time(&table, table.find_path(&message)?),
+            What::Folder => table.newest_in(&path).map(Timestamp::from_millis),
+            _ => source.and_then(|n| time(&table, n)),
+        };
+        let modified = time.unwrap_or_else(|| stamp.modified());
+        let size = if is_dir { 0 } else { stamp.size };
+        Some(RawEntry { is_dir, size, modified, source, name: name.to_owned() })
     }
 
     /// Whether something that lies beside a message lies beside one that is there.
@@ -77,10 +83,7 @@ impl<F: Format> Files<F> {
     /// See [`Store::raw_newest`](crate::store::Store::raw_newest).
     pub(super) fn newest_raw(&self, folder: &str) -> Option<Timestamp> {
         self.shown(folder, FileType::Directory)?;
-        let newest = {
-            let table = self.table.read();
-            newest_in(&table, &table.newest(), folder)
-        };
+        let newest = self.table.read().newest_in(folder).map(Timestamp::from_millis);
         newest.or_else(|| self.list_raw(folder)?.iter().map(|e| e.modified).max())
     }
 
@@ -98,15 +101,4 @@ impl<F: Format> Files<F> {
 fn time<F: Facts>(table: &Table<F>, n: u32) -> Option<Timestamp> {
     table.row(n).filter(|row| row.is_message())?;
     table.facts(n).map(|facts| Timestamp::from_millis(facts.time()))
-}
-
-/// The time of the newest message in a folder and those below it.
-fn newest_in<F: Facts>(
-    table: &Table<F>,
-    newest: &HashMap<u32, i64>,
-    path: &str,
-) -> Option<Timestamp> {
-    let folders = (0u32..).zip(table.folders()).filter(|(_, folder)| is_in(path, &folder.path));
-    let times = folders.filter_map(|(n, _)| newest.get(&n).copied());
-    times.max().map(Timestamp::from_millis)
 }

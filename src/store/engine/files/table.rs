@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::sync::OnceLock;
 
 use bytemuck::{Pod, Zeroable};
 use hashbrown::HashTable;
@@ -126,6 +127,8 @@ pub struct Table<F> {
     /// The SHA-256 that the ids of twins carry: of the files as they were when they came, because marks
     /// change the file and the id must stay.
     pub twins: HashMap<u32, [u8; 32]>,
+    /// What [`Table::newest_in`] found, as long as no message comes, goes or changes its time.
+    newest: OnceLock<HashMap<Box<str>, i64>>,
 }
 
 impl<F> Default for Table<F> {
@@ -140,6 +143,7 @@ impl<F> Default for Table<F> {
             left: HashTable::new(),
             keys: HashTable::new(),
             twins: HashMap::new(),
+            newest: OnceLock::new(),
         }
     }
 }
@@ -217,6 +221,26 @@ impl<F: Facts> Table<F> {
             *newest = facts.time().max(*newest);
         }
         out
+    }
+
+    /// The time of the newest message in a folder and those below it.
+    pub fn newest_in(&self, path: &str) -> Option<i64> {
+        let newest = self.newest.get_or_init(|| {
+            let mut out: HashMap<Box<str>, i64> = HashMap::new();
+            for (n, time) in self.newest() {
+                let mut path = self.folders.get(n as usize).map(|folder| &*folder.path);
+                while let Some(here) = path {
+                    match out.get_mut(here) {
+                        Some(newest) => *newest = time.max(*newest),
+                        None => drop(out.insert(here.into(), time)),
+                    }
+                    let above = here.rsplit_once('/').map_or("", |(above, _)| above);
+                    path = (!here.is_empty()).then_some(above);
+                }
+            }
+            out
+        });
+        newest.get(path).copied()
     }
 
     /// Every file ever seen.
@@ -378,7 +402,12 @@ impl<F: Facts> Table<F> {
         if let (Some(row), Some(facts)) =
             (self.rows.get_mut(n as usize), self.facts.get_mut(n as usize))
         {
+            let time = |row: &Row, facts: &F| row.is_message().then(|| facts.time());
+            let before = time(row, facts);
             change(row, facts);
+            if time(row, facts) != before {
+                self.newest.take();
+            }
         }
         self.each_key(n, |keys, rows, facts, entry, key| {
             keys.insert_unique(key, entry, |e| key_at(rows, facts, *e));

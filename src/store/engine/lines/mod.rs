@@ -305,6 +305,10 @@ impl<F: Format> Store for Lines<F> {
         self.list_raw(folder)
     }
 
+    fn raw_look(&self, path: &str) -> Option<RawEntry> {
+        self.look_raw(path)
+    }
+
     fn raw_newest(&self, folder: &str) -> Option<Timestamp> {
         self.newest_raw(folder)
     }

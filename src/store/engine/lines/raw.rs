@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 
 use rustix::fs::{Dir, FileType};
 
@@ -94,6 +95,50 @@ impl<F: Format> Lines<F> {
         Some(out)
     }
 
+    /// See [`Store::raw_look`](crate::store::Store::raw_look).
+    pub(super) fn look_raw(&self, path: &str) -> Option<RawEntry> {
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let table = self.table.read();
+        let (root, parts) = spot(&table, above)?;
+        let dir = table.roots.get(root as usize)?.path.clone();
+        match parts.as_slice() {
+            [] if F::SHAPE.file.is_none() => {
+                let n = table.find(root, name);
+                let time = n.and_then(|n| time_of::<F>(table.get(n)?));
+                drop(table);
+                let stamp = regular(&dir, F::SHAPE.folder, name)?;
+                let shown = F::classify(name) != Named::Other;
+                shown.then(|| file(name.to_owned(), &stamp, n.map(Source::Log), time))
+            }
+            [] => {
+                let own = table.find(root, name).and_then(|n| table.get(n));
+                if let Some(log) = own.filter(|log| log.is_listed()) {
+                    return Some(folder(name, time_of::<F>(log).unwrap_or_default()));
+                }
+                let (n, _) = others(&table).find(|(_, r)| above.is_empty() && r.label == *name)?;
+                let newest = folders(&table, n).iter().map(|e| e.modified).max()?;
+                Some(folder(name, newest))
+            }
+            [log_name, below @ ..] => {
+                let n = table.find(root, log_name)?;
+                let log = table.get(n).filter(|log| log.is_listed())?.clone();
+                drop(table);
+                let mut at = [F::SHAPE.folder, &[*log_name]].concat();
+                let carried = match below {
+                    [] => false,
+                    [parts] if F::SHAPE.parts == Some(*parts) => true,
+                    _ => return None,
+                };
+                if !carried && F::SHAPE.parts == Some(name) {
+                    return parts_folder::<F>(&dir, &at, &log);
+                }
+                at.extend(F::SHAPE.parts.filter(|_| carried));
+                let stamp = regular(&dir, &at, name)?;
+                inner::<F>(n, &log, carried, name.to_owned(), &stamp)
+            }
+        }
+    }
+
     pub(super) fn newest_raw(&self, path: &str) -> Option<Timestamp> {
         if F::SHAPE.file.is_none() && path.is_empty() {
             // It is asked for often, and what was read says it.
@@ -138,25 +183,46 @@ fn files(root: &Root, parts: &[&str]) -> Option<Vec<(String, Stamp)>> {
     Some(entries.filter_map(file).collect())
 }
 
+/// How a regular file in a folder of a root is.
+fn regular(root: &Path, parts: &[&str], name: &str) -> Option<Stamp> {
+    let (kind, stamp) = below::look(&below::open_dir(root, parts).ok()?, name).ok()?;
+    (kind == FileType::RegularFile).then_some(stamp)
+}
+
 /// A log, what lies beside it, and the folder of what its messages carry; or that folder's files.
 fn inside<F: Format>(root: &Root, n: u32, log: &LogOf<F>, carried: bool) -> Option<Vec<RawEntry>> {
-    let mut parts = [F::SHAPE.folder, &[log.name.as_str()]].concat();
+    let own = [F::SHAPE.folder, &[log.name.as_str()]].concat();
+    let mut parts = own.clone();
     parts.extend(F::SHAPE.parts.filter(|_| carried));
-    let mut out = Vec::new();
-    for (name, stamp) in files(root, &parts)? {
-        let (source, time) = match Some(name.as_str()) {
-            _ if carried && F::is_part(&name) => (None, None),
-            _ if carried => continue,
-            log_file if log_file == F::SHAPE.file => (Some(Source::Log(n)), time_of::<F>(log)),
-            beside if beside == F::SHAPE.beside => (Some(Source::Beside(n)), log.facts.changed()),
-            _ => continue,
-        };
-        out.push(file(name, &stamp, source, time));
-    }
-    if let Some(name) = F::SHAPE.parts.filter(|_| !carried)
-        && below::open_dir(&root.path, &[parts.as_slice(), &[name]].concat()).is_ok()
-    {
-        out.push(folder(name, time_of::<F>(log).unwrap_or_default()));
+    let found = files(root, &parts)?.into_iter();
+    let mut out: Vec<RawEntry> =
+        found.filter_map(|(name, stamp)| inner::<F>(n, log, carried, name, &stamp)).collect();
+    if !carried {
+        out.extend(parts_folder::<F>(&root.path, &own, log));
     }
     Some(out)
+}
+
+/// A file beside a log, or one that its messages carry; `None` if it is not shown.
+fn inner<F: Format>(
+    n: u32,
+    log: &LogOf<F>,
+    carried: bool,
+    name: String,
+    stamp: &Stamp,
+) -> Option<RawEntry> {
+    let (source, time) = match Some(name.as_str()) {
+        _ if carried => F::is_part(&name).then_some((None, None))?,
+        log_file if log_file == F::SHAPE.file => (Some(Source::Log(n)), time_of::<F>(log)),
+        beside if beside == F::SHAPE.beside => (Some(Source::Beside(n)), log.facts.changed()),
+        _ => return None,
+    };
+    Some(file(name, stamp, source, time))
+}
+
+/// The folder of what the messages of a log carry, if it is there.
+fn parts_folder<F: Format>(root: &Path, own: &[&str], log: &LogOf<F>) -> Option<RawEntry> {
+    let name = F::SHAPE.parts?;
+    below::open_dir(root, &[own, &[name]].concat()).ok()?;
+    Some(folder(name, time_of::<F>(log).unwrap_or_default()))
 }
