@@ -392,7 +392,7 @@ fn s573_what_is_kept_is_private() {
     // Where it cannot be answered, something is noted about that.
     m.sh("for f in threads/*/; do echo hello > \"$f\"answer; done; ls -lR > /dev/null");
     let draft = format!("Attach: {}\n\ntext\n", bed.path("attached.txt").display());
-    m.ok(&format!("cat inbox/* > /dev/null; printf '{draft}' > outbox/foo"));
+    m.sh(&format!("cat inbox/* > /dev/null; printf '{draft}' > outbox/foo"));
     let told = serde_json::json!({"session_id": "s", "cwd": "/"}).to_string();
     for event in ["session-start", "stop"] {
         let hook = bed.msgfs(["hook", "run", event, "--for", "codex"]);
