@@ -1,10 +1,12 @@
 //! What other programs may leave in a store.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 
 use crate::common::samp::{self, Rec, T0, append, append_raw, log, read_log};
 use crate::common::{Bed, Mount, need_root, run, soon};
+use crate::gone::{Kind, all};
 
 /// A store with one good message from zed, mounted for bar after `spoil`.
 #[track_caller]
@@ -373,4 +375,22 @@ fn s81_other_files() {
     });
     assert_eq!(m.ls("inbox"), [good.name(0)]);
     assert!(samp::read_log(&bed.store, "bar").is_empty());
+}
+
+/// S84: a name that is not UTF-8 is told in `status.txt`, also if it comes while the store is mounted, until it is gone.
+#[test]
+fn s84_names_that_are_not_utf8_while_mounted() {
+    for Kind { bed, deliver, .. } in all() {
+        let file = deliver(1);
+        let m = bed.mount("bar");
+        let told = || m.cat("status.txt").contains("its name is not UTF-8");
+        if m.ok("find raw -type f").lines().any(|l| l.ends_with(".jsonl")) {
+            continue; // A log, not a store of files.
+        }
+        let odd = file.with_file_name(std::ffi::OsStr::from_bytes(b"odd\xff.md"));
+        fs::copy(&file, &odd).unwrap();
+        soon("it is told", told);
+        fs::remove_file(&odd).unwrap();
+        soon("it is no longer told", || !told());
+    }
 }

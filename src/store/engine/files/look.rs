@@ -20,6 +20,9 @@ use crate::store::{StoreError, below, parallel};
 /// Folders that are open at once.
 const OPEN: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 
+/// What is said of a name that cannot be shown.
+const NOT_UTF8: &str = "is skipped: its name is not UTF-8";
+
 /// What a scan has to do.
 #[derive(Debug, Default)]
 pub(super) struct Work {
@@ -154,8 +157,12 @@ impl<F: Format> Files<F> {
             if self.about.dir.starts_with(path) {
                 return self.walk();
             }
-            let inside = path.strip_prefix(&self.about.dir).ok().and_then(Path::to_str);
-            paths.extend(inside.map(str::to_owned));
+            let Ok(inside) = path.strip_prefix(&self.about.dir) else { continue };
+            match inside.to_str() {
+                Some(inside) => drop(paths.insert(inside.to_owned())),
+                None if self.is_listed(inside.parent()) => self.look_at_odd(path, inside),
+                None => {}
+            }
         }
         let (mut dirs, mut listing) = (Dirs::new(&self.about.dir), Listing::default());
         for path in paths {
@@ -164,6 +171,20 @@ impl<F: Format> Files<F> {
             }
         }
         Ok(Some(self.work_of(listing)))
+    }
+
+    /// Whether a folder was listed and is there.
+    pub(super) fn is_listed(&self, folder: Option<&Path>) -> bool {
+        let Some(folder) = folder.and_then(Path::to_str) else { return false };
+        let table = self.table.read();
+        let n = table.find_folder(folder).and_then(|n| table.folders().get(n as usize));
+        n.is_some_and(|folder| folder.is_listed)
+    }
+
+    /// Looks at a name that is not UTF-8, in a folder that is listed.
+    fn look_at_odd(&self, path: &Path, inside: &Path) {
+        let is_there = path.symlink_metadata().is_ok();
+        self.health.set(&inside.to_string_lossy(), is_there.then(|| NOT_UTF8.into()));
     }
 
     /// Looks at one path.
@@ -286,7 +307,7 @@ impl<F: Format> Files<F> {
             };
             let Ok(name) = entry.file_name().to_str() else {
                 let shown = join(path, &entry.file_name().to_string_lossy());
-                self.health.set(&shown, Some("is skipped: its name is not UTF-8".into()));
+                self.health.set(&shown, Some(NOT_UTF8.into()));
                 continue;
             };
             if matches!(name, "." | "..") {

@@ -78,7 +78,8 @@ impl<F: Format> Store for Files<F> {
             return self.format.concerns_besides(&path);
         };
         let parts: Option<Vec<&str>> = inside.iter().map(OsStr::to_str).collect();
-        let Some(parts) = parts else { return false };
+        // A name that is not UTF-8 is told of, where others would be messages.
+        let Some(parts) = parts else { return self.is_listed(inside.parent()) };
         match self.format.what(&parts, rustix::fs::FileType::Unknown) {
             What::Folder | What::Message | What::Beside(_) | What::Group(_) | What::Around => true,
             What::Strange(_) | What::Nothing => false,
