@@ -131,8 +131,7 @@ pub fn around<'a>(mounts: &'a [MountEntry], folder: &Path) -> Option<&'a MountEn
 /// Asks one of our mounts whom it acts for. `None` if it belongs to somebody else, or does not answer in time.
 pub fn me_of(path: &Path) -> Option<String> {
     asked::reach(path).ok()?;
-    let is_mine =
-        fs::metadata(path).is_ok_and(|m| m.uid() == rustix::process::geteuid().as_raw());
+    let is_mine = fs::metadata(path).is_ok_and(|m| m.uid() == rustix::process::geteuid().as_raw());
     let text = if is_mine { fs::read_to_string(path.join("status.txt")).ok() } else { None };
     Some(text?.lines().next()?.strip_prefix("me: ")?.to_owned())
 }

@@ -206,8 +206,9 @@ impl Http {
 
 /// What speaks to servers. It is made once for the certificates that it believes: that takes longer than to ask.
 fn agent(ca: Option<&Path>) -> Result<Agent, String> {
-    static LAST: LazyLock<Mutex<Option<(Vec<CertificateDer<'static>>, Agent)>>> =
-        LazyLock::new(Mutex::default);
+    /// An agent, and the certificates that it believes.
+    type Made = Option<(Vec<CertificateDer<'static>>, Agent)>;
+    static LAST: LazyLock<Mutex<Made>> = LazyLock::new(Mutex::default);
     let believed = tls::roots(ca)?;
     let mut last = LAST.lock();
     if let Some((_, agent)) = last.as_ref().filter(|(of, _)| *of == believed) {

@@ -539,10 +539,11 @@ pub(super) fn fate_of(entry: &Entry, link: &str, place: &str, state: &State) -> 
     let waits = |why: Option<&str>| {
         let since = Timestamp::from_millis(entry.since).rfc3339_short();
         let why = match (why, state) {
-            (_, State::Stopped { why }) => one_line(why).into_owned(),
+            // Without a reason of its own it was not its turn.
+            (_, State::Stopped { why }) | (None, State::Waiting { why, .. }) => {
+                one_line(why).into_owned()
+            }
             (Some(why), _) => format!("{}, tried {} times", one_line(why), entry.tries),
-            // It was not its turn.
-            (None, State::Waiting { why, .. }) => one_line(why).into_owned(),
             (None, _) => "it is on its way".to_owned(),
         };
         Fate::Waits(format!("link {link} to {place}, since {since}: {why}"))

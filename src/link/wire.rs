@@ -66,8 +66,9 @@ impl Tls {
     /// # Errors
     /// If the file cannot be used.
     pub fn new(ca: Option<&Path>) -> Result<Self, String> {
-        static LAST: LazyLock<Mutex<Option<(Vec<CertificateDer<'static>>, Tls)>>> =
-            LazyLock::new(Mutex::default);
+        /// What was made last, and the certificates that it believes.
+        type Made = Option<(Vec<CertificateDer<'static>>, Tls)>;
+        static LAST: LazyLock<Mutex<Made>> = LazyLock::new(Mutex::default);
         let believed = tls::roots(ca)?;
         let mut last = LAST.lock();
         if let Some((_, tls)) = last.as_ref().filter(|(of, _)| *of == believed) {

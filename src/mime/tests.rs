@@ -16,16 +16,19 @@ fn bodies(mail: &Message<'_>) -> Vec<String> {
     mail.parts.iter().map(|part| String::from_utf8_lossy(part.contents()).into_owned()).collect()
 }
 
+/// Joins a text of each number.
+fn numbered(count: usize, text: impl Fn(usize) -> String) -> String {
+    (0..count).map(text).collect()
+}
+
 #[test]
 fn mails_in_mails_have_a_bound() {
     assert_eq!(parsed(nested(20_000).into_bytes()), Err(MailError::TooManyMails));
-    let in_parts: String = (0..20_000)
-        .map(|n| {
-            format!(
-                "Content-Type: multipart/mixed; boundary=b{n}\n\n--b{n}\nContent-Type: message/rfc822\n\n"
-            )
-        })
-        .collect();
+    let in_parts = numbered(20_000, |n| {
+        format!(
+            "Content-Type: multipart/mixed; boundary=b{n}\n\n--b{n}\nContent-Type: message/rfc822\n\n"
+        )
+    });
     assert_eq!(parsed(in_parts.into_bytes()), Err(MailError::TooManyMails));
     let mail = parsed(format!("Subject: outer\n{}", nested(900)).into_bytes()).unwrap();
     let [part] = &mail.parts[..] else { panic!("{mail:?}") };
@@ -98,7 +101,7 @@ fn what_would_take_too_long_is_refused_or_no_header() {
     let absent =
         format!("Content-Type: multipart/mixed; boundary=b\n\n{absent}{}", "x\n".repeat(1 << 19));
     assert_eq!(parsed(absent.into_bytes()), Err(MailError::TooManyParts));
-    let attributes: String = (0..50_000).map(|n| format!("; a{n}*0=x")).collect();
+    let attributes = numbered(50_000, |n| format!("; a{n}*0=x"));
     let mail =
         parsed(format!("Content-Type: text/plain{attributes}\n\ntext\n").into_bytes()).unwrap();
     assert!(mail.parts[0].content_type().is_none());
@@ -109,9 +112,8 @@ fn what_would_take_too_long_is_refused_or_no_header() {
 
 #[test]
 fn a_deep_tree_of_parts_is_read() {
-    let open: String = (0..5_000)
-        .map(|n| format!("Content-Type: multipart/mixed; boundary=b{n}.\n\n--b{n}.\n"))
-        .collect();
+    let open =
+        numbered(5_000, |n| format!("Content-Type: multipart/mixed; boundary=b{n}.\n\n--b{n}.\n"));
     let mail = parsed(format!("{open}\nthe text").into_bytes()).unwrap();
     assert_eq!(mail.parts.len(), 5_001);
 }

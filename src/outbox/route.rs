@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Groups, OutboxError, Settings, named as named_store};
 use crate::index::{Core, Index};
 use crate::model::{Draft, UnknownRecipient, nearest, one_line, resembles};
-use crate::store::{Fit, Kind, Store};
+use crate::store::{Agents, Fit, Kind, Store};
 
 /// The recipients of a draft that one store carries, in the order given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -354,7 +354,7 @@ pub fn not_an_address(stores: &[Arc<dyn Store>], recipient: &str) -> OutboxError
 fn meant(stores: &[Arc<dyn Store>], recipient: &str) -> Option<String> {
     let others = |store: &Arc<dyn Store>| {
         let me = store.canonical(store.me());
-        let all = store.facets().agents.map(|agents| agents.agents()).unwrap_or_default();
+        let all = store.facets().agents.map(Agents::agents).unwrap_or_default();
         all.into_iter().filter(|known| store.canonical(known) != me).collect::<Vec<_>>()
     };
     let mut known = stores.iter().flat_map(others);
