@@ -279,6 +279,10 @@ fn shared_marks(index: &Arc<Index>) -> link::MarksOf {
 /// Has a store looked at, and what waits in it delivered. What cannot be read now is told in status.txt and
 /// tried again.
 fn look(index: &Index, outbox: Option<&Arc<Outbox>>, number: usize, full: bool) {
+    let recovery = index.stores().get(number).and_then(|store| store.facets().recovery);
+    if let Some(recovery) = recovery.filter(|_| full) {
+        recovery.suspect();
+    }
     let looked = if full { index.refresh(number, true) } else { index.catch_up(number) };
     if let Err(e) = looked {
         tracing::warn!(error = %e, "the store cannot be read now");

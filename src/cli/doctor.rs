@@ -124,6 +124,10 @@ fn store_problems(context: &Context, specs: &[Spec]) -> Vec<Problem> {
         match store::open(spec) {
             Ok(store) => {
                 problems.extend(store.advice().into_iter().map(|a| advised(&name, a)));
+                let state = context.paths.state.join("stores").join(&spec.name);
+                let incidents = store.facets().recovery.map(|recovery| recovery.incidents(&state));
+                let told = |line: String| advised(&name, Advice::warning(line));
+                problems.extend(incidents.into_iter().flatten().map(told));
                 let lost =
                     outbox::lost_key(store.as_ref(), &used).unwrap_or_else(|e| Some(e.to_string()));
                 let wrong = |why: String| of_store(&name, &why);

@@ -44,8 +44,8 @@ enum Action {
     },
     /// Make the streams of a nats link, for lines and marks, as an admin does once
     Create {
-        /// The link, as the configuration has it
-        name: String,
+        /// The link, as the configuration has it; not needed where it has one of kind nats
+        name: Option<String>,
     },
     /// Give up what waits for a link: it is never sent, and `.warning` in sent/ says so
     Drop {
@@ -76,7 +76,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     match &args.action {
         None | Some(Action::Status) => status(&links, args.json),
         Some(Action::Retry { name }) => ask(global, &context, &links, name, Request::Retry),
-        Some(Action::Create { name }) => create(&context, name),
+        Some(Action::Create { name }) => create(&context, name.as_deref()),
         Some(Action::Drop { name }) => ask(global, &context, &links, name, Request::Drop),
     }
 }
@@ -117,10 +117,23 @@ fn shared(context: &Context) -> Vec<Shown> {
 }
 
 /// Makes the stream of a link.
-fn create(context: &Context, name: &str) -> Result<(), Failure> {
-    let mut links = context.config.links.iter();
-    let Some(spec) = links.find(|link| link.name == name && link.kind == link::Kind::Nats) else {
-        refuse!("the configuration has no [[link]] of kind \"nats\" named {name:?}");
+fn create(context: &Context, name: Option<&str>) -> Result<(), Failure> {
+    let links = context.config.links.iter().filter(|link| link.kind == link::Kind::Nats);
+    let links: Vec<&link::Spec> = links.collect();
+    let spec = match (&links[..], name) {
+        ([], _) => refuse!("the configuration has no [[link]] of kind \"nats\""),
+        ([only], None) => *only,
+        (_, name) => match links.iter().find(|link| Some(link.name.as_str()) == name) {
+            Some(spec) => *spec,
+            None => {
+                let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+                let (names, asked) = (names.join(", "), name.unwrap_or_default());
+                if asked.is_empty() {
+                    refuse!("there are several links of kind \"nats\": name one of {names}");
+                }
+                refuse!("there is no link {asked:?} of kind \"nats\"; there is {names}");
+            }
+        },
     };
     #[cfg(feature = "nats")]
     {
@@ -163,6 +176,9 @@ fn ask(
 ) -> Result<(), Failure> {
     let Some(link) = links.iter().find(|link| link.name == name) else {
         let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+        if names.is_empty() {
+            refuse!("there is no link {name:?}: no link was ever open here");
+        }
         refuse!("there is no link {name:?}; there is {}", names.join(", "));
     };
     if link.folder.as_os_str().is_empty() {

@@ -429,11 +429,25 @@ impl Reader<'_> {
 
     /// What a word means.
     pub(super) fn word<T: Copy>(&mut self, member: Member<'_>, known: &[(&str, T)]) -> Option<T> {
+        self.word_or(member, known, &[])
+    }
+
+    /// The same where some other words (first) are known to mean one of them (second).
+    pub(super) fn word_or<T: Copy>(
+        &mut self,
+        member: Member<'_>,
+        known: &[(&str, T)],
+        others: &[(&str, &str)],
+    ) -> Option<T> {
         let word = self.string(member)?;
         let found = known.iter().find(|(known, _)| *known == word);
         if found.is_none() {
             let words = || known.iter().map(|(word, _)| *word);
-            let hint = nearest(word, words()).map(|near| format!("; did you mean {near:?}?"));
+            let lower = word.to_lowercase();
+            let meant = others.iter().find(|(other, _)| *other == lower).map(|(_, meant)| *meant);
+            let hint = meant
+                .or_else(|| nearest(word, words()))
+                .map(|near| format!("; did you mean {near:?}?"));
             let (key, value) = member;
             let text = format!(
                 "{} = {word:?}: must be one of {}{}",

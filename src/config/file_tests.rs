@@ -227,6 +227,10 @@ fn unknown_words_come_with_the_nearest() {
         "1: mark_read = \"onread\": must be one of \"on-read\", \"on-remove\"; did you mean \"on-read\"?"
     );
     assert_eq!(
+        trouble("[[link]]\nkind = \"smtp\""),
+        "2: kind = \"smtp\": must be one of \"nats\", \"amp\", \"agenttalk\", \"mail\", \"ftp\"; did you mean \"mail\"?"
+    );
+    assert_eq!(
         trouble("\n\n[[store]]\nkind = \"smap\""),
         "4: kind = \"smap\": must be one of \"samp\", \"agentazall\", \"amp\", \"atsf\", \"ssot\", \"amq\"; did you mean \"samp\"?"
     );

@@ -19,6 +19,22 @@ const KEYS_OF_ONE: &[(&str, Kind)] = &[
     ("self_copy", Kind::Mail),
 ];
 
+/// What people call the engines, and the kind of link that speaks to each.
+const OTHER_WORDS: &[(&str, &str)] = &[
+    ("smtp", "mail"),
+    ("smtps", "mail"),
+    ("imap", "mail"),
+    ("imaps", "mail"),
+    ("pop", "mail"),
+    ("pop3", "mail"),
+    ("email", "mail"),
+    ("e-mail", "mail"),
+    ("ftps", "ftp"),
+    ("relay", "agenttalk"),
+    ("agentazall", "agenttalk"),
+    ("jetstream", "nats"),
+];
+
 impl Reader<'_> {
     pub(super) fn links(&mut self, (key, value): Member<'_>, config: &mut Config) {
         let Some(array) = value.get_ref().as_array() else {
@@ -56,7 +72,7 @@ impl Reader<'_> {
             let env = self.env;
             let file = |text: &str| folder(text, env, &base);
             match key {
-                "kind" => kind = self.word(member, Kind::ALL),
+                "kind" => kind = self.word_or(member, Kind::ALL, OTHER_WORDS),
                 "name" => link.name = self.parsed(member, link_name).unwrap_or_default(),
                 "store" => link.store = self.parsed(member, store_name).unwrap_or_default(),
                 "url" => link.url = self.urls(member),

@@ -3,6 +3,7 @@
 //! The thread that carries writes it, whoever renders `status.txt` reads it. A copy lies in the link's
 //! folder, so that `msgfs link status` and `doctor` can tell where no mount of theirs is open.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -66,9 +67,25 @@ pub struct Standing {
     pub refused: u64,
     /// What else people should know, a line each.
     pub notes: Vec<String>,
+    /// The writers of lines that wait, and since which byte of their logs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub behind: BTreeMap<String, Behind>,
+    /// Another process of this machine carries, and tells this.
+    #[serde(skip)]
+    pub by_another: bool,
     /// Why my other machines and this one do not tell each other what was read, or not all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marks: Option<String>,
+}
+
+/// Lines of a log that wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Behind {
+    /// Where the first of them begins.
+    pub from: u64,
+    /// Why, if it is not that the engine cannot be reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 impl Standing {
@@ -87,6 +104,9 @@ impl Standing {
         if let (Some(at), State::Waiting { .. }) = (self.last_contact, &self.state) {
             line = format!("{line}; last contact {}", time(at));
         }
+        if self.by_another {
+            line = format!("{line}; carried by another process of this machine");
+        }
         for (number, what) in [(self.waiting, "waiting"), (self.refused, "refused")] {
             if number > 0 {
                 line = format!("{line}; {number} {what}");
@@ -103,6 +123,8 @@ impl Standing {
 pub struct Board {
     name: String,
     folder: PathBuf,
+    /// The store whose logs the link carries, if it carries logs.
+    store: Option<String>,
     standing: Mutex<(Standing, Timestamp)>,
 }
 
@@ -113,7 +135,62 @@ impl Board {
         Self {
             name: name.to_owned(),
             folder: folder.to_owned(),
+            store: None,
             standing: Mutex::new((standing, Timestamp::now())),
+        }
+    }
+
+    /// The same for a link that carries the logs of a store.
+    #[must_use]
+    pub fn of_logs(self, store: &str) -> Self {
+        Self { store: Some(store.to_owned()), ..self }
+    }
+
+    /// Whether lines wait.
+    pub fn is_behind(&self) -> bool {
+        !self.standing.lock().0.behind.is_empty()
+    }
+
+    /// Why the line at this byte of a writer's log in this store waits, if it does.
+    pub fn waits(&self, store: &str, writer: &str, at: u64) -> Option<String> {
+        let kept = self.standing.lock();
+        let standing = &kept.0;
+        let behind = standing.behind.get(writer).filter(|behind| behind.from <= at)?;
+        if self.store.as_deref() != Some(store) {
+            return None;
+        }
+        let since = |ms: i64| Timestamp::from_millis(ms - ms.rem_euclid(1000)).rfc3339_short();
+        let why = match (&standing.state, &behind.why) {
+            (_, Some(why)) => why.clone(),
+            (State::Waiting { since: at, why }, None) => {
+                format!("not connected since {}: {why}", since(*at))
+            }
+            _ => return None,
+        };
+        let (name, engine) = (one_line(&self.name), one_line(&standing.engine));
+        Some(format!(
+            "waits for the link {name} ({engine}) and goes by itself: {}\n",
+            one_line(&why)
+        ))
+    }
+
+    /// Tells what another process of this machine tells, which carries for the link.
+    pub fn follow(&self) {
+        let Some(told) = kept(&self.folder) else { return };
+        let mut kept = self.standing.lock();
+        let marks = kept.0.marks.clone();
+        let standing = Standing { by_another: true, marks, engine: kept.0.engine.clone(), ..told };
+        if standing != kept.0 {
+            *kept = (standing, Timestamp::now());
+        }
+    }
+
+    /// Tells what this process knows from now on.
+    pub fn lead(&self) {
+        let mut kept = self.standing.lock();
+        if kept.0.by_another {
+            let (engine, marks) = (kept.0.engine.clone(), kept.0.marks.clone());
+            *kept = (Standing { engine, marks, ..Standing::default() }, Timestamp::now());
         }
     }
 
@@ -139,8 +216,11 @@ impl Board {
         change(&mut standing);
         standing.notes.truncate(MAX_NOTES);
         if standing != kept.0 {
-            // With the lock held, so that the copy is never older than one before it.
-            self.keep(&standing);
+            // With the lock held, so that the copy is never older than one before it. While another process
+            // carries, it is its copy.
+            if !standing.by_another {
+                self.keep(&standing);
+            }
             *kept = (standing, Timestamp::now());
         }
     }

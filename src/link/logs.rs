@@ -56,7 +56,8 @@ impl Logs {
         let states = wanted.state.parent().unwrap_or(wanted.state).to_owned();
         let folder = nats::state_folder(&states, &spec.name);
         fs::make_dirs(&folder, 0o700).map_err(|e| e.to_string())?;
-        let board = Arc::new(Board::new(&spec.name, &folder, place(spec)));
+        let board = Board::new(&spec.name, &folder, place(spec)).of_logs(store.name());
+        let board = Arc::new(board);
         let link = (spec.clone(), store.dir().to_owned(), states);
         let identity = Identity { me: store.me().to_owned(), state: wanted.state.to_owned() };
         Ok((number, Self { board, link, identity, running: Mutex::default() }))

@@ -59,7 +59,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::index::Index;
 use crate::model::{Timestamp, UnknownRecipient};
-use crate::store::{Durability, Prepared, Store};
+use crate::store::{Durability, Facets, Prepared, Recovery, Store};
 use attachments::Attachments;
 use clock::Clock;
 use draft::Headers;
@@ -313,6 +313,7 @@ impl Outbox {
         settings: Settings,
     ) -> Result<Self, OutboxError> {
         let outbox = Self::of(state, index, keys, settings, false)?;
+        outbox.tell_sent();
         outbox.recover();
         for number in 0..outbox.tools.index.stores().len() {
             outbox.changed(number);
@@ -388,6 +389,21 @@ impl Outbox {
         })
     }
 
+    /// Has the stores keep what earlier processes had sent and that they may not have kept on disk.
+    fn tell_sent(&self) {
+        let sent = self.tools.spool.take_sent();
+        for store in self.tools.index.stores() {
+            let Some(recovery) = store.facets().recovery else { continue };
+            let messages = sent.iter().filter(|parcel| parcel.store == store.name());
+            let messages: Vec<&Prepared> = messages.map(|parcel| &parcel.message).collect();
+            if let Err(error) = recovery.note_appended(&messages) {
+                tracing::warn!(%error, "what was sent cannot be kept; the spool keeps it");
+                return;
+            }
+        }
+        self.tools.trim();
+    }
+
     /// Sends what is in the spool from an earlier process, as far as it is not in its store, and ends it
     /// when the disk has it.
     fn recover(&self) {
@@ -428,10 +444,11 @@ impl Outbox {
         self.sender.held(&self.tools.spool)
     }
 
-    /// A store changed: what waits in it may be delivered now.
+    /// A store changed: what waits in it may be delivered now, and what others took out is brought back.
     pub fn changed(&self, number: usize) {
-        let store = self.tools.index.stores().get(number);
-        if store.is_some_and(|s| s.facets().deliveries.is_some()) {
+        let Some(store) = self.tools.index.stores().get(number) else { return };
+        let Facets { deliveries, recovery, .. } = store.facets();
+        if deliveries.is_some() || recovery.is_some_and(Recovery::is_due) {
             self.sender.deliver(number);
         }
     }

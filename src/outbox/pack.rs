@@ -67,7 +67,7 @@ impl Outbox {
     /// Forgets what was spooled, with its ids and copies.
     pub(super) fn forget(&self, spooled: Option<Spooled>) {
         if let Some(n) = spooled.and_then(|spooled| spooled.number) {
-            self.tools.end(n);
+            self.tools.end(n, false);
         }
     }
 

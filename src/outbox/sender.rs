@@ -86,9 +86,24 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    /// What is under a number in the spool was sent, or will not be.
-    pub fn end(&self, n: u64) {
-        self.let_go(&self.spool.end(n));
+    /// What is under a number in the spool was `sent`, or will not be.
+    pub fn end(&self, n: u64, sent: bool) {
+        self.let_go(&self.spool.end(n, sent));
+    }
+
+    /// Cuts a long spool back, once the stores have on disk what they keep of what was sent.
+    pub fn trim(&self) {
+        if !self.spool.is_long() {
+            return;
+        }
+        let stores = self.index.stores().iter().filter(|_| self.durability == Durability::Fsync);
+        for recovery in stores.filter_map(|store| store.facets().recovery) {
+            if let Err(error) = recovery.sync_kept() {
+                tracing::warn!(%error, "what was sent cannot be kept; the spool keeps it");
+                return;
+            }
+        }
+        self.spool.trim();
     }
 
     /// Gives back the ids and the copies of parcels.

@@ -50,6 +50,9 @@ struct Line {
     instead: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     end: Option<bool>,
+    /// What was ended is in its store.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    sent: bool,
 }
 
 /// The spool of one state folder.
@@ -84,6 +87,8 @@ struct State {
     written: u64,
     next: u64,
     pending: BTreeMap<u64, Put>,
+    /// What was sent and was still in the file when it was opened.
+    sent: Vec<Parcel>,
 }
 
 impl State {
@@ -127,9 +132,9 @@ impl State {
     }
 
     /// Ends a put, whatever room there is.
-    fn end(&mut self, n: u64) -> Option<Put> {
+    fn end(&mut self, n: u64, sent: bool) -> Option<Put> {
         let put = self.pending.remove(&n)?;
-        let line = Line { n, put: None, instead: None, end: Some(true) };
+        let line = Line { n, put: None, instead: None, end: Some(true), sent };
         let ended = self.write(&line).map(drop).or_else(|_| self.strike(&put));
         if let Err(e) = ended {
             tracing::warn!(error = %e, "the spool could not be written; the message may be looked for again");
@@ -168,7 +173,7 @@ impl Spool {
     }
 
     fn of(file: File, bytes: &[u8], durability: Durability, looks: bool) -> Self {
-        let (mut next, mut pending) = (0, BTreeMap::new());
+        let (mut next, mut pending, mut sent) = (0, BTreeMap::new(), Vec::new());
         let mut len = 0;
         for piece in bytes.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {
             len += piece.len() as u64;
@@ -180,14 +185,15 @@ impl Spool {
             if let Some(earlier) = line.instead {
                 pending.remove(&earlier);
             }
-            match line.put {
+            let ended = match line.put {
                 Some(parcels) => pending.insert(line.n, Put { at, parcels }),
                 None => pending.remove(&line.n),
             };
+            sent.extend(ended.filter(|_| line.sent).into_iter().flat_map(|put| put.parcels));
         }
         let filled = bytes.len() as u64;
         let file = Arc::new(file);
-        let state = State { file, len, filled, written: len, next, pending };
+        let state = State { file, len, filled, written: len, next, pending, sent };
         let disk = Mutex::at(Level::Spool, 0);
         let failures = AtomicU64::new(0);
         Self { durability, looks, state: Mutex::new(state), disk, failures }
@@ -196,6 +202,11 @@ impl Spool {
     /// What was put and not ended, oldest first.
     pub fn pending(&self) -> Vec<(u64, Vec<Parcel>)> {
         self.state.lock().pending.iter().map(|(n, p)| (*n, p.parcels.clone())).collect()
+    }
+
+    /// Takes what was sent before this was opened, oldest first, as far as it is still in the file.
+    pub fn take_sent(&self) -> Vec<Parcel> {
+        std::mem::take(&mut self.state.lock().sent)
     }
 
     /// What was put under a number and not ended.
@@ -217,11 +228,11 @@ impl Spool {
         let mut state = self.state.lock();
         state.next += 1;
         let n = state.next;
-        let line = Line { n, put: Some(parcels.clone()), instead, end: None };
+        let line = Line { n, put: Some(parcels.clone()), instead, end: None, sent: false };
         let at = match state.write(&line) {
             Ok(at) => at,
             Err(e) => {
-                instead.map(|earlier| state.end(earlier));
+                instead.map(|earlier| state.end(earlier, false));
                 return Err(e);
             }
         };
@@ -273,14 +284,25 @@ impl Spool {
         Ok(())
     }
 
-    /// Forgets parcels, which are in their stores or will not be sent, and gives them back.
-    pub fn end(&self, n: u64) -> Vec<Parcel> {
+    /// Forgets parcels, which are `sent` or will not be, and gives them back.
+    pub fn end(&self, n: u64, sent: bool) -> Vec<Parcel> {
+        let put = self.state.lock().end(n, sent);
+        put.map(|p| p.parcels).unwrap_or_default()
+    }
+
+    /// Whether [`Spool::trim`] would cut the file.
+    pub fn is_long(&self) -> bool {
+        let state = self.state.lock();
+        state.pending.is_empty() && state.len > KEEP
+    }
+
+    /// Cuts the file back to nothing if it is long and nothing is pending: what was sent must be on disk
+    /// elsewhere.
+    pub fn trim(&self) {
         let mut state = self.state.lock();
-        let put = state.end(n);
         if state.pending.is_empty() && state.len > KEEP {
             state.cut(0);
         }
-        put.map(|p| p.parcels).unwrap_or_default()
     }
 }
 
@@ -325,7 +347,7 @@ pub(super) mod tests {
         let (_dir, path, spool) = spool();
         let a = put(&spool, "a");
         let b = spool.put(vec![of_id("b"), of_id("c")], None).unwrap();
-        spool.end(a);
+        spool.end(a, true);
         drop(spool);
         let mut file = File::options().append(true).open(&path).unwrap();
         file.write_all(b"{\"n\":9,\"pu").unwrap();
@@ -333,8 +355,8 @@ pub(super) mod tests {
         assert_eq!(spool.pending(), [(b, vec![of_id("b"), of_id("c")])]);
         let d = put(&spool, "d");
         assert!(d > b);
-        spool.end(b);
-        spool.end(d);
+        spool.end(b, true);
+        spool.end(d, true);
         drop(spool);
         assert!(pending(&path).is_empty());
     }
@@ -386,7 +408,7 @@ pub(super) mod tests {
         let len = || std::fs::metadata(&path).unwrap().len();
         for n in 0..40 {
             let n = put(&spool, &n.to_string());
-            spool.end(n);
+            spool.end(n, true);
             assert_eq!(len(), AHEAD);
         }
         drop(spool);
@@ -422,11 +444,28 @@ pub(super) mod tests {
         long.message.bytes = "x".repeat(KEEP as usize);
         let l = spool.put(vec![long], None).unwrap();
         let b = put(&spool, "b");
-        spool.end(l);
+        spool.end(l, true);
         assert_eq!(pending(&path).len(), 1);
-        spool.end(b);
+        spool.trim();
+        assert_eq!(pending(&path).len(), 1);
+        spool.end(b, true);
+        assert!(spool.is_long());
+        spool.trim();
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
         let c = put(&spool, "c");
         assert_eq!(pending(&path), [(c, vec![of_id("c")])]);
+    }
+
+    #[test]
+    fn what_was_sent_is_told_and_what_was_taken_back_is_not() {
+        let (_dir, path, spool) = spool();
+        let (a, b, c) = (put(&spool, "a"), put(&spool, "b"), put(&spool, "c"));
+        spool.put(vec![of_id("d")], Some(c)).unwrap();
+        spool.end(b, true);
+        spool.end(a, false);
+        drop(spool);
+        let spool = Spool::open(&path, Durability::None).unwrap();
+        assert_eq!(spool.take_sent(), [of_id("b")]);
+        assert_eq!((spool.take_sent().len(), spool.pending().len()), (0, 1));
     }
 }

@@ -1,7 +1,7 @@
 //! What some stores can and others cannot.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{
     EmptyThread, Fit, Location, Notebook, Part, Prepared, Preparing, Remote, Store, StoreError,
@@ -34,6 +34,8 @@ pub struct Facets<'a> {
     pub rooms: Option<&'a dyn Rooms>,
     /// Has files that are derived from messages.
     pub upkeep: Option<&'a dyn Upkeep>,
+    /// Brings back what other programs take out of it.
+    pub recovery: Option<&'a dyn Recovery>,
     /// Has commands for people.
     pub commands: Option<&'a dyn Commands>,
     /// Has mail for other machines.
@@ -269,6 +271,38 @@ pub trait Upkeep {
     /// # Errors
     /// As the system gave it.
     fn repair(&self) -> Result<Vec<String>, StoreError>;
+}
+
+/// Brings back what other programs take out of the store: sync programs put another machine's version of a
+/// file in the place of mine.
+pub trait Recovery {
+    /// Notes that these messages, which are in the store, were appended by an earlier process.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    fn note_appended(&self, messages: &[&Prepared]) -> Result<(), StoreError>;
+
+    /// Brings to disk what [`Outgoing::append`] keeps besides.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    fn sync_kept(&self) -> Result<(), StoreError>;
+
+    /// Has the next [`Recovery::recover`] look at everything.
+    fn suspect(&self);
+
+    /// Whether [`Recovery::recover`] has something to look at. Costs little.
+    fn is_due(&self) -> bool;
+
+    /// Appends again what was taken out, and what only a copy has that a sync program put aside, if `mine` has
+    /// signed it. Whether anything was appended.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    fn recover(&self, mine: Option<&PublicKey>) -> Result<bool, StoreError>;
+
+    /// What happened lately, a line each, as it is noted in the store's state folder.
+    fn incidents(&self, state: &Path) -> Vec<String>;
 }
 
 /// Has commands for people.

@@ -39,7 +39,7 @@ pub use self::aside::{Advice, Behind, Note, Notebook, RawEntry, Told, Violation,
 pub use self::error::StoreError;
 pub use self::facets::{
     Acks, Agents, Commands, Deliveries, Facets, Hearing, Keys, Marks, Outgoing, Parts, Position,
-    Rooms, Upkeep,
+    Recovery, Rooms, Upkeep,
 };
 pub use self::found::{
     Again, CopyOf, EmptyThread, Found, Location, Part, Record, Rejected, Sink, all_from,

@@ -179,6 +179,7 @@ impl Tree {
         let mut text: String = self.record(ix, &entry)?.note.into_iter().collect();
         let waits = self.waiting_in_index().into_iter().filter(|(of, _)| *of == ix);
         text.extend(waits.map(|(_, why)| why));
+        text.extend(self.waits_for_link(&entry));
         if text.is_empty() {
             return Err(Error::NotFound);
         }
@@ -187,6 +188,9 @@ impl Tree {
 
     /// Whether there is something to say of a message of mine.
     fn is_noted(&self, ix: MsgIx) -> bool {
-        self.index.read().is_noted(ix) || self.waiting_in_index().iter().any(|(of, _)| *of == ix)
+        let entry = self.index.read().entry(ix).copied();
+        self.index.read().is_noted(ix)
+            || self.waiting_in_index().iter().any(|(of, _)| *of == ix)
+            || entry.is_some_and(|entry| self.waits_for_link(&entry).is_some())
     }
 }

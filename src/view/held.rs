@@ -7,7 +7,8 @@ use super::listing::Listing;
 use super::names::{self, FULL, SHORT};
 use super::node::{Node, Place};
 use super::{Error, Tree, render, without_label};
-use crate::index::MsgIx;
+use crate::index::{Entry, MsgIx};
+use crate::link::Board;
 use crate::model::{Day, Message, SignatureState, Timestamp, one_line};
 use crate::outbox::Held;
 
@@ -92,13 +93,28 @@ impl Tree {
         let (number, store) = stores.into_iter().find(|(_, s)| s.name() == held.store)?;
         let core = self.index.read();
         let ix = core.find(number, store.me(), &held.message.id)?;
-        core.entry(ix).is_some_and(crate::index::Entry::is_live).then_some(ix)
+        core.entry(ix).is_some_and(Entry::is_live).then_some(ix)
     }
 
     /// Messages of mine that are in the index and wait for somebody, with what is to be said of them.
     pub(super) fn waiting_in_index(&self) -> Vec<(MsgIx, String)> {
         let held = self.outbox.as_ref().map(|outbox| outbox.held()).unwrap_or_default();
         held.iter().filter_map(|held| Some((self.in_index(held)?, note(held)?))).collect()
+    }
+
+    /// Whether lines of mine may wait for a link.
+    pub(super) fn has_behind(&self) -> bool {
+        self.settings.links.iter().any(|board| board.is_behind())
+    }
+
+    /// What is to be said of a message of mine whose line waits for a link.
+    pub(super) fn waits_for_link(&self, entry: &Entry) -> Option<String> {
+        let store = self.index.store_of(entry).filter(|_| entry.is_from_me())?;
+        let (at, me) = (entry.location(), store.me());
+        let why = |board: &std::sync::Arc<Board>| board.waits(store.name(), me, at.offset);
+        let why = self.settings.links.iter().find_map(why)?;
+        // What stands in a copy of the log waits for nothing.
+        store.source_path(at.source).filter(|path| *path == format!("log-{me}.jsonl")).map(|_| why)
     }
 
     /// Adds to the listing of a day of `sent/` what waits.

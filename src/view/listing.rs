@@ -1,7 +1,7 @@
 //! What a folder holds. A listing is taken once, at `opendir`, and numbered from there, so that
 //! offsets stay true while messages come and go; names are made when they are asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use lru::LruCache;
@@ -147,7 +147,7 @@ impl Tree {
         core: &Core,
         place: Place,
         list: impl IntoIterator<Item = MsgIx>,
-        waiting: &[MsgIx],
+        waiting: &HashSet<MsgIx>,
     ) -> Listing {
         let list: Vec<MsgIx> = list.into_iter().collect();
         let noted = |ix: &MsgIx| core.is_noted(*ix) || waiting.contains(ix);
@@ -217,7 +217,7 @@ impl Tree {
             Node::Threads | Node::Transcripts => Ok(self.list_threads(node)),
             Node::Inbox => {
                 let core = self.index.read();
-                Ok(self.list_messages(&core, Place::Inbox, core.inbox(), &[]))
+                Ok(self.list_messages(&core, Place::Inbox, core.inbox(), &HashSet::new()))
             }
             Node::ArchiveDay(day) => self.list_day(Place::Archive, *day),
             Node::SentDay(day) => {
@@ -230,7 +230,7 @@ impl Tree {
                 if list.is_empty() && core.empty_thread(*thread).is_none() {
                     return Err(Error::NotFound);
                 }
-                Ok(self.list_messages(&core, Place::Thread, list.iter().copied(), &[]))
+                Ok(self.list_messages(&core, Place::Thread, list.iter().copied(), &HashSet::new()))
             }
             files!() => Err(Error::NotDir),
         }
@@ -303,7 +303,16 @@ impl Tree {
 
     fn list_day(&self, place: Place, day: Day) -> Result<Listing, Error> {
         let waiting = if place == Place::Sent { self.waiting_in_index() } else { Vec::new() };
-        let waiting: Vec<MsgIx> = waiting.into_iter().map(|(ix, _)| ix).collect();
+        let mut waiting: HashSet<MsgIx> = waiting.into_iter().map(|(ix, _)| ix).collect();
+        if place == Place::Sent && self.has_behind() {
+            let of_day = |core: &Core, list: &[MsgIx]| {
+                let entries = core.on_day(list, day).iter();
+                entries.filter_map(|ix| Some((*ix, *core.entry(*ix)?))).collect::<Vec<_>>()
+            };
+            let entries = self.with_day_list(place, of_day);
+            let waits = |(_, entry): &(MsgIx, Entry)| self.waits_for_link(entry).is_some();
+            waiting.extend(entries.into_iter().filter(waits).map(|(ix, _)| ix));
+        }
         self.with_day_list(place, |core, list| {
             let live = |ix: &MsgIx| core.entry(*ix).is_some_and(Entry::is_live);
             let of_day: Vec<MsgIx> = core.on_day(list, day).iter().copied().filter(live).collect();
@@ -381,7 +390,7 @@ impl Tree {
     ) -> Vec<(MsgIx, String)> {
         let listing = {
             let core = self.index.read();
-            self.list_messages(&core, Place::Inbox, which(&core), &[])
+            self.list_messages(&core, Place::Inbox, which(&core), &HashSet::new())
         };
         let file = |(name, node)| match node {
             Node::Message(_, ix) => Some((ix, name)),

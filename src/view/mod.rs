@@ -232,7 +232,8 @@ impl Tree {
     /// Whether a listing holds until the [generation](Tree::generation) changes.
     pub fn is_cacheable(&self, node: &Node) -> bool {
         // What waits comes and goes without the index.
-        if matches!(node, Node::Sent | Node::SentDay(_)) && self.has_held() {
+        let waits = || self.has_held() || self.has_behind();
+        if matches!(node, Node::Sent | Node::SentDay(_)) && waits() {
             return false;
         }
         // What is not named here is asked for again each time, which is only slower.

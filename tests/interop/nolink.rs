@@ -1,6 +1,7 @@
 //! No link at all: programs that copy folders between machines, and msgfs on both ends.
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::common::proc::Running;
-use crate::common::{Bed, quote, run, soon, wait_for};
+use crate::common::{Bed, Mount, quote, run, soon, wait_for};
 use crate::pair::{LONG, expected, same_trees, texts, thousands};
 use crate::ports::free_port;
 
@@ -163,6 +164,99 @@ fn s452_thousands_by_syncthing() {
         let read = |bed: &Bed| fs::read(bed.store.join(log)).unwrap();
         soon("the logs are equal", || read(&one) == read(&two));
     }
+}
+
+/// Gives the second machine the key that the first one has made for this name.
+fn share_key(one: &Bed, two: &Bed, me: &str) {
+    one.mount(me).umount();
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(two.state(me)).unwrap();
+    fs::copy(one.state(me).join("identity_key"), two.state(me).join("identity_key")).unwrap();
+}
+
+/// The letters that a mount shows as sent, sorted.
+fn letters(m: &Mount) -> Vec<String> {
+    let find = "find sent -name '*.txt' -type f -exec tail -n +1 -q {} + | grep '^letter ' | sort";
+    m.sh(find).stdout.lines().map(str::to_owned).collect()
+}
+
+/// Both machines show each of these letters once, and the same.
+fn all_are_there(m: &Mount, w: &Mount, accepted: &[String]) {
+    let mut missing = Vec::new();
+    wait_for(Duration::from_secs(120), "both have each letter, and the same", || {
+        let both = [letters(m), letters(w)];
+        missing = accepted.iter().filter(|l| both.iter().any(|all| !all.contains(l))).collect();
+        missing.is_empty() && both[0] == both[1]
+    });
+    let mut all = letters(m);
+    all.dedup();
+    assert_eq!(all, letters(m), "each is there once");
+}
+
+/// S640: one identity on two machines that share a SAMP folder by Syncthing with its default settings. Both
+/// write into one log, both mounts are killed sixteen times and both Syncthings now and then: more conflict
+/// copies are made than Syncthing keeps, and nothing is lost.
+#[test]
+fn s640_one_identity_by_syncthing() {
+    let (one, two) = (Bed::new(), Bed::new());
+    share_key(&one, &two, "anna");
+    let (mut a, mut b) = Syncthing::pair(&one, &two);
+    let mut accepted = Vec::new();
+    for round in 0..16 {
+        if round % 4 == 0 {
+            a.start(&one);
+            b.start(&two);
+        }
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| one.killed_while_sending("anna", "bob", 2 * round));
+            let second = scope.spawn(|| two.killed_while_sending("anna", "bob", 2 * round + 1));
+            accepted.extend(first.join().unwrap());
+            accepted.extend(second.join().unwrap());
+        });
+        std::thread::sleep(Duration::from_millis(1200));
+        if round % 4 == 3 {
+            a.kill();
+            b.kill();
+        }
+    }
+    a.start(&one);
+    b.start(&two);
+    assert!(accepted.len() > 100, "{}", accepted.len());
+    let (m, w) = (one.mount("anna"), two.mount("anna"));
+    all_are_there(&m, &w, &accepted);
+    same_trees(&m, &w, &["sent"]);
+    let told = m.cat("status.txt") + &w.cat("status.txt");
+    assert!(told.contains("were appended"), "what happened to the logs is told: {told}");
+}
+
+/// S641: the same with `rsync -a` of whole files, both ways: each puts its version in the place of the other.
+#[test]
+fn s641_one_identity_by_rsync() {
+    let (one, two) = (Bed::new(), Bed::new());
+    share_key(&one, &two, "anna");
+    let both = format!(
+        "while :; do rsync -a --exclude='.*' {0}/ {1}/; rsync -a --exclude='.*' {1}/ {0}/; done",
+        quote(&one.store),
+        quote(&two.store)
+    );
+    let mut accepted = Vec::new();
+    for round in 0..6 {
+        let mut command = one.command("bash");
+        command.args(["-c", &both]);
+        let syncing = Running::start(command, None).unwrap();
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| one.killed_while_sending("anna", "bob", 2 * round));
+            let second = scope.spawn(|| two.killed_while_sending("anna", "bob", 2 * round + 1));
+            accepted.extend(first.join().unwrap());
+            accepted.extend(second.join().unwrap());
+        });
+        drop(syncing);
+    }
+    assert!(accepted.len() > 50, "{}", accepted.len());
+    let mut command = one.command("bash");
+    command.args(["-c", &both]);
+    let (m, w) = (one.mount("anna"), two.mount("anna"));
+    let _syncing = Running::start(command, None).unwrap();
+    all_are_there(&m, &w, &accepted);
 }
 
 /// S491: the same with `rsync --append` in a loop, both ways.

@@ -437,7 +437,7 @@ fn s436_without_a_bucket_mail_travels() {
     write(0..3);
     becomes(&a, 0..3);
     becomes(&b, 0..3);
-    let create = "an admin runs `msgfs link create`";
+    let create = "an admin runs `msgfs link create nats`";
     soon("it is told", || a.cat("status.txt").contains(create));
     let out = one.msgfs_out(&["--me", "alice", "link"]);
     assert!(out.stdout.contains("MSGFSM_team") && out.stdout.contains("marks = false"), "{out:?}");

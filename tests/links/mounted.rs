@@ -99,12 +99,16 @@ fn s421_a_server_that_is_away_delays_nothing_else() {
     soon("how much waits", || m.cat("status.txt").contains("7 waiting"));
     let out = one.msgfs_out(&["--me", "alice", "link"]);
     assert!(out.ok() && out.stdout.contains("not connected since"), "{out:?}");
+    let sent = "cat sent/*/*.warning";
+    soon("its letters say so", || m.sh(sent).stdout.contains("waits for the link nats"));
+    assert_eq!(m.sh("ls sent/*/*.warning | wc -l").stdout.trim(), "6");
     server.run();
     soon("all are there", || texts(&w) == expected("alice", 5));
     soon("nothing waits", || {
         let status = m.cat("status.txt");
         status.contains("connected since") && !status.contains("waiting")
     });
+    soon("the notes are gone", || m.sh("ls sent/*").stdout.lines().all(|l| !l.contains("warning")));
     let doctor = one.msgfs_out(&["--me", "alice", "doctor"]);
     assert!(!doctor.stdout.contains("the link nats"), "{doctor:?}");
 }
@@ -129,15 +133,49 @@ fn s422_an_admin_makes_the_stream() {
         fs::write(&file, password).unwrap();
         fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     }
+    let none = host.msgfs_out(&["--me", "zoe", "link", "retry", "foo"]);
+    assert!(!none.ok() && none.stderr.contains("no link was ever open here"), "{none:?}");
     let m = host.mount("alice");
-    soon("it is told", || m.cat("status.txt").contains("msgfs link create"));
-    let out = admin.msgfs_out(&["--me", "root", "link", "create", "nats"]);
+    soon("it is told", || m.cat("status.txt").contains("msgfs link create nats"));
+    let out = admin.msgfs_out(&["--me", "root", "link", "create"]);
     assert!(out.ok(), "{out:?}");
     soon("it is connected", || m.cat("status.txt").contains("; connected since"));
     m.ok("echo hi > outbox/bob");
     soon("nothing waits", || !m.cat("status.txt").contains("waiting"));
     let secrets = m.sh("cat status.txt; cat ../state/msgfs/alice/log ../state/msgfs/link/nats/*");
     assert!(!secrets.said().contains("\"pw\""), "{secrets:?}");
+}
+
+/// S644, S645: two agents on one machine, of whom the server permits one: both are told what the one process
+/// knows that carries for both, and the letter of the other one says why it waits.
+#[test]
+fn s645_a_writer_who_is_not_permitted_is_told() {
+    let server = Server::with(
+        "authorization { users: [\n\
+           {user: host, password: pw, permissions: {publish: {allow: [\"msgfs.team.alice\", \"$JS.>\", \
+             \"$SYS.REQ.USER.INFO\"]}}}\n\
+           {user: admin, password: root}\n] }",
+    );
+    let host =
+        machine(&server, "user = \"host\"\npassword_file = \"host.password\"\nmarks = false\n");
+    let file = host.path("config/msgfs/host.password");
+    fs::write(&file, "pw").unwrap();
+    fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let m = host.mount("alice");
+    soon("it is connected", || m.cat("status.txt").contains("; connected since"));
+    let w = host.mount("bob");
+    soon("the second one tells the same", || {
+        let status = w.cat("status.txt");
+        status.contains("; connected since") && status.contains("carried by another process")
+    });
+    m.ok("echo hi > outbox/bob");
+    w.ok("echo hi > outbox/alice");
+    let why = "this machine may not publish as bob";
+    for mount in [&m, &w] {
+        soon("both are told", || mount.cat("status.txt").contains(why));
+    }
+    soon("the letter says why", || w.sh("cat sent/*/*.warning").stdout.contains(why));
+    assert_eq!(m.sh("ls sent/*").stdout.lines().filter(|l| l.contains("warning")).count(), 0);
 }
 
 /// S444: a draft whose line would be longer than the server takes is refused with EFBIG as soon as the link has once been

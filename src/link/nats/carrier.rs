@@ -14,12 +14,15 @@ use super::line::{self, Line};
 use super::log::{Lines, Logs, Tail};
 use super::state::{Place, State};
 use crate::link::Board;
+use crate::link::board::Behind;
 use crate::model::one_line;
 use crate::store::fs::{self, Stamp};
 use crate::store::samp::alias::{self, LogName};
 
 /// So many refused lines are told one by one.
 const TOLD: usize = 8;
+/// Of more writers it is not told which lines wait.
+const WRITERS: usize = 1000;
 
 /// What is known of a writer.
 #[derive(Debug, Default)]
@@ -263,10 +266,19 @@ impl Carrier {
         }
     }
 
-    /// How many lines wait to be published.
-    pub fn waiting(&mut self) -> u64 {
-        let names = self.logs.writers().unwrap_or_default();
-        names.iter().filter_map(|name| self.waits(name).ok()).sum()
+    /// How many lines wait to be published, and whose.
+    pub fn waiting(&mut self) -> (u64, BTreeMap<String, Behind>) {
+        let (mut sum, mut behind) = (0, BTreeMap::new());
+        for name in self.logs.writers().unwrap_or_default() {
+            let count = self.waits(&name).unwrap_or_default();
+            sum += count;
+            if count > 0 && behind.len() < WRITERS {
+                let from = self.writers.get(&name).map_or(0, Writer::done);
+                let why = self.notes.lasting.get(&format!("publish {name}")).cloned();
+                behind.insert(name, Behind { from, why });
+            }
+        }
+        (sum, behind)
     }
 
     fn waits(&mut self, name: &str) -> io::Result<u64> {
@@ -345,9 +357,12 @@ impl Carrier {
         });
     }
 
-    /// The messages have other numbers now.
+    /// The stream is another one: its messages have other numbers, and nobody knows what it does not take.
     pub fn count_anew(&mut self) {
         self.notes.counted = 0;
+        let before = self.notes.lasting.len();
+        self.notes.lasting.retain(|about, _| !about.starts_with("publish "));
+        self.notes.changed |= self.notes.lasting.len() != before;
     }
 
     /// The connection ended. Three times in a row at the same place, and what is there is read in a way

@@ -26,7 +26,7 @@ pub enum Failure {
     Old(String),
     /// There is no stream.
     #[error(
-        "the stream {0} does not exist, and this machine may not make it ({1}): an admin runs `msgfs link create`"
+        "the stream {0} does not exist, and this machine may not make it ({1}): an admin runs `msgfs link create"
     )]
     NoStream(String, String),
     /// The stream cannot be used.
@@ -52,7 +52,11 @@ pub enum Failure {
 impl Failure {
     /// What people are told of it: a server may repeat what it was told.
     pub fn told(&self, spec: &Spec) -> String {
-        secret::told(&self.to_string(), &login::secrets(spec))
+        let text = match self {
+            Self::NoStream(..) => format!("{self} {}`", spec.name),
+            _ => self.to_string(),
+        };
+        secret::told(&text, &login::secrets(spec))
     }
 
     /// What the system said of something on the disk.

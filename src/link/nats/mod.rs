@@ -278,8 +278,8 @@ impl Life {
         if let Some(carrier) = carrier
             && carrier.logs.again().is_ok()
         {
-            let waiting = carrier.waiting();
-            self.board.tell(|standing| standing.waiting = waiting);
+            let (waiting, behind) = carrier.waiting();
+            self.board.tell(|standing| (standing.waiting, standing.behind) = (waiting, behind));
         }
         tokio::select! {
             () = self.wake.to_stop() => {}
@@ -307,11 +307,12 @@ impl Life {
         let kept = loop {
             match State::open(&self.state) {
                 Ok(Some(kept)) => break kept,
-                Ok(None) => self.board.failed("another process carries for this link"),
+                Ok(None) => self.board.follow(),
                 Err(error) => return Err(told(error)),
             }
             time::sleep(LOCKED).await;
         };
+        self.board.lead();
         Carrier::new(&self.folder, kept, Arc::clone(&self.board))
             .map_err(Failure::disk("the folder of the logs"))
     }
@@ -457,8 +458,9 @@ impl Life {
         }
         if carrier.todo.is_empty() {
             let held = carrier.writers.values().any(|w| w.hold.is_some());
-            let waiting = if held { carrier.waiting() } else { 0 };
-            self.board.tell(|standing| standing.waiting = waiting);
+            let (waiting, behind) =
+                if held { carrier.waiting() } else { (0, std::collections::BTreeMap::new()) };
+            self.board.tell(|standing| (standing.waiting, standing.behind) = (waiting, behind));
         }
         carrier.tell();
         Ok(())

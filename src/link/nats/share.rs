@@ -188,10 +188,8 @@ impl Share {
             if began.elapsed() > LONGEST {
                 wait = FIRST;
             }
-            let refused = matches!(
-                failure,
-                Failure::NoStream(..) | Failure::Stream(..) | Failure::Refused(..)
-            );
+            // A stream that is missing may be made at any moment, and costs one question.
+            let refused = matches!(failure, Failure::Stream(..) | Failure::Refused(..));
             let pause = if refused { DENIED } else { wait };
             let waited = once(async {
                 tokio::select! {

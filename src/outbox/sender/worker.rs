@@ -11,7 +11,7 @@ use super::super::spool::Parcel;
 use super::{Job, Order, Shared, Stuck, Tools};
 use crate::index::{Entry, Index};
 use crate::model::Timestamp;
-use crate::store::{Durability, Outgoing, StoreError};
+use crate::store::{Deliveries, Durability, Facets, Outgoing, StoreError};
 
 /// How long a message that could not be appended, or delivered, waits before it is tried again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -219,11 +219,12 @@ impl Worker {
             }
         }
         for n in behind.appended {
-            self.tools.end(n);
+            self.tools.end(n, true);
             let mut under = self.shared.under.lock();
             under.stuck.remove(&n);
             under.handed.remove(&n);
         }
+        self.tools.trim();
     }
 
     /// Waits until what a store has is on disk, if that is asked for.
@@ -302,6 +303,9 @@ impl Worker {
         if doubtful && is_in_store(&self.tools.index, parcel) {
             // What another process wrote, or the disk failed to take, need not be on disk yet.
             touched.insert(number);
+            if let Some(recovery) = store.facets().recovery {
+                recovery.note_appended(&[&parcel.message])?;
+            }
             return Ok(());
         }
         if let Some((due, why)) = busy.waits(parcel, Instant::now()) {
@@ -326,14 +330,20 @@ impl Worker {
     fn deliver(&self, number: usize) -> Option<Duration> {
         self.shared.under.lock().asked.remove(&number);
         let store = self.tools.index.stores().get(number)?;
-        let deliveries = store.facets().deliveries?;
-        match deliveries.deliver() {
+        let Facets { deliveries, recovery, .. } = store.facets();
+        let mine = self.tools.index.my_key(number);
+        let recovered = match recovery.filter(|_| store.missed().is_none()) {
+            Some(recovery) => recovery.recover(mine.as_ref()),
+            None => Ok(false),
+        };
+        let delivered = deliveries.map_or(Ok(false), Deliveries::deliver);
+        match recovered.and_then(|recovered| Ok(recovered | delivered?)) {
             Ok(done) => {
                 self.shared.under.lock().undelivered.remove(&number);
                 if done {
                     self.refresh(number);
                 }
-                deliveries.has_more().then_some(Duration::ZERO)
+                deliveries.is_some_and(Deliveries::has_more).then_some(Duration::ZERO)
             }
             Err(e) => {
                 let why = e.to_string();

@@ -1,6 +1,6 @@
 //! Writing: from a draft to one line, and the one `write` that appends it.
 
-use std::io;
+use std::io::{self, Seek as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -129,25 +129,36 @@ pub(super) fn possible(dir: &Path, me: &str) -> Result<(), StoreError> {
 }
 
 /// Appends one line with a single `write`, after a newline if the log does not end in one. Other
-/// programs take no lock, so nothing is cut.
+/// programs take no lock, so nothing is cut. Answers with where the line begins and what the log is then;
+/// `None`, with nothing written, if it does not continue the log that is `known`.
 pub(super) fn append(
-    dir: &Path,
-    me: &str,
+    log: &Spot<'_>,
     line: &str,
+    known: Option<&Stamp>,
     unsynced: &mut Unsynced,
-) -> Result<(), StoreError> {
-    my_log(dir, me, |log| {
-        let new = below::look(log.dir, log.name).is_err();
-        let append = || {
-            let file = log.open(true)?;
-            let stamp = Stamp::of(&file)?;
-            write_line(&file, stamp.size, !ends_in_newline(&file, stamp.size)?, line)?;
-            Ok(stamp)
-        };
-        let stamp = append().map_err(|e: io::Error| log.failed(e))?;
-        unsynced.add(log.path, new, stamp.size, stamp);
-        Ok(())
-    })
+) -> Result<Option<(u64, Stamp)>, StoreError> {
+    let new = below::look(log.dir, log.name).is_err();
+    let append = || {
+        let mut file = log.open(true)?;
+        let before = Stamp::of(&file)?;
+        if known.is_some_and(|known| !continues(&before, known)) {
+            return Ok(None);
+        }
+        write_line(&file, before.size, !ends_in_newline(&file, before.size)?, line)?;
+        // Others may have appended since its length was asked: the position tells where this went.
+        let at = file.stream_position()?.saturating_sub(line.len() as u64 + 1);
+        Ok(Some((before, at, Stamp::of(&file)?)))
+    };
+    let Some((before, at, stamp)) = append().map_err(|e: io::Error| log.failed(e))? else {
+        return Ok(None);
+    };
+    unsynced.add(log.path, new, before.size, before);
+    Ok(Some((at, stamp)))
+}
+
+/// Whether a log is the same file as before and has not become shorter.
+pub(super) fn continues(log: &Stamp, before: &Stamp) -> bool {
+    log.same_file(before) && log.size >= before.size
 }
 
 /// Ends the last line of my own log if it was torn, so that nobody's next line is glued to it.
@@ -250,9 +261,12 @@ mod tests {
     fn a_torn_tail_is_closed_before_appending() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log-me.jsonl");
-        let append = |text| append(dir.path(), "me", text, &mut Unsynced::default()).unwrap();
-        append("one");
-        append("two");
+        let append = |text| {
+            my_log(dir.path(), "me", |log| append(log, text, None, &mut Unsynced::default()))
+                .unwrap()
+        };
+        assert_eq!(append("one").unwrap().0, 0);
+        assert_eq!(append("two").unwrap().0, 4);
         assert_eq!(std::fs::read(&log).unwrap(), b"one\ntwo\n");
         std::fs::write(&log, b"one\ntor").unwrap();
         append("three");
@@ -269,6 +283,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log-me.jsonl");
         std::os::unix::fs::symlink("/dev/null", &log).unwrap();
-        assert!(append(dir.path(), "me", "x", &mut Unsynced::default()).is_err());
+        let append = |log: &Spot<'_>| append(log, "x", None, &mut Unsynced::default());
+        assert!(my_log(dir.path(), "me", append).is_err());
     }
 }

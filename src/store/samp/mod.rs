@@ -4,12 +4,15 @@
 //! - [`thread`], [`alias`]: the rules for names and derived threads.
 //! - `seen`: the read position that other readers of the folder share.
 //! - `append`: the one write that this module ever makes to a log, its own.
+//! - `recovery`: what other programs took out of that log, appended again. `kept`: where it comes from.
 //!
 //! The logs are followed by `engine::lines`.
 
 pub mod alias;
 mod append;
+mod kept;
 pub mod record;
+mod recovery;
 mod seen;
 pub mod thread;
 
@@ -46,6 +49,8 @@ pub struct Samp {
     looks: bool,
     /// Somebody named the folder, who makes it.
     is_named: bool,
+    /// What brings back what my log loses; `None` where nothing may be written.
+    guarded: Option<recovery::Guarded>,
 }
 
 /// Why a name cannot be an alias, for people.
@@ -104,7 +109,8 @@ impl Format for Samp {
             tracing::debug!(%error, "the end of my log cannot be looked at");
         }
         let about = About { whole_seconds: true, repeats: false, ..About::new(spec, me, dir) };
-        Ok((Self { looks, is_named, ..Self::default() }, about))
+        let guarded = spec.state.as_deref().map(recovery::Guarded::new);
+        Ok((Self { looks, is_named, guarded, ..Self::default() }, about))
     }
 
     fn may_be_missing(&self) -> bool {
@@ -129,6 +135,7 @@ impl Format for Samp {
             position: Some(store),
             remote: Some(store),
             agents: Some(store),
+            recovery: Some(store),
             ..Facets::default()
         }
     }
@@ -190,6 +197,15 @@ impl Format for Samp {
         let (message, signed) = message(text).ok_or(StoreError::Moved)?;
         let claim = if signed { record::claim(text) } else { None };
         Ok(Record { message, claim, ..Record::default() })
+    }
+
+    fn noted(&self, about: &About, path: &Path) {
+        self.guarded.iter().for_each(|guarded| guarded.noted(&about.me, path));
+    }
+
+    fn remarks(store: &Lines<Self>) -> Vec<String> {
+        let guarded = store.format.guarded.as_ref();
+        guarded.map_or_else(Vec::new, |guarded| guarded.lines(&store.about.me))
     }
 
     fn tells(store: &Lines<Self>, _folder: &Path, name: &str) -> bool {
@@ -292,7 +308,7 @@ impl Outgoing for SampStore {
     }
 
     fn append(&self, message: &Prepared) -> Result<(), StoreError> {
-        append::append(self.dir(), self.me(), &message.bytes, &mut self.appending.lock())?;
+        self.append_line(message)?;
         // After it: a scan that takes the note sees the line.
         self.note(&self.dir().join(alias::log_name(self.me())));
         Ok(())

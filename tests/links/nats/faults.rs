@@ -218,7 +218,7 @@ fn two_daemons_on_one_folder() {
     fs::remove_dir_all(second.root.path()).unwrap();
     std::os::unix::fs::symlink(a.root.path(), second.root.path()).unwrap();
     second.start();
-    second.tells("another process carries");
+    soon("the other one carries", || second.standing().by_another);
     a.write("a", &records("a", 0..3));
     b.has("a", &records("a", 0..3));
     a.stop();

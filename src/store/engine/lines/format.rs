@@ -187,6 +187,9 @@ pub trait Format: Send + Sync + Sized + 'static {
         BTreeSet::new()
     }
 
+    /// A path in the store has changed.
+    fn noted(&self, _about: &About, _path: &Path) {}
+
     /// A whole log was read again, or is gone; what it had and has no more is not told of yet.
     fn reread(_scan: &mut Scan<'_, Self>, _log: u32) {}
 

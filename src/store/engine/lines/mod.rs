@@ -155,6 +155,7 @@ impl<F: Format> Store for Lines<F> {
     }
 
     fn note(&self, path: &Path) {
+        self.format.noted(&self.about, path);
         self.remember(path);
     }
 

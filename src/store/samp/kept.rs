@@ -1,0 +1,371 @@
+//! The lines that this machine appended to my log in the last days, kept where no other program takes them
+//! away.
+//!
+//! They lie in segments, files that only grow: `<number>-<day>`, with one line `<offset> <record>` for each
+//! line of the log, in the order in which they were appended. A segment is left for the next one when it is
+//! full or its day is over, and goes when it is old, or when all of them are too long. A line is written here
+//! after it was written to the log, and is not synced for itself: until it is on disk the spool has it, too.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use twox_hash::XxHash3_64;
+
+use crate::model::Timestamp;
+use crate::store::engine::lines::append::ends_in_newline;
+use crate::store::engine::lines::log::{Run, pieces, read_lines};
+use crate::store::fs::{self, Stamp};
+
+/// How long a line is kept.
+pub(super) const WEEK_MS: i64 = 7 * 86_400_000;
+/// A segment of this length is full.
+const SEGMENT: u64 = 1 << 20;
+/// All segments together are no longer than this and one more segment.
+const MOST: u64 = 64 << 20;
+/// How long another process that changes the log is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A kept line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    /// Where it was written in the log; not where it stands after the log was replaced.
+    pub at: u64,
+    /// The record, without its newline.
+    pub text: String,
+}
+
+/// A file with kept lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Segment {
+    number: u64,
+    path: PathBuf,
+    size: u64,
+    changed: Timestamp,
+}
+
+/// The segment that is written to.
+#[derive(Debug)]
+struct Current {
+    file: File,
+    day: String,
+    len: u64,
+    /// The folder as it was then: with another one in it, this one is not the last.
+    folder: Stamp,
+}
+
+/// The kept lines.
+#[derive(Debug)]
+pub(super) struct Kept {
+    folder: PathBuf,
+    current: Option<Current>,
+}
+
+impl Kept {
+    /// Looks after the kept lines in a folder of msgfs's own, which need not be there yet.
+    pub fn new(folder: PathBuf) -> Self {
+        Self { folder, current: None }
+    }
+
+    /// Keeps all other processes from the log until the result is dropped.
+    ///
+    /// # Errors
+    /// `TimedOut` if another one has it for long, else as the system gave it.
+    pub fn lock(&self) -> io::Result<File> {
+        fs::make_dirs(&self.folder, 0o700)?;
+        let file = fs::open_own(&self.folder.join("lock"), 0o600)?;
+        if fs::lock_within(&file, PATIENCE)? {
+            Ok(file)
+        } else {
+            Err(io::ErrorKind::TimedOut.into())
+        }
+    }
+
+    /// Lists the segments, oldest first.
+    fn segments(&self) -> io::Result<Vec<Segment>> {
+        let entries = match std::fs::read_dir(&self.folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut all = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.split_once('-')?.0.parse().ok());
+            let Some(number) = number else { continue };
+            let stamp = Stamp::from(&entry.metadata()?);
+            let (size, changed) = (stamp.size, stamp.modified());
+            all.push(Segment { number, path: entry.path(), size, changed });
+        }
+        all.sort_unstable_by_key(|segment| segment.number);
+        Ok(all)
+    }
+
+    /// Keeps a line that was written at an offset of the log.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn add(&mut self, at: u64, text: &str) -> io::Result<()> {
+        let day = Timestamp::now().day().to_string();
+        let folder = Stamp::at(&self.folder)?;
+        let fits = |c: &Current| {
+            Some(c.folder.mtime) == folder.map(|f| f.mtime) && c.day == day && c.len < SEGMENT
+        };
+        if !self.current.as_ref().is_some_and(fits) {
+            self.next_segment(day)?;
+        }
+        let Some(current) = &mut self.current else { return Err(io::ErrorKind::NotFound.into()) };
+        let line = format!("{at} {text}\n");
+        let written = current.file.write_all(line.as_bytes());
+        current.len += line.len() as u64;
+        if written.is_err() {
+            // Perhaps half of it: the next one begins a line of its own.
+            self.current = None;
+        }
+        written
+    }
+
+    /// Opens the last segment, or a new one if that is full or of another day, and removes old ones.
+    fn next_segment(&mut self, day: String) -> io::Result<()> {
+        self.sync()?;
+        let all = self.segments()?;
+        let name = |number: u64| format!("{number:010}-{day}");
+        let last = all.last();
+        let goes_on = last.filter(|last| {
+            last.size < SEGMENT
+                && last.path.file_name().is_some_and(|n| n == name(last.number).as_str())
+        });
+        let number = goes_on.or(last).map_or(0, |last| last.number + u64::from(goes_on.is_none()));
+        let path = self.folder.join(name(number));
+        let mut file = fs::open_append(&path, 0o600)?;
+        let mut len = file.metadata()?.len();
+        if !ends_in_newline(&file, len)? {
+            file.write_all(b"\n")?;
+            len += 1;
+        }
+        let mut sum: u64 = all.iter().map(|segment| segment.size).sum();
+        let old = Timestamp::now().millis() - WEEK_MS;
+        for segment in all.iter().filter(|segment| segment.number < number) {
+            if segment.changed.millis() < old || sum > MOST {
+                std::fs::remove_file(&segment.path)?;
+                sum -= segment.size;
+            }
+        }
+        let folder = Stamp::at(&self.folder)?.unwrap_or_default();
+        self.current = Some(Current { file, day, len, folder });
+        Ok(())
+    }
+
+    /// Brings the kept lines to disk.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn sync(&mut self) -> io::Result<()> {
+        let Some(current) = &self.current else { return Ok(()) };
+        current.file.sync_data()?;
+        fs::sync_dir(&self.folder)
+    }
+
+    /// Reads all kept lines, in the order in which they were appended.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn all(&self) -> io::Result<Vec<Line>> {
+        let mut all = Vec::new();
+        for segment in self.segments()? {
+            all.extend(read(&segment)?);
+        }
+        Ok(all)
+    }
+
+    /// Reads the line that was kept last.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn last(&self) -> io::Result<Option<Line>> {
+        for segment in self.segments()?.iter().rev() {
+            if let Some(last) = read(segment)?.pop() {
+                return Ok(Some(last));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns those of these lines, which were appended in this order, that are not kept.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn lacks<'a>(&self, lines: &[&'a str]) -> io::Result<Vec<&'a str>> {
+        let Some(newest) = lines.last() else { return Ok(Vec::new()) };
+        if self.last()?.is_some_and(|last| last.text == *newest) {
+            return Ok(Vec::new());
+        }
+        let hash = |text: &str| XxHash3_64::oneshot(text.as_bytes());
+        let known: HashSet<u64> = self.all()?.iter().map(|line| hash(&line.text)).collect();
+        Ok(lines.iter().copied().filter(|line| !known.contains(&hash(line))).collect())
+    }
+
+    /// Removes all kept lines.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn clear(&mut self) -> io::Result<()> {
+        self.current = None;
+        for segment in self.segments()? {
+            std::fs::remove_file(&segment.path)?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the last line that was kept is the one that was added here last.
+    pub fn is_mine(&self) -> bool {
+        let Some(current) = &self.current else { return false };
+        let same = |folder: &Stamp| folder.mtime == current.folder.mtime;
+        Stamp::at(&self.folder).ok().flatten().as_ref().is_some_and(same)
+            && current.file.metadata().is_ok_and(|file| file.len() == current.len)
+    }
+}
+
+/// Reads the lines of a segment; what is no line of it is passed over.
+fn read(segment: &Segment) -> io::Result<Vec<Line>> {
+    let file = fs::open_regular(&segment.path)?;
+    let mut lines = Vec::new();
+    read_lines(&file, 0, segment.size, |run| {
+        let Run::Lines(run, offset) = run else { return };
+        for piece in pieces(run, offset) {
+            let Some((at, text)) = piece.text.split_once(' ') else { continue };
+            if let Ok(at) = at.parse() {
+                lines.push(Line { at, text: text.to_owned() });
+            }
+        }
+    })?;
+    Ok(lines)
+}
+
+/// What befell my log, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+pub(super) struct Incidents {
+    /// It lacked its end: when that was found, how many lines were appended again, and how many were too old.
+    pub lacked: Option<(Timestamp, u64, u64)>,
+    /// It was empty or gone: when that was found, and how many lines are not kept any more.
+    pub ended: Option<(Timestamp, u64)>,
+    /// Conflict copies had lines that it lacked: when they were appended, and how many.
+    pub taken: Option<(Timestamp, u64)>,
+}
+
+const INCIDENTS: &str = "incidents.json";
+
+impl Incidents {
+    /// Reads what was noted in the state folder of the store.
+    pub fn read(state: &Path) -> Self {
+        let bytes = fs::read_small(&state.join(INCIDENTS), 64 << 10).unwrap_or_default();
+        serde_json::from_slice(&bytes).unwrap_or_default()
+    }
+
+    /// Notes it there.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn write(&self, state: &Path) -> io::Result<()> {
+        let text = serde_json::to_vec(self)?;
+        crate::store::place::write_atomic(&state.join(INCIDENTS), &text, 0o600)
+    }
+
+    /// Returns a line for each that is not long ago.
+    pub fn lines(&self, log: &str) -> Vec<String> {
+        let since = Timestamp::now().millis() - WEEK_MS;
+        let recent = |time: &Timestamp| time.millis() >= since;
+        let mut out = Vec::new();
+        if let Some((time, count, old)) = self.lacked.filter(|(time, ..)| recent(time)) {
+            let old =
+                if old > 0 { format!("; {old} older than 7 days were not") } else { String::new() };
+            out.push(format!(
+                "{log} was cut, or another program put a version without my last messages in its place (found {}): \
+                 {count} that it lacked were appended again{old}",
+                time.rfc3339_short()
+            ));
+        }
+        if let Some((time, count)) = self.ended.filter(|(time, _)| recent(time)) {
+            out.push(format!(
+                "{log} was found empty or gone ({}): {count} messages of the last 7 days that stood in it are kept \
+                 no longer and not appended again",
+                time.rfc3339_short()
+            ));
+        }
+        if let Some((time, count)) = self.taken.filter(|(time, _)| recent(time)) {
+            out.push(format!(
+                "{log} lacked {count} messages of mine that a conflict copy had: they were appended ({})",
+                time.rfc3339_short()
+            ));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn texts(kept: &Kept) -> Vec<String> {
+        kept.all().unwrap().into_iter().map(|line| line.text).collect()
+    }
+
+    #[test]
+    fn lines_stay_in_order_and_torn_ones_cost_themselves_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("kept");
+        let mut kept = Kept::new(folder.clone());
+        assert_eq!((kept.last().unwrap(), kept.all().unwrap().len()), (None, 0));
+        let lock = kept.lock().unwrap();
+        kept.add(0, "one").unwrap();
+        kept.add(9, "two").unwrap();
+        kept.sync().unwrap();
+        drop(lock);
+        let segment = kept.segments().unwrap().pop().unwrap();
+        let mode = std::fs::metadata(&segment.path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        let mut file = std::fs::File::options().append(true).open(&segment.path).unwrap();
+        file.write_all(b"17 thr").unwrap();
+        let mut again = Kept::new(folder);
+        again.add(30, "four").unwrap();
+        assert_eq!(texts(&again), ["one", "two", "thr", "four"]);
+        assert_eq!(again.last().unwrap(), Some(Line { at: 30, text: "four".into() }));
+        assert_eq!(again.lacks(&["two", "four"]).unwrap(), Vec::<&str>::new());
+        assert_eq!(again.lacks(&["two", "five"]).unwrap(), ["five"]);
+        // The first one notices that the second one added.
+        kept.add(50, "six").unwrap();
+        assert_eq!(texts(&again), ["one", "two", "thr", "four", "six"]);
+        again.clear().unwrap();
+        assert!(texts(&kept).is_empty());
+        again.add(0, "seven").unwrap();
+        assert_eq!(texts(&kept), ["seven"]);
+    }
+
+    #[test]
+    fn the_oldest_segments_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut kept = Kept::new(dir.path().join("kept"));
+        let _lock = kept.lock().unwrap();
+        let long = "x".repeat(SEGMENT as usize);
+        for _ in 0..3 {
+            kept.add(0, &long).unwrap();
+        }
+        let segments = kept.segments().unwrap();
+        assert_eq!(segments.len(), 3);
+        let file = File::options().write(true).open(&segments[0].path).unwrap();
+        let long_ago = Timestamp::now().plus_millis(-WEEK_MS - 1000).to_system_time();
+        file.set_modified(long_ago).unwrap();
+        kept.add(0, "y").unwrap();
+        assert_eq!(texts(&kept).len(), 3, "two long ones and the new one");
+        for _ in 0..80 {
+            kept.add(0, &long).unwrap();
+        }
+        let sum: u64 = kept.segments().unwrap().iter().map(|segment| segment.size).sum();
+        assert!(sum <= MOST + 2 * SEGMENT + 100, "{sum}");
+    }
+}

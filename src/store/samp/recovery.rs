@@ -1,0 +1,551 @@
+//! My log, as this machine wrote it, and as others leave it.
+//!
+//! Sync programs put the version of another machine in the place of my log, and mine aside, as a conflict copy
+//! of which they keep a few. So before anything is appended, and whenever the log or a copy has changed:
+//!
+//! 1. The lines that this machine appended in the last days (`kept`) are compared with the log. If its end is
+//!    missing, those lines are appended again. A line that is missing while a later one is there was taken out
+//!    on purpose.
+//! 2. A log that is empty or gone was emptied on purpose, if it stays so for [`GRACE`]: sync programs leave none
+//!    for a moment. Then nothing is kept any more.
+//! 3. What a conflict copy has and the log lacks is appended, if it is from me and my key has signed it.
+//!
+//! All of it is done by the process that may write for this identity, and by one at a time.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
+
+use super::kept::{Incidents, Kept, Line, WEEK_MS};
+use super::record::{self, Scratch};
+use super::{SampStore, alias, append, writer};
+use crate::model::locks::{Level, Mutex, MutexGuard};
+use crate::model::{Claim, PublicKey, Timestamp, verify};
+use crate::store::engine::lines::append::{Spot, Unsynced, ends_in_newline, write_once};
+use crate::store::engine::lines::log::{Run, Tally, pieces, read_lines};
+use crate::store::fs::{self, Stamp};
+use crate::store::{Prepared, Recovery, Store as _, StoreError, below};
+
+/// How long a log must be empty or gone until that is believed.
+const GRACE: Duration = Duration::from_secs(1);
+/// How often it is looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Lines that are appended again go in writes of about this length.
+const WRITE: usize = 1 << 20;
+/// The file in the state folder of the store that says which conflict copies were compared.
+const COPIES: &str = "copies.json";
+
+/// What is known of my log and its conflict copies; only where something may be written.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    state: PathBuf,
+    known: Mutex<Known>,
+    /// A conflict copy may have come or changed.
+    copies_changed: AtomicBool,
+    /// For people.
+    incidents: Mutex<Incidents>,
+}
+
+#[derive(Debug)]
+struct Known {
+    kept: Kept,
+    /// The log as it was when nothing of it was missing.
+    log: Option<Stamp>,
+    /// Where the line stands that was kept last.
+    last: Option<Place>,
+    compared: Compared,
+}
+
+/// The place of a line in the log, to know it again.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at: u64,
+    len: usize,
+    hash: u64,
+}
+
+impl Place {
+    fn of(at: u64, text: &str) -> Self {
+        Self { at, len: text.len(), hash: XxHash3_64::oneshot(text.as_bytes()) }
+    }
+
+    fn is_in(self, file: &File) -> io::Result<bool> {
+        let bytes = fs::read_part(file, self.at, self.len)?;
+        Ok(bytes.len() == self.len && XxHash3_64::oneshot(&bytes) == self.hash)
+    }
+}
+
+/// The conflict copies of which the log, as it was, has all.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Compared {
+    log: Tally<()>,
+    copies: HashMap<String, Stamp>,
+}
+
+impl Guarded {
+    pub fn new(state: &Path) -> Self {
+        let known = Known {
+            kept: Kept::new(state.join("kept")),
+            log: None,
+            last: None,
+            compared: fs::read_small(&state.join(COPIES), 1 << 20)
+                .ok()
+                .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+                .unwrap_or_default(),
+        };
+        Self {
+            state: state.to_owned(),
+            known: Mutex::at(Level::Around, known),
+            copies_changed: AtomicBool::new(true),
+            incidents: Mutex::new(Incidents::read(state)),
+        }
+    }
+
+    /// Notes that a path has changed.
+    pub fn noted(&self, me: &str, path: &Path) {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if writer(name) == Some((me, true)) {
+            self.copies_changed.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// What happened lately, a line each.
+    pub fn lines(&self, me: &str) -> Vec<String> {
+        self.incidents.lock().lines(&alias::log_name(me))
+    }
+
+    fn failed(&self, error: io::Error) -> StoreError {
+        StoreError::io(&self.state, error)
+    }
+
+    /// Takes the lock in this process, and that between processes.
+    fn lock(&self) -> Result<(MutexGuard<'_, Known>, File), StoreError> {
+        let known = self.known.lock();
+        let alone = known.kept.lock().map_err(|e| self.failed(e))?;
+        Ok((known, alone))
+    }
+
+    /// Notes what happened, for people.
+    fn report(&self, log: &Spot<'_>, note: impl FnOnce(&mut Incidents)) {
+        let mut incidents = self.incidents.lock();
+        note(&mut incidents);
+        for line in incidents.lines(log.name) {
+            tracing::warn!("{line}");
+        }
+        if let Err(error) = incidents.write(&self.state) {
+            tracing::warn!(%error, "what happened to my log cannot be noted");
+        }
+    }
+}
+
+impl SampStore {
+    /// Appends a line to my log, after what it lost.
+    pub(super) fn append_line(&self, message: &Prepared) -> Result<(), StoreError> {
+        let mut unsynced = self.appending.lock();
+        append::my_log(self.dir(), self.me(), |log| {
+            let Some(guarded) = &self.format.guarded else {
+                return append::append(log, &message.bytes, None, &mut unsynced).map(drop);
+            };
+            let (mut known, _alone) = guarded.lock()?;
+            loop {
+                let back = restore(guarded, &mut known, log, &mut unsynced)?;
+                if back.contains(&message.id) {
+                    // It was among them.
+                    return Ok(());
+                }
+                let whole = known.log;
+                let appended = append::append(log, &message.bytes, whole.as_ref(), &mut unsynced)?;
+                // Else it was replaced a moment ago: behind what it lacks, this would be the later line.
+                if let Some((at, stamp)) = appended {
+                    known.log = Some(stamp);
+                    keep(&mut known, at, &message.bytes);
+                    return Ok(());
+                }
+            }
+        })
+    }
+
+    /// The conflict copies of my log, as of the last scan.
+    fn my_copies(&self) -> Vec<String> {
+        let table = self.table.read();
+        let there = table.logs.iter().filter(|log| log.stamp.is_some());
+        let mine = there.filter(|log| writer(&log.name) == Some((self.me(), true)));
+        mine.map(|log| log.name.clone()).collect()
+    }
+
+    /// Appends what conflict copies have, the log lacks and my key has signed; how many lines.
+    fn take_from_copies(
+        &self,
+        known: &mut Known,
+        log: &Spot<'_>,
+        mine: &PublicKey,
+        unsynced: &mut Unsynced,
+    ) -> Result<usize, StoreError> {
+        let names = self.my_copies();
+        if names.is_empty() {
+            return Ok(0);
+        }
+        let there = wait_for_text(log).map_err(|e| log.failed(e))?;
+        let fits = |(file, stamp): &(File, Stamp)| known.compared.log.fits(file, stamp.size);
+        if !there.as_ref().is_some_and(fits) {
+            known.compared = Compared::default();
+        }
+        let file = there.as_ref().map(|(file, _)| file);
+        let mut lacking = Vec::new();
+        let mut ids: Option<HashSet<String>> = None;
+        let mut seen = HashMap::new();
+        for name in names {
+            let copy = match below::open_file(log.dir, &name) {
+                Err(e) if fs::is_absent(&e) => continue,
+                other => other.map_err(|e| log.failed(e))?,
+            };
+            let stamp = Stamp::of(&copy).map_err(|e| log.failed(e))?;
+            if known.compared.copies.get(&name) != Some(&stamp) {
+                let ids = match &mut ids {
+                    Some(ids) => ids,
+                    None => ids.insert(ids_in(file, self.me()).map_err(|e| log.failed(e))?),
+                };
+                let signed = signed_lines(&copy, stamp.size, self.me(), mine, ids);
+                lacking.extend(signed.map_err(|e| log.failed(e))?);
+            }
+            seen.insert(name, stamp);
+        }
+        if ids.is_none() {
+            // All of them were compared with this log.
+            return Ok(0);
+        }
+        write_lines(log, &lacking, None, unsynced)?;
+        if let (Some(file), stamp) = open(log).map_err(|e| log.failed(e))? {
+            let mut compared = Compared { log: Tally::default(), copies: seen };
+            compared.log.offset =
+                read_lines(&file, 0, stamp.size, |_| ()).map_err(|e| log.failed(e))?.0;
+            compared.log.seal(&file);
+            known.compared = compared;
+        }
+        Ok(lacking.len())
+    }
+}
+
+impl Recovery for SampStore {
+    fn note_appended(&self, messages: &[&Prepared]) -> Result<(), StoreError> {
+        let Some(guarded) = self.format.guarded.as_ref().filter(|_| !messages.is_empty()) else {
+            return Ok(());
+        };
+        let (mut known, _alone) = guarded.lock()?;
+        let lines: Vec<&str> = messages.iter().map(|message| message.bytes.as_str()).collect();
+        let lacking = known.kept.lacks(&lines).map_err(|e| guarded.failed(e))?;
+        for line in lacking {
+            // Where it stands is not known: it is looked for.
+            keep(&mut known, 0, line);
+            known.last = None;
+        }
+        Ok(())
+    }
+
+    fn sync_kept(&self) -> Result<(), StoreError> {
+        let Some(guarded) = &self.format.guarded else { return Ok(()) };
+        guarded.known.lock().kept.sync().map_err(|e| guarded.failed(e))
+    }
+
+    fn suspect(&self) {
+        if let Some(guarded) = &self.format.guarded {
+            guarded.copies_changed.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        let Some(guarded) = &self.format.guarded else { return false };
+        if guarded.copies_changed.load(Ordering::SeqCst) {
+            return true;
+        }
+        let path = self.dir().join(alias::log_name(self.me()));
+        Stamp::at(&path).ok().flatten() != guarded.known.lock().log
+    }
+
+    fn recover(&self, mine: Option<&PublicKey>) -> Result<bool, StoreError> {
+        let Some(guarded) = &self.format.guarded else { return Ok(false) };
+        let mut unsynced = self.appending.lock();
+        let appended = append::my_log(self.dir(), self.me(), |log| {
+            let (mut known, _alone) = guarded.lock()?;
+            let before = known.log;
+            let back = restore(guarded, &mut known, log, &mut unsynced)?.len();
+            let replaced =
+                known.log.map(|log| (log.dev, log.ino)) != before.map(|log| (log.dev, log.ino));
+            let asked = guarded.copies_changed.swap(false, Ordering::SeqCst);
+            let (Some(mine), true) = (mine, asked || replaced || back > 0) else { return Ok(back) };
+            let compared = known.compared.copies.clone();
+            let taken = self.take_from_copies(&mut known, log, mine, &mut unsynced);
+            let taken = taken.inspect_err(|_| self.suspect())?;
+            if taken > 0 {
+                // It is not the log that was found whole.
+                known.log = None;
+                let now = Timestamp::now();
+                guarded.report(log, |noted| noted.taken = Some((now, taken as u64)));
+            }
+            if known.compared.copies != compared {
+                let text = serde_json::to_vec(&known.compared).unwrap_or_default();
+                let path = guarded.state.join(COPIES);
+                crate::store::place::write_atomic(&path, &text, 0o600)
+                    .map_err(|e| guarded.failed(e))?;
+            }
+            Ok(back + taken)
+        })?;
+        drop(unsynced);
+        if appended > 0 {
+            self.note(&self.dir().join(alias::log_name(self.me())));
+        }
+        Ok(appended > 0)
+    }
+
+    fn incidents(&self, state: &Path) -> Vec<String> {
+        Incidents::read(state).lines(&alias::log_name(self.me()))
+    }
+}
+
+/// Opens my log; nothing where there is none.
+fn open(log: &Spot<'_>) -> io::Result<(Option<File>, Stamp)> {
+    match log.open(false) {
+        Ok(file) => {
+            let stamp = Stamp::of(&file)?;
+            Ok((Some(file), stamp))
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok((None, Stamp::default())),
+        Err(e) => Err(e),
+    }
+}
+
+/// Keeps a line that stands in the log. If that fails, it is only not appended again.
+fn keep(known: &mut Known, at: u64, text: &str) {
+    match known.kept.add(at, text) {
+        Ok(()) => known.last = Some(Place::of(at, text)),
+        Err(error) => {
+            known.last = None;
+            tracing::warn!(%error, "a message that was sent cannot be kept for the case that the log loses it");
+        }
+    }
+}
+
+/// Appends again what the log lost; the ids of that. Then `known` has the log in which nothing is missing.
+fn restore(
+    guarded: &Guarded,
+    known: &mut Known,
+    log: &Spot<'_>,
+    unsynced: &mut Unsynced,
+) -> Result<HashSet<String>, StoreError> {
+    let failed = |e| log.failed(e);
+    let of_state = |e| guarded.failed(e);
+    let mut back = HashSet::new();
+    loop {
+        let (file, stamp) = open(log).map_err(failed)?;
+        if file.is_some() && known.log == Some(stamp) {
+            return Ok(back);
+        }
+        let mine = known.last.filter(|_| known.kept.is_mine());
+        if let (Some(last), Some(file)) = (mine, &file)
+            && last.is_in(file).map_err(failed)?
+        {
+            known.log = Some(stamp);
+            return Ok(back);
+        }
+        let last = known.kept.last().map_err(of_state)?;
+        let Some(last) = last.filter(is_recent) else {
+            known.log = file.map(|_| stamp);
+            return Ok(back);
+        };
+        let Some((file, stamp)) = wait_for_text(log).map_err(failed)? else {
+            end_keeping(guarded, known, log)?;
+            return Ok(back);
+        };
+        let place = Place::of(last.at, &last.text);
+        if place.is_in(&file).map_err(failed)? {
+            (known.log, known.last) = (Some(stamp), Some(place));
+            return Ok(back);
+        }
+        let kept = known.kept.all().map_err(of_state)?;
+        let ids = ids_in(Some(&file), writer(log.name).map_or("", |(me, _)| me)).map_err(failed)?;
+        let lost = lost(&kept, &ids);
+        let (again, old): (Vec<&Line>, Vec<&Line>) =
+            lost.into_iter().partition(|line| is_recent(line));
+        let texts: Vec<&str> = again.iter().map(|line| line.text.as_str()).collect();
+        if !write_lines(log, &texts, Some(stamp), unsynced)? {
+            // It was replaced once more.
+            continue;
+        }
+        back.extend(texts.iter().filter_map(|text| id_and_time(text)).map(|(id, _)| id));
+        if !texts.is_empty() || !old.is_empty() {
+            let (now, again, old) = (Timestamp::now(), texts.len() as u64, old.len() as u64);
+            guarded.report(log, |noted| noted.lacked = Some((now, again, old)));
+        }
+        // Nothing of what may come back is missing in this file.
+        known.last = place_in(&file, &last).map_err(failed)?;
+        known.log = Some(Stamp::of(&file).map_err(failed)?);
+        return Ok(back);
+    }
+}
+
+/// Keeps nothing any more, since the log is empty or gone.
+fn end_keeping(guarded: &Guarded, known: &mut Known, log: &Spot<'_>) -> Result<(), StoreError> {
+    let kept = known.kept.all().map_err(|e| guarded.failed(e))?;
+    known.kept.clear().map_err(|e| guarded.failed(e))?;
+    (known.log, known.last) = (None, None);
+    let (now, count) = (Timestamp::now(), kept.iter().filter(|line| is_recent(line)).count());
+    guarded.report(log, |noted| noted.ended = Some((now, count as u64)));
+    Ok(())
+}
+
+/// Returns the log when it has text; `None` if it is empty or gone and stays so.
+fn wait_for_text(log: &Spot<'_>) -> io::Result<Option<(File, Stamp)>> {
+    let began = Instant::now();
+    loop {
+        match open(log)? {
+            (Some(file), stamp) if stamp.size > 0 => return Ok(Some((file, stamp))),
+            _ if began.elapsed() >= GRACE => return Ok(None),
+            _ => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+}
+
+/// Returns the kept lines behind the last one that is among these ids.
+fn lost<'a>(kept: &'a [Line], there: &HashSet<String>) -> Vec<&'a Line> {
+    let ids: Vec<Option<String>> =
+        kept.iter().map(|line| id_and_time(&line.text).map(|(id, _)| id)).collect();
+    let is_there = |id: &Option<String>| id.as_ref().is_some_and(|id| there.contains(id));
+    let first = ids.iter().rposition(is_there).map_or(0, |n| n + 1);
+    let mut seen = HashSet::new();
+    let lost = kept.iter().zip(&ids).skip(first).filter(|(_, id)| id.is_some() && seen.insert(*id));
+    lost.map(|(line, _)| line).collect()
+}
+
+/// Finds a line in a log.
+fn place_in(file: &File, line: &Line) -> io::Result<Option<Place>> {
+    let mut place = None;
+    read_lines(file, 0, file.metadata()?.len(), |run| {
+        let Run::Lines(run, offset) = run else { return };
+        let found = memchr::memmem::rfind(run, line.text.as_bytes());
+        place = found.map(|at| Place::of(offset + at as u64, &line.text)).or(place);
+    })?;
+    Ok(place)
+}
+
+fn id_and_time(text: &str) -> Option<(String, Timestamp)> {
+    let mut scratch = Scratch::default();
+    let parsed = record::parse(text, &mut scratch).ok()?;
+    Some((parsed.id.to_string(), parsed.time()))
+}
+
+fn is_recent(line: &Line) -> bool {
+    id_and_time(&line.text)
+        .is_some_and(|(_, time)| time.millis() >= Timestamp::now().millis() - WEEK_MS)
+}
+
+/// Hands out each record of a log and its line.
+fn each_record(file: &File, mut each: impl FnMut(&record::Parsed<'_>, &str)) -> io::Result<()> {
+    let mut scratch = Scratch::default();
+    let mut take = |run: &[u8], offset| {
+        for piece in pieces(run, offset) {
+            let (text, _) = piece.unmarked();
+            if let Ok(parsed) = record::parse(text, &mut scratch) {
+                each(&parsed, text);
+            }
+        }
+    };
+    let (end, tail) = read_lines(file, 0, file.metadata()?.len(), |run| {
+        if let Run::Lines(run, offset) = run {
+            take(run, offset);
+        }
+    })?;
+    take(&tail, end);
+    Ok(())
+}
+
+/// Reads the ids of the records from me in a log.
+fn ids_in(file: Option<&File>, me: &str) -> io::Result<HashSet<String>> {
+    let mut ids = HashSet::new();
+    if let Some(file) = file {
+        each_record(file, |parsed, _| {
+            if parsed.from == me && parsed.id_verified {
+                ids.insert(parsed.id.to_string());
+            }
+        })?;
+    }
+    Ok(ids)
+}
+
+/// Reads the lines of a copy that are from me, signed by my key, and not among these ids, which they join.
+fn signed_lines(
+    copy: &File,
+    size: u64,
+    me: &str,
+    mine: &PublicKey,
+    ids: &mut HashSet<String>,
+) -> io::Result<Vec<String>> {
+    let mut lines = Vec::new();
+    if size == 0 {
+        return Ok(lines);
+    }
+    each_record(copy, |parsed, text| {
+        if parsed.from != me || !parsed.id_verified || !parsed.has_sig || ids.contains(&*parsed.id)
+        {
+            return;
+        }
+        let Some(claim) = record::claim(text) else { return };
+        let named =
+            matches!(&claim, Claim::Signed { key, .. } if key.is_none_or(|key| key == *mine));
+        if named && verify::verify_claim(mine, &claim) {
+            ids.insert(parsed.id.to_string());
+            lines.push(text.trim().to_owned());
+        }
+    })?;
+    Ok(lines)
+}
+
+/// Appends lines and brings them to disk. Stops, and says so, if the log does not continue the one that is
+/// `known`.
+fn write_lines(
+    log: &Spot<'_>,
+    lines: &[impl AsRef<str>],
+    mut known: Option<Stamp>,
+    unsynced: &mut Unsynced,
+) -> Result<bool, StoreError> {
+    let (mut lines, mut written) = (lines.iter().peekable(), false);
+    while lines.peek().is_some() {
+        let new = below::look(log.dir, log.name).is_err();
+        let mut write = || {
+            let file = log.open(true)?;
+            let before = Stamp::of(&file)?;
+            if known.is_some_and(|known| !append::continues(&before, &known)) {
+                return Ok(None);
+            }
+            let mut text = String::new();
+            if !ends_in_newline(&file, before.size)? {
+                text.push('\n');
+            }
+            while let Some(line) = lines.next_if(|_| text.len() < WRITE) {
+                text.push_str(line.as_ref());
+                text.push('\n');
+            }
+            write_once(&file, text.as_bytes(), before.size)?;
+            Ok(Some((before, Stamp::of(&file)?)))
+        };
+        let Some((before, stamp)) = write().map_err(|e: io::Error| log.failed(e))? else {
+            return Ok(false);
+        };
+        unsynced.add(log.path, new, before.size, before);
+        known = known.map(|_| stamp);
+        written = true;
+    }
+    if written {
+        unsynced.sync(log)?;
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests;

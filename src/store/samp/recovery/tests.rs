@@ -1,0 +1,285 @@
+//! What other programs do to my log, and what it is afterwards.
+
+use std::path::Path;
+
+use super::*;
+use crate::model::{Draft, Roles, Timestamp};
+use crate::store::testing::{Book, Key};
+use crate::store::{Kind, Outgoing as _, Preparing, Signer as _, Spec};
+
+/// A folder with my log, and one for my state.
+struct Machine {
+    dir: tempfile::TempDir,
+    key: Key,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("samp")).unwrap();
+        Self { dir, key: Key::new(7) }
+    }
+
+    fn open(&self) -> SampStore {
+        SampStore::open(&Spec {
+            name: "samp".into(),
+            kind: Kind::Samp,
+            dir: self.dir.path().join("samp"),
+            me: "me".into(),
+            as_me: None,
+            state: Some(self.state()),
+            roles: Roles::default(),
+            home: None,
+            makes: true,
+        })
+        .unwrap()
+    }
+
+    fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("samp").join(name)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path("log-me.jsonl")
+    }
+
+    fn message(&self, body: &str, key: &Key) -> Prepared {
+        self.message_at(body, key, Timestamp::now())
+    }
+
+    fn message_at(&self, body: &str, key: &Key, time: Timestamp) -> Prepared {
+        let draft = Draft { to: vec!["you".into()], body: body.into(), ..Draft::default() };
+        append::prepare("me", &draft, &Preparing::new(time, key)).unwrap().remove(0)
+    }
+
+    fn send(&self, store: &SampStore, body: &str) {
+        store.append(&self.message(body, &self.key)).unwrap();
+    }
+
+    /// The bodies in the log, in order.
+    fn bodies(&self) -> Vec<String> {
+        bodies(&self.log())
+    }
+
+    fn lines(&self, range: std::ops::Range<usize>) -> String {
+        let text = std::fs::read_to_string(self.log()).unwrap();
+        text.split_inclusive('\n').skip(range.start).take(range.len()).collect()
+    }
+
+    /// Another program puts this text in the place of a file.
+    fn replace(&self, text: &str) {
+        let temp = self.path(".syncthing.tmp");
+        std::fs::write(&temp, text).unwrap();
+        std::fs::rename(temp, self.log()).unwrap();
+    }
+
+    fn recover(&self, store: &SampStore) -> bool {
+        Book::scanned(store);
+        store.recover(Some(&self.key.public_key())).unwrap()
+    }
+}
+
+fn bodies(log: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    each_record(&File::open(log).unwrap(), |parsed, _| all.push(parsed.body_text().into_owned()))
+        .unwrap();
+    all
+}
+
+#[test]
+fn an_end_that_was_lost_comes_back_before_anything_else() {
+    for reopened in [false, true] {
+        for replaced in [false, true] {
+            let machine = Machine::new();
+            let mut store = machine.open();
+            ["a", "b", "c"].iter().for_each(|body| machine.send(&store, body));
+            let cut = machine.lines(0..1);
+            if replaced {
+                machine.replace(&(cut + "{\"ts\":1,\"from\":\"me\",\"to\":\"x\",\"thread\":\"t\",\"body\":\"other\"}\n"));
+            } else {
+                std::fs::write(machine.log(), cut).unwrap();
+            }
+            if reopened {
+                store = machine.open();
+            }
+            machine.send(&store, "d");
+            let all =
+                if replaced { vec!["a", "other", "b", "c", "d"] } else { vec!["a", "b", "c", "d"] };
+            assert_eq!(machine.bodies(), all);
+            assert!(!machine.recover(&store), "nothing is missing");
+            assert_eq!(machine.bodies(), all);
+            let told = machine.open().incidents(&machine.state()).concat();
+            assert!(told.contains("2 that it lacked were appended again"), "{told}");
+        }
+    }
+}
+
+#[test]
+fn a_version_with_nothing_of_mine_gets_all_of_it() {
+    let machine = Machine::new();
+    let store = machine.open();
+    ["a", "b"].iter().for_each(|body| machine.send(&store, body));
+    assert!(!store.is_due() || !machine.recover(&store));
+    assert!(!store.is_due());
+    machine.replace("{\"ts\":1,\"from\":\"me\",\"to\":\"x\",\"thread\":\"t\",\"body\":\"other\"}");
+    assert!(store.is_due());
+    assert!(machine.recover(&store));
+    assert_eq!(machine.bodies(), ["other", "a", "b"]);
+    assert!(!store.is_due() || !machine.recover(&store));
+    assert_eq!(machine.bodies(), ["other", "a", "b"]);
+}
+
+#[test]
+fn what_was_taken_out_on_purpose_stays_out() {
+    let machine = Machine::new();
+    let store = machine.open();
+    ["a", "b", "c"].iter().for_each(|body| machine.send(&store, body));
+    machine.replace(&machine.lines(2..3));
+    assert!(!machine.recover(&store));
+    machine.send(&store, "d");
+    assert_eq!(machine.bodies(), ["c", "d"]);
+    assert!(machine.open().incidents(&machine.state()).is_empty());
+}
+
+#[test]
+fn an_empty_log_ends_the_keeping() {
+    for gone in [false, true] {
+        let machine = Machine::new();
+        let store = machine.open();
+        ["a", "b"].iter().for_each(|body| machine.send(&store, body));
+        if gone {
+            std::fs::remove_file(machine.log()).unwrap();
+        } else {
+            std::fs::write(machine.log(), "").unwrap();
+        }
+        machine.send(&store, "c");
+        assert_eq!(machine.bodies(), ["c"]);
+        let told = store.incidents(&machine.state()).concat();
+        assert!(told.contains("2 messages of the last 7 days"), "{told}");
+        machine.replace(&machine.message("other", &machine.key).bytes);
+        assert!(machine.recover(&store));
+        assert_eq!(machine.bodies(), ["other", "c"]);
+    }
+}
+
+#[test]
+fn a_log_that_is_away_for_a_moment_is_waited_for() {
+    let machine = Machine::new();
+    let store = machine.open();
+    machine.send(&store, "a");
+    let text = machine.lines(0..1);
+    std::fs::remove_file(machine.log()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(GRACE / 4);
+            machine.replace(&text);
+        });
+        machine.send(&store, "b");
+    });
+    assert_eq!(machine.bodies(), ["a", "b"]);
+    assert!(store.incidents(&machine.state()).is_empty());
+}
+
+#[test]
+fn what_is_older_than_a_week_is_told_and_stays_away() {
+    let machine = Machine::new();
+    let store = machine.open();
+    let long_ago = Timestamp::now().plus_millis(-WEEK_MS - 60_000);
+    store.append(&machine.message_at("a", &machine.key, long_ago)).unwrap();
+    machine.send(&store, "b");
+    machine.replace(&machine.message("other", &machine.key).bytes);
+    assert!(machine.recover(&store));
+    assert_eq!(machine.bodies(), ["other", "b"]);
+    let told = store.incidents(&machine.state()).concat();
+    assert!(told.contains("1 older than 7 days were not"), "{told}");
+}
+
+#[test]
+fn of_a_conflict_copy_only_what_i_signed_is_appended_and_once() {
+    let machine = Machine::new();
+    let store = machine.open();
+    machine.send(&store, "a");
+    let mine = machine.message("mine", &machine.key).bytes;
+    let copy = [
+        machine.lines(0..1),
+        mine.clone() + "\n",
+        // Changed after it was signed; the id no longer fits, or the signature.
+        mine.replace("mine", "nine") + "\n",
+        mine.replace("\"ms\": ", "\"ms\": 1") + "\n",
+        machine.message("another key", &Key::new(8)).bytes + "\n",
+        "{\"ts\":1,\"from\":\"me\",\"to\":\"x\",\"thread\":\"t\",\"body\":\"unsigned\"}\n"
+            .to_owned(),
+        machine.message("last", &machine.key).bytes,
+    ];
+    let name = "log-me.sync-conflict-20260413-091523-K3X2R2T.jsonl";
+    std::fs::write(machine.path(name), copy.concat()).unwrap();
+    let others = machine.path("log-you.sync-conflict-20260413-091523-K3X2R2T.jsonl");
+    std::fs::write(&others, machine.message("of another log", &machine.key).bytes).unwrap();
+    store.note(&machine.path(name));
+    assert!(store.is_due());
+    assert!(machine.recover(&store));
+    assert_eq!(machine.bodies(), ["a", "mine", "last"]);
+    assert_eq!(std::fs::read(machine.path(name)).unwrap(), copy.concat().into_bytes());
+    assert!(
+        store.incidents(&machine.state()).concat().contains("2 messages of mine that a conflict")
+    );
+    for store in [store, machine.open()] {
+        assert!(!machine.recover(&store));
+        assert_eq!(machine.bodies(), ["a", "mine", "last"]);
+    }
+    // The log is replaced, and the copy is still there.
+    machine.replace(&machine.lines(0..1));
+    let store = machine.open();
+    assert!(machine.recover(&store));
+    assert_eq!(machine.bodies(), ["a", "mine", "last"]);
+}
+
+#[test]
+fn what_an_earlier_process_appended_is_kept_too() {
+    let machine = Machine::new();
+    let store = machine.open();
+    machine.send(&store, "a");
+    // As if it had been killed, or had lost its power, before it was kept.
+    std::fs::remove_dir_all(machine.state()).unwrap();
+    let (a, b) = (machine.lines(0..1), machine.message("b", &machine.key));
+    let appended = Prepared { bytes: a.trim_end().to_owned(), ..b.clone() };
+    let store = machine.open();
+    for _ in 0..2 {
+        store.note_appended(&[&appended, &b]).unwrap();
+    }
+    machine.replace(&machine.message("other", &machine.key).bytes);
+    assert!(machine.recover(&store));
+    assert_eq!(machine.bodies(), ["other", "a", "b"]);
+}
+
+#[test]
+fn a_message_that_is_restored_is_not_appended_again() {
+    let machine = Machine::new();
+    let store = machine.open();
+    machine.send(&store, "a");
+    let b = machine.message("b", &machine.key);
+    store.append(&b).unwrap();
+    machine.replace(&machine.lines(0..1));
+    // Its sender did not hear that it was appended.
+    store.append(&b).unwrap();
+    assert_eq!(machine.bodies(), ["a", "b"]);
+}
+
+#[test]
+fn two_processes_keep_in_one_order() {
+    let machine = Machine::new();
+    let (one, two) = (machine.open(), machine.open());
+    for n in 0..6 {
+        machine.send(if n % 2 == 0 { &one } else { &two }, &format!("text {n}"));
+    }
+    machine.replace(&machine.lines(0..2));
+    machine.send(&one, "text 6");
+    let all: Vec<String> = (0..7).map(|n| format!("text {n}")).collect();
+    assert_eq!(machine.bodies(), all);
+    assert!(!machine.recover(&two));
+    assert_eq!(machine.bodies(), all);
+}
