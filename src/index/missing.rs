@@ -90,7 +90,7 @@ impl Core {
             return Vec::new();
         }
         let firsts = self.find_first(&writers.iter().collect());
-        let mut sign = Vec::new();
+        let (mut sign, mut forgotten) = (Vec::new(), HashSet::new());
         for number in &writers {
             let first = firsts.get(number).copied();
             let lacked = self.key_lacked(keyring, *number, first);
@@ -98,8 +98,16 @@ impl Core {
                 let before = std::mem::replace(&mut writer.lacked, lacked);
                 writer.first_signed = first;
                 sign.extend(before.or(lacked).map(|_| number));
+                if before.is_some() && lacked.is_none() {
+                    forgotten.insert(*number);
+                }
             }
         }
+        // A key that is forgotten is nobody's who lost his signature.
+        let writer_of = |ix: &MsgIx| self.entries.get(*ix as usize).map(|entry| entry.writer);
+        let mut stripped = std::mem::take(&mut self.stripped);
+        stripped.retain(|ix, _| writer_of(ix).is_none_or(|writer| !forgotten.contains(&writer)));
+        self.stripped = stripped;
         let among: Bits = sign.into_iter().collect();
         self.note_prior(keyring, &writers, addresses, &among);
         let mut redrawn = Vec::new();

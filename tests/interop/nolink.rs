@@ -192,11 +192,11 @@ fn all_are_there(m: &Mount, w: &Mount, accepted: &[String]) {
     assert_eq!(all, letters(m), "each is there once");
 }
 
-/// S640: one identity on two machines that share a SAMP folder by Syncthing with its default settings. Both
+/// S740: one identity on two machines that share a SAMP folder by Syncthing with its default settings. Both
 /// write into one log, both mounts are killed sixteen times and both Syncthings now and then: more conflict
 /// copies are made than Syncthing keeps, and nothing is lost.
 #[test]
-fn s640_one_identity_by_syncthing() {
+fn s740_one_identity_by_syncthing() {
     let (one, two) = (Bed::new(), Bed::new());
     share_key(&one, &two, "anna");
     let (mut a, mut b) = Syncthing::pair(&one, &two);
@@ -228,9 +228,9 @@ fn s640_one_identity_by_syncthing() {
     assert!(told.contains("were appended"), "what happened to the logs is told: {told}");
 }
 
-/// S641: the same with `rsync -a` of whole files, both ways: each puts its version in the place of the other.
+/// S741: the same with `rsync -a` of whole files, both ways: each puts its version in the place of the other.
 #[test]
-fn s641_one_identity_by_rsync() {
+fn s741_one_identity_by_rsync() {
     let (one, two) = (Bed::new(), Bed::new());
     share_key(&one, &two, "anna");
     let both = format!(

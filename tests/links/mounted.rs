@@ -146,10 +146,10 @@ fn s422_an_admin_makes_the_stream() {
     assert!(!secrets.said().contains("\"pw\""), "{secrets:?}");
 }
 
-/// S644, S645: two agents on one machine, of whom the server permits one: both are told what the one process
+/// S744, S745: two agents on one machine, of whom the server permits one: both are told what the one process
 /// knows that carries for both, and the letter of the other one says why it waits.
 #[test]
-fn s645_a_writer_who_is_not_permitted_is_told() {
+fn s745_a_writer_who_is_not_permitted_is_told() {
     let server = Server::with(
         "authorization { users: [\n\
            {user: host, password: pw, permissions: {publish: {allow: [\"msgfs.team.alice\", \"$JS.>\", \

@@ -523,10 +523,10 @@ fn s523_by_which_path_msgfs_is_called() {
     }
 }
 
-/// S572: hooks and standing instructions of an older msgfs, and hooks that call one that is gone, are told by
+/// S732: hooks and standing instructions of an older msgfs, and hooks that call one that is gone, are told by
 /// `msgfs hook status` and `msgfs doctor`, with the command that renews them; after it they are not.
 #[test]
-fn s572_what_is_installed_and_old_is_told() {
+fn s732_what_is_installed_and_old_is_told() {
     let bed = bed(0);
     let said = || {
         let status = bed.msgfs_out(&["hook", "status"]).stdout;

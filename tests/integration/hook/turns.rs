@@ -165,9 +165,9 @@ fn s510_a_waiter_from_the_start() {
     is_silent(Running::start(command, Some(told.to_string().as_bytes())).unwrap());
 }
 
-/// S571: where Claude Code does not set its variables, that is the reason for silence.
+/// S731: where Claude Code does not set its variables, that is the reason for silence.
 #[test]
-fn s571_variables_that_are_missing() {
+fn s731_variables_that_are_missing() {
     let mut bed = bed(1);
     bed.env.retain(|(name, _)| !name.to_string_lossy().starts_with("CLAUDE"));
     for line in ["prompt --for claude-code", "stop --for claude-code --wait"] {

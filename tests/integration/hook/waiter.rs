@@ -295,9 +295,9 @@ fn child_of(shell: &Running) -> rustix::process::Pid {
     rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap()
 }
 
-/// S570: `msgfs hook status` counts the waiters that run, and says of how many sessions the waiter is gone.
+/// S730: `msgfs hook status` counts the waiters that run, and says of how many sessions the waiter is gone.
 #[test]
-fn s570_status_looks_at_the_process() {
+fn s730_status_looks_at_the_process() {
     let bed = bed(0);
     let status = || {
         let out = bed.msgfs_out(&["hook", "status"]);
@@ -321,9 +321,9 @@ fn s570_status_looks_at_the_process() {
     assert!(status().starts_with("sessions: 1 (0 with a waiter), "), "{}", status());
 }
 
-/// S570: uninstall ends the waiters of the harness, and no other process, whatever stands in the state.
+/// S730: uninstall ends the waiters of the harness, and no other process, whatever stands in the state.
 #[test]
-fn s570_uninstall_ends_the_waiters() {
+fn s730_uninstall_ends_the_waiters() {
     let bed = bed(0);
     let uninstall = |more: &[&str]| {
         let args = [&["hook", "uninstall", "--for", "claude-code"], more].concat();
