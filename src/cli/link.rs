@@ -123,17 +123,19 @@ fn create(context: &Context, name: Option<&str>) -> Result<(), Failure> {
     let spec = match (&links[..], name) {
         ([], _) => refuse!("the configuration has no [[link]] of kind \"nats\""),
         ([only], None) => *only,
-        (_, name) => match links.iter().find(|link| Some(link.name.as_str()) == name) {
-            Some(spec) => *spec,
-            None => {
+        (_, name) => {
+            let asked = name.unwrap_or_default();
+            if let Some(spec) = links.iter().find(|link| link.name == asked) {
+                *spec
+            } else {
                 let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
-                let (names, asked) = (names.join(", "), name.unwrap_or_default());
+                let names = names.join(", ");
                 if asked.is_empty() {
                     refuse!("there are several links of kind \"nats\": name one of {names}");
                 }
                 refuse!("there is no link {asked:?} of kind \"nats\"; there is {names}");
             }
-        },
+        }
     };
     #[cfg(feature = "nats")]
     {

@@ -47,17 +47,14 @@ impl Machine {
         self.path("log-me.jsonl")
     }
 
-    fn message(&self, body: &str, key: &Key) -> Prepared {
-        self.message_at(body, key, Timestamp::now())
-    }
-
-    fn message_at(&self, body: &str, key: &Key, time: Timestamp) -> Prepared {
-        let draft = Draft { to: vec!["you".into()], body: body.into(), ..Draft::default() };
-        append::prepare("me", &draft, &Preparing::new(time, key)).unwrap().remove(0)
-    }
-
     fn send(&self, store: &SampStore, body: &str) {
-        store.append(&self.message(body, &self.key)).unwrap();
+        store.append(&message(body, &self.key)).unwrap();
+    }
+
+    fn send_all(&self, store: &SampStore, bodies: &[&str]) {
+        for body in bodies {
+            self.send(store, body);
+        }
     }
 
     /// The bodies in the log, in order.
@@ -83,6 +80,15 @@ impl Machine {
     }
 }
 
+fn message(body: &str, key: &Key) -> Prepared {
+    message_at(body, key, Timestamp::now())
+}
+
+fn message_at(body: &str, key: &Key, time: Timestamp) -> Prepared {
+    let draft = Draft { to: vec!["you".into()], body: body.into(), ..Draft::default() };
+    append::prepare("me", &draft, &Preparing::new(time, key)).unwrap().remove(0)
+}
+
 fn bodies(log: &Path) -> Vec<String> {
     let mut all = Vec::new();
     each_record(&File::open(log).unwrap(), |parsed, _| all.push(parsed.body_text().into_owned()))
@@ -96,7 +102,7 @@ fn an_end_that_was_lost_comes_back_before_anything_else() {
         for replaced in [false, true] {
             let machine = Machine::new();
             let mut store = machine.open();
-            ["a", "b", "c"].iter().for_each(|body| machine.send(&store, body));
+            machine.send_all(&store, &["a", "b", "c"]);
             let cut = machine.lines(0..1);
             if replaced {
                 machine.replace(&(cut + "{\"ts\":1,\"from\":\"me\",\"to\":\"x\",\"thread\":\"t\",\"body\":\"other\"}\n"));
@@ -122,7 +128,7 @@ fn an_end_that_was_lost_comes_back_before_anything_else() {
 fn a_version_with_nothing_of_mine_gets_all_of_it() {
     let machine = Machine::new();
     let store = machine.open();
-    ["a", "b"].iter().for_each(|body| machine.send(&store, body));
+    machine.send_all(&store, &["a", "b"]);
     assert!(!store.is_due() || !machine.recover(&store));
     assert!(!store.is_due());
     machine.replace("{\"ts\":1,\"from\":\"me\",\"to\":\"x\",\"thread\":\"t\",\"body\":\"other\"}");
@@ -137,7 +143,7 @@ fn a_version_with_nothing_of_mine_gets_all_of_it() {
 fn what_was_taken_out_on_purpose_stays_out() {
     let machine = Machine::new();
     let store = machine.open();
-    ["a", "b", "c"].iter().for_each(|body| machine.send(&store, body));
+    machine.send_all(&store, &["a", "b", "c"]);
     machine.replace(&machine.lines(2..3));
     assert!(!machine.recover(&store));
     machine.send(&store, "d");
@@ -150,7 +156,7 @@ fn an_empty_log_ends_the_keeping() {
     for gone in [false, true] {
         let machine = Machine::new();
         let store = machine.open();
-        ["a", "b"].iter().for_each(|body| machine.send(&store, body));
+        machine.send_all(&store, &["a", "b"]);
         if gone {
             std::fs::remove_file(machine.log()).unwrap();
         } else {
@@ -160,7 +166,7 @@ fn an_empty_log_ends_the_keeping() {
         assert_eq!(machine.bodies(), ["c"]);
         let told = store.incidents(&machine.state()).concat();
         assert!(told.contains("2 messages of the last 7 days"), "{told}");
-        machine.replace(&machine.message("other", &machine.key).bytes);
+        machine.replace(&message("other", &machine.key).bytes);
         assert!(machine.recover(&store));
         assert_eq!(machine.bodies(), ["other", "c"]);
     }
@@ -189,9 +195,9 @@ fn what_is_older_than_a_week_is_told_and_stays_away() {
     let machine = Machine::new();
     let store = machine.open();
     let long_ago = Timestamp::now().plus_millis(-WEEK_MS - 60_000);
-    store.append(&machine.message_at("a", &machine.key, long_ago)).unwrap();
+    store.append(&message_at("a", &machine.key, long_ago)).unwrap();
     machine.send(&store, "b");
-    machine.replace(&machine.message("other", &machine.key).bytes);
+    machine.replace(&message("other", &machine.key).bytes);
     assert!(machine.recover(&store));
     assert_eq!(machine.bodies(), ["other", "b"]);
     let told = store.incidents(&machine.state()).concat();
@@ -203,22 +209,22 @@ fn of_a_conflict_copy_only_what_i_signed_is_appended_and_once() {
     let machine = Machine::new();
     let store = machine.open();
     machine.send(&store, "a");
-    let mine = machine.message("mine", &machine.key).bytes;
+    let mine = message("mine", &machine.key).bytes;
     let copy = [
         machine.lines(0..1),
         mine.clone() + "\n",
         // Changed after it was signed; the id no longer fits, or the signature.
         mine.replace("mine", "nine") + "\n",
         mine.replace("\"ms\": ", "\"ms\": 1") + "\n",
-        machine.message("another key", &Key::new(8)).bytes + "\n",
+        message("another key", &Key::new(8)).bytes + "\n",
         "{\"ts\":1,\"from\":\"me\",\"to\":\"x\",\"thread\":\"t\",\"body\":\"unsigned\"}\n"
             .to_owned(),
-        machine.message("last", &machine.key).bytes,
+        message("last", &machine.key).bytes,
     ];
     let name = "log-me.sync-conflict-20260413-091523-K3X2R2T.jsonl";
     std::fs::write(machine.path(name), copy.concat()).unwrap();
     let others = machine.path("log-you.sync-conflict-20260413-091523-K3X2R2T.jsonl");
-    std::fs::write(&others, machine.message("of another log", &machine.key).bytes).unwrap();
+    std::fs::write(&others, message("of another log", &machine.key).bytes).unwrap();
     store.note(&machine.path(name));
     assert!(store.is_due());
     assert!(machine.recover(&store));
@@ -245,13 +251,13 @@ fn what_an_earlier_process_appended_is_kept_too() {
     machine.send(&store, "a");
     // As if it had been killed, or had lost its power, before it was kept.
     std::fs::remove_dir_all(machine.state()).unwrap();
-    let (a, b) = (machine.lines(0..1), machine.message("b", &machine.key));
+    let (a, b) = (machine.lines(0..1), message("b", &machine.key));
     let appended = Prepared { bytes: a.trim_end().to_owned(), ..b.clone() };
     let store = machine.open();
     for _ in 0..2 {
         store.note_appended(&[&appended, &b]).unwrap();
     }
-    machine.replace(&machine.message("other", &machine.key).bytes);
+    machine.replace(&message("other", &machine.key).bytes);
     assert!(machine.recover(&store));
     assert_eq!(machine.bodies(), ["other", "a", "b"]);
 }
@@ -261,7 +267,7 @@ fn a_message_that_is_restored_is_not_appended_again() {
     let machine = Machine::new();
     let store = machine.open();
     machine.send(&store, "a");
-    let b = machine.message("b", &machine.key);
+    let b = message("b", &machine.key);
     store.append(&b).unwrap();
     machine.replace(&machine.lines(0..1));
     // Its sender did not hear that it was appended.
