@@ -58,6 +58,7 @@ mod peers;
 mod porcelain;
 mod power;
 mod readers;
+mod recovered;
 mod refused;
 mod regressions;
 mod replies;

@@ -284,7 +284,7 @@ fn s406_a_token_that_others_can_read_is_not_used() {
     soon("it goes on", || m.cat("status.txt").contains("connected since"));
 }
 
-/// S409: while the format's own daemon runs on a mailbox, msgfs carries nothing for it, and says so.
+/// S409, S644: while the format's own daemon runs on a mailbox, msgfs carries nothing for it, and says so.
 #[test]
 fn s409_the_formats_own_daemon_is_left_alone() {
     let at = Bed::new();

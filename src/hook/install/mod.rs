@@ -16,6 +16,7 @@ use similar::TextDiff;
 use super::harness::{ALL, Harness, Hooks, Instructions};
 use crate::config::Env;
 use crate::model::shown_path;
+use crate::store::asked;
 use file::Config;
 use json::Wanted;
 pub use switch::switched_off;
@@ -249,6 +250,9 @@ impl<'a> Target<'a> {
         Ok(match harness.instructions {
             Instructions::Own(name, head) => Self { path: folder.join(name), content: whole(head) },
             Instructions::Project(name, head) => {
+                if let Some(Err(e)) = env.cwd().map(asked::reach) {
+                    return Err(format!("its rules are in the project's folder, and {e}"));
+                }
                 let is_home = |here: &Path| env.home().is_some_and(|home| home == here);
                 let here = match env.cwd() {
                     Some(here) if is_home(here) => Err("the home folder"),
