@@ -124,7 +124,7 @@ fn events() -> Result<Receiver<()>, Failure> {
     let watch = move || {
         signals.forever().for_each(|_| {
             let _ = told.send(());
-        })
+        });
     };
     thread::Builder::new().name("signals".to_owned()).spawn(watch).map_err(failed)?;
     Ok(events)

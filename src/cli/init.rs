@@ -232,7 +232,7 @@ fn make(global: &Global, args: &Args) -> Result<(), Failure> {
     let changed =
         if written { None } else { me.map(|me| change_me(&file, me)).transpose()?.flatten() };
     let mut note = match changed {
-        Some(before) => {
+        Some(FormerName(before)) => {
             before.map_or("now it says who you are".into(), |me| format!("me was {me}"))
         }
         None if written => "written, edit it at will".into(),
@@ -267,8 +267,11 @@ fn write_config(file: &Path, me: Option<&str>) -> Result<bool, Failure> {
     }
 }
 
+/// The name that a configuration gave before it was changed, if it gave one.
+struct FormerName(Option<String>);
+
 /// Has a configuration that is there say who I am. Returns what it said before, if that was something else.
-fn change_me(file: &Path, me: &str) -> Result<Option<Option<String>>, Failure> {
+fn change_me(file: &Path, me: &str) -> Result<Option<FormerName>, Failure> {
     let failed = |e: &io::Error| Failure::io(format!("cannot write {}", file.display()), e);
     // Behind a symlink, and as readable as it was.
     let place = fs::canonicalize(file).map_err(|e| failed(&e))?;
@@ -276,7 +279,7 @@ fn change_me(file: &Path, me: &str) -> Result<Option<Option<String>>, Failure> {
     let text = fs::read_to_string(&place).map_err(|e| failed(&e))?;
     let Some((text, before)) = with_me(&text, me) else { return Ok(None) };
     write_atomic(&place, text.as_bytes(), mode & 0o7777).map_err(|e| failed(&e))?;
-    Ok(Some(before))
+    Ok(Some(FormerName(before)))
 }
 
 /// The text of a configuration in which me is this, and who it was before. `None` if it is that already.

@@ -278,7 +278,8 @@ impl Core {
         let (writer, store) =
             (self.writers.get(entry.writer as usize), self.stores.get(entry.store()));
         let Some((writer, store)) = writer.zip(store) else { return none };
-        let stripped = self.stripped.get(&ix);
+        // In stores of files a message that lost its signature is other content, and refused where it matters.
+        let stripped = self.stripped.get(&ix).filter(|_| store.log || store.roles);
         let Some(lacked) = writer.lacked else {
             // Nobody has the key of a role, but somebody had that of this message.
             let stripped = stripped.filter(|_| store.roles);

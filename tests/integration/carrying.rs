@@ -126,7 +126,9 @@ fn s702_all_commands_beside_it() {
     ok(&bed, &["mark", "--all"], "");
     assert_eq!(ok(&bed, &["ls", "inbox"], ""), "");
     let mut sent = bodies(&bed.store, "bar");
-    sent.iter_mut().for_each(|body| *body = body.trim().to_owned());
+    for body in &mut sent {
+        *body = body.trim().to_owned();
+    }
     assert_eq!(sent, ["an answer", "a draft", "in the making", "a message"]);
     let second = bar(&bed, &["carry", "--all"], "");
     assert!(second.code() == Some(1) && second.stderr.contains("already running"), "{second:?}");

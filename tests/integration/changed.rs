@@ -147,13 +147,13 @@ fn shown(m: &Mount) -> (String, bool, bool) {
 
 #[track_caller]
 fn is_verified(m: &Mount, what: &Path) {
-    soon(&format!("{what:?} verified"), || shown(m) == ("valid".into(), true, false));
-    assert_eq!(m.ls("rejected"), [""; 0], "{what:?}");
+    soon(&format!("{} verified", what.display()), || shown(m) == ("valid".into(), true, false));
+    assert_eq!(m.ls("rejected"), [""; 0], "{}", what.display());
 }
 
 #[track_caller]
 fn is_refused(m: &Mount, what: &Path) {
-    soon(&format!("{what:?} refused"), || {
+    soon(&format!("{} refused", what.display()), || {
         shown(m) == (String::new(), false, false) && m.ls("rejected").len() == 1
     });
     let text = m.ok("cat rejected/*");

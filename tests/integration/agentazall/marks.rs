@@ -196,7 +196,7 @@ fn s572_every_copy() {
     let (bed, tree, m) = with(|_, tree| {
         tree.receive(&letter);
     });
-    let put = |day: &str, name: &str| tree.put(day, "inbox", name, &letter.text());
+    let put = |day: &str, name: &str| tree.put(day, "inbox", name, letter.text());
     let mut copies = vec![put("2026-04-26", "early")];
     m.inbox_becomes(&[&letter.name(1)]);
     // One that the store has hardly seen when the message is read.

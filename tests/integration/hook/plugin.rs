@@ -124,7 +124,7 @@ fn s526_the_plugin_of_opencode() {
     let _ = fs::remove_file(&log);
     for age in ["1", "2"] {
         assert_eq!(play(&bed, &plugin, &format!("{age} removed"), &path), "");
-        fs::write(&plugin, &text.replace(&called, "const PROGRAM = \"msgfs\"\n")).unwrap();
+        fs::write(&plugin, text.replace(&called, "const PROGRAM = \"msgfs\"\n")).unwrap();
     }
     assert!(!log.exists());
 }
