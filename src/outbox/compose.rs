@@ -7,7 +7,7 @@ use super::folders::Composed;
 use super::life::not_renamed;
 use super::pack::nothing_in_it;
 use super::{BODY, DraftId, Named, Open, Outbox, OutboxError, Target, Written};
-use crate::model::locks::{Level, Mutex};
+use crate::model::locks::Mutex;
 use crate::model::{Timestamp, one_line};
 use crate::store::StoreError;
 
@@ -403,10 +403,13 @@ impl Outbox {
     pub(super) fn send_folder(&self, folder: &str) {
         if let Err(e) = self.try_send_folder(folder) {
             let text = self.folders.body(folder);
-            let mut d = Open { composed: true, ..Open::new(folder, Target::Outbox, text.clone()) };
+            let mut d = Open { composed: true, ..Open::new(folder, Target::Outbox, text) };
             d.refuse(e);
+            self.keep(&d);
+            // Before the folder may be tried again: a later reason must not be replaced by this one.
+            let why = d.refused.as_ref().map(ToString::to_string);
+            self.folders.set_error(folder, why.as_deref());
             self.folders.stay(folder);
-            self.refuse_folder(&Mutex::at(Level::Draft, d), &text);
         }
     }
 

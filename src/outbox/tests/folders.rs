@@ -69,7 +69,8 @@ fn a_folder_outlives_the_process_and_is_sent_once() {
     drop(outbox);
     let outbox = Arc::new(bed.open());
     let note = outbox.text(&format!("{BOB}.error"), &Target::Outbox).unwrap();
-    assert!(String::from_utf8_lossy(&note).contains("not whole"), "the note outlives it too");
+    let note = String::from_utf8_lossy(&note);
+    assert!(note.contains("not whole"), "the note outlives it, too: {note}");
     put_into(&outbox, BOB, "half", b"whole");
     outbox.rename_composed(BOB, "body", "x.part").unwrap();
     outbox.rename_composed(BOB, "x.part", "body").unwrap();
