@@ -29,6 +29,8 @@ use crate::peer;
 
 /// The home that the pages show.
 const HOME: &str = "/home/anna";
+/// Where the pages say that the programs are.
+const TOOLS: &str = "/usr/local/bin";
 /// How long one command may take.
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long mail may take to arrive where a page only looks.
@@ -273,6 +275,7 @@ fn wrong(name: &str) -> Vec<String> {
     let bed = Bed::new();
     let home = bed.path("home").canonicalize().expect("home");
     let home = home.to_str().expect("UTF-8");
+    let tools = bed.path("tools").to_str().expect("UTF-8").to_owned();
     let (mut shell, mut meant, mut out) = (Shell::start(&bed), Meant::default(), Vec::new());
     let mut lines: Vec<String> = page.lines().map(str::to_owned).collect();
     // From the last to the first, so that earlier line numbers stay right.
@@ -286,7 +289,8 @@ fn wrong(name: &str) -> Vec<String> {
                     let began = Instant::now();
                     let printed = loop {
                         let (printed, _) = shell.run(&command);
-                        let shown = printed.iter().map(|l| l.replace(home, HOME));
+                        let shown =
+                            printed.iter().map(|l| l.replace(home, HOME).replace(&tools, TOOLS));
                         let printed: Vec<String> = shown.collect();
                         let fits = same(&mut meant, &step.printed, &printed);
                         if fits || !only_looks(&command) || began.elapsed() > ARRIVES {
