@@ -141,7 +141,18 @@ impl Worker {
         let doubtful = || jobs.iter().filter(|j| j.doubtful).flat_map(|j| &j.parcels);
         let stores = self.tools.index.stores().iter().enumerate();
         let asked = stores.filter(|(_, s)| doubtful().any(|p| p.store == s.name()));
-        asked.filter(|(n, _)| !self.refresh(*n)).map(|(_, s)| s.name().to_owned()).collect()
+        // What a store lacks comes back before it is looked at: a message that came back is not appended again.
+        let seen = |n: usize| self.recover(n).is_ok() && self.refresh(n);
+        asked.filter(|(n, _)| !seen(*n)).map(|(_, s)| s.name().to_owned()).collect()
+    }
+
+    /// Brings back what other programs took out of a store. Returns true if there was something.
+    fn recover(&self, number: usize) -> Result<bool, StoreError> {
+        let store = self.tools.index.stores().get(number);
+        let there = store.filter(|store| store.missed().is_none());
+        let recovery = there.and_then(|store| store.facets().recovery);
+        let mine = self.tools.index.my_key(number);
+        recovery.map_or(Ok(false), |recovery| recovery.recover(mine.as_ref()))
     }
 
     /// Takes in what is new in a store; whether that could be done.
@@ -330,12 +341,8 @@ impl Worker {
     fn deliver(&self, number: usize) -> Option<Duration> {
         self.shared.under.lock().asked.remove(&number);
         let store = self.tools.index.stores().get(number)?;
-        let Facets { deliveries, recovery, .. } = store.facets();
-        let mine = self.tools.index.my_key(number);
-        let recovered = match recovery.filter(|_| store.missed().is_none()) {
-            Some(recovery) => recovery.recover(mine.as_ref()),
-            None => Ok(false),
-        };
+        let Facets { deliveries, .. } = store.facets();
+        let recovered = self.recover(number);
         let delivered = deliveries.map_or(Ok(false), Deliveries::deliver);
         match recovered.and_then(|recovered| Ok(recovered | delivered?)) {
             Ok(done) => {
