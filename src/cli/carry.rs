@@ -63,7 +63,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// What happens to a process that carries.
+/// An event that ends the carrying.
 enum Event {
     /// A signal asks it to end.
     End,

@@ -80,7 +80,7 @@ pub(crate) fn mount_here() -> Option<(String, PathBuf)> {
     };
     let name = |state: PathBuf| Some(state.file_name()?.to_str()?.to_owned());
     let held = state_folders().into_iter().find(holds).and_then(name);
-    // Who mounted to look only holds nothing.
+    // A read-only mount holds no lock.
     let name = held.or_else(|| mountpoint::me_of(&dir))?;
     Some((name, dir))
 }

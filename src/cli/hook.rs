@@ -240,7 +240,7 @@ pub(crate) fn change(
     if refused { Err(Failure::Said) } else { Ok(()) }
 }
 
-/// What became of the waiters of a harness.
+/// Tells how many waiters of a harness were ended.
 fn ended(count: usize) -> String {
     match count {
         0 => String::new(),
@@ -335,7 +335,7 @@ fn status() -> Result<(), Failure> {
     output::data(&text)
 }
 
-/// What is kept of the sessions, and why they heard nothing.
+/// Lists the sessions that are known, and why they heard nothing.
 fn kept(env: &Env, sessions: &Sessions) -> String {
     let all = sessions.all();
     let waiting = all.iter().filter(|session| session.is_waited_for()).count();
@@ -362,7 +362,7 @@ fn words_for(standing: &Standing) -> String {
     }
 }
 
-/// What is wrong with what is installed for a harness.
+/// Returns the fault of what is installed for a harness.
 fn problem(env: &Env, harness: &'static Harness, what: What) -> Option<Problem> {
     let (file, standing) = install::standing(env, harness, what);
     let (file, Harness { name, title, .. }) = (env.display_home(&file), harness);
@@ -392,7 +392,7 @@ fn problem(env: &Env, harness: &'static Harness, what: What) -> Option<Problem> 
     Some(problem.mend(command))
 }
 
-/// What is wrong with what is installed for the harnesses.
+/// Returns the faults of what is installed for the harnesses.
 pub(crate) fn problems() -> Vec<Problem> {
     let env = Env::from_process();
     let both = [What::Hooks, What::Instructions];

@@ -144,7 +144,7 @@ fn newest(tree: &dyn Access) -> Result<Vec<String>, Failure> {
     Ok(found)
 }
 
-/// Who wrote a message to me, and its subject or first line. Reading them marks nothing.
+/// Returns the writer of a message to me, and its subject or first line. Reading them marks nothing.
 fn facts(tree: &dyn Access, stem: &str) -> (String, String) {
     let path = |day: &str| format!("archive/{day}/{stem}.txt");
     let day =

@@ -19,7 +19,7 @@ const KEYS_OF_ONE: &[(&str, Kind)] = &[
     ("self_copy", Kind::Mail),
 ];
 
-/// What people call the engines, and the kind of link that speaks to each.
+/// The names that people use for the engines, and the kind of link that speaks to each.
 const OTHER_WORDS: &[(&str, &str)] = &[
     ("smtp", "mail"),
     ("smtps", "mail"),

@@ -33,7 +33,7 @@ impl Event {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, event)| *event)
     }
 
-    /// Whether a waiter may begin to wait at it.
+    /// Returns true if a waiter may begin to wait at it.
     pub fn arms(self) -> bool {
         matches!(self, Self::SessionStart | Self::Prompt | Self::Stop)
     }
@@ -190,7 +190,7 @@ impl Harness {
         self.answers.iter().find(|(of, _)| *of == event).map(|(_, answer)| *answer)
     }
 
-    /// Whether a hook of ours hears of each prompt.
+    /// Returns true if a hook of ours hears of each prompt.
     pub fn hears_prompts(&self) -> bool {
         match &self.hooks {
             Hooks::Shared(entries) | Hooks::Own(entries) => {

@@ -178,7 +178,7 @@ pub fn nameless(env: &Env, harness: &Harness) -> Option<String> {
 struct Told {
     payload: Payload,
     which: Which,
-    /// Who has started this process.
+    /// Returns the process that has started this one.
     parent: Option<Pid>,
 }
 
@@ -272,7 +272,7 @@ fn ring(
     Ok(0)
 }
 
-/// What a prompt and an end change of a session, whatever mail there is: the count of its rings begins
+/// Notes a prompt or an end in the state of a session, whatever mail there is: the count of its rings begins
 /// anew, or there is no waiter any more.
 fn settle(call: &Call, sessions: &Sessions, told: &Told) -> Result<(), Silence> {
     let held = sessions.hold()?;

@@ -74,7 +74,7 @@ impl Payload {
         harness.session.iter().find_map(|name| self.text(name))
     }
 
-    /// What was submitted as a prompt.
+    /// The text that was submitted as a prompt.
     pub fn prompt(&self) -> Option<&str> {
         self.text("prompt")
     }

@@ -58,7 +58,7 @@ pub struct Session {
     pub rung: Vec<String>,
     /// When it was rung since a person has typed something.
     pub rings: Vec<u64>,
-    /// What it was told by the last ring, by which the prompt that a harness makes of it is known.
+    /// The text of the last ring, by which the prompt that a harness makes of it is known.
     pub said: Option<String>,
     /// The waiter that may ring; none if the session has ended.
     pub waiter: Option<String>,

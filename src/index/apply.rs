@@ -47,7 +47,7 @@ impl Changes {
     }
 }
 
-/// What is said of a message in a log that lost its signature and says something else.
+/// The reason for refusing a message in a log that lost its signature and says something else.
 const CHANGED: &str = "it was changed after it was verified: it had a valid signature, and now has none and another text";
 
 /// Receives one scan of one store.
@@ -255,12 +255,7 @@ impl Applier<'_> {
             core.note_unsigned(ix);
             return;
         }
-        let judgement = if changed {
-            Judgement::Refused(CHANGED.to_owned())
-        } else {
-            judge.judge(judged(found))
-        };
-        match judgement {
+        match judge_text(judge, found, changed) {
             Judgement::Accepted(sig, key) => {
                 core.note_signature(ix, sig, key);
                 core.note_unvouched(ix, found.claim.is_some() && sig != Sig::Valid);
@@ -291,7 +286,7 @@ impl Applier<'_> {
         }
     }
 
-    /// Whether a message that was verified, and is not signed any more, says something else than it said.
+    /// Returns true if a message that was verified, and is not signed any more, says something else than it said.
     fn is_changed(&self, core: &Core, ix: MsgIx, found: &Found<'_>) -> bool {
         let was_valid = core.signed_by(ix).0 == Sig::Valid || core.stripped.contains_key(&ix);
         if !was_valid || found.claim.is_some() {
@@ -320,12 +315,7 @@ impl Applier<'_> {
         if found.claim.is_none() && unsigned && !refused && !changed {
             return false;
         }
-        let judgement = if changed {
-            Judgement::Refused(CHANGED.to_owned())
-        } else {
-            judge.judge(judged(found))
-        };
-        match judgement {
+        match judge_text(judge, found, changed) {
             Judgement::Accepted(sig, key) => {
                 core.note_stripped(ix, found.claim.is_none() && sig == Sig::None);
                 core.accept(ix, sig, key, found.claim.is_some())
@@ -355,6 +345,11 @@ impl Applier<'_> {
         core.add_reject(self.number, rejected, message);
         self.changes.other = true;
     }
+}
+
+/// Judges a message. One whose text was `changed` after it was verified is refused whatever signs it now.
+fn judge_text(judge: &Judge<'_>, found: &Found<'_>, changed: bool) -> Judgement {
+    if changed { Judgement::Refused(CHANGED.to_owned()) } else { judge.judge(judged(found)) }
 }
 
 /// What trust needs to know of a message.

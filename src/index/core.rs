@@ -178,9 +178,9 @@ pub struct Core {
     pub(super) stripped: HashMap<MsgIx, u32>,
     /// Prints of what verified messages say, in logs that may be rewritten.
     pub(super) texts: HashMap<MsgIx, u64>,
-    /// What may have changed about missing signatures.
+    /// Changes that may concern missing signatures.
     pub(super) resigned: Resigned,
-    /// What was there before keys were pinned.
+    /// The unsigned messages that were there before keys were pinned.
     pub(super) prior: Prior,
     /// What the stores have to be told about marks.
     pub(super) telling: Telling,

@@ -25,7 +25,7 @@ pub(super) struct Lacked {
     since: i64,
 }
 
-/// What may have changed of that.
+/// Changes that may concern missing signatures.
 #[derive(Debug, Default)]
 pub(super) struct Resigned {
     /// Writers whose first signed message may be another than is noted.
@@ -104,10 +104,10 @@ impl Core {
             }
         }
         // A key that is forgotten is nobody's who lost his signature.
-        let writer_of = |ix: &MsgIx| self.entries.get(*ix as usize).map(|entry| entry.writer);
-        let mut stripped = std::mem::take(&mut self.stripped);
-        stripped.retain(|ix, _| writer_of(ix).is_none_or(|writer| !forgotten.contains(&writer)));
-        self.stripped = stripped;
+        let entries = &self.entries;
+        let writer_of = |ix: &MsgIx| entries.get(*ix as usize).map(|entry| entry.writer);
+        self.stripped
+            .retain(|ix, _| writer_of(ix).is_none_or(|writer| !forgotten.contains(&writer)));
         let among: Bits = sign.into_iter().collect();
         self.note_prior(keyring, &writers, addresses, &among);
         let mut redrawn = Vec::new();
@@ -216,7 +216,7 @@ impl Core {
         }
     }
 
-    /// What stands for a message in the file of what was there before.
+    /// Returns the number that stands for a message in the file of prior messages.
     fn print_of(&self, ix: MsgIx) -> Option<u64> {
         let entry = self.entry(ix)?;
         let store = &self.stores.get(entry.store())?.name;
@@ -239,7 +239,7 @@ impl Core {
         firsts
     }
 
-    /// Whether a message stands before another of the same writer: in a log by their lines, else by their
+    /// Returns true if a message stands before another of the same writer: in a log by their lines, else by their
     /// dates.
     fn stands_before(&self, one: MsgIx, other: MsgIx) -> bool {
         let by_line = self
@@ -252,7 +252,7 @@ impl Core {
         }
     }
 
-    /// Whether an unsigned message stands behind the first signed one of its writer in his log; `None` where
+    /// Returns true if an unsigned message stands behind the first signed one of its writer in his log; `None` where
     /// no log says so.
     fn line_order(&self, ix: MsgIx) -> Option<bool> {
         let entry = self.entry(ix)?;
@@ -263,7 +263,7 @@ impl Core {
         (first.source == entry.source).then_some(first.offset < entry.offset)
     }
 
-    /// Whether an unsigned message is later than the first signed one of its writer, or the pin, by its date.
+    /// Returns true if an unsigned message is later than the first signed one of its writer, or the pin, by its date.
     fn is_later(&self, ix: MsgIx) -> bool {
         let Some(entry) = self.entry(ix) else { return false };
         let Some(writer) = self.writers.get(entry.writer as usize) else { return false };
@@ -362,7 +362,7 @@ impl Prior {
         }
     }
 
-    /// What has to be added to the file.
+    /// Takes the lines that have to be added to the file.
     pub fn take_lines(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.lines)
     }

@@ -41,7 +41,7 @@ pub(super) struct Telling {
     partly: HashSet<MsgIx>,
     /// The stores that have marks on their messages.
     stores: BTreeSet<usize>,
-    /// What the store contradicted while it was told, with the print of [`Telling::again`].
+    /// The marks that the store contradicted while it was told, with the print of [`Telling::again`].
     #[serde(skip)]
     meanwhile: HashMap<MsgIx, u64>,
     /// A store said something of a mark that it is to be told of.
@@ -55,7 +55,7 @@ impl Telling {
         !self.queue.is_empty()
     }
 
-    /// Whether a store said something since this was last asked that it is to be told of.
+    /// Returns true if a store said something since this was last asked that it is to be told of.
     pub fn take_asked(&mut self) -> bool {
         std::mem::take(&mut self.is_asked)
     }

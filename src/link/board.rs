@@ -146,7 +146,7 @@ impl Board {
         Self { store: Some(store.to_owned()), ..self }
     }
 
-    /// Whether lines wait.
+    /// Returns true if lines wait.
     pub fn is_behind(&self) -> bool {
         !self.standing.lock().0.behind.is_empty()
     }

@@ -70,12 +70,12 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// Brings what there is and is not known to the folder, each file synced. Runs in a carrier.
     fn fetch(&self, raw: &Path, known: &HashSet<String>) -> Outcome;
 
-    /// Whether a carrier stays, and asks again as long as nothing comes.
+    /// Returns true if a carrier stays, and asks again as long as nothing comes.
     fn stays(&self) -> bool {
         false
     }
 
-    /// Whether the last fetch brought something to the folder that is to be filed or acknowledged. Runs in a carrier
+    /// Returns true if the last fetch brought something to the folder that is to be filed or acknowledged. Runs in a carrier
     /// that stays.
     fn has_brought(&self, _raw: &Path) -> bool {
         true

@@ -204,7 +204,7 @@ impl Http {
     }
 }
 
-/// What speaks to servers. It is made once for the certificates that it believes: that takes longer than to ask.
+/// Returns the agent that speaks to servers. It is made once for the certificates that it believes: that takes longer than to ask.
 fn agent(ca: Option<&Path>) -> Result<Agent, String> {
     /// An agent, and the certificates that it believes.
     type Made = Option<(Vec<CertificateDer<'static>>, Agent)>;

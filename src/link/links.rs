@@ -61,7 +61,7 @@ impl Links {
                 match open(wanted, store, &name, settings) {
                     Ok(post) => of_store.push(Arc::new(post)),
                     Err(why) => {
-                        // What an earlier mount said of it holds no longer.
+                        // The state that an earlier mount wrote holds no longer.
                         let folder = folder(wanted, store.as_ref(), &name);
                         if let Some(before) = board::kept(&folder) {
                             Board::new(&name, &folder, before.engine)

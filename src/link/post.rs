@@ -61,7 +61,7 @@ impl std::fmt::Debug for Post {
     }
 }
 
-/// What wakes the thread.
+/// The signals that wake the thread.
 #[derive(Debug, Default)]
 struct Calls {
     counts: Mutex<Counts>,
@@ -70,7 +70,7 @@ struct Calls {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
-    /// What may have given the thread something to do.
+    /// Calls that may have given the thread something to do.
     calls: u64,
     /// Carriers that ended.
     ends: u64,
@@ -534,7 +534,7 @@ impl Post {
     }
 }
 
-/// What became of a message by what a journal says, and whose that is, and how the link stands.
+/// Tells the fate of a message by its entry in the journal and by the state of the link.
 pub(super) fn fate_of(entry: &Entry, link: &str, place: &str, state: &State) -> Fate {
     let waits = |why: Option<&str>| {
         let since = Timestamp::from_millis(entry.since).rfc3339_short();

@@ -33,7 +33,7 @@ const HELP: [(&str, &str); 7] = [
     ("not valid yet", "the clock of this machine is wrong, or that of who made the certificate"),
 ];
 
-/// What helps where no certificate was seen, by what the library or the system says.
+/// Returns the advice where no certificate was seen, by what the library or the system says.
 const NO_SERVER: [(&str, &str); 5] = [
     (
         "Connection refused",
@@ -45,7 +45,7 @@ const NO_SERVER: [(&str, &str); 5] = [
     ("NoCertificatesPresented", NO_TLS),
 ];
 
-/// What helps where a server was spoken to in TLS and did not understand it.
+/// Returns the advice where a server was spoken to in TLS and did not understand it.
 const NO_TLS: &str = "the server speaks no TLS at this port, or hung up: correct the port, or, for a server in \
                       the clear, what describes this link (http:// instead of https://, no ftp_ssl, smtp_ssl, \
                       imap_ssl or pop3_ssl)";

@@ -66,7 +66,7 @@ impl Tls {
     /// # Errors
     /// If the file cannot be used.
     pub fn new(ca: Option<&Path>) -> Result<Self, String> {
-        /// What was made last, and the certificates that it believes.
+        /// The client that was made last, and the certificates that it believes.
         type Made = Option<(Vec<CertificateDer<'static>>, Tls)>;
         static LAST: LazyLock<Mutex<Made>> = LazyLock::new(Mutex::default);
         let believed = tls::roots(ca)?;

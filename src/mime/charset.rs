@@ -10,7 +10,7 @@ use mail_parser::decoders::charsets::map::charset_decoder;
 use mail_parser::decoders::quoted_printable::quoted_printable_decode;
 use mail_parser::{Encoding, Message, MessagePart, MimeHeaders as _, PartType};
 
-/// What older mail is in.
+/// The charset of older mail.
 const OLD: &[u8] = b"windows-1252";
 /// Charsets that say no more than none does: many programs write them whatever the text is in.
 const WEAK: [&str; 4] = ["us-ascii", "ascii", "utf-8", "utf8"];
@@ -31,7 +31,7 @@ fn old(byte: u8) -> char {
     decoded.filter(|c| *c != char::REPLACEMENT_CHARACTER).unwrap_or_else(|| char::from(byte))
 }
 
-/// Whether a charset is told, and is one of those that are known.
+/// Returns true if a charset is told, and is one of those that are known.
 fn is_told(charset: &str) -> bool {
     charset_decoder(charset.as_bytes()).is_some()
         && !WEAK.iter().any(|weak| charset.eq_ignore_ascii_case(weak))
@@ -119,7 +119,7 @@ pub fn unicode_texts(mail: &mut Message<'_>) {
     }
 }
 
-/// What a part holds.
+/// Returns the decoded bytes of a part.
 pub fn bytes<'m>(mail: &'m Message<'_>, part: &MessagePart<'_>) -> Cow<'m, [u8]> {
     decoded(mail.raw_message(), part)
 }

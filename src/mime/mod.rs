@@ -23,7 +23,7 @@ const MAX_DIVIDERS: usize = 50_000;
 const MAX_COMPARED: u64 = 8 << 30;
 /// A header line of a part that is longer is none: the parser needs the square of its length.
 const MAX_HEADER: usize = 64 << 10;
-/// What replaces the first letter of the type of a part that is a mail, and the last one of a header name.
+/// The byte that replaces the first letter of the type of a part that is a mail, and the last one of a header name.
 const STAND_IN: u8 = b'x';
 /// The types that make the parser read a part as a mail, without their first letters.
 const MAILS: [(&str, &str); 2] = [("xessage", "message"), ("xigest", "digest")];

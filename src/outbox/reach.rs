@@ -17,10 +17,10 @@ use rustix::io::Errno;
 
 use crate::store::mounts::{self, MAX_LINKS, MountEntry};
 
-/// What a step comes to without following a link.
+/// The flags for opening the next name without following a link.
 const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// What is mounted where a step came to.
+/// The kind of file system at a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mounted {
     Msgfs,
@@ -42,7 +42,7 @@ impl Mounts {
         Ok(Self(mounts::mounts()?.iter().map(|mount| (mount.id, mounted(mount))).collect()))
     }
 
-    /// What is mounted where this is open. The kernel answers this by itself.
+    /// Returns the kind of file system on which this is open. The kernel answers this by itself.
     fn at(&self, fd: &OwnedFd) -> io::Result<Mounted> {
         let facts = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
         let id = facts.lines().find_map(|line| line.strip_prefix("mnt_id:"));
@@ -51,7 +51,7 @@ impl Mounts {
     }
 }
 
-/// What a name in a folder is.
+/// The entry of a name in a folder.
 enum Step {
     /// A folder, or a file.
     To(OwnedFd),

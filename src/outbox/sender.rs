@@ -86,7 +86,7 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    /// What is under a number in the spool was `sent`, or will not be.
+    /// Ends an entry of the spool: it was `sent`, or will not be.
     pub fn end(&self, n: u64, sent: bool) {
         self.let_go(&self.spool.end(n, sent));
     }

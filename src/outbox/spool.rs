@@ -50,7 +50,7 @@ struct Line {
     instead: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     end: Option<bool>,
-    /// What was ended is in its store.
+    /// True if the message of the entry is in its store.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     sent: bool,
 }
@@ -87,7 +87,7 @@ struct State {
     written: u64,
     next: u64,
     pending: BTreeMap<u64, Put>,
-    /// What was sent and was still in the file when it was opened.
+    /// The messages that were sent and were still in the file when it was opened.
     sent: Vec<Parcel>,
 }
 
@@ -290,7 +290,7 @@ impl Spool {
         put.map(|p| p.parcels).unwrap_or_default()
     }
 
-    /// Whether [`Spool::trim`] would cut the file.
+    /// Returns true if [`Spool::trim`] would cut the file.
     pub fn is_long(&self) -> bool {
         let state = self.state.lock();
         state.pending.is_empty() && state.len > KEEP

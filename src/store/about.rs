@@ -49,7 +49,7 @@ pub struct About {
     pub repeats: bool,
     /// Whether a message can carry files of these names and sizes; `None` if it carries none at all.
     pub carries: Option<Carries>,
-    /// What a signature of a record covers, if the format's programs may rewrite its logs.
+    /// Returns the text that a signature of a record covers, if the format's programs may rewrite its logs.
     pub covers: Option<Covers>,
     /// The folder for what must outlive the cache ([`Spec::state`]).
     pub state: Option<PathBuf>,

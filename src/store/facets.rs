@@ -199,7 +199,7 @@ pub trait Marks {
     /// As the system gave it, [`StoreError::Moved`].
     fn tell(&self, at: &Location, read: bool) -> Result<bool, StoreError>;
 
-    /// Whether a message is told to be read before it counts as read: others take what was not told.
+    /// Returns true if a message is told to be read before it counts as read: others take what was not told.
     fn comes_first(&self) -> bool {
         false
     }
@@ -291,7 +291,7 @@ pub trait Recovery {
     /// Has the next [`Recovery::recover`] look at everything.
     fn suspect(&self);
 
-    /// Whether [`Recovery::recover`] has something to look at. Costs little.
+    /// Returns true if [`Recovery::recover`] has something to look at. Costs little.
     fn is_due(&self) -> bool;
 
     /// Appends again what was taken out, and what only a copy has that a sync program put aside, if `mine` has
@@ -301,7 +301,7 @@ pub trait Recovery {
     /// As the system gave it.
     fn recover(&self, mine: Option<&PublicKey>) -> Result<bool, StoreError>;
 
-    /// What happened lately, a line each, as it is noted in the store's state folder.
+    /// Returns the incidents of the last days, a line each, as it is noted in the store's state folder.
     fn incidents(&self, state: &Path) -> Vec<String>;
 }
 

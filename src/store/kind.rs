@@ -59,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// Whether the messages of a writer stand in a log, in the order in which they were written.
+    /// Returns true if the messages of a writer stand in a log, in the order in which they were written.
     pub const fn keeps_logs(self) -> bool {
         matches!(self, Self::Samp | Self::Atsf)
     }

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 /// The file system type of our mounts in the mount table.
 pub const FSTYPE: &str = "fuse.msgfs";
 
-/// What our mounts are a mount of. Mounts made by root directly have the type `fuse`, because
+/// The source of our mounts in the mount table. Mounts made by root directly have the type `fuse`, because
 /// only `mount(2)` with another type name sets the subtype; this tells them from others.
 pub const SOURCE: &str = "msgfs";
 
@@ -34,19 +34,19 @@ pub struct MountEntry {
     pub mountpoint: PathBuf,
     /// The file system type, with its subtype: `ext4`, `fuse.msgfs`.
     pub fstype: String,
-    /// What is mounted; for FUSE a free text.
+    /// The source of the mount; for FUSE a free text.
     pub source: OsString,
     /// Options of this mount (`ro`, `nosuid`), comma separated.
     pub options: String,
 }
 
 impl MountEntry {
-    /// Whether a msgfs made this mount.
+    /// Returns true if a msgfs made this mount.
     pub fn is_ours(&self) -> bool {
         self.fstype == FSTYPE || (self.fstype == "fuse" && self.source == SOURCE)
     }
 
-    /// Whether somebody else serves it, who may not answer.
+    /// Returns true if somebody else serves it, who may not answer.
     fn is_served(&self) -> bool {
         self.fstype.starts_with("fuse.") || SERVED.contains(&self.fstype.as_str())
     }

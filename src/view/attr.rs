@@ -316,13 +316,13 @@ impl Tree {
             return Err(Error::NotFound);
         }
         let caching = match node {
-            // What is in it is asked for each time; it is not asked for again with each of its files.
+            // Its content is asked for each time, and not again with each of its files.
             Node::RawDir(_, path) if !path.is_empty() => Caching::Brief,
             Node::Me
             | Node::MeStore(_)
             | Node::TextFolder(..)
             | Node::Compose(_)
-            // Who changed one of them looks whether the other has changed.
+            // A person who changed one of them looks at the other.
             | Node::MailBox(_) => Caching::Volatile,
             _ => Caching::Folder,
         };

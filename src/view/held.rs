@@ -102,18 +102,18 @@ impl Tree {
         held.iter().filter_map(|held| Some((self.in_index(held)?, note(held)?))).collect()
     }
 
-    /// Whether lines of mine may wait for a link.
+    /// Returns true if lines of mine may wait for a link.
     pub(super) fn has_behind(&self) -> bool {
         self.settings.links.iter().any(|board| board.is_behind())
     }
 
-    /// What is to be said of a message of mine whose line waits for a link.
+    /// Returns the warning about a message of mine whose line waits for a link.
     pub(super) fn waits_for_link(&self, entry: &Entry) -> Option<String> {
         let store = self.index.store_of(entry).filter(|_| entry.is_from_me())?;
         let (at, me) = (entry.location(), store.me());
         let why = |board: &std::sync::Arc<Board>| board.waits(store.name(), me, at.offset);
         let why = self.settings.links.iter().find_map(why)?;
-        // What stands in a copy of the log waits for nothing.
+        // A line in a copy of the log waits for nothing.
         store.source_path(at.source).filter(|path| *path == format!("log-{me}.jsonl")).map(|_| why)
     }
 

@@ -22,7 +22,7 @@ const BLOCK: usize = 2048;
 pub struct Reading {
     /// When, in milliseconds since 1970.
     pub time: i64,
-    /// Who wrote it.
+    /// Its writer.
     pub from: String,
     /// The name of its file.
     pub name: String,

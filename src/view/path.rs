@@ -70,7 +70,7 @@ impl Tree {
     /// As [`Tree::open`] and [`Tree::read`]; what `out` gives.
     pub fn cat(&self, path: &str, out: &mut dyn Write) -> Result<(), Error> {
         let file = self.open(&self.resolve(path)?, &Access::default())?;
-        // What could not be printed has not been read.
+        // A text that could not be printed has not been read.
         self.copy(&file, out).inspect_err(|_| self.abandon(&file))?;
         let closed = self.flush(&file, 0);
         self.release(&file);

@@ -18,7 +18,7 @@ const LOOKED_AT: usize = 1000;
 pub struct UnknownId {
     /// As it was written.
     pub id: String,
-    /// What may have been meant.
+    /// The id that may have been meant.
     pub meaning: String,
     #[serde(skip)]
     pub(super) time: Timestamp,
@@ -88,7 +88,7 @@ impl Tree {
         let near: Vec<MsgIx> = {
             let core = self.index.read();
             match folder {
-                // What was read is found there, too.
+                // Read messages are found there, too.
                 Node::Inbox => core.to_me().rev().take(LOOKED_AT).collect(),
                 Node::Thread(thread) => self.thread_messages(&core, *thread).to_vec(),
                 Node::ArchiveDay(_) => {

@@ -185,7 +185,7 @@ impl Tree {
         }
     }
 
-    /// What a file gave was not taken: it marks nothing, and what a `.next` had is for somebody else.
+    /// Notes that the text of a file was not taken: it marks nothing, and another `.next` hands out its message.
     pub(super) fn abandon(&self, file: &OpenFile) {
         let OpenFile::Waiting { answer, .. } = file else { return };
         let mark = answer.lock().take().and_then(|answer| answer.mark);

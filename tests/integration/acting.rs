@@ -94,7 +94,7 @@ fn s356_init_changes_me() {
     assert!(out.ok() && member_of(&file) == "anna", "{out:?}");
 }
 
-/// Who a configuration says I am.
+/// Returns the name that a configuration gives me.
 fn member_of(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("me = ")).unwrap_or_default();

@@ -346,7 +346,7 @@ fn s132_amp_files() {
     assert_eq!(home.list("alice", "inbox").len(), 1);
 }
 
-/// What is mounted at a folder as long as this lives.
+/// A mount at a folder, as long as this lives.
 struct Bound(PathBuf);
 
 impl Bound {

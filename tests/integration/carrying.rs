@@ -21,7 +21,7 @@ fn linked() -> Bed {
     bed
 }
 
-/// Who holds the state folder, by pid, and whether it is a mount.
+/// Returns the pid of the holder of the state folder, and true if it is a mount.
 fn holder(bed: &Bed) -> Option<(i64, bool)> {
     let text = fs::read_to_string(bed.state("bar").join("lock")).ok()?;
     let value: Value = serde_json::from_str(&text).ok()?;

@@ -70,7 +70,7 @@ fn s722_reply_to_what_was_read_last() {
             asked.name(0).trim_end_matches(".txt")
         );
         assert_eq!((out.code(), out.stderr), (Some(0), said));
-        // What a mount was given is in the store when `sent/` was looked at.
+        // A draft is in the store when `sent/` was looked at.
         let sent = || assert!(bar(&bed, &["ls", "sent"], "").ok());
         sent();
         let r = only(&bed.store, "bar");

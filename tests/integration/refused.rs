@@ -1,4 +1,4 @@
-//! What was accepted in silence once, and is refused or told now; and names that stand for messages and threads.
+//! Drafts and settings that are refused, or told, and not accepted in silence; and names that stand for messages and threads.
 
 use std::fs;
 

@@ -384,7 +384,7 @@ fn pages_in(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether a block with this mark is run or says that it is not.
+/// Returns true if a block with this mark is run or says that it is not.
 fn is_accounted_for(mark: &str) -> bool {
     ["console", "sh", "toml"].contains(&mark) || mark.split(' ').next_back() == Some("example")
 }
@@ -404,7 +404,7 @@ fn every_block_is_run_or_is_an_example() {
     }
 }
 
-/// What the page says of `git send-email` is typed into a repository with a few commits.
+/// The commands of the page for `git send-email`, typed into a repository with a few commits.
 #[test]
 fn a_series_is_sent_as_the_page_says() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/MAIL-PROGRAMS.md");

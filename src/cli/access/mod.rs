@@ -145,7 +145,7 @@ pub(crate) fn with_hint(path: &str, failure: Failure) -> Failure {
     Failure::refused(format!("{failure}; {hint}"))
 }
 
-/// What lies in the root of the tree.
+/// The names in the root of the tree.
 const ROOT: &[&str] = &[
     "README.txt",
     "agents.txt",

@@ -59,7 +59,7 @@ impl Served {
         self.call(request).map(drop)
     }
 
-    /// What it means that the connection broke. `asked`: a request was sent. What that process has not read as a
+    /// Tells what a broken connection means. `asked`: a request was sent. A request that the process has not read as a
     /// whole it has not begun, and then the system says that the connection was reset.
     fn broken(&self, error: &io::Error, asked: bool) -> Failure {
         if !self.used.get() && (!asked || error.kind() == io::ErrorKind::ConnectionReset) {
@@ -124,7 +124,7 @@ impl Access for Served {
         while let Answer::Part = self.answer()? {
             let part = wire::receive_bytes(&self.stream).map_err(|e| self.broken(&e, true))?;
             if let Err(e) = out.write_all(&part).and_then(|()| out.flush()) {
-                // What was not printed was not read.
+                // A text that was not printed was not read.
                 let _ = self.stream.shutdown(std::net::Shutdown::Both);
                 return Err(Failure::output(&e));
             }

@@ -1,4 +1,4 @@
-//! What a command and the process that acts for me say to each other, over a socket in the state folder.
+//! The protocol between a command and the process that acts for me, over a socket in the state folder.
 //!
 //! Both sides send frames: a length of four bytes, and so many bytes. The process greets with an answer; then
 //! the command sends one request after the other and gets an answer to each. The text of a draft is a frame of
@@ -21,7 +21,7 @@ const NAME: &str = "socket";
 /// A path of a socket is at most this long.
 const LONGEST: usize = 107;
 
-/// What a command asks for. Paths are relative to the root of the tree.
+/// A request of a command. Paths are relative to the root of the tree.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     Ls(String),
@@ -36,7 +36,7 @@ pub(super) enum Request {
     Place,
 }
 
-/// What it is answered.
+/// The answer to a request.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     Done,
@@ -128,7 +128,7 @@ pub(super) fn connect(state: &Path) -> io::Result<UnixStream> {
     at(state, |path| UnixStream::connect(path))
 }
 
-/// Whether the other side runs as the same user as this process.
+/// Returns true if the other side runs as the same user as this process.
 pub(super) fn is_mine(stream: &UnixStream) -> bool {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let Ok(mut len) = libc::socklen_t::try_from(size_of::<libc::ucred>()) else { return false };

@@ -150,7 +150,7 @@ fn passing(path: &Path) -> Option<&'static str> {
 /// Returns the first program of this name on the PATH.
 fn on_path(env: &Env, program: &str) -> Option<PathBuf> {
     let folders = env.var("PATH").map(std::env::split_paths).into_iter().flatten();
-    // What is found by a relative path depends on where one is.
+    // A relative path depends on the current folder.
     let mut files =
         folders.filter(|folder| folder.is_absolute()).map(|folder| folder.join(program));
     files.find(|file| is_program(file))
@@ -463,7 +463,7 @@ fn carry_out(
     removes: bool,
     change: Change<'_>,
 ) -> Report {
-    // What is removed is what was written then.
+    // The text that was written then is removed.
     let wish = &if removes { as_written(env, harness, what, wish) } else { wish.clone() };
     let target = match Target::of(env, harness, what, wish) {
         Ok(target) => target,

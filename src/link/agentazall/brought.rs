@@ -17,7 +17,7 @@ pub const LISTED: &str = "listed.json";
 const MAX_FILE: u64 = 64 << 20;
 /// So often it is begun to take a letter apart.
 const MAX_TRIES: u64 = 3;
-/// What is said of a letter that ended the process each time.
+/// The reason for refusing a letter that ended the process each time.
 pub const DEADLY: &str = "msgfs ended each time that it took this apart";
 
 /// Returns whether there are letters in the folder of a fetch.
@@ -49,7 +49,7 @@ impl Tries {
     }
 }
 
-/// What is known, and the letters, made of number, JSON and bytes, whose file has this ending. `unreadable` is asked
+/// Reads the list, and the letters, made of number, JSON and bytes, whose file has this ending. `unreadable` is asked
 /// for what is filed of one that cannot be taken apart.
 pub fn unpack<J: DeserializeOwned>(
     raw: &Path,

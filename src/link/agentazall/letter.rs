@@ -39,7 +39,7 @@ pub fn arrived(
     Arrived { name, other_name, day: Some(day), bytes, parts, keys: Vec::new() }
 }
 
-/// What is filed of bytes of which no letter can be made: the store refuses it, and shows why and what came.
+/// Makes the file for bytes of which no letter can be made: the store refuses it, and shows why and what came.
 pub fn unreadable(came: &[u8], why: &str, name: String, day: &str) -> Arrived {
     let lines = [
         ("Subject", "(cannot be read)".to_owned()),

@@ -142,12 +142,12 @@ fn arguments(line: &[u8]) -> Option<Vec<&[u8]>> {
     Some(words.get(program + 1..)?.to_vec())
 }
 
-/// Whether a command line is that of the format's daemon.
+/// Returns true if a command line is that of the format's daemon.
 fn is_daemon(line: &[u8]) -> bool {
     arguments(line).is_some_and(|arguments| arguments.contains(&b"daemon".as_slice()))
 }
 
-/// Whether the format's daemon, with this command line, is the one for a configuration.
+/// Returns true if the format's daemon, with this command line, is the one for a configuration.
 fn is_daemon_for(process: u32, line: &[u8], config: &Path) -> bool {
     let proc = Path::new("/proc").join(process.to_string());
     let Some(arguments) = arguments(line) else { return false };

@@ -292,7 +292,7 @@ impl Relay {
     }
 }
 
-/// What is filed of something that is no message.
+/// Makes the file for something that is no message.
 fn unreadable(came: &str, why: &str) -> Item {
     let id = hex(&Sha256::digest(came));
     let name = id.get(..12).unwrap_or_default().to_owned();

@@ -141,7 +141,7 @@ impl Worker {
         let doubtful = || jobs.iter().filter(|j| j.doubtful).flat_map(|j| &j.parcels);
         let stores = self.tools.index.stores().iter().enumerate();
         let asked = stores.filter(|(_, s)| doubtful().any(|p| p.store == s.name()));
-        // What a store lacks comes back before it is looked at: a message that came back is not appended again.
+        // Lost messages come back before the store is looked at, so that none of them is appended again.
         let seen = |n: usize| self.recover(n).is_ok() && self.refresh(n);
         asked.filter(|(n, _)| !seen(*n)).map(|(_, s)| s.name().to_owned()).collect()
     }

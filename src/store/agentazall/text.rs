@@ -157,7 +157,7 @@ pub fn set_read(bytes: &[u8]) -> Option<Vec<u8>> {
     new_status(bytes).map(|at| replaced(bytes, at, b"read"))
 }
 
-/// Whether [`set_read`] would change anything.
+/// Returns true if [`set_read`] would change anything.
 pub(super) fn may_set_read(bytes: &[u8]) -> bool {
     new_status(bytes).is_some()
 }

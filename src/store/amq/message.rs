@@ -138,7 +138,7 @@ fn fold(key: &str) -> String {
     key.chars().map(letter).collect()
 }
 
-/// What is wrong with a member's type.
+/// Makes the reason for a member of a wrong type.
 fn mistyped(name: &str, value: &Value<'_>) -> Option<Fault> {
     let kind = match name {
         "schema" => match value {
@@ -190,7 +190,7 @@ fn list_of<'a>(value: &Value<'a>) -> Option<Vec<Option<Cow<'a, str>>>> {
     list_of_texts.then_some(out)
 }
 
-/// Whether a number is larger than what a float of 64 bits holds.
+/// Returns true if a number is larger than what a float of 64 bits holds.
 fn has_huge_number(text: &str) -> bool {
     let mut huge = false;
     let walked = json::walk(text, |event| {
@@ -201,7 +201,7 @@ fn has_huge_number(text: &str) -> bool {
     huge || walked.is_err()
 }
 
-/// Whether more is open at once than the format's program goes along with.
+/// Returns true if more is open at once than the format's program goes along with.
 fn is_too_deep(header: &str) -> bool {
     let (mut depth, mut deepest) = (0usize, 0);
     // Each level takes two characters.
@@ -240,7 +240,7 @@ pub fn is_handle(text: &str) -> bool {
     !text.is_empty() && text.len() <= 200 && !text.starts_with('-') && text.bytes().all(letter)
 }
 
-/// Whether a text can be an id: the name of a file, with `.md` behind it. White space around it does not count.
+/// Returns true if a text can be an id: the name of a file, with `.md` behind it. White space around it does not count.
 pub fn is_id(text: &str) -> bool {
     let bad = text.contains(['/', '\\', '\0']);
     let name = text.trim();
@@ -255,7 +255,7 @@ fn first_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((line.get(..end)?, rest))
 }
 
-/// What comes after the line that ends the header. Blanks around it and empty lines before it are nothing.
+/// Returns the text after the line that ends the header. Blanks around it and empty lines before it are nothing.
 fn after_close(mut bytes: &[u8]) -> Result<&[u8], Fault> {
     loop {
         let (line, rest, is_whole) = match first_line(bytes) {

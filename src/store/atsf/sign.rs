@@ -47,7 +47,7 @@ pub fn claim(line: &str) -> Option<Claim> {
     })
 }
 
-/// What a signature of the message on this line covers, whether it carries one or not.
+/// Returns the text that a signature of the message on this line covers, whether it carries one or not.
 pub fn covered(line: &str) -> Option<Vec<u8>> {
     object_without(CONTEXT, line, MEMBER)
 }

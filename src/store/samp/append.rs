@@ -156,7 +156,7 @@ pub(super) fn append(
     Ok(Some((at, stamp)))
 }
 
-/// Whether a log is the same file as before and has not become shorter.
+/// Returns true if a log is the same file as before and has not become shorter.
 pub(super) fn continues(log: &Stamp, before: &Stamp) -> bool {
     log.same_file(before) && log.size >= before.size
 }

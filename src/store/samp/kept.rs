@@ -244,7 +244,7 @@ fn read(segment: &Segment) -> io::Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// What befell my log, for people.
+/// The incidents of my log, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub(super) struct Incidents {

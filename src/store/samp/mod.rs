@@ -49,7 +49,7 @@ pub struct Samp {
     looks: bool,
     /// Somebody named the folder, who makes it.
     is_named: bool,
-    /// What brings back what my log loses; `None` where nothing may be written.
+    /// The recovery of lines that my log loses; `None` where nothing may be written.
     guarded: Option<recovery::Guarded>,
 }
 

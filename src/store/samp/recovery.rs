@@ -41,7 +41,7 @@ const WRITE: usize = 1 << 20;
 /// The file in the state folder of the store that says which conflict copies were compared.
 const COPIES: &str = "copies.json";
 
-/// What is known of my log and its conflict copies; only where something may be written.
+/// The knowledge of my log and its conflict copies; only where something may be written.
 #[derive(Debug)]
 pub(super) struct Guarded {
     state: PathBuf,
@@ -116,7 +116,7 @@ impl Guarded {
         }
     }
 
-    /// What happened lately, a line each.
+    /// Returns the incidents of the last days, a line each.
     pub fn lines(&self, me: &str) -> Vec<String> {
         self.incidents.lock().lines(&alias::log_name(me))
     }

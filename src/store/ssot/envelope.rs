@@ -59,7 +59,7 @@ impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (mut others, mut shown) = (0, 0);
         for breach in &self.breaches {
-            // Who forgot some members wants to know all of them.
+            // All missing members are named at once.
             let is_missing = breach.rule == schema::MISSING;
             others += usize::from(!is_missing);
             if is_missing || others <= 3 {

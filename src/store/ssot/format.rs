@@ -141,7 +141,7 @@ pub(super) fn task_of(folder: &str) -> &str {
     folder.strip_prefix(MESSAGES).and_then(|rest| rest.strip_prefix('/')).unwrap_or_default()
 }
 
-/// Whether a message lies where it belongs.
+/// Returns true if a message lies where it belongs.
 pub(super) fn is_at(file: &File<Kept>, message: &Message<'_>) -> bool {
     (task_of(&file.folder), stem(&file.name)) == (&message.task, Some(&message.id))
 }

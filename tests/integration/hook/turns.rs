@@ -39,7 +39,7 @@ impl Agent {
         soon_waits(bed, command, &self.told("stop"))
     }
 
-    /// What the harness tells when it makes a prompt of a ring, or when a person types one.
+    /// Makes the payload of a prompt, by a ring or by a person.
     #[track_caller]
     fn prompted(&self, bed: &Bed, prompt: &str) {
         let mut told = self.told("prompt");
@@ -146,7 +146,7 @@ fn s510_a_waiter_from_the_start() {
     assert!(waiter.running(), "{:?}", ends(waiter));
     deliver(&bed, "bob", 1);
     rings(waiter, "msgfs: 2 unread messages for alice, 1 new, from bob: msgfs --me alice ls inbox");
-    // What nothing has told does ring.
+    // Mail that nothing has told does ring.
     deliver(&bed, "bob", 2);
     let (command, told) = waits("prompt", "<task-notification>\n</task-notification>");
     rings(

@@ -188,7 +188,7 @@ pub fn is_for(to: &str, address: &str) -> bool {
     to.eq_ignore_ascii_case(&worded(address))
 }
 
-/// What is filed of a mail. Its attachments go to a folder. The same bytes are always the same letter. A mail that
+/// Makes the letter of a mail. Its attachments go to a folder. The same bytes are always the same letter. A mail that
 /// nobody should take apart is filed as one that cannot be read.
 ///
 /// # Errors
@@ -226,7 +226,7 @@ pub fn letter(raw: &[u8], folder: &Path) -> io::Result<Arrived> {
     Ok(letter::arrived(lines, &body, parts, hashed, day(&message)))
 }
 
-/// What is filed of a mail of which no letter can be made.
+/// Makes the file for a mail of which no letter can be made.
 pub fn unreadable(raw: &[u8], why: &str) -> Arrived {
     letter::unreadable(raw, why, hashed(raw), NO_DAY)
 }

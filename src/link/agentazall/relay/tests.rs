@@ -115,7 +115,7 @@ fn of_an_answer_that_was_cut_off_the_whole_messages_are_kept() {
         let is_odd = |item: &&Item| text_of(item).contains(text::UNREADABLE);
         let odd: Vec<&Item> = items.iter().filter(is_odd).collect();
         assert_eq!(items.len() - odd.len(), whole, "{cut}");
-        // What came of the last one is kept, too.
+        // The part of the last one that came is kept, too.
         assert!(odd.len() <= 1, "{cut}: {odd:?}");
     }
     assert_eq!(unpacked(answer.as_bytes()).1.len(), 3);

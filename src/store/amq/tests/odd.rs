@@ -123,7 +123,7 @@ fn dead_letters() {
         whole(&format!("\u{a0}{header}\n---\nhi\n")),
         whole(&format!("{header}\n---")),
         whole(&header),
-        // What the header is.
+        // The header itself.
         whole("null\n---\nhi\n"),
         whole("[]\n---\nhi\n"),
         whole("\"x\"\n---\nhi\n"),
@@ -159,7 +159,7 @@ fn dead_letters() {
         with(r#""priority":1"#),
         with(r#""priority":"Urgent""#),
         with(r#""kind":" todo""#),
-        // Who and what.
+        // Writers and kinds.
         with(r#""to":[]"#),
         with(r#""to":["bob",null]"#),
         with(r#""to":[""]"#),

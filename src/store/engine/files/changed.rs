@@ -1,4 +1,4 @@
-//! What was changed after it was verified (docs/SEMANTICS.md, S570).
+//! Messages that were changed after they were verified (docs/SEMANTICS.md, S570).
 //!
 //! A path that held a message with a valid signature takes no other content under the id of that
 //! message. What such a path held is known from the table, where the number of that message went out of
@@ -21,11 +21,11 @@ use crate::store::{Sink, StoreError, fs};
 const NAME: &str = "changed";
 /// Larger than the file becomes.
 const LIMIT: u64 = 1 << 30;
-/// What is said of a file that was changed.
+/// The reason for refusing a file that was changed.
 const REASON: &str = "it was changed after it was verified: the file held a signed message with this id, \
                       and what it holds now is something else";
 
-/// What paths held that took something else under the same id.
+/// The messages of paths that took something else under the same id.
 #[derive(Debug, Default)]
 pub(super) struct Changed {
     /// `None` where nothing may be written.
@@ -152,7 +152,7 @@ impl<F: Format> Files<F> {
         }
     }
 
-    /// Whether a file held a verified message under this id, and none with this content. If so, that is
+    /// Returns true if a file held a verified message under this id, and none with this content. If so, that is
     /// kept.
     fn is_changed(&self, file: &File<F::Facts>, (id, content): (u64, u64)) -> bool {
         let mut left: Vec<(u64, u64)> = {

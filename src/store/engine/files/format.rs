@@ -111,7 +111,7 @@ pub struct Refusal<F> {
 }
 
 impl<M, F> Verdict<M, F> {
-    /// Whether a message that was in the file before is still in it.
+    /// Returns true if a message that was in the file before is still in it.
     pub(super) fn stays(&self) -> bool {
         match self {
             Self::Message { same, .. } => *same,
@@ -220,10 +220,10 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
         opened: &'a Opened<'a, Self::Facts>,
     ) -> io::Result<Reading<Self::Message<'a>, Self::Facts>>;
 
-    /// What the table is to keep of a message, as far as the file alone says it.
+    /// Returns the facts that the table keeps of a message, as far as the file alone says it.
     fn facts<'m>(message: &'m Self::Message<'_>) -> &'m Self::Facts;
 
-    /// Whether a print of what lies beside a message says that a signature does.
+    /// Returns true if a print of what lies beside a message says that a signature does.
     fn is_signed(_beside: u64) -> bool {
         false
     }

@@ -20,7 +20,7 @@ use crate::store::{StoreError, below, parallel};
 /// Folders that are open at once.
 const OPEN: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 
-/// What is said of a name that cannot be shown.
+/// The remark about a name that cannot be shown.
 const NOT_UTF8: &str = "is skipped: its name is not UTF-8";
 
 /// What a scan has to do.
@@ -173,7 +173,7 @@ impl<F: Format> Files<F> {
         Ok(Some(self.work_of(listing)))
     }
 
-    /// Whether a folder was listed and is there.
+    /// Returns true if a folder was listed and is there.
     pub(super) fn is_listed(&self, folder: Option<&Path>) -> bool {
         let Some(folder) = folder.and_then(Path::to_str) else { return false };
         let table = self.table.read();

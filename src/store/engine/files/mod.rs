@@ -77,7 +77,7 @@ pub struct Files<F: Format> {
     pub health: Health,
     /// Who hears of folders before they are listed.
     listener: OnceLock<Arc<dyn Listener>>,
-    /// What was changed after it was verified.
+    /// The messages that were changed after they were verified.
     changed: Changed,
 }
 

@@ -44,7 +44,7 @@ impl<F: Format> Files<F> {
         self.raw_entry(&dir, folder, &parts, name)
     }
 
-    /// What lies under a name in a folder, of which these are the path and its parts; `None` if it is not shown.
+    /// Returns the entry of a name in a folder, of which these are the path and its parts; `None` if it is not shown.
     fn raw_entry(
         &self,
         dir: &OwnedFd,

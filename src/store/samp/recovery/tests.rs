@@ -1,4 +1,4 @@
-//! What other programs do to my log, and what it is afterwards.
+//! Changes that other programs make to my log, and their repair.
 
 use std::path::Path;
 
