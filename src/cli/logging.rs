@@ -13,7 +13,10 @@ use std::sync::Arc;
 use msgfs::model::plain_lines;
 use msgfs::store::fs::open_append;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// A log larger than this is set aside as `log.old` when the next mount starts.
 const KEEP: u64 = 4 << 20;
@@ -23,27 +26,34 @@ pub(crate) fn to_stderr(default: &str) {
     to(default, false, || Lossy(io::stderr()));
 }
 
-fn to<W: Write>(default: &str, target: bool, writer: impl Fn() -> W + Send + Sync + 'static) {
-    let wanted = EnvFilter::try_from_env("MSGFS_LOG")
-        .unwrap_or_else(|_| EnvFilter::new(format!("{default},fuser=error,async_nats=off")));
-    let filter = silenced(wanted);
-    // An error means that a log is set up already, which is as good.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+fn to<W: Write + 'static>(
+    default: &str,
+    target: bool,
+    writer: impl Fn() -> W + Send + Sync + 'static,
+) {
+    let wanted = std::env::var("MSGFS_LOG").ok().and_then(|text| text.parse().ok());
+    let filter = silence_logins(wanted.unwrap_or_else(|| default_filter(default)));
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)
         .log_internal_errors(false)
         .with_ansi(false)
-        .with_target(target)
-        .try_init();
+        .with_target(target);
+    // An error means that a log is set up already, which is as good.
+    let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
 }
 
-/// What is logged, but for what this library says of its logins, with passwords, and of what servers answer to them.
-fn silenced(filter: EnvFilter) -> EnvFilter {
-    let targets = ["async_nats", "async_nats::connection", "async_nats::connector"];
-    targets.into_iter().fold(filter, |filter, target| match format!("{target}=off").parse() {
-        Ok(directive) => filter.add_directive(directive),
-        Err(_) => EnvFilter::new("off"),
-    })
+/// Parses the filter that holds where `$MSGFS_LOG` is not set or not understood.
+fn default_filter(directives: &str) -> Targets {
+    format!("{directives},fuser=error,async_nats=off")
+        .parse()
+        .unwrap_or_else(|e| panic!("the built-in log filter `{directives}` cannot be parsed: {e}"))
+}
+
+/// Turns off the messages of the NATS library about its logins: they have passwords and the answers of servers.
+fn silence_logins(filter: Targets) -> Targets {
+    ["async_nats", "async_nats::connection", "async_nats::connector"]
+        .into_iter()
+        .fold(filter, |filter, target| filter.with_target(target, LevelFilter::OFF))
 }
 
 /// Logs to a file, which is returned so that stray output can go there too.
@@ -93,9 +103,10 @@ mod tests {
     #[test]
     fn passwords_are_never_logged() {
         for wanted in ["trace", "async_nats=trace", "async_nats::connection=trace"] {
-            let filter = silenced(EnvFilter::new(wanted)).to_string();
-            assert!(filter.contains("async_nats::connection=off"), "{filter}");
-            assert!(!filter.contains("connection=trace"), "{filter}");
+            let filter = silence_logins(wanted.parse().unwrap());
+            for target in ["async_nats", "async_nats::connection", "async_nats::connector"] {
+                assert!(!filter.would_enable(target, &tracing::Level::ERROR), "{filter}");
+            }
         }
     }
 
