@@ -16,6 +16,14 @@ set -euo pipefail
 
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; }
 say() { printf '\n== %s\n' "$*"; }
+
+# Runs a command and says how long it took. It shows its own progress.
+timed() {
+    local name=$1 began=$SECONDS
+    shift
+    "$@"
+    printf '   %s: %d s\n' "$name" $((SECONDS - began))
+}
 die() {
     printf 'quickstart: %s\n' "$*" >&2
     exit 1
@@ -73,8 +81,8 @@ if ((${#packages[@]})); then
     command -v apt-get >/dev/null ||
         die "missing: ${packages[*]}, and this is no Debian; install them with your package manager"
     say "Installing ${packages[*]} with apt-get"
-    as_root apt-get update -qq
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${packages[@]}"
+    timed 'package lists' as_root apt-get update -qq
+    timed installed as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${packages[@]}"
 fi
 
 [[ -e /dev/fuse ]] || { ((EUID == 0)) && modprobe fuse 2>/dev/null; } || true
@@ -86,9 +94,17 @@ with '--device /dev/fuse --cap-add SYS_ADMIN'; or use 'msgfs ls', 'msgfs cat' an
 # --- build --------------------------------------------------------------------------------------
 
 if [[ -z $bin ]]; then
-    say "Building msgfs (a few minutes the first time)"
-    (cd "$here" && cargo build --release --locked)
-    bin=${CARGO_TARGET_DIR:-$here/target}/release/msgfs
+    # Without a terminal cargo shows no bar, but a line for each crate.
+    quiet=()
+    [[ -t 2 ]] || quiet=(--quiet)
+    cd -- "$here"
+    say "Downloading the crates that msgfs is built from"
+    # The build says what is missing, if anything is.
+    timed downloaded cargo fetch "${quiet[@]}" --locked --target "$(rustc -vV | sed -n 's/^host: //p')" || true
+    say "Building msgfs for this machine; what carries mail to other machines is left out of this first build"
+    timed built cargo build "${quiet[@]}" --profile quick --no-default-features --locked
+    cd -- "$OLDPWD"
+    bin=${CARGO_TARGET_DIR:-$here/target}/quick/msgfs
     case $bin in /*) ;; *) bin=$here/$bin ;; esac
 fi
 [[ -x $bin ]] || die "$bin is not a program"
@@ -201,6 +217,7 @@ cat <<END
   Send a message:        echo hello > $dir/outbox/NAME
   Read your mail:        cat $dir/inbox/*
   End it:                $bin umount $dir
-  Have msgfs in PATH:    cargo install --locked --path $here
+  Have msgfs in PATH, with the links to other machines (takes minutes):
+                         cargo install --locked --path $here
   Mount it at log-in:    see mount-scripts/msgfs.service
 END

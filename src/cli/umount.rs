@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use msgfs::config::{self, Holder};
 use msgfs::fuse::mountpoint::{self, MountState, Unmount, UnmountError, shell_word};
+use msgfs::store::mounts;
 use msgfs::view::reader::program_of;
 use rustix::process::{Pid, Signal};
 
@@ -81,6 +82,7 @@ fn end_hung(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
 
 fn end(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
     let daemon = daemon_of(dir);
+    let device = device_of(dir);
     let users = if lazy {
         let users = users::of(dir);
         mountpoint::unmount(dir, Unmount::Lazy).map_err(Failure::refused)?;
@@ -97,7 +99,13 @@ fn end(dir: &Path, shown: &str, lazy: bool) -> Result<(), Failure> {
         return Ok(());
     }
     let Some((state, holder)) = daemon else { return Ok(()) };
-    wait_for_end(&state, &holder, shown)
+    wait_for_end(&state, &holder, shown, device.as_deref())
+}
+
+/// Returns the device of the mount at a folder, by which it is known in every mount table.
+fn device_of(dir: &Path) -> Option<String> {
+    let top = mounts::mounts().ok()?.into_iter().rfind(|mount| mount.mountpoint == dir)?;
+    Some(top.device)
 }
 
 /// Ends the msgfs of a mount that was taken away lazily and is still used: who uses it gets errors from
@@ -112,16 +120,34 @@ fn end_detached(state: &Path, holder: &Holder, shown: &str) -> Result<(), Failur
         ))
     })?;
     rustix::process::kill_process(pid, Signal::TERM).map_err(failed)?;
-    wait_for_end(state, holder, shown)?;
+    wait_for_end(state, holder, shown, None)?;
     output::say(&format!("{shown} was detached already; its msgfs has ended now"));
     Ok(())
 }
 
-/// Waits until the msgfs that held a state folder has ended.
-fn wait_for_end(state: &Path, holder: &Holder, shown: &str) -> Result<(), Failure> {
-    let deadline = Instant::now() + GONE_WITHIN;
+/// Waits until the msgfs that held a state folder has ended. Refuses early if a container or a sandbox still has
+/// the device of the mount: the kernel ends the connection only after the last of them.
+fn wait_for_end(
+    state: &Path,
+    holder: &Holder,
+    shown: &str,
+    device: Option<&str>,
+) -> Result<(), Failure> {
+    let start = Instant::now();
+    let mut asked = false;
     while config::holder(state).is_some_and(|now| now.pid == holder.pid) {
-        if Instant::now() >= deadline {
+        if !asked && start.elapsed() >= SETTLE {
+            asked = true;
+            let users = device.map(|device| users::that_see_device(device, holder.pid));
+            if let Some(users) = users.filter(|users| !users.is_empty()) {
+                refuse!(
+                    "{shown} is unmounted here, but other mount namespaces (of a container or a sandbox) still have it: \
+                     {}; its msgfs ends with them, or at once with: msgfs umount {shown}",
+                    names(&users)
+                );
+            }
+        }
+        if start.elapsed() >= GONE_WITHIN {
             refuse!(
                 "{shown} is unmounted, but its msgfs ({holder}) has not ended yet; look into {}",
                 shell_word(state.join("log").as_os_str())

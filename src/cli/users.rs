@@ -1,10 +1,11 @@
-//! Who uses a mount: which processes have their working folder or an open file there.
+//! The processes that use a mount: by their working folder, an open file, or a mount namespace of their own.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use msgfs::model::one_line;
+use msgfs::store::mounts;
 use msgfs::view::reader::program_of;
 
 /// A process and what it holds.
@@ -26,13 +27,29 @@ impl fmt::Display for User {
 ///
 /// Only links of `/proc` are read, so that a dead mount is never asked.
 pub(crate) fn of(mountpoint: &Path) -> Vec<User> {
+    find(|pid| user(pid, mountpoint))
+}
+
+/// Returns the processes in whose mount table a device is, `MAJOR:MINOR`, by process id: after a mount was taken
+/// away here, those of containers and sandboxes that still see it. The msgfs that serves it is not among them.
+pub(crate) fn that_see_device(device: &str, server: Option<u32>) -> Vec<User> {
+    let sees = |pid| {
+        let table = fs::read(format!("/proc/{pid}/mountinfo")).ok()?;
+        mounts::parse(&table).iter().any(|mount| mount.device == device).then_some(())?;
+        Some(User { pid, name: program_of(pid).unwrap_or_default(), holds: "mount" })
+    };
+    find(|pid| if server == Some(pid) { None } else { sees(pid) })
+}
+
+/// Asks for each process but this one, and returns the answers by process id.
+fn find(mut ask: impl FnMut(u32) -> Option<User>) -> Vec<User> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let mut users: Vec<User> = processes
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        // Who asks is no answer.
+        // The command that asks is no answer.
         .filter(|pid| *pid != std::process::id())
-        .filter_map(|pid| user(pid, mountpoint))
+        .filter_map(&mut ask)
         .collect();
     users.sort_by_key(|user| user.pid);
     users

@@ -209,6 +209,30 @@ fn s168_a_detached_mount_does_not_end_its_successor() {
     other.umount();
 }
 
+/// S168: a mount that a sandbox still has is named with the sandbox, and a second command ends it.
+#[test]
+fn s168_a_mount_that_a_sandbox_still_has() {
+    let bed = Bed::new();
+    let m = bed.mount("bar");
+    let dir = m.dir.to_str().unwrap().to_owned();
+    let mut c = bed.command("unshare");
+    c.args(["-m", "--propagation", "private", "sleep", "600"]);
+    let mut sandbox = Running::start(c, None).unwrap();
+    let pid = sandbox.pid();
+    soon("the sandbox runs", || {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
+    });
+    let out = bed.msgfs_out(&["umount", &dir]);
+    assert_eq!(out.code(), Some(1), "{out:?}");
+    assert!(out.stderr.contains(&format!("sleep ({pid}, mount)")), "{out:?}");
+    assert!(out.stderr.contains(&format!("msgfs umount {dir}")), "{out:?}");
+    assert!(!mounted(&m.dir));
+    let out = bed.msgfs_out(&["umount", &dir]);
+    assert!(out.ok(), "{out:?}");
+    assert!(sandbox.running());
+    bed.mount_at(&m.dir, "bar", &[]).umount();
+}
+
 /// S88: SIGTERM while somebody stands in the mount ends the daemon and leaves no dead mount.
 #[test]
 fn s88_busy_sigterm() {
