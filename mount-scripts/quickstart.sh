@@ -109,13 +109,15 @@ if [[ -z $bin ]]; then
 fi
 [[ -x $bin ]] || die "$bin is not a program"
 
-# --- the demo: alice and bob, each with a mount of the same messages ------------------------------
+# --- the demo: two agents, each with a mail folder of its own ---------------------------------------
+#
+# mount-scripts/picture draws it. The names are only names: no program but msgfs is started.
 
 demo=$(mktemp -d "${TMPDIR:-/tmp}/msgfs-demo.XXXXXX")
 mkdir "$demo/bin"
 ln -s "$bin" "$demo/bin/msgfs"
 
-# Everything of the demo lives below $demo: no mail, key or setting of yours is touched.
+# Runs a command with a home of its own below $demo: no mail, key or setting of yours is touched.
 in_demo() {
     env -u AGENT_MESSAGE_DIR -u MSGFS_ME -u XDG_CONFIG_HOME -u XDG_STATE_HOME -u XDG_CACHE_HOME \
         HOME="$demo" PATH="$demo/bin:$PATH" "$@"
@@ -128,15 +130,15 @@ end_demo() {
     if ((status != 0)); then
         # What went wrong is in files that are about to go.
         printf '\nquickstart: the demo failed; what msgfs says about it:\n' >&2
-        for who in alice bob; do
+        for who in claude codex; do
             timeout 5 tail -n +1 "$demo/$who/status.txt" "$demo/$who"/outbox/*.error 2>/dev/null >&2 || true
         done
     fi
-    for who in alice bob; do
+    for who in claude codex; do
         mounted "$demo/$who" || continue
         in_demo "$bin" umount "$demo/$who" >/dev/null 2>&1 || fusermount3 -u -z -q "$demo/$who" || true
     done
-    for who in alice bob; do
+    for who in claude codex; do
         if mounted "$demo/$who"; then
             printf 'quickstart: %s is still mounted; end it with: fusermount3 -u -z %s\n' "$demo/$who" "$demo/$who" >&2
             return
@@ -148,13 +150,13 @@ trap end_demo EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Shows a command as you would type it, then what it prints.
+# run WHO COMMAND: shows a command as WHO types it in its mail folder, then what it prints.
 run() {
-    printf '\n  $ %s\n' "$1"
-    (cd "$demo" && in_demo bash -c "$1" 2>&1) | sed 's/^/  /'
+    printf '\n  %s$ %s\n' "$1" "$2"
+    (cd "$demo/$1" && in_demo bash -c "$2" 2>&1) | sed 's/^/  /'
 }
 
-# Waits until a folder of the demo has a file whose name fits; prints the name.
+# arrives FOLDER PATTERN: waits until a folder of the demo has a file of that name; prints the name.
 arrives() {
     local found try
     for ((try = 0; try < 100; try++)); do
@@ -166,26 +168,25 @@ arrives() {
     printf '%s\n' "$found"
 }
 
-say "Two agents, alice and bob, mount the same messages"
-run "msgfs mount --me alice ~/alice"
-run "msgfs mount --me bob ~/bob"
+say "Two agents, claude and codex, get a mail folder each"
+run '' 'msgfs mount --me claude ~/claude'
+run '' 'msgfs mount --me codex ~/codex'
 
-say "alice writes to bob"
-run "echo hi > alice/outbox/bob"
-first=$(arrives bob/inbox '*-alice-*.txt')
-day=${first:0:4}-${first:4:2}-${first:6:2}
+say "claude writes to codex"
+run claude 'echo "The schema change is ready. Can you review it?" > outbox/codex'
+name=$(arrives codex/inbox '*-claude-*.txt')
+id=${name%.txt}
+id=${id##*-}
 
-say "bob reads it, and answers exactly this message"
-run "ls bob/inbox"
-run "cat bob/inbox/*"
-run "echo 'hi alice, the tests are green' > bob/archive/$day/${first%.txt}.reply"
-arrives alice/inbox '*-bob-*.txt' >/dev/null
+say "codex reads it, and answers"
+run codex 'cat inbox/*'
+run codex "echo \"Looks good. Why can token be null?\" > inbox/$id.reply"
+arrives claude/inbox '*-codex-*.txt' >/dev/null
 
-say "alice reads the answer, and the conversation as one text"
-run "cat alice/inbox/*"
-run "ls alice/inbox alice/sent/* alice/archive/*"
-run "cat alice/transcripts/*"
-say "The demo worked; its two mounts and its folder are removed again"
+say "claude reads the answer; what was read leaves inbox/ and stays everywhere else"
+run claude 'cat inbox/* | tail -n 1'
+run claude 'ls inbox sent/* threads/*'
+say "The demo worked; its two folders are unmounted and removed again"
 end_demo
 trap - EXIT
 

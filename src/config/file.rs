@@ -1,4 +1,4 @@
-//! The configuration file (README.md, "Who you are").
+//! The configuration file (docs/USING.md, "Configuration").
 //!
 //! Every key is optional. What is wrong is reported with file and line and, where a word is
 //! unknown, with the nearest word that is not: all of it at once, so that mending a file takes one
