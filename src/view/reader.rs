@@ -275,7 +275,9 @@ mod tests {
         let text = include_str!("../../docs/SEMANTICS.md");
         let (_, list) = text.split_once("- **S220**").unwrap();
         let (list, _) = list.split_once(", by the name in").unwrap();
-        let named: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+        let mut named: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+        // The table of the page is grouped by what the programs do.
+        named.sort_unstable();
         assert_eq!(named, LOOKING);
     }
 

@@ -1,14 +1,14 @@
 //! The reference model: what a folder of logs and a history of reading mean, in the plainest terms.
 //!
-//! Rules, from docs/SEMANTICS.md:
+//! Rules, from docs/SEMANTICS.md (S4 to S7, S17, S40, S81) and docs/DETAILS.md:
 //!
-//! - "A message is in `inbox/` when it is addressed to me and not marked."
-//! - "`archive/YYYY-MM-DD/`: every message to me, read or not, by UTC day"; "`sent/`: every message
-//!   from me"; "`threads/<thread>/`: the messages of one conversation that me takes part in".
-//! - The digits are the milliseconds that the message tells, as all do that msgfs writes; of others "they
-//!   count the earlier messages of the same writer in the same second".
-//! - "The same message through two logs … is one message." A key is `from` and `id`.
-//! - "`rejected/`: everything refused on the way in. Nothing is dropped silently."
+//! - `inbox/` lists the unmarked messages to me.
+//! - `archive/YYYY-MM-DD/` holds all messages to me, read or not, by UTC day; `sent/` all messages from me; `threads/<thread>/`
+//!   the conversations that I take part in.
+//! - The digits are the milliseconds that the message tells, as all do that msgfs writes; those of others count the writer's
+//!   earlier messages of that second.
+//! - A record in two logs is one message. A key is `from` and `id`.
+//! - `rejected/` holds everything that is refused on the way in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
