@@ -366,7 +366,7 @@ fn judged<'a>(found: &'a Found<'_>) -> Judged<'a> {
 pub(super) fn log_reject(store: &dyn Store, rejected: &Rejected) {
     tracing::warn!(
         store = store.name(),
-        file = %crate::model::one_line(&rejected.path),
+        file = %crate::model::one_line(&crate::model::spelling::shown(&rejected.path)),
         line = rejected.line,
         reason = %crate::model::one_line(&rejected.reason),
         "message rejected"

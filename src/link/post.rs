@@ -29,6 +29,8 @@ const ASK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_mill
 const DISK_WAIT: Duration = Duration::from_secs(5);
 /// How often it is looked whether another program still carries.
 const OTHER_WAIT: Duration = Duration::from_secs(5);
+/// How long a link rests at most after its carrier was killed: that says nothing of the engine.
+const KILLED_WAIT: Duration = Duration::from_secs(5);
 /// No more is acknowledged at once.
 const ACKNOWLEDGED_AT_ONCE: usize = 100;
 
@@ -92,6 +94,8 @@ impl Calls {
 struct Rest {
     /// Exchanges in a row that could not be made.
     failures: u32,
+    /// Carriers in a row that were killed.
+    kills: u32,
     /// Nothing is sent or fetched before this moment, in milliseconds since the epoch.
     until: i64,
     /// The next time to ask for mail.
@@ -439,7 +443,7 @@ impl Post {
 
     /// What an outcome says of the link.
     fn note(&self, outcome: Option<&Outcome>, rest: &mut Rest) {
-        let after = match outcome {
+        let asked = match outcome {
             Some(
                 Outcome::Done
                 | Outcome::Named { .. }
@@ -450,14 +454,19 @@ impl Post {
                 *rest = Rest { fetch: rest.fetch, ..Rest::default() };
                 return;
             }
-            Some(Outcome::Away { after, .. }) => *after,
-            Some(Outcome::Unknown { .. }) | None => None,
+            Some(Outcome::Away { after, .. }) => Some(*after),
+            Some(Outcome::Unknown { .. }) => Some(None),
+            None => None,
         };
         let why = outcome.and_then(Outcome::why).unwrap_or("the carrier was killed");
         self.board.failed(why);
-        rest.failures = rest.failures.saturating_add(1);
-        let asked = Duration::from_secs(after.unwrap_or_default());
-        let wait = backoff::wait(rest.failures).max(asked);
+        let wait = if let Some(after) = asked {
+            (rest.failures, rest.kills) = (rest.failures.saturating_add(1), 0);
+            backoff::wait(rest.failures).max(Duration::from_secs(after.unwrap_or_default()))
+        } else {
+            rest.kills = rest.kills.saturating_add(1);
+            backoff::wait(rest.kills).min(KILLED_WAIT)
+        };
         rest.until = now().saturating_add(wait.as_millis() as i64);
     }
 

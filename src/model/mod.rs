@@ -12,6 +12,7 @@ mod policy;
 mod remedy;
 mod seed;
 mod signature;
+pub mod spelling;
 mod text;
 mod time;
 pub mod verify;

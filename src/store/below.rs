@@ -4,22 +4,30 @@
 //! step from the store's folder down is taken relative to the folder before it and refuses
 //! symlinks, so no message can make msgfs read or write outside (docs/SEMANTICS.md, S83).
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::fs::{Stamp, open_at};
+use crate::model::spelling;
 
 /// Whether a text can be used as one path component: nothing that leads elsewhere.
 pub fn is_component(name: &str) -> bool {
+    are_component(name.as_bytes())
+}
+
+fn are_component(name: &[u8]) -> bool {
     !name.is_empty()
         && name.len() <= 255
-        && !matches!(name, "." | "..")
-        && !name.bytes().any(|b| b == b'/' || b == 0)
+        && !matches!(name, b"." | b"..")
+        && !name.iter().any(|b| *b == b'/' || *b == 0)
 }
 
 /// A text as one path component.
@@ -27,10 +35,20 @@ pub fn is_component(name: &str) -> bool {
 /// # Errors
 /// `InvalidInput` if it cannot be one.
 pub fn component(name: &str) -> io::Result<&str> {
-    if is_component(name) {
-        return Ok(name);
-    }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "is not the name of a file"))
+    if is_component(name) { Ok(name) } else { Err(no_component()) }
+}
+
+fn no_component() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "is not the name of a file")
+}
+
+/// Returns the bytes of a [spelled](spelling) name as one path component.
+///
+/// # Errors
+/// As [`component`].
+fn unspelled(name: &str) -> io::Result<Cow<'_, [u8]>> {
+    let bytes = spelling::unspelled(name);
+    if are_component(&bytes) { Ok(bytes) } else { Err(no_component()) }
 }
 
 const DIR_FLAGS: OFlags = OFlags::RDONLY
@@ -109,12 +127,12 @@ pub fn can_write(dir: &OwnedFd) -> io::Result<()> {
     Ok(rustix::fs::accessat(dir, ".", access, AtFlags::empty())?)
 }
 
-/// Opens a regular file in a folder for reading.
+/// Opens a regular file in a folder for reading. Its name may be [spelled](spelling).
 ///
 /// # Errors
 /// As the system gave it; `InvalidInput` with a text for anything but a regular file.
 pub fn open_file(dir: &OwnedFd, name: &str) -> io::Result<File> {
-    open_at(dir, Path::new(component(name)?), OFlags::RDONLY, 0)
+    open_at(dir, Path::new(OsStr::from_bytes(&unspelled(name)?)), OFlags::RDONLY, 0)
 }
 
 /// Opens the regular file `base/parts…`.
@@ -130,12 +148,12 @@ pub fn open_below(base: &Path, parts: &[&str]) -> io::Result<File> {
     open_file(&open_dir(base, folders)?, name)
 }
 
-/// What lies under a name in a folder, without following it.
+/// What lies under a name in a folder, without following it. The name may be [spelled](spelling).
 ///
 /// # Errors
 /// As the system gave it.
 pub fn look(dir: &OwnedFd, name: &str) -> io::Result<(FileType, Stamp)> {
-    let stat = rustix::fs::statat(dir, component(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
+    let stat = rustix::fs::statat(dir, &*unspelled(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok((FileType::from_raw_mode(stat.st_mode), Stamp::from(&stat)))
 }
 

@@ -384,7 +384,7 @@ impl Tree {
             "Reason: {}\nSource: raw/{}/{}{line}\n",
             crate::model::one_line(&reject.reason),
             store.name(),
-            crate::model::one_line(&reject.path),
+            crate::model::one_line(&crate::model::spelling::shown(&reject.path)),
         );
         let at = Location { source: source.file(), offset, len: reject.len };
         text.push_str(&readable(store.as_ref(), &at, &reject));

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 
 use crate::index::{Core, Entry};
-use crate::model::{ORIGIN, Timestamp, hex, plain_id, twin_hash};
+use crate::model::{ORIGIN, Timestamp, hex, plain_id, spelling, twin_hash};
 
 /// Bytes of the time that a message's name begins with.
 pub(super) const STAMP: usize = 20;
@@ -159,8 +159,12 @@ fn escaped(id: &str) -> String {
     if id.is_empty() {
         return format!("~{}", short_hash("", 8));
     }
+    escaped_bytes(id.as_bytes())
+}
+
+fn escaped_bytes(id: &[u8]) -> String {
     let mut out = String::with_capacity(id.len());
-    for (i, b) in id.bytes().enumerate() {
+    for (i, &b) in id.iter().enumerate() {
         if is_plain(b) && (i > 0 || b.is_ascii_alphanumeric()) {
             out.push(b as char);
         } else {
@@ -243,7 +247,11 @@ pub(super) fn reject_name(path: &str, what: &str, full: bool) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
     let hash = short_hash(what, if full { 64 } else { 8 });
-    let mut stem = thread_name(stem);
+    let mut stem = if spelling::is_odd(stem) {
+        cut_to_length(escaped_bytes(&spelling::unspelled(stem)), stem)
+    } else {
+        thread_name(stem)
+    };
     // Names have at most 255 bytes.
     stem.truncate(if full { CUT_FULL } else { MAX_THREAD });
     format!("{stem}-{hash}.txt")

@@ -377,20 +377,49 @@ fn s81_other_files() {
     assert!(samp::read_log(&bed.store, "bar").is_empty());
 }
 
-/// S84: a name that is not UTF-8 is told in `status.txt`, also if it comes while the store is mounted, until it is gone.
+/// S84: a message file whose name is not UTF-8 is told in `status.txt` and is in `rejected/` with its bytes, also if it
+/// comes while the store is mounted and after a remount, until it is gone.
 #[test]
 fn s84_names_that_are_not_utf8_while_mounted() {
     for Kind { bed, deliver, .. } in all() {
         let file = deliver(1);
         let m = bed.mount("bar");
-        let told = || m.cat("status.txt").contains("its name is not UTF-8");
         if m.ok("find raw -type f").lines().any(|l| l.contains(".jsonl")) {
             continue; // A log, not a store of files.
         }
-        let odd = file.with_file_name(std::ffi::OsStr::from_bytes(b"odd\xff.md"));
-        fs::copy(&file, &odd).unwrap();
-        soon("it is told", told);
-        fs::remove_file(&odd).unwrap();
-        soon("it is no longer told", || !told());
+        let inbox = m.ls("inbox");
+        let told = |m: &Mount| m.cat("status.txt").contains("its name is not UTF-8");
+        let ending = file.extension().unwrap().as_bytes();
+        let odd = |begin: &[u8]| {
+            file.with_file_name(std::ffi::OsStr::from_bytes(&[begin, b".", ending].concat()))
+        };
+        fs::copy(&file, odd(b"odd\xff")).unwrap();
+        soon("it is told", || told(&m));
+        soon("it is refused", || m.ls("rejected").len() == 1);
+        let refused = |m: &Mount| {
+            let [name] = &m.ls("rejected")[..] else { panic!("{:?}", m.ls("rejected")) };
+            (name.clone(), m.cat(&format!("rejected/{name}")))
+        };
+        let first = refused(&m);
+        assert!(first.0.starts_with("odd%FF-"), "{first:?}");
+        assert!(first.1.starts_with("Reason: its name is not UTF-8\nSource: raw/"), "{first:?}");
+        assert!(first.1.contains("mail 1"), "its bytes are there: {first:?}");
+        assert_eq!(m.ls("inbox"), inbox, "it is nowhere else");
+        m.umount();
+        let m = bed.mount("bar");
+        assert_eq!((refused(&m), told(&m), m.ls("inbox")), (first.clone(), true, inbox.clone()));
+        m.umount();
+        fs::remove_dir_all(bed.path("cache")).unwrap();
+        let m = bed.mount("bar");
+        assert_eq!((refused(&m), told(&m), m.ls("inbox")), (first.clone(), true, inbox));
+        fs::rename(odd(b"odd\xff"), odd(b"\xfe")).unwrap();
+        soon("it has the other name", || m.ls("rejected")[..] != [first.0.clone()]);
+        soon("it is refused under it", || m.ls("rejected").len() == 1);
+        assert!(refused(&m).0.starts_with("%FE-"), "{:?}", refused(&m));
+        fs::remove_file(odd(b"\xfe")).unwrap();
+        soon("it is no longer told", || !told(&m));
+        soon("nor refused", || m.ls("rejected").is_empty());
+        m.umount();
+        assert_eq!(bed.mount("bar").ls("rejected"), [""; 0]);
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 use crate::link::engine::Item;
-use crate::store::fs;
+use crate::store::{fs, place};
 
 /// What is still on the server and known.
 pub const LISTED: &str = "listed.json";
@@ -19,6 +19,24 @@ const MAX_FILE: u64 = 64 << 20;
 const MAX_TRIES: u64 = 3;
 /// The reason for refusing a letter that ended the process each time.
 pub const DEADLY: &str = "msgfs ended each time that it took this apart";
+
+/// Writes down what is still on the server and known.
+///
+/// # Errors
+/// As the system gave it.
+pub fn list(raw: &Path, listed: &[String]) -> io::Result<()> {
+    keep(&raw.join(LISTED), &serde_json::to_vec(listed)?)
+}
+
+/// Writes a file, unless it is there with these bytes: a link that has nothing to do writes nothing. On disk when it
+/// returns.
+///
+/// # Errors
+/// As the system gave it.
+pub fn keep(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let is_there = fs::read_small(path, MAX_FILE).is_ok_and(|there| there == bytes);
+    if is_there { Ok(()) } else { place::write_atomic(path, bytes, 0o600) }
+}
 
 /// Returns whether there are letters in the folder of a fetch.
 pub fn is_any(raw: &Path) -> bool {
@@ -85,4 +103,27 @@ pub fn unpack<J: DeserializeOwned>(
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn what_did_not_change_is_not_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let written = || std::fs::metadata(dir.path().join(LISTED)).unwrap().ino();
+        let all = ["imap:a".to_owned(), "imap:b".to_owned()];
+        list(dir.path(), &all).unwrap();
+        // It has the number as long as it is open.
+        let open = std::fs::File::open(dir.path().join(LISTED)).unwrap();
+        let first = written();
+        list(dir.path(), &all).unwrap();
+        assert_eq!(written(), first);
+        list(dir.path(), &all[1..]).unwrap();
+        assert_ne!(written(), first);
+        assert_eq!(std::fs::read_to_string(dir.path().join(LISTED)).unwrap(), r#"["imap:b"]"#);
+        drop(open);
+    }
 }

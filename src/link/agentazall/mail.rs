@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 use self::imap::{Got, Imap};
 use self::pop::Pop;
 use self::smtp::{Server, Smtp};
-use super::brought::{self, LISTED};
+use super::brought;
 use super::{port_of, says, seen, text_of};
 use crate::link::engine::{Engine, Item, Outcome, Settings};
 use crate::link::journal::note_beside;
@@ -472,9 +472,7 @@ impl Engine for Mail {
         let theirs = seen::theirs(&self.settings);
         let mut new = New { raw, known, theirs, listed: Vec::new(), number: 0, bytes: 0 };
         let result = self.fetch_all(&mut new);
-        let listed = serde_json::to_vec(&new.listed).unwrap_or_default();
-        let kept = place::write_atomic(&raw.join(LISTED), &listed, 0o600);
-        match (result, kept) {
+        match (result, brought::list(raw, &new.listed)) {
             (Err(outcome), _) => outcome,
             (Ok(()), Err(e)) => Outcome::away(e),
             (Ok(()), Ok(())) => Outcome::Done,

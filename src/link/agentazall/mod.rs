@@ -13,7 +13,7 @@ pub mod relay;
 #[cfg(any(feature = "ftp", feature = "mail"))]
 mod seen;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -87,6 +87,8 @@ fn is_first(part: &str) -> bool {
 struct Bystanders {
     /// When all were last to be looked at again.
     since: Instant,
+    /// The process that was started last when they were looked at, if the system told it.
+    newest: Option<u32>,
     /// How many times each was looked at: one that was just started may become another program.
     looks: HashMap<u32, u8>,
 }
@@ -96,30 +98,75 @@ const LOOK_AT_ALL: Duration = Duration::from_secs(60);
 /// How many times a new one is.
 const LOOKS: u8 = 2;
 
+/// So many numbers are tried one by one. Where more were given since, all processes are listed.
+const NEAR: u32 = 100;
+
 static BYSTANDERS: LazyLock<Mutex<Option<Bystanders>>> = LazyLock::new(Mutex::default);
+
+impl Bystanders {
+    fn new() -> Self {
+        Self { since: Instant::now(), newest: None, looks: HashMap::new() }
+    }
+
+    /// Returns the processes to look at, if the newest one is this: those that were started since the last time, as their
+    /// numbers follow each other, and those that were looked at too seldom. Now and then, and where that is not known,
+    /// all there are; then those that are gone are forgotten.
+    fn due(&mut self, newest: Option<u32>) -> Vec<u32> {
+        let before = std::mem::replace(&mut self.newest, newest);
+        let is_late = self.since.elapsed() >= LOOK_AT_ALL;
+        let near = |(before, now): &(u32, u32)| {
+            now.checked_sub(*before).is_some_and(|started| started <= NEAR)
+        };
+        if let Some((before, now)) = before.zip(newest).filter(near).filter(|_| !is_late) {
+            let new = before.saturating_add(1)..=now;
+            let seldom = |(id, looks): (&u32, &u8)| (*looks < LOOKS).then_some(*id);
+            self.looks.retain(|id, _| !new.contains(id));
+            return self.looks.iter().filter_map(seldom).chain(new).collect();
+        }
+        if is_late {
+            self.since = Instant::now();
+            self.looks.values_mut().for_each(|looks| *looks = LOOKS - 1);
+        }
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let all = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let all: HashSet<u32> = all.collect();
+        // Their numbers are given anew.
+        self.looks.retain(|id, _| all.contains(id));
+        let looks = &self.looks;
+        all.into_iter().filter(|id| looks.get(id).is_none_or(|looks| *looks < LOOKS)).collect()
+    }
+}
+
+/// Returns the number of the process, or thread, that was started last, if the system tells it.
+fn newest_process() -> Option<u32> {
+    let load = std::fs::read_to_string("/proc/loadavg").ok()?;
+    load.split_whitespace().last()?.parse().ok().filter(|id| *id > 0)
+}
+
+/// Returns the process of a thread.
+fn process_of(thread: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+    process.unwrap_or(thread)
+}
 
 /// The processes that may be a daemon of the format, and their command lines.
 fn daemons() -> Vec<(u32, Vec<u8>)> {
     let mut kept = BYSTANDERS.lock();
-    let mut bystanders =
-        kept.take().unwrap_or_else(|| Bystanders { since: Instant::now(), looks: HashMap::new() });
-    if bystanders.since.elapsed() >= LOOK_AT_ALL {
-        bystanders.since = Instant::now();
-        bystanders.looks.values_mut().for_each(|looks| *looks = LOOKS - 1);
-    }
-    let (mut found, mut looks) = (Vec::new(), HashMap::new());
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    for id in processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
-        let before = bystanders.looks.get(&id).copied().unwrap_or_default();
-        let line = (before < LOOKS).then(|| std::fs::read(format!("/proc/{id}/cmdline")));
-        match line.map(Result::unwrap_or_default).filter(|line| is_daemon(line)) {
-            Some(line) => found.push((id, line)),
-            None => drop(looks.insert(id, LOOKS.min(before + 1))),
+    let bystanders = kept.get_or_insert_with(Bystanders::new);
+    let mut found = Vec::new();
+    for id in bystanders.due(newest_process()) {
+        let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        let looks = bystanders.looks.entry(id).or_default();
+        if is_daemon(&line) {
+            // It is looked at as long as it lives.
+            *looks = 0;
+            found.push((process_of(id), line));
+        } else {
+            *looks = LOOKS.min(*looks + 1);
         }
     }
-    // Those that are gone are forgotten: their numbers are given anew.
-    bystanders.looks = looks;
-    *kept = Some(bystanders);
+    found.sort_unstable();
     found
 }
 
@@ -257,6 +304,51 @@ mod tests {
         std::fs::write(&file, r#"{"email": {"ca": "my.pem"}}"#).unwrap();
         assert_eq!(found(&file, "bob@x")[0].1.ca, Some(dir.path().join("my.pem")));
         assert!(is_first("/ftp") && is_first("/ftp_servers/0") && !is_first("/ftp_servers/1"));
+    }
+
+    #[test]
+    fn only_new_processes_are_looked_at() {
+        let own = std::process::id();
+        let mut all = Bystanders::new();
+        assert!(all.due(Some(7_000_000)).contains(&own), "at first all");
+        let looks = all.looks.len();
+        assert_eq!(all.due(Some(7_000_003)), [7_000_001, 7_000_002, 7_000_003]);
+        assert_eq!(all.looks.len(), looks);
+        all.looks = [(own, LOOKS), (7_000_003, 1), (7_000_002, LOOKS)].into();
+        assert_eq!(all.due(Some(7_000_003)), [7_000_003], "those that were looked at too seldom");
+        let mut due = all.due(Some(7_000_003 + NEAR));
+        due.sort_unstable();
+        let expected: Vec<u32> = (7_000_003..=7_000_003 + NEAR).collect();
+        assert_eq!(due, expected);
+        for newest in [Some(7_000_004 + 2 * NEAR), Some(5), None, Some(9)] {
+            all.looks = [(own, LOOKS), (7_000_003, LOOKS)].into();
+            let due = all.due(newest);
+            assert!(
+                due.contains(&1) && !due.contains(&own),
+                "all but those that are known: {due:?}"
+            );
+            assert!(!all.looks.contains_key(&7_000_003), "what is gone is forgotten");
+        }
+        all.since = Instant::now().checked_sub(LOOK_AT_ALL).unwrap();
+        assert!(all.due(Some(9)).contains(&own), "once a minute all");
+    }
+
+    #[test]
+    fn a_daemon_that_comes_is_noticed_until_it_goes() {
+        use std::process::{Command, Stdio};
+        let is_found = |id: u32| daemons().iter().any(|(found, _)| *found == id);
+        assert!(!is_found(std::process::id()));
+        let mut daemon = Command::new("sh")
+            .args(["-c", "read x; exit", "agentazall", "daemon"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        for _ in 0..4 {
+            assert!(is_found(daemon.id()));
+        }
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+        assert!(!is_found(daemon.id()));
     }
 
     #[cfg(any(feature = "ftp", feature = "mail"))]

@@ -247,7 +247,7 @@ impl Bench {
             rest.until = 0;
             let is_idle = post.journal.lock().open_entries().next().is_none()
                 && rest.fetch > 0
-                && rest.failures == 0
+                && (rest.failures, rest.kills) == (0, 0)
                 && post.left().unwrap().is_none();
             if is_idle {
                 return;
@@ -415,6 +415,26 @@ fn a_link_that_is_away_rests_longer_and_longer() {
     let Some(Fate::Waits(why)) = post.fate("a", "bob") else { panic!("it waits") };
     assert!(why.contains("down, tried 4 times"), "{why}");
     assert!(matches!(post.board().standing().state, crate::link::State::Waiting { .. }));
+}
+
+#[test]
+fn killed_carriers_do_not_make_the_link_rest_for_long() {
+    quiet(|| {
+        let bench = Bench::new();
+        bench.fake.0.lock().faults = [Fault::DieBefore; 7].into();
+        let post = bench.post();
+        post.take(&parcel("a", "bob", "one")).unwrap();
+        let mut rest = Rest::default();
+        let mut waits = Vec::new();
+        for _ in 0..7 {
+            rest.until = 0;
+            assert!(post.turn(&mut rest, &|| {}).unwrap());
+            waits.push((rest.until - now() + 500) / 1000);
+        }
+        assert_eq!(waits, [1, 5, 5, 5, 5, 5, 5]);
+        Bench::settle(&post);
+        assert_eq!(bench.fake.0.lock().got, [b"one"]);
+    });
 }
 
 #[test]

@@ -151,6 +151,10 @@ impl Format for Queue {
         }
     }
 
+    fn refuses_in(&self, folder: &str) -> bool {
+        self.place_of(folder) != Place::Theirs
+    }
+
     fn facets(store: &Amq) -> Facets<'_> {
         Facets {
             outgoing: Some(store),

@@ -511,3 +511,19 @@ proptest! {
         prop_assert!(valid);
     }
 }
+
+#[test]
+fn an_odd_name_is_refused_where_it_is_mine() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let root = Root::new(&["alice", "bob"]);
+    let odd = std::ffi::OsStr::from_bytes(b"odd\xff.md");
+    for place in ["bob/inbox/new", "alice/inbox/new", "alice/outbox/sent"] {
+        std::fs::write(root.path(&format!("agents/{place}")).join(odd), file(&json!({}), "hi"))
+            .unwrap();
+    }
+    let book = Book::scanned(&root.store("bob"));
+    let refused: Vec<(&str, &str)> =
+        book.rejected.values().map(|r| (r.path.as_str(), r.reason.as_str())).collect();
+    assert_eq!(refused, [("agents/bob/inbox/new/odd\0FF.md", "its name is not UTF-8")]);
+    assert!(book.order.is_empty());
+}

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::model::locks::RwLock;
-use crate::model::one_line;
+use crate::model::{one_line, spelling};
 use crate::store::fs::{self, Fault};
 
 /// At most this many broken or strange files are remembered by name.
@@ -61,7 +61,9 @@ impl Health {
 
     /// What is wrong, a line each.
     pub fn lines(&self) -> Vec<String> {
-        let line = |(path, what): (&String, &String)| format!("{} {what}", one_line(path));
+        let line = |(path, what): (&String, &String)| {
+            format!("{} {what}", one_line(&spelling::shown(path)))
+        };
         self.trouble.read().iter().map(line).collect()
     }
 }

@@ -13,7 +13,7 @@ use super::folder::{self, ERRORS};
 use super::format::{Kept, is_at};
 use super::schema::Breach;
 use super::tree::{Node, quoted};
-use crate::model::{Timestamp, hex};
+use crate::model::{Timestamp, hex, spelling};
 use crate::store::engine::files::{self, Row};
 use crate::store::fs::Stamp;
 use crate::store::{StoreError, below, digest, fs};
@@ -105,7 +105,13 @@ impl Ssot {
         } else {
             (hex(&Sha256::digest(&bytes)), bytes.len() as u64)
         };
-        Some(Entry { source: file.path(), sha256, bytes, id: fault.id, rules })
+        Some(Entry {
+            source: spelling::shown(&file.path()).into_owned(),
+            sha256,
+            bytes,
+            id: fault.id,
+            rules,
+        })
     }
 
     /// The hash and the length of a file of which only the beginning was read.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::client::{Client, Entry, Fault};
-use crate::link::agentazall::brought::LISTED;
+use crate::link::agentazall::brought;
 use crate::link::job;
 use crate::link::room::Roomy;
 use crate::model::{Timestamp, hex};
@@ -136,10 +136,9 @@ impl<'a> Fetch<'a> {
     /// [`Fault`]; what was brought before is there.
     pub fn run(mut self) -> Result<(), Fault> {
         let result = self.days();
-        let keep = |path: PathBuf, bytes: Vec<u8>| place::write_atomic(&path, &bytes, 0o600);
-        keep(self.raw.join(LISTED), serde_json::to_vec(&self.listed).unwrap_or_default())?;
+        brought::list(self.raw, &self.listed)?;
         if let (Some(path), Ok(bytes)) = (memory(self.raw), serde_json::to_vec(&self.memory)) {
-            keep(path, bytes)?;
+            brought::keep(&path, &bytes)?;
         }
         if result.is_ok() {
             self.client.quit();

@@ -66,7 +66,7 @@ fn what_was_brought_is_filed_unless_the_reference_has() {
     put(0, true, "text");
     put(1, true, "another text of the same second");
     put(2, false, "text");
-    std::fs::write(raw.join(LISTED), r#"["imap:old"]"#).unwrap();
+    std::fs::write(raw.join(brought::LISTED), r#"["imap:old"]"#).unwrap();
     let mut mail = mail("/email");
     mail.settings.file = root.join("config.json");
     let items: Vec<Item> = mail.unpack(&raw).into_iter().map(Result::unwrap).collect();

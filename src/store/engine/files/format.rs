@@ -290,6 +290,11 @@ pub trait Format: std::fmt::Debug + Send + Sync + Sized + 'static {
     /// it is only said to be skipped.
     const REFUSES_ODD: bool = false;
 
+    /// Whether what is no message is refused in a folder. Else it is for others to mend.
+    fn refuses_in(&self, _folder: &str) -> bool {
+        true
+    }
+
     /// The table was replaced by another.
     fn restored(&self, _table: &Table<Self::Facts>) {}
 

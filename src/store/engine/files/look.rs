@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,13 +15,14 @@ use rustix::fs::{Dir, FileType};
 use super::format::{Arrival, Format, What, no_message};
 use super::table::{Table, stamp_print};
 use super::{Files, join, parts};
+use crate::model::spelling;
 use crate::store::fs::{self, Stamp};
 use crate::store::{StoreError, below, parallel};
 
 /// Folders that are open at once.
 const OPEN: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
 
-/// The remark about a name that cannot be shown.
+/// The remark about a name that no message has.
 const NOT_UTF8: &str = "is skipped: its name is not UTF-8";
 
 /// What a scan has to do.
@@ -158,10 +160,8 @@ impl<F: Format> Files<F> {
                 return self.walk();
             }
             let Ok(inside) = path.strip_prefix(&self.about.dir) else { continue };
-            match inside.to_str() {
-                Some(inside) => drop(paths.insert(inside.to_owned())),
-                None if self.is_listed(inside.parent()) => self.look_at_odd(path, inside),
-                None => {}
+            if inside.to_str().is_some() || self.is_listed(inside.parent()) {
+                paths.insert(spelling::spelled(inside.as_os_str().as_bytes()).into_owned());
             }
         }
         let (mut dirs, mut listing) = (Dirs::new(&self.about.dir), Listing::default());
@@ -181,10 +181,26 @@ impl<F: Format> Files<F> {
         n.is_some_and(|folder| folder.is_listed)
     }
 
-    /// Looks at a name that is not UTF-8, in a folder that is listed.
-    fn look_at_odd(&self, path: &Path, inside: &Path) {
-        let is_there = path.symlink_metadata().is_ok();
-        self.health.set(&inside.to_string_lossy(), is_there.then(|| NOT_UTF8.into()));
+    /// Takes note of a name that is not UTF-8: it is told, and what would be a message under another name is refused.
+    /// Returns true if it is.
+    fn meet_odd(
+        &self,
+        folder: &Arc<str>,
+        name: &str,
+        kind: FileType,
+        dirs: &mut Dirs<'_>,
+        listing: &mut Listing,
+    ) -> bool {
+        let here = join(folder, name);
+        let is_there = kind != FileType::Unknown;
+        self.health.set(&here, is_there.then(|| NOT_UTF8.into()));
+        let would_be = self.format.what(&parts(&spelling::shown(&here)), kind);
+        let is_refused =
+            would_be == What::Message && is_message::<F>(kind) && self.format.refuses_in(folder);
+        if is_refused {
+            self.meet(folder, name, dirs, listing);
+        }
+        is_refused
     }
 
     /// Looks at one path.
@@ -194,6 +210,12 @@ impl<F: Format> Files<F> {
             Ok(found) => found.map_or(FileType::Unknown, |(kind, _)| kind),
             Err(e) => return self.health.cannot(path, "be looked at", &e),
         };
+        if spelling::is_odd(path) {
+            if !self.meet_odd(&folder.into(), name, kind, dirs, listing) {
+                listing.roots.push(path.to_owned());
+            }
+            return;
+        }
         let there = kind != FileType::Unknown;
         match self.format.what(&parts(path), kind) {
             What::Folder if !there || kind == FileType::Directory => {
@@ -268,6 +290,10 @@ impl<F: Format> Files<F> {
         let (mut folders, shared) = (Vec::new(), Arc::from(path));
         let above = parts(path);
         let whole = self.entries(&dir, path, &mut |name, kind| {
+            if spelling::is_odd(name) {
+                self.meet_odd(&shared, name, kind, dirs, listing);
+                return;
+            }
             let parts: Vec<&str> = above.iter().copied().chain([name]).collect();
             let here = || join(path, name);
             match (self.format.what(&parts, kind), kind) {
@@ -291,7 +317,7 @@ impl<F: Format> Files<F> {
         }
     }
 
-    /// Calls back with every name in a folder; `false` if not all could be had.
+    /// Calls back with every name in a folder, [spelled](spelling); `false` if not all could be had.
     fn entries(&self, dir: &OwnedFd, path: &str, each: &mut dyn FnMut(&str, FileType)) -> bool {
         let opened = Dir::read_from(dir).map_err(io::Error::from);
         let Ok(entries) = opened.inspect_err(|e| self.health.cannot(path, "be listed", e)) else {
@@ -305,19 +331,15 @@ impl<F: Format> Files<F> {
                     return false;
                 }
             };
-            let Ok(name) = entry.file_name().to_str() else {
-                let shown = join(path, &entry.file_name().to_string_lossy());
-                self.health.set(&shown, Some(NOT_UTF8.into()));
-                continue;
-            };
-            if matches!(name, "." | "..") {
+            let name = spelling::spelled(entry.file_name().to_bytes());
+            if matches!(&*name, "." | "..") {
                 continue;
             }
             let kind = match entry.file_type() {
-                FileType::Unknown => below::look(dir, name).map_or(FileType::Unknown, |(k, _)| k),
+                FileType::Unknown => below::look(dir, &name).map_or(FileType::Unknown, |(k, _)| k),
                 known => known,
             };
-            each(name, kind);
+            each(&name, kind);
         }
         true
     }
@@ -334,7 +356,7 @@ impl<F: Format> Files<F> {
         let found = dirs.look(folder, name).and_then(|found| {
             let Some((kind, stamp)) = found else { return Ok(None) };
             let is_file = kind == FileType::RegularFile;
-            let beside = if is_file { self.format.beside(dirs, folder, name)? } else { 0 };
+            let beside = if is_file { self.beside(dirs, folder, name)? } else { 0 };
             Ok(Some((n, stamp_print(&stamp), beside)))
         });
         match found {
@@ -346,6 +368,11 @@ impl<F: Format> Files<F> {
                 listing.known.extend(table.row(n).map(|row| (n, row.stamp, row.beside)));
             }
         }
+    }
+
+    /// Returns the print of what lies beside a file, as its format sees it. A name that is not UTF-8 has nothing beside it.
+    pub(super) fn beside(&self, dirs: &mut Dirs<'_>, folder: &str, name: &str) -> io::Result<u64> {
+        if spelling::is_odd(name) { Ok(0) } else { self.format.beside(dirs, folder, name) }
     }
 
     /// What of a listing has changed, what of the folders that were listed is missing in it, and numbers

@@ -14,7 +14,7 @@ use super::look::{Dirs, Work};
 use super::open::File;
 use super::table::{Flags, Table, stamp_print};
 use super::{Files, GRACE, Memory};
-use crate::model::{Timestamp, one_line};
+use crate::model::{Timestamp, one_line, spelling};
 use crate::store::fs::{self, Stamp};
 use crate::store::{Found, Rejected, Sink, StoreError, below, parallel};
 
@@ -514,7 +514,7 @@ fn read<F: Format>(
 ) -> io::Result<(Stamp, u64)> {
     let opened = below::open_file(&*dirs.open(&file.folder)?, &file.name)?;
     let stamp = below::read_onto(&opened, F::LONGEST.saturating_add(1), bytes)?;
-    Ok((stamp, files.format.beside(dirs, &file.folder, &file.name)?))
+    Ok((stamp, files.beside(dirs, &file.folder, &file.name)?))
 }
 
 fn as_opened<T>(reads: &Reads<T>) -> Vec<Opened<'_, T>> {
@@ -533,7 +533,13 @@ fn said<'r, F: Format>(
     dirs: &mut Dirs<'_>,
     opened: &'r [Opened<'r, F::Facts>],
 ) -> Vec<Said<'r, F>> {
-    opened.iter().map(|opened| files.format.read(context, dirs, opened)).collect()
+    let mut said = |opened: &'r Opened<'r, F::Facts>| {
+        if spelling::is_odd(&opened.file.name) {
+            return Ok(Reading::refused("its name is not UTF-8".into()));
+        }
+        files.format.read(context, dirs, opened)
+    };
+    opened.iter().map(&mut said).collect()
 }
 
 /// What a file says, if it could be read.
