@@ -533,6 +533,14 @@ fn the_pages_print_what_happens() {
 }
 
 #[test]
+fn the_picture_is_that_of_the_tables() {
+    let mut command = std::process::Command::new("python3");
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/plot")).arg("--check");
+    let said = run(command, None);
+    assert!(said.ok(), "{said:?}");
+}
+
+#[test]
 fn the_readme_is_short() {
     let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"));
     assert!(readme.expect("README").lines().count() <= 200);
