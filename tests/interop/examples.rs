@@ -156,7 +156,7 @@ fn a_cron_job_reports() {
     // The job ran twice that night.
     let records = samp::read_log(&stage.bed.path("home/.local/state/agent-message"), "nightly");
     let mut all: Vec<&str> = records.iter().map(|record| samp::member(record, "to")).collect();
-    all.sort();
+    all.sort_unstable();
     assert_eq!(all, ["anna", "fixer"]);
 }
 
