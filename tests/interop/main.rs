@@ -17,6 +17,7 @@ mod common;
 mod agentazall;
 mod amp;
 mod authority;
+mod examples;
 mod ftp;
 mod hostile;
 mod machine;

@@ -7,12 +7,15 @@
 //!
 //! - A block marked `console` has commands behind `$ `, each followed by what it prints.
 //! - A block marked `sh` is run as it stands and must succeed.
+//! - A block marked `sh terminal` is typed into another terminal, where it goes on while the page does.
 //! - A block marked `toml` is a configuration that msgfs accepts.
 //! - A block whose mark ends with `example` is not run as a part of its page.
 //!
 //! There is no other block.
 //!
 //! With `MSGFS_TEST_BLESS=1` a page is written anew with what its commands print now.
+//!
+//! The chapters of `docs/EXAMPLES.md` are run one by one, each on a [`Stage`] of its own: see `examples.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,10 +24,11 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use crate::common::{Bed, binary, mounted, run};
+use crate::common::{Bed, PATIENCE, binary, mounted, run, soon};
 use crate::peer;
 
 /// The home that the pages show.
@@ -33,8 +37,52 @@ const HOME: &str = "/home/anna";
 const TOOLS: &str = "/usr/local/bin";
 /// How long one command may take.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long mail may take to arrive where a page only looks.
-const ARRIVES: Duration = Duration::from_secs(10);
+/// Held while a page is run and written anew, so that tests of one page do not write it at the same time.
+static BLESS: Mutex<()> = Mutex::new(());
+
+/// A machine on which a page is typed.
+pub(crate) struct Stage {
+    pub(crate) bed: Bed,
+    /// Texts of the page, each with the text that stands for it here.
+    pub(crate) names: Vec<(&'static str, String)>,
+}
+
+impl Stage {
+    /// Has the programs that every page may use.
+    pub(crate) fn new() -> Self {
+        let bed = Bed::new();
+        let tools = bed.path("tools");
+        fs::create_dir_all(&tools).expect("mkdir");
+        let home = bed.path("home").canonicalize().expect("home");
+        let shown = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+        let names = vec![(HOME, shown(&home)), (TOOLS, shown(&tools))];
+        let stage = Self { bed, names };
+        stage.link("msgfs", &binary());
+        stage.link("agentazall", &peer::program("agentazall"));
+        stage
+    }
+
+    /// Puts a program on the PATH, by a link to it.
+    pub(crate) fn link(&self, name: &str, program: &Path) {
+        std::os::unix::fs::symlink(program, self.bed.path("tools").join(name)).expect("link");
+    }
+
+    /// Returns a command of the page as it is typed here.
+    fn typed(&self, command: &str) -> String {
+        self.names.iter().fold(command.to_owned(), |c, (page, here)| c.replace(page, here))
+    }
+
+    /// Returns a line that was printed here as the page prints it.
+    fn printed(&self, line: &str) -> String {
+        self.names.iter().fold(line.to_owned(), |l, (page, here)| l.replace(here, page))
+    }
+
+    /// Returns the home folders: that of this machine, and those of the machines it reaches.
+    fn homes(&self) -> Vec<PathBuf> {
+        let others = fs::read_dir(self.bed.path("machines")).into_iter().flatten().flatten();
+        others.map(|entry| entry.path()).chain([self.bed.path("home")]).collect()
+    }
+}
 
 /// A shell that a page's commands are typed into.
 struct Shell {
@@ -44,12 +92,8 @@ struct Shell {
 }
 
 impl Shell {
-    fn start(bed: &Bed) -> Self {
-        let tools = bed.path("tools");
-        fs::create_dir_all(&tools).expect("mkdir");
-        std::os::unix::fs::symlink(binary(), tools.join("msgfs")).expect("link");
-        std::os::unix::fs::symlink(peer::program("agentazall"), tools.join("agentazall"))
-            .expect("link");
+    fn start(stage: &Stage) -> Self {
+        let (bed, tools) = (&stage.bed, stage.bed.path("tools"));
         let path = std::env::var("PATH").expect("PATH");
         let mut command = bed.command("bash");
         command.args(["--norc", "--noprofile"]).current_dir(bed.path("home"));
@@ -264,36 +308,64 @@ fn same(meant: &mut Meant, page: &[String], real: &[String]) -> bool {
 
 /// Whether a command only looks, so that it can be given again until mail has arrived.
 fn only_looks(command: &str) -> bool {
-    let looks = ["ls ", "find ", "grep ", "msgfs status", "msgfs ls"];
+    let after = |start: &str| command.strip_prefix(start).and_then(|c| c.split_once(' '));
+    let command = match (after("ssh "), after("msgfs --me ")) {
+        (Some((_, there)), _) => there.to_owned(),
+        (_, Some((_, msgfs))) => format!("msgfs {msgfs}"),
+        _ => command.to_owned(),
+    };
+    let looks = [
+        "ls ",
+        "find ",
+        "grep ",
+        "curl -s 'imaps:",
+        "msgfs status",
+        "msgfs ls",
+        "msgfs link",
+        "msgfs hook status",
+        "git -C ",
+    ];
     looks.iter().any(|start| command.starts_with(start)) || command.ends_with("status.txt")
 }
 
-/// Runs a page; what is wrong with it.
-fn wrong(name: &str) -> Vec<String> {
+/// Returns the numbers of a page's lines that are in a chapter.
+fn lines_of(page: &str, chapter: &str) -> std::ops::Range<usize> {
+    let is_head = |line: &str| line.strip_prefix("## ").map(str::to_owned);
+    let mut heads = (1..).zip(page.lines()).filter_map(|(n, line)| Some((n, is_head(line)?)));
+    let (first, _) = heads.by_ref().find(|(_, head)| head == chapter).expect("chapter");
+    first..heads.next().map_or(usize::MAX, |(n, _)| n)
+}
+
+/// Runs a page, or one chapter of it; what is wrong with it.
+pub(crate) fn wrong(name: &str, chapter: Option<&str>, stage: &Stage) -> Vec<String> {
+    let is_blessed = std::env::var_os("MSGFS_TEST_BLESS").is_some();
+    // A page that is to be written anew says little that is right.
+    let patience = if is_blessed { Duration::from_secs(10) } else { PATIENCE };
+    let _held = is_blessed.then(|| BLESS.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     let page = fs::read_to_string(&place).expect("page");
-    let bed = Bed::new();
-    let home = bed.path("home").canonicalize().expect("home");
-    let home = home.to_str().expect("UTF-8");
-    let tools = bed.path("tools").to_str().expect("UTF-8").to_owned();
-    let (mut shell, mut meant, mut out) = (Shell::start(&bed), Meant::default(), Vec::new());
+    let typed_lines = chapter.map_or(0..usize::MAX, |chapter| lines_of(&page, chapter));
+    let bed = &stage.bed;
+    let (mut shell, mut meant, mut out) = (Shell::start(stage), Meant::default(), Vec::new());
     let mut lines: Vec<String> = page.lines().map(str::to_owned).collect();
     // From the last to the first, so that earlier line numbers stay right.
     let mut blessed: Vec<(usize, usize, Vec<String>)> = Vec::new();
     for (mark, first, block) in blocks(&page) {
+        if !typed_lines.contains(&first) {
+            continue;
+        }
         match mark.as_str() {
             "console" => {
                 for step in steps(first, &block) {
                     let meaning = meant.apply(&step.command);
-                    let command = meaning.replace(HOME, home);
+                    let command = stage.typed(&meaning);
                     let began = Instant::now();
                     let printed = loop {
                         let (printed, _) = shell.run(&command);
-                        let shown =
-                            printed.iter().map(|l| l.replace(home, HOME).replace(&tools, TOOLS));
-                        let printed: Vec<String> = shown.collect();
+                        let printed: Vec<String> =
+                            printed.iter().map(|line| stage.printed(line)).collect();
                         let fits = same(&mut meant, &step.printed, &printed);
-                        if fits || !only_looks(&command) || began.elapsed() > ARRIVES {
+                        if fits || !only_looks(&command) || began.elapsed() > patience {
                             if !fits {
                                 out.push(format!(
                                     "{name}:{}: $ {}\n--- the page\n{}\n--- now\n{}\n",
@@ -315,9 +387,13 @@ fn wrong(name: &str) -> Vec<String> {
                     blessed.push((step.line - 1, said, now));
                 }
             }
-            "sh" => {
-                let (printed, status) =
-                    shell.run(&meant.apply(&block.join("\n")).replace(HOME, home));
+            "sh" | "sh terminal" => {
+                let mut command = stage.typed(&meant.apply(&block.join("\n")));
+                if mark == "sh terminal" {
+                    command =
+                        format!("( cd\n{command}\n) > ~/../terminal-{first} 2>&1 < /dev/null &");
+                }
+                let (printed, status) = shell.run(&command);
                 if status != 0 {
                     out.push(format!("{name}:{first}: status {status}\n{}", printed.join("\n")));
                 }
@@ -334,8 +410,9 @@ fn wrong(name: &str) -> Vec<String> {
             _ => {}
         }
     }
-    end(&mut shell, &bed);
-    if std::env::var_os("MSGFS_TEST_BLESS").is_some() && !out.is_empty() {
+    drop(shell);
+    end(stage);
+    if is_blessed && !out.is_empty() {
         for (start, len, printed) in blessed.into_iter().rev() {
             lines.splice(start..start + len, printed);
         }
@@ -352,11 +429,14 @@ fn wrong(name: &str) -> Vec<String> {
 }
 
 /// Ends the mounts that a page leaves.
-fn end(shell: &mut Shell, bed: &Bed) {
-    let mounts = fs::read_dir(bed.path("home")).expect("home").map(|e| e.expect("entry").path());
+fn end(stage: &Stage) {
+    let entries = stage.homes().into_iter().flat_map(|home| fs::read_dir(home).expect("home"));
+    let mounts = entries.map(|e| e.expect("entry").path());
     for dir in mounts.filter(|dir| mounted(dir)).collect::<Vec<PathBuf>>() {
-        let (said, status) = shell.run(&format!("cd ~; msgfs umount {}", dir.display()));
-        assert_eq!(status, 0, "{said:?}");
+        // A program that has just been killed may still have a file of it open.
+        soon(&format!("{} is unmounted", dir.display()), || {
+            run(stage.bed.msgfs([Path::new("umount"), &dir]), None).ok()
+        });
     }
 }
 
@@ -386,7 +466,8 @@ fn pages_in(folder: &Path, found: &mut Vec<PathBuf>) {
 
 /// Returns true if a block with this mark is run or says that it is not.
 fn is_accounted_for(mark: &str) -> bool {
-    ["console", "sh", "toml"].contains(&mark) || mark.split(' ').next_back() == Some("example")
+    ["console", "sh", "sh terminal", "toml"].contains(&mark)
+        || mark.split(' ').next_back() == Some("example")
 }
 
 #[test]
@@ -399,7 +480,7 @@ fn every_block_is_run_or_is_an_example() {
         wrong.extend(left.map(|(mark, line, _)| format!("{name}:{line}: ```{mark}")));
     }
     assert!(wrong.is_empty(), "neither run nor marked as an example:\n{}", wrong.join("\n"));
-    for mark in ["", "text", "json", "examples", "bash", "sh examples"] {
+    for mark in ["", "text", "json", "examples", "bash", "sh examples", "console terminal"] {
         assert!(!is_accounted_for(mark), "{mark}");
     }
 }
@@ -411,8 +492,8 @@ fn a_series_is_sent_as_the_page_says() {
     let page = fs::read_to_string(page).expect("page");
     let block = blocks(&page).into_iter().map(|(_, _, lines)| lines.join("\n"));
     let block = block.into_iter().find(|block| block.contains("git send-email")).expect("block");
-    let bed = Bed::new();
-    let mut shell = Shell::start(&bed);
+    let stage = Stage::new();
+    let mut shell = Shell::start(&stage);
     let mut typed = |command: &str| {
         let (printed, status) = shell.run(command);
         assert_eq!(status, 0, "{command}\n{}", printed.join("\n"));
@@ -444,9 +525,19 @@ fn a_series_is_sent_as_the_page_says() {
 #[test]
 fn the_pages_print_what_happens() {
     let only = std::env::var("MSGFS_TEST_PAGE").unwrap_or_default();
+    let mut pages = pages();
+    pages.retain(|page| page.contains(&only) && page != crate::examples::PAGE);
     let wrong: Vec<String> =
-        pages().iter().filter(|p| p.contains(&only)).flat_map(|p| wrong(p)).collect();
+        pages.iter().flat_map(|page| wrong(page, None, &Stage::new())).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_picture_is_that_of_the_tables() {
+    let mut command = std::process::Command::new("python3");
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/plot")).arg("--check");
+    let said = run(command, None);
+    assert!(said.ok(), "{said:?}");
 }
 
 #[test]
