@@ -1,11 +1,12 @@
 //! Puts it all together: configuration, key, stores, index, outbox, tree, watch.
 
 mod base;
+mod late;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use crate::config::{
 use crate::identity::{KeyringError, Print};
 use crate::index::{Index, IndexError};
 use crate::link::{self, Links};
+use crate::model::locks::RwLock;
 use crate::model::{Fingerprint, Mark, PublicKey};
 use crate::outbox::{self, Keys, Outbox, OutboxError};
 use crate::store::{Deliveries, Store, StoreError, place};
@@ -22,6 +24,7 @@ use crate::view::{self, Tree};
 use crate::watch::{Changed, Target, Watcher};
 pub use base::Glance;
 use base::{Base, shown};
+use late::{Doorway, Late};
 
 /// Marks of one burst are told to the stores together.
 const TELL_AFTER: Duration = Duration::from_millis(30);
@@ -94,6 +97,7 @@ pub struct Mailbox {
     keeper: Option<Keeper>,
     links: Arc<Links>,
     warnings: Vec<String>,
+    late: Vec<Arc<Late>>,
     lock: Option<StateLock>,
 }
 
@@ -120,23 +124,42 @@ impl Mailbox {
         progress: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Result<Self, OpenError> {
         let base = Base::open(options, env, !options.once, progress)?;
-        let Base { ahead, config, me, paths, lock, key, keys, links, index, .. } = base;
-        let (problem, mut warnings) = (base.problem, base.warnings);
-        let outbox = open_outbox(&paths, &config, &index, keys, options)?;
+        let Base { ahead, config, me, paths, lock, key, links, index, .. } = base;
+        let (keys, problem, mut warnings) = (Arc::new(base.keys), base.problem, base.warnings);
+        let outbox = open_outbox(&paths, &config, &index, Arc::clone(&keys), options)?;
         // Where there is an outbox, it knows what is wrong with the key now.
-        let fixed = problem.iter().filter(|_| outbox.is_none()).chain(&warnings);
-        let fixed: Vec<String> = fixed.cloned().collect();
+        let now = problem.iter().filter(|_| outbox.is_none()).chain(&warnings);
+        let now: Arc<RwLock<Vec<String>>> = Arc::new(RwLock::new(now.cloned().collect()));
         warnings.splice(0..0, problem);
         let settings = view::Settings {
-            warnings: fixed,
-            links: links.boards(),
+            warnings: Arc::clone(&now),
+            links: Arc::clone(links.boards()),
             ..shown(&config, &me, &paths, key, options)
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), outbox.clone(), settings));
+        let late: Vec<Arc<Late>> = base.late.into_iter().map(Arc::new).collect();
+        let swept = if options.read_only {
+            Vec::new()
+        } else {
+            vec![paths.state.clone(), paths.cache.clone()]
+        };
+        let doorway = Arc::new(Doorway {
+            mountpoint: options.mountpoint.clone(),
+            read_only: options.read_only,
+            warnings: now,
+            index: Arc::clone(&index),
+            outbox: outbox.clone(),
+            links: Arc::clone(&links),
+            waker: OnceLock::new(),
+            config,
+            paths,
+            keys,
+        });
         let (watcher, others) = if options.once {
             (None, Vec::new())
         } else {
-            let targets = targets(&index, outbox.as_ref(), &links, &paths);
+            let mut targets = targets(&index, outbox.as_ref(), &links, &doorway.paths, late.len());
+            targets.extend(late.iter().map(|late| late::target(late, &doorway)));
             let (watcher, others) = ahead.start(targets).map_err(OpenError::Watch)?;
             (Some(watcher), others)
         };
@@ -148,8 +171,6 @@ impl Mailbox {
                 outbox.changed(number);
             }
         }
-        watcher.iter().for_each(Watcher::ask_again);
-        let swept = if options.read_only { Vec::new() } else { vec![paths.state, paths.cache] };
         let keeper = Keeper::start(Arc::clone(&index), swept).map_err(OpenError::Watch)?;
         let keeper = Some(keeper);
         if options.carry {
@@ -158,7 +179,11 @@ impl Mailbox {
             let carried = carried(&index, outbox.as_ref());
             links.start(&carried, &shared_marks(&index)).map_err(OpenError::Watch)?;
         }
-        Ok(Self { me, key, index, outbox, tree, watcher, keeper, links, warnings, lock })
+        if let Some(watcher) = &watcher {
+            // From now on stores that come are taken in.
+            doorway.waker.get_or_init(|| watcher.waker().clone()).ask_again();
+        }
+        Ok(Self { me, key, index, outbox, tree, watcher, keeper, links, warnings, late, lock })
     }
 
     /// Who I am, and how it was found out.
@@ -204,6 +229,11 @@ impl Mailbox {
         self.index.stores()
     }
 
+    /// Returns whether a store that somebody asked for is left out as yet.
+    pub fn awaits_store(&self) -> bool {
+        self.late.iter().any(|late| late.said().is_some())
+    }
+
     /// Ends: what was promised is sent, marks and index are on disk, the stores are told. Another process may act
     /// for me once the lock that this gives back is dropped.
     pub fn close(mut self) -> Option<StateLock> {
@@ -222,7 +252,7 @@ fn open_outbox(
     paths: &Paths,
     config: &Config,
     index: &Arc<Index>,
-    keys: Keys,
+    keys: Arc<Keys>,
     options: &Options,
 ) -> Result<Option<Arc<Outbox>>, OpenError> {
     let look = options.read_only;
@@ -237,7 +267,7 @@ fn open_outbox(
         groups: config.groups.clone(),
     };
     let open = if look { Outbox::look } else { Outbox::open };
-    let outbox = open(&paths.state, Arc::clone(index), Arc::new(keys), settings)?;
+    let outbox = open(&paths.state, Arc::clone(index), keys, settings)?;
     let outbox = Arc::new(outbox);
     if !look {
         outbox.resume();
@@ -292,29 +322,34 @@ fn look(index: &Index, outbox: Option<&Arc<Outbox>>, number: usize, full: bool) 
     }
 }
 
-/// What is watched: the stores, by their numbers, and then the keyring, for `msgfs key trust` while mounted,
-/// and what is asked of links.
+/// What is watched: the stores, by their numbers, also `more` that may come later, and then the keyring, for
+/// `msgfs key trust` while mounted, and what is asked of links.
 fn targets(
     index: &Arc<Index>,
     outbox: Option<&Arc<Outbox>>,
     links: &Arc<Links>,
     paths: &Paths,
+    more: usize,
 ) -> Vec<Target> {
     let mut targets = Vec::new();
-    for (number, store) in index.stores().iter().enumerate() {
-        let [listed, asked, told] = [store, store, store].map(Arc::clone);
-        let (index, read, outbox) = (Arc::clone(index), Arc::clone(index), outbox.cloned());
-        let links = Arc::clone(links);
+    for number in 0..index.stores().len() + more {
+        let [listed, asked, read, index] = [(); 4].map(|()| Arc::clone(index));
+        let (links, outbox) = (Arc::clone(links), outbox.cloned());
         targets.push(Target {
-            dirs: Box::new(move || listed.watched()),
-            concerns: Box::new(move |folder, name| asked.concerns(folder, name)),
+            dirs: Box::new(move || {
+                listed.stores().get(number).map_or_else(Vec::new, |store| store.watched())
+            }),
+            concerns: Box::new(move |folder, name| {
+                asked.stores().get(number).is_some_and(|store| store.concerns(folder, name))
+            }),
             closed: false,
             changed: Box::new(move |what| {
                 let paths = match what {
                     Changed::Paths(paths) => Some(paths.as_slice()),
                     Changed::Unknown => None,
                 };
-                paths.into_iter().flatten().for_each(|path| told.note(path));
+                let Some(store) = index.stores().get(number) else { return };
+                paths.into_iter().flatten().for_each(|path| store.note(path));
                 links.changed(number, paths);
                 look(&index, outbox.as_ref(), number, paths.is_none());
             }),
@@ -386,13 +421,15 @@ fn sweep(index: &Index, own: &[PathBuf]) {
     for folder in own {
         place::sweep(folder, Path::new(""));
     }
-    for store in index.stores().iter().filter(|_| !own.is_empty()) {
-        let written = store.facets().deliveries.map(Deliveries::written);
-        let folders = store.watched().into_iter().chain(written.into_iter().flatten());
-        for folder in folders.chain([store.dir().to_owned()]) {
-            if let Ok(below) = folder.strip_prefix(store.dir()) {
-                place::sweep(store.dir(), below);
-            }
+    index.stores().iter().filter(|_| !own.is_empty()).for_each(|store| sweep_store(store.as_ref()));
+}
+
+fn sweep_store(store: &dyn Store) {
+    let written = store.facets().deliveries.map(Deliveries::written);
+    let folders = store.watched().into_iter().chain(written.into_iter().flatten());
+    for folder in folders.chain([store.dir().to_owned()]) {
+        if let Ok(below) = folder.strip_prefix(store.dir()) {
+            place::sweep(store.dir(), below);
         }
     }
 }

@@ -86,8 +86,9 @@ fn all(global: &Global, before: Option<RawFd>) -> Result<(), Failure> {
     for warning in mailbox.warnings() {
         output::say(&format!("warning: {}", safe_text(&warning)));
     }
-    let boards = mailbox.links().boards();
-    if boards.is_empty() {
+    let boards = mailbox.links().boards().read().clone();
+    // Those of a store that is left out may come with it.
+    if boards.is_empty() && !mailbox.awaits_store() {
         mailbox.close();
         return Err(Failure::refused(
             "there is no link; see `msgfs init --help`, and docs/links for what each kind needs",

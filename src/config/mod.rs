@@ -18,4 +18,5 @@ pub use file::{Config, ConfigError, Problem, StoreEntry, alias};
 pub use lock::{Holder, LockError, StateLock, holder, wait_until_free};
 pub use me::{Me, MeError, Origin};
 pub use paths::{PathError, Paths, private_base};
+pub use stores::Vacant;
 pub use values::parse_duration;

@@ -43,19 +43,41 @@ impl Config {
         kinds.iter().filter_map(spec).collect()
     }
 
-    /// Variables that say where a store is and lead to nothing, a sentence each: whoever set one
-    /// expects a store. None if there is any `[[store]]`.
-    pub fn misled(&self, env: &Env) -> Vec<String> {
-        let variable = |kind| variables(kind).iter().find(|name| env.var(name).is_some());
+    /// The default places at which there is no store now. None if there is any `[[store]]`.
+    pub fn vacant(&self, env: &Env, me: &str) -> Vec<Vacant> {
         let kinds = if self.entries.is_empty() { Kind::ALL } else { &[] };
-        kinds
-            .iter()
-            .filter(|kind| **kind != Kind::Samp && found(**kind, env).is_none())
-            .filter_map(|kind| Some((kind, variable(*kind)?)))
-            .map(|(kind, name)| {
-                format!("${name} is set, but there is no {kind} store where it points; correct it or unset it")
-            })
-            .collect()
+        let vacant = |kind: &Kind| {
+            let dir = default_dir(*kind, env).ok().flatten()?;
+            let is_vacant = *kind != Kind::Samp && found(*kind, env).is_none();
+            let spec = || StoreEntry::of(*kind).spec(dir, env, me, self.roles);
+            is_vacant.then(|| Vacant { spec: spec(), env: env.clone() })
+        };
+        kinds.iter().filter_map(vacant).collect()
+    }
+}
+
+/// A default place at which there was no store.
+#[derive(Clone, Debug)]
+pub struct Vacant {
+    /// The store that may come there.
+    pub spec: Spec,
+    env: Env,
+}
+
+impl Vacant {
+    /// Returns whether there is still no store.
+    pub fn is_vacant(&self) -> bool {
+        found(self.spec.kind, &self.env).is_none()
+    }
+
+    /// Returns a sentence about the variable that leads to nothing, if there is one: whoever set it expects a store.
+    pub fn misled(&self) -> Option<String> {
+        let mut names = variables(self.spec.kind).iter();
+        let name = names.find(|name| self.env.var(name).is_some())?;
+        let kind = self.spec.kind;
+        Some(format!(
+            "${name} is set, but there is no {kind} store where it points; correct it or unset it"
+        ))
     }
 }
 

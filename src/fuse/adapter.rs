@@ -322,9 +322,7 @@ pub(super) fn open_flags(tree: &Tree, node: &Node, file: &OpenFile) -> FopenFlag
         (Node::Message(place, ix), _) if !tree.keeps_pages(*place, *ix) => {
             FopenFlags::FOPEN_NOFLUSH
         }
-        (Node::Message(..) | Node::Readme, _) => {
-            FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH
-        }
+        (Node::Message(..), _) => FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH,
         (
             _,
             OpenFile::Draft { .. }

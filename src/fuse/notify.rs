@@ -55,6 +55,7 @@ fn run(tree: &Tree, notifier: &Notifier, queue: &Receiver<Changes>) {
             changes.marked.extend(more.marked);
             changes.moved.extend(more.moved);
             changes.emptied.extend(more.emptied);
+            changes.stores |= more.stores;
             changes.other |= more.other;
         }
         tree.forget(&changes);

@@ -29,6 +29,8 @@ pub struct Changes {
     pub moved: Vec<(MsgIx, ThreadIx)>,
     /// Threads without messages that came, changed or went.
     pub emptied: Vec<ThreadIx>,
+    /// There are more stores.
+    pub stores: bool,
     /// Something else that a view shows changed (rejects, raw files).
     pub other: bool,
 }
@@ -41,9 +43,9 @@ impl Changes {
 
     /// Nothing changed but marks.
     pub fn is_marks(&self) -> bool {
-        let Self { added, redrawn, removed, marked: _, moved, emptied, other } = self;
+        let Self { added, redrawn, removed, marked: _, moved, emptied, stores, other } = self;
         let listed = [added, redrawn, removed].iter().any(|list| !list.is_empty());
-        !listed && !*other && moved.is_empty() && emptied.is_empty()
+        !listed && !*stores && !*other && moved.is_empty() && emptied.is_empty()
     }
 }
 

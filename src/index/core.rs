@@ -233,6 +233,12 @@ impl Core {
         self.entries.get(ix as usize)
     }
 
+    /// Adds what is to be known of a store that comes later.
+    pub(super) fn add_store(&mut self, info: StoreInfo) {
+        self.stores.push(info);
+        self.generation += 1;
+    }
+
     /// Grows with every change that a view can show.
     pub fn generation(&self) -> u64 {
         self.generation

@@ -9,6 +9,7 @@
 //! - `agents`: who has written and been written to.
 //! - `marks`: the file of what me has read. `tell`: marks, and what the stores are told of them. `share`: what
 //!   my other machines are told of them, and say. `label`: what mail programs keep with a message.
+//! - `stores`: the stores, also those that come later.
 //!
 //! # Locks
 //!
@@ -34,6 +35,7 @@ mod share;
 mod slots;
 mod snapshot;
 mod source;
+mod stores;
 mod tell;
 mod threads;
 
@@ -60,6 +62,7 @@ use crate::store::{Store, StoreError, fs, process};
 use apply::Applier;
 use judge::Judge;
 use marks::{Marks, Replayed};
+use stores::Stores;
 
 /// Where the index keeps its files, and its policy.
 #[derive(Clone, Debug)]
@@ -91,7 +94,7 @@ type Listener = Arc<dyn Fn(&Changes) + Send + Sync>;
 /// The index. Shared by everything above it.
 pub struct Index {
     core: RwLock<Core>,
-    stores: Vec<Arc<dyn Store>>,
+    stores: Stores,
     keyring: Arc<Keyring>,
     marks: Mutex<Marks>,
     scanning: Vec<Mutex<()>>,
@@ -144,12 +147,12 @@ impl Index {
         }
         let (core, marks, changes) = restore(&stores, &keyring, &settings)?;
         let bulk = core.unsorted;
-        let not_noted = stores.iter().map(|_| Mutex::default()).collect();
         let index = Self {
             core: RwLock::at(Level::Core, core),
-            scanning: stores.iter().map(|_| Mutex::at(Level::Scanning, ())).collect(),
-            failures: stores.iter().map(|_| Mutex::default()).collect(),
-            stores,
+            // Also for stores that come later.
+            scanning: (0..Source::STORES).map(|_| Mutex::at(Level::Scanning, ())).collect(),
+            failures: (0..Source::STORES).map(|_| Mutex::default()).collect(),
+            stores: Stores::new(stores),
             keyring,
             marks: Mutex::at(Level::Marks, marks),
             my_keys: RwLock::new(settings.my_keys.clone()),
@@ -157,7 +160,7 @@ impl Index {
             listeners: RwLock::new(Vec::new()),
             news: (Mutex::new(0), Condvar::default()),
             untold: true.into(),
-            not_noted,
+            not_noted: (0..Source::STORES).map(|_| Mutex::default()).collect(),
             unsaved: bulk.into(),
         };
         for number in 0..index.stores.len() {
@@ -196,6 +199,33 @@ impl Index {
     /// The stores, in the order of their numbers.
     pub fn stores(&self) -> &[Arc<dyn Store>] {
         &self.stores
+    }
+
+    /// Adds a store that could not be opened before, and the key that signs in it, if that is known; its number.
+    /// What it holds is taken in by the next [`Index::refresh`]. Only one thread at a time may add stores.
+    ///
+    /// # Errors
+    /// If there are too many stores, or the file of marks cannot be read; then it was not added.
+    pub fn add(&self, store: Arc<dyn Store>, key: Option<PublicKey>) -> Result<usize, IndexError> {
+        let number = self.stores.len();
+        let turn = self.scanning.get(number).ok_or(IndexError::TooMany(number + 1))?;
+        // With the turn, so that no snapshot has half of it.
+        let turn = turn.lock();
+        let mut marks = self.marks.lock();
+        write_marks(&mut marks);
+        let path = &self.settings.marks;
+        let (_, changes, _) = Marks::open(path, Replayed::default(), true)
+            .map_err(|error| IndexError::Marks(path.clone(), error))?;
+        let name = store.name().to_owned();
+        let mut core = self.core.write();
+        core.add_store(info(store.as_ref()));
+        self.my_keys.write().push(key);
+        self.stores.add(store);
+        drop((core, marks, turn));
+        let of_it: Vec<_> = changes.into_iter().filter(|(key, _)| key.store == name).collect();
+        self.replay(&of_it);
+        self.publish(&Changes { stores: true, other: true, ..Changes::default() });
+        Ok(number)
     }
 
     /// The store a message lies in.

@@ -275,7 +275,7 @@ impl Index {
         let comes_first =
             |store: &Arc<dyn Store>| store.facets().marks.is_some_and(Marks::comes_first);
         let first: Vec<usize> =
-            (0..).zip(&self.stores).filter(|(_, s)| comes_first(s)).map(|(n, _)| n).collect();
+            (0..).zip(self.stores.iter()).filter(|(_, s)| comes_first(s)).map(|(n, _)| n).collect();
         let is_first =
             |ix: &MsgIx| self.core.read().entry(*ix).is_some_and(|e| first.contains(&e.store()));
         let (claimed, unread): (Vec<MsgIx>, Vec<MsgIx>) = unread.into_iter().partition(is_first);

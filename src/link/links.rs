@@ -1,5 +1,6 @@
 //! All links of a mount.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -12,16 +13,29 @@ use super::look::{Look, Looks};
 use super::marks::MarksOf;
 use super::post::Post;
 use super::spec::{Kind, Spec};
-use crate::model::locks::Mutex;
+use crate::model::locks::{Mutex, RwLock};
 use crate::model::one_line;
 use crate::store::{self, Arrived, Fate, Parcel, Store, Ways};
 
 /// The links of a mount, open; they carry once they are [started](Links::start).
 #[derive(Debug, Default)]
 pub struct Links {
-    posts: Vec<(usize, Arc<Post>)>,
-    logs: Vec<(usize, Arc<Logs>)>,
+    posts: RwLock<Vec<(usize, Arc<Post>)>>,
+    logs: RwLock<Vec<(usize, Arc<Logs>)>>,
+    boards: Boards,
+    /// Who hears of it, once they carry.
+    started: Mutex<Option<Hearers>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Where each link stands; there may be more of them later.
+pub type Boards = Arc<RwLock<Vec<Arc<Board>>>>;
+
+/// Who hears of what links carry, and knows what was read.
+#[derive(Clone)]
+struct Hearers {
+    changed: Changed,
+    marks: MarksOf,
 }
 
 /// What links are made from.
@@ -54,64 +68,108 @@ impl Links {
     /// Opens the links that are wanted, and tells the stores of them. One that cannot be opened keeps no
     /// other from being used: why is among the warnings.
     pub fn open(wanted: &Wanted<'_>, warnings: &mut Vec<String>) -> Self {
-        let mut posts = Vec::new();
-        for (number, store) in wanted.stores.iter().enumerate() {
-            let mut of_store = Vec::new();
-            for (name, settings) in settings(store.as_ref(), wanted.specs, wanted.by_their_own) {
-                match open(wanted, store, &name, settings) {
-                    Ok(post) => of_store.push(Arc::new(post)),
-                    Err(why) => {
-                        // The state that an earlier mount wrote holds no longer.
-                        let folder = folder(wanted, store.as_ref(), &name);
-                        if let Some(before) = board::kept(&folder) {
-                            Board::new(&name, &folder, before.engine)
-                                .stopped(&format!("it is left out: {why}"));
-                        }
-                        warnings.push(format!(
-                            "the link {name} of the store {} is left out: {why}",
-                            store.name()
-                        ));
+        let links = Self::default();
+        for number in 0..wanted.stores.len() {
+            links.open_posts(wanted, number, warnings);
+        }
+        let has_store = |spec: &&Spec| wanted.stores.iter().any(|store| store.name() == spec.store);
+        let without = wanted.specs.iter().filter(|spec| carries_logs(spec) && !has_store(spec));
+        let left_out = |spec: &Spec| Some(left_out(spec, &Logs::open(wanted, spec).err()?));
+        warnings.extend(without.filter_map(left_out));
+        for number in 0..wanted.stores.len() {
+            links.open_logs(wanted, number, warnings);
+        }
+        links
+    }
+
+    /// Opens the links of one more store, by number, and has them carry if the others do. What was said of them
+    /// while there was no such store is taken from the warnings.
+    ///
+    /// # Errors
+    /// As [`Links::start`].
+    pub fn add(
+        &self,
+        wanted: &Wanted<'_>,
+        number: usize,
+        warnings: &mut Vec<String>,
+    ) -> std::io::Result<()> {
+        let name = wanted.stores.get(number).map_or("", |store| store.name());
+        for spec in wanted.specs.iter().filter(|spec| carries_logs(spec) && spec.store == name) {
+            warnings.retain(|warning| !warning.starts_with(&left_out(spec, "")));
+        }
+        let posts = self.posts.read().len();
+        let logs = self.logs.read().len();
+        self.open_posts(wanted, number, warnings);
+        self.open_logs(wanted, number, warnings);
+        let started = self.started.lock().clone();
+        started.map_or(Ok(()), |hearers| self.start_from(posts, logs, &hearers))
+    }
+
+    /// Opens the links that carry whole messages of a store.
+    fn open_posts(&self, wanted: &Wanted<'_>, number: usize, warnings: &mut Vec<String>) {
+        let Some(store) = wanted.stores.get(number) else { return };
+        let mut of_store = Vec::new();
+        for (name, settings) in settings(store.as_ref(), wanted.specs, wanted.by_their_own) {
+            match open(wanted, store, &name, settings) {
+                Ok(post) => of_store.push(Arc::new(post)),
+                Err(why) => {
+                    // The state that an earlier mount wrote holds no longer.
+                    let folder = folder(wanted, store.as_ref(), &name);
+                    if let Some(before) = board::kept(&folder) {
+                        Board::new(&name, &folder, before.engine)
+                            .stopped(&format!("it is left out: {why}"));
                     }
+                    warnings.push(format!(
+                        "the link {name} of the store {} is left out: {why}",
+                        store.name()
+                    ));
                 }
             }
-            if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {
-                remote.join(Arc::new(From(of_store.clone())));
-            }
-            posts.extend(of_store.into_iter().map(|post| (number, post)));
         }
-        let logs = wanted.specs.iter().filter(|spec| spec.kind == Kind::Nats && !spec.off);
-        let logs = logs.filter_map(|spec| {
-            let opened = Logs::open(wanted, spec);
-            opened
-                .map_err(|why| warnings.push(format!("the link {} is left out: {why}", spec.name)))
-                .ok()
-        });
-        let logs: Vec<(usize, Arc<Logs>)> =
-            logs.map(|(number, one)| (number, Arc::new(one))).collect();
-        for (number, store) in wanted.stores.iter().enumerate() {
-            let of_store = logs.iter().filter(|(of, _)| *of == number);
-            let of_store: Vec<_> = of_store.map(|(_, logs)| Arc::clone(logs)).collect();
-            if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {
-                remote.join(Arc::new(Lines(of_store)));
+        if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {
+            remote.join(Arc::new(From(of_store.clone())));
+        }
+        self.boards.write().extend(of_store.iter().map(|post| Arc::clone(post.board())));
+        self.posts.write().extend(of_store.into_iter().map(|post| (number, post)));
+    }
+
+    /// Opens the links that carry the lines of a store.
+    fn open_logs(&self, wanted: &Wanted<'_>, number: usize, warnings: &mut Vec<String>) {
+        let Some(store) = wanted.stores.get(number) else { return };
+        let mut of_store = Vec::new();
+        let is_of_it = |spec: &&Spec| carries_logs(spec) && spec.store == store.name();
+        for spec in wanted.specs.iter().filter(is_of_it) {
+            match Logs::open(wanted, spec) {
+                // Another store of the same name.
+                Ok((of, _)) if of != number => {}
+                Ok((_, logs)) => of_store.push(Arc::new(logs)),
+                Err(why) => warnings.push(left_out(spec, &why)),
             }
         }
-        Self { posts, logs, threads: Mutex::default() }
+        if let Some(remote) = store.facets().remote.filter(|_| !of_store.is_empty()) {
+            remote.join(Arc::new(Lines(of_store.clone())));
+        }
+        self.boards.write().extend(of_store.iter().map(|logs| Arc::clone(&logs.board)));
+        self.logs.write().extend(of_store.into_iter().map(|logs| (number, logs)));
     }
 
     /// Tells the stores what became of what waits, for whoever only looks: no link is opened, and nothing is
     /// written. Why one cannot be told of is said by whoever carries.
     pub fn look(wanted: &Wanted<'_>) {
-        for store in wanted.stores {
-            let Some(remote) = store.facets().remote else { continue };
-            let settings = settings(store.as_ref(), wanted.specs, wanted.by_their_own);
-            let look = |(name, settings): (String, Settings)| {
-                let folder = folder(wanted, store.as_ref(), &name);
-                Some(Look::new(name, &folder, engine(&settings).ok()?))
-            };
-            let looks: Vec<Look> = settings.into_iter().filter_map(look).collect();
-            if !looks.is_empty() {
-                remote.join(Arc::new(Looks(looks)));
-            }
+        wanted.stores.iter().for_each(|store| Self::look_in(wanted, store.as_ref()));
+    }
+
+    /// Tells one store.
+    pub fn look_in(wanted: &Wanted<'_>, store: &dyn Store) {
+        let Some(remote) = store.facets().remote else { return };
+        let settings = settings(store, wanted.specs, wanted.by_their_own);
+        let look = |(name, settings): (String, Settings)| {
+            let folder = folder(wanted, store, &name);
+            Some(Look::new(name, &folder, engine(&settings).ok()?))
+        };
+        let looks: Vec<Look> = settings.into_iter().filter_map(look).collect();
+        if !looks.is_empty() {
+            remote.join(Arc::new(Looks(looks)));
         }
     }
 
@@ -120,42 +178,55 @@ impl Links {
     /// # Errors
     /// If no thread can be started.
     pub fn start(&self, changed: &Changed, marks: &MarksOf) -> std::io::Result<()> {
-        for (number, post) in &self.posts {
-            let (number, post, changed) = (*number, Arc::clone(post), Arc::clone(changed));
+        let hearers = Hearers { changed: Arc::clone(changed), marks: Arc::clone(marks) };
+        *self.started.lock() = Some(hearers.clone());
+        self.start_from(0, 0, &hearers)
+    }
+
+    /// Has those carry that come behind so many others of their sort.
+    fn start_from(&self, posts: usize, logs: usize, hearers: &Hearers) -> std::io::Result<()> {
+        let all = self.posts.read().clone();
+        for (number, post) in all.into_iter().skip(posts) {
+            let changed = Arc::clone(&hearers.changed);
             let name = format!("msgfs-link-{}", post.name());
             let thread = std::thread::Builder::new().name(name);
             let thread = thread.spawn(move || post.run(&|| changed(number)))?;
             self.threads.lock().push(thread);
         }
-        self.logs.iter().try_for_each(|(number, logs)| logs.start(marks(*number)))
+        let mut logs = self.logs().into_iter().skip(logs);
+        logs.try_for_each(|(number, logs)| logs.start((hearers.marks)(number)))
+    }
+
+    /// The links that carry lines, and the numbers of their stores.
+    fn logs(&self) -> Vec<(usize, Arc<Logs>)> {
+        self.logs.read().clone()
     }
 
     /// A mark may have changed.
     pub fn marked(&self) {
-        self.logs.iter().for_each(|(_, logs)| logs.marked());
+        self.logs().iter().for_each(|(_, logs)| logs.marked());
     }
 
     /// A store, by number, has changed: in these files, or anywhere.
     pub fn changed(&self, number: usize, files: Option<&[PathBuf]>) {
-        for (_, logs) in self.logs.iter().filter(|(store, _)| *store == number) {
+        for (_, logs) in self.logs().iter().filter(|(store, _)| *store == number) {
             logs.changed(files);
         }
     }
 
     /// Where each stands.
-    pub fn boards(&self) -> Vec<Arc<Board>> {
-        let posts = self.posts.iter().map(|(_, post)| post.board());
-        posts.chain(self.logs.iter().map(|(_, logs)| &logs.board)).map(Arc::clone).collect()
+    pub fn boards(&self) -> &Boards {
+        &self.boards
     }
 
     /// The links that carry whole messages.
-    pub fn posts(&self) -> impl Iterator<Item = &Arc<Post>> {
-        self.posts.iter().map(|(_, post)| post)
+    pub fn posts(&self) -> Vec<Arc<Post>> {
+        self.posts.read().iter().map(|(_, post)| Arc::clone(post)).collect()
     }
 
     /// The folders in which requests are left.
     pub fn folders(&self) -> Vec<PathBuf> {
-        self.posts().map(|post| post.folder().to_owned()).collect()
+        self.posts().iter().map(|post| post.folder().to_owned()).collect()
     }
 
     /// Does what commands asked for.
@@ -169,13 +240,29 @@ impl Links {
 
     /// Ends the threads. Carriers that work go on, and are adopted at the next start.
     pub fn stop(&self) {
-        self.posts.iter().for_each(|(_, post)| post.stop());
+        self.posts().iter().for_each(|post| post.stop());
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             let _ = thread.join();
         }
-        self.logs.iter().for_each(|(_, logs)| logs.stop());
+        self.logs().iter().for_each(|(_, logs)| logs.stop());
     }
+}
+
+impl fmt::Debug for Hearers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hearers").finish_non_exhaustive()
+    }
+}
+
+/// What is said of a link that is not opened.
+fn left_out(spec: &Spec, why: &str) -> String {
+    format!("the link {} is left out: {why}", spec.name)
+}
+
+/// Tells of a link whether it carries the lines of logs, and is not switched off.
+fn carries_logs(spec: &Spec) -> bool {
+    spec.kind == Kind::Nats && !spec.off
 }
 
 impl Drop for Links {

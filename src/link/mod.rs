@@ -55,7 +55,7 @@ pub mod wire;
 
 pub use self::board::{Board, Standing, State};
 pub use self::engine::checked;
-pub use self::links::{Changed, Links, Wanted, engine, settings};
+pub use self::links::{Boards, Changed, Links, Wanted, engine, settings};
 pub use self::marks::{Marks, MarksOf};
 pub use self::request::Request;
 pub use self::spec::{Kind, Spec, shared};

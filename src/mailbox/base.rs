@@ -3,15 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::late::Late;
 use super::{OpenError, Options};
 use crate::config::{Config, Env, Me, Paths, StateLock};
 use crate::identity::{KeyError, Keyring, OwnKey, Used};
 use crate::index::{self, Index};
 use crate::link::job::Carrier;
 use crate::link::{Links, Wanted};
-use crate::model::{PublicKey, Watch};
+use crate::model::{PublicKey, Watch, one_line};
 use crate::outbox::{Keys, OutboxError};
-use crate::store::{self, Listener, Signer as _, Store};
+use crate::store::{self, Listener, Signer as _, Store, StoreError};
 use crate::view::{self, Tree};
 use crate::watch::{self, Ahead};
 
@@ -30,6 +31,8 @@ pub(super) struct Base {
     pub(super) links: Arc<Links>,
     pub(super) index: Arc<Index>,
     pub(super) warnings: Vec<String>,
+    /// The stores that may come later.
+    pub(super) late: Vec<Late>,
 }
 
 impl Base {
@@ -59,7 +62,7 @@ impl Base {
         let (mine, problem) = my_key(&own, &used, options.read_only);
         let mut warnings: Vec<String> = Vec::new();
         let state = (paths.state.as_path(), !options.read_only);
-        let stores = open_stores(&config, env, &me, state, &mut warnings)?;
+        let (stores, late) = open_stores(&config, env, &me, state, &mut warnings)?;
         let links = Arc::new(open_links(&config, &stores, &paths, options, &mut warnings));
         let keyring = open_keyring(&paths, &me, mine, options.read_only)?;
         let keys = Keys::new(move |used| own.now(used), Arc::clone(&keyring), used);
@@ -79,7 +82,20 @@ impl Base {
             store.tell_listed(Arc::clone(&ahead) as _);
         }
         let index = Arc::new(Index::open(stores, keyring, settings, progress)?);
-        Ok(Self { ahead, config, me, paths, lock, key, problem, keys, links, index, warnings })
+        Ok(Self {
+            ahead,
+            config,
+            me,
+            paths,
+            lock,
+            key,
+            problem,
+            keys,
+            links,
+            index,
+            warnings,
+            late,
+        })
     }
 }
 
@@ -105,10 +121,10 @@ pub(super) fn shown(
         wait_timeout: config.wait_timeout,
         read_only: options.read_only,
         allow_other: options.allow_other,
-        warnings: Vec::new(),
+        warnings: Arc::default(),
         firsts: paths.state.join("names"),
         lately: paths.read_last_file(),
-        links: Vec::new(),
+        links: Arc::default(),
     }
 }
 
@@ -158,8 +174,11 @@ fn my_key(own: &OwnKey, used: &Used, read_only: bool) -> (Option<PublicKey>, Opt
     }
 }
 
+/// The stores that are open, and those that may come later.
+type Opened = (Vec<Arc<dyn Store>>, Vec<Late>);
+
 /// The stores that are configured, and those found at their default places, as far as they can be
-/// opened: one that cannot keeps no other from being shown.
+/// opened: one that cannot keeps no other from being shown. And those that may come later.
 ///
 /// # Errors
 /// If none can be opened.
@@ -167,47 +186,58 @@ fn open_stores(
     config: &Config,
     env: &Env,
     me: &Me,
-    (state, may_write): (&Path, bool),
+    state: (&Path, bool),
     warnings: &mut Vec<String>,
-) -> Result<Vec<Arc<dyn Store>>, OpenError> {
-    let mut stores = Vec::new();
-    let open = |spec: &store::Spec| {
-        let dir = state.join("stores").join(&spec.name);
-        let state = may_write.then(|| dir.clone());
-        let opened = store::open(&store::Spec { state, ..spec.clone() })?;
-        if !may_write {
-            opened.look_at_state(&dir)?;
-        }
-        Ok::<_, store::StoreError>(opened)
-    };
+) -> Result<Opened, OpenError> {
+    let (mut stores, mut late) = (Vec::new(), Vec::new());
     let mut failed = None;
     for spec in config.stores(env, &me.name)? {
-        match open(&spec) {
+        match open_store(&spec, state) {
             Ok(store) => stores.push(store),
             Err(error) => {
-                let text = format!("the store {} is left out: {error}", spec.name);
-                tracing::warn!("{}", crate::model::one_line(&text));
-                warnings.push(text);
+                let left = Late::left_out(spec.clone(), format!("the store {}", spec.name), &error);
+                left.said().iter().for_each(|text| tracing::warn!("{}", one_line(text)));
+                late.push(left);
                 failed = failed.or(Some(OpenError::Store(spec.name, error)));
             }
         }
     }
-    warnings.extend(config.misled(env));
+    late.extend(config.vacant(env, &me.name).into_iter().map(|vacant| Late::vacant(vacant, env)));
     for spec in config.found(env, &me.name) {
-        match open(&spec) {
+        match open_store(&spec, state) {
             Ok(store) => stores.push(store),
-            Err(e) => {
-                let shown = env.display_home(&spec.dir);
-                let text = format!("the {} store at {shown} is left out: {e}", spec.kind);
-                tracing::info!("{}", crate::model::one_line(&text));
-                warnings.push(text);
+            Err(error) => {
+                let called = called(&spec, env);
+                let left = Late::left_out(spec, called, &error);
+                left.said().iter().for_each(|text| tracing::info!("{}", one_line(text)));
+                late.push(left);
             }
         }
     }
+    warnings.extend(late.iter().filter_map(Late::said));
     match failed {
         Some(error) if stores.is_empty() => Err(error),
-        _ => Ok(stores),
+        _ => Ok((stores, late)),
     }
+}
+
+/// What a store at its default place is called.
+pub(super) fn called(spec: &store::Spec, env: &Env) -> String {
+    format!("the {} store at {}", spec.kind, env.display_home(&spec.dir))
+}
+
+/// Opens one store. Its state lies in this folder, and may be written or not.
+pub(super) fn open_store(
+    spec: &store::Spec,
+    (state, may_write): (&Path, bool),
+) -> Result<Arc<dyn Store>, StoreError> {
+    let dir = state.join("stores").join(&spec.name);
+    let state = may_write.then(|| dir.clone());
+    let opened = store::open(&store::Spec { state, ..spec.clone() })?;
+    if !may_write {
+        opened.look_at_state(&dir)?;
+    }
+    Ok(opened)
 }
 
 fn open_keyring(
@@ -231,7 +261,7 @@ fn open_keyring(
 /// My public key in each store. Unless nothing may be written, each of them is pinned to my address
 /// there before anything is read; a store without a usable key can still be read, and says so when
 /// something is sent.
-fn keys_by_store(
+pub(super) fn keys_by_store(
     stores: &[Arc<dyn Store>],
     keys: &Keys,
     read_only: bool,
@@ -243,7 +273,7 @@ fn keys_by_store(
         let identity = keys.pinned(store.as_ref());
         let told = |e: &OutboxError| {
             let why = e.to_string();
-            tracing::info!(store = store.name(), why = %crate::model::one_line(&why), "no key");
+            tracing::info!(store = store.name(), why = %one_line(&why), "no key");
         };
         identity.inspect_err(told).ok().map(|identity| identity.public_key())
     };
@@ -259,17 +289,23 @@ fn open_links(
     options: &Options,
     warnings: &mut Vec<String>,
 ) -> Links {
-    let Ok(program) = std::env::current_exe() else { return Links::default() };
-    let wanted = Wanted {
-        stores,
-        specs: &config.links,
-        by_their_own: &config.linked(),
-        state: &paths.state,
-        carrier: Carrier::Program(program),
-    };
+    let linked = config.linked();
+    let Some(wanted) = wanted(config, &linked, stores, paths) else { return Links::default() };
     if options.read_only {
         Links::look(&wanted);
         return Links::default();
     }
     Links::open(&wanted, warnings)
+}
+
+/// What the links of these stores are made from; `linked`: as [`Config::linked`] says.
+pub(super) fn wanted<'a>(
+    config: &'a Config,
+    linked: &'a [String],
+    stores: &'a [Arc<dyn Store>],
+    paths: &'a Paths,
+) -> Option<Wanted<'a>> {
+    let carrier = Carrier::Program(std::env::current_exe().ok()?);
+    let (specs, state) = (&config.links, &paths.state);
+    Some(Wanted { stores, specs, by_their_own: linked, state, carrier })
 }

@@ -129,7 +129,7 @@ impl Outbox {
 
     /// What can be said of a draft that may not be complete.
     pub(super) fn judge_early(&self, d: &Open) -> Result<(), OutboxError> {
-        let Some(mut draft) = self.headers.parse_partial(&d.text)? else { return Ok(()) };
+        let Some(mut draft) = self.headers().parse_partial(&d.text)? else { return Ok(()) };
         if whole::may_come(self.tools.index.stores(), &draft, &d.target) {
             return Ok(());
         }

@@ -285,8 +285,6 @@ impl Written {
 pub struct Outbox {
     tools: Arc<Tools>,
     settings: Settings,
-    /// The header lines a draft can have here.
-    headers: Headers,
     keys: Arc<Keys>,
     sender: Sender,
     next: AtomicU64,
@@ -364,8 +362,6 @@ impl Outbox {
             .map_err(io("the composing folders cannot be looked at"))?;
         let errors = folders.errors().into_iter().map(|(name, why, time)| (name, (why, time)));
         let notes = Mutex::new(errors.collect());
-        let more = index.stores().iter().flat_map(|store| store.about().headers);
-        let headers = Headers::with(more.copied());
         let reserved = Mutex::at(Level::Reserved, Reserved::default());
         let durability = settings.durability;
         let tools = Arc::new(Tools { index, spool, reserved, attachments, durability });
@@ -375,7 +371,6 @@ impl Outbox {
         Ok(Self {
             tools,
             settings,
-            headers,
             keys,
             sender,
             next: AtomicU64::new(1),
@@ -389,19 +384,38 @@ impl Outbox {
         })
     }
 
+    /// The header lines a draft can have here.
+    fn headers(&self) -> Headers {
+        let stores = self.tools.index.stores();
+        Headers::with(stores.iter().flat_map(|store| store.about().headers).copied())
+    }
+
     /// Has the stores keep what earlier processes had sent and that they may not have kept on disk.
     fn tell_sent(&self) {
-        let sent = self.tools.spool.take_sent();
-        for store in self.tools.index.stores() {
-            let Some(recovery) = store.facets().recovery else { continue };
-            let messages = sent.iter().filter(|parcel| parcel.store == store.name());
-            let messages: Vec<&Prepared> = messages.map(|parcel| &parcel.message).collect();
-            if let Err(error) = recovery.note_appended(&messages) {
-                tracing::warn!(%error, "what was sent cannot be kept; the spool keeps it");
-                return;
-            }
+        if self.tools.index.stores().iter().all(|store| self.tell_sent_in(store.as_ref())) {
+            self.tools.trim();
         }
-        self.tools.trim();
+    }
+
+    /// Has one store do so. Returns false if it cannot.
+    fn tell_sent_in(&self, store: &dyn Store) -> bool {
+        let Some(recovery) = store.facets().recovery else { return true };
+        let sent = self.tools.spool.take_sent(store.name());
+        let messages: Vec<&Prepared> = sent.iter().map(|parcel| &parcel.message).collect();
+        let told = recovery.note_appended(&messages);
+        told.inspect_err(|error| {
+            tracing::warn!(%error, "what was sent cannot be kept; the spool keeps it");
+        })
+        .is_ok()
+    }
+
+    /// Takes a store that was not there before into account: what waits for it is sent.
+    pub fn added(&self, number: usize) {
+        if let Some(store) = self.tools.index.stores().get(number) {
+            self.tell_sent_in(store.as_ref());
+        }
+        self.sender.try_again();
+        self.changed(number);
     }
 
     /// Sends what is in the spool from an earlier process, as far as it is not in its store, and ends it

@@ -94,7 +94,7 @@ impl Outbox {
         d: &Open,
         replaced: &[Parcel],
     ) -> Result<Vec<Parcel>, OutboxError> {
-        let mut draft = self.headers.parse(&d.text)?;
+        let mut draft = self.headers().parse(&d.text)?;
         let answered = address::complete(&self.tools.index, &mut draft, &d.name, &d.target)?;
         let routes = self.routes(&draft)?;
         let sources = sources(&draft, &d.files);

@@ -36,6 +36,8 @@ enum Order {
     Send(Job),
     /// Have the store of this number deliver what waits in it.
     Deliver(usize),
+    /// Try again what could not be appended.
+    TryAgain,
 }
 
 /// What is under way, for those who must see it finished.
@@ -168,6 +170,16 @@ impl Sender {
         // Stopped: the next process begins with it.
         if !under.stopped && under.asked.insert(number) {
             under.orders.push(Order::Deliver(number));
+            drop(under);
+            self.shared.ordered.notify_all();
+        }
+    }
+
+    /// Has everything tried again that could not be appended.
+    pub fn try_again(&self) {
+        let mut under = self.shared.under.lock();
+        if !under.stopped {
+            under.orders.push(Order::TryAgain);
             drop(under);
             self.shared.ordered.notify_all();
         }

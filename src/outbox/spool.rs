@@ -204,9 +204,9 @@ impl Spool {
         self.state.lock().pending.iter().map(|(n, p)| (*n, p.parcels.clone())).collect()
     }
 
-    /// Takes what was sent before this was opened, oldest first, as far as it is still in the file.
-    pub fn take_sent(&self) -> Vec<Parcel> {
-        std::mem::take(&mut self.state.lock().sent)
+    /// Takes what was sent in a store before this was opened, oldest first, as far as it is still in the file.
+    pub fn take_sent(&self, store: &str) -> Vec<Parcel> {
+        self.state.lock().sent.extract_if(.., |parcel| parcel.store == store).collect()
     }
 
     /// What was put under a number and not ended.
@@ -465,7 +465,8 @@ pub(super) mod tests {
         spool.end(a, false);
         drop(spool);
         let spool = Spool::open(&path, Durability::None).unwrap();
-        assert_eq!(spool.take_sent(), [of_id("b")]);
-        assert_eq!((spool.take_sent().len(), spool.pending().len()), (0, 1));
+        assert_eq!(spool.take_sent("other"), []);
+        assert_eq!(spool.take_sent("samp"), [of_id("b")]);
+        assert_eq!((spool.take_sent("samp").len(), spool.pending().len()), (0, 1));
     }
 }

@@ -104,7 +104,7 @@ impl Tree {
 
     /// Returns true if lines of mine may wait for a link.
     pub(super) fn has_behind(&self) -> bool {
-        self.settings.links.iter().any(|board| board.is_behind())
+        self.boards().iter().any(|board| board.is_behind())
     }
 
     /// Returns the warning about a message of mine whose line waits for a link.
@@ -112,7 +112,7 @@ impl Tree {
         let store = self.index.store_of(entry).filter(|_| entry.is_from_me())?;
         let (at, me) = (entry.location(), store.me());
         let why = |board: &std::sync::Arc<Board>| board.waits(store.name(), me, at.offset);
-        let why = self.settings.links.iter().find_map(why)?;
+        let why = self.boards().iter().find_map(why)?;
         // A line in a copy of the log waits for nothing.
         store.source_path(at.source).filter(|path| *path == format!("log-{me}.jsonl")).map(|_| why)
     }

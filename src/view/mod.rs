@@ -70,11 +70,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use crate::model::locks::{Level, Mutex};
+use crate::model::locks::{Level, Mutex, RwLock};
 use lru::LruCache;
 
 use crate::index::{Core, Entry, Index, MsgIx, ThreadIx};
-use crate::link::Board;
+use crate::link::{Board, Boards};
 use crate::model::{MarkRead, Message, PublicKey, Scope, SignatureState, Timestamp, plain_thread};
 use crate::outbox::Outbox;
 use crate::store::{Record, Store, StoreError};
@@ -107,14 +107,14 @@ pub struct Settings {
     pub read_only: bool,
     /// Everybody may read.
     pub allow_other: bool,
-    /// Lines for `status.txt` about things that are wrong besides the stores.
-    pub warnings: Vec<String>,
+    /// Lines for `status.txt` about things that are wrong besides the stores, as they are now.
+    pub warnings: Arc<RwLock<Vec<String>>>,
     /// Where it is noted who keeps a name that several have.
     pub firsts: PathBuf,
     /// Where it is noted what was read last.
     pub lately: PathBuf,
     /// Where the links stand.
-    pub links: Vec<Arc<Board>>,
+    pub links: Boards,
 }
 
 /// How many there were when the tree was made.
@@ -222,6 +222,11 @@ impl Tree {
     /// How it was set up.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Where the links stand that there are now.
+    fn boards(&self) -> Vec<Arc<Board>> {
+        self.settings.links.read().clone()
     }
 
     /// Grows with every change a folder can show; drafts change without it.

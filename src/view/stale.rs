@@ -27,6 +27,9 @@ impl Tree {
         if changes.other {
             stale.extend([Node::Rejected, Node::Raw]);
         }
+        if changes.stores {
+            stale.extend([Node::Readme, Node::Me]);
+        }
         for ix in changes.added.iter().chain(&changes.redrawn).chain(&changes.removed) {
             self.stale_folders(*ix, &mut stale);
         }

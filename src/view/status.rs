@@ -156,7 +156,7 @@ impl Tree {
             unread,
             messages: self.unread_files(LISTED).into_iter().map(message).collect(),
             stores: self.store_statuses(&keys),
-            links: self.settings.links.iter().map(link_status).collect(),
+            links: self.boards().iter().map(link_status).collect(),
             last_refusal: refusal.map(|Refusal { name, reason, time }| LastRefusal {
                 time: time.rfc3339(),
                 name,
@@ -173,7 +173,8 @@ impl Tree {
         let newest = self.index.read().newest();
         let unknown = self.unknown_id.lock().as_ref().map(|unknown| unknown.time);
         let time = [newest, self.index.marks_time(), refusal, unknown, self.unsaved_time()];
-        let links = self.settings.links.iter().map(|board| Some(board.changed()));
+        let links = self.boards();
+        let links = links.iter().map(|board| Some(board.changed()));
         time.into_iter().chain(links).flatten().max().unwrap_or_default()
     }
 
@@ -244,7 +245,7 @@ impl Tree {
     /// What else a person should know.
     fn notes(&self, own_key: Option<String>) -> Vec<String> {
         let mut out: Vec<String> = own_key.into_iter().collect();
-        out.extend(self.settings.warnings.clone());
+        out.extend(self.settings.warnings.read().clone());
         out.extend(self.index.keyring().trouble());
         if let Some(outbox) = &self.outbox {
             for (to, why) in outbox.stuck() {

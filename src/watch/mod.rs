@@ -75,36 +75,47 @@ pub struct Target {
     pub failing: Box<dyn Fn() -> bool + Send>,
 }
 
+/// A handle that wakes a [`Watcher`].
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// Has every target asked for its folders again, because they may have changed without an event.
+    pub fn ask_again(&self) {
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
+
 /// A running watch. Ends when dropped.
 #[derive(Debug)]
 pub struct Watcher {
-    wake: OwnedFd,
+    wake: Waker,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watcher {
     fn spawn(mut watch: Loop) -> io::Result<Self> {
-        let wake = eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+        let wake = Arc::new(eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?);
         let stop = Arc::new(AtomicBool::new(false));
-        let (woken, stopped) = (wake.try_clone()?, Arc::clone(&stop));
+        let (woken, stopped) = (Arc::clone(&wake), Arc::clone(&stop));
         watch.events(&mut vec![0; BUFFER]);
         let thread = std::thread::Builder::new()
             .name("msgfs-watch".into())
             .spawn(move || watch.run(&woken, &stopped))?;
-        Ok(Self { wake, stop, thread: Some(thread) })
+        Ok(Self { wake: Waker(wake), stop, thread: Some(thread) })
     }
 
-    /// Has every target asked for its folders again, because they may have changed without an event.
-    pub fn ask_again(&self) {
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    /// What wakes it, for others.
+    pub fn waker(&self) -> &Waker {
+        &self.wake
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let told = rustix::io::write(&self.wake, &1u64.to_ne_bytes()).is_ok();
+        let told = rustix::io::write(&self.wake.0, &1u64.to_ne_bytes()).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| told) {
             let _ = thread.join();
         }

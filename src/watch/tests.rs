@@ -216,7 +216,7 @@ fn folders_that_are_listed_no_longer_are_let_go() {
     std::fs::write(two.join("a"), "y").unwrap();
     assert_eq!(rx.recv_timeout(QUIET), Err(RecvTimeoutError::Timeout));
     both.store(true, Ordering::Relaxed);
-    watcher.ask_again();
+    watcher.waker().ask_again();
     expect(&rx, &two);
 }
 
@@ -321,7 +321,7 @@ fn what_could_not_be_read_is_told_again_ever_later() {
         failing: Box::new(move || fails.load(Ordering::Relaxed)),
     };
     let watcher = start(vec![target], Watch::Auto);
-    watcher.ask_again();
+    watcher.waker().ask_again();
     let told = |_| rx.recv_timeout(SOON * 6).expect("it is not told again");
     let (times, whats): (Vec<_>, Vec<_>) = (0..2).map(told).map(|(what, at)| (at, what)).unzip();
     assert_eq!(whats, [Changed::Unknown, Changed::Unknown]);

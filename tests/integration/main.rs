@@ -43,6 +43,7 @@ mod joined;
 mod judged;
 mod kills;
 mod kinds;
+mod late;
 mod lifecycle;
 mod looking;
 mod maildir;

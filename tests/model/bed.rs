@@ -102,10 +102,10 @@ impl Bed {
             wait_timeout: Duration::ZERO,
             read_only: false,
             allow_other: false,
-            warnings: Vec::new(),
+            warnings: Arc::default(),
             firsts: state.join("names"),
             lately: state.join("read-last"),
-            links: Vec::new(),
+            links: Arc::default(),
         };
         let tree = Arc::new(Tree::new(Arc::clone(&index), Some(Arc::clone(&outbox)), settings));
         Mailbox { index, outbox, tree, fingerprint: my_key.fingerprint().to_string() }

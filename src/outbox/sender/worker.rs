@@ -97,8 +97,9 @@ impl Worker {
             let due = failed.iter().map(|f| f.due).chain(undelivered.values().copied());
             let (orders, stop) = self.orders(due.chain(behind.due).min());
             let now = Instant::now();
+            let all = orders.iter().any(|order| matches!(order, Order::TryAgain));
             let mut jobs: Vec<Job> =
-                failed.extract_if(.., |f| f.due <= now).map(|f| f.job).collect();
+                failed.extract_if(.., |f| all || f.due <= now).map(|f| f.job).collect();
             let due = undelivered.iter().filter(|(_, due)| **due <= now);
             let mut deliver: BTreeSet<usize> = due.map(|(n, _)| *n).collect();
             let again = jobs.len();
@@ -106,6 +107,7 @@ impl Worker {
                 match order {
                     Order::Send(job) => jobs.push(job),
                     Order::Deliver(number) => drop(deliver.insert(number)),
+                    Order::TryAgain => {}
                 }
             }
             let fresh = jobs.len() - again;
@@ -308,7 +310,8 @@ impl Worker {
         busy: &mut Busy,
     ) -> Result<(), Trouble> {
         let Some((number, store)) = named(&self.tools.index, &parcel.store) else {
-            let text = format!("the store {:?} is not configured any more", parcel.store);
+            let text =
+                format!("the store {:?} is left out, or not configured any more", parcel.store);
             return Err(Trouble::new(text, REFUSED));
         };
         if doubtful && is_in_store(&self.tools.index, parcel) {

@@ -112,10 +112,10 @@ fn tree(dir: &tempfile::TempDir, stores: &[Arc<Memory>], read_only: bool) -> Tre
         wait_timeout: Duration::ZERO,
         read_only,
         allow_other: false,
-        warnings: Vec::new(),
+        warnings: Arc::default(),
         firsts: dir.path().join("names"),
         lately: dir.path().join("read-last"),
-        links: Vec::new(),
+        links: Arc::default(),
     };
     Tree::new(index, outbox, settings)
 }

@@ -1,0 +1,63 @@
+//! The stores of an index, which may become more while others look at them.
+
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use crate::store::Store;
+
+/// The stores by number. One that was added never goes and keeps its number, so a look at them stays right.
+#[derive(Debug)]
+pub(super) struct Stores {
+    all: Vec<Arc<dyn Store>>,
+    /// The same and one more.
+    grown: OnceLock<Box<Self>>,
+}
+
+impl Stores {
+    pub fn new(all: Vec<Arc<dyn Store>>) -> Self {
+        Self { all, grown: OnceLock::new() }
+    }
+
+    fn newest(&self) -> &Self {
+        let mut newest = self;
+        while let Some(grown) = newest.grown.get() {
+            newest = grown;
+        }
+        newest
+    }
+
+    /// Adds a store; its number. Only one thread at a time may do so.
+    pub fn add(&self, store: Arc<dyn Store>) -> usize {
+        let newest = self.newest();
+        let number = newest.all.len();
+        let all = newest.all.iter().cloned().chain([store]).collect();
+        newest.grown.get_or_init(|| Box::new(Self::new(all)));
+        number
+    }
+}
+
+impl Deref for Stores {
+    type Target = [Arc<dyn Store>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.newest().all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::testing::Memory;
+
+    #[test]
+    fn what_is_added_has_the_next_number_and_changes_no_earlier_look() {
+        let store =
+            |name: &str| -> Arc<dyn Store> { Arc::new(Memory::new(name, "me", &Arc::default())) };
+        let stores = Stores::new(vec![store("a")]);
+        let before = &stores[..];
+        assert_eq!((stores.add(store("b")), stores.add(store("c"))), (1, 2));
+        assert_eq!(before.len(), 1);
+        let names: Vec<&str> = stores.iter().map(|store| store.name()).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+    }
+}

@@ -1,0 +1,223 @@
+//! Stores that could not be opened when the mailbox was, and those that may come to a default place.
+//!
+//! The folder of each is followed, or what there is of the way to it, and the store is opened as soon as that is
+//! possible: its key is pinned, it is added to the index, its links are opened, and what waits for it is sent. Until
+//! then a store that somebody asked for is among the warnings, with the reason, and is tried again every half minute
+//! at least, for not every reason goes with an event.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::base::{called, keys_by_store, open_store, wanted};
+use super::{look, sweep_store};
+use crate::config::{Config, Env, Paths, Vacant};
+use crate::index::Index;
+use crate::link::Links;
+use crate::model::locks::{Mutex, RwLock};
+use crate::model::one_line;
+use crate::outbox::{Keys, Outbox};
+use crate::store::{Spec, Store, StoreError, asked};
+use crate::watch::{Target, Waker};
+
+/// Folders below that of the store in which a change is looked for, at most in each depth.
+const FOLDERS: usize = 256;
+/// How deep they lie.
+const DEPTH: usize = 2;
+
+/// A store that may come.
+#[derive(Debug)]
+pub(super) struct Late {
+    spec: Spec,
+    /// What it is called in what is said of it.
+    called: String,
+    /// Nobody asked for it, unless there is something at its default place.
+    vacant: Option<Vacant>,
+    /// The warning about it.
+    said: Mutex<Option<String>>,
+    /// It is to be looked at, without an event.
+    is_due: AtomicBool,
+    /// It has come.
+    is_here: AtomicBool,
+}
+
+impl Late {
+    fn new(spec: Spec, called: String) -> Self {
+        let (is_due, is_here) = (true.into(), false.into());
+        Self { spec, called, vacant: None, said: Mutex::default(), is_due, is_here }
+    }
+
+    /// A store that is there, or was asked for, and cannot be opened.
+    pub(super) fn left_out(spec: Spec, called: String, why: &StoreError) -> Self {
+        let late = Self::new(spec, called);
+        *late.said.lock() = Some(late.why(why));
+        late
+    }
+
+    /// A store that is not at its default place.
+    pub(super) fn vacant(vacant: Vacant, env: &Env) -> Self {
+        let called = called(&vacant.spec, env);
+        let said = Mutex::new(vacant.misled());
+        let late = Self::new(vacant.spec.clone(), called);
+        Self { said, vacant: Some(vacant), ..late }
+    }
+
+    /// The warning about it, as long as it has not come.
+    pub(super) fn said(&self) -> Option<String> {
+        self.said.lock().clone()
+    }
+
+    fn why(&self, error: &impl std::fmt::Display) -> String {
+        format!("{} is left out: {error}", self.called)
+    }
+
+    fn is_here(&self) -> bool {
+        self.is_here.load(Ordering::Relaxed)
+    }
+
+    /// Tells whether it is looked at again though nothing happens.
+    fn is_tried(&self) -> bool {
+        let dir = &self.spec.dir;
+        // What a link leads to may come without an event where the link is.
+        let dangles = || fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_symlink());
+        let is_due = || self.is_due.load(Ordering::Relaxed) || self.said().is_some() || dangles();
+        !self.is_here() && is_due()
+    }
+
+    /// The folders in which something must change before it can be opened.
+    fn folders(&self) -> Vec<PathBuf> {
+        if self.is_here() || asked::reach(&self.spec.dir).is_err() {
+            return Vec::new();
+        }
+        let nearest = self.spec.dir.ancestors().find(|folder| folder.is_dir());
+        let mut out: Vec<PathBuf> = nearest.map(Path::to_owned).into_iter().collect();
+        let mut level = out.clone();
+        level.retain(|found| *found == self.spec.dir);
+        for _ in 0..DEPTH {
+            let inside = |folder: &PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
+            let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let below = level.iter().flat_map(inside).filter(is_dir).map(|entry| entry.path());
+            level = below.take(FOLDERS).collect();
+            out.extend(level.iter().cloned());
+        }
+        out
+    }
+}
+
+/// What stores that come need to be taken in.
+pub(super) struct Doorway {
+    pub(super) index: Arc<Index>,
+    pub(super) outbox: Option<Arc<Outbox>>,
+    pub(super) links: Arc<Links>,
+    pub(super) keys: Arc<Keys>,
+    pub(super) config: Config,
+    pub(super) paths: Paths,
+    pub(super) mountpoint: Option<PathBuf>,
+    pub(super) read_only: bool,
+    /// The lines of `status.txt`.
+    pub(super) warnings: Arc<RwLock<Vec<String>>>,
+    /// What has the folders of a store watched; set once the mailbox is open, and nothing is taken in before.
+    pub(super) waker: OnceLock<Waker>,
+}
+
+impl Doorway {
+    /// Looks at a store that may have come.
+    fn look(&self, late: &Late) {
+        let Some(waker) = self.waker.get().filter(|_| !late.is_here()) else { return };
+        late.is_due.store(false, Ordering::Relaxed);
+        if let Some(vacant) = late.vacant.as_ref().filter(|vacant| vacant.is_vacant()) {
+            return self.say(late, vacant.misled());
+        }
+        match self.open(late) {
+            Err(why) => self.say(late, Some(late.why(&why))),
+            Ok(store) => {
+                if let Err(why) = self.take_in(late, &store) {
+                    return self.say(late, Some(late.why(&why)));
+                }
+                waker.ask_again();
+            }
+        }
+    }
+
+    /// Says something else of a store, also in `status.txt`.
+    fn say(&self, late: &Late, what: Option<String>) {
+        let before = std::mem::replace(&mut *late.said.lock(), what.clone());
+        if before == what {
+            return;
+        }
+        if let Some(text) = &what {
+            tracing::info!("{}", one_line(text));
+        }
+        let mut warnings = self.warnings.write();
+        let place = warnings.iter().position(|line| Some(line) == before.as_ref());
+        let place = place.inspect(|place| drop(warnings.remove(*place)));
+        let place = place.unwrap_or(warnings.len());
+        warnings.splice(place..place, what);
+    }
+
+    fn open(&self, late: &Late) -> Result<Arc<dyn Store>, String> {
+        let store = open_store(&late.spec, (&self.paths.state, !self.read_only))
+            .map_err(|e| e.to_string())?;
+        let dir = fs::canonicalize(store.dir()).unwrap_or_else(|_| store.dir().to_owned());
+        let holds = |mount: &PathBuf| mount.starts_with(&dir) || dir.starts_with(mount);
+        if let Some(mount) = self.mountpoint.as_ref().filter(|mount| holds(mount)) {
+            return Err(format!(
+                "{} and the mount point {} lie one in the other; mount on another folder",
+                one_line(&dir.to_string_lossy()),
+                one_line(&mount.to_string_lossy())
+            ));
+        }
+        Ok(store)
+    }
+
+    /// Takes in a store as one that was there from the start.
+    fn take_in(&self, late: &Late, store: &Arc<dyn Store>) -> Result<(), String> {
+        // Before anything is read: a forged message from me must not be the first to pin a key.
+        let key = keys_by_store(slice::from_ref(store), &self.keys, self.read_only).pop().flatten();
+        let added = self.index.add(Arc::clone(store), key);
+        let number = added.map_err(|e| e.to_string())?;
+        late.is_here.store(true, Ordering::Relaxed);
+        tracing::info!(store = late.spec.name, "can be opened now, and is shown");
+        self.say(late, None);
+        self.add_links(number, store);
+        if !self.read_only {
+            sweep_store(store.as_ref());
+        }
+        look(&self.index, self.outbox.as_ref(), number, true);
+        self.outbox.iter().for_each(|outbox| outbox.added(number));
+        Ok(())
+    }
+
+    fn add_links(&self, number: usize, store: &Arc<dyn Store>) {
+        let linked = self.config.linked();
+        let wanted = wanted(&self.config, &linked, self.index.stores(), &self.paths);
+        let Some(wanted) = wanted else { return };
+        if self.read_only {
+            return Links::look_in(&wanted, store.as_ref());
+        }
+        // Not with the lock held: links take others.
+        let mut warnings = self.warnings.read().clone();
+        if let Err(error) = self.links.add(&wanted, number, &mut warnings) {
+            tracing::error!(%error, store = store.name(), "its links cannot carry");
+        }
+        *self.warnings.write() = warnings;
+    }
+}
+
+/// What is followed so that a store is taken in when it comes.
+pub(super) fn target(late: &Arc<Late>, doorway: &Arc<Doorway>) -> Target {
+    let [listed, asked, tried, looked] = [(); 4].map(|()| Arc::clone(late));
+    let doorway = Arc::clone(doorway);
+    Target {
+        dirs: Box::new(move || listed.folders()),
+        concerns: Box::new(move |folder, name| {
+            let (path, dir) = (folder.join(name), &asked.spec.dir);
+            dir.starts_with(&path) || path.starts_with(dir)
+        }),
+        closed: true,
+        changed: Box::new(move |_| doorway.look(&looked)),
+        failing: Box::new(move || tried.is_tried()),
+    }
+}
