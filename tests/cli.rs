@@ -267,3 +267,39 @@ fn generated_pages_are_current() {
         );
     }
 }
+
+#[test]
+fn the_version_says_which_links_are_built_in() {
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(text(&run(&["-V"]).stdout), format!("msgfs {version}\n"));
+    let features = [
+        ("http", cfg!(feature = "http")),
+        ("ftp", cfg!(feature = "ftp")),
+        ("mail", cfg!(feature = "mail")),
+        ("nats", cfg!(feature = "nats")),
+    ];
+    let names: Vec<&str> = features.iter().filter(|(_, is_in)| *is_in).map(|(n, _)| *n).collect();
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(" ") };
+    assert_eq!(text(&run(&["--version"]).stdout), format!("msgfs {version}\nlinks: {names}\n"));
+}
+
+/// A link that is not built in is refused with the command that adds it; one that is switched off is not.
+#[test]
+fn a_link_that_is_not_built_in_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let config = home.path().join("config.toml");
+    for (kind, is_in) in [("nats", cfg!(feature = "nats")), ("ftp", cfg!(feature = "ftp"))] {
+        let url = if kind == "nats" { "url = \"nats://127.0.0.1:9\"\n" } else { "" };
+        for off in [false, true] {
+            let link = format!("[[link]]\nkind = \"{kind}\"\n{url}off = {off}\n");
+            fs::write(&config, format!("me = \"foo\"\n{link}")).unwrap();
+            let output = msgfs(home.path(), &["--config", config.to_str().unwrap(), "ls"]);
+            let said = text(&output.stderr);
+            let lacks = format!(
+                "this msgfs was built without links of kind {kind}; to add them, in its source: cargo install"
+            );
+            assert_eq!(output.status.success(), is_in || off, "{said}");
+            assert_eq!(said.contains(&lacks), !is_in && !off, "{said}");
+        }
+    }
+}

@@ -53,6 +53,7 @@ use clap::{Parser, Subcommand};
 
 use failure::Failure;
 use msgfs::config;
+use msgfs::link as links;
 use msgfs::mailbox::{Mailbox, OpenError, Options};
 use progress::Progress;
 
@@ -61,6 +62,7 @@ use progress::Progress;
 #[command(
     name = "msgfs",
     version,
+    long_version = long_version(),
     long_about = "Presents agent messages as files: mail is read with ls and cat, and sent by \
         writing a file. `msgfs mount` makes the folder; every other command works with the mount \
         and also without one.",
@@ -117,6 +119,14 @@ impl Global {
 fn open(options: &Options) -> Result<Mailbox, OpenError> {
     let mut progress = Progress::new();
     Mailbox::open(options, &mut |done, total| progress.update(done, total))
+}
+
+/// The version, and the links that are built in.
+fn long_version() -> String {
+    let built_in = links::spec::FEATURES.iter().filter(|(_, is_in)| *is_in);
+    let names: Vec<&str> = built_in.map(|(name, _)| *name).collect();
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(" ") };
+    format!("{}\nlinks: {names}", env!("CARGO_PKG_VERSION"))
 }
 
 #[derive(Debug, Subcommand)]
