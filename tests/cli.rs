@@ -268,6 +268,33 @@ fn generated_pages_are_current() {
     }
 }
 
+/// The plugin that packages bring is what the program writes.
+#[test]
+fn the_plugin_is_current() {
+    let home = tempfile::tempdir().unwrap();
+    let written = home.path().join("written");
+    let output = msgfs(home.path(), &["hook", "plugin", written.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("mount-scripts/claude-plugin");
+    assert_eq!(files_below(&kept, &kept), files_below(&written, &written));
+}
+
+/// Every file below a folder, by its path in it.
+fn files_below(folder: &Path, root: &Path) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(files_below(&path, root));
+        } else {
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            all.push((name, fs::read_to_string(&path).unwrap()));
+        }
+    }
+    all.sort();
+    all
+}
+
 #[test]
 fn the_version_says_which_links_are_built_in() {
     let version = env!("CARGO_PKG_VERSION");

@@ -7,6 +7,7 @@
 mod block;
 mod file;
 mod json;
+pub mod plugin;
 mod switch;
 
 use std::path::{Path, PathBuf};

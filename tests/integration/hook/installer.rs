@@ -10,7 +10,7 @@ use super::bed;
 use crate::common::{Bed, Out, binary, need_root, run};
 
 /// Each harness whose hooks are in a file of JSON, and what a new file has in it, but for the path of msgfs.
-const NEW: &[(&str, &str, &str)] = &[
+pub(super) const NEW: &[(&str, &str, &str)] = &[
     (
         "claude-code",
         ".claude/settings.json",
