@@ -64,6 +64,7 @@ const COMMANDS: &[&str] = &[
     "key",
     "init",
     "hook",
+    "uninstall",
     "link",
     "carry",
     "amp",

@@ -11,7 +11,7 @@ use msgfs::fuse::mountpoint::shell_word;
 use msgfs::hook::harness::ALL;
 use msgfs::hook::install::plugin::EnabledPlugin;
 use msgfs::hook::install::{self, Outcome, Report, Standing, What, Wish};
-use msgfs::hook::{self, Call, Event, Harness, Sessions};
+use msgfs::hook::{self, Call, Event, Harness, Session, Sessions};
 use msgfs::mailbox::Options;
 use msgfs::model::{one_line, shown_path};
 use msgfs::store::fs::make_dirs;
@@ -251,7 +251,8 @@ pub(crate) fn change(
             text += &silence(&env, harness);
         }
         if what == What::Hooks && remove && !choice.dry_run {
-            text += &ended(hook::end_all(&env, harness));
+            let line = ended(hook::end_all(&env, harness), "is");
+            text += &line.lines().map(|line| format!("  {line}\n")).collect::<String>();
         }
     }
     output::data(&text)?;
@@ -300,12 +301,44 @@ fn plugin(folder: &Path) -> Result<(), Failure> {
     ))
 }
 
+/// What was taken out of the files of all harnesses, for people.
+pub(crate) struct TakenOut {
+    pub(crate) text: String,
+    /// A file was left alone although something of ours may be in it.
+    pub(crate) is_refused: bool,
+}
+
+/// Takes hooks and standing instructions out of the files of all harnesses, and ends the processes that wait for mail.
+pub(crate) fn take_all(env: &Env, dry_run: bool) -> TakenOut {
+    let wish = Wish { program: String::new(), mid_turn: false, dry_run };
+    let mut out = TakenOut { text: String::new(), is_refused: false };
+    for harness in &ALL {
+        for what in [What::Hooks, What::Instructions] {
+            let report = Report { diff: None, ..install::take(env, harness, what, &wish) };
+            if matches!(report.outcome, Outcome::Unchanged | Outcome::Nowhere(_)) {
+                continue;
+            }
+            out.is_refused |= matches!(report.outcome, Outcome::Refused(..));
+            out.text += &told(env, harness, &report, dry_run);
+        }
+    }
+    if dry_run {
+        let places = Sessions::places(env);
+        let waiting = places.iter().flat_map(Sessions::all).filter(Session::is_waited_for);
+        out.text += &ended(waiting.count(), "would be");
+    } else {
+        out.text += &ended(ALL.iter().map(|harness| hook::end_all(env, harness)).sum(), "is");
+    }
+    out
+}
+
 /// Tells how many waiters of a harness were ended.
-fn ended(count: usize) -> String {
+fn ended(count: usize, is: &str) -> String {
+    let are = if is == "is" { "are" } else { is };
     match count {
         0 => String::new(),
-        1 => "  One process that waited for mail is ended.\n".to_owned(),
-        n => format!("  {n} processes that waited for mail are ended.\n"),
+        1 => format!("One process that waited for mail {is} ended.\n"),
+        n => format!("{n} processes that waited for mail {are} ended.\n"),
     }
 }
 

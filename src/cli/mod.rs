@@ -42,6 +42,8 @@ mod serve;
 mod status;
 mod stores;
 mod umount;
+mod uninstall;
+mod units;
 mod users;
 mod wait;
 mod write;
@@ -152,6 +154,7 @@ enum Command {
     Key(key::Args),
     Init(init::Args),
     Hook(hook::Args),
+    Uninstall(uninstall::Args),
     Link(link::Args),
     Carry(carry::Args),
     #[cfg(feature = "http")]
@@ -172,6 +175,7 @@ impl Command {
             | Self::Send(_)
             | Self::Reply(_)
             | Self::Hook(_)
+            | Self::Uninstall(_)
             | Self::Completions(_)
             | Self::Man(_) => false,
             Self::Carry(args) => args.carries_all(),
@@ -232,6 +236,7 @@ fn run(global: &Global, command: &Command) -> Result<(), Failure> {
         Command::Key(args) => key::run(global, args),
         Command::Init(args) => init::run(global, args),
         Command::Hook(args) => hook::run(global, args),
+        Command::Uninstall(args) => uninstall::run(global, args),
         Command::Link(args) => link::run(global, args),
         Command::Carry(args) => carry::run(global, args),
         #[cfg(feature = "http")]

@@ -551,6 +551,15 @@ fn diff(file: &Path, old: Option<&str>, new: Option<&str>) -> String {
     diff.unified_diff().header(&name(old), &name(new)).to_string()
 }
 
+/// Returns the files in which files of the harnesses were kept before they were changed.
+pub fn kept_aside(env: &Env) -> Vec<PathBuf> {
+    let wish = Wish { program: String::new(), mid_turn: false, dry_run: true };
+    let all =
+        ALL.iter().flat_map(|harness| [(harness, What::Hooks), (harness, What::Instructions)]);
+    let targets = all.filter_map(|(harness, what)| Target::of(env, harness, what, &wish).ok());
+    targets.flat_map(|target| file::kept_of(&target.path)).collect()
+}
+
 /// How the file of a harness stands.
 pub fn standing(env: &Env, harness: &'static Harness, what: What) -> (PathBuf, Standing) {
     let wish = Wish { program: String::new(), mid_turn: false, dry_run: true };
