@@ -252,7 +252,7 @@ pub(crate) fn change(
         }
         if what == What::Hooks && remove && !choice.dry_run {
             let line = ended(hook::end_all(&env, harness), "is");
-            text += &line.lines().map(|line| format!("  {line}\n")).collect::<String>();
+            text.extend(line.lines().flat_map(|line| ["  ", line, "\n"]));
         }
     }
     output::data(&text)?;
@@ -302,16 +302,16 @@ fn plugin(folder: &Path) -> Result<(), Failure> {
 }
 
 /// What was taken out of the files of all harnesses, for people.
-pub(crate) struct TakenOut {
+pub(crate) struct RemovalReport {
     pub(crate) text: String,
     /// A file was left alone although something of ours may be in it.
     pub(crate) is_refused: bool,
 }
 
 /// Takes hooks and standing instructions out of the files of all harnesses, and ends the processes that wait for mail.
-pub(crate) fn take_all(env: &Env, dry_run: bool) -> TakenOut {
+pub(crate) fn take_all(env: &Env, dry_run: bool) -> RemovalReport {
     let wish = Wish { program: String::new(), mid_turn: false, dry_run };
-    let mut out = TakenOut { text: String::new(), is_refused: false };
+    let mut out = RemovalReport { text: String::new(), is_refused: false };
     for harness in &ALL {
         for what in [What::Hooks, What::Instructions] {
             let report = Report { diff: None, ..install::take(env, harness, what, &wish) };

@@ -123,7 +123,7 @@ fn open(options: &Options) -> Result<Mailbox, OpenError> {
     Mailbox::open(options, &mut |done, total| progress.update(done, total))
 }
 
-/// The version, and the links that are built in.
+/// Returns the version, and the links that are built in.
 fn long_version() -> String {
     let built_in = links::spec::FEATURES.iter().filter(|(_, is_in)| *is_in);
     let names: Vec<&str> = built_in.map(|(name, _)| *name).collect();

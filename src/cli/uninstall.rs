@@ -49,27 +49,23 @@ pub(crate) fn run(global: &Global, args: &Args) -> Result<(), Failure> {
     work.is_failed |= taken.is_refused;
     // Whoever stands in a mount and asks for its end uses it; this command need not.
     std::env::set_current_dir("/").map_err(|e| Failure::io("/", &e))?;
-    work.units(&env);
+    work.end_units(&env);
     let states = context::state_folders();
-    work.carriers(&states);
-    work.mounts(&states)?;
-    work.others(&states);
-    work.exchanges(&states);
-    work.leave(&env, context.as_ref());
+    work.end_carriers(&states);
+    work.end_mounts(&states)?;
+    work.end_others(&states);
+    work.await_exchanges(&states);
+    work.name_what_stays(&env, context.as_ref());
 
     let mut text = taken.text;
-    for line in &work.done {
-        text += &format!("{line}\n");
-    }
+    text.extend(work.done.iter().flat_map(|line| [line, "\n"]));
     if text.is_empty() {
         text += "nothing of msgfs runs or is installed here\n";
     }
     if !work.left.is_empty() {
         text += "What stays:\n";
     }
-    for line in &work.left {
-        text += &format!("  {line}\n");
-    }
+    text.extend(work.left.iter().flat_map(|line| ["  ", line, "\n"]));
     output::data(&text)?;
     if work.is_failed { Err(Failure::Said) } else { Ok(()) }
 }
@@ -97,16 +93,16 @@ impl Removal {
         output::say(&format!("msgfs: {thing}: {why}"));
     }
 
-    fn units(&mut self, env: &Env) {
+    fn end_units(&mut self, env: &Env) {
         let before = self.done.len();
-        for unit in &units::all(env) {
+        for unit in &units::list_units(env) {
             let thing = format!("unit {}", one_line(&unit.name));
             match if self.dry_run { Ok(()) } else { unit.take() } {
                 Ok(()) => self.note(&thing, "stopped and disabled"),
                 Err(e) => self.fail(&thing, &e),
             }
         }
-        for file in &units::files(env) {
+        for file in &units::list_unit_files(env) {
             let thing = format!("unit file {}", env.display_home(&file.path));
             if !file.is_shipped {
                 self.left.push(format!("{thing}, which was changed or is of another msgfs"));
@@ -123,7 +119,7 @@ impl Removal {
     }
 
     /// Ends a process, and waits for its end.
-    fn end(&mut self, thing: &str, process: Result<LockProcess, Holder>) {
+    fn end_process(&mut self, thing: &str, process: Result<LockProcess, Holder>) {
         let process = match process {
             Ok(process) => process,
             Err(holder) => {
@@ -143,15 +139,15 @@ impl Removal {
         }
     }
 
-    fn carriers(&mut self, states: &[PathBuf]) {
+    fn end_carriers(&mut self, states: &[PathBuf]) {
         for state in states {
             if let Some(process) = LockProcess::carrying(state) {
-                self.end(&format!("msgfs carry of {}", me_of(state)), process);
+                self.end_process(&format!("msgfs carry of {}", me_of(state)), process);
             }
         }
     }
 
-    fn mounts(&mut self, states: &[PathBuf]) -> Result<(), Failure> {
+    fn end_mounts(&mut self, states: &[PathBuf]) -> Result<(), Failure> {
         let all =
             mountpoint::mounts().map_err(|e| Failure::io("cannot read the mount table", &e))?;
         let me = rustix::process::geteuid().as_raw();
@@ -160,12 +156,12 @@ impl Removal {
         let conditions = mountpoint::states_of(&mine);
         // Of several at one place the last one is on top.
         for (mount, condition) in mine.into_iter().zip(conditions).rev() {
-            self.mount(&mount.mountpoint, &condition, states);
+            self.end_mount(&mount.mountpoint, &condition, states);
         }
         Ok(())
     }
 
-    fn mount(&mut self, dir: &Path, condition: &MountState, states: &[PathBuf]) {
+    fn end_mount(&mut self, dir: &Path, condition: &MountState, states: &[PathBuf]) {
         let thing = format!("mount {}", shown_path(dir));
         let has_it = |process: &Result<LockProcess, Holder>| {
             let holder = process.as_ref().map_or_else(|holder| holder, |process| &process.holder);
@@ -198,7 +194,9 @@ impl Removal {
             // Without users it ends by itself, and writes down what it has.
             Some(Ok(process)) if !is_detached && process.ends_within(GONE_WITHIN) => {}
             Some(Err(_)) if !is_detached => {}
-            Some(process) => self.end(&format!("the msgfs of {}", shown_path(dir)), process),
+            Some(process) => {
+                self.end_process(&format!("the msgfs of {}", shown_path(dir)), process);
+            }
             // A read-only one holds no lock.
             None if used => self.left.push(format!(
                 "the msgfs of {}, which ends when {} let go",
@@ -210,7 +208,7 @@ impl Removal {
     }
 
     /// Ends those whose mount is not seen here, and names commands that are at work.
-    fn others(&mut self, states: &[PathBuf]) {
+    fn end_others(&mut self, states: &[PathBuf]) {
         for state in states {
             let Some(process) = LockProcess::acting(state) else { continue };
             let holder = process.as_ref().map_or_else(|holder| holder, |process| &process.holder);
@@ -220,7 +218,7 @@ impl Removal {
                 if mountpoint::find(&mounts, &dir).is_none_or(|mount| !mount.is_ours()) {
                     let thing =
                         format!("the msgfs of {}, which is not mounted here", shown_path(&dir));
-                    self.end(&thing, process);
+                    self.end_process(&thing, process);
                 }
             } else if LockProcess::carrying(state).is_none() {
                 self.left.push(format!(
@@ -232,7 +230,7 @@ impl Removal {
     }
 
     /// Waits a moment for the exchanges of links, which end by themselves.
-    fn exchanges(&mut self, states: &[PathBuf]) {
+    fn await_exchanges(&mut self, states: &[PathBuf]) {
         let at_work = || states.iter().map(|state| job::count_at_work(&state.join("links"))).sum();
         let mut count: usize = at_work();
         let deadline = Instant::now() + GONE_WITHIN;
@@ -248,7 +246,7 @@ impl Removal {
     }
 
     /// Names what is the user's own.
-    fn leave(&mut self, env: &Env, context: Option<&Context>) {
+    fn name_what_stays(&mut self, env: &Env, context: Option<&Context>) {
         let mut name = |what: &str, path: &Path| {
             // One that does not answer stays, too.
             if asked::reach(path).is_err() || path.exists() {
@@ -287,7 +285,7 @@ impl Removal {
     }
 }
 
-/// Whom a state folder is for.
+/// Returns the name that a state folder is for.
 fn me_of(state: &Path) -> String {
     one_line(&state.file_name().unwrap_or_default().to_string_lossy()).into_owned()
 }

@@ -46,19 +46,19 @@ impl Unit {
     }
 }
 
-/// The folder for a user's own units.
-fn folder(env: &Env) -> Option<PathBuf> {
+/// Returns the folder for a user's own units.
+fn find_folder(env: &Env) -> Option<PathBuf> {
     let config = env.folder("XDG_CONFIG_HOME").map(Path::to_owned);
     Some(config.or_else(|| Some(env.home()?.join(".config")))?.join("systemd/user"))
 }
 
 /// Returns the units that are enabled or running, by name.
-pub(crate) fn all(env: &Env) -> Vec<Unit> {
+pub(crate) fn list_units(env: &Env) -> Vec<Unit> {
     let mut units: Vec<Unit> = Vec::new();
-    let folders = folder(env).into_iter().flat_map(below);
+    let folders = find_folder(env).into_iter().flat_map(entries_of);
     let wanting = folders
         .filter(|folder| folder.extension().is_some_and(|end| end == "wants" || end == "requires"));
-    for link in wanting.flat_map(below) {
+    for link in wanting.flat_map(entries_of) {
         let name = link.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if !is_name(&name) || !fs::symlink_metadata(&link).is_ok_and(|meta| meta.is_symlink()) {
             continue;
@@ -72,7 +72,7 @@ pub(crate) fn all(env: &Env) -> Vec<Unit> {
             None => units.push(Unit { name, links: vec![link], runs: false }),
         }
     }
-    for name in running() {
+    for name in list_running() {
         match units.iter_mut().find(|unit| unit.name == name) {
             Some(unit) => unit.runs = true,
             None => units.push(Unit { name, links: Vec::new(), runs: true }),
@@ -83,8 +83,8 @@ pub(crate) fn all(env: &Env) -> Vec<Unit> {
 }
 
 /// Returns the files of these units in the folder for a user's own ones.
-pub(crate) fn files(env: &Env) -> Vec<UnitFile> {
-    let Some(folder) = folder(env) else { return Vec::new() };
+pub(crate) fn list_unit_files(env: &Env) -> Vec<UnitFile> {
+    let Some(folder) = find_folder(env) else { return Vec::new() };
     let read = |(name, shipped): &(&str, &str)| {
         let path = folder.join(name);
         let text = fs::read_to_string(&path).ok()?;
@@ -98,7 +98,7 @@ pub(crate) fn reload() {
     let _ = systemctl(&["daemon-reload"]).stderr(Stdio::null()).status();
 }
 
-fn below(folder: PathBuf) -> impl Iterator<Item = PathBuf> {
+fn entries_of(folder: PathBuf) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path())
 }
@@ -116,13 +116,13 @@ fn starts_msgfs(text: &str) -> bool {
     commands.flat_map(str::split_whitespace).any(|word| word.rsplit('/').next() == Some("msgfs"))
 }
 
-/// The units that systemd runs now; none where it does not run.
-fn running() -> Vec<String> {
+/// Returns the units that systemd runs now; none where it does not run.
+fn list_running() -> Vec<String> {
     let list = ["list-units", "--plain", "--no-legend", "--full"];
-    let Some(text) = told(&[&list[..], &PATTERNS[..]].concat()) else { return Vec::new() };
+    let Some(text) = ask_systemctl(&[&list[..], &PATTERNS[..]].concat()) else { return Vec::new() };
     let names = text.lines().filter_map(|line| line.split_whitespace().next());
     let names = names.filter(|name| is_name(name)).filter(|name| {
-        let file = told(&["show", "--property=FragmentPath", "--value", "--", name]);
+        let file = ask_systemctl(&["show", "--property=FragmentPath", "--value", "--", name]);
         let file = file.map(|file| PathBuf::from(file.trim_end()));
         file.and_then(|file| fs::read_to_string(file).ok()).is_some_and(|text| starts_msgfs(&text))
     });
@@ -135,8 +135,8 @@ fn systemctl(arguments: &[&str]) -> Command {
     command
 }
 
-/// What systemctl prints; `None` where it is missing or reaches no systemd.
-fn told(arguments: &[&str]) -> Option<String> {
+/// Returns what systemctl prints; `None` where it is missing or reaches no systemd.
+fn ask_systemctl(arguments: &[&str]) -> Option<String> {
     let mut command = systemctl(arguments);
     let output = command.stdout(Stdio::piped()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

@@ -104,8 +104,8 @@ impl Reader<'_> {
         if link.store.is_empty() {
             link.kind.store().clone_into(&mut link.store);
         }
-        if let Some(lack) = link.kind.lack().filter(|_| !link.off) {
-            self.problem(&item.span(), lack);
+        if let Some(absence) = link.kind.explain_absence().filter(|_| !link.off) {
+            self.problem(&item.span(), absence);
         }
         let is_fine = self.problems.len() == before;
         if link.kind == Kind::Nats && link.url.is_empty() && !link.off && is_fine {

@@ -252,7 +252,7 @@ pub fn engine(settings: &Settings) -> Result<Box<dyn Engine>, String> {
         Some(Kind::Ftp) => Ok(Box::new(super::agentazall::ftp::Ftp::open(settings))),
         #[cfg(feature = "mail")]
         Some(Kind::Mail) => Ok(Box::new(super::agentazall::mail::Mail::open(settings)?)),
-        _ => Err(kind.and_then(Kind::lack).unwrap_or_else(|| {
+        _ => Err(kind.and_then(Kind::explain_absence).unwrap_or_else(|| {
             format!("this msgfs has no links of kind {}", one_line(&settings.kind))
         })),
     }

@@ -19,7 +19,7 @@ pub(super) struct Logs {
 
 impl Logs {
     pub(super) fn open(_: &Wanted<'_>, spec: &Spec) -> Result<(usize, Self), String> {
-        Err(spec.kind.lack().unwrap_or_default())
+        Err(spec.kind.explain_absence().unwrap_or_default())
     }
 
     pub(super) fn longest(&self) -> Option<(u64, String)> {

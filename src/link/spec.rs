@@ -69,11 +69,11 @@ impl Kind {
     }
 
     /// Says that this msgfs has no links of this kind, and which command adds them. `None` if it has them.
-    pub fn lack(self) -> Option<String> {
-        self.lack_among(&FEATURES)
+    pub fn explain_absence(self) -> Option<String> {
+        self.explain_absence_among(&FEATURES)
     }
 
-    fn lack_among(self, features: &[(&str, bool)]) -> Option<String> {
+    fn explain_absence_among(self, features: &[(&str, bool)]) -> Option<String> {
         let feature = self.feature();
         if features.contains(&(feature, true)) {
             return None;
@@ -170,15 +170,15 @@ mod tests {
     #[test]
     fn what_is_not_built_in_is_told_with_the_command_that_adds_it() {
         let without = |out: &str| FEATURES.map(|(name, _)| (name, name != out));
-        let nats = Kind::Nats.lack_among(&without("nats")).unwrap();
+        let nats = Kind::Nats.explain_absence_among(&without("nats")).unwrap();
         assert!(nats.contains("without links of kind nats"), "{nats}");
         assert!(nats.ends_with("cargo install --locked --path . --features http,ftp,mail,nats"));
         let none = FEATURES.map(|(name, _)| (name, false));
         for (name, kind) in Kind::ALL {
             let end = format!("--features {}", kind.feature());
-            assert!(kind.lack_among(&none).unwrap().ends_with(&end), "{name}");
-            assert_eq!(kind.lack_among(&without("")), None, "{name}");
+            assert!(kind.explain_absence_among(&none).unwrap().ends_with(&end), "{name}");
+            assert_eq!(kind.explain_absence_among(&without("")), None, "{name}");
         }
-        assert_eq!(Kind::Mail.lack_among(&without("http")), None);
+        assert_eq!(Kind::Mail.explain_absence_among(&without("http")), None);
     }
 }
