@@ -64,6 +64,7 @@ const COMMANDS: &[&str] = &[
     "key",
     "init",
     "hook",
+    "uninstall",
     "link",
     "carry",
     "amp",
@@ -265,5 +266,68 @@ fn generated_pages_are_current() {
             kept == text(&run(args).stdout),
             "{name}: mount-scripts/package pages writes it anew"
         );
+    }
+}
+
+/// The plugin that packages bring is what the program writes.
+#[test]
+fn the_plugin_is_current() {
+    let home = tempfile::tempdir().unwrap();
+    let written = home.path().join("written");
+    let output = msgfs(home.path(), &["hook", "plugin", written.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("mount-scripts/claude-plugin");
+    assert_eq!(files_below(&kept, &kept), files_below(&written, &written));
+}
+
+/// Every file below a folder, by its path in it.
+fn files_below(folder: &Path, root: &Path) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(files_below(&path, root));
+        } else {
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            all.push((name, fs::read_to_string(&path).unwrap()));
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn the_version_says_which_links_are_built_in() {
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(text(&run(&["-V"]).stdout), format!("msgfs {version}\n"));
+    let features = [
+        ("http", cfg!(feature = "http")),
+        ("ftp", cfg!(feature = "ftp")),
+        ("mail", cfg!(feature = "mail")),
+        ("nats", cfg!(feature = "nats")),
+    ];
+    let names: Vec<&str> = features.iter().filter(|(_, is_in)| *is_in).map(|(n, _)| *n).collect();
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(" ") };
+    assert_eq!(text(&run(&["--version"]).stdout), format!("msgfs {version}\nlinks: {names}\n"));
+}
+
+/// A link that is not built in is refused with the command that adds it; one that is switched off is not.
+#[test]
+fn a_link_that_is_not_built_in_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let config = home.path().join("config.toml");
+    for (kind, is_in) in [("nats", cfg!(feature = "nats")), ("ftp", cfg!(feature = "ftp"))] {
+        let url = if kind == "nats" { "url = \"nats://127.0.0.1:9\"\n" } else { "" };
+        for off in [false, true] {
+            let link = format!("[[link]]\nkind = \"{kind}\"\n{url}off = {off}\n");
+            fs::write(&config, format!("me = \"foo\"\n{link}")).unwrap();
+            let output = msgfs(home.path(), &["--config", config.to_str().unwrap(), "ls"]);
+            let said = text(&output.stderr);
+            let lacks = format!(
+                "this msgfs was built without links of kind {kind}; to add them, in its source: cargo install"
+            );
+            assert_eq!(output.status.success(), is_in || off, "{said}");
+            assert_eq!(said.contains(&lacks), !is_in && !off, "{said}");
+        }
     }
 }

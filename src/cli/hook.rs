@@ -7,16 +7,21 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
 use msgfs::config::{self, Env};
+use msgfs::fuse::mountpoint::shell_word;
 use msgfs::hook::harness::ALL;
+use msgfs::hook::install::plugin::EnabledPlugin;
 use msgfs::hook::install::{self, Outcome, Report, Standing, What, Wish};
-use msgfs::hook::{self, Call, Event, Harness, Sessions};
+use msgfs::hook::{self, Call, Event, Harness, Session, Sessions};
 use msgfs::mailbox::Options;
-use msgfs::model::one_line;
+use msgfs::model::{one_line, shown_path};
+use msgfs::store::fs::make_dirs;
+use msgfs::store::place::write_atomic;
 
 use super::failure::Failure;
 use super::machine::Problem;
 use super::{Global, output};
 
+const NO_PROGRAM: &str = "  The plugin calls msgfs, which is not on the PATH here.\n";
 /// What stands for every harness that is found.
 const AUTO: &str = "auto";
 
@@ -46,6 +51,14 @@ enum Action {
     Uninstall(Choice),
     /// Show which hooks are installed
     Status,
+    /// Write the plugin for Claude Code into a folder
+    ///
+    /// It has the same hooks and instructions as `msgfs hook install` and `msgfs init --integrate` write. To install it:
+    /// claude plugin marketplace add FOLDER; claude plugin install msgfs@msgfs
+    Plugin {
+        /// The folder, which is made if it is missing
+        folder: PathBuf,
+    },
     /// What the hooks call: says that there is mail
     ///
     /// Reads what the harness tells on standard input. Prints what the harness understands, or nothing. Exit code 10 if --wait rings,
@@ -188,6 +201,7 @@ pub(crate) fn run(_: &Global, args: &Args) -> Result<(), Failure> {
         }
         Action::Uninstall(choice) => change(choice, What::Hooks, false, true),
         Action::Status => status(),
+        Action::Plugin { folder } => plugin(folder),
         // It was run before the command line was looked at.
         Action::Run(_) => Ok(()),
     }
@@ -217,6 +231,10 @@ pub(crate) fn change(
     let wish = Wish { program, mid_turn, dry_run: choice.dry_run };
     let (mut text, mut refused) = (String::new(), false);
     for harness in harnesses {
+        if !remove && let Some(plugin) = install::plugin::enabled(&env, harness) {
+            text += &left_to(&env, harness, what, &plugin);
+            continue;
+        }
         let done = if remove { install::take } else { install::put };
         let report = done(&env, harness, what, &wish);
         refused |= match report.outcome {
@@ -233,19 +251,94 @@ pub(crate) fn change(
             text += &silence(&env, harness);
         }
         if what == What::Hooks && remove && !choice.dry_run {
-            text += &ended(hook::end_all(&env, harness));
+            let line = ended(hook::end_all(&env, harness), "is");
+            text.extend(line.lines().flat_map(|line| ["  ", line, "\n"]));
         }
     }
     output::data(&text)?;
     if refused { Err(Failure::Said) } else { Ok(()) }
 }
 
+/// Tells that a harness is left to its plugin.
+fn left_to(env: &Env, harness: &'static Harness, what: What, plugin: &EnabledPlugin) -> String {
+    let EnabledPlugin { id, file, finds_program } = plugin;
+    let Harness { name, title, .. } = harness;
+    let file = env.display_home(file);
+    let mut text = format!("{name}: left alone, because {title} has the plugin {id} ({file})\n");
+    text += &doubled(env, harness, what);
+    text += if *finds_program { "" } else { NO_PROGRAM };
+    text
+}
+
+/// Tells what is installed for a harness beside its plugin.
+fn doubled(env: &Env, harness: &'static Harness, what: What) -> String {
+    let (file, standing) = install::standing(env, harness, what);
+    if !matches!(standing, Standing::Installed | Standing::Older | Standing::Gone(_)) {
+        return String::new();
+    }
+    let (file, name) = (env.display_home(&file), harness.name);
+    let (things, command) = match what {
+        What::Hooks => ("hooks", "hook uninstall"),
+        What::Instructions => ("instructions", "init --integrate --uninstall"),
+    };
+    format!("  There are also {things} in {file}; remove them with: msgfs {command} --for {name}\n")
+}
+
+/// Writes the plugin into a folder.
+fn plugin(folder: &Path) -> Result<(), Failure> {
+    // What begins with a name may be a repository for Claude Code.
+    let folder = &std::path::absolute(folder).map_err(|e| Failure::io(shown_path(folder), &e))?;
+    for (name, text) in install::plugin::files() {
+        let file = folder.join(name);
+        let written = file.parent().map_or(Ok(()), |above| make_dirs(above, 0o755));
+        let written = written.and_then(|()| write_atomic(&file, text.as_bytes(), 0o644));
+        written.map_err(|e| Failure::io(format!("cannot write {}", shown_path(&file)), &e))?;
+    }
+    output::data(&format!(
+        "written: {}\nTo install it: claude plugin marketplace add {}; claude plugin install msgfs@msgfs\n",
+        shown_path(folder),
+        shell_word(folder.as_os_str())
+    ))
+}
+
+/// What was taken out of the files of all harnesses, for people.
+pub(crate) struct RemovalReport {
+    pub(crate) text: String,
+    /// A file was left alone although something of ours may be in it.
+    pub(crate) is_refused: bool,
+}
+
+/// Takes hooks and standing instructions out of the files of all harnesses, and ends the processes that wait for mail.
+pub(crate) fn take_all(env: &Env, dry_run: bool) -> RemovalReport {
+    let wish = Wish { program: String::new(), mid_turn: false, dry_run };
+    let mut out = RemovalReport { text: String::new(), is_refused: false };
+    for harness in &ALL {
+        for what in [What::Hooks, What::Instructions] {
+            let report = Report { diff: None, ..install::take(env, harness, what, &wish) };
+            if matches!(report.outcome, Outcome::Unchanged | Outcome::Nowhere(_)) {
+                continue;
+            }
+            out.is_refused |= matches!(report.outcome, Outcome::Refused(..));
+            out.text += &told(env, harness, &report, dry_run);
+        }
+    }
+    if dry_run {
+        let places = Sessions::places(env);
+        let waiting = places.iter().flat_map(Sessions::all).filter(Session::is_waited_for);
+        out.text += &ended(waiting.count(), "would be");
+    } else {
+        out.text += &ended(ALL.iter().map(|harness| hook::end_all(env, harness)).sum(), "is");
+    }
+    out
+}
+
 /// Tells how many waiters of a harness were ended.
-fn ended(count: usize) -> String {
+fn ended(count: usize, is: &str) -> String {
+    let are = if is == "is" { "are" } else { is };
     match count {
         0 => String::new(),
-        1 => "  One process that waited for mail is ended.\n".to_owned(),
-        n => format!("  {n} processes that waited for mail are ended.\n"),
+        1 => format!("One process that waited for mail {is} ended.\n"),
+        n => format!("{n} processes that waited for mail {are} ended.\n"),
     }
 }
 
@@ -308,6 +401,22 @@ fn status() -> Result<(), Failure> {
         let here = found.iter().any(|of| of.name == harness.name);
         let (file, standing) = install::standing(&env, harness, What::Hooks);
         let (told, told_by) = install::standing(&env, harness, What::Instructions);
+        if let Some(plugin) = install::plugin::enabled(&env, harness) {
+            let EnabledPlugin { id, file, finds_program } = plugin;
+            let file = env.display_home(&file);
+            let _ = writeln!(
+                text,
+                "{}: here; hooks and instructions: by the plugin {id} ({file})",
+                harness.name
+            );
+            text += &doubled(&env, harness, What::Hooks);
+            text += &doubled(&env, harness, What::Instructions);
+            text += if finds_program { "" } else { NO_PROGRAM };
+            text += &silence(&env, harness);
+            let nameless = hook::nameless(&env, harness);
+            text += &nameless.map_or(String::new(), |why| format!("  Here it is silent: {why}.\n"));
+            continue;
+        }
         let _ = writeln!(
             text,
             "{}: {}; hooks: {} ({}); instructions: {} ({})",

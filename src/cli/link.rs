@@ -143,7 +143,7 @@ fn create(context: &Context, name: Option<&str>) -> Result<(), Failure> {
         output::data(&format!("the streams of {} are there\n", spec.name))
     }
     #[cfg(not(feature = "nats"))]
-    refuse!("this msgfs was built without links of kind {}", spec.kind);
+    refuse!("{}", spec.kind.explain_absence().unwrap_or_default());
 }
 
 fn status(links: &[Shown], json: bool) -> Result<(), Failure> {

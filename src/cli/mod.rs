@@ -42,6 +42,8 @@ mod serve;
 mod status;
 mod stores;
 mod umount;
+mod uninstall;
+mod units;
 mod users;
 mod wait;
 mod write;
@@ -53,6 +55,7 @@ use clap::{Parser, Subcommand};
 
 use failure::Failure;
 use msgfs::config;
+use msgfs::link as links;
 use msgfs::mailbox::{Mailbox, OpenError, Options};
 use progress::Progress;
 
@@ -61,6 +64,7 @@ use progress::Progress;
 #[command(
     name = "msgfs",
     version,
+    long_version = long_version(),
     long_about = "Presents agent messages as files: mail is read with ls and cat, and sent by \
         writing a file. `msgfs mount` makes the folder; every other command works with the mount \
         and also without one.",
@@ -119,6 +123,14 @@ fn open(options: &Options) -> Result<Mailbox, OpenError> {
     Mailbox::open(options, &mut |done, total| progress.update(done, total))
 }
 
+/// Returns the version, and the links that are built in.
+fn long_version() -> String {
+    let built_in = links::spec::FEATURES.iter().filter(|(_, is_in)| *is_in);
+    let names: Vec<&str> = built_in.map(|(name, _)| *name).collect();
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(" ") };
+    format!("{}\nlinks: {names}", env!("CARGO_PKG_VERSION"))
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     Mount(mount::Args),
@@ -142,6 +154,7 @@ enum Command {
     Key(key::Args),
     Init(init::Args),
     Hook(hook::Args),
+    Uninstall(uninstall::Args),
     Link(link::Args),
     Carry(carry::Args),
     #[cfg(feature = "http")]
@@ -162,6 +175,7 @@ impl Command {
             | Self::Send(_)
             | Self::Reply(_)
             | Self::Hook(_)
+            | Self::Uninstall(_)
             | Self::Completions(_)
             | Self::Man(_) => false,
             Self::Carry(args) => args.carries_all(),
@@ -222,6 +236,7 @@ fn run(global: &Global, command: &Command) -> Result<(), Failure> {
         Command::Key(args) => key::run(global, args),
         Command::Init(args) => init::run(global, args),
         Command::Hook(args) => hook::run(global, args),
+        Command::Uninstall(args) => uninstall::run(global, args),
         Command::Link(args) => link::run(global, args),
         Command::Carry(args) => carry::run(global, args),
         #[cfg(feature = "http")]

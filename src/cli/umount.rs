@@ -4,11 +4,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use msgfs::config::{self, Holder};
+use msgfs::config::{self, Holder, LockProcess};
 use msgfs::fuse::mountpoint::{self, MountState, Unmount, UnmountError, shell_word};
 use msgfs::store::mounts;
-use msgfs::view::reader::program_of;
-use rustix::process::{Pid, Signal};
 
 use clap_complete::engine::ArgValueCompleter;
 
@@ -18,7 +16,7 @@ use super::users::{self, User};
 use super::{Global, complete, output};
 
 /// How long the msgfs behind a mount may take to write everything down and end.
-const GONE_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const GONE_WITHIN: Duration = Duration::from_secs(10);
 /// How long a mount may be in use by nobody we can see: a program that is just ending.
 const SETTLE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
@@ -111,15 +109,10 @@ fn device_of(dir: &Path) -> Option<String> {
 /// Ends the msgfs of a mount that was taken away lazily and is still used: who uses it gets errors from
 /// now on.
 fn end_detached(state: &Path, holder: &Holder, shown: &str) -> Result<(), Failure> {
-    let failed = |e: rustix::io::Errno| Failure::io(format!("cannot end {holder}"), &e.into());
-    // A number from another container is another process here.
-    let ours = holder.pid.filter(|pid| program_of(*pid).as_deref() == Some("msgfs"));
-    let pid = ours.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)).ok_or_else(|| {
-        Failure::refused(format!(
-            "{shown} is not mounted here, but another msgfs has its name: {holder}"
-        ))
-    })?;
-    rustix::process::kill_process(pid, Signal::TERM).map_err(failed)?;
+    let Some(Ok(process)) = LockProcess::acting(state) else {
+        refuse!("{shown} is not mounted here, but another msgfs has its name: {holder}");
+    };
+    process.end().map_err(|e| Failure::io(format!("cannot end {holder}"), &e))?;
     wait_for_end(state, holder, shown, None)?;
     output::say(&format!("{shown} was detached already; its msgfs has ended now"));
     Ok(())
@@ -180,7 +173,7 @@ fn take(dir: &Path, shown: &str) -> Result<(), Failure> {
     }
 }
 
-fn names(users: &[User]) -> String {
+pub(super) fn names(users: &[User]) -> String {
     if users.is_empty() {
         // Only root sees what other people's processes have open.
         return "a process that you cannot see".to_owned();

@@ -104,6 +104,9 @@ impl Reader<'_> {
         if link.store.is_empty() {
             link.kind.store().clone_into(&mut link.store);
         }
+        if let Some(absence) = link.kind.explain_absence().filter(|_| !link.off) {
+            self.problem(&item.span(), absence);
+        }
         let is_fine = self.problems.len() == before;
         if link.kind == Kind::Nats && link.url.is_empty() && !link.off && is_fine {
             let text = "a link of kind \"nats\" needs url = \"nats://HOST:4222\"".to_owned();

@@ -92,7 +92,7 @@ impl StateLock {
     /// # Errors
     /// As [`StateLock::acquire`].
     pub fn acquire_to_carry(state: &Path) -> Result<Self, LockError> {
-        Self::acquire_at(state.join("carry.lock"), None)
+        Self::acquire_at(carry_file_in(state), None)
     }
 
     fn acquire_at(path: PathBuf, mountpoint: Option<&Path>) -> Result<Self, LockError> {
@@ -138,7 +138,12 @@ impl StateLock {
 /// Who holds a state folder right now; `None` if nobody does. Takes nothing away from anybody: an
 /// attempt to lock at the same moment waits longer than this look takes.
 pub fn holder(state: &Path) -> Option<Holder> {
-    let file = fs::open_regular(&file_in(state)).ok()?;
+    holder_of(&file_in(state))
+}
+
+/// Who holds a lock file.
+pub(super) fn holder_of(path: &Path) -> Option<Holder> {
+    let file = fs::open_regular(path).ok()?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(Errno::WOULDBLOCK) => Some(read(&file)),
         _ => None,
@@ -159,8 +164,13 @@ pub fn wait_until_free(state: &Path) -> Result<(), LockError> {
     wait().map_err(|source| LockError::Io(path.clone(), source))
 }
 
-fn file_in(state: &Path) -> PathBuf {
+pub(super) fn file_in(state: &Path) -> PathBuf {
     state.join("lock")
+}
+
+/// Returns the lock of the one process that carries for a state folder.
+pub(super) fn carry_file_in(state: &Path) -> PathBuf {
+    state.join("carry.lock")
 }
 
 /// What the holder wrote; empty if it is not written yet.
@@ -172,14 +182,14 @@ fn read(file: &File) -> Holder {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::io::{BufRead, BufReader};
     use std::os::unix::fs::PermissionsExt;
     use std::process::{Child, Command, Stdio};
 
     /// Ends a child also when the test panics.
-    struct Reaped(Child);
+    pub(in crate::config) struct Reaped(pub(in crate::config) Child);
 
     impl Drop for Reaped {
         fn drop(&mut self) {

@@ -1,7 +1,7 @@
 //! The harnesses, as data: what each is told by its hooks, what it is answered, and what is written
 //! into its files. What is known of each, and where it was read, is in docs/HARNESSES.md.
 
-use super::switches::{self, Switch};
+use super::switches::{self, Place, Switch};
 
 /// What happens in a session, by the same name for every harness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +133,15 @@ pub struct Marks {
     pub untyped: &'static str,
 }
 
+/// Where a harness says which plugins it uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PluginSettings {
+    /// The files, of which a later one counts more.
+    pub files: &'static [(Place, &'static str)],
+    /// The member that has their ids.
+    pub member: &'static str,
+}
+
 /// One harness.
 #[derive(Debug)]
 pub struct Harness {
@@ -167,6 +176,8 @@ pub struct Harness {
     pub hooks: Hooks,
     /// What keeps it from running them.
     pub switches: &'static [Switch],
+    /// Where it says that it uses our plugin, which stands for hooks and instructions.
+    pub plugins: Option<PluginSettings>,
     /// Where its standing instructions go.
     pub instructions: Instructions,
     /// Below the home folder: what it reads as long as the file of its instructions is missing.
@@ -274,6 +285,7 @@ pub static ALL: [Harness; 6] = [
             toml: None,
         }),
         switches: switches::CLAUDE,
+        plugins: Some(PluginSettings { files: switches::CLAUDE_FILES, member: "enabledPlugins" }),
         instructions: Instructions::Own("rules/msgfs.md", ""),
         instead: None,
         can: "wakes an idle session when mail arrives, and tells at the start and with each prompt",
@@ -316,6 +328,7 @@ pub static ALL: [Harness; 6] = [
             toml: Some("config.toml"),
         }),
         switches: switches::CODEX,
+        plugins: None,
         instructions: Instructions::Block(&["AGENTS.override.md", "AGENTS.md"]),
         instead: None,
         can: "tells at the start, with each prompt and at the end of a turn; an idle session is not woken",
@@ -362,6 +375,7 @@ pub static ALL: [Harness; 6] = [
             toml: None,
         }),
         switches: switches::GEMINI,
+        plugins: None,
         instructions: Instructions::Block(&["GEMINI.md"]),
         instead: None,
         can: "tells at the start, with each prompt and at the end of a turn; an idle session is not woken",
@@ -401,6 +415,7 @@ pub static ALL: [Harness; 6] = [
             toml: None,
         }),
         switches: switches::COPILOT,
+        plugins: None,
         instructions: Instructions::Own("instructions/msgfs.instructions.md", COPILOT_RULE),
         instead: None,
         can: "tells at the start, at the end of a turn and, from 1.0.102 on, with each prompt; an idle session is not woken",
@@ -463,6 +478,7 @@ pub static ALL: [Harness; 6] = [
             toml: None,
         }),
         switches: &[],
+        plugins: None,
         instructions: Instructions::Project(".cursor/rules/msgfs.mdc", CURSOR_RULE),
         instead: None,
         can: "tells at the end of a turn, and its command line at the start; an idle session is not woken",
@@ -489,6 +505,7 @@ pub static ALL: [Harness; 6] = [
         file: "plugins/msgfs.js",
         hooks: Hooks::Plugin(include_str!("opencode.js")),
         switches: &[],
+        plugins: None,
         instructions: Instructions::Block(&["AGENTS.md"]),
         instead: Some(".claude/CLAUDE.md"),
         can: "wakes an idle session when mail arrives",

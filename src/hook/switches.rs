@@ -44,18 +44,17 @@ const GEMINI_FILES: &[(Place, &str)] = &[
     (Place::Machine, "/etc/gemini-cli/settings.json"),
 ];
 
+/// Where Claude Code reads its settings; a later one counts more.
+pub(super) const CLAUDE_FILES: &[(Place, &str)] = &[
+    (Place::Own, "settings.json"),
+    (Place::Project, ".claude/settings.json"),
+    (Place::Project, ".claude/settings.local.json"),
+    (Place::Machine, "/etc/claude-code/managed-settings.json"),
+];
+
 /// Those of Claude Code.
 pub(super) const CLAUDE: &[Switch] = &[
-    Switch {
-        files: &[
-            (Place::Own, "settings.json"),
-            (Place::Project, ".claude/settings.json"),
-            (Place::Project, ".claude/settings.local.json"),
-            (Place::Machine, "/etc/claude-code/managed-settings.json"),
-        ],
-        path: &["disableAllHooks"],
-        off: Off::Says(true),
-    },
+    Switch { files: CLAUDE_FILES, path: &["disableAllHooks"], off: Off::Says(true) },
     Switch {
         files: &[(Place::Machine, "/etc/claude-code/managed-settings.json")],
         path: &["allowManagedHooksOnly"],

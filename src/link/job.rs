@@ -17,6 +17,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::engine::{Engine, Outcome, Settings};
@@ -225,6 +227,21 @@ impl Job {
     pub fn remove(self) -> io::Result<()> {
         std::fs::remove_dir_all(&self.folder)
     }
+}
+
+/// Returns how many exchanges are at work below the folder of all links of a name.
+pub fn count_at_work(links: &Path) -> usize {
+    let below = |folder: PathBuf| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path())
+    };
+    let jobs = below(links.to_owned()).flat_map(below).flat_map(|link| below(link.join("jobs")));
+    let is_held = |job: &PathBuf| {
+        let lock = fs::open_regular(&job.join(LOCK));
+        let look = FlockOperation::NonBlockingLockShared;
+        lock.is_ok_and(|lock| rustix::fs::flock(lock, look) == Err(Errno::WOULDBLOCK))
+    };
+    jobs.filter(is_held).count()
 }
 
 /// Notes that an engine is asked now, in the folder a fetch writes to. On disk when it returns.

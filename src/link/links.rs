@@ -339,9 +339,9 @@ pub fn engine(settings: &Settings) -> Result<Box<dyn Engine>, String> {
         Some(Kind::Ftp) => Ok(Box::new(super::agentazall::ftp::Ftp::open(settings))),
         #[cfg(feature = "mail")]
         Some(Kind::Mail) => Ok(Box::new(super::agentazall::mail::Mail::open(settings)?)),
-        _ => {
-            Err(format!("this msgfs was built without links of kind {}", one_line(&settings.kind)))
-        }
+        _ => Err(kind.and_then(Kind::explain_absence).unwrap_or_else(|| {
+            format!("this msgfs has no links of kind {}", one_line(&settings.kind))
+        })),
     }
 }
 

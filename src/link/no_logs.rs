@@ -19,7 +19,7 @@ pub(super) struct Logs {
 
 impl Logs {
     pub(super) fn open(_: &Wanted<'_>, spec: &Spec) -> Result<(usize, Self), String> {
-        Err(format!("this msgfs was built without links of kind {}", spec.kind))
+        Err(spec.kind.explain_absence().unwrap_or_default())
     }
 
     pub(super) fn longest(&self) -> Option<(u64, String)> {

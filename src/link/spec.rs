@@ -49,6 +49,45 @@ impl Kind {
     }
 }
 
+/// The features of Cargo that bring links, each with whether it is in this msgfs.
+pub const FEATURES: [(&str, bool); 4] = [
+    ("http", cfg!(feature = "http")),
+    ("ftp", cfg!(feature = "ftp")),
+    ("mail", cfg!(feature = "mail")),
+    ("nats", cfg!(feature = "nats")),
+];
+
+impl Kind {
+    /// Returns the feature of Cargo that brings links of this kind.
+    fn feature(self) -> &'static str {
+        match self {
+            Self::Nats => "nats",
+            Self::Amp | Self::AgentTalk => "http",
+            Self::Mail => "mail",
+            Self::Ftp => "ftp",
+        }
+    }
+
+    /// Says that this msgfs has no links of this kind, and which command adds them. `None` if it has them.
+    pub fn explain_absence(self) -> Option<String> {
+        self.explain_absence_among(&FEATURES)
+    }
+
+    fn explain_absence_among(self, features: &[(&str, bool)]) -> Option<String> {
+        let feature = self.feature();
+        if features.contains(&(feature, true)) {
+            return None;
+        }
+        let wanted = features.iter().filter(|(name, is_in)| *is_in || *name == feature);
+        let wanted: Vec<&str> = wanted.map(|(name, _)| *name).collect();
+        Some(format!(
+            "this msgfs was built without links of kind {self}; to add them, in its source: \
+             cargo install --locked --path . --features {}",
+            wanted.join(",")
+        ))
+    }
+}
+
 impl Kind {
     /// The kind of store it serves, which is also the name of such a store if nobody gave it another.
     pub fn store(self) -> &'static str {
@@ -122,4 +161,24 @@ pub struct Spec {
     pub self_copy: bool,
     /// It is switched off.
     pub off: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_built_in_is_told_with_the_command_that_adds_it() {
+        let without = |out: &str| FEATURES.map(|(name, _)| (name, name != out));
+        let nats = Kind::Nats.explain_absence_among(&without("nats")).unwrap();
+        assert!(nats.contains("without links of kind nats"), "{nats}");
+        assert!(nats.ends_with("cargo install --locked --path . --features http,ftp,mail,nats"));
+        let none = FEATURES.map(|(name, _)| (name, false));
+        for (name, kind) in Kind::ALL {
+            let end = format!("--features {}", kind.feature());
+            assert!(kind.explain_absence_among(&none).unwrap().ends_with(&end), "{name}");
+            assert_eq!(kind.explain_absence_among(&without("")), None, "{name}");
+        }
+        assert_eq!(Kind::Mail.explain_absence_among(&without("http")), None);
+    }
 }

@@ -38,6 +38,8 @@ pub struct MountEntry {
     pub source: OsString,
     /// Options of this mount (`ro`, `nosuid`), comma separated.
     pub options: String,
+    /// The user whose process serves it; FUSE alone tells.
+    pub owner: Option<u32>,
 }
 
 impl MountEntry {
@@ -77,6 +79,10 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     fields.find(|f| *f == b"-")?;
     let fstype = fields.next()?;
     let source = fields.next().unwrap_or_default();
+    let owner = fields.next().and_then(|options| {
+        let mut options = std::str::from_utf8(options).ok()?.split(',');
+        options.find_map(|option| option.strip_prefix("user_id="))?.parse().ok()
+    });
     if mountpoint.first() != Some(&b'/') || fstype.is_empty() {
         return None;
     }
@@ -87,6 +93,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
         fstype: String::from_utf8_lossy(&unescape(fstype)).into_owned(),
         source: OsString::from_vec(unescape(source)),
         options: String::from_utf8_lossy(options).into_owned(),
+        owner,
     })
 }
 

@@ -74,6 +74,7 @@ mod threads;
 mod tools;
 mod tree;
 mod unanswered;
+mod uninstall;
 mod unmounted;
 mod unsent;
 mod vectors;

@@ -131,18 +131,24 @@ impl Config {
 
     /// What was kept aside, the newest first.
     pub(super) fn kept(&self) -> Vec<String> {
-        let Some(folder) = self.path.parent() else { return Vec::new() };
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned() + ASIDE;
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut names: Vec<String> = entries
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|entry| entry.starts_with(&name))
-            .collect();
-        names.sort_unstable_by(|a, b| b.cmp(a));
-        let read = |name: &String| store_fs::read_small(&folder.join(name), LARGEST).ok();
-        let texts = names.iter().take(LOOKED_AT).filter_map(read);
+        let read = |path: &PathBuf| store_fs::read_small(path, LARGEST).ok();
+        let files = kept_of(&self.path);
+        let texts = files.iter().take(LOOKED_AT).filter_map(read);
         texts.filter_map(|bytes| String::from_utf8(bytes).ok()).collect()
     }
+}
+
+/// Returns the files in which a file was kept aside, the newest first.
+pub(super) fn kept_of(file: &Path) -> Vec<PathBuf> {
+    let Some(folder) = file.parent() else { return Vec::new() };
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned() + ASIDE;
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|entry| entry.starts_with(&name))
+        .collect();
+    names.sort_unstable_by(|a, b| b.cmp(a));
+    names.iter().map(|name| folder.join(name)).collect()
 }
 
 /// `YYYYMMDDTHHMMSSZ`.

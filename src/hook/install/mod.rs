@@ -7,6 +7,7 @@
 mod block;
 mod file;
 mod json;
+pub mod plugin;
 mod switch;
 
 use std::path::{Path, PathBuf};
@@ -102,12 +103,12 @@ pub enum Standing {
 pub enum ProgramError {
     /// It is gone as soon as something is built or cleaned up.
     #[error(
-        "{} may be gone soon, because it is in a {}; install msgfs first (cargo install --locked --path ., \
-         in its source), and run this again",
+        "{} may be gone soon, because it is in a {}; install msgfs first ({}), and run this again",
         shown_path(.0),
-        .1
+        .1.what,
+        .1.install
     )]
-    Passing(PathBuf, &'static str),
+    Passing(PathBuf, &'static PassingPlace),
     /// It cannot be written into a command.
     #[error(
         "msgfs is not on the PATH, and it was not called by an absolute path whose last part is msgfs"
@@ -134,15 +135,34 @@ pub fn program(env: &Env, called: &Path) -> Result<String, ProgramError> {
     text.map(str::to_owned).ok_or(ProgramError::Unnamed)
 }
 
-/// Returns what kind of place a program is in that does not stay there.
-fn passing(path: &Path) -> Option<&'static str> {
+/// A kind of place in which no program stays.
+#[derive(Debug)]
+pub struct PassingPlace {
+    what: &'static str,
+    /// The command that puts the same program where it stays.
+    install: &'static str,
+}
+
+const BUILD: PassingPlace = PassingPlace {
+    what: "folder of a build",
+    install: "cargo install --locked --path ., in its source",
+};
+const NPX: PassingPlace = PassingPlace {
+    what: "cache of npx",
+    install: "npm install --global, with the packages that npx was given",
+};
+const UVX: PassingPlace = PassingPlace {
+    what: "cache of uvx",
+    install: "uv tool install, with the wheel that uvx was given",
+};
+
+/// Returns the kind of place a program is in, if it does not stay there.
+fn passing(path: &Path) -> Option<&'static PassingPlace> {
     let mut parts = path.components().filter_map(|part| part.as_os_str().to_str());
     parts.find_map(|part| match part {
-        "target" => Some("folder of a build"),
-        "_npx" => Some("cache of npx"),
-        part if part.starts_with("archive-v") || part.starts_with("environments-v") => {
-            Some("cache of uvx")
-        }
+        "target" => Some(&BUILD),
+        "_npx" => Some(&NPX),
+        part if part.starts_with("archive-v") || part.starts_with("environments-v") => Some(&UVX),
         _ => None,
     })
 }
@@ -529,6 +549,15 @@ fn diff(file: &Path, old: Option<&str>, new: Option<&str>) -> String {
     };
     let diff = TextDiff::from_lines(old.unwrap_or_default(), new.unwrap_or_default());
     diff.unified_diff().header(&name(old), &name(new)).to_string()
+}
+
+/// Returns the files in which files of the harnesses were kept before they were changed.
+pub fn kept_aside(env: &Env) -> Vec<PathBuf> {
+    let wish = Wish { program: String::new(), mid_turn: false, dry_run: true };
+    let all =
+        ALL.iter().flat_map(|harness| [(harness, What::Hooks), (harness, What::Instructions)]);
+    let targets = all.filter_map(|(harness, what)| Target::of(env, harness, what, &wish).ok());
+    targets.flat_map(|target| file::kept_of(&target.path)).collect()
 }
 
 /// How the file of a harness stands.

@@ -7,7 +7,8 @@ use jsonc_parser::cst::CstRootNode;
 use serde_json::Value;
 
 use super::super::harness::Harness;
-use super::super::switches::{Off, Place, Switch};
+use super::super::switches::{Off, Switch};
+use super::plugin::path_of;
 use crate::config::Env;
 use crate::store::fs::read_small;
 
@@ -19,18 +20,14 @@ pub fn switched_off(env: &Env, harness: &Harness) -> Vec<(PathBuf, String)> {
     let files = |switch: &'static Switch| switch.files.iter().map(move |file| (switch, file));
     let all = harness.switches.iter().flat_map(files);
     all.filter_map(|(switch, (place, name))| {
-        let path = match place {
-            Place::Own => super::folder(env, harness)?.join(name),
-            Place::Project => env.cwd()?.join(name),
-            Place::Machine => name.into(),
-        };
+        let path = path_of(env, &super::folder(env, harness)?, *place, name)?;
         is_off(&read(&path)?, switch).then(|| (path, switch.path.join(".")))
     })
     .collect()
 }
 
 /// Settings, with comments or without, or in TOML.
-fn read(path: &Path) -> Option<Value> {
+pub(super) fn read(path: &Path) -> Option<Value> {
     let place = path.canonicalize().ok()?;
     let text = String::from_utf8(read_small(&place, LARGEST).ok()?).ok()?;
     if path.extension().is_some_and(|end| end == "toml") {

@@ -10,7 +10,7 @@ use super::bed;
 use crate::common::{Bed, Out, binary, need_root, run};
 
 /// Each harness whose hooks are in a file of JSON, and what a new file has in it, but for the path of msgfs.
-const NEW: &[(&str, &str, &str)] = &[
+pub(super) const NEW: &[(&str, &str, &str)] = &[
     (
         "claude-code",
         ".claude/settings.json",
@@ -508,16 +508,16 @@ fn s523_by_which_path_msgfs_is_called() {
     let word = quoted.display().to_string().replace('\'', r"'\''");
     assert_eq!(calls(&path), line(&format!("'{word}'")));
     uninstall(&bed, "codex");
-    for (place, why) in [
-        ("target/debug", "folder of a build"),
-        (".cache/uv/archive-v0/x/bin", "cache of uvx"),
-        (".npm/_npx/1f/node_modules/.bin", "cache of npx"),
+    for (place, why, install) in [
+        ("target/debug", "folder of a build", "cargo install"),
+        (".cache/uv/archive-v0/x/bin", "cache of uvx", "uv tool install"),
+        (".npm/_npx/1f/node_modules/.bin", "cache of npx", "npm install --global"),
     ] {
         let program = linked(place);
         let folder = format!("{}:/usr/bin:/bin", program.parent().unwrap().display());
         for out in [by(&program, "/usr/bin:/bin"), by(&odd, &folder)] {
             assert_eq!(out.code(), Some(1), "{out:?}");
-            assert!(out.stderr.contains(why) && out.stderr.contains("cargo install"), "{out:?}");
+            assert!(out.stderr.contains(why) && out.stderr.contains(install), "{out:?}");
         }
         assert!(!path.exists());
     }

@@ -1,6 +1,7 @@
 //! The bell for coding agents: what a harness hears, when, and what it finds in its configuration.
 //! Nothing here needs a harness; each is played by what is known of it (docs/HARNESSES.md).
 
+mod claude_plugin;
 mod installer;
 mod integrate;
 mod plugin;

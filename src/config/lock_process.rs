@@ -1,0 +1,127 @@
+//! The process that holds a lock of ours, proved before it is ended.
+//!
+//! A lock file says which process holds it. That number may mean another process: of another container, or a later one.
+//! So it counts only if that process is this user's and has the lock file open, and from before the look until after
+//! the signal the number is kept by a descriptor.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
+
+use super::lock::{Holder, carry_file_in, file_in, holder_of};
+
+/// A process that is proved to be a msgfs of this user.
+#[derive(Debug)]
+pub struct LockProcess {
+    /// What it wrote into its lock.
+    pub holder: Holder,
+    process: OwnedFd,
+}
+
+impl LockProcess {
+    /// Returns the process that acts for a state folder; as an error, what is told of one that cannot be proved. `None` if
+    /// nobody acts for it.
+    pub fn acting(state: &Path) -> Option<Result<Self, Holder>> {
+        Self::holding(&file_in(state))
+    }
+
+    /// Returns the process that carries for a state folder without a mount, or waits to do so, as
+    /// [`LockProcess::acting`] does.
+    pub fn carrying(state: &Path) -> Option<Result<Self, Holder>> {
+        Self::holding(&carry_file_in(state))
+    }
+
+    fn holding(lock: &Path) -> Option<Result<Self, Holder>> {
+        let holder = holder_of(lock)?;
+        let process = holder.pid.and_then(|pid| prove(pid, &fs::metadata(lock).ok()?));
+        Some(match process {
+            Some(process) => Ok(Self { holder, process }),
+            None => Err(holder),
+        })
+    }
+
+    /// Asks it to end. One that is stopped goes on for that.
+    ///
+    /// # Errors
+    /// As the system gave it.
+    pub fn end(&self) -> io::Result<()> {
+        for signal in [Signal::TERM, Signal::CONT] {
+            pidfd_send_signal(&self.process, signal)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until it has ended, and returns whether it has.
+    pub fn ends_within(&self, time: Duration) -> bool {
+        has_ended(&self.process, time)
+    }
+}
+
+/// Keeps a process that is this user's and has a file open.
+fn prove(pid: u32, file: &Metadata) -> Option<OwnedFd> {
+    let process = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    let process = pidfd_open(process, PidfdFlags::empty()).ok()?;
+    let folder = Path::new("/proc").join(pid.to_string());
+    if fs::metadata(&folder).ok()?.uid() != geteuid().as_raw() {
+        return None;
+    }
+    let is_it = |open: Metadata| (open.dev(), open.ino()) == (file.dev(), file.ino());
+    let mut open = fs::read_dir(folder.join("fd")).ok()?.flatten();
+    let has_it = open.any(|entry| fs::metadata(entry.path()).is_ok_and(is_it));
+    // What was read was said of this process only if it still is there.
+    (has_it && !has_ended(&process, Duration::ZERO)).then_some(process)
+}
+
+fn has_ended(process: &OwnedFd, within: Duration) -> bool {
+    let mut ends = [PollFd::new(process, PollFlags::IN)];
+    let time = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
+    matches!(rustix::io::retry_on_intr(|| poll(&mut ends, Some(&time))), Ok(n) if n > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::StateLock;
+    use crate::config::lock::tests::Reaped;
+    use std::process::Command;
+
+    #[test]
+    fn only_who_has_the_lock_open_is_proved() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(LockProcess::acting(dir.path()).is_none());
+        let lock = StateLock::acquire(dir.path(), None).unwrap();
+        let proved = LockProcess::acting(dir.path()).unwrap().unwrap();
+        assert_eq!(proved.holder.pid, Some(std::process::id()));
+        assert!(!proved.ends_within(Duration::ZERO));
+        assert!(LockProcess::carrying(dir.path()).is_none());
+
+        // A number that means another process here, as one of another container may.
+        let mut other = Reaped(Command::new("sleep").arg("60").spawn().unwrap());
+        let text = format!("{{\"pid\": {}}}", other.0.id());
+        fs::write(dir.path().join("lock"), text).unwrap();
+        let told = LockProcess::acting(dir.path()).unwrap().unwrap_err();
+        assert_eq!(told.pid, Some(other.0.id()));
+        assert!(other.0.try_wait().unwrap().is_none());
+        drop(lock);
+    }
+
+    #[test]
+    fn what_is_proved_is_ended_although_it_is_stopped() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = fs::File::create(dir.path().join("lock")).unwrap();
+        let mut child = Reaped(Command::new("sleep").arg("60").stdin(file).spawn().unwrap());
+        let raw = Pid::from_raw(i32::try_from(child.0.id()).unwrap()).unwrap();
+        rustix::process::kill_process(raw, Signal::STOP).unwrap();
+        let process = prove(child.0.id(), &fs::metadata(dir.path().join("lock")).unwrap());
+        let held = LockProcess { holder: Holder::default(), process: process.unwrap() };
+        held.end().unwrap();
+        assert!(held.ends_within(Duration::from_secs(20)));
+        assert!(child.0.wait().unwrap().code().is_none(), "by the signal");
+    }
+}

@@ -1,0 +1,138 @@
+//! The plugin of a harness: its files, made of the same hooks and the same text that are installed otherwise; and where
+//! it is in use, so that nothing is installed beside it.
+
+use std::path::{Path, PathBuf};
+
+use super::super::harness::{Harness, Hooks, PluginSettings};
+use super::super::switches::Place;
+use super::json::Wanted;
+use super::{TEXT, TITLE, folder, on_path, switch};
+use crate::config::Env;
+
+/// Its name, and that of the marketplace that the folder of the plugin is.
+const NAME: &str = "msgfs";
+/// How its id begins, whatever marketplace it is from.
+const ID: &str = "msgfs@";
+/// The id of a plugin in the folder for skills, which needs no setting, and that folder.
+const AMONG_SKILLS: (&str, &str) = ("msgfs@skills-dir", "skills/msgfs");
+const MANIFEST: &str = ".claude-plugin/plugin.json";
+
+const DESCRIPTION: &str =
+    "Mail between agents: tells that there is some, and how to read, answer and send it";
+const AUTHOR: &str = "The msgfs developers";
+const SKILL: &str = "---
+name: msgfs
+description: Read, answer and send mail between agents with msgfs. Use it when mail, an inbox or another agent is the subject, or when a line of the msgfs hook says that there is mail.
+---
+";
+const README: &str = "# msgfs: mail between agents
+
+This plugin tells Claude Code that there is mail from other agents, and wakes an idle session when some arrives: one line, once,
+never the text of a message. A skill tells how to read, answer and send mail. It is loaded when mail is the subject.
+
+It needs the program `msgfs` on the PATH. `msgfs hook status` says whether it works, and `msgfs hook install` does the
+same for other coding agents.
+";
+
+/// A plugin that a harness uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnabledPlugin {
+    /// Its name and that of its marketplace.
+    pub id: String,
+    /// The file that says so.
+    pub file: PathBuf,
+    /// Its hooks find the program that they call.
+    pub finds_program: bool,
+}
+
+/// Returns the files of the plugin for Claude Code, by their paths in its folder.
+pub fn files() -> Vec<(&'static str, String)> {
+    let harness = Harness::named("claude-code");
+    let hooks = harness.and_then(|harness| match &harness.hooks {
+        // It cannot know where msgfs is.
+        Hooks::Shared(entries) => Some(Wanted { entries, program: NAME, mid_turn: false }.fresh()),
+        _ => None,
+    });
+    let (version, license) = (env!("CARGO_PKG_VERSION"), env!("CARGO_PKG_LICENSE"));
+    let manifest = format!(
+        "{{\n  \"name\": \"{NAME}\",\n  \"version\": \"{version}\",\n  \"description\": \"{DESCRIPTION}\",\n  \
+         \"author\": {{ \"name\": \"{AUTHOR}\" }},\n  \"license\": \"{license}\"\n}}\n"
+    );
+    let marketplace = format!(
+        "{{\n  \"name\": \"{NAME}\",\n  \"description\": \"{DESCRIPTION}\",\n  \"owner\": {{ \"name\": \"{AUTHOR}\" }},\n  \
+         \"plugins\": [{{ \"name\": \"{NAME}\", \"source\": \"./\", \"description\": \"{DESCRIPTION}\" }}]\n}}\n"
+    );
+    vec![
+        (MANIFEST, manifest),
+        (".claude-plugin/marketplace.json", marketplace),
+        ("README.md", README.to_owned()),
+        ("hooks/hooks.json", hooks.unwrap_or_default()),
+        ("skills/msgfs/SKILL.md", format!("{SKILL}{TITLE}\n{TEXT}")),
+    ]
+}
+
+/// Returns the plugin of ours that a harness uses here.
+pub fn enabled(env: &Env, harness: &Harness) -> Option<EnabledPlugin> {
+    let PluginSettings { files, member } = harness.plugins?;
+    let own = folder(env, harness)?;
+    let among_skills = own.join(AMONG_SKILLS.1).join(MANIFEST);
+    let mut said: Vec<(String, PathBuf, bool)> = Vec::new();
+    if among_skills.is_file() {
+        said.push((AMONG_SKILLS.0.to_owned(), among_skills, true));
+    }
+    for (place, name) in files {
+        let Some(path) = path_of(env, &own, *place, name) else { continue };
+        let Some(settings) = switch::read(&path) else { continue };
+        let plugins = settings.get(member).and_then(|plugins| plugins.as_object());
+        for (id, value) in plugins.into_iter().flatten().filter(|(id, _)| id.starts_with(ID)) {
+            let is_on = !matches!(value, serde_json::Value::Bool(false) | serde_json::Value::Null);
+            match said.iter_mut().find(|(of, ..)| of == id) {
+                // The later file counts; where it is in the folder for skills nothing else needs to say so.
+                Some((_, file, was_on)) => {
+                    if !(is_on && *was_on) {
+                        file.clone_from(&path);
+                    }
+                    *was_on = is_on;
+                }
+                // One that was taken out of that folder may still have its setting.
+                None if *id != AMONG_SKILLS.0 => said.push((id.clone(), path.clone(), is_on)),
+                None => {}
+            }
+        }
+    }
+    let (id, file, _) = said.into_iter().find(|(.., is_on)| *is_on)?;
+    Some(EnabledPlugin { id, file, finds_program: on_path(env, NAME).is_some() })
+}
+
+/// Returns where a harness reads a file.
+pub(super) fn path_of(env: &Env, own: &Path, place: Place, name: &str) -> Option<PathBuf> {
+    Some(match place {
+        Place::Own => own.join(name),
+        Place::Project => env.cwd()?.join(name),
+        Place::Machine => name.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_files_are_what_a_harness_reads() {
+        for (name, text) in files() {
+            if Path::new(name).extension().is_some_and(|end| end == "json") {
+                let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+                assert!(value.is_object(), "{name}");
+            }
+            assert!(!text.is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_skill_is_short_and_says_what_is_installed_otherwise() {
+        let (_, skill) = files().pop().unwrap();
+        assert!(skill.ends_with(TEXT));
+        let (_, lines) = skill.split_once("---\n").unwrap().1.split_once("---\n").unwrap();
+        assert!(lines.lines().count() <= 15, "{lines}");
+    }
+}

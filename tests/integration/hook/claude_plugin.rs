@@ -1,0 +1,104 @@
+//! The plugin of Claude Code: what is in it, and who is left alone where it is in use.
+
+use std::fs;
+use std::path::Path;
+
+use super::bed;
+use super::installer::NEW;
+use crate::common::Bed;
+
+fn write(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+#[track_caller]
+fn said(bed: &Bed, args: &[&str]) -> String {
+    let mut command = bed.command("msgfs");
+    command.args(args);
+    let out = crate::common::run(command, None);
+    assert!(out.ok(), "{args:?} {out:?}");
+    out.stdout
+}
+
+/// S771: the plugin has the hooks that `msgfs hook install` writes and the instructions that `msgfs init --integrate` writes.
+#[test]
+fn s771_the_plugin_has_what_is_installed_otherwise() {
+    let bed = bed(0);
+    fs::create_dir(bed.path("home/.claude")).unwrap();
+    said(&bed, &["hook", "plugin", bed.path("plugin").to_str().unwrap()]);
+    let read = |name: &str| fs::read_to_string(bed.path("plugin").join(name)).unwrap();
+    let (_, _, hooks) = NEW.iter().find(|(name, ..)| *name == "claude-code").unwrap();
+    assert_eq!(read("hooks/hooks.json"), *hooks);
+    said(&bed, &["init", "--integrate", "--for", "claude-code"]);
+    let rules = fs::read_to_string(bed.path("home/.claude/rules/msgfs.md")).unwrap();
+    let skill = read("skills/msgfs/SKILL.md");
+    assert!(skill.starts_with("---\nname: msgfs\n") && skill.ends_with(&rules), "{skill}");
+    assert!(read(".claude-plugin/plugin.json").contains("\"name\": \"msgfs\""));
+}
+
+/// S771: where Claude Code uses the plugin, `hook install` and `init --integrate` leave it alone and say so, and `hook status`
+/// tells it, with what is installed beside it. Other harnesses are not left alone.
+#[test]
+fn s771_where_the_plugin_is_nothing_is_installed() {
+    let bed = bed(0);
+    let own = bed.path("home/.claude/settings.json");
+    let project = bed.path("cwd/.claude/settings.json");
+    let local = bed.path("cwd/.claude/settings.local.json");
+    let skill = bed.path("home/.claude/skills/msgfs/.claude-plugin/plugin.json");
+    fs::create_dir_all(bed.path("home/.codex")).unwrap();
+    let with = |id: &str, on: bool| format!("{{\"enabledPlugins\": {{\"{id}\": {on}}}}}\n");
+    let is_left = |file: Option<&str>| {
+        let install = said(&bed, &["hook", "install", "--dry-run"]);
+        let integrate = said(&bed, &["init", "--integrate", "--dry-run"]);
+        let status = said(&bed, &["hook", "status"]);
+        for text in [&install, &integrate] {
+            let left = text.lines().find(|line| line.starts_with("claude-code: left alone"));
+            assert_eq!(left.is_some(), file.is_some(), "{text}");
+            assert!(left.is_none_or(|left| left.contains(file.unwrap())), "{text}");
+            assert!(text.contains("codex: ") && !text.contains("codex: left alone"), "{text}");
+        }
+        let by = "claude-code: here; hooks and instructions: by the plugin msgfs@";
+        let line = status.lines().find(|line| line.starts_with(by));
+        assert_eq!(line.is_some(), file.is_some(), "{status}");
+        assert!(line.is_none_or(|line| line.contains(file.unwrap())), "{status}");
+    };
+    write(&own, "{}\n");
+    is_left(None);
+    write(&own, &with("msgfs@msgfs", true));
+    is_left(Some("(~/.claude/settings.json)"));
+    // The project's settings count more, and the local ones of the project most.
+    write(&project, &with("msgfs@msgfs", false));
+    is_left(None);
+    write(&local, &with("msgfs@msgfs", true));
+    is_left(Some("settings.local.json)"));
+    fs::remove_file(&project).unwrap();
+    fs::remove_file(&local).unwrap();
+    for other in ["notmsgfs@msgfs", "other@msgfs", "msgfs"] {
+        write(&own, &with(other, true));
+        is_left(None);
+    }
+    // In the folder for skills it needs no setting.
+    write(&own, "{}\n");
+    write(&skill, "{\"name\": \"msgfs\"}\n");
+    is_left(Some("(~/.claude/skills/msgfs/.claude-plugin/plugin.json)"));
+    write(&own, &with("msgfs@skills-dir", false));
+    is_left(None);
+    fs::remove_file(&skill).unwrap();
+    write(&own, &with("msgfs@skills-dir", true));
+    is_left(None);
+
+    // What was installed before is told, and can be removed.
+    write(&own, "{}\n");
+    said(&bed, &["hook", "install", "--for", "claude-code"]);
+    let hooks = fs::read_to_string(&own).unwrap();
+    write(&own, &hooks.replacen('{', "{\"enabledPlugins\": {\"msgfs@x\": true},", 1));
+    let before = fs::read(&own).unwrap();
+    let text = said(&bed, &["hook", "install", "--for", "claude-code"]);
+    let doubled = "  There are also hooks in ~/.claude/settings.json; remove them with: msgfs hook uninstall --for claude-code\n";
+    assert!(text.contains(doubled) && said(&bed, &["hook", "status"]).contains(doubled), "{text}");
+    assert_eq!(fs::read(&own).unwrap(), before);
+    said(&bed, &["hook", "uninstall", "--for", "claude-code"]);
+    let left = fs::read_to_string(&own).unwrap();
+    assert!(left.contains("msgfs@x") && !left.contains("hook run"), "{left}");
+}
