@@ -50,7 +50,7 @@ fn is_shown(m: &Mount, line: &str) {
     soon(&format!("{line} is shown"), || times(m, line) > 0);
 }
 
-/// A store of each kind whose folder comes after the mount: what was there, read and unread, is shown as it was,
+/// S200: a store of each kind whose folder comes after the mount: what was there, read and unread, is shown as it was,
 /// what comes then is, too, and the process is the same.
 #[test]
 fn s200_each_kind_comes_later() {
@@ -128,7 +128,7 @@ fn both_come(m: &Mount, tree: &Tree, home: &Home, mut comes: impl FnMut(&Path)) 
     assert!(m.cat("README.txt").contains("me/{"), "the texts of AgentAZAll");
 }
 
-/// Folders that come, one with nothing of the way to it there before; a reader who waits is not disturbed.
+/// S200: folders that come, one with nothing of the way to it there before; a reader who waits is not disturbed.
 #[test]
 fn s200_a_folder_comes_later() {
     let (bed, mut tree, home) = two_away("");
@@ -157,7 +157,7 @@ fn s200_a_folder_comes_later() {
     assert_eq!(samp::read_log(&bed.store, "bar").len(), 1);
 }
 
-/// The same where folders are looked at, for want of inotify.
+/// S200: the same where folders are looked at, for want of inotify.
 #[test]
 fn s200_a_folder_comes_later_and_is_polled() {
     let (bed, tree, home) = two_away("watch = \"poll\"\n");
@@ -165,7 +165,7 @@ fn s200_a_folder_comes_later_and_is_polled() {
     both_come(&m, &tree, &home, come);
 }
 
-/// A disk that is mounted over the empty folder: what it holds when it comes, and what is put there later.
+/// S200: a disk that is mounted over the empty folder: what it holds when it comes, and what is put there later.
 #[test]
 fn s200_a_disk_comes_later() {
     need_root();
@@ -192,7 +192,7 @@ fn s200_a_disk_comes_later() {
     }
 }
 
-/// A mount that writes nothing shows it, too.
+/// S200: a mount that writes nothing shows it, too.
 #[test]
 fn s200_a_folder_comes_later_read_only() {
     let (bed, tree, home) = two_away("");
@@ -204,7 +204,7 @@ fn s200_a_folder_comes_later_read_only() {
     assert_eq!(m.ls("inbox").len(), 2);
 }
 
-/// Without a configuration: what comes to its default place is shown, and until then nothing is said of it unless a
+/// S200: without a configuration: what comes to its default place is shown, and until then nothing is said of it unless a
 /// variable leads there.
 #[test]
 fn s200_default_places() {
@@ -229,7 +229,7 @@ fn s200_default_places() {
     soon("nothing is said", || !m.cat("status.txt").contains("AGENTAZALL_ROOT"));
 }
 
-/// What is there and no store of mine says why, and says another reason when that is another; the folder that was
+/// S200: what is there and no store of mine says why, and says another reason when that is another; the folder that was
 /// in the way is as it was.
 #[test]
 fn s200_the_reason_is_that_of_now() {
@@ -247,7 +247,7 @@ fn s200_the_reason_is_that_of_now() {
     assert_eq!(m.cat("status.txt").matches("is left out").count(), 1, "the other one");
 }
 
-/// What was promised to a store that is away when msgfs starts anew is sent when it comes: once.
+/// S200: what was promised to a store that is away when msgfs starts anew is sent when it comes: once.
 #[test]
 fn s200_what_was_promised_waits() {
     for round in 0..4 {
@@ -281,7 +281,7 @@ fn s200_what_was_promised_waits() {
     }
 }
 
-/// `msgfs carry` goes on beside a store that is left out, for its links may come with it.
+/// S200: `msgfs carry` goes on beside a store that is left out, for its links may come with it.
 #[test]
 fn s200_carry_waits_for_a_store() {
     let (bed, _tree, home) = two_away("");
