@@ -118,35 +118,32 @@ fn end_detached(state: &Path, holder: &Holder, shown: &str) -> Result<(), Failur
     Ok(())
 }
 
-/// Waits until the msgfs that held a state folder has ended. Refuses early if a container or a sandbox still has
-/// the device of the mount: the kernel ends the connection only after the last of them.
+/// Waits until the msgfs that held a state folder has ended. The kernel ends the connection only when the last mount
+/// namespace has let go of the device: if a container or a sandbox has it, the refusal names its programs.
 fn wait_for_end(
     state: &Path,
     holder: &Holder,
     shown: &str,
     device: Option<&str>,
 ) -> Result<(), Failure> {
-    let start = Instant::now();
-    let mut asked = false;
+    let deadline = Instant::now() + GONE_WITHIN;
     while config::holder(state).is_some_and(|now| now.pid == holder.pid) {
-        if !asked && start.elapsed() >= SETTLE {
-            asked = true;
-            let users = device.map(|device| users::that_see_device(device, holder.pid));
-            if let Some(users) = users.filter(|users| !users.is_empty()) {
-                refuse!(
-                    "{shown} is unmounted here, but other mount namespaces (of a container or a sandbox) still have it: \
-                     {}; its msgfs ends with them, or at once with: msgfs umount {shown}",
-                    names(&users)
-                );
-            }
+        if Instant::now() < deadline {
+            thread::sleep(PAUSE);
+            continue;
         }
-        if start.elapsed() >= GONE_WITHIN {
+        let users = device.map(|device| users::that_see_device(device, holder.pid));
+        if let Some(users) = users.filter(|users| !users.is_empty()) {
             refuse!(
-                "{shown} is unmounted, but its msgfs ({holder}) has not ended yet; look into {}",
-                shell_word(state.join("log").as_os_str())
+                "{shown} is unmounted here, but other mount namespaces (of a container or a sandbox) still have it: {}; \
+                 its msgfs ends with them, or at once with: msgfs umount {shown}",
+                names(&users)
             );
         }
-        thread::sleep(PAUSE);
+        refuse!(
+            "{shown} is unmounted, but its msgfs ({holder}) has not ended yet; look into {}",
+            shell_word(state.join("log").as_os_str())
+        );
     }
     Ok(())
 }
