@@ -164,7 +164,7 @@ impl Doorway {
         let holds = |mount: &PathBuf| mount.starts_with(&dir) || dir.starts_with(mount);
         if let Some(mount) = self.mountpoint.as_ref().filter(|mount| holds(mount)) {
             return Err(format!(
-                "{} and the mount point {} lie one in the other; mount on another folder",
+                "of {} and the mount point {}, one lies inside the other; mount on another folder",
                 one_line(&dir.to_string_lossy()),
                 one_line(&mount.to_string_lossy())
             ));

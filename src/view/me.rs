@@ -147,7 +147,8 @@ impl Tree {
         let book = self.book(key.0)?;
         if !book.removes() {
             return Err(Error::not_permitted(
-                "texts in me/ are kept: write a new one in its place (`echo text > NAME`)",
+                "a text in me/ cannot be removed: write a new one in its place (`echo text > \
+                 NAME`)",
             ));
         }
         if names::is_private(&key.2) {
@@ -173,7 +174,7 @@ impl Tree {
             }
             (false, true) => Ok(self.texts.move_away(from, to, book)?),
             (false, false) if !book.removes() => Err(Error::not_permitted(
-                "texts in me/ keep their names; copy it to the new name (`cp OLD NEW`)",
+                "a text in me/ cannot be renamed; copy it to the new name (`cp OLD NEW`)",
             )),
             // Who has it open would write to the old name.
             (false, false) if self.texts.look(from, |_| ()).is_ok() => Err(Error::os(libc::EBUSY)),

@@ -230,7 +230,7 @@ impl Server {
         match self.unless_gone(self.client.send_request(subject, request)).await? {
             Ok(message) => {
                 let mut answer: Value = serde_json::from_slice(&message.payload)
-                    .map_err(|_| Failure::Nonsense("the answer of the API is no JSON"))?;
+                    .map_err(|_| Failure::Nonsense("the answer of the API is not JSON"))?;
                 match answer.get_mut("error").map(Value::take) {
                     Some(error) => {
                         let error: ApiError = serde_json::from_value(error).unwrap_or_default();

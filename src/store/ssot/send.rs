@@ -141,7 +141,7 @@ impl Ssot {
         let (to, kind) = self.route(draft)?;
         let payload = Node::parse(draft.body.trim().as_bytes()).map_err(|e| {
             refused(Breach::new("not_an_object", "", format!(
-                "the text is no JSON object: {}; a {} is written as its payload, for example {}",
+                "the text is not a JSON object: {}; a {} is written as its payload, for example {}",
                 e.why,
                 kind.as_str(),
                 example(kind)
@@ -342,7 +342,7 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
 fn whole(text: &str) -> Result<Node<'_>, StoreError> {
     let parsed = Node::parse(text.as_bytes());
     let mut node = parsed.map_err(|e| {
-        let why = format!("the text is no JSON object: {}", e.why);
+        let why = format!("the text is not a JSON object: {}", e.why);
         refused(Breach::new("not_an_object", "", why))
     })?;
     let kind = node.text("type").and_then(Type::named);

@@ -89,7 +89,8 @@ impl Changed {
             fs::sync_dir(file.parent().unwrap_or(file))
         };
         if let Err(error) = line.map_err(io::Error::from).and_then(add) {
-            tracing::error!(path = %file.display(), %error, "what was changed could not be kept");
+            tracing::error!(path = %file.display(), %error, "the note about a changed message \
+                could not be saved");
         }
     }
 }
