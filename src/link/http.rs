@@ -90,7 +90,7 @@ impl Http {
         };
         if is_plain && !insecure {
             return Err(format!(
-                "{shown} would be sent the token and the mail in plain text; use https, or say \
+                "the token and the mail would go to {shown} in plain text; use https, or set \
                  insecure = true in a [[link]] for it"
             ));
         }

@@ -96,8 +96,8 @@ pub fn may_be_plain(host: &Host, insecure: bool, instead: &str) -> Result<(), St
         return Ok(());
     }
     Err(format!(
-        "{host} would be sent the password and the mail in plain text; set {instead}, or say insecure \
-         = true in a [[link]] for it"
+        "the password and the mail would go to {host} in plain text; set {instead}, or set \
+         insecure = true in a [[link]] for it"
     ))
 }
 

@@ -346,7 +346,7 @@ impl Outbox {
             if looks { Spool::open_read_only(&at) } else { Spool::open(&at, settings.durability) };
         let spool = spool.map_err(io("the spool cannot be opened"))?;
         let shelf = if looks { Shelf::open_read_only(&drafts) } else { Shelf::open(&drafts) };
-        let shelf = shelf.map_err(io("kept drafts cannot be read"))?;
+        let shelf = shelf.map_err(io("refused drafts cannot be read"))?;
         let pending = spool.pending();
         let parcels = pending.iter().flat_map(|(_, parcels)| parcels);
         let attachments = if looks {

@@ -205,7 +205,7 @@ impl Tree {
                 if several { format!("{}/", self.store_name(u.key.0)) } else { String::new() };
             let path = |name: &str| format!("me/{store}{}/{name}", u.key.1);
             format!(
-                "{} was not saved: {}; what was written is in {} until it is removed or the mount ends",
+                "{} was not saved: {}; the text is in {} until you remove it or the mount ends",
                 path(&u.name),
                 u.reason,
                 path(&u.key.2),

@@ -326,7 +326,7 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Fault> {
     let extra = [("Type", kind.clone()), ("Priority", priority)];
     let shown = model::Message {
         time: created::parse(&created)
-            .ok_or_else(|| wrong(format!("created is {created:?}, which is not a time")))?,
+            .ok_or_else(|| wrong(format!("created is {created:?}, which is no time")))?,
         subject: members.text("subject"),
         extra: extra.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
         in_reply_to: refs.last().cloned(),

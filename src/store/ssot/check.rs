@@ -72,7 +72,7 @@ impl Checker<'_> {
     }
 
     fn misplaced(&mut self, path: &str) {
-        let why = "lies in messages/ itself; its place is messages/<task_id>/".to_owned();
+        let why = "is in messages/ itself; it belongs in messages/<task_id>/".to_owned();
         self.say(path, "name", why);
     }
 

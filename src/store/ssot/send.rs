@@ -248,7 +248,7 @@ impl Ssot {
     fn check_state(&self, message: &Message<'_>, text: &[u8]) -> Result<(), StoreError> {
         let (id, role) = (&message.id, self.format.role.as_str());
         if message.from != self.format.role {
-            let why = format!("is not {role}, which is who you are here");
+            let why = format!("is not {role}, your role here");
             return Err(refused(Breach::new("writer_role", "from", why)));
         }
         match task::message_bytes(&self.about.dir, &message.task, id) {

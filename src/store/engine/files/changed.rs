@@ -22,8 +22,8 @@ const NAME: &str = "changed";
 /// Larger than the file becomes.
 const LIMIT: u64 = 1 << 30;
 /// The reason for refusing a file that was changed.
-const REASON: &str = "it was changed after it was verified: the file held a signed message with this id, \
-                      and what it holds now is something else";
+const REASON: &str = "it was changed after it was verified: the file held a signed message with \
+    this id, and now it holds something else";
 
 /// The messages of paths that took something else under the same id.
 #[derive(Debug, Default)]
