@@ -74,8 +74,8 @@ pub enum MeError {
     Folder(String),
     /// The file that may say who cannot be read.
     #[error(
-        "./{FILE} may hold your name, but it cannot be read: {0}; mend it, or choose a name \
-         with `--me NAME`"
+        "./{FILE} may hold your name, but it cannot be read: {0}; mend it, or choose a name with \
+         `--me NAME`"
     )]
     Unreadable(#[source] io::Error),
 }

@@ -90,8 +90,8 @@ enum Silence {
     Nowhere,
     /// Nothing but a variable that may be another session's says who the agent is.
     #[error(
-        "no name is set for the agent in {}; write a name into the file .agent-message there, \
-         or me = \"NAME\" into the configuration ($MSGFS_ME does not count here)",
+        "no name is set for the agent in {}; write a name into the file .agent-message there, or \
+         me = \"NAME\" into the configuration ($MSGFS_ME does not count here)",
         crate::model::shown_path(.0)
     )]
     Nameless(PathBuf),
@@ -100,8 +100,7 @@ enum Silence {
     Unmarked(Box<Marks>, &'static str),
     /// It was rung too often.
     #[error(
-        "mail was announced too often since a person last typed something; it is announced \
-        later"
+        "mail was announced too often since a person last typed something; it is announced later"
     )]
     Slowed,
 }

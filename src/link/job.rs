@@ -157,8 +157,7 @@ impl Job {
         if !fs::lock_within(&self.lock, Duration::ZERO)? {
             return Err(io::Error::new(
                 io::ErrorKind::WouldBlock,
-                "another process does this \
-                exchange already",
+                "another process does this exchange already",
             ));
         }
         // The lock belongs to the open file, which the carrier inherits.

@@ -32,8 +32,7 @@ const HELP: [(&str, &str); 7] = [
     ("Expired", "the server needs a new certificate, or the clock of this machine is wrong"),
     (
         "not valid yet",
-        "the clock of this machine is wrong, or the clock of the machine that \
-        made the certificate",
+        "the clock of this machine is wrong, or the clock of the machine that made the certificate",
     ),
 ];
 
@@ -51,8 +50,8 @@ const NO_SERVER: [(&str, &str); 5] = [
 
 /// Returns the advice where a server was spoken to in TLS and did not understand it.
 const NO_TLS: &str = "the server speaks no TLS at this port, or hung up: correct the port, or, \
-    for a server without TLS, the settings of this link (http:// instead of https://, no \
-    ftp_ssl, smtp_ssl, imap_ssl or pop3_ssl)";
+    for a server without TLS, the settings of this link (http:// instead of https://, no ftp_ssl, \
+    smtp_ssl, imap_ssl or pop3_ssl)";
 
 /// Whether an error says that the certificate of the server is not believed: then it was told nothing.
 pub fn is_not_believed(error: &str) -> bool {
@@ -110,8 +109,8 @@ mod tests {
         let refused =
             with_help("x cannot be reached: io: Connection refused (os error 111)".into());
         assert!(refused.ends_with(
-            "; no server listens there: start it, or correct its address \
-            in the settings of this link"
+            "; no server listens there: start it, or correct its address in the settings of this \
+             link"
         ));
         assert_eq!(with_help(refused.clone()), refused);
         for error in

@@ -181,8 +181,7 @@ impl Doorway {
         late.is_here.store(true, Ordering::Relaxed);
         tracing::info!(
             store = late.spec.name,
-            "a store that was left out can be opened now, \
-            and its messages are shown"
+            "a store that was left out can be opened now, and its messages are shown"
         );
         self.say(late, None);
         self.add_links(number, store);

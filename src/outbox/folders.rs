@@ -148,8 +148,8 @@ impl Folders {
                     state.all.insert(name, folder);
                 }
                 Err(e) => {
-                    tracing::warn!(folder = %entry.path().display(), error = %e, "cannot be \
-                        read as a composing folder");
+                    tracing::warn!(folder = %entry.path().display(), error = %e, "cannot be read \
+                        as a composing folder");
                 }
             }
         }
@@ -306,8 +306,8 @@ impl Folders {
             Ok(())
         });
         if let Err(e) = noted {
-            tracing::warn!(folder = %one_line(name), error = %e, "the note that the text of \
-                this composing folder is incomplete could not be saved");
+            tracing::warn!(folder = %one_line(name), error = %e, "the note that the text of this \
+                composing folder is incomplete could not be saved");
         }
     }
 

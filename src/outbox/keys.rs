@@ -170,9 +170,9 @@ pub fn lost_key(store: &dyn Store, used: &Used) -> Result<Option<String>, KeyErr
     let start_over = Remedy::Remove(used.path().to_owned());
     Ok(key.map(|key| {
         format!(
-            "the key {} that signed for me in {} is gone; msgfs makes no new one, because \
-             others would refuse its signatures; restore it from a backup, or, to start with a \
-             new key all the same: {start_over}",
+            "the key {} that signed for me in {} is gone; msgfs makes no new one, because others \
+             would refuse its signatures; restore it from a backup, or, to start with a new key \
+             all the same: {start_over}",
             key.fingerprint(),
             one_line(&place)
         )

@@ -404,8 +404,8 @@ impl Outbox {
         let messages: Vec<&Prepared> = sent.iter().map(|parcel| &parcel.message).collect();
         let told = recovery.note_appended(&messages);
         told.inspect_err(|error| {
-            tracing::warn!(%error, "the list of sent messages cannot be saved; the messages \
-                stay in the spool");
+            tracing::warn!(%error, "the list of sent messages cannot be saved; the messages stay \
+                in the spool");
         })
         .is_ok()
     }

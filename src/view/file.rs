@@ -208,8 +208,7 @@ impl Tree {
             Node::Agents => Ok(OpenFile::bytes(self.agents().text.clone().into_bytes())),
             // It would hand out the same message for ever.
             Node::Next if access.reader.stranger => Err(Error::not_permitted(
-                "only the user who made the mount can take mail with \
-                    .next",
+                "only the user who made the mount can take mail with .next",
             )),
             Node::Watch => Ok(OpenFile::Watch(self.watch())),
             Node::Wait | Node::Next => {

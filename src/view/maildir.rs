@@ -181,10 +181,9 @@ impl Tree {
         }
         let refused = match to {
             MailBox::Tmp => Some("nothing can be written to tmp/"),
-            MailBox::New if wanted.has(SEEN) => Some(
-                "a message that was read belongs in cur/, \
-                not in new/",
-            ),
+            MailBox::New if wanted.has(SEEN) => {
+                Some("a message that was read belongs in cur/, not in new/")
+            }
             MailBox::New | MailBox::Cur => None,
         };
         if let Some(why) = refused {

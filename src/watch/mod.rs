@@ -428,8 +428,7 @@ impl Loop {
             self.tell(n, &Changed::Paths(new));
         }
         tracing::warn!(
-            "new folders appear too fast; some of them are looked at with the next \
-            change"
+            "new folders appear too fast; some of them are looked at with the next change"
         );
     }
 

@@ -261,8 +261,8 @@ impl<'a> Target<'a> {
                 };
                 let why = |none| {
                     format!(
-                        "its rules belong to a project, and {none} is not a project; run this \
-                         in the project's folder"
+                        "its rules belong to a project, and {none} is not a project; run this in \
+                         the project's folder"
                     )
                 };
                 Self { path: here.map_err(why)?.join(name), content: whole(head) }

@@ -55,8 +55,7 @@ pub fn other_key_of_mine(address: &str, other: PublicKey, own: bool) -> String {
     format!(
         "messages under my name ({}) are signed with another key, {}, and refused; if they are \
          from another machine of mine, both need one key, {share}; accept the messages signed \
-         until then with: {}; if they are not from a machine of mine, somebody writes in my \
-         name",
+         until then with: {}; if they are not from a machine of mine, somebody writes in my name",
         one_line(address),
         other.fingerprint(),
         Remedy::Trust(address.to_owned())

@@ -446,8 +446,8 @@ impl Engine for Mail {
                 Err(outcome) => {
                     let why = outcome.why().unwrap_or_default();
                     return Outcome::away(format!(
-                        "the server may have it already, and the inbox cannot be searched for \
-                         it: {why}"
+                        "the server may have it already, and the inbox cannot be searched for it: \
+                         {why}"
                     ));
                 }
             }

@@ -82,8 +82,8 @@ pub(super) fn check(folder: &Path, provider: &str, files: &[u64]) -> Result<(), 
     let Some(info) = read(folder).filter(|info| info.is_known) else {
         return Err(format!(
             "the provider {provider} was not reached so far, so it is not known yet if it takes \
-             attachments; send it again when `msgfs link` says that it is connected, or put \
-             what matters into the text"
+             attachments; send it again when `msgfs link` says that it is connected, or put what \
+             matters into the text"
         ));
     };
     let Some(limits) = info.attachments else {

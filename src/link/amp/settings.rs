@@ -100,10 +100,8 @@ pub(super) fn read(path: &Path) -> Result<(Registration, Key), String> {
         serde_json::from_str(&text).map_err(|_| bad("it is not a registration: it is not JSON"))?;
     let address = registration::address_in(&value, LOCAL_PROVIDER);
     let address = address.ok_or_else(|| bad("it has no usable address for this agent"))?;
-    let file: File = serde_json::from_value(value).map_err(|_| {
-        bad("it is not a registration: a member has \
-            the wrong type")
-    })?;
+    let file: File = serde_json::from_value(value)
+        .map_err(|_| bad("it is not a registration: a member has the wrong type"))?;
     let provider = file.provider.as_deref().unwrap_or_default().trim().to_ascii_lowercase();
     if !is_name(&provider) {
         return Err(bad("it names no provider"));
@@ -114,10 +112,9 @@ pub(super) fn read(path: &Path) -> Result<(Registration, Key), String> {
         host(api).ok_or_else(|| bad("its apiUrl is not an address of the form https://HOST"))?;
     let own = |name: &str, url: Option<String>, path: &str| match url.as_deref().map(str::trim) {
         None | Some("") => Ok(format!("{base}{path}")),
-        Some(url) if url.contains(['?', '#']) => Err(bad(&format!(
-            "its {name} has a query (?) \
-            or a fragment (#)"
-        ))),
+        Some(url) if url.contains(['?', '#']) => {
+            Err(bad(&format!("its {name} has a query (?) or a fragment (#)")))
+        }
         Some(url) if self::host(url) == Some(host.clone()) && !is_weaker(url, api) => {
             Ok(url.trim_end_matches('/').to_owned())
         }

@@ -247,8 +247,7 @@ impl<'a> Underway<'a> {
         let done = match method {
             "" | "PUT" => place.put_file(&headers, &file.path, file.size),
             _ => Err(Trouble::NotAsked(format!(
-                "it wants files by the method {}, which msgfs \
-                does not have",
+                "it wants files by the method {}, which msgfs does not have",
                 one_line(method)
             ))),
         };

@@ -30,8 +30,8 @@ pub fn addresses(spec: &Spec) -> Result<Vec<ServerAddr>, Failure> {
         };
         if address.has_user_pass() || address.username().is_some() || url.contains('@') {
             return wrong(
-                "must not hold a user or a password; give the user with user, and the file of \
-                 the password with password_file",
+                "must not hold a user or a password; give the user with user, and the file of the \
+                 password with password_file",
             );
         }
         if !matches!(address.scheme(), "nats" | "tls") {

@@ -293,8 +293,8 @@ impl Round<'_> {
             Sent::Unknown => return lost("a mark was not answered"),
             Sent::Denied => not_permitted(&self.all),
             Sent::Refused(error) => format!(
-                "my other machines do not learn what I read here: the stream {} does not take \
-                 it: {}",
+                "my other machines do not learn what I read here: the stream {} does not take it: \
+                 {}",
                 self.server.stream,
                 one_line(&error.description)
             ),

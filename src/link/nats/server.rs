@@ -249,8 +249,8 @@ impl Server {
     /// Why a request had no answer.
     pub async fn silent(&mut self, name: &'static str, kind: RequestErrorKind) -> Failure {
         if kind == RequestErrorKind::NoResponders {
-            let why = "nothing answers there; JetStream is off for this account, or `api` is not its \
-                 prefix";
+            let why = "nothing answers there; JetStream is off for this account, or `api` is not \
+                its prefix";
             return self.unless_ending(Failure::Refused(name, why.to_owned())).await;
         }
         tokio::task::yield_now().await;

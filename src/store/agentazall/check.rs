@@ -22,8 +22,8 @@ type Seen = HashMap<Print, (Print, String)>;
 /// What is said of a mailbox that nobody has made.
 pub(super) fn no_mailbox(base: &Path) -> String {
     format!(
-        "there is no mailbox {}; if there was one, move it back; otherwise the first message \
-         that you send makes it",
+        "there is no mailbox {}; if there was one, move it back; otherwise the first message that \
+         you send makes it",
         base.display()
     )
 }

@@ -428,12 +428,8 @@ impl AgentAzall {
             Some(format!("waits for {to} and is tried again by itself: {why}\n"))
         };
         let lines: String = waiting.to.iter().filter_map(line).collect();
-        let moved = failure("").map(|why| {
-            format!(
-                "every recipient has it; it stays in outbox: \
-            {why}\n"
-            )
-        });
+        let moved =
+            failure("").map(|why| format!("every recipient has it; it stays in outbox: {why}\n"));
         Some(lines + &moved.unwrap_or_default()).filter(|text| !text.is_empty())
     }
 

@@ -42,8 +42,7 @@ pub fn members(text: &str) -> Result<Vec<Member<'_>>, JsonError> {
     if !(braces.starts_with('{') && braces.ends_with('}')) {
         return Err(JsonError::Syntax {
             at: 0,
-            problem: "a white space character that JSON does \
-            not allow",
+            problem: "a white space character that JSON does not allow",
         });
     }
     Ok(members)
