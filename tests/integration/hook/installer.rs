@@ -354,7 +354,10 @@ fn s518_what_is_not_understood_is_left_alone() {
     put(&path, r#"{"version":1,"hooks":{"onWhatever":[]}}"#);
     fs::create_dir(bed.path("home/.gemini")).unwrap();
     let out = bed.msgfs_out(&["hook", "install"]);
-    assert!(out.code() == Some(1) && out.stdout.contains("\"onWhatever\" is no event"), "{out:?}");
+    assert!(
+        out.code() == Some(1) && out.stdout.contains("\"onWhatever\" is not a known event"),
+        "{out:?}"
+    );
     assert!(file(&bed, ".gemini/settings.json").exists());
     put(&path, r#"{"version":2,"hooks":{}}"#);
     assert_eq!(change(&bed, "install", "cursor", &[]).code(), Some(1));
