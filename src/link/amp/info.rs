@@ -93,7 +93,9 @@ pub(super) fn check(folder: &Path, provider: &str, files: &[u64]) -> Result<(), 
     };
     let all = files.iter().fold(0u64, |sum, size| sum.saturating_add(*size));
     let takes = |what: String| {
-        Err(format!("the provider {provider} takes {what}; send fewer or smaller files"))
+        Err(format!(
+            "the provider {provider} takes {what}; send fewer or smaller files, or put them elsewhere"
+        ))
     };
     if let Some(size) = files.iter().find(|size| **size > limits.one) {
         return takes(format!("files of at most {} bytes, and one has {size}", limits.one));

@@ -684,7 +684,7 @@ fn s567_the_home_folder_is_no_project() {
         let all = said(folder, &["hook", "status"]).stdout;
         all.lines().find(|line| line.starts_with("cursor: ")).unwrap_or_default().to_owned()
     };
-    let why = "its rules are those of a project, and the home folder is none; run this in the project's folder";
+    let why = "its rules belong to a project, and the home folder is not a project; run this in the project's folder";
     let (home, project) = (status("home"), status("cwd"));
     let told = format!("; instructions: {why} (.cursor/rules/msgfs.mdc)");
     assert!(home.ends_with(&told) && !home.contains("not understood"), "{home}");
